@@ -1,0 +1,32 @@
+//! Generates the gRPC code from `proto/`, with protox instead of protoc, so
+//! that nothing but Rust is needed to build.
+
+use std::{env, error::Error, fs, path::PathBuf};
+
+use prost::Message;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo:rerun-if-changed=proto");
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+
+    let files = protox::compile(
+        [
+            "unstuck/v1/detection_service.proto",
+            "unstuck/v1/session_service.proto",
+        ],
+        ["proto"],
+    )?;
+    let descriptor_set = files.encode_to_vec();
+    // Served by reflection, and read by the tests.
+    fs::write(out.join("unstuck.binpb"), &descriptor_set)?;
+
+    tonic_prost_build::configure()
+        .extern_path(".google.protobuf", "::pbjson_types")
+        .compile_well_known_types(true)
+        .compile_fds(files)?;
+    pbjson_build::Builder::new()
+        .register_descriptors(&descriptor_set)?
+        .preserve_proto_field_names()
+        .build(&[".unstuck.v1"])?;
+    Ok(())
+}

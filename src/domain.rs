@@ -1,0 +1,26 @@
+//! The words of the house, each with one meaning: an [`Event`] comes in, facts
+//! turn it into an [`Observation`], a detector finds a [`Finding`], the policy
+//! judges and gives a [`Verdict`], the broker acts.
+//!
+//! Uses: std, serde, thiserror (and smallvec for short lists).
+
+mod action;
+mod event;
+mod finding;
+mod id;
+mod observation;
+pub mod text;
+mod verdict;
+
+pub use action::{Action, UnknownAction};
+pub use event::{
+    Args, Body, Channel, Cost, Delta, Event, Marker, MarkerKind, Operation, Outcome, Role,
+    ToolCall, Turn,
+};
+pub use finding::{DetectorId, Finding, Look};
+pub use id::{AgentId, IdError, LoopId, SessionId, VerdictId};
+pub use observation::{CallFacts, Moment, Observation, Seen, Sig, Sketch, TurnFacts};
+pub use verdict::{Evidence, Level, Member, OPERATOR, Trend, Verdict, Waste};
+
+/// What a broker or operator says of a session.
+pub type Labels = std::collections::BTreeMap<String, String>;

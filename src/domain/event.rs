@@ -1,0 +1,159 @@
+use std::{ops::AddAssign, time::SystemTime};
+
+use super::{AgentId, SessionId};
+
+/// Something that happened in a session, parsed and within its bounds.
+#[derive(Clone, Debug)]
+pub struct Event {
+    pub session: SessionId,
+    /// Empty: never taken for a duplicate.
+    pub event_id: String,
+    /// `None`: when it arrived.
+    pub time: Option<SystemTime>,
+    pub agent: AgentId,
+    /// Empty: a round of its own.
+    pub round_id: String,
+    /// Empty: unknown.
+    pub state_hash: String,
+    pub cost: Cost,
+    pub body: Body,
+}
+
+#[derive(Clone, Debug)]
+pub enum Body {
+    Call(ToolCall),
+    Turn(Turn),
+    Marker(Marker),
+}
+
+/// A tool invocation that has finished.
+#[derive(Clone, Debug, Default)]
+pub struct ToolCall {
+    pub tool: String,
+    /// `None`: taken from the table of tools.
+    pub operation: Option<Operation>,
+    /// Empty: taken from the arguments.
+    pub target: String,
+    pub args: Args,
+    /// `None`: unknown.
+    pub outcome: Option<Outcome>,
+    /// Empty: none was sent.
+    pub error: String,
+    /// `None`: unknown, which is not an empty result.
+    pub result: Option<String>,
+    /// Where not empty it stands for the result.
+    pub result_hash: String,
+    /// Empty: unknown.
+    pub content_hash: String,
+}
+
+/// A call's arguments. Unknown arguments equal nothing, not even each other.
+#[derive(Clone, Debug, Default)]
+pub enum Args {
+    #[default]
+    Unknown,
+    /// JSON, or whatever text the caller had.
+    Text(String),
+    /// A fingerprint made by the caller.
+    Hash(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    Read,
+    Write,
+    Edit,
+    Execute,
+    Search,
+    Other,
+}
+
+impl Operation {
+    /// As a person reads it in a pattern: "read src/main.rs 3 times".
+    pub fn verb(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "wrote",
+            Self::Edit => "edited",
+            Self::Execute => "ran",
+            Self::Search => "searched",
+            Self::Other => "called",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Ok,
+    Error,
+    Blocked,
+}
+
+/// A finished message.
+#[derive(Clone, Debug)]
+pub struct Turn {
+    /// Empty: unnamed.
+    pub turn_id: String,
+    pub role: Role,
+    pub text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Agent,
+    User,
+    System,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Marker {
+    pub kind: MarkerKind,
+    /// 0: unknown.
+    pub context_tokens: i32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarkerKind {
+    Compaction,
+    NewRun,
+}
+
+/// A piece of text as the model writes it.
+#[derive(Clone, Debug)]
+pub struct Delta {
+    pub session: SessionId,
+    pub agent: AgentId,
+    /// Empty: the agent's one unnamed text.
+    pub turn_id: String,
+    pub channel: Channel,
+    pub text: String,
+    pub end_of_turn: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channel {
+    Visible,
+    Reasoning,
+}
+
+/// What events have cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Cost {
+    pub input_tokens: i64,
+    pub output_tokens: i64,
+    pub usd: f64,
+}
+
+impl Cost {
+    pub fn tokens(&self) -> i64 {
+        self.input_tokens.saturating_add(self.output_tokens)
+    }
+}
+
+impl AddAssign for Cost {
+    fn add_assign(&mut self, other: Self) {
+        self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);
+        self.output_tokens = self.output_tokens.saturating_add(other.output_tokens);
+        self.usd += other.usd;
+    }
+}

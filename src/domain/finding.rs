@@ -1,0 +1,52 @@
+use smallvec::SmallVec;
+
+use super::Sig;
+
+/// A detector's place in the registry, which is also its rank: of two findings
+/// that cite equally many calls the lower one describes the loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DetectorId(pub u8);
+
+impl DetectorId {
+    /// Sets of detectors are bits of a `u64`.
+    pub const COUNT_MAX: usize = 64;
+
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// What a detector makes of an observation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Look {
+    /// The observation is not of its kind.
+    Away,
+    /// It would have looked, but this field was not sent.
+    Abstained(&'static str),
+    /// It looked and found nothing.
+    Clear,
+    /// The observation completes or extends its pattern.
+    Found(Finding),
+}
+
+/// A pattern that the latest event completes or extends.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// How often the pattern stands.
+    pub count: i32,
+    /// Calls in a lap; 1 for a plain repeat, 0 where it is not periodic.
+    pub period: i32,
+    /// How alike the occurrences are, 0 to 1.
+    pub similarity: f64,
+    /// 1 where they are exactly equal, .9 where equal once masked, else the
+    /// similarity.
+    pub confidence: f64,
+    /// The event goes on with the run that this detector found last, unbroken.
+    pub extends: bool,
+    /// The events that are new in the pattern, oldest first: all of them when
+    /// it is completed, the latest when it is extended.
+    pub events: SmallVec<[i32; 8]>,
+    /// What the loop consists of: the signatures of its distinct calls, else
+    /// its path, error or text.
+    pub cites: SmallVec<[Sig; 4]>,
+}

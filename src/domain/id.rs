@@ -1,0 +1,150 @@
+use std::{borrow::Borrow, fmt, sync::Arc};
+
+use thiserror::Error;
+
+use super::text;
+
+/// Names a session. Printable, no white space, 1 to 256 bytes, so that it can
+/// stand in logs, file names and URLs without surprises.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(Arc<str>);
+
+impl SessionId {
+    pub const BYTES_MAX: usize = 256;
+
+    pub fn parse(id: &str) -> Result<Self, IdError> {
+        if id.is_empty() {
+            return Err(IdError::Empty);
+        }
+        if id.len() > Self::BYTES_MAX {
+            return Err(IdError::TooLong {
+                bytes: id.len(),
+                bytes_max: Self::BYTES_MAX,
+            });
+        }
+        if id.bytes().all(|byte| byte.is_ascii_graphic()) || !id.chars().any(text::is_unprintable) {
+            Ok(Self(id.into()))
+        } else {
+            Err(IdError::Unprintable)
+        }
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for SessionId {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+/// Why an id is not one. The id itself is never part of the message: it is
+/// untrusted and may carry control characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum IdError {
+    #[error("must not be empty")]
+    Empty,
+    #[error("has {bytes} bytes, at most {bytes_max} are allowed")]
+    TooLong { bytes: usize, bytes_max: usize },
+    #[error("must be printable and without white space")]
+    Unprintable,
+}
+
+/// Names an agent within a session; empty for the main agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AgentId(Box<str>);
+
+impl AgentId {
+    pub fn new(id: &str) -> Self {
+        Self(id.into())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub fn is_main(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Names a verdict; the text form sorts by time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VerdictId(pub u128);
+
+impl fmt::Display for VerdictId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hex = self.0;
+        write!(
+            f,
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            hex >> 96,
+            (hex >> 80) & 0xffff,
+            (hex >> 64) & 0xffff,
+            (hex >> 48) & 0xffff,
+            hex & 0xffff_ffff_ffff
+        )
+    }
+}
+
+/// Names a loop, whichever detector saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LoopId(pub u64);
+
+impl fmt::Display for LoopId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(id: &str, expected: Result<(), IdError>) {
+        assert_eq!(SessionId::parse(id).map(|_| ()), expected);
+    }
+
+    #[test]
+    fn a_session_id_is_printable_and_bounded() {
+        check("a", Ok(()));
+        check("tau_bench/airline/gpt-4o:1", Ok(()));
+        check("größe-漢", Ok(()));
+        check("", Err(IdError::Empty));
+        check("a b", Err(IdError::Unprintable));
+        check("a\u{a0}b", Err(IdError::Unprintable));
+        check("a\u{202e}b", Err(IdError::Unprintable));
+        check("a\u{200b}b", Err(IdError::Unprintable));
+        check("a\x1bb", Err(IdError::Unprintable));
+        check("a\0", Err(IdError::Unprintable));
+        check(&"x".repeat(256), Ok(()));
+        check(
+            &"x".repeat(257),
+            Err(IdError::TooLong {
+                bytes: 257,
+                bytes_max: 256,
+            }),
+        );
+    }
+
+    #[test]
+    fn a_verdict_id_prints_as_a_uuid() {
+        let id = VerdictId(0x0123_4567_89ab_7def_8123_4567_89ab_cdef);
+        assert_eq!(id.to_string(), "01234567-89ab-7def-8123-456789abcdef");
+    }
+}

@@ -1,0 +1,119 @@
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use super::{Action, AgentId, LoopId, SessionId, VerdictId};
+
+/// The detector's name in verdicts that record what an operator did.
+pub const OPERATOR: &str = "operator";
+
+/// What Unstuck says about an event. Immutable once given, so it is shared.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    pub id: VerdictId,
+    pub session: SessionId,
+    pub agent: AgentId,
+    pub time: SystemTime,
+    /// `None`: an operator acted, on no event.
+    pub event_index: Option<i32>,
+    /// `None`: the record of an act that asks for nothing, such as a reset.
+    pub action: Option<Action>,
+    pub detector: Arc<str>,
+    pub also: Vec<Arc<str>>,
+    pub pattern: String,
+    pub reason: String,
+    pub confidence: f64,
+    pub correction: String,
+    /// `None`: no loop, an operator acted.
+    pub loop_id: Option<LoopId>,
+    pub members: Vec<Member>,
+    pub trend: Option<Trend>,
+    pub evidence: Evidence,
+    pub wasted: Waste,
+    pub retry_after: Option<Duration>,
+    pub durable: bool,
+    pub shadow: bool,
+}
+
+impl Verdict {
+    /// What a broker is to do now: nothing in shadow mode.
+    pub fn acted(&self) -> Option<Action> {
+        self.action.filter(|_| !self.shadow)
+    }
+
+    /// It ends its session or sub-agent for good.
+    pub fn terminates(&self) -> bool {
+        self.acted() == Some(Action::Terminate)
+    }
+}
+
+/// A distinct call in a loop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    pub tool: String,
+    pub target: String,
+    pub event_id: String,
+}
+
+/// How a detector has been finding lately.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Trend {
+    pub ema: f64,
+    pub level: Level,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Blip,
+    Trend,
+    Chronic,
+}
+
+impl Level {
+    pub const ALL: [Self; 3] = [Self::Blip, Self::Trend, Self::Chronic];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Blip => "blip",
+            Self::Trend => "trend",
+            Self::Chronic => "chronic",
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Evidence {
+    pub count: i32,
+    pub period: i32,
+    pub similarity: f64,
+    pub event_indexes: Vec<i32>,
+    pub excerpt: String,
+}
+
+/// What a loop has cost since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Waste {
+    pub events: i64,
+    pub tokens: i64,
+    pub usd: f64,
+}
+
+impl Waste {
+    /// What came on top of an earlier reading.
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            events: (self.events - earlier.events).max(0),
+            tokens: (self.tokens - earlier.tokens).max(0),
+            usd: (self.usd - earlier.usd).max(0.0),
+        }
+    }
+}
+
+impl std::ops::AddAssign for Waste {
+    fn add_assign(&mut self, other: Self) {
+        self.events = self.events.saturating_add(other.events);
+        self.tokens = self.tokens.saturating_add(other.tokens);
+        self.usd += other.usd;
+    }
+}

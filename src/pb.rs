@@ -1,0 +1,8 @@
+//! The generated messages and services of `proto/unstuck/v1`.
+#![allow(clippy::all, clippy::pedantic)]
+
+tonic::include_proto!("unstuck.v1");
+include!(concat!(env!("OUT_DIR"), "/unstuck.v1.serde.rs"));
+
+/// For server reflection, and for tests that walk over every rpc.
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/unstuck.binpb"));
