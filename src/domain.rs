@@ -2,13 +2,14 @@
 //! turn it into an [`Observation`], a detector finds a [`Finding`], the policy
 //! judges and gives a [`Verdict`], the broker acts.
 //!
-//! Uses: std, serde, thiserror (and smallvec for short lists).
+//! Uses: std, serde, thiserror, smallvec (short lists), uuid (its text form).
 
 mod action;
 mod event;
 mod finding;
 mod id;
 mod observation;
+mod session;
 pub mod text;
 mod verdict;
 
@@ -20,7 +21,15 @@ pub use event::{
 pub use finding::{DetectorId, Finding, Look};
 pub use id::{AgentId, IdError, LoopId, SessionId, VerdictId};
 pub use observation::{CallFacts, Moment, Observation, Seen, Sig, Sketch, TurnFacts};
-pub use verdict::{Evidence, Level, Member, OPERATOR, Trend, Verdict, Waste};
+pub use session::{Abstention, SessionView, Status};
+pub use verdict::{Evidence, Issued, Level, Member, OPERATOR, Trend, Verdict, Waste};
 
 /// What a broker or operator says of a session.
 pub type Labels = std::collections::BTreeMap<String, String>;
+
+/// The labels hold all that are wanted.
+pub fn has_labels(labels: &Labels, wanted: &Labels) -> bool {
+    wanted
+        .iter()
+        .all(|(key, value)| labels.get(key) == Some(value))
+}

@@ -88,16 +88,7 @@ pub struct VerdictId(pub u128);
 
 impl fmt::Display for VerdictId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hex = self.0;
-        write!(
-            f,
-            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
-            hex >> 96,
-            (hex >> 80) & 0xffff,
-            (hex >> 64) & 0xffff,
-            (hex >> 48) & 0xffff,
-            hex & 0xffff_ffff_ffff
-        )
+        uuid::Uuid::from_u128(self.0).hyphenated().fmt(f)
     }
 }
 

@@ -1,11 +1,22 @@
-use std::time::SystemTime;
+use std::{num::NonZeroU64, time::SystemTime};
 
 use super::{MarkerKind, Operation, Outcome};
 
 /// A keyed hash: equal signatures mean equal things, and nobody who does not
 /// know the key can make two different things equal.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Sig(pub u64);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Sig(NonZeroU64);
+
+impl Sig {
+    /// Zero is taken for one, so that `Option<Sig>` costs no more than a `Sig`.
+    pub fn new(hash: u64) -> Self {
+        Self(NonZeroU64::new(hash).unwrap_or(NonZeroU64::MIN))
+    }
+
+    pub fn get(self) -> u64 {
+        self.0.get()
+    }
+}
 
 /// What facts make of an event, once, for every detector.
 #[derive(Clone, Debug)]
@@ -55,6 +66,18 @@ pub struct CallFacts {
     /// The same, raw: tells an exact repeat from one that is equal only once
     /// times and ids are ignored.
     pub raw: Sig,
+    /// The file after a write, or as read; `None`: unknown.
+    pub content: Option<Sig>,
+    /// The world after the call; `None`: unknown.
+    pub state: Option<Sig>,
+}
+
+impl CallFacts {
+    /// It wrote, and nothing says that it failed.
+    pub fn wrote(&self) -> bool {
+        matches!(self.operation, Operation::Write | Operation::Edit)
+            && !matches!(self.outcome, Some(Outcome::Error | Outcome::Blocked))
+    }
 }
 
 /// A turn of an agent.

@@ -3,7 +3,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{Action, AgentId, LoopId, SessionId, VerdictId};
+use super::{Action, AgentId, Labels, LoopId, SessionId, VerdictId};
 
 /// The detector's name in verdicts that record what an operator did.
 pub const OPERATOR: &str = "operator";
@@ -46,6 +46,13 @@ impl Verdict {
     pub fn terminates(&self) -> bool {
         self.acted() == Some(Action::Terminate)
     }
+}
+
+/// A verdict that was given, with what watchers filter by.
+#[derive(Clone, Debug)]
+pub struct Issued {
+    pub verdict: Arc<Verdict>,
+    pub labels: Arc<Labels>,
 }
 
 /// A distinct call in a loop.

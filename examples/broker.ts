@@ -1,0 +1,106 @@
+// A broker: the program between an agent and its tools, with Unstuck beside it.
+//
+//     cd examples && npm ci
+//     UNSTUCK_SERVER=127.0.0.1:50551 npx tsx broker.ts
+
+import { randomUUID } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import * as grpc from "@grpc/grpc-js";
+import { loadSync } from "@grpc/proto-loader";
+
+const STEPS_MAX = 12;
+// Unstuck is a seat belt, not the engine: an agent never waits longer for it.
+const DEADLINE_MS = 250;
+// Weakest to strongest, as in verdict.proto.
+const ACTIONS = ["UNSPECIFIED", "ALERT", "WARN", "THROTTLE", "CHECKPOINT", "ASK", "BLOCK", "BREAK", "ESCALATE", "TERMINATE"];
+const atLeast = (action: string, least: string) => ACTIONS.indexOf(action) >= ACTIONS.indexOf(least);
+
+// What this program reads of the messages in proto/unstuck/v1.
+type Verdict = {
+  pattern: string;
+  reason: string;
+  correction: string;
+  members: { tool: string; target: string }[];
+  retry_after: { seconds: number; nanos: number } | null;
+};
+type EventResult = { action: string | number; verdict: Verdict | null };
+
+// The .proto files are read when the program starts: nothing generated to keep
+// up to date. An enum value that they do not have yet arrives as its number.
+const proto = loadSync("unstuck/v1/detection_service.proto", {
+  includeDirs: [fileURLToPath(new URL("../proto", import.meta.url))],
+  keepCase: true,
+  longs: Number,
+  enums: String,
+  defaults: true,
+});
+const { unstuck } = grpc.loadPackageDefinition(proto) as any;
+
+/** The toy agent: it reads one file for ever, until it is told that it is stuck. */
+function nextCall(messages: { role: string }[]) {
+  return messages.some(({ role }) => role === "system") ? null : { tool: "read_file", target: "src/main.rs" };
+}
+
+/** Fails open: without an answer, for whatever reason, the agent goes on as if all were well. */
+function record(client: any, event: object): Promise<EventResult> {
+  return new Promise((resolve) => {
+    const deadline = Date.now() + DEADLINE_MS;
+    client.RecordEvent({ event }, { deadline }, (error: grpc.ServiceError | null, response?: { result: EventResult | null }) => {
+      if (error) console.error(`unstuck: ${grpc.status[error.code]}: ${error.details}; going on without it`);
+      resolve(response?.result ?? { action: "ACTION_UNSPECIFIED", verdict: null });
+    });
+  });
+}
+
+async function run(client: grpc.Client): Promise<string> {
+  const session_id = `toy-${randomUUID()}`;
+  const messages = [{ role: "user", content: "Why does src/main.rs not compile?" }];
+  const blocked = new Set<string>();
+  for (let step = 1; step <= STEPS_MAX; step++) {
+    const call = nextCall(messages);
+    if (!call) return `corrected before step ${step}: the agent answered`;
+    // A refused call is still reported, as BLOCKED: it counts for no loop, and
+    // the record stays whole.
+    const refused = blocked.has(`${call.tool} ${call.target}`);
+    const result = refused ? "refused: this call is part of a loop" : 'fn main() { println!("hi") }';
+    messages.push({ role: "tool", content: result });
+    const answer = await record(client, {
+      session_id,
+      // An id makes it safe to send the event again when an answer was lost.
+      event_id: `call-${step}`,
+      usage: { input_tokens: 900 + 40 * step, output_tokens: 25, cost_usd: 0.003 },
+      // The target could be left out and is then found in the arguments; sent,
+      // it comes back in a verdict's members as this program spells it.
+      tool_call: { ...call, args_json: JSON.stringify({ path: call.target }), result, outcome: refused ? "OUTCOME_BLOCKED" : "OUTCOME_OK" },
+    });
+
+    // The result's action, not the verdict's: a shadow verdict has one, but is
+    // not to be acted on. An action newer than this program is a warning.
+    const known = String(answer.action).replace("ACTION_", "");
+    const action = ACTIONS.includes(known) ? known : "WARN";
+    const { verdict } = answer;
+    if (action === "UNSPECIFIED" || !verdict) {
+      console.log(`step ${step}: ${(refused ? "refused" : "ok").padEnd(9)} ${call.tool} ${call.target}`);
+      continue;
+    }
+    console.log(`step ${step}: ${action.toLowerCase().padEnd(9)} ${verdict.pattern}`);
+
+    if (action === "TERMINATE") return `terminated at step ${step}: ${verdict.reason}`;
+    // What a broker cannot do, it does as the next weaker action. This one has
+    // no second model and no generation to stop: those become BLOCK.
+    if (atLeast(action, "BLOCK")) for (const { tool, target } of verdict.members) blocked.add(`${tool} ${target}`);
+    // Nor checkpoints or people to ask: those become THROTTLE, with no time to wait.
+    else if (atLeast(action, "THROTTLE") && verdict.retry_after)
+      await sleep(verdict.retry_after.seconds * 1_000 + verdict.retry_after.nanos / 1e6);
+    // An ALERT is for the user only; from WARN on the agent is told.
+    if (atLeast(action, "WARN") && verdict.correction) messages.push({ role: "system", content: verdict.correction });
+  }
+  return `out of budget after ${STEPS_MAX} steps`;
+}
+
+const address = (process.env.UNSTUCK_SERVER ?? "127.0.0.1:50551").replace(/^http:\/\//, "");
+// One client a process: it carries all sessions.
+const client = new unstuck.v1.DetectionService(address, grpc.credentials.createInsecure());
+console.log(await run(client));
+client.close();

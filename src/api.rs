@@ -1,0 +1,105 @@
+//! The gRPC services: messages in, messages out. Handlers parse at the edge,
+//! call the engine, and await with no lock held.
+//!
+//! Uses: domain, engine, feed, telemetry.
+
+mod convert;
+mod detection;
+mod present;
+mod pushes;
+mod sessions;
+mod status;
+
+use std::{
+    sync::Arc,
+    time::{Instant, SystemTime},
+};
+
+use serde::Deserialize;
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+
+pub use convert::Invalid;
+pub use present::verdict as present_verdict;
+
+use crate::{
+    domain::Event,
+    engine::{Engine, Recorded, Refused},
+    pb::{
+        FILE_DESCRIPTOR_SET, detection_service_server::DetectionServiceServer,
+        session_service_server::SessionServiceServer,
+    },
+    telemetry::{Metrics, Rejection},
+};
+
+/// The services' keys of `[limits]`.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Limits {
+    pub message_bytes_max: usize,
+    pub batch_max: usize,
+    pub responses_max: usize,
+}
+
+/// What every handler needs.
+#[derive(Clone)]
+pub struct Api {
+    engine: Arc<Engine>,
+    metrics: Arc<Metrics>,
+    limits: Limits,
+    /// Cancelled when the service drains: open streams end.
+    draining: CancellationToken,
+}
+
+/// Names for health checks.
+pub const SERVICES: [&str; 2] = ["unstuck.v1.DetectionService", "unstuck.v1.SessionService"];
+
+impl Api {
+    pub fn new(
+        engine: Arc<Engine>,
+        metrics: Arc<Metrics>,
+        limits: Limits,
+        draining: CancellationToken,
+    ) -> Self {
+        Self {
+            engine,
+            metrics,
+            limits,
+            draining,
+        }
+    }
+
+    /// The services, with reflection.
+    pub fn routes(self) -> Result<Routes, tonic_reflection::server::Error> {
+        let reflection = || {
+            tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        };
+        let bytes_max = self.limits.message_bytes_max;
+        let detection =
+            DetectionServiceServer::new(self.clone()).max_decoding_message_size(bytes_max);
+        let sessions = SessionServiceServer::new(self).max_decoding_message_size(bytes_max);
+        Ok(Routes::new(detection)
+            .add_service(sessions)
+            .add_service(reflection().build_v1()?)
+            .add_service(reflection().build_v1alpha()?))
+    }
+
+    /// Records an event, and counts what it took or why it was refused.
+    fn record(&self, event: &Event) -> Result<Recorded, Refused> {
+        let began = Instant::now();
+        let recorded = self.engine.record(event, now());
+        self.metrics.event_duration(began.elapsed());
+        recorded.inspect_err(|refused| self.metrics.rejected(refused.rejection()))
+    }
+
+    fn reject(&self, invalid: Invalid) -> Invalid {
+        self.metrics.rejected(Rejection::InvalidArgument);
+        invalid
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the edge, where time comes in")]
+pub(crate) fn now() -> SystemTime {
+    SystemTime::now()
+}

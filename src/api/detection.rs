@@ -1,0 +1,252 @@
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming, async_trait};
+
+use super::{Api, Invalid, now, present, pushes::Pushes, status};
+use crate::{
+    domain::{Delta, Event, Verdict},
+    pb::{self, detection_service_server::DetectionService},
+    telemetry::Rpc,
+};
+
+#[async_trait]
+impl DetectionService for Api {
+    async fn record_event(
+        &self,
+        request: Request<pb::RecordEventRequest>,
+    ) -> Result<Response<pb::RecordEventResponse>, Status> {
+        let pb::RecordEventRequest { event } = request.into_inner();
+        let event = event.unwrap_or_default();
+        let (session_id, event_id) = (event.session_id.clone(), event.event_id.clone());
+        let event = Event::try_from(event).map_err(|invalid| self.reject(invalid))?;
+        let recorded = self.record(&event)?;
+        let result = Some(present::result(session_id, event_id, &recorded));
+        Ok(Response::new(pb::RecordEventResponse { result }))
+    }
+
+    type StreamEventsStream = ReceiverStream<Result<pb::StreamEventsResponse, Status>>;
+
+    async fn stream_events(
+        &self,
+        request: Request<Streaming<pb::StreamEventsRequest>>,
+    ) -> Result<Response<Self::StreamEventsStream>, Status> {
+        Ok(self.serve::<Events>(request.into_inner()))
+    }
+
+    type StreamDeltasStream = ReceiverStream<Result<pb::StreamDeltasResponse, Status>>;
+
+    async fn stream_deltas(
+        &self,
+        request: Request<Streaming<pb::StreamDeltasRequest>>,
+    ) -> Result<Response<Self::StreamDeltasStream>, Status> {
+        Ok(self.serve::<Deltas>(request.into_inner()))
+    }
+}
+
+/// What differs between the two streams.
+trait Kind: Send + 'static {
+    type Request: Send + 'static;
+    type Response: Send + 'static;
+    const RPC: Rpc;
+
+    /// What to send for a request.
+    fn answer(
+        api: &Api,
+        request: Self::Request,
+        pushes: &mut Pushes,
+    ) -> Result<Vec<Self::Response>, Invalid>;
+
+    fn push(verdict: &Verdict) -> Self::Response;
+}
+
+struct Events;
+
+impl Kind for Events {
+    type Request = pb::StreamEventsRequest;
+    type Response = pb::StreamEventsResponse;
+    const RPC: Rpc = Rpc::StreamEvents;
+
+    fn answer(
+        api: &Api,
+        request: Self::Request,
+        pushes: &mut Pushes,
+    ) -> Result<Vec<Self::Response>, Invalid> {
+        let pb::StreamEventsRequest { sequence, events } = request;
+        if sequence < 1 {
+            return Err(Invalid::field("sequence", "must be at least 1"));
+        }
+        api.check_batch("events", events.len())?;
+        let results = events.into_iter().map(|event| api.result(event, pushes));
+        Ok(vec![pb::StreamEventsResponse {
+            sequence,
+            results: results.collect(),
+        }])
+    }
+
+    fn push(verdict: &Verdict) -> Self::Response {
+        pb::StreamEventsResponse {
+            sequence: 0,
+            results: vec![present::push(verdict)],
+        }
+    }
+}
+
+struct Deltas;
+
+impl Kind for Deltas {
+    type Request = pb::StreamDeltasRequest;
+    type Response = pb::StreamDeltasResponse;
+    const RPC: Rpc = Rpc::StreamDeltas;
+
+    fn answer(
+        api: &Api,
+        request: Self::Request,
+        pushes: &mut Pushes,
+    ) -> Result<Vec<Self::Response>, Invalid> {
+        let pb::StreamDeltasRequest { deltas } = request;
+        api.check_batch("deltas", deltas.len())?;
+        let responses = deltas.into_iter();
+        Ok(responses
+            .filter_map(|delta| api.response(delta, pushes))
+            .collect())
+    }
+
+    fn push(verdict: &Verdict) -> Self::Response {
+        pb::StreamDeltasResponse {
+            session_id: verdict.session.to_string(),
+            agent_id: verdict.agent.as_str().to_owned(),
+            action: present::action(verdict.acted()).into(),
+            verdict: Some(present::verdict(verdict)),
+            ..pb::StreamDeltasResponse::default()
+        }
+    }
+}
+
+impl Api {
+    fn check_batch(&self, field: &str, len: usize) -> Result<(), Invalid> {
+        let batch_max = self.limits.batch_max;
+        if (1..=batch_max).contains(&len) {
+            return Ok(());
+        }
+        let why = format!("has {len} entries, not 1 to {batch_max}");
+        Err(Invalid::field(field, why))
+    }
+
+    /// The result of one event of many: a bad one harms nobody else.
+    fn result(&self, event: pb::Event, pushes: &mut Pushes) -> pb::EventResult {
+        let (session_id, event_id) = (event.session_id.clone(), event.event_id.clone());
+        let event = match Event::try_from(event) {
+            Ok(event) => event,
+            Err(invalid) => {
+                // Only what passed the checks is sent back.
+                let (session_id, event_id) = match invalid.field.as_str() {
+                    "session_id" => Default::default(),
+                    "event_id" => (session_id, String::new()),
+                    _ => (session_id, event_id),
+                };
+                return present::refused(session_id, event_id, self.reject(invalid).into());
+            }
+        };
+        match self.record(&event) {
+            Ok(recorded) => {
+                pushes.carried(&event.session, recorded.verdict.as_deref());
+                present::result(session_id, event_id, &recorded)
+            }
+            Err(refused) => present::refused(session_id, event_id, refused.into()),
+        }
+    }
+
+    /// What is to be said about a delta, if anything.
+    fn response(&self, delta: pb::Delta, pushes: &mut Pushes) -> Option<pb::StreamDeltasResponse> {
+        let mut response = pb::StreamDeltasResponse {
+            session_id: delta.session_id.clone(),
+            agent_id: delta.agent_id.clone(),
+            turn_id: delta.turn_id.clone(),
+            end_of_turn: delta.end_of_turn,
+            ..pb::StreamDeltasResponse::default()
+        };
+        let delta = match Delta::try_from(delta) {
+            Ok(delta) => delta,
+            Err(invalid) => {
+                return Some(pb::StreamDeltasResponse {
+                    error: Some(self.reject(invalid).into()),
+                    ..pb::StreamDeltasResponse::default()
+                });
+            }
+        };
+        match self.engine.delta(&delta, now()) {
+            Ok(recorded) => {
+                let verdict = recorded
+                    .as_ref()
+                    .and_then(|recorded| recorded.verdict.as_deref());
+                pushes.carried(&delta.session, verdict);
+                recorded.as_ref()?;
+                response.action = present::action(verdict.and_then(Verdict::acted)).into();
+                response.verdict = verdict.map(present::verdict);
+            }
+            Err(refused) => {
+                self.metrics.rejected(refused.rejection());
+                response.error = Some(refused.into());
+            }
+        }
+        Some(response)
+    }
+
+    /// Serves a stream in a task of its own until the client, the service or a
+    /// message that breaks the rules ends it.
+    fn serve<K: Kind>(
+        &self,
+        inbound: Streaming<K::Request>,
+    ) -> Response<ReceiverStream<Result<K::Response, Status>>> {
+        // The channel is the bound on unread responses: while it is full the
+        // stream is read no further.
+        let (responses, outbound) = mpsc::channel(self.limits.responses_max);
+        let api = self.clone();
+        tokio::spawn(async move {
+            let _open = api.metrics.stream(K::RPC);
+            let draining = api.draining.clone();
+            tokio::select! {
+                () = api.converse::<K>(inbound, &responses) => {}
+                () = draining.cancelled() => {
+                    // A full channel needs no reason: its client does not read.
+                    let _ = responses.try_send(Err(status::draining()));
+                }
+            }
+        });
+        Response::new(ReceiverStream::new(outbound))
+    }
+
+    async fn converse<K: Kind>(
+        &self,
+        mut inbound: Streaming<K::Request>,
+        responses: &mpsc::Sender<Result<K::Response, Status>>,
+    ) {
+        let mut pushes = Pushes::new(Arc::clone(&self.engine));
+        loop {
+            let answers = tokio::select! {
+                verdict = pushes.next() => Ok(vec![K::push(&verdict)]),
+                request = inbound.message() => match request {
+                    Ok(Some(request)) => K::answer(self, request, &mut pushes),
+                    // The client is done, or gone.
+                    Ok(None) | Err(_) => return,
+                },
+            };
+            match answers {
+                Ok(answers) => {
+                    for answer in answers {
+                        if responses.send(Ok(answer)).await.is_err() {
+                            return;
+                        }
+                    }
+                }
+                // A message that breaks the rules of the stream itself ends it.
+                Err(invalid) => {
+                    let _ = responses.send(Err(self.reject(invalid).into())).await;
+                    return;
+                }
+            }
+        }
+    }
+}

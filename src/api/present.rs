@@ -1,0 +1,233 @@
+//! The domain's types as messages.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::{
+    domain::{Action, Level, SessionView, Status, Trend, Verdict, Waste},
+    engine::Recorded,
+    pb,
+};
+
+pub fn verdict(verdict: &Verdict) -> pb::Verdict {
+    let Verdict {
+        id,
+        session,
+        agent,
+        time,
+        event_index,
+        action,
+        detector,
+        also,
+        pattern,
+        reason,
+        confidence,
+        correction,
+        loop_id,
+        members,
+        trend,
+        evidence,
+        wasted,
+        retry_after,
+        durable,
+        shadow,
+    } = verdict;
+    pb::Verdict {
+        verdict_id: id.to_string(),
+        session_id: session.to_string(),
+        agent_id: agent.as_str().to_owned(),
+        time: Some(timestamp(*time)),
+        event_index: event_index.unwrap_or(-1),
+        action: self::action(*action).into(),
+        detector: detector.to_string(),
+        also: also.iter().map(ToString::to_string).collect(),
+        pattern: pattern.clone(),
+        reason: reason.clone(),
+        confidence: *confidence,
+        correction: correction.clone(),
+        loop_id: loop_id.map(|id| id.to_string()).unwrap_or_default(),
+        members: members
+            .iter()
+            .map(|member| pb::Member {
+                tool: member.tool.clone(),
+                target: member.target.clone(),
+                event_id: member.event_id.clone(),
+            })
+            .collect(),
+        trend: trend.map(self::trend),
+        evidence: Some(pb::Evidence {
+            count: evidence.count,
+            period: evidence.period,
+            similarity: evidence.similarity,
+            event_indexes: evidence.event_indexes.clone(),
+            excerpt: evidence.excerpt.clone(),
+        }),
+        wasted: Some(waste(*wasted)),
+        retry_after: retry_after.map(|wait| pbjson_types::Duration {
+            seconds: wait.as_secs().try_into().unwrap_or(i64::MAX),
+            nanos: wait.subsec_nanos().cast_signed(),
+        }),
+        durable: *durable,
+        shadow: *shadow,
+    }
+}
+
+/// The result of an event that was taken.
+pub(super) fn result(session_id: String, event_id: String, recorded: &Recorded) -> pb::EventResult {
+    let verdict = recorded.verdict.as_deref();
+    pb::EventResult {
+        session_id,
+        event_id,
+        event_index: recorded.index.unwrap_or(-1),
+        duplicate: recorded.duplicate,
+        action: action(verdict.and_then(Verdict::acted)).into(),
+        verdict: verdict.map(self::verdict),
+        error: None,
+    }
+}
+
+/// The result of an event that was not.
+pub(super) fn refused(session_id: String, event_id: String, error: pb::Error) -> pb::EventResult {
+    pb::EventResult {
+        session_id,
+        event_id,
+        event_index: -1,
+        error: Some(error),
+        ..pb::EventResult::default()
+    }
+}
+
+/// A verdict that answers no event.
+pub(super) fn push(verdict: &Verdict) -> pb::EventResult {
+    pb::EventResult {
+        session_id: verdict.session.to_string(),
+        event_index: -1,
+        action: action(verdict.acted()).into(),
+        verdict: Some(self::verdict(verdict)),
+        ..pb::EventResult::default()
+    }
+}
+
+pub(super) fn session(view: &SessionView) -> pb::Session {
+    let SessionView {
+        id,
+        status,
+        profile,
+        labels,
+        created,
+        last_event,
+        events,
+        turns,
+        cost,
+        agents,
+        trends,
+        verdicts,
+        wasted,
+        avoidable: _, // For replay: a live session is acted on.
+        abstentions,
+        termination,
+    } = view;
+    pb::Session {
+        session_id: id.to_string(),
+        status: self::status(*status).into(),
+        profile: profile.to_string(),
+        labels: labels.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
+        create_time: Some(timestamp(*created)),
+        last_event_time: Some(timestamp(*last_event)),
+        events: *events,
+        turns: *turns,
+        usage: Some(pb::Usage {
+            input_tokens: saturated(cost.input_tokens),
+            output_tokens: saturated(cost.output_tokens),
+            cost_usd: cost.usd,
+        }),
+        agents: i32::try_from(*agents).unwrap_or(i32::MAX),
+        trends: trends
+            .iter()
+            .map(|(agent, detector, trend)| pb::DetectorTrend {
+                agent_id: agent.as_str().to_owned(),
+                detector: detector.to_string(),
+                trend: Some(self::trend(*trend)),
+            })
+            .collect(),
+        last_verdicts: verdicts.iter().map(|v| self::verdict(v)).collect(),
+        wasted: Some(waste(*wasted)),
+        abstentions: abstentions
+            .iter()
+            .map(|abstention| pb::Abstention {
+                detector: abstention.detector.to_string(),
+                field: abstention.field.to_owned(),
+                events: i32::try_from(abstention.events).unwrap_or(i32::MAX),
+            })
+            .collect(),
+        termination: termination.as_deref().map(self::verdict),
+        snoozed_until: None,
+    }
+}
+
+pub(super) fn action(action: Option<Action>) -> pb::Action {
+    match action {
+        None => pb::Action::Unspecified,
+        Some(Action::Alert) => pb::Action::Alert,
+        Some(Action::Warn) => pb::Action::Warn,
+        Some(Action::Throttle) => pb::Action::Throttle,
+        Some(Action::Checkpoint) => pb::Action::Checkpoint,
+        Some(Action::Ask) => pb::Action::Ask,
+        Some(Action::Block) => pb::Action::Block,
+        Some(Action::Break) => pb::Action::Break,
+        Some(Action::Escalate) => pb::Action::Escalate,
+        Some(Action::Terminate) => pb::Action::Terminate,
+    }
+}
+
+fn status(status: Status) -> pb::SessionStatus {
+    match status {
+        Status::Active => pb::SessionStatus::Active,
+        Status::Looping => pb::SessionStatus::Looping,
+        Status::Terminated => pb::SessionStatus::Terminated,
+        Status::Ended => pb::SessionStatus::Ended,
+    }
+}
+
+fn trend(trend: Trend) -> pb::Trend {
+    let level = match trend.level {
+        Level::Blip => pb::TrendLevel::Blip,
+        Level::Trend => pb::TrendLevel::Trend,
+        Level::Chronic => pb::TrendLevel::Chronic,
+    };
+    pb::Trend {
+        ema: trend.ema,
+        level: level.into(),
+    }
+}
+
+fn waste(waste: Waste) -> pb::Wasted {
+    pb::Wasted {
+        events: saturated(waste.events),
+        tokens: saturated(waste.tokens),
+        cost_usd: waste.usd,
+    }
+}
+
+/// Counts are int32, which JSON shows as numbers; beyond it they stand still.
+fn saturated(count: i64) -> i32 {
+    i32::try_from(count).unwrap_or(i32::MAX)
+}
+
+fn timestamp(time: SystemTime) -> pbjson_types::Timestamp {
+    let (seconds, nanos) = match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => (secs(since.as_secs()), since.subsec_nanos().cast_signed()),
+        Err(before) => {
+            let before = before.duration();
+            // Nanoseconds count forward, also before 1970.
+            match before.subsec_nanos().cast_signed() {
+                0 => (-secs(before.as_secs()), 0),
+                nanos => (-secs(before.as_secs()) - 1, 1_000_000_000 - nanos),
+            }
+        }
+    };
+    pbjson_types::Timestamp { seconds, nanos }
+}
+
+fn secs(secs: u64) -> i64 {
+    secs.try_into().unwrap_or(i64::MAX)
+}

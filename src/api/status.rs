@@ -1,0 +1,102 @@
+//! The only file that names a gRPC code.
+
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+use super::Invalid;
+use crate::{
+    engine::{OpenError, Refused},
+    feed::Ended,
+    pb,
+};
+
+/// The domain of `ErrorInfo`.
+const DOMAIN: &str = "unstuck.v1";
+
+impl From<Invalid> for Status {
+    fn from(invalid: Invalid) -> Self {
+        let message = invalid.to_string();
+        let mut details = ErrorDetails::with_bad_request_violation(invalid.field, invalid.why);
+        details.set_error_info(invalid.reason, DOMAIN, []);
+        Self::with_error_details(Code::InvalidArgument, message, details)
+    }
+}
+
+impl From<Invalid> for pb::Error {
+    fn from(invalid: Invalid) -> Self {
+        Self {
+            code: Code::InvalidArgument as i32,
+            message: invalid.to_string(),
+            reason: invalid.reason.to_owned(),
+            field: invalid.field,
+        }
+    }
+}
+
+impl From<Refused> for Status {
+    fn from(refused: Refused) -> Self {
+        let mut details = ErrorDetails::with_retry_info(Some(Refused::RETRY_AFTER));
+        details.set_error_info(reason(refused), DOMAIN, []);
+        Self::with_error_details(Code::ResourceExhausted, refused.to_string(), details)
+    }
+}
+
+impl From<Refused> for pb::Error {
+    fn from(refused: Refused) -> Self {
+        Self {
+            code: Code::ResourceExhausted as i32,
+            message: refused.to_string(),
+            reason: reason(refused).to_owned(),
+            field: String::new(),
+        }
+    }
+}
+
+fn reason(refused: Refused) -> &'static str {
+    match refused {
+        Refused::Sessions(_) => "SESSIONS_MAX",
+        Refused::Bytes(_) => "STATE_BYTES_MAX",
+        Refused::Agents(_) => "AGENTS_MAX",
+    }
+}
+
+impl From<OpenError> for Status {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Terminated => {
+                let details = ErrorDetails::with_error_info("SESSION_TERMINATED", DOMAIN, []);
+                Self::with_error_details(Code::FailedPrecondition, error.to_string(), details)
+            }
+            OpenError::NoProfile(_) => Invalid::field("profile", error.to_string()).into(),
+            OpenError::Refused(refused) => refused.into(),
+        }
+    }
+}
+
+pub(super) fn no_session() -> Status {
+    let details = ErrorDetails::with_error_info("SESSION_NOT_FOUND", DOMAIN, []);
+    Status::with_error_details(Code::NotFound, "there is no such session", details)
+}
+
+pub(super) fn draining() -> Status {
+    let details = ErrorDetails::with_error_info("DRAINING", DOMAIN, []);
+    let message = "the service is shutting down; reconnect and resend what was not answered";
+    Status::with_error_details(Code::Unavailable, message, details)
+}
+
+impl From<Ended> for Status {
+    fn from(ended: Ended) -> Self {
+        match ended {
+            Ended::Draining => draining(),
+            Ended::TooSlow(_) => {
+                let details = ErrorDetails::with_error_info("WATCHER_TOO_SLOW", DOMAIN, []);
+                Self::with_error_details(Code::ResourceExhausted, ended.to_string(), details)
+            }
+        }
+    }
+}
+
+pub(super) fn not_yet(what: &str) -> Status {
+    let details = ErrorDetails::with_error_info("NOT_IMPLEMENTED", DOMAIN, []);
+    Status::with_error_details(Code::Unimplemented, what, details)
+}

@@ -1,0 +1,96 @@
+//! The command line: one file a subcommand.
+//!
+//! Uses: all.
+
+mod config;
+mod health;
+mod replay;
+mod serve;
+mod table;
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+use thiserror::Error;
+
+/// Watches LLM agent sessions while they run and says when one is stuck.
+#[derive(Debug, Parser)]
+#[command(name = "unstuck", version, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    serve: serve::Args,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the service; the same as no command at all.
+    Serve(serve::Args),
+    /// Run recorded traces through the detectors, offline.
+    Replay(replay::Args),
+    /// Show or check the configuration.
+    #[command(subcommand)]
+    Config(config::Command),
+    /// Ask a running service whether it takes calls.
+    Health(health::Args),
+}
+
+/// Where the configuration is.
+#[derive(Debug, clap::Args)]
+struct ConfigArgs {
+    /// A TOML file instead of `unstuck.toml` in the working directory.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl ConfigArgs {
+    fn layers(&self) -> Result<crate::config::Layers, Failure> {
+        crate::config::layers(self.config.as_deref()).map_err(Failure::usage)
+    }
+
+    fn load(&self) -> Result<crate::config::Config, Failure> {
+        crate::config::Config::new(&self.layers()?).map_err(Failure::usage)
+    }
+}
+
+/// Why a command did not do what it was asked: one line and an exit code.
+#[derive(Debug, Error)]
+#[error("{message}")]
+struct Failure {
+    message: String,
+    code: u8,
+}
+
+impl Failure {
+    /// It was tried, and failed.
+    fn failed(why: impl std::fmt::Display) -> Self {
+        Self {
+            message: why.to_string(),
+            code: 1,
+        }
+    }
+
+    /// It could not be tried: wrong use, or bad input.
+    fn usage(why: impl std::fmt::Display) -> Self {
+        Self {
+            message: why.to_string(),
+            code: 2,
+        }
+    }
+}
+
+/// Runs a command and says how it ended.
+pub fn run(cli: Cli) -> ExitCode {
+    let ended = match cli.command {
+        None => serve::run(&cli.serve),
+        Some(Command::Serve(args)) => serve::run(&args),
+        Some(Command::Replay(args)) => replay::run(&args),
+        Some(Command::Config(command)) => config::run(&command),
+        Some(Command::Health(args)) => health::run(&args),
+    };
+    ended.unwrap_or_else(|failure| {
+        anstream::eprintln!("unstuck: {failure}");
+        failure.code.into()
+    })
+}

@@ -1,0 +1,64 @@
+use std::{net::SocketAddr, process::ExitCode};
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{ConfigArgs, Failure};
+use crate::{
+    app::App,
+    telemetry::{LogFormat, logs},
+};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// How log lines look; they go to standard error.
+    #[arg(long, value_enum, default_value_t)]
+    log_format: LogFormat,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let config = args.config.load()?;
+    logs::init(args.log_format);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::failed)?;
+    runtime.block_on(async {
+        let app = App::bind(config).await.map_err(Failure::usage)?;
+        let grpc = app.grpc_address().map_err(Failure::failed)?;
+        let http = app.http_address().map_err(Failure::failed)?;
+        announce(grpc, http);
+        app.run(asked_to_stop()).await.map_err(Failure::failed)
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn announce(grpc: SocketAddr, http: SocketAddr) {
+    anstream::println!("unstuck: gRPC on {grpc}");
+    anstream::println!("unstuck: HTTP on {http} (/metrics, /healthz, /readyz)");
+    anstream::println!(
+        "unstuck: state is kept in memory only; try `unstuck replay examples/read-loop.ndjson` \
+         or `python3 examples/broker.py`; stop with Ctrl-C"
+    );
+}
+
+/// SIGINT or SIGTERM.
+async fn asked_to_stop() {
+    let asked = |kind| async move {
+        match signal(kind) {
+            Ok(mut signals) => {
+                signals.recv().await;
+            }
+            Err(error) => {
+                tracing::error!(%error, "cannot listen for a signal");
+                std::future::pending().await
+            }
+        }
+    };
+    tokio::select! {
+        () = asked(SignalKind::interrupt()) => {}
+        () = asked(SignalKind::terminate()) => {}
+    }
+    tracing::info!("draining");
+}

@@ -1,0 +1,164 @@
+//! Where settings come from: the built-in defaults, one TOML file, the
+//! environment. Each module owns the type of its settings; here they are only
+//! layered, checked against the defaults and handed out a section at a time.
+//!
+//! Every fault of the user's is one line that says where to look: the key, the
+//! file and line or the variable, and what would have been right.
+
+mod file;
+mod known;
+mod layers;
+mod print;
+mod settings;
+mod variables;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fmt::{self, Display, Write},
+    sync::Arc,
+};
+
+use thiserror::Error;
+
+pub use self::{
+    known::Tables,
+    layers::Layers,
+    settings::{Config, DEFAULTS, layers},
+};
+
+/// The largest configuration file that is read. A hundred times the size of a
+/// file with every key; what is larger was not meant as one.
+pub const CONFIG_BYTES_MAX: u64 = 1024 * 1024;
+
+/// The most characters of a user's text that an error repeats.
+const SHOWN_CHARS_MAX: usize = 400;
+
+/// Why the service does not start with this configuration. One line, without
+/// control characters, whatever stands in the file.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    #[error("cannot read {}: {why}", Shown(file))]
+    Unreadable { file: String, why: String },
+
+    #[error("syntax error {place}: {}", Shown(why))]
+    Syntax { place: Place, why: String },
+
+    #[error("unknown key `{}` {place}{}", Shown(key), hint(nearest.as_deref()))]
+    UnknownKey {
+        key: String,
+        place: Place,
+        nearest: Option<String>,
+    },
+
+    #[error(
+        "wrong type for `{}` {place}: expected {expected}, found {}",
+        Shown(key),
+        Shown(found)
+    )]
+    Type {
+        key: String,
+        place: Place,
+        expected: &'static str,
+        found: String,
+    },
+
+    #[error("invalid `{}`{}: {}", Shown(key), after_space(place.as_ref()), Shown(why))]
+    Invalid {
+        key: String,
+        /// `None` where no user set it: a default, or not known.
+        place: Option<Place>,
+        why: String,
+    },
+
+    #[error("unknown profile `{}`{}", Shown(name), hint(nearest.as_deref()))]
+    UnknownProfile {
+        name: String,
+        nearest: Option<String>,
+    },
+
+    /// Not reachable by a user: what is merged has been checked before.
+    #[error("cannot merge the configuration: {}", Shown(&.0.to_string()))]
+    Merge(#[from] ::config::ConfigError),
+}
+
+impl ConfigError {
+    /// A setting of the right type that makes no sense, such as one that can
+    /// never fire. [`Layers::invalid`] also says where it was set.
+    pub fn invalid(key: &str, why: impl Display) -> Self {
+        Self::Invalid {
+            key: key.to_owned(),
+            place: None,
+            why: why.to_string(),
+        }
+    }
+}
+
+/// Where a user set a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    Line { file: Arc<str>, line: usize },
+    Variable(Arc<str>),
+}
+
+impl Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line { file, line } => write!(f, "at {}:{line}", Shown(file)),
+            Self::Variable(name) => write!(f, "from {}", Shown(name)),
+        }
+    }
+}
+
+fn after_space(place: Option<&Place>) -> String {
+    place.map(|place| format!(" {place}")).unwrap_or_default()
+}
+
+fn hint(nearest: Option<&str>) -> String {
+    nearest
+        .map(|known| format!("; did you mean `{known}`?"))
+        .unwrap_or_default()
+}
+
+/// Text from outside: escaped as by `{:?}`, so that it can neither end the
+/// line nor steer a terminal, but without the quotes; and cut short.
+struct Shown<'a>(&'a str);
+
+impl Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars().take(SHOWN_CHARS_MAX) {
+            match c {
+                '"' | '\'' | '\\' => f.write_char(c)?,
+                _ => write!(f, "{}", c.escape_debug())?,
+            }
+        }
+        if self.0.chars().nth(SHOWN_CHARS_MAX).is_some() {
+            f.write_char('…')?;
+        }
+        Ok(())
+    }
+}
+
+/// A key that needs no quotes in TOML.
+fn is_bare(key: &str) -> bool {
+    !key.is_empty()
+        && key
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
+/// `path.key`, with the quotes that TOML would ask for, so that a dot inside a
+/// key is not taken for one between two.
+fn join(path: &str, key: &str) -> String {
+    let key = if is_bare(key) {
+        key.to_owned()
+    } else {
+        format!("{key:?}")
+    };
+    if path.is_empty() {
+        key
+    } else {
+        format!("{path}.{key}")
+    }
+}

@@ -1,0 +1,204 @@
+//! The layers, merged.
+
+use std::{
+    fmt::{self, Display},
+    ops::Range,
+    path::{Path, PathBuf},
+};
+
+use config::{Config, File, FileFormat, Map, Value};
+use serde::de::DeserializeOwned;
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue, ValueDeserializer},
+};
+
+use super::{
+    ConfigError, Place,
+    file::{Document, Places},
+    join,
+    known::{Known, Tables, nearest},
+    print, variables,
+};
+
+/// Settings from, weakest first: the built-in defaults, one TOML file, and
+/// `UNSTUCK__SECTION__KEY` variables.
+#[derive(Clone)]
+pub struct Layers {
+    merged: Config,
+    places: Places,
+    profile: Option<String>,
+    file: Option<PathBuf>,
+}
+
+impl Layers {
+    /// Merges what is given, after every key in it was found to be known and
+    /// of its default's type. The environment is passed in, so that a test
+    /// needs no process of its own.
+    pub fn load(
+        defaults: &'static str,
+        tables: Tables,
+        file: Option<&Path>,
+        env: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, ConfigError> {
+        let defaults = Document::new("the built-in defaults", defaults);
+        let root = defaults.parse()?;
+        let known = Known::from_defaults(root.get_ref(), &defaults.text, tables);
+        // The built-in profiles are held to the same keys as a user's.
+        defaults.check(&known, root.get_ref())?;
+        let mut builder = Config::builder().add_source(source(&defaults));
+
+        let mut places = Places::new();
+        if let Some(path) = file {
+            let document = Document::read(path)?;
+            places = document.check(&known, document.parse()?.get_ref())?;
+            builder = builder.add_source(source(&document));
+        }
+        for variable in variables::read(&known, env)? {
+            builder = builder.set_override(&variable.key, variable.value)?;
+            let item = format!("{}[", variable.key);
+            places.retain(|key, _| !key.starts_with(&item));
+            places.insert(variable.key, variable.place);
+        }
+        Ok(Self {
+            merged: builder.build()?,
+            places,
+            profile: None,
+            file: file.map(Path::to_owned),
+        })
+    }
+
+    /// The merged section at `path`, such as `limits` or `profiles.strict`.
+    /// What its type refuses is reported with the key and where it was set.
+    pub fn section<T: DeserializeOwned>(&self, path: &str) -> Result<T, ConfigError> {
+        let document = Document::new("the merged configuration", &self.to_toml());
+        let root = document.parse()?;
+        let section =
+            find(root, path).ok_or_else(|| ConfigError::invalid(path, "no such section"))?;
+        T::deserialize(ValueDeserializer::from(section.clone())).map_err(|error| {
+            let key = error
+                .span()
+                .and_then(|span| key_at(path.to_owned(), &section, &span));
+            self.invalid(key.as_deref().unwrap_or(path), error.message())
+        })
+    }
+
+    /// The names of all profiles, sorted.
+    pub fn profiles(&self) -> Vec<String> {
+        let mut names: Vec<_> = self.profile_tables().into_keys().collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// These layers with `[profiles.<name>.detect.*]` and
+    /// `[profiles.<name>.policy]` laid over `[detect.*]` and `[policy]`.
+    pub fn profile(&self, name: &str) -> Result<Self, ConfigError> {
+        let Some(profile) = self.profile_tables().remove(name) else {
+            return Err(ConfigError::UnknownProfile {
+                name: name.to_owned(),
+                nearest: nearest(name, self.profiles().iter()),
+            });
+        };
+        let mut builder = Config::builder().add_source(self.merged.clone());
+        for (key, value) in profile.into_table()? {
+            if key != "mode" {
+                builder = builder.set_override(key, value)?;
+            }
+        }
+        Ok(Self {
+            merged: builder.build()?,
+            profile: Some(name.to_owned()),
+            ..self.clone()
+        })
+    }
+
+    /// The merged configuration, sorted by key.
+    pub fn to_toml(&self) -> String {
+        print::document(&self.merged.cache)
+    }
+
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// A setting that makes no sense, and where it was set if by a user.
+    pub fn invalid(&self, key: &str, why: impl Display) -> ConfigError {
+        let key = self.set_as(key);
+        ConfigError::Invalid {
+            place: self.place(&key).cloned(),
+            key,
+            why: why.to_string(),
+        }
+    }
+
+    fn profile_tables(&self) -> Map<String, Value> {
+        // A missing table holds no profiles; `load` let nothing else through.
+        self.merged.get_table("profiles").unwrap_or_default()
+    }
+
+    /// The key under which the value of `key` was set: in a profile, that may
+    /// be the profile's.
+    fn set_as(&self, key: &str) -> String {
+        self.profile
+            .as_ref()
+            .map(|name| format!("profiles.{name}.{key}"))
+            .filter(|own| self.merged.get::<Value>(own).is_ok())
+            .unwrap_or_else(|| key.to_owned())
+    }
+
+    /// Where a user set `key`; for what is missing in a row of `[[tools]]`,
+    /// where that row stands.
+    fn place(&self, key: &str) -> Option<&Place> {
+        let mut key = key;
+        loop {
+            if let Some(place) = self.places.get(key) {
+                return Some(place);
+            }
+            let cut = key.rfind(['.', '['])?;
+            if !key.contains('[') {
+                return None;
+            }
+            key = &key[..cut];
+        }
+    }
+}
+
+/// Only the file: settings hold secrets, and a debug line is soon logged.
+impl fmt::Debug for Layers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Layers")
+            .field("file", &self.file)
+            .finish_non_exhaustive()
+    }
+}
+
+fn source(document: &Document) -> File<config::FileSourceString, FileFormat> {
+    File::from_str(&document.text, FileFormat::Toml)
+}
+
+fn find<'i>(root: Spanned<DeTable<'i>>, path: &str) -> Option<Spanned<DeValue<'i>>> {
+    let whole = root.span();
+    let mut value = &Spanned::new(whole, DeValue::Table(root.into_inner()));
+    for key in path.split('.') {
+        value = value.get_ref().get(key)?;
+    }
+    Some(value.clone())
+}
+
+/// The key whose value, or whose own name, stands at `span`. The innermost:
+/// an array of tables begins where its first table does.
+fn key_at(path: String, value: &Spanned<DeValue<'_>>, span: &Range<usize>) -> Option<String> {
+    let inside = match value.get_ref() {
+        DeValue::Table(table) => table.iter().find_map(|(key, value)| {
+            let at = join(&path, key.get_ref());
+            let own = (key.span() == *span).then(|| at.clone());
+            own.or_else(|| key_at(at, value, span))
+        }),
+        DeValue::Array(items) => items
+            .iter()
+            .enumerate()
+            .find_map(|(index, item)| key_at(format!("{path}[{index}]"), item, span)),
+        _ => None,
+    };
+    inside.or_else(|| (value.span() == *span).then_some(path))
+}

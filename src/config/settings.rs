@@ -1,0 +1,150 @@
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
+
+use serde::Deserialize;
+
+use super::{ConfigError, Layers};
+use crate::{
+    api, app, detect,
+    engine::{self, Profile, Profiles},
+    facts::{ToolRule, Tools},
+    policy::{self, LadderSettings, Templates, TrendSettings},
+};
+
+/// The manual, and the base layer.
+pub const DEFAULTS: &str = include_str!("default.toml");
+
+/// Where the configuration is found when nobody says so.
+const FILE: &str = "unstuck.toml";
+
+/// Everything that is configured, checked as a whole.
+#[derive(Debug)]
+pub struct Config {
+    pub server: app::Settings,
+    pub engine: engine::Limits,
+    pub api: api::Limits,
+    pub app: app::Limits,
+    pub profiles: Profiles,
+    pub tools: Tools,
+}
+
+#[derive(Deserialize)]
+struct Store {
+    dir: String,
+}
+
+#[derive(Default, Deserialize)]
+struct Mode {
+    #[serde(default)]
+    mode: ModeName,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ModeName {
+    #[default]
+    Enforce,
+    Shadow,
+}
+
+/// The layers from the given file, or from `unstuck.toml` where it is.
+pub fn layers(file: Option<&Path>) -> Result<Layers, ConfigError> {
+    let beside = PathBuf::from(FILE);
+    let found = beside.exists().then_some(&*beside);
+    // Variables that are not text are none of ours.
+    let variables = std::env::vars_os()
+        .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
+    Layers::load(DEFAULTS, TABLES, file.or(found), variables)
+}
+
+const TABLES: super::Tables = &[("tools", ToolRule::KEYS)];
+
+impl Config {
+    pub fn new(layers: &Layers) -> Result<Self, ConfigError> {
+        let rules: Vec<ToolRule> = layers.section("tools")?;
+        if rules.len() > Tools::RULES_MAX {
+            let why = format!("{} entries, at most {}", rules.len(), Tools::RULES_MAX);
+            return Err(layers.invalid("tools", why));
+        }
+        let store: Store = layers.section("store")?;
+        if !store.dir.is_empty() {
+            let why = "this version keeps its state in memory, so it must be empty";
+            return Err(layers.invalid("store.dir", why));
+        }
+        Ok(Self {
+            server: layers.section("server")?,
+            engine: positive_limits(layers)?,
+            api: layers.section("limits")?,
+            app: layers.section("limits")?,
+            profiles: profiles(layers)?,
+            tools: Tools::new(rules).map_err(|error| layers.invalid("tools", error))?,
+        })
+    }
+}
+
+/// A limit of nothing would refuse everything.
+fn positive_limits(layers: &Layers) -> Result<engine::Limits, ConfigError> {
+    let all: BTreeMap<String, i64> = layers.section("limits")?;
+    match all.iter().find(|(_, limit)| **limit < 1) {
+        Some((key, limit)) => {
+            let why = format!("{limit} would refuse everything: at least 1");
+            Err(layers.invalid(&format!("limits.{key}"), why))
+        }
+        None => layers.section("limits"),
+    }
+}
+
+fn profiles(layers: &Layers) -> Result<Profiles, ConfigError> {
+    const DEFAULT: &str = "default";
+    let names = layers.profiles().into_iter();
+    let others = names.filter(|name| name != DEFAULT);
+    let others = others.map(|name| profile(layers, &name));
+    Ok(Profiles::new(
+        profile(layers, DEFAULT)?,
+        others.collect::<Result<Vec<_>, _>>()?,
+    ))
+}
+
+fn profile(layers: &Layers, name: &str) -> Result<Profile, ConfigError> {
+    let layers = layers.profile(name)?;
+    let Mode { mode } = layers.section(&format!("profiles.{name}"))?;
+    let detect: detect::Settings = layers.section("detect")?;
+    detect.check().map_err(|(detector, futile)| {
+        layers.invalid(&format!("detect.{detector}.{}", futile.key), futile)
+    })?;
+    let trend: TrendSettings = layers.section("policy")?;
+    trend
+        .check()
+        .map_err(|error| layers.invalid(&format!("policy.{}", error.key), error))?;
+    let sections: BTreeMap<String, LadderSettings> = layers.section("detect")?;
+    let ladders = detect::NAMES.iter().filter_map(|name| {
+        let section = sections.get(*name)?;
+        Some(
+            section
+                .ladder(name)
+                .map_err(|error| layers.invalid(&format!("detect.{name}.{}", error.key), error)),
+        )
+    });
+    let texts = sections.iter().map(|(name, section)| {
+        (
+            name.as_str(),
+            section.pattern.as_str(),
+            section.correction.as_str(),
+        )
+    });
+    let templates = Templates::new(texts).map_err(|error| {
+        layers.invalid(&format!("detect.{}.{}", error.detector, error.key), error)
+    })?;
+    Ok(Profile {
+        name: name.into(),
+        detect,
+        policy: policy::Settings {
+            trend,
+            ladders: ladders.collect::<Result<_, _>>()?,
+            shadow: mode == ModeName::Shadow,
+        },
+        templates,
+    })
+}

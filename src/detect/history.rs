@@ -1,0 +1,180 @@
+use std::collections::VecDeque;
+
+use crate::domain::{
+    CallFacts, Cost, Member, Moment, Observation, Seen, Sig, Sketch, TurnFacts, Waste, text,
+};
+
+/// What one agent of a session did lately. There is one a session and agent; no
+/// detector keeps a ring of its own.
+#[derive(Default)]
+pub struct History {
+    calls: VecDeque<Entry>,
+    turns: VecDeque<TurnEntry>,
+    /// What the entries hold outside themselves.
+    words_bytes: usize,
+}
+
+/// A call that was made.
+pub struct Entry {
+    pub at: Moment,
+    pub facts: CallFacts,
+    /// A verdict has cited it: it counts for no detector again, save to extend
+    /// the same unbroken run.
+    pub spent: bool,
+    cost: Cost,
+    tool: String,
+    target: String,
+    event_id: String,
+}
+
+/// A turn that was not empty.
+pub struct TurnEntry {
+    pub at: Moment,
+    pub sketch: Sketch,
+    cost: Cost,
+}
+
+/// The words of a call, for a person.
+#[derive(Default)]
+pub struct Words<'a> {
+    pub tool: &'a str,
+    pub target: &'a str,
+    pub event_id: &'a str,
+}
+
+impl History {
+    /// The widest window of any detector is 30.
+    pub const CALLS_MAX: usize = 32;
+    /// Similar turns are sought among the last five.
+    pub const TURNS_MAX: usize = 5;
+    /// A verdict quotes no more of a target than that.
+    pub const TARGET_BYTES_MAX: usize = 200;
+
+    /// The calls, latest first.
+    pub fn calls(&self) -> impl Iterator<Item = &Entry> {
+        self.calls.iter().rev()
+    }
+
+    /// The turns that were not empty, latest first.
+    pub fn turns(&self) -> impl Iterator<Item = &TurnEntry> {
+        self.turns.iter().rev()
+    }
+
+    /// Takes in what the detectors have looked at.
+    pub fn push(&mut self, now: Observation, cost: Cost, words: &Words<'_>) {
+        match now.seen {
+            Seen::Call(facts) => self.push_call(now.at, facts, cost, words),
+            Seen::Turn(facts) => self.push_turn(now.at, facts, cost),
+            Seen::Marker { .. } => {}
+        }
+    }
+
+    /// The oldest entry gives its buffers to the new one, so
+    /// that a session in its steady state does not allocate.
+    fn push_call(&mut self, at: Moment, facts: CallFacts, cost: Cost, words: &Words<'_>) {
+        let recycled = (self.calls.len() == Self::CALLS_MAX)
+            .then(|| self.calls.pop_front())
+            .flatten();
+        if let Some(old) = &recycled {
+            self.words_bytes -= old.words_bytes();
+        }
+        let (mut tool, mut target, mut event_id) = recycled
+            .map(|old| (old.tool, old.target, old.event_id))
+            .unwrap_or_default();
+        refill(&mut tool, words.tool);
+        refill(
+            &mut target,
+            text::prefix(words.target, Self::TARGET_BYTES_MAX),
+        );
+        refill(&mut event_id, words.event_id);
+        let entry = Entry {
+            at,
+            facts,
+            spent: false,
+            cost,
+            tool,
+            target,
+            event_id,
+        };
+        self.words_bytes += entry.words_bytes();
+        self.calls.push_back(entry);
+    }
+
+    /// An empty turn is no news.
+    fn push_turn(&mut self, at: Moment, facts: TurnFacts, cost: Cost) {
+        if facts.sketch.is_empty() {
+            return;
+        }
+        if self.turns.len() == Self::TURNS_MAX {
+            self.turns.pop_front();
+        }
+        self.turns.push_back(TurnEntry {
+            at,
+            sketch: facts.sketch,
+            cost,
+        });
+    }
+
+    /// Marks the calls that a verdict cited.
+    pub fn spend(&mut self, events: &[i32]) {
+        for entry in &mut self.calls {
+            entry.spent |= events.contains(&entry.at.index);
+        }
+    }
+
+    /// The latest call with this signature.
+    pub fn latest(&self, call: Sig) -> Option<&Entry> {
+        self.calls().find(|entry| entry.facts.call == Some(call))
+    }
+
+    /// What the kept events from `index` on have cost.
+    pub fn cost_since(&self, index: i32) -> Waste {
+        let calls = self.calls.iter().map(|entry| (entry.at, entry.cost));
+        let turns = self.turns.iter().map(|entry| (entry.at, entry.cost));
+        let mut waste = Waste::default();
+        for (_, cost) in calls.chain(turns).filter(|(at, _)| at.index >= index) {
+            waste += Waste {
+                events: 0,
+                tokens: cost.tokens(),
+                usd: cost.usd,
+            };
+        }
+        waste
+    }
+
+    /// Forgets what was done: a user spoke, or the session was started again.
+    pub fn clear(&mut self) {
+        self.calls.clear();
+        self.turns.clear();
+        self.words_bytes = 0;
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        let tokens =
+            |entry: &TurnEntry| (entry.sketch.words.len() + entry.sketch.numbers.len()) * 4;
+        self.calls.capacity() * size_of::<Entry>()
+            + self.turns.capacity() * size_of::<TurnEntry>()
+            + self.words_bytes
+            + self.turns.iter().map(tokens).sum::<usize>()
+    }
+}
+
+impl Entry {
+    /// The call in words.
+    pub fn member(&self) -> Member {
+        Member {
+            tool: self.tool.clone(),
+            target: self.target.clone(),
+            event_id: self.event_id.clone(),
+        }
+    }
+
+    fn words_bytes(&self) -> usize {
+        self.tool.capacity() + self.target.capacity() + self.event_id.capacity()
+    }
+}
+
+fn refill(buffer: &mut String, text: &str) {
+    buffer.clear();
+    buffer.push_str(text);
+}

@@ -1,0 +1,68 @@
+/// Declares the detectors' modules and makes of them, in the order given: their
+/// names, their settings (a section each) and their state (a field each, so
+/// that a session needs no box and no virtual call a detector).
+macro_rules! registry {
+    ($($name:ident: $detector:ident,)+) => {
+        $(pub mod $name;)+
+
+        /// The detectors' names, by rank: config sections and metric labels.
+        pub const NAMES: &[&str] = &[$(stringify!($name)),+];
+
+        /// `[detect]`: a section for each detector.
+        #[derive(Clone, Debug, serde::Deserialize)]
+        pub struct Settings {
+            $(pub $name: Section<<$name::$detector as Detector>::Settings>,)+
+        }
+
+        /// `[detect.<name>]`: whether it looks at all, and its own keys.
+        #[derive(Clone, Debug, serde::Deserialize)]
+        pub struct Section<S> {
+            pub enabled: bool,
+            #[serde(flatten)]
+            pub own: S,
+        }
+
+        impl Settings {
+            /// Refuses settings that can never fire; the first name is the section.
+            pub fn check(&self) -> Result<(), (&'static str, Futile)> {
+                $(<$name::$detector as Detector>::check(&self.$name.own)
+                    .map_err(|futile| (stringify!($name), futile))?;)+
+                Ok(())
+            }
+        }
+
+        /// The state of every detector, for one agent of one session.
+        #[derive(Default)]
+        pub struct Detectors {
+            $($name: $name::$detector,)+
+        }
+
+        impl Detectors {
+            /// Shows the observation to each detector that is switched on, in
+            /// the order of rank.
+            pub fn observe(
+                &mut self,
+                now: &crate::domain::Observation,
+                past: &History,
+                settings: &Settings,
+                mut tell: impl FnMut(crate::domain::DetectorId, crate::domain::Look),
+            ) {
+                let mut rank = 0u8;
+                $(
+                    if settings.$name.enabled {
+                        let look = self.$name.observe(now, past, &settings.$name.own);
+                        tell(crate::domain::DetectorId(rank), look);
+                    }
+                    rank += 1;
+                )+
+                debug_assert_eq!(usize::from(rank), NAMES.len());
+            }
+
+            pub fn reset(&mut self) {
+                $(self.$name.reset();)+
+            }
+        }
+    };
+}
+
+pub(super) use registry;

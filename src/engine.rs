@@ -1,0 +1,404 @@
+//! Owns the sessions: a DashMap of 256 shards, a session's whole state under
+//! one entry. Only sync methods: a shard is locked for microseconds and nobody
+//! waits for anything while it is.
+//!
+//! Uses: domain, facts, detect, policy, telemetry.
+
+mod agent;
+mod draft;
+mod expiry;
+mod outbox;
+mod profile;
+mod query;
+mod seen;
+mod session;
+mod slot;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::{Duration, SystemTime},
+};
+
+use dashmap::{DashMap, Entry};
+use serde::Deserialize;
+use thiserror::Error;
+use tokio::sync::broadcast;
+
+pub use outbox::Clockwork;
+pub use profile::{Profile, Profiles};
+pub use query::Filter;
+
+use crate::{
+    domain::{Action, Delta, Event, Issued, Labels, SessionId, SessionView, Status, Verdict},
+    facts::{Facts, Key, Tools},
+    telemetry::{Metrics, Rejection},
+};
+use expiry::Queue;
+use outbox::Outbox;
+use session::Session;
+use slot::{Slot, Tombstone};
+
+/// `[limits]`: the bounds of the engine.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Limits {
+    pub sessions_max: usize,
+    pub state_bytes_max: usize,
+    pub idle_secs_max: u64,
+    pub agents_max: usize,
+    pub event_ids_max: usize,
+    pub tombstones_max: usize,
+    pub tombstone_secs_max: u64,
+}
+
+/// Detects, for all sessions.
+pub struct Engine {
+    sessions: DashMap<SessionId, Slot, foldhash::quality::RandomState>,
+    profiles: Profiles,
+    shared: Shared,
+    live: AtomicUsize,
+    bytes: AtomicUsize,
+    /// Live sessions by when they would have been idle for too long.
+    idle: Queue,
+    /// Tombstones by when they expire.
+    gone: Queue,
+}
+
+/// What every session needs of the engine.
+struct Shared {
+    facts: Facts,
+    limits: Limits,
+    outbox: Outbox,
+    metrics: Arc<Metrics>,
+}
+
+/// The answer to an event.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// `None`: it was not counted, the session or agent is terminated.
+    pub index: Option<i32>,
+    pub duplicate: bool,
+    pub verdict: Option<Arc<Verdict>>,
+}
+
+/// Why an event or a session was not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Refused {
+    #[error("limits.sessions_max of {0} live sessions is reached")]
+    Sessions(usize),
+    #[error("limits.state_bytes_max of {0} bytes of session state is reached")]
+    Bytes(usize),
+    #[error("limits.agents_max of {0} agents in a session is reached")]
+    Agents(usize),
+}
+
+impl Refused {
+    /// When it may be worth trying again: idle sessions are swept out every
+    /// second.
+    pub const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+    pub fn rejection(self) -> Rejection {
+        match self {
+            Self::Sessions(_) => Rejection::SessionsMax,
+            Self::Bytes(_) => Rejection::StateBytesMax,
+            Self::Agents(_) => Rejection::AgentsMax,
+        }
+    }
+}
+
+/// Why a session could not be opened.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    #[error("the session is terminated; reset it first")]
+    Terminated,
+    #[error("there is no such profile; there are {0}")]
+    NoProfile(String),
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+/// With 256 shards a walk over all sessions stalls a reader for a quarter of a
+/// millisecond at most; with the default of 4 per core, for 4 ms.
+const SHARDS: usize = 256;
+
+impl Engine {
+    pub fn new(
+        profiles: Profiles,
+        tools: Tools,
+        limits: Limits,
+        metrics: Arc<Metrics>,
+        clockwork: Clockwork,
+    ) -> Self {
+        let key = match clockwork {
+            Clockwork::Live => Key::random(),
+            Clockwork::Replay => Key::fixed(),
+        };
+        Self {
+            sessions: DashMap::with_hasher_and_shard_amount(Default::default(), SHARDS),
+            profiles,
+            shared: Shared {
+                facts: Facts::new(key, tools),
+                limits,
+                outbox: Outbox::new(clockwork),
+                metrics,
+            },
+            live: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            idle: Queue::default(),
+            gone: Queue::default(),
+        }
+    }
+
+    /// Verdicts of all kinds from now on, in the order of their ids.
+    pub fn verdicts(&self) -> broadcast::Receiver<Issued> {
+        self.shared.outbox.verdicts()
+    }
+
+    /// Terminations from now on.
+    pub fn terminations(&self) -> broadcast::Receiver<Arc<Verdict>> {
+        self.shared.outbox.terminations()
+    }
+
+    /// Takes an event in. `now` is the time of its arrival.
+    pub fn record(&self, event: &Event, now: SystemTime) -> Result<Recorded, Refused> {
+        self.with_slot(&event.session, now, |slot| match slot {
+            Slot::Gone(tombstone) => Ok(tombstone.refuse(event.cost)),
+            Slot::Live(session) => session.record(event, now, &self.shared),
+        })
+    }
+
+    /// Takes a piece of text in. `None`: there is nothing to say.
+    pub fn delta(&self, delta: &Delta, now: SystemTime) -> Result<Option<Recorded>, Refused> {
+        self.with_slot(&delta.session, now, |slot| match slot {
+            Slot::Gone(tombstone) => Ok(Some(tombstone.latched())),
+            Slot::Live(session) => session.delta(delta, now, &self.shared),
+        })
+    }
+
+    /// Sets a session's profile and labels, beginning it where it is new.
+    pub fn open(
+        &self,
+        id: &SessionId,
+        profile: &str,
+        labels: Labels,
+        now: SystemTime,
+    ) -> Result<SessionView, OpenError> {
+        let profile = self
+            .profiles
+            .named(profile)
+            .ok_or_else(|| OpenError::NoProfile(self.profiles.names()))?;
+        self.with_slot(id, now, |slot| match slot {
+            Slot::Gone(_) => Err(OpenError::Terminated),
+            Slot::Live(session) => {
+                session.open(profile, Arc::new(labels));
+                Ok(session.view(id))
+            }
+        })
+    }
+
+    /// It ended normally: clears its state and gives its summary. A terminated
+    /// session stays so. `None`: there is no such session.
+    pub fn end(&self, id: &SessionId, now: SystemTime) -> Option<SessionView> {
+        let mut slot = self.sessions.get_mut(id.as_str())?;
+        if let Slot::Live(session) = &*slot {
+            let view = session.view(id);
+            self.bury(&mut slot, view, Status::Ended, now);
+        }
+        Some(slot.view(id))
+    }
+
+    /// Forgets all that was learned of the session, a termination too; its
+    /// profile and labels stay. `None`: there is no such session.
+    pub fn reset(&self, id: &SessionId, reason: &str, now: SystemTime) -> Option<Arc<Verdict>> {
+        let mut slot = self.sessions.get_mut(id.as_str())?;
+        let view = slot.view(id);
+        self.discount(&slot);
+        self.live.fetch_add(1, Relaxed);
+        *slot = self.begin(id, &view.profile, view.labels.clone(), now);
+        let verdict = outbox::by_operator(id, None, "reset by an operator", reason, now);
+        Some(self.shared.outbox.issue(verdict, &view.labels, now))
+    }
+
+    /// An operator ends the session, live or not. Where it was terminated
+    /// before, the verdict that did it stands.
+    pub fn terminate(&self, id: &SessionId, reason: &str, now: SystemTime) -> Arc<Verdict> {
+        let mut slot = self
+            .sessions
+            .entry(id.clone())
+            .or_insert_with(|| Slot::unknown(id, self.profiles.default(), now));
+        let mut view = slot.view(id);
+        if let Some(verdict) = view.termination {
+            return verdict;
+        }
+        let pattern = "terminated by an operator";
+        let verdict = outbox::by_operator(id, Some(Action::Terminate), pattern, reason, now);
+        let verdict = self.shared.outbox.issue(verdict, &view.labels, now);
+        view.verdicts.push(verdict.clone());
+        view.termination = Some(verdict.clone());
+        self.shared.metrics.terminated(None);
+        self.bury(&mut slot, view, Status::Terminated, now);
+        verdict
+    }
+
+    /// Lets go of up to `sessions_max` sessions that were idle for too long and
+    /// as many expired tombstones. Called every second, so that no call is long.
+    pub fn sweep(&self, now: SystemTime, sessions_max: usize) {
+        let limits = &self.shared.limits;
+        let idle = Duration::from_secs(limits.idle_secs_max);
+        self.idle.expire(now, sessions_max, |id, generation| {
+            let slot = self.sessions.get(id.as_str())?;
+            let Slot::Live(session) = &*slot else {
+                return None;
+            };
+            let deadline = session.last_seen() + idle;
+            let due = session.generation() == generation && deadline <= now;
+            drop(slot);
+            if due && self.forget(id, generation) {
+                self.shared.metrics.evicted_idle();
+            }
+            (!due).then_some(deadline)
+        });
+        let excess = self.gone.len().saturating_sub(limits.tombstones_max);
+        self.gone
+            .expire_at_least(excess, now, sessions_max, |id, generation| {
+                if self.forget(id, generation) {
+                    self.shared.metrics.evicted_tombstone();
+                }
+            });
+    }
+
+    /// How many sessions are live.
+    pub fn live(&self) -> usize {
+        self.live.load(Relaxed)
+    }
+
+    /// How many bytes of state they hold.
+    pub fn state_bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+
+    fn forget(&self, id: &SessionId, generation: u64) -> bool {
+        let removed = self
+            .sessions
+            .remove_if(id.as_str(), |_, slot| slot.generation() == generation);
+        if let Some((_, slot)) = &removed {
+            self.discount(slot);
+        }
+        removed.is_some()
+    }
+
+    /// Runs `with` on the session's slot, which is live unless the session is
+    /// terminated: one that is new or had ended begins, within the limits.
+    fn with_slot<T, E: From<Refused>>(
+        &self,
+        id: &SessionId,
+        now: SystemTime,
+        with: impl FnOnce(&mut Slot) -> Result<T, E>,
+    ) -> Result<T, E> {
+        if let Some(mut slot) = self.sessions.get_mut(id.as_str())
+            && !slot.is_ended()
+        {
+            return self.accounted(id, &mut slot, now, with);
+        }
+        self.reserve()?;
+        let begin = || self.begin(id, &self.profiles.default().name, Arc::default(), now);
+        let mut slot = match self.sessions.entry(id.clone()) {
+            Entry::Vacant(vacant) => vacant.insert(begin()),
+            Entry::Occupied(mut occupied) if occupied.get().is_ended() => {
+                self.discount(&occupied.insert(begin()));
+                occupied.into_ref()
+            }
+            // Somebody else began it in the meantime.
+            Entry::Occupied(occupied) => {
+                self.live.fetch_sub(1, Relaxed);
+                occupied.into_ref()
+            }
+        };
+        self.accounted(id, &mut slot, now, with)
+    }
+
+    /// Takes a place among the live sessions.
+    fn reserve(&self) -> Result<(), Refused> {
+        let Limits {
+            sessions_max,
+            state_bytes_max,
+            ..
+        } = self.shared.limits;
+        if self.bytes.load(Relaxed) >= state_bytes_max {
+            return Err(Refused::Bytes(state_bytes_max));
+        }
+        self.live
+            .try_update(Relaxed, Relaxed, |live| {
+                (live < sessions_max).then_some(live + 1)
+            })
+            .map(|_| ())
+            .map_err(|_| Refused::Sessions(sessions_max))
+    }
+
+    /// A new session; its place among the live ones is already taken.
+    fn begin(&self, id: &SessionId, profile: &str, labels: Arc<Labels>, now: SystemTime) -> Slot {
+        let profile = self
+            .profiles
+            .named(profile)
+            .unwrap_or_else(|| self.profiles.default().clone());
+        let generation = self.shared.outbox.next_generation();
+        let session = Session::new(profile, labels, generation, now);
+        let idle = Duration::from_secs(self.shared.limits.idle_secs_max);
+        self.idle.push(now + idle, id, generation);
+        self.shared.metrics.session(None, Some(Status::Active));
+        Slot::Live(Box::new(session))
+    }
+
+    /// Keeps the totals right around a change of a session, and lays it to rest
+    /// where the change ended it.
+    fn accounted<T>(
+        &self,
+        id: &SessionId,
+        slot: &mut Slot,
+        now: SystemTime,
+        with: impl FnOnce(&mut Slot) -> T,
+    ) -> T {
+        let before = slot.status();
+        let answer = with(slot);
+        if let Slot::Live(session) = slot {
+            let (was, is) = session.account();
+            self.bytes.fetch_add(is, Relaxed);
+            self.bytes.fetch_sub(was, Relaxed);
+            let after = session.status();
+            self.shared.metrics.moved(before, after);
+            if after == Status::Terminated {
+                let view = session.view(id);
+                self.bury(slot, view, after, now);
+            }
+        }
+        answer
+    }
+
+    /// Puts a tombstone in a session's place.
+    fn bury(&self, slot: &mut Slot, mut view: SessionView, status: Status, now: SystemTime) {
+        self.discount(slot);
+        view.status = status;
+        self.shared.metrics.session(None, Some(status));
+        let generation = self.shared.outbox.next_generation();
+        let age = Duration::from_secs(self.shared.limits.tombstone_secs_max);
+        self.gone.push(now + age, &view.id, generation);
+        *slot = Slot::Gone(Box::new(Tombstone::new(view, generation)));
+    }
+
+    /// Takes a slot out of the totals.
+    fn discount(&self, slot: &Slot) {
+        if let Some(status) = slot.counted_status() {
+            self.shared.metrics.session(Some(status), None);
+        }
+        if let Slot::Live(session) = slot {
+            session.leave_trends(&self.shared.metrics);
+            self.live.fetch_sub(1, Relaxed);
+            self.bytes.fetch_sub(session.accounted_bytes(), Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::{Profile, draft::Drafts};
+use crate::{
+    detect::{Detectors, History, Words},
+    domain::{
+        AgentId, Cost, DetectorId, Finding, Look, Member, Observation, Operation, Verdict, Waste,
+    },
+    policy::{Judge, Judgement, Ruling, Sight, TemplateFacts},
+};
+
+/// One agent of a session: it is watched on its own.
+pub(super) struct Agent {
+    pub id: AgentId,
+    history: History,
+    detectors: Detectors,
+    pub judge: Judge,
+    pub drafts: Drafts,
+    /// `Some`: this sub-agent is over.
+    pub terminated: Option<Arc<Verdict>>,
+}
+
+/// What came of an observation.
+pub(super) struct Outcome {
+    /// The detectors that found something.
+    pub found: SmallVec<[DetectorId; 4]>,
+    /// The detectors that could not look, and what they lacked.
+    pub abstained: SmallVec<[(DetectorId, &'static str); 4]>,
+    pub judgement: Option<Judgement>,
+}
+
+/// A ruling in words.
+pub(super) struct Told {
+    pub members: Vec<Member>,
+    pub pattern: String,
+    pub correction: String,
+}
+
+impl Agent {
+    pub fn new(id: AgentId, profile: &Profile) -> Self {
+        Self {
+            id,
+            history: History::default(),
+            detectors: Detectors::default(),
+            judge: Judge::new(&profile.policy),
+            drafts: Drafts::default(),
+            terminated: None,
+        }
+    }
+
+    /// Shows an observation to the detectors, takes it into the history and
+    /// judges what they found. `totals` is what the session has cost with it.
+    pub fn observe(
+        &mut self,
+        now: Observation,
+        cost: Cost,
+        words: &Words<'_>,
+        totals: Waste,
+        profile: &Profile,
+    ) -> Outcome {
+        let at = now.at;
+        let mut looked = 0u64;
+        let mut findings: SmallVec<[(DetectorId, Finding); 2]> = SmallVec::new();
+        let mut abstained = SmallVec::new();
+        let (detectors, history) = (&mut self.detectors, &self.history);
+        detectors.observe(
+            &now,
+            history,
+            &profile.detect,
+            |detector, look| match look {
+                Look::Away => {}
+                Look::Abstained(field) => abstained.push((detector, field)),
+                Look::Clear => looked |= 1 << detector.0,
+                Look::Found(finding) => {
+                    looked |= 1 << detector.0;
+                    findings.push((detector, finding));
+                }
+            },
+        );
+        self.history.push(now, cost, words);
+        let sight = Sight {
+            agent: &self.id,
+            at,
+            looked,
+            findings: &findings,
+            totals,
+        };
+        let history = &self.history;
+        let began = |first| {
+            let mut run = history.cost_since(first);
+            run.events = totals.events - i64::from(first);
+            totals.since(run)
+        };
+        let judgement = self.judge.judge(&sight, &profile.policy, began);
+        if let Some(ruling) = judgement.as_ref().and_then(|j| j.ruling.as_ref()) {
+            self.history.spend(&ruling.evidence.event_indexes);
+        }
+        Outcome {
+            found: findings.iter().map(|(detector, _)| *detector).collect(),
+            abstained,
+            judgement,
+        }
+    }
+
+    /// Puts a ruling into words, while the calls it cites are still known.
+    pub fn tell(&self, ruling: &Ruling, profile: &Profile) -> Told {
+        let calls = ruling.cites.iter();
+        let calls: SmallVec<[_; 4]> = calls.filter_map(|sig| self.history.latest(*sig)).collect();
+        let members: Vec<Member> = calls.iter().map(|entry| entry.member()).collect();
+        let operation = calls.first().map(|entry| entry.facts.operation);
+        let evidence = &ruling.evidence;
+        let facts = TemplateFacts::new(
+            (evidence.count, evidence.period, evidence.similarity),
+            operation.unwrap_or(Operation::Other).verb(),
+            &members,
+            &evidence.excerpt,
+        );
+        let detector = profile.detector(ruling.detector);
+        Told {
+            members,
+            pattern: profile.templates.pattern(&detector, &facts),
+            correction: profile.templates.correction(&detector, &facts),
+        }
+    }
+
+    /// Counts start anew; what was reported is remembered.
+    pub fn reset(&mut self) {
+        self.history.clear();
+        self.detectors.reset();
+        self.judge.reset();
+        self.drafts.clear();
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        self.id.as_str().len()
+            + self.history.heap_bytes()
+            + self.judge.heap_bytes()
+            + self.drafts.heap_bytes()
+    }
+}

@@ -1,0 +1,64 @@
+use crate::{
+    domain::{Sig, TurnFacts, text},
+    facts::{Key, Sketcher},
+};
+
+/// The texts that an agent is writing, latest last.
+#[derive(Default)]
+pub(super) struct Drafts {
+    drafts: Vec<Draft>,
+}
+
+struct Draft {
+    turn: Sig,
+    sketcher: Sketcher,
+    /// The beginning of the text, for the verdict's excerpt.
+    beginning: String,
+}
+
+impl Drafts {
+    /// Parallel generations of one agent; beyond this the oldest is forgotten.
+    const DRAFTS_MAX: usize = 4;
+    /// More than a verdict ever quotes.
+    const BEGINNING_BYTES_MAX: usize = 1_024;
+
+    pub fn push(&mut self, turn: Sig, piece: &str, key: &Key) {
+        let position = self.drafts.iter().position(|draft| draft.turn == turn);
+        let position = position.unwrap_or_else(|| {
+            if self.drafts.len() == Self::DRAFTS_MAX {
+                self.drafts.remove(0);
+            }
+            self.drafts.push(Draft {
+                turn,
+                sketcher: Sketcher::default(),
+                beginning: String::new(),
+            });
+            self.drafts.len() - 1
+        });
+        let Some(draft) = self.drafts.get_mut(position) else {
+            return;
+        };
+        draft.sketcher.push(piece, key);
+        let room = Self::BEGINNING_BYTES_MAX - draft.beginning.len();
+        draft.beginning.push_str(text::prefix(piece, room));
+    }
+
+    /// The text is complete: its facts and its beginning.
+    pub fn finish(&mut self, turn: Sig) -> (TurnFacts, String) {
+        let position = self.drafts.iter().position(|draft| draft.turn == turn);
+        match position.map(|position| self.drafts.remove(position)) {
+            Some(draft) => (draft.sketcher.finish(), draft.beginning),
+            None => (Sketcher::default().finish(), String::new()),
+        }
+    }
+
+    /// A tool call, or a user, begins all texts anew.
+    pub fn clear(&mut self) {
+        self.drafts.clear();
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        let of = |draft: &Draft| draft.sketcher.heap_bytes() + draft.beginning.capacity();
+        self.drafts.capacity() * size_of::<Draft>() + self.drafts.iter().map(of).sum::<usize>()
+    }
+}

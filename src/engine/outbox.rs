@@ -1,0 +1,141 @@
+use std::{
+    hash::BuildHasher,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use tokio::sync::broadcast;
+
+use crate::domain::{
+    Action, AgentId, Evidence, Issued, Labels, OPERATOR, SessionId, Verdict, VerdictId, Waste,
+};
+
+/// Where ids and keys come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clockwork {
+    /// Random, for a server.
+    Live,
+    /// Fixed, so that the same trace prints the same.
+    Replay,
+}
+
+/// Gives verdicts their ids and hands them out. Both happen under one lock, so
+/// that every watcher gets verdicts in the order of their ids.
+pub(super) struct Outbox {
+    ids: Mutex<Ids>,
+    verdicts: broadcast::Sender<Issued>,
+    terminations: broadcast::Sender<Arc<Verdict>>,
+    generations: AtomicU64,
+}
+
+struct Ids {
+    last: u128,
+    /// `None`: fixed.
+    random: Option<std::hash::RandomState>,
+}
+
+/// A watcher that is further behind is cut off. Every slot is a pointer.
+const VERDICTS_MAX: usize = 4_096;
+/// A stream that is further behind asks for each of its sessions instead.
+const TERMINATIONS_MAX: usize = 1_024;
+
+impl Outbox {
+    pub fn new(clockwork: Clockwork) -> Self {
+        Self {
+            ids: Mutex::new(Ids {
+                last: 0,
+                random: (clockwork == Clockwork::Live).then(Default::default),
+            }),
+            verdicts: broadcast::Sender::new(VERDICTS_MAX),
+            terminations: broadcast::Sender::new(TERMINATIONS_MAX),
+            generations: AtomicU64::new(1),
+        }
+    }
+
+    pub fn verdicts(&self) -> broadcast::Receiver<Issued> {
+        self.verdicts.subscribe()
+    }
+
+    pub fn terminations(&self) -> broadcast::Receiver<Arc<Verdict>> {
+        self.terminations.subscribe()
+    }
+
+    /// Tells sessions that share an id apart; never 0.
+    pub fn next_generation(&self) -> u64 {
+        self.generations.fetch_add(1, Relaxed)
+    }
+
+    /// Names the verdict and hands it out.
+    pub fn issue(
+        &self,
+        mut verdict: Verdict,
+        labels: &Arc<Labels>,
+        now: SystemTime,
+    ) -> Arc<Verdict> {
+        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        verdict.id = ids.next(now);
+        let verdict = Arc::new(verdict);
+        // An error says that nobody listens.
+        let _ = self.verdicts.send(Issued {
+            verdict: verdict.clone(),
+            labels: labels.clone(),
+        });
+        if verdict.terminates() {
+            let _ = self.terminations.send(verdict.clone());
+        }
+        verdict
+    }
+}
+
+impl Ids {
+    /// A version 7 UUID: milliseconds, then chance. Should the clock stand or
+    /// go back, the next number after the last.
+    fn next(&mut self, now: SystemTime) -> VerdictId {
+        let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let millis = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        let chance = self
+            .random
+            .as_ref()
+            .map_or(0, |state| state.hash_one(self.last));
+        let mut bytes = [0; 10];
+        bytes[..8].copy_from_slice(&chance.to_be_bytes());
+        let id = uuid::Builder::from_unix_timestamp_millis(millis, &bytes).into_uuid();
+        self.last = id.as_u128().max(self.last.saturating_add(1));
+        VerdictId(self.last)
+    }
+}
+
+/// The record of what an operator did.
+pub(super) fn by_operator(
+    id: &SessionId,
+    action: Option<Action>,
+    pattern: &str,
+    reason: &str,
+    now: SystemTime,
+) -> Verdict {
+    Verdict {
+        id: VerdictId(0),
+        session: id.clone(),
+        agent: AgentId::default(),
+        time: now,
+        event_index: None,
+        action,
+        detector: OPERATOR.into(),
+        also: Vec::new(),
+        pattern: pattern.to_owned(),
+        reason: reason.to_owned(),
+        confidence: 1.0,
+        correction: String::new(),
+        loop_id: None,
+        members: Vec::new(),
+        trend: None,
+        evidence: Evidence::default(),
+        wasted: Waste::default(),
+        retry_after: None,
+        durable: false,
+        shadow: false,
+    }
+}

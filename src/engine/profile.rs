@@ -1,0 +1,59 @@
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{
+    detect,
+    domain::DetectorId,
+    policy::{self, Templates},
+};
+
+/// How a session is watched. A session picks its profile by name.
+#[derive(Debug)]
+pub struct Profile {
+    pub name: Arc<str>,
+    pub detect: detect::Settings,
+    pub policy: policy::Settings,
+    pub templates: Templates,
+}
+
+impl Profile {
+    /// The detector's name.
+    pub fn detector(&self, id: DetectorId) -> Arc<str> {
+        let ladder = self.policy.ladders.get(id.index());
+        ladder.map(|ladder| ladder.name.clone()).unwrap_or_default()
+    }
+}
+
+/// All profiles; `default` is always among them.
+#[derive(Debug)]
+pub struct Profiles {
+    default: Arc<Profile>,
+    others: BTreeMap<Arc<str>, Arc<Profile>>,
+}
+
+impl Profiles {
+    pub fn new(default: Profile, others: impl IntoIterator<Item = Profile>) -> Self {
+        let named = |profile: Profile| (profile.name.clone(), Arc::new(profile));
+        Self {
+            default: Arc::new(default),
+            others: others.into_iter().map(named).collect(),
+        }
+    }
+
+    pub fn default(&self) -> &Arc<Profile> {
+        &self.default
+    }
+
+    /// The profile of that name; the default where it is empty.
+    pub fn named(&self, name: &str) -> Option<Arc<Profile>> {
+        if name.is_empty() || name == &*self.default.name {
+            return Some(self.default.clone());
+        }
+        self.others.get(name).cloned()
+    }
+
+    pub fn names(&self) -> String {
+        let others = self.others.keys().map(|name| &**name);
+        let names: Vec<&str> = std::iter::once(&*self.default.name).chain(others).collect();
+        names.join(", ")
+    }
+}

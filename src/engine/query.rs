@@ -1,0 +1,55 @@
+use std::collections::BTreeSet;
+
+use super::Engine;
+use crate::domain::{Labels, SessionId, SessionView, Status, has_labels};
+
+/// Which sessions somebody asks for.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    pub status: Option<Status>,
+    /// All of these; none: any.
+    pub labels: Labels,
+}
+
+impl Filter {
+    fn fits(&self, status: Status, labels: &Labels) -> bool {
+        self.status.is_none_or(|wanted| wanted == status) && has_labels(labels, &self.labels)
+    }
+}
+
+impl Engine {
+    pub fn get(&self, id: &SessionId) -> Option<SessionView> {
+        self.sessions.view(id.as_str(), |id, slot| slot.view(id))
+    }
+
+    /// Whether it is live or remembered.
+    pub fn knows(&self, id: &SessionId) -> bool {
+        self.sessions.contains_key(id.as_str())
+    }
+
+    /// Up to `most` sessions in the order of their ids, from the one after
+    /// `after` on, and whether there are more. A shard is locked while it is
+    /// walked over, and only ids are copied then.
+    pub fn list(
+        &self,
+        filter: &Filter,
+        after: Option<&str>,
+        most: usize,
+    ) -> (Vec<SessionView>, bool) {
+        let mut ids = BTreeSet::new();
+        for slot in &self.sessions {
+            let id = slot.key();
+            let follows = after.is_none_or(|after| id.as_str() > after);
+            let fits_page = ids.len() <= most || ids.last().is_some_and(|last| id < last);
+            if follows && fits_page && filter.fits(slot.status(), slot.labels()) {
+                ids.insert(id.clone());
+                if ids.len() > most + 1 {
+                    ids.pop_last();
+                }
+            }
+        }
+        let more = ids.len() > most;
+        let page = ids.iter().take(most).filter_map(|id| self.get(id));
+        (page.collect(), more)
+    }
+}

@@ -1,0 +1,152 @@
+//! What comes of an observation: counts, trends, a verdict.
+
+use std::sync::Arc;
+
+use super::{Session, Shown, VERDICTS_SHOWN, spent};
+use crate::{
+    domain::{DetectorId, Moment, Observation, Seen, Verdict, VerdictId, text},
+    engine::{Shared, agent::Outcome},
+    policy::{Judgement, Ruling},
+    telemetry::Metrics,
+};
+
+/// Of a turn a verdict quotes so many characters.
+const EXCERPT_CHARS_MAX: usize = 160;
+
+impl Session {
+    /// Shows an observation to the agent's detectors and says what comes of it.
+    pub(super) fn show(
+        &mut self,
+        seen: Seen,
+        shown: &Shown<'_>,
+        shared: &Shared,
+    ) -> Option<Arc<Verdict>> {
+        let observation = Observation {
+            at: Moment {
+                index: shown.index,
+                time: shown.time,
+                progress: self.progress.count(),
+                round: shown.round,
+            },
+            seen,
+        };
+        let totals = spent(i64::from(self.events), self.cost);
+        let agent = self.agents.get_mut(shown.agent)?;
+        let outcome = agent.observe(observation, shown.cost, &shown.words, totals, &self.profile);
+        self.count(&outcome, shared);
+        let judgement = outcome.judgement?;
+        self.waste(&judgement, &shared.metrics);
+        let ruling = judgement.ruling?;
+        self.pronounce(ruling, shown, shared)
+    }
+
+    /// Keeps abstentions, metrics and trends.
+    fn count(&mut self, outcome: &Outcome, shared: &Shared) {
+        for (detector, field) in &outcome.abstained {
+            let known = |(d, f, _): &&mut (DetectorId, &str, u32)| d == detector && f == field;
+            match self.abstentions.iter_mut().find(known) {
+                Some((_, _, events)) => *events = events.saturating_add(1),
+                None => self.abstentions.push((*detector, field, 1)),
+            }
+        }
+        for detector in &outcome.found {
+            shared.metrics.detection(*detector);
+        }
+        if !outcome.found.is_empty() || !self.levels.is_empty() {
+            self.update_levels(&shared.metrics);
+        }
+    }
+
+    /// The level of a session is the highest of its agents.
+    fn update_levels(&mut self, metrics: &Metrics) {
+        self.levels.resize(self.profile.policy.ladders.len(), None);
+        for (rank, level) in (0..).map(DetectorId).zip(&mut self.levels) {
+            let trends = self
+                .agents
+                .iter()
+                .filter_map(|agent| agent.judge.trend(rank));
+            let after = trends.map(|trend| trend.level).max();
+            if *level != after {
+                metrics.trend(rank, *level, after);
+                *level = after;
+            }
+        }
+        if self.levels.iter().all(Option::is_none) {
+            self.levels.clear();
+        }
+    }
+
+    fn waste(&mut self, judgement: &Judgement, metrics: &Metrics) {
+        self.wasted += judgement.wasted;
+        self.avoidable += judgement.avoidable;
+        metrics.wasted(judgement.describes, judgement.wasted);
+    }
+
+    /// Makes a verdict of a ruling, and hands it out.
+    fn pronounce(
+        &mut self,
+        mut ruling: Ruling,
+        shown: &Shown<'_>,
+        shared: &Shared,
+    ) -> Option<Arc<Verdict>> {
+        let agent = self.agents.get_mut(shown.agent)?;
+        let profile = &self.profile;
+        ruling.evidence.excerpt = text::quoted(shown.text, EXCERPT_CHARS_MAX);
+        let told = agent.tell(&ruling, profile);
+        let verdict = Verdict {
+            id: VerdictId(0),
+            session: shown.session.clone(),
+            agent: agent.id.clone(),
+            time: shown.time,
+            event_index: Some(shown.index),
+            action: Some(ruling.action),
+            detector: profile.detector(ruling.detector),
+            also: ruling.also.iter().map(|d| profile.detector(*d)).collect(),
+            pattern: told.pattern,
+            reason: ruling.reason,
+            confidence: ruling.confidence,
+            correction: told.correction,
+            loop_id: Some(ruling.loop_id),
+            members: told.members,
+            trend: ruling.trend,
+            evidence: ruling.evidence,
+            wasted: ruling.wasted,
+            retry_after: ruling.retry_after,
+            durable: false,
+            shadow: profile.policy.shadow,
+        };
+        let verdict = shared.outbox.issue(verdict, &self.labels, shown.now);
+        shared.metrics.verdict(ruling.detector, ruling.action);
+        if verdict.terminates() {
+            shared.metrics.terminated(Some(ruling.detector));
+            if agent.id.is_main() {
+                self.termination = Some(verdict.clone());
+            } else {
+                agent.terminated = Some(verdict.clone());
+            }
+        }
+        self.keep(verdict.clone());
+        Some(verdict)
+    }
+
+    /// Keeps the verdicts that a view shows or a duplicate may ask for.
+    fn keep(&mut self, verdict: Arc<Verdict>) {
+        self.verdicts.push_back(verdict);
+        let oldest = self.seen.oldest().unwrap_or(i32::MAX);
+        while self.verdicts.len() > VERDICTS_SHOWN
+            && self
+                .verdicts
+                .front()
+                .is_some_and(|verdict| verdict.event_index < Some(oldest))
+        {
+            self.verdicts.pop_front();
+        }
+    }
+
+    /// Takes the session's trends out of the metrics: it is leaving.
+    pub fn leave_trends(&self, metrics: &Metrics) {
+        for (rank, level) in (0..).map(DetectorId).zip(&self.levels) {
+            metrics.trend(rank, *level, None);
+        }
+    }
+}

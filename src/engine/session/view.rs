@@ -1,0 +1,54 @@
+//! A session as an operator sees it.
+
+use super::{Session, VERDICTS_SHOWN};
+use crate::domain::{Abstention, DetectorId, SessionId, SessionView, Status};
+
+impl Session {
+    pub fn status(&self) -> Status {
+        if self.termination.is_some() {
+            Status::Terminated
+        } else if self.agents.iter().any(|agent| agent.judge.is_looping()) {
+            Status::Looping
+        } else {
+            Status::Active
+        }
+    }
+
+    pub fn view(&self, id: &SessionId) -> SessionView {
+        let ranks = || {
+            (0..)
+                .map(DetectorId)
+                .take(self.profile.policy.ladders.len())
+        };
+        let trends = self.agents.iter().flat_map(|agent| {
+            ranks().filter_map(|rank| {
+                let trend = agent.judge.trend(rank)?;
+                Some((agent.id.clone(), self.profile.detector(rank), trend))
+            })
+        });
+        let hidden = self.verdicts.len().saturating_sub(VERDICTS_SHOWN);
+        let abstention = |(detector, field, events): &(DetectorId, &'static str, u32)| Abstention {
+            detector: self.profile.detector(*detector),
+            field,
+            events: *events,
+        };
+        SessionView {
+            id: id.clone(),
+            status: self.status(),
+            profile: self.profile.name.clone(),
+            labels: self.labels.clone(),
+            created: self.created,
+            last_event: self.last_seen,
+            events: self.events,
+            turns: self.turns,
+            cost: self.cost,
+            agents: self.agents.len(),
+            trends: trends.collect(),
+            verdicts: self.verdicts.iter().skip(hidden).cloned().collect(),
+            wasted: self.wasted,
+            avoidable: self.avoidable,
+            abstentions: self.abstentions.iter().map(abstention).collect(),
+            termination: self.termination.clone(),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Members of JSON objects, as far as a scan needs them: a key and its value,
+//! also within a string of JSON, or as Python prints them.
+
+use super::cursor::Cursor;
+use super::media::names_media;
+use super::one_of;
+use std::ops::Range;
+
+const KEY_BYTES_MAX: usize = 64;
+/// An id is short; a longer string is text.
+const VALUE_BYTES_MAX: usize = 256;
+/// How far from a payload its type may stand.
+const SIBLING_BYTES_MAX: usize = 128;
+
+/// A key and the value behind it; of a string what is within the quotes.
+pub struct Member {
+    pub key: Range<usize>,
+    pub value: Range<usize>,
+    pub is_string: bool,
+}
+
+/// The member whose key's opening quote stands at `at`.
+pub fn member(text: &[u8], at: usize) -> Option<Member> {
+    let mut c = Cursor::new(text, at);
+    let quote = c.peek(0);
+    c.at += 1;
+    let start = c.at;
+    let len =
+        c.skip(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'$' | b'@'));
+    let key = start..c.at;
+    if len == 0 || len > KEY_BYTES_MAX {
+        return None;
+    }
+    c.eat(b'\\');
+    if !c.eat(quote) {
+        return None;
+    }
+    c.skip(|b| matches!(b, b' ' | b'\n'));
+    if !c.eat(b':') {
+        return None;
+    }
+    c.skip(|b| matches!(b, b' ' | b'\n'));
+    let is_string = matches!(c.peek(0), b'"' | b'\'' | b'\\');
+    let value = if is_string { string(c)? } else { number(c)? };
+    Some(Member {
+        key,
+        value,
+        is_string,
+    })
+}
+
+/// What is within the quotes. The closing one is escaped if the opening one is.
+/// Without a closing one the string goes to the end of the text.
+fn string(mut c: Cursor) -> Option<Range<usize>> {
+    let escaped = c.eat(b'\\');
+    let quote = c.peek(0);
+    if !matches!(quote, b'"' | b'\'') {
+        return None;
+    }
+    c.at += 1;
+    let start = c.at;
+    loop {
+        c.skip(|b| b != quote && b != b'\\');
+        match c.peek(0) {
+            b'\\' if escaped && c.peek(1) == quote => break,
+            b'\\' => c.at += 2,
+            _ => break,
+        }
+    }
+    Some(start..c.at)
+}
+
+fn number(mut c: Cursor) -> Option<Range<usize>> {
+    let start = c.at;
+    c.eat(b'-');
+    let digits = c.skip(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
+    (digits > 0 && c.word_ends()).then_some(start..c.at)
+}
+
+/// Whether the value is another on every call: an id, a time, a duration; or
+/// bytes of a picture or a sound.
+pub fn is_noise(text: &[u8], member: &Member) -> bool {
+    let key = text.get(member.key.clone()).unwrap_or_default();
+    member.value.len() <= VALUE_BYTES_MAX && is_per_call(key) || is_media(text, member)
+}
+
+/// The last word says what a value is: `createdAt`, `message_id`. A duration may
+/// have its unit behind: `elapsed_ms`, `durationInSeconds`.
+fn is_per_call(key: &[u8]) -> bool {
+    let mut words = Words(key);
+    let Some(last) = words.next() else {
+        return false;
+    };
+    const LAST: [&str; 12] = [
+        "id",
+        "ts",
+        "time",
+        "timestamp",
+        "at",
+        "uuid",
+        "nonce",
+        "pid",
+        "uptime",
+        "runtime",
+        "took",
+        "datetime",
+    ];
+    const UNITS: [&str; 12] = [
+        "ns", "us", "ms", "s", "sec", "secs", "seconds", "millis", "micros", "nanos", "minutes",
+        "min",
+    ];
+    const DURATIONS: [&str; 4] = ["duration", "elapsed", "latency", "took"];
+    one_of(last, &LAST)
+        || one_of(last, &UNITS)
+            && Words(words.0)
+                .next()
+                .is_some_and(|w| one_of(w, &["time", "uptime", "runtime"]))
+        || Words(key).any(|w| one_of(w, &DURATIONS))
+}
+
+/// Whether the value is a picture or a sound: by its key, or by the type beside.
+pub fn is_media(text: &[u8], member: &Member) -> bool {
+    let key = text.get(member.key.clone()).unwrap_or_default();
+    let is_data = || Words(key).next().is_some_and(|w| one_of(w, &["data"]));
+    member.is_string
+        && (Words(key).any(|w| one_of(w, &["base64", "b64"]))
+            || is_data() && has_media_sibling(text, member))
+}
+
+/// Whether the object around the member names a type of media: `"type": "image"`.
+fn has_media_sibling(text: &[u8], member: &Member) -> bool {
+    let before = text.get(..member.key.start).unwrap_or_default();
+    let before = before.iter().rev().take(SIBLING_BYTES_MAX);
+    let start = member.key.start - before.take_while(|b| **b != b'{').count();
+    let mut c = Cursor::new(text, member.value.end);
+    let after = c.rest().iter().take(SIBLING_BYTES_MAX);
+    c.at += after.take_while(|b| **b != b'}').count();
+    let siblings = [start..member.key.start, member.value.end..c.at];
+    siblings.into_iter().any(|range| {
+        let object = text.get(range).unwrap_or_default();
+        let mut quoted = object.split(|b| matches!(b, b'"' | b'\''));
+        quoted.any(names_media)
+    })
+}
+
+/// The words of a key, last first, in snake, kebab or camel case.
+struct Words<'a>(&'a [u8]);
+
+impl<'a> Iterator for Words<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        while let [rest @ .., last] = self.0
+            && !last.is_ascii_alphanumeric()
+        {
+            self.0 = rest;
+        }
+        let key = self.0;
+        let tail = |is: fn(&u8) -> bool, from: usize| {
+            key.iter().rev().skip(from).take_while(|b| is(b)).count()
+        };
+        let small = tail(|b| b.is_ascii_lowercase() || b.is_ascii_digit(), 0);
+        // `Id` has one capital, `ID` and `ID2` more.
+        let capitals = tail(u8::is_ascii_uppercase, small);
+        let len = small + if small > 0 { capitals.min(1) } else { capitals };
+        let (rest, word) = key.split_at_checked(key.len() - len)?;
+        self.0 = rest;
+        (!word.is_empty()).then_some(word)
+    }
+}

@@ -1,0 +1,142 @@
+//! Pictures and sounds in base64. The same picture, loaded again, may have other
+//! bytes; what a model was told about it is in the text around.
+
+use super::cursor::Cursor;
+use super::{MASKED, json};
+use std::ops::Range;
+
+/// From here on a run of base64 is media if it begins like a known format.
+const KNOWN_LEN_MIN: usize = 64;
+/// From here on any run of base64 is a payload: longer than keys and signatures.
+const ANY_LEN_MIN: usize = 256;
+
+/// How PNG, JPEG, GIF, RIFF (WebP, WAV), BMP, MP3, Ogg, FLAC and SVG begin. The
+/// slashes that a JPEG or an MP3 may begin with are not part of a run.
+const BEGINNINGS: [&[u8]; 10] = [
+    b"iVBORw0KGgo",
+    b"9j/",
+    b"R0lGOD",
+    b"UklGR",
+    b"Qk0",
+    b"SUQz",
+    b"uQ",
+    b"T2dnUw",
+    b"ZkxhQ",
+    b"PHN2Zy",
+];
+
+/// Looks for payloads along a text.
+#[derive(Default)]
+pub struct Media {
+    /// Up to here the text is known not to be a payload. A run that turned out to
+    /// be none is not looked at again, or a long path would cost its square.
+    seen: usize,
+}
+
+impl Media {
+    /// The payload that begins with `word`, or is announced by it.
+    pub fn payload(&mut self, text: &[u8], word: Range<usize>) -> Option<Range<usize>> {
+        let next = text.get(word.end).copied();
+        if next == Some(b':')
+            && let Some(payload) = data_uri(text, word.start)
+        {
+            return Some(payload);
+        }
+        let is_long = word.len() >= KNOWN_LEN_MIN || matches!(next, Some(b'/' | b'+'));
+        if !is_long || word.start < self.seen {
+            return None;
+        }
+        let run = run_from(text, word.start);
+        self.seen = run.end;
+        is_payload(text.get(run.clone())?).then_some(run)
+    }
+}
+
+/// Calls `out` with the pieces of `text` without its pictures and sounds, else as
+/// it is and however long: how results are compared whose calls differ.
+pub fn without_media(text: &str, out: &mut impl FnMut(&[u8])) {
+    let text = text.as_bytes();
+    let mut media = Media::default();
+    let mut c = Cursor::new(text, 0);
+    let mut plain = 0;
+    while !c.rest().is_empty() {
+        c.skip(|b| !b.is_ascii_alphanumeric() && b != b'"');
+        let start = c.at;
+        let payload = if c.eat(b'"') {
+            json::member(text, start)
+                .filter(|member| json::is_media(text, member))
+                .map(|member| member.value)
+        } else {
+            c.skip(|b| b.is_ascii_alphanumeric());
+            media.payload(text, start..c.at)
+        };
+        if let Some(payload) = payload {
+            out(text.get(plain..payload.start).unwrap_or_default());
+            out(MASKED);
+            plain = payload.end;
+            c.at = c.at.max(payload.end);
+        }
+    }
+    out(text.get(plain..).unwrap_or_default());
+}
+
+fn is_base64(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/')
+}
+
+/// The run of base64 that begins at `at`, its padding included.
+fn run_from(text: &[u8], at: usize) -> Range<usize> {
+    let mut c = Cursor::new(text, at);
+    c.skip(is_base64);
+    // At most two, and only behind something.
+    let _ = c.at > at && c.eat(b'=') && c.eat(b'=');
+    at..c.at
+}
+
+/// The run of base64 around `at`, in text that is not cleaned.
+pub fn run_around(text: &[u8], at: usize) -> Range<usize> {
+    let before = text.get(..at).unwrap_or_default();
+    let back = before.iter().rev().take_while(|b| is_base64(**b)).count();
+    let mut start = at - back.min(at);
+    start += text
+        .get(start..at)
+        .unwrap_or_default()
+        .iter()
+        .take_while(|b| **b == b'/')
+        .count();
+    start..run_from(text, start).end.max(at)
+}
+
+/// A run that is a payload rather than a path or a long name: base64 has one
+/// slash in 64, a path one in 15 or so, and all kinds of characters.
+pub fn is_payload(run: &[u8]) -> bool {
+    if run.len() < KNOWN_LEN_MIN {
+        return false;
+    }
+    let slashes = run.iter().filter(|b| **b == b'/').count();
+    let any = |is: fn(&u8) -> bool| run.iter().any(is);
+    let mixed = any(u8::is_ascii_lowercase) && any(u8::is_ascii_uppercase);
+    let known = BEGINNINGS.iter().any(|b| run.starts_with(b));
+    mixed
+        && any(u8::is_ascii_digit)
+        && slashes * 20 <= run.len()
+        && (known || run.len() >= ANY_LEN_MIN)
+}
+
+/// The payload of a `data:image/png;base64,…` at `at`. Data of other types is
+/// text for all we know.
+fn data_uri(text: &[u8], at: usize) -> Option<Range<usize>> {
+    let mut c = Cursor::new(text, at);
+    if !c.eat_all(b"data:") || !names_media(c.rest()) {
+        return None;
+    }
+    c.skip(|b| b.is_ascii_alphanumeric() || matches!(b, b'/' | b'+' | b'.' | b'-' | b'=' | b';'));
+    (c.since(at).ends_with(b";base64") && c.eat(b',')).then(|| run_from(text, c.at))
+}
+
+/// Whether a type, as in `image/png` or `"type": "image"`, is one of media.
+pub fn names_media(name: &[u8]) -> bool {
+    [b"image", b"audio", b"video"]
+        .iter()
+        .any(|m| name.starts_with(*m))
+}

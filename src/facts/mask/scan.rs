@@ -1,0 +1,299 @@
+//! Reads cleaned text once, word by word, and replaces what is noise.
+
+use super::cursor::Cursor;
+use super::errors::{Kept, kept};
+use super::media::Media;
+use super::{Before, MASKED, Mask, ids, json, one_of, place, when};
+use std::ops::Range;
+
+const TEMP: &[u8] = b"<tmp>";
+
+const LETTER: u8 = 1;
+const DIGIT: u8 = 2;
+
+/// What each byte is in a word; a look-up, since it is asked of every byte.
+static CLASSES: [u8; 256] = {
+    let mut classes = [0; 256];
+    let mut byte = 0;
+    while byte < 128u8 {
+        if byte.is_ascii_alphabetic() {
+            classes[byte as usize] = LETTER;
+        } else if byte.is_ascii_digit() {
+            classes[byte as usize] = DIGIT;
+        }
+        byte += 1;
+    }
+    classes
+};
+
+/// Calls `out` with the pieces of the masked text. `text` is changed underway.
+pub fn scan(text: &mut [u8], kind: Mask, out: &mut impl FnMut(&[u8])) {
+    let mut scan = Scan {
+        text,
+        kind,
+        at: 0,
+        plain: 0,
+        before: Before::default(),
+        media: Media::default(),
+        out,
+    };
+    while let Some(&byte) = scan.text.get(scan.at) {
+        match byte {
+            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => scan.word(),
+            b'\n' => scan.line_end(),
+            b'"' | b'\'' => scan.quote(),
+            b'/' => scan.slash(),
+            b'=' | b'!' | b'<' | b'>' => scan.comparison(),
+            _ => scan.at += 1,
+        }
+    }
+    scan.flush(scan.at);
+}
+
+struct Scan<'a, F> {
+    text: &'a mut [u8],
+    kind: Mask,
+    /// What lies before is decided.
+    at: usize,
+    /// What lies from here to `at` is to be passed on as it is.
+    plain: usize,
+    /// The word or comparison last seen; it says what a number behind it means.
+    before: Before,
+    media: Media,
+    out: &'a mut F,
+}
+
+impl<F: FnMut(&[u8])> Scan<'_, F> {
+    fn cursor(&self) -> Cursor<'_> {
+        Cursor::new(self.text, self.at)
+    }
+
+    fn flush(&mut self, to: usize) {
+        let piece = self.text.get_mut(self.plain..to).unwrap_or_default();
+        if self.kind == Mask::Error {
+            piece.make_ascii_lowercase();
+        }
+        if !piece.is_empty() {
+            (self.out)(piece);
+        }
+        self.plain = to;
+    }
+
+    /// Writes `with` instead of the text in `range`, and goes on behind it.
+    fn replace(&mut self, range: Range<usize>, with: &[u8]) {
+        self.flush(range.start);
+        (self.out)(with);
+        self.plain = range.end;
+        self.at = range.end;
+    }
+
+    fn line_end(&mut self) {
+        if let Some(byte) = self.text.get_mut(self.at) {
+            *byte = b' ';
+        }
+        match self.kind {
+            // "last attempt\n4 files": the next line counts something else.
+            Mask::Result => self.before = Before::default(),
+            Mask::Error => self.before.end_line(),
+        }
+        self.at += 1;
+    }
+
+    /// `"messageId": "om_1"`, `"ts": 7`. In errors long ids go anyway, and what
+    /// else an error says of an id may be its point.
+    fn quote(&mut self) {
+        // Behind a word it ends a string, or is an apostrophe.
+        let opens = !self.cursor().behind(1).is_ascii_alphanumeric();
+        if opens
+            && self.kind == Mask::Result
+            && let Some(member) = json::member(self.text, self.at)
+            && json::is_noise(self.text, &member)
+        {
+            return self.replace(member.value, MASKED);
+        }
+        self.at += 1;
+    }
+
+    fn slash(&mut self) {
+        match place::temp_path(self.cursor()) {
+            Some(end) => self.replace(self.at..end, TEMP),
+            None => self.at += 1,
+        }
+    }
+
+    /// `==`, `!=`, `<=`, `>=`: the numbers beside are what an error is about.
+    fn comparison(&mut self) {
+        let start = self.at;
+        self.at += 1;
+        if self.cursor().peek(0) == b'=' {
+            self.at += 1;
+            self.before = Before::new(start..self.at);
+        }
+    }
+
+    /// A run of ASCII letters and digits begins here.
+    fn word(&mut self) {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        let mut seen = 0;
+        let len = rest.iter().position(|b| {
+            let class = CLASSES.get(usize::from(*b)).copied().unwrap_or(0);
+            seen |= class;
+            class == 0
+        });
+        let has_digit = seen & DIGIT != 0;
+        let end = self.at + len.unwrap_or(rest.len());
+        if let Some(payload) = self.media.payload(self.text, self.at..end) {
+            return self.replace(payload, MASKED);
+        }
+        let c = self.cursor();
+        let is_drive = end - self.at == 1 && c.peek(1) == b':';
+        if is_drive && let Some(end) = place::windows_temp_path(c) {
+            return self.replace(self.at..end, TEMP);
+        }
+        if let Some(end) = self.noise(end, has_digit) {
+            return self.replace(self.at..end, MASKED);
+        }
+        if has_digit {
+            self.digits(end);
+        } else {
+            self.before = Before::new(self.at..end);
+            self.at = end;
+        }
+    }
+
+    /// Where the noise that begins with this word ends: what is masked in results
+    /// and errors alike.
+    fn noise(&self, end: usize, has_digit: bool) -> Option<usize> {
+        let c = self.cursor();
+        let word = c.to(end).since(self.at);
+        let next = c.to(end).peek(0);
+        if word.len() == 8
+            && next == b'-'
+            && let Some(end) = ids::uuid(c)
+        {
+            return Some(end);
+        }
+        if !has_digit {
+            let is_name = matches!(next, b' ' | b',') && c.peek(0).is_ascii_uppercase();
+            return is_name.then(|| when::named_date(c)).flatten();
+        }
+        if in_number(c) {
+            return None;
+        }
+        if ids::address(word) || ids::hex_word(word) {
+            return Some(end);
+        }
+        if c.peek(0).is_ascii_digit() {
+            return measure(c);
+        }
+        None
+    }
+
+    /// A word with digits that is none of the known kinds of noise.
+    fn digits(&mut self, end: usize) {
+        match self.kind {
+            Mask::Result => match self.count(end) {
+                Some(end) => self.replace(self.at..end, MASKED),
+                None => self.at = end,
+            },
+            Mask::Error => self.error_word(end),
+        }
+    }
+
+    /// The end of a number that counts tries: "attempt 4", "read 3× this session",
+    /// "3 times", "2nd try", "pid 12".
+    fn count(&self, end: usize) -> Option<usize> {
+        const BEFORE: [&str; 7] = [
+            "attempt", "attempts", "try", "tries", "retry", "retries", "pid",
+        ];
+        const BEHIND: [&str; 7] = [
+            "times", "attempt", "attempts", "try", "tries", "retry", "retries",
+        ];
+        const ORDERED: [&str; 4] = ["time", "attempt", "try", "retry"];
+        let mut c = self.cursor();
+        if in_number(c) || c.skip(|b| b.is_ascii_digit()) == 0 {
+            return None;
+        }
+        let number_end = c.at;
+        let mut c = c.to(end);
+        let ordinal = matches!(c.since(number_end), b"st" | b"nd" | b"rd" | b"th");
+        if !ordinal && number_end != end {
+            return None;
+        }
+        c.eat(b' ');
+        let here = self.cursor();
+        let spaced = usize::from(here.behind(1) == b' ');
+        let is_count = c.rest().starts_with("×".as_bytes())
+            || [here.behind(spaced + 2), here.behind(spaced + 1)] == *"×".as_bytes()
+            || one_of(
+                c.letters(),
+                if ordinal { &ORDERED[..] } else { &BEHIND[..] },
+            )
+            || self.before.gap(self.text, self.at).is_some()
+                && one_of(self.before.word(self.text), &BEFORE);
+        is_count.then_some(end)
+    }
+
+    /// In an error numbers go, also those within a name: `worker7`.
+    fn error_word(&mut self, end: usize) {
+        let mut c = self.cursor();
+        let word = c.to(end).since(self.at);
+        if ids::error_code(word) {
+            self.at = end;
+            return;
+        }
+        if ids::long_id(word) {
+            return self.replace(self.at..end, MASKED);
+        }
+        let has_letters = !c.letters().is_empty();
+        let start = c.at;
+        let end = numbers_end(c);
+        if has_letters {
+            self.before = Before::new(self.at..start);
+        }
+        match kept(self.text, &self.before, start, end) {
+            Kept::No => return self.replace(start..end, MASKED),
+            Kept::Alone => {}
+            Kept::Listed => self.before.carry(end),
+        }
+        self.at = end;
+    }
+}
+
+/// Whether this is the fraction of a number, or of a version.
+fn in_number(c: Cursor) -> bool {
+    c.behind(1) == b'.' && c.behind(2).is_ascii_digit()
+}
+
+/// A date, an address, a time or a duration that begins with these digits. How
+/// many there are and what follows says what it can be: most numbers are none.
+fn measure(c: Cursor) -> Option<usize> {
+    let mut rest = c;
+    let digits = rest.skip(|b| b.is_ascii_digit());
+    let in_name = c.behind(1) == b'_';
+    match (digits, rest.peek(0)) {
+        (4, b'-' | b'/') | (8, b'T' | b'_' | b'-') | (1..=2, b'/' | b'-') => when::date(c),
+        (1..=2, b':') if !in_name => when::time(c),
+        (1..=3, b'.') => when::date(c)
+            .or_else(|| place::ip_port(c))
+            .or_else(|| when::duration(c)),
+        (1..=2, b' ') if rest.peek(1).is_ascii_uppercase() => {
+            when::date(c).or_else(|| when::duration(c))
+        }
+        (_, b' ') if rest.peek(1) < b'A' => None,
+        (_, b' ' | b'.' | b',' | b'A'..=b'Z' | b'a'..=b'z' | 0xc2 | 0xce) if !in_name => {
+            when::duration(c)
+        }
+        _ => None,
+    }
+}
+
+/// Where numbers end that belong together: `1.2.3`, `12:34`, `1,234`.
+fn numbers_end(mut c: Cursor) -> usize {
+    c.at = when::decimal(c);
+    while matches!(c.peek(0), b'.' | b':') && c.peek(1).is_ascii_digit() {
+        c.at += 1;
+        c.at = when::decimal(c);
+    }
+    c.at
+}

@@ -1,0 +1,67 @@
+use std::collections::VecDeque;
+
+use crate::domain::{CallFacts, Sig};
+
+/// Counts a session's progress: a successful write that changed something, a
+/// changed state of the world, a user's message. Two calls with the same count
+/// have no progress between them.
+///
+/// One per session, not per agent: a write by one agent is progress for all.
+#[derive(Debug, Default)]
+pub struct Progress {
+    count: u32,
+    state: Option<Sig>,
+    /// The latest known content of each path, or the call that wrote it where
+    /// no content was sent; oldest first.
+    contents: VecDeque<(Sig, Sig)>,
+}
+
+impl Progress {
+    /// Beyond this the path written longest ago is forgotten: its next write
+    /// counts as a change, which errs on the quiet side.
+    pub const PATHS_MAX: usize = 256;
+
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// A user spoke: whatever comes next is new work.
+    pub fn advance(&mut self) {
+        self.count = self.count.wrapping_add(1);
+    }
+
+    /// Takes note of a call and says how far the session is after it.
+    pub fn note(&mut self, call: &CallFacts) -> u32 {
+        let wrote = call.wrote() && self.changes_content(call);
+        let moved = self.moves_state(call);
+        if wrote || moved {
+            self.advance();
+        }
+        self.count
+    }
+
+    /// A write of the same content, or the same write again, changes nothing.
+    fn changes_content(&mut self, call: &CallFacts) -> bool {
+        let (Some(path), Some(content)) = (call.target, call.content.or(call.call)) else {
+            return true;
+        };
+        if let Some(known) = self.contents.iter_mut().find(|(known, _)| *known == path) {
+            return std::mem::replace(&mut known.1, content) != content;
+        }
+        if self.contents.len() == Self::PATHS_MAX {
+            self.contents.pop_front();
+        }
+        self.contents.push_back((path, content));
+        true
+    }
+
+    /// The first state ever seen is no change.
+    fn moves_state(&mut self, call: &CallFacts) -> bool {
+        let Some(new) = call.state else { return false };
+        self.state.replace(new).is_some_and(|old| old != new)
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        self.contents.capacity() * size_of::<(Sig, Sig)>()
+    }
+}

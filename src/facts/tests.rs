@@ -1,0 +1,202 @@
+use super::*;
+use crate::domain::{AgentId, Args, Body, Cost, SessionId};
+
+fn event(call: ToolCall) -> Event {
+    Event {
+        session: SessionId::parse("s").unwrap(),
+        event_id: String::new(),
+        time: None,
+        agent: AgentId::default(),
+        round_id: String::new(),
+        state_hash: String::new(),
+        cost: Cost::default(),
+        body: Body::Call(call),
+    }
+}
+
+fn facts_with(rules: &str, call: ToolCall) -> (CallFacts, String) {
+    #[derive(serde::Deserialize)]
+    struct Rules {
+        tools: Vec<ToolRule>,
+    }
+    let rules: Rules = toml::from_str(rules).unwrap();
+    let facts = Facts::new(Key::fixed(), Tools::new(rules.tools).unwrap());
+    let event = event(call);
+    let Body::Call(call) = &event.body else {
+        unreachable!()
+    };
+    let made = facts.call(&event, call).unwrap();
+    (made.facts, made.target.into_owned())
+}
+
+fn call(tool: &str, args: &str) -> ToolCall {
+    ToolCall {
+        tool: tool.to_owned(),
+        args: Args::Text(args.to_owned()),
+        ..ToolCall::default()
+    }
+}
+
+fn signature(args: &str) -> Option<Sig> {
+    facts_with("tools = []", call("t", args)).0.call
+}
+
+#[track_caller]
+fn same(a: &str, b: &str) {
+    assert_eq!(signature(a), signature(b), "{a} and {b}");
+}
+
+#[track_caller]
+fn differ(a: &str, b: &str) {
+    assert_ne!(signature(a), signature(b), "{a} and {b}");
+}
+
+#[test]
+fn key_order_and_white_space_do_not_matter() {
+    same(r#"{"a":1,"b":[1,2]}"#, r#" { "b" : [ 1 , 2 ] , "a" : 1 } "#);
+    same(r#"{"a":{"x":1,"y":2}}"#, r#"{"a":{"y":2,"x":1}}"#);
+    same("ls   -la", " ls -la\n");
+}
+
+#[test]
+fn an_object_and_its_text_are_the_same() {
+    same(r#"{"command":"ls"}"#, r#""{\"command\": \"ls\"}""#);
+}
+
+#[test]
+fn numbers_are_compared_by_value() {
+    same(r#"{"n":1}"#, r#"{"n":1.0}"#);
+    same(r#"{"n":0}"#, r#"{"n":-0.0}"#);
+    differ(r#"{"n":9007199254740993}"#, r#"{"n":9007199254740992}"#);
+}
+
+#[test]
+fn different_arguments_differ() {
+    differ(r#"{"a":1}"#, r#"{"a":2}"#);
+    differ(r#"{"a":1}"#, r#"{"b":1}"#);
+    differ(r#"{"a":"1"}"#, r#"{"a":1}"#);
+    differ(r#"{"a":[1,2]}"#, r#"{"a":[2,1]}"#);
+    differ(r#"{"a":{"b":1},"c":2}"#, r#"{"a":{"c":2},"b":1}"#);
+    differ(r#"{"a":null}"#, "{}");
+    differ(r#"{"a":1}"#, r#"{"a":1"#);
+    differ(r#"{"code":"a b"}"#, r#"{"code":"a  b"}"#);
+}
+
+#[test]
+fn zero_width_characters_in_arguments_change_nothing() {
+    same("{\"a\":\"x\u{200b}y\"}", r#"{"a":"xy"}"#);
+}
+
+#[test]
+fn another_tool_is_another_call() {
+    let of = |tool| facts_with("tools = []", call(tool, "{}")).0.call;
+    assert_ne!(of("read"), of("write"));
+}
+
+#[test]
+fn unknown_arguments_have_no_signature() {
+    let (facts, _) = facts_with("tools = []", ToolCall::default());
+    assert_eq!(facts.call, None);
+}
+
+#[test]
+fn ignored_arguments_do_not_make_another_call() {
+    let rules = r#"tools = [{ name = "ex*", ignore_args = ["display"] }]"#;
+    let of = |args| facts_with(rules, call("EXEC", args)).0.call;
+    assert_eq!(
+        of(r#"{"code":"ls","display":1}"#),
+        of(r#"{"display":2,"code":"ls"}"#)
+    );
+    assert_ne!(of(r#"{"code":"ls"}"#), of(r#"{"code":"rm"}"#));
+}
+
+#[test]
+fn the_target_comes_from_the_most_telling_argument() {
+    let of = |args| facts_with("tools = []", call("t", args)).1;
+    assert_eq!(of(r#"{"query":"x","path":"src/a.rs"}"#), "src/a.rs");
+    assert_eq!(of(r#"{"path":"a\u0062c"}"#), "abc");
+    assert_eq!(of(r#"{"n":1}"#), "");
+    assert_eq!(of("cat a.txt"), "cat a.txt");
+}
+
+#[test]
+fn the_operation_comes_from_the_tool_unless_it_was_sent() {
+    use crate::domain::Operation;
+    let of = |tool| facts_with("tools = []", call(tool, "{}")).0.operation;
+    assert_eq!(of("Read"), Operation::Read);
+    assert_eq!(of("mcp__fs__read_file"), Operation::Read);
+    assert_eq!(of("functions.bash"), Operation::Execute);
+    assert_eq!(of("frobnicate"), Operation::Other);
+    let sent = ToolCall {
+        operation: Some(Operation::Write),
+        ..call("Read", "{}")
+    };
+    assert_eq!(facts_with("tools = []", sent).0.operation, Operation::Write);
+}
+
+fn outcome(result: Option<&str>, error: &str) -> (Sig, Sig) {
+    let made = facts_with(
+        "tools = []",
+        ToolCall {
+            result: result.map(str::to_owned),
+            error: error.to_owned(),
+            ..call("t", "{}")
+        },
+    );
+    (made.0.masked, made.0.raw)
+}
+
+#[test]
+fn an_outcome_has_a_masked_and_a_raw_signature() {
+    let (masked, raw) = outcome(Some("done at 12:00:01"), "");
+    let (masked_later, raw_later) = outcome(Some("done at 12:00:59"), "");
+    assert_eq!(masked, masked_later);
+    assert_ne!(raw, raw_later);
+}
+
+#[test]
+fn what_was_not_sent_is_not_empty() {
+    assert_ne!(outcome(None, "").0, outcome(Some(""), "").0);
+    assert_ne!(outcome(Some("x"), "").0, outcome(None, "x").0);
+}
+
+fn write(path: &str, args: &str, content: &str) -> CallFacts {
+    let sent = ToolCall {
+        target: path.to_owned(),
+        content_hash: content.to_owned(),
+        ..call("write_file", args)
+    };
+    facts_with("tools = []", sent).0
+}
+
+#[test]
+fn a_write_is_progress_when_it_changes_something() {
+    let mut progress = Progress::default();
+    assert_eq!(progress.note(&write("a", "1", "x")), 1);
+    assert_eq!(progress.note(&write("a", "2", "x")), 1, "the same content");
+    assert_eq!(progress.note(&write("a", "2", "y")), 2);
+    assert_eq!(progress.note(&write("b", "3", "")), 3);
+    assert_eq!(progress.note(&write("b", "3", "")), 3, "the same write");
+    assert_eq!(progress.note(&write("b", "4", "")), 4);
+}
+
+#[test]
+fn a_failed_write_is_no_progress() {
+    let failed = CallFacts {
+        outcome: Some(Outcome::Error),
+        ..write("a", "1", "x")
+    };
+    assert_eq!(Progress::default().note(&failed), 0);
+}
+
+#[test]
+fn a_changed_state_is_progress() {
+    let at = |state| CallFacts {
+        state: Some(Sig::new(state)),
+        ..facts_with("tools = []", call("click", "{}")).0
+    };
+    let mut progress = Progress::default();
+    assert_eq!(progress.note(&at(1)), 0, "the first state is no change");
+    assert_eq!(progress.note(&at(1)), 0);
+    assert_eq!(progress.note(&at(2)), 1);
+}

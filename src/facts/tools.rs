@@ -1,0 +1,268 @@
+//! What a tool does, from its name: a table of the common agents' tools, which
+//! `[[tools]]` in the configuration extends.
+
+use glob::Pattern;
+use serde::Deserialize;
+use thiserror::Error;
+
+use crate::domain::Operation;
+
+/// What a tool does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Class {
+    Read,
+    Write,
+    Edit,
+    Execute,
+    Search,
+    /// No detector looks at it.
+    Exempt,
+    Other,
+}
+
+impl Class {
+    pub fn operation(self) -> Operation {
+        match self {
+            Self::Read => Operation::Read,
+            Self::Write => Operation::Write,
+            Self::Edit => Operation::Edit,
+            Self::Execute => Operation::Execute,
+            Self::Search => Operation::Search,
+            Self::Exempt | Self::Other => Operation::Other,
+        }
+    }
+}
+
+/// An entry of `[[tools]]`.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ToolRule {
+    /// A name, or a glob such as `mcp__*__read_*`; upper and lower case are one.
+    pub name: String,
+    /// Left out: as in the built-in table.
+    pub class: Option<Class>,
+    /// Top-level arguments that do not make a call a different one.
+    #[serde(default)]
+    pub ignore_args: Vec<String>,
+    /// The result says nothing about progress.
+    #[serde(default)]
+    pub ignore_result: bool,
+}
+
+impl ToolRule {
+    /// The keys of an entry, for the check of unknown keys.
+    pub const KEYS: &'static [&'static str] = &["name", "class", "ignore_args", "ignore_result"];
+}
+
+#[derive(Debug, Error)]
+#[error("tools[{position}].name {name:?} is not a glob: {why}")]
+pub struct ToolRuleError {
+    position: usize,
+    name: String,
+    why: &'static str,
+}
+
+/// The rules of the configuration before the built-in table.
+#[derive(Debug, Default)]
+pub struct Tools {
+    rules: Vec<(Pattern, ToolRule)>,
+}
+
+/// What applies to one tool.
+pub(super) struct Applied<'t> {
+    pub class: Class,
+    pub ignore_args: &'t [String],
+    pub ignore_result: bool,
+}
+
+impl Tools {
+    /// `[[tools]]` beyond this would cost more than the detectors.
+    pub const RULES_MAX: usize = 256;
+
+    pub fn new(rules: Vec<ToolRule>) -> Result<Self, ToolRuleError> {
+        let compile = |(position, rule): (usize, ToolRule)| {
+            Pattern::new(&rule.name.to_ascii_lowercase())
+                .map(|pattern| (pattern, rule.clone()))
+                .map_err(|error| ToolRuleError {
+                    position,
+                    name: rule.name,
+                    why: error.msg,
+                })
+        };
+        let rules = rules
+            .into_iter()
+            .take(Self::RULES_MAX)
+            .enumerate()
+            .map(compile);
+        Ok(Self {
+            rules: rules.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// The first rule that fits the name wins; what it leaves out comes from
+    /// the built-in table.
+    pub(super) fn look_up(&self, tool: &str) -> Applied<'_> {
+        let options = glob::MatchOptions {
+            case_sensitive: false,
+            ..glob::MatchOptions::default()
+        };
+        let rule = self
+            .rules
+            .iter()
+            .find(|(pattern, _)| pattern.matches_with(tool, options))
+            .map(|(_, rule)| rule);
+        Applied {
+            class: rule
+                .and_then(|rule| rule.class)
+                .unwrap_or_else(|| built_in(tool)),
+            ignore_args: rule.map_or(&[], |rule| &rule.ignore_args),
+            ignore_result: rule.is_some_and(|rule| rule.ignore_result),
+        }
+    }
+}
+
+/// The tools of Claude Code, Codex, Gemini CLI, OpenHands, SWE-agent, Cline,
+/// opencode, Goose and LangChain, by class.
+const TABLE: &[(Class, &[&str])] = &[
+    (
+        Class::Read,
+        &[
+            "read",
+            "read_file",
+            "readfile",
+            "view",
+            "view_file",
+            "open",
+            "open_file",
+            "cat",
+            "notebookread",
+            "read_many_files",
+            "list_directory",
+            "list_files",
+            "ls",
+            "list_dir",
+            "webfetch",
+            "web_fetch",
+            "fetch",
+            "visit_page",
+            "read_text_file",
+            "get_file_contents",
+        ],
+    ),
+    (
+        Class::Write,
+        &[
+            "write",
+            "write_file",
+            "writefile",
+            "write_to_file",
+            "create",
+            "create_file",
+            "new_file",
+            "save_file",
+            "notebookwrite",
+        ],
+    ),
+    (
+        Class::Edit,
+        &[
+            "edit",
+            "edit_file",
+            "multiedit",
+            "multi_edit",
+            "replace",
+            "replace_in_file",
+            "str_replace",
+            "apply_patch",
+            "apply_diff",
+            "patch",
+            "insert",
+            "notebookedit",
+            "str_replace_editor",
+            "text_editor",
+        ],
+    ),
+    (
+        Class::Execute,
+        &[
+            "bash",
+            "shell",
+            "exec",
+            "exec_command",
+            "execute_command",
+            "run_command",
+            "run_shell_command",
+            "local_shell",
+            "terminal",
+            "execute_bash",
+            "python",
+            "python_interpreter",
+            "execute_ipython_cell",
+            "run",
+        ],
+    ),
+    (
+        Class::Search,
+        &[
+            "grep",
+            "glob",
+            "search",
+            "search_files",
+            "search_file",
+            "search_dir",
+            "find_file",
+            "search_file_content",
+            "grep_search",
+            "codebase_search",
+            "websearch",
+            "web_search",
+            "google_web_search",
+            "list_code_definition_names",
+            "rg",
+            "file_search",
+        ],
+    ),
+];
+
+fn built_in(tool: &str) -> Class {
+    // `mcp__files__read_file` and `functions.bash` are known by their last part.
+    let name = tool.rsplit("__").next().unwrap_or(tool);
+    let name = name.rsplit('.').next().unwrap_or(name);
+    TABLE
+        .iter()
+        .find(|(_, names)| names.iter().any(|known| known.eq_ignore_ascii_case(name)))
+        .map_or(Class::Other, |(class, _)| *class)
+}
+
+/// Argument names that say what a call acts on, the most telling first.
+const TARGETS: &[&str] = &[
+    "file_path",
+    "filepath",
+    "path",
+    "absolute_path",
+    "target_file",
+    "notebook_path",
+    "filename",
+    "file_name",
+    "file",
+    "url",
+    "uri",
+    "command",
+    "cmd",
+    "script",
+    "code",
+    "pattern",
+    "query",
+    "q",
+    "regex",
+    "directory",
+    "dir",
+    "target",
+    "input",
+];
+
+pub(super) fn target_rank(name: &str) -> Option<usize> {
+    TARGETS
+        .iter()
+        .position(|known| known.eq_ignore_ascii_case(name))
+}

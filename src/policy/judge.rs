@@ -1,0 +1,277 @@
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::{
+    memory::{Loop, Memory, loop_id},
+    settings::Settings,
+    trend::Trends,
+};
+use crate::domain::{
+    Action, AgentId, DetectorId, Evidence, Finding, LoopId, Moment, Sig, Trend, Waste,
+};
+
+/// Judges what the detectors find in one agent of one session.
+pub struct Judge {
+    trends: Trends,
+    memory: Memory,
+    /// By rank: the index of the event after which its alerts pass again.
+    quiet_until: Box<[i32]>,
+}
+
+/// What the detectors made of an event.
+pub struct Sight<'a> {
+    pub agent: &'a AgentId,
+    pub at: Moment,
+    /// The detectors that looked, found or not, as bits.
+    pub looked: u64,
+    pub findings: &'a [(DetectorId, Finding)],
+    /// What the session has cost, this event included.
+    pub totals: Waste,
+}
+
+/// What came of it.
+pub struct Judgement {
+    /// At most one an event.
+    pub ruling: Option<Ruling>,
+    /// What the loop cost with this event that was not counted before.
+    pub wasted: Waste,
+    /// That part of it which came after a verdict: acting would have saved it.
+    pub avoidable: Waste,
+    /// The detector that describes the loop.
+    pub describes: DetectorId,
+}
+
+/// What to say about an event.
+#[derive(Debug)]
+pub struct Ruling {
+    pub detector: DetectorId,
+    pub also: Vec<DetectorId>,
+    pub action: Action,
+    pub reason: String,
+    pub confidence: f64,
+    pub loop_id: LoopId,
+    /// What the loop consists of: signatures of calls, or of a text.
+    pub cites: SmallVec<[Sig; 4]>,
+    pub trend: Option<Trend>,
+    pub evidence: Evidence,
+    pub wasted: Waste,
+    pub retry_after: Option<Duration>,
+}
+
+/// Why a finding is worth an action.
+enum Cause {
+    First,
+    WentOn,
+    CameBack,
+    Holds(i32),
+}
+
+impl Judge {
+    pub fn new(settings: &Settings) -> Self {
+        let detectors = settings.ladders.len();
+        Self {
+            trends: Trends::new(detectors),
+            memory: Memory::default(),
+            quiet_until: vec![i32::MIN; detectors].into(),
+        }
+    }
+
+    /// `began` tells what the session had cost before an event.
+    pub fn judge(
+        &mut self,
+        sight: &Sight<'_>,
+        settings: &Settings,
+        began: impl FnOnce(i32) -> Waste,
+    ) -> Option<Judgement> {
+        let found = sight
+            .findings
+            .iter()
+            .fold(0, |bits, (detector, _)| bits | bit(*detector));
+        self.trends
+            .update(sight.at.time, sight.looked, found, settings);
+        let Some((describes, finding)) = describing(sight.findings) else {
+            self.memory.end(sight.looked, None);
+            return None;
+        };
+        let id = loop_id(sight.agent, &finding.cites);
+        let cited = |sig: &Sig| {
+            let mut findings = sight.findings.iter();
+            findings.any(|(_, finding)| finding.cites.contains(sig))
+        };
+        let known = self.memory.find(id, cited);
+        let position = known.unwrap_or_else(|| self.memory.add(id, &finding.cites));
+        self.memory.end(sight.looked, Some(position));
+        let of_loop = self.memory.get_mut(position)?;
+
+        let begins = known.is_none() || (!of_loop.standing && !finding.extends);
+        let came_back = begins && of_loop.said.is_some();
+        if begins {
+            of_loop.begin_run(began(finding.events.first().copied().unwrap_or_default()));
+        }
+        of_loop.take(finding);
+        of_loop.detectors |= found;
+        let wasted = of_loop.wasted(sight.totals);
+        let fresh = wasted.since(of_loop.counted);
+        of_loop.counted = wasted;
+        let avoidable = of_loop.said.map_or(Waste::default(), |_| fresh);
+
+        let choice = choose(&self.trends, sight.findings, of_loop, came_back, settings);
+        let ruling = choice
+            .filter(|(action, cause)| {
+                let held_back = matches!(cause, Cause::First) && *action == Action::Alert;
+                !held_back || self.quiet_until.get(describes.index()) <= Some(&sight.at.index)
+            })
+            .map(|(action, cause)| {
+                of_loop.said = of_loop.said.max(Some(action));
+                of_loop.verdicts += 1;
+                rule(
+                    of_loop,
+                    sight,
+                    describes,
+                    finding,
+                    action,
+                    &cause,
+                    &self.trends,
+                    settings,
+                )
+            });
+        if ruling.is_some() {
+            self.cool_down(describes, sight.at.index, settings);
+        }
+        Some(Judgement {
+            ruling,
+            wasted: fresh,
+            avoidable,
+            describes,
+        })
+    }
+
+    /// Holds a detector's alerts back for a while, longer when it is chronic.
+    fn cool_down(&mut self, detector: DetectorId, index: i32, settings: &Settings) {
+        let events = f64::from(settings.trend.cooldown);
+        let events = match self.trends.of(detector) {
+            Some(trend) if self.trends.is_chronic(detector) => {
+                (events * 4f64.powf(trend.ema)).ceil()
+            }
+            _ => events,
+        };
+        if let Some(quiet_until) = self.quiet_until.get_mut(detector.index()) {
+            *quiet_until = index.saturating_add(events as i32);
+        }
+    }
+
+    /// Counts start anew: no loop stands. What was said is remembered.
+    pub fn reset(&mut self) {
+        self.memory.end_all();
+    }
+
+    /// A loop that was reported stands.
+    pub fn is_looping(&self) -> bool {
+        self.memory.is_looping()
+    }
+
+    pub fn trend(&self, detector: DetectorId) -> Option<Trend> {
+        self.trends.of(detector)
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        self.trends.heap_bytes()
+            + self.memory.heap_bytes()
+            + self.quiet_until.len() * size_of::<i32>()
+    }
+}
+
+fn bit(detector: DetectorId) -> u64 {
+    1 << detector.0
+}
+
+/// The finding that cites most distinct calls, else the one of lowest rank.
+fn describing(findings: &[(DetectorId, Finding)]) -> Option<(DetectorId, &Finding)> {
+    findings
+        .iter()
+        .max_by_key(|(detector, finding)| (finding.cites.len(), std::cmp::Reverse(*detector)))
+        .map(|(detector, finding)| (*detector, finding))
+}
+
+/// The strongest action that any of the detectors asks for, where it is more
+/// than was said already, or the loop has come back.
+fn choose(
+    trends: &Trends,
+    findings: &[(DetectorId, Finding)],
+    of_loop: &Loop,
+    came_back: bool,
+    settings: &Settings,
+) -> Option<(Action, Cause)> {
+    let wish = |detector: DetectorId| {
+        let ladder = settings.ladders.get(detector.index())?;
+        let held = of_loop.held();
+        let limit = i32::try_from(ladder.terminate_after).unwrap_or(i32::MAX);
+        Some(if limit > 0 && held >= limit {
+            (Action::Terminate, Cause::Holds(held))
+        } else if came_back {
+            (ladder.hard, Cause::CameBack)
+        } else if of_loop.said.is_some() && trends.is_chronic(detector) {
+            (ladder.hard, Cause::WentOn)
+        } else {
+            (ladder.soft, Cause::First)
+        })
+    };
+    findings
+        .iter()
+        .filter_map(|(detector, _)| wish(*detector))
+        .max_by_key(|(action, _)| *action)
+        .filter(|(action, cause)| Some(*action) > of_loop.said || matches!(cause, Cause::CameBack))
+}
+
+#[expect(
+    clippy::too_many_arguments,
+    reason = "one place that puts a ruling together"
+)]
+fn rule(
+    of_loop: &Loop,
+    sight: &Sight<'_>,
+    detector: DetectorId,
+    finding: &Finding,
+    action: Action,
+    cause: &Cause,
+    trends: &Trends,
+    settings: &Settings,
+) -> Ruling {
+    let others = sight.findings.iter().map(|(other, _)| *other);
+    Ruling {
+        detector,
+        also: others.filter(|other| *other != detector).collect(),
+        action,
+        reason: reason(cause),
+        confidence: finding.confidence,
+        loop_id: of_loop.id,
+        cites: finding.cites.clone(),
+        trend: trends.of(detector),
+        evidence: Evidence {
+            count: finding.count,
+            period: finding.period,
+            similarity: finding.similarity,
+            event_indexes: of_loop.events.iter().copied().collect(),
+            excerpt: String::new(),
+        },
+        wasted: of_loop.counted,
+        retry_after: (action == Action::Throttle).then(|| throttle(of_loop.verdicts, settings)),
+    }
+}
+
+fn reason(cause: &Cause) -> String {
+    match cause {
+        Cause::First => "first time this loop is seen".to_owned(),
+        Cause::WentOn => "it went on after it was reported, until the trend was chronic".to_owned(),
+        Cause::CameBack => "it had been reported, ended, and came back".to_owned(),
+        Cause::Holds(events) => format!("it holds {events} events, as many as end it"),
+    }
+}
+
+/// The wait grows with every verdict on the loop.
+fn throttle(verdicts: u32, settings: &Settings) -> Duration {
+    let doublings = verdicts.saturating_sub(1).min(16);
+    let secs = u64::from(settings.trend.throttle_secs) << doublings;
+    Duration::from_secs(secs.min(u64::from(settings.trend.throttle_secs_max)))
+}

@@ -1,0 +1,158 @@
+use std::{
+    collections::VecDeque,
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+use smallvec::SmallVec;
+
+use crate::domain::{Action, AgentId, Finding, LoopId, Sig, Waste};
+
+/// The loops of one agent, latest last. They are remembered for the whole
+/// session: a loop that was warned about and comes back is no news.
+#[derive(Default)]
+pub(super) struct Memory {
+    loops: VecDeque<Loop>,
+}
+
+pub(super) struct Loop {
+    pub id: LoopId,
+    cites: SmallVec<[Sig; 4]>,
+    /// The latest event its detectors looked at belongs to it.
+    pub standing: bool,
+    /// The strongest that was said about it; `None`: nothing yet.
+    pub said: Option<Action>,
+    /// How many verdicts were given on it.
+    pub verdicts: u32,
+    /// The detectors that have seen it, as bits.
+    pub detectors: u64,
+    /// Its latest events, oldest first.
+    pub events: VecDeque<i32>,
+    /// Events of runs that have ended.
+    held_before: i32,
+    /// Events of the run that goes on.
+    held_now: i32,
+    /// What ended runs have cost.
+    wasted_before: Waste,
+    /// The session's totals when the present run began.
+    began: Waste,
+    /// What is already counted of its cost.
+    pub counted: Waste,
+}
+
+impl Memory {
+    /// Beyond this the loop that ended longest ago is forgotten.
+    pub const LOOPS_MAX: usize = 32;
+    /// Events that a verdict names.
+    const EVENTS_MAX: usize = 64;
+
+    /// The standing loop that cites any of the same, else the known loop of
+    /// exactly these.
+    pub fn find(&mut self, id: LoopId, cites: impl Fn(&Sig) -> bool) -> Option<usize> {
+        let shares = |known: &Loop| known.standing && known.cites.iter().any(&cites);
+        let standing = self.loops.iter().rposition(shares);
+        standing.or_else(|| self.loops.iter().rposition(|known| known.id == id))
+    }
+
+    pub fn add(&mut self, id: LoopId, cites: &[Sig]) -> usize {
+        if self.loops.len() == Self::LOOPS_MAX {
+            let ended = self.loops.iter().position(|known| !known.standing);
+            self.loops.remove(ended.unwrap_or(0));
+        }
+        self.loops.push_back(Loop {
+            id,
+            cites: cites.into(),
+            standing: false,
+            said: None,
+            verdicts: 0,
+            detectors: 0,
+            events: VecDeque::new(),
+            held_before: 0,
+            held_now: 0,
+            wasted_before: Waste::default(),
+            began: Waste::default(),
+            counted: Waste::default(),
+        });
+        self.loops.len() - 1
+    }
+
+    pub fn get_mut(&mut self, position: usize) -> Option<&mut Loop> {
+        self.loops.get_mut(position)
+    }
+
+    /// Ends the standing loops that one of their detectors looked for on this
+    /// event and did not find.
+    pub fn end(&mut self, looked: u64, except: Option<usize>) {
+        for (position, known) in self.loops.iter_mut().enumerate() {
+            if known.standing && known.detectors & looked != 0 && Some(position) != except {
+                known.standing = false;
+            }
+        }
+    }
+
+    pub fn end_all(&mut self) {
+        for known in &mut self.loops {
+            known.standing = false;
+        }
+    }
+
+    /// A loop that was reported stands.
+    pub fn is_looping(&self) -> bool {
+        self.loops
+            .iter()
+            .any(|known| known.standing && known.said.is_some())
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        let events = |known: &Loop| known.events.capacity() * size_of::<i32>();
+        self.loops.capacity() * size_of::<Loop>() + self.loops.iter().map(events).sum::<usize>()
+    }
+}
+
+impl Loop {
+    /// A run begins, the first or another: `began` are the session's totals
+    /// before its first event.
+    pub fn begin_run(&mut self, began: Waste) {
+        self.held_before = self.held();
+        self.held_now = 0;
+        self.wasted_before = self.counted;
+        self.began = began;
+    }
+
+    /// Takes a finding of the present run in.
+    pub fn take(&mut self, finding: &Finding) {
+        self.standing = true;
+        self.held_now = self.held_now.max(finding.count);
+        for event in &finding.events {
+            if self.events.back().is_none_or(|last| last < event) {
+                if self.events.len() == Memory::EVENTS_MAX {
+                    self.events.pop_front();
+                }
+                self.events.push_back(*event);
+            }
+        }
+    }
+
+    /// How many events it holds, over all its runs.
+    pub fn held(&self) -> i32 {
+        self.held_before.saturating_add(self.held_now)
+    }
+
+    /// What it has cost, given the session's totals now.
+    pub fn wasted(&self, totals: Waste) -> Waste {
+        let mut wasted = self.wasted_before;
+        wasted += totals.since(self.began);
+        wasted
+    }
+}
+
+/// Names a loop by its agent and what it consists of, in any order. The
+/// signatures are keyed already.
+pub(super) fn loop_id(agent: &AgentId, cites: &[Sig]) -> LoopId {
+    let mut sorted: SmallVec<[Sig; 8]> = cites.into();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let mut hasher = DefaultHasher::new();
+    agent.hash(&mut hasher);
+    sorted.hash(&mut hasher);
+    LoopId(hasher.finish())
+}

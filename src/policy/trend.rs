@@ -1,0 +1,101 @@
+use std::time::{Duration, SystemTime};
+
+use super::settings::Settings;
+use crate::domain::{DetectorId, Level, Trend};
+
+/// How each detector has been finding lately, for one agent.
+///
+/// The average moves on the events a detector looks at; the others let it fade,
+/// by half in a window, and so does time without events. It is fed by edges (an
+/// event that completes or extends the pattern), not by levels: a pattern that
+/// merely stands in the window would keep the average at 1 long after the agent
+/// has moved on.
+pub(super) struct Trends {
+    states: Box<[State]>,
+    last: Option<SystemTime>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct State {
+    ema: f32,
+    chronic: bool,
+}
+
+/// Below this a trend is over.
+const NONE: f32 = 0.01;
+/// From here a blip is a trend.
+const TREND: f32 = 0.4;
+/// A pause of up to a minute is the pace of work, not a change of it.
+const PAUSE: Duration = Duration::from_secs(60);
+/// Beyond it a trend is halved every ten minutes.
+const HALF_LIFE_SECS: f32 = 600.0;
+
+impl Trends {
+    pub fn new(detectors: usize) -> Self {
+        Self {
+            states: vec![State::default(); detectors].into(),
+            last: None,
+        }
+    }
+
+    /// Moves every average by one event: `looked` and `found` are sets of
+    /// detectors as bits.
+    pub fn update(&mut self, time: SystemTime, looked: u64, found: u64, settings: &Settings) {
+        let idle = self.idle_factor(time);
+        let alpha = settings.trend.alpha as f32;
+        let saturation = settings.trend.saturation as f32;
+        for (rank, (state, ladder)) in self.states.iter_mut().zip(&settings.ladders).enumerate() {
+            let bit = 1u64 << rank;
+            if state.ema == 0.0 && found & bit == 0 {
+                continue;
+            }
+            state.ema *= idle;
+            state.ema = if found & bit != 0 {
+                alpha + (1.0 - alpha) * state.ema
+            } else if looked & bit != 0 {
+                (1.0 - alpha) * state.ema
+            } else {
+                state.ema * (-1.0 / ladder.window as f32).exp2()
+            };
+            if state.ema < NONE {
+                *state = State::default();
+            } else if state.ema > saturation {
+                state.chronic = true;
+            } else if state.ema < saturation / 2.0 {
+                state.chronic = false;
+            }
+        }
+    }
+
+    fn idle_factor(&mut self, time: SystemTime) -> f32 {
+        let last = self.last.replace(time);
+        // Clocks of traces may run backwards: that is no idleness.
+        let idle = last.and_then(|last| time.duration_since(last).ok());
+        let beyond = idle.unwrap_or_default().saturating_sub(PAUSE);
+        (-beyond.as_secs_f32() / HALF_LIFE_SECS).exp2()
+    }
+
+    pub fn of(&self, detector: DetectorId) -> Option<Trend> {
+        let state = self.states.get(detector.index())?;
+        let level = if state.chronic {
+            Level::Chronic
+        } else if state.ema >= TREND {
+            Level::Trend
+        } else {
+            Level::Blip
+        };
+        (state.ema > 0.0).then(|| Trend {
+            ema: f64::from(state.ema),
+            level,
+        })
+    }
+
+    pub fn is_chronic(&self, detector: DetectorId) -> bool {
+        self.of(detector)
+            .is_some_and(|trend| trend.level == Level::Chronic)
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        self.states.len() * size_of::<State>()
+    }
+}

@@ -1,0 +1,9 @@
+//! Logs and metrics of the service itself.
+//!
+//! Uses: domain.
+
+pub mod logs;
+pub mod metrics;
+
+pub use logs::LogFormat;
+pub use metrics::{EventKind, Metrics, OpenStream, Rejection, Rpc};

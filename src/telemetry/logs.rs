@@ -1,0 +1,26 @@
+use clap::ValueEnum;
+use tracing_subscriber::{EnvFilter, fmt};
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// An object a line, for programs.
+    Json,
+}
+
+/// Logs go to standard error, at level `info` unless `RUST_LOG` says otherwise.
+/// A second call in one process changes nothing.
+pub fn init(format: LogFormat) {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let lines = fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr())
+        && std::env::var_os("NO_COLOR").is_none();
+    // An earlier subscriber stays: there is nobody to tell.
+    let _ = match format {
+        LogFormat::Text => lines.with_ansi(ansi).try_init(),
+        LogFormat::Json => lines.json().flatten_event(true).try_init(),
+    };
+}

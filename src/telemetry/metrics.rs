@@ -1,0 +1,380 @@
+//! Every metric: its name, its help, its labels. A handle is made once and its
+//! labels are a closed set, so every series exists from the start and none can
+//! be made by what an agent sends.
+
+use std::{fmt, time::Duration};
+
+use metrics::{Counter, Gauge, Histogram, Unit, with_local_recorder};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+
+use crate::domain::{Action, DetectorId, Level, OPERATOR, Status, Waste};
+
+/// What came in.
+#[derive(Clone, Copy, Debug)]
+pub enum EventKind {
+    ToolCall,
+    Turn,
+    Marker,
+}
+
+/// Why something was not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejection {
+    InvalidArgument,
+    SessionsMax,
+    StateBytesMax,
+    AgentsMax,
+}
+
+impl Rejection {
+    const ALL: [Self; 4] = [
+        Self::InvalidArgument,
+        Self::SessionsMax,
+        Self::StateBytesMax,
+        Self::AgentsMax,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::InvalidArgument => "invalid_argument",
+            Self::SessionsMax => "sessions_max",
+            Self::StateBytesMax => "state_bytes_max",
+            Self::AgentsMax => "agents_max",
+        }
+    }
+}
+
+/// Streams that stay open.
+#[derive(Clone, Copy, Debug)]
+pub enum Rpc {
+    StreamEvents,
+    StreamDeltas,
+    WatchVerdicts,
+}
+
+impl Rpc {
+    const NAMES: [&'static str; 3] = ["StreamEvents", "StreamDeltas", "WatchVerdicts"];
+}
+
+/// The handles.
+pub struct Metrics {
+    exporter: PrometheusHandle,
+    events: [Counter; 3],
+    delta_bytes: Counter,
+    detectors: Vec<OfDetector>,
+    sessions: [Gauge; 4],
+    terminated_by_operator: Counter,
+    evicted_idle: Counter,
+    evicted_tombstones: Counter,
+    event_duration: Histogram,
+    streams: [Gauge; 3],
+    rejected: [Counter; 4],
+}
+
+struct OfDetector {
+    detections: Counter,
+    verdicts: [Counter; 9],
+    terminated: Counter,
+    in_trend: [Gauge; 3],
+    wasted_events: Counter,
+    wasted_tokens: Counter,
+    wasted_usd: Gauge,
+}
+
+/// From the engine's microsecond to a stall that somebody notices.
+const DURATION_BUCKETS: &[f64] = &[
+    1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 1e-3, 1e-2, 0.1, 1.0,
+];
+
+/// The `metrics` facade has no floating-point counter, so money is a gauge that
+/// only ever rises, and is declared as the counter it is when it is written out.
+const WASTED_USD: &str = "unstuck_wasted_cost_usd_total";
+
+impl Metrics {
+    pub fn new<'a>(detectors: impl IntoIterator<Item = &'a str>) -> Result<Self, BuildError> {
+        let recorder = PrometheusBuilder::new()
+            .set_buckets_for_metric(
+                Matcher::Full("unstuck_event_duration_seconds".to_owned()),
+                DURATION_BUCKETS,
+            )?
+            .build_recorder();
+        let exporter = recorder.handle();
+        let detectors: Vec<&str> = detectors.into_iter().collect();
+        Ok(with_local_recorder(&recorder, || {
+            register(exporter, &detectors)
+        }))
+    }
+
+    /// In the Prometheus text format.
+    pub fn render(&self) -> String {
+        self.exporter.render().replace(
+            &format!("# TYPE {WASTED_USD} gauge"),
+            &format!("# TYPE {WASTED_USD} counter"),
+        )
+    }
+
+    /// Folds recorded durations into their buckets; to be called now and then.
+    pub fn tidy(&self) {
+        self.exporter.run_upkeep();
+    }
+
+    pub fn event(&self, kind: EventKind) {
+        self.events[kind as usize].increment(1);
+    }
+
+    pub fn event_duration(&self, duration: Duration) {
+        self.event_duration.record(duration);
+    }
+
+    pub fn delta(&self, bytes: usize) {
+        self.delta_bytes.increment(bytes as u64);
+    }
+
+    pub fn detection(&self, detector: DetectorId) {
+        if let Some(of) = self.detectors.get(detector.index()) {
+            of.detections.increment(1);
+        }
+    }
+
+    pub fn verdict(&self, detector: DetectorId, action: Action) {
+        if let Some(of) = self.detectors.get(detector.index()) {
+            of.verdicts[action as usize].increment(1);
+        }
+    }
+
+    pub fn terminated(&self, detector: Option<DetectorId>) {
+        match detector.and_then(|detector| self.detectors.get(detector.index())) {
+            Some(of) => of.terminated.increment(1),
+            None => self.terminated_by_operator.increment(1),
+        }
+    }
+
+    pub fn wasted(&self, detector: DetectorId, waste: Waste) {
+        if let Some(of) = self.detectors.get(detector.index()) {
+            of.wasted_events.increment(waste.events.unsigned_abs());
+            of.wasted_tokens.increment(waste.tokens.unsigned_abs());
+            of.wasted_usd.increment(waste.usd);
+        }
+    }
+
+    pub fn trend(&self, detector: DetectorId, before: Option<Level>, after: Option<Level>) {
+        let Some(of) = self.detectors.get(detector.index()) else {
+            return;
+        };
+        if let Some(level) = before {
+            of.in_trend[level as usize].decrement(1);
+        }
+        if let Some(level) = after {
+            of.in_trend[level as usize].increment(1);
+        }
+    }
+
+    pub fn session(&self, before: Option<Status>, after: Option<Status>) {
+        if let Some(status) = before {
+            self.sessions[status as usize].decrement(1);
+        }
+        if let Some(status) = after {
+            self.sessions[status as usize].increment(1);
+        }
+    }
+
+    /// A session went from one status to another, or stayed.
+    pub fn moved(&self, before: Status, after: Status) {
+        if before != after {
+            self.session(Some(before), Some(after));
+        }
+    }
+
+    pub fn evicted_idle(&self) {
+        self.evicted_idle.increment(1);
+    }
+
+    pub fn evicted_tombstone(&self) {
+        self.evicted_tombstones.increment(1);
+    }
+
+    pub fn rejected(&self, why: Rejection) {
+        self.rejected[why as usize].increment(1);
+    }
+
+    /// Counts a stream as open until the guard is dropped.
+    pub fn stream(&self, rpc: Rpc) -> OpenStream {
+        let gauge = self.streams[rpc as usize].clone();
+        gauge.increment(1);
+        OpenStream(gauge)
+    }
+}
+
+/// An open stream in the gauge.
+pub struct OpenStream(Gauge);
+
+impl Drop for OpenStream {
+    fn drop(&mut self) {
+        self.0.decrement(1);
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+#[expect(
+    clippy::disallowed_macros,
+    reason = "the one place where metrics are made"
+)]
+fn register(exporter: PrometheusHandle, detectors: &[&str]) -> Metrics {
+    use metrics::{counter, gauge, histogram};
+
+    describe();
+    gauge!("unstuck_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1);
+    let zero = |counter: Counter| {
+        counter.absolute(0);
+        counter
+    };
+    let none = |gauge: Gauge| {
+        gauge.set(0);
+        gauge
+    };
+    Metrics {
+        exporter,
+        events: ["tool_call", "turn", "marker"]
+            .map(|kind| zero(counter!("unstuck_events_total", "kind" => kind))),
+        delta_bytes: zero(counter!("unstuck_delta_bytes_total")),
+        detectors: detectors.iter().map(|name| of_detector(name)).collect(),
+        sessions: Status::ALL
+            .map(|status| none(gauge!("unstuck_sessions", "status" => status.name()))),
+        terminated_by_operator: zero(
+            counter!("unstuck_sessions_terminated_total", "cause" => OPERATOR),
+        ),
+        evicted_idle: zero(counter!("unstuck_sessions_evicted_total", "reason" => "idle")),
+        evicted_tombstones: zero(
+            counter!("unstuck_sessions_evicted_total", "reason" => "tombstone"),
+        ),
+        event_duration: histogram!("unstuck_event_duration_seconds"),
+        streams: Rpc::NAMES.map(|rpc| none(gauge!("unstuck_streams", "rpc" => rpc))),
+        rejected: Rejection::ALL
+            .map(|why| zero(counter!("unstuck_rejected_total", "reason" => why.name()))),
+    }
+}
+
+#[expect(
+    clippy::disallowed_macros,
+    reason = "the one place where metrics are made"
+)]
+fn of_detector(name: &str) -> OfDetector {
+    use metrics::{counter, gauge};
+
+    let name = name.to_owned();
+    let zero = |counter: Counter| {
+        counter.absolute(0);
+        counter
+    };
+    let none = |gauge: Gauge| {
+        gauge.set(0);
+        gauge
+    };
+    OfDetector {
+        detections: zero(counter!("unstuck_detections_total", "detector" => name.clone())),
+        verdicts: Action::ALL.map(|action| {
+            zero(counter!("unstuck_verdicts_total", "detector" => name.clone(), "action" => action.name()))
+        }),
+        terminated: zero(counter!("unstuck_sessions_terminated_total", "cause" => name.clone())),
+        in_trend: Level::ALL.map(|level| {
+            none(gauge!("unstuck_sessions_in_trend", "detector" => name.clone(), "level" => level.name()))
+        }),
+        wasted_events: zero(counter!("unstuck_wasted_events_total", "detector" => name.clone())),
+        wasted_tokens: zero(counter!("unstuck_wasted_tokens_total", "detector" => name.clone())),
+        wasted_usd: none(gauge!(WASTED_USD, "detector" => name)),
+    }
+}
+
+#[expect(
+    clippy::disallowed_macros,
+    reason = "the one place where metrics are made"
+)]
+fn describe() {
+    use metrics::{describe_counter, describe_gauge, describe_histogram};
+
+    for (name, help) in [
+        ("unstuck_events_total", "Events accepted, by kind."),
+        (
+            "unstuck_delta_bytes_total",
+            "Bytes of streamed text accepted.",
+        ),
+        (
+            "unstuck_detections_total",
+            "Events on which a detector found its pattern.",
+        ),
+        (
+            "unstuck_verdicts_total",
+            "Verdicts given, by detector and action.",
+        ),
+        (
+            "unstuck_sessions_terminated_total",
+            "Sessions and sub-agents terminated, by cause.",
+        ),
+        (
+            "unstuck_sessions_evicted_total",
+            "Sessions and tombstones forgotten, by reason.",
+        ),
+        (
+            "unstuck_wasted_events_total",
+            "Events that loops have cost.",
+        ),
+        (
+            "unstuck_wasted_tokens_total",
+            "Tokens that loops have cost.",
+        ),
+        (
+            "unstuck_rejected_total",
+            "Events, deltas and calls not accepted, by reason.",
+        ),
+    ] {
+        describe_counter!(name, help);
+    }
+    describe_gauge!(WASTED_USD, "US dollars that loops have cost.");
+    describe_gauge!("unstuck_sessions", "Sessions, by status.");
+    describe_gauge!(
+        "unstuck_sessions_in_trend",
+        "Live sessions by detector and level of trend."
+    );
+    describe_gauge!("unstuck_streams", "Open streams, by rpc.");
+    describe_gauge!("unstuck_build_info", "Always 1; the version is a label.");
+    describe_histogram!(
+        "unstuck_event_duration_seconds",
+        Unit::Seconds,
+        "Time from an event's arrival in the service to its result."
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_series_exists_from_the_start_at_zero() {
+        let text = Metrics::new(["exact_repeat"]).unwrap().render();
+        for series in [
+            "unstuck_events_total{kind=\"marker\"} 0",
+            "unstuck_delta_bytes_total 0",
+            "unstuck_detections_total{detector=\"exact_repeat\"} 0",
+            "unstuck_verdicts_total{detector=\"exact_repeat\",action=\"terminate\"} 0",
+            "unstuck_sessions{status=\"looping\"} 0",
+            "unstuck_sessions_terminated_total{cause=\"operator\"} 0",
+            "unstuck_sessions_evicted_total{reason=\"idle\"} 0",
+            "unstuck_sessions_in_trend{detector=\"exact_repeat\",level=\"chronic\"} 0",
+            "unstuck_wasted_events_total{detector=\"exact_repeat\"} 0",
+            "unstuck_wasted_tokens_total{detector=\"exact_repeat\"} 0",
+            "# TYPE unstuck_wasted_cost_usd_total counter",
+            "unstuck_wasted_cost_usd_total{detector=\"exact_repeat\"} 0",
+            "unstuck_event_duration_seconds_bucket{le=\"+Inf\"} 0",
+            "unstuck_streams{rpc=\"StreamEvents\"} 0",
+            "unstuck_rejected_total{reason=\"sessions_max\"} 0",
+            "unstuck_build_info{version=",
+        ] {
+            assert!(text.contains(series), "{series} is not in\n{text}");
+        }
+    }
+}
