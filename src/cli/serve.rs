@@ -36,7 +36,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 fn announce(grpc: SocketAddr, http: SocketAddr) {
     anstream::println!("unstuck: gRPC on {grpc}");
-    anstream::println!("unstuck: HTTP on {http} (/metrics, /healthz, /readyz)");
+    anstream::println!("unstuck: HTTP on {http}");
     anstream::println!(
         "unstuck: state is kept in memory only; try `unstuck replay examples/read-loop.ndjson` \
          or `python3 examples/broker.py`; stop with Ctrl-C"
