@@ -8,7 +8,6 @@
 mod file;
 mod known;
 mod layers;
-mod print;
 mod settings;
 mod variables;
 

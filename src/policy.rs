@@ -17,3 +17,6 @@ mod trend;
 pub use judge::{Judge, Judgement, Ruling, Sight};
 pub use settings::{Ladder, LadderError, LadderSettings, Settings, TrendSettings};
 pub use template::{TemplateError, TemplateFacts, Templates};
+
+#[cfg(test)]
+mod tests;

@@ -17,8 +17,7 @@ use super::{
     ConfigError, Place,
     file::{Document, Places},
     join,
-    known::{Known, Tables, nearest},
-    print, variables,
+    known::{Known, Tables, nearest}, variables,
 };
 
 /// Settings from, weakest first: the built-in defaults, one TOML file, and
@@ -114,7 +113,10 @@ impl Layers {
 
     /// The merged configuration, sorted by key.
     pub fn to_toml(&self) -> String {
-        print::document(&self.merged.cache)
+        let merged: Result<toml::Table, _> = self.merged.clone().try_deserialize();
+        // What was read from TOML can be written as TOML.
+        let text = merged.map(|table| toml::to_string_pretty(&table).unwrap_or_default());
+        text.unwrap_or_default()
     }
 
     pub fn file(&self) -> Option<&Path> {

@@ -1,0 +1,327 @@
+use std::time::{Duration, SystemTime};
+
+use smallvec::smallvec;
+
+use super::*;
+use crate::domain::{Action, AgentId, DetectorId, Finding, Level, Moment, Sig, Waste};
+
+const A: DetectorId = DetectorId(0);
+const B: DetectorId = DetectorId(1);
+
+fn settings(soft: Action, hard: Action, terminate_after: u32) -> Settings {
+    let ladder = |name: &str| Ladder {
+        name: name.into(),
+        enabled: true,
+        soft,
+        hard,
+        terminate_after,
+        window: 10,
+    };
+    Settings {
+        trend: TrendSettings {
+            alpha: 0.3,
+            saturation: 0.5,
+            cooldown: 5,
+            throttle_secs: 5,
+            throttle_secs_max: 300,
+        },
+        ladders: vec![ladder("a"), ladder("b")],
+        shadow: false,
+    }
+}
+
+/// What a detector says of one event of a script: nothing (`-`), that it looked
+/// in vain (`.`), or that it found the loop of a letter, in capitals where the
+/// event completes the pattern and else extends it.
+struct Bench {
+    judge: Judge,
+    settings: Settings,
+    index: i32,
+    held: i32,
+}
+
+impl Bench {
+    fn new(settings: Settings) -> Self {
+        Self {
+            judge: Judge::new(&settings),
+            settings,
+            index: 0,
+            held: 0,
+        }
+    }
+
+    fn play(&mut self, script: &str) -> Vec<Option<Ruling>> {
+        script.chars().map(|step| self.step(step)).collect()
+    }
+
+    fn step(&mut self, step: char) -> Option<Ruling> {
+        let extends = step.is_ascii_lowercase();
+        let findings = if step.is_alphabetic() {
+            self.held = if extends { self.held + 1 } else { 3 };
+            let first = if extends { self.index } else { self.index - 2 };
+            vec![(A, finding(step, self.held, extends, first..=self.index))]
+        } else {
+            vec![]
+        };
+        self.judge(if step == '-' { 0 } else { 1 }, &findings)
+    }
+
+    fn judge(&mut self, looked: u64, findings: &[(DetectorId, Finding)]) -> Option<Ruling> {
+        let index = self.index;
+        self.index += 1;
+        let sight = Sight {
+            agent: &AgentId::default(),
+            at: moment(index, u64::try_from(index).unwrap()),
+            looked,
+            findings,
+            totals: spent(i64::from(index) + 1),
+        };
+        let judgement = self
+            .judge
+            .judge(&sight, &self.settings, |first| spent(first.into()));
+        judgement.and_then(|judgement| judgement.ruling)
+    }
+}
+
+fn spent(events: i64) -> Waste {
+    Waste {
+        events,
+        tokens: 10 * events,
+        usd: 0.0,
+    }
+}
+
+fn moment(index: i32, secs: u64) -> Moment {
+    Moment {
+        index,
+        time: SystemTime::UNIX_EPOCH + Duration::from_secs(secs),
+        progress: 0,
+        round: None,
+    }
+}
+
+fn finding(
+    name: char,
+    count: i32,
+    extends: bool,
+    events: std::ops::RangeInclusive<i32>,
+) -> Finding {
+    Finding {
+        count,
+        period: 1,
+        similarity: 1.0,
+        confidence: 1.0,
+        extends,
+        events: events.collect(),
+        cites: smallvec![Sig::new(name.to_ascii_lowercase().into())],
+    }
+}
+
+/// The actions on a script, a letter each: `w`arn, `B`lock, `T`erminate, …
+#[track_caller]
+fn check(settings: Settings, script: &str, expected: &str) {
+    let name = |ruling: &Option<Ruling>| match ruling.as_ref().map(|ruling| ruling.action) {
+        None => '.',
+        Some(Action::Alert) => 'a',
+        Some(Action::Warn) => 'w',
+        Some(Action::Block) => 'B',
+        Some(Action::Terminate) => 'T',
+        Some(_) => '?',
+    };
+    let rulings = Bench::new(settings).play(script);
+    assert_eq!(
+        rulings.iter().map(name).collect::<String>(),
+        expected,
+        "{script}"
+    );
+}
+
+fn warn_block() -> Settings {
+    settings(Action::Warn, Action::Block, 0)
+}
+
+#[test]
+fn a_loop_is_reported_once_softly() {
+    check(warn_block(), "..X......", "..w......");
+}
+
+#[test]
+fn a_loop_that_goes_on_until_it_is_chronic_is_reported_hard_once() {
+    check(warn_block(), "..Xxxxxxx", "..wB.....");
+}
+
+#[test]
+fn a_loop_that_comes_back_is_reported_hard_however_late() {
+    check(warn_block(), "..X..............X", "..w..............B");
+}
+
+#[test]
+fn a_new_loop_gets_its_own_first_verdict() {
+    check(warn_block(), "..Xx..Yy..Z", "..wB..wB..w");
+}
+
+#[test]
+fn a_loop_ends_the_session_when_it_holds_enough_events() {
+    let ending = || settings(Action::Warn, Action::Block, 6);
+    check(ending(), "..Xxxx", "..wB.T");
+    check(ending(), "..X...X", "..w...T");
+}
+
+#[test]
+fn alerts_of_new_loops_wait_for_the_cooldown() {
+    let alert = || settings(Action::Alert, Action::Block, 0);
+    check(alert(), "..X..Y....", "..a.......");
+    check(alert(), "..X......Y", "..a......a");
+}
+
+#[test]
+fn an_alert_held_back_is_given_later_if_its_loop_still_stands() {
+    let alert = settings(Action::Alert, Action::Alert, 0);
+    check(alert, "..X..Yyyy", "..a....a.");
+}
+
+#[test]
+fn events_nobody_looks_at_end_no_loop() {
+    check(warn_block(), "..X-----x", "..w......");
+}
+
+#[test]
+fn findings_on_one_event_are_one_loop_described_by_the_widest() {
+    let mut bench = Bench::new(warn_block());
+    let mut wide = finding('x', 4, false, 0..=3);
+    wide.cites.push(Sig::new(99));
+    let narrow = finding('x', 3, false, 1..=3);
+    let ruling = bench.judge(3, &[(A, narrow.clone()), (B, wide)]).unwrap();
+    assert_eq!(
+        (ruling.detector, ruling.also.as_slice()),
+        (B, [A].as_slice())
+    );
+    let ruling = Bench::new(warn_block())
+        .judge(3, &[(A, narrow.clone()), (B, narrow)])
+        .unwrap();
+    assert_eq!(ruling.detector, A, "equally wide: the lower rank");
+}
+
+#[test]
+fn another_detector_that_cites_the_same_call_sees_the_same_loop() {
+    let mut bench = Bench::new(warn_block());
+    let first = bench.judge(1, &[(A, finding('x', 3, false, 0..=2))]);
+    let mut wider = finding('x', 4, false, 0..=3);
+    wider.cites.push(Sig::new(99));
+    let again = bench.judge(2, &[(B, wider)]);
+    assert!(first.is_some());
+    assert!(again.is_none(), "{again:?}");
+}
+
+#[test]
+fn a_loop_keeps_its_name_and_counts_its_cost_from_its_first_event() {
+    let mut bench = Bench::new(warn_block());
+    let rulings: Vec<Ruling> = bench.play("....Xx").into_iter().flatten().collect();
+    assert_eq!(rulings[0].loop_id, rulings[1].loop_id);
+    assert_eq!(rulings[0].wasted, spent(3));
+    assert_eq!(rulings[1].wasted, spent(4));
+    assert_eq!(rulings[1].evidence.event_indexes, [2, 3, 4, 5]);
+}
+
+#[test]
+fn what_lies_between_two_runs_of_a_loop_was_not_wasted() {
+    let mut bench = Bench::new(warn_block());
+    let last = bench.play("..X.......X").pop().flatten().unwrap();
+    assert_eq!(last.wasted, spent(6));
+}
+
+#[test]
+fn loops_of_different_agents_have_different_names() {
+    let cites = [Sig::new(1), Sig::new(2)];
+    let name = |agent: &str, cites: &[Sig]| memory::loop_id(&AgentId::new(agent), cites);
+    assert_ne!(name("", &cites), name("sub", &cites));
+    assert_eq!(
+        name("", &cites),
+        name("", &[Sig::new(2), Sig::new(1), Sig::new(2)])
+    );
+}
+
+#[test]
+fn the_wait_of_a_throttle_doubles_up_to_its_limit() {
+    let waits = settings(Action::Throttle, Action::Throttle, 0);
+    let mut bench = Bench::new(waits);
+    let rulings = bench.play(&"..X".repeat(9));
+    let waits: Vec<u64> = rulings
+        .iter()
+        .flatten()
+        .filter_map(|r| r.retry_after)
+        .map(|w| w.as_secs())
+        .collect();
+    assert_eq!(waits, [5, 10, 20, 40, 80, 160, 300, 300, 300]);
+}
+
+#[test]
+fn two_finds_in_a_row_are_chronic_until_the_trend_has_halved() {
+    let mut bench = Bench::new(warn_block());
+    bench.play("..Xx");
+    let trend = bench.judge.trend(A).unwrap();
+    assert!((trend.ema - 0.51).abs() < 1e-6);
+    assert_eq!(trend.level, Level::Chronic);
+    bench.play(".");
+    let level = |bench: &Bench| bench.judge.trend(A).unwrap().level;
+    assert_eq!(level(&bench), Level::Chronic, "0.357, no longer above");
+    bench.play(".");
+    assert_eq!(level(&bench), Level::Blip, "0.2499, below half of it");
+    bench.play(&".".repeat(20));
+    assert_eq!(bench.judge.trend(A), None);
+}
+
+#[test]
+fn a_trend_fades_with_time_but_not_in_a_short_pause() {
+    let after = |secs| {
+        let settings = warn_block();
+        let mut trends = trend::Trends::new(1);
+        trends.update(moment(0, 0).time, 1, 1, &settings);
+        trends.update(moment(1, secs).time, 1, 1, &settings);
+        trends.of(A).unwrap().ema
+    };
+    assert!((after(60) - 0.51).abs() < 1e-6);
+    assert!((after(660) - (0.3 + 0.7 * 0.15)).abs() < 1e-6);
+}
+
+#[test]
+fn loops_are_bounded_and_the_oldest_that_ended_is_forgotten() {
+    let mut bench = Bench::new(warn_block());
+    for n in 0..100u64 {
+        let mut found = finding('x', 3, false, 0..=2);
+        found.cites = smallvec![Sig::new(1_000 + n)];
+        assert!(bench.judge(1, &[(A, found)]).is_some());
+    }
+    let mut found = finding('x', 3, false, 0..=2);
+    found.cites = smallvec![Sig::new(1_000)];
+    let ruling = bench.judge(1, &[(A, found)]).unwrap();
+    assert_eq!(ruling.action, Action::Warn, "forgotten, so new");
+}
+
+fn ladder(soft: Action, hard: Action, count: u32, terminate_after: u32) -> LadderSettings {
+    LadderSettings {
+        enabled: true,
+        count,
+        window: 10,
+        soft,
+        hard,
+        terminate_after,
+        pattern: String::new(),
+        correction: String::new(),
+    }
+}
+
+#[test]
+fn a_rung_that_can_never_be_reached_is_refused() {
+    let key = |ladder: LadderSettings| ladder.ladder("x").err().map(|error| error.key);
+    assert_eq!(key(ladder(Action::Warn, Action::Block, 3, 20)), None);
+    assert_eq!(key(ladder(Action::Warn, Action::Block, 3, 0)), None);
+    assert_eq!(
+        key(ladder(Action::Block, Action::Warn, 3, 20)),
+        Some("soft")
+    );
+    assert_eq!(
+        key(ladder(Action::Warn, Action::Block, 3, 2)),
+        Some("terminate_after")
+    );
+}
