@@ -1,3 +1,25 @@
+//! Unstuck watches agent sessions while they run and says when one is stuck.
+//!
+//! The code, in reading order, along the way of an event:
+//!
+//! 1. [`domain`]: the words of the house. An [`Event`](domain::Event) comes in,
+//!    an [`Observation`](domain::Observation) is what is the case, a
+//!    [`Finding`](domain::Finding) is what a detector finds, a
+//!    [`Verdict`](domain::Verdict) is what is said.
+//! 2. [`facts`]: an event into an observation, once: canonical arguments, masked
+//!    outcomes, progress.
+//! 3. [`detect`]: the detectors, a file each, pure state machines.
+//! 4. [`policy`]: from findings to at most one ruling an event.
+//! 5. [`engine`]: owns the sessions in a sharded map; sync, never awaits.
+//! 6. [`feed`]: verdicts to those who watch.
+//! 7. [`api`]: the gRPC services. [`console`]: the HTTP side. [`telemetry`]:
+//!    logs and metrics.
+//! 8. [`config`]: the layers of the configuration. [`app`]: binds, runs, drains.
+//!    [`cli`]: the command line.
+//!
+//! [`pb`] is generated from `proto/`. ARCHITECTURE.md has the invariants, and
+//! the test that holds each.
+
 #![forbid(unsafe_code)]
 
 pub mod api;

@@ -37,10 +37,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 fn announce(grpc: SocketAddr, http: SocketAddr) {
     anstream::println!("unstuck: gRPC on {grpc}");
     anstream::println!("unstuck: HTTP on {http}");
-    anstream::println!(
-        "unstuck: state is kept in memory only; try `unstuck replay examples/read-loop.ndjson` \
-         or `python3 examples/broker.py`; stop with Ctrl-C"
-    );
+    anstream::println!("unstuck: state is kept in memory only; Ctrl-C stops");
+    anstream::println!("try: python3 examples/broker.py");
+    anstream::println!("     unstuck replay examples/read-loop.ndjson");
+    anstream::println!("     curl http://{http}/metrics");
 }
 
 /// SIGINT or SIGTERM.

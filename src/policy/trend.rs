@@ -85,7 +85,8 @@ impl Trends {
             Level::Blip
         };
         (state.ema > 0.0).then(|| Trend {
-            ema: f64::from(state.ema),
+            // Four digits: more would only show how it is stored.
+            ema: (f64::from(state.ema) * 1e4).round() / 1e4,
             level,
         })
     }
