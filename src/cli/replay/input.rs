@@ -65,6 +65,9 @@ pub(super) struct Lines<R> {
     too_long: bool,
 }
 
+/// A line and its number, from 1.
+pub(super) type Numbered<'a> = (u64, Result<&'a [u8], Fault>);
+
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
 impl<R: BufRead> Lines<R> {
@@ -81,8 +84,7 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// The next line and its number, from 1.
-    pub fn next(&mut self) -> io::Result<Option<(u64, Result<&[u8], Fault>)>> {
+    pub fn next(&mut self) -> io::Result<Option<Numbered<'_>>> {
         loop {
             if !self.read()? {
                 return Ok(None);

@@ -24,6 +24,8 @@ pub(super) enum Line {
 pub(super) enum Fault {
     #[error("the line is longer than {} MiB", .0 / 1024 / 1024)]
     TooLong(usize),
+    #[error("not UTF-8: {0}")]
+    Text(#[from] std::str::Utf8Error),
     #[error("{}", located(.0))]
     Json(#[from] serde_json::Error),
     #[error(transparent)]
@@ -43,15 +45,17 @@ struct DeltaLine {
 impl Line {
     /// Takes the same checks as a message to the server.
     pub fn parse(json: &[u8]) -> Result<Self, Fault> {
+        // Once for the line is faster than once for each of its strings.
+        let json = std::str::from_utf8(json)?;
         // No event has a field of that name, so nothing else need be tried.
         if begins_with_delta(json) {
-            let DeltaLine { delta } = serde_json::from_slice(json)?;
+            let DeltaLine { delta } = serde_json::from_str(json)?;
             return Ok(Self::Delta(delta.try_into()?));
         }
-        match serde_json::from_slice::<pb::Event>(json) {
+        match serde_json::from_str::<pb::Event>(json) {
             Ok(event) => Ok(Self::Event(event.try_into()?)),
             // JSON can spell a key in more than one way.
-            Err(error) => match serde_json::from_slice(json) {
+            Err(error) => match serde_json::from_str(json) {
                 Ok(DeltaLine { delta }) => Ok(Self::Delta(delta.try_into()?)),
                 Err(_) => Err(error.into()),
             },
@@ -59,9 +63,9 @@ impl Line {
     }
 }
 
-fn begins_with_delta(json: &[u8]) -> bool {
-    let inside = json.strip_prefix(b"{").unwrap_or_default();
-    inside.trim_ascii_start().starts_with(b"\"delta\"")
+fn begins_with_delta(json: &str) -> bool {
+    let inside = json.strip_prefix('{').unwrap_or_default();
+    inside.trim_ascii_start().starts_with("\"delta\"")
 }
 
 /// A parser's error without its line, which is always the first.

@@ -135,6 +135,12 @@ fn a_line_is_an_event_or_a_delta() {
 }
 
 #[test]
+fn a_line_is_text() {
+    let fault = Line::parse(b"{\"session_id\":\"\xff\"}").unwrap_err();
+    assert!(fault.to_string().starts_with("not UTF-8: "), "{fault}");
+}
+
+#[test]
 fn a_fault_in_json_names_its_column() {
     let fault = Line::parse(br#"{"session_id":"s","turm":{}}"#).unwrap_err();
     let told = fault.to_string();
