@@ -1,7 +1,12 @@
 //! Generates the gRPC code from `proto/`, with protox instead of protoc, so
 //! that nothing but Rust is needed to build.
 
-use std::{env, error::Error, fs, path::PathBuf};
+use std::{
+    env,
+    error::Error,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use prost::Message;
 
@@ -28,5 +33,17 @@ fn main() -> Result<(), Box<dyn Error>> {
         .register_descriptors(&descriptor_set)?
         .preserve_proto_field_names()
         .build(&[".unstuck.v1"])?;
+    use_own_numbers(&out.join("unstuck.v1.serde.rs"))
+}
+
+/// Puts our reader of JSON numbers in the place of pbjson's: see
+/// `src/pb/number.rs`.
+fn use_own_numbers(code: &Path) -> Result<(), Box<dyn Error>> {
+    const THEIRS: &str = "::pbjson::private::NumberDeserialize<";
+    let text = fs::read_to_string(code)?;
+    if !text.contains(THEIRS) {
+        return Err("pbjson reads numbers in another way now: see src/pb/number.rs".into());
+    }
+    fs::write(code, text.replace(THEIRS, "self::number::Number<"))?;
     Ok(())
 }

@@ -6,7 +6,6 @@ mod config;
 mod health;
 mod replay;
 mod serve;
-mod table;
 
 use std::{path::PathBuf, process::ExitCode};
 

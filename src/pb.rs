@@ -1,6 +1,8 @@
 //! The generated messages and services of `proto/unstuck/v1`.
 #![allow(clippy::all, clippy::pedantic)]
 
+mod number;
+
 tonic::include_proto!("unstuck.v1");
 include!(concat!(env!("OUT_DIR"), "/unstuck.v1.serde.rs"));
 

@@ -1,0 +1,79 @@
+use serde::Deserialize;
+use thiserror::Error;
+
+use crate::{
+    api::Invalid,
+    domain::{Delta, Event},
+    engine::{OpenError, Refused},
+    pb,
+};
+
+/// What stands on a line.
+#[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one at a time, on the stack; a box would cost every event an allocation"
+)]
+pub(super) enum Line {
+    Event(Event),
+    Delta(Delta),
+}
+
+/// Why a line is not taken.
+#[derive(Debug, Error)]
+pub(super) enum Fault {
+    #[error("the line is longer than {} MiB", .0 / 1024 / 1024)]
+    TooLong(usize),
+    #[error("not UTF-8: {0}")]
+    Text(#[from] std::str::Utf8Error),
+    #[error("{}", located(.0))]
+    Json(#[from] serde_json::Error),
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    #[error(transparent)]
+    Unopened(#[from] OpenError),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeltaLine {
+    delta: pb::Delta,
+}
+
+impl Line {
+    /// Takes the same checks as a message to the server.
+    pub fn parse(json: &[u8]) -> Result<Self, Fault> {
+        // Once for the line is faster than once for each of its strings.
+        let json = std::str::from_utf8(json)?;
+        // No event has a field of that name, so nothing else need be tried.
+        if begins_with_delta(json) {
+            let DeltaLine { delta } = serde_json::from_str(json)?;
+            return Ok(Self::Delta(delta.try_into()?));
+        }
+        match serde_json::from_str::<pb::Event>(json) {
+            Ok(event) => Ok(Self::Event(event.try_into()?)),
+            // JSON can spell a key in more than one way.
+            Err(error) => match serde_json::from_str(json) {
+                Ok(DeltaLine { delta }) => Ok(Self::Delta(delta.try_into()?)),
+                Err(_) => Err(error.into()),
+            },
+        }
+    }
+}
+
+fn begins_with_delta(json: &str) -> bool {
+    let inside = json.strip_prefix('{').unwrap_or_default();
+    inside.trim_ascii_start().starts_with("\"delta\"")
+}
+
+/// A parser's error without its line, which is always the first.
+fn located(error: &serde_json::Error) -> String {
+    let told = error.to_string();
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    match told.strip_suffix(&*place) {
+        Some(why) => format!("{why} (column {})", error.column()),
+        None => told,
+    }
+}

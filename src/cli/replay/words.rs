@@ -1,0 +1,104 @@
+//! Numbers, amounts and untrusted text, as a person reads them.
+
+use unicode_width::UnicodeWidthChar;
+
+use crate::domain::text;
+
+/// `12300` as `12,300`.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() * 4 / 3);
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// `1 event`, `12 events`, `no events`.
+pub(super) fn counted(number: u64, what: &str) -> String {
+    match number {
+        0 => format!("no {what}s"),
+        1 => format!("1 {what}"),
+        _ => format!("{} {what}s", grouped(number)),
+    }
+}
+
+/// Dollars: with cents, or with as much as shows that it is not nothing.
+pub(super) fn money(usd: f64) -> String {
+    if usd < 0.000_1 {
+        return "under $0.0001".to_owned();
+    }
+    if usd < 0.1 {
+        return format!("${usd:.4}");
+    }
+    let cents = (usd * 100.0).round() as u64;
+    format!("${}.{:02}", grouped(cents / 100), cents % 100)
+}
+
+/// What something cost: `3 events, 12,300 tokens, $0.41`. Tokens and dollars
+/// are left out where the trace does not tell them.
+pub(super) fn cost(events: i64, tokens: i64, usd: f64) -> String {
+    let mut parts = vec![counted(events.max(0).unsigned_abs(), "event")];
+    if tokens > 0 {
+        parts.push(counted(tokens.unsigned_abs(), "token"));
+    }
+    if usd > 0.0 {
+        parts.push(money(usd));
+    }
+    parts.join(", ")
+}
+
+/// `4, 10–13`.
+pub(super) fn ranges(indexes: &[i32]) -> String {
+    let runs = indexes.chunk_by(|a, b| a.checked_add(1) == Some(*b));
+    let runs = runs.filter_map(|run| {
+        let (first, last) = (run.first()?, run.last()?);
+        Some(match run.len() {
+            1 => first.to_string(),
+            2 => format!("{first}, {last}"),
+            _ => format!("{first}–{last}"),
+        })
+    });
+    runs.collect::<Vec<_>>().join(", ")
+}
+
+/// Breaks text into lines of at most `width` columns, at white space where there
+/// is some. What would steer a terminal is left out.
+pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![];
+    let mut line = String::new();
+    let mut columns = 0;
+    for word in text.split_whitespace() {
+        let needed: usize = visible(word).map(width_of).sum();
+        if columns > 0 && columns + 1 + needed > width {
+            lines.push(std::mem::take(&mut line));
+            columns = 0;
+        } else if columns > 0 && needed > 0 {
+            line.push(' ');
+            columns += 1;
+        }
+        for c in visible(word) {
+            if columns > 0 && columns + width_of(c) > width {
+                lines.push(std::mem::take(&mut line));
+                columns = 0;
+            }
+            line.push(c);
+            columns += width_of(c);
+        }
+    }
+    if !line.is_empty() {
+        lines.push(line);
+    }
+    lines
+}
+
+fn visible(word: &str) -> impl Iterator<Item = char> {
+    word.chars().filter(|c| !text::is_unseen(*c))
+}
+
+fn width_of(c: char) -> usize {
+    c.width().unwrap_or(0)
+}

@@ -1,0 +1,469 @@
+//! `unstuck replay`, as a person or a program runs it.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const READ_LOOP: &str = "examples/read-loop.ndjson";
+const SIMILAR_TURNS: &str = "examples/similar-turns.ndjson";
+const HEALTHY: &str = "examples/healthy.ndjson";
+
+/// How a run ended and what it said.
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Ran {
+    #[track_caller]
+    fn ends_with(&self, code: i32) -> &Self {
+        assert_eq!(self.code, Some(code), "{}{}", self.out, self.err);
+        self
+    }
+
+    fn objects(&self) -> Vec<Value> {
+        let lines = self.out.lines();
+        lines
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
+    /// `ACTION at index`, in order.
+    fn verdicts(&self) -> Vec<String> {
+        let objects = self.objects().into_iter();
+        let verdicts = objects.filter(|object| object.get("verdict_id").is_some());
+        let told = verdicts.map(|verdict| {
+            let action = verdict["action"].as_str().unwrap().to_owned();
+            let index = verdict.get("event_index").and_then(Value::as_i64);
+            format!("{} at {}", action, index.unwrap_or_default())
+        });
+        told.collect()
+    }
+
+    fn summary(&self) -> Value {
+        self.objects().pop().unwrap()["summary"].clone()
+    }
+}
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_unstuck"));
+    command
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .arg("replay")
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn replay_with_stdin(args: &[&str], stdin: &[u8]) -> Ran {
+    let mut child = command(args).spawn().unwrap();
+    let mut pipe = child.stdin.take().unwrap();
+    // It may end before it has read all: wrong use, or a bad line.
+    pipe.write_all(stdin).unwrap_or_default();
+    drop(pipe);
+    let output = child.wait_with_output().unwrap();
+    Ran {
+        code: output.status.code(),
+        out: String::from_utf8(output.stdout).unwrap(),
+        err: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+fn replay(args: &[&str]) -> Ran {
+    replay_with_stdin(args, b"")
+}
+
+/// Replays the text from standard input and prints JSON.
+fn replay_json(trace: &str) -> Ran {
+    replay_with_stdin(&["--output", "json", "-"], trace.as_bytes())
+}
+
+fn read(session: &str, path: &str) -> String {
+    let args = json!({ "path": path }).to_string();
+    let call =
+        json!({"tool": "read_file", "args_json": args, "outcome": "OUTCOME_OK", "result": "x"});
+    json!({"session_id": session, "tool_call": call}).to_string() + "\n"
+}
+
+struct Trace {
+    _dir: TempDir,
+    path: PathBuf,
+}
+
+impl Trace {
+    fn new(bytes: impl AsRef<[u8]>) -> Self {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("trace.ndjson");
+        fs::write(&path, bytes).unwrap();
+        Self { _dir: dir, path }
+    }
+
+    fn path(&self) -> &str {
+        self.path.to_str().unwrap()
+    }
+}
+
+#[test]
+fn a_read_loop_is_warned_about_at_its_third_read() {
+    let ran = replay(&["--output", "json", READ_LOOP]);
+    let verdicts = ran.ends_with(0).verdicts();
+    assert_eq!(verdicts[0], "ACTION_WARN at 13");
+}
+
+#[test]
+fn similar_turns_are_warned_about_and_ended() {
+    let verdicts = replay(&["--output", "json", SIMILAR_TURNS])
+        .ends_with(0)
+        .verdicts();
+    assert_eq!(verdicts.first().unwrap(), "ACTION_WARN at 9");
+    assert_eq!(verdicts.last().unwrap(), "ACTION_TERMINATE at 13");
+}
+
+#[test]
+fn a_healthy_session_has_no_verdict() {
+    let ran = replay(&["--output", "json", HEALTHY]);
+    assert_eq!(ran.ends_with(0).verdicts(), [""; 0]);
+    assert_eq!(ran.summary()["events"], 37);
+    assert_eq!(ran.summary()["saved"]["events"], 0);
+    let told = replay(&[HEALTHY]).out;
+    assert_eq!(told, "37 events in 1 session: no loops.\n");
+}
+
+#[test]
+fn json_is_proto3_json_with_the_names_of_the_proto() {
+    let ran = replay(&["--output", "json", READ_LOOP]);
+    let verdict = &ran.objects()[0];
+    assert_eq!(verdict["action"], "ACTION_WARN");
+    assert_eq!(verdict["session_id"], "coding/invoice-rounding");
+    assert_eq!(verdict["event_index"], 13);
+    assert_eq!(verdict["time"], "2026-03-11T09:15:10.118Z");
+    assert_eq!(verdict["evidence"]["event_indexes"], json!([11, 12, 13]));
+    assert_eq!(verdict["trend"]["level"], "TREND_LEVEL_BLIP");
+    assert_eq!(verdict["wasted"]["tokens"], 9_714);
+    assert!(verdict["correction"].as_str().unwrap().contains("3 times"));
+}
+
+#[test]
+fn the_last_line_sums_all_files_up() {
+    let ran = replay(&["--output", "json", READ_LOOP, SIMILAR_TURNS, HEALTHY]);
+    let summary = ran.ends_with(0).summary();
+    assert_eq!(summary["events"], 17 + 14 + 37);
+    assert_eq!(summary["sessions"], 3);
+    assert_eq!(summary["bad_lines"], 0);
+    assert_eq!(summary["looping_sessions"], 2);
+    assert_eq!(summary["terminated_sessions"], 1);
+    let verdicts = &summary["verdicts"];
+    assert_eq!(verdicts["total"], ran.verdicts().len());
+    let total = |by: &str| {
+        let counts = verdicts[by].as_object().unwrap().values();
+        counts.map(|count| count.as_u64().unwrap()).sum::<u64>()
+    };
+    assert_eq!(verdicts["total"], total("by_detector"));
+    assert_eq!(verdicts["total"], total("by_action"));
+    assert!(verdicts["by_action"]["ACTION_TERMINATE"] == 1);
+    for sum in ["wasted", "saved"] {
+        for part in ["events", "tokens", "cost_usd"] {
+            assert!(summary[sum][part].as_f64().unwrap() > 0.0, "{summary}");
+        }
+    }
+}
+
+#[test]
+fn what_follows_a_termination_is_saved_and_repeats_no_verdict() {
+    let mut trace = fs::read_to_string(SIMILAR_TURNS).unwrap();
+    let before = replay_json(&trace);
+    let one_more = json!({
+        "session_id": "support/refund-4471",
+        "usage": {"input_tokens": 100, "output_tokens": 10, "cost_usd": 0.5},
+        "turn": {"role": "ROLE_AGENT", "text": "once more"},
+    });
+    trace += &format!("{one_more}\n{one_more}\n");
+    let after = replay_json(&trace);
+    assert_eq!(after.verdicts(), before.verdicts());
+    let (before, after) = (before.summary(), after.summary());
+    assert_eq!(after["events"], before["events"]);
+    let saved = |summary: &Value, part: &str| summary["saved"][part].as_f64().unwrap();
+    assert_eq!(saved(&after, "events"), saved(&before, "events") + 2.0);
+    assert_eq!(saved(&after, "tokens"), saved(&before, "tokens") + 220.0);
+    assert!((saved(&after, "cost_usd") - saved(&before, "cost_usd") - 1.0).abs() < 1e-6);
+}
+
+#[test]
+fn an_event_that_comes_twice_repeats_no_verdict() {
+    let trace = fs::read_to_string(READ_LOOP).unwrap();
+    let twice: String = trace
+        .lines()
+        .map(|line| format!("{line}\n{line}\n"))
+        .collect();
+    let (once, twice) = (replay_json(&trace), replay_json(&twice));
+    assert_eq!(once.out, twice.out);
+}
+
+#[test]
+fn fail_on_is_met_by_that_action_or_a_stronger_one() {
+    let check = |action: &str, file: &str, code| {
+        let ran = replay(&["--fail-on", action, "--output", "json", file]);
+        ran.ends_with(code);
+        assert!(ran.out.contains("\"summary\""));
+    };
+    check("alert", READ_LOOP, 1);
+    check("BLOCK", READ_LOOP, 1);
+    check("ACTION_BLOCK", READ_LOOP, 1);
+    check("action_break", READ_LOOP, 0);
+    check("terminate", READ_LOOP, 0);
+    check("terminate", SIMILAR_TURNS, 1);
+    check("alert", HEALTHY, 0);
+    let ran = replay(&["--fail-on", "nag", HEALTHY]);
+    assert!(ran.ends_with(2).err.contains("one of alert, warn"));
+}
+
+#[test]
+fn a_verdict_in_shadow_mode_fails_nothing() {
+    let config = Trace::new("[profiles.default]\nmode = \"shadow\"\n");
+    let args = ["--config", config.path(), "--fail-on", "alert", READ_LOOP];
+    let ran = replay(&args);
+    assert!(ran.ends_with(0).out.contains("shadow"));
+}
+
+#[test]
+fn a_bad_line_is_reported_with_its_number_and_skipped() {
+    let good = read("s", "a");
+    let trace = Trace::new(format!(
+        "{good}\nnot json\n{{\"session_id\":\"s\",\"turm\":{{}}}}\n{{\"session_id\":\"s\"}}\n{good}{good}"
+    ));
+    let ran = replay(&["--output", "json", trace.path()]);
+    ran.ends_with(0);
+    let told: Vec<&str> = ran.err.lines().collect();
+    let place = |number| format!("unstuck: {}:{number}: ", trace.path());
+    assert_eq!(told.len(), 3, "{}", ran.err);
+    assert!(told[0].starts_with(&place(3)), "{}", told[0]);
+    assert!(told[1].starts_with(&format!("{}unknown field `turm`", place(4))));
+    assert_eq!(told[2], format!("{}body: is required", place(5)));
+    assert_eq!(ran.verdicts(), ["ACTION_WARN at 2"]);
+    assert_eq!(ran.summary()["bad_lines"], 3);
+    assert_eq!(ran.summary()["events"], 3);
+}
+
+#[test]
+fn strict_stops_at_a_bad_line() {
+    let trace = format!("{}x\n{}", read("s", "a"), read("s", "a"));
+    let args = ["--strict", "--output", "json", "-"];
+    let ran = replay_with_stdin(&args, trace.as_bytes());
+    assert!(ran.ends_with(2).err.starts_with("unstuck: -:2: "));
+    assert_eq!(ran.err.lines().count(), 1);
+    assert_eq!(ran.out, "");
+}
+
+#[test]
+fn input_without_one_good_line_is_bad_input() {
+    let ran = replay_with_stdin(&["-"], b"x\ny\n");
+    assert!(
+        ran.ends_with(2)
+            .err
+            .ends_with("unstuck: no line could be read\n")
+    );
+    replay_with_stdin(&["-"], b"\n\n").ends_with(0);
+}
+
+#[test]
+fn a_file_that_is_missing_is_wrong_use() {
+    for file in ["no/such.ndjson", "examples"] {
+        let ran = replay(&["--output", "json", HEALTHY, file]);
+        let told = format!("unstuck: cannot read {file}: ");
+        assert!(ran.ends_with(2).err.starts_with(&told), "{}", ran.err);
+        assert_eq!(ran.err.lines().count(), 1);
+        assert_eq!(ran.out, "");
+    }
+    replay(&[]).ends_with(2);
+}
+
+#[test]
+fn an_unknown_profile_is_wrong_use() {
+    let ran = replay(&["--profile", "nosuch", HEALTHY]);
+    let told = "unstuck: there is no profile \"nosuch\"; there are default, lenient, strict\n";
+    assert_eq!(ran.ends_with(2).err, told);
+}
+
+#[test]
+fn all_sessions_have_the_profile() {
+    let replay = |profile| replay(&["--profile", profile, "--output", "json", SIMILAR_TURNS]);
+    assert_eq!(replay("strict").verdicts()[0], "ACTION_WARN at 7");
+    assert_eq!(replay("default").verdicts()[0], "ACTION_WARN at 9");
+    assert_eq!(replay("lenient").verdicts(), ["ACTION_WARN at 13"]);
+}
+
+#[test]
+fn standard_input_is_a_file_like_others() {
+    let trace = fs::read(READ_LOOP).unwrap();
+    for output in ["json", "table"] {
+        let piped = replay_with_stdin(&["--output", output, "-"], &trace);
+        let named = replay(&["--output", output, READ_LOOP]);
+        assert_eq!(piped.ends_with(0).out, named.out);
+    }
+}
+
+#[test]
+fn a_verdict_is_printed_when_it_is_given() {
+    let mut child = command(&["--output", "json", "-"]).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin
+        .write_all(read("s", "a").repeat(3).as_bytes())
+        .unwrap();
+    // The input is still open: this would wait for ever if it were held back.
+    let mut line = String::new();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    stdout.read_line(&mut line).unwrap();
+    assert!(line.contains("ACTION_WARN"), "{line}");
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_byte_order_mark_and_crlf_do_not_matter() {
+    let trace = fs::read_to_string(READ_LOOP).unwrap();
+    let windows = Trace::new(format!("\u{feff}{}", trace.replace('\n', "\r\n\r\n")));
+    let ran = replay(&["--strict", "--output", "json", windows.path()]);
+    assert_eq!(ran.ends_with(0).out, replay_json(&trace).out);
+}
+
+#[test]
+fn camel_case_is_understood() {
+    let trace = fs::read_to_string(READ_LOOP).unwrap();
+    let names = [
+        ("session_id", "sessionId"),
+        ("event_id", "eventId"),
+        ("tool_call", "toolCall"),
+        ("args_json", "argsJson"),
+        ("input_tokens", "inputTokens"),
+        ("output_tokens", "outputTokens"),
+        ("cost_usd", "costUsd"),
+        ("content_hash", "contentHash"),
+    ];
+    let camel = names.iter().fold(trace.clone(), |trace, (snake, camel)| {
+        trace.replace(snake, camel)
+    });
+    assert_ne!(trace, camel);
+    let ran = replay_json(&camel);
+    assert_eq!(ran.ends_with(0).out, replay_json(&trace).out);
+}
+
+#[test]
+fn streamed_text_is_a_turn() {
+    let delta = |text: &str, end: bool| {
+        let delta = json!({"session_id": "s", "text": text, "end_of_turn": end});
+        json!({ "delta": delta }).to_string() + "\n"
+    };
+    let turn = delta("I will look ", false) + &delta("into it now.", true);
+    let ran = replay_json(&turn.repeat(4));
+    assert_eq!(ran.ends_with(0).verdicts(), ["ACTION_WARN at 3"]);
+    assert_eq!(ran.summary()["events"], 4);
+}
+
+#[test]
+fn what_has_no_time_has_that_of_the_event_before() {
+    let timed = r#"{"session_id":"s","time":"2026-01-02T03:04:05Z","turn":{"role":"ROLE_USER","text":"x"}}"#;
+    let untimed = read("s", "a").repeat(3) + &read("t", "a").repeat(3);
+    let ran = replay_json(&format!("{timed}\n{untimed}"));
+    let times: Vec<Value> = ran.objects().iter().map(|o| o["time"].clone()).collect();
+    let expected = ["2026-01-02T03:04:05Z", "1970-01-01T00:00:00Z"];
+    assert_eq!(times[..2], expected.map(Value::from));
+    let told = replay_with_stdin(&["-"], untimed.as_bytes()).out;
+    assert!(!told.contains("1970"), "{told}");
+}
+
+#[test]
+fn the_limits_of_a_server_do_not_hold() {
+    let config = Trace::new("[limits]\nsessions_max = 1\nstate_bytes_max = 1\nidle_secs_max = 1\n");
+    let trace: String = (0..50).map(|n| read(&format!("s{n}"), "a")).collect();
+    let args = [
+        "--strict",
+        "--config",
+        config.path(),
+        "--output",
+        "json",
+        "-",
+    ];
+    let ran = replay_with_stdin(&args, trace.repeat(3).as_bytes());
+    assert_eq!(ran.ends_with(0).summary()["looping_sessions"], 50);
+}
+
+#[test]
+fn two_runs_print_the_same_bytes() {
+    for output in ["json", "table"] {
+        let args = ["--output", output, READ_LOOP, SIMILAR_TURNS, HEALTHY];
+        assert_eq!(replay(&args).out, replay(&args).out);
+    }
+}
+
+#[test]
+fn a_closed_pipe_ends_it_quietly() {
+    let trace: String = (0..5_000)
+        .map(|n| read(&format!("s{n}"), "a").repeat(3))
+        .collect();
+    let trace = Trace::new(trace);
+    for output in ["json", "table"] {
+        let mut child = command(&["--output", output, trace.path()])
+            .spawn()
+            .unwrap();
+        let mut first = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        stdout.read_line(&mut first).unwrap();
+        drop(stdout);
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+        assert_eq!(output.status.code(), Some(0));
+    }
+}
+
+#[test]
+fn hostile_text_does_not_steer_a_terminal() {
+    let path = "a\x1b[2J\x07\u{202e}\u{9b}31m\r\nb";
+    let call = read("s", path).replace(
+        "\"session_id\"",
+        "\"agent_id\":\"\\u001b]0;x\\u0007\",\"session_id\"",
+    );
+    let bad = "{\"session_id\":\"s\",\"\\u001b[2J\":1}\n";
+    let trace = call.repeat(3) + bad;
+    for output in ["json", "table"] {
+        let ran = replay_with_stdin(&["--output", output, "-"], trace.as_bytes());
+        assert!(ran.ends_with(0).out.contains("[2J"), "{}", ran.out);
+        for text in [&ran.out, &ran.err] {
+            let steers = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+            assert!(!text.contains(steers), "{text:?}");
+        }
+    }
+}
+
+#[test]
+fn people_see_a_timeline_and_a_conclusion() {
+    let told = replay(&[READ_LOOP, SIMILAR_TURNS, HEALTHY]).out;
+    let expected = [
+        "coding/invoice-rounding\n17 events, 47,631 tokens, $0.15, looping\n",
+        "  ● WARN at event 13 · exact_repeat · 2026-03-11 09:15:10\n",
+        "    read src/money.rs 3 times, nothing changed\n",
+        "    events      11–13\n",
+        "    correction  You have made the same call 3 times",
+        "  ● TERMINATE at event 13 · similar_turns",
+        "68 events in 3 sessions, 2 of them looping: ",
+    ];
+    for part in expected {
+        assert!(told.contains(part), "{part:?} is not in\n{told}");
+    }
+    assert!(
+        !told.contains("csv-export"),
+        "healthy sessions are only counted"
+    );
+    assert!(
+        told.lines().all(|line| line.chars().count() <= 80),
+        "{told}"
+    );
+}
