@@ -107,6 +107,10 @@ impl Session {
             Body::Call(_) | Body::Marker(_) => None,
         };
         let names = [event_name, turn_name];
+        if let Some(verdict) = self.ended(&event.agent) {
+            self.avoidable += spent(1, event.cost);
+            return Ok(latched(verdict));
+        }
         if let Some(index) = names
             .iter()
             .flatten()
@@ -115,10 +119,6 @@ impl Session {
             return Ok(self.repeated(index));
         }
         let agent = self.agent(&event.agent, shared)?;
-        if let Some(verdict) = self.latched(agent) {
-            self.avoidable += spent(1, event.cost);
-            return Ok(latched(verdict));
-        }
         let index = self.accept(event.cost, names, shared);
         let shown = Shown {
             session: &event.session,
@@ -156,10 +156,10 @@ impl Session {
         shared: &Shared,
     ) -> Result<Option<Recorded>, Refused> {
         self.last_seen = now;
-        let position = self.agent(&delta.agent, shared)?;
-        if let Some(verdict) = self.latched(position) {
+        if let Some(verdict) = self.ended(&delta.agent) {
             return Ok(Some(latched(verdict)));
         }
+        let position = self.agent(&delta.agent, shared)?;
         let draft = shared.facts.key().name("draft", "", &delta.turn_id);
         let Some(agent) = self.agents.get_mut(position) else {
             return Ok(None);
@@ -223,12 +223,14 @@ impl Session {
         Ok(self.agents.len() - 1)
     }
 
-    /// The verdict that ended the agent, if any.
-    fn latched(&self, agent: usize) -> Option<Arc<Verdict>> {
-        let agent = self.agents.get(agent)?;
-        self.termination
-            .clone()
-            .or_else(|| agent.terminated.clone())
+    /// The verdict that ended the session or the agent, if any. It answers a
+    /// duplicate too: once terminated, terminated in every answer.
+    fn ended(&self, id: &AgentId) -> Option<Arc<Verdict>> {
+        let of_agent = || {
+            let agent = self.agents.iter().find(|agent| agent.id == *id)?;
+            agent.terminated.clone()
+        };
+        self.termination.clone().or_else(of_agent)
     }
 
     /// Gives an event its number.
