@@ -59,3 +59,43 @@ fn a_terminated_agent_answers_a_duplicate_with_its_termination() {
         assert_eq!(answer.verdict.unwrap().id, termination.id);
     }
 }
+
+/// Three equal calls that are new: a WARN.
+fn new_loop(engine: &Engine, name: usize, event_id: impl Fn(usize) -> String) {
+    for n in 0..3 {
+        let call = ToolCall {
+            tool: "tool".to_owned(),
+            args: Args::Text(format!("{{\"n\":{name}}}")),
+            ..ToolCall::default()
+        };
+        let event = event("", &event_id(n), Body::Call(call));
+        engine.record(&event, UNIX_EPOCH).unwrap();
+    }
+}
+
+fn kept(engine: &Engine) -> usize {
+    let slot = engine.sessions.get("s").unwrap();
+    match &*slot {
+        Slot::Live(session) => session.verdicts_kept(),
+        Slot::Gone(_) => 0,
+    }
+}
+
+#[test]
+fn verdicts_that_nobody_can_ask_for_are_let_go() {
+    let engine = engine();
+    let once = |name: usize| move |n| if (name, n) == (0, 0) { "e" } else { "" }.to_owned();
+    for name in 0..40 {
+        new_loop(&engine, name, once(name));
+    }
+    assert_eq!(kept(&engine), 8);
+}
+
+#[test]
+fn verdicts_that_a_duplicate_may_ask_for_are_kept() {
+    let engine = engine();
+    for name in 0..40 {
+        new_loop(&engine, name, |n| format!("{name}.{n}"));
+    }
+    assert_eq!(kept(&engine), 40);
+}
