@@ -18,6 +18,7 @@ use crate::{
 pub(super) struct Session {
     profile: Arc<Profile>,
     labels: Arc<Labels>,
+    labels_bytes: usize,
     generation: u64,
     created: SystemTime,
     /// When it was last heard of, by the engine's clock.
@@ -31,6 +32,7 @@ pub(super) struct Session {
     /// Its verdicts, oldest first: the last few, and all that a duplicate may
     /// ask for.
     verdicts: VecDeque<Arc<Verdict>>,
+    verdicts_bytes: usize,
     wasted: Waste,
     avoidable: Waste,
     abstentions: Vec<(DetectorId, &'static str, u32)>,
@@ -67,6 +69,7 @@ impl Session {
     ) -> Self {
         Self {
             profile,
+            labels_bytes: bytes_of(&labels),
             labels,
             generation,
             created: now,
@@ -78,6 +81,7 @@ impl Session {
             agents: Vec::new(),
             seen: Seen::default(),
             verdicts: VecDeque::new(),
+            verdicts_bytes: 0,
             wasted: Waste::default(),
             avoidable: Waste::default(),
             abstentions: Vec::new(),
@@ -89,6 +93,7 @@ impl Session {
 
     pub fn open(&mut self, profile: Arc<Profile>, labels: Arc<Labels>) {
         self.profile = profile;
+        self.labels_bytes = bytes_of(&labels);
         self.labels = labels;
     }
 
@@ -325,7 +330,8 @@ impl Session {
             + self.agents.capacity() * size_of::<Agent>()
             + self.progress.heap_bytes()
             + self.seen.heap_bytes()
-            + self.verdicts.len() * size_of::<Verdict>();
+            + self.verdicts_bytes
+            + self.labels_bytes;
         (std::mem::replace(&mut self.accounted_bytes, bytes), bytes)
     }
 
@@ -344,6 +350,12 @@ impl Session {
     pub fn last_seen(&self) -> SystemTime {
         self.last_seen
     }
+}
+
+fn bytes_of(labels: &Labels) -> usize {
+    let entry =
+        |(key, value): (&String, &String)| 2 * size_of::<String>() + key.len() + value.len();
+    labels.iter().map(entry).sum()
 }
 
 fn spent(events: i64, cost: Cost) -> Waste {

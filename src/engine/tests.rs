@@ -99,3 +99,18 @@ fn verdicts_that_a_duplicate_may_ask_for_are_kept() {
     }
     assert_eq!(kept(&engine), 40);
 }
+
+#[test]
+fn labels_and_the_words_of_verdicts_count_as_state() {
+    let engine = engine();
+    new_loop(&engine, 0, |_| String::new());
+    let loud = engine.state_bytes();
+    let verdict = engine.get(&id()).unwrap().verdicts.pop().unwrap();
+    assert!(loud > verdict.bytes() && verdict.bytes() > size_of::<Verdict>() + 200);
+
+    let labels = Labels::from([("team".to_owned(), "x".repeat(250))]);
+    engine.open(&id(), "", labels, UNIX_EPOCH).unwrap();
+    assert!(engine.state_bytes() >= loud + 254);
+    engine.end(&id(), UNIX_EPOCH).unwrap();
+    assert_eq!(engine.state_bytes(), 0);
+}

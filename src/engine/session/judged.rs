@@ -141,6 +141,7 @@ impl Session {
                     .event_index
                     .is_some_and(|index| self.seen.names(index))
         });
+        self.verdicts_bytes = self.verdicts.iter().map(|verdict| verdict.bytes()).sum();
     }
 
     /// Takes the session's trends out of the metrics: it is leaving.
