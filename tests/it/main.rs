@@ -1,0 +1,4 @@
+//! Tests of the whole, in one binary.
+
+mod play;
+mod traces;
