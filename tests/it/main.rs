@@ -1,4 +1,5 @@
 //! Tests of the whole, in one binary.
 
+mod layering;
 mod play;
 mod traces;
