@@ -2,4 +2,5 @@
 
 mod layering;
 mod play;
+mod scenarios;
 mod traces;
