@@ -2,5 +2,6 @@
 
 mod layering;
 mod play;
+mod properties;
 mod scenarios;
 mod traces;
