@@ -1,4 +1,6 @@
 //! Binds the listeners, runs the service, drains it.
+//!
+//! Uses: detect (its names), engine, telemetry, api, console, config.
 
 use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 

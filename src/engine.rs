@@ -10,6 +10,7 @@ mod expiry;
 mod outbox;
 mod profile;
 mod query;
+mod refused;
 mod seen;
 mod session;
 mod slot;
@@ -24,17 +25,17 @@ use std::{
 
 use dashmap::{DashMap, Entry};
 use serde::Deserialize;
-use thiserror::Error;
 use tokio::sync::broadcast;
 
 pub use outbox::Clockwork;
 pub use profile::{Profile, Profiles};
 pub use query::Filter;
+pub use refused::{OpenError, Refused};
 
 use crate::{
     domain::{Action, Delta, Event, Issued, Labels, SessionId, SessionView, Status, Verdict},
     facts::{Facts, Key, Tools},
-    telemetry::{Metrics, Rejection},
+    telemetry::Metrics,
 };
 use expiry::Queue;
 use outbox::Outbox;
@@ -81,42 +82,6 @@ pub struct Recorded {
     pub index: Option<i32>,
     pub duplicate: bool,
     pub verdict: Option<Arc<Verdict>>,
-}
-
-/// Why an event or a session was not accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Refused {
-    #[error("limits.sessions_max of {0} live sessions is reached")]
-    Sessions(usize),
-    #[error("limits.state_bytes_max of {0} bytes of session state is reached")]
-    Bytes(usize),
-    #[error("limits.agents_max of {0} agents in a session is reached")]
-    Agents(usize),
-}
-
-impl Refused {
-    /// When it may be worth trying again: idle sessions are swept out every
-    /// second.
-    pub const RETRY_AFTER: Duration = Duration::from_secs(1);
-
-    pub fn rejection(self) -> Rejection {
-        match self {
-            Self::Sessions(_) => Rejection::SessionsMax,
-            Self::Bytes(_) => Rejection::StateBytesMax,
-            Self::Agents(_) => Rejection::AgentsMax,
-        }
-    }
-}
-
-/// Why a session could not be opened.
-#[derive(Debug, Error)]
-pub enum OpenError {
-    #[error("the session is terminated; reset it first")]
-    Terminated,
-    #[error("there is no such profile; there are {0}")]
-    NoProfile(String),
-    #[error(transparent)]
-    Refused(#[from] Refused),
 }
 
 /// With 256 shards a walk over all sessions stalls a reader for a quarter of a

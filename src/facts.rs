@@ -21,7 +21,7 @@ pub use progress::Progress;
 pub use sketch::Sketcher;
 pub use tools::{Class, ToolRule, ToolRuleError, Tools};
 
-use crate::domain::{CallFacts, Event, Outcome, Sig, ToolCall, TurnFacts};
+use crate::domain::{CallFacts, Event, Outcome, Sig, ToolCall, TurnFacts, text};
 use args::Arguments;
 use key::Tag;
 use mask::Mask;
@@ -67,7 +67,7 @@ impl Facts {
                 .hash
                 .map(|args| self.key.pair(Tag::Call, &call.tool, args)),
             operation,
-            target: self.key.known(Tag::Target, &target),
+            target: self.key.known(Tag::Target, &text::seen(&target)),
             outcome: call.outcome,
             masked: self.outcome(event, call, rule.ignore_result, Hashed::Masked),
             raw: self.outcome(event, call, rule.ignore_result, Hashed::Raw),

@@ -75,7 +75,7 @@ impl Config {
         }
         Ok(Self {
             server: layers.section("server")?,
-            engine: positive_limits(layers)?,
+            engine: sound_limits(layers)?,
             api: layers.section("limits")?,
             app: layers.section("limits")?,
             profiles: profiles(layers)?,
@@ -84,16 +84,25 @@ impl Config {
     }
 }
 
-/// A limit of nothing would refuse everything.
-fn positive_limits(layers: &Layers) -> Result<engine::Limits, ConfigError> {
+/// A time this far off can still be added to any other: 100 years.
+const SECS_MAX: i64 = 100 * 366 * 24 * 60 * 60;
+
+/// A limit of nothing would refuse everything, and a time without end cannot be
+/// reckoned with.
+fn sound_limits(layers: &Layers) -> Result<engine::Limits, ConfigError> {
     let all: BTreeMap<String, i64> = layers.section("limits")?;
-    match all.iter().find(|(_, limit)| **limit < 1) {
-        Some((key, limit)) => {
-            let why = format!("{limit} would refuse everything: at least 1");
-            Err(layers.invalid(&format!("limits.{key}"), why))
+    for (key, limit) in all {
+        let refused = |why: String| Err(layers.invalid(&format!("limits.{key}"), why));
+        if limit < 1 {
+            return refused(format!("{limit} would refuse everything: at least 1"));
         }
-        None => layers.section("limits"),
+        if key.ends_with("_secs_max") && limit > SECS_MAX {
+            return refused(format!(
+                "{limit} seconds are more than 100 years, {SECS_MAX}"
+            ));
+        }
     }
+    layers.section("limits")
 }
 
 fn profiles(layers: &Layers) -> Result<Profiles, ConfigError> {
@@ -147,4 +156,33 @@ fn profile(layers: &Layers, name: &str) -> Result<Profile, ConfigError> {
         },
         templates,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(variable: &str, value: &str, expected: Option<&str>) {
+        let variable = [(format!("UNSTUCK__{variable}"), value.to_owned())];
+        let layers = Layers::load(DEFAULTS, TABLES, None, variable).unwrap();
+        let refused = Config::new(&layers).err().map(|error| error.to_string());
+        match expected {
+            Some(why) => assert!(refused.is_some_and(|error| error.contains(why))),
+            None => assert_eq!(refused, None),
+        }
+    }
+
+    #[test]
+    fn a_limit_is_at_least_1_and_a_time_at_most_100_years() {
+        check("LIMITS__SESSIONS_MAX", "0", Some("at least 1"));
+        check("LIMITS__SESSIONS_MAX", "9223372036854775807", None);
+        check("LIMITS__IDLE_SECS_MAX", "3162240000", None);
+        check("LIMITS__IDLE_SECS_MAX", "3162240001", Some("100 years"));
+        check(
+            "LIMITS__TOMBSTONE_SECS_MAX",
+            "9223372036854775807",
+            Some("100 years"),
+        );
+    }
 }

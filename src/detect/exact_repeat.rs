@@ -70,9 +70,8 @@ impl Detector for ExactRepeat {
                 kind: MarkerKind::Compaction,
                 ..
             } => {
-                self.run.take_if(|run| {
-                    matches!(run.operation, Operation::Read | Operation::Search)
-                });
+                self.run
+                    .take_if(|run| matches!(run.operation, Operation::Read | Operation::Search));
                 Look::Away
             }
             Seen::Marker { .. } | Seen::Turn(_) => Look::Away,
@@ -85,13 +84,7 @@ impl Detector for ExactRepeat {
 }
 
 impl ExactRepeat {
-    fn call(
-        &mut self,
-        at: Moment,
-        facts: &CallFacts,
-        past: &History,
-        settings: &Settings,
-    ) -> Look {
+    fn call(&mut self, at: Moment, facts: &CallFacts, past: &History, settings: &Settings) -> Look {
         let Some(call) = facts.call else {
             self.run = None;
             return Look::Abstained("tool_call.args");
@@ -150,7 +143,10 @@ impl Run {
 fn run_events(call: Sig, at: Moment, past: &History, count: u32) -> SmallVec<[i32; 8]> {
     let mut events: SmallVec<[i32; 8]> = smallvec![at.index];
     let mut round = at.round;
-    for entry in past.calls().take_while(|entry| entry.facts.call == Some(call)) {
+    for entry in past
+        .calls()
+        .take_while(|entry| entry.facts.call == Some(call))
+    {
         if events.len() >= count as usize {
             break;
         }
@@ -186,12 +182,18 @@ mod tests {
 
     #[test]
     fn another_call_between_starts_anew() {
-        check(call("a").times(2) + call("b") + call("a").times(3), &[0, 0, 0, 0, 0, 3]);
+        check(
+            call("a").times(2) + call("b") + call("a").times(3),
+            &[0, 0, 0, 0, 0, 3],
+        );
     }
 
     #[test]
     fn another_outcome_is_progress() {
-        check(call("a").result("1") + call("a").result("2") + call("a").result("3"), &[0, 0, 0]);
+        check(
+            call("a").result("1") + call("a").result("2") + call("a").result("3"),
+            &[0, 0, 0],
+        );
     }
 
     #[test]
@@ -215,12 +217,18 @@ mod tests {
 
     #[test]
     fn a_user_starts_the_count_anew() {
-        check(call("a").times(2) + user() + call("a").times(3), &[0, 0, 0, 0, 0, 3]);
+        check(
+            call("a").times(2) + user() + call("a").times(3),
+            &[0, 0, 0, 0, 0, 3],
+        );
     }
 
     #[test]
     fn a_compaction_forgets_reads_only() {
-        check(call("a").read().times(2) + compaction() + call("a").read().times(2), &[0; 5]);
+        check(
+            call("a").read().times(2) + compaction() + call("a").read().times(2),
+            &[0; 5],
+        );
         check(call("a").times(2) + compaction() + call("a"), &[0, 0, 0, 3]);
     }
 

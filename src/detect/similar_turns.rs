@@ -211,7 +211,10 @@ mod tests {
             sketcher.finish().sketch
         };
         let similarity = jaccard(&sketch(words(0, 4_000)), &sketch(words(400, 4_400)));
-        assert!((similarity - 3_600.0 / 4_400.0).abs() < 0.06, "{similarity}");
+        assert!(
+            (similarity - 3_600.0 / 4_400.0).abs() < 0.06,
+            "{similarity}"
+        );
     }
 
     #[test]
@@ -221,7 +224,10 @@ mod tests {
 
     #[test]
     fn five_sixths_stays_below() {
-        check(turn("a b c d e") + turn("a b c d e f").times(1) + turn("a b c d e g"), &[0, 0, 0]);
+        check(
+            turn("a b c d e") + turn("a b c d e f").times(1) + turn("a b c d e g"),
+            &[0, 0, 0],
+        );
     }
 
     #[test]
@@ -242,24 +248,39 @@ mod tests {
 
     #[test]
     fn a_turn_that_differs_in_a_number_only_is_progress() {
-        let batch = |n: u32| turn(&format!("processed batch {n} of 500 and wrote it to the table"));
+        let batch = |n: u32| {
+            turn(&format!(
+                "processed batch {n} of 500 and wrote it to the table"
+            ))
+        };
         check((1..8).map(batch).sum(), &[0; 7]);
     }
 
     #[test]
     fn alternating_turns_are_seen_within_the_window() {
-        check((turn("ping one") + turn("pong two")).times(3), &[0, 0, 0, 0, 3, 4]);
+        check(
+            (turn("ping one") + turn("pong two")).times(3),
+            &[0, 0, 0, 0, 3, 4],
+        );
     }
 
     #[test]
     fn a_user_starts_anew_and_calls_do_not() {
-        check(turn("a b").times(3) + user() + turn("a b").times(2), &[0; 6]);
-        check(turn("a b").times(3) + call("x") + turn("a b"), &[0, 0, 0, 0, 3]);
+        check(
+            turn("a b").times(3) + user() + turn("a b").times(2),
+            &[0; 6],
+        );
+        check(
+            turn("a b").times(3) + call("x") + turn("a b"),
+            &[0, 0, 0, 0, 3],
+        );
     }
 
     #[test]
     fn evidence_names_the_turns_that_counted() {
-        let found = turn("same again").times(4).findings::<SimilarTurns>(&SETTINGS);
+        let found = turn("same again")
+            .times(4)
+            .findings::<SimilarTurns>(&SETTINGS);
         assert_eq!(found[0].events.as_slice(), [1, 2, 3]);
         assert_eq!(found[0].similarity, 1.0);
     }
@@ -267,7 +288,12 @@ mod tests {
     #[test]
     fn settings_that_can_never_fire_are_refused() {
         let refuses = |count, window, similarity| {
-            SimilarTurns::check(&Settings { count, window, similarity }).is_err()
+            SimilarTurns::check(&Settings {
+                count,
+                window,
+                similarity,
+            })
+            .is_err()
         };
         assert!(!refuses(3, 5, 1.0));
         assert!(refuses(0, 5, 0.85));

@@ -1,6 +1,8 @@
 //! Untrusted text, made fit to be shown: one place for what a person, a
 //! terminal or a prompt may see of an agent's words.
 
+use std::borrow::Cow;
+
 /// Characters that have no place in an id: white space, control characters,
 /// and those that change how the text around them is read.
 pub fn is_unprintable(c: char) -> bool {
@@ -22,6 +24,17 @@ pub fn is_unseen(c: char) -> bool {
             | '\u{fff9}'..='\u{fffb}'   // interlinear annotations
             | '\u{e0000}'..='\u{e007f}' // tags
         )
+}
+
+/// The text as a reader sees it: without unseen characters. Nearly every text
+/// is borrowed.
+pub fn seen(text: &str) -> Cow<'_, str> {
+    let is_plain = |byte: u8| matches!(byte, b' '..=b'~' | b'\t' | b'\n' | b'\r');
+    if text.bytes().all(is_plain) || !text.chars().any(is_unseen) {
+        Cow::Borrowed(text)
+    } else {
+        Cow::Owned(text.chars().filter(|c| !is_unseen(*c)).collect())
+    }
 }
 
 /// Quotes agent text for a person or a prompt: on one line, without unseen
@@ -74,6 +87,13 @@ mod tests {
         check("  a \t\r\n b  ", "a b");
         check("0123456789012345678901234567", "012345678901234567890123…");
         check("", "");
+    }
+
+    #[test]
+    fn what_is_seen_is_the_text_without_what_is_not() {
+        assert!(matches!(seen("a\tb é\n"), Cow::Borrowed("a\tb é\n")));
+        assert_eq!(seen("a\u{200b}b"), "ab");
+        assert_eq!(seen("a\x07b"), "ab");
     }
 
     #[test]

@@ -42,6 +42,30 @@ impl Verdict {
         self.action.filter(|_| !self.shadow)
     }
 
+    /// What it takes in memory.
+    pub fn bytes(&self) -> usize {
+        let Self {
+            also,
+            pattern,
+            reason,
+            correction,
+            members,
+            evidence,
+            ..
+        } = self;
+        let member = |member: &Member| {
+            size_of::<Member>() + member.tool.len() + member.target.len() + member.event_id.len()
+        };
+        size_of::<Self>()
+            + also.len() * size_of::<Arc<str>>()
+            + [pattern, reason, correction, &evidence.excerpt]
+                .map(String::len)
+                .iter()
+                .sum::<usize>()
+            + evidence.event_indexes.len() * size_of::<i32>()
+            + members.iter().map(member).sum::<usize>()
+    }
+
     /// It ends its session or sub-agent for good.
     pub fn terminates(&self) -> bool {
         self.acted() == Some(Action::Terminate)

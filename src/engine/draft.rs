@@ -14,14 +14,13 @@ struct Draft {
     sketcher: Sketcher,
     /// The beginning of the text, for the verdict's excerpt.
     beginning: String,
+    /// There was text that is not part of it.
+    goes_on: bool,
 }
 
 impl Drafts {
     /// Parallel generations of one agent; beyond this the oldest is forgotten.
     const DRAFTS_MAX: usize = 4;
-    /// More than a verdict ever quotes.
-    const BEGINNING_BYTES_MAX: usize = 1_024;
-
     pub fn push(&mut self, turn: Sig, piece: &str, key: &Key) {
         let position = self.drafts.iter().position(|draft| draft.turn == turn);
         let position = position.unwrap_or_else(|| {
@@ -32,6 +31,7 @@ impl Drafts {
                 turn,
                 sketcher: Sketcher::default(),
                 beginning: String::new(),
+                goes_on: false,
             });
             self.drafts.len() - 1
         });
@@ -39,8 +39,7 @@ impl Drafts {
             return;
         };
         draft.sketcher.push(piece, key);
-        let room = Self::BEGINNING_BYTES_MAX - draft.beginning.len();
-        draft.beginning.push_str(text::prefix(piece, room));
+        draft.begin(piece);
     }
 
     /// The text is complete: its facts and its beginning.
@@ -60,5 +59,38 @@ impl Drafts {
     pub fn heap_bytes(&self) -> usize {
         let of = |draft: &Draft| draft.sketcher.heap_bytes() + draft.beginning.capacity();
         self.drafts.capacity() * size_of::<Draft>() + self.drafts.iter().map(of).sum::<usize>()
+    }
+}
+
+impl Draft {
+    /// More than a verdict ever quotes.
+    const BEGINNING_BYTES_MAX: usize = 1_024;
+
+    /// Once a character does not fit no other does, so that the beginning does
+    /// not depend on how the text is cut.
+    fn begin(&mut self, piece: &str) {
+        if !self.goes_on {
+            let room = Self::BEGINNING_BYTES_MAX - self.beginning.len();
+            let fits = text::prefix(piece, room);
+            self.beginning.push_str(fits);
+            self.goes_on = fits.len() < piece.len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_beginning_does_not_depend_on_how_the_text_is_cut() {
+        let key = Key::fixed();
+        let turn = key.name("draft", "", "");
+        let filled = "x".repeat(Draft::BEGINNING_BYTES_MAX - 1);
+        let mut drafts = Drafts::default();
+        for piece in [&filled, "é", "y"] {
+            drafts.push(turn, piece, &key);
+        }
+        assert_eq!(drafts.finish(turn).1, filled);
     }
 }

@@ -26,9 +26,12 @@ impl Seen {
         self.ids.push_back((id, index));
     }
 
-    /// The oldest event that a duplicate may still ask for.
-    pub fn oldest(&self) -> Option<i32> {
-        self.ids.front().map(|(_, index)| *index)
+    /// Whether a duplicate may still ask for this event. They were remembered
+    /// in the order of their numbers.
+    pub fn names(&self, index: i32) -> bool {
+        self.ids
+            .binary_search_by_key(&index, |(_, known)| *known)
+            .is_ok()
     }
 
     pub fn heap_bytes(&self) -> usize {

@@ -18,6 +18,7 @@ use crate::{
 pub(super) struct Session {
     profile: Arc<Profile>,
     labels: Arc<Labels>,
+    labels_bytes: usize,
     generation: u64,
     created: SystemTime,
     /// When it was last heard of, by the engine's clock.
@@ -31,6 +32,7 @@ pub(super) struct Session {
     /// Its verdicts, oldest first: the last few, and all that a duplicate may
     /// ask for.
     verdicts: VecDeque<Arc<Verdict>>,
+    verdicts_bytes: usize,
     wasted: Waste,
     avoidable: Waste,
     abstentions: Vec<(DetectorId, &'static str, u32)>,
@@ -67,6 +69,7 @@ impl Session {
     ) -> Self {
         Self {
             profile,
+            labels_bytes: bytes_of(&labels),
             labels,
             generation,
             created: now,
@@ -78,6 +81,7 @@ impl Session {
             agents: Vec::new(),
             seen: Seen::default(),
             verdicts: VecDeque::new(),
+            verdicts_bytes: 0,
             wasted: Waste::default(),
             avoidable: Waste::default(),
             abstentions: Vec::new(),
@@ -89,6 +93,7 @@ impl Session {
 
     pub fn open(&mut self, profile: Arc<Profile>, labels: Arc<Labels>) {
         self.profile = profile;
+        self.labels_bytes = bytes_of(&labels);
         self.labels = labels;
     }
 
@@ -107,6 +112,10 @@ impl Session {
             Body::Call(_) | Body::Marker(_) => None,
         };
         let names = [event_name, turn_name];
+        if let Some(verdict) = self.ended(&event.agent) {
+            self.avoidable += spent(1, event.cost);
+            return Ok(latched(verdict));
+        }
         if let Some(index) = names
             .iter()
             .flatten()
@@ -115,10 +124,6 @@ impl Session {
             return Ok(self.repeated(index));
         }
         let agent = self.agent(&event.agent, shared)?;
-        if let Some(verdict) = self.latched(agent) {
-            self.avoidable += spent(1, event.cost);
-            return Ok(latched(verdict));
-        }
         let index = self.accept(event.cost, names, shared);
         let shown = Shown {
             session: &event.session,
@@ -156,10 +161,10 @@ impl Session {
         shared: &Shared,
     ) -> Result<Option<Recorded>, Refused> {
         self.last_seen = now;
-        let position = self.agent(&delta.agent, shared)?;
-        if let Some(verdict) = self.latched(position) {
+        if let Some(verdict) = self.ended(&delta.agent) {
             return Ok(Some(latched(verdict)));
         }
+        let position = self.agent(&delta.agent, shared)?;
         let draft = shared.facts.key().name("draft", "", &delta.turn_id);
         let Some(agent) = self.agents.get_mut(position) else {
             return Ok(None);
@@ -223,12 +228,14 @@ impl Session {
         Ok(self.agents.len() - 1)
     }
 
-    /// The verdict that ended the agent, if any.
-    fn latched(&self, agent: usize) -> Option<Arc<Verdict>> {
-        let agent = self.agents.get(agent)?;
-        self.termination
-            .clone()
-            .or_else(|| agent.terminated.clone())
+    /// The verdict that ended the session or the agent, if any. It answers a
+    /// duplicate too: once terminated, terminated in every answer.
+    fn ended(&self, id: &AgentId) -> Option<Arc<Verdict>> {
+        let of_agent = || {
+            let agent = self.agents.iter().find(|agent| agent.id == *id)?;
+            agent.terminated.clone()
+        };
+        self.termination.clone().or_else(of_agent)
     }
 
     /// Gives an event its number.
@@ -323,7 +330,8 @@ impl Session {
             + self.agents.capacity() * size_of::<Agent>()
             + self.progress.heap_bytes()
             + self.seen.heap_bytes()
-            + self.verdicts.len() * size_of::<Verdict>();
+            + self.verdicts_bytes
+            + self.labels_bytes;
         (std::mem::replace(&mut self.accounted_bytes, bytes), bytes)
     }
 
@@ -342,6 +350,12 @@ impl Session {
     pub fn last_seen(&self) -> SystemTime {
         self.last_seen
     }
+}
+
+fn bytes_of(labels: &Labels) -> usize {
+    let entry =
+        |(key, value): (&String, &String)| 2 * size_of::<String>() + key.len() + value.len();
+    labels.iter().map(entry).sum()
 }
 
 fn spent(events: i64, cost: Cost) -> Waste {

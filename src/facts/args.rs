@@ -30,9 +30,23 @@ impl<'a> Arguments<'a> {
                 hash: Some(key.pair(Tag::Json, hash, u64::from(b'#')).get()),
                 target: None,
             },
-            Args::Text(text) => {
-                Self::of_json(text, ignore, key).unwrap_or_else(|| Self::of_text(text, key))
-            }
+            Args::Text(text) => match text::seen(text) {
+                Cow::Borrowed(text) => Self::of_seen(text, ignore, key),
+                Cow::Owned(text) => Arguments::of_seen(&text, ignore, key).into_owned(),
+            },
+        }
+    }
+
+    /// Unseen characters are taken out before: between the tokens of JSON they
+    /// would make other text of it.
+    fn of_seen(text: &'a str, ignore: &[String], key: &Key) -> Self {
+        Self::of_json(text, ignore, key).unwrap_or_else(|| Self::of_text(text, key))
+    }
+
+    fn into_owned<'b>(self) -> Arguments<'b> {
+        Arguments {
+            hash: self.hash,
+            target: self.target.map(|target| Cow::Owned(target.into_owned())),
         }
     }
 
@@ -44,9 +58,7 @@ impl<'a> Arguments<'a> {
             if !inner.trim_start().starts_with('{') {
                 return None;
             }
-            let Arguments { hash, target } = Arguments::of_object(&inner, ignore, key)?;
-            let target = target.map(|target| Cow::Owned(target.into_owned()));
-            return Some(Self { hash, target });
+            return Some(Arguments::of_object(&inner, ignore, key)?.into_owned());
         }
         Self::of_object(json, ignore, key)
     }
@@ -285,15 +297,11 @@ fn object(sum: u64, key: &Key) -> u64 {
     hasher.finish()
 }
 
-/// Text with and without zero-width characters is the same text.
+/// Text with and without unseen characters is the same text; JSON can hold them
+/// as escapes.
 fn text_hash(value: &str, key: &Key) -> u64 {
     let mut hasher = key.hasher(Tag::Json);
     hasher.write_u8(b'"');
-    if value.is_ascii() || !value.chars().any(text::is_unseen) {
-        hasher.write(value.as_bytes());
-    } else {
-        let seen: String = value.chars().filter(|c| !text::is_unseen(*c)).collect();
-        hasher.write(seen.as_bytes());
-    }
+    hasher.write(text::seen(value).as_bytes());
     hasher.finish()
 }

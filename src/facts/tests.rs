@@ -85,6 +85,21 @@ fn different_arguments_differ() {
 #[test]
 fn zero_width_characters_in_arguments_change_nothing() {
     same("{\"a\":\"x\u{200b}y\"}", r#"{"a":"xy"}"#);
+    same("\u{feff}{\"a\"\u{200b}:1}", r#"{"a":1}"#);
+    same("ls \u{200b} -la", "ls -la");
+    same("{\"a\":\"x\\u0007\"}", "{\"a\":\"x\\u0007\u{200b}\"}");
+}
+
+#[test]
+fn zero_width_characters_in_a_target_change_nothing() {
+    let of = |path| facts_with("tools = []", call("write", path)).0.target;
+    assert_eq!(of("{\"path\":\"a\u{200b}.rs\"}"), of("{\"path\":\"a.rs\"}"));
+    let sent = |target: &str| ToolCall {
+        target: target.to_owned(),
+        ..ToolCall::default()
+    };
+    let of = |target| facts_with("tools = []", sent(target)).0.target;
+    assert_eq!(of("a\u{200b}.rs"), of("a.rs"));
 }
 
 #[test]

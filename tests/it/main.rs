@@ -1,3 +1,8 @@
-//! One binary for all tests from outside: a file per behaviour.
+//! Tests of the whole, in one binary: a file per behaviour.
 
+mod layering;
+mod play;
+mod properties;
 mod replay;
+mod scenarios;
+mod traces;

@@ -132,15 +132,16 @@ impl Session {
     /// Keeps the verdicts that a view shows or a duplicate may ask for.
     fn keep(&mut self, verdict: Arc<Verdict>) {
         self.verdicts.push_back(verdict);
-        let oldest = self.seen.oldest().unwrap_or(i32::MAX);
-        while self.verdicts.len() > VERDICTS_SHOWN
-            && self
-                .verdicts
-                .front()
-                .is_some_and(|verdict| verdict.event_index < Some(oldest))
-        {
-            self.verdicts.pop_front();
-        }
+        let hidden = self.verdicts.len().saturating_sub(VERDICTS_SHOWN);
+        let mut position = 0;
+        self.verdicts.retain(|verdict| {
+            position += 1;
+            position > hidden
+                || verdict
+                    .event_index
+                    .is_some_and(|index| self.seen.names(index))
+        });
+        self.verdicts_bytes = self.verdicts.iter().map(|verdict| verdict.bytes()).sum();
     }
 
     /// Takes the session's trends out of the metrics: it is leaving.

@@ -51,4 +51,9 @@ impl Session {
             termination: self.termination.clone(),
         }
     }
+
+    #[cfg(test)]
+    pub fn verdicts_kept(&self) -> usize {
+        self.verdicts.len()
+    }
 }

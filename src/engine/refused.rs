@@ -1,0 +1,41 @@
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::telemetry::Rejection;
+
+/// Why an event or a session was not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Refused {
+    #[error("limits.sessions_max of {0} live sessions is reached")]
+    Sessions(usize),
+    #[error("limits.state_bytes_max of {0} bytes of session state is reached")]
+    Bytes(usize),
+    #[error("limits.agents_max of {0} agents in a session is reached")]
+    Agents(usize),
+}
+
+impl Refused {
+    /// When it may be worth trying again: idle sessions are swept out every
+    /// second.
+    pub const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+    pub fn rejection(self) -> Rejection {
+        match self {
+            Self::Sessions(_) => Rejection::SessionsMax,
+            Self::Bytes(_) => Rejection::StateBytesMax,
+            Self::Agents(_) => Rejection::AgentsMax,
+        }
+    }
+}
+
+/// Why a session could not be opened.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    #[error("the session is terminated; reset it first")]
+    Terminated,
+    #[error("there is no such profile; there are {0}")]
+    NoProfile(String),
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}

@@ -1,0 +1,536 @@
+//! Reads the source and fails where it leaves the plan of the house. Each
+//! failure says what to do.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use unstuck::detect;
+
+/// Which module may use which: the arrows of ARCHITECTURE.md. `cli` and `main`
+/// may use all. A module that is not here has no place yet: give it one.
+const MAY_USE: &[(&str, &[&str])] = &[
+    ("domain", &[]),
+    ("pb", &[]),
+    ("facts", &["domain"]),
+    ("detect", &["domain"]),
+    ("policy", &["domain"]),
+    ("telemetry", &["domain"]),
+    ("store", &["domain"]),
+    (
+        "engine",
+        &["domain", "facts", "detect", "policy", "telemetry"],
+    ),
+    ("feed", &["domain", "store"]),
+    ("notify", &["domain", "store"]),
+    (
+        "api",
+        &["domain", "engine", "store", "feed", "telemetry", "pb"],
+    ),
+    ("console", &["domain", "engine", "feed", "telemetry"]),
+    // Each module owns its settings; `config` only gathers them.
+    (
+        "config",
+        &["facts", "detect", "policy", "engine", "api", "app"],
+    ),
+    (
+        "app",
+        &[
+            "domain",
+            "facts",
+            "detect",
+            "policy",
+            "telemetry",
+            "store",
+            "engine",
+            "feed",
+            "notify",
+            "api",
+            "console",
+            "config",
+        ],
+    ),
+];
+
+/// Where time comes in.
+const EDGES: &[&str] = &["api", "app", "cli", "main"];
+
+/// Lines that a file may have of its own.
+const LINES_MAX: usize = 400;
+
+/// What makes a gRPC status.
+const STATUS_CONSTRUCTORS: &[&str] = &[
+    "new",
+    "ok",
+    "cancelled",
+    "unknown",
+    "invalid_argument",
+    "deadline_exceeded",
+    "not_found",
+    "already_exists",
+    "permission_denied",
+    "resource_exhausted",
+    "failed_precondition",
+    "aborted",
+    "out_of_range",
+    "unimplemented",
+    "internal",
+    "unavailable",
+    "data_loss",
+    "unauthenticated",
+    "with_details",
+    "with_error_details",
+    "with_error_details_vec",
+    "from_error",
+];
+
+/// The keys that `[detect.<name>]` must have. (`count` is a key of most.)
+const DETECTOR_KEYS: &[&str] = &[
+    "enabled",
+    "window",
+    "soft",
+    "hard",
+    "terminate_after",
+    "pattern",
+    "correction",
+];
+
+#[test]
+fn modules_use_only_what_lies_below_them() {
+    for file in sources() {
+        let module = file.module();
+        if ["cli", "main", "lib"].contains(&module) {
+            continue;
+        }
+        let allowed = may_use(module).unwrap_or_else(|| {
+            panic!(
+                "{}: give `{module}` its line in MAY_USE of tests/it/layering.rs",
+                file.path
+            )
+        });
+        for used in file.uses() {
+            assert!(
+                used == module || allowed.contains(&used.as_str()),
+                "{}: `{module}` may not use `{used}`, only {allowed:?}; \
+                 turn the arrow round, or move what both need down into `domain`",
+                file.path,
+            );
+        }
+        let up = file.path.matches('/').count();
+        assert!(
+            !file.code.contains(&"super::".repeat(up)),
+            "{}: name other modules by `crate::`, not by {}",
+            file.path,
+            "super::".repeat(up),
+        );
+    }
+}
+
+#[test]
+fn each_modules_doc_says_what_it_uses() {
+    let sources = sources();
+    for (module, allowed) in MAY_USE {
+        let root = sources
+            .iter()
+            .find(|file| file.path == format!("src/{module}.rs"));
+        let Some(root) = root.filter(|_| *module != "pb") else {
+            continue;
+        };
+        let said = root
+            .text
+            .lines()
+            .find_map(|line| line.strip_prefix("//! Uses: "));
+        let said = said.unwrap_or_else(|| {
+            panic!(
+                "{}: end the module's doc with a line `//! Uses: ….`",
+                root.path
+            )
+        });
+        let said: BTreeSet<&str> = words(said).filter(|word| may_use(word).is_some()).collect();
+        for used in &said {
+            assert!(
+                allowed.contains(used),
+                "{}: the doc says that it uses `{used}`, which it may not: {allowed:?}",
+                root.path,
+            );
+        }
+        let files = sources.iter().filter(|file| file.module() == *module);
+        for used in files.flat_map(Source::uses) {
+            assert!(
+                used == *module || used == "pb" || said.contains(used.as_str()),
+                "{}: it uses `{used}`; say so in `//! Uses: …`",
+                root.path,
+            );
+        }
+    }
+}
+
+#[test]
+fn the_owner_of_the_map_never_awaits() {
+    for file in sources().iter().filter(|file| file.module() == "engine") {
+        for word in ["async", "await"] {
+            assert!(
+                !file.has_word(word),
+                "{}: `{word}` in the engine; return owned values from a sync method and let \
+                 the caller await, with no lock held",
+                file.path,
+            );
+        }
+    }
+}
+
+#[test]
+fn no_file_is_longer_than_a_person_reads() {
+    for file in sources() {
+        let lines = file.own.lines().count();
+        assert!(
+            lines <= LINES_MAX,
+            "{}: {lines} lines of its own, at most {LINES_MAX}; move a part that has a name \
+             into a file of its own",
+            file.path,
+        );
+    }
+}
+
+#[test]
+fn there_is_no_mod_rs() {
+    for path in files(&root().join("src")) {
+        assert!(
+            path.file_name().is_some_and(|name| name != "mod.rs"),
+            "{}: call it <module>.rs beside the folder",
+            path.display(),
+        );
+    }
+}
+
+#[test]
+fn one_file_picks_the_grpc_codes() {
+    let constructors = STATUS_CONSTRUCTORS.iter();
+    let constructors: Vec<String> = constructors
+        .map(|name| format!("Status::{name}("))
+        .collect();
+    for file in sources() {
+        if file.path == "src/api/status.rs" || ["cli", "pb"].contains(&file.module()) {
+            continue;
+        }
+        let names = constructors.iter().map(String::as_str).chain(["Code::"]);
+        for name in names {
+            assert!(
+                !file.has(name),
+                "{}: it names a gRPC code ({name}…); give the error a type of its own and map \
+                 it to a code in src/api/status.rs",
+                file.path,
+            );
+        }
+    }
+}
+
+#[test]
+fn time_is_a_parameter() {
+    for file in sources() {
+        assert!(
+            EDGES.contains(&file.module()) || !file.has("SystemTime::now"),
+            "{}: it reads the clock; take the time as an argument from the edge ({EDGES:?})",
+            file.path,
+        );
+    }
+}
+
+#[test]
+fn nothing_panics_on_purpose() {
+    for file in sources() {
+        for call in [
+            ".unwrap()",
+            ".expect(",
+            "unreachable!(",
+            "todo!(",
+            "unimplemented!(",
+        ] {
+            assert!(
+                !file.code.contains(call),
+                "{}: `{call}` outside tests; return an error, or write it so that the case \
+                 cannot arise",
+                file.path,
+            );
+        }
+        assert!(
+            !file.has_word("unsafe"),
+            "{}: no unsafe code here",
+            file.path
+        );
+    }
+}
+
+#[test]
+fn every_detector_has_all_its_parts() {
+    let defaults = read("src/config/default.toml");
+    for name in detect::NAMES {
+        for (file, what) in [
+            (
+                format!("src/detect/{name}.rs"),
+                "the detector, with its unit tests",
+            ),
+            (
+                format!("tests/it/traces/{name}.ndjson"),
+                "a trace: see tests/it/traces.rs",
+            ),
+            (
+                format!("docs/detectors/{name}.md"),
+                "its page, like the others there",
+            ),
+        ] {
+            assert!(root().join(&file).is_file(), "{name}: write {file}: {what}");
+        }
+        let section = format!("detect.{name}");
+        let keys: Vec<_> = keys(&defaults)
+            .filter(|key| key.section == section)
+            .collect();
+        assert!(
+            !keys.is_empty(),
+            "{name}: write [{section}] in src/config/default.toml"
+        );
+        for wanted in DETECTOR_KEYS {
+            assert!(
+                keys.iter().any(|key| key.name == *wanted),
+                "{name}: write `{wanted}` in [{section}] of src/config/default.toml",
+            );
+        }
+    }
+}
+
+#[test]
+fn every_detectors_page_gives_the_defaults() {
+    let defaults = read("src/config/default.toml");
+    for name in detect::NAMES {
+        let path = format!("docs/detectors/{name}.md");
+        let page = read(&path);
+        let section = format!("detect.{name}");
+        for key in keys(&defaults).filter(|key| key.section == section) {
+            let is_text = ["pattern", "correction"].contains(&key.name);
+            let row = match is_text {
+                true => format!("| `{}` |", key.name),
+                false => format!("| `{}` | `{}` |", key.name, key.value),
+            };
+            assert!(
+                page.contains(&row),
+                "{path}: its table of settings needs a row {row}"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_detector_has_a_row_in_the_readme() {
+    let readme = read("README.md");
+    for name in detect::NAMES {
+        let row = |line: &str| line.starts_with('|') && line.contains(&format!("`{name}`"));
+        assert!(
+            readme.lines().any(row),
+            "README.md: give `{name}` a row in the table of detectors",
+        );
+    }
+}
+
+#[test]
+fn every_key_says_what_it_means() {
+    let defaults = read("src/config/default.toml");
+    let base: BTreeSet<_> = keys(&defaults).map(|key| (key.section, key.name)).collect();
+    for key in keys(&defaults) {
+        // A profile's settings are explained where their defaults stand.
+        let of_base = key
+            .section
+            .split_once('.')
+            .and_then(|(_, rest)| rest.split_once('.'));
+        let explained = of_base.is_some_and(|(_, section)| base.contains(&(section, key.name)));
+        assert!(
+            key.commented || explained,
+            "src/config/default.toml: say above `{}` in [{}] what it means and its unit, or \
+             name it in backticks in a comment above",
+            key.name,
+            key.section,
+        );
+    }
+}
+
+fn may_use(module: &str) -> Option<&'static [&'static str]> {
+    let mut all = MAY_USE.iter();
+    all.find(|(name, _)| *name == module).map(|(_, uses)| *uses)
+}
+
+/// A Rust file of the product.
+struct Source {
+    /// From the root, as `src/api/status.rs`.
+    path: String,
+    text: String,
+    /// Without its tests.
+    own: String,
+    /// Without its tests and comments.
+    code: String,
+}
+
+impl Source {
+    /// The module that it belongs to, of those right below the crate.
+    fn module(&self) -> &str {
+        let path = self.path.trim_start_matches("src/").trim_end_matches(".rs");
+        path.split_once('/').map_or(path, |(module, _)| module)
+    }
+
+    /// The modules that it names by `crate::a` or in `crate::{a, b::c}`.
+    fn uses(&self) -> BTreeSet<String> {
+        let mut used = BTreeSet::new();
+        for (at, _) in self.code.match_indices("crate::") {
+            let path = &self.code[at + "crate::".len()..];
+            match path.strip_prefix('{') {
+                Some(group) => used.extend(heads(group)),
+                None => used.extend(words(path).next().map(str::to_owned)),
+            }
+        }
+        used
+    }
+
+    /// The code has this text, not as the end of a longer name.
+    fn has(&self, text: &str) -> bool {
+        self.code.match_indices(text).any(|(at, _)| {
+            let before = self.code[..at].chars().next_back();
+            !before.is_some_and(is_of_name)
+        })
+    }
+
+    fn has_word(&self, word: &str) -> bool {
+        words(&self.code).any(|found| found == word)
+    }
+}
+
+/// The first name of each path in `a, b::{c, d}, e}`.
+fn heads(group: &str) -> Vec<String> {
+    let mut depth = 0;
+    let mut top = String::new();
+    for c in group.chars() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            _ if depth == 0 => top.push(c),
+            _ => {}
+        }
+    }
+    let paths = top.split(',');
+    paths
+        .filter_map(|path| words(path).next().map(str::to_owned))
+        .collect()
+}
+
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c| !is_of_name(c))
+        .filter(|word| !word.is_empty())
+}
+
+fn is_of_name(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+fn sources() -> Vec<Source> {
+    let is_test = |path: &PathBuf| path.ends_with("tests.rs") || path.ends_with("testing.rs");
+    let paths = files(&root().join("src")).into_iter();
+    let rust = paths.filter(|path| path.extension().is_some_and(|e| e == "rs") && !is_test(path));
+    rust.map(|path| {
+        let text = fs::read_to_string(&path).unwrap();
+        let own = without_tests(&text);
+        let path = path.strip_prefix(root()).unwrap();
+        Source {
+            path: path.to_str().unwrap().to_owned(),
+            code: without_comments(&own),
+            text,
+            own,
+        }
+    })
+    .collect()
+}
+
+/// Leaves out each item behind `#[cfg(test)]`: up to its closing brace, which
+/// rustfmt puts under its first letter, or the one line of a `mod tests;`.
+fn without_tests(text: &str) -> String {
+    let mut own = String::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let Some(indent) = line.strip_suffix("#[cfg(test)]") else {
+            own.push_str(line);
+            own.push('\n');
+            continue;
+        };
+        let end = format!("{indent}}}");
+        if lines.next().is_some_and(|item| !item.ends_with(';')) {
+            let _ = lines.by_ref().find(|line| *line == end);
+        }
+    }
+    own
+}
+
+fn without_comments(text: &str) -> String {
+    // The `//` of an address in a string begins no comment.
+    let code = |line: &'_ str| -> String {
+        let comment = line
+            .match_indices("//")
+            .find(|(at, _)| !line[..*at].ends_with(':'));
+        comment.map_or(line, |(at, _)| &line[..at]).to_owned() + "\n"
+    };
+    text.lines().map(code).collect()
+}
+
+/// A key of default.toml.
+struct Key<'a> {
+    section: &'a str,
+    name: &'a str,
+    value: &'a str,
+    /// A comment stands right above it, or names it in backticks somewhere
+    /// above.
+    commented: bool,
+}
+
+fn keys(toml: &str) -> impl Iterator<Item = Key<'_>> {
+    let mut section = "";
+    let mut above = "";
+    let mut comments = String::new();
+    toml.lines().filter_map(move |line| {
+        let before = std::mem::replace(&mut above, line);
+        if line.starts_with('#') {
+            comments.push_str(line);
+        } else if let Some(header) = line.strip_prefix('[') {
+            section = header.trim_end_matches(']');
+        } else if let Some((name, value)) = line.split_once(" = ") {
+            return Some(Key {
+                section,
+                name,
+                value,
+                commented: before.starts_with('#') || comments.contains(&format!("`{name}`")),
+            });
+        }
+        None
+    })
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+#[track_caller]
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// All files in a folder and those in it.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}

@@ -1,0 +1,121 @@
+//! Plays events through an engine, in process and without a clock: the time of
+//! the events is the time.
+
+use std::{
+    collections::HashSet,
+    fs::write,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use serde::Deserialize;
+use unstuck::{
+    config::{Config, ConfigError, DEFAULTS, Layers},
+    detect,
+    domain::{Delta, Event, Verdict, VerdictId},
+    engine::{Clockwork, Engine, Recorded},
+    facts::ToolRule,
+    pb,
+    telemetry::Metrics,
+};
+
+/// A line of a trace: an event, or a piece of text.
+#[derive(Clone, Debug)]
+pub enum Line {
+    Event(Box<pb::Event>),
+    Delta(pb::Delta),
+}
+
+impl Line {
+    pub fn parse(line: &serde_json::Value) -> Result<Self, serde_json::Error> {
+        match line.get("delta") {
+            Some(delta) => Ok(Self::Delta(pb::Delta::deserialize(delta)?)),
+            None => Ok(Self::Event(Box::new(pb::Event::deserialize(line)?))),
+        }
+    }
+
+    /// The lines of an NDJSON file.
+    #[track_caller]
+    pub fn read(ndjson: &str) -> Vec<Self> {
+        let parse = |line: &str| {
+            let parsed = serde_json::from_str(line).and_then(|line| Self::parse(&line));
+            parsed.unwrap_or_else(|error| panic!("{error}: {line}"))
+        };
+        ndjson.lines().map(parse).collect()
+    }
+}
+
+/// An engine and the time of what it was last shown.
+pub struct Player {
+    pub engine: Engine,
+    pub now: SystemTime,
+}
+
+impl Player {
+    /// With the defaults.
+    pub fn new() -> Self {
+        Self::with("", Clockwork::Replay).unwrap()
+    }
+
+    /// With a user's settings over the defaults. The environment of whoever
+    /// runs the tests plays no part.
+    pub fn with(config_toml: &str, clockwork: Clockwork) -> Result<Self, ConfigError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        write(&file, config_toml).unwrap();
+        let tables = &[("tools", ToolRule::KEYS)];
+        let layers = Layers::load(DEFAULTS, tables, Some(file.path()), [])?;
+        let config = Config::new(&layers)?;
+        let metrics = Metrics::new(detect::NAMES.iter().copied()).unwrap();
+        Ok(Self {
+            engine: Engine::new(
+                config.profiles,
+                config.tools,
+                config.engine,
+                Arc::new(metrics),
+                clockwork,
+            ),
+            now: UNIX_EPOCH + Duration::from_secs(1_700_000_000),
+        })
+    }
+
+    /// The answer; `None` to a delta of which there is nothing to say.
+    #[track_caller]
+    pub fn play(&mut self, line: &Line) -> Option<Recorded> {
+        match line {
+            Line::Event(event) => Some(self.event(event)),
+            Line::Delta(delta) => {
+                let delta = Delta::try_from(delta.clone()).unwrap();
+                self.engine.delta(&delta, self.now).unwrap()
+            }
+        }
+    }
+
+    #[track_caller]
+    pub fn event(&mut self, event: &pb::Event) -> Recorded {
+        let event = Event::try_from(event.clone()).unwrap();
+        self.now = event.time.unwrap_or(self.now);
+        self.engine.record(&event, self.now).unwrap()
+    }
+
+    /// Each verdict once, in the order given.
+    #[track_caller]
+    pub fn verdicts(&mut self, lines: &[Line]) -> Vec<Arc<Verdict>> {
+        let mut known = HashSet::new();
+        let answers = lines.iter().filter_map(|line| self.play(line));
+        let verdicts = answers.filter_map(|recorded| recorded.verdict);
+        verdicts
+            .filter(|verdict| known.insert(verdict.id))
+            .collect()
+    }
+}
+
+/// All of a verdict but what names it: two engines with keys of their own agree
+/// on this.
+pub fn essence(verdict: &Verdict) -> String {
+    let nameless = Verdict {
+        id: VerdictId(0),
+        loop_id: None,
+        ..verdict.clone()
+    };
+    format!("{nameless:?}")
+}

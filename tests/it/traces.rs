@@ -1,0 +1,153 @@
+//! A trace for each detector, in `traces/<detector>.ndjson`: what `unstuck
+//! replay` reads. Where a verdict is expected, the event's id says so:
+//!
+//! - `"event_id": "e07=warn"`: a WARN by the file's own detector, be it the one
+//!   that describes the loop or one of those in `also`;
+//! - `"event_id": "e07=warn:cycle"`: a WARN by another detector.
+//!
+//! (For a delta that ends a turn it is the turn's id.) Everywhere else there
+//! must be none. A file holds several sessions: some that loop, and at least one
+//! that comes near it and does not.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use unstuck::domain::{Action, Verdict};
+
+use crate::play::{Line, Player};
+
+/// A verdict, as the trace announces it or as it was given.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Told {
+    session: String,
+    event_id: String,
+    action: Action,
+    detector: String,
+}
+
+#[test]
+fn every_trace_gets_the_verdicts_it_announces() {
+    for (detector, path) in files() {
+        let lines = Line::read(&fs::read_to_string(&path).unwrap());
+        let announced: Vec<Told> = lines
+            .iter()
+            .filter_map(|line| announced(line, &detector))
+            .collect();
+        assert_eq!(given(&lines, &detector), announced, "{}", path.display());
+    }
+}
+
+#[test]
+fn every_trace_has_a_session_that_loops_and_one_that_does_not() {
+    for (detector, path) in files() {
+        let lines = Line::read(&fs::read_to_string(&path).unwrap());
+        let sessions: BTreeSet<_> = lines.iter().map(|line| names(line).0).collect();
+        let told = lines.iter().filter_map(|line| announced(line, &detector));
+        let own = told.filter(|told| told.detector == detector);
+        let looping: BTreeSet<_> = own.map(|told| told.session).collect();
+        assert!(
+            !looping.is_empty() && looping.len() < sessions.len(),
+            "{}: {} of {} sessions announce a verdict of {detector}; \
+             add one that loops and one that nearly does",
+            path.display(),
+            looping.len(),
+            sessions.len(),
+        );
+    }
+}
+
+/// What a page shows is what the engine says.
+#[test]
+fn every_detectors_page_quotes_the_first_verdict_of_its_trace() {
+    for (detector, path) in files() {
+        let lines = Line::read(&fs::read_to_string(&path).unwrap());
+        let verdicts = Player::new().verdicts(&lines);
+        let page = format!("docs/detectors/{detector}.md");
+        let text = fs::read_to_string(root().join(&page)).unwrap_or_default();
+        if let Some(verdict) = verdicts.first() {
+            let pattern = serde_json::Value::from(verdict.pattern.as_str());
+            let pattern = format!("\"pattern\": {pattern}");
+            assert!(
+                text.contains(&pattern),
+                "{page}: show the first verdict of {}, with {pattern}",
+                path.display(),
+            );
+        }
+    }
+}
+
+/// The detectors and their traces.
+fn files() -> Vec<(String, PathBuf)> {
+    let folder = root().join("tests/it/traces");
+    let files = fs::read_dir(folder)
+        .unwrap()
+        .map(|file| file.unwrap().path());
+    let mut files: Vec<_> = files
+        .filter(|path| path.extension().is_some_and(|e| e == "ndjson"))
+        .map(|path| {
+            let name = path.file_stem().unwrap_or_default();
+            (name.to_string_lossy().into_owned(), path)
+        })
+        .collect();
+    files.sort();
+    assert!(!files.is_empty(), "there are traces");
+    files
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The session, and the id that may announce a verdict.
+fn names(line: &Line) -> (&str, &str) {
+    match line {
+        Line::Event(event) => (&event.session_id, &event.event_id),
+        Line::Delta(delta) if delta.end_of_turn => (&delta.session_id, &delta.turn_id),
+        Line::Delta(delta) => (&delta.session_id, ""),
+    }
+}
+
+fn announced(line: &Line, own: &str) -> Option<Told> {
+    let (session, event_id) = names(line);
+    let (_, verdict) = event_id.split_once('=')?;
+    let (action, detector) = verdict.split_once(':').unwrap_or((verdict, own));
+    Some(Told {
+        session: session.to_owned(),
+        event_id: event_id.to_owned(),
+        action: action.parse().unwrap(),
+        detector: detector.to_owned(),
+    })
+}
+
+fn given(lines: &[Line], own: &str) -> Vec<Told> {
+    let mut player = Player::new();
+    let mut given = Vec::new();
+    for line in lines {
+        let Some(recorded) = player.play(line).filter(|recorded| !recorded.duplicate) else {
+            continue;
+        };
+        // An event without an index was answered with a termination of before.
+        if let (Some(verdict), Some(_)) = (recorded.verdict, recorded.index) {
+            let (session, event_id) = names(line);
+            given.push(Told {
+                session: session.to_owned(),
+                event_id: event_id.to_owned(),
+                action: verdict.acted().expect("the default profile enforces"),
+                detector: seen_by(&verdict, own).to_owned(),
+            });
+        }
+    }
+    given
+}
+
+/// The file's own detector where it has seen the loop, else who describes it.
+fn seen_by<'a>(verdict: &'a Verdict, own: &'a str) -> &'a str {
+    if verdict.also.iter().any(|other| **other == *own) {
+        own
+    } else {
+        &verdict.detector
+    }
+}
