@@ -17,7 +17,8 @@ use super::{
     ConfigError, Place,
     file::{Document, Places},
     join,
-    known::{Known, Tables, nearest}, variables,
+    known::{Known, Tables, nearest},
+    variables,
 };
 
 /// Settings from, weakest first: the built-in defaults, one TOML file, and

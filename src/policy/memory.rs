@@ -89,9 +89,12 @@ impl Memory {
         }
     }
 
+    /// Counts start anew: no loop stands, and none holds anything.
     pub fn end_all(&mut self) {
         for known in &mut self.loops {
             known.standing = false;
+            known.held_before = 0;
+            known.held_now = 0;
         }
     }
 
@@ -135,6 +138,11 @@ impl Loop {
     /// How many events it holds, over all its runs.
     pub fn held(&self) -> i32 {
         self.held_before.saturating_add(self.held_now)
+    }
+
+    /// How many events its present run holds.
+    pub fn held_now(&self) -> i32 {
+        self.held_now
     }
 
     /// What it has cost, given the session's totals now.

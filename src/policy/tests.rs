@@ -164,7 +164,22 @@ fn a_new_loop_gets_its_own_first_verdict() {
 fn a_loop_ends_the_session_when_it_holds_enough_events() {
     let ending = || settings(Action::Warn, Action::Block, 6);
     check(ending(), "..Xxxx", "..wB.T");
-    check(ending(), "..X...X", "..w...T");
+}
+
+#[test]
+fn runs_of_a_loop_add_up_but_its_end_is_announced() {
+    let ending = || settings(Action::Warn, Action::Block, 6);
+    check(ending(), "..X...X", "..w...B");
+    check(ending(), "..X...Xx", "..w...BT");
+}
+
+#[test]
+fn what_a_loop_held_before_a_user_spoke_does_not_count() {
+    let mut bench = Bench::new(settings(Action::Warn, Action::Block, 6));
+    bench.play("..Xx");
+    bench.judge.reset();
+    let last = bench.play("..Xx").pop().flatten();
+    assert!(last.is_none_or(|ruling| ruling.action < Action::Terminate));
 }
 
 #[test]
