@@ -397,6 +397,21 @@ fn the_limits_of_a_server_do_not_hold() {
 }
 
 #[test]
+fn amounts_beyond_all_measure_stay_numbers() {
+    let event = |time: &str| {
+        let usage = json!({"input_tokens": i32::MAX, "cost_usd": 1e308});
+        let turn = json!({"role": "ROLE_AGENT", "text": "the same again"});
+        json!({"session_id": "s", "time": time, "usage": usage, "turn": turn}).to_string() + "\n"
+    };
+    let trace = event("0001-01-01T00:00:00Z")
+        + &event("9999-12-31T23:59:59.999999999Z")
+        + &event("1969-12-31T23:59:59.5Z").repeat(3);
+    let ran = replay_json(&trace);
+    assert!(ran.ends_with(0).summary()["wasted"]["cost_usd"].is_f64());
+    replay_with_stdin(&["-"], trace.as_bytes()).ends_with(0);
+}
+
+#[test]
 fn two_runs_print_the_same_bytes() {
     for output in ["json", "table"] {
         let args = ["--output", output, READ_LOOP, SIMILAR_TURNS, HEALTHY];

@@ -85,7 +85,12 @@ fn conclusion(summary: &Summary) -> String {
     }
     if summary.bad_lines > 0 {
         let lines = counted(summary.bad_lines, "line");
-        told += &format!(" {lines} could not be read and left out.");
+        let were = if summary.bad_lines == 1 {
+            "was"
+        } else {
+            "were"
+        };
+        told += &format!(" {lines} could not be read and {were} left out.");
     }
     told
 }

@@ -120,7 +120,13 @@ impl From<Waste> for Sum {
             usd,
         } = waste;
         // To a billionth: beyond it stands what binary fractions cannot say.
-        let cost_usd = (usd * 1e9).round() / 1e9;
+        let rounded = (usd * 1e9).round() / 1e9;
+        // JSON has no infinity.
+        let cost_usd = if rounded.is_finite() {
+            rounded
+        } else {
+            usd.min(f64::MAX)
+        };
         Self {
             events,
             tokens,

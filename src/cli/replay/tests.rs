@@ -24,6 +24,7 @@ fn small_amounts_do_not_look_like_nothing() {
     check(0.41, "$0.41");
     check(0.999, "$1.00");
     check(1_234.5, "$1,234.50");
+    check(1e300, "$1.0e300");
 }
 
 #[test]

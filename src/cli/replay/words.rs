@@ -34,6 +34,9 @@ pub(super) fn money(usd: f64) -> String {
     if usd < 0.1 {
         return format!("${usd:.4}");
     }
+    if usd >= 1e15 {
+        return format!("${usd:.1e}");
+    }
     let cents = (usd * 100.0).round() as u64;
     format!("${}.{:02}", grouped(cents / 100), cents % 100)
 }
