@@ -133,11 +133,7 @@ impl History {
         let turns = self.turns.iter().map(|entry| (entry.at, entry.cost));
         let mut waste = Waste::default();
         for (_, cost) in calls.chain(turns).filter(|(at, _)| at.index >= index) {
-            waste += Waste {
-                events: 0,
-                tokens: cost.tokens(),
-                usd: cost.usd,
-            };
+            waste += Waste::of(1, cost);
         }
         waste
     }

@@ -3,7 +3,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{Action, AgentId, Labels, LoopId, SessionId, VerdictId};
+use super::{Action, AgentId, Cost, Labels, LoopId, SessionId, VerdictId};
 
 /// The detector's name in verdicts that record what an operator did.
 pub const OPERATOR: &str = "operator";
@@ -131,6 +131,14 @@ pub struct Waste {
 }
 
 impl Waste {
+    pub fn of(events: i64, cost: Cost) -> Self {
+        Self {
+            events,
+            tokens: cost.tokens(),
+            usd: cost.usd,
+        }
+    }
+
     /// What came on top of an earlier reading.
     pub fn since(self, earlier: Self) -> Self {
         Self {

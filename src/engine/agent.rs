@@ -18,6 +18,8 @@ pub(super) struct Agent {
     detectors: Detectors,
     pub judge: Judge,
     pub drafts: Drafts,
+    /// What its own events have cost: those of others are not its loop's.
+    totals: Waste,
     /// `Some`: this sub-agent is over.
     pub terminated: Option<Arc<Verdict>>,
 }
@@ -46,18 +48,18 @@ impl Agent {
             detectors: Detectors::default(),
             judge: Judge::new(&profile.policy),
             drafts: Drafts::default(),
+            totals: Waste::default(),
             terminated: None,
         }
     }
 
     /// Shows an observation to the detectors, takes it into the history and
-    /// judges what they found. `totals` is what the session has cost with it.
+    /// judges what they found.
     pub fn observe(
         &mut self,
         now: Observation,
         cost: Cost,
         words: &Words<'_>,
-        totals: Waste,
         profile: &Profile,
     ) -> Outcome {
         let at = now.at;
@@ -80,6 +82,8 @@ impl Agent {
             },
         );
         self.history.push(now, cost, words);
+        self.totals += Waste::of(1, cost);
+        let totals = self.totals;
         let sight = Sight {
             agent: &self.id,
             at,
@@ -88,11 +92,7 @@ impl Agent {
             totals,
         };
         let history = &self.history;
-        let began = |first| {
-            let mut run = history.cost_since(first);
-            run.events = totals.events - i64::from(first);
-            totals.since(run)
-        };
+        let began = |first| totals.since(history.cost_since(first));
         let judgement = self.judge.judge(&sight, &profile.policy, began);
         if let Some(ruling) = judgement.as_ref().and_then(|j| j.ruling.as_ref()) {
             self.history.spend(&ruling.evidence.event_indexes);

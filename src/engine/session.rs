@@ -113,7 +113,7 @@ impl Session {
         };
         let names = [event_name, turn_name];
         if let Some(verdict) = self.ended(&event.agent) {
-            self.avoidable += spent(1, event.cost);
+            self.avoidable += Waste::of(1, event.cost);
             return Ok(latched(verdict));
         }
         if let Some(index) = names
@@ -356,14 +356,6 @@ fn bytes_of(labels: &Labels) -> usize {
     let entry =
         |(key, value): (&String, &String)| 2 * size_of::<String>() + key.len() + value.len();
     labels.iter().map(entry).sum()
-}
-
-fn spent(events: i64, cost: Cost) -> Waste {
-    Waste {
-        events,
-        tokens: cost.tokens(),
-        usd: cost.usd,
-    }
 }
 
 fn recorded(index: i32, verdict: Option<Arc<Verdict>>) -> Recorded {

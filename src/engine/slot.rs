@@ -80,11 +80,7 @@ impl Tombstone {
     /// Answers an event; had the termination been heeded, it would not have
     /// cost anything.
     pub fn refuse(&mut self, cost: Cost) -> Recorded {
-        self.view.avoidable += Waste {
-            events: 1,
-            tokens: cost.tokens(),
-            usd: cost.usd,
-        };
+        self.view.avoidable += Waste::of(1, cost);
         self.latched()
     }
 }

@@ -357,6 +357,15 @@ fn camel_case_is_understood() {
 }
 
 #[test]
+fn null_is_a_field_that_is_not_set() {
+    let event = r#"{"session_id": "s", "agent_id": null, "usage": null,
+        "tool_call": {"tool": "t", "args": {"a": null}, "error": null}}"#;
+    let ran = replay_json(&(event.replace('\n', " ") + "\n").repeat(3));
+    assert_eq!(ran.ends_with(0).verdicts(), ["ACTION_WARN at 2"]);
+    assert_eq!(ran.summary()["bad_lines"], 0);
+}
+
+#[test]
 fn streamed_text_is_a_turn() {
     let delta = |text: &str, end: bool| {
         let delta = json!({"session_id": "s", "text": text, "end_of_turn": end});

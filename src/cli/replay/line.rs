@@ -1,4 +1,5 @@
 use serde::Deserialize;
+use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::{
@@ -57,10 +58,24 @@ impl Line {
             // JSON can spell a key in more than one way.
             Err(error) => match serde_json::from_str(json) {
                 Ok(DeltaLine { delta }) => Ok(Self::Delta(delta.try_into()?)),
-                Err(_) => Err(error.into()),
+                Err(_) => match without_nulls(json) {
+                    Some(event) => Ok(Self::Event(event.try_into()?)),
+                    None => Err(error.into()),
+                },
             },
         }
     }
+}
+
+/// proto3 JSON takes `null` for a field that is not set; pbjson does so only for
+/// messages. The slow way, for traces that were written from Python's `None`.
+fn without_nulls(json: &str) -> Option<pb::Event> {
+    let mut event: Map<String, Value> = serde_json::from_str(json).ok()?;
+    event.retain(|_, value| !value.is_null());
+    for part in event.values_mut().filter_map(Value::as_object_mut) {
+        part.retain(|_, value| !value.is_null());
+    }
+    serde_json::from_value(event.into()).ok()
 }
 
 fn begins_with_delta(json: &str) -> bool {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Session, Shown, VERDICTS_SHOWN, spent};
+use super::{Session, Shown, VERDICTS_SHOWN};
 use crate::{
     domain::{DetectorId, Moment, Observation, Seen, Verdict, VerdictId, text},
     engine::{Shared, agent::Outcome},
@@ -30,9 +30,8 @@ impl Session {
             },
             seen,
         };
-        let totals = spent(i64::from(self.events), self.cost);
         let agent = self.agents.get_mut(shown.agent)?;
-        let outcome = agent.observe(observation, shown.cost, &shown.words, totals, &self.profile);
+        let outcome = agent.observe(observation, shown.cost, &shown.words, &self.profile);
         self.count(&outcome, shared);
         let judgement = outcome.judgement?;
         self.waste(&judgement, &shared.metrics);
