@@ -229,8 +229,14 @@ impl Api {
                 verdict = pushes.next() => Ok(vec![K::push(&verdict)]),
                 request = inbound.message() => match request {
                     Ok(Some(request)) => K::answer(self, request, &mut pushes),
-                    // The client is done, or gone.
-                    Ok(None) | Err(_) => return,
+                    // The client is done.
+                    Ok(None) => return,
+                    // It is gone, or sent what is no message: say so to who
+                    // still listens.
+                    Err(status) => {
+                        let _ = responses.send(Err(status)).await;
+                        return;
+                    }
                 },
             };
             match answers {
