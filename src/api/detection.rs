@@ -170,10 +170,15 @@ impl Api {
         let delta = match Delta::try_from(delta) {
             Ok(delta) => delta,
             Err(invalid) => {
-                return Some(pb::StreamDeltasResponse {
-                    error: Some(self.reject(invalid).into()),
-                    ..pb::StreamDeltasResponse::default()
-                });
+                // Only what passed the checks is sent back.
+                match invalid.field.as_str() {
+                    "session_id" => response = pb::StreamDeltasResponse::default(),
+                    "agent_id" => response.agent_id.clear(),
+                    "turn_id" => response.turn_id.clear(),
+                    _ => {}
+                }
+                response.error = Some(self.reject(invalid).into());
+                return Some(response);
             }
         };
         match self.engine.delta(&delta, now()) {
