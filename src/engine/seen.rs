@@ -26,9 +26,11 @@ impl Seen {
         self.ids.push_back((id, index));
     }
 
-    /// The oldest event that a duplicate may still ask for.
-    pub fn oldest(&self) -> Option<i32> {
-        self.ids.front().map(|(_, index)| *index)
+    /// Whether a duplicate may still ask for this event. Events are remembered
+    /// in the order of their numbers.
+    pub fn names(&self, event: i32) -> bool {
+        let found = self.ids.binary_search_by_key(&event, |(_, index)| *index);
+        found.is_ok()
     }
 
     pub fn heap_bytes(&self) -> usize {

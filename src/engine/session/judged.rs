@@ -132,15 +132,13 @@ impl Session {
     /// Keeps the verdicts that a view shows or a duplicate may ask for.
     fn keep(&mut self, verdict: Arc<Verdict>) {
         self.verdicts.push_back(verdict);
-        let oldest = self.seen.oldest().unwrap_or(i32::MAX);
-        while self.verdicts.len() > VERDICTS_SHOWN
-            && self
-                .verdicts
-                .front()
-                .is_some_and(|verdict| verdict.event_index < Some(oldest))
-        {
-            self.verdicts.pop_front();
-        }
+        let mut hidden = self.verdicts.len().saturating_sub(VERDICTS_SHOWN);
+        let seen = &self.seen;
+        self.verdicts.retain(|verdict| {
+            let shown = hidden == 0;
+            hidden = hidden.saturating_sub(1);
+            shown || verdict.event_index.is_some_and(|index| seen.names(index))
+        });
     }
 
     /// Takes the session's trends out of the metrics: it is leaving.
