@@ -252,8 +252,12 @@ impl Engine {
             let Slot::Live(session) = &*slot else {
                 return None;
             };
+            // A later session of the same id stands in the queue by itself.
+            if session.generation() != generation {
+                return None;
+            }
             let deadline = session.last_seen() + idle;
-            let due = session.generation() == generation && deadline <= now;
+            let due = deadline <= now;
             drop(slot);
             if due && self.forget(id, generation) {
                 self.shared.metrics.evicted_idle();
