@@ -77,7 +77,8 @@ struct Shared {
 /// The answer to an event.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// `None`: it was not counted, the session or agent is terminated.
+    /// `None`: it was not counted, since the session or agent is terminated or
+    /// it was the end of mere reasoning.
     pub index: Option<i32>,
     pub duplicate: bool,
     pub verdict: Option<Arc<Verdict>>,
