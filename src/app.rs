@@ -36,12 +36,15 @@ pub struct Limits {
     pub drain_secs_max: u64,
 }
 
-/// Flow control. h2 counts unread frames below 256 bytes against half the
+/// Flow control. h2 counts what unread frames lack of 256 bytes against half the
 /// connection's window and, beyond it, ends the connection with all its streams.
-/// So streams × (stream window / frame) × (256 − frame) must stay below half the
-/// connection's window: 64 × (32 KiB / 33) × 223 is 14 of 16 MiB.
+/// While a stream's window is full it is opened a message at a time, and since a
+/// message seldom fits what is left, the client sends it in two frames. So
+/// streams × (2 × stream window / message × 256 − stream window) must stay below
+/// half the connection's window: with messages of 33 bytes, 64 × (2 × 32 KiB / 33
+/// × 256 − 32 KiB) is 29 of 32 MiB. No more than 64 × 32 KiB are ever unread.
 const STREAM_WINDOW_BYTES: u32 = 32 * 1024;
-const CONNECTION_WINDOW_BYTES: u32 = 32 * 1024 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 64 * 1024 * 1024;
 /// tonic passes "no limit" on unless told otherwise.
 const LOCAL_ERROR_RESETS_MAX: usize = 1_024;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);

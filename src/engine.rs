@@ -78,7 +78,8 @@ struct Shared {
 /// The answer to an event.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// `None`: it was not counted, the session or agent is terminated.
+    /// `None`: it was not counted, since the session or agent is terminated or
+    /// it was the end of mere reasoning.
     pub index: Option<i32>,
     pub duplicate: bool,
     pub verdict: Option<Arc<Verdict>>,
@@ -217,8 +218,12 @@ impl Engine {
             let Slot::Live(session) = &*slot else {
                 return None;
             };
+            // A later session of the same id stands in the queue by itself.
+            if session.generation() != generation {
+                return None;
+            }
             let deadline = session.last_seen() + idle;
-            let due = session.generation() == generation && deadline <= now;
+            let due = deadline <= now;
             drop(slot);
             if due && self.forget(id, generation) {
                 self.shared.metrics.evicted_idle();

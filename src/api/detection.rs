@@ -170,10 +170,15 @@ impl Api {
         let delta = match Delta::try_from(delta) {
             Ok(delta) => delta,
             Err(invalid) => {
-                return Some(pb::StreamDeltasResponse {
-                    error: Some(self.reject(invalid).into()),
-                    ..pb::StreamDeltasResponse::default()
-                });
+                // Only what passed the checks is sent back.
+                match invalid.field.as_str() {
+                    "session_id" => response = pb::StreamDeltasResponse::default(),
+                    "agent_id" => response.agent_id.clear(),
+                    "turn_id" => response.turn_id.clear(),
+                    _ => {}
+                }
+                response.error = Some(self.reject(invalid).into());
+                return Some(response);
             }
         };
         match self.engine.delta(&delta, now()) {
@@ -229,8 +234,14 @@ impl Api {
                 verdict = pushes.next() => Ok(vec![K::push(&verdict)]),
                 request = inbound.message() => match request {
                     Ok(Some(request)) => K::answer(self, request, &mut pushes),
-                    // The client is done, or gone.
-                    Ok(None) | Err(_) => return,
+                    // The client is done.
+                    Ok(None) => return,
+                    // It is gone, or sent what is no message: say so to who
+                    // still listens.
+                    Err(status) => {
+                        let _ = responses.send(Err(status)).await;
+                        return;
+                    }
                 },
             };
             match answers {

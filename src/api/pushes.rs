@@ -83,10 +83,8 @@ impl Pushes {
 
     fn all_terminated(&self) -> VecDeque<Arc<Verdict>> {
         let sessions = self.carried.keys();
-        let views = sessions.filter_map(|session| self.engine.get(session));
-        views
-            .flat_map(|view| view.termination.into_iter().chain(view.verdicts))
-            .filter(|verdict| verdict.terminates())
+        sessions
+            .flat_map(|session| self.engine.terminations_of(session))
             .collect()
     }
 

@@ -6,10 +6,10 @@ use tonic::{Request, Response, Status, async_trait};
 use super::{Api, Invalid, convert, now, present, status};
 use crate::{
     domain::SessionId,
-    engine::Filter,
+    engine::{Filter, OpenError},
     feed::Feed,
     pb::{self, session_service_server::SessionService},
-    telemetry::Rpc,
+    telemetry::{Rejection, Rpc},
 };
 
 const PAGE_DEFAULT: usize = 100;
@@ -30,7 +30,8 @@ impl SessionService for Api {
         } = request.into_inner();
         let id = self.session_id(&session_id)?;
         let labels = convert::labels(labels).map_err(|invalid| self.reject(invalid))?;
-        let view = self.engine.open(&id, &profile, labels, now())?;
+        let view = self.engine.open(&id, &profile, labels, now());
+        let view = view.inspect_err(|error| self.count(error))?;
         let session = Some(present::session(&view));
         Ok(Response::new(pb::OpenSessionResponse { session }))
     }
@@ -150,6 +151,14 @@ impl SessionService for Api {
 impl Api {
     fn session_id(&self, id: &str) -> Result<SessionId, Status> {
         Ok(convert::session_id(id).map_err(|invalid| self.reject(invalid))?)
+    }
+
+    fn count(&self, error: &OpenError) {
+        match error {
+            OpenError::Terminated => {}
+            OpenError::NoProfile(_) => self.metrics.rejected(Rejection::InvalidArgument),
+            OpenError::Refused(refused) => self.metrics.rejected(refused.rejection()),
+        }
     }
 
     fn reason(&self, reason: String) -> Result<String, Status> {

@@ -42,6 +42,11 @@ impl Drafts {
         draft.begin(piece);
     }
 
+    /// Whether anything was written of this text.
+    pub fn holds(&self, turn: Sig) -> bool {
+        self.drafts.iter().any(|draft| draft.turn == turn)
+    }
+
     /// The text is complete: its facts and its beginning.
     pub fn finish(&mut self, turn: Sig) -> (TurnFacts, String) {
         let position = self.drafts.iter().position(|draft| draft.turn == turn);

@@ -1,7 +1,7 @@
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
-use super::Engine;
-use crate::domain::{Labels, SessionId, SessionView, Status, has_labels};
+use super::{Engine, slot::Slot};
+use crate::domain::{Labels, SessionId, SessionView, Status, Verdict, has_labels};
 
 /// Which sessions somebody asks for.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +20,13 @@ impl Filter {
 impl Engine {
     pub fn get(&self, id: &SessionId) -> Option<SessionView> {
         self.sessions.view(id.as_str(), |id, slot| slot.view(id))
+    }
+
+    /// The verdicts that ended the session or agents of it.
+    pub fn terminations_of(&self, id: &SessionId) -> Vec<Arc<Verdict>> {
+        let terminations = |_: &SessionId, slot: &Slot| slot.terminations();
+        let found = self.sessions.view(id.as_str(), terminations);
+        found.unwrap_or_default()
     }
 
     /// Whether it is live or remembered.

@@ -26,12 +26,11 @@ impl Seen {
         self.ids.push_back((id, index));
     }
 
-    /// Whether a duplicate may still ask for this event. They were remembered
+    /// Whether a duplicate may still ask for this event. Events are remembered
     /// in the order of their numbers.
-    pub fn names(&self, index: i32) -> bool {
-        self.ids
-            .binary_search_by_key(&index, |(_, known)| *known)
-            .is_ok()
+    pub fn names(&self, event: i32) -> bool {
+        let found = self.ids.binary_search_by_key(&event, |(_, index)| *index);
+        found.is_ok()
     }
 
     pub fn heap_bytes(&self) -> usize {

@@ -176,6 +176,10 @@ impl Session {
         if !delta.end_of_turn {
             return Ok(None);
         }
+        // Reasoning that ends is no turn, unless a text was written beside it.
+        if delta.channel == Channel::Reasoning && !agent.drafts.holds(draft) {
+            return Ok(Some(unheard()));
+        }
         let (facts, beginning) = agent.drafts.finish(draft);
         let name = self.turn_name(&delta.agent, &delta.turn_id, shared);
         if let Some(index) = name.and_then(|name| self.seen.index_of(name)) {
@@ -363,6 +367,15 @@ fn recorded(index: i32, verdict: Option<Arc<Verdict>>) -> Recorded {
         index: Some(index),
         duplicate: false,
         verdict,
+    }
+}
+
+/// The answer to what is no event.
+fn unheard() -> Recorded {
+    Recorded {
+        index: None,
+        duplicate: false,
+        verdict: None,
     }
 }
 

@@ -1,7 +1,7 @@
 use std::{sync::Arc, time::SystemTime};
 
 use super::{Profile, Recorded, session::Session};
-use crate::domain::{Cost, Labels, SessionId, SessionView, Status, Waste};
+use crate::domain::{Cost, Labels, SessionId, SessionView, Status, Verdict, Waste};
 
 /// A session's place in the map: live, or the tombstone of one that is over.
 pub(super) enum Slot {
@@ -52,6 +52,14 @@ impl Slot {
         match self {
             Self::Live(session) => session.labels(),
             Self::Gone(tombstone) => &tombstone.view.labels,
+        }
+    }
+
+    /// The verdicts that ended it or agents of it.
+    pub fn terminations(&self) -> Vec<Arc<Verdict>> {
+        match self {
+            Self::Live(session) => session.terminations(),
+            Self::Gone(tombstone) => tombstone.view.termination.iter().cloned().collect(),
         }
     }
 

@@ -1,7 +1,9 @@
 //! A session as an operator sees it.
 
+use std::sync::Arc;
+
 use super::{Session, VERDICTS_SHOWN};
-use crate::domain::{Abstention, DetectorId, SessionId, SessionView, Status};
+use crate::domain::{Abstention, DetectorId, SessionId, SessionView, Status, Verdict};
 
 impl Session {
     pub fn status(&self) -> Status {
@@ -12,6 +14,15 @@ impl Session {
         } else {
             Status::Active
         }
+    }
+
+    /// The verdicts that ended agents of it, all of them: a view shows the last
+    /// few only. One that ended the whole has left a tombstone in its place.
+    pub fn terminations(&self) -> Vec<Arc<Verdict>> {
+        let agents = self.agents.iter();
+        agents
+            .filter_map(|agent| agent.terminated.clone())
+            .collect()
     }
 
     pub fn view(&self, id: &SessionId) -> SessionView {

@@ -1,0 +1,442 @@
+//! The program as a person or a supervisor meets it: what it prints, how it
+//! starts, stops and fails.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read},
+    net::{SocketAddr, TcpListener},
+    path::Path,
+    process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio},
+    sync::mpsc,
+    thread,
+};
+
+use tempfile::TempDir;
+use tonic::Code;
+use unstuck::pb::{
+    self, Action, detection_service_client::DetectionServiceClient,
+    session_service_client::SessionServiceClient,
+};
+
+use crate::harness::*;
+
+/// A directory with these files, in which the program runs.
+fn directory(files: &[(&str, &str)]) -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        fs::write(directory.path().join(name), text).unwrap();
+    }
+    directory
+}
+
+/// The program, with none of this machine's settings and ports of its own.
+fn unstuck(directory: &Path, args: &[&str], variables: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_unstuck"));
+    for (key, _) in std::env::vars_os() {
+        if key.to_string_lossy().starts_with("UNSTUCK") || key == "RUST_LOG" {
+            command.env_remove(key);
+        }
+    }
+    command
+        .current_dir(directory)
+        .args(args)
+        .env("UNSTUCK__SERVER__GRPC", "127.0.0.1:0")
+        .env("UNSTUCK__SERVER__HTTP", "127.0.0.1:0")
+        .envs(variables.iter().copied())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// Ends the process when the test does, however that ends.
+struct Guard(Child);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Guard {
+    fn start(mut command: Command) -> Self {
+        Self(command.spawn().unwrap())
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.0.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &pid]).status();
+        assert!(sent.unwrap().success());
+    }
+}
+
+/// Runs `work` on a thread of its own and waits for it, within the deadline.
+fn waited<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, result) = mpsc::sync_channel(1);
+    thread::spawn(move || done.send(work()));
+    result
+        .recv_timeout(DEADLINE)
+        .expect("an end within the deadline")
+}
+
+/// The output of a command that ends by itself.
+fn output(command: Command) -> Output {
+    let mut child = Guard::start(command);
+    let (stdout, stderr) = (child.0.stdout.take(), child.0.stderr.take());
+    let (stdout, stderr) = waited(move || (read(stdout), read(stderr)));
+    Output {
+        status: child.0.wait().unwrap(),
+        stdout,
+        stderr,
+    }
+}
+
+fn read(pipe: Option<impl Read>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    pipe.unwrap().read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+/// A service that runs.
+struct Running {
+    child: Guard,
+    grpc: SocketAddr,
+    http: SocketAddr,
+    stderr: ChildStderr,
+}
+
+impl Running {
+    fn start(command: Command) -> Self {
+        let mut child = Guard::start(command);
+        let stdout = child.0.stdout.take().unwrap();
+        let stderr = child.0.stderr.take().unwrap();
+        let [grpc, http] = waited(move || {
+            let mut lines = BufReader::new(stdout).lines().map(Result::unwrap);
+            ["gRPC", "HTTP"].map(|kind| {
+                let line = lines.next().expect("a line with an address");
+                let address = line.strip_prefix(&format!("unstuck: {kind} on "));
+                address.expect(&line).parse().unwrap()
+            })
+        });
+        Self {
+            child,
+            grpc,
+            http,
+            stderr,
+        }
+    }
+
+    async fn server(&self) -> Server {
+        let channel = connect(self.grpc, |endpoint| endpoint).await;
+        Server {
+            grpc: self.grpc,
+            http: self.http,
+            detection: DetectionServiceClient::new(channel.clone()),
+            sessions: SessionServiceClient::new(channel),
+        }
+    }
+
+    async fn stop(self) -> (ExitStatus, String) {
+        self.child.signal("TERM");
+        self.ended().await
+    }
+
+    /// How it ended and what it has logged. Our own connections go on
+    /// meanwhile: they have to answer that they are done.
+    async fn ended(self) -> (ExitStatus, String) {
+        let Self {
+            mut child, stderr, ..
+        } = self;
+        let log = tokio::task::spawn_blocking(|| read(Some(stderr)));
+        let log = within(log).await.unwrap();
+        (child.0.wait().unwrap(), text(&log).to_owned())
+    }
+}
+
+// Start and stop
+
+#[tokio::test]
+async fn without_a_command_it_serves() {
+    let directory = directory(&[]);
+    let running = Running::start(unstuck(directory.path(), &[], &[]));
+    let server = running.server().await;
+    assert_eq!(server.record(ask("x").of("s")).await.event_index, 0);
+    let ready = within(reqwest::get(format!("http://{}/readyz", running.http))).await;
+    assert!(ready.unwrap().status().is_success());
+}
+
+#[tokio::test]
+async fn it_ends_its_streams_with_a_reason_and_exits_in_peace() {
+    for signal in ["TERM", "INT"] {
+        let directory = directory(&[]);
+        // Were the deadline needed, the test would not end in time.
+        let patient = [("UNSTUCK__LIMITS__DRAIN_SECS_MAX", "3600")];
+        let running = Running::start(unstuck(directory.path(), &["serve"], &patient));
+        let server = running.server().await;
+        let mut events = server.events().await;
+        let mut deltas = server.deltas().await;
+        let mut watch = server
+            .watch(pb::WatchVerdictsRequest::default())
+            .await
+            .unwrap();
+        events.ask(batch(1, [ask("x").of("s")])).await;
+        deltas.ask(pieces([last_piece("s", "", "")])).await;
+
+        running.child.signal(signal);
+        assert_eq!(events.next().await.unwrap_err().code(), Code::Unavailable);
+        assert_eq!(deltas.next().await.unwrap_err().code(), Code::Unavailable);
+        assert_eq!(
+            within(watch.message()).await.unwrap_err().code(),
+            Code::Unavailable
+        );
+        let (status, log) = running.ended().await;
+        assert_eq!(status.code(), Some(0), "{log}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_holds_up_the_end_for_no_longer_than_the_deadline() {
+    let directory = directory(&[]);
+    let hasty = [("UNSTUCK__LIMITS__DRAIN_SECS_MAX", "1")];
+    let running = Running::start(unstuck(directory.path(), &["serve"], &hasty));
+    let server = running.server().await;
+    let deaf = events_of(server.detection_with_window(0).await).await;
+    deaf.send(batch(1, [ask("x").of("s")])).await;
+    let (status, log) = running.stop().await;
+    assert_eq!(status.code(), Some(0), "{log}");
+}
+
+#[tokio::test]
+async fn health_says_whether_somebody_serves() {
+    let directory = directory(&[]);
+    let running = Running::start(unstuck(directory.path(), &["serve"], &[]));
+    let address = running.grpc.to_string();
+    let ask = |address: &str| unstuck(directory.path(), &["health", "--server", address], &[]);
+    let serving = output(ask(&address));
+    assert_eq!(
+        (serving.status.code(), text(&serving.stdout)),
+        (Some(0), "serving\n")
+    );
+    running.stop().await;
+    let gone = output(ask(&address));
+    let complaint = format!("unstuck: nobody answers at \"{address}\"\n");
+    assert_eq!(
+        (gone.status.code(), text(&gone.stderr)),
+        (Some(1), &*complaint)
+    );
+}
+
+// Faults of configuration and use
+
+/// One line on standard error that holds all of these, and exit code 2.
+#[track_caller]
+fn check_refused(command: Command, says: &[&str]) {
+    let output = output(command);
+    let complaint = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{complaint}");
+    assert_eq!(complaint.lines().count(), 1, "{complaint}");
+    assert!(complaint.starts_with("unstuck: "), "{complaint}");
+    for part in says {
+        assert!(complaint.contains(part), "{part:?} is not in {complaint}");
+    }
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    for (variable, key) in [
+        ("UNSTUCK__SERVER__GRPC", "server.grpc"),
+        ("UNSTUCK__SERVER__HTTP", "server.http"),
+    ] {
+        let directory = directory(&[]);
+        let command = unstuck(directory.path(), &[], &[(variable, &address)]);
+        check_refused(command, &[&address, key, "in use"]);
+    }
+}
+
+#[test]
+fn a_configuration_that_cannot_be_used_is_refused_in_one_line() {
+    let cases: [(&str, &[&str]); 9] = [
+        (
+            "[limits]\nsesions_max = 5",
+            &["c.toml:2", "`limits.sesions_max`", "`sessions_max`"],
+        ),
+        ("[limts]\n", &["c.toml:1", "limts", "`limits`"]),
+        (
+            "\n[limits]\nsessions_max = \"many\"",
+            &["c.toml:3", "limits.sessions_max", "integer"],
+        ),
+        (
+            "[limits]\nsessions_max = 0",
+            &["c.toml:2", "limits.sessions_max"],
+        ),
+        (
+            "[detect.exact_repeat]\ncount = 11",
+            &["c.toml:2", "detect.exact_repeat.count", "11", "10"],
+        ),
+        (
+            "[detect.similar_turns]\nsimilarity = 1.5",
+            &["c.toml:2", "detect.similar_turns.similarity"],
+        ),
+        (
+            "[detect.exact_repeat]\nsoft = \"escalate\"",
+            &["c.toml:2", "detect.exact_repeat.soft"],
+        ),
+        (
+            "[profiles.strict.detect.exact_repeat]\ncount = 11",
+            &["c.toml:2", "profiles.strict.detect.exact_repeat.count"],
+        ),
+        ("[limits\n", &["c.toml:1", "syntax"]),
+    ];
+    for (toml, says) in cases {
+        let directory = directory(&[("c.toml", toml)]);
+        for args in [
+            &["--config", "c.toml"][..],
+            &["config", "check", "--config", "c.toml"],
+        ] {
+            check_refused(unstuck(directory.path(), args, &[]), says);
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let directory = directory(&[]);
+    let command = unstuck(directory.path(), &["--config", "absent.toml"], &[]);
+    check_refused(command, &["absent.toml"]);
+    let command = unstuck(directory.path(), &["--config", "."], &[]);
+    check_refused(command, &["cannot read"]);
+}
+
+#[test]
+fn a_variable_that_cannot_be_used_is_named() {
+    let directory = directory(&[]);
+    let cases = [
+        ("UNSTUCK__SERVER__GRPC", "nonsense", "server.grpc"),
+        (
+            "UNSTUCK__LIMITS__SESSIONS_MAX",
+            "many",
+            "limits.sessions_max",
+        ),
+        ("UNSTUCK__LIMITS__SESIONS_MAX", "5", "`sessions_max`"),
+    ];
+    for (variable, value, key) in cases {
+        let command = unstuck(directory.path(), &[], &[(variable, value)]);
+        check_refused(command, &[variable, key]);
+    }
+}
+
+#[test]
+fn an_unknown_flag_is_wrong_use() {
+    let directory = directory(&[]);
+    let output = output(unstuck(directory.path(), &["--nonsense"], &[]));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("--nonsense"));
+}
+
+// Configuration that works
+
+#[test]
+fn a_printed_configuration_is_one_that_loads() {
+    let directory = directory(&[("c.toml", "[limits]\nsessions_max = 7\n")]);
+    let print = |file: &str| {
+        let output = output(unstuck(
+            directory.path(),
+            &["config", "print", "--config", file],
+            &[],
+        ));
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stdout).to_owned()
+    };
+    let printed = print("c.toml");
+    assert!(printed.contains("sessions_max = 7"), "{printed}");
+    fs::write(directory.path().join("printed.toml"), &printed).unwrap();
+    assert_eq!(print("printed.toml"), printed);
+    let check = unstuck(
+        directory.path(),
+        &["config", "check", "--config", "printed.toml"],
+        &[],
+    );
+    assert_eq!(text(&output(check).stdout), "printed.toml: fine\n");
+}
+
+#[test]
+fn a_file_in_the_working_directory_is_found_and_variables_win_over_it() {
+    let directory = directory(&[(
+        "unstuck.toml",
+        "[limits]\nsessions_max = 7\nagents_max = 8\n",
+    )]);
+    let variables = [("UNSTUCK__LIMITS__SESSIONS_MAX", "9")];
+    let output = output(unstuck(directory.path(), &["config", "print"], &variables));
+    let printed = text(&output.stdout);
+    assert!(printed.contains("sessions_max = 9"), "{printed}");
+    assert!(printed.contains("agents_max = 8"), "{printed}");
+}
+
+#[test]
+fn a_file_from_another_system_loads() {
+    let directory = directory(&[("c.toml", "\u{feff}[limits]\r\nsessions_max = 7\r\n")]);
+    let check = unstuck(
+        directory.path(),
+        &["config", "check", "--config", "c.toml"],
+        &[],
+    );
+    assert_eq!(text(&output(check).stdout), "c.toml: fine\n");
+}
+
+// Logs
+
+/// Sends a marked text in every field that can hold one, and ends the session.
+async fn say_everywhere(server: &Server, marker: &str) {
+    let call = call(marker, &format!("{{\"path\": \"{marker}\"}}"), marker).change(|call| {
+        call.error = marker.to_owned();
+        call.content_hash = marker.to_owned();
+    });
+    server.play("s", call.times(4)).await;
+    server
+        .play("s", turn(&format!("{marker} {}", like("colour"))).times(4))
+        .await;
+    let mut deltas = server.deltas().await;
+    deltas.ask(pieces([last_piece("s", "", marker)])).await;
+    server
+        .try_record(turn(marker).of(&format!("{marker} ")))
+        .await
+        .unwrap_err();
+    server.open("s", marker, &[]).await.unwrap_err();
+    let result = server.play("s", turn(&like("colour")).times(6)).await;
+    assert_eq!(result[5].action(), Action::Terminate);
+    server.terminate("t").await;
+}
+
+#[tokio::test]
+async fn no_log_line_carries_agent_text() {
+    let directory = directory(&[]);
+    let verbose = [("RUST_LOG", "debug,h2=info,hyper=info")];
+    let running = Running::start(unstuck(directory.path(), &["serve"], &verbose));
+    say_everywhere(&running.server().await, "MARKED-TEXT").await;
+    let (_, log) = running.stop().await;
+    assert!(log.contains("an operator terminated the session"), "{log}");
+    assert!(!log.contains("MARKED-TEXT"), "{log}");
+}
+
+#[tokio::test]
+async fn json_logs_are_an_object_a_line() {
+    let directory = directory(&[]);
+    let args = ["serve", "--log-format", "json"];
+    let running = Running::start(unstuck(directory.path(), &args, &[]));
+    running.server().await.terminate("s").await;
+    let (_, log) = running.stop().await;
+    let lines = log
+        .lines()
+        .map(|line| serde_json::from_str(line).expect(line));
+    let lines: Vec<serde_json::Value> = lines.collect();
+    let terminated = lines.iter().find(|line| line["session"] == "\"s\"");
+    let terminated = terminated.unwrap_or_else(|| panic!("{log}"));
+    assert_eq!(terminated["message"], "an operator terminated the session");
+}

@@ -1,0 +1,319 @@
+//! Every bound: what is refused beyond it, and that the rest goes on.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use unstuck::{
+    domain::{Event, SessionId, Status},
+    engine::{Clockwork, Engine, Refused},
+    pb::{self, Action},
+    telemetry::Metrics,
+};
+
+use crate::harness::*;
+
+/// New sessions are refused with this reason, old ones go on, and a session
+/// that ends makes room.
+async fn check_refusal(toml: &str, room_for: usize, reason: &str) {
+    let server = Server::with(toml).await;
+    for n in 0..room_for {
+        server.record(ask("x").of(&format!("s{n}"))).await;
+    }
+    assert_exhausted(
+        &server.try_record(ask("x").of("new")).await.unwrap_err(),
+        reason,
+    );
+    assert_exhausted(&server.open("new", "", &[]).await.unwrap_err(), reason);
+
+    let mut events = server.events().await;
+    let answer = events
+        .ask(batch(1, [ask("x").of("new"), ask("x").of("s0")]))
+        .await;
+    let error = answer.results[0].error.as_ref().unwrap();
+    assert_eq!((error.code, &*error.reason), (8, reason));
+    assert_eq!(
+        (&*answer.results[0].session_id, indexes(&answer.results)),
+        ("new", vec![-1, 1])
+    );
+
+    let mut deltas = server.deltas().await;
+    let answer = deltas.ask(pieces([piece("new", "t", "let me look")])).await;
+    assert_eq!(
+        (&*answer.session_id, &*answer.error.unwrap().reason),
+        ("new", reason)
+    );
+
+    let refused = format!(
+        "unstuck_rejected_total{{reason=\"{}\"}}",
+        reason.to_lowercase()
+    );
+    assert_eq!(server.metric(&refused).await, 4.0);
+    assert_eq!(
+        server.record(ask("x").of("s0")).await.action(),
+        Action::Warn
+    );
+
+    server.end("s0").await.unwrap();
+    assert_eq!(server.record(ask("x").of("new")).await.event_index, 0);
+}
+
+#[tokio::test]
+async fn beyond_sessions_max_new_sessions_are_refused() {
+    check_refusal("[limits]\nsessions_max = 3", 3, "SESSIONS_MAX").await;
+}
+
+#[tokio::test]
+async fn beyond_state_bytes_max_new_sessions_are_refused() {
+    check_refusal("[limits]\nstate_bytes_max = 1", 1, "STATE_BYTES_MAX").await;
+}
+
+#[tokio::test]
+async fn a_terminated_session_makes_room() {
+    let server = Server::with("[limits]\nsessions_max = 1").await;
+    server.record(ask("x").of("s")).await;
+    server.terminate("s").await;
+    assert_eq!(server.record(ask("x").of("t")).await.event_index, 0);
+}
+
+#[tokio::test]
+async fn a_refused_session_leaves_nothing_behind() {
+    let server = Server::with("[limits]\nsessions_max = 1").await;
+    server.record(ask("x").of("s")).await;
+    server.try_record(ask("x").of("t")).await.unwrap_err();
+    assert_eq!(
+        server.get("t").await.unwrap_err().code(),
+        tonic::Code::NotFound
+    );
+}
+
+#[tokio::test]
+async fn beyond_agents_max_the_events_of_another_agent_are_refused() {
+    let server = Server::with("[limits]\nagents_max = 2").await;
+    server.play("s", vec![ask("x"), ask("x").by("a")]).await;
+    let refused = server.try_record(ask("x").by("b").of("s")).await;
+    assert_exhausted(&refused.unwrap_err(), "AGENTS_MAX");
+    let after = server
+        .play("s", vec![ask("x").by("b"), ask("x").by("a"), ask("x")])
+        .await;
+    assert_eq!(after[0].error.as_ref().unwrap().reason, "AGENTS_MAX");
+    assert_eq!(indexes(&after), [-1, 2, 3]);
+    assert_eq!(
+        server
+            .metric("unstuck_rejected_total{reason=\"agents_max\"}")
+            .await,
+        2.0
+    );
+}
+
+#[tokio::test]
+async fn an_event_that_is_not_valid_is_counted_as_such() {
+    let server = Server::start().await;
+    server.try_record(ask("x")).await.unwrap_err();
+    server.play("", ask("x").times(2)).await;
+    server.open("s", "nonsense", &[]).await.unwrap_err();
+    let refused = "unstuck_rejected_total{reason=\"invalid_argument\"}";
+    assert_eq!(server.metric(refused).await, 4.0);
+}
+
+// Time: on an engine of our own, so that the clock is ours.
+
+struct Clocked {
+    engine: Engine,
+    metrics: Arc<Metrics>,
+}
+
+fn engine(toml: &str) -> Clocked {
+    let config = config(toml);
+    let metrics = Arc::new(Metrics::new(unstuck::detect::NAMES.iter().copied()).unwrap());
+    let engine = Engine::new(
+        config.profiles,
+        config.tools,
+        config.engine,
+        metrics.clone(),
+        Clockwork::Live,
+    );
+    Clocked { engine, metrics }
+}
+
+fn at(secs: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(secs)
+}
+
+impl Clocked {
+    fn record(&self, event: pb::Event, secs: u64) -> Result<i32, Refused> {
+        let event = Event::try_from(event).unwrap();
+        let recorded = self.engine.record(&event, at(secs))?;
+        Ok(recorded.index.unwrap_or(-1))
+    }
+
+    fn status(&self, session: &str) -> Option<Status> {
+        let id = SessionId::parse(session).unwrap();
+        self.engine.get(&id).map(|view| view.status)
+    }
+
+    #[track_caller]
+    fn assert_metric(&self, line: &str) {
+        let page = self.metrics.render();
+        assert!(
+            page.lines().any(|known| known == line),
+            "{line} is not in\n{page}"
+        );
+    }
+}
+
+#[test]
+fn a_session_is_forgotten_when_it_was_idle_for_too_long() {
+    let clocked = engine("[limits]\nidle_secs_max = 60");
+    clocked.record(ask("x").of("idle"), 0).unwrap();
+    clocked.record(ask("x").of("busy"), 0).unwrap();
+    clocked.record(ask("x").of("busy"), 30).unwrap();
+    clocked.engine.sweep(at(59), 100);
+    assert_eq!(clocked.engine.live(), 2);
+    clocked.engine.sweep(at(60), 100);
+    assert_eq!(
+        (clocked.status("idle"), clocked.status("busy")),
+        (None, Some(Status::Active))
+    );
+    clocked.assert_metric("unstuck_sessions_evicted_total{reason=\"idle\"} 1");
+    clocked.engine.sweep(at(90), 100);
+    assert_eq!(
+        (clocked.engine.live(), clocked.engine.state_bytes()),
+        (0, 0)
+    );
+    clocked.assert_metric("unstuck_sessions{status=\"active\"} 0");
+}
+
+#[test]
+fn a_sweep_takes_no_more_than_its_slice() {
+    let clocked = engine("[limits]\nidle_secs_max = 60");
+    for n in 0..10 {
+        clocked.record(ask("x").of(&format!("s{n}")), 0).unwrap();
+    }
+    clocked.engine.sweep(at(60), 4);
+    assert_eq!(clocked.engine.live(), 6);
+}
+
+#[test]
+fn an_idle_session_makes_room_for_a_new_one() {
+    let clocked = engine("[limits]\nidle_secs_max = 60\nsessions_max = 1");
+    clocked.record(ask("x").of("old"), 0).unwrap();
+    assert_eq!(
+        clocked.record(ask("x").of("new"), 59),
+        Err(Refused::Sessions(1))
+    );
+    clocked.engine.sweep(at(60), 100);
+    assert_eq!(clocked.record(ask("x").of("new"), 60), Ok(0));
+}
+
+#[test]
+fn a_session_that_began_anew_is_judged_by_its_own_time() {
+    let clocked = engine("[limits]\nidle_secs_max = 60");
+    let id = SessionId::parse("s").unwrap();
+    clocked.record(ask("x").of("s"), 0).unwrap();
+    clocked.engine.end(&id, at(1));
+    clocked.record(ask("x").of("s"), 50).unwrap();
+    clocked.engine.sweep(at(60), 100);
+    assert_eq!(clocked.status("s"), Some(Status::Active));
+    clocked.engine.sweep(at(110), 100);
+    assert_eq!(clocked.status("s"), None);
+}
+
+#[test]
+fn a_session_that_began_anew_takes_one_place_in_a_sweep() {
+    let clocked = engine("[limits]\nidle_secs_max = 60");
+    let id = SessionId::parse("busy").unwrap();
+    for _ in 0..5 {
+        clocked.record(ask("x").of("busy"), 0).unwrap();
+        clocked.engine.end(&id, at(0));
+    }
+    clocked.record(ask("x").of("busy"), 59).unwrap();
+    clocked.engine.sweep(at(60), 100);
+    clocked.record(ask("x").of("idle"), 60).unwrap();
+    clocked.record(ask("x").of("busy"), 119).unwrap();
+    clocked.engine.sweep(at(120), 2);
+    assert_eq!(
+        (clocked.status("idle"), clocked.status("busy")),
+        (None, Some(Status::Active))
+    );
+}
+
+#[test]
+fn a_tombstone_holds_until_it_expires() {
+    let clocked = engine("[limits]\nidle_secs_max = 60\ntombstone_secs_max = 600");
+    let id = SessionId::parse("s").unwrap();
+    clocked.record(ask("x").of("s"), 0).unwrap();
+    clocked.engine.terminate(&id, "enough", at(10));
+    clocked.engine.sweep(at(609), 100);
+    assert_eq!(clocked.record(ask("x").of("s"), 609), Ok(-1));
+    clocked.engine.sweep(at(610), 100);
+    assert_eq!(clocked.record(ask("x").of("s"), 610), Ok(0));
+    clocked.assert_metric("unstuck_sessions_evicted_total{reason=\"tombstone\"} 1");
+}
+
+#[test]
+fn beyond_tombstones_max_the_oldest_is_forgotten() {
+    let clocked = engine("[limits]\ntombstones_max = 2");
+    for (secs, session) in (0..).zip(["a", "b", "c"]) {
+        let id = SessionId::parse(session).unwrap();
+        clocked.engine.terminate(&id, "enough", at(secs));
+    }
+    clocked.engine.sweep(at(3), 100);
+    let terminated = Some(Status::Terminated);
+    let left = ["a", "b", "c"].map(|session| clocked.status(session));
+    assert_eq!(left, [None, terminated, terminated]);
+}
+
+#[test]
+fn the_state_of_a_session_stops_growing() {
+    let clocked = engine("");
+    let id = SessionId::parse("s").unwrap();
+    clocked
+        .engine
+        .open(&id, "lenient", Default::default(), at(0))
+        .unwrap();
+    // One named event, then loops without end: nobody can ask for their
+    // verdicts again, so they need not be kept.
+    clocked.record(ask("first").of("s").id("e"), 0).unwrap();
+    let lap = |n: usize| [ask("x").times(5), ask(&format!("y{}", n % 40)).times(1)].concat();
+    let bytes = |laps: std::ops::Range<usize>| {
+        for event in laps.flat_map(lap) {
+            clocked.record(event.of("s"), 0).unwrap();
+        }
+        clocked.engine.state_bytes()
+    };
+    let settled = bytes(0..100);
+    assert_eq!(bytes(100..1_000), settled);
+}
+
+#[test]
+fn the_totals_are_nothing_when_nobody_is_left() {
+    let clocked = engine("");
+    let id = |n: usize| SessionId::parse(&format!("s{n}")).unwrap();
+    for n in 0..40 {
+        for event in ask("x").of(id(n).as_str()).times(1 + n) {
+            clocked.record(event, 0).unwrap();
+        }
+        match n % 4 {
+            0 => drop(clocked.engine.end(&id(n), at(0))),
+            1 => drop(clocked.engine.terminate(&id(n), "enough", at(0))),
+            2 => drop(clocked.engine.reset(&id(n), "go on", at(0))),
+            _ => {}
+        }
+    }
+    assert!(clocked.engine.live() > 0 && clocked.engine.state_bytes() > 0);
+    clocked.engine.sweep(at(10_000_000), 1_000);
+    assert_eq!(
+        (clocked.engine.live(), clocked.engine.state_bytes()),
+        (0, 0)
+    );
+    for status in Status::ALL {
+        clocked.assert_metric(&format!(
+            "unstuck_sessions{{status=\"{}\"}} 0",
+            status.name()
+        ));
+    }
+    clocked
+        .assert_metric("unstuck_sessions_in_trend{detector=\"exact_repeat\",level=\"chronic\"} 0");
+}
