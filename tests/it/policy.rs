@@ -46,10 +46,15 @@ async fn a_loop_that_comes_back_after_the_user_spoke_is_remembered() {
 }
 
 #[tokio::test]
-async fn the_events_of_all_runs_of_a_loop_count_towards_its_end() {
+async fn the_events_of_all_runs_of_a_loop_count_towards_its_announced_end() {
     let toml = "[detect.exact_repeat]\nterminate_after = 6";
-    let events = [ask("x").times(3), different(1), ask("x").times(3)];
-    check(toml, events, &[(2, Action::Warn), (6, Action::Terminate)]).await;
+    let events = [ask("x").times(3), different(1), ask("x").times(4)];
+    let expected = [
+        (2, Action::Warn),
+        (6, Action::Block),
+        (7, Action::Terminate),
+    ];
+    check(toml, events, &expected).await;
 }
 
 #[tokio::test]
