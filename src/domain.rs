@@ -33,3 +33,11 @@ pub fn has_labels(labels: &Labels, wanted: &Labels) -> bool {
         .iter()
         .all(|(key, value)| labels.get(key) == Some(value))
 }
+
+/// What labels take in memory.
+pub fn labels_bytes(labels: &Labels) -> usize {
+    labels
+        .iter()
+        .map(|(key, value)| 2 * size_of::<String>() + key.len() + value.len())
+        .sum()
+}

@@ -33,11 +33,11 @@ pub use query::Filter;
 pub use refused::{OpenError, Refused};
 
 use crate::{
-    domain::{Action, Delta, Event, Issued, Labels, SessionId, SessionView, Status, Verdict},
+    domain::{Delta, Event, Issued, Labels, SessionId, SessionView, Status, Verdict},
     facts::{Facts, Key, Tools},
     telemetry::Metrics,
 };
-use expiry::Queue;
+use expiry::{Place, Queue};
 use outbox::Outbox;
 use session::Session;
 use slot::{Slot, Tombstone};
@@ -60,11 +60,12 @@ pub struct Engine {
     profiles: Profiles,
     shared: Shared,
     live: AtomicUsize,
-    bytes: AtomicUsize,
     /// Live sessions by when they would have been idle for too long.
     idle: Queue,
-    /// Tombstones by when they expire.
-    gone: Queue,
+    /// Tombstones by when they expire: a session that ended must never push out
+    /// one that was terminated.
+    ended: Queue,
+    terminated: Queue,
 }
 
 /// What every session needs of the engine.
@@ -73,6 +74,19 @@ struct Shared {
     limits: Limits,
     outbox: Outbox,
     metrics: Arc<Metrics>,
+    /// What all sessions and tombstones hold, by our own count.
+    bytes: AtomicUsize,
+}
+
+impl Shared {
+    /// New state is refused while there is too much.
+    fn check_bytes(&self) -> Result<(), Refused> {
+        let state_bytes_max = self.limits.state_bytes_max;
+        if self.bytes.load(Relaxed) >= state_bytes_max {
+            return Err(Refused::Bytes(state_bytes_max));
+        }
+        Ok(())
+    }
 }
 
 /// The answer to an event.
@@ -88,6 +102,9 @@ pub struct Recorded {
 /// With 256 shards a walk over all sessions stalls a reader for a quarter of a
 /// millisecond at most; with the default of 4 per core, for 4 ms.
 const SHARDS: usize = 256;
+
+/// Tombstones that a new session may push out: a few, so that it does not wait.
+const TOMBSTONES_A_SESSION: usize = 64;
 
 impl Engine {
     pub fn new(
@@ -109,11 +126,12 @@ impl Engine {
                 limits,
                 outbox: Outbox::new(clockwork),
                 metrics,
+                bytes: AtomicUsize::new(0),
             },
             live: AtomicUsize::new(0),
-            bytes: AtomicUsize::new(0),
             idle: Queue::default(),
-            gone: Queue::default(),
+            ended: Queue::default(),
+            terminated: Queue::default(),
         }
     }
 
@@ -129,9 +147,11 @@ impl Engine {
 
     /// Takes an event in. `now` is the time of its arrival.
     pub fn record(&self, event: &Event, now: SystemTime) -> Result<Recorded, Refused> {
+        // The costly part, with no lock held.
+        let facts = self.shared.facts.of(event);
         self.with_slot(&event.session, now, |slot| match slot {
             Slot::Gone(tombstone) => Ok(tombstone.refuse(event.cost)),
-            Slot::Live(session) => session.record(event, now, &self.shared),
+            Slot::Live(session) => session.record(event, facts, now, &self.shared),
         })
     }
 
@@ -168,11 +188,12 @@ impl Engine {
     /// session stays so. `None`: there is no such session.
     pub fn end(&self, id: &SessionId, now: SystemTime) -> Option<SessionView> {
         let mut slot = self.sessions.get_mut(id.as_str())?;
-        if let Slot::Live(session) = &*slot {
-            let view = session.view(id);
-            self.bury(&mut slot, view, Status::Ended, now);
+        let mut view = slot.view(id);
+        if matches!(*slot, Slot::Live(_)) {
+            view.status = Status::Ended;
+            self.bury(&mut slot, view.clone(), now);
         }
-        Some(slot.view(id))
+        Some(view)
     }
 
     /// Forgets all that was learned of the session, a termination too; its
@@ -183,60 +204,32 @@ impl Engine {
         self.discount(&slot);
         self.live.fetch_add(1, Relaxed);
         *slot = self.begin(id, &view.profile, view.labels.clone(), now);
-        let verdict = outbox::by_operator(id, None, "reset by an operator", reason, now);
+        let verdict = outbox::reset(id, reason, now);
         Some(self.shared.outbox.issue(verdict, &view.labels, now))
     }
 
     /// An operator ends the session, live or not. Where it was terminated
     /// before, the verdict that did it stands.
     pub fn terminate(&self, id: &SessionId, reason: &str, now: SystemTime) -> Arc<Verdict> {
-        let mut slot = self
-            .sessions
-            .entry(id.clone())
-            .or_insert_with(|| Slot::unknown(id, self.profiles.default(), now));
-        let mut view = slot.view(id);
+        let entry = self.sessions.entry(id.clone());
+        let mut view = match &entry {
+            Entry::Occupied(occupied) => occupied.get().view(id),
+            Entry::Vacant(_) => SessionView::unheard_of(id, &self.profiles.default().name, now),
+        };
         if let Some(verdict) = view.termination {
             return verdict;
         }
-        let pattern = "terminated by an operator";
-        let verdict = outbox::by_operator(id, Some(Action::Terminate), pattern, reason, now);
+        let verdict = outbox::termination(id, reason, now);
         let verdict = self.shared.outbox.issue(verdict, &view.labels, now);
-        view.verdicts.push(verdict.clone());
         view.termination = Some(verdict.clone());
+        view.status = Status::Terminated;
         self.shared.metrics.terminated(None);
-        self.bury(&mut slot, view, Status::Terminated, now);
+        let tombstone = self.tombstone(view, now);
+        if let Entry::Occupied(occupied) = &entry {
+            self.discount(occupied.get());
+        }
+        entry.insert(tombstone);
         verdict
-    }
-
-    /// Lets go of up to `sessions_max` sessions that were idle for too long and
-    /// as many expired tombstones. Called every second, so that no call is long.
-    pub fn sweep(&self, now: SystemTime, sessions_max: usize) {
-        let limits = &self.shared.limits;
-        let idle = Duration::from_secs(limits.idle_secs_max);
-        self.idle.expire(now, sessions_max, |id, generation| {
-            let slot = self.sessions.get(id.as_str())?;
-            let Slot::Live(session) = &*slot else {
-                return None;
-            };
-            // A later session of the same id stands in the queue by itself.
-            if session.generation() != generation {
-                return None;
-            }
-            let deadline = session.last_seen() + idle;
-            let due = deadline <= now;
-            drop(slot);
-            if due && self.forget(id, generation) {
-                self.shared.metrics.evicted_idle();
-            }
-            (!due).then_some(deadline)
-        });
-        let excess = self.gone.len().saturating_sub(limits.tombstones_max);
-        self.gone
-            .expire_at_least(excess, now, sessions_max, |id, generation| {
-                if self.forget(id, generation) {
-                    self.shared.metrics.evicted_tombstone();
-                }
-            });
     }
 
     /// How many sessions are live.
@@ -246,17 +239,7 @@ impl Engine {
 
     /// How many bytes of state they hold.
     pub fn state_bytes(&self) -> usize {
-        self.bytes.load(Relaxed)
-    }
-
-    fn forget(&self, id: &SessionId, generation: u64) -> bool {
-        let removed = self
-            .sessions
-            .remove_if(id.as_str(), |_, slot| slot.generation() == generation);
-        if let Some((_, slot)) = &removed {
-            self.discount(slot);
-        }
-        removed.is_some()
+        self.shared.bytes.load(Relaxed)
     }
 
     /// Runs `with` on the session's slot, which is live unless the session is
@@ -272,7 +255,7 @@ impl Engine {
         {
             return self.accounted(id, &mut slot, now, with);
         }
-        self.reserve()?;
+        self.reserve(now)?;
         let begin = || self.begin(id, &self.profiles.default().name, Arc::default(), now);
         let mut slot = match self.sessions.entry(id.clone()) {
             Entry::Vacant(vacant) => vacant.insert(begin()),
@@ -289,16 +272,14 @@ impl Engine {
         self.accounted(id, &mut slot, now, with)
     }
 
-    /// Takes a place among the live sessions.
-    fn reserve(&self) -> Result<(), Refused> {
-        let Limits {
-            sessions_max,
-            state_bytes_max,
-            ..
-        } = self.shared.limits;
-        if self.bytes.load(Relaxed) >= state_bytes_max {
-            return Err(Refused::Bytes(state_bytes_max));
+    /// Takes a place among the live sessions. Where memory is short, what is
+    /// only remembered makes room first.
+    fn reserve(&self, now: SystemTime) -> Result<(), Refused> {
+        if self.shared.check_bytes().is_err() {
+            self.sweep_tombstones(now, TOMBSTONES_A_SESSION);
         }
+        self.shared.check_bytes()?;
+        let sessions_max = self.shared.limits.sessions_max;
         self.live
             .try_update(Relaxed, Relaxed, |live| {
                 (live < sessions_max).then_some(live + 1)
@@ -313,10 +294,9 @@ impl Engine {
             .profiles
             .named(profile)
             .unwrap_or_else(|| self.profiles.default().clone());
-        let generation = self.shared.outbox.next_generation();
-        let session = Session::new(profile, labels, generation, now);
-        let idle = Duration::from_secs(self.shared.limits.idle_secs_max);
-        self.idle.push(now + idle, id, generation);
+        let place = self.place(now + self.idle_max());
+        let session = Session::new(profile, labels, place, now);
+        self.idle.insert(place, id);
         self.shared.metrics.session(None, Some(Status::Active));
         Slot::Live(Box::new(session))
     }
@@ -334,38 +314,59 @@ impl Engine {
         let answer = with(slot);
         if let Slot::Live(session) = slot {
             let (was, is) = session.account();
-            self.bytes.fetch_add(is, Relaxed);
-            self.bytes.fetch_sub(was, Relaxed);
+            self.shared.bytes.fetch_add(is, Relaxed);
+            self.shared.bytes.fetch_sub(was, Relaxed);
             let after = session.status();
             self.shared.metrics.moved(before, after);
             if after == Status::Terminated {
                 let view = session.view(id);
-                self.bury(slot, view, after, now);
+                self.bury(slot, view, now);
             }
         }
         answer
     }
 
     /// Puts a tombstone in a session's place.
-    fn bury(&self, slot: &mut Slot, mut view: SessionView, status: Status, now: SystemTime) {
+    fn bury(&self, slot: &mut Slot, view: SessionView, now: SystemTime) {
         self.discount(slot);
-        view.status = status;
-        self.shared.metrics.session(None, Some(status));
-        let generation = self.shared.outbox.next_generation();
-        let age = Duration::from_secs(self.shared.limits.tombstone_secs_max);
-        self.gone.push(now + age, &view.id, generation);
-        *slot = Slot::Gone(Box::new(Tombstone::new(view, generation)));
+        *slot = self.tombstone(view, now);
     }
 
-    /// Takes a slot out of the totals.
+    fn tombstone(&self, view: SessionView, now: SystemTime) -> Slot {
+        self.shared.metrics.session(None, Some(view.status));
+        let age = Duration::from_secs(self.shared.limits.tombstone_secs_max);
+        let place = self.place(now + age);
+        self.graves(view.status).insert(place, &view.id);
+        let tombstone = Tombstone::new(view, place);
+        self.shared.bytes.fetch_add(tombstone.bytes(), Relaxed);
+        Slot::Gone(Box::new(tombstone))
+    }
+
+    /// Takes a slot out of the totals and its queue.
     fn discount(&self, slot: &Slot) {
-        if let Some(status) = slot.counted_status() {
-            self.shared.metrics.session(Some(status), None);
+        match slot {
+            Slot::Live(session) => {
+                session.leave_trends(&self.shared.metrics);
+                self.live.fetch_sub(1, Relaxed);
+                self.idle.remove(session.place());
+            }
+            Slot::Gone(tombstone) => self.graves(slot.status()).remove(tombstone.place()),
         }
-        if let Slot::Live(session) = slot {
-            session.leave_trends(&self.shared.metrics);
-            self.live.fetch_sub(1, Relaxed);
-            self.bytes.fetch_sub(session.accounted_bytes(), Relaxed);
+        self.shared.bytes.fetch_sub(slot.bytes(), Relaxed);
+        self.shared.metrics.session(Some(slot.status()), None);
+    }
+
+    fn graves(&self, status: Status) -> &Queue {
+        match status {
+            Status::Terminated => &self.terminated,
+            Status::Active | Status::Looping | Status::Ended => &self.ended,
+        }
+    }
+
+    fn place(&self, deadline: SystemTime) -> Place {
+        Place {
+            deadline,
+            generation: self.shared.outbox.next_generation(),
         }
     }
 }

@@ -21,7 +21,7 @@ pub use progress::Progress;
 pub use sketch::Sketcher;
 pub use tools::{Class, ToolRule, ToolRuleError, Tools};
 
-use crate::domain::{CallFacts, Event, Outcome, Sig, ToolCall, TurnFacts, text};
+use crate::domain::{Body, CallFacts, Event, Outcome, Role, Sig, ToolCall, TurnFacts, text};
 use args::Arguments;
 use key::Tag;
 use mask::Mask;
@@ -39,6 +39,26 @@ pub struct Made<'a> {
     pub target: std::borrow::Cow<'a, str>,
 }
 
+/// What was made of an event.
+pub enum EventFacts<'a> {
+    Call(Made<'a>),
+    /// Of an agent's turn, and the state of the world after it.
+    Turn(TurnFacts, Option<Sig>),
+    /// No detector looks at it: a call that was blocked or is exempt, a marker,
+    /// somebody else's turn. Only the state of the world counts.
+    Other(Option<Sig>),
+}
+
+impl EventFacts<'_> {
+    /// The state of the world after the event, where it is known.
+    pub fn state(&self) -> Option<Sig> {
+        match self {
+            Self::Call(made) => made.facts.state,
+            Self::Turn(_, state) | Self::Other(state) => *state,
+        }
+    }
+}
+
 impl Facts {
     pub fn new(key: Key, tools: Tools) -> Self {
         Self { key, tools }
@@ -48,8 +68,25 @@ impl Facts {
         &self.key
     }
 
+    /// The facts of an event.
+    pub fn of<'a>(&self, event: &'a Event) -> EventFacts<'a> {
+        let state = self.key.known(Tag::State, &event.state_hash);
+        match &event.body {
+            // As if it had not been sent.
+            Body::Call(call) if call.outcome == Some(Outcome::Blocked) => EventFacts::Other(None),
+            Body::Call(call) => match self.call(event, call) {
+                Some(made) => EventFacts::Call(made),
+                None => EventFacts::Other(state),
+            },
+            Body::Turn(turn) if turn.role == Role::Agent => {
+                EventFacts::Turn(self.turn(&turn.text), state)
+            }
+            Body::Turn(_) | Body::Marker(_) => EventFacts::Other(state),
+        }
+    }
+
     /// The facts of a call; `None` where its tool is exempt from detection.
-    pub fn call<'a>(&self, event: &'a Event, call: &'a ToolCall) -> Option<Made<'a>> {
+    fn call<'a>(&self, event: &'a Event, call: &'a ToolCall) -> Option<Made<'a>> {
         let rule = self.tools.look_up(&call.tool);
         let operation = match (rule.class, call.operation) {
             (Class::Exempt, _) => return None,
@@ -81,10 +118,10 @@ impl Facts {
         self.key.known(Tag::Round, &event.round_id)
     }
 
-    pub fn turn(&self, text: &str) -> TurnFacts {
+    fn turn(&self, text: &str) -> TurnFacts {
         let mut sketcher = Sketcher::default();
         sketcher.push(text, &self.key);
-        sketcher.finish()
+        sketcher.finish(&self.key)
     }
 
     /// All that was sent of an outcome, in one hash. What was not sent leaves

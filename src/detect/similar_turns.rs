@@ -183,7 +183,7 @@ mod tests {
             let key = Key::fixed();
             let mut sketcher = Sketcher::default();
             sketcher.push(text, &key);
-            sketcher.finish().sketch
+            sketcher.finish(&key).sketch
         };
         let similarity = jaccard(&sketch(a), &sketch(b));
         assert!((similarity - expected).abs() < 1e-9, "{similarity}");
@@ -208,7 +208,7 @@ mod tests {
         let sketch = |text: String| {
             let mut sketcher = Sketcher::default();
             sketcher.push(&text, &key);
-            sketcher.finish().sketch
+            sketcher.finish(&key).sketch
         };
         let similarity = jaccard(&sketch(words(0, 4_000)), &sketch(words(400, 4_400)));
         assert!(

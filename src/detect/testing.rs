@@ -154,8 +154,9 @@ impl Script {
                 },
                 Step::Turn(text) => {
                     let mut sketcher = Sketcher::default();
-                    sketcher.push(&text, &Key::fixed());
-                    Seen::Turn(sketcher.finish())
+                    let key = Key::fixed();
+                    sketcher.push(&text, &key);
+                    Seen::Turn(sketcher.finish(&key))
                 }
                 Step::Call {
                     facts,

@@ -51,6 +51,30 @@ pub struct SessionView {
     pub termination: Option<Arc<Verdict>>,
 }
 
+impl SessionView {
+    /// An id that nobody has heard of before.
+    pub fn unheard_of(id: &SessionId, profile: &Arc<str>, now: SystemTime) -> Self {
+        Self {
+            id: id.clone(),
+            status: Status::Ended,
+            profile: profile.clone(),
+            labels: Arc::default(),
+            created: now,
+            last_event: now,
+            events: 0,
+            turns: 0,
+            cost: Cost::default(),
+            agents: 0,
+            trends: Vec::new(),
+            verdicts: Vec::new(),
+            wasted: Waste::default(),
+            avoidable: Waste::default(),
+            abstentions: Vec::new(),
+            termination: None,
+        }
+    }
+}
+
 /// A detector that could not judge some events for want of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Abstention {

@@ -104,6 +104,16 @@ impl Agent {
         }
     }
 
+    /// Takes in what an earlier event of it has cost.
+    pub fn spend(&mut self, cost: Cost) {
+        self.totals += Waste::of(0, cost);
+    }
+
+    /// It counts no more.
+    pub fn is_over(&self) -> bool {
+        self.terminated.is_some()
+    }
+
     /// Puts a ruling into words, while the calls it cites are still known.
     pub fn tell(&self, ruling: &Ruling, profile: &Profile) -> Told {
         let calls = ruling.cites.iter();

@@ -48,11 +48,11 @@ impl Drafts {
     }
 
     /// The text is complete: its facts and its beginning.
-    pub fn finish(&mut self, turn: Sig) -> (TurnFacts, String) {
+    pub fn finish(&mut self, turn: Sig, key: &Key) -> (TurnFacts, String) {
         let position = self.drafts.iter().position(|draft| draft.turn == turn);
         match position.map(|position| self.drafts.remove(position)) {
-            Some(draft) => (draft.sketcher.finish(), draft.beginning),
-            None => (Sketcher::default().finish(), String::new()),
+            Some(draft) => (draft.sketcher.finish(key), draft.beginning),
+            None => (Sketcher::default().finish(key), String::new()),
         }
     }
 
@@ -96,6 +96,6 @@ mod tests {
         for piece in [&filled, "é", "y"] {
             drafts.push(turn, piece, &key);
         }
-        assert_eq!(drafts.finish(turn).1, filled);
+        assert_eq!(drafts.finish(turn, &key).1, filled);
     }
 }

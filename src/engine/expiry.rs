@@ -1,85 +1,132 @@
 use std::{
-    collections::VecDeque,
-    sync::{Mutex, PoisonError},
-    time::SystemTime,
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
 };
 
+use super::{Engine, slot::Slot};
 use crate::domain::SessionId;
 
-/// Sessions by when they are due to be looked at again. Nobody walks the map:
-/// each session stands here once, and is put back with a later deadline when it
-/// turns out to be alive.
+/// Sessions or tombstones by when they are due to be looked at again. Nobody
+/// walks the map for it: each stands here once, and leaves with its slot.
 #[derive(Default)]
 pub(super) struct Queue {
-    due: Mutex<VecDeque<Due>>,
+    due: Mutex<BTreeMap<Place, SessionId>>,
 }
 
-struct Due {
-    deadline: SystemTime,
-    id: SessionId,
-    /// Tells this session from a later one of the same id.
-    generation: u64,
+/// Where a slot stands in its queue. The generation tells it from an earlier or
+/// later slot of the same id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub deadline: SystemTime,
+    pub generation: u64,
 }
 
 impl Queue {
-    pub fn push(&self, deadline: SystemTime, id: &SessionId, generation: u64) {
-        self.lock().push_back(Due {
-            deadline,
-            id: id.clone(),
-            generation,
-        });
+    pub fn insert(&self, place: Place, id: &SessionId) {
+        self.lock().insert(place, id.clone());
+    }
+
+    pub fn remove(&self, place: Place) {
+        self.lock().remove(&place);
     }
 
     pub fn len(&self) -> usize {
         self.lock().len()
     }
 
-    /// Asks `look` about up to `most` that are due; what it gives a new
-    /// deadline goes back.
-    pub fn expire(
-        &self,
-        now: SystemTime,
-        most: usize,
-        look: impl Fn(&SessionId, u64) -> Option<SystemTime>,
-    ) {
+    /// Takes the first out, where it is due. The lock is not held while its
+    /// slot is looked at: whoever holds a shard may want to insert.
+    fn pop(&self, is_due: impl Fn(&Place) -> bool) -> Option<(Place, SessionId)> {
+        let mut due = self.lock();
+        let first = due.first_entry().filter(|first| is_due(first.key()))?;
+        Some(first.remove_entry())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Place, SessionId>> {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Engine {
+    /// Lets go of up to `most` sessions that were idle for too long and of as
+    /// many tombstones of each kind. Called often, so that no call is long.
+    pub fn sweep(&self, now: SystemTime, most: usize) {
         for _ in 0..most {
-            let Some(due) = self.pop(|due| due.deadline <= now) else {
-                return;
+            let Some((place, id)) = self.idle.pop(|place| place.deadline <= now) else {
+                break;
             };
-            if let Some(deadline) = look(&due.id, due.generation) {
-                self.push(deadline, &due.id, due.generation);
+            if !self.still_alive(&id, place, now) && self.forget(&id, place.generation, now) {
+                self.shared.metrics.evicted_idle();
             }
         }
+        self.sweep_tombstones(now, most);
     }
 
-    /// Lets go of those that are due, and of the oldest `excess` in any case.
-    pub fn expire_at_least(
-        &self,
-        excess: usize,
-        now: SystemTime,
-        most: usize,
-        forget: impl Fn(&SessionId, u64),
-    ) {
-        for turn in 0..most {
-            let Some(due) = self.pop(|due| turn < excess || due.deadline <= now) else {
-                return;
+    /// The tombstones of sessions that ended go first, where there are too many
+    /// or memory is short: a termination must hold.
+    pub(super) fn sweep_tombstones(&self, now: SystemTime, most: usize) {
+        let limits = &self.shared.limits;
+        let excess = || {
+            self.ended.len() + self.terminated.len() > limits.tombstones_max
+                || self.shared.check_bytes().is_err()
+        };
+        for _ in 0..most {
+            let crowded = excess();
+            let ended = self.ended.pop(|place| crowded || place.deadline <= now);
+            let Some((place, id)) = ended else { break };
+            self.forget_tombstone(&id, place, now);
+        }
+        for _ in 0..most {
+            let crowded = self.terminated.len() > limits.tombstones_max;
+            let terminated = self
+                .terminated
+                .pop(|place| crowded || place.deadline <= now);
+            let Some((place, id)) = terminated else { break };
+            self.forget_tombstone(&id, place, now);
+        }
+    }
+
+    fn forget_tombstone(&self, id: &SessionId, place: Place, now: SystemTime) {
+        if self.forget(id, place.generation, now) {
+            self.shared.metrics.evicted_tombstone();
+        }
+    }
+
+    /// Puts a session that was heard of since back into the queue.
+    fn still_alive(&self, id: &SessionId, place: Place, now: SystemTime) -> bool {
+        let Some(mut slot) = self.sessions.get_mut(id.as_str()) else {
+            return false;
+        };
+        let Slot::Live(session) = &mut *slot else {
+            return false;
+        };
+        let deadline = session.last_seen() + self.idle_max();
+        if session.place() != place || deadline <= now {
+            return false;
+        }
+        let place = Place { deadline, ..place };
+        session.set_place(place);
+        self.idle.insert(place, id);
+        true
+    }
+
+    /// Removes a slot, unless it has another generation or came alive meanwhile.
+    fn forget(&self, id: &SessionId, generation: u64, now: SystemTime) -> bool {
+        let removed = self.sessions.remove_if(id.as_str(), |_, slot| {
+            let alive = match slot {
+                Slot::Live(session) => session.last_seen() + self.idle_max() > now,
+                Slot::Gone(_) => false,
             };
-            forget(&due.id, due.generation);
+            slot.generation() == generation && !alive
+        });
+        if let Some((_, slot)) = &removed {
+            self.discount(slot);
         }
+        removed.is_some()
     }
 
-    /// The lock is not held while a session is looked at: whoever holds a shard
-    /// may want to push.
-    fn pop(&self, is_due: impl Fn(&Due) -> bool) -> Option<Due> {
-        let mut due = self.lock();
-        if due.front().is_some_and(is_due) {
-            due.pop_front()
-        } else {
-            None
-        }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Due>> {
-        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn idle_max(&self) -> Duration {
+        Duration::from_secs(self.shared.limits.idle_secs_max)
     }
 }

@@ -10,7 +10,7 @@ use std::{
 use tokio::sync::broadcast;
 
 use crate::domain::{
-    Action, AgentId, Evidence, Issued, Labels, OPERATOR, SessionId, Verdict, VerdictId, Waste,
+    Action, AgentId, Evidence, Issued, Labels, OPERATOR, SessionId, Verdict, VerdictId, Waste, text,
 };
 
 /// Where ids and keys come from.
@@ -37,6 +37,8 @@ struct Ids {
     random: Option<std::hash::RandomState>,
 }
 
+/// Of a reason an agent is told so many characters.
+const REASON_CHARS_MAX: usize = 200;
 /// A watcher that is further behind is cut off. Every slot is a pointer.
 const VERDICTS_MAX: usize = 4_096;
 /// A stream that is further behind asks for each of its sessions instead.
@@ -108,24 +110,37 @@ impl Ids {
     }
 }
 
+/// An operator ends a session.
+pub(super) fn termination(id: &SessionId, reason: &str, now: SystemTime) -> Verdict {
+    let quoted = text::quoted(reason, REASON_CHARS_MAX);
+    Verdict {
+        action: Some(Action::Terminate),
+        pattern: "terminated by an operator".to_owned(),
+        correction: format!("An operator has ended this session: \"{quoted}\". Stop here."),
+        ..by_operator(id, reason, now)
+    }
+}
+
+/// An operator lets a session begin anew.
+pub(super) fn reset(id: &SessionId, reason: &str, now: SystemTime) -> Verdict {
+    Verdict {
+        pattern: "reset by an operator".to_owned(),
+        ..by_operator(id, reason, now)
+    }
+}
+
 /// The record of what an operator did.
-pub(super) fn by_operator(
-    id: &SessionId,
-    action: Option<Action>,
-    pattern: &str,
-    reason: &str,
-    now: SystemTime,
-) -> Verdict {
+fn by_operator(id: &SessionId, reason: &str, now: SystemTime) -> Verdict {
     Verdict {
         id: VerdictId(0),
         session: id.clone(),
         agent: AgentId::default(),
         time: now,
         event_index: None,
-        action,
+        action: None,
         detector: OPERATOR.into(),
         also: Vec::new(),
-        pattern: pattern.to_owned(),
+        pattern: String::new(),
         reason: reason.to_owned(),
         confidence: 1.0,
         correction: String::new(),

@@ -26,11 +26,9 @@ impl Seen {
         self.ids.push_back((id, index));
     }
 
-    /// Whether a duplicate may still ask for this event. Events are remembered
-    /// in the order of their numbers.
+    /// Whether a duplicate may still ask for this event.
     pub fn names(&self, event: i32) -> bool {
-        let found = self.ids.binary_search_by_key(&event, |(_, index)| *index);
-        found.is_ok()
+        self.ids.iter().any(|(_, index)| *index == event)
     }
 
     pub fn heap_bytes(&self) -> usize {

@@ -1,16 +1,19 @@
 mod judged;
+mod streamed;
 mod view;
 
 use std::{collections::VecDeque, sync::Arc, time::SystemTime};
 
-use super::{Profile, Recorded, Refused, Shared, agent::Agent, seen::Seen};
+use streamed::{WHOLE, turn_name};
+
+use super::{Profile, Recorded, Refused, Shared, agent::Agent, expiry::Place, seen::Seen};
 use crate::{
     detect::Words,
     domain::{
-        self, AgentId, Body, Channel, Cost, Delta, DetectorId, Event, Labels, Level, Marker,
-        MarkerKind, Role, SessionId, Sig, ToolCall, TurnFacts, Verdict, Waste,
+        self, AgentId, Body, Cost, DetectorId, Event, Labels, Level, Marker, MarkerKind, Role,
+        SessionId, Sig, ToolCall, TurnFacts, Verdict, Waste,
     },
-    facts::Progress,
+    facts::{EventFacts, Progress},
     telemetry::EventKind,
 };
 
@@ -19,7 +22,7 @@ pub(super) struct Session {
     profile: Arc<Profile>,
     labels: Arc<Labels>,
     labels_bytes: usize,
-    generation: u64,
+    place: Place,
     created: SystemTime,
     /// When it was last heard of, by the engine's clock.
     last_seen: SystemTime,
@@ -61,17 +64,12 @@ struct Shown<'a> {
 }
 
 impl Session {
-    pub fn new(
-        profile: Arc<Profile>,
-        labels: Arc<Labels>,
-        generation: u64,
-        now: SystemTime,
-    ) -> Self {
+    pub fn new(profile: Arc<Profile>, labels: Arc<Labels>, place: Place, now: SystemTime) -> Self {
         Self {
             profile,
-            labels_bytes: bytes_of(&labels),
+            labels_bytes: domain::labels_bytes(&labels),
             labels,
-            generation,
+            place,
             created: now,
             last_seen: now,
             events: 0,
@@ -93,37 +91,38 @@ impl Session {
 
     pub fn open(&mut self, profile: Arc<Profile>, labels: Arc<Labels>) {
         self.profile = profile;
-        self.labels_bytes = bytes_of(&labels);
+        self.labels_bytes = domain::labels_bytes(&labels);
         self.labels = labels;
     }
 
     pub fn record(
         &mut self,
         event: &Event,
+        facts: EventFacts<'_>,
         now: SystemTime,
         shared: &Shared,
     ) -> Result<Recorded, Refused> {
         self.last_seen = now;
-        let key = shared.facts.key();
-        let event_name =
-            (!event.event_id.is_empty()).then(|| key.name("event", "", &event.event_id));
-        let turn_name = match &event.body {
-            Body::Turn(turn) => self.turn_name(&event.agent, &turn.turn_id, shared),
-            Body::Call(_) | Body::Marker(_) => None,
-        };
-        let names = [event_name, turn_name];
         if let Some(verdict) = self.ended(&event.agent) {
             self.avoidable += Waste::of(1, event.cost);
             return Ok(latched(verdict));
         }
-        if let Some(index) = names
-            .iter()
-            .flatten()
-            .find_map(|id| self.seen.index_of(*id))
-        {
+        let key = shared.facts.key();
+        let name = (!event.event_id.is_empty()).then(|| key.name("event", "", &event.event_id));
+        if let Some(index) = name.and_then(|name| self.seen.index_of(name)) {
             return Ok(self.repeated(index));
         }
         let agent = self.agent(&event.agent, shared)?;
+        self.progress.see_state(facts.state());
+        let turn = match &event.body {
+            Body::Turn(turn) if turn.role == Role::Agent => turn.turn_id.as_str(),
+            Body::Turn(_) | Body::Call(_) | Body::Marker(_) => "",
+        };
+        let names = [name, turn_name(WHOLE, &event.agent, turn, shared)];
+        if let Some(index) = self.streamed(&event.agent, turn, shared) {
+            self.complete(agent, index, event.cost, names, shared);
+            return Ok(self.repeated(index));
+        }
         let index = self.accept(event.cost, names, shared);
         let shown = Shown {
             session: &event.session,
@@ -139,11 +138,11 @@ impl Session {
         let verdict = match &event.body {
             Body::Call(call) => {
                 shared.metrics.event(EventKind::ToolCall);
-                self.call(event, call, shown, shared)
+                self.call(event, call, facts, shown, shared)
             }
             Body::Turn(turn) => {
                 shared.metrics.event(EventKind::Turn);
-                self.turn(turn, shown, shared)
+                self.turn(turn, facts, shown, shared)
             }
             Body::Marker(marker) => {
                 shared.metrics.event(EventKind::Marker);
@@ -151,61 +150,6 @@ impl Session {
             }
         };
         Ok(recorded(index, verdict))
-    }
-
-    /// Takes a piece of text in; the end of a turn counts as one.
-    pub fn delta(
-        &mut self,
-        delta: &Delta,
-        now: SystemTime,
-        shared: &Shared,
-    ) -> Result<Option<Recorded>, Refused> {
-        self.last_seen = now;
-        if let Some(verdict) = self.ended(&delta.agent) {
-            return Ok(Some(latched(verdict)));
-        }
-        let position = self.agent(&delta.agent, shared)?;
-        let draft = shared.facts.key().name("draft", "", &delta.turn_id);
-        let Some(agent) = self.agents.get_mut(position) else {
-            return Ok(None);
-        };
-        shared.metrics.delta(delta.text.len());
-        if delta.channel == Channel::Visible {
-            agent.drafts.push(draft, &delta.text, shared.facts.key());
-        }
-        if !delta.end_of_turn {
-            return Ok(None);
-        }
-        // Reasoning that ends is no turn, unless a text was written beside it.
-        if delta.channel == Channel::Reasoning && !agent.drafts.holds(draft) {
-            return Ok(Some(unheard()));
-        }
-        let (facts, beginning) = agent.drafts.finish(draft);
-        let name = self.turn_name(&delta.agent, &delta.turn_id, shared);
-        if let Some(index) = name.and_then(|name| self.seen.index_of(name)) {
-            return Ok(Some(self.repeated(index)));
-        }
-        shared.metrics.event(EventKind::Turn);
-        let index = self.accept(Cost::default(), [name, None], shared);
-        let shown = Shown {
-            session: &delta.session,
-            agent: position,
-            index,
-            time: now,
-            now,
-            round: None,
-            cost: Cost::default(),
-            words: Words::default(),
-            text: &beginning,
-        };
-        let verdict = self.agent_turn(facts, shown, shared);
-        Ok(Some(recorded(index, verdict)))
-    }
-
-    /// The name under which a turn counts once, whether streamed or sent whole.
-    fn turn_name(&self, agent: &AgentId, turn_id: &str, shared: &Shared) -> Option<Sig> {
-        let key = shared.facts.key();
-        (!turn_id.is_empty()).then(|| key.name("turn", agent.as_str(), turn_id))
     }
 
     /// The answer to an event that was seen before.
@@ -224,6 +168,7 @@ impl Session {
         if let Some(position) = self.agents.iter().position(|agent| agent.id == *id) {
             return Ok(position);
         }
+        shared.check_bytes()?;
         let agents_max = shared.limits.agents_max;
         if self.agents.len() >= agents_max {
             return Err(Refused::Agents(agents_max));
@@ -257,14 +202,14 @@ impl Session {
         &mut self,
         event: &Event,
         call: &ToolCall,
+        facts: EventFacts<'_>,
         shown: Shown<'_>,
         shared: &Shared,
     ) -> Option<Arc<Verdict>> {
         self.agents.get_mut(shown.agent)?.drafts.clear();
-        if call.outcome == Some(domain::Outcome::Blocked) {
+        let EventFacts::Call(made) = facts else {
             return None;
-        }
-        let made = shared.facts.call(event, call)?;
+        };
         self.progress.note(&made.facts);
         let words = Words {
             tool: &call.tool,
@@ -278,20 +223,20 @@ impl Session {
     fn turn(
         &mut self,
         turn: &domain::Turn,
+        facts: EventFacts<'_>,
         shown: Shown<'_>,
         shared: &Shared,
     ) -> Option<Arc<Verdict>> {
-        match turn.role {
-            Role::System => None,
-            Role::User => {
+        match (turn.role, facts) {
+            (Role::User, _) => {
                 self.start_anew();
                 None
             }
-            Role::Agent => {
-                let facts = shared.facts.turn(&turn.text);
+            (Role::Agent, EventFacts::Turn(facts, _)) => {
                 let text = &turn.text;
                 self.agent_turn(facts, Shown { text, ..shown }, shared)
             }
+            (Role::Agent | Role::System, _) => None,
         }
     }
 
@@ -347,19 +292,17 @@ impl Session {
         &self.labels
     }
 
-    pub fn generation(&self) -> u64 {
-        self.generation
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    pub fn set_place(&mut self, place: Place) {
+        self.place = place;
     }
 
     pub fn last_seen(&self) -> SystemTime {
         self.last_seen
     }
-}
-
-fn bytes_of(labels: &Labels) -> usize {
-    let entry =
-        |(key, value): (&String, &String)| 2 * size_of::<String>() + key.len() + value.len();
-    labels.iter().map(entry).sum()
 }
 
 fn recorded(index: i32, verdict: Option<Arc<Verdict>>) -> Recorded {

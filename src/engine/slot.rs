@@ -1,7 +1,7 @@
-use std::{sync::Arc, time::SystemTime};
+use std::sync::Arc;
 
-use super::{Profile, Recorded, session::Session};
-use crate::domain::{Cost, Labels, SessionId, SessionView, Status, Verdict, Waste};
+use super::{Recorded, expiry::Place, session::Session};
+use crate::domain::{Cost, Labels, SessionId, SessionView, Status, Verdict, Waste, labels_bytes};
 
 /// A session's place in the map: live, or the tombstone of one that is over.
 pub(super) enum Slot {
@@ -12,29 +12,16 @@ pub(super) enum Slot {
 /// What stays of a session that was terminated or has ended.
 pub(super) struct Tombstone {
     view: SessionView,
-    /// 0: it is about to be replaced and stands in no queue or metric.
-    generation: u64,
+    place: Place,
+    bytes: usize,
 }
 
 impl Slot {
-    /// The place of an id that nobody has heard of, to be terminated.
-    pub fn unknown(id: &SessionId, profile: &Arc<Profile>, now: SystemTime) -> Self {
-        let session = Session::new(profile.clone(), Arc::default(), 0, now);
-        let mut view = session.view(id);
-        view.status = Status::Ended;
-        Self::Gone(Box::new(Tombstone::new(view, 0)))
-    }
-
     pub fn status(&self) -> Status {
         match self {
             Self::Live(session) => session.status(),
             Self::Gone(tombstone) => tombstone.view.status,
         }
-    }
-
-    /// Under which status it stands in the metrics, if any.
-    pub fn counted_status(&self) -> Option<Status> {
-        (self.generation() != 0).then(|| self.status())
     }
 
     pub fn is_ended(&self) -> bool {
@@ -43,8 +30,16 @@ impl Slot {
 
     pub fn generation(&self) -> u64 {
         match self {
-            Self::Live(session) => session.generation(),
-            Self::Gone(tombstone) => tombstone.generation,
+            Self::Live(session) => session.place().generation,
+            Self::Gone(tombstone) => tombstone.place.generation,
+        }
+    }
+
+    /// What it was last counted with.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Live(session) => session.accounted_bytes(),
+            Self::Gone(tombstone) => tombstone.bytes,
         }
     }
 
@@ -72,8 +67,24 @@ impl Slot {
 }
 
 impl Tombstone {
-    pub fn new(view: SessionView, generation: u64) -> Self {
-        Self { view, generation }
+    /// Keeps what a later question is about: how the session ended. What it had
+    /// learned was told when it ended.
+    pub fn new(mut view: SessionView, place: Place) -> Self {
+        view.trends = Vec::new();
+        view.abstentions = Vec::new();
+        view.verdicts = view.termination.iter().cloned().collect();
+        let verdicts: usize = view.verdicts.iter().map(|verdict| verdict.bytes()).sum();
+        let bytes =
+            size_of::<Self>() + view.id.as_str().len() + labels_bytes(&view.labels) + verdicts;
+        Self { view, place, bytes }
+    }
+
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
 
     /// The answer to everything that is sent to a terminated session.

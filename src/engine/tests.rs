@@ -8,7 +8,12 @@ use crate::{
 };
 
 fn engine() -> Engine {
-    let layers = Layers::load(DEFAULTS, &[], None, []).unwrap();
+    engine_with(&[])
+}
+
+fn engine_with(variables: &[(&str, &str)]) -> Engine {
+    let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+    let layers = Layers::load(DEFAULTS, &[], None, variables.iter().map(owned)).unwrap();
     let config = Config::new(&layers).unwrap();
     let metrics = Metrics::new(detect::NAMES.iter().copied()).unwrap();
     Engine::new(
@@ -112,5 +117,164 @@ fn labels_and_the_words_of_verdicts_count_as_state() {
     engine.open(&id(), "", labels, UNIX_EPOCH).unwrap();
     assert!(engine.state_bytes() >= loud + 254);
     engine.end(&id(), UNIX_EPOCH).unwrap();
+    engine.sweep(after(700_000), 10);
     assert_eq!(engine.state_bytes(), 0);
+}
+
+fn named(id: &str) -> SessionId {
+    SessionId::parse(id).unwrap()
+}
+
+fn after(secs: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(secs)
+}
+
+fn turn(role: Role, turn_id: &str, text: &str) -> Body {
+    Body::Turn(Turn {
+        turn_id: turn_id.to_owned(),
+        role,
+        text: text.to_owned(),
+    })
+}
+
+fn delta(turn_id: &str, text: &str) -> Delta {
+    Delta {
+        session: id(),
+        agent: AgentId::default(),
+        turn_id: turn_id.to_owned(),
+        channel: crate::domain::Channel::Visible,
+        text: text.to_owned(),
+        end_of_turn: true,
+    }
+}
+
+#[test]
+fn sessions_that_end_push_out_no_termination() {
+    let engine = engine_with(&[("UNSTUCK__LIMITS__TOMBSTONES_MAX", "10")]);
+    engine.terminate(&named("bad"), "it loops", after(0));
+    for n in 0..50 {
+        let id = named(&format!("fine-{n}"));
+        engine.open(&id, "", Labels::new(), after(1)).unwrap();
+        engine.end(&id, after(1));
+    }
+    engine.sweep(after(2), 1_000);
+    let view = engine.get(&named("bad")).unwrap();
+    assert_eq!(view.status, Status::Terminated);
+    assert!(engine.get(&named("fine-0")).is_none());
+    assert!(engine.get(&named("fine-49")).is_some());
+}
+
+#[test]
+fn one_id_that_begins_and_ends_again_and_again_leaves_one_tombstone() {
+    let engine = engine();
+    for _ in 0..100 {
+        engine.open(&id(), "", Labels::new(), after(1)).unwrap();
+        engine.end(&id(), after(1));
+    }
+    assert_eq!((engine.idle.len(), engine.ended.len()), (0, 1));
+    engine.reset(&id(), "again", after(2));
+    assert_eq!((engine.idle.len(), engine.ended.len()), (1, 0));
+}
+
+#[test]
+fn a_session_is_forgotten_when_it_was_idle_and_not_later() {
+    let engine = engine_with(&[("UNSTUCK__LIMITS__IDLE_SECS_MAX", "10")]);
+    let open = |name: &str, secs| engine.open(&named(name), "", Labels::new(), after(secs));
+    open("a", 0).unwrap();
+    let mut heard = event("", "", say("on it"));
+    heard.session = named("a");
+    engine.record(&heard, after(4)).unwrap();
+    for secs in 1..14 {
+        open(&format!("b{secs}"), secs).unwrap();
+        engine.sweep(after(secs), 1_000);
+        assert!(engine.get(&named("a")).is_some(), "at {secs} s");
+    }
+    engine.sweep(after(14), 1_000);
+    assert!(engine.get(&named("a")).is_none());
+}
+
+#[test]
+fn tombstones_count_as_state() {
+    let engine = engine();
+    engine.terminate(&id(), &"why ".repeat(200), after(0));
+    assert!(engine.state_bytes() > 800);
+    engine.reset(&id(), "it may go on", after(1));
+    engine.end(&id(), after(1));
+    engine.sweep(after(700_000), 10);
+    assert_eq!(engine.state_bytes(), 0);
+}
+
+#[test]
+fn a_new_agent_is_refused_when_there_is_too_much_state() {
+    let engine = engine_with(&[("UNSTUCK__LIMITS__STATE_BYTES_MAX", "3000")]);
+    let record = |agent: &str| engine.record(&event(agent, "", say("hello")), after(0));
+    let refused = (0..100).find_map(|n| record(&format!("agent-{n}")).err());
+    assert_eq!(refused, Some(Refused::Bytes(3_000)));
+    assert!(record("agent-0").is_ok(), "who is known goes on");
+}
+
+#[test]
+fn a_users_turn_is_never_taken_for_an_agents() {
+    let engine = engine();
+    let record = |role, event_id: &str| {
+        let event = event("", event_id, turn(role, "1", "the same words"));
+        engine.record(&event, after(0)).unwrap()
+    };
+    assert!(!record(Role::Agent, "e0").duplicate);
+    assert!(!record(Role::User, "e1").duplicate);
+    assert!(
+        !record(Role::Agent, "e2").duplicate,
+        "sent whole, not streamed"
+    );
+}
+
+#[test]
+fn a_streamed_turn_counts_once_and_costs_what_its_turn_says() {
+    let engine = engine();
+    let streamed = engine.delta(&delta("t", "hello there"), after(0)).unwrap();
+    let mut whole = event("", "e0", turn(Role::Agent, "t", "hello there"));
+    whole.cost.output_tokens = 7;
+    for _ in 0..2 {
+        let answer = engine.record(&whole, after(1)).unwrap();
+        assert!(answer.duplicate);
+        assert_eq!(answer.index, streamed.as_ref().unwrap().index);
+    }
+    let view = engine.get(&id()).unwrap();
+    assert_eq!((view.events, view.turns), (1, 1));
+    assert_eq!(view.cost.output_tokens, 7, "once");
+}
+
+#[test]
+fn a_changed_state_on_any_event_is_progress() {
+    let engine = engine();
+    let call = || {
+        Body::Call(ToolCall {
+            tool: "t".to_owned(),
+            args: Args::Text("{}".to_owned()),
+            ..ToolCall::default()
+        })
+    };
+    let record = |state: &str, body| {
+        let mut event = event("", "", body);
+        event.state_hash = state.to_owned();
+        engine.record(&event, after(0)).unwrap().verdict
+    };
+    for _ in 0..5 {
+        assert!(record("here", call()).is_none());
+        assert!(record("there", turn(Role::System, "", "moved")).is_none());
+    }
+    let found = (0..3).filter_map(|_| record("here", call())).count();
+    assert_eq!(found, 1, "it is a loop without the changes");
+}
+
+#[test]
+fn a_session_whose_looping_agent_is_over_does_not_loop() {
+    let engine = engine();
+    for _ in 0..6 {
+        let event = event("helper", "", say("let me look again"));
+        engine.record(&event, after(0)).unwrap();
+    }
+    let view = engine.get(&id()).unwrap();
+    assert_eq!(view.status, Status::Active);
+    assert!(view.trends.is_empty());
 }

@@ -13,6 +13,10 @@ use super::{
 };
 use crate::domain::{Args, text};
 
+/// Beyond this unseen characters and white space outside JSON count: a call must
+/// not cost milliseconds.
+const LOOKED_AT_BYTES_MAX: usize = 64 * 1024;
+
 /// What is known of a call's arguments.
 #[derive(Debug, Default)]
 pub(super) struct Arguments<'a> {
@@ -30,6 +34,13 @@ impl<'a> Arguments<'a> {
                 hash: Some(key.pair(Tag::Json, hash, u64::from(b'#')).get()),
                 target: None,
             },
+            // Too long to be looked at closely: equal only as it is.
+            Args::Text(text) if text.len() > LOOKED_AT_BYTES_MAX => {
+                Self::of_object(text, ignore, key).unwrap_or_else(|| Self {
+                    hash: Some(text_bytes(text, key)),
+                    ..Self::default()
+                })
+            }
             Args::Text(text) => match text::seen(text) {
                 Cow::Borrowed(text) => Self::of_seen(text, ignore, key),
                 Cow::Owned(text) => Arguments::of_seen(&text, ignore, key).into_owned(),
@@ -280,6 +291,12 @@ impl<'de> Visitor<'de> for Value<'_, '_, 'de> {
         }
         Ok(object(sum, self.key))
     }
+}
+
+fn text_bytes(text: &str, key: &Key) -> u64 {
+    let mut hasher = key.hasher(Tag::Json);
+    hasher.write(text.as_bytes());
+    hasher.finish()
 }
 
 fn entry(name: &str, value: u64, key: &Key) -> u64 {

@@ -30,14 +30,21 @@ impl Progress {
         self.count = self.count.wrapping_add(1);
     }
 
-    /// Takes note of a call and says how far the session is after it.
+    /// Takes note of what a call wrote and says how far the session is.
     pub fn note(&mut self, call: &CallFacts) -> u32 {
-        let wrote = call.wrote() && self.changes_content(call);
-        let moved = self.moves_state(call);
-        if wrote || moved {
+        if call.wrote() && self.changes_content(call) {
             self.advance();
         }
         self.count
+    }
+
+    /// Takes note of the state that an event left the world in, where it is
+    /// known. The first state ever seen is no change.
+    pub fn see_state(&mut self, state: Option<Sig>) {
+        let Some(new) = state else { return };
+        if self.state.replace(new).is_some_and(|old| old != new) {
+            self.advance();
+        }
     }
 
     /// A write of the same content, or the same write again, changes nothing.
@@ -53,12 +60,6 @@ impl Progress {
         }
         self.contents.push_back((path, content));
         true
-    }
-
-    /// The first state ever seen is no change.
-    fn moves_state(&mut self, call: &CallFacts) -> bool {
-        let Some(new) = call.state else { return false };
-        self.state.replace(new).is_some_and(|old| old != new)
     }
 
     pub fn heap_bytes(&self) -> usize {

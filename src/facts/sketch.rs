@@ -6,13 +6,20 @@ use super::Key;
 use crate::domain::{Sketch, TurnFacts, text};
 
 /// Makes the sketch of a turn from its text, in pieces or whole: how the text
-/// is cut makes no difference.
+/// is cut makes no difference. Of a long text the beginning and the end are
+/// looked at, so that its cost has a bound.
 #[derive(Default)]
 pub struct Sketcher {
     words: Lowest<{ Sketch::WORDS_MAX }>,
     numbers: Lowest<{ Sketch::NUMBERS_MAX }>,
     /// The token that the last piece ended in.
     token: Option<Token>,
+    /// How much of the beginning was taken in.
+    head_bytes: usize,
+    /// What came after the beginning, the latest of it.
+    tail: String,
+    /// Some of what came after the beginning was let go of.
+    gap: bool,
 }
 
 struct Token {
@@ -21,7 +28,54 @@ struct Token {
 }
 
 impl Sketcher {
+    /// As much of each end of a text is looked at.
+    const END_BYTES_MAX: usize = 32 * 1024;
+
     pub fn push(&mut self, piece: &str, key: &Key) {
+        // Once a character goes to the tail all others do, so that the parts do
+        // not depend on how the text is cut.
+        let room = if self.tail.is_empty() && !self.gap {
+            Self::END_BYTES_MAX - self.head_bytes
+        } else {
+            0
+        };
+        let head = text::prefix(piece, room);
+        self.take(head, key);
+        self.head_bytes += head.len();
+        let rest = &piece[head.len()..];
+        let last = last_bytes(rest, Self::END_BYTES_MAX);
+        self.gap |= last.len() < rest.len();
+        self.tail.push_str(last);
+        // Twice as much as is needed, so that moving it is rare.
+        if self.tail.len() > 2 * Self::END_BYTES_MAX {
+            self.trim_tail();
+        }
+    }
+
+    pub fn finish(mut self, key: &Key) -> TurnFacts {
+        self.trim_tail();
+        if self.gap {
+            self.end_token();
+        }
+        let tail = std::mem::take(&mut self.tail);
+        self.take(&tail, key);
+        self.end_token();
+        TurnFacts {
+            sketch: Sketch {
+                words: self.words.finish(),
+                numbers: self.numbers.finish(),
+            },
+        }
+    }
+
+    fn trim_tail(&mut self) {
+        let kept = last_bytes(&self.tail, Self::END_BYTES_MAX).len();
+        let cut = self.tail.len() - kept;
+        self.gap |= cut > 0;
+        self.tail.drain(..cut);
+    }
+
+    fn take(&mut self, piece: &str, key: &Key) {
         for c in piece.chars() {
             if c.is_whitespace() {
                 self.end_token();
@@ -43,16 +97,6 @@ impl Sketcher {
         }
     }
 
-    pub fn finish(mut self) -> TurnFacts {
-        self.end_token();
-        TurnFacts {
-            sketch: Sketch {
-                words: self.words.finish(),
-                numbers: self.numbers.finish(),
-            },
-        }
-    }
-
     fn end_token(&mut self) {
         if let Some(token) = self.token.take() {
             let hash = token.hasher.finish();
@@ -68,7 +112,14 @@ impl Sketcher {
 
     pub fn heap_bytes(&self) -> usize {
         (self.words.seen.capacity() + self.numbers.seen.capacity()) * size_of::<u32>()
+            + self.tail.capacity()
     }
+}
+
+/// The longest end of at most `bytes_max` bytes that begins between characters.
+fn last_bytes(text: &str, bytes_max: usize) -> &str {
+    let from = text.ceil_char_boundary(text.len().saturating_sub(bytes_max));
+    &text[from..]
 }
 
 /// The `N` lowest distinct hashes of all that are pushed: all of them where
@@ -111,7 +162,7 @@ mod tests {
         for piece in pieces {
             sketcher.push(piece, &key);
         }
-        sketcher.finish().sketch
+        sketcher.finish(&key).sketch
     }
 
     #[test]
@@ -140,6 +191,16 @@ mod tests {
             n /= 26;
         }
         word
+    }
+
+    #[test]
+    fn of_a_long_text_the_beginning_and_the_end_are_looked_at() {
+        let filler = "x ".repeat(100_000);
+        let whole = format!("first {filler} middle {filler} last");
+        let made = sketch(&[&whole]);
+        assert_eq!(made.words.len(), 3, "first, x, last");
+        let pieces: Vec<&str> = whole.split_inclusive(' ').collect();
+        assert_eq!(made, sketch(&pieces));
     }
 
     proptest! {

@@ -58,18 +58,17 @@ impl Session {
 
     /// The level of a session is the highest of its agents.
     fn update_levels(&mut self, metrics: &Metrics) {
-        self.levels.resize(self.profile.policy.ladders.len(), None);
-        for (rank, level) in (0..).map(DetectorId).zip(&mut self.levels) {
-            let trends = self
-                .agents
-                .iter()
-                .filter_map(|agent| agent.judge.trend(rank));
+        let mut levels = std::mem::take(&mut self.levels);
+        levels.resize(self.profile.policy.ladders.len(), None);
+        for (rank, level) in (0..).map(DetectorId).zip(&mut levels) {
+            let trends = self.acting().filter_map(|agent| agent.judge.trend(rank));
             let after = trends.map(|trend| trend.level).max();
             if *level != after {
                 metrics.trend(rank, *level, after);
                 *level = after;
             }
         }
+        self.levels = levels;
         if self.levels.iter().all(Option::is_none) {
             self.levels.clear();
         }
@@ -122,6 +121,7 @@ impl Session {
                 self.termination = Some(verdict.clone());
             } else {
                 agent.terminated = Some(verdict.clone());
+                self.update_levels(&shared.metrics);
             }
         }
         self.keep(verdict.clone());

@@ -2,18 +2,23 @@
 
 use std::sync::Arc;
 
-use super::{Session, VERDICTS_SHOWN};
+use super::{Agent, Session, VERDICTS_SHOWN};
 use crate::domain::{Abstention, DetectorId, SessionId, SessionView, Status, Verdict};
 
 impl Session {
     pub fn status(&self) -> Status {
         if self.termination.is_some() {
             Status::Terminated
-        } else if self.agents.iter().any(|agent| agent.judge.is_looping()) {
+        } else if self.acting().any(|agent| agent.judge.is_looping()) {
             Status::Looping
         } else {
             Status::Active
         }
+    }
+
+    /// The agents that are not over.
+    pub(super) fn acting(&self) -> impl Iterator<Item = &Agent> {
+        self.agents.iter().filter(|agent| !agent.is_over())
     }
 
     /// The verdicts that ended agents of it, all of them: a view shows the last
@@ -31,7 +36,7 @@ impl Session {
                 .map(DetectorId)
                 .take(self.profile.policy.ladders.len())
         };
-        let trends = self.agents.iter().flat_map(|agent| {
+        let trends = self.acting().flat_map(|agent| {
             ranks().filter_map(|rank| {
                 let trend = agent.judge.trend(rank)?;
                 Some((agent.id.clone(), self.profile.detector(rank), trend))
