@@ -181,7 +181,7 @@ impl Api {
                 return Some(response);
             }
         };
-        match self.engine.delta(&delta, now()) {
+        match self.take_in(&delta) {
             Ok(recorded) => {
                 let verdict = recorded
                     .as_ref()
@@ -191,10 +191,7 @@ impl Api {
                 response.action = present::action(verdict.and_then(Verdict::acted)).into();
                 response.verdict = verdict.map(present::verdict);
             }
-            Err(refused) => {
-                self.metrics.rejected(refused.rejection());
-                response.error = Some(refused.into());
-            }
+            Err(refused) => response.error = Some(refused.into()),
         }
         Some(response)
     }

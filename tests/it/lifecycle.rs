@@ -421,8 +421,43 @@ async fn no_log_line_carries_agent_text() {
     let running = Running::start(unstuck(directory.path(), &["serve"], &verbose));
     say_everywhere(&running.server().await, "MARKED-TEXT").await;
     let (_, log) = running.stop().await;
-    assert!(log.contains("an operator terminated the session"), "{log}");
+    for line in [
+        "an operator terminated the session",
+        "session is looping session=\"s\" detector=\"exact_repeat\" action=\"block\"",
+        "session is looping session=\"s\" detector=\"similar_turns\" action=\"terminate\"",
+    ] {
+        assert!(log.contains(line), "{line} is not in\n{log}");
+    }
     assert!(!log.contains("MARKED-TEXT"), "{log}");
+}
+
+#[tokio::test]
+async fn a_termination_is_logged_once_whatever_comes_after() {
+    let directory = directory(&[]);
+    let running = Running::start(unstuck(directory.path(), &["serve"], &[]));
+    let server = running.server().await;
+    // At the default level, where a warning and a block leave no line.
+    server.play("events", turn(&like("colour")).times(8)).await;
+    let mut deltas = server.deltas().await;
+    for n in 0..8 {
+        let text = like("colour");
+        deltas
+            .ask(pieces([last_piece("deltas", &n.to_string(), &text)]))
+            .await;
+    }
+    server.play("calls", ask("x").times(5)).await;
+    let (_, log) = running.stop().await;
+    let lines = |session: &str, action: &str| {
+        let is = |line: &&str| {
+            line.contains("WARN")
+                && line.contains(&format!("session=\"{session}\""))
+                && line.contains(&format!("action=\"{action}\""))
+        };
+        log.lines().filter(is).count()
+    };
+    assert_eq!(lines("events", "terminate"), 1, "{log}");
+    assert_eq!(lines("deltas", "terminate"), 1, "{log}");
+    assert!(!log.contains("\"calls\""), "{log}");
 }
 
 #[tokio::test]
