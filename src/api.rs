@@ -5,6 +5,7 @@
 
 mod convert;
 mod detection;
+mod outbound;
 mod present;
 mod pushes;
 mod sessions;

@@ -200,6 +200,42 @@ async fn it_ends_its_streams_with_a_reason_and_exits_in_peace() {
 }
 
 #[tokio::test]
+async fn a_stream_that_nobody_reads_is_told_the_reason_after_what_was_answered() {
+    let directory = directory(&[]);
+    let variables = [
+        ("UNSTUCK__LIMITS__RESPONSES_MAX", "1"),
+        ("UNSTUCK__LIMITS__DRAIN_SECS_MAX", "3600"),
+    ];
+    let running = Running::start(unstuck(directory.path(), &["serve"], &variables));
+    let server = running.server().await;
+    let mut heeds = server.events().await;
+    let mut deaf = events_of(server.detection_with_window(1).await).await;
+    for n in 1..=60 {
+        deaf.send(batch(n, [turn("").of("s")])).await;
+    }
+    // Time enough for the server to take what it has room for.
+    for _ in 0..200 {
+        server.record(turn("").of("t")).await;
+    }
+    running.child.signal("TERM");
+    assert_eq!(heeds.next().await.unwrap_err().code(), Code::Unavailable);
+    let mut answered = 0;
+    let status = loop {
+        match deaf.next().await {
+            Ok(Some(answer)) => {
+                answered += 1;
+                assert_eq!(answer.sequence, answered);
+            }
+            Ok(None) => panic!("it ended without a reason after {answered} answers"),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    assert!(answered < 60);
+    assert_eq!(running.ended().await.0.code(), Some(0));
+}
+
+#[tokio::test]
 async fn a_client_that_does_not_read_holds_up_the_end_for_no_longer_than_the_deadline() {
     let directory = directory(&[]);
     let hasty = [("UNSTUCK__LIMITS__DRAIN_SECS_MAX", "1")];
