@@ -41,10 +41,19 @@ pub struct Limits {
 /// While a stream's window is full it is opened a message at a time, and since a
 /// message seldom fits what is left, the client sends it in two frames. So
 /// streams × (2 × stream window / message × 256 − stream window) must stay below
-/// half the connection's window: with messages of 33 bytes, 64 × (2 × 32 KiB / 33
-/// × 256 − 32 KiB) is 29 of 32 MiB. No more than 64 × 32 KiB are ever unread.
+/// half the connection's window: with the smallest valid message, 64 × (2 × 3,277
+/// × 256 − 32 KiB) is 100 of 128 MiB. No more than 64 × 32 KiB of payload are
+/// ever unread; a larger connection's window would only let more frames lie.
 const STREAM_WINDOW_BYTES: u32 = 32 * 1024;
-const CONNECTION_WINDOW_BYTES: u32 = 64 * 1024 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024 * 1024;
+/// A delta of a session with a name of one letter and no text: 5 bytes of
+/// gRPC's, 2 around the delta, 3 for the name.
+pub const MESSAGE_BYTES_MIN: u32 = 10;
+/// What h2 counts for the unread messages of one stream, at worst.
+pub const STREAM_OVERHEAD_BYTES: u32 =
+    2 * STREAM_WINDOW_BYTES.div_ceil(MESSAGE_BYTES_MIN) * 256 - STREAM_WINDOW_BYTES;
+/// What it may count on one connection.
+pub const OVERHEAD_BYTES_MAX: u32 = CONNECTION_WINDOW_BYTES / 2;
 /// tonic passes "no limit" on unless told otherwise.
 const LOCAL_ERROR_RESETS_MAX: usize = 1_024;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);

@@ -325,6 +325,10 @@ fn a_configuration_that_cannot_be_used_is_refused_in_one_line() {
             &["c.toml:2", "detect.exact_repeat.soft"],
         ),
         (
+            "[limits]\nstreams_max = 1_000",
+            &["c.toml:2", "limits.streams_max", "more than 81"],
+        ),
+        (
             "[profiles.strict.detect.exact_repeat]\ncount = 11",
             &["c.toml:2", "profiles.strict.detect.exact_repeat.count"],
         ),
