@@ -267,6 +267,66 @@ async fn health_says_whether_somebody_serves() {
     );
 }
 
+#[tokio::test]
+async fn health_asks_where_the_configuration_says() {
+    let configured = |toml: String| directory(&[("unstuck.toml", &toml), ("c.toml", &toml)]);
+    let elsewhere = directory(&[]);
+    let running = Running::start(unstuck(elsewhere.path(), &["serve"], &[]));
+    let port = running.grpc.port();
+    let beside = configured(format!("[server]\ngrpc = \"0.0.0.0:{port}\"\n"));
+    let file = beside.path().join("c.toml").display().to_string();
+    let ask = |directory: &Path, args: &[&str], grpc: Option<&str>| {
+        let mut command = unstuck(directory, args, &[]);
+        match grpc {
+            Some(address) => command.env("UNSTUCK__SERVER__GRPC", address),
+            None => command.env_remove("UNSTUCK__SERVER__GRPC"),
+        };
+        output(command)
+    };
+    let here = elsewhere.path();
+    for output in [
+        ask(beside.path(), &["health"], None),
+        ask(here, &["health", "--config", &file], None),
+        ask(here, &["health"], Some(&format!("127.0.0.1:{port}"))),
+        ask(here, &["health"], Some(&format!("0.0.0.0:{port}"))),
+    ] {
+        let complaint = text(&output.stderr);
+        assert_eq!(text(&output.stdout), "serving\n", "{complaint}");
+    }
+    check_refused(
+        unstuck(here, &["health"], &[]),
+        &["server.grpc", "--server"],
+    );
+}
+
+#[test]
+fn what_it_prints_can_be_typed() {
+    let directory = directory(&[]);
+    let everywhere = [
+        ("UNSTUCK__SERVER__GRPC", "0.0.0.0:0"),
+        ("UNSTUCK__SERVER__HTTP", "0.0.0.0:0"),
+    ];
+    let mut child = Guard::start(unstuck(directory.path(), &[], &everywhere));
+    let stdout = child.0.stdout.take().unwrap();
+    let lines: Vec<String> = waited(move || {
+        let lines = BufReader::new(stdout).lines().map(Result::unwrap);
+        lines.take(6).collect()
+    });
+    let port = |line: &str| line.rsplit_once(':').unwrap().1.to_owned();
+    let (grpc, http) = (port(&lines[0]), port(&lines[1]));
+    assert_eq!(
+        lines,
+        [
+            format!("unstuck: gRPC on 0.0.0.0:{grpc}"),
+            format!("unstuck: HTTP on 0.0.0.0:{http}"),
+            "unstuck: state is kept in memory only; Ctrl-C stops".to_owned(),
+            "try: cargo run --release -- replay examples/read-loop.ndjson".to_owned(),
+            format!("     UNSTUCK_SERVER=127.0.0.1:{grpc} python3 examples/broker.py"),
+            format!("     curl http://127.0.0.1:{http}/metrics"),
+        ]
+    );
+}
+
 // Faults of configuration and use
 
 /// One line on standard error that holds all of these, and exit code 2.
@@ -298,7 +358,7 @@ fn a_port_that_is_taken_is_named() {
 
 #[test]
 fn a_configuration_that_cannot_be_used_is_refused_in_one_line() {
-    let cases: [(&str, &[&str]); 9] = [
+    let cases: [(&str, &[&str]); 10] = [
         (
             "[limits]\nsesions_max = 5",
             &["c.toml:2", "`limits.sesions_max`", "`sessions_max`"],
@@ -313,6 +373,10 @@ fn a_configuration_that_cannot_be_used_is_refused_in_one_line() {
             &["c.toml:2", "limits.sessions_max"],
         ),
         (
+            "[limits]\nstreams_max = 1_000",
+            &["c.toml:2", "limits.streams_max", "more than 81"],
+        ),
+        (
             "[detect.exact_repeat]\ncount = 11",
             &["c.toml:2", "detect.exact_repeat.count", "11", "10"],
         ),
@@ -323,10 +387,6 @@ fn a_configuration_that_cannot_be_used_is_refused_in_one_line() {
         (
             "[detect.exact_repeat]\nsoft = \"escalate\"",
             &["c.toml:2", "detect.exact_repeat.soft"],
-        ),
-        (
-            "[limits]\nstreams_max = 1_000",
-            &["c.toml:2", "limits.streams_max", "more than 81"],
         ),
         (
             "[profiles.strict.detect.exact_repeat]\ncount = 11",
