@@ -4,12 +4,10 @@
 
 use std::{collections::HashSet, env, error::Error, time::Duration};
 
-use tonic::{Request, Status, transport::Channel, transport::Endpoint};
-use unstuck::pb::{
-    Action, Event, EventResult, Outcome, RecordEventRequest, ToolCall,
-    detection_service_client::DetectionServiceClient, event::Body, tool_call::Arguments,
-};
-use uuid::Uuid;
+use tonic::{Request, transport::Channel, transport::Endpoint};
+use unstuck::pb::{self, Action, Outcome, event::Body, tool_call::Arguments};
+
+type Client = pb::detection_service_client::DetectionServiceClient<Channel>;
 
 const STEPS_MAX: usize = 12;
 /// Unstuck is a seat belt, not the engine: an agent never waits longer for it.
@@ -23,78 +21,69 @@ fn next_call(messages: &[String]) -> Option<(String, String)> {
 
 /// Fails open: without an answer, for whatever reason, the agent goes on as if
 /// all were well.
-async fn record(client: &mut DetectionServiceClient<Channel>, event: Event) -> EventResult {
-    let mut request = Request::new(RecordEventRequest { event: Some(event) });
+async fn record(client: &mut Client, event: pb::Event) -> pb::EventResult {
+    let mut request = Request::new(pb::RecordEventRequest { event: Some(event) });
     // The server is told the deadline; the timer here also covers the time in
     // which no connection stands.
     request.set_timeout(DEADLINE);
-    let answer = tokio::time::timeout(DEADLINE, client.record_event(request)).await;
-    match answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("no answer"))) {
-        Ok(response) => response.into_inner().result.unwrap_or_default(),
-        Err(status) => {
-            let (code, message) = (status.code(), status.message());
-            eprintln!("unstuck: {code:?}: {message}; going on without it");
-            EventResult::default()
-        }
+    match tokio::time::timeout(DEADLINE, client.record_event(request)).await {
+        Ok(Ok(answer)) => return answer.into_inner().result.unwrap_or_default(),
+        Ok(Err(status)) => eprintln!("unstuck: {}; going on without it", status.message()),
+        Err(_) => eprintln!("unstuck: no answer in time; going on without it"),
     }
+    pb::EventResult::default()
 }
 
-async fn run(client: &mut DetectionServiceClient<Channel>) -> String {
-    let session_id = format!("toy-{}", Uuid::now_v7());
+async fn run(client: &mut Client) -> String {
+    let session_id = format!("toy-{}", uuid::Uuid::now_v7());
     let mut messages = vec!["user: Why does src/main.rs not compile?".to_owned()];
     let mut blocked = HashSet::new();
     for step in 1..=STEPS_MAX {
-        let Some((tool, target)) = next_call(&messages) else {
+        let Some(call) = next_call(&messages) else {
             return format!("corrected before step {step}: the agent answered");
         };
         // A refused call is still reported, as BLOCKED: it counts for no loop,
         // and the record stays whole.
-        let refused = blocked.contains(&(tool.clone(), target.clone()));
-        let (state, result, outcome) = match refused {
+        let (state, result, outcome) = match blocked.contains(&call) {
             false => ("ok", "fn main() {}", Outcome::Ok),
             true => ("refused", "this call is part of a loop", Outcome::Blocked),
         };
         messages.push(format!("tool: {result}"));
-        let call = ToolCall {
-            tool: tool.clone(),
+        let mut event = pb::Event::default();
+        event.session_id.clone_from(&session_id);
+        // An id makes it safe to send the event again when an answer was lost.
+        event.event_id = format!("call-{step}");
+        event.body = Some(Body::ToolCall(pb::ToolCall {
+            tool: call.0.clone(),
             // It could be left out and is then found in the arguments; sent, it
             // comes back in a verdict's members as this program spells it.
-            target: target.clone(),
+            target: call.1.clone(),
             arguments: Some(Arguments::ArgsJson(r#"{"path": "src/main.rs"}"#.into())),
             outcome: outcome.into(),
             result: Some(result.into()),
-            ..ToolCall::default()
-        };
-        let event = Event {
-            session_id: session_id.clone(),
-            // An id makes it safe to send the event again when an answer was lost.
-            event_id: format!("call-{step}"),
-            body: Some(Body::ToolCall(call)),
-            ..Event::default()
-        };
+            ..Default::default()
+        }));
         let answer = record(client, event).await;
 
         // The result's action, not the verdict's: a shadow verdict has one, but
         // is not to be acted on. An action newer than this program is a warning.
         let action = Action::try_from(answer.action).unwrap_or(Action::Warn);
         let verdict = answer.verdict.unwrap_or_default();
-        if action == Action::Unspecified {
-            println!("step {step}: {state:<9} {tool} {target}");
-            continue;
-        }
-        let name = action.as_str_name()["ACTION_".len()..].to_lowercase();
-        println!("step {step}: {name:<9} {}", verdict.pattern);
+        let (name, what) = match action {
+            Action::Unspecified => (state.to_owned(), format!("{} {}", call.0, call.1)),
+            _ => (format!("{action:?}").to_lowercase(), verdict.pattern),
+        };
+        println!("step {step}: {name:<9} {what}");
 
-        if action == Action::Terminate {
-            return format!("terminated at step {step}: {}", verdict.reason);
-        }
         // What a broker cannot do, it does as the next weaker action. This one
         // has no second model and no generation to stop: those become BLOCK.
-        if action >= Action::Block {
-            let members = verdict.members.into_iter();
-            blocked.extend(members.map(|member| (member.tool, member.target)));
         // Nor checkpoints or people to ask: those become THROTTLE, with no time
         // to wait.
+        if action == Action::Terminate {
+            return format!("terminated at step {step}: {}", verdict.reason);
+        } else if action >= Action::Block {
+            let members = verdict.members.into_iter();
+            blocked.extend(members.map(|member| (member.tool, member.target)));
         } else if action >= Action::Throttle {
             let wait = verdict.retry_after.and_then(|wait| wait.try_into().ok());
             tokio::time::sleep(wait.unwrap_or_default()).await;
@@ -113,7 +102,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let address = format!("http://{}", server.trim_start_matches("http://"));
     // Lazily: a service that is away now may be there at the next event. One
     // channel a process: it carries all sessions.
-    let channel = Endpoint::from_shared(address)?.connect_lazy();
-    println!("{}", run(&mut DetectionServiceClient::new(channel)).await);
+    let mut client = Client::new(Endpoint::from_shared(address)?.connect_lazy());
+    println!("{}", run(&mut client).await);
     Ok(())
 }

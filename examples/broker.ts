@@ -13,32 +13,25 @@ const STEPS_MAX = 12;
 // Unstuck is a seat belt, not the engine: an agent never waits longer for it.
 const DEADLINE_MS = 250;
 // Weakest to strongest, as in verdict.proto.
-const ACTIONS = ["UNSPECIFIED", "ALERT", "WARN", "THROTTLE", "CHECKPOINT", "ASK", "BLOCK", "BREAK", "ESCALATE", "TERMINATE"];
-const atLeast = (action: string, least: string) => ACTIONS.indexOf(action) >= ACTIONS.indexOf(least);
+const ACTIONS = ["ok", "alert", "warn", "throttle", "checkpoint", "ask", "block", "break", "escalate", "terminate"];
+const [WARN, THROTTLE, BLOCK, TERMINATE] = ["warn", "throttle", "block", "terminate"].map((name) => ACTIONS.indexOf(name));
 
 // What this program reads of the messages in proto/unstuck/v1.
-type Verdict = {
-  pattern: string;
-  reason: string;
-  correction: string;
-  members: { tool: string; target: string }[];
-  retry_after: { seconds: number; nanos: number } | null;
-};
-type EventResult = { action: string | number; verdict: Verdict | null };
+type Call = { tool: string; target: string };
+type Wait = { seconds: number; nanos: number };
+type Verdict = { pattern: string; reason: string; correction: string; members: Call[]; retry_after: Wait | null };
+type EventResult = { action: number; verdict: Verdict | null };
 
 // The .proto files are read when the program starts: nothing generated to keep
-// up to date. An enum value that they do not have yet arrives as its number.
+// up to date.
 const proto = loadSync("unstuck/v1/detection_service.proto", {
   includeDirs: [fileURLToPath(new URL("../proto", import.meta.url))],
-  keepCase: true,
-  longs: Number,
-  enums: String,
-  defaults: true,
+  ...{ keepCase: true, longs: Number, defaults: true },
 });
 const { unstuck } = grpc.loadPackageDefinition(proto) as any;
 
 /** The toy agent: it reads one file for ever, until it is told that it is stuck. */
-function nextCall(messages: { role: string }[]) {
+function nextCall(messages: { role: string }[]): Call | null {
   return messages.some(({ role }) => role === "system") ? null : { tool: "read_file", target: "src/main.rs" };
 }
 
@@ -46,9 +39,9 @@ function nextCall(messages: { role: string }[]) {
 function record(client: any, event: object): Promise<EventResult> {
   return new Promise((resolve) => {
     const deadline = Date.now() + DEADLINE_MS;
-    client.RecordEvent({ event }, { deadline }, (error: grpc.ServiceError | null, response?: { result: EventResult | null }) => {
+    client.RecordEvent({ event }, { deadline }, (error: grpc.ServiceError | null, response?: { result?: EventResult }) => {
       if (error) console.error(`unstuck: ${grpc.status[error.code]}: ${error.details}; going on without it`);
-      resolve(response?.result ?? { action: "ACTION_UNSPECIFIED", verdict: null });
+      resolve(response?.result ?? { action: 0, verdict: null });
     });
   });
 }
@@ -65,7 +58,7 @@ async function run(client: grpc.Client): Promise<string> {
     const refused = blocked.has(`${call.tool} ${call.target}`);
     const result = refused ? "refused: this call is part of a loop" : 'fn main() { println!("hi") }';
     messages.push({ role: "tool", content: result });
-    const answer = await record(client, {
+    const { action: asked, verdict } = await record(client, {
       session_id,
       // An id makes it safe to send the event again when an answer was lost.
       event_id: `call-${step}`,
@@ -77,24 +70,20 @@ async function run(client: grpc.Client): Promise<string> {
 
     // The result's action, not the verdict's: a shadow verdict has one, but is
     // not to be acted on. An action newer than this program is a warning.
-    const known = String(answer.action).replace("ACTION_", "");
-    const action = ACTIONS.includes(known) ? known : "WARN";
-    const { verdict } = answer;
-    if (action === "UNSPECIFIED" || !verdict) {
-      console.log(`step ${step}: ${(refused ? "refused" : "ok").padEnd(9)} ${call.tool} ${call.target}`);
-      continue;
-    }
-    console.log(`step ${step}: ${action.toLowerCase().padEnd(9)} ${verdict.pattern}`);
+    const action = asked in ACTIONS ? asked : WARN;
+    const name = !action && refused ? "refused" : ACTIONS[action];
+    console.log(`step ${step}: ${name.padEnd(9)} ${(action && verdict?.pattern) || `${call.tool} ${call.target}`}`);
+    if (!action || !verdict) continue;
 
-    if (action === "TERMINATE") return `terminated at step ${step}: ${verdict.reason}`;
+    if (action === TERMINATE) return `terminated at step ${step}: ${verdict.reason}`;
     // What a broker cannot do, it does as the next weaker action. This one has
     // no second model and no generation to stop: those become BLOCK.
-    if (atLeast(action, "BLOCK")) for (const { tool, target } of verdict.members) blocked.add(`${tool} ${target}`);
+    if (action >= BLOCK) for (const { tool, target } of verdict.members) blocked.add(`${tool} ${target}`);
     // Nor checkpoints or people to ask: those become THROTTLE, with no time to wait.
-    else if (atLeast(action, "THROTTLE") && verdict.retry_after)
+    else if (action >= THROTTLE && verdict.retry_after)
       await sleep(verdict.retry_after.seconds * 1_000 + verdict.retry_after.nanos / 1e6);
     // An ALERT is for the user only; from WARN on the agent is told.
-    if (atLeast(action, "WARN") && verdict.correction) messages.push({ role: "system", content: verdict.correction });
+    if (action >= WARN && verdict.correction) messages.push({ role: "system", content: verdict.correction });
   }
   return `out of budget after ${STEPS_MAX} steps`;
 }

@@ -5,6 +5,7 @@
 
 mod convert;
 mod detection;
+mod outbound;
 mod present;
 mod pushes;
 mod sessions;
@@ -23,7 +24,7 @@ pub use convert::Invalid;
 pub use present::verdict as present_verdict;
 
 use crate::{
-    domain::Event,
+    domain::{Action, Delta, Event},
     engine::{Engine, Recorded, Refused},
     pb::{
         FILE_DESCRIPTOR_SET, detection_service_server::DetectionServiceServer,
@@ -90,12 +91,58 @@ impl Api {
         let began = Instant::now();
         let recorded = self.engine.record(event, now());
         self.metrics.event_duration(began.elapsed());
+        let recorded = recorded.inspect(log);
+        recorded.inspect_err(|refused| self.metrics.rejected(refused.rejection()))
+    }
+
+    /// Takes a piece of text in, and counts why it was refused.
+    fn take_in(&self, delta: &Delta) -> Result<Option<Recorded>, Refused> {
+        let recorded = self.engine.delta(delta, now());
+        let recorded = recorded.inspect(|recorded| recorded.iter().for_each(log));
         recorded.inspect_err(|refused| self.metrics.rejected(refused.rejection()))
     }
 
     fn reject(&self, invalid: Invalid) -> Invalid {
         self.metrics.rejected(Rejection::InvalidArgument);
         invalid
+    }
+}
+
+/// A line for a verdict that somebody may have to answer for. Names and numbers
+/// only: its pattern, excerpt, correction and targets quote the agent.
+fn log(recorded: &Recorded) {
+    // An answer that is given again is no news, and a session that goes on after
+    // its termination would fill the log.
+    let Some(verdict) = recorded
+        .verdict
+        .as_deref()
+        .filter(|_| recorded.index.is_some() && !recorded.duplicate)
+    else {
+        return;
+    };
+    let Some(action) = verdict.action else {
+        return;
+    };
+    let (session, detector, shadow) = (&verdict.session, &*verdict.detector, verdict.shadow);
+    let (event_index, action_name) = (verdict.event_index, action.name());
+    if action >= Action::Escalate {
+        tracing::warn!(
+            ?session,
+            detector,
+            action = action_name,
+            event_index,
+            shadow,
+            "session is looping"
+        );
+    } else if action >= Action::Throttle {
+        tracing::debug!(
+            ?session,
+            detector,
+            action = action_name,
+            event_index,
+            shadow,
+            "session is looping"
+        );
     }
 }
 

@@ -6,7 +6,11 @@ use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use serde::Deserialize;
 use thiserror::Error;
-use tokio::{net::TcpListener, task::JoinSet, time};
+use tokio::{
+    net::TcpListener,
+    task::{JoinError, JoinSet},
+    time,
+};
 use tokio_util::sync::CancellationToken;
 use tonic::{
     service::Routes,
@@ -41,10 +45,19 @@ pub struct Limits {
 /// While a stream's window is full it is opened a message at a time, and since a
 /// message seldom fits what is left, the client sends it in two frames. So
 /// streams × (2 × stream window / message × 256 − stream window) must stay below
-/// half the connection's window: with messages of 33 bytes, 64 × (2 × 32 KiB / 33
-/// × 256 − 32 KiB) is 29 of 32 MiB. No more than 64 × 32 KiB are ever unread.
+/// half the connection's window: with the smallest valid message, 64 × (2 × 3,277
+/// × 256 − 32 KiB) is 100 of 128 MiB. No more than 64 × 32 KiB of payload are
+/// ever unread; a larger connection's window would only let more frames lie.
 const STREAM_WINDOW_BYTES: u32 = 32 * 1024;
-const CONNECTION_WINDOW_BYTES: u32 = 64 * 1024 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024 * 1024;
+/// A delta of a session with a name of one letter and no text: 5 bytes of
+/// gRPC's, 2 around the delta, 3 for the name.
+pub const MESSAGE_BYTES_MIN: u32 = 10;
+/// What h2 counts for the unread messages of one stream, at worst.
+pub const STREAM_OVERHEAD_BYTES: u32 =
+    2 * STREAM_WINDOW_BYTES.div_ceil(MESSAGE_BYTES_MIN) * 256 - STREAM_WINDOW_BYTES;
+/// What it may count on one connection.
+pub const OVERHEAD_BYTES_MAX: u32 = CONNECTION_WINDOW_BYTES / 2;
 /// tonic passes "no limit" on unless told otherwise.
 const LOCAL_ERROR_RESETS_MAX: usize = 1_024;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
@@ -75,6 +88,9 @@ pub enum RunError {
     Grpc(#[from] tonic::transport::Error),
     #[error("the HTTP server failed: {0}")]
     Http(#[from] io::Error),
+    /// What the panic said is not repeated: it may quote an agent.
+    #[error("a part of the service panicked")]
+    Panicked(#[from] JoinError),
 }
 
 /// A service that listens and is ready to run.
@@ -144,21 +160,15 @@ impl App {
         )
         .with_graceful_shutdown(draining.clone().cancelled_owned());
 
-        let mut servers: JoinSet<Result<(), RunError>> = JoinSet::new();
-        servers.spawn(async move { Ok(grpc.await?) });
-        servers.spawn(async move { Ok(http.await?) });
-        let sweeper = tokio::spawn(sweep(self.engine, self.metrics));
-        let ended = tokio::select! {
-            () = shutdown => None,
-            ended = servers.join_next() => ended,
-        };
-        sweeper.abort();
+        let mut parts = Parts::new();
+        parts.spawn(async move { Ok(grpc.await?) });
+        parts.spawn(async move { Ok(http.await?) });
+        parts.spawn(sweep(self.engine, self.metrics, draining.clone()));
+        let ended = first_end(&mut parts, shutdown).await;
         set_health(&health, ServingStatus::NotServing).await;
         draining.cancel();
-        if let Some(Ok(result)) = ended {
-            result?;
-        }
-        drain(servers, Duration::from_secs(self.limits.drain_secs_max)).await
+        let drained = drain(parts, Duration::from_secs(self.limits.drain_secs_max)).await;
+        ended.and(drained)
     }
 }
 
@@ -188,27 +198,37 @@ async fn set_health(health: &HealthReporter, status: ServingStatus) {
     }
 }
 
-async fn sweep(engine: Arc<Engine>, metrics: Arc<Metrics>) {
-    let mut ticks = time::interval(SWEEP_INTERVAL);
-    ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
-    loop {
-        ticks.tick().await;
-        engine.sweep(api::now(), SWEEP_SESSIONS_MAX);
-        metrics.tidy();
+/// What runs as long as the service does. Without any of them it is no service.
+type Parts = JoinSet<Result<(), RunError>>;
+
+/// Waits to be asked to stop, or for a part that ends by itself.
+async fn first_end(parts: &mut Parts, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
+    tokio::select! {
+        () = shutdown => Ok(()),
+        Some(ended) = parts.join_next() => ended?,
     }
 }
 
-/// Waits for the servers, but not for ever: with one bidi stream open a graceful
-/// shutdown would never end by itself.
-async fn drain(
-    mut servers: JoinSet<Result<(), RunError>>,
-    deadline: Duration,
+async fn sweep(
+    engine: Arc<Engine>,
+    metrics: Arc<Metrics>,
+    draining: CancellationToken,
 ) -> Result<(), RunError> {
+    let mut ticks = time::interval(SWEEP_INTERVAL);
+    ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
+    while draining.run_until_cancelled(ticks.tick()).await.is_some() {
+        engine.sweep(api::now(), SWEEP_SESSIONS_MAX);
+        metrics.tidy();
+    }
+    Ok(())
+}
+
+/// Waits for all parts, but not for ever: with one bidi stream open a graceful
+/// shutdown would never end by itself.
+async fn drain(mut parts: Parts, deadline: Duration) -> Result<(), RunError> {
     let all = async {
-        while let Some(ended) = servers.join_next().await {
-            if let Ok(result) = ended {
-                result?;
-            }
+        while let Some(ended) = parts.join_next().await {
+            ended??;
         }
         Ok(())
     };
@@ -219,4 +239,54 @@ async fn drain(
         );
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    fn parts(part: impl Future<Output = Result<(), RunError>> + Send + 'static) -> Parts {
+        let mut parts = Parts::new();
+        parts.spawn(part);
+        parts
+    }
+
+    async fn panics() -> Result<(), RunError> {
+        panic!("on purpose")
+    }
+
+    #[tokio::test]
+    async fn a_part_that_panics_ends_the_service_with_an_error() {
+        let ended = first_end(&mut parts(panics()), pending()).await;
+        assert!(matches!(ended, Err(RunError::Panicked(_))), "{ended:?}");
+        let drained = drain(parts(panics()), Duration::MAX).await;
+        assert!(matches!(drained, Err(RunError::Panicked(_))), "{drained:?}");
+    }
+
+    #[tokio::test]
+    async fn a_service_that_is_asked_to_stop_ends_in_peace() {
+        assert!(first_end(&mut parts(pending()), ready(())).await.is_ok());
+        assert!(drain(parts(ready(Ok(()))), Duration::MAX).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn the_sweeper_stops_when_the_service_drains() {
+        let app = App::bind(config()).await.unwrap();
+        let draining = app.draining.clone();
+        draining.cancel();
+        assert!(sweep(app.engine, app.metrics, draining).await.is_ok());
+    }
+
+    fn config() -> Config {
+        let port = |key| (format!("UNSTUCK__SERVER__{key}"), "127.0.0.1:0".to_owned());
+        let layers = crate::config::Layers::load(
+            crate::config::DEFAULTS,
+            &[],
+            None,
+            [port("GRPC"), port("HTTP")],
+        );
+        Config::new(&layers.unwrap()).unwrap()
+    }
 }

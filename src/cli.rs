@@ -7,7 +7,11 @@ mod health;
 mod replay;
 mod serve;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use clap::{Parser, Subcommand};
 use thiserror::Error;
@@ -51,6 +55,17 @@ impl ConfigArgs {
     fn load(&self) -> Result<crate::config::Config, Failure> {
         crate::config::Config::new(&self.layers()?).map_err(Failure::usage)
     }
+}
+
+/// Where a service that listens there is found from this machine: one that
+/// listens everywhere listens on the loopback too.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
 }
 
 /// Why a command did not do what it was asked: one line and an exit code.

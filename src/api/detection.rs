@@ -1,10 +1,13 @@
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming, async_trait};
 
-use super::{Api, Invalid, now, present, pushes::Pushes, status};
+use super::{
+    Api, Invalid,
+    outbound::{self, Outbound, Responses},
+    present,
+    pushes::Pushes,
+};
 use crate::{
     domain::{Delta, Event, Verdict},
     pb::{self, detection_service_server::DetectionService},
@@ -26,7 +29,7 @@ impl DetectionService for Api {
         Ok(Response::new(pb::RecordEventResponse { result }))
     }
 
-    type StreamEventsStream = ReceiverStream<Result<pb::StreamEventsResponse, Status>>;
+    type StreamEventsStream = Outbound<pb::StreamEventsResponse>;
 
     async fn stream_events(
         &self,
@@ -35,7 +38,7 @@ impl DetectionService for Api {
         Ok(self.serve::<Events>(request.into_inner()))
     }
 
-    type StreamDeltasStream = ReceiverStream<Result<pb::StreamDeltasResponse, Status>>;
+    type StreamDeltasStream = Outbound<pb::StreamDeltasResponse>;
 
     async fn stream_deltas(
         &self,
@@ -181,7 +184,7 @@ impl Api {
                 return Some(response);
             }
         };
-        match self.engine.delta(&delta, now()) {
+        match self.take_in(&delta) {
             Ok(recorded) => {
                 let verdict = recorded
                     .as_ref()
@@ -191,71 +194,45 @@ impl Api {
                 response.action = present::action(verdict.and_then(Verdict::acted)).into();
                 response.verdict = verdict.map(present::verdict);
             }
-            Err(refused) => {
-                self.metrics.rejected(refused.rejection());
-                response.error = Some(refused.into());
-            }
+            Err(refused) => response.error = Some(refused.into()),
         }
         Some(response)
     }
 
-    /// Serves a stream in a task of its own until the client, the service or a
-    /// message that breaks the rules ends it.
-    fn serve<K: Kind>(
-        &self,
-        inbound: Streaming<K::Request>,
-    ) -> Response<ReceiverStream<Result<K::Response, Status>>> {
-        // The channel is the bound on unread responses: while it is full the
-        // stream is read no further.
-        let (responses, outbound) = mpsc::channel(self.limits.responses_max);
+    fn serve<K: Kind>(&self, inbound: Streaming<K::Request>) -> Response<Outbound<K::Response>> {
         let api = self.clone();
-        tokio::spawn(async move {
-            let _open = api.metrics.stream(K::RPC);
-            let draining = api.draining.clone();
-            tokio::select! {
-                () = api.converse::<K>(inbound, &responses) => {}
-                () = draining.cancelled() => {
-                    // A full channel needs no reason: its client does not read.
-                    let _ = responses.try_send(Err(status::draining()));
-                }
-            }
-        });
-        Response::new(ReceiverStream::new(outbound))
+        let open = self.metrics.stream(K::RPC);
+        let (responses_max, draining) = (self.limits.responses_max, self.draining.clone());
+        Response::new(outbound::serve(
+            responses_max,
+            draining,
+            |responses| async move {
+                let _open = open;
+                api.converse::<K>(inbound, responses).await
+            },
+        ))
     }
 
+    /// Goes on until the client is done or gone, or a message breaks the rules
+    /// of the stream itself.
     async fn converse<K: Kind>(
         &self,
         mut inbound: Streaming<K::Request>,
-        responses: &mpsc::Sender<Result<K::Response, Status>>,
-    ) {
+        responses: Responses<K::Response>,
+    ) -> Result<(), Status> {
         let mut pushes = Pushes::new(Arc::clone(&self.engine));
         loop {
             let answers = tokio::select! {
-                verdict = pushes.next() => Ok(vec![K::push(&verdict)]),
-                request = inbound.message() => match request {
-                    Ok(Some(request)) => K::answer(self, request, &mut pushes),
-                    // The client is done.
-                    Ok(None) => return,
-                    // It is gone, or sent what is no message: say so to who
-                    // still listens.
-                    Err(status) => {
-                        let _ = responses.send(Err(status)).await;
-                        return;
-                    }
+                verdict = pushes.next() => vec![K::push(&verdict)],
+                request = inbound.message() => match request? {
+                    Some(request) => K::answer(self, request, &mut pushes)
+                        .map_err(|invalid| self.reject(invalid))?,
+                    None => return Ok(()),
                 },
             };
-            match answers {
-                Ok(answers) => {
-                    for answer in answers {
-                        if responses.send(Ok(answer)).await.is_err() {
-                            return;
-                        }
-                    }
-                }
-                // A message that breaks the rules of the stream itself ends it.
-                Err(invalid) => {
-                    let _ = responses.send(Err(self.reject(invalid).into())).await;
-                    return;
+            for answer in answers {
+                if responses.send(Ok(answer)).await.is_err() {
+                    return Ok(());
                 }
             }
         }

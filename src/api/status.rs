@@ -2,6 +2,7 @@
 
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
+use uuid::Uuid;
 
 use super::Invalid;
 use crate::{
@@ -82,6 +83,17 @@ pub(super) fn draining() -> Status {
     let details = ErrorDetails::with_error_info("DRAINING", DOMAIN, []);
     let message = "the service is shutting down; reconnect and resend what was not answered";
     Status::with_error_details(Code::Unavailable, message, details)
+}
+
+/// A fault of ours. What it was stands in the log; the caller gets a name to
+/// look for.
+pub(super) fn internal() -> Status {
+    let reference = Uuid::now_v7().to_string();
+    tracing::error!(reference, "a stream's task panicked");
+    let message = format!("a fault of the service; reference {reference}");
+    let info = [("reference".to_owned(), reference)];
+    let details = ErrorDetails::with_error_info("INTERNAL", DOMAIN, info);
+    Status::with_error_details(Code::Internal, message, details)
 }
 
 impl From<Ended> for Status {

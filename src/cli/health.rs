@@ -5,25 +5,44 @@ use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
 
-use super::Failure;
+use super::{ConfigArgs, Failure, reachable};
+use crate::app;
 
 /// Long enough for a busy machine, short enough for a container's probe.
 const DEADLINE: Duration = Duration::from_secs(3);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The address of the service's gRPC port.
-    #[arg(long, env = "UNSTUCK_SERVER", default_value = "127.0.0.1:50551")]
-    server: String,
+    /// The address of the service's gRPC port, instead of the configured one.
+    #[arg(long, env = "UNSTUCK_SERVER", value_name = "ADDRESS")]
+    server: Option<String>,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+impl Args {
+    fn server(&self) -> Result<String, Failure> {
+        if let Some(server) = &self.server {
+            return Ok(server.clone());
+        }
+        let layers = self.config.layers()?;
+        let app::Settings { grpc, .. } = layers.section("server").map_err(Failure::usage)?;
+        if grpc.port() == 0 {
+            let why = "server.grpc picks a free port; say with --server which it is";
+            return Err(Failure::usage(why));
+        }
+        Ok(reachable(grpc).to_string())
+    }
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let address = match args.server.split_once("://") {
-        Some(_) => args.server.clone(),
-        None => format!("http://{}", args.server),
+    let server = args.server()?;
+    let address = match server.split_once("://") {
+        Some(_) => server.clone(),
+        None => format!("http://{server}"),
     };
     let endpoint = Endpoint::from_shared(address)
-        .map_err(|error| Failure::usage(format!("{:?}: {error}", args.server)))?
+        .map_err(|error| Failure::usage(format!("{server:?}: {error}")))?
         .connect_timeout(DEADLINE)
         .timeout(DEADLINE);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -34,7 +53,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let channel = endpoint
             .connect()
             .await
-            .map_err(|_| Failure::failed(format!("nobody answers at {:?}", args.server)))?;
+            .map_err(|_| Failure::failed(format!("nobody answers at {server:?}")))?;
         let answer = HealthClient::new(channel)
             .check(HealthCheckRequest::default())
             .await

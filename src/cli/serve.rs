@@ -2,7 +2,7 @@ use std::{net::SocketAddr, process::ExitCode};
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{ConfigArgs, Failure};
+use super::{ConfigArgs, Failure, reachable};
 use crate::{
     app::App,
     telemetry::{LogFormat, logs},
@@ -38,8 +38,10 @@ fn announce(grpc: SocketAddr, http: SocketAddr) {
     anstream::println!("unstuck: gRPC on {grpc}");
     anstream::println!("unstuck: HTTP on {http}");
     anstream::println!("unstuck: state is kept in memory only; Ctrl-C stops");
-    anstream::println!("try: python3 examples/broker.py");
-    anstream::println!("     unstuck replay examples/read-loop.ndjson");
+    // As one types them in a clone, where `cargo run --release` was typed.
+    let (grpc, http) = (reachable(grpc), reachable(http));
+    anstream::println!("try: cargo run --release -- replay examples/read-loop.ndjson");
+    anstream::println!("     UNSTUCK_SERVER={grpc} python3 examples/broker.py");
     anstream::println!("     curl http://{http}/metrics");
 }
 

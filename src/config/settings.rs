@@ -87,8 +87,38 @@ impl Config {
 /// A time this far off can still be added to any other: 100 years.
 const SECS_MAX: i64 = 100 * 366 * 24 * 60 * 60;
 
-/// A limit of nothing would refuse everything, and a time without end cannot be
-/// reckoned with.
+/// The most of each limit that has one, and what would go wrong beyond it.
+const MOST: &[(&str, i64, &str)] = &[
+    (
+        "message_bytes_max",
+        64 * 1024 * 1024,
+        "five bytes of header make the server reserve so much, on every stream",
+    ),
+    (
+        "batch_max",
+        1_024,
+        "a batch is worked off at one go, and its answer with about 4 KiB a verdict must stay \
+         within the 4 MiB that clients accept",
+    ),
+    (
+        "responses_max",
+        4_096,
+        "with about 1 KiB a response, 64 streams would hold more than 256 MiB",
+    ),
+    (
+        "agents_max",
+        4_096,
+        "an event's agent is looked for among all of its session, one by one",
+    ),
+    (
+        "event_ids_max",
+        4_096,
+        "an event's id is looked for among all of its session, one by one",
+    ),
+];
+
+/// A limit of nothing would refuse everything, a time without end cannot be
+/// reckoned with, and some limits are no limits when they are huge.
 fn sound_limits(layers: &Layers) -> Result<engine::Limits, ConfigError> {
     let all: BTreeMap<String, i64> = layers.section("limits")?;
     for (key, limit) in all {
@@ -100,6 +130,22 @@ fn sound_limits(layers: &Layers) -> Result<engine::Limits, ConfigError> {
             return refused(format!(
                 "{limit} seconds are more than 100 years, {SECS_MAX}"
             ));
+        }
+        let most = MOST.iter().find(|(name, ..)| *name == key);
+        if let Some((_, most, why)) = most.filter(|(_, most, _)| limit > *most) {
+            return refused(format!("{limit} is more than {most}: {why}"));
+        }
+        if key == "streams_max" {
+            let (each, room) = (app::STREAM_OVERHEAD_BYTES, app::OVERHEAD_BYTES_MAX);
+            let all = limit.saturating_mul(each.into());
+            if all > room.into() {
+                return refused(format!(
+                    "{limit} is more than {}: small messages may lie unread on each stream, for \
+                     which the transport counts {each} bytes, and beyond {room} it ends the \
+                     connection: {limit} × {each} = {all}",
+                    room / each,
+                ));
+            }
         }
     }
     layers.section("limits")
@@ -184,5 +230,24 @@ mod tests {
             "9223372036854775807",
             Some("100 years"),
         );
+    }
+
+    #[test]
+    fn a_limit_that_would_be_none_is_refused_with_the_reason() {
+        let cases = [
+            ("MESSAGE_BYTES_MAX", 67_108_864, "on every stream"),
+            ("BATCH_MAX", 1_024, "4 MiB"),
+            ("RESPONSES_MAX", 4_096, "256 MiB"),
+            ("AGENTS_MAX", 4_096, "one by one"),
+            ("EVENT_IDS_MAX", 4_096, "one by one"),
+            ("STREAMS_MAX", 81, "82 × 1645056 = 134894592"),
+        ];
+        for (key, most, why) in cases {
+            let key = format!("LIMITS__{key}");
+            check(&key, &most.to_string(), None);
+            check(&key, &(most + 1).to_string(), Some(why));
+            let huge = i64::MAX.to_string();
+            check(&key, &huge, Some(&format!("{huge} is more than {most}")));
+        }
     }
 }

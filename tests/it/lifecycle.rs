@@ -200,6 +200,42 @@ async fn it_ends_its_streams_with_a_reason_and_exits_in_peace() {
 }
 
 #[tokio::test]
+async fn a_stream_that_nobody_reads_is_told_the_reason_after_what_was_answered() {
+    let directory = directory(&[]);
+    let variables = [
+        ("UNSTUCK__LIMITS__RESPONSES_MAX", "1"),
+        ("UNSTUCK__LIMITS__DRAIN_SECS_MAX", "3600"),
+    ];
+    let running = Running::start(unstuck(directory.path(), &["serve"], &variables));
+    let server = running.server().await;
+    let mut heeds = server.events().await;
+    let mut deaf = events_of(server.detection_with_window(1).await).await;
+    for n in 1..=60 {
+        deaf.send(batch(n, [turn("").of("s")])).await;
+    }
+    // Time enough for the server to take what it has room for.
+    for _ in 0..200 {
+        server.record(turn("").of("t")).await;
+    }
+    running.child.signal("TERM");
+    assert_eq!(heeds.next().await.unwrap_err().code(), Code::Unavailable);
+    let mut answered = 0;
+    let status = loop {
+        match deaf.next().await {
+            Ok(Some(answer)) => {
+                answered += 1;
+                assert_eq!(answer.sequence, answered);
+            }
+            Ok(None) => panic!("it ended without a reason after {answered} answers"),
+            Err(status) => break status,
+        }
+    };
+    assert_eq!(status.code(), Code::Unavailable, "{status:?}");
+    assert!(answered < 60);
+    assert_eq!(running.ended().await.0.code(), Some(0));
+}
+
+#[tokio::test]
 async fn a_client_that_does_not_read_holds_up_the_end_for_no_longer_than_the_deadline() {
     let directory = directory(&[]);
     let hasty = [("UNSTUCK__LIMITS__DRAIN_SECS_MAX", "1")];
@@ -228,6 +264,66 @@ async fn health_says_whether_somebody_serves() {
     assert_eq!(
         (gone.status.code(), text(&gone.stderr)),
         (Some(1), &*complaint)
+    );
+}
+
+#[tokio::test]
+async fn health_asks_where_the_configuration_says() {
+    let configured = |toml: String| directory(&[("unstuck.toml", &toml), ("c.toml", &toml)]);
+    let elsewhere = directory(&[]);
+    let running = Running::start(unstuck(elsewhere.path(), &["serve"], &[]));
+    let port = running.grpc.port();
+    let beside = configured(format!("[server]\ngrpc = \"0.0.0.0:{port}\"\n"));
+    let file = beside.path().join("c.toml").display().to_string();
+    let ask = |directory: &Path, args: &[&str], grpc: Option<&str>| {
+        let mut command = unstuck(directory, args, &[]);
+        match grpc {
+            Some(address) => command.env("UNSTUCK__SERVER__GRPC", address),
+            None => command.env_remove("UNSTUCK__SERVER__GRPC"),
+        };
+        output(command)
+    };
+    let here = elsewhere.path();
+    for output in [
+        ask(beside.path(), &["health"], None),
+        ask(here, &["health", "--config", &file], None),
+        ask(here, &["health"], Some(&format!("127.0.0.1:{port}"))),
+        ask(here, &["health"], Some(&format!("0.0.0.0:{port}"))),
+    ] {
+        let complaint = text(&output.stderr);
+        assert_eq!(text(&output.stdout), "serving\n", "{complaint}");
+    }
+    check_refused(
+        unstuck(here, &["health"], &[]),
+        &["server.grpc", "--server"],
+    );
+}
+
+#[test]
+fn what_it_prints_can_be_typed() {
+    let directory = directory(&[]);
+    let everywhere = [
+        ("UNSTUCK__SERVER__GRPC", "0.0.0.0:0"),
+        ("UNSTUCK__SERVER__HTTP", "0.0.0.0:0"),
+    ];
+    let mut child = Guard::start(unstuck(directory.path(), &[], &everywhere));
+    let stdout = child.0.stdout.take().unwrap();
+    let lines: Vec<String> = waited(move || {
+        let lines = BufReader::new(stdout).lines().map(Result::unwrap);
+        lines.take(6).collect()
+    });
+    let port = |line: &str| line.rsplit_once(':').unwrap().1.to_owned();
+    let (grpc, http) = (port(&lines[0]), port(&lines[1]));
+    assert_eq!(
+        lines,
+        [
+            format!("unstuck: gRPC on 0.0.0.0:{grpc}"),
+            format!("unstuck: HTTP on 0.0.0.0:{http}"),
+            "unstuck: state is kept in memory only; Ctrl-C stops".to_owned(),
+            "try: cargo run --release -- replay examples/read-loop.ndjson".to_owned(),
+            format!("     UNSTUCK_SERVER=127.0.0.1:{grpc} python3 examples/broker.py"),
+            format!("     curl http://127.0.0.1:{http}/metrics"),
+        ]
     );
 }
 
@@ -262,7 +358,7 @@ fn a_port_that_is_taken_is_named() {
 
 #[test]
 fn a_configuration_that_cannot_be_used_is_refused_in_one_line() {
-    let cases: [(&str, &[&str]); 9] = [
+    let cases: [(&str, &[&str]); 10] = [
         (
             "[limits]\nsesions_max = 5",
             &["c.toml:2", "`limits.sesions_max`", "`sessions_max`"],
@@ -275,6 +371,10 @@ fn a_configuration_that_cannot_be_used_is_refused_in_one_line() {
         (
             "[limits]\nsessions_max = 0",
             &["c.toml:2", "limits.sessions_max"],
+        ),
+        (
+            "[limits]\nstreams_max = 1_000",
+            &["c.toml:2", "limits.streams_max", "more than 81"],
         ),
         (
             "[detect.exact_repeat]\ncount = 11",
@@ -421,8 +521,43 @@ async fn no_log_line_carries_agent_text() {
     let running = Running::start(unstuck(directory.path(), &["serve"], &verbose));
     say_everywhere(&running.server().await, "MARKED-TEXT").await;
     let (_, log) = running.stop().await;
-    assert!(log.contains("an operator terminated the session"), "{log}");
+    for line in [
+        "an operator terminated the session",
+        "session is looping session=\"s\" detector=\"exact_repeat\" action=\"block\"",
+        "session is looping session=\"s\" detector=\"similar_turns\" action=\"terminate\"",
+    ] {
+        assert!(log.contains(line), "{line} is not in\n{log}");
+    }
     assert!(!log.contains("MARKED-TEXT"), "{log}");
+}
+
+#[tokio::test]
+async fn a_termination_is_logged_once_whatever_comes_after() {
+    let directory = directory(&[]);
+    let running = Running::start(unstuck(directory.path(), &["serve"], &[]));
+    let server = running.server().await;
+    // At the default level, where a warning and a block leave no line.
+    server.play("events", turn(&like("colour")).times(8)).await;
+    let mut deltas = server.deltas().await;
+    for n in 0..8 {
+        let text = like("colour");
+        deltas
+            .ask(pieces([last_piece("deltas", &n.to_string(), &text)]))
+            .await;
+    }
+    server.play("calls", ask("x").times(5)).await;
+    let (_, log) = running.stop().await;
+    let lines = |session: &str, action: &str| {
+        let is = |line: &&str| {
+            line.contains("WARN")
+                && line.contains(&format!("session=\"{session}\""))
+                && line.contains(&format!("action=\"{action}\""))
+        };
+        log.lines().filter(is).count()
+    };
+    assert_eq!(lines("events", "terminate"), 1, "{log}");
+    assert_eq!(lines("deltas", "terminate"), 1, "{log}");
+    assert!(!log.contains("\"calls\""), "{log}");
 }
 
 #[tokio::test]

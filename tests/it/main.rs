@@ -1,5 +1,14 @@
 //! Tests of the whole, in one binary: a file per behaviour.
 
+// Clippy lets functions marked `#[test]` panic, not those that they call; and a
+// table of cases is as long as it is.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::too_many_lines
+)]
+
 mod harness;
 mod play;
 

@@ -201,6 +201,37 @@ async fn the_pages_of_a_list_hold_every_session_once_and_in_order() {
 }
 
 #[tokio::test]
+async fn a_page_is_no_larger_than_a_client_accepts() {
+    use prost::Message;
+    let server = Server::start().await;
+    let sessions: Vec<String> = (0..700).map(|n| format!("s{n:03}")).collect();
+    let mut stream = server.events().await;
+    // Eight verdicts each, as many as a session shows: 3.5 KB.
+    let looping = (0..8).flat_map(|n| ask(&format!("x{n}")).times(3));
+    for (n, session) in (1..).zip(&sessions) {
+        let events = looping.clone().map(|event| event.of(session));
+        stream.ask(batch(n, events)).await;
+    }
+    let mut request = page_size(1_000);
+    let mut seen = Vec::new();
+    let mut sizes = Vec::new();
+    loop {
+        let page = server.list(request.clone()).await.unwrap();
+        sizes.push(page.encoded_len());
+        seen.extend(page.sessions.into_iter().map(|s| s.session_id));
+        if page.next_page_token.is_empty() {
+            break;
+        }
+        request.page_token = page.next_page_token;
+    }
+    assert_eq!(seen, sessions);
+    assert!(
+        sizes.len() > 1 && sizes.iter().all(|bytes| *bytes < 1_100_000),
+        "{sizes:?}"
+    );
+}
+
+#[tokio::test]
 async fn a_list_whose_last_page_is_full_ends_there() {
     let server = Server::start().await;
     begin(&server, &["a", "b", "c", "d"].map(str::to_owned)).await;

@@ -12,12 +12,12 @@ use tokio::{net::TcpListener, sync::mpsc, task::JoinSet};
 use tokio_stream::{Stream, wrappers::ReceiverStream};
 use tonic::{
     Code, Request, Response, Status, Streaming, async_trait,
-    transport::{Server as Transport, server::TcpIncoming},
+    transport::{Channel, Server as Transport, server::TcpIncoming},
 };
 use unstuck::{
     app,
     pb::{
-        self, StreamEventsRequest, StreamEventsResponse,
+        self, StreamDeltasRequest, StreamDeltasResponse, StreamEventsRequest, StreamEventsResponse,
         detection_service_client::DetectionServiceClient,
         detection_service_server::{DetectionService, DetectionServiceServer},
     },
@@ -28,10 +28,45 @@ use crate::harness::*;
 // Tiny messages
 
 const STREAMS: usize = 64;
-const MESSAGES: i32 = 3_000;
+/// Three windows of a stream.
+const EVENTS: i32 = 3_000;
+/// Two windows of a stream: from the second on, which is open a message at a
+/// time, every message comes in two frames.
+const DELTAS: i32 = 6_600;
 
-/// Answers every event, but slowly, so that small messages lie unread.
+/// Answers every message, but slowly, so that small messages lie unread.
 struct Slow;
+
+/// So many messages of a stream are read slowly: as many as a window holds.
+const SLOW: usize = 3_300;
+
+fn slowly<Q, A>(
+    mut inbound: Streaming<Q>,
+    answer: fn(Q) -> A,
+) -> Response<ReceiverStream<Result<A, Status>>>
+where
+    Q: Send + 'static,
+    A: Send + 'static,
+{
+    let (responses, outbound) = mpsc::channel(64);
+    tokio::spawn(async move {
+        let mut read = 0;
+        while let Ok(Some(request)) = inbound.message().await {
+            // The one sleep in these tests: a reader slower than its client is
+            // what the test is about. The windows of all streams fill up, and
+            // from then on every message comes in two frames. Nothing is
+            // concluded from how long it takes.
+            if read < SLOW {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            read += 1;
+            if responses.send(Ok(answer(request))).await.is_err() {
+                return;
+            }
+        }
+    });
+    Response::new(ReceiverStream::new(outbound))
+}
 
 #[async_trait]
 impl DetectionService for Slow {
@@ -48,33 +83,22 @@ impl DetectionService for Slow {
         &self,
         request: Request<Streaming<StreamEventsRequest>>,
     ) -> Result<Response<Self::StreamEventsStream>, Status> {
-        let mut inbound = request.into_inner();
-        let (responses, outbound) = mpsc::channel(64);
-        tokio::spawn(async move {
-            while let Ok(Some(request)) = inbound.message().await {
-                // The one sleep in these tests: a reader slower than its client
-                // is what the test is about. The windows of all streams fill
-                // up, and from then on every message comes in two frames.
-                // Nothing is concluded from how long it takes.
-                tokio::time::sleep(Duration::from_millis(2)).await;
-                let sequence = request.sequence;
-                let results = Vec::new();
-                let response = StreamEventsResponse { sequence, results };
-                if responses.send(Ok(response)).await.is_err() {
-                    return;
-                }
-            }
-        });
-        Ok(Response::new(ReceiverStream::new(outbound)))
+        Ok(slowly(request.into_inner(), |request| {
+            let sequence = request.sequence;
+            let results = Vec::new();
+            StreamEventsResponse { sequence, results }
+        }))
     }
 
-    type StreamDeltasStream = ReceiverStream<Result<pb::StreamDeltasResponse, Status>>;
+    type StreamDeltasStream = ReceiverStream<Result<StreamDeltasResponse, Status>>;
 
     async fn stream_deltas(
         &self,
-        _: Request<Streaming<pb::StreamDeltasRequest>>,
+        request: Request<Streaming<StreamDeltasRequest>>,
     ) -> Result<Response<Self::StreamDeltasStream>, Status> {
-        Err(Status::unimplemented("only events"))
+        Ok(slowly(request.into_inner(), |_| {
+            StreamDeltasResponse::default()
+        }))
     }
 }
 
@@ -86,17 +110,37 @@ async fn serve_slowly(mut transport: Transport) -> SocketAddr {
     address
 }
 
-/// Requests of 33 bytes on the wire, header included. Every second poll has
-/// nothing, or the client would pack many into one frame.
-struct Tiny {
+/// 33 bytes on the wire, header included.
+fn tiny_event(n: i32) -> StreamEventsRequest {
+    // From 16,384 on, a number of three bytes.
+    batch(20_000 + n, [turn("").of("a-tiny-session-x")])
+}
+
+/// The smallest that is valid.
+fn tiny_delta(_: i32) -> StreamDeltasRequest {
+    pieces([piece("s", "", "")])
+}
+
+/// Every second poll has nothing, or the client would pack many messages into
+/// one frame.
+struct Tiny<T> {
+    message: fn(i32) -> T,
     left: i32,
     rests: bool,
 }
 
-impl Stream for Tiny {
-    type Item = StreamEventsRequest;
+fn tiny<T>(message: fn(i32) -> T, count: i32) -> Tiny<T> {
+    Tiny {
+        message,
+        left: count,
+        rests: false,
+    }
+}
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+impl<T> Stream for Tiny<T> {
+    type Item = T;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
         self.rests = !self.rests;
         if self.rests {
             cx.waker().wake_by_ref();
@@ -106,32 +150,40 @@ impl Stream for Tiny {
             return Poll::Ready(None);
         }
         self.left -= 1;
-        // From 16,384 on, a number of three bytes.
-        let sequence = 20_000 + self.left;
-        Poll::Ready(Some(batch(sequence, [turn("").of("a-tiny-session-x")])))
+        Poll::Ready(Some((self.message)(self.left)))
     }
 }
 
+type Client = DetectionServiceClient<Channel>;
+
+async fn events_answered(mut client: Client) -> i32 {
+    count(client.stream_events(tiny(tiny_event, EVENTS)).await).await
+}
+
+async fn deltas_answered(mut client: Client) -> i32 {
+    count(client.stream_deltas(tiny(tiny_delta, DELTAS)).await).await
+}
+
+async fn count<A>(responses: Result<Response<Streaming<A>>, Status>) -> i32 {
+    let mut answered = 0;
+    if let Ok(responses) = responses {
+        let mut responses = responses.into_inner();
+        while let Ok(Some(_)) = responses.message().await {
+            answered += 1;
+        }
+    }
+    answered
+}
+
 /// How many of the messages of all streams on one connection are answered.
-async fn answered(address: SocketAddr) -> i32 {
+async fn answered<F>(address: SocketAddr, one: fn(Client) -> F) -> i32
+where
+    F: Future<Output = i32> + Send + 'static,
+{
     let channel = connect(address, |endpoint| endpoint).await;
     let mut streams = JoinSet::new();
     for _ in 0..STREAMS {
-        let mut client = DetectionServiceClient::new(channel.clone());
-        streams.spawn(async move {
-            let requests = Tiny {
-                left: MESSAGES,
-                rests: false,
-            };
-            let mut answered = 0;
-            if let Ok(responses) = client.stream_events(requests).await {
-                let mut responses = responses.into_inner();
-                while let Ok(Some(_)) = responses.message().await {
-                    answered += 1;
-                }
-            }
-            answered
-        });
+        streams.spawn(one(DetectionServiceClient::new(channel.clone())));
     }
     let each = tokio::time::timeout(4 * DEADLINE, streams.join_all()).await;
     each.expect("an end within the deadline").into_iter().sum()
@@ -140,22 +192,30 @@ async fn answered(address: SocketAddr) -> i32 {
 #[test]
 fn a_tiny_message_is_tiny() {
     use prost::Message;
-    let message = batch(20_000, [turn("").of("a-tiny-session-x")]);
-    assert_eq!(5 + message.encoded_len(), 33);
+    assert_eq!(5 + tiny_event(0).encoded_len(), 33);
+    let smallest = app::MESSAGE_BYTES_MIN as usize;
+    assert_eq!(5 + tiny_delta(0).encoded_len(), smallest);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_tiny_message_of_64_streams_is_lost() {
-    let limits = config("").app;
-    let address = serve_slowly(app::server(&limits)).await;
-    assert_eq!(answered(address).await, STREAMS as i32 * MESSAGES);
+    let address = serve_slowly(app::server(&config("").app)).await;
+    let answered = answered(address, events_answered).await;
+    assert_eq!(answered, STREAMS as i32 * EVENTS);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_delta_of_64_streams_is_lost_however_small() {
+    let address = serve_slowly(app::server(&config("").app)).await;
+    let answered = answered(address, deltas_answered).await;
+    assert_eq!(answered, STREAMS as i32 * DELTAS);
 }
 
 /// Why the settings are there: should this fail one day, they may go.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_the_default_settings_of_the_transport_the_connection_is_lost() {
     let address = serve_slowly(Transport::builder()).await;
-    assert!(answered(address).await < STREAMS as i32 * MESSAGES);
+    assert!(answered(address, events_answered).await < STREAMS as i32 * EVENTS);
 }
 
 // Huge messages
