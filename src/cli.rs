@@ -1,11 +1,15 @@
-//! The command line: one file a subcommand.
+//! The command line: one file a subcommand, and what they share.
 //!
 //! Uses: all.
 
 mod config;
+mod eval;
 mod health;
+mod output;
 mod replay;
 mod serve;
+mod trace;
+mod words;
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -32,6 +36,8 @@ enum Command {
     Serve(serve::Args),
     /// Run recorded traces through the detectors, offline.
     Replay(replay::Args),
+    /// Run labelled traces through the detectors and say how well they find loops.
+    Eval(eval::Args),
     /// Show or check the configuration.
     #[command(subcommand)]
     Config(config::Command),
@@ -100,6 +106,7 @@ pub fn run(cli: Cli) -> ExitCode {
         None => serve::run(&cli.serve),
         Some(Command::Serve(args)) => serve::run(&args),
         Some(Command::Replay(args)) => replay::run(&args),
+        Some(Command::Eval(args)) => eval::run(&args),
         Some(Command::Config(command)) => config::run(&command),
         Some(Command::Health(args)) => health::run(&args),
     };

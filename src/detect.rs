@@ -8,14 +8,17 @@
 //! Uses: domain.
 
 mod history;
+mod paths;
 mod registry;
+mod runs;
+mod streak;
 
 pub use history::{Entry, History, TurnEntry, Words};
 
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use crate::domain::{Look, Observation};
+use crate::domain::{CallKind, Look, Observation};
 use registry::registry;
 
 /// One way of being stuck.
@@ -42,20 +45,81 @@ pub trait Detector: Default {
 pub struct Futile {
     /// The key within `[detect.<name>]`.
     pub key: &'static str,
+    /// Another key that it does not agree with.
+    pub other: Option<&'static str>,
     pub why: String,
 }
 
 impl Futile {
     fn new(key: &'static str, why: String) -> Self {
-        Self { key, why }
+        Self {
+            key,
+            other: None,
+            why,
+        }
+    }
+
+    /// The fault may lie with the other key as well.
+    fn or(self, other: &'static str) -> Self {
+        Self {
+            other: Some(other),
+            ..self
+        }
     }
 }
 
 // In the order of rank: of findings that cite equally many calls the first
 // describes the loop.
 registry! {
+    infra_outage: InfraOutage,
+    polling: Polling,
+    fan_out: FanOut,
+    patch_spiral: PatchSpiral,
+    edit_revert: EditRevert,
+    write_churn: WriteChurn,
+    read_loop: ReadLoop,
+    test_fail_loop: TestFailLoop,
+    cycle: Cycle,
     exact_repeat: ExactRepeat,
+    interleaved_repeat: InterleavedRepeat,
+    error_streak: ErrorStreak,
+    near_repeat: NearRepeat,
+    stagnation: Stagnation,
+    compaction_loop: CompactionLoop,
     similar_turns: SimilarTurns,
+}
+
+impl Settings {
+    /// What a call of this kind counts as: any other, where its kind is not kept
+    /// apart.
+    pub fn kind(&self, kind: CallKind) -> CallKind {
+        let apart = match kind {
+            CallKind::Ordinary => true,
+            CallKind::Poll => self.polling.own.apart,
+            CallKind::Outage => self.infra_outage.own.apart,
+        };
+        if apart { kind } else { CallKind::Ordinary }
+    }
+
+    /// A detector of calls that are not kept apart never sees one.
+    fn check_apart(&self) -> Result<(), (&'static str, Futile)> {
+        let kinds = [
+            ("polling", self.polling.enabled, self.polling.own.apart),
+            (
+                "infra_outage",
+                self.infra_outage.enabled,
+                self.infra_outage.own.apart,
+            ),
+        ];
+        for (name, enabled, apart) in kinds {
+            if enabled && !apart {
+                let why = "calls that are not kept apart are left to the other detectors, \
+                           so it never finds any: set enabled = false as well";
+                return Err((name, Futile::new("apart", why.to_owned()).or("enabled")));
+            }
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

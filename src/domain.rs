@@ -20,7 +20,7 @@ pub use event::{
 };
 pub use finding::{DetectorId, Finding, Look};
 pub use id::{AgentId, IdError, LoopId, SessionId, VerdictId};
-pub use observation::{CallFacts, Moment, Observation, Seen, Sig, Sketch, TurnFacts};
+pub use observation::{CallFacts, CallKind, Moment, Observation, Seen, Sig, Sketch, TurnFacts};
 pub use session::{Abstention, SessionView, Status};
 pub use verdict::{Evidence, Issued, Level, Member, OPERATOR, Trend, Verdict, Waste};
 

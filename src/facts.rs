@@ -8,11 +8,15 @@
 //! Uses: domain.
 
 mod args;
+mod canonical;
 mod key;
 pub mod mask;
+mod outage;
 mod progress;
+mod shell;
 mod sketch;
 mod tools;
+mod words;
 
 use std::hash::Hasher;
 
@@ -21,7 +25,9 @@ pub use progress::Progress;
 pub use sketch::Sketcher;
 pub use tools::{Class, ToolRule, ToolRuleError, Tools};
 
-use crate::domain::{Body, CallFacts, Event, Outcome, Role, Sig, ToolCall, TurnFacts, text};
+use crate::domain::{
+    Body, CallFacts, CallKind, Event, Outcome, Role, Sig, ToolCall, TurnFacts, text,
+};
 use args::Arguments;
 use key::Tag;
 use mask::Mask;
@@ -88,30 +94,93 @@ impl Facts {
     /// The facts of a call; `None` where its tool is exempt from detection.
     fn call<'a>(&self, event: &'a Event, call: &'a ToolCall) -> Option<Made<'a>> {
         let rule = self.tools.look_up(&call.tool);
-        let operation = match (rule.class, call.operation) {
-            (Class::Exempt, _) => return None,
-            (_, Some(sent)) => sent,
-            (class, None) => class.operation(),
-        };
-        let args = Arguments::read(&call.args, rule.ignore_args, &self.key);
+        let mut args = Arguments::read(&call.args, rule.ignore_args, &self.key);
+        let command = args.command.take();
+        let class = tools::editor(&call.tool, command.as_deref().unwrap_or_default());
+        let class = class.or(rule.class).unwrap_or_else(|| {
+            let target = Some(call.target.as_str()).filter(|target| !target.is_empty());
+            let Some(line) = command.as_deref().or(target) else {
+                return Class::Execute;
+            };
+            let command = shell::read(line);
+            args.lines = args.lines.or(command.lines);
+            if let Some(file) = command.target {
+                args.target = Some(file.into_owned().into());
+            }
+            command.class
+        });
+        if class == Class::Exempt {
+            return None;
+        }
+        if class == Class::Edit
+            && let Some(file) = args.target.as_deref().and_then(patched_file)
+        {
+            args.target = Some(file.to_owned().into());
+        }
+        if class == Class::Search && args.sought.is_some() {
+            args.target = args.sought.take();
+        }
         let target = if call.target.is_empty() {
             args.target.unwrap_or_default()
         } else {
             call.target.as_str().into()
         };
+        let key = &self.key;
         let facts = CallFacts {
-            call: args
-                .hash
-                .map(|args| self.key.pair(Tag::Call, &call.tool, args)),
-            operation,
-            target: self.key.known(Tag::Target, &text::seen(&target)),
+            kind: kind(class, call),
+            call: args.hash.map(|args| key.pair(Tag::Call, &call.tool, args)),
+            tool: key.pair(Tag::Tool, &call.tool, 0),
+            operation: call.operation.unwrap_or_else(|| class.operation()),
+            target: key.known(Tag::Target, &text::seen(&target)),
+            lines: args.lines,
+            loose: args.words.loose(key),
+            words: args.words.set(),
             outcome: call.outcome,
             masked: self.outcome(event, call, rule.ignore_result, Hashed::Masked),
             raw: self.outcome(event, call, rule.ignore_result, Hashed::Raw),
-            content: self.key.known(Tag::Content, &call.content_hash),
-            state: self.key.known(Tag::State, &event.state_hash),
+            // A write's answer acknowledges, it does not tell.
+            said: self.said(
+                call,
+                rule.ignore_result || (class.writes() && !failed(call)),
+            ),
+            error: self.error(call),
+            content: key.known(Tag::Content, &call.content_hash),
+            state: key.known(Tag::State, &event.state_hash),
         };
         Some(Made { facts, target })
+    }
+
+    /// What the call said, raw but for media, where it says anything.
+    fn said(&self, call: &ToolCall, ignore_result: bool) -> Option<Sig> {
+        if ignore_result {
+            return None;
+        }
+        let mut hasher = self.key.hasher(Tag::Said);
+        if call.outcome == Some(Outcome::Error) {
+            if call.error.is_empty() {
+                return None;
+            }
+            hasher.write(call.error.as_bytes());
+        } else if !call.result_hash.is_empty() {
+            hasher.write(call.result_hash.as_bytes());
+        } else {
+            let result = call.result.as_deref().filter(|text| is_telling(text))?;
+            mask::without_media(result, &mut |piece| hasher.write(piece));
+        }
+        Some(Sig::new(hasher.finish()))
+    }
+
+    /// The masked error of a call that failed.
+    fn error(&self, call: &ToolCall) -> Option<Sig> {
+        let text = match (call.outcome, &call.result) {
+            (Some(Outcome::Error), _) if !call.error.is_empty() => &call.error,
+            // Some brokers send what went wrong as the result.
+            (Some(Outcome::Error), Some(result)) if !result.is_empty() => result,
+            _ => return None,
+        };
+        let mut hasher = self.key.hasher(Tag::Error);
+        mask::masked_hash(text, Mask::Error, &mut hasher);
+        Some(Sig::new(hasher.finish()))
     }
 
     pub fn round(&self, event: &Event) -> Option<Sig> {
@@ -151,6 +220,60 @@ impl Facts {
         hasher.write(event.state_hash.as_bytes());
         Sig::new(hasher.finish())
     }
+}
+
+/// The first file that a patch names.
+fn patched_file(patch: &str) -> Option<&str> {
+    const HEADS: &[&str] = &[
+        "*** Update File: ",
+        "*** Add File: ",
+        "*** Delete File: ",
+        "+++ b/",
+    ];
+    let mut lines = patch.lines();
+    lines.find_map(|line| {
+        HEADS
+            .iter()
+            .find_map(|head| line.strip_prefix(head))
+            .map(str::trim)
+    })
+}
+
+fn failed(call: &ToolCall) -> bool {
+    call.outcome == Some(Outcome::Error)
+}
+
+fn kind(class: Class, call: &ToolCall) -> CallKind {
+    let outage = match call.outcome {
+        Some(Outcome::Error) => {
+            let told = call.result.as_deref().unwrap_or_default();
+            outage::is_error(if call.error.is_empty() {
+                told
+            } else {
+                &call.error
+            })
+        }
+        Some(Outcome::Ok) | None => call.result.as_deref().is_some_and(outage::is_result),
+        Some(Outcome::Blocked) => false,
+    };
+    match (outage, class) {
+        (true, _) => CallKind::Outage,
+        // A wait that fails is a failure like any other.
+        (false, Class::Poll) if !failed(call) => CallKind::Poll,
+        (false, _) => CallKind::Ordinary,
+    }
+}
+
+/// An acknowledgement tells nothing that another call could not tell as well.
+fn is_telling(result: &str) -> bool {
+    const ACKNOWLEDGEMENTS: &[&str] = &[
+        "ok", "done", "true", "success", "null", "none", "{}", "[]", "ok.", "done.",
+    ];
+    let result = result.trim();
+    !result.is_empty()
+        && !ACKNOWLEDGEMENTS
+            .iter()
+            .any(|word| word.eq_ignore_ascii_case(result))
 }
 
 /// Whether times, ids and the like count.

@@ -134,6 +134,14 @@ impl Layers {
         }
     }
 
+    /// Two settings that do not agree, of which the fault is the one that a user
+    /// set.
+    pub fn disagree(&self, key: &str, other: Option<&str>, why: impl Display) -> ConfigError {
+        let is_set = |key: &&str| self.place(&self.set_as(key)).is_some();
+        let set = [key].into_iter().chain(other).find(is_set);
+        self.invalid(set.unwrap_or(key), why)
+    }
+
     fn profile_tables(&self) -> Map<String, Value> {
         // A missing table holds no profiles; `load` let nothing else through.
         self.merged.get_table("profiles").unwrap_or_default()

@@ -166,21 +166,25 @@ fn profile(layers: &Layers, name: &str) -> Result<Profile, ConfigError> {
     let layers = layers.profile(name)?;
     let Mode { mode } = layers.section(&format!("profiles.{name}"))?;
     let detect: detect::Settings = layers.section("detect")?;
+    let disagree = |section: &str, key: &str, other: Option<&str>, why: String| {
+        let path = |key: &str| format!("{section}.{key}");
+        layers.disagree(&path(key), other.map(path).as_deref(), why)
+    };
     detect.check().map_err(|(detector, futile)| {
-        layers.invalid(&format!("detect.{detector}.{}", futile.key), futile)
+        let section = format!("detect.{detector}");
+        disagree(&section, futile.key, futile.other, futile.why)
     })?;
     let trend: TrendSettings = layers.section("policy")?;
     trend
         .check()
-        .map_err(|error| layers.invalid(&format!("policy.{}", error.key), error))?;
+        .map_err(|error| disagree("policy", error.key, error.other, error.why))?;
     let sections: BTreeMap<String, LadderSettings> = layers.section("detect")?;
     let ladders = detect::NAMES.iter().filter_map(|name| {
         let section = sections.get(*name)?;
-        Some(
-            section
-                .ladder(name)
-                .map_err(|error| layers.invalid(&format!("detect.{name}.{}", error.key), error)),
-        )
+        Some(section.ladder(name).map_err(|error| {
+            let section = format!("detect.{name}");
+            disagree(&section, error.key, error.other, error.why)
+        }))
     });
     let texts = sections.iter().map(|(name, section)| {
         (

@@ -1,7 +1,6 @@
 use serde::Deserialize;
-use smallvec::{SmallVec, smallvec};
 
-use super::{Detector, Futile, History};
+use super::{Detector, Futile, History, streak::Streak};
 use crate::domain::{
     CallFacts, Finding, Look, MarkerKind, Moment, Observation, Operation, Seen, Sig,
 };
@@ -13,13 +12,13 @@ use crate::domain::{
 /// compaction where the call reads or searches, since the model has lost what
 /// it read. The same call twice in one round counts once.
 ///
-/// Cost: a few comparisons a call; a look back over `window` calls when it
-/// fires. Three in a row within ten calls is the commonest rule among agents;
-/// with "same outcome, no write between" it alarms on about no healthy coding
-/// session, without on one in six.
+/// Cost: a few comparisons a call. Three in a row within ten calls is the
+/// commonest rule among agents; with "same outcome, no write between" it alarms
+/// on about no healthy coding session, without on one in six.
 #[derive(Default)]
 pub struct ExactRepeat {
-    run: Option<Run>,
+    like: Option<Like>,
+    streak: Streak,
 }
 
 /// `[detect.exact_repeat]`
@@ -27,17 +26,17 @@ pub struct ExactRepeat {
 pub struct Settings {
     pub count: u32,
     pub window: u32,
+    /// Equal calls repeat whatever comes of them.
+    pub ignore_outcome: bool,
 }
 
-/// Equal calls in a row.
-struct Run {
+/// What the calls of the run have in common.
+struct Like {
     call: Sig,
     masked: Sig,
     raw: Sig,
     progress: u32,
-    round: Option<Sig>,
     operation: Operation,
-    count: u32,
     /// Equal without masking, too.
     exact: bool,
 }
@@ -46,7 +45,7 @@ impl Detector for ExactRepeat {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Result<(), Futile> {
-        let Settings { count, window } = *settings;
+        let Settings { count, window, .. } = *settings;
         let window_max = History::CALLS_MAX as u32;
         if count < 2 {
             let why = format!("{count} calls are no repeat: at least 2 are");
@@ -58,105 +57,80 @@ impl Detector for ExactRepeat {
         }
         if count > window {
             let why = format!("{count} calls in a row never stand in a window of {window}");
-            return Err(Futile::new("count", why));
+            return Err(Futile::new("count", why).or("window"));
         }
         Ok(())
     }
 
-    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {
-        match &now.seen {
-            Seen::Call(facts) => self.call(now.at, facts, past, settings),
-            Seen::Marker {
-                kind: MarkerKind::Compaction,
-                ..
-            } => {
-                self.run
-                    .take_if(|run| matches!(run.operation, Operation::Read | Operation::Search));
-                Look::Away
+    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
+        if let Seen::Marker {
+            kind: MarkerKind::Compaction,
+            ..
+        } = now.seen
+        {
+            let lost =
+                |like: &mut Like| matches!(like.operation, Operation::Read | Operation::Search);
+            if self.like.take_if(lost).is_some() {
+                self.streak.clear();
             }
-            Seen::Marker { .. } | Seen::Turn(_) => Look::Away,
+        }
+        match now.ordinary() {
+            Some(facts) => self.call(now.at, facts, settings),
+            None => Look::Away,
         }
     }
 
     fn reset(&mut self) {
-        self.run = None;
+        *self = Self::default();
     }
 }
 
 impl ExactRepeat {
-    fn call(&mut self, at: Moment, facts: &CallFacts, past: &History, settings: &Settings) -> Look {
+    fn call(&mut self, at: Moment, facts: &CallFacts, settings: &Settings) -> Look {
         let Some(call) = facts.call else {
-            self.run = None;
+            self.reset();
             return Look::Abstained("tool_call.args");
         };
-        let Some(run) = self.run.as_mut().filter(|run| run.goes_on(call, at, facts)) else {
-            self.run = Some(Run::begin(call, at, facts));
-            return Look::Clear;
-        };
-        if at.round.is_some() && run.round == at.round {
-            return Look::Away;
+        match &mut self.like {
+            Some(like) if like.goes_on(call, at, facts, settings) => {
+                if !self.streak.push(at, Some(call)) {
+                    return Look::Away;
+                }
+                like.exact &= like.raw == facts.raw;
+            }
+            _ => {
+                self.like = Some(Like::new(call, at, facts));
+                self.streak.restart(at, Some(call));
+            }
         }
-        run.round = at.round;
-        run.exact &= run.raw == facts.raw;
-        run.count = run.count.saturating_add(1);
-        if run.count < settings.count {
-            return Look::Clear;
+        let exact = self.like.as_ref().is_some_and(|like| like.exact);
+        match self.streak.finding(settings.count) {
+            Some(finding) => Look::Found(Finding {
+                period: 1,
+                confidence: if exact { 1.0 } else { 0.9 },
+                ..finding
+            }),
+            None => Look::Clear,
         }
-        let extends = run.count > settings.count;
-        let events = if extends {
-            smallvec![at.index]
-        } else {
-            run_events(call, at, past, settings.count)
-        };
-        Look::Found(Finding {
-            count: run.count.try_into().unwrap_or(i32::MAX),
-            period: 1,
-            similarity: 1.0,
-            confidence: if run.exact { 1.0 } else { 0.9 },
-            extends,
-            events,
-            cites: smallvec![call],
-        })
     }
 }
 
-impl Run {
-    fn begin(call: Sig, at: Moment, facts: &CallFacts) -> Self {
+impl Like {
+    fn new(call: Sig, at: Moment, facts: &CallFacts) -> Self {
         Self {
             call,
             masked: facts.masked,
             raw: facts.raw,
             progress: at.progress,
-            round: at.round,
             operation: facts.operation,
-            count: 1,
             exact: true,
         }
     }
 
-    fn goes_on(&self, call: Sig, at: Moment, facts: &CallFacts) -> bool {
-        self.call == call && self.masked == facts.masked && self.progress == at.progress
+    fn goes_on(&self, call: Sig, at: Moment, facts: &CallFacts, settings: &Settings) -> bool {
+        let same_state = self.masked == facts.masked && self.progress == at.progress;
+        self.call == call && (same_state || settings.ignore_outcome)
     }
-}
-
-/// The run's events, oldest first, one a round.
-fn run_events(call: Sig, at: Moment, past: &History, count: u32) -> SmallVec<[i32; 8]> {
-    let mut events: SmallVec<[i32; 8]> = smallvec![at.index];
-    let mut round = at.round;
-    for entry in past
-        .calls()
-        .take_while(|entry| entry.facts.call == Some(call))
-    {
-        if events.len() >= count as usize {
-            break;
-        }
-        if entry.at.round.is_none() || entry.at.round != round {
-            events.push(entry.at.index);
-            round = entry.at.round;
-        }
-    }
-    events.reverse();
-    events
 }
 
 #[cfg(test)]
@@ -167,6 +141,7 @@ mod tests {
     const SETTINGS: Settings = Settings {
         count: 3,
         window: 10,
+        ignore_outcome: false,
     };
 
     /// On which events it finds, as the counts: `0` where it does not.
@@ -244,7 +219,14 @@ mod tests {
 
     #[test]
     fn settings_that_can_never_fire_are_refused() {
-        let refuses = |count, window| ExactRepeat::check(&Settings { count, window }).is_err();
+        let refuses = |count, window| {
+            let settings = Settings {
+                count,
+                window,
+                ..SETTINGS
+            };
+            ExactRepeat::check(&settings).is_err()
+        };
         assert!(!refuses(3, 10));
         assert!(refuses(1, 10));
         assert!(refuses(11, 10));

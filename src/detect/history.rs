@@ -1,7 +1,8 @@
-use std::collections::VecDeque;
+use std::{collections::VecDeque, time::Duration};
 
 use crate::domain::{
-    CallFacts, Cost, Member, Moment, Observation, Seen, Sig, Sketch, TurnFacts, Waste, text,
+    CallFacts, CallKind, Cost, MarkerKind, Member, Moment, Observation, Operation, Seen, Sig,
+    Sketch, TurnFacts, Waste, text,
 };
 
 /// What one agent of a session did lately. There is one a session and agent; no
@@ -10,26 +11,42 @@ use crate::domain::{
 pub struct History {
     calls: VecDeque<Entry>,
     turns: VecDeque<TurnEntry>,
+    /// How many turns there were, empty ones too.
+    turns_made: u32,
     /// What the entries hold outside themselves.
     words_bytes: usize,
+    /// The latest event that was a wait.
+    waited: Option<i32>,
 }
 
-/// A call that was made.
+/// Slow polling is patience, not a loop.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A call that was made: what of it is compared with later ones.
 pub struct Entry {
     pub at: Moment,
-    pub facts: CallFacts,
+    pub kind: CallKind,
+    pub call: Option<Sig>,
+    pub operation: Operation,
+    pub target: Option<Sig>,
+    pub lines: Option<(u32, u32)>,
+    pub masked: Sig,
+    pub raw: Sig,
+    pub content: Option<Sig>,
     /// A verdict has cited it: it counts for no detector again, save to extend
     /// the same unbroken run.
     pub spent: bool,
     cost: Cost,
     tool: String,
-    target: String,
+    target_text: String,
     event_id: String,
 }
 
 /// A turn that was not empty.
 pub struct TurnEntry {
     pub at: Moment,
+    /// Its number among all turns, empty ones too.
+    pub number: u32,
     pub sketch: Sketch,
     cost: Cost,
 }
@@ -50,9 +67,24 @@ impl History {
     /// A verdict quotes no more of a target than that.
     pub const TARGET_BYTES_MAX: usize = 200;
 
-    /// The calls, latest first.
+    /// The ordinary calls, latest first: polls and outages count for nobody
+    /// else.
     pub fn calls(&self) -> impl Iterator<Item = &Entry> {
-        self.calls.iter().rev()
+        let ordinary = |entry: &&Entry| entry.kind == CallKind::Ordinary;
+        self.calls.iter().rev().filter(ordinary)
+    }
+
+    /// Whether a call shows patience: an equal one that went well had the same
+    /// result, and the agent has waited since, for two minutes or by a wait.
+    pub fn is_patient(&self, now: Moment, facts: &CallFacts) -> bool {
+        let equal = |entry: &&Entry| entry.call.is_some() && entry.call == facts.call;
+        let Some(last) = self.calls.iter().rev().find(equal) else {
+            return false;
+        };
+        let waited = now.time.duration_since(last.at.time);
+        let waited = waited.is_ok_and(|waited| waited >= PATIENCE)
+            || self.waited.is_some_and(|wait| wait > last.at.index);
+        waited && last.masked == facts.masked && !facts.failed()
     }
 
     /// The turns that were not empty, latest first.
@@ -60,18 +92,46 @@ impl History {
         self.turns.iter().rev()
     }
 
+    pub fn turns_made(&self) -> u32 {
+        self.turns_made
+    }
+
+    /// The event that begins the last `calls` calls, of which the present one is
+    /// the last; with 0, any event does.
+    pub fn begin_of(&self, calls: u32, now: Moment) -> i32 {
+        let Some(earlier) = (calls as usize).checked_sub(1) else {
+            return i32::MIN;
+        };
+        let oldest = self.calls().take(earlier).last();
+        oldest.map_or(now.index, |entry| entry.at.index)
+    }
+
     /// Takes in what the detectors have looked at.
     pub fn push(&mut self, now: Observation, cost: Cost, words: &Words<'_>) {
         match now.seen {
-            Seen::Call(facts) => self.push_call(now.at, facts, cost, words),
+            Seen::Call(facts) => self.push_call(now.at, &facts, cost, words),
             Seen::Turn(facts) => self.push_turn(now.at, facts, cost),
+            Seen::Marker {
+                kind: MarkerKind::Compaction,
+                ..
+            } => self.lose_reads(),
             Seen::Marker { .. } => {}
+        }
+    }
+
+    /// The context was summarised: what was read or searched may be read again.
+    fn lose_reads(&mut self) {
+        for entry in &mut self.calls {
+            entry.spent |= matches!(entry.operation, Operation::Read | Operation::Search);
         }
     }
 
     /// The oldest entry gives its buffers to the new one, so
     /// that a session in its steady state does not allocate.
-    fn push_call(&mut self, at: Moment, facts: CallFacts, cost: Cost, words: &Words<'_>) {
+    fn push_call(&mut self, at: Moment, facts: &CallFacts, cost: Cost, words: &Words<'_>) {
+        if facts.kind == CallKind::Poll {
+            self.waited = Some(at.index);
+        }
         let recycled = (self.calls.len() == Self::CALLS_MAX)
             .then(|| self.calls.pop_front())
             .flatten();
@@ -79,7 +139,7 @@ impl History {
             self.words_bytes -= old.words_bytes();
         }
         let (mut tool, mut target, mut event_id) = recycled
-            .map(|old| (old.tool, old.target, old.event_id))
+            .map(|old| (old.tool, old.target_text, old.event_id))
             .unwrap_or_default();
         refill(&mut tool, words.tool);
         refill(
@@ -89,11 +149,18 @@ impl History {
         refill(&mut event_id, words.event_id);
         let entry = Entry {
             at,
-            facts,
+            kind: facts.kind,
+            call: facts.call,
+            operation: facts.operation,
+            target: facts.target,
+            lines: facts.lines,
+            masked: facts.masked,
+            raw: facts.raw,
+            content: facts.content,
             spent: false,
             cost,
             tool,
-            target,
+            target_text: target,
             event_id,
         };
         self.words_bytes += entry.words_bytes();
@@ -102,6 +169,7 @@ impl History {
 
     /// An empty turn is no news.
     fn push_turn(&mut self, at: Moment, facts: TurnFacts, cost: Cost) {
+        self.turns_made = self.turns_made.saturating_add(1);
         if facts.sketch.is_empty() {
             return;
         }
@@ -110,6 +178,7 @@ impl History {
         }
         self.turns.push_back(TurnEntry {
             at,
+            number: self.turns_made,
             sketch: facts.sketch,
             cost,
         });
@@ -124,7 +193,8 @@ impl History {
 
     /// The latest call with this signature.
     pub fn latest(&self, call: Sig) -> Option<&Entry> {
-        self.calls().find(|entry| entry.facts.call == Some(call))
+        let mut calls = self.calls.iter().rev();
+        calls.find(|entry| entry.call == Some(call))
     }
 
     /// What the kept events from `index` on have cost.
@@ -160,13 +230,13 @@ impl Entry {
     pub fn member(&self) -> Member {
         Member {
             tool: self.tool.clone(),
-            target: self.target.clone(),
+            target: self.target_text.clone(),
             event_id: self.event_id.clone(),
         }
     }
 
     fn words_bytes(&self) -> usize {
-        self.tool.capacity() + self.target.capacity() + self.event_id.capacity()
+        self.tool.capacity() + self.target_text.capacity() + self.event_id.capacity()
     }
 }
 

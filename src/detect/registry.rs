@@ -27,7 +27,7 @@ macro_rules! registry {
             pub fn check(&self) -> Result<(), (&'static str, Futile)> {
                 $(<$name::$detector as Detector>::check(&self.$name.own)
                     .map_err(|futile| (stringify!($name), futile))?;)+
-                Ok(())
+                self.check_apart()
             }
         }
 

@@ -12,7 +12,8 @@ use crate::domain::{Finding, Look, Observation, Seen, Sig, Sketch};
 ///
 /// Resets with a dissimilar turn. An empty turn neither counts nor resets. A
 /// turn that differs from its like in numbers only is progress, so dissimilar:
-/// "batch 12 of 500" after "batch 11 of 500".
+/// "batch 12 of 500" after "batch 11 of 500". The published rule has neither
+/// guard, so settings take them away.
 ///
 /// Cost: a merge of two sorted lists for each of five turns, on turns only. The
 /// numbers are those of the published rule (.85, five turns, warn at three).
@@ -30,6 +31,19 @@ pub struct Settings {
     pub count: u32,
     pub window: u32,
     pub similarity: f64,
+    pub empty: Empty,
+    /// A turn that differs from its like in numbers only is dissimilar.
+    pub numbers_are_progress: bool,
+}
+
+/// What an empty turn is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Empty {
+    /// As if it had not been made.
+    Skip,
+    /// A turn that is like no other.
+    Reset,
 }
 
 impl Detector for SimilarTurns {
@@ -40,6 +54,7 @@ impl Detector for SimilarTurns {
             count,
             window,
             similarity,
+            ..
         } = *settings;
         let window_max = History::TURNS_MAX as u32;
         if count == 0 {
@@ -60,7 +75,7 @@ impl Detector for SimilarTurns {
         let Seen::Turn(turn) = &now.seen else {
             return Look::Away;
         };
-        if turn.sketch.is_empty() {
+        if turn.sketch.is_empty() && settings.empty == Empty::Skip {
             return Look::Away;
         }
         let Some((similarity, like)) = most_similar(&turn.sketch, past, settings) else {
@@ -86,7 +101,8 @@ impl Detector for SimilarTurns {
             confidence: similarity,
             extends,
             events,
-            cites: smallvec![first],
+            name: smallvec![first],
+            calls: smallvec![],
         })
     }
 
@@ -102,9 +118,18 @@ fn most_similar<'a>(
     past: &'a History,
     settings: &Settings,
 ) -> Option<(f64, &'a Sketch)> {
+    // Where empty turns are turns, they have their places among the last.
+    let begin = match settings.empty {
+        Empty::Skip => 0,
+        Empty::Reset => (past.turns_made() + 1).saturating_sub(settings.window),
+    };
     past.turns()
         .take(settings.window as usize)
-        .filter(|earlier| !differs_in_numbers_only(turn, &earlier.sketch))
+        .take_while(|earlier| earlier.number >= begin)
+        .filter(|earlier| {
+            let moved = differs_in_numbers_only(turn, &earlier.sketch);
+            !(moved && settings.numbers_are_progress)
+        })
         .map(|earlier| (jaccard(turn, &earlier.sketch), &earlier.sketch))
         .filter(|(similarity, _)| *similarity >= settings.similarity)
         .max_by(|a, b| a.0.total_cmp(&b.0))
@@ -170,6 +195,8 @@ mod tests {
         count: 3,
         window: 5,
         similarity: 0.85,
+        empty: Empty::Skip,
+        numbers_are_progress: true,
     };
 
     #[track_caller]
@@ -292,6 +319,7 @@ mod tests {
                 count,
                 window,
                 similarity,
+                ..SETTINGS
             })
             .is_err()
         };

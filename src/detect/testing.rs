@@ -4,16 +4,16 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
     iter::Sum,
     ops::Add,
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
 use super::{Detector, History, Words};
 use crate::{
     domain::{
-        CallFacts, Cost, Finding, Look, MarkerKind, Moment, Observation, Operation, Outcome, Seen,
-        Sig,
+        CallFacts, CallKind, Cost, Finding, Look, MarkerKind, Moment, Observation, Operation,
+        Outcome, Seen, Sig,
     },
-    facts::{Key, Sketcher},
+    facts::{Key, Progress, Sketcher},
 };
 
 #[derive(Clone)]
@@ -21,14 +21,20 @@ pub struct Script(Vec<Step>);
 
 #[derive(Clone)]
 enum Step {
-    Call {
-        facts: CallFacts,
-        round: Option<Sig>,
-        progress: u32,
-    },
+    Call(Box<Call>),
     Turn(String),
-    Marker(MarkerKind),
+    Compaction(i32),
     User,
+    Cited,
+}
+
+#[derive(Clone)]
+struct Call {
+    facts: CallFacts,
+    round: Option<Sig>,
+    secs: u64,
+    /// Somebody else has made progress since the last event.
+    after_progress: bool,
 }
 
 pub fn sig(text: &str) -> Sig {
@@ -37,21 +43,63 @@ pub fn sig(text: &str) -> Sig {
     Sig::new(hasher.finish())
 }
 
+/// A call that does what nobody knows and returns the same each time, which
+/// tells nothing.
 pub fn call(name: &str) -> Script {
-    Script(vec![Step::Call {
-        facts: CallFacts {
-            call: Some(sig(name)),
-            operation: Operation::Other,
-            target: Some(sig("target")),
-            outcome: Some(Outcome::Ok),
-            masked: sig("same"),
-            raw: sig("same"),
-            content: None,
-            state: None,
-        },
+    let facts = CallFacts {
+        kind: CallKind::Ordinary,
+        tool: sig("tool"),
+        lines: None,
+        loose: None,
+        words: Box::default(),
+        said: None,
+        error: None,
+        call: Some(sig(name)),
+        operation: Operation::Other,
+        target: Some(sig("target")),
+        outcome: Some(Outcome::Ok),
+        masked: sig("same"),
+        raw: sig("same"),
+        content: None,
+        state: None,
+    };
+    Script(vec![Step::Call(Box::new(Call {
+        facts,
         round: None,
-        progress: 0,
-    }])
+        secs: 0,
+        after_progress: false,
+    }))])
+}
+
+/// Calls of these names, in turn.
+pub fn calls(names: &str) -> Script {
+    names.split_whitespace().map(call).sum()
+}
+
+/// Reads of these files, in turn.
+pub fn reads(files: &str) -> Script {
+    files.split_whitespace().map(read).sum()
+}
+
+pub fn read(file: &str) -> Script {
+    call(&format!("read {file}")).read().on(file)
+}
+
+/// Writes that text to the file.
+pub fn write(file: &str, text: &str) -> Script {
+    let call = call(&format!("write {file} {text}")).on(file);
+    call.operation(Operation::Write)
+}
+
+/// Puts that text in a place of the file.
+pub fn edit(file: &str, text: &str) -> Script {
+    let call = call(&format!("edit {file} {text}")).on(file);
+    call.operation(Operation::Edit)
+}
+
+pub fn run(command: &str) -> Script {
+    let call = call(command).on(command);
+    call.operation(Operation::Execute)
 }
 
 pub fn turn(text: &str) -> Script {
@@ -63,7 +111,16 @@ pub fn user() -> Script {
 }
 
 pub fn compaction() -> Script {
-    Script(vec![Step::Marker(MarkerKind::Compaction)])
+    compaction_to(0)
+}
+
+pub fn compaction_to(tokens: i32) -> Script {
+    Script(vec![Step::Compaction(tokens)])
+}
+
+/// A verdict has cited all that was done so far. It is no event.
+pub fn cited() -> Script {
+    Script(vec![Step::Cited])
 }
 
 impl Script {
@@ -72,42 +129,116 @@ impl Script {
     }
 
     pub fn read(self) -> Self {
-        self.with(|facts, _, _| facts.operation = Operation::Read)
+        self.operation(Operation::Read)
+    }
+
+    pub fn operation(self, operation: Operation) -> Self {
+        self.with(|call| call.facts.operation = operation)
+    }
+
+    pub fn on(self, target: &str) -> Self {
+        self.with(|call| call.facts.target = Some(sig(target)))
+    }
+
+    pub fn lines(self, first: u32, last: u32) -> Self {
+        self.with(|call| {
+            call.facts.lines = Some((first, last));
+            call.facts.call = Some(sig(&format!("{:?} {first} {last}", call.facts.call)));
+        })
     }
 
     pub fn result(self, text: &str) -> Self {
-        self.with(|facts, _, _| {
-            facts.masked = sig(text);
-            facts.raw = sig(text);
+        self.with(|call| {
+            call.facts.masked = sig(text);
+            call.facts.raw = sig(text);
         })
+    }
+
+    /// A result that tells something.
+    pub fn says(self, text: &str) -> Self {
+        self.result(text)
+            .with(|call| call.facts.said = Some(sig(text)))
     }
 
     /// Another raw outcome, the same once masked.
     pub fn raw(self, text: &str) -> Self {
-        self.with(|facts, _, _| facts.raw = sig(text))
+        self.with(|call| call.facts.raw = sig(text))
+    }
+
+    pub fn fails(self, error: &str) -> Self {
+        self.says(error).with(|call| {
+            call.facts.outcome = Some(Outcome::Error);
+            call.facts.error = Some(sig(error));
+        })
+    }
+
+    /// It failed, and did not say why.
+    pub fn error_unknown(self) -> Self {
+        self.with(|call| call.facts.error = None)
+    }
+
+    pub fn content(self, text: &str) -> Self {
+        let told = format!("content {text}");
+        self.result(&told)
+            .with(|call| call.facts.content = Some(sig(text)))
+    }
+
+    /// The world after the call; what else came of it stays.
+    pub fn state(self, text: &str) -> Self {
+        self.with(|call| {
+            call.facts.state = Some(sig(text));
+            call.facts.masked = sig(&format!("{:?} {text}", call.facts.masked));
+            call.facts.raw = call.facts.masked;
+        })
+    }
+
+    pub fn tool(self, name: &str) -> Self {
+        self.with(|call| call.facts.tool = sig(name))
+    }
+
+    /// The arguments without numbers and the order of words.
+    pub fn loose(self, words: &str) -> Self {
+        self.with(|call| call.facts.loose = Some(sig(words)))
+    }
+
+    /// The arguments' words, as hashes.
+    pub fn words(self, words: impl Iterator<Item = u32> + Clone) -> Self {
+        self.with(|call| call.facts.words = words.clone().collect())
     }
 
     pub fn without_args(self) -> Self {
-        self.with(|facts, _, _| facts.call = None)
+        self.with(|call| call.facts.call = None)
+    }
+
+    pub fn without_target(self) -> Self {
+        self.with(|call| call.facts.target = None)
+    }
+
+    pub fn poll(self) -> Self {
+        self.with(|call| call.facts.kind = CallKind::Poll)
+    }
+
+    pub fn outage(self) -> Self {
+        self.fails("503")
+            .with(|call| call.facts.kind = CallKind::Outage)
+    }
+
+    pub fn at(self, secs: u64) -> Self {
+        self.with(|call| call.secs = secs)
     }
 
     pub fn round(self, id: &str) -> Self {
-        self.with(|_, round, _| *round = Some(sig(id)))
+        self.with(|call| call.round = Some(sig(id)))
     }
 
     pub fn after_progress(self) -> Self {
-        self.with(|_, _, progress| *progress += 1)
+        self.with(|call| call.after_progress = true)
     }
 
-    fn with(mut self, change: impl Fn(&mut CallFacts, &mut Option<Sig>, &mut u32)) -> Self {
+    fn with(mut self, change: impl Fn(&mut Call)) -> Self {
         for step in &mut self.0 {
-            if let Step::Call {
-                facts,
-                round,
-                progress,
-            } = step
-            {
-                change(facts, round, progress);
+            if let Step::Call(call) = step {
+                change(call);
             }
         }
         self
@@ -117,7 +248,7 @@ impl Script {
     pub fn counts<D: Detector>(self, settings: &D::Settings) -> Vec<i32> {
         let count = |look| match look {
             Look::Found(finding) => finding.count,
-            Look::Away | Look::Abstained(_) | Look::Clear => 0,
+            Look::Away | Look::Abstained(_) | Look::Clear | Look::Standing => 0,
         };
         self.looks::<D>(settings).into_iter().map(count).collect()
     }
@@ -125,32 +256,50 @@ impl Script {
     pub fn findings<D: Detector>(self, settings: &D::Settings) -> Vec<Finding> {
         let found = |look| match look {
             Look::Found(finding) => Some(finding),
-            Look::Away | Look::Abstained(_) | Look::Clear => None,
+            Look::Away | Look::Abstained(_) | Look::Clear | Look::Standing => None,
         };
         let looks = self.looks::<D>(settings).into_iter();
         looks.filter_map(found).collect()
+    }
+
+    /// A letter an event: ` ` away, `?` abstained, `.` clear, `=` standing, `!`
+    /// found, `+` found to go on.
+    pub fn marks<D: Detector>(self, settings: &D::Settings) -> String {
+        let mark = |look: &Look| match look {
+            Look::Away => ' ',
+            Look::Abstained(_) => '?',
+            Look::Clear => '.',
+            Look::Standing => '=',
+            Look::Found(finding) if finding.extends => '+',
+            Look::Found(_) => '!',
+        };
+        self.looks::<D>(settings).iter().map(mark).collect()
     }
 
     /// Plays the script as the engine does.
     fn looks<D: Detector>(self, settings: &D::Settings) -> Vec<Look> {
         let mut detector = D::default();
         let mut past = History::default();
-        let mut play = |(index, step): (usize, Step)| {
-            let mut at = Moment {
-                index: index as i32,
-                time: SystemTime::UNIX_EPOCH,
-                progress: 0,
-                round: None,
-            };
+        let mut progress = Progress::default();
+        let mut looks = Vec::new();
+        for step in self.0 {
+            let index = looks.len() as i32;
+            let (mut round, mut secs) = (None, 0);
             let seen = match step {
+                Step::Cited => {
+                    past.spend(&(0..index).collect::<Vec<_>>());
+                    continue;
+                }
                 Step::User => {
+                    progress.advance();
                     detector.reset();
                     past.clear();
-                    return Look::Away;
+                    looks.push(Look::Away);
+                    continue;
                 }
-                Step::Marker(kind) => Seen::Marker {
-                    kind,
-                    context_tokens: 0,
+                Step::Compaction(context_tokens) => Seen::Marker {
+                    kind: MarkerKind::Compaction,
+                    context_tokens,
                 },
                 Step::Turn(text) => {
                     let mut sketcher = Sketcher::default();
@@ -158,22 +307,28 @@ impl Script {
                     sketcher.push(&text, &key);
                     Seen::Turn(sketcher.finish(&key))
                 }
-                Step::Call {
-                    facts,
-                    round,
-                    progress,
-                } => {
-                    at.round = round;
-                    at.progress = progress;
-                    Seen::Call(facts)
+                Step::Call(call) => {
+                    if call.after_progress {
+                        progress.advance();
+                    }
+                    progress.see_state(call.facts.state);
+                    progress.note(&call.facts);
+                    (round, secs) = (call.round, call.secs);
+                    Seen::Call(call.facts)
                 }
             };
+            let at = Moment {
+                index,
+                time: SystemTime::UNIX_EPOCH + Duration::from_secs(secs),
+                progress: progress.count(),
+                moves: progress.moves(),
+                round,
+            };
             let now = Observation { at, seen };
-            let look = detector.observe(&now, &past, settings);
+            looks.push(detector.observe(&now, &past, settings));
             past.push(now, Cost::default(), &Words::default());
-            look
-        };
-        self.0.into_iter().enumerate().map(&mut play).collect()
+        }
+        looks
     }
 }
 

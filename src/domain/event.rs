@@ -76,7 +76,7 @@ impl Operation {
             Self::Write => "wrote",
             Self::Edit => "edited",
             Self::Execute => "ran",
-            Self::Search => "searched",
+            Self::Search => "looked up",
             Self::Other => "called",
         }
     }

@@ -25,6 +25,9 @@ pub enum Look {
     Abstained(&'static str),
     /// It looked and found nothing.
     Clear,
+    /// What it found before still stands, and the observation is neither for nor
+    /// against it: a call between two rounds of a loop.
+    Standing,
     /// The observation completes or extends its pattern.
     Found(Finding),
 }
@@ -46,7 +49,17 @@ pub struct Finding {
     /// The events that are new in the pattern, oldest first: all of them when
     /// it is completed, the latest when it is extended.
     pub events: SmallVec<[i32; 8]>,
-    /// What the loop consists of: the signatures of its distinct calls, else
-    /// its path, error or text.
-    pub cites: SmallVec<[Sig; 4]>,
+    /// What the loop is named by: the signatures of its distinct calls, or
+    /// where these keep changing its path, error, round or text.
+    pub name: SmallVec<[Sig; 4]>,
+    /// Its distinct calls, as far as they are known.
+    pub calls: SmallVec<[Sig; 4]>,
+}
+
+impl Finding {
+    /// All that it cites: another finding that cites any of it sees the same
+    /// loop.
+    pub fn cites(&self) -> impl Iterator<Item = Sig> + '_ {
+        self.name.iter().chain(&self.calls).copied()
+    }
 }

@@ -35,8 +35,20 @@ pub struct Moment {
     /// How often the session had made progress when the event was over. Two
     /// calls with the same number have no progress between them.
     pub progress: u32,
+    /// How often the state of the world had been seen to change, on any event.
+    pub moves: u32,
     /// The round it belongs to; `None`: a round of its own.
     pub round: Option<Sig>,
+}
+
+impl Observation {
+    /// The call, where it is one that most detectors look at.
+    pub fn ordinary(&self) -> Option<&CallFacts> {
+        match &self.seen {
+            Seen::Call(facts) => (facts.kind == CallKind::Ordinary).then_some(facts),
+            Seen::Turn(_) | Seen::Marker { .. } => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -51,14 +63,24 @@ pub enum Seen {
 }
 
 /// A tool call that was made (a blocked one never reaches a detector).
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct CallFacts {
+    /// What the call counts as.
+    pub kind: CallKind,
     /// Tool and canonical arguments; `None`: the arguments are unknown, and the
     /// call equals no other.
     pub call: Option<Sig>,
+    pub tool: Sig,
     pub operation: Operation,
     /// What it acted on; `None`: unknown.
     pub target: Option<Sig>,
+    /// The lines of the target it asked for, first and last from 1; `None`: all.
+    pub lines: Option<(u32, u32)>,
+    /// The arguments without their numbers and the order of their words.
+    pub loose: Option<Sig>,
+    /// The arguments' distinct words, sorted, where there are so many that two
+    /// calls can differ in one and still overlap by nine tenths.
+    pub words: Box<[u32]>,
     pub outcome: Option<Outcome>,
     /// All that was sent of the outcome, masked. Equal calls with equal
     /// outcomes repeat.
@@ -66,17 +88,41 @@ pub struct CallFacts {
     /// The same, raw: tells an exact repeat from one that is equal only once
     /// times and ids are ignored.
     pub raw: Sig,
+    /// What the call said: its result, else its error, raw but for media. `None`
+    /// where nothing was sent, or nothing that says anything (empty, ok, done,
+    /// a write's answer).
+    pub said: Option<Sig>,
+    /// The masked error of a call that failed.
+    pub error: Option<Sig>,
     /// The file after a write, or as read; `None`: unknown.
     pub content: Option<Sig>,
     /// The world after the call; `None`: unknown.
     pub state: Option<Sig>,
 }
 
+/// What a call counts as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallKind {
+    Ordinary,
+    /// A wait, or a look whether something has changed: `polling` alone looks.
+    Poll,
+    /// It met a rate limit, a server's fault or a dead connection:
+    /// `infra_outage` alone looks.
+    Outage,
+}
+
 impl CallFacts {
+    pub fn failed(&self) -> bool {
+        self.outcome == Some(Outcome::Error)
+    }
+
+    pub fn is_change(&self) -> bool {
+        matches!(self.operation, Operation::Write | Operation::Edit)
+    }
+
     /// It wrote, and nothing says that it failed.
     pub fn wrote(&self) -> bool {
-        matches!(self.operation, Operation::Write | Operation::Edit)
-            && !matches!(self.outcome, Some(Outcome::Error | Outcome::Blocked))
+        self.is_change() && !matches!(self.outcome, Some(Outcome::Error | Outcome::Blocked))
     }
 }
 

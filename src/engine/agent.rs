@@ -6,7 +6,8 @@ use super::{Profile, draft::Drafts};
 use crate::{
     detect::{Detectors, History, Words},
     domain::{
-        AgentId, Cost, DetectorId, Finding, Look, Member, Observation, Operation, Verdict, Waste,
+        AgentId, CallKind, Cost, DetectorId, Finding, Look, Member, Observation, Operation, Seen,
+        Verdict, Waste,
     },
     policy::{Judge, Judgement, Ruling, Sight, TemplateFacts},
 };
@@ -63,6 +64,13 @@ impl Agent {
         profile: &Profile,
     ) -> Outcome {
         let at = now.at;
+        let mut now = now;
+        if let Seen::Call(facts) = &mut now.seen {
+            if facts.kind == CallKind::Ordinary && self.history.is_patient(at, facts) {
+                facts.kind = CallKind::Poll;
+            }
+            facts.kind = profile.detect.kind(facts.kind);
+        }
         let mut looked = 0u64;
         let mut findings: SmallVec<[(DetectorId, Finding); 2]> = SmallVec::new();
         let mut abstained = SmallVec::new();
@@ -75,6 +83,8 @@ impl Agent {
                 Look::Away => {}
                 Look::Abstained(field) => abstained.push((detector, field)),
                 Look::Clear => looked |= 1 << detector.0,
+                // Neither found nor missed: the trend only fades.
+                Look::Standing => {}
                 Look::Found(finding) => {
                     looked |= 1 << detector.0;
                     findings.push((detector, finding));
@@ -116,10 +126,10 @@ impl Agent {
 
     /// Puts a ruling into words, while the calls it cites are still known.
     pub fn tell(&self, ruling: &Ruling, profile: &Profile) -> Told {
-        let calls = ruling.cites.iter();
+        let calls = ruling.calls.iter();
         let calls: SmallVec<[_; 4]> = calls.filter_map(|sig| self.history.latest(*sig)).collect();
         let members: Vec<Member> = calls.iter().map(|entry| entry.member()).collect();
-        let operation = calls.first().map(|entry| entry.facts.operation);
+        let operation = calls.first().map(|entry| entry.operation);
         let evidence = &ruling.evidence;
         let facts = TemplateFacts::new(
             (evidence.count, evidence.period, evidence.similarity),

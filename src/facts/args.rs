@@ -6,10 +6,13 @@
 use std::{borrow::Cow, fmt, hash::Hasher};
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use smallvec::SmallVec;
 
 use super::{
+    canonical::{Caught, Name, Value, entry, object, text_bytes, text_hash},
     key::{Key, Tag},
-    tools,
+    tools::{self, LineArg},
+    words::Words,
 };
 use crate::domain::{Args, text};
 
@@ -24,6 +27,14 @@ pub(super) struct Arguments<'a> {
     pub hash: Option<u64>,
     /// The file, URL or command among them.
     pub target: Option<Cow<'a, str>>,
+    /// The command line among them.
+    pub command: Option<Cow<'a, str>>,
+    /// What is looked for.
+    pub sought: Option<Cow<'a, str>>,
+    /// The lines of a file they ask for, first and last.
+    pub lines: Option<(u32, u32)>,
+    /// Their words.
+    pub words: Words,
 }
 
 impl<'a> Arguments<'a> {
@@ -32,7 +43,7 @@ impl<'a> Arguments<'a> {
             Args::Unknown => Self::default(),
             Args::Hash(hash) => Self {
                 hash: Some(key.pair(Tag::Json, hash, u64::from(b'#')).get()),
-                target: None,
+                ..Self::default()
             },
             // Too long to be looked at closely: equal only as it is.
             Args::Text(text) if text.len() > LOOKED_AT_BYTES_MAX => {
@@ -55,38 +66,47 @@ impl<'a> Arguments<'a> {
     }
 
     fn into_owned<'b>(self) -> Arguments<'b> {
+        let owned = |text: Option<Cow<'_, str>>| text.map(|text| Cow::Owned(text.into_owned()));
         Arguments {
             hash: self.hash,
-            target: self.target.map(|target| Cow::Owned(target.into_owned())),
+            target: owned(self.target),
+            command: owned(self.command),
+            sought: owned(self.sought),
+            lines: self.lines,
+            words: self.words,
         }
     }
 
     /// JSON; also a JSON string that itself holds an object, as some providers
     /// send it.
     fn of_json(json: &'a str, ignore: &[String], key: &Key) -> Option<Self> {
-        if json.trim_start().starts_with('"') {
-            let inner: String = serde_json::from_str(json).ok()?;
-            if !inner.trim_start().starts_with('{') {
-                return None;
-            }
-            return Some(Arguments::of_object(&inner, ignore, key)?.into_owned());
+        if !json.trim_start().starts_with('"') {
+            return Self::of_object(json, ignore, key);
         }
-        Self::of_object(json, ignore, key)
+        let inner: String = serde_json::from_str(json).ok()?;
+        if !inner.trim_start().starts_with('{') {
+            return None;
+        }
+        Some(Arguments::of_object(&inner, ignore, key)?.into_owned())
     }
 
     fn of_object(json: &'a str, ignore: &[String], key: &Key) -> Option<Self> {
-        let mut target = Target::default();
+        let mut found = Found::default();
         let mut parser = serde_json::Deserializer::from_str(json);
         let top = Top {
             key,
             ignore,
-            target: &mut target,
+            found: &mut found,
         };
         let hash = top.deserialize(&mut parser).ok()?;
         parser.end().ok()?;
         Some(Self {
             hash: Some(hash),
-            target: target.text,
+            target: found.target.map(|(_, text)| text),
+            command: found.command,
+            sought: found.sought,
+            lines: found.lines.range(),
+            words: found.words,
         })
     }
 
@@ -96,34 +116,98 @@ impl<'a> Arguments<'a> {
         for word in text.split_whitespace() {
             hasher.write_u64(text_hash(word, key));
         }
+        let mut words = Words::default();
+        words.push(text, key);
         Self {
             hash: Some(hasher.finish()),
             target: Some(Cow::Borrowed(text)),
+            command: Some(Cow::Borrowed(text)),
+            sought: None,
+            lines: None,
+            words,
         }
     }
 }
 
-/// The most telling of the arguments that can be a target.
+/// What was come across on the way.
 #[derive(Default)]
-struct Target<'a> {
-    text: Option<Cow<'a, str>>,
-    rank: usize,
+struct Found<'a> {
+    /// The most telling of the arguments that can be a target, with its rank.
+    target: Option<(usize, Cow<'a, str>)>,
+    command: Option<Cow<'a, str>>,
+    sought: Option<Cow<'a, str>>,
+    lines: Lines,
+    words: Words,
 }
 
-impl<'a> Target<'a> {
-    fn offer(&mut self, rank: usize, value: Cow<'a, str>) {
-        if self.text.is_none() || rank < self.rank {
-            self.text = Some(value);
-            self.rank = rank;
+impl<'a> Found<'a> {
+    /// Takes a top-level argument in.
+    fn argument(&mut self, name: &str, caught: Caught<'a>) {
+        if let Some(arg) = tools::line_arg(name) {
+            // Some agents send numbers as text.
+            let as_text = caught.text.as_deref().and_then(|text| text.parse().ok());
+            let as_text: SmallVec<[u64; 2]> = as_text.into_iter().collect();
+            let numbers = if as_text.is_empty() {
+                &caught.numbers
+            } else {
+                &as_text
+            };
+            self.lines.take(arg, numbers);
+        }
+        let Some(text) = caught.text else { return };
+        if self.command.is_none() && tools::is_command(name) {
+            self.command = Some(text.clone());
+        }
+        if self.sought.is_none() && tools::is_sought(name) {
+            self.sought = Some(text.clone());
+        }
+        if let Some(rank) = tools::target_rank(name)
+            && self.target.as_ref().is_none_or(|(best, _)| rank < *best)
+        {
+            self.target = Some((rank, text));
+        }
+    }
+}
+
+/// The lines of a file that arguments ask for.
+#[derive(Default)]
+struct Lines {
+    first: Option<u32>,
+    last: Option<u32>,
+    count: Option<u32>,
+}
+
+impl Lines {
+    fn take(&mut self, arg: LineArg, numbers: &[u64]) {
+        let number = |at: usize| {
+            numbers
+                .get(at)
+                .map(|n| u32::try_from(*n).unwrap_or(u32::MAX))
+        };
+        match arg {
+            LineArg::First => self.first = number(0),
+            LineArg::Last => self.last = number(0),
+            LineArg::Count => self.count = number(0),
+            LineArg::Both => (self.first, self.last) = (number(0), number(1)),
+        }
+    }
+
+    fn range(&self) -> Option<(u32, u32)> {
+        let first = self.first.unwrap_or(1);
+        match (self.first, self.last, self.count) {
+            (None, None, None) => None,
+            (_, Some(last), _) => Some((first, last.max(first))),
+            (_, None, Some(count)) => Some((first, first.saturating_add(count).saturating_sub(1))),
+            (Some(_), None, None) => Some((first, u32::MAX)),
         }
     }
 }
 
 /// The outermost value: the only one with ignored keys and a target.
-struct Top<'k, 't, 'a> {
+struct Top<'k, 'f, 'a> {
     key: &'k Key,
     ignore: &'k [String],
-    target: &'t mut Target<'a>,
+    found: &'f mut Found<'a>,
 }
 
 impl<'de> DeserializeSeed<'de> for Top<'_, '_, 'de> {
@@ -143,182 +227,24 @@ impl<'de> Visitor<'de> for Top<'_, '_, 'de> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<u64, A::Error> {
         let mut sum = 0u64;
-        while let Some(name) = map.next_key::<Name<'de>>()? {
-            let name = name.0;
+        while let Some(Name(name)) = map.next_key()? {
             if self.ignore.iter().any(|ignored| *ignored == name) {
                 map.next_value::<serde::de::IgnoredAny>()?;
                 continue;
             }
-            let mut word = None;
+            let mut caught = Caught::default();
             let value = map.next_value_seed(Value {
                 key: self.key,
-                word: Some(&mut word),
+                words: &mut self.found.words,
+                caught: Some(&mut caught),
             })?;
-            if let (Some(rank), Some(word)) = (tools::target_rank(&name), word) {
-                self.target.offer(rank, word);
-            }
+            self.found.argument(&name, caught);
             sum = sum.wrapping_add(entry(&name, value, self.key));
         }
         Ok(object(sum, self.key))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<u64, A::Error> {
-        Value::inner(self.key).visit_seq(seq)
+        Value::within(self.key, &mut self.found.words).visit_seq(seq)
     }
-}
-
-/// A key, borrowed where it has no escapes.
-struct Name<'de>(Cow<'de, str>);
-
-impl<'de> serde::Deserialize<'de> for Name<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Words;
-        impl<'de> Visitor<'de> for Words {
-            type Value = Name<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a key")
-            }
-            fn visit_borrowed_str<E>(self, word: &'de str) -> Result<Name<'de>, E> {
-                Ok(Name(Cow::Borrowed(word)))
-            }
-            fn visit_str<E>(self, word: &str) -> Result<Name<'de>, E> {
-                Ok(Name(Cow::Owned(word.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(Words)
-    }
-}
-
-/// Any value within; keeps the text of a string where somebody asks for it.
-struct Value<'k, 'w, 'a> {
-    key: &'k Key,
-    word: Option<&'w mut Option<Cow<'a, str>>>,
-}
-
-impl<'k> Value<'k, '_, '_> {
-    fn inner(key: &'k Key) -> Self {
-        Self { key, word: None }
-    }
-
-    fn scalar(&self, kind: u8, bits: u64) -> u64 {
-        let mut hasher = self.key.hasher(Tag::Json);
-        hasher.write_u8(kind);
-        hasher.write_u64(bits);
-        hasher.finish()
-    }
-
-    /// 1, 1.0 and the 1 of a protobuf Struct are one number. Integers that a
-    /// double cannot hold stay themselves.
-    fn number(&self, value: f64) -> u64 {
-        let value = if value == 0.0 { 0.0 } else { value };
-        self.scalar(b'n', value.to_bits())
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Value<'_, '_, 'de> {
-    type Value = u64;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<u64, D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Value<'_, '_, 'de> {
-    type Value = u64;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a JSON value")
-    }
-
-    fn visit_unit<E>(self) -> Result<u64, E> {
-        Ok(self.scalar(b'0', 0))
-    }
-
-    fn visit_bool<E>(self, value: bool) -> Result<u64, E> {
-        Ok(self.scalar(b'b', u64::from(value)))
-    }
-
-    fn visit_u64<E>(self, value: u64) -> Result<u64, E> {
-        if value < 1 << 53 {
-            Ok(self.number(value as f64))
-        } else {
-            Ok(self.scalar(b'u', value))
-        }
-    }
-
-    fn visit_i64<E>(self, value: i64) -> Result<u64, E> {
-        if value.unsigned_abs() < 1 << 53 {
-            Ok(self.number(value as f64))
-        } else {
-            Ok(self.scalar(b'i', value.cast_unsigned()))
-        }
-    }
-
-    fn visit_f64<E>(self, value: f64) -> Result<u64, E> {
-        Ok(self.number(value))
-    }
-
-    fn visit_borrowed_str<E>(self, value: &'de str) -> Result<u64, E> {
-        let hash = text_hash(value, self.key);
-        if let Some(word) = self.word {
-            *word = Some(Cow::Borrowed(value));
-        }
-        Ok(hash)
-    }
-
-    fn visit_str<E>(self, value: &str) -> Result<u64, E> {
-        let hash = text_hash(value, self.key);
-        if let Some(word) = self.word {
-            *word = Some(Cow::Owned(value.to_owned()));
-        }
-        Ok(hash)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<u64, A::Error> {
-        let mut hasher = self.key.hasher(Tag::Json);
-        hasher.write_u8(b'[');
-        while let Some(value) = seq.next_element_seed(Value::inner(self.key))? {
-            hasher.write_u64(value);
-        }
-        Ok(hasher.finish())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<u64, A::Error> {
-        let mut sum = 0u64;
-        while let Some(name) = map.next_key::<Name<'de>>()? {
-            let value = map.next_value_seed(Value::inner(self.key))?;
-            sum = sum.wrapping_add(entry(&name.0, value, self.key));
-        }
-        Ok(object(sum, self.key))
-    }
-}
-
-fn text_bytes(text: &str, key: &Key) -> u64 {
-    let mut hasher = key.hasher(Tag::Json);
-    hasher.write(text.as_bytes());
-    hasher.finish()
-}
-
-fn entry(name: &str, value: u64, key: &Key) -> u64 {
-    let mut hasher = key.hasher(Tag::Json);
-    hasher.write_u8(b':');
-    hasher.write_u64(text_hash(name, key));
-    hasher.write_u64(value);
-    hasher.finish()
-}
-
-fn object(sum: u64, key: &Key) -> u64 {
-    let mut hasher = key.hasher(Tag::Json);
-    hasher.write_u8(b'{');
-    hasher.write_u64(sum);
-    hasher.finish()
-}
-
-/// Text with and without unseen characters is the same text; JSON can hold them
-/// as escapes.
-fn text_hash(value: &str, key: &Key) -> u64 {
-    let mut hasher = key.hasher(Tag::Json);
-    hasher.write_u8(b'"');
-    hasher.write(text::seen(value).as_bytes());
-    hasher.finish()
 }

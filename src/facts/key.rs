@@ -25,6 +25,10 @@ pub(super) enum Tag {
     Outcome,
     Name,
     Json,
+    Words,
+    Tool,
+    Said,
+    Error,
 }
 
 impl Key {

@@ -10,6 +10,8 @@ use crate::domain::{CallFacts, Sig};
 #[derive(Debug, Default)]
 pub struct Progress {
     count: u32,
+    /// How much of it were changes of state.
+    moves: u32,
     state: Option<Sig>,
     /// The latest known content of each path, or the call that wrote it where
     /// no content was sent; oldest first.
@@ -23,6 +25,10 @@ impl Progress {
 
     pub fn count(&self) -> u32 {
         self.count
+    }
+
+    pub fn moves(&self) -> u32 {
+        self.moves
     }
 
     /// A user spoke: whatever comes next is new work.
@@ -43,6 +49,7 @@ impl Progress {
     pub fn see_state(&mut self, state: Option<Sig>) {
         let Some(new) = state else { return };
         if self.state.replace(new).is_some_and(|old| old != new) {
+            self.moves = self.moves.wrapping_add(1);
             self.advance();
         }
     }

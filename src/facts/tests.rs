@@ -135,6 +135,76 @@ fn the_target_comes_from_the_most_telling_argument() {
 }
 
 #[test]
+fn the_target_of_a_search_is_what_is_looked_for() {
+    let of = |tool| facts_with("tools = []", call(tool, r#"{"path":"src","pattern":"x"}"#)).1;
+    assert_eq!(of("grep"), "x");
+    assert_eq!(of("read_file"), "src");
+}
+
+#[test]
+fn a_shell_is_known_by_its_command() {
+    use crate::domain::{CallKind, Operation};
+    let of = |args| facts_with("tools = []", call("bash", args));
+    let (facts, target) = of(r#"{"command":"sed -n '3,9p' a.rs"}"#);
+    assert_eq!(
+        (facts.operation, target.as_str()),
+        (Operation::Read, "a.rs")
+    );
+    assert_eq!(facts.lines, Some((3, 9)));
+    assert_eq!(
+        of(r#"{"command":"sed -i s/a/b/ a.rs"}"#).0.operation,
+        Operation::Edit
+    );
+    assert_eq!(
+        of(r#"{"command":"pytest"}"#).0.operation,
+        Operation::Execute
+    );
+    assert_eq!(of(r#"{"command":""}"#).0.kind, CallKind::Poll);
+}
+
+#[test]
+fn a_patch_is_known_by_its_file() {
+    let args = r#"{"input":"*** Begin Patch\n*** Update File: src/a.rs\n@@\n*** End Patch"}"#;
+    assert_eq!(
+        facts_with("tools = []", call("apply_patch", args)).1,
+        "src/a.rs"
+    );
+}
+
+#[test]
+fn lines_are_read_from_the_arguments_of_common_agents() {
+    let of = |args| facts_with("tools = []", call("read", args)).0.lines;
+    assert_eq!(of(r#"{"path":"a","offset":10,"limit":5}"#), Some((10, 14)));
+    assert_eq!(
+        of(r#"{"path":"a","offset":"200","limit":200}"#),
+        Some((200, 399))
+    );
+    assert_eq!(
+        of(r#"{"path":"a","start_line":3,"end_line":9}"#),
+        Some((3, 9))
+    );
+    assert_eq!(of(r#"{"path":"a","view_range":[3,9]}"#), Some((3, 9)));
+    assert_eq!(of(r#"{"path":"a","limit":9}"#), Some((1, 9)));
+    assert_eq!(of(r#"{"path":"a"}"#), None);
+}
+
+#[test]
+fn an_acknowledgement_or_a_writes_answer_tells_nothing() {
+    let of = |tool, result: &str| {
+        let sent = ToolCall {
+            result: Some(result.to_owned()),
+            outcome: Some(Outcome::Ok),
+            ..call(tool, "{}")
+        };
+        facts_with("tools = []", sent).0.said
+    };
+    assert!(of("t", "3 rows").is_some());
+    assert_eq!(of("t", " OK\n"), None);
+    assert_eq!(of("t", ""), None);
+    assert_eq!(of("write_file", "file updated, 12 lines"), None);
+}
+
+#[test]
 fn the_operation_comes_from_the_tool_unless_it_was_sent() {
     use crate::domain::Operation;
     let of = |tool| facts_with("tools = []", call(tool, "{}")).0.operation;

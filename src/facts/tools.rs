@@ -16,12 +16,18 @@ pub enum Class {
     Edit,
     Execute,
     Search,
+    /// Waits, or looks whether something has changed.
+    Poll,
     /// No detector looks at it.
     Exempt,
     Other,
 }
 
 impl Class {
+    pub fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::Edit)
+    }
+
     pub fn operation(self) -> Operation {
         match self {
             Self::Read => Operation::Read,
@@ -29,7 +35,7 @@ impl Class {
             Self::Edit => Operation::Edit,
             Self::Execute => Operation::Execute,
             Self::Search => Operation::Search,
-            Self::Exempt | Self::Other => Operation::Other,
+            Self::Poll | Self::Exempt | Self::Other => Operation::Other,
         }
     }
 }
@@ -70,7 +76,8 @@ pub struct Tools {
 
 /// What applies to one tool.
 pub(super) struct Applied<'t> {
-    pub class: Class,
+    /// `None`: a shell, whose command says what it does.
+    pub class: Option<Class>,
     pub ignore_args: &'t [String],
     pub ignore_result: bool,
 }
@@ -112,9 +119,7 @@ impl Tools {
             .find(|(pattern, _)| pattern.matches_with(tool, options))
             .map(|(_, rule)| rule);
         Applied {
-            class: rule
-                .and_then(|rule| rule.class)
-                .unwrap_or_else(|| built_in(tool)),
+            class: rule.and_then(|rule| rule.class).or_else(|| built_in(tool)),
             ignore_args: rule.map_or(&[], |rule| &rule.ignore_args),
             ignore_result: rule.is_some_and(|rule| rule.ignore_result),
         }
@@ -123,143 +128,137 @@ impl Tools {
 
 /// The tools of Claude Code, Codex, Gemini CLI, OpenHands, SWE-agent, Cline,
 /// opencode, Goose and LangChain, by class.
+#[rustfmt::skip]
 const TABLE: &[(Class, &[&str])] = &[
-    (
-        Class::Read,
-        &[
-            "read",
-            "read_file",
-            "readfile",
-            "view",
-            "view_file",
-            "open",
-            "open_file",
-            "cat",
-            "notebookread",
-            "read_many_files",
-            "list_directory",
-            "list_files",
-            "ls",
-            "list_dir",
-            "webfetch",
-            "web_fetch",
-            "fetch",
-            "visit_page",
-            "read_text_file",
-            "get_file_contents",
-        ],
-    ),
-    (
-        Class::Write,
-        &[
-            "write",
-            "write_file",
-            "writefile",
-            "write_to_file",
-            "create",
-            "create_file",
-            "new_file",
-            "save_file",
-            "notebookwrite",
-        ],
-    ),
-    (
-        Class::Edit,
-        &[
-            "edit",
-            "edit_file",
-            "multiedit",
-            "multi_edit",
-            "replace",
-            "replace_in_file",
-            "str_replace",
-            "apply_patch",
-            "apply_diff",
-            "patch",
-            "insert",
-            "notebookedit",
-            "str_replace_editor",
-            "text_editor",
-        ],
-    ),
-    (
-        Class::Execute,
-        &[
-            "bash",
-            "shell",
-            "exec",
-            "exec_command",
-            "execute_command",
-            "run_command",
-            "run_shell_command",
-            "local_shell",
-            "terminal",
-            "execute_bash",
-            "python",
-            "python_interpreter",
-            "execute_ipython_cell",
-            "run",
-        ],
-    ),
-    (
-        Class::Search,
-        &[
-            "grep",
-            "glob",
-            "search",
-            "search_files",
-            "search_file",
-            "search_dir",
-            "find_file",
-            "search_file_content",
-            "grep_search",
-            "codebase_search",
-            "websearch",
-            "web_search",
-            "google_web_search",
-            "list_code_definition_names",
-            "rg",
-            "file_search",
-        ],
-    ),
+    (Class::Read, &[
+        "read", "read_file", "readfile", "view", "view_file", "open", "open_file", "cat",
+        "notebookread", "read_many_files", "webfetch", "web_fetch", "fetch", "visit_page", "read_text_file", "get_file_contents",
+        "view_image", "goto", "scroll_up", "scroll_down", "read_notebook", "file_read",
+    ]),
+    (Class::Write, &[
+        "write", "write_file", "writefile", "write_to_file", "create", "create_file", "new_file",
+        "save_file", "notebookwrite", "file_write", "move_file", "copy_file", "file_delete",
+        "delete_file", "rename_file",
+    ]),
+    (Class::Edit, &[
+        "edit", "edit_file", "multiedit", "multi_edit", "replace", "replace_in_file",
+        "str_replace", "apply_patch", "apply_diff", "patch", "insert", "notebookedit",
+        "insert_content", "search_and_replace", "undo_edit", "file_edit", "todowrite",
+    ]),
+    (Class::Execute, &[
+        "python", "python_interpreter", "execute_ipython_cell", "ipython", "run_tests", "test",
+        "execute_code", "code_interpreter", "run_python",
+    ]),
+    (Class::Search, &[
+        "grep", "glob", "search", "search_files", "search_file", "search_dir", "find_file",
+        "search_file_content", "grep_search", "codebase_search", "websearch", "web_search",
+        "google_web_search", "list_code_definition_names", "rg", "file_search", "find",
+        "list_directory", "list_files", "ls", "list_dir", "list",
+    ]),
+    (Class::Poll, &[
+        "wait", "sleep", "write_stdin", "bashoutput", "bash_output", "taskoutput", "task_output",
+        "wait_agent", "command_status", "wait_for_previous_tools",
+    ]),
 ];
 
-fn built_in(tool: &str) -> Class {
-    // `mcp__files__read_file` and `functions.bash` are known by their last part.
+/// Tools that run a command line.
+#[rustfmt::skip]
+const SHELLS: &[&str] = &[
+    "bash", "shell", "exec", "exec_command", "execute_command", "run_command",
+    "run_shell_command", "local_shell", "terminal", "execute_bash", "run", "sh", "cmd",
+    "developer__shell", "run_terminal_cmd", "unified_exec", "powershell",
+];
+
+/// What a tool does by its name; `None`: it is a shell. The tools of editors
+/// that read and write under one name (`str_replace_editor`, `text_editor`) are
+/// told apart by their arguments.
+fn built_in(tool: &str) -> Option<Class> {
+    // `mcp__files__read_file`, `fs.edit` and `functions.bash` are known by their
+    // last part.
     let name = tool.rsplit("__").next().unwrap_or(tool);
-    let name = name.rsplit('.').next().unwrap_or(name);
-    TABLE
-        .iter()
-        .find(|(_, names)| names.iter().any(|known| known.eq_ignore_ascii_case(name)))
-        .map_or(Class::Other, |(class, _)| *class)
+    let name = name.rsplit(['.', '/', ':']).next().unwrap_or(name);
+    let is_name = |known: &&str| known.eq_ignore_ascii_case(name);
+    if SHELLS.iter().any(&is_name) {
+        return None;
+    }
+    let class = TABLE.iter().find(|(_, names)| names.iter().any(&is_name));
+    Some(class.map_or(Class::Other, |(class, _)| *class))
+}
+
+/// What an editor with a `command` argument does.
+pub(super) fn editor(tool: &str, command: &str) -> Option<Class> {
+    const EDITORS: &[&str] = &[
+        "str_replace_editor",
+        "text_editor",
+        "str_replace_based_edit_tool",
+    ];
+    let name = tool.rsplit("__").next().unwrap_or(tool);
+    if !EDITORS.iter().any(|known| known.eq_ignore_ascii_case(name)) {
+        return None;
+    }
+    Some(match command {
+        "view" | "read" => Class::Read,
+        "create" | "write" => Class::Write,
+        _ => Class::Edit,
+    })
 }
 
 /// Argument names that say what a call acts on, the most telling first.
+#[rustfmt::skip]
 const TARGETS: &[&str] = &[
-    "file_path",
-    "filepath",
-    "path",
-    "absolute_path",
-    "target_file",
-    "notebook_path",
-    "filename",
-    "file_name",
-    "file",
-    "url",
-    "uri",
-    "command",
-    "cmd",
-    "script",
-    "code",
+    "file_path", "filepath", "path", "absolute_path", "target_file", "notebook_path", "filename",
+    "file_name", "file", "p", "url", "uri", "command", "cmd", "c", "script", "code", "pattern",
+    "query", "q", "regex", "directory", "dir", "target", "input",
+];
+
+/// Argument names under which a shell gets its command line.
+const COMMANDS: &[&str] = &["command", "cmd", "c", "script", "input", "code"];
+
+pub(super) fn is_command(name: &str) -> bool {
+    COMMANDS
+        .iter()
+        .any(|known| known.eq_ignore_ascii_case(name))
+}
+
+/// Argument names under which a search gets what it looks for.
+const SOUGHT: &[&str] = &[
     "pattern",
     "query",
     "q",
     "regex",
-    "directory",
-    "dir",
-    "target",
-    "input",
+    "search_string",
+    "search_term",
 ];
+
+pub(super) fn is_sought(name: &str) -> bool {
+    SOUGHT.iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
+/// Which lines of a file an argument asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LineArg {
+    First,
+    Last,
+    Count,
+    /// First and last, as an array.
+    Both,
+}
+
+pub(super) fn line_arg(name: &str) -> Option<LineArg> {
+    #[rustfmt::skip]
+    const NAMES: &[(LineArg, &[&str])] = &[
+        (LineArg::First, &["offset", "start_line", "line_start", "start", "from_line", "startline",
+            "start_line_one_indexed", "from", "line", "line_number"]),
+        (LineArg::Last, &["end_line", "line_end", "end", "to_line", "endline",
+            "end_line_one_indexed_inclusive", "to"]),
+        (LineArg::Count, &["limit", "num_lines", "count", "max_lines"]),
+        (LineArg::Both, &["view_range", "line_range", "range", "lines"]),
+    ];
+    let named = NAMES
+        .iter()
+        .find(|(_, names)| names.iter().any(|known| known.eq_ignore_ascii_case(name)));
+    named.map(|(arg, _)| *arg)
+}
 
 pub(super) fn target_rank(name: &str) -> Option<usize> {
     TARGETS

@@ -51,8 +51,8 @@ pub struct Ruling {
     pub reason: String,
     pub confidence: f64,
     pub loop_id: LoopId,
-    /// What the loop consists of: signatures of calls, or of a text.
-    pub cites: SmallVec<[Sig; 4]>,
+    /// The loop's distinct calls.
+    pub calls: SmallVec<[Sig; 4]>,
     pub trend: Option<Trend>,
     pub evidence: Evidence,
     pub wasted: Waste,
@@ -94,13 +94,18 @@ impl Judge {
             self.memory.end(sight.looked, None);
             return None;
         };
-        let id = loop_id(sight.agent, &finding.cites);
+        let id = loop_id(sight.agent, &finding.name);
         let cited = |sig: &Sig| {
             let mut findings = sight.findings.iter();
-            findings.any(|(_, finding)| finding.cites.contains(sig))
+            findings.any(|(_, finding)| finding.cites().any(|cited| cited == *sig))
         };
         let known = self.memory.find(id, cited);
-        let position = known.unwrap_or_else(|| self.memory.add(id, &finding.cites));
+        let position = known.unwrap_or_else(|| self.memory.add(id));
+        let cites = sight
+            .findings
+            .iter()
+            .flat_map(|(_, finding)| finding.cites());
+        self.memory.cite(position, cites);
         self.memory.end(sight.looked, Some(position));
         let of_loop = self.memory.get_mut(position)?;
 
@@ -190,7 +195,7 @@ fn bit(detector: DetectorId) -> u64 {
 fn describing(findings: &[(DetectorId, Finding)]) -> Option<(DetectorId, &Finding)> {
     findings
         .iter()
-        .max_by_key(|(detector, finding)| (finding.cites.len(), std::cmp::Reverse(*detector)))
+        .max_by_key(|(detector, finding)| (finding.calls.len(), std::cmp::Reverse(*detector)))
         .map(|(detector, finding)| (*detector, finding))
 }
 
@@ -214,6 +219,8 @@ fn choose(
         };
         Some(if limit > 0 && held >= limit {
             (Action::Terminate, Cause::Holds(held))
+        } else if came_back && of_loop.throttles(ladder.soft) {
+            (ladder.soft, Cause::CameBack)
         } else if came_back {
             (ladder.hard, Cause::CameBack)
         } else if of_loop.said.is_some() && trends.is_chronic(detector) {
@@ -251,7 +258,7 @@ fn rule(
         reason: reason(cause),
         confidence: finding.confidence,
         loop_id: of_loop.id,
-        cites: finding.cites.clone(),
+        calls: finding.calls.clone(),
         trend: trends.of(detector),
         evidence: Evidence {
             count: finding.count,

@@ -42,6 +42,8 @@ pub(super) struct Loop {
 impl Memory {
     /// Beyond this the loop that ended longest ago is forgotten.
     pub const LOOPS_MAX: usize = 32;
+    /// What a loop is known by.
+    const CITES_MAX: usize = 16;
     /// Events that a verdict names.
     const EVENTS_MAX: usize = 64;
 
@@ -53,14 +55,14 @@ impl Memory {
         standing.or_else(|| self.loops.iter().rposition(|known| known.id == id))
     }
 
-    pub fn add(&mut self, id: LoopId, cites: &[Sig]) -> usize {
+    pub fn add(&mut self, id: LoopId) -> usize {
         if self.loops.len() == Self::LOOPS_MAX {
             let ended = self.loops.iter().position(|known| !known.standing);
             self.loops.remove(ended.unwrap_or(0));
         }
         self.loops.push_back(Loop {
             id,
-            cites: cites.into(),
+            cites: SmallVec::new(),
             standing: false,
             said: None,
             verdicts: 0,
@@ -73,6 +75,18 @@ impl Memory {
             counted: Waste::default(),
         });
         self.loops.len() - 1
+    }
+
+    /// Remembers what a loop cites, the first of it.
+    pub fn cite(&mut self, position: usize, cites: impl Iterator<Item = Sig>) {
+        let Some(known) = self.loops.get_mut(position) else {
+            return;
+        };
+        for sig in cites {
+            if known.cites.len() < Self::CITES_MAX && !known.cites.contains(&sig) {
+                known.cites.push(sig);
+            }
+        }
     }
 
     pub fn get_mut(&mut self, position: usize) -> Option<&mut Loop> {
@@ -124,7 +138,9 @@ impl Loop {
     /// Takes a finding of the present run in.
     pub fn take(&mut self, finding: &Finding) {
         self.standing = true;
-        self.held_now = self.held_now.max(finding.count);
+        // A lap of several calls holds each of them.
+        let held = finding.count.saturating_mul(finding.period.max(1));
+        self.held_now = self.held_now.max(held);
         for event in &finding.events {
             if self.events.back().is_none_or(|last| last < event) {
                 if self.events.len() == Memory::EVENTS_MAX {
@@ -143,6 +159,15 @@ impl Loop {
     /// How many events its present run holds.
     pub fn held_now(&self) -> i32 {
         self.held_now
+    }
+
+    /// Whether to ask for another, longer wait before anything harder: what is
+    /// down or unfinished comes back after a wait that was too short.
+    pub fn throttles(&self, soft: Action) -> bool {
+        const THROTTLES_MAX: u32 = 3;
+        soft == Action::Throttle
+            && self.said == Some(Action::Throttle)
+            && self.verdicts < THROTTLES_MAX
     }
 
     /// What it has cost, given the session's totals now.

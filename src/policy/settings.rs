@@ -48,6 +48,9 @@ pub struct Ladder {
 #[derive(Clone, Debug, Deserialize)]
 pub struct LadderSettings {
     pub enabled: bool,
+    /// Events in a loop when it is first found; a detector without this key
+    /// needs but one.
+    #[serde(default)]
     pub count: u32,
     pub window: u32,
     pub soft: Action,
@@ -62,6 +65,8 @@ pub struct LadderSettings {
 #[error("{why}")]
 pub struct LadderError {
     pub key: &'static str,
+    /// Another key that it does not agree with.
+    pub other: Option<&'static str>,
     pub why: String,
 }
 
@@ -79,6 +84,7 @@ impl LadderSettings {
         if soft > hard {
             return Err(LadderError {
                 key: "soft",
+                other: Some("hard"),
                 why: format!("{soft} is stronger than hard, {hard}, which could never be reached"),
             });
         }
@@ -88,6 +94,7 @@ impl LadderSettings {
             );
             return Err(LadderError {
                 key: "terminate_after",
+                other: Some("count"),
                 why,
             });
         }
@@ -109,7 +116,11 @@ impl TrendSettings {
                 return Ok(());
             }
             let why = format!("{value} is not above 0 and at most 1");
-            Err(LadderError { key, why })
+            Err(LadderError {
+                key,
+                other: None,
+                why,
+            })
         };
         share("alpha", self.alpha)?;
         share("saturation", self.saturation)?;
@@ -117,6 +128,7 @@ impl TrendSettings {
             let why = "a trend never rises above 1, so it could never be chronic".to_owned();
             return Err(LadderError {
                 key: "saturation",
+                other: None,
                 why,
             });
         }
@@ -127,6 +139,7 @@ impl TrendSettings {
             );
             return Err(LadderError {
                 key: "throttle_secs",
+                other: Some("throttle_secs_max"),
                 why,
             });
         }

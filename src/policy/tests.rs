@@ -96,6 +96,7 @@ fn moment(index: i32, secs: u64) -> Moment {
         index,
         time: SystemTime::UNIX_EPOCH + Duration::from_secs(secs),
         progress: 0,
+        moves: 0,
         round: None,
     }
 }
@@ -113,7 +114,8 @@ fn finding(
         confidence: 1.0,
         extends,
         events: events.collect(),
-        cites: smallvec![Sig::new(name.to_ascii_lowercase().into())],
+        name: smallvec![Sig::new(name.to_ascii_lowercase().into())],
+        calls: smallvec![Sig::new(name.to_ascii_lowercase().into())],
     }
 }
 
@@ -204,7 +206,7 @@ fn events_nobody_looks_at_end_no_loop() {
 fn findings_on_one_event_are_one_loop_described_by_the_widest() {
     let mut bench = Bench::new(warn_block());
     let mut wide = finding('x', 4, false, 0..=3);
-    wide.cites.push(Sig::new(99));
+    wide.calls.push(Sig::new(99));
     let narrow = finding('x', 3, false, 1..=3);
     let ruling = bench.judge(3, &[(A, narrow.clone()), (B, wide)]).unwrap();
     assert_eq!(
@@ -222,7 +224,7 @@ fn another_detector_that_cites_the_same_call_sees_the_same_loop() {
     let mut bench = Bench::new(warn_block());
     let first = bench.judge(1, &[(A, finding('x', 3, false, 0..=2))]);
     let mut wider = finding('x', 4, false, 0..=3);
-    wider.cites.push(Sig::new(99));
+    wider.calls.push(Sig::new(99));
     let again = bench.judge(2, &[(B, wider)]);
     assert!(first.is_some());
     assert!(again.is_none(), "{again:?}");
@@ -257,17 +259,34 @@ fn loops_of_different_agents_have_different_names() {
 }
 
 #[test]
-fn the_wait_of_a_throttle_doubles_up_to_its_limit() {
-    let waits = settings(Action::Throttle, Action::Throttle, 0);
-    let mut bench = Bench::new(waits);
-    let rulings = bench.play(&"..X".repeat(9));
-    let waits: Vec<u64> = rulings
+fn a_throttled_loop_that_comes_back_waits_longer_before_anybody_is_asked() {
+    let waits = settings(Action::Throttle, Action::Ask, 0);
+    let rulings = Bench::new(waits).play("..X..X..X..X");
+    let told: Vec<_> = rulings.iter().flatten().collect();
+    let actions: Vec<Action> = told.iter().map(|ruling| ruling.action).collect();
+    assert_eq!(
+        actions,
+        [
+            Action::Throttle,
+            Action::Throttle,
+            Action::Throttle,
+            Action::Ask
+        ]
+    );
+    let secs: Vec<u64> = told
         .iter()
-        .flatten()
-        .filter_map(|r| r.retry_after)
-        .map(|w| w.as_secs())
+        .filter_map(|ruling| ruling.retry_after)
+        .map(|wait| wait.as_secs())
         .collect();
-    assert_eq!(waits, [5, 10, 20, 40, 80, 160, 300, 300, 300]);
+    assert_eq!(secs, [5, 10, 20]);
+}
+
+#[test]
+fn the_wait_of_a_throttle_has_a_limit() {
+    let waits = settings(Action::Throttle, Action::Throttle, 0);
+    let rulings = Bench::new(waits).play(&"..X".repeat(9));
+    let last = rulings.into_iter().flatten().next_back().unwrap();
+    assert_eq!(last.retry_after, Some(Duration::from_secs(300)));
 }
 
 #[test]
@@ -304,11 +323,13 @@ fn loops_are_bounded_and_the_oldest_that_ended_is_forgotten() {
     let mut bench = Bench::new(warn_block());
     for n in 0..100u64 {
         let mut found = finding('x', 3, false, 0..=2);
-        found.cites = smallvec![Sig::new(1_000 + n)];
+        found.name = smallvec![Sig::new(1_000 + n)];
+        found.calls.clear();
         assert!(bench.judge(1, &[(A, found)]).is_some());
     }
     let mut found = finding('x', 3, false, 0..=2);
-    found.cites = smallvec![Sig::new(1_000)];
+    found.name = smallvec![Sig::new(1_000)];
+    found.calls.clear();
     let ruling = bench.judge(1, &[(A, found)]).unwrap();
     assert_eq!(ruling.action, Action::Warn, "forgotten, so new");
 }

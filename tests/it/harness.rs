@@ -299,7 +299,7 @@ pub fn call(tool: &str, args_json: &str, result: &str) -> Event {
 /// a read, a write nor a run.
 pub fn ask(name: &str) -> Event {
     let args = format!("{{\"name\": \"{name}\"}}");
-    call("lookup_setting", &args, "not decided").change(|call| {
+    call("lookup_setting", &args, &format!("{name}: not decided")).change(|call| {
         call.operation = Operation::Other.into();
         call.target = name.to_owned();
     })

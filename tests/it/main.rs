@@ -13,12 +13,15 @@ mod harness;
 mod play;
 
 mod bad_input;
+mod classic;
 mod deltas;
+mod eval;
 mod events;
 mod layering;
 mod lifecycle;
 mod limits;
 mod policy;
+mod profiles;
 mod properties;
 mod replay;
 mod scenarios;

@@ -170,7 +170,7 @@ async fn a_verdict_says_what_happened_and_what_it_cost() {
     );
     assert_eq!(warn.pattern, "called x 3 times, nothing changed");
     assert!(
-        warn.correction.contains("lookup_setting \"x\""),
+        warn.correction.contains("\"lookup_setting\": \"x\""),
         "{}",
         warn.correction
     );

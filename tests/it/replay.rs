@@ -289,7 +289,8 @@ fn a_file_that_is_missing_is_wrong_use() {
 #[test]
 fn an_unknown_profile_is_wrong_use() {
     let ran = replay(&["--profile", "nosuch", HEALTHY]);
-    let told = "unstuck: there is no profile \"nosuch\"; there are default, lenient, strict\n";
+    let told =
+        "unstuck: there is no profile \"nosuch\"; there are default, classic, lenient, strict\n";
     assert_eq!(ran.ends_with(2).err, told);
 }
 
@@ -472,10 +473,10 @@ fn people_see_a_timeline_and_a_conclusion() {
     let told = replay(&[READ_LOOP, SIMILAR_TURNS, HEALTHY]).out;
     let expected = [
         "coding/invoice-rounding\n17 events, 47,631 tokens, $0.15, looping\n",
-        "  ● WARN at event 13 · exact_repeat · 2026-03-11 09:15:10\n",
+        "  ● WARN at event 13 · read_loop, exact_repeat · 2026-03-11 09:15:10\n",
         "    read src/money.rs 3 times, nothing changed\n",
         "    events      11–13\n",
-        "    correction  You have made the same call 3 times",
+        "    correction  You have read \"src/money.rs\" 3 times",
         "  ● TERMINATE at event 13 · similar_turns",
         "68 events in 3 sessions, 2 of them looping: ",
     ];

@@ -3,10 +3,7 @@ use std::io::{self, BufWriter, StdoutLock, Write};
 use serde::Serialize;
 
 use super::summary::Summary;
-use crate::{
-    api,
-    domain::{Verdict, text},
-};
+use crate::{api, cli::output::json_line, domain::Verdict};
 
 /// Verdicts and the summary, an object a line.
 pub(super) struct JsonLines {
@@ -27,13 +24,13 @@ impl JsonLines {
 
     /// Prints a verdict; at once where the input is `live`.
     pub fn print(&mut self, verdict: &Verdict, live: bool) -> io::Result<()> {
-        let line = serde_json::to_string(&api::present_verdict(verdict))?;
-        writeln!(self.out, "{}", escaped(with_zulu_time(line)))?;
+        let line = json_line(&api::present_verdict(verdict))?;
+        writeln!(self.out, "{}", with_zulu_time(line))?;
         if live { self.out.flush() } else { Ok(()) }
     }
 
     pub fn finish(mut self, summary: &Summary) -> io::Result<()> {
-        writeln!(self.out, "{}", serde_json::to_string(&Last { summary })?)?;
+        writeln!(self.out, "{}", json_line(&Last { summary })?)?;
         self.out.flush()
     }
 }
@@ -53,26 +50,6 @@ fn with_zulu_time(mut line: String) -> String {
     line
 }
 
-/// serde_json escapes only what JSON asks for. Beyond it are control characters
-/// that steer a terminal and marks that turn text around; they occur only within
-/// strings, where an escape means the same.
-fn escaped(line: String) -> String {
-    if line.is_ascii() || !line.contains(text::is_unseen) {
-        return line;
-    }
-    let mut out = String::with_capacity(line.len() + 64);
-    for c in line.chars() {
-        if text::is_unseen(c) {
-            for unit in c.encode_utf16(&mut [0; 2]) {
-                out += &format!("\\u{unit:04x}");
-            }
-        } else {
-            out.push(c);
-        }
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,13 +60,5 @@ mod tests {
         let expected = r#"{"id":"\"time\":\"x+00:00","time":"1970-01-01T00:00:00Z","x":"+00:00"}"#;
         assert_eq!(with_zulu_time(line.to_owned()), expected);
         assert_eq!(with_zulu_time("{}".to_owned()), "{}");
-    }
-
-    #[test]
-    fn what_is_unseen_is_escaped_and_means_the_same() {
-        let text = "ä\u{9b}2J\u{202e}\u{e0041}漢";
-        let line = escaped(serde_json::to_string(text).unwrap());
-        assert_eq!(line, r#""ä\u009b2J\u202e\udb40\udc41漢""#);
-        assert_eq!(serde_json::from_str::<String>(&line).unwrap(), text);
     }
 }

@@ -6,15 +6,15 @@ mod totals;
 
 use std::{
     collections::BTreeMap,
-    io::{self, BufWriter, IsTerminal, Write},
+    io::{self, BufWriter, Write},
 };
 
 use anstream::AutoStream;
-use terminal_size::{Width, terminal_size_of};
 
-use super::{
-    player::{Given, Player},
-    summary::{Summary, Tally},
+use super::summary::{Summary, Tally};
+use crate::cli::{
+    output::columns,
+    trace::player::{Given, Player},
     words::{cost, counted, wrapped},
 };
 
@@ -23,12 +23,6 @@ use super::{
 pub(super) struct Report {
     given: BTreeMap<usize, Vec<Given>>,
 }
-
-/// Of a wide terminal no more than reads well; without one, what fits most.
-const COLUMNS_MAX: usize = 100;
-const COLUMNS_DEFAULT: usize = 80;
-/// Below it a line would hold little more than its indent.
-const COLUMNS_MIN: usize = 40;
 
 impl Report {
     pub fn keep(&mut self, given: Given) {
@@ -52,15 +46,6 @@ impl Report {
             writeln!(out, "{line}")?;
         }
         out.flush()
-    }
-}
-
-fn columns(stdout: &io::StdoutLock<'_>) -> usize {
-    match terminal_size_of(stdout) {
-        Some((Width(columns), _)) if stdout.is_terminal() => {
-            usize::from(columns).clamp(COLUMNS_MIN, COLUMNS_MAX)
-        }
-        _ => COLUMNS_DEFAULT,
     }
 }
 

@@ -2,8 +2,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Serialize, Serializer};
 
-use super::player::Player;
-use crate::domain::{Action, Status, Verdict, Waste};
+use crate::{
+    cli::trace::player::Player,
+    domain::{Action, Status, Verdict, Waste},
+};
 
 /// The verdicts of a run, counted.
 #[derive(Debug, Default)]

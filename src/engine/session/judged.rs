@@ -26,6 +26,7 @@ impl Session {
                 index: shown.index,
                 time: shown.time,
                 progress: self.progress.count(),
+                moves: self.progress.moves(),
                 round: shown.round,
             },
             seen,

@@ -4,8 +4,8 @@ use anstyle::{AnsiColor, Style};
 
 use crate::{
     api,
-    cli::replay::{
-        player::Given,
+    cli::{
+        trace::player::Given,
         words::{cost, ranges, wrapped},
     },
     domain::{Action, SessionView, Verdict, text},

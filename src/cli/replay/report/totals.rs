@@ -1,42 +1,32 @@
-use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
-
 use crate::{
-    cli::replay::{
-        summary::{Counts, Tally},
+    cli::{
+        output,
+        replay::summary::{Counts, Tally},
         words::grouped,
     },
     domain::Action,
 };
 
-/// One rule below the header and no other line.
-const STYLE: TableStyle =
-    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+/// Columns between two numbers.
+const GAP: u16 = 3;
 
 /// Verdicts by detector and action.
 pub(super) fn table(tally: &Tally) -> String {
     let all = tally.by_action();
     let actions: Vec<Action> = all.iter().map(|(action, _)| action).collect();
-    let mut table = Table::new();
-    table.load_style(STYLE);
-    let names = actions.iter().map(|action| action.name());
-    table.set_header(["detector"].into_iter().chain(names).chain(["total"]));
-    let mut detectors = 0;
-    for (detector, counts) in tally.by_detector() {
-        table.add_row(row(detector, counts, &actions));
-        detectors += 1;
+    let names = actions.iter().map(|action| action.name().to_owned());
+    let header = std::iter::once("detector".to_owned())
+        .chain(names)
+        .chain(["total".to_owned()])
+        .collect();
+    let detectors = tally.by_detector();
+    let mut rows: Vec<Vec<String>> = detectors
+        .map(|(detector, counts)| row(detector, counts, &actions))
+        .collect();
+    if rows.len() > 1 {
+        rows.push(row("total", all, &actions));
     }
-    table.add_row_if(|_, _| detectors > 1, row("total", all, &actions));
-    for column in table.column_iter_mut() {
-        let first = column.index == 0;
-        // Flush with the text above and below.
-        column.set_padding(if first { (0, 0) } else { (3, 0) });
-        column.set_cell_alignment(if first {
-            CellAlignment::Left
-        } else {
-            CellAlignment::Right
-        });
-    }
-    table.trim_fmt()
+    output::table(header, rows, GAP)
 }
 
 fn row(name: &str, counts: Counts, actions: &[Action]) -> Vec<String> {

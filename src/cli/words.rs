@@ -105,3 +105,65 @@ fn visible(word: &str) -> impl Iterator<Item = char> {
 fn width_of(c: char) -> usize {
     c.width().unwrap_or(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_by_thousands() {
+        let check = |number, expected: &str| assert_eq!(grouped(number), expected);
+        check(0, "0");
+        check(999, "999");
+        check(1_000, "1,000");
+        check(12_300, "12,300");
+        check(1_234_567, "1,234,567");
+    }
+
+    #[test]
+    fn small_amounts_do_not_look_like_nothing() {
+        let check = |usd, expected: &str| assert_eq!(money(usd), expected);
+        check(0.000_01, "under $0.0001");
+        check(0.006_9, "$0.0069");
+        check(0.41, "$0.41");
+        check(0.999, "$1.00");
+        check(1_234.5, "$1,234.50");
+        check(1e300, "$1.0e300");
+    }
+
+    #[test]
+    fn counts_have_their_plural() {
+        assert_eq!(counted(0, "event"), "no events");
+        assert_eq!(counted(1, "event"), "1 event");
+        assert_eq!(counted(1_200, "event"), "1,200 events");
+    }
+
+    #[test]
+    fn a_cost_leaves_out_what_the_trace_does_not_tell() {
+        assert_eq!(cost(5, 0, 0.0), "5 events");
+        assert_eq!(cost(5, 12_300, 0.41), "5 events, 12,300 tokens, $0.41");
+    }
+
+    #[test]
+    fn neighbouring_events_become_a_range() {
+        let check = |indexes: &[i32], expected: &str| assert_eq!(ranges(indexes), expected);
+        check(&[], "");
+        check(&[7], "7");
+        check(&[7, 8], "7, 8");
+        check(&[10, 11, 12, 13], "10–13");
+        check(&[1, 3, 4, 5, 9], "1, 3–5, 9");
+        check(&[i32::MAX - 1, i32::MAX], "2147483646, 2147483647");
+    }
+
+    #[test]
+    fn text_is_wrapped_and_cannot_steer_a_terminal() {
+        let check = |text: &str, expected: &[&str]| assert_eq!(wrapped(text, 8), expected);
+        check("", &[]);
+        check(" \u{200b} ", &[]);
+        check("one two three", &["one two", "three"]);
+        check("abcdefghijkl m", &["abcdefgh", "ijkl m"]);
+        check("a\u{200b} \u{202e} b", &["a b"]);
+        check("\x1b[31mred\x07\r\nx", &["[31mred", "x"]);
+        check("漢字漢字漢字", &["漢字漢字", "漢字"]);
+    }
+}

@@ -4,11 +4,9 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use super::{
-    Failure,
-    line::{Fault, Line},
-};
+use super::line::{Fault, Line};
 use crate::{
+    cli::Failure,
     config::Config,
     detect,
     domain::{Labels, SessionId, SessionView, Verdict, VerdictId},
@@ -17,7 +15,7 @@ use crate::{
 };
 
 /// Plays lines to an engine, by the clock of the trace.
-pub(super) struct Player {
+pub(in crate::cli) struct Player {
     engine: Engine,
     /// `None`: the default, in which every session begins.
     profile: Option<String>,
@@ -39,7 +37,7 @@ struct Session {
 
 /// A verdict, when it is given.
 #[derive(Debug)]
-pub(super) struct Given {
+pub(in crate::cli) struct Given {
     /// Which session it is of, counted from the first.
     pub session: usize,
     /// Its time is of the trace, not the epoch for want of any.

@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::line::Fault;
 
 /// A file that is being read.
-pub(super) struct Source {
+pub(in crate::cli) struct Source {
     pub reader: BufReader<Box<dyn Read>>,
     /// Hidden where nobody would see it or it would be over at once.
     pub progress: ProgressBar,
@@ -58,7 +58,7 @@ fn progress(bytes: u64) -> ProgressBar {
 }
 
 /// The lines of a file that are not empty, each in the same buffer.
-pub(super) struct Lines<R> {
+pub(in crate::cli) struct Lines<R> {
     reader: R,
     buffer: Vec<u8>,
     number: u64,
@@ -66,7 +66,7 @@ pub(super) struct Lines<R> {
 }
 
 /// A line and its number, from 1.
-pub(super) type Numbered<'a> = (u64, Result<&'a [u8], Fault>);
+pub(in crate::cli) type Numbered<'a> = (u64, Result<&'a [u8], Fault>);
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
 

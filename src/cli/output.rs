@@ -1,0 +1,96 @@
+//! What commands print, for people and for programs.
+
+use std::io::{self, IsTerminal};
+
+use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
+use serde::Serialize;
+use terminal_size::{Width, terminal_size_of};
+
+use crate::domain::text;
+
+#[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
+pub(super) enum Output {
+    #[default]
+    Table,
+    Json,
+}
+
+/// An object as a line of JSON that steers no terminal.
+pub(super) fn json_line(object: &impl Serialize) -> serde_json::Result<String> {
+    serde_json::to_string(object).map(escaped)
+}
+
+/// serde_json escapes only what JSON asks for. Beyond it are control characters
+/// that steer a terminal and marks that turn text around; they occur only within
+/// strings, where an escape means the same.
+fn escaped(line: String) -> String {
+    if line.is_ascii() || !line.contains(text::is_unseen) {
+        return line;
+    }
+    let mut out = String::with_capacity(line.len() + 64);
+    for c in line.chars() {
+        if text::is_unseen(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                out += &format!("\\u{unit:04x}");
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// Of a wide terminal no more than reads well; without one, what fits most.
+const COLUMNS_MAX: usize = 100;
+const COLUMNS_DEFAULT: usize = 80;
+/// Below it a line would hold little more than its indent.
+const COLUMNS_MIN: usize = 40;
+
+/// How wide a line for people may be.
+pub(super) fn columns(stdout: &io::StdoutLock<'_>) -> usize {
+    match terminal_size_of(stdout) {
+        Some((Width(columns), _)) if stdout.is_terminal() => {
+            usize::from(columns).clamp(COLUMNS_MIN, COLUMNS_MAX)
+        }
+        _ => COLUMNS_DEFAULT,
+    }
+}
+
+/// One rule below the header and no other line.
+const STYLE: TableStyle =
+    TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
+
+/// A table of names, on the left, and numbers, `gap` columns apart.
+pub(super) fn table<Row>(header: Row, rows: impl IntoIterator<Item = Row>, gap: u16) -> String
+where
+    Row: Into<comfy_table::Row>,
+{
+    let mut table = Table::new();
+    table.load_style(STYLE);
+    table.set_header(header);
+    table.add_rows(rows);
+    for column in table.column_iter_mut() {
+        let first = column.index == 0;
+        // Flush with the text above and below.
+        column.set_padding(if first { (0, 0) } else { (gap, 0) });
+        column.set_cell_alignment(if first {
+            CellAlignment::Left
+        } else {
+            CellAlignment::Right
+        });
+    }
+    table.trim_fmt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_unseen_is_escaped_and_means_the_same() {
+        let text = "ä\u{9b}2J\u{202e}\u{e0041}漢";
+        let line = json_line(&text).unwrap();
+        assert_eq!(line, r#""ä\u009b2J\u202e\udb40\udc41漢""#);
+        assert_eq!(serde_json::from_str::<String>(&line).unwrap(), text);
+    }
+}

@@ -1,0 +1,484 @@
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use serde::Deserialize;
+use smallvec::SmallVec;
+
+use super::{Detector, Futile, History};
+use crate::domain::{
+    CallFacts, Finding, Look, MarkerKind, Moment, Observation, Operation, Seen, Sig,
+};
+
+/// Fires when a sequence of 2 to `period_max` rounds stands `count` times at the
+/// tail, with the same states each lap; or when a round of several calls is
+/// repeated whole. A round is a set of calls; without `round_id` each call is
+/// one.
+///
+/// Resets when a call or its outcome breaks the rhythm, when somebody else makes
+/// progress, and, where the lap reads or searches, with a compaction. Calls that
+/// are all the same are no cycle.
+///
+/// Cost: one comparison a period and call. Three laps, for A-B-A-B is how one
+/// compares two files.
+#[derive(Default)]
+pub struct Cycle {
+    /// What the latest rounds were, as a ring; 0 where unknown.
+    rounds: [u64; PERIOD_MAX],
+    next: usize,
+    /// By period: how many of the last rounds equal the one a period before.
+    runs: [u16; PERIOD_MAX + 1],
+    /// Rounds since the last one that read or searched.
+    since_read: u16,
+    /// The round before completed or extended a cycle.
+    stood: bool,
+    present: Round,
+    progress: Option<u32>,
+}
+
+/// `[detect.cycle]`
+#[derive(Clone, Debug, Deserialize)]
+pub struct Settings {
+    /// Laps.
+    pub count: u32,
+    pub window: u32,
+    pub period_max: u32,
+    /// Calls repeat whatever comes of them.
+    pub ignore_outcome: bool,
+}
+
+const PERIOD_MAX: usize = 16;
+
+/// The round that may go on.
+#[derive(Default)]
+struct Round {
+    id: Option<Sig>,
+    /// Its calls with their outcomes, each once.
+    states: SmallVec<[u64; 4]>,
+    /// All of them in one, in any order.
+    sum: u64,
+    reads: bool,
+    /// As far as it went it completes or extends a cycle.
+    stands: bool,
+}
+
+impl Detector for Cycle {
+    type Settings = Settings;
+
+    fn check(settings: &Settings) -> Result<(), Futile> {
+        let Settings {
+            count,
+            window,
+            period_max,
+            ..
+        } = *settings;
+        let window_max = History::CALLS_MAX as u32;
+        if count < 2 {
+            return Err(Futile::new(
+                "count",
+                format!("{count} laps are no cycle: at least 2 are"),
+            ));
+        }
+        if !(2..=PERIOD_MAX as u32).contains(&period_max) {
+            let why = format!("{period_max} is not a period between 2 and {PERIOD_MAX}");
+            return Err(Futile::new("period_max", why));
+        }
+        if window > window_max {
+            let why = format!("{window} calls are more than the {window_max} that are kept");
+            return Err(Futile::new("window", why));
+        }
+        if count.saturating_mul(2) > window {
+            let why = format!(
+                "{count} laps of 2 calls are {}, more than the window of {window}",
+                count.saturating_mul(2)
+            );
+            return Err(Futile::new("count", why).or("window"));
+        }
+        Ok(())
+    }
+
+    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {
+        if matches!(
+            now.seen,
+            Seen::Marker {
+                kind: MarkerKind::Compaction,
+                ..
+            }
+        ) {
+            self.lose_reads();
+        }
+        let Some(facts) = now.ordinary() else {
+            return Look::Away;
+        };
+        let Some(call) = facts.call else {
+            self.reset();
+            return Look::Abstained("tool_call.args");
+        };
+        if self.moved_by_others(now.at, facts) && !settings.ignore_outcome {
+            self.reset();
+        }
+        self.progress = Some(now.at.progress);
+        let mut hasher = DefaultHasher::new();
+        call.hash(&mut hasher);
+        if !settings.ignore_outcome {
+            facts.masked.hash(&mut hasher);
+        }
+        if !self.push(now.at, facts, hasher.finish() | 1) {
+            return Look::Away;
+        }
+        let tail = self.tail(settings);
+        self.present.stands = tail.is_some();
+        match tail {
+            Some((period, run)) => {
+                let laps = u32::from(run) / period as u32 + 1;
+                let extends = usize::from(run) > (settings.count as usize - 1) * period;
+                Look::Found(found(now, past, period, laps, extends))
+            }
+            // The rest of the round may complete the lap.
+            None if self.stood && now.at.round.is_some() => Look::Standing,
+            None => Look::Clear,
+        }
+    }
+
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl Cycle {
+    /// Whether there was progress that the agent's own calls do not explain.
+    /// What they change themselves is part of the lap.
+    fn moved_by_others(&self, at: Moment, facts: &CallFacts) -> bool {
+        let own = u32::from(facts.wrote() || facts.state.is_some());
+        let moved = |before| at.progress.wrapping_sub(before) > own;
+        self.progress.is_some_and(moved)
+    }
+
+    /// Takes a call in; false where its round has it already.
+    fn push(&mut self, at: Moment, facts: &CallFacts, state: u64) -> bool {
+        if at.round.is_none() || self.present.id != at.round {
+            self.close_round();
+            self.present.id = at.round;
+        }
+        let round = &mut self.present;
+        if round.states.contains(&state) || round.states.len() == Round::CALLS_MAX {
+            return false;
+        }
+        round.states.push(state);
+        round.sum = round.sum.wrapping_add(state).max(1);
+        round.reads |= matches!(facts.operation, Operation::Read | Operation::Search);
+        true
+    }
+
+    fn close_round(&mut self) {
+        let round = std::mem::take(&mut self.present);
+        if round.states.is_empty() {
+            return;
+        }
+        for period in 1..=PERIOD_MAX {
+            self.runs[period] = self.run(period, round.sum);
+        }
+        self.rounds[self.next] = round.sum;
+        self.next = (self.next + 1) % PERIOD_MAX;
+        self.since_read = if round.reads {
+            0
+        } else {
+            self.since_read.saturating_add(1)
+        };
+        self.stood = round.stands;
+    }
+
+    /// How long the run of a period is with this round.
+    fn run(&self, period: usize, round: u64) -> u16 {
+        if self.rounds[self.back(period)] == round {
+            self.runs[period].saturating_add(1)
+        } else {
+            0
+        }
+    }
+
+    /// Where the round stands that was closed so many rounds ago.
+    fn back(&self, rounds: usize) -> usize {
+        (self.next + PERIOD_MAX - rounds) % PERIOD_MAX
+    }
+
+    /// The shortest period that stands often enough, and its run.
+    fn tail(&self, settings: &Settings) -> Option<(usize, u16)> {
+        let period_max =
+            (settings.period_max as usize).min((settings.window / settings.count) as usize);
+        let laps = settings.count as usize - 1;
+        let equal = usize::from(self.run(1, self.present.sum)) + 1;
+        // A lap of equal calls is a repeat, not a cycle; a round of several calls
+        // is a lap of its own.
+        let varied =
+            |period: usize| equal < period || (period == 1 && self.present.states.len() > 1);
+        (1..=period_max)
+            .filter(|period| varied(*period))
+            .map(|period| (period, self.run(period, self.present.sum)))
+            .find(|(period, run)| usize::from(*run) >= laps * period)
+    }
+
+    /// The context was summarised: rounds up to the last one that read or
+    /// searched count no more.
+    fn lose_reads(&mut self) {
+        self.close_round();
+        let kept = usize::from(self.since_read);
+        for period in 1..=PERIOD_MAX {
+            let whole = kept.saturating_sub(period).try_into().unwrap_or(u16::MAX);
+            self.runs[period] = self.runs[period].min(whole);
+            if period > kept {
+                self.rounds[self.back(period)] = 0;
+                self.stood = false;
+            }
+        }
+    }
+}
+
+impl Round {
+    /// Calls of one round that are told apart.
+    const CALLS_MAX: usize = 32;
+}
+
+/// The last `laps` laps of `period` rounds.
+fn found(now: &Observation, past: &History, period: usize, laps: u32, extends: bool) -> Finding {
+    let mut events: SmallVec<[i32; 8]> = SmallVec::new();
+    let mut calls: SmallVec<[Sig; 4]> = SmallVec::new();
+    // By lap, latest first: its raw outcomes in any order, and how many.
+    let mut outcomes: SmallVec<[(u64, i32); 4]> = SmallVec::new();
+    let mut in_round: SmallVec<[Sig; 4]> = SmallVec::new();
+    let (mut round, mut rounds) = (now.at.round, 1);
+    let own = now.ordinary().map(|facts| (now.at, facts.call, facts.raw));
+    let earlier = past.calls().map(|entry| (entry.at, entry.call, entry.raw));
+    for (at, call, raw) in own.into_iter().chain(earlier) {
+        if !events.is_empty() && (at.round.is_none() || at.round != round) {
+            rounds += 1;
+            in_round.clear();
+        }
+        round = at.round;
+        let Some(call) = call.filter(|_| rounds <= period * laps as usize) else {
+            break;
+        };
+        if in_round.contains(&call) {
+            continue;
+        }
+        in_round.push(call);
+        events.push(at.index);
+        if !calls.contains(&call) {
+            calls.push(call);
+        }
+        let lap = (rounds - 1) / period;
+        if outcomes.len() <= lap {
+            outcomes.push((0, 0));
+        }
+        if let Some((sum, size)) = outcomes.last_mut() {
+            *sum = sum.wrapping_add(raw.get());
+            *size += 1;
+        }
+    }
+    let size = outcomes.first().map_or(0, |(_, size)| *size);
+    // The history may begin in the middle of a lap.
+    let exact = outcomes
+        .iter()
+        .all(|lap| lap.1 < size || *lap == outcomes[0]);
+    if extends {
+        events.truncate(1);
+    }
+    events.reverse();
+    Finding {
+        count: laps.try_into().unwrap_or(i32::MAX),
+        period: size,
+        similarity: 1.0,
+        confidence: if exact { 1.0 } else { 0.9 },
+        extends,
+        events,
+        name: calls.clone(),
+        calls,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::detect::testing::{
+        Script, call, calls, compaction, edit, read, reads, run, user, write,
+    };
+
+    const SETTINGS: Settings = Settings {
+        count: 3,
+        window: 30,
+        period_max: 10,
+        ignore_outcome: false,
+    };
+
+    #[track_caller]
+    fn check(script: Script, expected: &[i32]) {
+        assert_eq!(script.counts::<Cycle>(&SETTINGS), expected);
+    }
+
+    #[track_caller]
+    fn marks(script: Script, expected: &str) {
+        assert_eq!(script.marks::<Cycle>(&SETTINGS), expected);
+    }
+
+    fn rounds(laps: &[&str]) -> Script {
+        let round = |(n, names): (usize, &&str)| calls(names).round(&n.to_string());
+        laps.iter().enumerate().map(round).sum()
+    }
+
+    #[test]
+    fn a_cycle_needs_three_full_laps_and_goes_on_with_each_call() {
+        check(calls("a b a b a b a b"), &[0, 0, 0, 0, 0, 3, 3, 4]);
+        marks(calls("a b a b a b a b x"), ".....!++.");
+    }
+
+    #[test]
+    fn it_may_begin_anywhere() {
+        marks(calls("x y b a b a b a"), ".......!");
+    }
+
+    #[test]
+    fn periods_up_to_ten_are_seen() {
+        let lap = calls("a b c d e f g");
+        assert_eq!(lap.times(3).counts::<Cycle>(&SETTINGS)[20], 3);
+        let lap = calls("a b c d e f g h i j");
+        assert_eq!(lap.times(3).counts::<Cycle>(&SETTINGS)[29], 3);
+        let lap = calls("a b c d e f g h i j k");
+        check(lap.times(3), &[0; 33]);
+    }
+
+    #[test]
+    fn a_second_pass_over_many_files_is_no_cycle() {
+        let pass: Script = (0..15).map(|n| read(&n.to_string())).sum();
+        check(pass.times(2), &[0; 30]);
+    }
+
+    #[test]
+    fn equal_calls_are_a_repeat_and_no_cycle() {
+        check(call("a").times(12), &[0; 12]);
+        marks(calls("a a b").times(3), "........!");
+    }
+
+    #[test]
+    fn another_outcome_breaks_the_rhythm() {
+        let lap = |n: &str| call("a") + call("b").result(n);
+        check(
+            ["1", "2", "3", "4", "5"].into_iter().map(lap).sum(),
+            &[0; 10],
+        );
+        check(calls("a b a b a") + call("b").result("2"), &[0; 6]);
+    }
+
+    #[test]
+    fn editing_and_testing_is_work_and_the_same_edit_over_and_over_is_not() {
+        let lap = |n: &str| edit("f", n) + run("test");
+        check(
+            ["1", "2", "3", "4", "5"].into_iter().map(lap).sum(),
+            &[0; 10],
+        );
+        let lap = edit("f", "1") + edit("f", "2") + run("test").fails("e");
+        check(lap.times(3), &[0, 0, 0, 0, 0, 0, 0, 0, 3]);
+        let lap = write("f", "1") + run("test").fails("e");
+        check(lap.times(3), &[0, 0, 0, 0, 0, 3]);
+    }
+
+    #[test]
+    fn progress_by_others_starts_anew() {
+        let lap = calls("lint test");
+        check(lap.clone().times(2) + lap.clone().after_progress(), &[0; 6]);
+        let lap = call("x").state("1") + call("y").state("2");
+        check(lap.times(3), &[0, 0, 0, 0, 0, 3]);
+    }
+
+    #[test]
+    fn a_round_repeated_whole_is_a_cycle_in_any_order() {
+        marks(
+            rounds(&["a b c", "c a b", "b c a", "a b c"]),
+            "........!==+",
+        );
+        marks(rounds(&["a b", "a b", "a c", "a b"]), "........");
+    }
+
+    #[test]
+    fn rounds_of_one_call_go_round_as_calls_do() {
+        marks(rounds(&["a", "b", "a", "b", "a", "b", "a"]), ".....!+");
+        marks(rounds(&["a", "a", "a", "a", "a", "a"]), "......");
+    }
+
+    #[test]
+    fn rounds_of_several_calls_take_turns() {
+        marks(
+            rounds(&["a b", "c", "b a", "c", "a b", "c", "a b"]),
+            "........!=+",
+        );
+    }
+
+    #[test]
+    fn the_same_call_counts_once_a_round() {
+        marks(rounds(&["a a b b", "a b", "b a b"]), ". . ...! ");
+        marks(rounds(&["a a a a a a"]), ".     ");
+    }
+
+    #[test]
+    fn a_user_starts_anew_and_a_compaction_where_it_reads() {
+        check(calls("a b a b a") + user() + call("b"), &[0; 7]);
+        check((reads("a b") + compaction()).times(4), &[0; 12]);
+        marks(
+            reads("a b a b") + compaction() + reads("a b a b a b"),
+            ".... .....!",
+        );
+        let mixed = read("f") + calls("a b a b") + compaction() + calls("a b");
+        marks(mixed, "..... .!");
+        let mixed = (read("f") + call("a")).times(2) + compaction() + (read("f") + call("a"));
+        marks(mixed, ".... ..");
+    }
+
+    #[test]
+    fn unknown_arguments_break_it_and_polls_and_outages_do_not() {
+        marks(calls("a b a b a") + call("b").without_args(), ".....?");
+        let between = call("w").poll() + call("o").outage();
+        marks(calls("a b a b") + between + calls("a b"), "....  .!");
+    }
+
+    #[test]
+    fn evidence_names_the_laps_and_masked_equality_lowers_confidence() {
+        let found = calls("x a b a b a b a").findings::<Cycle>(&SETTINGS);
+        assert_eq!(found[0].events.as_slice(), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(found[1].events.as_slice(), [7]);
+        assert_eq!((found[0].period, found[0].confidence), (2, 1.0));
+        assert_eq!(found[0].calls.len(), 2);
+        let masked = calls("a b a b a") + call("b").raw("1");
+        assert_eq!(masked.findings::<Cycle>(&SETTINGS)[0].confidence, 0.9);
+        let found = rounds(&["x", "a b", "b a", "a b"]).findings::<Cycle>(&SETTINGS);
+        assert_eq!(found[0].events.as_slice(), [1, 2, 3, 4, 5, 6]);
+        assert_eq!((found[0].period, found[0].confidence), (2, 1.0));
+    }
+
+    #[test]
+    fn outcomes_and_progress_may_be_ignored() {
+        let settings = Settings {
+            ignore_outcome: true,
+            ..SETTINGS
+        };
+        let lap = |n: &str| call("a").after_progress() + call("b").result(n);
+        let laps: Script = ["1", "2", "3"].into_iter().map(lap).sum();
+        assert_eq!(laps.counts::<Cycle>(&settings), [0, 0, 0, 0, 0, 3]);
+    }
+
+    #[test]
+    fn settings_that_can_never_fire_are_refused() {
+        let refuses = |count, window, period_max| {
+            let settings = Settings {
+                count,
+                window,
+                period_max,
+                ..SETTINGS
+            };
+            Cycle::check(&settings).is_err()
+        };
+        assert!(!refuses(3, 30, 10));
+        assert!(refuses(1, 30, 10));
+        assert!(refuses(3, 5, 2));
+        assert!(refuses(3, 30, 1));
+        assert!(refuses(3, 30, 17));
+        assert!(refuses(3, 33, 10));
+        assert!(refuses(u32::MAX, 30, 10));
+    }
+}

@@ -1,0 +1,245 @@
+use serde::Deserialize;
+use smallvec::SmallVec;
+
+use super::{Detector, Futile, History, paths::Paths};
+use crate::domain::{Finding, Look, Observation, Sig};
+
+/// Fires on a write whose `content_hash` equals an earlier one of that file,
+/// another content lying between: the agent undoes its own edit.
+///
+/// A write that changes nothing is neither a change nor a revert. Once reported,
+/// the contents that were cited count no more, save while each further write
+/// goes back again. Abstains without `content_hash`.
+///
+/// Cost: a look-up of the path and a scan of its last contents, on writes only.
+/// The hash is exact, as in the published rule.
+#[derive(Default)]
+pub struct EditRevert {
+    paths: Paths<Contents>,
+}
+
+/// `[detect.edit_revert]`
+#[derive(Clone, Debug, Deserialize)]
+pub struct Settings {
+    /// The earlier content stands in so many of the last calls; 0: anywhere in
+    /// the session.
+    pub within: u32,
+}
+
+#[derive(Default)]
+struct Contents {
+    /// The contents that were written and when, oldest first.
+    fresh: SmallVec<[(Sig, i32); 4]>,
+    /// What it was last written to hold.
+    last: Option<Sig>,
+    /// The contents between which the file goes back and forth.
+    cited: SmallVec<[Sig; 4]>,
+    count: i32,
+}
+
+impl Contents {
+    /// Contents that are kept a file: as many as can stand in the last 20 calls,
+    /// the published rule's window.
+    const CONTENTS_MAX: usize = 20;
+}
+
+impl Detector for EditRevert {
+    type Settings = Settings;
+
+    fn check(settings: &Settings) -> Result<(), Futile> {
+        let within = settings.within;
+        if matches!(within, 1 | 2) {
+            let why = format!(
+                "a revert takes 3 writes (one content, another, the first again), \
+                 which never stand in the last {within} calls"
+            );
+            return Err(Futile::new("within", why));
+        }
+        if within as usize > Contents::CONTENTS_MAX {
+            let why = format!(
+                "{within} calls are more than the {} contents that are kept",
+                Contents::CONTENTS_MAX
+            );
+            return Err(Futile::new("within", why));
+        }
+        Ok(())
+    }
+
+    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {
+        let Some(facts) = now.ordinary().filter(|facts| facts.wrote()) else {
+            return Look::Away;
+        };
+        let (Some(path), Some(content)) = (facts.target, facts.content) else {
+            let missing = facts
+                .target
+                .map_or("tool_call.target", |_| "tool_call.content_hash");
+            return Look::Abstained(missing);
+        };
+        let contents = self.paths.of(path);
+        let index = now.at.index;
+        if contents.last.replace(content) == Some(content) {
+            // The latest write of a content is the last to leave the window.
+            if let Some((_, event)) = contents.fresh.last_mut()
+                && settings.within > 0
+            {
+                *event = index;
+            }
+            return Look::Away;
+        }
+        let begin = past.begin_of(settings.within, now.at);
+        let extends = contents.cited.contains(&content);
+        let first = contents
+            .fresh
+            .iter()
+            .rposition(|(known, event)| *known == content && *event >= begin);
+        let events = match first {
+            Some(first) if !extends => {
+                let run = contents.fresh.drain(first..);
+                contents.cited = SmallVec::new();
+                let mut events = SmallVec::new();
+                for (known, event) in run {
+                    contents.cited.push(known);
+                    events.push(event);
+                }
+                contents.fresh.clear();
+                contents.count = 1;
+                events.push(index);
+                events
+            }
+            _ if extends => {
+                contents.fresh.clear();
+                contents.count = contents.count.saturating_add(1);
+                SmallVec::from_slice(&[index])
+            }
+            _ => {
+                contents.cited.clear();
+                if contents.fresh.len() == Contents::CONTENTS_MAX {
+                    contents.fresh.remove(0);
+                }
+                contents.fresh.push((content, index));
+                return Look::Clear;
+            }
+        };
+        Look::Found(Finding {
+            count: contents.count,
+            period: 0,
+            similarity: 1.0,
+            confidence: 1.0,
+            extends,
+            events,
+            name: [path].into_iter().collect(),
+            calls: facts.call.into_iter().collect(),
+        })
+    }
+
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::detect::testing::{Script, edit, read, user, write};
+
+    #[track_caller]
+    fn check(script: Script, expected: &[i32]) {
+        assert_eq!(
+            script.counts::<EditRevert>(&Settings { within: 0 }),
+            expected
+        );
+    }
+
+    #[track_caller]
+    fn marks(script: Script, expected: &str) {
+        assert_eq!(
+            script.marks::<EditRevert>(&Settings { within: 0 }),
+            expected
+        );
+    }
+
+    /// Writes of these contents, a letter each.
+    fn writes(file: &str, contents: &str) -> Script {
+        let content = |c: char| c.to_string();
+        let write = |text: String| write(file, &text).content(&text);
+        contents.chars().map(content).map(write).sum()
+    }
+
+    #[test]
+    fn a_write_back_to_an_earlier_content_is_found() {
+        check(writes("f", "aba"), &[0, 0, 1]);
+        check(writes("f", "abca"), &[0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn each_write_that_goes_back_again_goes_on() {
+        marks(writes("f", "ababa"), "..!++");
+        check(writes("f", "ababa"), &[0, 0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn edits_that_go_forward_are_work() {
+        check(writes("f", "abcdefgh"), &[0; 8]);
+    }
+
+    #[test]
+    fn a_write_that_changes_nothing_is_neither_change_nor_revert() {
+        marks(writes("f", "aaa"), ".  ");
+        marks(writes("f", "aabba"), ". . !");
+        marks(writes("f", "abaab"), "..! +");
+    }
+
+    #[test]
+    fn cited_contents_count_only_to_go_on() {
+        marks(writes("f", "abacdef"), "..!....");
+        marks(writes("f", "abacac"), "..!..!");
+    }
+
+    #[test]
+    fn files_are_apart() {
+        check(
+            writes("f", "a") + writes("g", "ba") + writes("f", "b"),
+            &[0; 4],
+        );
+        marks(
+            writes("f", "ab") + writes("g", "c") + writes("f", "a"),
+            "...!",
+        );
+    }
+
+    #[test]
+    fn a_failed_edit_or_a_read_is_not_looked_at() {
+        let failed = edit("f", "b").content("b").fails("no match");
+        marks(writes("f", "a") + failed + writes("f", "a"), ".  ");
+        marks(read("f").content("a") + writes("f", "ba"), " ..");
+    }
+
+    #[test]
+    fn a_user_starts_anew() {
+        check(writes("f", "ab") + user() + writes("f", "a"), &[0; 4]);
+    }
+
+    #[test]
+    fn it_abstains_without_content_or_target() {
+        marks(
+            write("f", "a") + write("f", "a").content("a").without_target(),
+            "??",
+        );
+    }
+
+    #[test]
+    fn old_contents_are_forgotten() {
+        check(
+            writes("f", "abcdefghijklmnopqrstuvwxyz") + writes("f", "a"),
+            &[0; 27],
+        );
+    }
+
+    #[test]
+    fn evidence_names_the_writes_from_the_first_of_that_content_on() {
+        let found = writes("f", "xabab").findings::<EditRevert>(&Settings { within: 0 });
+        assert_eq!(found[0].events.as_slice(), [1, 2, 3]);
+        assert_eq!(found[1].events.as_slice(), [4]);
+        assert_eq!(found[0].name, found[1].name);
+    }
+}

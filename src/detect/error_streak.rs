@@ -1,0 +1,203 @@
+use serde::Deserialize;
+
+use super::{Detector, Futile, History, streak::Streak};
+use crate::domain::{Finding, Look, Observation, Sig};
+
+/// Fires when `count` failures in a row have the same error (masked) although
+/// the arguments vary or the tools rotate: unknown tool, denied, missing
+/// parameter, a missing file, a command's time-out.
+///
+/// Resets with a success or another error. Failed edits and writes of a path are
+/// `patch_spiral`'s and outages `infra_outage`'s: neither counts nor resets. A
+/// round of parallel calls that all fail is one failure.
+///
+/// Cost: one comparison a call. Four: a parallel batch can look like ten, three
+/// tries at a command line's syntax are ordinary.
+#[derive(Default)]
+pub struct ErrorStreak {
+    error: Option<Sig>,
+    streak: Streak,
+}
+
+/// `[detect.error_streak]`
+#[derive(Clone, Debug, Deserialize)]
+pub struct Settings {
+    pub count: u32,
+}
+
+impl Detector for ErrorStreak {
+    type Settings = Settings;
+
+    fn check(settings: &Settings) -> Result<(), Futile> {
+        if settings.count < 2 {
+            let why = format!("{} failures are no streak: at least 2 are", settings.count);
+            return Err(Futile::new("count", why));
+        }
+        Ok(())
+    }
+
+    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
+        let Some(facts) = now.ordinary() else {
+            return Look::Away;
+        };
+        if !facts.failed() {
+            self.reset();
+            return Look::Clear;
+        }
+        if facts.is_change() && facts.target.is_some() {
+            return Look::Away;
+        }
+        let Some(error) = facts.error else {
+            self.reset();
+            return Look::Abstained("tool_call.error");
+        };
+        if self.error.replace(error) == Some(error) {
+            if !self.streak.push(now.at, facts.call) {
+                return Look::Away;
+            }
+        } else {
+            self.streak.restart(now.at, facts.call);
+        }
+        // One call over and over is another detector's.
+        let varied = self.streak.distinct() > 1;
+        let found = varied.then(|| self.streak.finding(settings.count));
+        match found.flatten() {
+            Some(finding) => Look::Found(Finding {
+                confidence: 0.9,
+                name: [error].into_iter().collect(),
+                ..finding
+            }),
+            None => Look::Clear,
+        }
+    }
+
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::detect::testing::{Script, call, calls, edit, read, run, user};
+
+    const SETTINGS: Settings = Settings { count: 4 };
+
+    #[track_caller]
+    fn check(script: Script, expected: &[i32]) {
+        assert_eq!(script.counts::<ErrorStreak>(&SETTINGS), expected);
+    }
+
+    #[track_caller]
+    fn marks(script: Script, expected: &str) {
+        assert_eq!(script.marks::<ErrorStreak>(&SETTINGS), expected);
+    }
+
+    #[test]
+    fn four_different_calls_with_one_error_are_found_and_each_that_goes_on() {
+        check(calls("a b c d e").fails("denied"), &[0, 0, 0, 4, 5]);
+        let tools = call("a") + call("b").tool("t") + read("f") + run("x");
+        check(tools.fails("EIO"), &[0, 0, 0, 4]);
+    }
+
+    #[test]
+    fn one_call_over_and_over_is_another_detectors() {
+        check(call("a").fails("denied").times(6), &[0; 6]);
+    }
+
+    #[test]
+    fn a_streak_that_begins_to_vary_late_cites_all_of_it() {
+        let late = (call("a").times(5) + calls("b c")).fails("denied");
+        let found = late.findings::<ErrorStreak>(&SETTINGS);
+        assert_eq!(found[0].events.as_slice(), [0, 1, 2, 3, 4, 5]);
+        assert!(!found[0].extends && found[1].extends);
+    }
+
+    #[test]
+    fn a_success_or_another_error_starts_anew() {
+        let three = calls("a b c").fails("denied");
+        marks(
+            three.clone() + call("x") + call("d").fails("denied"),
+            ".....",
+        );
+        marks(
+            three.clone() + call("x").fails("other") + call("d").fails("denied"),
+            ".....",
+        );
+        marks(three + user() + call("d").fails("denied"), "... .");
+    }
+
+    #[test]
+    fn failed_edits_of_a_path_neither_count_nor_reset() {
+        check(
+            calls("a b c").fails("e") + edit("f", "1").fails("e"),
+            &[0; 4],
+        );
+        marks(
+            calls("a b c").fails("e") + edit("f", "1").fails("x") + call("d").fails("e"),
+            "... !",
+        );
+    }
+
+    #[test]
+    fn failed_edits_of_no_path_count() {
+        let edits =
+            ["1", "2", "3", "4"].map(|n| edit("f", n).fails("missing path").without_target());
+        check(edits.into_iter().sum(), &[0, 0, 0, 4]);
+    }
+
+    #[test]
+    fn a_parallel_batch_that_fails_is_one_failure() {
+        marks(calls("a b c d e f").fails("denied").round("1"), ".     ");
+        let round = |n: &str| (call(n) + call("z")).fails("denied").round(n);
+        marks(
+            ["1", "2", "3", "4"].map(round).into_iter().sum(),
+            ". . . ! ",
+        );
+    }
+
+    #[test]
+    fn polls_and_outages_neither_count_nor_reset() {
+        let between = call("p").poll() + call("o").outage();
+        marks(
+            calls("a b c").fails("e") + between + call("d").fails("e"),
+            "...  !",
+        );
+    }
+
+    #[test]
+    fn a_failure_without_an_error_is_unknown() {
+        let mute = call("x").fails("e").error_unknown();
+        marks(
+            calls("a b c").fails("e") + mute + call("d").fails("e"),
+            "...?.",
+        );
+    }
+
+    #[test]
+    fn evidence_names_the_failures_and_the_error_names_the_loop() {
+        let found = (call("x") + calls("a b c d e").fails("e")).findings::<ErrorStreak>(&SETTINGS);
+        assert_eq!(found[0].events.as_slice(), [1, 2, 3, 4]);
+        assert_eq!(found[1].events.as_slice(), [5]);
+        assert_eq!(found[0].name, found[1].name);
+        assert_eq!(found[0].calls.len(), 4);
+    }
+
+    #[test]
+    fn a_streak_of_a_thousand_stays_bounded() {
+        let long: Script = (0..1000).map(|n| call(&n.to_string()).fails("e")).sum();
+        let found = long.findings::<ErrorStreak>(&SETTINGS);
+        assert_eq!(found.last().map(|found| found.count), Some(1000));
+        assert!(
+            found
+                .iter()
+                .all(|found| found.calls.len() <= 16 && found.events.len() <= 64)
+        );
+    }
+
+    #[test]
+    fn settings_that_can_never_fire_are_refused() {
+        assert!(ErrorStreak::check(&SETTINGS).is_ok());
+        assert!(ErrorStreak::check(&Settings { count: 1 }).is_err());
+    }
+}

@@ -1,0 +1,179 @@
+use serde::Deserialize;
+use smallvec::SmallVec;
+
+use super::{Detector, Futile, History};
+use crate::domain::{Finding, Look, Observation, Sig};
+
+/// Fires when one round issues the same calls `count` times over: a model that
+/// stutters while it fans out.
+///
+/// Resets with another round. Needs `round_id`.
+///
+/// Cost: a look-up among the calls of the round. The same call twice or thrice
+/// in a round is a slip that the harness answers once.
+#[derive(Default)]
+pub struct FanOut {
+    round: Option<Sig>,
+    calls: SmallVec<[(Sig, u32); 4]>,
+    /// The latest of its events, with the call that each made.
+    events: SmallVec<[(i32, Sig); 8]>,
+    found: bool,
+}
+
+/// `[detect.fan_out]`
+#[derive(Clone, Debug, Deserialize)]
+pub struct Settings {
+    pub count: u32,
+}
+
+impl FanOut {
+    const CALLS_MAX: usize = 64;
+    const EVENTS_MAX: usize = 64;
+}
+
+impl Detector for FanOut {
+    type Settings = Settings;
+
+    fn check(settings: &Settings) -> Result<(), Futile> {
+        if settings.count < 2 {
+            let why = format!("{} calls are no stutter: at least 2 are", settings.count);
+            return Err(Futile::new("count", why));
+        }
+        Ok(())
+    }
+
+    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
+        let (Some(facts), Some(round)) = (now.ordinary(), now.at.round) else {
+            return Look::Away;
+        };
+        let Some(call) = facts.call else {
+            return Look::Abstained("tool_call.args");
+        };
+        if self.round.replace(round) != Some(round) {
+            *self = Self {
+                round: Some(round),
+                ..Self::default()
+            };
+        }
+        if self.events.len() == Self::EVENTS_MAX {
+            self.events.remove(0);
+        }
+        self.events.push((now.at.index, call));
+        let position = self.calls.iter().position(|(known, _)| *known == call);
+        let position = position.unwrap_or_else(|| {
+            self.calls.truncate(Self::CALLS_MAX - 1);
+            self.calls.push((call, 0));
+            self.calls.len() - 1
+        });
+        self.calls[position].1 += 1;
+        let count = self.calls[position].1;
+        if count < settings.count {
+            return Look::Clear;
+        }
+        let extends = std::mem::replace(&mut self.found, true);
+        let repeated = self.calls.iter().filter(|(_, times)| *times > 1);
+        let repeated: SmallVec<[Sig; 4]> = repeated.map(|(call, _)| *call).collect();
+        let events = self
+            .events
+            .iter()
+            .filter(|(_, call)| repeated.contains(call));
+        Look::Found(Finding {
+            count: count.try_into().unwrap_or(i32::MAX),
+            period: 0,
+            similarity: 1.0,
+            confidence: 1.0,
+            extends,
+            events: if extends {
+                SmallVec::from_slice(&[now.at.index])
+            } else {
+                events.map(|(event, _)| *event).collect()
+            },
+            name: [round].into_iter().collect(),
+            calls: repeated,
+        })
+    }
+
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::detect::testing::{Script, call, calls, user};
+
+    const SETTINGS: Settings = Settings { count: 4 };
+
+    #[track_caller]
+    fn marks(script: Script, expected: &str) {
+        assert_eq!(script.marks::<FanOut>(&SETTINGS), expected);
+    }
+
+    #[test]
+    fn the_fourth_time_in_a_round_is_found_and_each_that_goes_on() {
+        let script = call("a").times(6).round("1");
+        assert_eq!(
+            script.clone().counts::<FanOut>(&SETTINGS),
+            [0, 0, 0, 4, 5, 6]
+        );
+        marks(script, "...!++");
+        marks(calls("a b").times(4).round("1"), "......!+");
+    }
+
+    #[test]
+    fn three_times_are_a_slip_and_many_different_calls_are_a_batch() {
+        marks(call("a").times(3).round("1"), "...");
+        let batch: Script = (0..100).map(|n| call(&n.to_string())).sum();
+        marks(batch.round("1"), &".".repeat(100));
+    }
+
+    #[test]
+    fn the_outcome_does_not_matter() {
+        let workers = ["1", "2", "3", "4"].map(|n| call("spawn").result(n));
+        marks(workers.into_iter().sum::<Script>().round("1"), "...!");
+    }
+
+    #[test]
+    fn another_round_or_a_user_starts_anew() {
+        marks(
+            call("a").times(3).round("1") + call("a").times(3).round("2"),
+            "......",
+        );
+        marks(
+            call("a").times(3).round("1") + user() + call("a").round("1"),
+            "... .",
+        );
+        marks(
+            call("a").times(4).round("1") + call("a").times(4).round("2"),
+            "...!...!",
+        );
+    }
+
+    #[test]
+    fn without_a_round_each_call_is_one() {
+        marks(call("a").times(6), "      ");
+    }
+
+    #[test]
+    fn it_abstains_without_arguments_and_skips_polls_and_outages() {
+        marks(call("a").without_args().times(4).round("1"), "????");
+        marks(call("a").poll().times(4).round("1"), "    ");
+        marks(call("a").outage().times(4).round("1"), "    ");
+    }
+
+    #[test]
+    fn evidence_names_the_calls_that_were_made_again_and_no_others() {
+        let script = calls("x a y a a a a").round("1");
+        let found = script.findings::<FanOut>(&SETTINGS);
+        assert_eq!(found[0].events.as_slice(), [1, 3, 4, 5]);
+        assert_eq!(found[1].events.as_slice(), [6]);
+        assert_eq!(found[0].calls.len(), 1);
+    }
+
+    #[test]
+    fn settings_that_can_never_fire_are_refused() {
+        assert!(FanOut::check(&SETTINGS).is_ok());
+        assert!(FanOut::check(&Settings { count: 1 }).is_err());
+    }
+}

@@ -1,0 +1,185 @@
+use std::time::{Duration, SystemTime};
+
+use serde::Deserialize;
+
+use super::{Detector, Futile, History, streak::Streak};
+use crate::domain::{CallKind, Finding, Look, Observation, Seen, Sig};
+
+/// Fires when `count` calls in a row meet a rate limit, a server's fault or a
+/// dead connection: the world outside is down, and trying again at once does not
+/// help.
+///
+/// Resets with a call that goes through. The calls of a round count once. A pause half as long again as the one
+/// before, or longer, is patience and does not count. Other detectors skip these
+/// events: it is not the agent's loop.
+///
+/// Cost: one comparison a call. Three in a row without a growing pause is a
+/// retry loop without backoff.
+#[derive(Default)]
+pub struct InfraOutage {
+    streak: Streak,
+    /// The call that met it first: it names the outage.
+    first: Option<Sig>,
+    round: Option<Sig>,
+    last: Option<SystemTime>,
+    gap: Option<Duration>,
+}
+
+/// `[detect.infra_outage]`
+#[derive(Clone, Debug, Deserialize)]
+pub struct Settings {
+    pub count: u32,
+    /// Outages count for no other detector; else for all others, as any call.
+    pub apart: bool,
+}
+
+/// A pause that grows by this much backs off.
+const BACKOFF: f64 = 1.5;
+
+impl Detector for InfraOutage {
+    type Settings = Settings;
+
+    fn check(settings: &Settings) -> Result<(), Futile> {
+        if settings.count < 2 {
+            let why = format!("{} failures are no outage: at least 2 are", settings.count);
+            return Err(Futile::new("count", why));
+        }
+        Ok(())
+    }
+
+    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
+        let Seen::Call(facts) = &now.seen else {
+            return Look::Away;
+        };
+        if facts.kind == CallKind::Poll {
+            return Look::Away;
+        }
+        if facts.kind != CallKind::Outage {
+            self.reset();
+            return Look::Clear;
+        }
+        let round = std::mem::replace(&mut self.round, now.at.round);
+        if round.is_some() && round == now.at.round {
+            return Look::Away;
+        }
+        let gap = self
+            .last
+            .replace(now.at.time)
+            .and_then(|last| now.at.time.duration_since(last).ok());
+        let before = std::mem::replace(&mut self.gap, gap);
+        let patient = matches!((before, gap), (Some(before), Some(gap))
+            if gap > Duration::ZERO && gap.as_secs_f64() >= BACKOFF * before.as_secs_f64());
+        if patient || !self.streak.push(now.at, facts.call) {
+            return Look::Away;
+        }
+        // Which call meets it hardly matters.
+        let first = *self.first.get_or_insert(facts.call.unwrap_or(facts.masked));
+        match self.streak.finding(settings.count) {
+            Some(finding) => Look::Found(Finding {
+                confidence: 0.9,
+                name: [first].into_iter().collect(),
+                ..finding
+            }),
+            None => Look::Clear,
+        }
+    }
+
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::detect::testing::{Script, call, calls, user};
+
+    const SETTINGS: Settings = Settings {
+        count: 3,
+        apart: true,
+    };
+
+    #[track_caller]
+    fn marks(script: Script, expected: &str) {
+        assert_eq!(script.marks::<InfraOutage>(&SETTINGS), expected);
+    }
+
+    fn outages(secs: &[u64]) -> Script {
+        secs.iter().map(|secs| call("get").outage().at(*secs)).sum()
+    }
+
+    #[test]
+    fn three_in_a_row_are_found_and_each_that_goes_on() {
+        let script = outages(&[0, 1, 2, 3]);
+        assert_eq!(script.counts::<InfraOutage>(&SETTINGS), [0, 0, 3, 4]);
+        marks(outages(&[0, 1, 2, 3]), "..!+");
+        marks(outages(&[0, 0, 0]), "..!");
+    }
+
+    #[test]
+    fn a_growing_pause_is_patience() {
+        marks(outages(&[0, 1, 3, 7, 15, 31]), "..    ");
+        marks(outages(&[0, 2, 5, 8, 11]), ".. !+");
+    }
+
+    #[test]
+    fn a_clock_that_runs_backwards_is_no_pause() {
+        marks(outages(&[9, 8, 7]), "..!");
+    }
+
+    #[test]
+    fn a_call_that_goes_through_starts_anew() {
+        marks(
+            outages(&[0, 1]) + call("x").at(2) + outages(&[3, 4]),
+            ".....",
+        );
+        marks(
+            outages(&[0, 1]) + call("x").fails("404").at(2) + outages(&[3]),
+            "....",
+        );
+        marks(outages(&[0, 1]) + user() + outages(&[2]), ".. .");
+    }
+
+    #[test]
+    fn a_wait_between_does_not() {
+        marks(
+            outages(&[0, 1]) + call("sleep").poll().at(1) + outages(&[2]),
+            ".. !",
+        );
+    }
+
+    #[test]
+    fn different_calls_meet_one_outage() {
+        marks(calls("a b c d").outage(), "..!+");
+        let many: Script = (0..40).map(|n| call(&n.to_string()).outage()).sum();
+        let found = many.findings::<InfraOutage>(&SETTINGS);
+        assert!(found.iter().all(|finding| finding.name == found[0].name));
+    }
+
+    #[test]
+    fn a_parallel_batch_is_one_and_does_not_spoil_the_pause() {
+        marks(calls("a b c d").outage().round("1"), ".   ");
+        let batch = |n: u64| calls("a b c").outage().at(n).round(&n.to_string());
+        marks([0, 1, 2].map(batch).into_iter().sum(), ".  .  !  ");
+        marks([0, 1, 3, 7].map(batch).into_iter().sum(), ".  .        ");
+    }
+
+    #[test]
+    fn evidence_names_the_calls_that_met_it() {
+        let found = (call("x") + outages(&[0, 1, 2, 3])).findings::<InfraOutage>(&SETTINGS);
+        assert_eq!(found[0].events.as_slice(), [1, 2, 3]);
+        assert_eq!(found[1].events.as_slice(), [4]);
+    }
+
+    #[test]
+    fn settings_that_can_never_fire_are_refused() {
+        assert!(InfraOutage::check(&SETTINGS).is_ok());
+        assert!(
+            InfraOutage::check(&Settings {
+                count: 1,
+                ..SETTINGS
+            })
+            .is_err()
+        );
+    }
+}

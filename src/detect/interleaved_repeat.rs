@@ -1,0 +1,351 @@
+use serde::Deserialize;
+use smallvec::SmallVec;
+
+use super::{
+    Detector, Futile, History,
+    runs::{Runs, Step},
+};
+use crate::domain::{
+    CallFacts, Finding, Look, MarkerKind, Moment, Observation, Operation, Seen, Sig,
+};
+
+/// Fires when one call in the same state stands `count` times in the window with
+/// other calls between, but no progress between.
+///
+/// Resets with progress, or when any call returns something else than before: the
+/// world moves. What a verdict has cited counts no more, save to go on with the
+/// same run; a run stands as long as its latest event is in the window.
+///
+/// Cost: a scan of the window, and only as far as the last progress. Four in
+/// thirty: thrice is a second and a third thought.
+#[derive(Default)]
+pub struct InterleavedRepeat {
+    /// The calls that were found, as long as they go on.
+    runs: Runs<Repeat>,
+    /// The latest event on which a call returned something else than before.
+    news: Option<i32>,
+}
+
+/// `[detect.interleaved_repeat]`
+#[derive(Clone, Debug, Deserialize)]
+pub struct Settings {
+    pub count: u32,
+    pub window: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Repeat {
+    call: Sig,
+    masked: Sig,
+    progress: u32,
+    operation: Operation,
+}
+
+impl Detector for InterleavedRepeat {
+    type Settings = Settings;
+
+    fn check(settings: &Settings) -> Result<(), Futile> {
+        let Settings { count, window } = *settings;
+        let window_max = History::CALLS_MAX as u32;
+        if count < 2 {
+            return Err(Futile::new(
+                "count",
+                format!("{count} calls are no repeat: at least 2 are"),
+            ));
+        }
+        if window > window_max {
+            let why = format!("{window} calls are more than the {window_max} that are kept");
+            return Err(Futile::new("window", why));
+        }
+        if count >= window {
+            let why =
+                format!("{count} calls with others between never stand in a window of {window}");
+            return Err(Futile::new("count", why).or("window"));
+        }
+        Ok(())
+    }
+
+    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {
+        if matches!(
+            now.seen,
+            Seen::Marker {
+                kind: MarkerKind::Compaction,
+                ..
+            }
+        ) {
+            let kept = |run: &Repeat| !matches!(run.operation, Operation::Read | Operation::Search);
+            self.runs.retain(kept);
+        }
+        match now.ordinary() {
+            Some(facts) => self.call(now.at, facts, past, settings),
+            None => Look::Away,
+        }
+    }
+
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl InterleavedRepeat {
+    fn call(&mut self, at: Moment, facts: &CallFacts, past: &History, settings: &Settings) -> Look {
+        self.runs.pass(settings.window);
+        self.runs.retain(|run| run.progress == at.progress);
+        let Some(call) = facts.call else {
+            return Look::Abstained("tool_call.args");
+        };
+        if is_news(call, facts, past) {
+            self.news = Some(at.index);
+            self.runs.clear();
+        }
+        let repeat = Repeat {
+            call,
+            masked: facts.masked,
+            progress: at.progress,
+            operation: facts.operation,
+        };
+        match self.runs.step(&repeat, at, facts) {
+            Step::On { count, exact } => {
+                let events = SmallVec::from_slice(&[at.index]);
+                return Look::Found(found(count, exact, true, events, call));
+            }
+            Step::Counted => return Look::Standing,
+            Step::None => {}
+        }
+        let Some((events, exact)) = self.occurrences(call, at, facts, past, settings) else {
+            return if self.runs.is_empty() {
+                Look::Clear
+            } else {
+                Look::Standing
+            };
+        };
+        let count = events.len().try_into().unwrap_or(i32::MAX);
+        self.runs.begin(repeat, count, at, facts.raw, exact);
+        Look::Found(found(count, exact, false, events, call))
+    }
+
+    /// The events that make the pattern, oldest first, where there are enough,
+    /// and whether their outcomes are exactly equal.
+    fn occurrences(
+        &self,
+        call: Sig,
+        at: Moment,
+        facts: &CallFacts,
+        past: &History,
+        settings: &Settings,
+    ) -> Option<(SmallVec<[i32; 8]>, bool)> {
+        let mut events: SmallVec<[i32; 8]> = SmallVec::new();
+        events.push(at.index);
+        let mut exact = true;
+        let mut round = at.round;
+        let mut other = false;
+        let mut others_between = false;
+        for entry in past.calls().take(settings.window as usize - 1) {
+            if entry.at.progress != at.progress || Some(entry.at.index) < self.news {
+                break;
+            }
+            if entry.call != Some(call) {
+                other = true;
+            } else if entry.masked != facts.masked {
+                break;
+            } else if !entry.spent && (entry.at.round.is_none() || entry.at.round != round) {
+                events.push(entry.at.index);
+                exact &= entry.raw == facts.raw;
+                round = entry.at.round;
+                others_between |= other;
+            }
+        }
+        events.reverse();
+        (others_between && events.len() >= settings.count as usize).then_some((events, exact))
+    }
+}
+
+/// Whether an equal call returned something else when it was last made. What a
+/// write answers is no news: what it changed is progress, or is not.
+fn is_news(call: Sig, facts: &CallFacts, past: &History) -> bool {
+    let last = past.calls().find(|entry| entry.call == Some(call));
+    !facts.is_change() && last.is_some_and(|last| last.masked != facts.masked)
+}
+
+fn found(count: i32, exact: bool, extends: bool, events: SmallVec<[i32; 8]>, call: Sig) -> Finding {
+    Finding {
+        count,
+        period: 0,
+        similarity: 1.0,
+        confidence: if exact { 1.0 } else { 0.9 },
+        extends,
+        events,
+        name: [call].into_iter().collect(),
+        calls: [call].into_iter().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::detect::testing::{
+        Script, call, calls, cited, compaction, edit, read, reads, run, user, write,
+    };
+
+    const SETTINGS: Settings = Settings {
+        count: 4,
+        window: 30,
+    };
+
+    #[track_caller]
+    fn check(script: Script, expected: &[i32]) {
+        assert_eq!(script.counts::<InterleavedRepeat>(&SETTINGS), expected);
+    }
+
+    #[track_caller]
+    fn marks(script: Script, expected: &str) {
+        assert_eq!(script.marks::<InterleavedRepeat>(&SETTINGS), expected);
+    }
+
+    #[test]
+    fn the_fourth_time_with_others_between_is_found_and_each_that_goes_on() {
+        check(calls("a x1 a x2 a x3 a x4 a"), &[0, 0, 0, 0, 0, 0, 4, 0, 5]);
+    }
+
+    #[test]
+    fn calls_between_do_not_end_what_was_found() {
+        marks(calls("a x1 a x2 a x3 a x4 x5 a"), "......!==+");
+    }
+
+    #[test]
+    fn without_another_call_between_it_is_a_plain_repeat() {
+        check(calls("x a a a a a x"), &[0; 7]);
+    }
+
+    #[test]
+    fn one_call_in_every_round_with_changing_neighbours_is_found() {
+        let round = |n: &str| (call("a") + call(n)).round(n);
+        marks(
+            ["1", "2", "3", "4", "5"].into_iter().map(round).sum(),
+            "......!=+=",
+        );
+    }
+
+    #[test]
+    fn a_call_counts_once_a_round() {
+        let round = |n: &str| (call("a").times(2) + call(n)).round(n);
+        marks(["1", "2", "3"].into_iter().map(round).sum(), ".........");
+        let four: Script = ["1", "2", "3", "4"].into_iter().map(round).sum();
+        marks(four, ".........!==");
+    }
+
+    #[test]
+    fn a_write_between_is_progress_and_the_same_write_again_is_not() {
+        check(calls("a x a y a") + write("f", "1") + call("a"), &[0; 7]);
+        let twice = write("f", "1") + calls("a x a y a") + write("f", "1") + call("a");
+        check(twice, &[0, 0, 0, 0, 0, 0, 0, 4]);
+    }
+
+    #[test]
+    fn editing_and_testing_is_work() {
+        let lap = |n: &str| edit("f", n) + run("test") + run("lint");
+        check(
+            ["1", "2", "3", "4", "5"].into_iter().map(lap).sum(),
+            &[0; 15],
+        );
+    }
+
+    #[test]
+    fn going_back_to_a_file_while_writing_another_is_work() {
+        let lap = |n: &str| read("a") + read(n) + write("d", n);
+        check(
+            ["b", "c", "e", "f", "g"].into_iter().map(lap).sum(),
+            &[0; 15],
+        );
+    }
+
+    #[test]
+    fn a_changed_state_of_the_world_is_progress() {
+        let lap = |n: &str| call("a") + call("x").state(n);
+        check(
+            ["1", "2", "3", "4", "5"].into_iter().map(lap).sum(),
+            &[0; 10],
+        );
+    }
+
+    #[test]
+    fn another_answer_starts_anew() {
+        check(calls("a x a y a z") + call("a").result("2"), &[0; 7]);
+        let then = calls("a x a y a z a") + call("a").result("2") + calls("x y");
+        marks(then, "......!...");
+    }
+
+    #[test]
+    fn news_from_another_call_is_progress() {
+        let lap = |n: &str| call("a") + call("status").result(n);
+        check(
+            ["1", "2", "3", "4", "5"].into_iter().map(lap).sum(),
+            &[0; 10],
+        );
+    }
+
+    #[test]
+    fn what_left_the_window_counts_no_more() {
+        let far: Script = (0..29).map(|n| call(&n.to_string())).sum();
+        check(calls("a x a y a") + far.clone() + call("a"), &[0; 35]);
+        let gone = calls("a x a y a z a") + far + call("b") + call("a");
+        assert!(gone.marks::<InterleavedRepeat>(&SETTINGS).ends_with("=.."));
+    }
+
+    #[test]
+    fn cited_events_count_only_to_go_on() {
+        let before = calls("a x a y a z");
+        check(
+            before.clone() + cited() + calls("a x a y a z a"),
+            &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4],
+        );
+        marks(before + call("a") + cited() + calls("x a"), "......!=+");
+    }
+
+    #[test]
+    fn two_calls_that_come_back_are_two_runs() {
+        marks(calls("a b x a b y a b z a b 1 a b"), ".........!!=++");
+    }
+
+    #[test]
+    fn a_user_starts_anew_and_a_compaction_where_it_reads() {
+        check(calls("a x a y a") + user() + call("a"), &[0; 7]);
+        check(reads("a x a y a z") + compaction() + read("a"), &[0; 8]);
+        marks(
+            reads("a x a y a z a") + compaction() + reads("y a"),
+            "......! ..",
+        );
+        check(
+            calls("a x a y a z") + compaction() + call("a"),
+            &[0, 0, 0, 0, 0, 0, 0, 4],
+        );
+    }
+
+    #[test]
+    fn polls_outages_and_unknown_arguments_count_for_nothing() {
+        marks(calls("x a").poll().times(5), "          ");
+        marks(calls("x a").outage().times(5), "          ");
+        marks(call("a").without_args().times(3), "???");
+    }
+
+    #[test]
+    fn evidence_names_each_occurrence_and_masked_equality_lowers_confidence() {
+        let found = calls("a x a y a z a 1 a").findings::<InterleavedRepeat>(&SETTINGS);
+        assert_eq!(found[0].events.as_slice(), [0, 2, 4, 6]);
+        assert_eq!(found[1].events.as_slice(), [8]);
+        assert_eq!((found[0].confidence, found[0].period), (1.0, 0));
+        let found = (calls("a x a y") + call("a").raw("1") + calls("z a"))
+            .findings::<InterleavedRepeat>(&SETTINGS);
+        assert_eq!(found[0].confidence, 0.9);
+    }
+
+    #[test]
+    fn settings_that_can_never_fire_are_refused() {
+        let refuses =
+            |count, window| InterleavedRepeat::check(&Settings { count, window }).is_err();
+        assert!(!refuses(4, 30));
+        assert!(refuses(1, 30));
+        assert!(refuses(30, 30));
+        assert!(refuses(4, 33));
+    }
+}

@@ -1,0 +1,285 @@
+use serde::Deserialize;
+
+use super::{Detector, Futile, History, streak::Streak};
+use crate::domain::{CallFacts, Finding, Look, Moment, Observation, Sig};
+
+/// Fires when `count` calls in a row of one tool have arguments that differ, but
+/// not once numbers and the order of words are ignored, or that overlap by
+/// `similarity` in their words, and all say the same, result or error.
+///
+/// Resets with another tool, other words, another result, a successful write or
+/// other progress. An equal call between neither counts nor resets.
+/// Abstains where nothing telling was sent back: without it, counting through
+/// pages or ids is work.
+///
+/// Cost: one comparison a call; a merge of two short lists where the arguments
+/// are long. Nine tenths is where a reworded query and another query part.
+#[derive(Default)]
+pub struct NearRepeat {
+    last: Option<Last>,
+    streak: Streak,
+    similarity: f64,
+}
+
+/// `[detect.near_repeat]`
+#[derive(Clone, Debug, Deserialize)]
+pub struct Settings {
+    pub count: u32,
+    pub similarity: f64,
+}
+
+struct Last {
+    tool: Sig,
+    call: Sig,
+    said: Sig,
+    progress: u32,
+    loose: Option<Sig>,
+    words: Box<[u32]>,
+}
+
+impl Detector for NearRepeat {
+    type Settings = Settings;
+
+    fn check(settings: &Settings) -> Result<(), Futile> {
+        if settings.count < 2 {
+            let why = format!("{} calls are no repeat: at least 2 are", settings.count);
+            return Err(Futile::new("count", why));
+        }
+        if !(settings.similarity > 0.0 && settings.similarity <= 1.0) {
+            let why = format!("{} is not above 0 and at most 1", settings.similarity);
+            return Err(Futile::new("similarity", why));
+        }
+        Ok(())
+    }
+
+    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
+        match now.ordinary() {
+            Some(facts) if !facts.wrote() => self.call(now.at, facts, settings),
+            Some(_) => {
+                self.reset();
+                Look::Away
+            }
+            None => Look::Away,
+        }
+    }
+
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl NearRepeat {
+    fn call(&mut self, at: Moment, facts: &CallFacts, settings: &Settings) -> Look {
+        let (Some(call), Some(said)) = (facts.call, facts.said) else {
+            self.reset();
+            let missing = facts.call.map_or("tool_call.args", |_| "tool_call.result");
+            return Look::Abstained(missing);
+        };
+        let same_state = |last: &Last| last.said == said && last.progress == at.progress;
+        let last = self.last.replace(Last {
+            tool: facts.tool,
+            call,
+            said,
+            progress: at.progress,
+            loose: facts.loose,
+            words: facts.words.clone(),
+        });
+        let last = last.filter(|last| last.tool == facts.tool && same_state(last));
+        if last.as_ref().is_some_and(|last| last.call == call) {
+            return if self.streak.stands() {
+                Look::Standing
+            } else {
+                Look::Clear
+            };
+        }
+        let alike = last
+            .and_then(|last| last.similarity(facts))
+            .filter(|similarity| *similarity >= settings.similarity);
+        match alike {
+            Some(similarity) => {
+                self.similarity = self.similarity.min(similarity);
+                if !self.streak.push(at, Some(call)) {
+                    return Look::Away;
+                }
+            }
+            None => {
+                self.similarity = 1.0;
+                self.streak.restart(at, Some(call));
+            }
+        }
+        match self.streak.finding(settings.count) {
+            Some(finding) => Look::Found(Finding {
+                similarity: self.similarity,
+                confidence: self.similarity.min(0.9),
+                // The calls go on changing; what they say does not.
+                name: [said].into_iter().collect(),
+                ..finding
+            }),
+            None => Look::Clear,
+        }
+    }
+}
+
+impl Last {
+    /// How alike two different calls are; `None`: their arguments are too long
+    /// to say.
+    fn similarity(&self, facts: &CallFacts) -> Option<f64> {
+        if self.loose.is_some() && self.loose == facts.loose {
+            return Some(1.0);
+        }
+        let shared = shared(&self.words, &facts.words);
+        let all = self.words.len() + facts.words.len() - shared;
+        (all > 0).then(|| shared as f64 / all as f64)
+    }
+}
+
+/// How many hashes two sorted lists have in common.
+fn shared(a: &[u32], b: &[u32]) -> usize {
+    a.iter()
+        .filter(|hash| b.binary_search(hash).is_ok())
+        .count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::detect::testing::{Script, call, edit, read, user};
+
+    const SETTINGS: Settings = Settings {
+        count: 4,
+        similarity: 0.9,
+    };
+
+    #[track_caller]
+    fn check(script: Script, expected: &[i32]) {
+        assert_eq!(script.counts::<NearRepeat>(&SETTINGS), expected);
+    }
+
+    #[track_caller]
+    fn marks(script: Script, expected: &str) {
+        assert_eq!(script.marks::<NearRepeat>(&SETTINGS), expected);
+    }
+
+    /// A call that differs from the others in a number only.
+    fn query(n: u32) -> Script {
+        call(&format!("query {n}")).loose("query").says("nothing")
+    }
+
+    fn queries(n: u32) -> Script {
+        (0..n).map(query).sum()
+    }
+
+    #[test]
+    fn four_that_differ_in_a_number_are_found_and_each_that_goes_on() {
+        check(queries(6), &[0, 0, 0, 4, 5, 6]);
+    }
+
+    #[test]
+    fn nine_tenths_of_the_words_are_near_and_less_is_not() {
+        let reworded = |new: u32| {
+            call(&new.to_string())
+                .words((0..19).chain([100 + new]))
+                .says("x")
+        };
+        check((0..4).map(reworded).sum(), &[0, 0, 0, 4]);
+        let other = |new: u32| {
+            call(&new.to_string())
+                .words((0..17).chain([100 + new]))
+                .says("x")
+        };
+        check((0..4).map(other).sum(), &[0; 4]);
+    }
+
+    #[test]
+    fn the_least_similarity_is_told() {
+        let reworded = |new: u32| {
+            call(&new.to_string())
+                .words((0..19).chain([100 + new]))
+                .says("x")
+        };
+        let found = (0..4)
+            .map(reworded)
+            .sum::<Script>()
+            .findings::<NearRepeat>(&SETTINGS);
+        assert!((found[0].similarity - 19.0 / 21.0).abs() < 1e-9);
+        let found = queries(4).findings::<NearRepeat>(&SETTINGS);
+        assert_eq!((found[0].similarity, found[0].confidence), (1.0, 0.9));
+    }
+
+    #[test]
+    fn another_result_is_news() {
+        let page = |n: u32| query(n).says(&n.to_string());
+        check((0..12).map(page).sum(), &[0; 12]);
+        check(queries(3) + query(8).says("hit") + query(9), &[0; 5]);
+    }
+
+    #[test]
+    fn one_error_is_as_good_as_one_result() {
+        check(
+            (0..4).map(|n| query(n).fails("bad query")).sum(),
+            &[0, 0, 0, 4],
+        );
+    }
+
+    #[test]
+    fn another_tool_or_other_words_start_anew() {
+        check(queries(3) + query(8).tool("other") + query(9), &[0; 5]);
+        check(queries(3) + query(8).loose("other") + query(9), &[0; 5]);
+    }
+
+    #[test]
+    fn an_equal_call_neither_counts_nor_resets() {
+        check(query(1).times(6), &[0; 6]);
+        marks(
+            queries(2) + query(1) + query(2) + query(3) + query(3),
+            "....!=",
+        );
+    }
+
+    #[test]
+    fn what_tells_nothing_is_not_compared() {
+        marks(
+            (0..5).map(|n| call(&n.to_string()).loose("get")).sum(),
+            "?????",
+        );
+        marks(queries(5).without_args(), "?????");
+    }
+
+    #[test]
+    fn successful_writes_never_count_and_progress_starts_anew() {
+        let edit_ok = |n: u32| edit("f", &n.to_string()).loose("edit").says("ok");
+        marks((0..5).map(edit_ok).sum(), "     ");
+        check(queries(3) + edit("f", "1") + query(9), &[0; 5]);
+        check(queries(3) + query(9).after_progress(), &[0; 4]);
+    }
+
+    #[test]
+    fn a_round_counts_once() {
+        marks(queries(5).round("1"), ".    ");
+    }
+
+    #[test]
+    fn polls_are_skipped_and_a_user_starts_anew() {
+        marks(queries(3) + call("p").poll() + query(9), "... !");
+        check(queries(3) + user() + query(9), &[0; 5]);
+    }
+
+    #[test]
+    fn evidence_names_the_calls_and_what_they_say_names_the_loop() {
+        let found = (read("f") + queries(5)).findings::<NearRepeat>(&SETTINGS);
+        assert_eq!(found[0].events.as_slice(), [1, 2, 3, 4]);
+        assert_eq!(found[1].events.as_slice(), [5]);
+        assert_eq!(found[0].name, found[1].name);
+    }
+
+    #[test]
+    fn settings_that_can_never_fire_are_refused() {
+        let refuses =
+            |count, similarity| NearRepeat::check(&Settings { count, similarity }).is_err();
+        assert!(!refuses(4, 0.9));
+        assert!(refuses(1, 0.9));
+        assert!(refuses(4, 0.0));
+        assert!(refuses(4, 1.1));
+        assert!(refuses(4, f64::NAN));
+    }
+}

@@ -1,0 +1,198 @@
+use serde::Deserialize;
+use smallvec::SmallVec;
+
+use super::{Detector, Futile, History, paths::Paths};
+use crate::domain::{Finding, Look, Observation, Sig};
+
+/// Fires when the failed edits and writes of one path reach `count`; a success
+/// takes one off, and firing starts the count anew. Paths are apart.
+///
+/// Cost: a look-up of the path, on edits and writes only. The rule and its four
+/// are those of the published loop guards.
+#[derive(Default)]
+pub struct PatchSpiral {
+    paths: Paths<Failures>,
+}
+
+/// `[detect.patch_spiral]`
+#[derive(Clone, Debug, Deserialize)]
+pub struct Settings {
+    pub count: u32,
+}
+
+/// Failures that are kept a path.
+const FAILURES_MAX: u32 = 64;
+
+#[derive(Default)]
+struct Failures {
+    events: SmallVec<[i32; 4]>,
+    calls: SmallVec<[Sig; 4]>,
+    round: Option<Sig>,
+}
+
+impl Detector for PatchSpiral {
+    type Settings = Settings;
+
+    fn check(settings: &Settings) -> Result<(), Futile> {
+        if settings.count < 2 {
+            let why = format!("{} failures are no spiral: at least 2 are", settings.count);
+            return Err(Futile::new("count", why));
+        }
+        if settings.count > FAILURES_MAX {
+            let why = format!(
+                "{} failures are more than the {FAILURES_MAX} that are kept",
+                settings.count
+            );
+            return Err(Futile::new("count", why));
+        }
+        Ok(())
+    }
+
+    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
+        let Some(facts) = now.ordinary().filter(|facts| facts.is_change()) else {
+            return Look::Away;
+        };
+        let Some(path) = facts.target else {
+            return Look::Abstained("tool_call.target");
+        };
+        if !facts.failed() {
+            if let Some(failures) = self.paths.get(path) {
+                failures.events.pop();
+                failures.calls.pop();
+            }
+            return Look::Clear;
+        }
+        let failures = self.paths.of(path);
+        if now.at.round.is_some() && failures.round == now.at.round {
+            return Look::Away;
+        }
+        failures.round = now.at.round;
+        failures.events.push(now.at.index);
+        failures.calls.extend(facts.call);
+        if failures.events.len() < settings.count as usize {
+            return Look::Clear;
+        }
+        let anew = Failures {
+            round: now.at.round,
+            ..Failures::default()
+        };
+        let Failures {
+            events, mut calls, ..
+        } = std::mem::replace(failures, anew);
+        calls.sort_unstable();
+        calls.dedup();
+        Look::Found(Finding {
+            count: events.len().try_into().unwrap_or(i32::MAX),
+            period: 0,
+            similarity: 1.0,
+            confidence: 1.0,
+            extends: false,
+            events: events.into_iter().collect(),
+            name: [path].into_iter().collect(),
+            calls,
+        })
+    }
+
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::detect::testing::{Script, edit, read, run, user, write};
+
+    const SETTINGS: Settings = Settings { count: 4 };
+
+    #[track_caller]
+    fn check(script: Script, expected: &[i32]) {
+        assert_eq!(script.counts::<PatchSpiral>(&SETTINGS), expected);
+    }
+
+    #[track_caller]
+    fn marks(script: Script, expected: &str) {
+        assert_eq!(script.marks::<PatchSpiral>(&SETTINGS), expected);
+    }
+
+    /// Edits of a file, by letter: `f` fails, `s` succeeds.
+    fn edits(file: &str, outcomes: &str) -> Script {
+        let edit = |(n, outcome): (usize, char)| match outcome {
+            'f' => edit(file, &n.to_string()).fails("no match"),
+            _ => edit(file, &n.to_string()),
+        };
+        outcomes.chars().enumerate().map(edit).sum()
+    }
+
+    #[test]
+    fn the_fourth_failed_edit_of_a_file_is_found() {
+        check(edits("f", "ffff"), &[0, 0, 0, 4]);
+        check(
+            edits("f", "fff") + write("f", "x").fails("denied"),
+            &[0, 0, 0, 4],
+        );
+    }
+
+    #[test]
+    fn firing_starts_the_count_anew() {
+        marks(edits("f", "ffffffff"), "...!...!");
+    }
+
+    #[test]
+    fn a_success_takes_one_off_and_never_below_none() {
+        check(edits("f", "ffsfff"), &[0, 0, 0, 0, 0, 4]);
+        check(edits("f", "sssfff"), &[0; 6]);
+        check(edits("f", "fsfsfsfsfs"), &[0; 10]);
+    }
+
+    #[test]
+    fn what_lies_between_does_not_matter() {
+        let lap = edits("f", "f") + read("f") + run("test").fails("e");
+        marks(lap.times(4), ".  .  .  !  ");
+    }
+
+    #[test]
+    fn paths_are_apart() {
+        check(edits("f", "fff") + edits("g", "fff"), &[0; 6]);
+        check(
+            edits("f", "fff") + edits("g", "s") + edits("f", "f"),
+            &[0, 0, 0, 0, 4],
+        );
+    }
+
+    #[test]
+    fn a_round_counts_once() {
+        marks(edits("f", "fffff").round("1"), ".    ");
+        let round = |n: &str| edits("f", "ff").round(n);
+        marks(
+            ["1", "2", "3", "4", "5"].map(round).into_iter().sum(),
+            ". . . ! . ",
+        );
+    }
+
+    #[test]
+    fn a_user_starts_anew() {
+        check(edits("f", "fff") + user() + edits("f", "f"), &[0; 5]);
+    }
+
+    #[test]
+    fn it_abstains_without_a_path_and_skips_outages() {
+        marks(edits("f", "ff").without_target(), "??");
+        marks(edits("f", "ffff").outage(), "    ");
+    }
+
+    #[test]
+    fn evidence_names_the_failures_and_the_path_names_the_loop() {
+        let found = (run("x") + edits("f", "ffffffff")).findings::<PatchSpiral>(&SETTINGS);
+        assert_eq!(found[0].events.as_slice(), [1, 2, 3, 4]);
+        assert_eq!(found[1].events.as_slice(), [5, 6, 7, 8]);
+        assert_eq!(found[0].name, found[1].name);
+        assert_eq!(found[0].calls.len(), 4);
+    }
+
+    #[test]
+    fn settings_that_can_never_fire_are_refused() {
+        assert!(PatchSpiral::check(&SETTINGS).is_ok());
+        assert!(PatchSpiral::check(&Settings { count: 1 }).is_err());
+    }
+}

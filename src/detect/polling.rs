@@ -1,0 +1,236 @@
+use serde::Deserialize;
+
+use super::{Detector, Futile, History, paths::Paths, streak::Streak};
+use crate::domain::{
+    CallFacts, CallKind, Finding, Look, Moment, Observation, Operation, Seen, Sig,
+};
+
+/// Fires when a poll keeps returning the same `count` times: a tool that waits
+/// or looks for news, a `sleep`, an empty command, or a call that is made again
+/// after the agent has waited.
+///
+/// Resets when any poll returns something else, with progress, and with any
+/// other call but a read or a search: who acts between two waits does not wait
+/// for ever. A wait and a look may take turns. Polls count for no other detector:
+/// waiting is not a loop, waiting for ever is.
+///
+/// Cost: a look-up of the poll, on polls only. Ten is where the patience of agent harnesses
+/// ends.
+#[derive(Default)]
+pub struct Polling {
+    polls: Paths<Looks>,
+    progress: u32,
+    found: bool,
+}
+
+#[derive(Default)]
+struct Looks {
+    answer: Option<Sig>,
+    streak: Streak,
+}
+
+/// `[detect.polling]`
+#[derive(Clone, Debug, Deserialize)]
+pub struct Settings {
+    pub count: u32,
+    /// Polls count for no other detector; else for all others, as any call.
+    pub apart: bool,
+}
+
+impl Detector for Polling {
+    type Settings = Settings;
+
+    fn check(settings: &Settings) -> Result<(), Futile> {
+        if settings.count < 2 {
+            let why = format!("{} polls are no loop: at least 2 are", settings.count);
+            return Err(Futile::new("count", why));
+        }
+        Ok(())
+    }
+
+    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
+        let Seen::Call(facts) = &now.seen else {
+            return Look::Away;
+        };
+        match facts.kind {
+            CallKind::Poll => self.poll(now.at, facts, settings),
+            CallKind::Ordinary
+                if !matches!(facts.operation, Operation::Read | Operation::Search) =>
+            {
+                self.reset();
+                Look::Away
+            }
+            CallKind::Ordinary | CallKind::Outage => Look::Away,
+        }
+    }
+
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl Polling {
+    /// Polls of one wait that a finding names.
+    const CALLS_MAX: usize = 16;
+
+    fn poll(&mut self, at: Moment, facts: &CallFacts, settings: &Settings) -> Look {
+        let poll = facts.call.unwrap_or(facts.tool);
+        let known = self.polls.get(poll).and_then(|looks| looks.answer);
+        if self.progress != at.progress || known.is_some_and(|answer| answer != facts.masked) {
+            self.reset();
+            self.progress = at.progress;
+        }
+        let looks = self.polls.of(poll);
+        looks.answer = Some(facts.masked);
+        if !looks.streak.push(at, facts.call) {
+            return Look::Away;
+        }
+        match looks.streak.finding(settings.count) {
+            Some(finding) => {
+                self.found = true;
+                Look::Found(Finding {
+                    name: [poll].into_iter().collect(),
+                    // They wait for the same: one loop, whichever is found.
+                    calls: self.polls.paths().take(Self::CALLS_MAX).collect(),
+                    ..finding
+                })
+            }
+            None if self.found => Look::Standing,
+            None => Look::Clear,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::detect::testing::{Script, call, compaction, edit, read, run, user};
+
+    const SETTINGS: Settings = Settings {
+        count: 10,
+        apart: true,
+    };
+
+    #[track_caller]
+    fn marks(script: Script, expected: &str) {
+        assert_eq!(script.marks::<Polling>(&SETTINGS), expected);
+    }
+
+    /// No event of the script is found.
+    #[track_caller]
+    fn quiet(script: Script) {
+        assert!(script.findings::<Polling>(&SETTINGS).is_empty());
+    }
+
+    fn poll(name: &str) -> Script {
+        call(name).poll()
+    }
+
+    #[test]
+    fn ten_equal_answers_are_found_and_each_that_goes_on() {
+        marks(poll("p").times(12), ".........!++");
+        let found = poll("p").times(11).findings::<Polling>(&SETTINGS);
+        assert_eq!((found[0].count, found[1].count), (10, 11));
+    }
+
+    #[test]
+    fn another_answer_starts_anew() {
+        let lap = poll("p").times(9) + poll("p").result("news");
+        quiet(lap.times(3));
+        marks(
+            poll("p").times(10) + poll("p").result("news"),
+            ".........!.",
+        );
+    }
+
+    #[test]
+    fn a_wait_and_a_look_may_take_turns() {
+        let lap = poll("sleep 5") + poll("status");
+        marks(lap.times(11), "..................!!++");
+    }
+
+    #[test]
+    fn a_wait_and_a_look_that_take_turns_are_one_loop() {
+        let found = (poll("sleep 5") + poll("status"))
+            .times(10)
+            .findings::<Polling>(&SETTINGS);
+        assert!(
+            found[0]
+                .calls
+                .iter()
+                .all(|call| found[1].calls.contains(call))
+        );
+    }
+
+    #[test]
+    fn waiting_is_fine_as_long_as_looks_bring_news() {
+        let lap = |n: usize| poll("sleep 5") + poll("status").result(&n.to_string());
+        quiet((0..20).map(lap).sum());
+    }
+
+    #[test]
+    fn who_acts_between_waits_does_not_wait_for_ever() {
+        let lap = |n: usize| call(&format!("click {n}")) + poll("wait");
+        quiet((0..20).map(lap).sum());
+        quiet((run("deploy") + poll("wait").times(5)).times(4));
+        quiet(
+            (0..20)
+                .map(|n| edit("f", &n.to_string()) + poll("wait"))
+                .sum(),
+        );
+        quiet((0..20).map(|n| poll("wait").state(&n.to_string())).sum());
+    }
+
+    #[test]
+    fn reading_meanwhile_is_no_progress() {
+        let lap = |n: usize| read(&n.to_string()) + poll("status");
+        let laps: Script = (0..11).map(lap).sum();
+        assert_eq!(laps.marks::<Polling>(&SETTINGS).trim_end().len(), 22);
+        let laps: Script = (0..10).map(lap).sum();
+        assert!(laps.marks::<Polling>(&SETTINGS).ends_with('!'));
+    }
+
+    #[test]
+    fn outages_between_do_not_matter() {
+        marks(
+            poll("p").times(9) + call("x").outage() + poll("p"),
+            "......... !",
+        );
+    }
+
+    #[test]
+    fn a_round_counts_once() {
+        quiet(poll("p").times(12).round("1"));
+    }
+
+    #[test]
+    fn a_user_starts_anew_and_a_compaction_does_not() {
+        quiet(poll("p").times(9) + user() + poll("p").times(9));
+        marks(poll("p").times(9) + compaction() + poll("p"), "......... !");
+    }
+
+    #[test]
+    fn polls_with_unknown_arguments_are_told_apart_by_their_tool() {
+        marks(poll("p").without_args().times(10), ".........!");
+    }
+
+    #[test]
+    fn evidence_names_the_polls() {
+        let found = (read("f") + poll("p").times(11)).findings::<Polling>(&SETTINGS);
+        assert_eq!(found[0].events.as_slice(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+        assert_eq!(found[1].events.as_slice(), [11]);
+        assert_eq!(found[0].name, found[1].name);
+    }
+
+    #[test]
+    fn settings_that_can_never_fire_are_refused() {
+        assert!(Polling::check(&SETTINGS).is_ok());
+        assert!(
+            Polling::check(&Settings {
+                count: 1,
+                ..SETTINGS
+            })
+            .is_err()
+        );
+    }
+}

@@ -1,0 +1,544 @@
+use serde::Deserialize;
+use smallvec::SmallVec;
+
+use super::{
+    Detector, Entry, Futile, History,
+    paths::Paths,
+    runs::{Runs, Step},
+    streak::Streak,
+};
+use crate::domain::{
+    CallFacts, Finding, Look, MarkerKind, Moment, Observation, Operation, Seen, Sig,
+};
+
+/// Fires when the same read (path and lines) of an unchanged file stands `count`
+/// times in the window, or when four reads in a row of one file bring no line
+/// that was not read before, however long ago.
+///
+/// Resets when the file, or anything, changes in between; with a compaction,
+/// since the model has lost what it read. Reading something else is no progress,
+/// and a read that was found stands as long as it is in the window.
+///
+/// Cost: a scan of the window, on reads only. Window 20 and three reads are the
+/// published rule's.
+#[derive(Default)]
+pub struct ReadLoop {
+    /// The reads that were found, as long as they go on.
+    runs: Runs<Read>,
+    seen: Paths<Coverage>,
+    path: Option<Sig>,
+    stale: Streak,
+}
+
+/// `[detect.read_loop]`
+#[derive(Clone, Debug, Deserialize)]
+pub struct Settings {
+    pub count: u32,
+    pub window: u32,
+    /// Reads in a row that bring no new line; 0: they do not matter.
+    pub stale: u32,
+    /// A read repeats whatever was written in between, as long as the file is
+    /// the same.
+    pub ignore_progress: bool,
+    /// Path and content alone make two reads the same, whatever lines they asked
+    /// for: `content_hash`, else all that was sent of the outcome, unmasked.
+    pub by_content: bool,
+}
+
+/// What makes two reads the same.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Read {
+    path: Sig,
+    lines: Option<(u32, u32)>,
+    outcome: Sig,
+    progress: u32,
+}
+
+impl Read {
+    fn now(path: Sig, at: Moment, facts: &CallFacts, settings: &Settings) -> Self {
+        let content = facts.content.unwrap_or(facts.raw);
+        let content = settings.by_content.then_some(content);
+        Self {
+            path,
+            lines: facts.lines.filter(|_| content.is_none()),
+            outcome: content.unwrap_or(facts.masked),
+            progress: if settings.ignore_progress {
+                0
+            } else {
+                at.progress
+            },
+        }
+    }
+
+    /// The same lines once looked otherwise.
+    fn has_changed(&self, entry: &Entry, settings: &Settings) -> bool {
+        !settings.by_content
+            && !settings.ignore_progress
+            && entry.target == Some(self.path)
+            && entry.operation == Operation::Read
+            && entry.lines == self.lines
+            && entry.masked != self.outcome
+    }
+
+    fn is_again(&self, entry: &Entry, settings: &Settings) -> bool {
+        let same = if settings.by_content {
+            entry.content.unwrap_or(entry.raw) == self.outcome
+        } else {
+            entry.lines == self.lines && entry.masked == self.outcome
+        };
+        same && entry.target == Some(self.path)
+            && entry.operation == Operation::Read
+            && (settings.ignore_progress || entry.at.progress == self.progress)
+    }
+}
+
+/// The lines of a file that were read since it last changed.
+#[derive(Default)]
+struct Coverage {
+    progress: u32,
+    content: Option<Sig>,
+    /// Sorted, apart.
+    lines: SmallVec<[(u32, u32); 2]>,
+}
+
+impl Detector for ReadLoop {
+    type Settings = Settings;
+
+    fn check(settings: &Settings) -> Result<(), Futile> {
+        let Settings {
+            count,
+            window,
+            stale,
+            ..
+        } = *settings;
+        let window_max = History::CALLS_MAX as u32;
+        if count < 2 {
+            return Err(Futile::new(
+                "count",
+                format!("{count} reads are no loop: at least 2 are"),
+            ));
+        }
+        if stale == 1 {
+            return Err(Futile::new(
+                "stale",
+                format!("{stale} read is no loop: at least 2 are, and 0 turns this off"),
+            ));
+        }
+        if window > window_max {
+            let why = format!("{window} calls are more than the {window_max} that are kept");
+            return Err(Futile::new("window", why));
+        }
+        if count > window {
+            let why = format!("{count} reads never stand in a window of {window} calls");
+            return Err(Futile::new("count", why).or("window"));
+        }
+        Ok(())
+    }
+
+    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {
+        if matches!(
+            now.seen,
+            Seen::Marker {
+                kind: MarkerKind::Compaction,
+                ..
+            }
+        ) {
+            self.reset();
+        }
+        let Some(facts) = now.ordinary() else {
+            return Look::Away;
+        };
+        self.runs.pass(settings.window);
+        if facts.operation != Operation::Read {
+            if let Some(path) = facts.target.filter(|_| facts.wrote()) {
+                self.seen.forget(path);
+                self.path = None;
+            }
+            return Look::Away;
+        }
+        let Some(path) = facts.target else {
+            return Look::Abstained("tool_call.target");
+        };
+        if facts.failed() {
+            return self.nothing();
+        }
+        let read = Read::now(path, now.at, facts, settings);
+        let stale = self.stale(now.at, path, facts, past, settings);
+        let same = self.same(read, now.at, facts, past, settings);
+        same.or(stale).map_or_else(|| self.nothing(), Look::Found)
+    }
+
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl ReadLoop {
+    /// The same read, some calls apart perhaps.
+    fn same(
+        &mut self,
+        read: Read,
+        at: Moment,
+        facts: &CallFacts,
+        past: &History,
+        settings: &Settings,
+    ) -> Option<Finding> {
+        let is_same = |run: &Read| (run.path, run.lines) == (read.path, read.lines);
+        let goes_on = |run: &Read| run.progress == read.progress && (!is_same(run) || *run == read);
+        self.runs.retain(goes_on);
+        match self.runs.step(&read, at, facts) {
+            Step::On { count, exact } => {
+                let events = SmallVec::from_slice(&[at.index]);
+                return Some(found(count, exact, true, events, read.path, facts.call));
+            }
+            Step::Counted => return None,
+            Step::None => {}
+        }
+        let mut events: SmallVec<[i32; 8]> = SmallVec::new();
+        events.push(at.index);
+        let mut exact = true;
+        let mut round = at.round;
+        for entry in past.calls().take(settings.window as usize - 1) {
+            if read.has_changed(entry, settings) {
+                // It changed and changed back: that is two changes.
+                break;
+            }
+            let same = read.is_again(entry, settings) && !entry.spent;
+            if same && (entry.at.round.is_none() || entry.at.round != round) {
+                events.push(entry.at.index);
+                exact &= entry.raw == facts.raw;
+                round = entry.at.round;
+            }
+        }
+        if events.len() < settings.count as usize {
+            return None;
+        }
+        events.reverse();
+        let count = events.len().try_into().unwrap_or(i32::MAX);
+        self.runs.begin(read, count, at, facts.raw, exact);
+        Some(found(count, exact, false, events, read.path, facts.call))
+    }
+
+    /// Nothing new: another read between two of a loop does not end it.
+    fn nothing(&self) -> Look {
+        if self.runs.is_empty() && !self.stale.stands() {
+            Look::Clear
+        } else {
+            Look::Standing
+        }
+    }
+
+    /// Reads in a row that bring nothing new.
+    fn stale(
+        &mut self,
+        at: Moment,
+        path: Sig,
+        facts: &CallFacts,
+        past: &History,
+        settings: &Settings,
+    ) -> Option<Finding> {
+        if self.path.replace(path) != Some(path) {
+            self.stale.clear();
+        }
+        let coverage = self.seen.of(path);
+        let content = coverage.content.zip(facts.content);
+        let changed =
+            content.is_some_and(|(known, new)| known != new) || reads_otherwise(path, facts, past);
+        if changed || coverage.progress != at.progress {
+            *coverage = Coverage {
+                progress: at.progress,
+                ..Coverage::default()
+            };
+        }
+        coverage.content = facts.content.or(coverage.content);
+        if coverage.add(facts.lines.unwrap_or((1, u32::MAX))) {
+            self.stale.clear();
+            return None;
+        }
+        let stale = (settings.stale > 0).then_some(settings.stale)?;
+        if !self.stale.push(at, facts.call) {
+            return None;
+        }
+        let finding = self.stale.finding(stale)?;
+        Some(Finding {
+            name: [path].into_iter().collect(),
+            ..finding
+        })
+    }
+}
+
+/// Whether the same lines read otherwise when they were last read: a log that
+/// grows is changed, though nobody wrote it here.
+fn reads_otherwise(path: Sig, facts: &CallFacts, past: &History) -> bool {
+    let mut reads = past.calls().filter(|entry| {
+        entry.operation == Operation::Read
+            && entry.target == Some(path)
+            && entry.lines == facts.lines
+    });
+    reads.next().is_some_and(|last| last.masked != facts.masked)
+}
+
+fn found(
+    count: i32,
+    exact: bool,
+    extends: bool,
+    events: SmallVec<[i32; 8]>,
+    path: Sig,
+    call: Option<Sig>,
+) -> Finding {
+    Finding {
+        count,
+        period: 0,
+        similarity: 1.0,
+        confidence: if exact { 1.0 } else { 0.9 },
+        extends,
+        events,
+        name: [path].into_iter().collect(),
+        calls: call.into_iter().collect(),
+    }
+}
+
+impl Coverage {
+    /// Separate stretches that are kept; beyond it neighbours are joined, which
+    /// errs on the loud side by a few lines of a file read in a hundred pieces.
+    const STRETCHES_MAX: usize = 32;
+
+    /// Adds lines; true where any of them is new.
+    fn add(&mut self, (first, last): (u32, u32)) -> bool {
+        let covered = |(from, to): &(u32, u32)| *from <= first && last <= *to;
+        if self.lines.iter().any(covered) {
+            return false;
+        }
+        self.lines.push((first, last));
+        self.lines.sort_unstable();
+        let mut joined: SmallVec<[(u32, u32); 2]> = SmallVec::new();
+        for (from, to) in self.lines.drain(..) {
+            match joined.last_mut() {
+                Some((_, end)) if from <= end.saturating_add(1) => *end = (*end).max(to),
+                _ => joined.push((from, to)),
+            }
+        }
+        if joined.len() > Self::STRETCHES_MAX {
+            let (_, to) = joined.remove(1);
+            joined[0].1 = to;
+        }
+        self.lines = joined;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::detect::testing::{Script, call, cited, compaction, edit, read, reads, run, user};
+
+    const SETTINGS: Settings = Settings {
+        by_content: false,
+        count: 3,
+        window: 20,
+        stale: 4,
+        ignore_progress: false,
+    };
+
+    #[track_caller]
+    fn check(script: Script, expected: &[i32]) {
+        assert_eq!(script.counts::<ReadLoop>(&SETTINGS), expected);
+    }
+
+    #[track_caller]
+    fn marks(script: Script, expected: &str) {
+        assert_eq!(script.marks::<ReadLoop>(&SETTINGS), expected);
+    }
+
+    fn page(first: u32) -> Script {
+        read("f").lines(first, first + 99).says(&first.to_string())
+    }
+
+    #[test]
+    fn the_third_read_of_a_file_is_found_and_each_that_goes_on() {
+        check(reads("f f f f"), &[0, 0, 3, 4]);
+        marks(reads("f x f y f z f"), "....!=+");
+    }
+
+    #[test]
+    fn calls_between_are_no_progress_and_do_not_end_it() {
+        let between = run("ls") + call("grep");
+        marks((read("f") + between).times(4), ".  .  !  +  ");
+    }
+
+    #[test]
+    fn another_read_that_fails_does_not_end_it() {
+        marks(
+            reads("f f f") + read("g").fails("no such file") + read("f"),
+            "..!=+",
+        );
+        check(read("f").fails("no such file").times(5), &[0; 5]);
+    }
+
+    #[test]
+    fn reading_again_after_an_edit_is_work() {
+        let lap = |n: &str| read("f") + edit("f", n);
+        check(
+            ["1", "2", "3", "4", "5"].map(lap).into_iter().sum(),
+            &[0; 10],
+        );
+        let lap = |n: &str| read("f") + edit("g", n);
+        check(
+            ["1", "2", "3", "4", "5"].map(lap).into_iter().sum(),
+            &[0; 10],
+        );
+        check(
+            reads("f f") + edit("f", "1") + reads("f f f"),
+            &[0, 0, 0, 0, 0, 3],
+        );
+    }
+
+    #[test]
+    fn writes_elsewhere_may_be_ignored() {
+        let settings = Settings {
+            ignore_progress: true,
+            ..SETTINGS
+        };
+        let laps: Script = ["1", "2", "3", "4"]
+            .map(|n| read("f") + edit("g", n))
+            .into_iter()
+            .sum();
+        assert_eq!(laps.marks::<ReadLoop>(&settings), ". . ! + ");
+    }
+
+    #[test]
+    fn a_file_that_reads_otherwise_has_changed() {
+        let log: Script = ["1", "2", "3", "4", "5", "6", "7"]
+            .map(|n| read("log").says(n))
+            .into_iter()
+            .sum();
+        check(log, &[0; 7]);
+        let file = |content: &str| read("f").content(content);
+        check(file("1") + file("1") + file("2") + file("1"), &[0; 4]);
+        let pages = |content: &str| page(1).content(content) + page(20).content(content);
+        check(
+            ["1", "2", "3", "4", "5"].map(pages).into_iter().sum(),
+            &[0; 10],
+        );
+    }
+
+    #[test]
+    fn paging_through_a_file_is_work() {
+        check((0..12).map(|n| page(n * 100 + 1)).sum(), &[0; 12]);
+        check((0..6).map(|n| page(n * 90 + 1)).sum(), &[0; 6]);
+    }
+
+    #[test]
+    fn many_files_once_or_twice_are_work() {
+        let pass: Script = (0..15).map(|n| read(&n.to_string())).sum();
+        check(pass.times(2), &[0; 30]);
+    }
+
+    #[test]
+    fn four_reads_in_a_row_that_bring_no_new_line_are_found() {
+        let again = page(20) + page(50) + page(10) + page(70) + page(30);
+        marks(page(1) + page(101) + again, ".....!+");
+        let later: Script = (0..40).map(|n| run(&n.to_string())).sum();
+        let found = page(1) + page(101) + later + page(20) + page(50) + page(10) + page(70);
+        assert!(found.marks::<ReadLoop>(&SETTINGS).ends_with(" ...!"));
+    }
+
+    #[test]
+    fn a_new_line_or_another_file_between_starts_anew() {
+        let whole = page(1) + page(101);
+        check(
+            whole.clone() + page(20) + page(50) + page(10) + page(150) + page(70),
+            &[0; 7],
+        );
+        check(
+            whole.clone() + page(20) + page(50) + page(10) + read("g") + page(70),
+            &[0; 7],
+        );
+        check(
+            whole + page(20) + page(50) + page(10) + edit("g", "1") + page(70),
+            &[0; 7],
+        );
+    }
+
+    #[test]
+    fn a_round_counts_once() {
+        check(reads("f f f f").round("1"), &[0; 4]);
+        let rounds: Script = ["1", "2", "3", "4"]
+            .map(|n| reads("f f").round(n))
+            .into_iter()
+            .sum();
+        marks(rounds, "....!=+=");
+        let whole = page(1) + page(101);
+        check(
+            whole + (page(20) + page(50) + page(10) + page(70)).round("1"),
+            &[0; 6],
+        );
+    }
+
+    #[test]
+    fn what_left_the_window_counts_no_more() {
+        let far: Script = (0..19).map(|n| run(&n.to_string())).sum();
+        check(reads("f f") + far.clone() + read("f"), &[0; 22]);
+        let gone = reads("f f f") + far + call("x") + reads("g f");
+        assert!(gone.marks::<ReadLoop>(&SETTINGS).ends_with(" .."));
+    }
+
+    #[test]
+    fn cited_events_count_only_to_go_on() {
+        marks(reads("f x f") + cited() + reads("x f y f"), ".......");
+        marks(reads("f f f") + cited() + reads("g f"), "..!=+");
+    }
+
+    #[test]
+    fn two_files_that_come_back_are_two_runs() {
+        marks(reads("f g f g f g f g"), "....!!++");
+    }
+
+    #[test]
+    fn a_user_and_a_compaction_start_anew() {
+        check(reads("f f") + user() + reads("f f"), &[0; 5]);
+        check((read("f") + compaction()).times(6), &[0; 12]);
+        check(read("f") + compaction() + reads("f f f"), &[0, 0, 0, 0, 3]);
+    }
+
+    #[test]
+    fn the_lines_and_the_file_must_be_known() {
+        marks(read("f").without_target().times(4), "????");
+        check((page(1) + read("g")).times(2) + read("f"), &[0; 5]);
+    }
+
+    #[test]
+    fn evidence_names_each_read_and_masked_equality_lowers_confidence() {
+        let found = reads("f x f y f z f").findings::<ReadLoop>(&SETTINGS);
+        assert_eq!(found[0].events.as_slice(), [0, 2, 4]);
+        assert_eq!(found[1].events.as_slice(), [6]);
+        assert_eq!(found[0].confidence, 1.0);
+        let found = (reads("f f") + read("f").raw("1")).findings::<ReadLoop>(&SETTINGS);
+        assert_eq!(found[0].confidence, 0.9);
+    }
+
+    #[test]
+    fn a_file_read_in_a_hundred_pieces_stays_bounded() {
+        let mut coverage = Coverage::default();
+        assert!((0..100).all(|n| coverage.add((n * 10, n * 10 + 1))));
+        assert_eq!(coverage.lines.len(), Coverage::STRETCHES_MAX);
+    }
+
+    #[test]
+    fn settings_that_can_never_fire_are_refused() {
+        let refuses = |count, window, stale| {
+            let settings = Settings {
+                count,
+                window,
+                stale,
+                ..SETTINGS
+            };
+            ReadLoop::check(&settings).is_err()
+        };
+        assert!(!refuses(3, 20, 4));
+        assert!(refuses(1, 20, 4));
+        assert!(refuses(3, 20, 1));
+        assert!(refuses(21, 20, 4));
+        assert!(refuses(3, 33, 4));
+    }
+}

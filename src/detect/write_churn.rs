@@ -1,0 +1,241 @@
+use serde::Deserialize;
+
+use super::{Detector, Futile, History, streak::Streak};
+use crate::domain::{CallFacts, Finding, Look, Observation, Operation, Sig};
+
+/// Fires when `count` writes in a row to one file change nothing, or when it is
+/// rewritten whole `rewrites` times with no read of it and no run between.
+///
+/// Resets with a write of another file, a read of this one, a run or a call of
+/// which nobody knows that it is none. Edits of a part are work, however many.
+///
+/// Cost: one comparison a write. Three writes of the same content are a
+/// formatter, a save and a mistake; ten drafts with no look at what came of them
+/// are churn.
+#[derive(Default)]
+pub struct WriteChurn {
+    path: Option<Sig>,
+    content: Option<Sig>,
+    unchanged: Streak,
+    rewrites: Streak,
+}
+
+/// `[detect.write_churn]`
+#[derive(Clone, Debug, Deserialize)]
+pub struct Settings {
+    pub count: u32,
+    pub rewrites: u32,
+}
+
+impl Detector for WriteChurn {
+    type Settings = Settings;
+
+    fn check(settings: &Settings) -> Result<(), Futile> {
+        for (key, limit) in [("count", settings.count), ("rewrites", settings.rewrites)] {
+            if limit < 2 {
+                let why = format!("{limit} writes are no churn: at least 2 are");
+                return Err(Futile::new(key, why));
+            }
+        }
+        Ok(())
+    }
+
+    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
+        let Some(facts) = now.ordinary() else {
+            return Look::Away;
+        };
+        if !facts.wrote() {
+            let looks = match facts.operation {
+                Operation::Execute | Operation::Other => true,
+                Operation::Read => facts.target == self.path,
+                Operation::Write | Operation::Edit | Operation::Search => false,
+            };
+            if looks {
+                self.reset();
+            }
+            return Look::Away;
+        }
+        let Some(path) = facts.target else {
+            return Look::Abstained("tool_call.target");
+        };
+        if self.path.replace(path) != Some(path) {
+            self.reset();
+            self.path = Some(path);
+        }
+        self.write(now, path, facts, settings)
+    }
+
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl WriteChurn {
+    fn write(
+        &mut self,
+        now: &Observation,
+        path: Sig,
+        facts: &CallFacts,
+        settings: &Settings,
+    ) -> Look {
+        // Without a content the same write again changes nothing. The same edit
+        // again does: it would not have found its place otherwise.
+        let whole = facts.operation == Operation::Write;
+        let content = facts.content.or(facts.call.filter(|_| whole));
+        let same = content.is_some() && self.content == content;
+        self.content = content;
+        let counts = if same {
+            self.unchanged.push(now.at, facts.call)
+        } else {
+            self.unchanged.restart(now.at, facts.call);
+            whole && self.rewrites.push(now.at, facts.call)
+        };
+        let found = match (counts, same) {
+            (true, true) => self.unchanged.finding(settings.count),
+            (true, false) => self.rewrites.finding(settings.rewrites),
+            (false, _) => None,
+        };
+        match found {
+            Some(finding) => Look::Found(Finding {
+                name: [path].into_iter().collect(),
+                ..finding
+            }),
+            None if self.unchanged.stands() || self.rewrites.stands() => Look::Standing,
+            None => Look::Clear,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::detect::testing::{Script, call, edit, read, run, user, write};
+
+    const SETTINGS: Settings = Settings {
+        count: 3,
+        rewrites: 10,
+    };
+
+    #[track_caller]
+    fn check(script: Script, expected: &[i32]) {
+        assert_eq!(script.counts::<WriteChurn>(&SETTINGS), expected);
+    }
+
+    #[track_caller]
+    fn marks(script: Script, expected: &str) {
+        assert_eq!(script.marks::<WriteChurn>(&SETTINGS), expected);
+    }
+
+    fn drafts(n: usize) -> Script {
+        (0..n).map(|n| write("f", &n.to_string())).sum()
+    }
+
+    #[test]
+    fn three_writes_of_one_content_are_found_and_each_that_goes_on() {
+        check(write("f", "a").content("a").times(4), &[0, 0, 3, 4]);
+        check(write("f", "a").times(4), &[0, 0, 3, 4]);
+        let other_words = edit("f", "1") + edit("f", "2") + edit("f", "3");
+        check(other_words.content("a"), &[0, 0, 3]);
+    }
+
+    #[test]
+    fn two_are_a_formatter() {
+        check(write("f", "a").content("a").times(2), &[0, 0]);
+    }
+
+    #[test]
+    fn the_same_edit_again_changes_something_unless_the_content_says_otherwise() {
+        check(edit("f", "a").times(4), &[0; 4]);
+        let at = |content: &str| edit("f", "a").content(content);
+        check(at("1") + at("2") + at("3") + at("4"), &[0; 4]);
+    }
+
+    #[test]
+    fn six_different_edits_are_work() {
+        check((0..20).map(|n| edit("f", &n.to_string())).sum(), &[0; 20]);
+    }
+
+    #[test]
+    fn ten_drafts_without_a_look_are_found_and_each_that_goes_on() {
+        let mut expected = [0; 12];
+        expected[9..].copy_from_slice(&[10, 11, 12]);
+        check(drafts(12), &expected);
+        marks(
+            drafts(11) + write("f", "10") + edit("f", "x"),
+            ".........!+==",
+        );
+    }
+
+    #[test]
+    fn a_read_of_it_a_run_or_what_may_be_one_starts_anew() {
+        check(drafts(9) + read("f") + drafts(9), &[0; 19]);
+        check(drafts(9) + run("test") + drafts(9), &[0; 19]);
+        check(drafts(9) + call("preview") + drafts(9), &[0; 19]);
+        check(
+            write("f", "a").times(2) + read("f") + write("f", "a"),
+            &[0; 4],
+        );
+    }
+
+    #[test]
+    fn a_read_of_another_file_or_a_failed_write_does_not() {
+        let mut expected = [0; 11];
+        expected[10] = 10;
+        check(read("g") + drafts(10), &expected);
+        check(
+            drafts(5) + read("g") + (5..10).map(|n| write("f", &n.to_string())).sum(),
+            &expected,
+        );
+        check(
+            drafts(5)
+                + write("f", "x").fails("disk full")
+                + (5..10).map(|n| write("f", &n.to_string())).sum(),
+            &expected,
+        );
+    }
+
+    #[test]
+    fn writing_many_files_in_turn_is_work() {
+        let lap = |n: usize| write("index", &n.to_string()) + write(&n.to_string(), "text");
+        check((0..12).map(lap).sum(), &[0; 24]);
+    }
+
+    #[test]
+    fn a_round_counts_once() {
+        check(write("f", "a").times(4).round("1"), &[0; 4]);
+        let round = |n: &str| write("f", "a").times(2).round(n);
+        marks(
+            ["1", "2", "3", "4"].map(round).into_iter().sum(),
+            "....!=+=",
+        );
+    }
+
+    #[test]
+    fn a_user_starts_anew() {
+        check(write("f", "a").times(2) + user() + write("f", "a"), &[0; 4]);
+    }
+
+    #[test]
+    fn it_abstains_without_a_target() {
+        marks(write("f", "a").without_target().times(3), "???");
+    }
+
+    #[test]
+    fn evidence_names_the_writes_and_the_file_names_the_loop() {
+        let found = (write("f", "x") + write("f", "a").times(4)).findings::<WriteChurn>(&SETTINGS);
+        assert_eq!(found[0].events.as_slice(), [1, 2, 3]);
+        assert_eq!(found[1].events.as_slice(), [4]);
+        assert_eq!(
+            found[0].name,
+            drafts(10).findings::<WriteChurn>(&SETTINGS)[0].name
+        );
+    }
+
+    #[test]
+    fn settings_that_can_never_fire_are_refused() {
+        let refuses = |count, rewrites| WriteChurn::check(&Settings { count, rewrites }).is_err();
+        assert!(!refuses(3, 10));
+        assert!(refuses(1, 10));
+        assert!(refuses(3, 1));
+    }
+}
