@@ -3,7 +3,8 @@
 //!
 //! To add one: a file here with a type that implements [`Detector`], a line in
 //! the registry below, a section in `config/default.toml`, a trace in
-//! `tests/it/traces/`. The layering test fails until all are there.
+//! `tests/it/traces/`, a page in `docs/detectors/` with a row in the README. The
+//! layering test fails until all are there.
 //!
 //! Uses: domain.
 

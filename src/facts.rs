@@ -2,8 +2,9 @@
 //! which outcome, whether the session moved. Detectors compare these facts and
 //! never look at text themselves.
 //!
-//! Everything that is compared is a keyed hash: the input is untrusted, and an
-//! agent must not be able to make two different calls look equal.
+//! Calls and outcomes are compared by keyed hashes: the input is untrusted, and
+//! an agent must not be able to make two different calls look equal. The words of
+//! turns are hashed without a key (see `Key::token`).
 //!
 //! Uses: domain.
 

@@ -104,14 +104,13 @@ impl SessionService for Api {
     ) -> Answer<pb::ListSessionsResponse> {
         let page = Page::parse(request.into_inner()).map_err(|invalid| self.reject(invalid))?;
         let after = page.after.as_deref();
-        let (views, more) = self.engine.list(&page.filter, after, page.size);
+        let (views, last) = self.engine.list(&page.filter, after, page.size);
         let sessions = fitting(views.iter().map(present::session));
-        let more = more || sessions.len() < views.len();
-        let last = sessions.last().filter(|_| more);
+        let cut = sessions.last().filter(|_| sessions.len() < views.len());
+        let cut = cut.map(|session| page_token(&session.session_id));
+        let next = cut.or_else(|| last.map(|id| page_token(id.as_str())));
         Ok(Response::new(pb::ListSessionsResponse {
-            next_page_token: last
-                .map(|session| page_token(&session.session_id))
-                .unwrap_or_default(),
+            next_page_token: next.unwrap_or_default(),
             sessions,
         }))
     }

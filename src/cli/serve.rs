@@ -20,6 +20,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let config = args.config.load()?;
     logs::init(args.log_format);
+    logs::log_panics();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

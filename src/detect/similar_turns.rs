@@ -175,7 +175,7 @@ fn overlap(a: &[u32], b: &[u32], sample: usize) -> (u32, u32) {
     (shared, all)
 }
 
-/// The tokens are keyed hashes already; this only folds them into one.
+/// Folds the tokens, which are hashes already, into one.
 fn set_signature(sketch: &Sketch) -> Sig {
     let mut hasher = DefaultHasher::new();
     sketch.words.hash(&mut hasher);

@@ -35,14 +35,14 @@ impl Engine {
     }
 
     /// Up to `most` sessions in the order of their ids, from the one after
-    /// `after` on, and whether there are more. A shard is locked while it is
+    /// `after` on, and the last of them where there are more. A shard is locked while it is
     /// walked over, and only ids are copied then.
     pub fn list(
         &self,
         filter: &Filter,
         after: Option<&str>,
         most: usize,
-    ) -> (Vec<SessionView>, bool) {
+    ) -> (Vec<SessionView>, Option<SessionId>) {
         let mut ids = BTreeSet::new();
         for slot in &self.sessions {
             let id = slot.key();
@@ -55,8 +55,9 @@ impl Engine {
                 }
             }
         }
-        let more = ids.len() > most;
+        // The last id of the page, also where its session has gone meanwhile.
+        let last = ids.iter().take(most).last().filter(|_| ids.len() > most);
         let page = ids.iter().take(most).filter_map(|id| self.get(id));
-        (page.collect(), more)
+        (page.collect(), last.cloned())
     }
 }

@@ -24,3 +24,12 @@ pub fn init(format: LogFormat) {
         LogFormat::Json => lines.json().flatten_event(true).try_init(),
     };
 }
+
+/// A panic says where it happened and nothing else: its message may quote what
+/// an agent wrote.
+pub fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string);
+        tracing::error!(place = ?place, "a bug: something panicked");
+    }));
+}
