@@ -8,6 +8,7 @@
 //!
 //! Uses: domain.
 
+mod ack;
 mod args;
 mod canonical;
 mod key;
@@ -96,55 +97,35 @@ impl Facts {
     fn call<'a>(&self, event: &'a Event, call: &'a ToolCall) -> Option<Made<'a>> {
         let rule = self.tools.look_up(&call.tool);
         let mut args = Arguments::read(&call.args, rule.ignore_args, &self.key);
-        let command = args.command.take();
-        let class = tools::editor(&call.tool, command.as_deref().unwrap_or_default());
-        let class = class.or(rule.class).unwrap_or_else(|| {
-            let target = Some(call.target.as_str()).filter(|target| !target.is_empty());
-            let Some(line) = command.as_deref().or(target) else {
-                return Class::Execute;
-            };
-            let command = shell::read(line);
-            args.lines = args.lines.or(command.lines);
-            if let Some(file) = command.target {
-                args.target = Some(file.into_owned().into());
-            }
-            command.class
-        });
+        let (class, also_writes) = classify(rule.class, call, &mut args);
         if class == Class::Exempt {
             return None;
         }
-        if class == Class::Edit
-            && let Some(file) = args.target.as_deref().and_then(patched_file)
-        {
-            args.target = Some(file.to_owned().into());
-        }
-        if class == Class::Search && args.sought.is_some() {
-            args.target = args.sought.take();
-        }
         let target = if call.target.is_empty() {
-            args.target.unwrap_or_default()
+            args.target.take().unwrap_or_default()
         } else {
             call.target.as_str().into()
         };
         let key = &self.key;
+        let signature = args.hash.map(|args| key.pair(Tag::Call, &call.tool, args));
+        // A write's answer acknowledges, it does not tell.
+        let acts = class.writes()
+            || (class == Class::Other && ack::is_receipt(&call.tool, call.result.as_deref()));
         let facts = CallFacts {
             kind: kind(class, call),
-            call: args.hash.map(|args| key.pair(Tag::Call, &call.tool, args)),
+            call: signature,
             tool: key.pair(Tag::Tool, &call.tool, 0),
             operation: call.operation.unwrap_or_else(|| class.operation()),
+            also_writes,
             target: key.known(Tag::Target, &text::seen(&target)),
             lines: args.lines,
             loose: args.words.loose(key),
             words: args.words.set(),
-            outcome: call.outcome,
+            outcome: outcome(call),
             masked: self.outcome(event, call, rule.ignore_result, Hashed::Masked),
             raw: self.outcome(event, call, rule.ignore_result, Hashed::Raw),
-            // A write's answer acknowledges, it does not tell.
-            said: self.said(
-                call,
-                rule.ignore_result || (class.writes() && !failed(call)),
-            ),
-            error: self.error(call),
+            said: self.said(call, rule.ignore_result || (acts && !failed(call))),
+            error: self.error(call, signature),
             content: key.known(Tag::Content, &call.content_hash),
             state: key.known(Tag::State, &event.state_hash),
         };
@@ -157,30 +138,43 @@ impl Facts {
             return None;
         }
         let mut hasher = self.key.hasher(Tag::Said);
-        if call.outcome == Some(Outcome::Error) {
-            if call.error.is_empty() {
+        if failed(call) {
+            let told = call.result.as_deref().unwrap_or_default();
+            if call.error.is_empty() && told.is_empty() {
                 return None;
             }
             hasher.write(call.error.as_bytes());
+            hasher.write(told.as_bytes());
         } else if !call.result_hash.is_empty() {
             hasher.write(call.result_hash.as_bytes());
         } else {
-            let result = call.result.as_deref().filter(|text| is_telling(text))?;
+            let result = call.result.as_deref();
+            let result = result.filter(|text| !ack::is_acknowledgement(text))?;
+            if is_only_media(result) {
+                return None;
+            }
             mask::without_media(result, &mut |piece| hasher.write(piece));
         }
         Some(Sig::new(hasher.finish()))
     }
 
     /// The masked error of a call that failed.
-    fn error(&self, call: &ToolCall) -> Option<Sig> {
-        let text = match (call.outcome, &call.result) {
-            (Some(Outcome::Error), _) if !call.error.is_empty() => &call.error,
-            // Some brokers send what went wrong as the result.
-            (Some(Outcome::Error), Some(result)) if !result.is_empty() => result,
-            _ => return None,
-        };
+    fn error(&self, call: &ToolCall, signature: Option<Sig>) -> Option<Sig> {
+        // Some brokers send what went wrong as the result, or beside the error.
+        let told = call.result.as_deref().unwrap_or_default();
+        if !failed(call) || (call.error.is_empty() && told.is_empty()) {
+            return None;
+        }
         let mut hasher = self.key.hasher(Tag::Error);
-        mask::masked_hash(text, Mask::Error, &mut hasher);
+        mask::masked_hash(&call.error, Mask::Error, &mut hasher);
+        mask::masked_hash(told, Mask::Error, &mut hasher);
+        // An exit status alone says nothing across different calls.
+        if told.is_empty()
+            && ack::is_exit_status(&call.error)
+            && let Some(signature) = signature
+        {
+            hasher.write_u64(signature.get());
+        }
         Some(Sig::new(hasher.finish()))
     }
 
@@ -223,6 +217,52 @@ impl Facts {
     }
 }
 
+/// What a call does, from its tool or its command line, and whether it writes
+/// besides. Finds what it acts on, on the way.
+fn classify(known: Option<Class>, call: &ToolCall, args: &mut Arguments<'_>) -> (Class, bool) {
+    let command = args.command.take();
+    let editor = tools::editor(&call.tool, command.as_deref().unwrap_or_default());
+    let mut also_writes = false;
+    let class = match editor.or(known) {
+        Some(Class::Other) if args.waits => Class::Poll,
+        Some(Class::Other) => tools::guess(&call.tool, args.has_path),
+        Some(class) => class,
+        None => {
+            let sent = Some(call.target.as_str()).filter(|target| !target.is_empty());
+            let Some(line) = command.as_deref().or(sent) else {
+                return (Class::Execute, false);
+            };
+            let shell::Command {
+                class,
+                target,
+                lines,
+                writes,
+            } = shell::read(line);
+            also_writes = writes;
+            args.lines = args.lines.or(lines);
+            // A failed change of no file in particular is a failed run.
+            let run = class.writes() && target.is_none() && failed(call);
+            if let Some(file) = target {
+                args.target = Some(file.into_owned().into());
+            }
+            if run && !line.contains(shell::PATCH) {
+                Class::Execute
+            } else {
+                class
+            }
+        }
+    };
+    if class == Class::Edit
+        && let Some(file) = args.target.as_deref().and_then(patched_file)
+    {
+        args.target = Some(file.to_owned().into());
+    }
+    if class == Class::Search && args.sought.is_some() {
+        args.target = args.sought.take();
+    }
+    (class, also_writes)
+}
+
 /// The first file that a patch names.
 fn patched_file(patch: &str) -> Option<&str> {
     const HEADS: &[&str] = &[
@@ -240,12 +280,18 @@ fn patched_file(patch: &str) -> Option<&str> {
     })
 }
 
+/// An error that was sent without an outcome is one.
+fn outcome(call: &ToolCall) -> Option<Outcome> {
+    let error = (!call.error.is_empty()).then_some(Outcome::Error);
+    call.outcome.or(error)
+}
+
 fn failed(call: &ToolCall) -> bool {
-    call.outcome == Some(Outcome::Error)
+    outcome(call) == Some(Outcome::Error)
 }
 
 fn kind(class: Class, call: &ToolCall) -> CallKind {
-    let outage = match call.outcome {
+    let outage = match outcome(call) {
         Some(Outcome::Error) => {
             let told = call.result.as_deref().unwrap_or_default();
             outage::is_error(if call.error.is_empty() {
@@ -265,18 +311,6 @@ fn kind(class: Class, call: &ToolCall) -> CallKind {
     }
 }
 
-/// An acknowledgement tells nothing that another call could not tell as well.
-fn is_telling(result: &str) -> bool {
-    const ACKNOWLEDGEMENTS: &[&str] = &[
-        "ok", "done", "true", "success", "null", "none", "{}", "[]", "ok.", "done.",
-    ];
-    let result = result.trim();
-    !result.is_empty()
-        && !ACKNOWLEDGEMENTS
-            .iter()
-            .any(|word| word.eq_ignore_ascii_case(result))
-}
-
 /// Whether times, ids and the like count.
 #[derive(Clone, Copy)]
 enum Hashed {
@@ -284,9 +318,19 @@ enum Hashed {
     Raw,
 }
 
+/// No picture is smaller.
+const MEDIA_BYTES_MIN: usize = 64;
+
+/// A result that is one payload and nothing else: masked, all would be the same.
+fn is_only_media(text: &str) -> bool {
+    let payload = |c: char| c.is_ascii_alphanumeric() || "+/=:;,-_".contains(c);
+    text.len() > MEDIA_BYTES_MIN && text.starts_with("data:") && text.chars().all(payload)
+}
+
 impl Hashed {
     fn write(self, text: &str, kind: Mask, hasher: &mut impl Hasher) {
         match self {
+            Self::Masked if is_only_media(text) => hasher.write(text.as_bytes()),
             Self::Masked => mask::masked_hash(text, kind, hasher),
             Self::Raw => hasher.write(text.as_bytes()),
         }

@@ -51,6 +51,8 @@ struct Read {
     path: Sig,
     lines: Option<(u32, u32)>,
     outcome: Sig,
+    /// The call itself, where nothing that tells of the file was sent.
+    call: Option<Sig>,
     progress: u32,
 }
 
@@ -62,6 +64,7 @@ impl Read {
             path,
             lines: facts.lines.filter(|_| content.is_none()),
             outcome: content.unwrap_or(facts.masked),
+            call: facts.call.filter(|_| is_blind(facts) && content.is_none()),
             progress: if settings.ignore_progress {
                 0
             } else {
@@ -86,10 +89,16 @@ impl Read {
         } else {
             entry.lines == self.lines && entry.masked == self.outcome
         };
-        same && entry.target == Some(self.path)
+        same && (self.call.is_none() || entry.call == self.call)
+            && entry.target == Some(self.path)
             && entry.operation == Operation::Read
             && (settings.ignore_progress || entry.at.progress == self.progress)
     }
+}
+
+/// Nothing was sent that tells one state of the file from another.
+fn is_blind(facts: &CallFacts) -> bool {
+    facts.said.is_none() && facts.content.is_none()
 }
 
 /// The lines of a file that were read since it last changed.
@@ -161,6 +170,9 @@ impl Detector for ReadLoop {
         };
         if facts.failed() {
             return self.nothing();
+        }
+        if is_blind(facts) && facts.call.is_none() {
+            return Look::Abstained("tool_call.args");
         }
         let read = Read::now(path, now.at, facts, settings);
         let stale = self.stale(now.at, path, facts, past, settings);
@@ -240,6 +252,10 @@ impl ReadLoop {
         if self.path.replace(path) != Some(path) {
             self.stale.clear();
         }
+        // Which part of the file it was, nobody said.
+        if is_blind(facts) && facts.lines.is_none() {
+            return None;
+        }
         let coverage = self.seen.of(path);
         let content = coverage.content.zip(facts.content);
         let changed =
@@ -251,7 +267,7 @@ impl ReadLoop {
             };
         }
         coverage.content = facts.content.or(coverage.content);
-        if coverage.add(facts.lines.unwrap_or((1, u32::MAX))) {
+        if coverage.add(facts.lines.unwrap_or((1, WHOLE_LINES))) {
             self.stale.clear();
             return None;
         }
@@ -266,6 +282,9 @@ impl ReadLoop {
         })
     }
 }
+
+/// What a read of a whole file shows at most: agents' tools cut there.
+const WHOLE_LINES: u32 = 2_000;
 
 /// Whether the same lines read otherwise when they were last read: a log that
 /// grows is changed, though nobody wrote it here.

@@ -56,6 +56,7 @@ pub fn call(name: &str) -> Script {
         error: None,
         call: Some(sig(name)),
         operation: Operation::Other,
+        also_writes: false,
         target: Some(sig("target")),
         outcome: Some(Outcome::Ok),
         masked: sig("same"),

@@ -72,6 +72,8 @@ pub struct CallFacts {
     pub call: Option<Sig>,
     pub tool: Sig,
     pub operation: Operation,
+    /// A run that changed a file besides: `sed -i … && pytest`.
+    pub also_writes: bool,
     /// What it acted on; `None`: unknown.
     pub target: Option<Sig>,
     /// The lines of the target it asked for, first and last from 1; `None`: all.

@@ -56,7 +56,11 @@ impl Engine {
             }
         }
         // The last id of the page, also where its session has gone meanwhile.
-        let last = ids.iter().take(most).last().filter(|_| ids.len() > most);
+        let last = ids
+            .iter()
+            .take(most)
+            .next_back()
+            .filter(|_| ids.len() > most);
         let page = ids.iter().take(most).filter_map(|id| self.get(id));
         (page.collect(), last.cloned())
     }

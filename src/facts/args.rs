@@ -31,6 +31,10 @@ pub(super) struct Arguments<'a> {
     pub command: Option<Cow<'a, str>>,
     /// What is looked for.
     pub sought: Option<Cow<'a, str>>,
+    /// A path is among them.
+    pub has_path: bool,
+    /// They ask to wait, or to look for news.
+    pub waits: bool,
     /// The lines of a file they ask for, first and last.
     pub lines: Option<(u32, u32)>,
     /// Their words.
@@ -72,6 +76,8 @@ impl<'a> Arguments<'a> {
             target: owned(self.target),
             command: owned(self.command),
             sought: owned(self.sought),
+            has_path: self.has_path,
+            waits: self.waits,
             lines: self.lines,
             words: self.words,
         }
@@ -102,7 +108,12 @@ impl<'a> Arguments<'a> {
         parser.end().ok()?;
         Some(Self {
             hash: Some(hash),
+            has_path: found
+                .target
+                .as_ref()
+                .is_some_and(|(rank, _)| tools::is_path(*rank)),
             target: found.target.map(|(_, text)| text),
+            waits: found.waits,
             command: found.command,
             sought: found.sought,
             lines: found.lines.range(),
@@ -123,6 +134,8 @@ impl<'a> Arguments<'a> {
             target: Some(Cow::Borrowed(text)),
             command: Some(Cow::Borrowed(text)),
             sought: None,
+            has_path: false,
+            waits: false,
             lines: None,
             words,
         }
@@ -136,6 +149,7 @@ struct Found<'a> {
     target: Option<(usize, Cow<'a, str>)>,
     command: Option<Cow<'a, str>>,
     sought: Option<Cow<'a, str>>,
+    waits: bool,
     lines: Lines,
     words: Words,
 }
@@ -155,6 +169,7 @@ impl<'a> Found<'a> {
             self.lines.take(arg, numbers);
         }
         let Some(text) = caught.text else { return };
+        self.waits |= tools::is_wait(name, &text);
         if self.command.is_none() && tools::is_command(name) {
             self.command = Some(text.clone());
         }

@@ -5,6 +5,8 @@ use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 
+use crate::domain::text;
+
 /// An outage is told in a line or two; a page that mentions one is a result.
 const RESULT_BYTES_MAX: usize = 160;
 /// Errors carry stack traces and headers; their beginning says what they are.
@@ -34,67 +36,93 @@ static SEEKER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
 
 /// A failure whose error is an outage.
 pub(super) fn is_error(error: &str) -> bool {
-    let head = crate::domain::text::prefix(error, ERROR_BYTES_MAX);
-    says_so(head) || has_status(head)
+    let head = text::prefix(error, ERROR_BYTES_MAX);
+    !is_of_tests(head) && (says_so(head) || leading_status(head) || has_status(head))
 }
 
 /// A success whose whole short result is the report of an outage.
 pub(super) fn is_result(result: &str) -> bool {
     let result = result.trim();
-    result.len() <= RESULT_BYTES_MAX
-        && says_so(result)
-        && !result.contains('\n')
-        && result.to_ascii_lowercase().contains("error")
-        || result.len() <= RESULT_BYTES_MAX / 4 && leading_status(result)
+    let report = result.len() <= RESULT_BYTES_MAX && !result.contains('\n');
+    report && !is_of_tests(result) && (begins_with_phrase(result) || leading_status(result))
 }
 
-/// A phrase at the beginning of a word: `ENOTFOUND` is not in `FileNotFoundError`.
-fn says_so(text: &str) -> bool {
-    let begins_word = |start: usize| {
-        let before = text.as_bytes().get(start.wrapping_sub(1));
-        before.is_none_or(|byte| !byte.is_ascii_alphanumeric())
+/// What a test prints may name an outage that it is about.
+fn is_of_tests(text: &str) -> bool {
+    const WORDS: &[&str] = &[
+        "FAILED ",
+        "AssertionError",
+        "assert ",
+        " test passed",
+        "assertion ",
+    ];
+    let counted = |word| {
+        text.match_indices(word).any(|(at, _)| {
+            let before = at.checked_sub(1).and_then(|at| text.as_bytes().get(at));
+            before.is_some_and(u8::is_ascii_digit)
+        })
     };
-    SEEKER.as_ref().is_some_and(|seeker| {
-        seeker
-            .find_iter(text)
-            .any(|found| begins_word(found.start()))
+    counted(" failed") || counted(" passed") || WORDS.iter().any(|word| text.contains(word))
+}
+
+/// A phrase that stands by itself: `ENOTFOUND` is not in `FileNotFoundError`, and
+/// `test_rate_limit.py` is a name.
+fn says_so(text: &str) -> bool {
+    phrases(text).next().is_some()
+}
+
+fn begins_with_phrase(text: &str) -> bool {
+    let rest = ["error: ", "Error: "]
+        .iter()
+        .find_map(|head| text.strip_prefix(head));
+    phrases(rest.unwrap_or(text)).any(|start| start == 0)
+}
+
+/// Where phrases begin.
+fn phrases(text: &str) -> impl Iterator<Item = usize> + '_ {
+    let stands_alone = |at: Option<&u8>| {
+        at.is_none_or(|byte| !byte.is_ascii_alphanumeric() && !b"_/.-".contains(byte))
+    };
+    let seeker = SEEKER.as_ref().map(|seeker| seeker.find_iter(text));
+    seeker.into_iter().flatten().filter_map(move |found| {
+        let bytes = text.as_bytes();
+        let before = found.start().checked_sub(1).and_then(|at| bytes.get(at));
+        let after = bytes.get(found.end()).filter(|byte| **byte != b'.');
+        (stands_alone(before) && stands_alone(after)).then_some(found.start())
     })
 }
 
 /// "503 Service Unavailable": the status comes first and a reason follows.
 fn leading_status(text: &str) -> bool {
-    let (number, rest) = text.split_once(' ').unwrap_or((text, ""));
+    let (number, rest) = text.split_once([' ', ':']).unwrap_or((text, ""));
     is_status(number) && says_so(rest)
 }
 
-/// 429 or 5xx as a word, where the text says what kind of number it is.
+/// 429 or 5xx as a word, where the text says that it is a status.
 fn has_status(text: &str) -> bool {
-    let mut before = "";
+    const TOLD: &[&str] = &["http", "status", "response", "status_code", "statuscode"];
+    let mut before = ["", ""];
     for word in text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')) {
         if word.is_empty() {
             continue;
         }
-        let told = [
-            "http",
-            "status",
-            "code",
-            "response",
-            "status_code",
-            "statuscode",
-        ];
-        let is_told =
-            told.iter().any(|name| name.eq_ignore_ascii_case(before)) || before.is_empty();
-        if is_status(word) && is_told {
+        let is = |name: &str| TOLD.iter().any(|told| told.eq_ignore_ascii_case(name));
+        let told = is(before[1]) || (before[1].eq_ignore_ascii_case("code") && is(before[0]));
+        if is_status(word) && told {
             return true;
         }
-        before = word;
+        before = [before[1], word];
     }
     false
 }
 
 fn is_status(word: &str) -> bool {
-    word == "429"
-        || (word.len() == 3 && word.starts_with('5') && word.bytes().all(|b| b.is_ascii_digit()))
+    #[rustfmt::skip]
+    const STATUSES: &[&str] = &[
+        "429", "500", "501", "502", "503", "504", "507", "508", "511", "520", "521", "522", "523",
+        "524", "525", "526", "529",
+    ];
+    STATUSES.contains(&word)
 }
 
 #[cfg(test)]
@@ -107,6 +135,9 @@ mod tests {
             "429 Too Many Requests",
             "HTTP 503",
             "status code: 502",
+            "Request failed with status code 429",
+            "HTTP 502: Bad Gateway (https://api.github.com/graphql)",
+            "fatal: unable to access: Could not resolve host: github.com",
             "Error: connect ECONNREFUSED 127.0.0.1:5432",
             "requests.exceptions.ConnectionError: Connection refused",
             "overloaded_error",
@@ -126,6 +157,10 @@ mod tests {
             "line 512: syntax error",
             "EIO",
             "404 Not Found",
+            "FAILED tests/test_rate_limit.py::test_burst - 4 failed",
+            "grep: a_rate_limit.log: No such file or directory",
+            "500 rows limit exceeded",
+            "code 512 overflow",
             "AssertionError: Error: 500 !== 200",
             "ModuleNotFoundError: No module named 'x'",
         ] {
@@ -143,6 +178,7 @@ mod tests {
         assert!(!is_result(
             "the docs say: on 503 service unavailable, retry\nand so on"
         ));
+        assert!(!is_result("Error: rate limit test passed for a"));
         assert!(!is_result("200 ok"));
         assert!(!is_result("500 rows"));
     }

@@ -38,7 +38,8 @@ impl Progress {
 
     /// Takes note of what a call wrote and says how far the session is.
     pub fn note(&mut self, call: &CallFacts) -> u32 {
-        if call.wrote() && self.changes_content(call) {
+        let writes = call.wrote() || (call.also_writes && !call.failed());
+        if writes && self.changes_content(call) {
             self.advance();
         }
         self.count
@@ -56,9 +57,11 @@ impl Progress {
 
     /// A write of the same content, or the same write again, changes nothing.
     fn changes_content(&mut self, call: &CallFacts) -> bool {
-        let (Some(path), Some(content)) = (call.target, call.content.or(call.call)) else {
+        let Some(content) = call.content.or(call.call) else {
             return true;
         };
+        // A tool that keeps one thing, a plan for instance, is its own path.
+        let path = call.target.unwrap_or(call.tool);
         if let Some(known) = self.contents.iter_mut().find(|(known, _)| *known == path) {
             return std::mem::replace(&mut known.1, content) != content;
         }

@@ -13,7 +13,12 @@ pub(super) struct Command<'a> {
     pub target: Option<Cow<'a, str>>,
     /// The lines of the file it shows, from 1.
     pub lines: Option<(u32, u32)>,
+    /// A part of it changes a file, whatever the whole does.
+    pub writes: bool,
 }
+
+/// How a patch begins, wherever it stands.
+pub(super) const PATCH: &str = "*** Begin Patch";
 
 /// Longer lines are programs, not commands: they are taken as they are.
 const LINE_BYTES_MAX: usize = 1_024;
@@ -23,39 +28,83 @@ const LINE_BYTES_MAX: usize = 1_024;
 /// whatever it writes besides, and only a line of nothing but looking is a read
 /// or a search.
 pub(super) fn read(line: &str) -> Command<'_> {
+    let plain = |class| Command {
+        class,
+        target: None,
+        lines: None,
+        writes: false,
+    };
     if line.trim().is_empty() {
-        return Command {
-            class: Class::Poll,
-            target: None,
-            lines: None,
-        };
+        return plain(Class::Poll);
     }
+    if line.contains(PATCH) {
+        return plain(Class::Edit);
+    }
+    let line = without_documents(script(line));
     let words = (line.len() <= LINE_BYTES_MAX)
-        .then(|| shlex::split(&spaced(line)))
+        .then(|| shlex::split(&spaced(&line)))
         .flatten();
     let Some(words) = words else {
-        return Command {
-            class: Class::Execute,
-            target: None,
-            lines: None,
-        };
+        return plain(Class::Execute);
     };
-    let parts = words
+    let parts: Vec<Part> = words
         .split(|word| matches!(word.as_str(), "&&" | "||" | ";" | "|" | "&"))
-        .filter_map(Part::read);
-    let strongest = parts.reduce(|a, b| if b.rank() > a.rank() { b } else { a });
-    strongest.map_or(
-        Command {
-            class: Class::Execute,
-            target: None,
-            lines: None,
-        },
+        .filter_map(Part::read)
+        .collect();
+    let writes = parts.iter().any(|part| part.class.writes());
+    let strongest = parts
+        .into_iter()
+        .reduce(|a, b| if b.rank() > a.rank() { b } else { a });
+    strongest.map_or_else(
+        || plain(Class::Execute),
         |part| Command {
             class: part.class,
             target: part.target.map(Cow::Owned),
             lines: part.lines,
+            writes,
         },
     )
+}
+
+/// The script of `bash -lc "…"`, else the line itself.
+fn script(line: &str) -> Cow<'_, str> {
+    const SHELLS: &[&str] = &["bash", "sh", "zsh", "/bin/bash", "/bin/sh"];
+    let inner = || {
+        let (shell, rest) = line.trim_start().split_once(' ')?;
+        let (flag, script) = rest.split_once(' ')?;
+        (SHELLS.contains(&shell) && matches!(flag, "-c" | "-lc")).then_some(script.trim())
+    };
+    let Some(script) = inner() else {
+        return Cow::Borrowed(line);
+    };
+    // Quoted as one word, or the words of a list that were joined.
+    match shlex::split(script) {
+        Some(words) if words.len() == 1 => Cow::Owned(words.concat()),
+        _ => Cow::Borrowed(script),
+    }
+}
+
+/// The line without the texts between `<<TAG` and `TAG`.
+fn without_documents(line: Cow<'_, str>) -> Cow<'_, str> {
+    if !line.contains("<<") {
+        return line;
+    }
+    let mut out = String::new();
+    let mut lines = line.lines();
+    while let Some(line) = lines.next() {
+        let Some((before, tag)) = line.split_once("<<") else {
+            out.push_str(line);
+            out.push('\n');
+            continue;
+        };
+        let tag = tag.trim_start_matches(['-', ' ']);
+        let tag = tag.split_whitespace().next().unwrap_or_default();
+        let tag = tag.trim_matches(['\'', '"']);
+        out.push_str(before);
+        out.push('\n');
+        lines.by_ref().find(|line| line.trim() == tag);
+    }
+    Cow::Owned(out)
 }
 
 /// Puts white space around operators that stand outside quotes, so that
@@ -121,8 +170,9 @@ impl Part {
             name,
             "echo" | "printf" | "cat" | "sed" | "awk" | "jq" | "sort"
         );
-        if let Some(file) = written.filter(|_| prints) {
-            return Some(Self::plain(Class::Write, Some(file)));
+        if let Some((file, appends)) = written.filter(|_| prints) {
+            let class = if appends { Class::Edit } else { Class::Write };
+            return Some(Self::plain(class, Some(file)));
         }
         let part = match name {
             "cd" | "export" | "set" | "true" | "source" | "wc" | "sort" | "uniq" | "awk"
@@ -130,10 +180,12 @@ impl Part {
             "cat" | "less" | "more" | "bat" | "nl" | "file" | "stat" => {
                 Self::plain(Class::Read, operand(rest))
             }
-            "head" | "tail" => Self {
-                lines: count_of(rest).filter(|_| name == "head").map(|n| (1, n)),
+            "head" => Self {
+                lines: count_of(rest).map(|n| (1, n)),
                 ..Self::plain(Class::Read, operand(rest))
             },
+            // Which lines the end of a file has, nobody knows.
+            "tail" => Self::plain(Class::Search, None),
             "grep" | "rg" | "ag" | "find" | "fd" | "which" | "ls" | "tree" | "pwd" | "du" => {
                 Self::plain(Class::Search, None)
             }
@@ -142,8 +194,10 @@ impl Part {
                 Self::plain(Class::Edit, rest.last().map(|word| (*word).to_owned()))
             }
             "sed" => Self::sed(rest)?,
-            "tee" | "touch" | "mkdir" | "rm" | "mv" | "cp" | "ln" | "chmod" | "patch" => {
-                Self::plain(Class::Write, rest.last().map(|word| (*word).to_owned()))
+            "tee" | "patch" => Self::plain(Class::Write, operand(rest)),
+            // Many files, or a directory: the command itself is what is written.
+            "touch" | "mkdir" | "rm" | "mv" | "cp" | "ln" | "chmod" => {
+                Self::plain(Class::Write, None)
             }
             "git" => Self::git(rest),
             _ => Self::plain(Class::Execute, None),
@@ -233,11 +287,13 @@ fn command<'a, 'w>(words: &'a [&'w str]) -> Option<(&'w str, &'a [&'w str])> {
     }
 }
 
-/// The file that output goes to, unless it is thrown away.
-fn redirected(words: &[String]) -> Option<String> {
+/// The file that output goes to, unless it is thrown away, and whether it is
+/// added to it.
+fn redirected(words: &[String]) -> Option<(String, bool)> {
     let at = words.iter().position(|word| word == ">" || word == ">>")?;
     let file = words.get(at + 1)?;
-    (!file.starts_with("/dev/") && !file.starts_with('&')).then(|| file.clone())
+    let kept = !file.starts_with("/dev/") && !file.starts_with('&');
+    kept.then(|| (file.clone(), words[at] == ">>"))
 }
 
 /// The words before `> file` and `2> file`.
@@ -308,9 +364,9 @@ mod tests {
     fn changing_is_writing() {
         check("sed -i 's/a/b/' a.rs", Class::Edit, Some("a.rs"));
         check("echo hi > out.txt", Class::Write, Some("out.txt"));
-        check("echo hi>>out.txt", Class::Write, Some("out.txt"));
+        check("echo hi>>out.txt", Class::Edit, Some("out.txt"));
         check("cd a && git add . && git commit -m x", Class::Write, None);
-        check("mkdir -p a/b", Class::Write, Some("a/b"));
+        check("mkdir -p a/b", Class::Write, None);
     }
 
     #[test]
@@ -322,6 +378,7 @@ mod tests {
         check("pytest > out.txt; tail out.txt", Class::Execute, None);
         check("pytest | tee log", Class::Execute, None);
         check("echo 'x' > a.py && python a.py", Class::Execute, None);
+        assert!(read("echo 'x' > a.py && python a.py").writes);
         check("git status --short", Class::Execute, None);
         check("echo 'a > b'", Class::Execute, None);
         check("echo \"unbalanced", Class::Execute, None);

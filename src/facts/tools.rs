@@ -185,12 +185,48 @@ fn built_in(tool: &str) -> Option<Class> {
     Some(class.map_or(Class::Other, |(class, _)| *class))
 }
 
+/// The words of a name in snake or camel case.
+pub(super) fn words(name: &str) -> impl Iterator<Item = &str> {
+    name.split(|c: char| !c.is_alphanumeric()).flat_map(|part| {
+        let mut rest = part;
+        std::iter::from_fn(move || {
+            let end = rest
+                .char_indices()
+                .skip(1)
+                .find(|(_, c)| c.is_uppercase())
+                .map_or(rest.len(), |(at, _)| at);
+            let (word, after) = rest.split_at(end);
+            rest = after;
+            (!word.is_empty()).then_some(word)
+        })
+    })
+}
+
+/// What a tool that is in no table does, by the words of its name and whether it
+/// is given a path.
+pub(super) fn guess(tool: &str, has_path: bool) -> Class {
+    #[rustfmt::skip]
+    const VERBS: &[(Class, bool, &[&str])] = &[
+        (Class::Poll, false, &["wait", "sleep", "poll"]),
+        (Class::Edit, true, &["edit", "replace", "patch", "insert", "modify", "update", "append"]),
+        (Class::Write, true, &["write", "create", "save", "overwrite"]),
+        (Class::Read, true, &["read", "view", "cat"]),
+    ];
+    let has = |verbs: &[&str]| {
+        words(tool).any(|word| verbs.iter().any(|verb| verb.eq_ignore_ascii_case(word)))
+    };
+    let mut fits = VERBS.iter().filter(|(_, path, _)| has_path || !path);
+    fits.find(|(_, _, verbs)| has(verbs))
+        .map_or(Class::Other, |(class, ..)| *class)
+}
+
 /// What an editor with a `command` argument does.
 pub(super) fn editor(tool: &str, command: &str) -> Option<Class> {
     const EDITORS: &[&str] = &[
         "str_replace_editor",
         "text_editor",
         "str_replace_based_edit_tool",
+        "file_editor",
     ];
     let name = tool.rsplit("__").next().unwrap_or(tool);
     if !EDITORS.iter().any(|known| known.eq_ignore_ascii_case(name)) {
@@ -218,6 +254,11 @@ pub(super) fn is_command(name: &str) -> bool {
     COMMANDS
         .iter()
         .any(|known| known.eq_ignore_ascii_case(name))
+}
+
+/// `action: "wait"` of a tool that does many things.
+pub(super) fn is_wait(name: &str, value: &str) -> bool {
+    matches!(name, "action" | "command" | "type") && matches!(value, "wait" | "sleep" | "poll")
 }
 
 /// Argument names under which a search gets what it looks for.
@@ -258,6 +299,12 @@ pub(super) fn line_arg(name: &str) -> Option<LineArg> {
         .iter()
         .find(|(_, names)| names.iter().any(|known| known.eq_ignore_ascii_case(name)));
     named.map(|(arg, _)| *arg)
+}
+
+/// Whether a rank is that of a path.
+pub(super) fn is_path(rank: usize) -> bool {
+    const PATHS: usize = 10;
+    rank < PATHS
 }
 
 pub(super) fn target_rank(name: &str) -> Option<usize> {

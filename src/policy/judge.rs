@@ -211,11 +211,11 @@ fn choose(
     let wish = |detector: DetectorId| {
         let ladder = settings.ladders.get(detector.index())?;
         let limit = i32::try_from(ladder.terminate_after).unwrap_or(i32::MAX);
-        // Runs add up, but nobody is ended who was not told so hard before.
+        // Runs and laps add up, but only for who was told so hard before.
         let held = if of_loop.said >= Some(ladder.hard) {
             of_loop.held()
         } else {
-            of_loop.held_now()
+            of_loop.count()
         };
         Some(if limit > 0 && held >= limit {
             (Action::Terminate, Cause::Holds(held))

@@ -31,6 +31,8 @@ pub(super) struct Loop {
     held_before: i32,
     /// Events of the run that goes on.
     held_now: i32,
+    /// How often the pattern stands in it.
+    count: i32,
     /// What ended runs have cost.
     wasted_before: Waste,
     /// The session's totals when the present run began.
@@ -70,6 +72,7 @@ impl Memory {
             events: VecDeque::new(),
             held_before: 0,
             held_now: 0,
+            count: 0,
             wasted_before: Waste::default(),
             began: Waste::default(),
             counted: Waste::default(),
@@ -131,6 +134,7 @@ impl Loop {
     pub fn begin_run(&mut self, began: Waste) {
         self.held_before = self.held();
         self.held_now = 0;
+        self.count = 0;
         self.wasted_before = self.counted;
         self.began = began;
     }
@@ -138,6 +142,7 @@ impl Loop {
     /// Takes a finding of the present run in.
     pub fn take(&mut self, finding: &Finding) {
         self.standing = true;
+        self.count = self.count.max(finding.count);
         // A lap of several calls holds each of them.
         let held = finding.count.saturating_mul(finding.period.max(1));
         self.held_now = self.held_now.max(held);
@@ -151,14 +156,14 @@ impl Loop {
         }
     }
 
+    /// How often the pattern stands in its present run.
+    pub fn count(&self) -> i32 {
+        self.count
+    }
+
     /// How many events it holds, over all its runs.
     pub fn held(&self) -> i32 {
         self.held_before.saturating_add(self.held_now)
-    }
-
-    /// How many events its present run holds.
-    pub fn held_now(&self) -> i32 {
-        self.held_now
     }
 
     /// Whether to ask for another, longer wait before anything harder: what is

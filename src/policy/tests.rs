@@ -169,6 +169,21 @@ fn a_loop_ends_the_session_when_it_holds_enough_events() {
 }
 
 #[test]
+fn however_much_a_loop_holds_its_first_verdict_is_soft() {
+    let mut bench = Bench::new(settings(Action::Warn, Action::Block, 6));
+    let mut laps = finding('x', 3, false, 0..=20);
+    laps.period = 7;
+    let first = bench.judge(1, &[(A, laps.clone())]).unwrap();
+    assert_eq!(first.action, Action::Warn);
+    laps.extends = true;
+    let rest: Vec<Action> = (0..3)
+        .filter_map(|_| bench.judge(1, &[(A, laps.clone())]))
+        .map(|ruling| ruling.action)
+        .collect();
+    assert_eq!(rest, [Action::Block, Action::Terminate]);
+}
+
+#[test]
 fn runs_of_a_loop_add_up_but_its_end_is_announced() {
     let ending = || settings(Action::Warn, Action::Block, 6);
     check(ending(), "..X...X", "..w...B");

@@ -1,0 +1,155 @@
+//! What a call says that says nothing: acknowledgements, empty outputs, exit
+//! statuses. Different calls that all get one are at work, not in a loop.
+
+use serde_json::Value;
+
+/// Longer texts say something.
+const BYTES_MAX: usize = 160;
+
+/// Words that only say that it went well, or yes or no.
+#[rustfmt::skip]
+const WORDS: &[&str] = &[
+    "ok", "okay", "done", "true", "false", "yes", "no", "success", "successful", "successfully",
+    "null", "none", "undefined", "{}", "[]", "complete", "completed", "passed", "all checks passed",
+];
+
+/// Phrases of harnesses for a command that printed nothing.
+#[rustfmt::skip]
+const NO_OUTPUT: &[&str] = &[
+    "no output", "without output", "not produce any output", "no stdout", "produced no output",
+    "empty output",
+];
+
+pub(super) fn is_acknowledgement(result: &str) -> bool {
+    let result = result.trim();
+    if result.is_empty() {
+        return true;
+    }
+    if result.len() > BYTES_MAX {
+        return false;
+    }
+    if result.starts_with('{') {
+        return serde_json::from_str(result).is_ok_and(|value| only_acknowledges(&value));
+    }
+    let said = result.to_ascii_lowercase();
+    let bare = said.trim_matches(|c: char| !c.is_alphanumeric() && c != '{' && c != '[');
+    WORDS.contains(&said.as_str())
+        || WORDS.contains(&bare)
+        || bare.parse::<f64>().is_ok()
+        || NO_OUTPUT.iter().any(|phrase| said.contains(phrase))
+        || is_all_passed(bare)
+}
+
+/// `{"success": true}`, `{"status": "ok"}`.
+fn only_acknowledges(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(_) => true,
+        Value::Number(_) => false,
+        Value::String(text) => WORDS.contains(&text.trim().to_ascii_lowercase().as_str()),
+        Value::Array(items) => items.iter().all(only_acknowledges),
+        Value::Object(entries) => entries.values().all(only_acknowledges),
+    }
+}
+
+/// "12 passed", "12 passed in 0.1s".
+fn is_all_passed(said: &str) -> bool {
+    let (count, rest) = said.split_once(' ').unwrap_or_default();
+    count.parse::<u32>().is_ok() && rest.starts_with("passed") && !rest.contains("fail")
+}
+
+/// "exit code 1", "Command failed with exit code 2", "exited with status 1".
+pub(super) fn is_exit_status(error: &str) -> bool {
+    #[rustfmt::skip]
+    const PARTS: &[&str] = &[
+        "command", "process", "failed", "exit", "exited", "returned", "with", "code", "status",
+        "non", "zero", "error", "shell", "the", "a",
+    ];
+    error.len() <= BYTES_MAX
+        && error.to_ascii_lowercase().contains("exit")
+        && error
+            .split(|c: char| !c.is_alphanumeric())
+            .filter(|word| !word.is_empty())
+            .all(|word| {
+                word.bytes().all(|byte| byte.is_ascii_digit())
+                    || PARTS.iter().any(|part| part.eq_ignore_ascii_case(word))
+            })
+}
+
+/// Names of tools that act on something and answer with a receipt.
+#[rustfmt::skip]
+const ACTS: &[&str] = &[
+    "send", "post", "create", "add", "update", "set", "delete", "remove", "save", "submit", "close",
+    "assign", "click", "type", "fill", "press", "key", "drag", "select", "think", "plan", "memory",
+    "log", "notify", "reply", "email", "message", "book", "cancel", "approve", "upload", "computer",
+];
+
+/// Whether a tool of no known class acts, by the words of its name; its short
+/// answer is then a receipt.
+pub(super) fn is_receipt(tool: &str, result: Option<&str>) -> bool {
+    /// A receipt is a line.
+    const RECEIPT_BYTES_MAX: usize = 80;
+    let result = result.unwrap_or_default().trim();
+    result.len() <= RECEIPT_BYTES_MAX
+        && !result.contains('\n')
+        && super::tools::words(tool)
+            .any(|word| ACTS.iter().any(|act| act.eq_ignore_ascii_case(word)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn acknowledgements_and_empty_outputs_tell_nothing() {
+        for text in [
+            "",
+            " OK\n",
+            "Done.",
+            "true",
+            "false",
+            "0",
+            "200",
+            "{\"success\": true}",
+            "{\"status\": \"ok\", \"error\": null}",
+            "(no output)",
+            "All checks passed!",
+            "Your command ran successfully and did not produce any output.",
+            "<system>Tool ran without output or errors</system>",
+            "12 passed in 0.31s",
+        ] {
+            assert!(is_acknowledgement(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn results_tell_something() {
+        for text in [
+            "clean",
+            "captcha required",
+            "3 rows: r1 r2 r3",
+            "No results found",
+            "done=3 open=9",
+            "{\"rows\": 3}",
+            "1 failed, 2 passed",
+            "503 Service Unavailable",
+        ] {
+            assert!(!is_acknowledgement(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_exit_status_is_no_error_of_its_own() {
+        assert!(is_exit_status("Command failed with exit code 101"));
+        assert!(is_exit_status("exit status 1"));
+        assert!(!is_exit_status("exit code 1: no such file a.rs"));
+        assert!(!is_exit_status("command timed out after 30s"));
+    }
+
+    #[test]
+    fn the_short_answer_of_a_tool_that_acts_is_a_receipt() {
+        assert!(is_receipt("send_email", Some("Email sent successfully")));
+        assert!(is_receipt("browserClick", Some("Clicked element")));
+        assert!(!is_receipt("browser", Some("captcha required")));
+        assert!(!is_receipt("send_email", Some(&"x".repeat(200))));
+    }
+}
