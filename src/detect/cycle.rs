@@ -4,9 +4,7 @@ use serde::Deserialize;
 use smallvec::SmallVec;
 
 use super::{Detector, Futile, History};
-use crate::domain::{
-    CallFacts, Finding, Look, MarkerKind, Moment, Observation, Operation, Seen, Sig,
-};
+use crate::domain::{CallFacts, Finding, Look, Moment, Observation, Operation, Sig};
 
 /// Fires when a sequence of 2 to `period_max` rounds stands `count` times at the
 /// tail, with the same states each lap; or when a round of several calls is
@@ -70,7 +68,6 @@ impl Detector for Cycle {
             period_max,
             ..
         } = *settings;
-        let window_max = History::CALLS_MAX as u32;
         if count < 2 {
             return Err(Futile::new(
                 "count",
@@ -81,10 +78,7 @@ impl Detector for Cycle {
             let why = format!("{period_max} is not a period between 2 and {PERIOD_MAX}");
             return Err(Futile::new("period_max", why));
         }
-        if window > window_max {
-            let why = format!("{window} calls are more than the {window_max} that are kept");
-            return Err(Futile::new("window", why));
-        }
+        History::check_window(window)?;
         if count.saturating_mul(2) > window {
             let why = format!(
                 "{count} laps of 2 calls are {}, more than the window of {window}",
@@ -96,13 +90,7 @@ impl Detector for Cycle {
     }
 
     fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {
-        if matches!(
-            now.seen,
-            Seen::Marker {
-                kind: MarkerKind::Compaction,
-                ..
-            }
-        ) {
+        if now.is_compaction() {
             self.lose_reads();
         }
         let Some(facts) = now.ordinary() else {

@@ -1,9 +1,7 @@
 use serde::Deserialize;
 
 use super::{Detector, Futile, History, streak::Streak};
-use crate::domain::{
-    CallFacts, Finding, Look, MarkerKind, Moment, Observation, Operation, Seen, Sig,
-};
+use crate::domain::{CallFacts, Finding, Look, Moment, Observation, Operation, Sig};
 
 /// Fires when the last `count` calls are one call (tool and canonical
 /// arguments) in the same state: equal outcome, no progress between.
@@ -46,15 +44,11 @@ impl Detector for ExactRepeat {
 
     fn check(settings: &Settings) -> Result<(), Futile> {
         let Settings { count, window, .. } = *settings;
-        let window_max = History::CALLS_MAX as u32;
         if count < 2 {
             let why = format!("{count} calls are no repeat: at least 2 are");
             return Err(Futile::new("count", why));
         }
-        if window > window_max {
-            let why = format!("{window} calls are more than the {window_max} that are kept");
-            return Err(Futile::new("window", why));
-        }
+        History::check_window(window)?;
         if count > window {
             let why = format!("{count} calls in a row never stand in a window of {window}");
             return Err(Futile::new("count", why).or("window"));
@@ -63,11 +57,7 @@ impl Detector for ExactRepeat {
     }
 
     fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
-        if let Seen::Marker {
-            kind: MarkerKind::Compaction,
-            ..
-        } = now.seen
-        {
+        if now.is_compaction() {
             let lost =
                 |like: &mut Like| matches!(like.operation, Operation::Read | Operation::Search);
             if self.like.take_if(lost).is_some() {

@@ -1,5 +1,6 @@
 use std::{collections::VecDeque, time::Duration};
 
+use super::Futile;
 use crate::domain::{
     CallFacts, CallKind, Cost, MarkerKind, Member, Moment, Observation, Operation, Seen, Sig,
     Sketch, TurnFacts, Waste, text,
@@ -66,6 +67,16 @@ impl History {
     pub const TURNS_MAX: usize = 5;
     /// A verdict quotes no more of a target than that.
     pub const TARGET_BYTES_MAX: usize = 200;
+
+    /// Refuses a window wider than what is kept.
+    pub(super) fn check_window(window: u32) -> Result<(), Futile> {
+        let kept = Self::CALLS_MAX;
+        if window as usize <= kept {
+            return Ok(());
+        }
+        let why = format!("{window} calls are more than the {kept} that are kept");
+        Err(Futile::new("window", why))
+    }
 
     /// The ordinary calls, latest first: polls and outages count for nobody
     /// else.

@@ -5,9 +5,7 @@ use super::{
     Detector, Futile, History,
     runs::{Runs, Step},
 };
-use crate::domain::{
-    CallFacts, Finding, Look, MarkerKind, Moment, Observation, Operation, Seen, Sig,
-};
+use crate::domain::{CallFacts, Finding, Look, Moment, Observation, Operation, Sig};
 
 /// Fires when one call in the same state stands `count` times in the window with
 /// other calls between, but no progress between.
@@ -46,17 +44,13 @@ impl Detector for InterleavedRepeat {
 
     fn check(settings: &Settings) -> Result<(), Futile> {
         let Settings { count, window } = *settings;
-        let window_max = History::CALLS_MAX as u32;
         if count < 2 {
             return Err(Futile::new(
                 "count",
                 format!("{count} calls are no repeat: at least 2 are"),
             ));
         }
-        if window > window_max {
-            let why = format!("{window} calls are more than the {window_max} that are kept");
-            return Err(Futile::new("window", why));
-        }
+        History::check_window(window)?;
         if count >= window {
             let why =
                 format!("{count} calls with others between never stand in a window of {window}");
@@ -66,13 +60,7 @@ impl Detector for InterleavedRepeat {
     }
 
     fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {
-        if matches!(
-            now.seen,
-            Seen::Marker {
-                kind: MarkerKind::Compaction,
-                ..
-            }
-        ) {
+        if now.is_compaction() {
             let kept = |run: &Repeat| !matches!(run.operation, Operation::Read | Operation::Search);
             self.runs.retain(kept);
         }

@@ -7,9 +7,7 @@ use super::{
     runs::{Runs, Step},
     streak::Streak,
 };
-use crate::domain::{
-    CallFacts, Finding, Look, MarkerKind, Moment, Observation, Operation, Seen, Sig,
-};
+use crate::domain::{CallFacts, Finding, Look, Moment, Observation, Operation, Sig};
 
 /// Fires when the same read (path and lines) of an unchanged file stands `count`
 /// times in the window, or when four reads in a row of one file bring no line
@@ -120,7 +118,6 @@ impl Detector for ReadLoop {
             stale,
             ..
         } = *settings;
-        let window_max = History::CALLS_MAX as u32;
         if count < 2 {
             return Err(Futile::new(
                 "count",
@@ -133,10 +130,7 @@ impl Detector for ReadLoop {
                 format!("{stale} read is no loop: at least 2 are, and 0 turns this off"),
             ));
         }
-        if window > window_max {
-            let why = format!("{window} calls are more than the {window_max} that are kept");
-            return Err(Futile::new("window", why));
-        }
+        History::check_window(window)?;
         if count > window {
             let why = format!("{count} reads never stand in a window of {window} calls");
             return Err(Futile::new("count", why).or("window"));
@@ -145,13 +139,7 @@ impl Detector for ReadLoop {
     }
 
     fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {
-        if matches!(
-            now.seen,
-            Seen::Marker {
-                kind: MarkerKind::Compaction,
-                ..
-            }
-        ) {
+        if now.is_compaction() {
             self.reset();
         }
         let Some(facts) = now.ordinary() else {
@@ -451,6 +439,17 @@ mod tests {
     fn many_files_once_or_twice_are_work() {
         let pass: Script = (0..15).map(|n| read(&n.to_string())).sum();
         check(pass.times(2), &[0; 30]);
+    }
+
+    #[test]
+    fn reads_that_bring_no_new_line_may_be_let_pass_or_found_sooner() {
+        let found = |stale| {
+            let again = page(1) + page(101) + page(20) + page(50) + page(10) + page(70);
+            let settings = Settings { stale, ..SETTINGS };
+            again.marks::<ReadLoop>(&settings)
+        };
+        assert_eq!(found(0), "......");
+        assert_eq!(found(2), "...!++");
     }
 
     #[test]

@@ -42,6 +42,17 @@ pub struct Moment {
 }
 
 impl Observation {
+    /// The context was summarised: the model has lost what it read.
+    pub fn is_compaction(&self) -> bool {
+        matches!(
+            self.seen,
+            Seen::Marker {
+                kind: MarkerKind::Compaction,
+                ..
+            }
+        )
+    }
+
     /// The call, where it is one that most detectors look at.
     pub fn ordinary(&self) -> Option<&CallFacts> {
         match &self.seen {
