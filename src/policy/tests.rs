@@ -210,8 +210,10 @@ fn alerts_of_new_loops_wait_for_the_cooldown() {
 
 #[test]
 fn an_alert_held_back_is_given_later_if_its_loop_still_stands() {
-    let alert = settings(Action::Alert, Action::Alert, 0);
-    check(alert, "..X..Yyyy", "..a....a.");
+    let alert = || settings(Action::Alert, Action::Alert, 0);
+    check(alert(), "..X..Yyyy", "..a....a.");
+    check(alert(), "..X..Y---", "..a....a.");
+    check(alert(), "..X..Y.--", "..a......");
 }
 
 #[test]
