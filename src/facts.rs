@@ -15,6 +15,7 @@ mod key;
 pub mod mask;
 mod outage;
 mod progress;
+mod rules;
 mod shell;
 mod sketch;
 mod tools;
@@ -24,6 +25,7 @@ use std::hash::Hasher;
 
 pub use key::Key;
 pub use progress::Progress;
+pub use rules::{RuleError, RuleText, Ruled, Rules};
 pub use sketch::Sketcher;
 pub use tools::{Class, ToolRule, ToolRuleError, Tools};
 

@@ -48,6 +48,8 @@ pub struct Ruling {
     pub detector: DetectorId,
     pub also: Vec<DetectorId>,
     pub action: Action,
+    /// The action is asked of the whole session, not of the agent.
+    pub of_session: bool,
     pub reason: String,
     pub confidence: f64,
     pub loop_id: LoopId,
@@ -57,6 +59,13 @@ pub struct Ruling {
     pub evidence: Evidence,
     pub wasted: Waste,
     pub retry_after: Option<Duration>,
+}
+
+/// What is asked for, by one of the detectors.
+struct Choice {
+    action: Action,
+    cause: Cause,
+    of_session: bool,
 }
 
 /// Why a finding is worth an action.
@@ -92,7 +101,7 @@ impl Judge {
             .fold(0, |bits, (detector, _)| bits | bit(*detector));
         self.trends
             .update(sight.at.time, sight.looked, found, settings);
-        let Some((describes, finding)) = describing(sight.findings) else {
+        let Some((describes, finding)) = describing(sight.findings, settings) else {
             self.memory.end(sight.looked, None);
             return None;
         };
@@ -125,20 +134,20 @@ impl Judge {
 
         let choice = choose(&self.trends, sight.findings, of_loop, came_back, settings);
         let ruling = choice
-            .filter(|(action, cause)| {
-                let held_back = matches!(cause, Cause::First) && *action == Action::Alert;
+            .filter(|choice| {
+                let held_back =
+                    matches!(choice.cause, Cause::First) && choice.action == Action::Alert;
                 !held_back || self.quiet_until.get(describes.index()) <= Some(&sight.at.index)
             })
-            .map(|(action, cause)| {
-                of_loop.said = of_loop.said.max(Some(action));
+            .map(|choice| {
+                of_loop.said = of_loop.said.max(Some(choice.action));
                 of_loop.verdicts += 1;
                 rule(
                     of_loop,
                     sight,
                     describes,
                     finding,
-                    action,
-                    &cause,
+                    &choice,
                     &self.trends,
                     settings,
                 )
@@ -194,10 +203,17 @@ fn bit(detector: DetectorId) -> u64 {
 }
 
 /// The finding that cites most distinct calls, else the one of lowest rank.
-fn describing(findings: &[(DetectorId, Finding)]) -> Option<(DetectorId, &Finding)> {
+fn describing<'a>(
+    findings: &'a [(DetectorId, Finding)],
+    settings: &Settings,
+) -> Option<(DetectorId, &'a Finding)> {
+    let rank = |detector: DetectorId| {
+        let ladder = settings.ladders.get(detector.index());
+        std::cmp::Reverse((ladder.map(|ladder| ladder.standing.rank), detector))
+    };
     findings
         .iter()
-        .max_by_key(|(detector, finding)| (finding.calls.len(), std::cmp::Reverse(*detector)))
+        .max_by_key(|(detector, finding)| (finding.calls.len(), rank(*detector)))
         .map(|(detector, finding)| (*detector, finding))
 }
 
@@ -209,7 +225,7 @@ fn choose(
     of_loop: &Loop,
     came_back: bool,
     settings: &Settings,
-) -> Option<(Action, Cause)> {
+) -> Option<Choice> {
     let wish = |detector: DetectorId, bar: Option<Bar>| {
         let ladder = settings.ladders.get(detector.index())?;
         let limit = i32::try_from(ladder.terminate_after).unwrap_or(i32::MAX);
@@ -219,7 +235,7 @@ fn choose(
         } else {
             of_loop.count()
         };
-        Some(if limit > 0 && held >= limit {
+        let (action, cause) = if limit > 0 && held >= limit {
             (Action::Terminate, Cause::Holds(held))
         } else if came_back && of_loop.throttles(ladder.soft) {
             (ladder.soft, Cause::CameBack)
@@ -238,26 +254,31 @@ fn choose(
             (ladder.hard, Cause::WentOn)
         } else {
             (ladder.soft, Cause::First)
+        };
+        Some(Choice {
+            action,
+            cause,
+            of_session: ladder.standing.of_session,
         })
     };
-    findings
+    let wishes = findings
         .iter()
-        .filter_map(|(detector, finding)| wish(*detector, finding.bar))
-        .max_by_key(|(action, _)| *action)
-        .filter(|(action, cause)| Some(*action) > of_loop.said || matches!(cause, Cause::CameBack))
+        .filter_map(|(detector, finding)| wish(*detector, finding.bar));
+    let told_each_time = wishes.clone().any(|wish| wish.of_session);
+    // Of two that ask for the same, the one that is of the whole session.
+    let choice = wishes.max_by_key(|wish| (wish.action, wish.of_session))?;
+    let is_news = Some(choice.action) > of_loop.said
+        || matches!(choice.cause, Cause::CameBack)
+        || told_each_time;
+    is_news.then_some(choice)
 }
 
-#[expect(
-    clippy::too_many_arguments,
-    reason = "one place that puts a ruling together"
-)]
 fn rule(
     of_loop: &Loop,
     sight: &Sight<'_>,
     detector: DetectorId,
     finding: &Finding,
-    action: Action,
-    cause: &Cause,
+    choice: &Choice,
     trends: &Trends,
     settings: &Settings,
 ) -> Ruling {
@@ -265,8 +286,9 @@ fn rule(
     Ruling {
         detector,
         also: others.filter(|other| *other != detector).collect(),
-        action,
-        reason: reason(cause),
+        action: choice.action,
+        of_session: choice.of_session,
+        reason: reason(&choice.cause),
         confidence: finding.confidence,
         loop_id: of_loop.id,
         calls: finding.calls.clone(),
@@ -279,7 +301,8 @@ fn rule(
             excerpt: String::new(),
         },
         wasted: of_loop.counted,
-        retry_after: (action == Action::Throttle).then(|| throttle(of_loop.verdicts, settings)),
+        retry_after: (choice.action == Action::Throttle)
+            .then(|| throttle(of_loop.verdicts, settings)),
     }
 }
 

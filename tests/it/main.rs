@@ -13,6 +13,7 @@ mod harness;
 mod play;
 
 mod bad_input;
+mod budget;
 mod classic;
 mod deltas;
 mod eval;
@@ -24,6 +25,7 @@ mod policy;
 mod profiles;
 mod properties;
 mod replay;
+mod rules;
 mod scenarios;
 mod sessions;
 mod terminate;
