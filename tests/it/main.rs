@@ -15,6 +15,7 @@ mod play;
 mod bad_input;
 mod budget;
 mod classic;
+mod corrections;
 mod deltas;
 mod eval;
 mod events;
