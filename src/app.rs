@@ -1,6 +1,6 @@
 //! Binds the listeners, runs the service, drains it.
 //!
-//! Uses: detect (its names), engine, telemetry, api, console, config.
+//! Uses: engine, telemetry, api, console, config.
 
 use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 use crate::{
     api::{self, Api},
     config::Config,
-    console, detect,
+    console,
     engine::{Clockwork, Engine},
     telemetry::Metrics,
 };
@@ -108,7 +108,7 @@ impl App {
     pub async fn bind(config: Config) -> Result<Self, StartError> {
         let grpc = listen("server.grpc", config.server.grpc).await?;
         let http = listen("server.http", config.server.http).await?;
-        let metrics = Arc::new(Metrics::new(detect::NAMES.iter().copied())?);
+        let metrics = Arc::new(Metrics::new(config.profiles.detectors())?);
         let engine = Arc::new(Engine::new(
             config.profiles,
             config.tools,

@@ -5,12 +5,13 @@
 //! Every fault of the user's is one line that says where to look: the key, the
 //! file and line or the variable, and what would have been right.
 //!
-//! Uses: facts, detect, policy, engine, api, app, for the types of their
+//! Uses: domain, facts, detect, policy, engine, api, app, for the types of their
 //! settings; of ours, only app and cli see this module.
 
 mod file;
 mod known;
 mod layers;
+mod rules;
 mod settings;
 mod variables;
 
@@ -27,7 +28,7 @@ use thiserror::Error;
 pub use self::{
     known::Tables,
     layers::Layers,
-    settings::{Config, DEFAULTS, layers},
+    settings::{Config, DEFAULTS, TABLES, layers},
 };
 
 /// The largest configuration file that is read. A hundred times the size of a

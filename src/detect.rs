@@ -11,15 +11,17 @@
 mod history;
 mod paths;
 mod registry;
+mod rules;
 mod runs;
 mod streak;
 
 pub use history::{Entry, History, TurnEntry, Words};
+pub use rules::{RuleSettings, RuleStates};
 
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use crate::domain::{CallKind, Look, Observation};
+use crate::domain::{CallKind, DetectorId, Look, Observation, Precedence};
 use registry::registry;
 
 /// One way of being stuck.
@@ -72,6 +74,7 @@ impl Futile {
 // In the order of rank: of findings that cite equally many calls the first
 // describes the loop.
 registry! {
+    budget: Budget,
     infra_outage: InfraOutage,
     polling: Polling,
     fan_out: FanOut,
@@ -90,7 +93,46 @@ registry! {
     similar_turns: SimilarTurns,
 }
 
+/// Rules are ranked right after this detector.
+const RULES_AFTER: &str = "compaction_loop";
+
+/// The most rules there may be: each costs every event something.
+pub const RULES_MAX: usize = 32;
+// Their ids follow those of the detectors above, and sets of ids are bits.
+const _: () = assert!(NAMES.len() + RULES_MAX <= DetectorId::COUNT_MAX);
+
+/// What a rule's name begins with among the detectors.
+pub const RULE_PREFIX: &str = "rule:";
+
+/// How a detector or rule stands among the others.
+pub fn precedence(id: DetectorId) -> Precedence {
+    let before = NAMES
+        .iter()
+        .take_while(|name| **name != RULES_AFTER)
+        .count()
+        + 1;
+    let rank = match id.index() {
+        rule if rule >= NAMES.len() => before + rule - NAMES.len(),
+        detector if detector < before => detector,
+        detector => detector + RULES_MAX,
+    };
+    Precedence {
+        rank: rank.try_into().unwrap_or(u8::MAX),
+        of_session: NAMES.get(id.index()) == Some(&"budget"),
+    }
+}
+
 impl Settings {
+    /// What the detectors' rules are, and the id of the first.
+    pub fn rules(&self) -> (u8, &[RuleSettings]) {
+        (NAMES.len() as u8, &self.rules)
+    }
+
+    /// Whether it matters what nobody but budget and rules looks at.
+    pub fn looks_aside(&self) -> bool {
+        !self.rules.is_empty() || (self.budget.enabled && self.budget.own.caps())
+    }
+
     /// What a call of this kind counts as: any other, where its kind is not kept
     /// apart.
     pub fn kind(&self, kind: CallKind) -> CallKind {

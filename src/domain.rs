@@ -18,10 +18,12 @@ pub use event::{
     Args, Body, Channel, Cost, Delta, Event, Marker, MarkerKind, Operation, Outcome, Role,
     ToolCall, Turn,
 };
-pub use finding::{Bar, DetectorId, Finding, Look};
+pub use finding::{Bar, DetectorId, Finding, Look, Precedence};
 pub use id::{AgentId, IdError, LoopId, SessionId, VerdictId};
-pub use observation::{CallFacts, CallKind, Moment, Observation, Seen, Sig, Sketch, TurnFacts};
-pub use session::{Abstention, SessionView, Status};
+pub use observation::{
+    CallFacts, CallKind, Moment, Observation, RuleSight, Seen, Sig, Sketch, TurnFacts, Used,
+};
+pub use session::{Abstention, SessionView, Status, Totals};
 pub use verdict::{Evidence, Issued, Level, Member, OPERATOR, Trend, Verdict, Waste};
 
 /// What a broker or operator says of a session.

@@ -34,7 +34,7 @@ pub use refused::{OpenError, Refused};
 
 use crate::{
     domain::{Delta, Event, Issued, Labels, SessionId, SessionView, Status, Verdict},
-    facts::{Facts, Key, Tools},
+    facts::{Facts, Key, Rules, Tools},
     telemetry::Metrics,
 };
 use expiry::{Place, Queue};
@@ -71,6 +71,7 @@ pub struct Engine {
 /// What every session needs of the engine.
 struct Shared {
     facts: Facts,
+    rules: Arc<Rules>,
     limits: Limits,
     outbox: Outbox,
     metrics: Arc<Metrics>,
@@ -118,11 +119,13 @@ impl Engine {
             Clockwork::Live => Key::random(),
             Clockwork::Replay => Key::fixed(),
         };
+        let rules = profiles.rules().clone();
         Self {
             sessions: DashMap::with_hasher_and_shard_amount(Default::default(), SHARDS),
             profiles,
             shared: Shared {
                 facts: Facts::new(key, tools),
+                rules,
                 limits,
                 outbox: Outbox::new(clockwork),
                 metrics,
@@ -149,9 +152,11 @@ impl Engine {
     pub fn record(&self, event: &Event, now: SystemTime) -> Result<Recorded, Refused> {
         // The costly part, with no lock held.
         let facts = self.shared.facts.of(event);
+        let key = self.shared.facts.key();
+        let ruled = self.shared.rules.look(event, &facts, key);
         self.with_slot(&event.session, now, |slot| match slot {
             Slot::Gone(tombstone) => Ok(tombstone.refuse(event.cost)),
-            Slot::Live(session) => session.record(event, facts, now, &self.shared),
+            Slot::Live(session) => session.record(event, facts, ruled, now, &self.shared),
         })
     }
 

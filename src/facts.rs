@@ -16,6 +16,7 @@ pub mod mask;
 mod outage;
 mod progress;
 mod report;
+mod rules;
 mod shell;
 mod sketch;
 mod tools;
@@ -25,6 +26,7 @@ use std::hash::Hasher;
 
 pub use key::Key;
 pub use progress::Progress;
+pub use rules::{RuleError, RuleText, Ruled, Rules};
 pub use sketch::Sketcher;
 pub use tools::{Class, ToolRule, ToolRuleError, Tools};
 

@@ -5,9 +5,13 @@ use std::{
 
 use serde::Deserialize;
 
-use super::{ConfigError, Layers};
+use super::{
+    ConfigError, Layers,
+    rules::{self, RuleRow},
+};
 use crate::{
     api, app, detect,
+    domain::DetectorId,
     engine::{self, Profile, Profiles},
     facts::{ToolRule, Tools},
     policy::{self, LadderSettings, Templates, TrendSettings},
@@ -59,7 +63,8 @@ pub fn layers(file: Option<&Path>) -> Result<Layers, ConfigError> {
     Layers::load(DEFAULTS, TABLES, file.or(found), variables)
 }
 
-const TABLES: super::Tables = &[("tools", ToolRule::KEYS)];
+/// The keys of each `[[name]]`.
+pub const TABLES: super::Tables = &[("tools", ToolRule::KEYS), ("rules", rules::KEYS)];
 
 impl Config {
     pub fn new(layers: &Layers) -> Result<Self, ConfigError> {
@@ -155,17 +160,20 @@ fn profiles(layers: &Layers) -> Result<Profiles, ConfigError> {
     const DEFAULT: &str = "default";
     let names = layers.profiles().into_iter();
     let others = names.filter(|name| name != DEFAULT);
-    let others = others.map(|name| profile(layers, &name));
+    let rows = rules::rows(layers)?;
+    let rules = rules::compile(&rows, layers)?;
+    let others = others.map(|name| profile(layers, &name, &rows));
     Ok(Profiles::new(
-        profile(layers, DEFAULT)?,
+        profile(layers, DEFAULT, &rows)?,
         others.collect::<Result<Vec<_>, _>>()?,
+        rules,
     ))
 }
 
-fn profile(layers: &Layers, name: &str) -> Result<Profile, ConfigError> {
+fn profile(layers: &Layers, name: &str, rows: &[RuleRow]) -> Result<Profile, ConfigError> {
     let layers = layers.profile(name)?;
     let Mode { mode } = layers.section(&format!("profiles.{name}"))?;
-    let detect: detect::Settings = layers.section("detect")?;
+    let mut detect: detect::Settings = layers.section("detect")?;
     let disagree = |section: &str, key: &str, other: Option<&str>, why: String| {
         let path = |key: &str| format!("{section}.{key}");
         layers.disagree(&path(key), other.map(path).as_deref(), why)
@@ -174,37 +182,57 @@ fn profile(layers: &Layers, name: &str) -> Result<Profile, ConfigError> {
         let section = format!("detect.{detector}");
         disagree(&section, futile.key, futile.other, futile.why)
     })?;
+    let rules = rows.iter().enumerate();
+    detect.rules = rules
+        .clone()
+        .map(|(position, row)| row.settings(position, name, &layers))
+        .collect::<Result<_, _>>()?;
     let trend: TrendSettings = layers.section("policy")?;
     trend
         .check()
         .map_err(|error| disagree("policy", error.key, error.other, error.why))?;
     let sections: BTreeMap<String, LadderSettings> = layers.section("detect")?;
-    let ladders = detect::NAMES.iter().filter_map(|name| {
-        let section = sections.get(*name)?;
-        Some(section.ladder(name).map_err(|error| {
+    let ladders = (0..).zip(detect::NAMES).filter_map(|(id, name)| {
+        let precedence = detect::precedence(DetectorId(id));
+        let ladder = sections.get(*name)?.ladder(name, precedence);
+        Some(ladder.map_err(|error| {
             let section = format!("detect.{name}");
             disagree(&section, error.key, error.other, error.why)
         }))
     });
-    let texts = sections.iter().map(|(name, section)| {
-        (
-            name.as_str(),
-            section.pattern.as_str(),
-            section.correction.as_str(),
-        )
-    });
-    let templates = Templates::new(texts).map_err(|error| {
-        layers.invalid(&format!("detect.{}.{}", error.detector, error.key), error)
-    })?;
+    let of_rules = rules.map(|(position, row)| row.ladder(position, &layers));
+    let ladders = ladders.chain(of_rules).collect::<Result<_, _>>()?;
+    let templates = templates(&sections, rows, &layers)?;
     Ok(Profile {
         name: name.into(),
         detect,
         policy: policy::Settings {
             trend,
-            ladders: ladders.collect::<Result<_, _>>()?,
+            ladders,
             shadow: mode == ModeName::Shadow,
         },
         templates,
+    })
+}
+
+/// The texts of the detectors and of the rules.
+fn templates(
+    sections: &BTreeMap<String, LadderSettings>,
+    rows: &[RuleRow],
+    layers: &Layers,
+) -> Result<Templates, ConfigError> {
+    let texts = sections.iter().map(|(name, section)| {
+        let texts = [section.pattern.clone(), section.correction.clone()];
+        (name.clone(), texts)
+    });
+    let of_rules = rows.iter().map(|row| (row.detector(), row.texts()));
+    Templates::new(texts.chain(of_rules)).map_err(|error| {
+        let rule = rows.iter().position(|row| row.detector() == error.detector);
+        let key = match rule {
+            Some(position) => rules::path(position, error.key),
+            None => format!("detect.{}.{}", error.detector, error.key),
+        };
+        layers.invalid(&key, error)
     })
 }
 

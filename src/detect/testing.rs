@@ -11,7 +11,7 @@ use super::{Detector, History, Words};
 use crate::{
     domain::{
         CallFacts, CallKind, Cost, Finding, Look, MarkerKind, Moment, Observation, Operation,
-        Outcome, Seen, Sig,
+        Outcome, Seen, Sig, Used,
     },
     facts::{Key, Progress, Sketcher},
 };
@@ -70,6 +70,17 @@ pub fn call(name: &str) -> Script {
         secs: 0,
         after_progress: false,
     }))])
+}
+
+/// A call as the detectors see it.
+pub fn seen_call(operation: Operation, kind: CallKind) -> Seen {
+    let script = call("a")
+        .operation(operation)
+        .with(|call| call.facts.kind = kind);
+    match script.0.into_iter().next() {
+        Some(Step::Call(call)) => Seen::Call(call.facts),
+        _ => Seen::Other,
+    }
 }
 
 /// Calls of these names, in turn.
@@ -325,7 +336,11 @@ impl Script {
                 moves: progress.moves(),
                 round,
             };
-            let now = Observation { at, seen };
+            let now = Observation {
+                at,
+                seen,
+                used: Used::default(),
+            };
             looks.push(detector.observe(&now, &past, settings));
             past.push(now, Cost::default(), &Words::default());
         }

@@ -2,8 +2,7 @@ use smallvec::SmallVec;
 
 use super::Sig;
 
-/// A detector's place in the registry, which is also its rank: of two findings
-/// that cite equally many calls the lower one describes the loop.
+/// A detector's place in the registry, or a rule's after them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DetectorId(pub u8);
 
@@ -14,6 +13,16 @@ impl DetectorId {
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
+}
+
+/// How a detector stands among the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Precedence {
+    /// Of findings that cite equally many calls the lowest describes the loop.
+    pub rank: u8,
+    /// What it finds is of the session, not of the agent that happened to send
+    /// the event: it is told each time, and where it ends anything, it ends all.
+    pub of_session: bool,
 }
 
 /// What a detector makes of an observation.

@@ -1,6 +1,6 @@
 use std::{num::NonZeroU64, time::SystemTime};
 
-use super::{MarkerKind, Operation, Outcome};
+use super::{MarkerKind, Operation, Outcome, Totals};
 
 /// A keyed hash: equal signatures mean equal things, and nobody who does not
 /// know the key can make two different things equal.
@@ -23,6 +23,7 @@ impl Sig {
 pub struct Observation {
     pub at: Moment,
     pub seen: Seen,
+    pub used: Used,
 }
 
 /// When an observation was made.
@@ -41,6 +42,14 @@ pub struct Moment {
     pub round: Option<Sig>,
 }
 
+/// What the whole session has used, all agents together.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Used {
+    /// When an observation was made last.
+    pub before: Totals,
+    pub now: Totals,
+}
+
 impl Observation {
     /// The context was summarised: the model has lost what it read.
     pub fn is_compaction(&self) -> bool {
@@ -57,7 +66,7 @@ impl Observation {
     pub fn ordinary(&self) -> Option<&CallFacts> {
         match &self.seen {
             Seen::Call(facts) => (facts.kind == CallKind::Ordinary).then_some(facts),
-            Seen::Turn(_) | Seen::Marker { .. } => None,
+            Seen::Turn(_) | Seen::Marker { .. } | Seen::Other => None,
         }
     }
 }
@@ -71,6 +80,24 @@ pub enum Seen {
         kind: MarkerKind,
         context_tokens: i32,
     },
+    /// Somebody else's turn, or a call that was blocked or is exempt: of no
+    /// account but for what it used, and what the operator's rules make of it.
+    Other,
+}
+
+/// What a rule of the operator's makes of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleSight {
+    /// The rule's place among the rules.
+    pub rule: u8,
+    /// `Some`: the event counts, and this is what it is the same as.
+    pub same: Option<Sig>,
+    /// The count starts anew, before this event.
+    pub resets: bool,
+    /// The expression that could not be evaluated.
+    pub failed: Option<&'static str>,
+    /// It tells polls and outages apart itself, so it sees them too.
+    pub apart: bool,
 }
 
 /// A tool call that was made (a blocked one never reaches a detector).

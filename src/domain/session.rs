@@ -28,6 +28,18 @@ impl Status {
     }
 }
 
+/// What a session has used so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Totals {
+    pub events: i64,
+    /// Turns of its agents.
+    pub turns: i64,
+    pub tokens: i64,
+    pub usd: f64,
+    /// Since it began.
+    pub secs: u64,
+}
+
 /// A session as an operator sees it: a copy, made under the lock.
 #[derive(Clone, Debug)]
 pub struct SessionView {

@@ -4,10 +4,10 @@ use smallvec::SmallVec;
 
 use super::{Profile, draft::Drafts};
 use crate::{
-    detect::{Detectors, History, Words},
+    detect::{Detectors, History, RuleStates, Words},
     domain::{
-        AgentId, CallKind, Cost, DetectorId, Finding, Look, Member, Observation, Operation, Seen,
-        Verdict, Waste,
+        AgentId, CallKind, Cost, DetectorId, Finding, Look, Member, Observation, Operation,
+        RuleSight, Seen, Used, Verdict, Waste,
     },
     policy::{Judge, Judgement, Ruling, Sight, TemplateFacts},
 };
@@ -17,6 +17,7 @@ pub(super) struct Agent {
     pub id: AgentId,
     history: History,
     detectors: Detectors,
+    rules: RuleStates,
     pub judge: Judge,
     pub drafts: Drafts,
     /// What its own events have cost: those of others are not its loop's.
@@ -47,6 +48,7 @@ impl Agent {
             id,
             history: History::default(),
             detectors: Detectors::default(),
+            rules: RuleStates::default(),
             judge: Judge::new(&profile.policy),
             drafts: Drafts::default(),
             totals: Waste::default(),
@@ -59,6 +61,7 @@ impl Agent {
     pub fn observe(
         &mut self,
         now: Observation,
+        ruled: &[RuleSight],
         cost: Cost,
         words: &Words<'_>,
         profile: &Profile,
@@ -74,23 +77,21 @@ impl Agent {
         let mut looked = 0u64;
         let mut findings: SmallVec<[(DetectorId, Finding); 2]> = SmallVec::new();
         let mut abstained = SmallVec::new();
+        let mut tell = |detector: DetectorId, look| match look {
+            Look::Away => {}
+            Look::Abstained(field) => abstained.push((detector, field)),
+            Look::Clear => looked |= 1 << detector.0,
+            // Neither found nor missed: the trend only fades.
+            Look::Standing => {}
+            Look::Found(finding) => {
+                looked |= 1 << detector.0;
+                findings.push((detector, finding));
+            }
+        };
         let (detectors, history) = (&mut self.detectors, &self.history);
-        detectors.observe(
-            &now,
-            history,
-            &profile.detect,
-            |detector, look| match look {
-                Look::Away => {}
-                Look::Abstained(field) => abstained.push((detector, field)),
-                Look::Clear => looked |= 1 << detector.0,
-                // Neither found nor missed: the trend only fades.
-                Look::Standing => {}
-                Look::Found(finding) => {
-                    looked |= 1 << detector.0;
-                    findings.push((detector, finding));
-                }
-            },
-        );
+        detectors.observe(&now, history, &profile.detect, &mut tell);
+        self.rules
+            .observe(ruled, &now, profile.detect.rules(), &mut tell);
         self.history.push(now, cost, words);
         self.totals += Waste::of(1, cost);
         let totals = self.totals;
@@ -125,7 +126,7 @@ impl Agent {
     }
 
     /// Puts a ruling into words, while the calls it cites are still known.
-    pub fn tell(&self, ruling: &Ruling, profile: &Profile) -> Told {
+    pub fn tell(&self, ruling: &Ruling, used: Used, profile: &Profile) -> Told {
         let calls = ruling.calls.iter();
         let calls: SmallVec<[_; 4]> = calls.filter_map(|sig| self.history.latest(*sig)).collect();
         let members: Vec<Member> = calls.iter().map(|entry| entry.member()).collect();
@@ -137,6 +138,11 @@ impl Agent {
             &members,
             &evidence.excerpt,
         );
+        let budget = profile.detect.budget.own.passed(&used);
+        let facts = match budget {
+            Some(passed) => facts.of_budget(passed.unit, passed.used, passed.cap),
+            None => facts,
+        };
         let detector = profile.detector(ruling.detector);
         Told {
             members,
@@ -149,6 +155,7 @@ impl Agent {
     pub fn reset(&mut self) {
         self.history.clear();
         self.detectors.reset();
+        self.rules.reset();
         self.judge.reset();
         self.drafts.clear();
     }
@@ -156,6 +163,7 @@ impl Agent {
     pub fn heap_bytes(&self) -> usize {
         self.id.as_str().len()
             + self.history.heap_bytes()
+            + self.rules.heap_bytes()
             + self.judge.heap_bytes()
             + self.drafts.heap_bytes()
     }

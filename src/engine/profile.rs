@@ -3,6 +3,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use crate::{
     detect,
     domain::DetectorId,
+    facts::Rules,
     policy::{self, Templates},
 };
 
@@ -28,19 +29,32 @@ impl Profile {
 pub struct Profiles {
     default: Arc<Profile>,
     others: BTreeMap<Arc<str>, Arc<Profile>>,
+    rules: Arc<Rules>,
 }
 
 impl Profiles {
-    pub fn new(default: Profile, others: impl IntoIterator<Item = Profile>) -> Self {
+    pub fn new(default: Profile, others: impl IntoIterator<Item = Profile>, rules: Rules) -> Self {
         let named = |profile: Profile| (profile.name.clone(), Arc::new(profile));
         Self {
             default: Arc::new(default),
             others: others.into_iter().map(named).collect(),
+            rules: Arc::new(rules),
         }
     }
 
     pub fn default(&self) -> &Arc<Profile> {
         &self.default
+    }
+
+    /// The operator's rules, which all profiles share.
+    pub fn rules(&self) -> &Arc<Rules> {
+        &self.rules
+    }
+
+    /// The names of all detectors and rules, by their ids.
+    pub fn detectors(&self) -> impl Iterator<Item = &str> {
+        let ladders = self.default.policy.ladders.iter();
+        ladders.map(|ladder| &*ladder.name)
     }
 
     /// The profile of that name; the default where it is empty.

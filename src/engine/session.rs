@@ -11,9 +11,9 @@ use crate::{
     detect::Words,
     domain::{
         self, AgentId, Body, Cost, DetectorId, Event, Labels, Level, Marker, MarkerKind, Role,
-        SessionId, Sig, ToolCall, TurnFacts, Verdict, Waste,
+        SessionId, Sig, ToolCall, Totals, TurnFacts, Verdict, Waste,
     },
-    facts::{EventFacts, Progress},
+    facts::{EventFacts, Progress, Ruled},
     telemetry::EventKind,
 };
 
@@ -29,6 +29,8 @@ pub(super) struct Session {
     events: i32,
     turns: i32,
     cost: Cost,
+    /// What it had used when the detectors last looked.
+    looked_at: Totals,
     progress: Progress,
     agents: Vec<Agent>,
     seen: Seen,
@@ -61,6 +63,7 @@ struct Shown<'a> {
     words: Words<'a>,
     /// The text of a turn.
     text: &'a str,
+    rules: Ruled<'a>,
 }
 
 impl Session {
@@ -75,6 +78,7 @@ impl Session {
             events: 0,
             turns: 0,
             cost: Cost::default(),
+            looked_at: Totals::default(),
             progress: Progress::default(),
             agents: Vec::new(),
             seen: Seen::default(),
@@ -99,6 +103,7 @@ impl Session {
         &mut self,
         event: &Event,
         facts: EventFacts<'_>,
+        ruled: Ruled<'_>,
         now: SystemTime,
         shared: &Shared,
     ) -> Result<Recorded, Refused> {
@@ -134,6 +139,7 @@ impl Session {
             cost: event.cost,
             words: Words::default(),
             text: "",
+            rules: ruled,
         };
         let verdict = match &event.body {
             Body::Call(call) => {
@@ -208,7 +214,7 @@ impl Session {
     ) -> Option<Arc<Verdict>> {
         self.agents.get_mut(shown.agent)?.drafts.clear();
         let EventFacts::Call(made) = facts else {
-            return None;
+            return self.show_aside(shown, shared);
         };
         self.progress.note(&made.facts);
         let words = Words {
@@ -217,7 +223,7 @@ impl Session {
             event_id: &event.event_id,
         };
         let shown = Shown { words, ..shown };
-        self.show(domain::Seen::Call(made.facts), &shown, shared)
+        self.show(domain::Seen::Call(made.facts), shown, shared)
     }
 
     fn turn(
@@ -230,13 +236,13 @@ impl Session {
         match (turn.role, facts) {
             (Role::User, _) => {
                 self.start_anew();
-                None
+                self.show_aside(shown, shared)
             }
             (Role::Agent, EventFacts::Turn(facts, _)) => {
                 let text = &turn.text;
                 self.agent_turn(facts, Shown { text, ..shown }, shared)
             }
-            (Role::Agent | Role::System, _) => None,
+            (Role::Agent | Role::System, _) => self.show_aside(shown, shared),
         }
     }
 
@@ -247,7 +253,7 @@ impl Session {
         shared: &Shared,
     ) -> Option<Arc<Verdict>> {
         self.turns = self.turns.saturating_add(1);
-        self.show(domain::Seen::Turn(facts), &shown, shared)
+        self.show(domain::Seen::Turn(facts), shown, shared)
     }
 
     fn marker(
@@ -263,7 +269,7 @@ impl Session {
             kind: marker.kind,
             context_tokens: marker.context_tokens,
         };
-        self.show(seen, &shown, shared)
+        self.show(seen, shown, shared)
     }
 
     fn start_anew(&mut self) {

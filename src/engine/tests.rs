@@ -3,7 +3,6 @@ use std::time::UNIX_EPOCH;
 use super::*;
 use crate::{
     config::{Config, DEFAULTS, Layers},
-    detect,
     domain::{AgentId, Args, Body, Cost, Role, ToolCall, Turn},
 };
 
@@ -15,7 +14,7 @@ fn engine_with(variables: &[(&str, &str)]) -> Engine {
     let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
     let layers = Layers::load(DEFAULTS, &[], None, variables.iter().map(owned)).unwrap();
     let config = Config::new(&layers).unwrap();
-    let metrics = Metrics::new(detect::NAMES.iter().copied()).unwrap();
+    let metrics = Metrics::new(config.profiles.detectors()).unwrap();
     Engine::new(
         config.profiles,
         config.tools,

@@ -29,6 +29,7 @@ pub(super) enum Tag {
     Tool,
     Said,
     Error,
+    Rule,
 }
 
 impl Key {
@@ -76,6 +77,13 @@ impl Key {
         let mut hasher = self.hasher(tag);
         hasher.write(text.as_bytes());
         Some(Sig::new(hasher.finish()))
+    }
+
+    /// The signature of what was hashed, and of whose it is.
+    pub(super) fn finish(&self, mut hasher: FoldHasher<'static>, owner: &str) -> Sig {
+        hasher.write_usize(owner.len());
+        hasher.write(owner.as_bytes());
+        Sig::new(hasher.finish())
     }
 
     pub(super) fn pair(&self, tag: Tag, text: &str, number: u64) -> Sig {

@@ -50,6 +50,8 @@ pub struct Ruling {
     pub detector: DetectorId,
     pub also: Vec<DetectorId>,
     pub action: Action,
+    /// The action is asked of the whole session, not of the agent.
+    pub of_session: bool,
     pub reason: String,
     pub confidence: f64,
     pub loop_id: LoopId,
@@ -59,6 +61,13 @@ pub struct Ruling {
     pub evidence: Evidence,
     pub wasted: Waste,
     pub retry_after: Option<Duration>,
+}
+
+/// What is asked for, by one of the detectors.
+struct Choice {
+    action: Action,
+    cause: Cause,
+    of_session: bool,
 }
 
 /// Why a finding is worth an action.
@@ -92,7 +101,7 @@ impl Judge {
         let found = bits(sight.findings);
         self.trends
             .update(sight.at.time, sight.looked, found, settings);
-        let Some((describes, finding)) = describing(sight.findings) else {
+        let Some((describes, finding)) = describing(sight.findings, settings) else {
             self.memory.end(sight.looked, None);
             let ruling = self.overdue(sight.at.index, settings)?;
             return Some(Judgement {
@@ -130,23 +139,19 @@ impl Judge {
         let avoidable = of_loop.said.map_or(Waste::default(), |_| fresh);
 
         let choice = choose(&self.trends, sight.findings, of_loop, came_back, settings);
-        let mut ruling = choice.and_then(|(action, cause)| {
+        let mut ruling = choice.and_then(|choice| {
+            let alert = matches!(choice.cause, Cause::First) && choice.action == Action::Alert;
+            let held_back =
+                alert && self.quiet_until.get(describes.index()) > Some(&sight.at.index);
+            let trends = &self.trends;
             let ruling = rule(
-                of_loop,
-                sight,
-                describes,
-                finding,
-                action,
-                &cause,
-                &self.trends,
-                settings,
+                of_loop, sight, describes, finding, &choice, trends, settings,
             );
-            let alert = matches!(cause, Cause::First) && action == Action::Alert;
-            if alert && self.quiet_until.get(describes.index()) > Some(&sight.at.index) {
+            if held_back {
                 self.held = Some(Box::new(ruling));
                 return None;
             }
-            of_loop.say(action);
+            of_loop.say(choice.action);
             Some(ruling)
         });
         match &ruling {
@@ -222,10 +227,17 @@ fn bits(findings: &[(DetectorId, Finding)]) -> u64 {
 }
 
 /// The finding that cites most distinct calls, else the one of lowest rank.
-fn describing(findings: &[(DetectorId, Finding)]) -> Option<(DetectorId, &Finding)> {
+fn describing<'a>(
+    findings: &'a [(DetectorId, Finding)],
+    settings: &Settings,
+) -> Option<(DetectorId, &'a Finding)> {
+    let rank = |detector: DetectorId| {
+        let ladder = settings.ladders.get(detector.index());
+        std::cmp::Reverse((ladder.map(|ladder| ladder.precedence.rank), detector))
+    };
     findings
         .iter()
-        .max_by_key(|(detector, finding)| (finding.calls.len(), std::cmp::Reverse(*detector)))
+        .max_by_key(|(detector, finding)| (finding.calls.len(), rank(*detector)))
         .map(|(detector, finding)| (*detector, finding))
 }
 
@@ -237,7 +249,7 @@ fn choose(
     of_loop: &Loop,
     came_back: bool,
     settings: &Settings,
-) -> Option<(Action, Cause)> {
+) -> Option<Choice> {
     let wish = |detector: DetectorId, bar: Option<Bar>| {
         let ladder = settings.ladders.get(detector.index())?;
         let limit = i32::try_from(ladder.terminate_after).unwrap_or(i32::MAX);
@@ -247,7 +259,7 @@ fn choose(
         } else {
             of_loop.count()
         };
-        Some(if limit > 0 && held >= limit {
+        let (action, cause) = if limit > 0 && held >= limit {
             (Action::Terminate, Cause::Holds(held))
         } else if came_back && of_loop.throttles(ladder.soft) {
             (ladder.soft, Cause::CameBack)
@@ -266,26 +278,31 @@ fn choose(
             (ladder.hard, Cause::WentOn)
         } else {
             (ladder.soft, Cause::First)
+        };
+        Some(Choice {
+            action,
+            cause,
+            of_session: ladder.precedence.of_session,
         })
     };
-    findings
+    let wishes = findings
         .iter()
-        .filter_map(|(detector, finding)| wish(*detector, finding.bar))
-        .max_by_key(|(action, _)| *action)
-        .filter(|(action, cause)| Some(*action) > of_loop.said || matches!(cause, Cause::CameBack))
+        .filter_map(|(detector, finding)| wish(*detector, finding.bar));
+    let told_each_time = wishes.clone().any(|wish| wish.of_session);
+    // Of two that ask for the same, the one that is of the whole session.
+    let choice = wishes.max_by_key(|wish| (wish.action, wish.of_session))?;
+    let is_news = Some(choice.action) > of_loop.said
+        || matches!(choice.cause, Cause::CameBack)
+        || told_each_time;
+    is_news.then_some(choice)
 }
 
-#[expect(
-    clippy::too_many_arguments,
-    reason = "one place that puts a ruling together"
-)]
 fn rule(
     of_loop: &Loop,
     sight: &Sight<'_>,
     detector: DetectorId,
     finding: &Finding,
-    action: Action,
-    cause: &Cause,
+    choice: &Choice,
     trends: &Trends,
     settings: &Settings,
 ) -> Ruling {
@@ -293,8 +310,9 @@ fn rule(
     Ruling {
         detector,
         also: others.filter(|other| *other != detector).collect(),
-        action,
-        reason: reason(cause),
+        action: choice.action,
+        of_session: choice.of_session,
+        reason: reason(&choice.cause),
         confidence: finding.confidence,
         loop_id: of_loop.id,
         calls: finding.calls.clone(),
@@ -307,7 +325,8 @@ fn rule(
             excerpt: String::new(),
         },
         wasted: of_loop.counted,
-        retry_after: (action == Action::Throttle).then(|| throttle(of_loop.verdicts, settings)),
+        retry_after: (choice.action == Action::Throttle)
+            .then(|| throttle(of_loop.verdicts, settings)),
     }
 }
 

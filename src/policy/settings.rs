@@ -3,7 +3,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::domain::{Action, Bar};
+use crate::domain::{Action, Bar, Precedence};
 
 /// Everything the policy goes by, for one profile.
 #[derive(Debug)]
@@ -35,6 +35,7 @@ pub struct TrendSettings {
 #[derive(Clone, Debug)]
 pub struct Ladder {
     pub name: Arc<str>,
+    pub precedence: Precedence,
     pub enabled: bool,
     pub soft: Action,
     pub hard: Action,
@@ -76,7 +77,7 @@ pub struct LadderError {
 }
 
 impl LadderSettings {
-    pub fn ladder(&self, name: &str) -> Result<Ladder, LadderError> {
+    pub fn ladder(&self, name: &str, precedence: Precedence) -> Result<Ladder, LadderError> {
         let Self {
             enabled,
             count,
@@ -114,6 +115,7 @@ impl LadderSettings {
         }
         Ok(Ladder {
             name: name.into(),
+            precedence,
             enabled,
             soft,
             hard,

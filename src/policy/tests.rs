@@ -3,7 +3,9 @@ use std::time::{Duration, SystemTime};
 use smallvec::smallvec;
 
 use super::*;
-use crate::domain::{Action, AgentId, Bar, DetectorId, Finding, Level, Moment, Sig, Waste};
+use crate::domain::{
+    Action, AgentId, Bar, DetectorId, Finding, Level, Moment, Precedence, Sig, Waste,
+};
 
 const A: DetectorId = DetectorId(0);
 const B: DetectorId = DetectorId(1);
@@ -11,6 +13,7 @@ const B: DetectorId = DetectorId(1);
 fn settings(soft: Action, hard: Action, terminate_after: u32) -> Settings {
     let ladder = |name: &str| Ladder {
         name: name.into(),
+        precedence: Precedence::default(),
         enabled: true,
         soft,
         hard,
@@ -405,7 +408,7 @@ fn a_loop_that_comes_back_is_reported_a_rung_higher() {
 #[test]
 fn without_a_last_rung_the_hard_one_is_the_last() {
     let ladder = ladder(Action::Warn, Action::Block, 3, 0)
-        .ladder("x")
+        .ladder("x", Precedence::default())
         .unwrap();
     assert_eq!(
         [Bar::Soft, Bar::Hard, Bar::Last].map(|bar| ladder.at(bar)),
@@ -429,7 +432,12 @@ fn ladder(soft: Action, hard: Action, count: u32, terminate_after: u32) -> Ladde
 
 #[test]
 fn a_rung_that_can_never_be_reached_is_refused() {
-    let key = |ladder: LadderSettings| ladder.ladder("x").err().map(|error| error.key);
+    let key = |ladder: LadderSettings| {
+        ladder
+            .ladder("x", Precedence::default())
+            .err()
+            .map(|error| error.key)
+    };
     assert_eq!(key(ladder(Action::Warn, Action::Block, 3, 20)), None);
     assert_eq!(key(ladder(Action::Warn, Action::Block, 3, 0)), None);
     assert_eq!(

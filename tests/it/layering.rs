@@ -33,7 +33,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Each module owns its settings; `config` only gathers them.
     (
         "config",
-        &["facts", "detect", "policy", "engine", "api", "app"],
+        &[
+            "domain", "facts", "detect", "policy", "engine", "api", "app",
+        ],
     ),
     (
         "app",

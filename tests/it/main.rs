@@ -13,7 +13,9 @@ mod harness;
 mod play;
 
 mod bad_input;
+mod budget;
 mod classic;
+mod corrections;
 mod deltas;
 mod eval;
 mod events;
@@ -24,6 +26,7 @@ mod policy;
 mod profiles;
 mod properties;
 mod replay;
+mod rules;
 mod scenarios;
 mod sessions;
 mod terminate;

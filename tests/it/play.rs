@@ -10,11 +10,9 @@ use std::{
 
 use serde::Deserialize;
 use unstuck::{
-    config::{Config, ConfigError, DEFAULTS, Layers},
-    detect,
+    config::{Config, ConfigError, DEFAULTS, Layers, TABLES},
     domain::{Delta, Event, Verdict, VerdictId},
     engine::{Clockwork, Engine, Recorded},
-    facts::ToolRule,
     pb,
     telemetry::Metrics,
 };
@@ -49,6 +47,8 @@ impl Line {
 pub struct Player {
     pub engine: Engine,
     pub now: SystemTime,
+    /// The names of its detectors and rules.
+    pub detectors: Vec<String>,
 }
 
 impl Player {
@@ -62,11 +62,11 @@ impl Player {
     pub fn with(config_toml: &str, clockwork: Clockwork) -> Result<Self, ConfigError> {
         let file = tempfile::NamedTempFile::new().unwrap();
         write(&file, config_toml).unwrap();
-        let tables = &[("tools", ToolRule::KEYS)];
-        let layers = Layers::load(DEFAULTS, tables, Some(file.path()), [])?;
+        let layers = Layers::load(DEFAULTS, TABLES, Some(file.path()), [])?;
         let config = Config::new(&layers)?;
-        let metrics = Metrics::new(detect::NAMES.iter().copied()).unwrap();
+        let metrics = Metrics::new(config.profiles.detectors()).unwrap();
         Ok(Self {
+            detectors: config.profiles.detectors().map(str::to_owned).collect(),
             engine: Engine::new(
                 config.profiles,
                 config.tools,

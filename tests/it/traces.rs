@@ -5,6 +5,9 @@
 //!   that describes the loop or one of those in `also`;
 //! - `"event_id": "e07=warn:cycle"`: a WARN by another detector.
 //!
+//! A `traces/<detector>.toml` beside it holds settings for a detector that is off
+//! without them.
+//!
 //! (For a delta that ends a turn it is the turn's id.) Everywhere else there
 //! must be none. A file holds several sessions: some that loop, and at least one
 //! that comes near it and does not.
@@ -15,7 +18,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use unstuck::domain::{Action, Verdict};
+use unstuck::{
+    domain::{Action, Verdict},
+    engine::Clockwork,
+};
 
 use crate::play::{Line, Player};
 
@@ -36,7 +42,13 @@ fn every_trace_gets_the_verdicts_it_announces() {
             .iter()
             .filter_map(|line| announced(line, &detector))
             .collect();
-        assert_eq!(given(&lines, &detector), announced, "{}", path.display());
+        let player = player(&path);
+        assert_eq!(
+            given(player, &lines, &detector),
+            announced,
+            "{}",
+            path.display()
+        );
     }
 }
 
@@ -64,7 +76,7 @@ fn every_trace_has_a_session_that_loops_and_one_that_does_not() {
 fn every_detectors_page_quotes_the_first_verdict_of_its_trace() {
     for (detector, path) in files() {
         let lines = Line::read(&fs::read_to_string(&path).unwrap());
-        let verdicts = Player::new().verdicts(&lines);
+        let verdicts = player(&path).verdicts(&lines);
         let page = format!("docs/detectors/{detector}.md");
         let text = fs::read_to_string(root().join(&page)).unwrap_or_default();
         if let Some(verdict) = verdicts.first() {
@@ -77,6 +89,12 @@ fn every_detectors_page_quotes_the_first_verdict_of_its_trace() {
             );
         }
     }
+}
+
+/// With the settings that stand beside a trace, if any.
+fn player(trace: &Path) -> Player {
+    let settings = fs::read_to_string(trace.with_extension("toml")).unwrap_or_default();
+    Player::with(&settings, Clockwork::Replay).unwrap()
 }
 
 /// The detectors and their traces.
@@ -122,8 +140,7 @@ fn announced(line: &Line, own: &str) -> Option<Told> {
     })
 }
 
-fn given(lines: &[Line], own: &str) -> Vec<Told> {
-    let mut player = Player::new();
+fn given(mut player: Player, lines: &[Line], own: &str) -> Vec<Told> {
     let mut given = Vec::new();
     for line in lines {
         let Some(recorded) = player.play(line).filter(|recorded| !recorded.duplicate) else {

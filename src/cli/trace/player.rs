@@ -8,7 +8,6 @@ use super::line::{Fault, Line};
 use crate::{
     cli::Failure,
     config::Config,
-    detect,
     domain::{Labels, SessionId, SessionView, Verdict, VerdictId},
     engine::{Clockwork, Engine, Limits, Recorded},
     telemetry::Metrics,
@@ -54,7 +53,7 @@ impl Player {
             let why = format!("there is no profile {name:?}; there are {names}");
             return Err(Failure::usage(why));
         }
-        let metrics = Metrics::new(detect::NAMES.iter().copied()).map_err(Failure::failed)?;
+        let metrics = Metrics::new(config.profiles.detectors()).map_err(Failure::failed)?;
         Ok(Self {
             engine: Engine::new(
                 config.profiles,

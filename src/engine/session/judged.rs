@@ -1,10 +1,13 @@
 //! What comes of an observation: counts, trends, a verdict.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::SystemTime};
 
 use super::{Session, Shown, VERDICTS_SHOWN};
 use crate::{
-    domain::{DetectorId, Moment, Observation, Seen, Verdict, VerdictId, text},
+    domain::{
+        Action, AgentId, DetectorId, Moment, Observation, Seen, Totals, Used, Verdict, VerdictId,
+        text,
+    },
     engine::{Shared, agent::Outcome},
     policy::{Judgement, Ruling},
     telemetry::Metrics,
@@ -18,9 +21,12 @@ impl Session {
     pub(super) fn show(
         &mut self,
         seen: Seen,
-        shown: &Shown<'_>,
+        mut shown: Shown<'_>,
         shared: &Shared,
     ) -> Option<Arc<Verdict>> {
+        let used = self.use_up(shown.now);
+        let (rules, key) = (&shared.rules, shared.facts.key());
+        rules.look_again(&mut shown.rules, used.now, key);
         let observation = Observation {
             at: Moment {
                 index: shown.index,
@@ -30,14 +36,47 @@ impl Session {
                 round: shown.round,
             },
             seen,
+            used,
         };
         let agent = self.agents.get_mut(shown.agent)?;
-        let outcome = agent.observe(observation, shown.cost, &shown.words, &self.profile);
+        let outcome = agent.observe(
+            observation,
+            &shown.rules.sights,
+            shown.cost,
+            &shown.words,
+            &self.profile,
+        );
         self.count(&outcome, shared);
         let judgement = outcome.judgement?;
         self.waste(&judgement, &shared.metrics);
         let ruling = judgement.ruling?;
-        self.pronounce(ruling, shown, shared)
+        self.pronounce(ruling, &shown, used, shared)
+    }
+
+    /// Shows what no detector looks at but for what it used, and the rules.
+    pub(super) fn show_aside(&mut self, shown: Shown<'_>, shared: &Shared) -> Option<Arc<Verdict>> {
+        let looks = self.profile.detect.looks_aside();
+        looks
+            .then(|| self.show(Seen::Other, shown, shared))
+            .flatten()
+    }
+
+    /// What the session has used, and what it had used at the last look.
+    fn use_up(&mut self, now: SystemTime) -> Used {
+        let age = now.duration_since(self.created);
+        let totals = Totals {
+            events: self.events.into(),
+            turns: self.turns.into(),
+            tokens: self.cost.tokens(),
+            usd: self.cost.usd,
+            // A clock that goes back must not let a bar be passed twice.
+            secs: age.map_or(0, |age| age.as_secs()).max(self.looked_at.secs),
+        };
+        let before = std::mem::replace(&mut self.looked_at, totals);
+        Used {
+            before,
+            now: totals,
+        }
     }
 
     /// Keeps abstentions, metrics and trends.
@@ -86,16 +125,22 @@ impl Session {
         &mut self,
         mut ruling: Ruling,
         shown: &Shown<'_>,
+        used: Used,
         shared: &Shared,
     ) -> Option<Arc<Verdict>> {
         let agent = self.agents.get_mut(shown.agent)?;
         let profile = &self.profile;
         ruling.evidence.excerpt = text::quoted(shown.text, EXCERPT_CHARS_MAX);
-        let told = agent.tell(&ruling, profile);
+        let told = agent.tell(&ruling, used, profile);
+        let ends_all = ruling.of_session && ruling.action == Action::Terminate;
         let verdict = Verdict {
             id: VerdictId(0),
             session: shown.session.clone(),
-            agent: agent.id.clone(),
+            agent: if ends_all {
+                AgentId::default()
+            } else {
+                agent.id.clone()
+            },
             time: shown.time,
             event_index: Some(shown.index),
             action: Some(ruling.action),
@@ -118,7 +163,7 @@ impl Session {
         shared.metrics.verdict(ruling.detector, ruling.action);
         if verdict.terminates() {
             shared.metrics.terminated(Some(ruling.detector));
-            if agent.id.is_main() {
+            if ends_all || agent.id.is_main() {
                 self.termination = Some(verdict.clone());
             } else {
                 agent.terminated = Some(verdict.clone());

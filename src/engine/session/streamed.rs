@@ -73,6 +73,7 @@ impl Session {
             cost: Cost::default(),
             words: Words::default(),
             text: &beginning,
+            rules: shared.rules.look_at_turn(&delta.agent, &beginning, key),
         };
         let verdict = self.agent_turn(facts, shown, shared);
         Ok(Some(recorded(index, verdict)))

@@ -1,0 +1,255 @@
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use serde::Deserialize;
+use smallvec::smallvec;
+
+use super::{Detector, Futile, History};
+use crate::domain::{Bar, Finding, Look, Observation, Sig, Totals, Used};
+
+/// Fires when a session has used `warn_share` of a cap, and again when it has
+/// used all of it: events, turns, tokens, US dollars, seconds.
+///
+/// The whole session has one budget. It never resets: neither a user nor a new
+/// run gives back what was spent. Each bar of a cap is passed on one event only,
+/// so there is nothing to remember.
+///
+/// Cost: two comparisons a cap that is set. There are no caps by default: what a
+/// session may cost is its operator's to say.
+#[derive(Default)]
+pub struct Budget;
+
+/// `[detect.budget]`
+#[derive(Clone, Debug, Deserialize)]
+pub struct Settings {
+    pub events_max: u32,
+    pub turns_max: u32,
+    pub tokens_max: u64,
+    pub cost_usd_max: f64,
+    pub wall_secs_max: u64,
+    pub warn_share: f64,
+}
+
+/// Sums of cents are off by a little: .04 is four fifths of .05.
+const ROUNDING: f64 = 1e-9;
+
+/// A bar of a cap that was passed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Passed {
+    /// What is counted: "events", "US dollars".
+    pub unit: &'static str,
+    pub used: f64,
+    pub cap: f64,
+    bar: Bar,
+}
+
+impl Settings {
+    /// There is any cap at all.
+    pub fn caps(&self) -> bool {
+        self.each(Totals::default())
+            .iter()
+            .any(|(_, cap, _)| *cap > 0.0)
+    }
+
+    /// The worst bar that was passed since the last observation.
+    pub fn passed(&self, used: &Used) -> Option<Passed> {
+        let [before, now] = [self.each(used.before), self.each(used.now)];
+        let passed = before.into_iter().zip(now).filter_map(|(before, now)| {
+            let (unit, cap, used) = now;
+            let past = |used: f64, share: f64| used >= cap * share * (1.0 - ROUNDING);
+            let reached = |share| cap > 0.0 && !past(before.2, share) && past(used, share);
+            let bar = match (reached(1.0), reached(self.warn_share)) {
+                (true, _) => Bar::Hard,
+                (false, true) => Bar::Soft,
+                (false, false) => return None,
+            };
+            Some(Passed {
+                unit,
+                used,
+                cap,
+                bar,
+            })
+        });
+        passed.max_by(|a, b| {
+            let shares = || (a.used / a.cap).total_cmp(&(b.used / b.cap));
+            a.bar.cmp(&b.bar).then_with(shares)
+        })
+    }
+
+    /// Each cap, and what was used of it.
+    fn each(&self, used: Totals) -> [(&'static str, f64, f64); 5] {
+        [
+            ("events", self.events_max.into(), used.events as f64),
+            ("turns", self.turns_max.into(), used.turns as f64),
+            ("tokens", self.tokens_max as f64, used.tokens as f64),
+            ("US dollars", self.cost_usd_max, used.usd),
+            ("seconds", self.wall_secs_max as f64, used.secs as f64),
+        ]
+    }
+}
+
+impl Detector for Budget {
+    type Settings = Settings;
+
+    fn check(settings: &Settings) -> Result<(), Futile> {
+        let (share, usd) = (settings.warn_share, settings.cost_usd_max);
+        if !(share > 0.0 && share <= 1.0) {
+            let why = format!("{share} is not above 0 and at most 1");
+            return Err(Futile::new("warn_share", why));
+        }
+        if usd < 0.0 {
+            let why = format!("{usd} could never be spent: 0 is no cap");
+            return Err(Futile::new("cost_usd_max", why));
+        }
+        Ok(())
+    }
+
+    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
+        if !settings.caps() {
+            return Look::Away;
+        }
+        let Some(passed) = settings.passed(&now.used) else {
+            return Look::Clear;
+        };
+        Look::Found(Finding {
+            // Whole units: what a template says of it is `used` and `cap`.
+            count: passed.used as i32,
+            period: 0,
+            similarity: 1.0,
+            confidence: 1.0,
+            bar: Some(passed.bar),
+            extends: false,
+            events: smallvec![now.at.index],
+            name: smallvec![name(&passed)],
+            calls: smallvec![],
+        })
+    }
+
+    fn reset(&mut self) {}
+}
+
+/// Each bar of each cap is told of its own.
+fn name(passed: &Passed) -> Sig {
+    let mut hasher = DefaultHasher::new();
+    ("budget", passed.unit, passed.bar as u8).hash(&mut hasher);
+    Sig::new(hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SETTINGS: Settings = Settings {
+        events_max: 100,
+        turns_max: 10,
+        tokens_max: 1_000,
+        cost_usd_max: 2.0,
+        wall_secs_max: 60,
+        warn_share: 0.8,
+    };
+
+    const START: Totals = Totals {
+        events: 0,
+        turns: 0,
+        tokens: 0,
+        usd: 0.0,
+        secs: 0,
+    };
+
+    fn passed(before: Totals, now: Totals) -> Option<(&'static str, Bar)> {
+        let passed = SETTINGS.passed(&Used { before, now })?;
+        Some((passed.unit, passed.bar))
+    }
+
+    fn tokens(tokens: i64) -> Totals {
+        Totals { tokens, ..START }
+    }
+
+    #[test]
+    fn each_bar_is_passed_on_one_event() {
+        assert_eq!(passed(tokens(0), tokens(799)), None);
+        assert_eq!(
+            passed(tokens(799), tokens(800)),
+            Some(("tokens", Bar::Soft))
+        );
+        assert_eq!(passed(tokens(800), tokens(999)), None);
+        assert_eq!(
+            passed(tokens(999), tokens(1_000)),
+            Some(("tokens", Bar::Hard))
+        );
+        assert_eq!(passed(tokens(1_000), tokens(9_999)), None);
+    }
+
+    #[test]
+    fn a_leap_over_both_bars_is_the_last() {
+        assert_eq!(
+            passed(tokens(0), tokens(5_000)),
+            Some(("tokens", Bar::Hard))
+        );
+    }
+
+    #[test]
+    fn every_cap_counts_its_own() {
+        let cases = [
+            (
+                Totals {
+                    events: 80,
+                    ..START
+                },
+                "events",
+            ),
+            (Totals { turns: 8, ..START }, "turns"),
+            (tokens(800), "tokens"),
+            (Totals { usd: 1.6, ..START }, "US dollars"),
+            (Totals { secs: 48, ..START }, "seconds"),
+        ];
+        for (now, unit) in cases {
+            assert_eq!(passed(START, now), Some((unit, Bar::Soft)));
+        }
+    }
+
+    #[test]
+    fn of_two_on_one_event_the_worse_is_told() {
+        let now = Totals {
+            events: 100,
+            turns: 9,
+            tokens: 2_000,
+            ..START
+        };
+        assert_eq!(passed(START, now), Some(("tokens", Bar::Hard)));
+    }
+
+    #[test]
+    fn without_a_cap_there_is_nothing_to_pass() {
+        let none = Settings {
+            events_max: 0,
+            turns_max: 0,
+            tokens_max: 0,
+            cost_usd_max: 0.0,
+            wall_secs_max: 0,
+            ..SETTINGS
+        };
+        let used = Used {
+            before: START,
+            now: tokens(i64::MAX),
+        };
+        assert!(!none.caps() && none.passed(&used).is_none());
+        assert!(SETTINGS.caps());
+    }
+
+    #[test]
+    fn settings_that_can_never_fire_are_refused() {
+        let refuses = |warn_share, cost_usd_max| {
+            Budget::check(&Settings {
+                warn_share,
+                cost_usd_max,
+                ..SETTINGS
+            })
+            .is_err()
+        };
+        assert!(!refuses(1.0, 0.0));
+        assert!(refuses(0.0, 1.0));
+        assert!(refuses(1.1, 1.0));
+        assert!(refuses(f64::NAN, 1.0));
+        assert!(refuses(0.8, -1.0));
+    }
+}

@@ -1,0 +1,217 @@
+//! Budgets: what a session may use, all its agents together.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use unstuck::{
+    domain::{Action, Verdict},
+    engine::Clockwork,
+};
+
+use crate::play::{Line, Player};
+
+/// The verdicts on so many calls of two agents in turn, each of 10 tokens, a
+/// second apart, with a message of the user after the third.
+fn verdicts(config: &str, calls: usize) -> Vec<Arc<Verdict>> {
+    let mut player = Player::with(config, Clockwork::Replay).unwrap();
+    let line = |n: usize| {
+        let agent = ["a", "b"][n % 2];
+        let call = format!(
+            r#"{{"session_id": "s", "agent_id": "{agent}", "usage": {{"input_tokens": 8, "output_tokens": 2, "cost_usd": 0.01}}, "tool_call": {{"tool": "t", "args_json": "{{\"n\": {n}}}"}}}}"#
+        );
+        let user = r#"{"session_id": "s", "turn": {"role": "ROLE_USER", "text": "go on"}}"#;
+        if n == 3 {
+            format!("{call}\n{user}")
+        } else {
+            call
+        }
+    };
+    let lines: Vec<String> = (1..=calls).map(line).collect();
+    let mut told: Vec<Arc<Verdict>> = Vec::new();
+    for line in Line::read(&lines.join("\n")) {
+        player.now += Duration::from_secs(1);
+        let verdict = player.play(&line).and_then(|recorded| recorded.verdict);
+        told.extend(verdict.filter(|verdict| told.iter().all(|known| known.id != verdict.id)));
+    }
+    told
+}
+
+#[track_caller]
+fn check(config: &str, expected: &[(i32, Action, &str, &str)]) {
+    let given = verdicts(&format!("[detect.budget]\n{config}"), 12);
+    let given: Vec<_> = given
+        .iter()
+        .map(|v| {
+            (
+                v.event_index.unwrap(),
+                v.action.unwrap(),
+                v.agent.as_str(),
+                v.pattern.as_str(),
+            )
+        })
+        .collect();
+    assert_eq!(given, expected, "{config}");
+}
+
+#[test]
+fn each_cap_is_told_at_four_fifths_and_ends_the_session_when_it_is_used() {
+    check(
+        "events_max = 10",
+        &[
+            (7, Action::Ask, "b", "the session has used 8 of 10 events"),
+            (
+                9,
+                Action::Terminate,
+                "",
+                "the session has used 10 of 10 events",
+            ),
+        ],
+    );
+    check(
+        "tokens_max = 50",
+        &[
+            (4, Action::Ask, "a", "the session has used 40 of 50 tokens"),
+            (
+                5,
+                Action::Terminate,
+                "",
+                "the session has used 50 of 50 tokens",
+            ),
+        ],
+    );
+    check(
+        "cost_usd_max = 0.05",
+        &[
+            (
+                4,
+                Action::Ask,
+                "a",
+                "the session has used 0.04 of 0.05 US dollars",
+            ),
+            (
+                5,
+                Action::Terminate,
+                "",
+                "the session has used 0.05 of 0.05 US dollars",
+            ),
+        ],
+    );
+    check(
+        "wall_secs_max = 5",
+        &[
+            (4, Action::Ask, "a", "the session has used 4 of 5 seconds"),
+            (
+                5,
+                Action::Terminate,
+                "",
+                "the session has used 5 of 5 seconds",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn there_is_no_budget_unless_one_is_set() {
+    check("events_max = 0", &[]);
+    check("events_max = 10\nenabled = false", &[]);
+}
+
+#[test]
+fn each_rung_of_each_cap_is_told_once_whatever_it_asks_for() {
+    check(
+        "events_max = 10\ntokens_max = 50\nsoft = 'warn'\nhard = 'warn'",
+        &[
+            (4, Action::Warn, "a", "the session has used 40 of 50 tokens"),
+            (5, Action::Warn, "b", "the session has used 50 of 50 tokens"),
+            (7, Action::Warn, "b", "the session has used 8 of 10 events"),
+            (9, Action::Warn, "b", "the session has used 10 of 10 events"),
+        ],
+    );
+}
+
+#[test]
+fn a_message_of_the_user_may_use_up_what_is_left() {
+    check(
+        "events_max = 4",
+        &[(
+            3,
+            Action::Terminate,
+            "",
+            "the session has used 4 of 4 events",
+        )],
+    );
+}
+
+#[test]
+fn turns_count_where_they_end_and_pieces_of_text_do_not() {
+    let mut player = Player::with(
+        "[detect.budget]\nturns_max = 2\nevents_max = 9",
+        Clockwork::Replay,
+    )
+    .unwrap();
+    let piece = |turn: &str, end: bool| {
+        format!(
+            r#"{{"delta": {{"session_id": "s", "turn_id": "{turn}", "text": "word {turn} ", "end_of_turn": {end}}}}}"#
+        ) + "\n"
+    };
+    let text: String = ["one", "two"]
+        .iter()
+        .map(|turn| piece(turn, false).repeat(20) + &piece(turn, true))
+        .collect();
+    let given = player.verdicts(&Line::read(&text));
+    let given: Vec<_> = given
+        .iter()
+        .map(|v| (v.event_index.unwrap(), v.action.unwrap()))
+        .collect();
+    assert_eq!(given, [(1, Action::Terminate)]);
+}
+
+#[test]
+fn a_clock_that_goes_back_passes_no_bar_twice() {
+    let mut player = Player::with(
+        "[detect.budget]\nwall_secs_max = 10\nhard = 'ask'",
+        Clockwork::Replay,
+    )
+    .unwrap();
+    let start: SystemTime = player.now;
+    let mut told = 0;
+    for (n, secs) in [0, 8, 2, 8, 9, 3, 8].into_iter().enumerate() {
+        player.now = start + Duration::from_secs(secs);
+        let line = format!(r#"{{"session_id": "s", "tool_call": {{"tool": "t{n}"}}}}"#);
+        let lines = Line::read(&line);
+        told += usize::from(player.play(&lines[0]).unwrap().verdict.is_some());
+    }
+    assert_eq!(told, 1);
+}
+
+/// A loop that was told of more strongly does not hide it.
+#[test]
+fn a_budget_is_told_beside_a_loop() {
+    let mut player = Player::with("[detect.budget]\nevents_max = 10", Clockwork::Replay).unwrap();
+    let line = r#"{"session_id": "s", "tool_call": {"tool": "t", "args_json": "{}", "outcome": "OUTCOME_OK", "result": "x"}}"#;
+    let given = player.verdicts(&Line::read(&format!("{line}\n").repeat(10)));
+    let given: Vec<_> = given
+        .iter()
+        .map(|v| {
+            let also: Vec<&str> = v.also.iter().map(|name| &**name).collect();
+            (
+                v.event_index.unwrap(),
+                v.action.unwrap(),
+                v.detector.to_string(),
+                also.contains(&"budget"),
+            )
+        })
+        .collect();
+    let by = || "exact_repeat".to_owned();
+    assert_eq!(
+        given,
+        [
+            (2, Action::Warn, by(), false),
+            (3, Action::Block, by(), false),
+            (7, Action::Block, by(), true),
+            (9, Action::Terminate, by(), true),
+        ]
+    );
+}
