@@ -8,7 +8,7 @@ use super::{
     trend::Trends,
 };
 use crate::domain::{
-    Action, AgentId, DetectorId, Evidence, Finding, LoopId, Moment, Sig, Trend, Waste,
+    Action, AgentId, Bar, DetectorId, Evidence, Finding, LoopId, Moment, Sig, Trend, Waste,
 };
 
 /// Judges what the detectors find in one agent of one session.
@@ -63,6 +63,8 @@ pub struct Ruling {
 enum Cause {
     First,
     WentOn,
+    /// The detector says itself that it has become worse.
+    Grew,
     CameBack,
     Holds(i32),
 }
@@ -208,7 +210,7 @@ fn choose(
     came_back: bool,
     settings: &Settings,
 ) -> Option<(Action, Cause)> {
-    let wish = |detector: DetectorId| {
+    let wish = |detector: DetectorId, bar: Option<Bar>| {
         let ladder = settings.ladders.get(detector.index())?;
         let limit = i32::try_from(ladder.terminate_after).unwrap_or(i32::MAX);
         // Runs and laps add up, but only for who was told so hard before.
@@ -222,7 +224,16 @@ fn choose(
         } else if came_back && of_loop.throttles(ladder.soft) {
             (ladder.soft, Cause::CameBack)
         } else if came_back {
-            (ladder.hard, Cause::CameBack)
+            let passed = bar.map_or(ladder.hard, |bar| {
+                ladder.at(bar).max(ladder.above(of_loop.said))
+            });
+            (passed, Cause::CameBack)
+        } else if let Some(bar) = bar {
+            let grew = of_loop.said.is_some();
+            (
+                ladder.at(bar),
+                if grew { Cause::Grew } else { Cause::First },
+            )
         } else if of_loop.said.is_some() && trends.is_chronic(detector) {
             (ladder.hard, Cause::WentOn)
         } else {
@@ -231,7 +242,7 @@ fn choose(
     };
     findings
         .iter()
-        .filter_map(|(detector, _)| wish(*detector))
+        .filter_map(|(detector, finding)| wish(*detector, finding.bar))
         .max_by_key(|(action, _)| *action)
         .filter(|(action, cause)| Some(*action) > of_loop.said || matches!(cause, Cause::CameBack))
 }
@@ -276,6 +287,7 @@ fn reason(cause: &Cause) -> String {
     match cause {
         Cause::First => "first time this loop is seen".to_owned(),
         Cause::WentOn => "it went on after it was reported, until the trend was chronic".to_owned(),
+        Cause::Grew => "it went on after it was reported, past its next bar".to_owned(),
         Cause::CameBack => "it had been reported, ended, and came back".to_owned(),
         Cause::Holds(events) => format!("it holds {events} events, as many as end it"),
     }
