@@ -87,6 +87,7 @@ registry! {
     near_repeat: NearRepeat,
     stagnation: Stagnation,
     compaction_loop: CompactionLoop,
+    repetition: Repetition,
     similar_turns: SimilarTurns,
 }
 

@@ -9,6 +9,7 @@ mod event;
 mod finding;
 mod id;
 mod observation;
+mod repeated;
 mod session;
 pub mod text;
 mod verdict;
@@ -21,6 +22,7 @@ pub use event::{
 pub use finding::{Bar, DetectorId, Finding, Look};
 pub use id::{AgentId, IdError, LoopId, SessionId, VerdictId};
 pub use observation::{CallFacts, CallKind, Moment, Observation, Seen, Sig, Sketch, TurnFacts};
+pub use repeated::{RepeatSettings, Repeated};
 pub use session::{Abstention, SessionView, Status};
 pub use verdict::{Evidence, Issued, Level, Member, OPERATOR, Trend, Verdict, Waste};
 

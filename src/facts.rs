@@ -15,6 +15,7 @@ mod key;
 pub mod mask;
 mod outage;
 mod progress;
+mod repeats;
 mod shell;
 mod sketch;
 mod tools;
@@ -24,11 +25,12 @@ use std::hash::Hasher;
 
 pub use key::Key;
 pub use progress::Progress;
+pub use repeats::Watcher;
 pub use sketch::Sketcher;
 pub use tools::{Class, ToolRule, ToolRuleError, Tools};
 
 use crate::domain::{
-    Body, CallFacts, CallKind, Event, Outcome, Role, Sig, ToolCall, TurnFacts, text,
+    Body, CallFacts, CallKind, Event, Outcome, RepeatSettings, Role, Sig, ToolCall, TurnFacts, text,
 };
 use args::Arguments;
 use key::Tag;
@@ -76,8 +78,9 @@ impl Facts {
         &self.key
     }
 
-    /// The facts of an event.
-    pub fn of<'a>(&self, event: &'a Event) -> EventFacts<'a> {
+    /// The facts of an event. `repeats` says what makes a text a loop; `None`:
+    /// nobody asks.
+    pub fn of<'a>(&self, event: &'a Event, repeats: Option<&RepeatSettings>) -> EventFacts<'a> {
         let state = self.key.known(Tag::State, &event.state_hash);
         match &event.body {
             // As if it had not been sent.
@@ -87,7 +90,7 @@ impl Facts {
                 None => EventFacts::Other(state),
             },
             Body::Turn(turn) if turn.role == Role::Agent => {
-                EventFacts::Turn(self.turn(&turn.text), state)
+                EventFacts::Turn(self.turn(&turn.text, repeats), state)
             }
             Body::Turn(_) | Body::Marker(_) => EventFacts::Other(state),
         }
@@ -182,10 +185,13 @@ impl Facts {
         self.key.known(Tag::Round, &event.round_id)
     }
 
-    fn turn(&self, text: &str) -> TurnFacts {
+    fn turn(&self, text: &str, repeats: Option<&RepeatSettings>) -> TurnFacts {
         let mut sketcher = Sketcher::default();
         sketcher.push(text, &self.key);
-        sketcher.finish(&self.key)
+        TurnFacts {
+            repeated: repeats.and_then(|settings| Watcher::whole(text, settings, &self.key)),
+            ..sketcher.finish(&self.key)
+        }
     }
 
     /// All that was sent of an outcome, in one hash. What was not sent leaves

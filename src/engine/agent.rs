@@ -64,6 +64,11 @@ impl Agent {
         profile: &Profile,
     ) -> Outcome {
         let at = now.at;
+        let events = i64::from(!matches!(now.seen, Seen::Text(_)));
+        let repeated = now.repeated().filter(|repeated| !repeated.goes_on);
+        if let Some(name) = repeated.map(|repeated| repeated.name) {
+            self.judge.end_run(name);
+        }
         let mut now = now;
         if let Seen::Call(facts) = &mut now.seen {
             if facts.kind == CallKind::Ordinary && self.history.is_patient(at, facts) {
@@ -92,7 +97,7 @@ impl Agent {
             },
         );
         self.history.push(now, cost, words);
-        self.totals += Waste::of(1, cost);
+        self.totals += Waste::of(events, cost);
         let totals = self.totals;
         let sight = Sight {
             agent: &self.id,
@@ -125,7 +130,8 @@ impl Agent {
     }
 
     /// Puts a ruling into words, while the calls it cites are still known.
-    pub fn tell(&self, ruling: &Ruling, profile: &Profile) -> Told {
+    /// `began` is where a text begins to repeat itself.
+    pub fn tell(&self, ruling: &Ruling, began: u64, profile: &Profile) -> Told {
         let calls = ruling.calls.iter();
         let calls: SmallVec<[_; 4]> = calls.filter_map(|sig| self.history.latest(*sig)).collect();
         let members: Vec<Member> = calls.iter().map(|entry| entry.member()).collect();
@@ -135,7 +141,7 @@ impl Agent {
             (evidence.count, evidence.period, evidence.similarity),
             operation.unwrap_or(Operation::Other).verb(),
             &members,
-            &evidence.excerpt,
+            (&evidence.excerpt, began),
         );
         let detector = profile.detector(ruling.detector);
         Told {

@@ -23,6 +23,7 @@ mod limits;
 mod policy;
 mod profiles;
 mod properties;
+mod repetition;
 mod replay;
 mod scenarios;
 mod sessions;
