@@ -189,7 +189,8 @@ impl Facts {
         let mut sketcher = Sketcher::default();
         sketcher.push(text, &self.key);
         TurnFacts {
-            repeated: repeats.and_then(|settings| Watcher::whole(text, settings, &self.key)),
+            repeated: repeats
+                .and_then(|settings| Watcher::default().push(text, settings, &self.key)),
             ..sketcher.finish(&self.key)
         }
     }

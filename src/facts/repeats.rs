@@ -66,55 +66,46 @@ const TAIL_BYTES: usize = 96;
 const BLIND: f64 = 0.9;
 
 impl Watcher {
-    /// Takes a piece of the text in: the strongest that is found newly in it.
+    /// Takes a piece of the text in: the strongest that is found newly in it. Of
+    /// a piece that is longer than any model writes at once, or a whole text,
+    /// both ends are watched, so that its cost has a bound.
     pub fn push(&mut self, piece: &str, settings: &RepeatSettings, key: &Key) -> Option<Repeated> {
+        const END_BYTES_MAX: usize = 32 * 1024;
+        let head = text::prefix(piece, END_BYTES_MAX);
+        let rest = &piece[head.len()..];
+        let cut = rest.ceil_char_boundary(rest.len().saturating_sub(END_BYTES_MAX));
+        let (skipped, tail) = rest.split_at(cut);
         let mut scene = Scene {
             settings,
             key,
             before: self.found,
             strongest: None,
         };
+        self.take(head, &mut scene);
+        if !skipped.is_empty() {
+            let chars = self.chars + skipped.chars().count() as u64;
+            self.restart();
+            self.chars = chars;
+        }
+        self.take(tail, &mut scene);
+        scene.strongest
+    }
+
+    fn take(&mut self, piece: &str, scene: &mut Scene<'_>) {
         let bytes = piece.as_bytes();
         let mut at = 0;
         while let Some(byte) = bytes.get(at) {
             if matches!(byte, b' '..=b'~' | b'\n' | b'\t' | b'\r') {
-                self.ascii(*byte, &mut scene);
+                self.ascii(*byte, scene);
                 at += 1;
             } else {
                 let Some(c) = piece[at..].chars().next() else {
                     break;
                 };
-                self.other(c, &mut scene);
+                self.other(c, scene);
                 at += c.len_utf8();
             }
         }
-        scene.strongest
-    }
-
-    /// Watches a text that is complete: as much of each end as a sketch is made
-    /// of.
-    pub fn whole(text: &str, settings: &RepeatSettings, key: &Key) -> Option<Repeated> {
-        const END_BYTES_MAX: usize = 32 * 1024;
-        let head = text::prefix(text, END_BYTES_MAX);
-        let rest = &text[head.len()..];
-        let cut = rest.ceil_char_boundary(rest.len().saturating_sub(END_BYTES_MAX));
-        let (skipped, tail) = rest.split_at(cut);
-        let mut watcher = Self::default();
-        let first = watcher.push(head, settings, key);
-        if !skipped.is_empty() {
-            let chars = watcher.chars + skipped.chars().count() as u64;
-            watcher.restart();
-            watcher.chars = chars;
-        }
-        let last = watcher.push(tail, settings, key);
-        match (first, last) {
-            (Some(first), Some(last)) if last.bar > first.bar => Some(last),
-            (first, last) => first.or(last),
-        }
-        .map(|repeated| Repeated {
-            goes_on: false,
-            ..repeated
-        })
     }
 
     /// The text begins anew. What was found in it is remembered: it goes on when

@@ -149,13 +149,17 @@ fn of_a_whole_text_both_ends_are_watched() {
     let at_end = format!("{fresh}{}", unit.repeat(20));
     assert!(at_end.len() > 64 * 1_024);
     let key = Key::fixed();
-    let last = Watcher::whole(&at_end, &settings(), &key).expect("found at the end");
+    let last = Watcher::default()
+        .push(&at_end, &settings(), &key)
+        .expect("found at the end");
     // The white space before it is repeated as well.
     assert_eq!(last.began as usize, fresh.len() - 1);
     let at_begin = format!("{}{fresh}", unit.repeat(20));
-    let first = Watcher::whole(&at_begin, &settings(), &key).expect("found at the beginning");
+    let first = Watcher::default()
+        .push(&at_begin, &settings(), &key)
+        .expect("found at the beginning");
     assert_eq!((first.began, first.name), (0, last.name));
-    assert_eq!(Watcher::whole(&fresh, &settings(), &key), None);
+    assert_eq!(Watcher::default().push(&fresh, &settings(), &key), None);
 }
 
 #[test]
