@@ -90,6 +90,7 @@ registry! {
     near_repeat: NearRepeat,
     stagnation: Stagnation,
     compaction_loop: CompactionLoop,
+    repetition: Repetition,
     similar_turns: SimilarTurns,
 }
 

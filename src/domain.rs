@@ -9,6 +9,7 @@ mod event;
 mod finding;
 mod id;
 mod observation;
+mod repeated;
 mod session;
 pub mod text;
 mod verdict;
@@ -23,6 +24,7 @@ pub use id::{AgentId, IdError, LoopId, SessionId, VerdictId};
 pub use observation::{
     CallFacts, CallKind, Moment, Observation, RuleSight, Seen, Sig, Sketch, TurnFacts, Used,
 };
+pub use repeated::{RepeatSettings, Repeated};
 pub use session::{Abstention, SessionView, Status, Totals};
 pub use verdict::{Evidence, Issued, Level, Member, OPERATOR, Trend, Verdict, Waste};
 

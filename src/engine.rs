@@ -33,7 +33,7 @@ pub use query::Filter;
 pub use refused::{OpenError, Refused};
 
 use crate::{
-    domain::{Delta, Event, Issued, Labels, SessionId, SessionView, Status, Verdict},
+    domain::{Body, Delta, Event, Issued, Labels, Role, SessionId, SessionView, Status, Verdict},
     facts::{Facts, Key, Rules, Tools},
     telemetry::Metrics,
 };
@@ -93,8 +93,8 @@ impl Shared {
 /// The answer to an event.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// `None`: it was not counted, since the session or agent is terminated or
-    /// it was the end of mere reasoning.
+    /// `None`: it was not counted, since the session or agent is terminated, or
+    /// it was a piece of a text or the end of mere reasoning.
     pub index: Option<i32>,
     pub duplicate: bool,
     pub verdict: Option<Arc<Verdict>>,
@@ -151,13 +151,28 @@ impl Engine {
     /// Takes an event in. `now` is the time of its arrival.
     pub fn record(&self, event: &Event, now: SystemTime) -> Result<Recorded, Refused> {
         // The costly part, with no lock held.
-        let facts = self.shared.facts.of(event);
+        let profile = self.profile_of(event);
+        let repeats = profile.as_deref().and_then(Profile::repeats);
+        let facts = self.shared.facts.of(event, repeats);
         let key = self.shared.facts.key();
         let ruled = self.shared.rules.look(event, &facts, key);
         self.with_slot(&event.session, now, |slot| match slot {
             Slot::Gone(tombstone) => Ok(tombstone.refuse(event.cost)),
             Slot::Live(session) => session.record(event, facts, ruled, now, &self.shared),
         })
+    }
+
+    /// The profile by which an agent's turn is looked at; `None`: it is none.
+    fn profile_of(&self, event: &Event) -> Option<Arc<Profile>> {
+        let Body::Turn(turn) = &event.body else {
+            return None;
+        };
+        let of_session = || {
+            let slot = self.sessions.get(event.session.as_str())?;
+            slot.profile().cloned()
+        };
+        let or_default = || self.profiles.default().clone();
+        (turn.role == Role::Agent).then(|| of_session().unwrap_or_else(or_default))
     }
 
     /// Takes a piece of text in. `None`: there is nothing to say.

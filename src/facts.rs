@@ -15,6 +15,7 @@ mod key;
 pub mod mask;
 mod outage;
 mod progress;
+mod repeats;
 mod report;
 mod rules;
 mod shell;
@@ -26,12 +27,13 @@ use std::hash::Hasher;
 
 pub use key::Key;
 pub use progress::Progress;
+pub use repeats::Watcher;
 pub use rules::{RuleError, RuleText, Ruled, Rules};
 pub use sketch::Sketcher;
 pub use tools::{Class, ToolRule, ToolRuleError, Tools};
 
 use crate::domain::{
-    Body, CallFacts, CallKind, Event, Outcome, Role, Sig, ToolCall, TurnFacts, text,
+    Body, CallFacts, CallKind, Event, Outcome, RepeatSettings, Role, Sig, ToolCall, TurnFacts, text,
 };
 use args::Arguments;
 use key::Tag;
@@ -79,8 +81,9 @@ impl Facts {
         &self.key
     }
 
-    /// The facts of an event.
-    pub fn of<'a>(&self, event: &'a Event) -> EventFacts<'a> {
+    /// The facts of an event. `repeats` says what makes a text a loop; `None`:
+    /// nobody asks.
+    pub fn of<'a>(&self, event: &'a Event, repeats: Option<&RepeatSettings>) -> EventFacts<'a> {
         let state = self.key.known(Tag::State, &event.state_hash);
         match &event.body {
             // As if it had not been sent.
@@ -90,7 +93,7 @@ impl Facts {
                 None => EventFacts::Other(state),
             },
             Body::Turn(turn) if turn.role == Role::Agent => {
-                EventFacts::Turn(self.turn(&turn.text), state)
+                EventFacts::Turn(self.turn(&turn.text, repeats), state)
             }
             Body::Turn(_) | Body::Marker(_) => EventFacts::Other(state),
         }
@@ -187,10 +190,14 @@ impl Facts {
         self.key.known(Tag::Round, &event.round_id)
     }
 
-    fn turn(&self, text: &str) -> TurnFacts {
+    fn turn(&self, text: &str, repeats: Option<&RepeatSettings>) -> TurnFacts {
         let mut sketcher = Sketcher::default();
         sketcher.push(text, &self.key);
-        sketcher.finish(&self.key)
+        TurnFacts {
+            repeated: repeats
+                .and_then(|settings| Watcher::default().push(text, settings, &self.key)),
+            ..sketcher.finish(&self.key)
+        }
     }
 
     /// All that was sent of an outcome, in one hash. What was not sent leaves

@@ -50,7 +50,7 @@ impl Detector for CompactionLoop {
                 self.idle.clear();
                 return Look::Away;
             }
-            Seen::Turn(_) | Seen::Other => return Look::Away,
+            Seen::Turn(_) | Seen::Text(_) | Seen::Other => return Look::Away,
         };
         if kind != MarkerKind::Compaction {
             return Look::Away;

@@ -126,7 +126,7 @@ impl History {
                 kind: MarkerKind::Compaction,
                 ..
             } => self.lose_reads(),
-            Seen::Marker { .. } | Seen::Other => {}
+            Seen::Text(_) | Seen::Marker { .. } | Seen::Other => {}
         }
     }
 

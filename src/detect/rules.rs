@@ -248,14 +248,14 @@ fn is_apart(now: &Observation) -> bool {
 fn call(now: &Observation) -> Option<Sig> {
     match &now.seen {
         Seen::Call(facts) => facts.call,
-        Seen::Turn(_) | Seen::Marker { .. } | Seen::Other => None,
+        Seen::Turn(_) | Seen::Text(_) | Seen::Marker { .. } | Seen::Other => None,
     }
 }
 
 fn is_read(now: &Observation) -> bool {
     match &now.seen {
         Seen::Call(facts) => matches!(facts.operation, Operation::Read | Operation::Search),
-        Seen::Turn(_) | Seen::Marker { .. } | Seen::Other => false,
+        Seen::Turn(_) | Seen::Text(_) | Seen::Marker { .. } | Seen::Other => false,
     }
 }
 

@@ -1,6 +1,6 @@
 use std::{num::NonZeroU64, time::SystemTime};
 
-use super::{MarkerKind, Operation, Outcome, Totals};
+use super::{MarkerKind, Operation, Outcome, Repeated, Totals};
 
 /// A keyed hash: equal signatures mean equal things, and nobody who does not
 /// know the key can make two different things equal.
@@ -62,11 +62,20 @@ impl Observation {
         )
     }
 
+    /// How the text repeats itself.
+    pub fn repeated(&self) -> Option<&Repeated> {
+        match &self.seen {
+            Seen::Text(repeated) => Some(repeated),
+            Seen::Turn(turn) => turn.repeated.as_ref(),
+            Seen::Call(_) | Seen::Marker { .. } | Seen::Other => None,
+        }
+    }
+
     /// The call, where it is one that most detectors look at.
     pub fn ordinary(&self) -> Option<&CallFacts> {
         match &self.seen {
             Seen::Call(facts) => (facts.kind == CallKind::Ordinary).then_some(facts),
-            Seen::Turn(_) | Seen::Marker { .. } | Seen::Other => None,
+            Seen::Turn(_) | Seen::Text(_) | Seen::Marker { .. } | Seen::Other => None,
         }
     }
 }
@@ -76,6 +85,9 @@ pub enum Seen {
     Call(CallFacts),
     /// An agent's turn. Turns of users and systems never reach a detector.
     Turn(TurnFacts),
+    /// A text that is being written has repeated itself. No event: the turn will
+    /// be one when it is complete.
+    Text(Repeated),
     Marker {
         kind: MarkerKind,
         context_tokens: i32,
@@ -170,6 +182,9 @@ impl CallFacts {
 #[derive(Clone, Debug)]
 pub struct TurnFacts {
     pub sketch: Sketch,
+    /// Its text repeats itself, and nothing was said of that while it was
+    /// written.
+    pub repeated: Option<Repeated>,
 }
 
 /// The distinct tokens of a turn (lower case, split at white space) as sorted

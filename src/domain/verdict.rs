@@ -15,7 +15,7 @@ pub struct Verdict {
     pub session: SessionId,
     pub agent: AgentId,
     pub time: SystemTime,
-    /// `None`: an operator acted, on no event.
+    /// `None`: an operator acted, or a text was being written; there was no event.
     pub event_index: Option<i32>,
     /// `None`: the record of an act that asks for nothing, such as a reset.
     pub action: Option<Action>,

@@ -67,6 +67,11 @@ impl Agent {
         profile: &Profile,
     ) -> Outcome {
         let at = now.at;
+        let events = i64::from(!matches!(now.seen, Seen::Text(_)));
+        let repeated = now.repeated().filter(|repeated| !repeated.goes_on);
+        if let Some(name) = repeated.map(|repeated| repeated.name) {
+            self.judge.end_run(name);
+        }
         let mut now = now;
         if let Seen::Call(facts) = &mut now.seen {
             if facts.kind == CallKind::Ordinary && self.history.is_patient(at, facts) {
@@ -93,7 +98,7 @@ impl Agent {
         self.rules
             .observe(ruled, &now, profile.detect.rules(), &mut tell);
         self.history.push(now, cost, words);
-        self.totals += Waste::of(1, cost);
+        self.totals += Waste::of(events, cost);
         let totals = self.totals;
         let sight = Sight {
             agent: &self.id,
@@ -126,7 +131,8 @@ impl Agent {
     }
 
     /// Puts a ruling into words, while the calls it cites are still known.
-    pub fn tell(&self, ruling: &Ruling, used: Used, profile: &Profile) -> Told {
+    /// `began` is where a text begins to repeat itself.
+    pub fn tell(&self, ruling: &Ruling, used: Used, began: u64, profile: &Profile) -> Told {
         let calls = ruling.calls.iter();
         let calls: SmallVec<[_; 4]> = calls.filter_map(|sig| self.history.latest(*sig)).collect();
         let members: Vec<Member> = calls.iter().map(|entry| entry.member()).collect();
@@ -136,7 +142,7 @@ impl Agent {
             (evidence.count, evidence.period, evidence.similarity),
             operation.unwrap_or(Operation::Other).verb(),
             &members,
-            &evidence.excerpt,
+            (&evidence.excerpt, began),
         );
         let budget = profile.detect.budget.own.passed(&used);
         let facts = match budget {

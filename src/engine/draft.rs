@@ -1,6 +1,6 @@
 use crate::{
-    domain::{Sig, TurnFacts, text},
-    facts::{Key, Sketcher},
+    domain::{Channel, RepeatSettings, Repeated, Sig, TurnFacts, text},
+    facts::{Key, Sketcher, Watcher},
 };
 
 /// The texts that an agent is writing, latest last.
@@ -9,8 +9,24 @@ pub(super) struct Drafts {
     drafts: Vec<Draft>,
 }
 
+/// A piece of a text.
+pub(super) struct Piece<'a> {
+    pub turn: Sig,
+    pub channel: Channel,
+    pub text: &'a str,
+}
+
 struct Draft {
     turn: Sig,
+    /// What is to be a turn; `None`: there was only reasoning so far.
+    written: Option<Box<Written>>,
+    /// Watches of what is written, and of the reasoning beside it.
+    visible: Option<Box<Watcher>>,
+    reasoning: Option<Box<Watcher>>,
+}
+
+#[derive(Default)]
+struct Written {
     sketcher: Sketcher,
     /// The beginning of the text, for the verdict's excerpt.
     beginning: String,
@@ -21,38 +37,55 @@ struct Draft {
 impl Drafts {
     /// Parallel generations of one agent; beyond this the oldest is forgotten.
     const DRAFTS_MAX: usize = 4;
-    pub fn push(&mut self, turn: Sig, piece: &str, key: &Key) {
-        let position = self.drafts.iter().position(|draft| draft.turn == turn);
-        let position = position.unwrap_or_else(|| {
+
+    /// Takes a piece in: what is found newly to repeat itself, by these settings;
+    /// `None`: nobody asks.
+    pub fn push(
+        &mut self,
+        piece: &Piece<'_>,
+        repeats: Option<&RepeatSettings>,
+        key: &Key,
+    ) -> Option<Repeated> {
+        let position = self.position(piece.turn).unwrap_or_else(|| {
             if self.drafts.len() == Self::DRAFTS_MAX {
                 self.drafts.remove(0);
             }
-            self.drafts.push(Draft {
-                turn,
-                sketcher: Sketcher::default(),
-                beginning: String::new(),
-                goes_on: false,
-            });
+            self.drafts.push(Draft::new(piece.turn));
             self.drafts.len() - 1
         });
-        let Some(draft) = self.drafts.get_mut(position) else {
-            return;
+        let draft = self.drafts.get_mut(position)?;
+        let watcher = match piece.channel {
+            Channel::Visible => {
+                let written = draft.written.get_or_insert_default();
+                written.sketcher.push(piece.text, key);
+                written.begin(piece.text);
+                &mut draft.visible
+            }
+            Channel::Reasoning => &mut draft.reasoning,
         };
-        draft.sketcher.push(piece, key);
-        draft.begin(piece);
+        let settings = repeats.filter(|_| !piece.text.is_empty())?;
+        let watcher = watcher.get_or_insert_default();
+        watcher.push(piece.text, settings, key)
     }
 
-    /// Whether anything was written of this text.
-    pub fn holds(&self, turn: Sig) -> bool {
-        self.drafts.iter().any(|draft| draft.turn == turn)
+    /// The text is complete: its facts and its beginning. `None`: nothing was
+    /// written of it, and reasoning alone is no turn.
+    pub fn finish(&mut self, turn: Sig, key: &Key) -> Option<(TurnFacts, String)> {
+        let draft = self.drafts.remove(self.position(turn)?);
+        let written = draft.written?;
+        Some((written.sketcher.finish(key), written.beginning))
     }
 
-    /// The text is complete: its facts and its beginning.
-    pub fn finish(&mut self, turn: Sig, key: &Key) -> (TurnFacts, String) {
-        let position = self.drafts.iter().position(|draft| draft.turn == turn);
-        match position.map(|position| self.drafts.remove(position)) {
-            Some(draft) => (draft.sketcher.finish(key), draft.beginning),
-            None => (Sketcher::default().finish(key), String::new()),
+    /// The text was to be stopped: what comes now is another, but a loop in it
+    /// that was found before goes on.
+    pub fn restart(&mut self, turn: Sig) {
+        let position = self.position(turn);
+        if let Some(draft) = position.and_then(|position| self.drafts.get_mut(position)) {
+            draft.written = None;
+            let watchers = [&mut draft.visible, &mut draft.reasoning];
+            for watcher in watchers.into_iter().flatten() {
+                watcher.restart();
+            }
         }
     }
 
@@ -61,13 +94,38 @@ impl Drafts {
         self.drafts.clear();
     }
 
+    fn position(&self, turn: Sig) -> Option<usize> {
+        self.drafts.iter().position(|draft| draft.turn == turn)
+    }
+
     pub fn heap_bytes(&self) -> usize {
-        let of = |draft: &Draft| draft.sketcher.heap_bytes() + draft.beginning.capacity();
-        self.drafts.capacity() * size_of::<Draft>() + self.drafts.iter().map(of).sum::<usize>()
+        let of = self.drafts.iter().map(Draft::heap_bytes);
+        self.drafts.capacity() * size_of::<Draft>() + of.sum::<usize>()
     }
 }
 
 impl Draft {
+    fn new(turn: Sig) -> Self {
+        Self {
+            turn,
+            written: None,
+            visible: None,
+            reasoning: None,
+        }
+    }
+
+    fn heap_bytes(&self) -> usize {
+        let written = |text: &Written| {
+            size_of::<Written>() + text.sketcher.heap_bytes() + text.beginning.capacity()
+        };
+        let watcher = |watcher: &Watcher| size_of::<Watcher>() + watcher.heap_bytes();
+        self.written.as_deref().map_or(0, written)
+            + self.visible.as_deref().map_or(0, watcher)
+            + self.reasoning.as_deref().map_or(0, watcher)
+    }
+}
+
+impl Written {
     /// More than a verdict ever quotes.
     const BEGINNING_BYTES_MAX: usize = 1_024;
 
@@ -91,11 +149,16 @@ mod tests {
     fn the_beginning_does_not_depend_on_how_the_text_is_cut() {
         let key = Key::fixed();
         let turn = key.name("draft", "", "");
-        let filled = "x".repeat(Draft::BEGINNING_BYTES_MAX - 1);
+        let filled = "x".repeat(Written::BEGINNING_BYTES_MAX - 1);
         let mut drafts = Drafts::default();
-        for piece in [&filled, "é", "y"] {
-            drafts.push(turn, piece, &key);
+        for text in [&filled, "é", "y"] {
+            let piece = Piece {
+                turn,
+                channel: Channel::Visible,
+                text,
+            };
+            drafts.push(&piece, None, &key);
         }
-        assert_eq!(drafts.finish(turn, &key).1, filled);
+        assert_eq!(drafts.finish(turn, &key).unwrap().1, filled);
     }
 }

@@ -2,7 +2,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     detect,
-    domain::DetectorId,
+    domain::{DetectorId, RepeatSettings},
     facts::Rules,
     policy::{self, Templates},
 };
@@ -21,6 +21,12 @@ impl Profile {
     pub fn detector(&self, id: DetectorId) -> Arc<str> {
         let ladder = self.policy.ladders.get(id.index());
         ladder.map(|ladder| ladder.name.clone()).unwrap_or_default()
+    }
+
+    /// What makes a text that repeats itself a loop; `None`: nobody asks.
+    pub fn repeats(&self) -> Option<&RepeatSettings> {
+        let section = &self.detect.repetition;
+        section.enabled.then_some(&section.own)
     }
 }
 

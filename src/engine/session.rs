@@ -10,8 +10,8 @@ use super::{Profile, Recorded, Refused, Shared, agent::Agent, expiry::Place, see
 use crate::{
     detect::Words,
     domain::{
-        self, AgentId, Body, Cost, DetectorId, Event, Labels, Level, Marker, MarkerKind, Role,
-        SessionId, Sig, ToolCall, Totals, TurnFacts, Verdict, Waste,
+        self, Action, AgentId, Body, Cost, DetectorId, Event, Labels, Level, Marker, MarkerKind,
+        Repeated, Role, SessionId, Sig, ToolCall, Totals, TurnFacts, Verdict, Waste,
     },
     facts::{EventFacts, Progress, Ruled},
     telemetry::EventKind,
@@ -61,9 +61,23 @@ struct Shown<'a> {
     round: Option<Sig>,
     cost: Cost,
     words: Words<'a>,
-    /// The text of a turn.
+    /// What to quote: the text of a turn, or the unit that it repeats.
     text: &'a str,
     rules: Ruled<'a>,
+    /// The character where a text begins to repeat itself.
+    began: u64,
+    /// A text is being written; there is no event yet.
+    unfinished: bool,
+}
+
+impl<'a> Shown<'a> {
+    fn quoting(self, repeated: &'a Repeated) -> Self {
+        Self {
+            text: &repeated.unit,
+            began: repeated.began,
+            ..self
+        }
+    }
 }
 
 impl Session {
@@ -140,6 +154,8 @@ impl Session {
             words: Words::default(),
             text: "",
             rules: ruled,
+            began: 0,
+            unfinished: false,
         };
         let verdict = match &event.body {
             Body::Call(call) => {
@@ -155,6 +171,11 @@ impl Session {
                 self.marker(*marker, shown, shared)
             }
         };
+        if verdict.as_ref().is_some_and(stops_text)
+            && let Some(agent) = self.agents.get_mut(agent)
+        {
+            agent.drafts.clear();
+        }
         Ok(recorded(index, verdict))
     }
 
@@ -253,6 +274,11 @@ impl Session {
         shared: &Shared,
     ) -> Option<Arc<Verdict>> {
         self.turns = self.turns.saturating_add(1);
+        let repeated = facts.repeated.clone();
+        let shown = match &repeated {
+            Some(repeated) => shown.quoting(repeated),
+            None => shown,
+        };
         self.show(domain::Seen::Turn(facts), shown, shared)
     }
 
@@ -294,6 +320,10 @@ impl Session {
         self.accounted_bytes
     }
 
+    pub fn profile(&self) -> &Arc<Profile> {
+        &self.profile
+    }
+
     pub fn labels(&self) -> &Labels {
         &self.labels
     }
@@ -326,6 +356,11 @@ fn unheard() -> Recorded {
         duplicate: false,
         verdict: None,
     }
+}
+
+/// It ends what is being written: a BREAK or something stronger.
+fn stops_text(verdict: &Arc<Verdict>) -> bool {
+    verdict.acted() >= Some(Action::Break)
 }
 
 fn latched(verdict: Arc<Verdict>) -> Recorded {

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::{Recorded, expiry::Place, session::Session};
+use super::{Profile, Recorded, expiry::Place, session::Session};
 use crate::domain::{Cost, Labels, SessionId, SessionView, Status, Verdict, Waste, labels_bytes};
 
 /// A session's place in the map: live, or the tombstone of one that is over.
@@ -47,6 +47,14 @@ impl Slot {
         match self {
             Self::Live(session) => session.labels(),
             Self::Gone(tombstone) => &tombstone.view.labels,
+        }
+    }
+
+    /// The profile of a session that is live.
+    pub fn profile(&self) -> Option<&Arc<Profile>> {
+        match self {
+            Self::Live(session) => Some(session.profile()),
+            Self::Gone(_) => None,
         }
     }
 

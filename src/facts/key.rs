@@ -30,6 +30,7 @@ pub(super) enum Tag {
     Said,
     Error,
     Rule,
+    Text,
 }
 
 impl Key {

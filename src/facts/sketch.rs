@@ -65,6 +65,7 @@ impl Sketcher {
                 words: self.words.finish(),
                 numbers: self.numbers.finish(),
             },
+            repeated: None,
         }
     }
 

@@ -129,7 +129,9 @@ impl Judge {
         let begins = known.is_none() || (!of_loop.standing && !finding.extends);
         let came_back = begins && of_loop.said.is_some();
         if begins {
-            of_loop.begin_run(began(finding.events.first().copied().unwrap_or_default()));
+            // A text that is being written has cost nothing yet.
+            let first = finding.events.first();
+            of_loop.begin_run(first.map_or(sight.totals, |first| began(*first)));
         }
         of_loop.take(finding);
         of_loop.detectors |= found;
@@ -196,6 +198,12 @@ impl Judge {
         if let Some(quiet_until) = self.quiet_until.get_mut(detector.index()) {
             *quiet_until = index.saturating_add(events as i32);
         }
+    }
+
+    /// Another text begins: a loop of this name stood in an earlier one, and
+    /// comes back in this.
+    pub fn end_run(&mut self, name: Sig) {
+        self.memory.end_citing(name);
     }
 
     /// Counts start anew: no loop stands. What was said is remembered.

@@ -112,6 +112,14 @@ impl Memory {
         }
     }
 
+    /// Ends the standing loop that cites this.
+    pub fn end_citing(&mut self, sig: Sig) {
+        let cites = |known: &&mut Loop| known.standing && known.cites.contains(&sig);
+        if let Some(known) = self.loops.iter_mut().find(cites) {
+            known.standing = false;
+        }
+    }
+
     /// Counts start anew: no loop stands, and none holds anything.
     pub fn end_all(&mut self) {
         for known in &mut self.loops {
@@ -155,8 +163,13 @@ impl Loop {
     pub fn take(&mut self, finding: &Finding) {
         self.standing = true;
         self.count = self.count.max(finding.count);
-        // A lap of several calls holds each of them.
-        let held = finding.count.saturating_mul(finding.period.max(1));
+        // A lap of several calls holds each of them; a unit of text is one.
+        let lap = if finding.calls.is_empty() {
+            1
+        } else {
+            finding.period.max(1)
+        };
+        let held = finding.count.saturating_mul(lap);
         self.held_now = self.held_now.max(held);
         for event in &finding.events {
             if self.events.back().is_none_or(|last| last < event) {

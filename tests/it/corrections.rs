@@ -19,12 +19,12 @@ fn hostile() -> TemplateFacts {
         event_id: HOSTILE.to_owned(),
     };
     let members = [member(), member()];
-    TemplateFacts::new((3, 2, 0.9), "read", &members, HOSTILE).of_budget("tokens", 8.0, 10.0)
+    TemplateFacts::new((3, 2, 0.9), "read", &members, (HOSTILE, 7)).of_budget("tokens", 8.0, 10.0)
 }
 
 /// A loop of which no call is known, and no text.
 fn bare() -> TemplateFacts {
-    TemplateFacts::new((1, 0, 1.0), "called", &[], "").of_budget("tokens", 8.0, 10.0)
+    TemplateFacts::new((1, 0, 1.0), "called", &[], ("", 0)).of_budget("tokens", 8.0, 10.0)
 }
 
 /// The texts of every detector and rule of every profile, with who says them.

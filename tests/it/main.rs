@@ -25,6 +25,7 @@ mod limits;
 mod policy;
 mod profiles;
 mod properties;
+mod repetition;
 mod replay;
 mod rules;
 mod scenarios;

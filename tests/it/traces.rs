@@ -8,8 +8,9 @@
 //! A `traces/<detector>.toml` beside it holds settings for a detector that is off
 //! without them.
 //!
-//! (For a delta that ends a turn it is the turn's id.) Everywhere else there
-//! must be none. A file holds several sessions: some that loop, and at least one
+//! For deltas it is the turn's id, which may announce several: `"turn_id":
+//! "t2=warn,break"`. Everywhere else there must be none. A file holds several
+//! sessions: some that loop, and at least one
 //! that comes near it and does not.
 
 use std::{
@@ -38,14 +39,9 @@ struct Told {
 fn every_trace_gets_the_verdicts_it_announces() {
     for (detector, path) in files() {
         let lines = Line::read(&fs::read_to_string(&path).unwrap());
-        let announced: Vec<Told> = lines
-            .iter()
-            .filter_map(|line| announced(line, &detector))
-            .collect();
-        let player = player(&path);
         assert_eq!(
-            given(player, &lines, &detector),
-            announced,
+            given(player(&path), &lines, &detector),
+            announced(&lines, &detector),
             "{}",
             path.display()
         );
@@ -57,7 +53,7 @@ fn every_trace_has_a_session_that_loops_and_one_that_does_not() {
     for (detector, path) in files() {
         let lines = Line::read(&fs::read_to_string(&path).unwrap());
         let sessions: BTreeSet<_> = lines.iter().map(|line| names(line).0).collect();
-        let told = lines.iter().filter_map(|line| announced(line, &detector));
+        let told = announced(&lines, &detector).into_iter();
         let own = told.filter(|told| told.detector == detector);
         let looping: BTreeSet<_> = own.map(|told| told.session).collect();
         assert!(
@@ -123,31 +119,38 @@ fn root() -> &'static Path {
 fn names(line: &Line) -> (&str, &str) {
     match line {
         Line::Event(event) => (&event.session_id, &event.event_id),
-        Line::Delta(delta) if delta.end_of_turn => (&delta.session_id, &delta.turn_id),
-        Line::Delta(delta) => (&delta.session_id, ""),
+        Line::Delta(delta) => (&delta.session_id, &delta.turn_id),
     }
 }
 
-fn announced(line: &Line, own: &str) -> Option<Told> {
-    let (session, event_id) = names(line);
-    let (_, verdict) = event_id.split_once('=')?;
-    let (action, detector) = verdict.split_once(':').unwrap_or((verdict, own));
-    Some(Told {
-        session: session.to_owned(),
-        event_id: event_id.to_owned(),
-        action: action.parse().unwrap(),
-        detector: detector.to_owned(),
-    })
+fn announced(lines: &[Line], own: &str) -> Vec<Told> {
+    let mut known = BTreeSet::new();
+    let mut told = Vec::new();
+    // A turn's id stands in every piece of it, and announces once.
+    for (session, event_id) in lines.iter().map(names).filter(|names| known.insert(*names)) {
+        let (_, verdicts) = event_id.split_once('=').unwrap_or_default();
+        for verdict in verdicts.split(',').filter(|verdict| !verdict.is_empty()) {
+            let (action, detector) = verdict.split_once(':').unwrap_or((verdict, own));
+            told.push(Told {
+                session: session.to_owned(),
+                event_id: event_id.to_owned(),
+                action: action.parse().unwrap(),
+                detector: detector.to_owned(),
+            });
+        }
+    }
+    told
 }
 
 fn given(mut player: Player, lines: &[Line], own: &str) -> Vec<Told> {
     let mut given = Vec::new();
+    let mut known = BTreeSet::new();
     for line in lines {
         let Some(recorded) = player.play(line).filter(|recorded| !recorded.duplicate) else {
             continue;
         };
-        // An event without an index was answered with a termination of before.
-        if let (Some(verdict), Some(_)) = (recorded.verdict, recorded.index) {
+        // What comes after a termination is answered with it.
+        if let Some(verdict) = recorded.verdict.filter(|verdict| known.insert(verdict.id)) {
             let (session, event_id) = names(line);
             given.push(Told {
                 session: session.to_owned(),

@@ -131,7 +131,7 @@ impl Session {
         let agent = self.agents.get_mut(shown.agent)?;
         let profile = &self.profile;
         ruling.evidence.excerpt = text::quoted(shown.text, EXCERPT_CHARS_MAX);
-        let told = agent.tell(&ruling, used, profile);
+        let told = agent.tell(&ruling, used, shown.began, profile);
         let ends_all = ruling.of_session && ruling.action == Action::Terminate;
         let verdict = Verdict {
             id: VerdictId(0),
@@ -142,7 +142,7 @@ impl Session {
                 agent.id.clone()
             },
             time: shown.time,
-            event_index: Some(shown.index),
+            event_index: (!shown.unfinished).then_some(shown.index),
             action: Some(ruling.action),
             detector: profile.detector(ruling.detector),
             also: ruling.also.iter().map(|d| profile.detector(*d)).collect(),

@@ -1,12 +1,13 @@
 //! Text that comes in pieces, and the turns that come of it.
 
-use std::time::SystemTime;
+use std::{sync::Arc, time::SystemTime};
 
-use super::{Session, Shown, latched, recorded, unheard};
+use super::{Session, Shown, latched, recorded, stops_text, unheard};
 use crate::{
     detect::Words,
-    domain::{AgentId, Channel, Cost, Delta, Sig},
-    engine::{Recorded, Refused, Shared},
+    domain::{AgentId, Cost, Delta, Repeated, Seen, Sig, Verdict},
+    engine::{Recorded, Refused, Shared, draft::Piece},
+    facts::Ruled,
     telemetry::EventKind,
 };
 
@@ -44,23 +45,35 @@ impl Session {
             return Ok(None);
         };
         shared.metrics.delta(delta.text.len());
-        if delta.channel == Channel::Visible {
-            agent.drafts.push(draft, &delta.text, key);
-        }
+        let piece = Piece {
+            turn: draft,
+            channel: delta.channel,
+            text: &delta.text,
+        };
+        let repeated = agent.drafts.push(&piece, self.profile.repeats(), key);
         if !delta.end_of_turn {
-            return Ok(None);
+            let verdict = repeated.and_then(|r| self.text(delta, position, r, now, shared));
+            if verdict.as_ref().is_some_and(stops_text)
+                && let Some(agent) = self.agents.get_mut(position)
+            {
+                agent.drafts.restart(draft);
+            }
+            return Ok(verdict.map(latched));
         }
-        // Reasoning that ends is no turn, unless a text was written beside it.
-        if delta.channel == Channel::Reasoning && !agent.drafts.holds(draft) {
-            return Ok(Some(unheard()));
-        }
-        let (facts, beginning) = agent.drafts.finish(draft, key);
+        let written = agent.drafts.finish(draft, key);
         let name = |kind| turn_name(kind, &delta.agent, &delta.turn_id, shared);
         let names = [name(STREAMED), name(WHOLE)];
         let mut known = names.iter().flatten();
-        if let Some(index) = known.find_map(|name| self.seen.index_of(*name)) {
-            return Ok(Some(self.repeated(index)));
-        }
+        let known = known.find_map(|name| self.seen.index_of(*name));
+        let Some((mut facts, beginning)) = written.filter(|_| known.is_none()) else {
+            let verdict = repeated.and_then(|r| self.text(delta, position, r, now, shared));
+            let answer = known.map_or_else(unheard, |index| self.repeated(index));
+            return Ok(Some(Recorded {
+                verdict: verdict.or(answer.verdict),
+                ..answer
+            }));
+        };
+        facts.repeated = repeated;
         shared.metrics.event(EventKind::Turn);
         let index = self.accept(Cost::default(), [name(STREAMED), None], shared);
         let shown = Shown {
@@ -74,9 +87,38 @@ impl Session {
             words: Words::default(),
             text: &beginning,
             rules: shared.rules.look_at_turn(&delta.agent, &beginning, key),
+            began: 0,
+            unfinished: false,
         };
         let verdict = self.agent_turn(facts, shown, shared);
         Ok(Some(recorded(index, verdict)))
+    }
+
+    /// A text that is being written has repeated itself.
+    fn text(
+        &mut self,
+        delta: &Delta,
+        agent: usize,
+        repeated: Repeated,
+        now: SystemTime,
+        shared: &Shared,
+    ) -> Option<Arc<Verdict>> {
+        let quoted = repeated.clone();
+        let shown = Shown {
+            session: &delta.session,
+            agent,
+            index: self.events,
+            time: now,
+            now,
+            round: None,
+            cost: Cost::default(),
+            words: Words::default(),
+            text: "",
+            rules: Ruled::default(),
+            began: 0,
+            unfinished: true,
+        };
+        self.show(Seen::Text(repeated), shown.quoting(&quoted), shared)
     }
 
     /// The number of a turn whose text was streamed before.

@@ -1,0 +1,114 @@
+//! What a delta of 7 characters costs: our watcher, and plain re-statements of
+//! the rule that its chunk tier comes from, on the same text in the same run.
+//! `cargo bench --bench text`.
+
+use std::hint::black_box;
+
+use divan::{Bencher, counter::ItemsCount};
+use unstuck::{
+    domain::RepeatSettings,
+    facts::{Key, Watcher},
+};
+
+const TEXTS: [(&str, &str); 2] = [
+    ("prose", include_str!("../tests/it/texts/report.md")),
+    ("code", include_str!("../tests/it/texts/queue.go")),
+];
+
+fn main() {
+    divan::main();
+}
+
+fn settings() -> RepeatSettings {
+    RepeatSettings {
+        count: 3,
+        chars: 150,
+        chunks: vec![50, 80, 120],
+        chunk_count: 3,
+        chunk_window: 0,
+        chunks_only: false,
+    }
+}
+
+/// 7 characters each.
+fn deltas(name: &str) -> Vec<String> {
+    let text = TEXTS.iter().find(|(known, _)| *known == name);
+    let chars: Vec<char> = text.map_or("", |(_, text)| text).chars().collect();
+    chars
+        .chunks(7)
+        .map(|piece| piece.iter().collect())
+        .collect()
+}
+
+#[divan::bench(args = ["prose", "code"])]
+fn watcher(bencher: Bencher<'_, '_>, name: &str) {
+    let (deltas, settings, key) = (deltas(name), settings(), Key::fixed());
+    bencher
+        .counter(ItemsCount::new(deltas.len()))
+        .with_inputs(Watcher::default)
+        .bench_local_refs(|watcher| {
+            for delta in &deltas {
+                black_box(watcher.push(delta, &settings, &key));
+            }
+        });
+}
+
+#[divan::bench(args = ["prose", "code"])]
+fn chunk_tier(bencher: Bencher<'_, '_>, name: &str) {
+    let settings = RepeatSettings {
+        chunk_window: 200,
+        chunks_only: true,
+        ..settings()
+    };
+    let (deltas, key) = (deltas(name), Key::fixed());
+    bencher
+        .counter(ItemsCount::new(deltas.len()))
+        .with_inputs(Watcher::default)
+        .bench_local_refs(|watcher| {
+            for delta in &deltas {
+                black_box(watcher.push(delta, &settings, &key));
+            }
+        });
+}
+
+/// At each delta: how often do the last 50, 80 and 120 characters stand in the
+/// last 200?
+#[divan::bench(args = ["prose", "code"])]
+fn naive_last_chunk(bencher: Bencher<'_, '_>, name: &str) {
+    naive(bencher, name, |window| {
+        [50, 80, 120].iter().any(|size| {
+            let Some((begin, _)) = window.char_indices().rev().nth(size - 1) else {
+                return false;
+            };
+            window.matches(&window[begin..]).count() >= 3
+        })
+    });
+}
+
+/// At each delta: do any 50 characters of the last 200 stand there three times?
+#[divan::bench(args = ["prose", "code"])]
+fn naive_any_chunk(bencher: Bencher<'_, '_>, name: &str) {
+    naive(bencher, name, |window| {
+        let chars: Vec<char> = window.chars().collect();
+        chars.windows(50).any(|pattern| {
+            let pattern: String = pattern.iter().collect();
+            window.matches(&pattern).count() >= 3
+        })
+    });
+}
+
+fn naive(bencher: Bencher<'_, '_>, name: &str, fires: impl Fn(&str) -> bool) {
+    let deltas = deltas(name);
+    bencher
+        .counter(ItemsCount::new(deltas.len()))
+        .with_inputs(String::new)
+        .bench_local_refs(|window| {
+            for delta in &deltas {
+                window.push_str(delta);
+                if let Some((begin, _)) = window.char_indices().rev().nth(200) {
+                    window.drain(..begin);
+                }
+                black_box(fires(window));
+            }
+        });
+}

@@ -1,0 +1,353 @@
+//! Watches a text as it is written for what repeats itself. A pure state machine
+//! over characters: how the text is cut makes no difference, and neither do
+//! characters that nobody sees.
+
+mod chunk;
+mod content;
+mod period;
+mod sentences;
+mod words;
+
+use std::hash::Hasher;
+
+use super::{Key, key::Tag};
+use crate::domain::{Bar, RepeatSettings, Repeated, Sig, text};
+use chunk::Chunks;
+use content::{CLASSES, Class, Codeness, Fence};
+use period::Periods;
+use sentences::Sentences;
+use words::Words;
+
+/// Watches one text.
+#[derive(Default)]
+pub struct Watcher {
+    /// Characters that were seen.
+    chars: u64,
+    codeness: Codeness,
+    fence: Fence,
+    /// The last character that is not white space ends a sentence.
+    stopped: bool,
+    periods: Periods,
+    words: Words,
+    sentences: Sentences,
+    chunks: Chunks,
+    /// What was found last: what comes back in changing order belongs to it.
+    found: Option<Sig>,
+    /// Words or sentences that were found to come back.
+    loose: Option<Sig>,
+}
+
+/// Words or sentences that keep coming back.
+struct Stale {
+    bar: Bar,
+    /// A name that does not depend on their order.
+    name: u64,
+    /// How often the latest stand.
+    count: u32,
+    share: f64,
+    /// The character where the latest of them began.
+    began: u64,
+}
+
+/// What a text is watched by, and the strongest that was found in a piece of it.
+struct Scene<'a> {
+    settings: &'a RepeatSettings,
+    key: &'a Key,
+    /// What was found in the pieces before.
+    before: Option<Sig>,
+    strongest: Option<Repeated>,
+}
+
+/// Of a unit a verdict quotes no more.
+const UNIT_BYTES_MAX: usize = 400;
+/// Of a text that is not periodic.
+const TAIL_BYTES: usize = 96;
+/// How alike copies are that differ in their digits.
+const BLIND: f64 = 0.9;
+
+impl Watcher {
+    /// Takes a piece of the text in: the strongest that is found newly in it. Of
+    /// a piece that is longer than any model writes at once, or a whole text,
+    /// both ends are watched, so that its cost has a bound.
+    pub fn push(&mut self, piece: &str, settings: &RepeatSettings, key: &Key) -> Option<Repeated> {
+        const END_BYTES_MAX: usize = 32 * 1024;
+        let head = text::prefix(piece, END_BYTES_MAX);
+        let rest = &piece[head.len()..];
+        let cut = rest.ceil_char_boundary(rest.len().saturating_sub(END_BYTES_MAX));
+        let (skipped, tail) = rest.split_at(cut);
+        let mut scene = Scene {
+            settings,
+            key,
+            before: self.found,
+            strongest: None,
+        };
+        self.take(head, &mut scene);
+        if !skipped.is_empty() {
+            let chars = self.chars + skipped.chars().count() as u64;
+            self.restart();
+            self.chars = chars;
+        }
+        self.take(tail, &mut scene);
+        scene.strongest
+    }
+
+    fn take(&mut self, piece: &str, scene: &mut Scene<'_>) {
+        let bytes = piece.as_bytes();
+        let mut at = 0;
+        while let Some(byte) = bytes.get(at) {
+            if matches!(byte, b' '..=b'~' | b'\n' | b'\t' | b'\r') {
+                self.ascii(*byte, scene);
+                at += 1;
+            } else {
+                let Some(c) = piece[at..].chars().next() else {
+                    break;
+                };
+                self.other(c, scene);
+                at += c.len_utf8();
+            }
+        }
+    }
+
+    /// The text begins anew. What was found in it is remembered: it goes on when
+    /// it is found again.
+    pub fn restart(&mut self) {
+        *self = Self {
+            found: self.found,
+            ..Self::default()
+        };
+    }
+
+    #[inline]
+    fn ascii(&mut self, byte: u8, scene: &mut Scene<'_>) {
+        self.chars += 1;
+        if scene.settings.chunk_window != 0 {
+            self.chunk(char::from(byte), scene);
+            if scene.settings.chunks_only {
+                return;
+            }
+        }
+        let class = CLASSES[usize::from(byte)];
+        self.codeness.push(class);
+        self.see(byte, scene);
+        match class {
+            Class::Letter => self.words.push(u32::from(byte | 0x20), false),
+            Class::Digit => self.words.push(u32::from(byte), true),
+            Class::Code | Class::Other => self.word(scene),
+            Class::Stop => {
+                self.word(scene);
+                self.stopped = true;
+            }
+            Class::Space | Class::Newline => {
+                self.word(scene);
+                if self.stopped || class == Class::Newline {
+                    self.sentence(scene);
+                }
+            }
+        }
+    }
+
+    /// Any other character, perhaps one that nobody sees.
+    #[cold]
+    fn other(&mut self, c: char, scene: &mut Scene<'_>) {
+        if text::is_unseen(c) {
+            return;
+        }
+        self.chars += 1;
+        if scene.settings.chunk_window != 0 {
+            self.chunk(c, scene);
+            if scene.settings.chunks_only {
+                return;
+            }
+        }
+        self.codeness.push(Class::Other);
+        for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+            self.see(byte, scene);
+        }
+        if c.is_alphanumeric() {
+            let folded = c.to_lowercase().next().unwrap_or(c);
+            self.words.push(u32::from(folded), c.is_numeric());
+            return;
+        }
+        self.word(scene);
+        // These need no white space behind them.
+        self.stopped |= matches!(c, '。' | '！' | '？');
+        if self.stopped {
+            self.sentence(scene);
+        }
+    }
+
+    #[inline]
+    fn see(&mut self, byte: u8, scene: &mut Scene<'_>) {
+        self.periods.push(byte);
+        if self.fence.push(byte) {
+            self.periods.look_again();
+        }
+        if self.periods.is_due() {
+            self.period(scene);
+        }
+    }
+
+    #[cold]
+    fn chunk(&mut self, c: char, scene: &mut Scene<'_>) {
+        let Some(chunk) = self.chunks.push(c, scene.settings) else {
+            return;
+        };
+        let unit = chunk.unit.into_bytes();
+        let repeated = Repeated {
+            name: signed(scene.key, &smallest_rotation(unit.clone())),
+            unit: unit_text(unit).into(),
+            count: chunk.count as i32,
+            period: chunk.chars as i32,
+            began: self.chars.saturating_sub(u64::from(chunk.span)),
+            similarity: 1.0,
+            bar: chunk.bar,
+            goes_on: false,
+        };
+        self.found(repeated, scene);
+    }
+
+    #[cold]
+    fn period(&mut self, scene: &mut Scene<'_>) {
+        let fenced = self.fence.is_open();
+        let Some(passed) = self.periods.passed(fenced, scene.settings) else {
+            return;
+        };
+        let own = || signed(scene.key, &smallest_rotation(passed.folded()));
+        let repeated = Repeated {
+            name: self.loose.unwrap_or_else(own),
+            count: passed.count.try_into().unwrap_or(i32::MAX),
+            period: passed.chars as i32,
+            began: self.chars.saturating_sub(passed.span_chars),
+            similarity: if passed.exact { 1.0 } else { BLIND },
+            bar: passed.bar,
+            unit: unit_text(passed.unit).into(),
+            goes_on: false,
+        };
+        self.found(repeated, scene);
+    }
+
+    /// The word ends that is being written, if any. In code words say nothing.
+    #[inline]
+    fn word(&mut self, scene: &mut Scene<'_>) {
+        let letters = self.words.letters();
+        let Some(word) = self.words.end() else {
+            return;
+        };
+        self.stopped = false;
+        if self.fence.is_open() {
+            return;
+        }
+        if !word.is_id {
+            self.sentences.push(word.hash, letters, self.chars);
+        }
+        if self.codeness.is_code() {
+            return;
+        }
+        if let Some(stale) = self.words.take(word, self.chars) {
+            self.returning(stale, scene);
+        }
+    }
+
+    fn sentence(&mut self, scene: &mut Scene<'_>) {
+        let stopped = std::mem::take(&mut self.stopped);
+        if self.fence.is_open() {
+            return;
+        }
+        let code = self.codeness.is_code();
+        if let Some(stale) = self.sentences.end(stopped, code) {
+            self.returning(stale, scene);
+        }
+    }
+
+    /// What comes back in changing order, in a text in which something may have
+    /// been found to repeat itself before.
+    #[cold]
+    fn returning(&mut self, stale: Stale, scene: &mut Scene<'_>) {
+        let own = || signed(scene.key, &stale.name.to_le_bytes());
+        let name = self.found.unwrap_or_else(own);
+        self.loose = Some(name);
+        let tail = self.periods.tail(TAIL_BYTES);
+        let tail = String::from_utf8_lossy(&tail).into_owned();
+        // From the first whole word on.
+        let begin = tail.find(char::is_whitespace).unwrap_or(0);
+        let repeated = Repeated {
+            unit: tail[begin..].trim().into(),
+            name,
+            count: stale.count as i32,
+            period: 0,
+            began: stale.began,
+            similarity: stale.share,
+            bar: stale.bar,
+            goes_on: false,
+        };
+        self.found(repeated, scene);
+    }
+
+    fn found(&mut self, mut repeated: Repeated, scene: &mut Scene<'_>) {
+        repeated.goes_on = scene.before == Some(repeated.name);
+        self.found = Some(repeated.name);
+        let strongest = scene.strongest.as_ref();
+        if strongest.is_none_or(|other| other.bar < repeated.bar) {
+            scene.strongest = Some(repeated);
+        }
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        self.periods.heap_bytes()
+            + self.words.heap_bytes()
+            + self.sentences.heap_bytes()
+            + self.chunks.heap_bytes()
+    }
+}
+
+fn signed(key: &Key, unit: &[u8]) -> Sig {
+    let mut hasher = key.hasher(Tag::Text);
+    hasher.write(unit);
+    Sig::new(hasher.finish())
+}
+
+/// The unit as a reader would begin it: where the loop began, if something ends
+/// there, else at a line, a sentence or a word.
+fn unit_text(mut unit: Vec<u8>) -> String {
+    let is_whole = unit.last().is_some_and(u8::is_ascii_whitespace);
+    let after = |wanted: fn(&[u8]) -> bool| {
+        let at = unit.windows(2).position(wanted);
+        at.map(|at| at + 1)
+    };
+    let begin = is_whole
+        .then_some(0)
+        .or_else(|| after(|pair| pair[0] == b'\n' && pair[1] != b'\n'))
+        .or_else(|| after(|pair| matches!(pair[0], b'.' | b'!' | b'?') && pair[1] == b' '))
+        .or_else(|| after(|pair| pair[0] == b' '))
+        .or_else(|| unit.iter().position(|byte| !content::is_inner(*byte)));
+    unit.rotate_left(begin.unwrap_or(0));
+    unit.truncate(UNIT_BYTES_MAX);
+    String::from_utf8_lossy(&unit).trim().to_owned()
+}
+
+/// The rotation that sorts first.
+fn smallest_rotation(mut unit: Vec<u8>) -> Vec<u8> {
+    let n = unit.len();
+    let (mut a, mut b, mut same) = (0, 1, 0);
+    while a < n && b < n && same < n {
+        let [x, y] = [unit[(a + same) % n], unit[(b + same) % n]];
+        if x == y {
+            same += 1;
+            continue;
+        }
+        if x > y {
+            a += same + 1;
+        } else {
+            b += same + 1;
+        }
+        if a == b {
+            b += 1;
+        }
+        same = 0;
+    }
+    unit.rotate_left(a.min(b));
+    unit
+}
+
+#[cfg(test)]
+mod tests;

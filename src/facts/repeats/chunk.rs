@@ -1,0 +1,159 @@
+//! The chunk tier: the last characters stand a few times in the window before,
+//! none overlapping another.
+
+use std::collections::VecDeque;
+
+use crate::domain::{Bar, RepeatSettings};
+
+/// Watches for chunks of each size.
+#[derive(Default)]
+pub(super) struct Chunks {
+    /// The characters of the window.
+    text: VecDeque<char>,
+    tiers: Vec<Tier>,
+    /// For how many characters a chunk has been standing.
+    since: Option<u32>,
+    said: Option<Bar>,
+}
+
+struct Tier {
+    size: usize,
+    hash: u32,
+    /// FACTOR to the power of the size, for the character that leaves.
+    power: u32,
+    /// The hash of the chunk that ends at each character of the window.
+    hashes: VecDeque<u32>,
+}
+
+/// A chunk that stands often enough.
+pub(super) struct Chunk {
+    pub bar: Bar,
+    /// From one copy to the next.
+    pub unit: String,
+    pub chars: u32,
+    pub count: u32,
+    /// Characters from the beginning of the first copy.
+    pub span: u32,
+}
+
+/// The copies of the last chunk.
+struct Copies {
+    count: u32,
+    /// Characters from the end of the first to that of the last.
+    distance: usize,
+    /// From the end of the latest before, which may overlap it.
+    period: usize,
+}
+
+const FACTOR: u32 = 0x9e37_79b1;
+/// Windows of characters after the first bar that make the next ones.
+const MORE: [(u32, Bar); 2] = [(4, Bar::Last), (1, Bar::Hard)];
+
+impl Chunks {
+    pub fn push(&mut self, c: char, settings: &RepeatSettings) -> Option<Chunk> {
+        if self.tiers.is_empty() {
+            self.tiers = settings.chunk_sizes().map(Tier::new).collect();
+        }
+        let window = settings.chunk_window as usize;
+        if self.text.len() == window {
+            self.text.pop_front();
+        }
+        self.text.push_back(c);
+        let mut found = None;
+        for tier in &mut self.tiers {
+            tier.push(&self.text, window);
+            let copies = tier.copies(&self.text, settings.chunk_count);
+            found = found.or(copies.map(|copies| (tier.size, copies)));
+        }
+        let Some((size, copies)) = found else {
+            (self.since, self.said) = (None, None);
+            return None;
+        };
+        let bar = self.go_on(settings.chunk_window)?;
+        Some(Chunk {
+            bar,
+            unit: self.text.range(self.text.len() - copies.period..).collect(),
+            chars: copies.period as u32,
+            count: copies.count,
+            span: (copies.distance + size) as u32,
+        })
+    }
+
+    /// The bar that is passed newly.
+    fn go_on(&mut self, window: u32) -> Option<Bar> {
+        let since = self.since.map_or(0, |since| since.saturating_add(1));
+        self.since = Some(since);
+        let more = MORE.iter().find(|(windows, _)| since >= windows * window);
+        let bar = more.map_or(Bar::Soft, |(_, bar)| *bar);
+        let is_new = Some(bar) > self.said;
+        self.said = self.said.max(Some(bar));
+        is_new.then_some(bar)
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        let of = |tier: &Tier| size_of::<Tier>() + tier.hashes.capacity() * size_of::<u32>();
+        self.text.capacity() * size_of::<char>() + self.tiers.iter().map(of).sum::<usize>()
+    }
+}
+
+impl Tier {
+    fn new(size: usize) -> Self {
+        Self {
+            size,
+            hash: 0,
+            power: (0..size).fold(1, |power, _| FACTOR.wrapping_mul(power)),
+            hashes: VecDeque::new(),
+        }
+    }
+
+    /// Takes the last character of the window in.
+    fn push(&mut self, text: &VecDeque<char>, window: usize) {
+        let back = |n: usize| text.len().checked_sub(n).and_then(|at| text.get(at));
+        let [enters, leaves] = [1, self.size + 1].map(|n| back(n).map_or(0, |c| *c as u32));
+        self.hash = self
+            .hash
+            .wrapping_mul(FACTOR)
+            .wrapping_add(enters)
+            .wrapping_sub(leaves.wrapping_mul(self.power));
+        // The first of a window has its end so far from that of the last.
+        if self.hashes.len() > window - self.size {
+            self.hashes.pop_front();
+        }
+        self.hashes.push_back(self.hash);
+    }
+
+    /// The copies of the last chunk, none overlapping another; `None`: not often
+    /// enough.
+    fn copies(&self, text: &VecDeque<char>, least: u32) -> Option<Copies> {
+        if text.len() < self.size * least as usize {
+            return None;
+        }
+        let (mut count, mut distance, mut period) = (1, 0, None);
+        for (back, hash) in self.hashes.iter().rev().enumerate().skip(1) {
+            if *hash != self.hash || !self.same(text, back) {
+                continue;
+            }
+            period = period.or(Some(back));
+            if back >= distance + self.size {
+                count += 1;
+                distance = back;
+            }
+        }
+        let period = period.filter(|_| count >= least)?;
+        Some(Copies {
+            count,
+            distance,
+            period,
+        })
+    }
+
+    /// The chunk that ends so far back is the last one.
+    fn same(&self, text: &VecDeque<char>, back: usize) -> bool {
+        let end = text.len() - back;
+        let Some(begin) = end.checked_sub(self.size) else {
+            return false;
+        };
+        let last = text.range(text.len() - self.size..);
+        text.range(begin..end).eq(last)
+    }
+}

@@ -1,0 +1,419 @@
+//! Exact periods: the text at the tail stands again and again, digits apart.
+//!
+//! Every [`GRID`] bytes the hash of the last [`GRID`] bytes is kept, an anchor.
+//! At each byte the same hash is looked up among them: a match says that the
+//! text may repeat itself at that distance, which is checked once, backwards,
+//! and then followed with one comparison a byte. A run that reaches a bar is
+//! longer than two grids and holds a whole anchor, so its period is followed
+//! before it counts.
+
+use super::content::{self, BARS, Unit, is_inner};
+use crate::domain::{Bar, RepeatSettings};
+
+/// What is kept of the text. A power of two.
+const RING: usize = 4_096;
+/// Bytes from one anchor to the next, and those that it is the hash of.
+const GRID: usize = 32;
+const ANCHORS: usize = RING / GRID;
+/// The longest period: an anchor must still be in the ring.
+pub(super) const PERIOD_MAX: usize = RING - 2 * GRID;
+/// Distances that are followed at a time. A text with more has a shorter period
+/// among them.
+const FOLLOWED_MAX: usize = 8;
+
+/// Watches for periods. The text is bytes here: safe at any split of UTF-8.
+#[derive(Default)]
+pub(super) struct Periods {
+    /// Grows with the text up to [`RING`].
+    ring: Vec<u8>,
+    /// How many bytes there were.
+    at: u64,
+    hash: u32,
+    anchors: Anchors,
+    followed: Vec<Followed>,
+    /// A followed run has come to where it is due.
+    is_due: bool,
+}
+
+/// A distance at which the text repeats itself.
+struct Followed {
+    period: u32,
+    /// How many last bytes equal those a period before.
+    exact: u32,
+    /// The same, all digits being alike.
+    blind: u32,
+    /// The blind run at which to look at the bars again.
+    due: u32,
+    unit: Option<Unit>,
+    said: Option<Bar>,
+}
+
+impl Followed {
+    /// Following it is following the other period too.
+    fn covers(&self, period: usize) -> bool {
+        let own = self.period as usize;
+        period == own || (period.is_multiple_of(own) && self.exact as usize >= period)
+    }
+}
+
+/// A period that has passed a bar.
+pub(super) struct Passed {
+    pub bar: Bar,
+    /// The unit from where the run began.
+    pub unit: Vec<u8>,
+    pub chars: u32,
+    pub count: u32,
+    /// Characters from the beginning of the first copy.
+    pub span_chars: u64,
+    pub exact: bool,
+}
+
+impl Periods {
+    #[inline]
+    pub fn push(&mut self, byte: u8) {
+        if !self.followed.is_empty() {
+            self.follow(byte);
+        }
+        let at = self.at as usize;
+        let leaves = match at >= GRID {
+            true => blind(self.ring[(at - GRID) % RING]),
+            false => 0,
+        };
+        self.hash = roll(self.hash, blind(byte), leaves);
+        match at < RING {
+            true => self.ring.push(byte),
+            false => self.ring[at % RING] = byte,
+        }
+        self.at += 1;
+        if at + 1 >= GRID {
+            if let Some(anchor) = self.anchors.find(self.hash) {
+                self.meet(anchor);
+            }
+            if (at + 1).is_multiple_of(GRID) {
+                self.anchors.store((at + 1) / GRID, self.hash);
+            }
+        }
+    }
+
+    /// Goes on with every run that goes on.
+    fn follow(&mut self, byte: u8) {
+        let (ring, at) = (&self.ring, self.at as usize);
+        let is_due = &mut self.is_due;
+        self.followed.retain_mut(|run| {
+            let before = ring[(at - run.period as usize) % RING];
+            if before == byte {
+                run.exact += 1;
+            } else if before.is_ascii_digit() && byte.is_ascii_digit() {
+                run.exact = 0;
+            } else {
+                return false;
+            }
+            run.blind += 1;
+            *is_due |= run.blind >= run.due;
+            true
+        });
+    }
+
+    /// The last bytes have the hash of an anchor.
+    #[cold]
+    fn meet(&mut self, anchor: usize) {
+        // Anchors are numbered by their end, modulo what the ring holds.
+        let now = self.at as usize;
+        let end = anchor * GRID;
+        let period = (now + RING - end % RING) % RING;
+        if period == 0 || period > PERIOD_MAX || period >= now {
+            return;
+        }
+        if self.followed.iter().any(|run| run.covers(period)) {
+            return;
+        }
+        let (exact, blind) = self.runs(period);
+        // A multiple of what differs in its digits is news where it does not.
+        let is_multiple = |run: &Followed| period.is_multiple_of(run.period as usize);
+        let is_news = exact as usize >= period || !self.followed.iter().any(is_multiple);
+        if (blind as usize) < GRID || !is_news {
+            return;
+        }
+        let run = Followed {
+            period: period as u32,
+            exact,
+            blind,
+            due: 0,
+            unit: None,
+            said: None,
+        };
+        if self.followed.len() == FOLLOWED_MAX {
+            let shortest = (0..FOLLOWED_MAX).min_by_key(|n| self.followed[*n].blind);
+            self.followed.swap_remove(shortest.unwrap_or_default());
+        }
+        self.followed.push(run);
+        self.is_due = true;
+    }
+
+    /// How many last bytes equal those a period before; digits being alike.
+    fn runs(&self, period: usize) -> (u32, u32) {
+        let at = self.at as usize;
+        let kept = at.min(RING) - period;
+        let (mut exact, mut run) = (None, 0);
+        while run < kept {
+            let now = self.ring[(at - 1 - run) % RING];
+            let before = self.ring[(at - 1 - run - period) % RING];
+            if now != before {
+                exact = exact.or(Some(run as u32));
+                if blind(now) != blind(before) {
+                    break;
+                }
+            }
+            run += 1;
+        }
+        (exact.unwrap_or(run as u32), run as u32)
+    }
+
+    /// A run has come to where it is due.
+    pub fn is_due(&self) -> bool {
+        self.is_due
+    }
+
+    /// The kind of text has changed: look at all runs.
+    pub fn look_again(&mut self) {
+        for run in &mut self.followed {
+            run.due = 0;
+            self.is_due = true;
+        }
+    }
+
+    /// Looks at the runs that are due; the strongest bar that is passed newly.
+    #[cold]
+    pub fn passed(&mut self, fenced: bool, settings: &RepeatSettings) -> Option<Passed> {
+        self.is_due = false;
+        let mut runs = std::mem::take(&mut self.followed);
+        for run in &mut runs {
+            let least = content::least_span(run.period, settings) - run.period;
+            if run.unit.is_none() && run.blind >= least {
+                self.measure(run);
+            }
+            run.due = run.due.max(least);
+        }
+        // Two may have come down to one primitive period.
+        runs.sort_unstable_by_key(|run| (run.period, std::cmp::Reverse(run.said)));
+        runs.dedup_by_key(|run| run.period);
+        let mut strongest: Option<Passed> = None;
+        for run in &mut runs {
+            let Some(passed) = self.look(run, fenced, settings) else {
+                continue;
+            };
+            if strongest.as_ref().is_none_or(|other| other.bar < passed.0) {
+                strongest = Some(self.describe(run, passed));
+            }
+        }
+        self.followed = runs;
+        strongest
+    }
+
+    /// The bar that a run has passed newly, and whether exactly. Sets when it is
+    /// due again.
+    fn look(
+        &self,
+        run: &mut Followed,
+        fenced: bool,
+        settings: &RepeatSettings,
+    ) -> Option<(Bar, bool)> {
+        let unit = run.unit.filter(|_| run.blind >= run.due)?;
+        let period = run.period;
+        let need = |bar| content::span(bar, period, unit.chars, settings) - period;
+        let exact = unit.bars(fenced).map(need);
+        let blind = unit.blind_bars(fenced).map(|bars| bars.map(need));
+        let top = |run: u32, needs: &[u32; 3]| needs.iter().rposition(|need| run >= *need);
+        let by_exact = top(run.exact, &exact);
+        let by_blind = blind.as_ref().and_then(|needs| top(run.blind, needs));
+        let next = |now: u32, needs: &[u32; 3]| {
+            let next = needs.iter().find(|need| **need > now);
+            next.map_or(u32::MAX, |need| need - now)
+        };
+        let wait = next(run.exact, &exact).min(blind.map_or(u32::MAX, |b| next(run.blind, &b)));
+        run.due = run.blind.saturating_add(wait);
+        let bar = BARS[by_exact.max(by_blind)?];
+        if Some(bar) <= run.said {
+            return None;
+        }
+        run.said = Some(bar);
+        Some((bar, by_exact >= by_blind))
+    }
+
+    /// Measures the unit of a run, in its primitive period: a multiple may have
+    /// been met first.
+    fn measure(&self, run: &mut Followed) {
+        let unit = self.tail(run.period as usize);
+        let is_exact = run.exact == run.blind;
+        let same = |(a, b): (&u8, &u8)| a == b || (!is_exact && blind(*a) == blind(*b));
+        let divides = |part: &usize| {
+            unit.len().is_multiple_of(*part) && unit[*part..].iter().zip(&unit).all(same)
+        };
+        if let Some(part) = (1..=unit.len() / 2).find(divides) {
+            let more = run.period - part as u32;
+            run.period = part as u32;
+            run.blind += more;
+            run.exact = match is_exact {
+                true => run.blind,
+                false => self.runs(part).0,
+            };
+        }
+        run.unit = Some(Unit::of(&unit[unit.len() - run.period as usize..]));
+    }
+
+    fn describe(&self, run: &Followed, (bar, exact): (Bar, bool)) -> Passed {
+        let period = run.period as usize;
+        let length = if exact { run.exact } else { run.blind };
+        let span = length as usize + period;
+        let mut unit = self.tail(period);
+        let rest = &unit[period - span % period..];
+        let of_rest = rest.iter().filter(|byte| !is_inner(**byte)).count();
+        let chars = run.unit.map_or(run.period, |unit| unit.chars);
+        let copies = span / period;
+        unit.rotate_left(period - span % period);
+        Passed {
+            bar,
+            unit,
+            chars,
+            count: copies as u32,
+            span_chars: copies as u64 * u64::from(chars) + of_rest as u64,
+            exact,
+        }
+    }
+
+    /// The last bytes of the text, as many as there are of these.
+    pub fn tail(&self, bytes: usize) -> Vec<u8> {
+        let at = self.at as usize;
+        let bytes = bytes.min(self.ring.len());
+        (at - bytes..at).map(|n| self.ring[n % RING]).collect()
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        self.ring.capacity()
+            + self.anchors.heap_bytes()
+            + self.followed.capacity() * size_of::<Followed>()
+    }
+}
+
+impl Passed {
+    /// The unit, its numbers being alike where they varied: however many digits
+    /// a counter has, it is the same loop.
+    pub fn folded(&self) -> Vec<u8> {
+        let mut unit = self.unit.clone();
+        if !self.exact {
+            unit.dedup_by(|a, b| a.is_ascii_digit() && b.is_ascii_digit());
+            unit.iter_mut().for_each(|byte| *byte = blind(*byte));
+            // A number that lies across the ends is one, too.
+            if unit.len() > 1 && unit.first() == Some(&b'0') && unit.last() == Some(&b'0') {
+                unit.pop();
+            }
+        }
+        unit
+    }
+}
+
+/// Digits are alike.
+fn blind(byte: u8) -> u8 {
+    if byte.is_ascii_digit() { b'0' } else { byte }
+}
+
+/// Odd, with its bits well spread: that of the golden ratio.
+const FACTOR: u32 = 0x9e37_79b1;
+/// FACTOR to the power of GRID, for the byte that leaves.
+const FACTOR_GRID: u32 = {
+    let (mut power, mut n) = (1u32, 0);
+    while n < GRID {
+        power = power.wrapping_mul(FACTOR);
+        n += 1;
+    }
+    power
+};
+
+/// A polynomial over the last [`GRID`] bytes. It needs no key: a match is
+/// compared byte by byte before it counts.
+fn roll(hash: u32, enters: u8, leaves: u8) -> u32 {
+    hash.wrapping_mul(FACTOR)
+        .wrapping_add(u32::from(enters))
+        .wrapping_sub(u32::from(leaves).wrapping_mul(FACTOR_GRID))
+}
+
+/// The anchors in the ring by their hash, the latest of each: exact chains, so
+/// that none is ever lost to another.
+#[derive(Default)]
+struct Anchors {
+    /// Allocated with the first anchor: most texts are short.
+    table: Option<Box<Table>>,
+}
+
+struct Table {
+    heads: [u8; BUCKETS],
+    next: [u8; ANCHORS],
+    hashes: [u32; ANCHORS],
+}
+
+/// Eight times as many as anchors: most are empty, and one look says so.
+const BUCKETS: usize = 1_024;
+/// No anchor; they are fewer.
+const NONE: u8 = u8::MAX;
+
+impl Anchors {
+    /// The anchor (modulo [`ANCHORS`]) with this hash.
+    #[inline]
+    fn find(&self, hash: u32) -> Option<usize> {
+        let table = self.table.as_ref()?;
+        let mut slot = table.heads[bucket(hash)];
+        while slot != NONE {
+            if table.hashes[usize::from(slot)] == hash {
+                return Some(usize::from(slot));
+            }
+            slot = table.next[usize::from(slot)];
+        }
+        None
+    }
+
+    /// Takes the place of the anchor that has left the ring, and of an earlier
+    /// one with the same hash.
+    fn store(&mut self, number: usize, hash: u32) {
+        let table = self.table.get_or_insert_with(|| {
+            Box::new(Table {
+                heads: [NONE; BUCKETS],
+                next: [NONE; ANCHORS],
+                hashes: [0; ANCHORS],
+            })
+        });
+        let slot = number % ANCHORS;
+        table.unlink(table.hashes[slot], |other, _| usize::from(other) == slot);
+        table.unlink(hash, |_, known| known == hash);
+        table.hashes[slot] = hash;
+        table.next[slot] = table.heads[bucket(hash)];
+        table.heads[bucket(hash)] = slot as u8;
+    }
+
+    fn heap_bytes(&self) -> usize {
+        self.table.as_ref().map_or(0, |_| size_of::<Table>())
+    }
+}
+
+impl Table {
+    /// Takes the first anchor that is meant out of the chain of a hash.
+    fn unlink(&mut self, hash: u32, is_meant: impl Fn(u8, u32) -> bool) {
+        let mut last = None;
+        let mut slot = self.heads[bucket(hash)];
+        while slot != NONE {
+            let after = self.next[usize::from(slot)];
+            if is_meant(slot, self.hashes[usize::from(slot)]) {
+                match last {
+                    None => self.heads[bucket(hash)] = after,
+                    Some(last) => self.next[usize::from(last)] = after,
+                }
+                return;
+            }
+            last = Some(slot);
+            slot = after;
+        }
+    }
+}
+
+fn bucket(hash: u32) -> usize {
+    (hash.wrapping_mul(FACTOR) >> (32 - BUCKETS.ilog2())) as usize
+}
