@@ -19,7 +19,7 @@ pub use history::{Entry, History, TurnEntry, Words};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use crate::domain::{CallKind, Look, Observation};
+use crate::domain::{CallKind, Look, Observation, Phrase};
 use registry::registry;
 
 /// One way of being stuck.
@@ -32,6 +32,11 @@ pub trait Detector: Default {
 
     /// Refuses settings that can never fire, with the arithmetic.
     fn check(settings: &Self::Settings) -> Result<(), Futile>;
+
+    /// The phrases that it listens for in turns.
+    fn phrases(_settings: &Self::Settings) -> impl Iterator<Item = &Phrase> {
+        std::iter::empty()
+    }
 
     /// Looks at `now`, which is not yet part of `past`.
     fn observe(&mut self, now: &Observation, past: &History, settings: &Self::Settings) -> Look;
@@ -87,6 +92,8 @@ registry! {
     near_repeat: NearRepeat,
     stagnation: Stagnation,
     compaction_loop: CompactionLoop,
+    greeting: Greeting,
+    monologue: Monologue,
     similar_turns: SimilarTurns,
 }
 

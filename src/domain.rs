@@ -11,6 +11,7 @@ mod id;
 mod observation;
 mod session;
 pub mod text;
+mod turn;
 mod verdict;
 
 pub use action::{Action, UnknownAction};
@@ -20,8 +21,9 @@ pub use event::{
 };
 pub use finding::{DetectorId, Finding, Look};
 pub use id::{AgentId, IdError, LoopId, SessionId, VerdictId};
-pub use observation::{CallFacts, CallKind, Moment, Observation, Seen, Sig, Sketch, TurnFacts};
+pub use observation::{CallFacts, CallKind, Moment, Observation, Seen, Sig};
 pub use session::{Abstention, SessionView, Status};
+pub use turn::{Heard, Measure, Phrase, PhraseId, Phrases, Sketch, TurnFacts};
 pub use verdict::{Evidence, Issued, Level, Member, OPERATOR, Trend, Verdict, Waste};
 
 /// What a broker or operator says of a session.

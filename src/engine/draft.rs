@@ -1,6 +1,6 @@
 use crate::{
     domain::{Sig, TurnFacts, text},
-    facts::{Key, Sketcher},
+    facts::{Facts, Listener, Sketcher},
 };
 
 /// The texts that an agent is writing, latest last.
@@ -12,7 +12,7 @@ pub(super) struct Drafts {
 struct Draft {
     turn: Sig,
     sketcher: Sketcher,
-    /// The beginning of the text, for the verdict's excerpt.
+    /// The beginning of the text, for the verdict's excerpt and for a model.
     beginning: String,
     /// There was text that is not part of it.
     goes_on: bool,
@@ -21,7 +21,7 @@ struct Draft {
 impl Drafts {
     /// Parallel generations of one agent; beyond this the oldest is forgotten.
     const DRAFTS_MAX: usize = 4;
-    pub fn push(&mut self, turn: Sig, piece: &str, key: &Key) {
+    pub fn push(&mut self, turn: Sig, piece: &str, listener: &Listener) {
         let position = self.drafts.iter().position(|draft| draft.turn == turn);
         let position = position.unwrap_or_else(|| {
             if self.drafts.len() == Self::DRAFTS_MAX {
@@ -38,7 +38,7 @@ impl Drafts {
         let Some(draft) = self.drafts.get_mut(position) else {
             return;
         };
-        draft.sketcher.push(piece, key);
+        draft.sketcher.push(piece, listener);
         draft.begin(piece);
     }
 
@@ -47,12 +47,18 @@ impl Drafts {
         self.drafts.iter().any(|draft| draft.turn == turn)
     }
 
+    /// The beginning of what was written of this text.
+    pub fn beginning(&self, turn: Sig) -> &str {
+        let draft = self.drafts.iter().find(|draft| draft.turn == turn);
+        draft.map_or("", |draft| &draft.beginning)
+    }
+
     /// The text is complete: its facts and its beginning.
-    pub fn finish(&mut self, turn: Sig, key: &Key) -> (TurnFacts, String) {
+    pub fn finish(&mut self, turn: Sig, listener: &Listener) -> (TurnFacts, String) {
         let position = self.drafts.iter().position(|draft| draft.turn == turn);
         match position.map(|position| self.drafts.remove(position)) {
-            Some(draft) => (draft.sketcher.finish(key), draft.beginning),
-            None => (Sketcher::default().finish(key), String::new()),
+            Some(draft) => (draft.sketcher.finish(listener), draft.beginning),
+            None => (Sketcher::default().finish(listener), String::new()),
         }
     }
 
@@ -69,7 +75,7 @@ impl Drafts {
 
 impl Draft {
     /// More than a verdict ever quotes.
-    const BEGINNING_BYTES_MAX: usize = 1_024;
+    const BEGINNING_BYTES_MAX: usize = Facts::EMBEDDED_BYTES_MAX;
 
     /// Once a character does not fit no other does, so that the beginning does
     /// not depend on how the text is cut.
@@ -86,16 +92,17 @@ impl Draft {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::Key;
 
     #[test]
     fn the_beginning_does_not_depend_on_how_the_text_is_cut() {
-        let key = Key::fixed();
+        let (key, listener) = (Key::fixed(), Listener::default());
         let turn = key.name("draft", "", "");
         let filled = "x".repeat(Draft::BEGINNING_BYTES_MAX - 1);
         let mut drafts = Drafts::default();
         for piece in [&filled, "é", "y"] {
-            drafts.push(turn, piece, &key);
+            drafts.push(turn, piece, &listener);
         }
-        assert_eq!(drafts.finish(turn, &key).1, filled);
+        assert_eq!(drafts.finish(turn, &listener).1, filled);
     }
 }

@@ -3,6 +3,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use crate::{
     detect,
     domain::DetectorId,
+    facts::Reader,
     policy::{self, Templates},
 };
 
@@ -28,15 +29,26 @@ impl Profile {
 pub struct Profiles {
     default: Arc<Profile>,
     others: BTreeMap<Arc<str>, Arc<Profile>>,
+    reader: Arc<Reader>,
 }
 
 impl Profiles {
-    pub fn new(default: Profile, others: impl IntoIterator<Item = Profile>) -> Self {
+    /// `reader` listens for the phrases of all of them.
+    pub fn new(
+        default: Profile,
+        others: impl IntoIterator<Item = Profile>,
+        reader: Reader,
+    ) -> Self {
         let named = |profile: Profile| (profile.name.clone(), Arc::new(profile));
         Self {
             default: Arc::new(default),
             others: others.into_iter().map(named).collect(),
+            reader: Arc::new(reader),
         }
+    }
+
+    pub fn reader(&self) -> &Arc<Reader> {
+        &self.reader
     }
 
     pub fn default(&self) -> &Arc<Profile> {

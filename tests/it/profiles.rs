@@ -230,7 +230,8 @@ fn once_is_no_loop_for_any_detector() {
 
 #[test]
 fn a_count_of_any_size_is_refused_or_loaded() {
-    for name in detect::NAMES.iter().filter(|name| **name != "edit_revert") {
+    let has_count = |name: &&&str| !["edit_revert", "greeting"].contains(*name);
+    for name in detect::NAMES.iter().filter(has_count) {
         for count in [64, 4_294_967_295_u32] {
             let file = format!("[detect.{name}]\ncount = {count}\nterminate_after = 0");
             if let Err(said) = load(&file, &[]) {

@@ -5,8 +5,9 @@ use std::time::SystemTime;
 use super::{Session, Shown, latched, recorded, unheard};
 use crate::{
     detect::Words,
-    domain::{AgentId, Channel, Cost, Delta, Sig},
+    domain::{AgentId, Channel, Cost, Delta, Sig, text},
     engine::{Recorded, Refused, Shared},
+    facts::{Facts, Key},
     telemetry::EventKind,
 };
 
@@ -25,11 +26,28 @@ pub(super) fn turn_name(
     (!turn_id.is_empty()).then(|| key.name(kind, agent.as_str(), turn_id))
 }
 
+fn draft_name(delta: &Delta, key: &Key) -> Sig {
+    key.name("draft", "", &delta.turn_id)
+}
+
 impl Session {
-    /// Takes a piece of text in; the end of a turn counts as one.
+    /// The beginning of the text that this piece is the end of.
+    pub fn written(&self, delta: &Delta, key: &Key) -> String {
+        let agent = self.agents.iter().find(|agent| agent.id == delta.agent);
+        let beginning = agent.map_or("", |agent| agent.drafts.beginning(draft_name(delta, key)));
+        let piece = match delta.channel {
+            Channel::Visible => text::prefix(&delta.text, Facts::EMBEDDED_BYTES_MAX),
+            Channel::Reasoning => "",
+        };
+        format!("{beginning}{piece}")
+    }
+
+    /// Takes a piece of text in; the end of a turn counts as one, and `vector` is
+    /// what a model makes of it.
     pub fn delta(
         &mut self,
         delta: &Delta,
+        vector: Box<[f32]>,
         now: SystemTime,
         shared: &Shared,
     ) -> Result<Option<Recorded>, Refused> {
@@ -38,14 +56,14 @@ impl Session {
             return Ok(Some(latched(verdict)));
         }
         let position = self.agent(&delta.agent, shared)?;
-        let key = shared.facts.key();
-        let draft = key.name("draft", "", &delta.turn_id);
+        let listener = &shared.facts.reader().listener;
+        let draft = draft_name(delta, shared.facts.key());
         let Some(agent) = self.agents.get_mut(position) else {
             return Ok(None);
         };
         shared.metrics.delta(delta.text.len());
         if delta.channel == Channel::Visible {
-            agent.drafts.push(draft, &delta.text, key);
+            agent.drafts.push(draft, &delta.text, listener);
         }
         if !delta.end_of_turn {
             return Ok(None);
@@ -54,7 +72,8 @@ impl Session {
         if delta.channel == Channel::Reasoning && !agent.drafts.holds(draft) {
             return Ok(Some(unheard()));
         }
-        let (facts, beginning) = agent.drafts.finish(draft, key);
+        let (mut facts, beginning) = agent.drafts.finish(draft, listener);
+        facts.sketch.vector = vector;
         let name = |kind| turn_name(kind, &delta.agent, &delta.turn_id, shared);
         let names = [name(STREAMED), name(WHOLE)];
         let mut known = names.iter().flatten();
