@@ -87,7 +87,10 @@ mod with_a_model {
     fn actions(config: &str, lines: &[Line]) -> Vec<Action> {
         let mut player = Player::with(config, Clockwork::Replay).unwrap();
         let verdicts = player.verdicts(lines);
-        verdicts.iter().map(|verdict| verdict.action).collect()
+        verdicts
+            .iter()
+            .filter_map(|verdict| verdict.action)
+            .collect()
     }
 
     #[test]

@@ -119,7 +119,7 @@ fn table<'a>(tensors: &SafeTensors<'a>) -> Result<(TensorView<'a>, usize), Strin
         .filter(|(_, tensor)| tensor.shape().len() == 2);
     match (tables.next(), tables.next()) {
         (Some((_, table)), None) => match *table.shape() {
-            [1.., dimensions @ 1..] => Ok((table, dimensions)),
+            [rows, dimensions] if rows > 0 && dimensions > 0 => Ok((table, dimensions)),
             _ => Err(format!("its table is empty: {:?}", table.shape())),
         },
         _ => {
