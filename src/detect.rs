@@ -21,7 +21,7 @@ pub use rules::{RuleSettings, RuleStates};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use crate::domain::{CallKind, DetectorId, Look, Observation, Precedence};
+use crate::domain::{CallKind, DetectorId, Look, Observation, Phrase, Precedence};
 use registry::registry;
 
 /// One way of being stuck.
@@ -34,6 +34,11 @@ pub trait Detector: Default {
 
     /// Refuses settings that can never fire, with the arithmetic.
     fn check(settings: &Self::Settings) -> Result<(), Futile>;
+
+    /// The phrases that it listens for in turns.
+    fn phrases(_settings: &Self::Settings) -> impl Iterator<Item = &Phrase> {
+        std::iter::empty()
+    }
 
     /// Looks at `now`, which is not yet part of `past`.
     fn observe(&mut self, now: &Observation, past: &History, settings: &Self::Settings) -> Look;
@@ -91,6 +96,8 @@ registry! {
     stagnation: Stagnation,
     compaction_loop: CompactionLoop,
     repetition: Repetition,
+    greeting: Greeting,
+    monologue: Monologue,
     similar_turns: SimilarTurns,
 }
 

@@ -12,6 +12,7 @@ mod observation;
 mod repeated;
 mod session;
 pub mod text;
+mod turn;
 mod verdict;
 
 pub use action::{Action, UnknownAction};
@@ -21,11 +22,10 @@ pub use event::{
 };
 pub use finding::{Bar, DetectorId, Finding, Look, Precedence};
 pub use id::{AgentId, IdError, LoopId, SessionId, VerdictId};
-pub use observation::{
-    CallFacts, CallKind, Moment, Observation, RuleSight, Seen, Sig, Sketch, TurnFacts, Used,
-};
+pub use observation::{CallFacts, CallKind, Moment, Observation, RuleSight, Seen, Sig, Used};
 pub use repeated::{RepeatSettings, Repeated};
 pub use session::{Abstention, SessionView, Status, Totals};
+pub use turn::{Heard, Measure, Phrase, PhraseId, Phrases, Sketch, TurnFacts};
 pub use verdict::{Evidence, Issued, Level, Member, OPERATOR, Trend, Verdict, Waste};
 
 /// What a broker or operator says of a session.

@@ -120,11 +120,12 @@ impl Engine {
             Clockwork::Replay => Key::fixed(),
         };
         let rules = profiles.rules().clone();
+        let facts = Facts::new(key, tools, profiles.reader().clone());
         Self {
             sessions: DashMap::with_hasher_and_shard_amount(Default::default(), SHARDS),
             profiles,
             shared: Shared {
-                facts: Facts::new(key, tools),
+                facts,
                 rules,
                 limits,
                 outbox: Outbox::new(clockwork),
@@ -177,10 +178,23 @@ impl Engine {
 
     /// Takes a piece of text in. `None`: there is nothing to say.
     pub fn delta(&self, delta: &Delta, now: SystemTime) -> Result<Option<Recorded>, Refused> {
+        let vector = self.vector(delta);
         self.with_slot(&delta.session, now, |slot| match slot {
             Slot::Gone(tombstone) => Ok(Some(tombstone.latched())),
-            Slot::Live(session) => session.delta(delta, now, &self.shared),
+            Slot::Live(session) => session.delta(delta, vector, now, &self.shared),
         })
+    }
+
+    /// What the model, where there is one, makes of a text that ends with this
+    /// piece. The text is copied, so that no lock is held meanwhile.
+    fn vector(&self, delta: &Delta) -> Box<[f32]> {
+        let facts = &self.shared.facts;
+        if !delta.end_of_turn || facts.reader().model.is_none() {
+            return Box::default();
+        }
+        let slot = self.sessions.get(delta.session.as_str());
+        let written = slot.map(|slot| slot.written(delta, facts.key()));
+        facts.vector(&written.unwrap_or_else(|| delta.text.clone()))
     }
 
     /// Sets a session's profile and labels, beginning it where it is new.

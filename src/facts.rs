@@ -12,7 +12,10 @@ mod ack;
 mod args;
 mod canonical;
 mod key;
+mod listener;
 pub mod mask;
+mod measure;
+mod model;
 mod outage;
 mod progress;
 mod repeats;
@@ -20,12 +23,16 @@ mod report;
 mod rules;
 mod shell;
 mod sketch;
+mod stem;
 mod tools;
 mod words;
 
-use std::hash::Hasher;
+use std::{hash::Hasher, sync::Arc};
 
 pub use key::Key;
+pub use listener::{Listener, TooManyPhrases};
+pub use measure::WordOverlap;
+pub use model::{Model, ModelError, load_model};
 pub use progress::Progress;
 pub use repeats::Watcher;
 pub use rules::{RuleError, RuleText, Ruled, Rules};
@@ -44,6 +51,15 @@ use mask::Mask;
 pub struct Facts {
     key: Key,
     tools: Tools,
+    reader: Arc<Reader>,
+}
+
+/// How turns are read: the same for all sessions.
+#[derive(Debug, Default)]
+pub struct Reader {
+    pub listener: Listener,
+    /// What turns are compared by; `None`: their words.
+    pub model: Option<Model>,
 }
 
 /// What was made of a call: the facts, and the words for a person.
@@ -73,8 +89,12 @@ impl EventFacts<'_> {
 }
 
 impl Facts {
-    pub fn new(key: Key, tools: Tools) -> Self {
-        Self { key, tools }
+    /// As much of a turn a model looks at: some 700 words, more than most turns
+    /// have.
+    pub const EMBEDDED_BYTES_MAX: usize = 4_096;
+
+    pub fn new(key: Key, tools: Tools, reader: Arc<Reader>) -> Self {
+        Self { key, tools, reader }
     }
 
     pub fn key(&self) -> &Key {
@@ -192,12 +212,26 @@ impl Facts {
 
     fn turn(&self, text: &str, repeats: Option<&RepeatSettings>) -> TurnFacts {
         let mut sketcher = Sketcher::default();
-        sketcher.push(text, &self.key);
-        TurnFacts {
-            repeated: repeats
-                .and_then(|settings| Watcher::default().push(text, settings, &self.key)),
-            ..sketcher.finish(&self.key)
-        }
+        sketcher.push(text, &self.reader.listener);
+        let mut facts = sketcher.finish(&self.reader.listener);
+        facts.sketch.vector = self.vector(text);
+        facts.repeated =
+            repeats.and_then(|settings| Watcher::default().push(text, settings, &self.key));
+        facts
+    }
+
+    /// What the model makes of the beginning of a turn; nothing where there is
+    /// none. Costly: not for under a lock.
+    pub fn vector(&self, text: &str) -> Box<[f32]> {
+        let Some(model) = &self.reader.model else {
+            return Box::default();
+        };
+        let beginning = text::prefix(text, Self::EMBEDDED_BYTES_MAX);
+        model.sketch(beginning).vector
+    }
+
+    pub fn reader(&self) -> &Reader {
+        &self.reader
     }
 
     /// All that was sent of an outcome, in one hash. What was not sent leaves

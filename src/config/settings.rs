@@ -13,7 +13,7 @@ use crate::{
     api, app, detect,
     domain::DetectorId,
     engine::{self, Profile, Profiles},
-    facts::{ToolRule, Tools},
+    facts::{Listener, Model, Reader, ToolRule, Tools, load_model},
     policy::{self, LadderSettings, Templates, TrendSettings},
 };
 
@@ -163,11 +163,47 @@ fn profiles(layers: &Layers) -> Result<Profiles, ConfigError> {
     let rows = rules::rows(layers)?;
     let rules = rules::compile(&rows, layers)?;
     let others = others.map(|name| profile(layers, &name, &rows));
-    Ok(Profiles::new(
-        profile(layers, DEFAULT, &rows)?,
-        others.collect::<Result<Vec<_>, _>>()?,
-        rules,
-    ))
+    let mut others = others.collect::<Result<Vec<_>, _>>()?;
+    let mut default = profile(layers, DEFAULT, &rows)?;
+    let model = model(layers, std::iter::once(&mut default).chain(&mut others))?;
+    let all = || std::iter::once(&default).chain(&others);
+    let phrases = all().flat_map(|profile| profile.detect.phrases());
+    let reader = Reader {
+        listener: Listener::new(phrases).map_err(|error| layers.invalid("detect", error))?,
+        model,
+    };
+    Ok(Profiles::new(default, others, rules, reader))
+}
+
+/// The model that profiles name, which is one for all: turns are read before it
+/// is known whose they are.
+fn model<'a>(
+    layers: &Layers,
+    profiles: impl Iterator<Item = &'a mut Profile>,
+) -> Result<Option<Model>, ConfigError> {
+    const KEY: &str = "detect.similar_turns.model";
+    let mut known: Option<(String, Model)> = None;
+    for profile in profiles {
+        let settings = &mut profile.detect.similar_turns.own;
+        if settings.model.is_empty() {
+            continue;
+        }
+        let invalid = |why: String| Err(layers.profile(&profile.name)?.invalid(KEY, why));
+        let (folder, model) = match &known {
+            Some(known) => known,
+            None => match load_model(Path::new(&settings.model)) {
+                Ok(model) => known.insert((settings.model.clone(), model)),
+                Err(error) => return invalid(error.to_string()),
+            },
+        };
+        if *folder != settings.model {
+            return invalid(format!(
+                "one model serves all profiles, and another one names {folder}"
+            ));
+        }
+        settings.measure = Some(model.clone());
+    }
+    Ok(known.map(|(_, model)| model))
 }
 
 fn profile(layers: &Layers, name: &str, rows: &[RuleRow]) -> Result<Profile, ConfigError> {

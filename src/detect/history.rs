@@ -12,6 +12,8 @@ use crate::domain::{
 pub struct History {
     calls: VecDeque<Entry>,
     turns: VecDeque<TurnEntry>,
+    /// Of the last of them.
+    sketches: VecDeque<Sketch>,
     /// How many turns there were, empty ones too.
     turns_made: u32,
     /// What the entries hold outside themselves.
@@ -48,7 +50,8 @@ pub struct TurnEntry {
     pub at: Moment,
     /// Its number among all turns, empty ones too.
     pub number: u32,
-    pub sketch: Sketch,
+    /// Equal for turns of equal words.
+    pub tokens: Sig,
     cost: Cost,
 }
 
@@ -63,8 +66,10 @@ pub struct Words<'a> {
 impl History {
     /// The widest window of any detector is 30.
     pub const CALLS_MAX: usize = 32;
+    /// Equal turns are sought among the last 50.
+    pub const TURNS_MAX: usize = 50;
     /// Similar turns are sought among the last five.
-    pub const TURNS_MAX: usize = 5;
+    pub const SKETCHES_MAX: usize = 5;
     /// A verdict quotes no more of a target than that.
     pub const TARGET_BYTES_MAX: usize = 200;
 
@@ -101,6 +106,16 @@ impl History {
     /// The turns that were not empty, latest first.
     pub fn turns(&self) -> impl Iterator<Item = &TurnEntry> {
         self.turns.iter().rev()
+    }
+
+    /// The last of them, with what they can be compared by.
+    pub fn sketches(&self) -> impl Iterator<Item = (&TurnEntry, &Sketch)> {
+        self.turns().zip(self.sketches.iter().rev())
+    }
+
+    /// Whether the agent has made a call since a user spoke or a run began.
+    pub fn has_calls(&self) -> bool {
+        !self.calls.is_empty()
     }
 
     pub fn turns_made(&self) -> u32 {
@@ -187,12 +202,16 @@ impl History {
         if self.turns.len() == Self::TURNS_MAX {
             self.turns.pop_front();
         }
+        if self.sketches.len() == Self::SKETCHES_MAX {
+            self.sketches.pop_front();
+        }
         self.turns.push_back(TurnEntry {
             at,
             number: self.turns_made,
-            sketch: facts.sketch,
+            tokens: facts.sketch.signature(),
             cost,
         });
+        self.sketches.push_back(facts.sketch);
     }
 
     /// Marks the calls that a verdict cited.
@@ -223,16 +242,16 @@ impl History {
     pub fn clear(&mut self) {
         self.calls.clear();
         self.turns.clear();
+        self.sketches.clear();
         self.words_bytes = 0;
     }
 
     pub fn heap_bytes(&self) -> usize {
-        let tokens =
-            |entry: &TurnEntry| (entry.sketch.words.len() + entry.sketch.numbers.len()) * 4;
         self.calls.capacity() * size_of::<Entry>()
             + self.turns.capacity() * size_of::<TurnEntry>()
             + self.words_bytes
-            + self.turns.iter().map(tokens).sum::<usize>()
+            + self.sketches.capacity() * size_of::<Sketch>()
+            + self.sketches.iter().map(Sketch::heap_bytes).sum::<usize>()
     }
 }
 

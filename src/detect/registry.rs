@@ -32,6 +32,12 @@ macro_rules! registry {
                     .map_err(|futile| (stringify!($name), futile))?;)+
                 self.check_apart()
             }
+
+            /// The phrases that any detector listens for in turns.
+            pub fn phrases(&self) -> impl Iterator<Item = &crate::domain::Phrase> {
+                std::iter::empty()
+                    $(.chain(<$name::$detector as Detector>::phrases(&self.$name.own)))+
+            }
         }
 
         /// The state of every detector, for one agent of one session.

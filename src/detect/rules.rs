@@ -282,6 +282,7 @@ mod tests {
                 time: std::time::SystemTime::UNIX_EPOCH,
                 progress: 0,
                 moves: 0,
+                calls: 0,
                 round: round.map(sig),
             },
             seen,

@@ -1,28 +1,55 @@
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use serde::Deserialize;
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 use super::{Detector, Futile, History};
-use crate::domain::{Finding, Look, Observation, Seen, Sig, Sketch};
+use crate::domain::{
+    Finding, Look, Measure, Moment, Observation, Phrase, Phrases, Seen, Sig, Sketch, TurnFacts,
+};
 
-/// Fires when `count` turns in a row are each similar to one of the `window`
-/// turns before: token sets (lower case, split at white space) overlap by at
-/// least `similarity` (Jaccard). The first turn counts 0.
+/// Fires when `count` turns in a row are each like one before: of the last
+/// `window` one to which its similarity is at least `similarity` (by default the
+/// overlap of their words). The first turn counts 0.
 ///
-/// Resets with a dissimilar turn. An empty turn neither counts nor resets. A
-/// turn that differs from its like in numbers only is progress, so dissimilar:
-/// "batch 12 of 500" after "batch 11 of 500". The published rule has neither
-/// guard, so settings take them away.
+/// While nothing is done (with `idle`, and no tool call since) a turn is also
+/// like one of the last `history` with equal words, one of the last `window` that
+/// contains it or is contained in it, and, in a session known to make calls, one
+/// with which it shares the meaning: `stems` of the words' beginnings.
+///
+/// Fires too when the agent announces a new start again and again: `restarts` of
+/// the last `restarts_window` turns begin with one of the phrases `new_starts`,
+/// and nothing moved since, whatever was called in between. Then the count begins
+/// anew; it is told twice at most, since words alone end no session.
+///
+/// Resets with a turn that is like none; new starts with progress. An empty turn
+/// neither counts nor resets. A turn that differs from its like in numbers only
+/// is progress, so like none: "batch 12 of 500" after "batch 11 of 500". The
+/// published rule has none of these guards and extensions, so settings take them
+/// away.
 ///
 /// Cost: a merge of two sorted lists for each of five turns, on turns only. The
-/// numbers are those of the published rule (.85, five turns, warn at three).
+/// numbers are those of the published rule (.85, five turns, warn at three, 50
+/// turns kept); for new starts they come from recorded sessions, where three in
+/// eight to twelve turns told stuck agents from others.
 #[derive(Default)]
 pub struct SimilarTurns {
     streak: u32,
     /// Names the loop: the tokens of the turn that the first similar one was
     /// like.
     first: Option<Sig>,
+    starts: NewStarts,
+}
+
+/// The new starts since something moved.
+#[derive(Default)]
+struct NewStarts {
+    progress: u32,
+    /// By the number of the turn, and its event.
+    at: SmallVec<[(u32, i32); 4]>,
+    /// Names the loop.
+    first: Option<Sig>,
+    told: u32,
 }
 
 /// `[detect.similar_turns]`
@@ -31,9 +58,22 @@ pub struct Settings {
     pub count: u32,
     pub window: u32,
     pub similarity: f64,
+    /// Where the model is that measures similarity; empty: words do.
+    pub model: String,
+    /// The model.
+    #[serde(skip)]
+    pub measure: Option<Arc<dyn Measure>>,
     pub empty: Empty,
     /// A turn that differs from its like in numbers only is dissimilar.
     pub numbers_are_progress: bool,
+    /// While nothing is done, more makes turns alike.
+    pub idle: bool,
+    pub history: u32,
+    pub stems: f64,
+    /// 0: they do not matter.
+    pub restarts: u32,
+    pub restarts_window: u32,
+    pub new_starts: Phrases,
 }
 
 /// What an empty turn is.
@@ -46,6 +86,18 @@ pub enum Empty {
     Reset,
 }
 
+/// A turn of fewer words is in many others by chance: "Done."
+const CONTAINED_TOKENS_MIN: usize = 3;
+/// Two turns of fewer meaningful words share half of them by chance.
+const STEMS_MIN: usize = 4;
+/// A new start is announced at the beginning: within so many words.
+const OPENING_WORDS_MAX: u32 = 50;
+/// The confidence in what is not equal word for word, as in calls that are equal
+/// once masked.
+const NOT_EXACT: f64 = 0.9;
+/// A warning, and a stronger word when it goes on.
+const TOLD_MAX: u32 = 2;
+
 impl Detector for SimilarTurns {
     type Settings = Settings;
 
@@ -56,7 +108,7 @@ impl Detector for SimilarTurns {
             similarity,
             ..
         } = *settings;
-        let window_max = History::TURNS_MAX as u32;
+        let window_max = History::SKETCHES_MAX as u32;
         if count == 0 {
             return Err(Futile::new("count", "must be at least 1".to_owned()));
         }
@@ -68,7 +120,12 @@ impl Detector for SimilarTurns {
             let why = format!("{similarity} is not above 0 and at most 1");
             return Err(Futile::new("similarity", why));
         }
-        Ok(())
+        settings.check_idle()?;
+        settings.check_restarts()
+    }
+
+    fn phrases(settings: &Settings) -> impl Iterator<Item = &Phrase> {
+        settings.new_starts.iter()
     }
 
     fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {
@@ -78,23 +135,105 @@ impl Detector for SimilarTurns {
         if turn.sketch.is_empty() && settings.empty == Empty::Skip {
             return Look::Away;
         }
-        let Some((similarity, like)) = most_similar(&turn.sketch, past, settings) else {
-            self.reset();
-            return Look::Clear;
+        let again = self.repeat(now.at, &turn.sketch, past, settings);
+        let anew = self.starts.announce(now.at, turn, past, settings);
+        again.or(anew).map_or(Look::Clear, Look::Found)
+    }
+
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl Settings {
+    fn check_idle(&self) -> Result<(), Futile> {
+        let history_max = History::TURNS_MAX as u32;
+        if self.history > history_max {
+            let why = format!("{} turns, of {history_max} that are kept", self.history);
+            return Err(Futile::new("history", why));
+        }
+        if !(self.stems > 0.0 && self.stems <= 1.0) {
+            let why = format!("{} is not above 0 and at most 1", self.stems);
+            return Err(Futile::new("stems", why));
+        }
+        Ok(())
+    }
+
+    fn check_restarts(&self) -> Result<(), Futile> {
+        if self.restarts > self.restarts_window {
+            let why = format!(
+                "{} new starts do not fit into {} turns",
+                self.restarts, self.restarts_window
+            );
+            return Err(Futile::new("restarts", why).or("restarts_window"));
+        }
+        if self.restarts > 0 && self.new_starts.is_empty() {
+            let why = "there is no phrase to know a new start by: set restarts = 0 as well";
+            return Err(Futile::new("new_starts", why.to_owned()).or("restarts"));
+        }
+        Ok(())
+    }
+
+    fn similarity(&self, a: &Sketch, b: &Sketch) -> f64 {
+        match &self.measure {
+            Some(model) => model.similarity(a, b),
+            None => a.overlap(b),
+        }
+    }
+
+    /// How alike two turns are, where they are alike enough.
+    fn alike(&self, turn: &Sketch, earlier: &Sketch) -> Option<f64> {
+        if self.numbers_are_progress && turn.differs_in_numbers_only(earlier) {
+            return None;
+        }
+        let similarity = self.similarity(turn, earlier);
+        (similarity >= self.similarity).then_some(similarity)
+    }
+
+    /// How much of one turn the other says again, where that is enough while
+    /// nothing is done.
+    fn says_again(&self, turn: &Sketch, earlier: &Sketch, calls: u32) -> Option<f64> {
+        if let (CONTAINED_TOKENS_MIN.., true) = turn.containment(earlier) {
+            return Some(NOT_EXACT);
+        }
+        // Where calls are never sent, nobody knows whether nothing is done, and
+        // a report a step says much of the last one again.
+        let moved = self.numbers_are_progress && turn.numbers != earlier.numbers;
+        let (share, few) = turn.common_stems(earlier);
+        let again = calls > 0 && !moved && few >= STEMS_MIN && share >= self.stems;
+        again.then_some(share)
+    }
+}
+
+impl SimilarTurns {
+    /// Counts turns that are like an earlier one.
+    fn repeat(
+        &mut self,
+        now: Moment,
+        turn: &Sketch,
+        past: &History,
+        settings: &Settings,
+    ) -> Option<Finding> {
+        let similar = most_similar(turn, past, settings);
+        let like = similar.or_else(|| idle(now, turn, past, settings));
+        let Some((similarity, like)) = like else {
+            self.streak = 0;
+            self.first = None;
+            return None;
         };
-        let first = *self.first.get_or_insert_with(|| set_signature(like));
+        let first = *self.first.get_or_insert(like);
         self.streak = self.streak.saturating_add(1);
         if self.streak < settings.count {
-            return Look::Clear;
+            return None;
         }
         let extends = self.streak > settings.count;
-        let mut events = smallvec![now.at.index];
+        let mut events = smallvec![now.index];
         if !extends {
             let earlier = settings.count.saturating_sub(1) as usize;
             events.extend(past.turns().take(earlier).map(|turn| turn.at.index));
             events.reverse();
         }
-        Look::Found(Finding {
+        Some(Finding {
             count: self.streak.try_into().unwrap_or(i32::MAX),
             period: 0,
             similarity,
@@ -106,114 +245,127 @@ impl Detector for SimilarTurns {
             calls: smallvec![],
         })
     }
+}
 
-    fn reset(&mut self) {
-        self.streak = 0;
-        self.first = None;
+impl NewStarts {
+    /// Counts turns that announce a new start.
+    fn announce(
+        &mut self,
+        now: Moment,
+        turn: &TurnFacts,
+        past: &History,
+        settings: &Settings,
+    ) -> Option<Finding> {
+        if self.progress != now.progress {
+            *self = Self {
+                progress: now.progress,
+                ..Self::default()
+            };
+        }
+        let announced = turn.hears(&settings.new_starts);
+        if settings.restarts == 0 || announced.is_none_or(|words| words > OPENING_WORDS_MAX) {
+            return None;
+        }
+        let number = past.turns_made() + 1;
+        let begin = (number + 1).saturating_sub(settings.restarts_window);
+        self.at.retain(|(earlier, _)| *earlier >= begin);
+        self.at.push((number, now.index));
+        let first = *self.first.get_or_insert_with(|| turn.sketch.signature());
+        if self.at.len() < settings.restarts as usize || self.told == TOLD_MAX {
+            return None;
+        }
+        self.told += 1;
+        let events = self.at.drain(..).map(|(_, event)| event);
+        Some(Finding {
+            count: settings.restarts.try_into().unwrap_or(i32::MAX),
+            period: 0,
+            similarity: 0.0,
+            confidence: NOT_EXACT,
+            bar: None,
+            extends: false,
+            events: events.collect(),
+            name: smallvec![first],
+            calls: smallvec![],
+        })
     }
 }
 
-/// The most similar of the last turns, where any is similar enough.
-fn most_similar<'a>(
-    turn: &Sketch,
-    past: &'a History,
-    settings: &Settings,
-) -> Option<(f64, &'a Sketch)> {
+/// How alike the most similar of the last turns is, and its tokens.
+fn most_similar(turn: &Sketch, past: &History, settings: &Settings) -> Option<(f64, Sig)> {
     // Where empty turns are turns, they have their places among the last.
     let begin = match settings.empty {
         Empty::Skip => 0,
         Empty::Reset => (past.turns_made() + 1).saturating_sub(settings.window),
     };
-    past.turns()
+    past.sketches()
         .take(settings.window as usize)
-        .take_while(|earlier| earlier.number >= begin)
-        .filter(|earlier| {
-            let moved = differs_in_numbers_only(turn, &earlier.sketch);
-            !(moved && settings.numbers_are_progress)
-        })
-        .map(|earlier| (jaccard(turn, &earlier.sketch), &earlier.sketch))
-        .filter(|(similarity, _)| *similarity >= settings.similarity)
+        .take_while(|(earlier, _)| earlier.number >= begin)
+        .filter_map(|(earlier, sketch)| Some((settings.alike(turn, sketch)?, earlier.tokens)))
         .max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
-fn differs_in_numbers_only(a: &Sketch, b: &Sketch) -> bool {
-    a.words == b.words && a.numbers != b.numbers
-}
-
-/// Shared tokens by all tokens; 0 for two empty turns.
-fn jaccard(a: &Sketch, b: &Sketch) -> f64 {
-    let (shared_words, all_words) = overlap(&a.words, &b.words, Sketch::WORDS_MAX);
-    let (shared_numbers, all_numbers) = overlap(&a.numbers, &b.numbers, Sketch::NUMBERS_MAX);
-    let all = all_words + all_numbers;
-    if all == 0 {
-        return 0.0;
+/// The same for a turn since whose like nothing was done.
+fn idle(now: Moment, turn: &Sketch, past: &History, settings: &Settings) -> Option<(f64, Sig)> {
+    if !settings.idle {
+        return None;
     }
-    f64::from(shared_words + shared_numbers) / f64::from(all)
-}
-
-/// How many hashes two sorted lists share and how many they have together. A
-/// full list is a sample, so only the lowest `sample` of the union count.
-fn overlap(a: &[u32], b: &[u32], sample: usize) -> (u32, u32) {
-    let limit = if a.len() == sample || b.len() == sample {
-        sample as u32
-    } else {
-        u32::MAX
-    };
-    let (mut i, mut j, mut shared, mut all) = (0, 0, 0, 0);
-    while all < limit {
-        match (a.get(i), b.get(j)) {
-            (Some(x), Some(y)) => {
-                shared += u32::from(x == y);
-                i += usize::from(x <= y);
-                j += usize::from(y <= x);
-            }
-            (Some(_), None) => i += 1,
-            (None, Some(_)) => j += 1,
-            (None, None) => break,
-        }
-        all += 1;
+    let tokens = turn.signature();
+    let equal = past
+        .turns()
+        .take(settings.history as usize)
+        .take_while(|earlier| earlier.at.calls == now.calls)
+        .any(|earlier| earlier.tokens == tokens);
+    if equal {
+        return Some((1.0, tokens));
     }
-    (shared, all)
-}
-
-/// Folds the tokens, which are hashes already, into one.
-fn set_signature(sketch: &Sketch) -> Sig {
-    let mut hasher = DefaultHasher::new();
-    sketch.words.hash(&mut hasher);
-    sketch.numbers.hash(&mut hasher);
-    Sig::new(hasher.finish())
+    past.sketches()
+        .take(settings.window as usize)
+        .take_while(|(earlier, _)| earlier.at.calls == now.calls)
+        .filter_map(|(earlier, sketch)| {
+            let share = settings.says_again(turn, sketch, now.calls)?;
+            Some((share, earlier.tokens))
+        })
+        .max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        detect::testing::{Script, call, turn, user},
-        facts::{Key, Sketcher},
+        detect::testing::{Script, call, edit, turn, user},
+        facts::WordOverlap,
     };
 
-    const SETTINGS: Settings = Settings {
-        count: 3,
-        window: 5,
-        similarity: 0.85,
-        empty: Empty::Skip,
-        numbers_are_progress: true,
-    };
+    fn settings() -> Settings {
+        let new_starts = ["different approach", "start over", "step back"];
+        Settings {
+            count: 3,
+            window: 5,
+            similarity: 0.85,
+            model: String::new(),
+            measure: None,
+            empty: Empty::Skip,
+            numbers_are_progress: true,
+            idle: true,
+            history: 50,
+            stems: 0.5,
+            restarts: 3,
+            restarts_window: 10,
+            new_starts: new_starts
+                .map(|text| Phrase::from(text.to_owned()))
+                .to_vec()
+                .into(),
+        }
+    }
 
     #[track_caller]
     fn check(script: Script, expected: &[i32]) {
-        assert_eq!(script.counts::<SimilarTurns>(&SETTINGS), expected);
+        assert_eq!(script.counts::<SimilarTurns>(&settings()), expected);
     }
 
     #[track_caller]
     fn check_similarity(a: &str, b: &str, expected: f64) {
-        let sketch = |text| {
-            let key = Key::fixed();
-            let mut sketcher = Sketcher::default();
-            sketcher.push(text, &key);
-            sketcher.finish(&key).sketch
-        };
-        let similarity = jaccard(&sketch(a), &sketch(b));
+        let similarity = WordOverlap.similarity(&WordOverlap.sketch(a), &WordOverlap.sketch(b));
         assert!((similarity - expected).abs() < 1e-9, "{similarity}");
     }
 
@@ -232,13 +384,8 @@ mod tests {
             let word = |n: u32| n.to_string().bytes().map(|d| (d + 49) as char).collect();
             (from..to).map(word).collect::<Vec<String>>().join(" ")
         };
-        let key = Key::fixed();
-        let sketch = |text: String| {
-            let mut sketcher = Sketcher::default();
-            sketcher.push(&text, &key);
-            sketcher.finish(&key).sketch
-        };
-        let similarity = jaccard(&sketch(words(0, 4_000)), &sketch(words(400, 4_400)));
+        let sketch = |from, to| WordOverlap.sketch(&words(from, to));
+        let similarity = sketch(0, 4_000).overlap(&sketch(400, 4_400));
         assert!(
             (similarity - 3_600.0 / 4_400.0).abs() < 0.06,
             "{similarity}"
@@ -295,8 +442,8 @@ mod tests {
     #[test]
     fn a_user_starts_anew_and_calls_do_not() {
         check(
-            turn("a b").times(3) + user() + turn("a b").times(2),
-            &[0; 6],
+            turn("a b").times(3) + user() + turn("a b").times(3),
+            &[0; 7],
         );
         check(
             turn("a b").times(3) + call("x") + turn("a b"),
@@ -308,7 +455,7 @@ mod tests {
     fn evidence_names_the_turns_that_counted() {
         let found = turn("same again")
             .times(4)
-            .findings::<SimilarTurns>(&SETTINGS);
+            .findings::<SimilarTurns>(&settings());
         assert_eq!(found[0].events.as_slice(), [1, 2, 3]);
         assert_eq!(found[0].similarity, 1.0);
     }
@@ -320,7 +467,7 @@ mod tests {
                 count,
                 window,
                 similarity,
-                ..SETTINGS
+                ..settings()
             })
             .is_err()
         };
@@ -331,5 +478,129 @@ mod tests {
         assert!(refuses(3, 5, 0.0));
         assert!(refuses(3, 5, 1.01));
         assert!(refuses(3, 5, f64::NAN));
+    }
+
+    #[test]
+    fn a_turn_that_contains_another_says_it_again_while_nothing_is_done() {
+        let (short, long) = (
+            "status is green",
+            "status is green and the night shift is clean",
+        );
+        let longest = format!("{long} and all decks are quiet");
+        let told = turn(short) + turn(long) + turn(&longest) + turn(short);
+        check(told, &[0, 0, 0, 3]);
+        let worked = turn(short) + call("x") + turn(long) + call("y") + turn(&longest);
+        check(worked + call("z") + turn(short), &[0; 7]);
+        let tiny = turn("done") + turn("done with it all") + turn("all is done") + turn("done");
+        check(tiny, &[0; 4]);
+    }
+
+    #[test]
+    fn while_nothing_is_done_a_turn_may_equal_any_in_the_history() {
+        let six = || "a b c d e f".split(' ').map(turn).sum::<Script>();
+        let mut expected = [0; 12];
+        expected[8..].copy_from_slice(&[3, 4, 5, 6]);
+        check(six() + six(), &expected);
+        check(six() + call("x") + six(), &[0; 13]);
+    }
+
+    const REWORDED: [&str; 4] = [
+        "I will inspect the configuration loader and its tests.",
+        "Inspecting how the loader handles configuration next.",
+        "The configuration loader has to be inspected first.",
+        "So, configuration: the loader deserves an inspection.",
+    ];
+
+    #[test]
+    fn a_thought_in_other_words_is_seen_while_nothing_is_done() {
+        let reworded = || REWORDED.map(turn).into_iter().sum::<Script>();
+        check(call("x") + reworded(), &[0, 0, 0, 0, 3]);
+        let worked = REWORDED.map(|text| turn(text) + call(text));
+        check(call("x") + worked.into_iter().sum(), &[0; 9]);
+    }
+
+    #[test]
+    fn where_calls_are_never_sent_reports_may_be_worded_alike() {
+        check(REWORDED.map(turn).into_iter().sum(), &[0; 4]);
+    }
+
+    #[test]
+    fn a_number_that_moves_is_progress_in_other_words_too() {
+        let step = |n: u32| turn(&format!("migrated table {n}, the next table follows now"));
+        check(call("x") + (1..8).map(step).sum(), &[0; 8]);
+    }
+
+    /// Turns with nothing in common, some of which announce a new start.
+    fn starts(marks: &str) -> Script {
+        let step = |(n, mark): (usize, char)| {
+            let words = [n, n + 40, n + 80].map(|n| "x".repeat(n + 1)).join(" ");
+            let announced = if mark == '*' { "let me start over" } else { "" };
+            turn(&format!("{announced} {words} {words}s")) + call(&words).says(&words)
+        };
+        marks.chars().enumerate().map(step).sum()
+    }
+
+    #[track_caller]
+    fn check_starts(script: Script, expected: usize) {
+        let found = script.findings::<SimilarTurns>(&settings());
+        assert_eq!(found.len(), expected, "{found:?}");
+        assert!(found.iter().all(|finding| finding.count == 3));
+    }
+
+    #[test]
+    fn the_third_new_start_without_progress_is_found_whatever_was_called() {
+        check_starts(starts("*.*"), 0);
+        check_starts(starts("*.*.*"), 1);
+        check_starts(starts("*........*........*"), 0);
+    }
+
+    #[test]
+    fn new_starts_are_told_twice_and_end_nothing() {
+        check_starts(starts("******"), 2);
+        check_starts(starts("************"), 2);
+    }
+
+    #[test]
+    fn progress_makes_new_starts_count_anew() {
+        let change = || edit("file", "text");
+        check_starts(starts("**") + change() + starts("**"), 0);
+        check_starts(starts("**") + change() + starts("***"), 1);
+    }
+
+    #[test]
+    fn a_new_start_is_announced_at_the_beginning() {
+        let late = |n: usize| {
+            let words: String = (0..60)
+                .map(|m| format!("{}{} ", "x".repeat(n + 1), "y".repeat(m)))
+                .collect();
+            turn(&format!("{words} and then start over")) + call(&words)
+        };
+        check_starts((0..6).map(late).sum(), 0);
+    }
+
+    #[test]
+    fn more_settings_that_can_never_fire_are_refused() {
+        let refused = |settings: Settings| SimilarTurns::check(&settings).map_err(|e| e.key).err();
+        assert_eq!(refused(settings()), None);
+        let far = Settings {
+            history: 51,
+            ..settings()
+        };
+        assert_eq!(refused(far), Some("history"));
+        let none = Settings {
+            stems: 0.0,
+            ..settings()
+        };
+        assert_eq!(refused(none), Some("stems"));
+        let many = Settings {
+            restarts: 11,
+            ..settings()
+        };
+        assert_eq!(refused(many), Some("restarts"));
+        let silent = Settings {
+            new_starts: Phrases::default(),
+            ..settings()
+        };
+        assert_eq!(refused(silent), Some("new_starts"));
     }
 }

@@ -13,7 +13,7 @@ use crate::{
         CallFacts, CallKind, Cost, Finding, Look, MarkerKind, Moment, Observation, Operation,
         Outcome, Seen, Sig, Used,
     },
-    facts::{Key, Progress, Sketcher},
+    facts::{Listener, Progress, Sketcher},
 };
 
 #[derive(Clone)]
@@ -303,7 +303,7 @@ impl Script {
                     continue;
                 }
                 Step::User => {
-                    progress.advance();
+                    progress.start_anew();
                     detector.reset();
                     past.clear();
                     looks.push(Look::Away);
@@ -314,15 +314,16 @@ impl Script {
                     context_tokens,
                 },
                 Step::Turn(text) => {
+                    let listener = Listener::new(D::phrases(settings)).unwrap();
                     let mut sketcher = Sketcher::default();
-                    let key = Key::fixed();
-                    sketcher.push(&text, &key);
-                    Seen::Turn(sketcher.finish(&key))
+                    sketcher.push(&text, &listener);
+                    Seen::Turn(sketcher.finish(&listener))
                 }
                 Step::Call(call) => {
                     if call.after_progress {
                         progress.advance();
                     }
+                    progress.act();
                     progress.see_state(call.facts.state);
                     progress.note(&call.facts);
                     (round, secs) = (call.round, call.secs);
@@ -334,6 +335,7 @@ impl Script {
                 time: SystemTime::UNIX_EPOCH + Duration::from_secs(secs),
                 progress: progress.count(),
                 moves: progress.moves(),
+                calls: progress.calls(),
                 round,
             };
             let now = Observation {

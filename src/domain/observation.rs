@@ -1,6 +1,6 @@
 use std::{num::NonZeroU64, time::SystemTime};
 
-use super::{MarkerKind, Operation, Outcome, Repeated, Totals};
+use super::{MarkerKind, Operation, Outcome, Repeated, Totals, TurnFacts};
 
 /// A keyed hash: equal signatures mean equal things, and nobody who does not
 /// know the key can make two different things equal.
@@ -38,6 +38,10 @@ pub struct Moment {
     pub progress: u32,
     /// How often the state of the world had been seen to change, on any event.
     pub moves: u32,
+    /// How many calls the session had made since a user spoke or a run began,
+    /// whichever agent made them: between two turns with the same number nothing
+    /// was done.
+    pub calls: u32,
     /// The round it belongs to; `None`: a round of its own.
     pub round: Option<Sig>,
 }
@@ -175,36 +179,5 @@ impl CallFacts {
     /// It wrote, and nothing says that it failed.
     pub fn wrote(&self) -> bool {
         self.is_change() && !matches!(self.outcome, Some(Outcome::Error | Outcome::Blocked))
-    }
-}
-
-/// A turn of an agent.
-#[derive(Clone, Debug)]
-pub struct TurnFacts {
-    pub sketch: Sketch,
-    /// Its text repeats itself, and nothing was said of that while it was
-    /// written.
-    pub repeated: Option<Repeated>,
-}
-
-/// The distinct tokens of a turn (lower case, split at white space) as sorted
-/// hashes, those with a digit apart. Up to [`Sketch::WORDS_MAX`] the sets are
-/// whole and comparisons exact; of a longer turn the smallest hashes are kept,
-/// which is a fair sample of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sketch {
-    pub words: Box<[u32]>,
-    pub numbers: Box<[u32]>,
-}
-
-impl Sketch {
-    /// 2 KiB a turn. The standard error of the overlap of longer turns is below
-    /// two percent.
-    pub const WORDS_MAX: usize = 512;
-    /// A turn with more numbers than that is a table.
-    pub const NUMBERS_MAX: usize = 128;
-
-    pub fn is_empty(&self) -> bool {
-        self.words.is_empty() && self.numbers.is_empty()
     }
 }

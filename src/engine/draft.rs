@@ -1,6 +1,6 @@
 use crate::{
     domain::{Channel, RepeatSettings, Repeated, Sig, TurnFacts, text},
-    facts::{Key, Sketcher, Watcher},
+    facts::{Facts, Sketcher, Watcher},
 };
 
 /// The texts that an agent is writing, latest last.
@@ -28,7 +28,7 @@ struct Draft {
 #[derive(Default)]
 struct Written {
     sketcher: Sketcher,
-    /// The beginning of the text, for the verdict's excerpt.
+    /// The beginning of the text, for the verdict's excerpt and for a model.
     beginning: String,
     /// There was text that is not part of it.
     goes_on: bool,
@@ -44,7 +44,7 @@ impl Drafts {
         &mut self,
         piece: &Piece<'_>,
         repeats: Option<&RepeatSettings>,
-        key: &Key,
+        facts: &Facts,
     ) -> Option<Repeated> {
         let position = self.position(piece.turn).unwrap_or_else(|| {
             if self.drafts.len() == Self::DRAFTS_MAX {
@@ -57,7 +57,7 @@ impl Drafts {
         let watcher = match piece.channel {
             Channel::Visible => {
                 let written = draft.written.get_or_insert_default();
-                written.sketcher.push(piece.text, key);
+                written.sketcher.push(piece.text, &facts.reader().listener);
                 written.begin(piece.text);
                 &mut draft.visible
             }
@@ -65,15 +65,23 @@ impl Drafts {
         };
         let settings = repeats.filter(|_| !piece.text.is_empty())?;
         let watcher = watcher.get_or_insert_default();
-        watcher.push(piece.text, settings, key)
+        watcher.push(piece.text, settings, facts.key())
     }
 
     /// The text is complete: its facts and its beginning. `None`: nothing was
     /// written of it, and reasoning alone is no turn.
-    pub fn finish(&mut self, turn: Sig, key: &Key) -> Option<(TurnFacts, String)> {
+    pub fn finish(&mut self, turn: Sig, facts: &Facts) -> Option<(TurnFacts, String)> {
         let draft = self.drafts.remove(self.position(turn)?);
         let written = draft.written?;
-        Some((written.sketcher.finish(key), written.beginning))
+        let facts = written.sketcher.finish(&facts.reader().listener);
+        Some((facts, written.beginning))
+    }
+
+    /// The beginning of what was written of this text.
+    pub fn beginning(&self, turn: Sig) -> &str {
+        let draft = self.drafts.iter().find(|draft| draft.turn == turn);
+        let written = draft.and_then(|draft| draft.written.as_deref());
+        written.map_or("", |written| &written.beginning)
     }
 
     /// The text was to be stopped: what comes now is another, but a loop in it
@@ -127,7 +135,7 @@ impl Draft {
 
 impl Written {
     /// More than a verdict ever quotes.
-    const BEGINNING_BYTES_MAX: usize = 1_024;
+    const BEGINNING_BYTES_MAX: usize = Facts::EMBEDDED_BYTES_MAX;
 
     /// Once a character does not fit no other does, so that the beginning does
     /// not depend on how the text is cut.
@@ -144,11 +152,13 @@ impl Written {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::{Key, Tools};
 
     #[test]
     fn the_beginning_does_not_depend_on_how_the_text_is_cut() {
-        let key = Key::fixed();
-        let turn = key.name("draft", "", "");
+        let tools = Tools::new(Vec::new()).unwrap();
+        let facts = Facts::new(Key::fixed(), tools, Default::default());
+        let turn = facts.key().name("draft", "", "");
         let filled = "x".repeat(Written::BEGINNING_BYTES_MAX - 1);
         let mut drafts = Drafts::default();
         for text in [&filled, "é", "y"] {
@@ -157,8 +167,8 @@ mod tests {
                 channel: Channel::Visible,
                 text,
             };
-            drafts.push(&piece, None, &key);
+            drafts.push(&piece, None, &facts);
         }
-        assert_eq!(drafts.finish(turn, &key).unwrap().1, filled);
+        assert_eq!(drafts.finish(turn, &facts).unwrap().1, filled);
     }
 }

@@ -3,7 +3,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use crate::{
     detect,
     domain::{DetectorId, RepeatSettings},
-    facts::Rules,
+    facts::{Reader, Rules},
     policy::{self, Templates},
 };
 
@@ -36,16 +36,28 @@ pub struct Profiles {
     default: Arc<Profile>,
     others: BTreeMap<Arc<str>, Arc<Profile>>,
     rules: Arc<Rules>,
+    reader: Arc<Reader>,
 }
 
 impl Profiles {
-    pub fn new(default: Profile, others: impl IntoIterator<Item = Profile>, rules: Rules) -> Self {
+    /// `reader` listens for the phrases of all of them.
+    pub fn new(
+        default: Profile,
+        others: impl IntoIterator<Item = Profile>,
+        rules: Rules,
+        reader: Reader,
+    ) -> Self {
         let named = |profile: Profile| (profile.name.clone(), Arc::new(profile));
         Self {
             default: Arc::new(default),
             others: others.into_iter().map(named).collect(),
             rules: Arc::new(rules),
+            reader: Arc::new(reader),
         }
+    }
+
+    pub fn reader(&self) -> &Arc<Reader> {
+        &self.reader
     }
 
     pub fn default(&self) -> &Arc<Profile> {

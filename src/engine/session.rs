@@ -234,6 +234,9 @@ impl Session {
         shared: &Shared,
     ) -> Option<Arc<Verdict>> {
         self.agents.get_mut(shown.agent)?.drafts.clear();
+        if call.outcome != Some(domain::Outcome::Blocked) {
+            self.progress.act();
+        }
         let EventFacts::Call(made) = facts else {
             return self.show_aside(shown, shared);
         };
@@ -299,7 +302,7 @@ impl Session {
     }
 
     fn start_anew(&mut self) {
-        self.progress.advance();
+        self.progress.start_anew();
         self.agents.iter_mut().for_each(Agent::reset);
     }
 

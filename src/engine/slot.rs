@@ -1,7 +1,10 @@
 use std::sync::Arc;
 
 use super::{Profile, Recorded, expiry::Place, session::Session};
-use crate::domain::{Cost, Labels, SessionId, SessionView, Status, Verdict, Waste, labels_bytes};
+use crate::{
+    domain::{Cost, Delta, Labels, SessionId, SessionView, Status, Verdict, Waste, labels_bytes},
+    facts::Key,
+};
 
 /// A session's place in the map: live, or the tombstone of one that is over.
 pub(super) enum Slot {
@@ -55,6 +58,14 @@ impl Slot {
         match self {
             Self::Live(session) => Some(session.profile()),
             Self::Gone(_) => None,
+        }
+    }
+
+    /// The beginning of the text that this piece is the end of.
+    pub fn written(&self, delta: &Delta, key: &Key) -> String {
+        match self {
+            Self::Live(session) => session.written(delta, key),
+            Self::Gone(_) => String::new(),
         }
     }
 

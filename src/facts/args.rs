@@ -128,7 +128,7 @@ impl<'a> Arguments<'a> {
             hasher.write_u64(text_hash(word, key));
         }
         let mut words = Words::default();
-        words.push(text, key);
+        words.push(text);
         Self {
             hash: Some(hasher.finish()),
             target: Some(Cow::Borrowed(text)),

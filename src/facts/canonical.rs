@@ -131,7 +131,7 @@ impl<'de> Visitor<'de> for Value<'_, '_, 'de> {
     }
 
     fn visit_borrowed_str<E>(self, value: &'de str) -> Result<u64, E> {
-        self.words.push(value, self.key);
+        self.words.push(value);
         if let Some(caught) = self.caught {
             caught.push(Cow::Borrowed(value));
         }
@@ -139,7 +139,7 @@ impl<'de> Visitor<'de> for Value<'_, '_, 'de> {
     }
 
     fn visit_str<E>(self, value: &str) -> Result<u64, E> {
-        self.words.push(value, self.key);
+        self.words.push(value);
         if let Some(caught) = self.caught {
             caught.push(Cow::Owned(value.to_owned()));
         }

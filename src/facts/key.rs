@@ -67,7 +67,7 @@ impl Key {
     /// are a sample, and a sample that differed between a server and a replay
     /// could give two verdicts on one trace. Who makes words collide makes only
     /// its own turns alike, which repeating them does as well.
-    pub(super) fn token(&self) -> FoldHasher<'static> {
+    pub(super) fn token() -> FoldHasher<'static> {
         SeedableRandomState::with_seed(0, SharedSeed::global_fixed()).build_hasher()
     }
 

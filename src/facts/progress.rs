@@ -12,6 +12,8 @@ pub struct Progress {
     count: u32,
     /// How much of it were changes of state.
     moves: u32,
+    /// Calls since a user spoke or a run began.
+    calls: u32,
     state: Option<Sig>,
     /// The latest known content of each path, or the call that wrote it where
     /// no content was sent; oldest first.
@@ -31,7 +33,22 @@ impl Progress {
         self.moves
     }
 
-    /// A user spoke: whatever comes next is new work.
+    pub fn calls(&self) -> u32 {
+        self.calls
+    }
+
+    /// A call was made, by whichever agent.
+    pub fn act(&mut self) {
+        self.calls = self.calls.saturating_add(1);
+    }
+
+    /// A user spoke, or a run began: whatever comes next is new work.
+    pub fn start_anew(&mut self) {
+        self.calls = 0;
+        self.advance();
+    }
+
+    /// The session has moved.
     pub fn advance(&mut self) {
         self.count = self.count.wrapping_add(1);
     }

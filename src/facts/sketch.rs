@@ -2,18 +2,27 @@ use std::hash::Hasher;
 
 use foldhash::quality::FoldHasher;
 
-use super::Key;
+use super::{
+    Key,
+    listener::{Hearing, Listener},
+    stem::Stem,
+};
 use crate::domain::{Sketch, TurnFacts, text};
 
-/// Makes the sketch of a turn from its text, in pieces or whole: how the text
-/// is cut makes no difference. Of a long text the beginning and the end are
-/// looked at, so that its cost has a bound.
+/// Makes the facts of a turn from its text, in pieces or whole: how the text is
+/// cut makes no difference. Of a long text the beginning and the end are looked
+/// at, so that its cost has a bound.
 #[derive(Default)]
 pub struct Sketcher {
     words: Lowest<{ Sketch::WORDS_MAX }>,
     numbers: Lowest<{ Sketch::NUMBERS_MAX }>,
+    stems: Lowest<{ Sketch::STEMS_MAX }>,
+    hearing: Hearing,
     /// The token that the last piece ended in.
     token: Option<Token>,
+    /// Tokens begun.
+    tokens: u32,
+    chars: usize,
     /// How much of the beginning was taken in.
     head_bytes: usize,
     /// What came after the beginning, the latest of it.
@@ -25,13 +34,15 @@ pub struct Sketcher {
 struct Token {
     hasher: FoldHasher<'static>,
     has_digit: bool,
+    stem: Stem,
 }
 
 impl Sketcher {
     /// As much of each end of a text is looked at.
     const END_BYTES_MAX: usize = 32 * 1024;
 
-    pub fn push(&mut self, piece: &str, key: &Key) {
+    pub fn push(&mut self, piece: &str, listener: &Listener) {
+        self.chars += piece.chars().count();
         // Once a character goes to the tail all others do, so that the parts do
         // not depend on how the text is cut.
         let room = if self.tail.is_empty() && !self.gap {
@@ -40,7 +51,7 @@ impl Sketcher {
             0
         };
         let head = text::prefix(piece, room);
-        self.take(head, key);
+        self.take(head, listener);
         self.head_bytes += head.len();
         let rest = &piece[head.len()..];
         let last = last_bytes(rest, Self::END_BYTES_MAX);
@@ -52,19 +63,24 @@ impl Sketcher {
         }
     }
 
-    pub fn finish(mut self, key: &Key) -> TurnFacts {
+    pub fn finish(mut self, listener: &Listener) -> TurnFacts {
         self.trim_tail();
         if self.gap {
             self.end_token();
+            self.hearing.interrupt();
         }
         let tail = std::mem::take(&mut self.tail);
-        self.take(&tail, key);
+        self.take(&tail, listener);
         self.end_token();
         TurnFacts {
             sketch: Sketch {
                 words: self.words.finish(),
                 numbers: self.numbers.finish(),
+                stems: self.stems.finish(),
+                vector: Box::default(),
             },
+            chars: self.chars,
+            heard: self.hearing.heard,
             repeated: None,
         }
     }
@@ -76,44 +92,57 @@ impl Sketcher {
         self.tail.drain(..cut);
     }
 
-    fn take(&mut self, piece: &str, key: &Key) {
+    fn take(&mut self, piece: &str, listener: &Listener) {
         for c in piece.chars() {
-            if c.is_whitespace() {
-                self.end_token();
-            } else if !text::is_unseen(c) {
-                let token = self.token.get_or_insert_with(|| Token {
-                    hasher: key.token(),
-                    has_digit: false,
-                });
-                token.has_digit |= c.is_numeric();
-                // A character at a time, so that the hash depends on the token
-                // alone and not on the pieces it came in.
-                if c.is_ascii() {
-                    token.hasher.write_u32(u32::from(c.to_ascii_lowercase()));
-                } else {
-                    c.to_lowercase()
-                        .for_each(|c| token.hasher.write_u32(u32::from(c)));
-                }
+            if c.is_ascii() {
+                self.take_lower(c.to_ascii_lowercase(), listener);
+            } else {
+                c.to_lowercase().for_each(|c| self.take_lower(c, listener));
             }
         }
     }
 
+    fn take_lower(&mut self, c: char, listener: &Listener) {
+        if c.is_whitespace() {
+            self.end_token();
+        } else if !text::is_unseen(c) {
+            if self.token.is_none() {
+                self.tokens = self.tokens.saturating_add(1);
+            }
+            let token = self.token.get_or_insert_with(|| Token {
+                hasher: Key::token(),
+                has_digit: false,
+                stem: Stem::default(),
+            });
+            token.has_digit |= c.is_numeric();
+            // A character at a time, so that the hash depends on the token alone
+            // and not on the pieces it came in.
+            token.hasher.write_u32(u32::from(c));
+            token.stem.push(c);
+        }
+        listener.hear(c, self.tokens, &mut self.hearing);
+    }
+
     fn end_token(&mut self) {
-        if let Some(token) = self.token.take() {
-            let hash = token.hasher.finish();
-            // The upper half: the lower one also picks map slots elsewhere.
-            let hash = (hash >> 32) as u32;
-            if token.has_digit {
-                self.numbers.push(hash);
-            } else {
-                self.words.push(hash);
+        let Some(token) = self.token.take() else {
+            return;
+        };
+        // The upper half: the lower one also picks map slots elsewhere.
+        let hash = (token.hasher.finish() >> 32) as u32;
+        if token.has_digit {
+            self.numbers.push(hash);
+        } else {
+            self.words.push(hash);
+            if let Some(stem) = token.stem.hash() {
+                self.stems.push(stem);
             }
         }
     }
 
     pub fn heap_bytes(&self) -> usize {
-        (self.words.seen.capacity() + self.numbers.seen.capacity()) * size_of::<u32>()
-            + self.tail.capacity()
+        let hashes = [&self.words.seen, &self.numbers.seen, &self.stems.seen];
+        let hashes = hashes.iter().map(|seen| seen.capacity() * size_of::<u32>());
+        hashes.sum::<usize>() + self.tail.capacity()
     }
 }
 
@@ -156,14 +185,20 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::domain::Phrase;
 
-    fn sketch(pieces: &[&str]) -> Sketch {
-        let key = Key::fixed();
+    fn facts(pieces: &[&str]) -> TurnFacts {
+        let phrases = ["start over".to_owned(), "hi there".to_owned()].map(Phrase::from);
+        let listener = Listener::new(&phrases).unwrap();
         let mut sketcher = Sketcher::default();
         for piece in pieces {
-            sketcher.push(piece, &key);
+            sketcher.push(piece, &listener);
         }
-        sketcher.finish(&key).sketch
+        sketcher.finish(&listener)
+    }
+
+    fn sketch(pieces: &[&str]) -> Sketch {
+        facts(pieces).sketch
     }
 
     #[test]

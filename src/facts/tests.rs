@@ -20,7 +20,11 @@ fn facts_with(rules: &str, call: ToolCall) -> (CallFacts, String) {
         tools: Vec<ToolRule>,
     }
     let rules: Rules = toml::from_str(rules).unwrap();
-    let facts = Facts::new(Key::fixed(), Tools::new(rules.tools).unwrap());
+    let facts = Facts::new(
+        Key::fixed(),
+        Tools::new(rules.tools).unwrap(),
+        Arc::default(),
+    );
     let event = event(call);
     let Body::Call(call) = &event.body else {
         unreachable!()

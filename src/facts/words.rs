@@ -22,13 +22,13 @@ impl Words {
     /// Two sets that differ in one word overlap by .9 from 19 shared words on.
     const SET_MIN: usize = 19;
 
-    pub fn push(&mut self, text: &str, key: &Key) {
+    pub fn push(&mut self, text: &str) {
         self.bytes += text.len();
         if self.bytes > Self::BYTES_MAX {
             return;
         }
         for word in text.split(|c: char| !c.is_alphanumeric()) {
-            let mut hasher = key.token();
+            let mut hasher = Key::token();
             let letters = word.chars().filter(|c| !c.is_numeric());
             let mut any = false;
             for c in letters {

@@ -101,6 +101,7 @@ fn moment(index: i32, secs: u64) -> Moment {
         time: SystemTime::UNIX_EPOCH + Duration::from_secs(secs),
         progress: 0,
         moves: 0,
+        calls: 0,
         round: None,
     }
 }

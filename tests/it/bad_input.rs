@@ -308,7 +308,7 @@ async fn an_emoji_may_come_in_parts() {
             .await;
         let answer = stream.ask(pieces([last_piece("s", &turn_id, "")])).await;
         let expected = if n == 3 {
-            Action::Warn
+            Action::Break
         } else {
             Action::Unspecified
         };

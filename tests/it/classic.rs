@@ -169,6 +169,23 @@ fn similar_turns(past: &[Act]) -> bool {
     row.count() >= 3
 }
 
+/// The turn has at least 10 characters and contains one of the phrases.
+fn greeting(past: &[Act]) -> bool {
+    const PHRASES: [&str; 6] = [
+        "how can i help",
+        "how can i assist",
+        "what would you like",
+        "what can i do for you",
+        "i'm ready to",
+        "hi there",
+    ];
+    let Say(text) = &past[past.len() - 1] else {
+        return false;
+    };
+    let text = text.to_lowercase();
+    text.chars().count() >= 10 && PHRASES.iter().any(|phrase| text.contains(phrase))
+}
+
 fn session() -> SessionId {
     SessionId::parse("s").unwrap()
 }
@@ -349,6 +366,49 @@ fn edits() -> impl Strategy<Value = Vec<Act>> {
     })
 }
 
+/// Greetings near the bound of 10 characters, in long texts, in capitals, with
+/// something else in their middle; and calls, which do not matter.
+fn greetings() -> impl Strategy<Value = Vec<Act>> {
+    let before = select(&[
+        "",
+        "",
+        "Ok. ",
+        "I have read all of the files that you named. ",
+    ]);
+    let text = select(&[
+        "Hi there",
+        "HI THERE",
+        "hi  there",
+        "How can I help",
+        "how can i, help",
+        "How can I assist",
+        "What would you like",
+        "What can I do for you",
+        "I'm ready to",
+        "I am ready to",
+        "The tests pass",
+        "",
+    ]);
+    let after = select(&[
+        "",
+        "!",
+        "!!",
+        " today?",
+        " and more of it, again and again.",
+    ]);
+    let filler = prop_oneof![4 => Just(0usize), 1 => 1..40usize];
+    let turn = (before, text, after, filler).prop_map(|(before, text, after, filler)| {
+        Say(format!(
+            "{}{before}{text}{after}",
+            "It is done. ".repeat(filler)
+        ))
+    });
+    let quiet = select(&["Done.", "The parser is fine.", "Hi."]);
+    let quiet = quiet.prop_map(|text| Say(text.to_owned()));
+    let act = prop_oneof![1 => turn, 4 => quiet, 2 => (0..3u8).prop_map(Call)];
+    vec(act, 1..12)
+}
+
 /// With one word more: 5/6 is below .85, 6/7 above; so is 14/16, of two that
 /// differ in their numbers.
 fn turns() -> impl Strategy<Value = Vec<Act>> {
@@ -405,6 +465,11 @@ fn every_patch_spiral_is_the_rules() {
 #[test]
 fn the_first_similar_turns_are_the_rules() {
     check_first("similar_turns", turns(), similar_turns);
+}
+
+#[test]
+fn the_first_greeting_is_the_rules() {
+    check_first("greeting", greetings(), greeting);
 }
 
 /// Fails where no history of many tells one of the settings from `classic`'s.
@@ -466,8 +531,16 @@ fn the_histories_tell_every_setting() {
         "similarity = 0.86",
         "empty = 'skip'",
         "numbers_are_progress = true",
+        "idle = true",
     ];
     check_told("similar_turns", turns(), &similar);
+    let greeted = [
+        "chars_min = 9",
+        "chars_min = 11",
+        "anywhere = false",
+        "markers = ['hi there']",
+    ];
+    check_told("greeting", greetings(), &greeted);
 }
 
 /// The bounds by hand, independent of both.

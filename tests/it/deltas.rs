@@ -140,7 +140,7 @@ async fn a_tool_call_begins_the_text_anew() {
         .ask(pieces([last_piece("s", "", &like("colour"))]))
         .await;
     let results = server.play("s", turn(&like("colour")).times(3)).await;
-    assert_eq!(verdicts(&results), [(4, Action::Warn)]);
+    assert_eq!(verdicts(&results), [(4, Action::Break)]);
 }
 
 #[tokio::test]

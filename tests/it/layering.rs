@@ -310,8 +310,10 @@ fn every_detectors_page_gives_the_defaults() {
         let page = read(&path);
         let section = format!("detect.{name}");
         for key in keys(&defaults).filter(|key| key.section == section) {
-            let is_text = ["pattern", "correction"].contains(&key.name);
-            let row = match is_text {
+            // A text or a list would burst the table.
+            let is_long =
+                ["pattern", "correction"].contains(&key.name) || key.value.starts_with('[');
+            let row = match is_long {
                 true => format!("| `{}` |", key.name),
                 false => format!("| `{}` | `{}` |", key.name, key.value),
             };

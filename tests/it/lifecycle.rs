@@ -524,7 +524,7 @@ async fn no_log_line_carries_agent_text() {
     for line in [
         "an operator terminated the session",
         "session is looping session=\"s\" detector=\"exact_repeat\" action=\"block\"",
-        "session is looping session=\"s\" detector=\"similar_turns\" action=\"terminate\"",
+        "session is looping session=\"s\" detector=\"monologue\" action=\"terminate\"",
     ] {
         assert!(log.contains(line), "{line} is not in\n{log}");
     }

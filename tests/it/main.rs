@@ -17,6 +17,7 @@ mod budget;
 mod classic;
 mod corrections;
 mod deltas;
+mod embeddings;
 mod eval;
 mod events;
 mod layering;

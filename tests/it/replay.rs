@@ -374,7 +374,7 @@ fn streamed_text_is_a_turn() {
     };
     let turn = delta("I will look ", false) + &delta("into it now.", true);
     let ran = replay_json(&turn.repeat(4));
-    assert_eq!(ran.ends_with(0).verdicts(), ["ACTION_WARN at 3"]);
+    assert_eq!(ran.ends_with(0).verdicts(), ["ACTION_BREAK at 3"]);
     assert_eq!(ran.summary()["events"], 4);
 }
 

@@ -22,9 +22,9 @@ const HELD: &[&str] = &[
     "fail-004", "fail-008", "fail-010", "fail-013", "fail-015", "fail-018", "fail-025",
     "cyc-002", "cyc-003", "cyc-010", "cyc-013", "cyc-016", "rd-004", "rd-005", "rd-010",
     "rd-011", "wr-001", "wr-007", "wr-009", "ch-003", "ch-005", "ch-008", "ch-011", "ch-013",
-    "ses-005", "ses-009", "ses-010", "ses-013", "turn-011", "turn-012", "turn-016", "turn-018",
-    "turn-020", "txt-004", "txt-006", "txt-008", "txt-028", "txt-033", "txt-035", "txt-036",
-    "txt-039", "txt-041",
+    "ses-003", "ses-005", "ses-009", "ses-010", "ses-013", "turn-005", "turn-006", "turn-011",
+    "turn-012", "turn-016", "turn-017", "turn-018", "turn-020", "txt-004", "txt-006", "txt-008",
+    "txt-028", "txt-033", "txt-035", "txt-036", "txt-039", "txt-041",
     // They stay quiet.
     "ex-011", "poll-011", "poll-012", "poll-014", "fail-009", "fail-011", "fail-019",
     "fail-021", "fail-023", "cyc-005", "cyc-006", "cyc-007", "cyc-009", "cyc-015", "rd-003",

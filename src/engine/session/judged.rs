@@ -33,6 +33,7 @@ impl Session {
                 time: shown.time,
                 progress: self.progress.count(),
                 moves: self.progress.moves(),
+                calls: self.progress.calls(),
                 round: shown.round,
             },
             seen,

@@ -5,9 +5,9 @@ use std::{sync::Arc, time::SystemTime};
 use super::{Session, Shown, latched, recorded, stops_text, unheard};
 use crate::{
     detect::Words,
-    domain::{AgentId, Cost, Delta, Repeated, Seen, Sig, Verdict},
+    domain::{AgentId, Channel, Cost, Delta, Repeated, Seen, Sig, Verdict, text},
     engine::{Recorded, Refused, Shared, draft::Piece},
-    facts::Ruled,
+    facts::{Facts, Key, Ruled},
     telemetry::EventKind,
 };
 
@@ -26,11 +26,28 @@ pub(super) fn turn_name(
     (!turn_id.is_empty()).then(|| key.name(kind, agent.as_str(), turn_id))
 }
 
+fn draft_name(delta: &Delta, key: &Key) -> Sig {
+    key.name("draft", "", &delta.turn_id)
+}
+
 impl Session {
-    /// Takes a piece of text in; the end of a turn counts as one.
+    /// The beginning of the text that this piece is the end of.
+    pub fn written(&self, delta: &Delta, key: &Key) -> String {
+        let agent = self.agents.iter().find(|agent| agent.id == delta.agent);
+        let beginning = agent.map_or("", |agent| agent.drafts.beginning(draft_name(delta, key)));
+        let piece = match delta.channel {
+            Channel::Visible => text::prefix(&delta.text, Facts::EMBEDDED_BYTES_MAX),
+            Channel::Reasoning => "",
+        };
+        format!("{beginning}{piece}")
+    }
+
+    /// Takes a piece of text in; the end of a turn counts as one, and `vector` is
+    /// what a model makes of it.
     pub fn delta(
         &mut self,
         delta: &Delta,
+        vector: Box<[f32]>,
         now: SystemTime,
         shared: &Shared,
     ) -> Result<Option<Recorded>, Refused> {
@@ -40,7 +57,7 @@ impl Session {
         }
         let position = self.agent(&delta.agent, shared)?;
         let key = shared.facts.key();
-        let draft = key.name("draft", "", &delta.turn_id);
+        let draft = draft_name(delta, key);
         let Some(agent) = self.agents.get_mut(position) else {
             return Ok(None);
         };
@@ -50,7 +67,8 @@ impl Session {
             channel: delta.channel,
             text: &delta.text,
         };
-        let repeated = agent.drafts.push(&piece, self.profile.repeats(), key);
+        let repeats = self.profile.repeats();
+        let repeated = agent.drafts.push(&piece, repeats, &shared.facts);
         if !delta.end_of_turn {
             let verdict = repeated.and_then(|r| self.text(delta, position, r, now, shared));
             if verdict.as_ref().is_some_and(stops_text)
@@ -60,7 +78,7 @@ impl Session {
             }
             return Ok(verdict.map(latched));
         }
-        let written = agent.drafts.finish(draft, key);
+        let written = agent.drafts.finish(draft, &shared.facts);
         let name = |kind| turn_name(kind, &delta.agent, &delta.turn_id, shared);
         let names = [name(STREAMED), name(WHOLE)];
         let mut known = names.iter().flatten();
@@ -74,6 +92,7 @@ impl Session {
             }));
         };
         facts.repeated = repeated;
+        facts.sketch.vector = vector;
         shared.metrics.event(EventKind::Turn);
         let index = self.accept(Cost::default(), [name(STREAMED), None], shared);
         let shown = Shown {

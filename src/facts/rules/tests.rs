@@ -77,7 +77,12 @@ fn refusal(text: RuleText<'_>) -> Option<String> {
 fn sight(text: RuleText<'_>, event: &Event) -> Option<RuleSight> {
     let rules = Rules::new([text]).unwrap();
     let key = Key::fixed();
-    let facts = Facts::new(key.clone(), Tools::new(Vec::new()).unwrap()).of(event, None);
+    let facts = Facts::new(
+        key.clone(),
+        Tools::new(Vec::new()).unwrap(),
+        Default::default(),
+    )
+    .of(event, None);
     let mut ruled = rules.look(event, &facts, &key);
     rules.look_again(&mut ruled, TOTALS, &key);
     ruled.sights.first().copied()

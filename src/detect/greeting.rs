@@ -1,0 +1,201 @@
+use serde::Deserialize;
+use smallvec::smallvec;
+
+use super::{Detector, Futile, History};
+use crate::domain::{Finding, Look, Observation, Phrase, Phrases, Seen, Sig, TurnFacts};
+
+/// Fires when an agent in the middle of its work greets as if there were none: a
+/// turn of `chars_min` to `chars_max` characters that holds one of `markers` with
+/// at most `words_before` words before it, after a tool call since the user's
+/// last message.
+///
+/// Not after a report: a turn longer than `chars_max` since the latest call is an
+/// answer, and to ask then what comes next is good manners.
+///
+/// With `anywhere` a marker in a turn of any length will do, wherever it stands
+/// and whatever was done before: the published rule, whose markers these are.
+///
+/// Cost: a look at what was heard in the turn.
+#[derive(Default)]
+pub struct Greeting {
+    /// Greetings in a row.
+    count: u32,
+    /// Names the loop: the words of the first greeting.
+    first: Option<Sig>,
+    /// How many calls the session had made when the agent gave a report.
+    reported: Option<u32>,
+}
+
+/// `[detect.greeting]`
+#[derive(Clone, Debug, Deserialize)]
+pub struct Settings {
+    pub markers: Phrases,
+    pub chars_min: usize,
+    pub chars_max: usize,
+    pub words_before: u32,
+    /// Length, place and work do not matter.
+    pub anywhere: bool,
+}
+
+impl Detector for Greeting {
+    type Settings = Settings;
+
+    fn check(settings: &Settings) -> Result<(), Futile> {
+        let Settings {
+            chars_min,
+            chars_max,
+            ..
+        } = *settings;
+        if settings.markers.is_empty() {
+            let why = "there is no phrase to know a greeting by: set enabled = false instead";
+            return Err(Futile::new("markers", why.to_owned()));
+        }
+        if chars_min > chars_max {
+            let why = format!("no turn has {chars_min} characters or more and {chars_max} at most");
+            return Err(Futile::new("chars_min", why).or("chars_max"));
+        }
+        Ok(())
+    }
+
+    fn phrases(settings: &Settings) -> impl Iterator<Item = &Phrase> {
+        settings.markers.iter()
+    }
+
+    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {
+        let Seen::Turn(turn) = &now.seen else {
+            return Look::Away;
+        };
+        let at_work = past.has_calls() && self.reported != Some(now.at.calls);
+        if turn.chars > settings.chars_max {
+            self.reported = Some(now.at.calls);
+        }
+        if !settings.greets(turn) || !(at_work || settings.anywhere) {
+            self.count = 0;
+            return Look::Clear;
+        }
+        self.count = self.count.saturating_add(1);
+        let first = *self.first.get_or_insert_with(|| turn.sketch.signature());
+        Look::Found(Finding {
+            count: self.count.try_into().unwrap_or(i32::MAX),
+            period: 0,
+            similarity: 1.0,
+            confidence: 1.0,
+            bar: None,
+            extends: self.count > 1,
+            events: smallvec![now.at.index],
+            name: smallvec![first],
+            calls: smallvec![],
+        })
+    }
+
+    /// The name stays: to greet once more after the user spoke is the same loop.
+    fn reset(&mut self) {
+        self.count = 0;
+        self.reported = None;
+    }
+}
+
+impl Settings {
+    fn greets(&self, turn: &TurnFacts) -> bool {
+        let Some(words_before) = turn.hears(&self.markers) else {
+            return false;
+        };
+        let short = turn.chars <= self.chars_max && words_before <= self.words_before;
+        turn.chars >= self.chars_min && (short || self.anywhere)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::detect::testing::{Script, call, turn, user};
+
+    fn settings() -> Settings {
+        let markers = ["how can i help", "hi there"];
+        Settings {
+            markers: markers
+                .map(|text| Phrase::from(text.to_owned()))
+                .to_vec()
+                .into(),
+            chars_min: 10,
+            chars_max: 160,
+            words_before: 4,
+            anywhere: false,
+        }
+    }
+
+    #[track_caller]
+    fn check(script: Script, expected: &str) {
+        assert_eq!(script.marks::<Greeting>(&settings()), expected);
+    }
+
+    fn hello() -> Script {
+        turn("Hello! How can I help you today?")
+    }
+
+    #[test]
+    fn a_greeting_after_a_call_is_found() {
+        check(call("x") + turn("Reading file.") + hello(), " .!");
+        check(call("x") + hello().times(2), " !+");
+    }
+
+    #[test]
+    fn a_greeting_before_any_call_is_polite() {
+        check(hello() + call("x") + user() + hello(), ".  .");
+    }
+
+    #[test]
+    fn a_real_report_may_end_in_a_question() {
+        let report = "The build is green again and the fix is on main.";
+        let long = format!(
+            "{report} {}",
+            "I changed the parser and its tests. ".repeat(5)
+        );
+        check(
+            call("x") + turn(&format!("{report} How can I help you further?")),
+            " .",
+        );
+        check(call("x") + turn(&long) + hello(), " ..");
+        check(call("x") + turn(&long) + call("y") + hello(), " . !");
+        check(
+            call("x") + turn("It passes all of them now. How can I help?"),
+            " .",
+        );
+        check(call("x") + turn("It passes. How can I help?"), " !");
+    }
+
+    #[test]
+    fn a_text_of_9_or_161_characters_is_no_greeting() {
+        let long = |n: usize| turn(&format!("Hi there!{}", " yes".repeat(n)));
+        check(call("x") + turn("Hi there!"), " .");
+        check(call("x") + turn("Hi there!!"), " !");
+        check(call("x") + long(37), " !");
+        check(call("x") + long(38), " .");
+    }
+
+    #[test]
+    fn the_published_rule_has_one_condition() {
+        let settings = Settings {
+            anywhere: true,
+            ..settings()
+        };
+        let long = format!("{} How can I help?", "It is done. ".repeat(30));
+        let script = hello() + turn("Hi there") + turn(&long) + turn("No.");
+        assert_eq!(script.marks::<Greeting>(&settings), "!.!.");
+    }
+
+    #[test]
+    fn settings_that_can_never_fire_are_refused() {
+        assert!(Greeting::check(&settings()).is_ok());
+        let silent = Settings {
+            markers: Phrases::default(),
+            ..settings()
+        };
+        assert!(Greeting::check(&silent).is_err());
+        let none = Settings {
+            chars_min: 161,
+            ..settings()
+        };
+        assert!(Greeting::check(&none).is_err());
+    }
+}

@@ -1,0 +1,191 @@
+use serde::Deserialize;
+use smallvec::smallvec;
+
+use super::{Detector, Futile, History, streak::Streak};
+use crate::domain::{Finding, Look, Observation, Phrase, Phrases, Seen, Sig, TurnFacts};
+
+/// Fires when an agent talks and does nothing: `count` empty turns in a row, or
+/// `count` + 1 turns in a row that are equal, or short and announce a new start
+/// (they hold one of the phrases `announcements`).
+///
+/// Resets with a tool call of any agent and with a turn of another kind. An empty
+/// turn between equal ones or announcements neither counts nor resets.
+///
+/// Cost: a comparison a turn. Three empty turns and four equal ones are what the
+/// published stuck detectors of coding agents look for.
+#[derive(Default)]
+pub struct Monologue {
+    /// How many calls the session had made at the latest turn.
+    calls: u32,
+    empty: Streak,
+    equal: Streak,
+    announcing: Streak,
+    /// The words of the latest turn that was not empty.
+    latest: Option<Sig>,
+    /// Names the loop of announcements: the words of the first.
+    first: Option<Sig>,
+}
+
+/// `[detect.monologue]`
+#[derive(Clone, Debug, Deserialize)]
+pub struct Settings {
+    pub count: u32,
+    pub chars_max: usize,
+    pub announcements: Phrases,
+}
+
+impl Detector for Monologue {
+    type Settings = Settings;
+
+    fn check(settings: &Settings) -> Result<(), Futile> {
+        if settings.count < 2 {
+            let why = format!(
+                "{} empty turns are no monologue: at least 2 are",
+                settings.count
+            );
+            return Err(Futile::new("count", why));
+        }
+        Ok(())
+    }
+
+    fn phrases(settings: &Settings) -> impl Iterator<Item = &Phrase> {
+        settings.announcements.iter()
+    }
+
+    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
+        let Seen::Turn(turn) = &now.seen else {
+            return Look::Away;
+        };
+        if now.at.calls != self.calls {
+            self.reset();
+            self.calls = now.at.calls;
+        }
+        let found = if turn.sketch.is_empty() {
+            self.empty.push(now.at, None);
+            let nothing = turn.sketch.signature();
+            named(self.empty.finding(settings.count), nothing, 1.0)
+        } else {
+            self.empty.clear();
+            self.say(now, turn, settings)
+        };
+        found.map_or(Look::Clear, Look::Found)
+    }
+
+    fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl Monologue {
+    fn say(&mut self, now: &Observation, turn: &TurnFacts, settings: &Settings) -> Option<Finding> {
+        let needed = settings.count.saturating_add(1);
+        let words = turn.sketch.signature();
+        if self.latest.replace(words) == Some(words) {
+            self.equal.push(now.at, None);
+        } else {
+            self.equal.restart(now.at, None);
+        }
+        let announces =
+            turn.chars <= settings.chars_max && turn.hears(&settings.announcements).is_some();
+        if announces {
+            self.announcing.push(now.at, None);
+            self.first.get_or_insert(words);
+        } else {
+            self.announcing.clear();
+            self.first = None;
+        }
+        let equal = named(self.equal.finding(needed), words, 1.0);
+        let first = self.first.unwrap_or(words);
+        equal.or_else(|| named(self.announcing.finding(needed), first, 0.9))
+    }
+}
+
+/// The loop is known by what is said.
+fn named(finding: Option<Finding>, words: Sig, confidence: f64) -> Option<Finding> {
+    finding.map(|finding| Finding {
+        name: smallvec![words],
+        confidence,
+        ..finding
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::detect::testing::{Script, call, turn, user};
+
+    #[track_caller]
+    fn check(script: Script, expected: &[i32]) {
+        let announcements = ["start over", "another way", "step back", "reconsider"];
+        let announcements = announcements.map(|text| Phrase::from(text.to_owned()));
+        let settings = Settings {
+            count: 3,
+            chars_max: 160,
+            announcements: announcements.to_vec().into(),
+        };
+        assert_eq!(script.counts::<Monologue>(&settings), expected);
+    }
+
+    #[test]
+    fn the_third_empty_turn_is_found() {
+        check(turn("").times(4), &[0, 0, 3, 4]);
+        check(turn(" \n\u{200b}").times(3), &[0, 0, 3]);
+    }
+
+    #[test]
+    fn the_fourth_equal_turn_is_found() {
+        check(turn("I am on it.").times(5), &[0, 0, 0, 4, 5]);
+        check(
+            (turn("I am on it.") + turn("")).times(4),
+            &[0, 0, 0, 0, 0, 0, 4, 0],
+        );
+    }
+
+    #[test]
+    fn the_fourth_short_announcement_is_found_in_whatever_words() {
+        let starts = turn("Let me start over.")
+            + turn("There must be another way.")
+            + turn("I take a step back.")
+            + turn("Let me reconsider the plan.");
+        check(starts.clone(), &[0, 0, 0, 4]);
+        check(
+            starts.clone() + turn("The tokenizer is fine.") + starts,
+            &[0, 0, 0, 4, 0, 0, 0, 0, 4],
+        );
+    }
+
+    #[test]
+    fn a_long_turn_does_more_than_announce() {
+        let long = format!(
+            "Let me start over. {}",
+            "The parser reads a line. ".repeat(8)
+        );
+        let others = |n: usize| turn(&format!("{long}{}", "x".repeat(n)));
+        check((0..5).map(others).sum(), &[0; 5]);
+    }
+
+    #[test]
+    fn different_turns_are_no_monologue() {
+        check(
+            turn("The parser is fine.") + turn("So is the lexer.") + turn("It is the emitter."),
+            &[0; 3],
+        );
+    }
+
+    #[test]
+    fn a_call_or_a_user_begins_anew() {
+        check((turn("").times(2) + call("x")).times(3), &[0; 9]);
+        check(turn("").times(2) + user() + turn("").times(2), &[0; 5]);
+    }
+
+    #[test]
+    fn a_count_below_two_is_refused() {
+        let settings = |count| Settings {
+            count,
+            chars_max: 160,
+            announcements: Phrases::default(),
+        };
+        assert!(Monologue::check(&settings(2)).is_ok());
+        assert!(Monologue::check(&settings(1)).is_err());
+    }
+}

@@ -1,0 +1,242 @@
+use std::{
+    fmt::Debug,
+    hash::{DefaultHasher, Hash, Hasher},
+};
+
+use serde::Deserialize;
+use smallvec::SmallVec;
+
+use super::{Repeated, Sig};
+
+/// A turn of an agent.
+#[derive(Clone, Debug, Default)]
+pub struct TurnFacts {
+    pub sketch: Sketch,
+    /// How many characters it has.
+    pub chars: usize,
+    /// The known phrases in it, each where it comes first.
+    pub heard: SmallVec<[Heard; 2]>,
+    /// Its text repeats itself, and nothing was said of that while it was
+    /// written.
+    pub repeated: Option<Repeated>,
+}
+
+impl TurnFacts {
+    /// Where any of the phrases first comes: after so many words.
+    pub fn hears(&self, phrases: &Phrases) -> Option<u32> {
+        let of_them = self.heard.iter().filter(|heard| phrases.has(heard.phrase));
+        of_them.map(|heard| heard.words_before).min()
+    }
+}
+
+/// A way to say how alike two turns are.
+pub trait Measure: Debug + Send + Sync {
+    /// What is kept of a turn to compare it by.
+    fn sketch(&self, text: &str) -> Sketch;
+
+    /// How alike two turns are, from 0 to 1.
+    fn similarity(&self, a: &Sketch, b: &Sketch) -> f64;
+}
+
+/// What is kept of a turn: its distinct tokens (lower case, split at white
+/// space) as sorted hashes, those with a digit apart. Up to
+/// [`Sketch::WORDS_MAX`] the sets are whole and comparisons exact; of a longer
+/// turn the smallest hashes are kept, which is a fair sample of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sketch {
+    pub words: Box<[u32]>,
+    pub numbers: Box<[u32]>,
+    /// The beginnings of the words that carry meaning: what stays of a sentence
+    /// that is put in other words.
+    pub stems: Box<[u32]>,
+    /// What a model makes of it, of length 1; empty without one.
+    pub vector: Box<[f32]>,
+}
+
+impl Sketch {
+    /// 2 KiB a turn. The standard error of the overlap of longer turns is below
+    /// two percent.
+    pub const WORDS_MAX: usize = 512;
+    /// A turn with more numbers than that is a table.
+    pub const NUMBERS_MAX: usize = 128;
+    /// As many as a page of text has.
+    pub const STEMS_MAX: usize = 256;
+
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty() && self.numbers.is_empty()
+    }
+
+    /// Shared tokens by all tokens (Jaccard); 0 for two empty turns.
+    pub fn overlap(&self, other: &Self) -> f64 {
+        let (shared_words, all_words) = shared(&self.words, &other.words, Self::WORDS_MAX);
+        let (shared_numbers, all_numbers) =
+            shared(&self.numbers, &other.numbers, Self::NUMBERS_MAX);
+        let all = all_words + all_numbers;
+        if all == 0 {
+            return 0.0;
+        }
+        f64::from(shared_words + shared_numbers) / f64::from(all)
+    }
+
+    /// How many tokens the smaller of the two turns has, and whether the larger
+    /// one has them all.
+    pub fn containment(&self, other: &Self) -> (usize, bool) {
+        let (small, large) = if self.tokens() <= other.tokens() {
+            (self, other)
+        } else {
+            (other, self)
+        };
+        let whole =
+            contains(&large.words, &small.words) && contains(&large.numbers, &small.numbers);
+        (small.tokens(), whole)
+    }
+
+    /// How much of the meaning of one turn is in the other: shared stems by
+    /// those of the turn with fewer. Second, how many that one has.
+    pub fn common_stems(&self, other: &Self) -> (f64, usize) {
+        let few = self.stems.len().min(other.stems.len());
+        if few == 0 {
+            return (0.0, 0);
+        }
+        let (shared, _) = shared(&self.stems, &other.stems, usize::MAX);
+        (f64::from(shared) / few as f64, few)
+    }
+
+    pub fn differs_in_numbers_only(&self, other: &Self) -> bool {
+        self.words == other.words && self.numbers != other.numbers
+    }
+
+    /// Equal for turns of equal tokens. (These are hashes already.)
+    pub fn signature(&self) -> Sig {
+        let mut hasher = DefaultHasher::new();
+        self.words.hash(&mut hasher);
+        self.numbers.hash(&mut hasher);
+        Sig::new(hasher.finish())
+    }
+
+    fn tokens(&self) -> usize {
+        self.words.len() + self.numbers.len()
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        (self.words.len() + self.numbers.len() + self.stems.len()) * size_of::<u32>()
+            + self.vector.len() * size_of::<f32>()
+    }
+}
+
+/// How many hashes two sorted lists share and how many they have together. A
+/// full list is a sample, so only the lowest `sample` of the union count.
+fn shared(a: &[u32], b: &[u32], sample: usize) -> (u32, u32) {
+    let limit = if a.len() == sample || b.len() == sample {
+        sample
+    } else {
+        usize::MAX
+    };
+    let (mut i, mut j, mut shared) = (0, 0, 0);
+    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
+        if i + j - shared >= limit {
+            break;
+        }
+        shared += usize::from(x == y);
+        i += usize::from(x <= y);
+        j += usize::from(y <= x);
+    }
+    let all = (a.len() + b.len() - shared).min(limit);
+    (shared as u32, all as u32)
+}
+
+/// Whether a sorted list holds all of another.
+fn contains(large: &[u32], small: &[u32]) -> bool {
+    shared(large, small, usize::MAX).0 as usize == small.len()
+}
+
+/// A phrase to listen for in turns, in lower case.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "String")]
+pub struct Phrase {
+    pub id: PhraseId,
+    pub text: String,
+}
+
+/// Names a phrase: equal for equal phrases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PhraseId(u64);
+
+impl From<String> for Phrase {
+    fn from(text: String) -> Self {
+        let text = text.to_lowercase();
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        Self {
+            id: PhraseId(hasher.finish()),
+            text,
+        }
+    }
+}
+
+/// A list of phrases, as an operator gives it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(from = "Vec<Phrase>")]
+pub struct Phrases(Box<[Phrase]>);
+
+impl Phrases {
+    pub fn iter(&self) -> impl Iterator<Item = &Phrase> {
+        self.0.iter()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn has(&self, id: PhraseId) -> bool {
+        self.0.binary_search_by_key(&id, |phrase| phrase.id).is_ok()
+    }
+}
+
+impl From<Vec<Phrase>> for Phrases {
+    fn from(mut phrases: Vec<Phrase>) -> Self {
+        phrases.sort_by_key(|phrase| phrase.id);
+        phrases.dedup();
+        Self(phrases.into())
+    }
+}
+
+/// A phrase that is in a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heard {
+    pub phrase: PhraseId,
+    /// Words that stand before it.
+    pub words_before: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_sorted_lists_share_what_both_have() {
+        assert_eq!(shared(&[1, 2, 3], &[2, 3, 4], 512), (2, 4));
+        assert_eq!(shared(&[], &[], 512), (0, 0));
+        assert_eq!(shared(&[1], &[], 512), (0, 1));
+    }
+
+    #[test]
+    fn of_a_sample_only_the_lowest_of_both_count() {
+        assert_eq!(shared(&[1, 2, 9], &[1, 2, 3, 4], 3), (2, 3));
+        assert_eq!(shared(&[1, 2, 3], &[1, 2, 3], 3), (3, 3));
+    }
+
+    #[test]
+    fn a_list_contains_another_or_not() {
+        assert!(contains(&[1, 2, 3], &[1, 3]));
+        assert!(!contains(&[1, 2, 3], &[1, 4]));
+    }
+
+    #[test]
+    fn equal_phrases_have_one_name_whatever_their_case() {
+        assert_eq!(
+            Phrase::from("Start Over".to_owned()),
+            Phrase::from("start over".to_owned())
+        );
+    }
+}
