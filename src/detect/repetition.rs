@@ -35,8 +35,8 @@ impl Detector for Repetition {
     fn check(settings: &RepeatSettings) -> Result<(), Futile> {
         let RepeatSettings { count, chars, .. } = *settings;
         if count < 2 {
-            let why = "a text that stands once does not repeat itself";
-            return Err(Futile::new("count", why.to_owned()));
+            let why = format!("{count} copies are no repetition: at least 2 are");
+            return Err(Futile::new("count", why));
         }
         let repeated = chars - chars / count;
         if repeated < NOTICED_CHARS {
@@ -86,8 +86,8 @@ fn check_chunks(settings: &RepeatSettings) -> Result<(), Futile> {
         return Err(Futile::new("chunk_window", why));
     }
     if chunk_count < 2 {
-        let why = "a chunk that stands once does not repeat itself";
-        return Err(Futile::new("chunk_count", why.to_owned()));
+        let why = format!("{chunk_count} copies are no repetition: at least 2 are");
+        return Err(Futile::new("chunk_count", why));
     }
     if settings.chunk_sizes().next().is_none() {
         let least = settings.chunks.iter().min().copied().unwrap_or_default();

@@ -2,6 +2,7 @@
 //! over characters: how the text is cut makes no difference, and neither do
 //! characters that nobody sees.
 
+mod anchors;
 mod chunk;
 mod content;
 mod period;

@@ -88,6 +88,11 @@ fn a_built_in_profile_sets_together_what_must_agree() {
         ("cycle", &["count", "window", "period_max"]),
         ("read_loop", &["count", "window"]),
         ("test_fail_loop", &["count", "within"]),
+        ("repetition", &["count", "chars"]),
+        (
+            "repetition",
+            &["chunks", "chunk_count", "chunk_window", "chunks_only"],
+        ),
         ("polling", &["enabled", "apart"]),
         ("infra_outage", &["enabled", "apart"]),
     ];

@@ -264,12 +264,13 @@ pub(super) fn span(
     settings: &RepeatSettings,
 ) -> u32 {
     let [(prose_count, prose_chars), ..] = PROSE;
-    let count = (count * settings.count).div_ceil(prose_count);
-    let least = u64::from(least) * u64::from(settings.chars) / u64::from(prose_chars);
+    let scaled =
+        |bar: u32, by: u32, of: u32| (u64::from(bar) * u64::from(by)).div_ceil(u64::from(of));
+    let count = scaled(count, settings.count, prose_count);
+    let least = scaled(least, settings.chars, prose_chars);
     let bytes = (least * u64::from(period)).div_ceil(u64::from(chars.max(1)));
-    period
-        .saturating_mul(count)
-        .max(u32::try_from(bytes).unwrap_or(u32::MAX))
+    let span = count.saturating_mul(u64::from(period)).max(bytes);
+    u32::try_from(span).unwrap_or(u32::MAX)
 }
 
 /// The least that any unit must span.

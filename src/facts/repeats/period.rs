@@ -7,14 +7,16 @@
 //! longer than two grids and holds a whole anchor, so its period is followed
 //! before it counts.
 
-use super::content::{self, BARS, Unit, is_inner};
+use super::{
+    anchors::{ANCHORS, Anchors, FACTOR},
+    content::{self, BARS, Unit, is_inner},
+};
 use crate::domain::{Bar, RepeatSettings};
 
-/// What is kept of the text. A power of two.
-const RING: usize = 4_096;
+/// What is kept of the text, as long as there are anchors in it.
+const RING: usize = ANCHORS * GRID;
 /// Bytes from one anchor to the next, and those that it is the hash of.
 const GRID: usize = 32;
-const ANCHORS: usize = RING / GRID;
 /// The longest period: an anchor must still be in the ring.
 pub(super) const PERIOD_MAX: usize = RING - 2 * GRID;
 /// Distances that are followed at a time. A text with more has a shorter period
@@ -317,8 +319,6 @@ fn blind(byte: u8) -> u8 {
     if byte.is_ascii_digit() { b'0' } else { byte }
 }
 
-/// Odd, with its bits well spread: that of the golden ratio.
-const FACTOR: u32 = 0x9e37_79b1;
 /// FACTOR to the power of GRID, for the byte that leaves.
 const FACTOR_GRID: u32 = {
     let (mut power, mut n) = (1u32, 0);
@@ -335,85 +335,4 @@ fn roll(hash: u32, enters: u8, leaves: u8) -> u32 {
     hash.wrapping_mul(FACTOR)
         .wrapping_add(u32::from(enters))
         .wrapping_sub(u32::from(leaves).wrapping_mul(FACTOR_GRID))
-}
-
-/// The anchors in the ring by their hash, the latest of each: exact chains, so
-/// that none is ever lost to another.
-#[derive(Default)]
-struct Anchors {
-    /// Allocated with the first anchor: most texts are short.
-    table: Option<Box<Table>>,
-}
-
-struct Table {
-    heads: [u8; BUCKETS],
-    next: [u8; ANCHORS],
-    hashes: [u32; ANCHORS],
-}
-
-/// Eight times as many as anchors: most are empty, and one look says so.
-const BUCKETS: usize = 1_024;
-/// No anchor; they are fewer.
-const NONE: u8 = u8::MAX;
-
-impl Anchors {
-    /// The anchor (modulo [`ANCHORS`]) with this hash.
-    #[inline]
-    fn find(&self, hash: u32) -> Option<usize> {
-        let table = self.table.as_ref()?;
-        let mut slot = table.heads[bucket(hash)];
-        while slot != NONE {
-            if table.hashes[usize::from(slot)] == hash {
-                return Some(usize::from(slot));
-            }
-            slot = table.next[usize::from(slot)];
-        }
-        None
-    }
-
-    /// Takes the place of the anchor that has left the ring, and of an earlier
-    /// one with the same hash.
-    fn store(&mut self, number: usize, hash: u32) {
-        let table = self.table.get_or_insert_with(|| {
-            Box::new(Table {
-                heads: [NONE; BUCKETS],
-                next: [NONE; ANCHORS],
-                hashes: [0; ANCHORS],
-            })
-        });
-        let slot = number % ANCHORS;
-        table.unlink(table.hashes[slot], |other, _| usize::from(other) == slot);
-        table.unlink(hash, |_, known| known == hash);
-        table.hashes[slot] = hash;
-        table.next[slot] = table.heads[bucket(hash)];
-        table.heads[bucket(hash)] = slot as u8;
-    }
-
-    fn heap_bytes(&self) -> usize {
-        self.table.as_ref().map_or(0, |_| size_of::<Table>())
-    }
-}
-
-impl Table {
-    /// Takes the first anchor that is meant out of the chain of a hash.
-    fn unlink(&mut self, hash: u32, is_meant: impl Fn(u8, u32) -> bool) {
-        let mut last = None;
-        let mut slot = self.heads[bucket(hash)];
-        while slot != NONE {
-            let after = self.next[usize::from(slot)];
-            if is_meant(slot, self.hashes[usize::from(slot)]) {
-                match last {
-                    None => self.heads[bucket(hash)] = after,
-                    Some(last) => self.next[usize::from(last)] = after,
-                }
-                return;
-            }
-            last = Some(slot);
-            slot = after;
-        }
-    }
-}
-
-fn bucket(hash: u32) -> usize {
-    (hash.wrapping_mul(FACTOR) >> (32 - BUCKETS.ilog2())) as usize
 }

@@ -1,0 +1,88 @@
+//! Hashes of pieces of the text, by which what was written before is found.
+
+/// So many are kept: with [`super::period`]'s grid, those of 4 KiB.
+pub(super) const ANCHORS: usize = 128;
+
+/// Odd, with its bits well spread: that of the golden ratio.
+pub(super) const FACTOR: u32 = 0x9e37_79b1;
+
+/// The anchors in the ring by their hash, the latest of each: exact chains, so
+/// that none is ever lost to another.
+#[derive(Default)]
+pub(super) struct Anchors {
+    /// Allocated with the first anchor: most texts are short.
+    table: Option<Box<Table>>,
+}
+
+struct Table {
+    heads: [u8; BUCKETS],
+    next: [u8; ANCHORS],
+    hashes: [u32; ANCHORS],
+}
+
+/// Eight times as many as anchors: most are empty, and one look says so.
+const BUCKETS: usize = 1_024;
+/// No anchor; they are fewer.
+const NONE: u8 = u8::MAX;
+
+impl Anchors {
+    /// The anchor (modulo [`ANCHORS`]) with this hash.
+    #[inline]
+    pub fn find(&self, hash: u32) -> Option<usize> {
+        let table = self.table.as_ref()?;
+        let mut slot = table.heads[bucket(hash)];
+        while slot != NONE {
+            if table.hashes[usize::from(slot)] == hash {
+                return Some(usize::from(slot));
+            }
+            slot = table.next[usize::from(slot)];
+        }
+        None
+    }
+
+    /// Takes the place of the anchor that has left the ring, and of an earlier
+    /// one with the same hash.
+    pub fn store(&mut self, number: usize, hash: u32) {
+        let table = self.table.get_or_insert_with(|| {
+            Box::new(Table {
+                heads: [NONE; BUCKETS],
+                next: [NONE; ANCHORS],
+                hashes: [0; ANCHORS],
+            })
+        });
+        let slot = number % ANCHORS;
+        table.unlink(table.hashes[slot], |other, _| usize::from(other) == slot);
+        table.unlink(hash, |_, known| known == hash);
+        table.hashes[slot] = hash;
+        table.next[slot] = table.heads[bucket(hash)];
+        table.heads[bucket(hash)] = slot as u8;
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        self.table.as_ref().map_or(0, |_| size_of::<Table>())
+    }
+}
+
+impl Table {
+    /// Takes the first anchor that is meant out of the chain of a hash.
+    fn unlink(&mut self, hash: u32, is_meant: impl Fn(u8, u32) -> bool) {
+        let mut last = None;
+        let mut slot = self.heads[bucket(hash)];
+        while slot != NONE {
+            let after = self.next[usize::from(slot)];
+            if is_meant(slot, self.hashes[usize::from(slot)]) {
+                match last {
+                    None => self.heads[bucket(hash)] = after,
+                    Some(last) => self.next[usize::from(last)] = after,
+                }
+                return;
+            }
+            last = Some(slot);
+            slot = after;
+        }
+    }
+}
+
+fn bucket(hash: u32) -> usize {
+    (hash.wrapping_mul(FACTOR) >> (32 - BUCKETS.ilog2())) as usize
+}
