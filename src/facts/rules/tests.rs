@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 use crate::{
     domain::{Args, Body, Cost, Marker, MarkerKind, Outcome, Role, SessionId, ToolCall, Turn},
@@ -431,4 +433,81 @@ fn a_pattern_takes_linear_time() {
         ),
         Some(true)
     );
+}
+
+const TOKENS: &[&str] = &[
+    "tool",
+    "args",
+    "args.url",
+    "args.tries",
+    "args.headers",
+    "session.tokens",
+    "text",
+    "true",
+    "null",
+    "1",
+    "-9223372036854775808",
+    "0",
+    "2.5",
+    "1e308",
+    "9u",
+    "\"a\"",
+    "\"é\\n\"",
+    "'",
+    "b\"x\"",
+    "==",
+    "!=",
+    "<",
+    ">=",
+    "&&",
+    "||",
+    "!",
+    "-",
+    "+",
+    "*",
+    "/",
+    "%",
+    "?",
+    ":",
+    "(",
+    ")",
+    "[",
+    "]",
+    "{",
+    "}",
+    ".",
+    ",",
+    ".?url",
+    ".orValue(",
+    "in",
+    "size(",
+    "int(",
+    "double(",
+    "string(",
+    ".size()",
+    ".contains(",
+    ".matches(\"a+\")",
+    ".exists(x,",
+    ".all(x,",
+    "x",
+    "has(args.url)",
+    "\n",
+];
+
+proptest! {
+    /// Whatever an operator writes is refused or evaluates or fails.
+    #[test]
+    fn no_expression_panics(tokens in prop::collection::vec(prop::sample::select(TOKENS), 1..12)) {
+        let source = tokens.join(" ");
+        for text in [RuleText { when: &source, ..RULE }, RuleText { key: &source, ..RULE }] {
+            match refusal(text) {
+                Some(said) => prop_assert!(!said.contains("cannot be parsed"), "{}", said),
+                None => {
+                    for event in [fetch(), turn(Role::Agent, "a"), compaction()] {
+                        sight(text, &event);
+                    }
+                }
+            }
+        }
+    }
 }
