@@ -19,7 +19,7 @@ pub use history::{Entry, History, TurnEntry, Words};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use crate::domain::{CallKind, Look, Observation};
+use crate::domain::{CallKind, Explained, Look, Observation};
 use registry::registry;
 
 /// One way of being stuck.
@@ -32,6 +32,9 @@ pub trait Detector: Default {
 
     /// Refuses settings that can never fire, with the arithmetic.
     fn check(settings: &Self::Settings) -> Result<(), Futile>;
+
+    /// Says why it fires, with these settings.
+    fn explain(settings: &Self::Settings) -> Explained;
 
     /// Looks at `now`, which is not yet part of `past`.
     fn observe(&mut self, now: &Observation, past: &History, settings: &Self::Settings) -> Look;

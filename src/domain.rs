@@ -11,6 +11,7 @@ mod id;
 mod observation;
 mod session;
 pub mod text;
+mod timeline;
 mod verdict;
 
 pub use action::{Action, UnknownAction};
@@ -22,6 +23,7 @@ pub use finding::{DetectorId, Finding, Look};
 pub use id::{AgentId, IdError, LoopId, SessionId, VerdictId};
 pub use observation::{CallFacts, CallKind, Moment, Observation, Seen, Sig, Sketch, TurnFacts};
 pub use session::{Abstention, SessionView, Status};
+pub use timeline::{Explained, SessionDetail, Step, StepKind, TimelineEntry, TrendSample};
 pub use verdict::{Evidence, Issued, Level, Member, OPERATOR, Trend, Verdict, Waste};
 
 /// What a broker or operator says of a session.

@@ -1,6 +1,10 @@
 //! The domain's types as messages.
 
+mod detail;
+
 use std::time::{SystemTime, UNIX_EPOCH};
+
+pub(super) use detail::detail;
 
 use crate::{
     domain::{Action, Level, SessionView, Status, Trend, Verdict, Waste},
@@ -120,6 +124,7 @@ pub(super) fn session(view: &SessionView) -> pb::Session {
         cost,
         agents,
         trends,
+        trend_samples,
         verdicts,
         wasted,
         avoidable: _, // For replay: a live session is acted on.
@@ -161,6 +166,7 @@ pub(super) fn session(view: &SessionView) -> pb::Session {
             .collect(),
         termination: termination.as_deref().map(self::verdict),
         snoozed_until: None,
+        trend_samples: trend_samples.clone(),
     }
 }
 
@@ -213,7 +219,7 @@ fn saturated(count: i64) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-fn timestamp(time: SystemTime) -> pbjson_types::Timestamp {
+pub(super) fn timestamp(time: SystemTime) -> pbjson_types::Timestamp {
     let (seconds, nanos) = match time.duration_since(UNIX_EPOCH) {
         Ok(since) => (secs(since.as_secs()), since.subsec_nanos().cast_signed()),
         Err(before) => {

@@ -93,9 +93,8 @@ impl SessionService for Api {
     ) -> Answer<pb::GetSessionResponse> {
         let pb::GetSessionRequest { session_id } = request.into_inner();
         let id = self.session_id(&session_id)?;
-        let view = self.engine.get(&id).ok_or_else(status::no_session)?;
-        let session = Some(present::session(&view));
-        Ok(Response::new(pb::GetSessionResponse { session }))
+        let detail = self.engine.detail(&id).ok_or_else(status::no_session)?;
+        Ok(Response::new(present::detail(&detail)))
     }
 
     async fn list_sessions(

@@ -29,6 +29,14 @@ macro_rules! registry {
                     .map_err(|futile| (stringify!($name), futile))?;)+
                 self.check_apart()
             }
+
+            /// Why the detector of this name fires; `None`: there is none.
+            pub fn explain(&self, detector: &str) -> Option<crate::domain::Explained> {
+                $(if detector == stringify!($name) {
+                    return Some(<$name::$detector as Detector>::explain(&self.$name.own));
+                })+
+                None
+            }
         }
 
         /// The state of every detector, for one agent of one session.

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use smallvec::smallvec;
 
 use super::{Detector, Futile, History};
-use crate::domain::{Finding, Look, Observation, Seen, Sig, Sketch};
+use crate::domain::{Explained, Finding, Look, Observation, Seen, Sig, Sketch};
 
 /// Fires when `count` turns in a row are each similar to one of the `window`
 /// turns before: token sets (lower case, split at white space) overlap by at
@@ -69,6 +69,21 @@ impl Detector for SimilarTurns {
             return Err(Futile::new("similarity", why));
         }
         Ok(())
+    }
+
+    fn explain(settings: &Settings) -> Explained {
+        Explained {
+            rule: "turns in a row say what was said before",
+            threshold: format!(
+                "{} in a row, each sharing {} or more of its words with one of the {} before",
+                settings.count, settings.similarity, settings.window
+            ),
+            quiet: if settings.numbers_are_progress {
+                "a turn that says something else, or the same of another number"
+            } else {
+                "a turn that says something else"
+            },
+        }
     }
 
     fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {

@@ -42,6 +42,9 @@ pub struct SessionView {
     pub cost: Cost,
     pub agents: usize,
     pub trends: Vec<(AgentId, Arc<str>, Trend)>,
+    /// The strongest trend after each of its last events, oldest first; empty
+    /// where there was none.
+    pub trend_samples: Vec<f64>,
     pub verdicts: Vec<Arc<Verdict>>,
     pub wasted: Waste,
     /// That part of `wasted` which came after a verdict, and all that was sent
@@ -66,6 +69,7 @@ impl SessionView {
             cost: Cost::default(),
             agents: 0,
             trends: Vec::new(),
+            trend_samples: Vec::new(),
             verdicts: Vec::new(),
             wasted: Waste::default(),
             avoidable: Waste::default(),

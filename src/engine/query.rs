@@ -1,7 +1,9 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{Engine, slot::Slot};
-use crate::domain::{Labels, SessionId, SessionView, Status, Verdict, has_labels};
+use crate::domain::{
+    Explained, Labels, SessionDetail, SessionId, SessionView, Status, Verdict, has_labels,
+};
 
 /// Which sessions somebody asks for.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +22,28 @@ impl Filter {
 impl Engine {
     pub fn get(&self, id: &SessionId) -> Option<SessionView> {
         self.sessions.view(id.as_str(), |id, slot| slot.view(id))
+    }
+
+    /// A session with its latest events and why its detectors fire.
+    pub fn detail(&self, id: &SessionId) -> Option<SessionDetail> {
+        let detail = |id: &SessionId, slot: &Slot| (slot.view(id), slot.timeline());
+        let (view, timeline) = self.sessions.view(id.as_str(), detail)?;
+        Some(SessionDetail {
+            explanations: self.explanations(&view),
+            view,
+            timeline,
+        })
+    }
+
+    /// Of each detector in the verdicts of a session, once.
+    fn explanations(&self, view: &SessionView) -> Vec<(Arc<str>, Explained)> {
+        let profile = self.profiles.named(&view.profile);
+        let profile = profile.unwrap_or_else(|| self.profiles.default().clone());
+        let verdicts = view.verdicts.iter().chain(&view.termination);
+        let detectors = verdicts.flat_map(|verdict| verdict.also.iter().chain([&verdict.detector]));
+        let detectors: BTreeSet<&Arc<str>> = detectors.collect();
+        let explained = |name: &Arc<str>| Some((name.clone(), profile.detect.explain(name)?));
+        detectors.into_iter().filter_map(explained).collect()
     }
 
     /// The verdicts that ended the session or agents of it.

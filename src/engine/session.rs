@@ -1,5 +1,6 @@
 mod judged;
 mod streamed;
+mod timeline;
 mod view;
 
 use std::{collections::VecDeque, sync::Arc, time::SystemTime};
@@ -230,6 +231,8 @@ impl Session {
         match (turn.role, facts) {
             (Role::User, _) => {
                 self.start_anew();
+                let agent = self.agents.get_mut(shown.agent)?;
+                agent.history.push_user(shown.index, shown.time);
                 None
             }
             (Role::Agent, EventFacts::Turn(facts, _)) => {

@@ -1,7 +1,9 @@
 use std::sync::Arc;
 
 use super::{Recorded, expiry::Place, session::Session};
-use crate::domain::{Cost, Labels, SessionId, SessionView, Status, Verdict, Waste, labels_bytes};
+use crate::domain::{
+    Cost, Labels, SessionId, SessionView, Status, TimelineEntry, Verdict, Waste, labels_bytes,
+};
 
 /// A session's place in the map: live, or the tombstone of one that is over.
 pub(super) enum Slot {
@@ -58,6 +60,14 @@ impl Slot {
         }
     }
 
+    /// Its latest events; nothing where it is over.
+    pub fn timeline(&self) -> Vec<TimelineEntry> {
+        match self {
+            Self::Live(session) => session.timeline(),
+            Self::Gone(_) => Vec::new(),
+        }
+    }
+
     pub fn view(&self, id: &SessionId) -> SessionView {
         match self {
             Self::Live(session) => session.view(id),
@@ -71,6 +81,7 @@ impl Tombstone {
     /// learned was told when it ended.
     pub fn new(mut view: SessionView, place: Place) -> Self {
         view.trends = Vec::new();
+        view.trend_samples = Vec::new();
         view.abstentions = Vec::new();
         view.verdicts = view.termination.iter().cloned().collect();
         let verdicts: usize = view.verdicts.iter().map(|verdict| verdict.bytes()).sum();

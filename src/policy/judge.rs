@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use super::{
     memory::{Loop, Memory, loop_id},
     settings::Settings,
+    trail::Sample,
     trend::Trends,
 };
 use crate::domain::{
@@ -88,8 +89,7 @@ impl Judge {
             .findings
             .iter()
             .fold(0, |bits, (detector, _)| bits | bit(*detector));
-        self.trends
-            .update(sight.at.time, sight.looked, found, settings);
+        self.trends.update(sight.at, sight.looked, found, settings);
         let Some((describes, finding)) = describing(sight.findings) else {
             self.memory.end(sight.looked, None);
             return None;
@@ -178,6 +178,22 @@ impl Judge {
 
     pub fn trend(&self, detector: DetectorId) -> Option<Trend> {
         self.trends.of(detector)
+    }
+
+    /// The trends after an event, while they are remembered.
+    pub fn samples(&self, index: i32) -> impl Iterator<Item = &Sample> {
+        self.trends.samples(index)
+    }
+
+    /// Raises `levels`, one for each event from `first` on, to the strongest
+    /// trend after it.
+    pub fn raise(&self, first: i32, levels: &mut [f64]) {
+        self.trends.raise(first, levels);
+    }
+
+    /// The latest loop that cites the event.
+    pub fn loop_of(&self, index: i32) -> Option<LoopId> {
+        self.memory.loop_of(index)
     }
 
     pub fn heap_bytes(&self) -> usize {

@@ -115,6 +115,13 @@ impl Memory {
         }
     }
 
+    /// The latest loop that cites the event.
+    pub fn loop_of(&self, index: i32) -> Option<LoopId> {
+        let mut latest_first = self.loops.iter().rev();
+        let cites = |known: &&Loop| known.events.contains(&index);
+        latest_first.find(cites).map(|known| known.id)
+    }
+
     /// A loop that was reported stands.
     pub fn is_looping(&self) -> bool {
         self.loops

@@ -60,6 +60,7 @@ impl Session {
             cost: self.cost,
             agents: self.agents.len(),
             trends: trends.collect(),
+            trend_samples: self.trend_samples(),
             verdicts: self.verdicts.iter().skip(hidden).cloned().collect(),
             wasted: self.wasted,
             avoidable: self.avoidable,
