@@ -8,7 +8,7 @@ use anstyle::Style;
 
 use super::{
     style::{DIM, PLAIN},
-    words::{columns_of, cut, shown},
+    words::{columns_of, cut, cut_to_last, shown},
 };
 
 /// Between two columns.
@@ -21,6 +21,8 @@ pub(super) struct Column {
     right: bool,
     /// May be cut down to so many columns.
     least: usize,
+    /// Is cut at its beginning: its end is the latest.
+    tail: bool,
     /// Where there is no room, those with the highest number go; 0 stays.
     goes: u8,
 }
@@ -31,6 +33,7 @@ impl Column {
             name,
             right: false,
             least: usize::MAX,
+            tail: false,
             goes: 0,
         }
     }
@@ -44,6 +47,14 @@ impl Column {
 
     pub const fn cut_to(self, least: usize) -> Self {
         Self { least, ..self }
+    }
+
+    pub const fn cut_to_last(self, least: usize) -> Self {
+        Self {
+            least,
+            tail: true,
+            ..self
+        }
     }
 
     pub const fn goes(self, goes: u8) -> Self {
@@ -80,19 +91,23 @@ impl Cell {
         self.0.iter().map(|(text, _)| columns_of(text)).sum()
     }
 
-    /// Writes it, no wider than `room`; how wide it was.
-    fn write(&self, out: &mut impl Write, room: usize) -> io::Result<usize> {
-        let mut used = 0;
+    /// Writes it, no wider than `room`.
+    fn write(&self, out: &mut impl Write, room: usize, tail: bool) -> io::Result<()> {
+        let mut left = room;
         for (text, style) in &self.0 {
-            let text = cut(text, room - used);
-            used += columns_of(&text);
+            let text = if tail {
+                cut_to_last(text, left)
+            } else {
+                cut(text, left)
+            };
+            left -= columns_of(&text);
             if *style == PLAIN {
                 write!(out, "{text}")?;
             } else {
                 write!(out, "{style}{text}{style:#}")?;
             }
         }
-        Ok(used)
+        Ok(())
     }
 }
 
@@ -136,7 +151,7 @@ fn line(
         if own > 0 {
             write!(out, "{:blanks$}", "")?;
             blanks = 0;
-            cell.write(out, *width)?;
+            cell.write(out, *width, column.tail)?;
         }
         if !column.right {
             blanks += width - own;
@@ -157,35 +172,38 @@ fn widths(columns: &[Column], rows: &[Vec<Cell>], room: Option<usize>) -> Vec<us
         widest.max(columns_of(column.name))
     };
     let mut widths: Vec<usize> = columns.iter().enumerate().map(width).collect();
-    let Some(room) = room else {
-        return widths;
-    };
+    if let Some(room) = room {
+        leave_out(columns, &mut widths, room);
+        cut_down(columns, &mut widths, room);
+    }
+    widths
+}
+
+/// Leaves columns out until the others fit, cut down as far as they may be.
+fn leave_out(columns: &[Column], widths: &mut [usize], room: usize) {
     loop {
-        let over = total(&widths).saturating_sub(room);
-        if over == 0 {
-            return widths;
+        let own = widths.iter().zip(columns);
+        let least: Vec<usize> = own.map(|(width, it)| (*width).min(it.least)).collect();
+        if total(&least) <= room {
+            return;
         }
-        let spare = |place: usize| {
-            let least = columns.get(place).map_or(usize::MAX, |column| column.least);
-            widths
-                .get(place)
-                .map_or(0, |width| width.saturating_sub(least))
-        };
-        let places = 0..columns.len();
-        let widest = places.clone().max_by_key(|place| spare(*place));
-        let widest = widest.filter(|place| spare(*place) > 0);
-        let first_to_go = places
-            .filter(|place| widths.get(*place) > Some(&0))
-            .max_by_key(|place| columns.get(*place).map_or(0, |column| column.goes))
-            .filter(|place| columns.get(*place).is_some_and(|column| column.goes > 0));
-        let Some((place, width)) = widest
-            .map(|place| (place, 1))
-            .or(first_to_go.map(|place| (place, usize::MAX)))
-        else {
-            return widths;
-        };
-        if let Some(own) = widths.get_mut(place) {
-            *own = own.saturating_sub(width);
+        let shown = widths.iter_mut().zip(columns);
+        let shown = shown.filter(|(width, column)| **width > 0 && column.goes > 0);
+        match shown.max_by_key(|(_, column)| column.goes) {
+            Some((width, _)) => *width = 0,
+            None => return,
+        }
+    }
+}
+
+/// Takes from the column that has most to spare, until all fit.
+fn cut_down(columns: &[Column], widths: &mut [usize], room: usize) {
+    while total(widths) > room {
+        let own = widths.iter_mut().zip(columns);
+        let spare = own.map(|(width, it)| (width.saturating_sub(it.least), width));
+        match spare.max_by_key(|(spare, _)| *spare) {
+            Some((1.., width)) => *width -= 1,
+            _ => return,
         }
     }
 }

@@ -18,7 +18,7 @@ use super::{
     grid::{self, Cell, Column},
     output::{Output, columns, proto_line, terminal, written},
     sessions::status_name,
-    style::{self, BOLD, DIM},
+    style::{self, BOLD, DIM, PLAIN},
     verdict::Block,
     words::{cost, counted, shown, spark, wrapped},
 };
@@ -149,12 +149,20 @@ fn verdicts(out: &mut impl Write, answer: &GetSessionResponse, columns: usize) -
         return writeln!(out, "No verdict: nothing looked like a loop.\n");
     }
     writeln!(out, "{BOLD}Verdicts{BOLD:#}")?;
-    for verdict in verdicts {
-        let mut explanations = answer.explanations.iter();
-        let explanation = explanations.find(|known| known.detector == verdict.detector);
-        Block::new(verdict)
-            .explained(explanation)
-            .write(out, columns)?;
+    for (place, verdict) in verdicts.iter().enumerate() {
+        let (before, after) = (verdicts.iter().take(place), verdicts.iter().skip(place + 1));
+        let mut block = Block::new(verdict);
+        // A rule is told once, where it is first met.
+        if !before.into_iter().any(|it| it.detector == verdict.detector) {
+            let mut explanations = answer.explanations.iter();
+            let known = explanations.find(|known| known.detector == verdict.detector);
+            block = block.explained(known);
+        }
+        // Of the corrections of a loop the latest counts.
+        if after.into_iter().any(|it| it.loop_id == verdict.loop_id) {
+            block = block.without_correction();
+        }
+        block.write(out, columns)?;
     }
     Ok(())
 }
@@ -173,8 +181,7 @@ fn trends(out: &mut impl Write, answer: &GetSessionResponse) -> io::Result<()> {
             });
             let trend = of.trend.unwrap_or_default();
             vec![
-                Cell::default().and("  ", DIM),
-                Cell::plain(&of.detector),
+                Cell::default().and("  ", DIM).with(&of.detector, PLAIN),
                 Cell::plain(&of.agent_id),
                 Cell::plain(spark(samples)),
                 Cell::plain(format!("{:.2}", trend.ema)),
@@ -186,7 +193,7 @@ fn trends(out: &mut impl Write, answer: &GetSessionResponse) -> io::Result<()> {
         return Ok(());
     }
     writeln!(out, "{BOLD}Trends{BOLD:#}")?;
-    let columns = [Column::left(""); 6];
+    let columns = [Column::left(""); 5];
     grid::write(out, &columns, &rows, None)?;
     writeln!(out)
 }

@@ -27,6 +27,7 @@ pub(super) fn action_name(action: Action) -> &'static str {
 pub(super) struct Block<'a> {
     verdict: &'a Verdict,
     explanation: Option<&'a Explanation>,
+    with_correction: bool,
 }
 
 impl<'a> Block<'a> {
@@ -34,6 +35,14 @@ impl<'a> Block<'a> {
         Self {
             verdict,
             explanation: None,
+            with_correction: true,
+        }
+    }
+
+    pub fn without_correction(self) -> Self {
+        Self {
+            with_correction: false,
+            ..self
         }
     }
 
@@ -58,11 +67,13 @@ impl<'a> Block<'a> {
         }
         row(out, "events", &self.events(), columns)?;
         if let Some(explanation) = self.explanation {
-            row(out, "quiet with", &explanation.quiet, columns)?;
+            row(out, "avoided by", &explanation.quiet, columns)?;
         }
         row(out, "cost so far", &self.wasted(), columns)?;
         row(out, "wait", &self.wait(), columns)?;
-        row(out, "correction", &verdict.correction, columns)?;
+        if self.with_correction {
+            row(out, "correction", &verdict.correction, columns)?;
+        }
         writeln!(out)
     }
 

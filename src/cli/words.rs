@@ -133,6 +133,18 @@ pub(super) fn cut(text: &str, room: usize) -> String {
     out
 }
 
+/// The end of a line, where that says most.
+pub(super) fn cut_to_last(text: &str, room: usize) -> String {
+    let mut left = room;
+    let fits = |c: &char| {
+        let fits = width_of(*c) <= left;
+        left = left.saturating_sub(width_of(*c));
+        fits
+    };
+    let last: Vec<char> = text.chars().rev().take_while(fits).collect();
+    last.into_iter().rev().collect()
+}
+
 /// How wide a line stands.
 pub(super) fn columns_of(text: &str) -> usize {
     text.chars().map(width_of).sum()
@@ -243,6 +255,8 @@ mod tests {
         check("漢字漢字", 5, "漢字…");
         check("漢字漢字", 4, "漢…");
         check("abc", 0, "");
+        assert_eq!(cut_to_last("▁▂▃▄", 3), "▂▃▄");
+        assert_eq!(cut_to_last("▁▂▃▄", 9), "▁▂▃▄");
     }
 
     #[test]

@@ -20,8 +20,8 @@ const COLUMNS: [Column; 8] = [
     Column::left("UTC").goes(2),
     Column::left("same"),
     Column::left("agent").cut_to(8),
-    Column::left("tool").cut_to(8),
-    Column::left("target").cut_to(12),
+    Column::left("tool").cut_to(10),
+    Column::left("target").cut_to(24),
     Column::left("outcome").goes(1),
     Column::left("verdict"),
 ];
@@ -35,7 +35,11 @@ pub(super) fn write(
     writeln!(out, "{BOLD}Timeline{BOLD:#}")?;
     let timeline = &answer.timeline;
     if timeline.is_empty() {
-        let why = "Its events are not kept: the session is over, or has none yet.";
+        let events = answer.session.as_ref().map_or(0, |session| session.events);
+        let why = match events {
+            0 => "No events yet.",
+            _ => "Its events are kept no longer: the session is over.",
+        };
         return writeln!(out, "  {DIM}{why}{DIM:#}\n");
     }
     let lanes = Lanes::new(timeline);

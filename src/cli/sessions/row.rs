@@ -13,19 +13,19 @@ use crate::{
     pb::{Action, Session, SessionStatus, Verdict, Wasted},
 };
 
-pub(in crate::cli) const COLUMNS: [Column; 11] = [
+pub(in crate::cli) const COLUMNS: [Column; 12] = [
     Column::left("STATUS"),
     Column::left("SESSION").cut_to(16),
     Column::left("LABELS").cut_to(12).goes(5),
-    Column::left("DETECTOR"),
+    Column::left("DETECTOR").cut_to(12),
     Column::left("ACTION"),
-    Column::left("TREND").goes(1),
-    Column::right("EVENTS").goes(3),
+    Column::left("TREND").cut_to_last(8).goes(1),
+    Column::right("EVENTS").goes(4),
     Column::right("WASTED"),
-    Column::right("TOKENS").goes(4),
+    Column::right("TOKENS").goes(6),
     Column::right("COST").goes(2),
-    // Age and last heard in one, for they are read together.
-    Column::right("AGE/HEARD"),
+    Column::right("AGE").goes(3),
+    Column::right("HEARD"),
 ];
 
 /// A session in the table: what of it is shown, and no more.
@@ -135,7 +135,8 @@ impl Row {
             Cell::new(number(self.wasted.events), text),
             Cell::new(number(self.wasted.tokens), text),
             Cell::new(self.cost(), text),
-            Cell::new(format!("{age} / {heard}"), DIM),
+            Cell::new(age, DIM),
+            Cell::new(heard, DIM),
         ]
     }
 

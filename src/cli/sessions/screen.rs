@@ -26,7 +26,8 @@ const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 const HOME: &str = "\x1b[H";
 const END_OF_LINE: &str = "\x1b[K\n";
 const END_OF_SCREEN: &str = "\x1b[J";
-/// Lines beside the rows: the header of the table, a blank one, the conclusion.
+/// Lines beside the rows: the header, how many more there are, the conclusion,
+/// the time.
 const LINES_AROUND: usize = 4;
 
 /// Gives the terminal back, however it ends.
@@ -41,9 +42,12 @@ impl Screen {
     fn draw(frame: &[u8]) -> io::Result<()> {
         let mut stdout = io::stdout().lock();
         write!(stdout, "{HOME}")?;
-        for line in frame.split_inclusive(|byte| *byte == b'\n') {
-            stdout.write_all(line.strip_suffix(b"\n").unwrap_or(line))?;
-            write!(stdout, "{END_OF_LINE}")?;
+        // None after the last line, which would scroll.
+        let mut between = "";
+        for line in frame.split(|byte| *byte == b'\n') {
+            write!(stdout, "{between}")?;
+            stdout.write_all(line)?;
+            between = END_OF_LINE;
         }
         write!(stdout, "{END_OF_SCREEN}")?;
         stdout.flush()
@@ -91,12 +95,11 @@ fn frame(
     let fitting = rows.get(..room).unwrap_or(rows);
     let mut out = Vec::new();
     write_table(&mut out, fitting, Some(columns))?;
-    let more = match rows.len() - fitting.len() {
-        0 => String::new(),
-        more => format!(" {more} more do not fit."),
-    };
-    let foot = cut(&format!("{}{more}", conclusion(rows)), columns);
-    writeln!(out, "\n{foot}")?;
+    match rows.len() - fitting.len() {
+        0 => writeln!(out)?,
+        more => writeln!(out, "{DIM}… {more} more{DIM:#}")?,
+    }
+    writeln!(out, "{}", cut(&conclusion(rows), columns))?;
     match trouble {
         Some(failure) => {
             let why = cut(&failure.to_string(), columns);
