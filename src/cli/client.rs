@@ -133,6 +133,11 @@ impl Client {
         .await
     }
 
+    /// Where it is, as it was given.
+    pub fn server(&self) -> String {
+        shown(&self.server)
+    }
+
     fn request<Q>(&self, question: Q) -> Request<Q> {
         let mut request = Request::new(question);
         if let Some(operator) = &self.operator {
@@ -145,7 +150,7 @@ impl Client {
 
     /// What a status means to the person who typed the command.
     pub fn failure(&self, status: &Status) -> Failure {
-        let server = shown(&self.server);
+        let server = self.server();
         let message = shown(status.message());
         match status.code() {
             Code::NotFound => Failure::not_found(message),

@@ -60,15 +60,17 @@ async fn watch(client: &Client, args: &Args) -> Result<(), Failure> {
     let mut pauses = PAUSES.build();
     let mut stood = false;
     loop {
-        let began = |again: bool| {
-            if again {
-                tell("the watch stands again");
-            }
-        };
         let seen = after.clone();
-        let broken = follow(client, args, &mut after, &mut lines, || {
-            began(std::mem::replace(&mut stood, true));
-        });
+        let broken = follow(
+            client,
+            args,
+            &mut after,
+            &mut lines,
+            || match std::mem::replace(&mut stood, true) {
+                false => tell(&format!("watching {}", client.server())),
+                true => tell("the watch stands again"),
+            },
+        );
         let status = match broken.await {
             Broken::ForGood(failure) => return Err(failure),
             Broken::ForNow(status) if !stood => return Err(client.failure(&status)),

@@ -155,7 +155,7 @@ pub(super) fn short(number: i32) -> String {
     let number = number.max(0);
     match number {
         ..10_000 => grouped(number.unsigned_abs().into()),
-        ..1_000_000 => format!("{:.1}k", f64::from(number) / 1e3),
+        10_000..1_000_000 => format!("{:.1}k", f64::from(number) / 1e3),
         _ => format!("{:.1}M", f64::from(number) / 1e6),
     }
 }

@@ -9,6 +9,7 @@
     clippy::too_many_lines
 )]
 
+mod fake;
 mod harness;
 mod play;
 
@@ -20,6 +21,7 @@ mod events;
 mod layering;
 mod lifecycle;
 mod limits;
+mod operators;
 mod policy;
 mod profiles;
 mod properties;
@@ -27,5 +29,6 @@ mod replay;
 mod scenarios;
 mod sessions;
 mod terminate;
+mod timeline;
 mod traces;
 mod transport;

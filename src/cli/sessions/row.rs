@@ -56,8 +56,8 @@ impl Row {
             trend: session.trend_samples.clone(),
             events: session.events,
             wasted: session.wasted.unwrap_or_default(),
-            created: session.create_time.clone(),
-            heard: session.last_event_time.clone(),
+            created: session.create_time,
+            heard: session.last_event_time,
             snoozed: session.snoozed_until.is_some(),
         }
     }
