@@ -19,7 +19,7 @@ pub use event::{
     Args, Body, Channel, Cost, Delta, Event, Marker, MarkerKind, Operation, Outcome, Role,
     ToolCall, Turn,
 };
-pub use finding::{DetectorId, Finding, Look};
+pub use finding::{Bar, DetectorId, Finding, Look};
 pub use id::{AgentId, IdError, LoopId, SessionId, VerdictId};
 pub use observation::{CallFacts, CallKind, Moment, Observation, Seen, Sig, Sketch, TurnFacts};
 pub use session::{Abstention, SessionView, Status};

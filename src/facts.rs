@@ -15,6 +15,7 @@ mod key;
 pub mod mask;
 mod outage;
 mod progress;
+mod report;
 mod shell;
 mod sketch;
 mod tools;
@@ -107,12 +108,14 @@ impl Facts {
             call.target.as_str().into()
         };
         let key = &self.key;
+        let outcome = told_outcome(class, call);
+        let failed = outcome == Some(Outcome::Error);
         let signature = args.hash.map(|args| key.pair(Tag::Call, &call.tool, args));
         // A write's answer acknowledges, it does not tell.
         let acts = class.writes()
             || (class == Class::Other && ack::is_receipt(&call.tool, call.result.as_deref()));
         let facts = CallFacts {
-            kind: kind(class, call),
+            kind: kind(class, call, failed),
             call: signature,
             tool: key.pair(Tag::Tool, &call.tool, 0),
             operation: call.operation.unwrap_or_else(|| class.operation()),
@@ -121,11 +124,11 @@ impl Facts {
             lines: args.lines,
             loose: args.words.loose(key),
             words: args.words.set(),
-            outcome: outcome(call),
+            outcome,
             masked: self.outcome(event, call, rule.ignore_result, Hashed::Masked),
             raw: self.outcome(event, call, rule.ignore_result, Hashed::Raw),
-            said: self.said(call, rule.ignore_result || (acts && !failed(call))),
-            error: self.error(call, signature),
+            said: self.said(call, failed, rule.ignore_result || (acts && !failed)),
+            error: failed.then(|| self.error(call, signature)).flatten(),
             content: key.known(Tag::Content, &call.content_hash),
             state: key.known(Tag::State, &event.state_hash),
         };
@@ -133,12 +136,12 @@ impl Facts {
     }
 
     /// What the call said, raw but for media, where it says anything.
-    fn said(&self, call: &ToolCall, ignore_result: bool) -> Option<Sig> {
+    fn said(&self, call: &ToolCall, failed: bool, ignore_result: bool) -> Option<Sig> {
         if ignore_result {
             return None;
         }
         let mut hasher = self.key.hasher(Tag::Said);
-        if failed(call) {
+        if failed {
             let told = call.result.as_deref().unwrap_or_default();
             if call.error.is_empty() && told.is_empty() {
                 return None;
@@ -162,7 +165,7 @@ impl Facts {
     fn error(&self, call: &ToolCall, signature: Option<Sig>) -> Option<Sig> {
         // Some brokers send what went wrong as the result, or beside the error.
         let told = call.result.as_deref().unwrap_or_default();
-        if !failed(call) || (call.error.is_empty() && told.is_empty()) {
+        if call.error.is_empty() && told.is_empty() {
             return None;
         }
         let mut hasher = self.key.hasher(Tag::Error);
@@ -290,7 +293,18 @@ fn failed(call: &ToolCall) -> bool {
     outcome(call) == Some(Outcome::Error)
 }
 
-fn kind(class: Class, call: &ToolCall) -> CallKind {
+/// A run that prints the report of failed tests has failed, whatever its last
+/// command returned.
+fn told_outcome(class: Class, call: &ToolCall) -> Option<Outcome> {
+    let ran = class == Class::Execute && outcome(call) != Some(Outcome::Blocked);
+    let reported = |result: &String| report::tells_failures(result);
+    if ran && call.result.as_ref().is_some_and(reported) {
+        return Some(Outcome::Error);
+    }
+    outcome(call)
+}
+
+fn kind(class: Class, call: &ToolCall, failed: bool) -> CallKind {
     let outage = match outcome(call) {
         Some(Outcome::Error) => {
             let told = call.result.as_deref().unwrap_or_default();
@@ -306,7 +320,7 @@ fn kind(class: Class, call: &ToolCall) -> CallKind {
     match (outage, class) {
         (true, _) => CallKind::Outage,
         // A wait that fails is a failure like any other.
-        (false, Class::Poll) if !failed(call) => CallKind::Poll,
+        (false, Class::Poll) if !failed => CallKind::Poll,
         (false, _) => CallKind::Ordinary,
     }
 }

@@ -294,6 +294,7 @@ fn found(now: &Observation, past: &History, period: usize, laps: u32, extends: b
         period: size,
         similarity: 1.0,
         confidence: if exact { 1.0 } else { 0.9 },
+        bar: None,
         extends,
         events,
         name: calls.clone(),

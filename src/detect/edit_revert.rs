@@ -137,6 +137,7 @@ impl Detector for EditRevert {
             period: 0,
             similarity: 1.0,
             confidence: 1.0,
+            bar: None,
             extends,
             events,
             name: [path].into_iter().collect(),

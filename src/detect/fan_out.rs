@@ -90,6 +90,7 @@ impl Detector for FanOut {
             period: 0,
             similarity: 1.0,
             confidence: 1.0,
+            bar: None,
             extends,
             events: if extends {
                 SmallVec::from_slice(&[now.at.index])

@@ -172,6 +172,7 @@ fn found(count: i32, exact: bool, extends: bool, events: SmallVec<[i32; 8]>, cal
         period: 0,
         similarity: 1.0,
         confidence: if exact { 1.0 } else { 0.9 },
+        bar: None,
         extends,
         events,
         name: [call].into_iter().collect(),

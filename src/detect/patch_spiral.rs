@@ -94,6 +94,7 @@ impl Detector for PatchSpiral {
             period: 0,
             similarity: 1.0,
             confidence: 1.0,
+            bar: None,
             extends: false,
             events: events.into_iter().collect(),
             name: [path].into_iter().collect(),

@@ -82,7 +82,7 @@ impl Polling {
     const CALLS_MAX: usize = 16;
 
     fn poll(&mut self, at: Moment, facts: &CallFacts, settings: &Settings) -> Look {
-        let poll = facts.call.unwrap_or(facts.tool);
+        let poll = subject(facts);
         let known = self.polls.get(poll).and_then(|looks| looks.answer);
         if self.progress != at.progress || known.is_some_and(|answer| answer != facts.masked) {
             self.reset();
@@ -107,6 +107,15 @@ impl Polling {
             None => Look::Clear,
         }
     }
+}
+
+/// What is polled. A wait that says nothing is the same wait however long it is,
+/// so that `sleep 5`, `sleep 10`, `sleep 20` are one; a look is told by all its
+/// arguments, for job 1 and job 2 are two.
+fn subject(facts: &CallFacts) -> Sig {
+    let wait = facts.loose.filter(|_| facts.said.is_none());
+    let wait = wait.map(|words| Sig::new(words.get() ^ facts.tool.get()));
+    wait.or(facts.call).unwrap_or(facts.tool)
 }
 
 #[cfg(test)]
@@ -168,6 +177,26 @@ mod tests {
                 .iter()
                 .all(|call| found[1].calls.contains(call))
         );
+    }
+
+    #[test]
+    fn waits_that_grow_longer_are_one_wait_and_looks_at_many_jobs_are_many() {
+        let wait = |n: u32| poll(&format!("sleep {n}")).loose("sleep");
+        assert_eq!(
+            (0..10)
+                .map(wait)
+                .sum::<Script>()
+                .findings::<Polling>(&SETTINGS)
+                .len(),
+            1
+        );
+        let look = |n: u32| {
+            poll(&format!("job {n}"))
+                .loose("job")
+                .result("pending")
+                .says("pending")
+        };
+        quiet((0..20).map(look).sum());
     }
 
     #[test]

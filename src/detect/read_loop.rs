@@ -320,6 +320,7 @@ fn found(
         period: 0,
         similarity: 1.0,
         confidence: if exact { 1.0 } else { 0.9 },
+        bar: None,
         extends,
         events,
         name: [path].into_iter().collect(),

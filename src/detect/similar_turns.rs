@@ -114,6 +114,7 @@ impl Detector for SimilarTurns {
             period: 0,
             similarity,
             confidence: similarity,
+            bar: None,
             extends,
             events,
             name: smallvec![first],

@@ -89,6 +89,7 @@ impl Streak {
             period: 0,
             similarity: 1.0,
             confidence: 1.0,
+            bar: None,
             extends,
             events,
             name: self.calls.clone(),

@@ -44,6 +44,9 @@ pub struct Finding {
     /// 1 where they are exactly equal, .9 where equal once masked, else the
     /// similarity.
     pub confidence: f64,
+    /// `Some`: the detector itself says which rung of its ladder is due. `None`:
+    /// the loop's trend decides.
+    pub bar: Option<Bar>,
     /// The event goes on with the run that this detector found last, unbroken.
     pub extends: bool,
     /// The events that are new in the pattern, oldest first: all of them when
@@ -54,6 +57,15 @@ pub struct Finding {
     pub name: SmallVec<[Sig; 4]>,
     /// Its distinct calls, as far as they are known.
     pub calls: SmallVec<[Sig; 4]>,
+}
+
+/// How bad a loop is, for a detector that measures it: so much text, so much of
+/// a budget. The rungs are the ladder's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Bar {
+    Soft,
+    Hard,
+    Last,
 }
 
 impl Finding {

@@ -69,6 +69,11 @@ pub fn prefix(text: &str, bytes_max: usize) -> &str {
     &text[..text.floor_char_boundary(bytes_max)]
 }
 
+/// The end of a text, at most so many bytes and no character cut.
+pub fn suffix(text: &str, bytes_max: usize) -> &str {
+    &text[text.ceil_char_boundary(text.len().saturating_sub(bytes_max))..]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -163,6 +163,31 @@ fn a_shell_is_known_by_its_command() {
 }
 
 #[test]
+fn a_run_whose_report_says_so_has_failed_behind_a_pipe_too() {
+    let told = |tool: &str, command: &str, result: &str| {
+        let call = ToolCall {
+            outcome: Some(Outcome::Ok),
+            result: Some(result.to_owned()),
+            ..call(tool, &format!(r#"{{"command":"{command}"}}"#))
+        };
+        facts_with("tools = []", call).0
+    };
+    let piped = |result| told("bash", "pytest -q | tail -3", result);
+    let failed = piped("E assert 1 == 2\n1 failed, 3 passed in 0.12s");
+    assert!(failed.failed());
+    assert_eq!(
+        failed.error,
+        piped("E assert 1 == 2\n1 failed, 3 passed in 1.47s").error
+    );
+    assert_ne!(
+        failed.error,
+        piped("E assert 1 == 2\n2 failed, 2 passed in 0.12s").error
+    );
+    assert!(!piped("4 passed in 0.12s").failed());
+    assert!(!told("bash", "cat test.log", "1 failed, 3 passed in 0.12s").failed());
+}
+
+#[test]
 fn a_patch_is_known_by_its_file() {
     let args = r#"{"input":"*** Begin Patch\n*** Update File: src/a.rs\n@@\n*** End Patch"}"#;
     assert_eq!(

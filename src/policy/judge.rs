@@ -9,7 +9,7 @@ use super::{
     trend::Trends,
 };
 use crate::domain::{
-    Action, AgentId, DetectorId, Evidence, Finding, LoopId, Moment, Sig, Trend, Waste,
+    Action, AgentId, Bar, DetectorId, Evidence, Finding, LoopId, Moment, Sig, Trend, Waste,
 };
 
 /// Judges what the detectors find in one agent of one session.
@@ -18,6 +18,8 @@ pub struct Judge {
     memory: Memory,
     /// By rank: the index of the event after which its alerts pass again.
     quiet_until: Box<[i32]>,
+    /// The latest alert that was held back.
+    held: Option<Box<Ruling>>,
 }
 
 /// What the detectors made of an event.
@@ -64,6 +66,8 @@ pub struct Ruling {
 enum Cause {
     First,
     WentOn,
+    /// The detector says itself that it has become worse.
+    Grew,
     CameBack,
     Holds(i32),
 }
@@ -75,6 +79,7 @@ impl Judge {
             trends: Trends::new(detectors),
             memory: Memory::default(),
             quiet_until: vec![i32::MIN; detectors].into(),
+            held: None,
         }
     }
 
@@ -85,14 +90,17 @@ impl Judge {
         settings: &Settings,
         began: impl FnOnce(i32) -> Waste,
     ) -> Option<Judgement> {
-        let found = sight
-            .findings
-            .iter()
-            .fold(0, |bits, (detector, _)| bits | bit(*detector));
+        let found = bits(sight.findings);
         self.trends.update(sight.at, sight.looked, found, settings);
         let Some((describes, finding)) = describing(sight.findings) else {
             self.memory.end(sight.looked, None);
-            return None;
+            let ruling = self.overdue(sight.at.index, settings)?;
+            return Some(Judgement {
+                describes: ruling.detector,
+                ruling: Some(ruling),
+                wasted: Waste::default(),
+                avoidable: Waste::default(),
+            });
         };
         let id = loop_id(sight.agent, &finding.name);
         let cited = |sig: &Sig| {
@@ -122,27 +130,28 @@ impl Judge {
         let avoidable = of_loop.said.map_or(Waste::default(), |_| fresh);
 
         let choice = choose(&self.trends, sight.findings, of_loop, came_back, settings);
-        let ruling = choice
-            .filter(|(action, cause)| {
-                let held_back = matches!(cause, Cause::First) && *action == Action::Alert;
-                !held_back || self.quiet_until.get(describes.index()) <= Some(&sight.at.index)
-            })
-            .map(|(action, cause)| {
-                of_loop.said = of_loop.said.max(Some(action));
-                of_loop.verdicts += 1;
-                rule(
-                    of_loop,
-                    sight,
-                    describes,
-                    finding,
-                    action,
-                    &cause,
-                    &self.trends,
-                    settings,
-                )
-            });
-        if ruling.is_some() {
-            self.cool_down(describes, sight.at.index, settings);
+        let mut ruling = choice.and_then(|(action, cause)| {
+            let ruling = rule(
+                of_loop,
+                sight,
+                describes,
+                finding,
+                action,
+                &cause,
+                &self.trends,
+                settings,
+            );
+            let alert = matches!(cause, Cause::First) && action == Action::Alert;
+            if alert && self.quiet_until.get(describes.index()) > Some(&sight.at.index) {
+                self.held = Some(Box::new(ruling));
+                return None;
+            }
+            of_loop.say(action);
+            Some(ruling)
+        });
+        match &ruling {
+            Some(_) => self.cool_down(describes, sight.at.index, settings),
+            None => ruling = self.overdue(sight.at.index, settings),
         }
         Some(Judgement {
             ruling,
@@ -150,6 +159,24 @@ impl Judge {
             avoidable,
             describes,
         })
+    }
+
+    /// The alert that was held back, once its time has come and if its loop
+    /// still stands.
+    fn overdue(&mut self, index: i32, settings: &Settings) -> Option<Ruling> {
+        let held = self.held.as_ref()?;
+        let (detector, action) = (held.detector, held.action);
+        let unsaid = self.memory.standing(held.loop_id);
+        let Some(of_loop) = unsaid.filter(|of_loop| of_loop.said.is_none()) else {
+            self.held = None;
+            return None;
+        };
+        if self.quiet_until.get(detector.index()) > Some(&index) {
+            return None;
+        }
+        of_loop.say(action);
+        self.cool_down(detector, index, settings);
+        self.held.take().map(|ruling| *ruling)
     }
 
     /// Holds a detector's alerts back for a while, longer when it is chronic.
@@ -200,11 +227,14 @@ impl Judge {
         self.trends.heap_bytes()
             + self.memory.heap_bytes()
             + self.quiet_until.len() * size_of::<i32>()
+            + self.held.as_ref().map_or(0, |_| size_of::<Ruling>())
     }
 }
 
-fn bit(detector: DetectorId) -> u64 {
-    1 << detector.0
+/// The detectors that found something.
+fn bits(findings: &[(DetectorId, Finding)]) -> u64 {
+    let detectors = findings.iter().map(|(detector, _)| detector);
+    detectors.fold(0, |bits, detector| bits | 1 << detector.0)
 }
 
 /// The finding that cites most distinct calls, else the one of lowest rank.
@@ -224,7 +254,7 @@ fn choose(
     came_back: bool,
     settings: &Settings,
 ) -> Option<(Action, Cause)> {
-    let wish = |detector: DetectorId| {
+    let wish = |detector: DetectorId, bar: Option<Bar>| {
         let ladder = settings.ladders.get(detector.index())?;
         let limit = i32::try_from(ladder.terminate_after).unwrap_or(i32::MAX);
         // Runs and laps add up, but only for who was told so hard before.
@@ -238,7 +268,16 @@ fn choose(
         } else if came_back && of_loop.throttles(ladder.soft) {
             (ladder.soft, Cause::CameBack)
         } else if came_back {
-            (ladder.hard, Cause::CameBack)
+            let passed = bar.map_or(ladder.hard, |bar| {
+                ladder.at(bar).max(ladder.above(of_loop.said))
+            });
+            (passed, Cause::CameBack)
+        } else if let Some(bar) = bar {
+            let grew = of_loop.said.is_some();
+            (
+                ladder.at(bar),
+                if grew { Cause::Grew } else { Cause::First },
+            )
         } else if of_loop.said.is_some() && trends.is_chronic(detector) {
             (ladder.hard, Cause::WentOn)
         } else {
@@ -247,7 +286,7 @@ fn choose(
     };
     findings
         .iter()
-        .filter_map(|(detector, _)| wish(*detector))
+        .filter_map(|(detector, finding)| wish(*detector, finding.bar))
         .max_by_key(|(action, _)| *action)
         .filter(|(action, cause)| Some(*action) > of_loop.said || matches!(cause, Cause::CameBack))
 }
@@ -292,14 +331,15 @@ fn reason(cause: &Cause) -> String {
     match cause {
         Cause::First => "first time this loop is seen".to_owned(),
         Cause::WentOn => "it went on after it was reported, until the trend was chronic".to_owned(),
+        Cause::Grew => "it went on after it was reported, past its next bar".to_owned(),
         Cause::CameBack => "it had been reported, ended, and came back".to_owned(),
         Cause::Holds(events) => format!("it holds {events} events, as many as end it"),
     }
 }
 
-/// The wait grows with every verdict on the loop.
+/// The wait grows with every verdict that was given on the loop before.
 fn throttle(verdicts: u32, settings: &Settings) -> Duration {
-    let doublings = verdicts.saturating_sub(1).min(16);
+    let doublings = verdicts.min(16);
     let secs = u64::from(settings.trend.throttle_secs) << doublings;
     Duration::from_secs(secs.min(u64::from(settings.trend.throttle_secs_max)))
 }

@@ -96,6 +96,12 @@ impl Memory {
         self.loops.get_mut(position)
     }
 
+    /// The standing loop of this id.
+    pub fn standing(&mut self, id: LoopId) -> Option<&mut Loop> {
+        let mut loops = self.loops.iter_mut();
+        loops.find(|known| known.standing && known.id == id)
+    }
+
     /// Ends the standing loops that one of their detectors looked for on this
     /// event and did not find.
     pub fn end(&mut self, looked: u64, except: Option<usize>) {
@@ -144,6 +150,12 @@ impl Loop {
         self.count = 0;
         self.wasted_before = self.counted;
         self.began = began;
+    }
+
+    /// A verdict is given on it.
+    pub fn say(&mut self, action: Action) {
+        self.said = self.said.max(Some(action));
+        self.verdicts += 1;
     }
 
     /// Takes a finding of the present run in.

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::domain::Action;
+use crate::domain::{Action, Bar};
 
 /// Everything the policy goes by, for one profile.
 #[derive(Debug)]
@@ -38,6 +38,8 @@ pub struct Ladder {
     pub enabled: bool,
     pub soft: Action,
     pub hard: Action,
+    /// For the last bar of a detector that says itself how bad a loop is.
+    pub last: Action,
     /// A loop that holds so many events ends the session; 0: never.
     pub terminate_after: u32,
     /// A trend is halved by so many events that the detector does not look at.
@@ -55,6 +57,9 @@ pub struct LadderSettings {
     pub window: u32,
     pub soft: Action,
     pub hard: Action,
+    /// A detector without this key has no rung above `hard`.
+    #[serde(default)]
+    pub last: Option<Action>,
     pub terminate_after: u32,
     pub pattern: String,
     pub correction: String,
@@ -78,9 +83,18 @@ impl LadderSettings {
             window,
             soft,
             hard,
+            last,
             terminate_after,
             ..
         } = *self;
+        let last = last.unwrap_or(hard);
+        if hard > last {
+            return Err(LadderError {
+                key: "hard",
+                other: Some("last"),
+                why: format!("{hard} is stronger than last, {last}, which could never be reached"),
+            });
+        }
         if soft > hard {
             return Err(LadderError {
                 key: "soft",
@@ -103,9 +117,30 @@ impl LadderSettings {
             enabled,
             soft,
             hard,
+            last,
             terminate_after,
             window: window.max(1),
         })
+    }
+}
+
+impl Ladder {
+    /// The rung for a bar that a detector has seen passed.
+    pub fn at(&self, bar: Bar) -> Action {
+        match bar {
+            Bar::Soft => self.soft,
+            Bar::Hard => self.hard,
+            Bar::Last => self.last,
+        }
+    }
+
+    /// The rung for a loop that comes back after this was said of it.
+    pub fn above(&self, said: Option<Action>) -> Action {
+        if said >= Some(self.hard) {
+            self.last
+        } else {
+            self.hard
+        }
     }
 }
 

@@ -3,7 +3,7 @@ use std::time::{Duration, SystemTime};
 use smallvec::smallvec;
 
 use super::*;
-use crate::domain::{Action, AgentId, DetectorId, Finding, Level, Moment, Sig, Waste};
+use crate::domain::{Action, AgentId, Bar, DetectorId, Finding, Level, Moment, Sig, Waste};
 
 const A: DetectorId = DetectorId(0);
 const B: DetectorId = DetectorId(1);
@@ -14,6 +14,7 @@ fn settings(soft: Action, hard: Action, terminate_after: u32) -> Settings {
         enabled: true,
         soft,
         hard,
+        last: hard,
         terminate_after,
         window: 10,
     };
@@ -112,6 +113,7 @@ fn finding(
         period: 1,
         similarity: 1.0,
         confidence: 1.0,
+        bar: None,
         extends,
         events: events.collect(),
         name: smallvec![Sig::new(name.to_ascii_lowercase().into())],
@@ -208,8 +210,10 @@ fn alerts_of_new_loops_wait_for_the_cooldown() {
 
 #[test]
 fn an_alert_held_back_is_given_later_if_its_loop_still_stands() {
-    let alert = settings(Action::Alert, Action::Alert, 0);
-    check(alert, "..X..Yyyy", "..a....a.");
+    let alert = || settings(Action::Alert, Action::Alert, 0);
+    check(alert(), "..X..Yyyy", "..a....a.");
+    check(alert(), "..X..Y---", "..a....a.");
+    check(alert(), "..X..Y.--", "..a......");
 }
 
 #[test]
@@ -349,6 +353,66 @@ fn loops_are_bounded_and_the_oldest_that_ended_is_forgotten() {
     assert_eq!(ruling.action, Action::Warn, "forgotten, so new");
 }
 
+/// What is said of a loop whose detector says itself how bad it is: a letter a
+/// finding, `s`oft, `h`ard, `l`ast, each of the run before unless a gap (` `)
+/// stands between.
+#[track_caller]
+fn check_bars(script: &str, expected: &[Action]) {
+    let mut settings = settings(Action::Warn, Action::Break, 0);
+    settings.ladders[0].last = Action::Escalate;
+    let mut bench = Bench::new(settings);
+    let mut extends = false;
+    let mut told = Vec::new();
+    for step in script.chars() {
+        let bar = match step {
+            's' => Bar::Soft,
+            'h' => Bar::Hard,
+            'l' => Bar::Last,
+            _ => {
+                bench.judge(1, &[]);
+                extends = false;
+                continue;
+            }
+        };
+        let mut found = finding('x', 3, extends, 0..=2);
+        found.bar = Some(bar);
+        told.extend(bench.judge(1, &[(A, found)]));
+        extends = true;
+    }
+    let actions: Vec<Action> = told.iter().map(|ruling| ruling.action).collect();
+    assert_eq!(actions, expected, "{script}");
+}
+
+#[test]
+fn a_detectors_own_bar_decides_and_the_trend_does_not() {
+    check_bars("ssssss", &[Action::Warn]);
+    check_bars("sshhll", &[Action::Warn, Action::Break, Action::Escalate]);
+    check_bars("sl", &[Action::Warn, Action::Escalate]);
+}
+
+#[test]
+fn a_loop_that_is_bad_from_the_start_is_reported_so() {
+    check_bars("h", &[Action::Break]);
+    check_bars("lsh", &[Action::Escalate]);
+}
+
+#[test]
+fn a_loop_that_comes_back_is_reported_a_rung_higher() {
+    check_bars("s s s", &[Action::Warn, Action::Break, Action::Escalate]);
+    check_bars("s l", &[Action::Warn, Action::Escalate]);
+}
+
+#[test]
+fn without_a_last_rung_the_hard_one_is_the_last() {
+    let ladder = ladder(Action::Warn, Action::Block, 3, 0)
+        .ladder("x")
+        .unwrap();
+    assert_eq!(
+        [Bar::Soft, Bar::Hard, Bar::Last].map(|bar| ladder.at(bar)),
+        [Action::Warn, Action::Block, Action::Block]
+    );
+}
+
 fn ladder(soft: Action, hard: Action, count: u32, terminate_after: u32) -> LadderSettings {
     LadderSettings {
         enabled: true,
@@ -356,6 +420,7 @@ fn ladder(soft: Action, hard: Action, count: u32, terminate_after: u32) -> Ladde
         window: 10,
         soft,
         hard,
+        last: None,
         terminate_after,
         pattern: String::new(),
         correction: String::new(),
@@ -375,4 +440,7 @@ fn a_rung_that_can_never_be_reached_is_refused() {
         key(ladder(Action::Warn, Action::Block, 3, 2)),
         Some("terminate_after")
     );
+    let mut weak = ladder(Action::Warn, Action::Block, 3, 20);
+    weak.last = Some(Action::Ask);
+    assert_eq!(key(weak), Some("hard"));
 }

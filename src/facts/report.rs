@@ -1,0 +1,86 @@
+//! Whether what a run printed is the report of tests that failed. Behind a pipe
+//! (`pytest | tail`) or a `|| true` the command itself goes well.
+
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
+
+use crate::domain::text;
+
+/// Runners report at the end.
+const TAIL_BYTES_MAX: usize = 2_048;
+
+/// Phrases with which a runner says that tests failed.
+#[rustfmt::skip]
+const PHRASES: &[&str] = &[
+    "test result: failed",                    // cargo test
+    "failed (failures=", "failed (errors=",   // unittest
+    "--- fail: ",                             // go test
+];
+/// Phrases that say so after a number other than 0.
+#[rustfmt::skip]
+const COUNTED: &[&str] = &[
+    " failed, ", " failed in ", " failed |",  // pytest, jest, vitest
+    " failing\n", " failing ",                // mocha
+    " failure\n", " failures\n",              // rspec
+    " tests failed",                          // ctest, nextest
+];
+
+static SEEKER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+    AhoCorasick::builder()
+        .ascii_case_insensitive(true)
+        .build(PHRASES.iter().chain(COUNTED))
+        .ok()
+});
+
+pub(super) fn tells_failures(result: &str) -> bool {
+    let tail = text::suffix(result, TAIL_BYTES_MAX);
+    SEEKER.as_ref().is_some_and(|seeker| {
+        seeker.find_overlapping_iter(tail).any(|found| {
+            let counted = found.pattern().as_usize() >= PHRASES.len();
+            !counted || counts_some(tail.get(..found.start()).unwrap_or_default())
+        })
+    })
+}
+
+/// Whether a number other than 0 ends the text.
+fn counts_some(before: &str) -> bool {
+    let digits = before.trim_end_matches(|c: char| c.is_ascii_digit());
+    before
+        .get(digits.len()..)
+        .is_some_and(|number| number.bytes().any(|digit| digit != b'0'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_of_failures_is_told_from_one_of_success() {
+        for failed in [
+            "FAILED tests/a.py::b - assert 1 == 2\n1 failed, 3 passed in 0.12s",
+            "==== 2 failed in 1.47s ====",
+            "test result: FAILED. 3 passed; 1 failed; 0 ignored",
+            "Tests:       1 failed, 2 passed, 3 total",
+            " Tests  1 failed | 2 passed (3)",
+            "  3 passing (4s)\n  1 failing\n",
+            "--- FAIL: TestParse (0.00s)\nFAIL\nexit status 1",
+            "Ran 3 tests in 0.001s\n\nFAILED (failures=1)",
+            "3 examples, 1 failure\n",
+        ] {
+            assert!(tells_failures(failed), "{failed}");
+        }
+        for passed in [
+            "3 passed in 0.12s",
+            "test result: ok. 3 passed; 0 failed; 0 ignored",
+            "Tests: 0 failed, 3 passed",
+            "Tests  3 passed (3)",
+            "10 examples, 0 failures\n",
+            "the build failed, see above",
+            "error: 2 warnings emitted",
+            "",
+        ] {
+            assert!(!tells_failures(passed), "{passed}");
+        }
+    }
+}
