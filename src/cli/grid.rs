@@ -196,14 +196,16 @@ fn leave_out(columns: &[Column], widths: &mut [usize], room: usize) {
     }
 }
 
-/// Takes from the column that has most to spare, until all fit.
+/// Takes from the column that would go first, of equals from the one that has
+/// most to spare, until all fit.
 fn cut_down(columns: &[Column], widths: &mut [usize], room: usize) {
     while total(widths) > room {
         let own = widths.iter_mut().zip(columns);
-        let spare = own.map(|(width, it)| (width.saturating_sub(it.least), width));
-        match spare.max_by_key(|(spare, _)| *spare) {
-            Some((1.., width)) => *width -= 1,
-            _ => return,
+        let spare = own.map(|(width, it)| (it.goes, width.saturating_sub(it.least), width));
+        let spare = spare.filter(|(_, spare, _)| *spare > 0);
+        match spare.max_by_key(|(goes, spare, _)| (*goes, *spare)) {
+            Some((_, _, width)) => *width -= 1,
+            None => return,
         }
     }
 }

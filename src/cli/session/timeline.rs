@@ -85,9 +85,9 @@ fn row(entry: &TimelineEntry, lanes: &Lanes, verdicts: &[&Verdict]) -> Vec<Cell>
     let (tool, target) = match entry.kind() {
         TimelineKind::ToolCall => (entry.tool.as_str(), entry.target.as_str()),
         TimelineKind::AgentTurn => ("", "the agent spoke"),
-        TimelineKind::UserTurn => ("", "the user spoke: counts began anew"),
+        TimelineKind::UserTurn => ("", "the user spoke"),
         TimelineKind::Compaction => ("", "the context was summarised"),
-        TimelineKind::NewRun => ("", "a new run: counts began anew"),
+        TimelineKind::NewRun => ("", "a new run began"),
         TimelineKind::Unspecified => ("", ""),
     };
     let outcome = match entry.outcome() {

@@ -16,7 +16,7 @@ use crate::{
 pub(in crate::cli) const COLUMNS: [Column; 12] = [
     Column::left("STATUS"),
     Column::left("SESSION").cut_to(16),
-    Column::left("LABELS").cut_to(12).goes(5),
+    Column::left("LABELS").cut_to(16).goes(5),
     Column::left("DETECTOR").cut_to(12),
     Column::left("ACTION"),
     Column::left("TREND").cut_to_last(8).goes(1),
