@@ -1,4 +1,4 @@
-use std::{net::SocketAddr, process::ExitCode};
+use std::{net::SocketAddr, path::Path, process::ExitCode};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -31,16 +31,19 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let http = app.http_address().map_err(Failure::failed)?;
         // Before anybody is told where it listens: who may stop it by then is heeded.
         let asked = asked_to_stop();
-        announce(grpc, http);
+        announce(grpc, http, app.store_dir());
         app.run(asked).await.map_err(Failure::failed)
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn announce(grpc: SocketAddr, http: SocketAddr) {
+fn announce(grpc: SocketAddr, http: SocketAddr, store: Option<&Path>) {
     anstream::println!("unstuck: gRPC on {grpc}");
     anstream::println!("unstuck: HTTP on {http}");
-    anstream::println!("unstuck: state is kept in memory only; Ctrl-C stops");
+    match store {
+        Some(dir) => anstream::println!("unstuck: store in {}; Ctrl-C stops", dir.display()),
+        None => anstream::println!("unstuck: state is kept in memory only; Ctrl-C stops"),
+    }
     // As one types them in a clone, where `cargo run --release` was typed.
     let (grpc, http) = (reachable(grpc), reachable(http));
     anstream::println!("try: cargo run --release -- replay examples/read-loop.ndjson");

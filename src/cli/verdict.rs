@@ -149,10 +149,11 @@ fn row(out: &mut impl Write, label: &str, text: &str, columns: usize) -> io::Res
 /// What happened, where the text of it is not kept: `3 times read_file`.
 pub(super) fn gist(verdict: &Verdict) -> String {
     if verdict.detector == crate::domain::OPERATOR {
-        return match (&*verdict.pattern, &*verdict.reason) {
-            ("", reason) => reason.to_owned(),
-            (pattern, reason) => format!("{pattern}: {reason}"),
+        let told = match (&*verdict.pattern, &*verdict.operator) {
+            (pattern, "" | "unknown") => pattern.to_owned(),
+            (pattern, operator) => format!("{pattern}, {operator}"),
         };
+        return format!("{told}: {}", verdict.reason);
     }
     if !verdict.pattern.is_empty() {
         return verdict.pattern.clone();

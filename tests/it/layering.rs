@@ -29,11 +29,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "api",
         &["domain", "engine", "store", "feed", "telemetry", "pb"],
     ),
-    ("console", &["domain", "engine", "feed", "telemetry"]),
+    (
+        "console",
+        &["domain", "engine", "store", "feed", "telemetry"],
+    ),
     // Each module owns its settings; `config` only gathers them.
     (
         "config",
-        &["facts", "detect", "policy", "engine", "api", "app"],
+        &["facts", "detect", "policy", "engine", "store", "api", "app"],
     ),
     (
         "app",

@@ -16,6 +16,7 @@ mod play;
 mod bad_input;
 mod classic;
 mod deltas;
+mod durable;
 mod eval;
 mod events;
 mod layering;
