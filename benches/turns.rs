@@ -73,6 +73,7 @@ fn engine() -> Engine {
         config.engine,
         Arc::new(metrics),
         Clockwork::Replay,
+        Box::new(|_| {}),
     )
 }
 

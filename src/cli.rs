@@ -2,13 +2,28 @@
 //!
 //! Uses: all.
 
+mod audit;
+mod client;
+mod clock;
+mod completions;
 mod config;
 mod eval;
+mod grid;
 mod health;
+mod man;
 mod output;
 mod replay;
+mod reset;
 mod serve;
+mod session;
+mod sessions;
+mod snooze;
+mod style;
+mod terminate;
 mod trace;
+mod verdict;
+mod verdicts;
+mod watch;
 mod words;
 
 use std::{
@@ -34,15 +49,36 @@ pub struct Cli {
 enum Command {
     /// Run the service; the same as no command at all.
     Serve(serve::Args),
+    /// How the sessions of a running service stand, the worst first.
+    Sessions(sessions::Args),
+    /// What a session did, and why each verdict fired.
+    Session(session::Args),
+    /// Verdicts as they happen.
+    Watch(watch::Args),
+    /// The audit log: what fired, and what operators did.
+    Verdicts(verdicts::Args),
+    /// End sessions, by their ids or by what they have in common.
+    Terminate(terminate::Args),
+    /// Forget what was learned of a session, a termination too: it may go on.
+    Reset(reset::Args),
+    /// Have a session's verdicts not acted on for a while.
+    Snooze(snooze::Args),
     /// Run recorded traces through the detectors, offline.
     Replay(replay::Args),
     /// Run labelled traces through the detectors and say how well they find loops.
     Eval(eval::Args),
+    /// Check the audit log.
+    #[command(subcommand)]
+    Audit(audit::Command),
     /// Show or check the configuration.
     #[command(subcommand)]
     Config(config::Command),
     /// Ask a running service whether it takes calls.
     Health(health::Args),
+    /// Print what a shell needs to complete these commands.
+    Completions(completions::Args),
+    /// Print the manual, as `man` reads it.
+    Man(man::Args),
 }
 
 /// Where the configuration is.
@@ -98,6 +134,30 @@ impl Failure {
             code: 2,
         }
     }
+
+    /// What it was to be done with is not there.
+    fn not_found(why: impl std::fmt::Display) -> Self {
+        Self {
+            message: why.to_string(),
+            code: 3,
+        }
+    }
+
+    /// Nobody reads what is printed any more: that is no failure.
+    fn seen_enough() -> Self {
+        Self {
+            message: String::new(),
+            code: 0,
+        }
+    }
+
+    /// It was told already.
+    fn silent(self) -> Self {
+        Self {
+            message: String::new(),
+            ..self
+        }
+    }
 }
 
 /// Runs a command and says how it ended.
@@ -105,13 +165,25 @@ pub fn run(cli: Cli) -> ExitCode {
     let ended = match cli.command {
         None => serve::run(&cli.serve),
         Some(Command::Serve(args)) => serve::run(&args),
+        Some(Command::Sessions(args)) => sessions::run(&args),
+        Some(Command::Session(args)) => session::run(&args),
+        Some(Command::Watch(args)) => watch::run(&args),
+        Some(Command::Verdicts(args)) => verdicts::run(&args),
+        Some(Command::Terminate(args)) => terminate::run(&args),
+        Some(Command::Reset(args)) => reset::run(&args),
+        Some(Command::Snooze(args)) => snooze::run(&args),
+        Some(Command::Completions(args)) => completions::run(&args),
+        Some(Command::Man(args)) => man::run(&args),
         Some(Command::Replay(args)) => replay::run(&args),
         Some(Command::Eval(args)) => eval::run(&args),
+        Some(Command::Audit(command)) => audit::run(&command),
         Some(Command::Config(command)) => config::run(&command),
         Some(Command::Health(args)) => health::run(&args),
     };
     ended.unwrap_or_else(|failure| {
-        anstream::eprintln!("unstuck: {failure}");
+        if !failure.message.is_empty() {
+            anstream::eprintln!("unstuck: {failure}");
+        }
         failure.code.into()
     })
 }

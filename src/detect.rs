@@ -21,7 +21,7 @@ pub use rules::{RuleSettings, RuleStates};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use crate::domain::{CallKind, DetectorId, Look, Observation, Phrase, Precedence};
+use crate::domain::{CallKind, DetectorId, Explained, Look, Observation, Phrase, Precedence};
 use registry::registry;
 
 /// One way of being stuck.
@@ -39,6 +39,9 @@ pub trait Detector: Default {
     fn phrases(_settings: &Self::Settings) -> impl Iterator<Item = &Phrase> {
         std::iter::empty()
     }
+
+    /// Says why it fires, with these settings.
+    fn explain(settings: &Self::Settings) -> Explained;
 
     /// Looks at `now`, which is not yet part of `past`.
     fn observe(&mut self, now: &Observation, past: &History, settings: &Self::Settings) -> Look;

@@ -12,6 +12,7 @@ mod observation;
 mod repeated;
 mod session;
 pub mod text;
+mod timeline;
 mod turn;
 mod verdict;
 
@@ -25,8 +26,12 @@ pub use id::{AgentId, IdError, LoopId, SessionId, VerdictId};
 pub use observation::{CallFacts, CallKind, Moment, Observation, RuleSight, Seen, Sig, Used};
 pub use repeated::{RepeatSettings, Repeated};
 pub use session::{Abstention, SessionView, Status, Totals};
+pub use timeline::{Explained, SessionDetail, Step, StepKind, TimelineEntry, TrendSample};
 pub use turn::{Heard, Measure, Phrase, PhraseId, Phrases, Sketch, TurnFacts};
-pub use verdict::{Evidence, Issued, Level, Member, OPERATOR, Trend, Verdict, Waste};
+pub use verdict::{
+    Effect, Evidence, Folded, Issued, Level, Member, OPERATOR, Outlet, Standing, Trend, Verdict,
+    Waste,
+};
 
 /// What a broker or operator says of a session.
 pub type Labels = std::collections::BTreeMap<String, String>;

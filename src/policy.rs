@@ -12,11 +12,13 @@ mod judge;
 mod memory;
 mod settings;
 mod template;
+mod trail;
 mod trend;
 
 pub use judge::{Judge, Judgement, Ruling, Sight};
 pub use settings::{Ladder, LadderError, LadderSettings, Settings, TrendSettings};
 pub use template::{TemplateError, TemplateFacts, Templates};
+pub use trail::Sample;
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,10 @@
 //! The domain's types as messages.
 
+mod detail;
+
 use std::time::{SystemTime, UNIX_EPOCH};
+
+pub(super) use detail::detail;
 
 use crate::{
     domain::{Action, Level, SessionView, Status, Trend, Verdict, Waste},
@@ -30,6 +34,7 @@ pub fn verdict(verdict: &Verdict) -> pb::Verdict {
         retry_after,
         durable,
         shadow,
+        operator,
     } = verdict;
     pb::Verdict {
         verdict_id: id.to_string(),
@@ -68,19 +73,24 @@ pub fn verdict(verdict: &Verdict) -> pb::Verdict {
         }),
         durable: *durable,
         shadow: *shadow,
+        operator: operator.clone(),
     }
 }
 
-/// The result of an event that was taken.
-pub(super) fn result(session_id: String, event_id: String, recorded: &Recorded) -> pb::EventResult {
-    let verdict = recorded.verdict.as_deref();
+/// The result of an event that was taken; `verdict` is its own, as it is shown.
+pub(super) fn result(
+    session_id: String,
+    event_id: String,
+    recorded: &Recorded,
+    verdict: Option<pb::Verdict>,
+) -> pb::EventResult {
     pb::EventResult {
         session_id,
         event_id,
         event_index: recorded.index.unwrap_or(-1),
         duplicate: recorded.duplicate,
-        action: action(verdict.and_then(Verdict::acted)).into(),
-        verdict: verdict.map(self::verdict),
+        action: action(recorded.verdict.as_deref().and_then(Verdict::acted)).into(),
+        verdict,
         error: None,
     }
 }
@@ -96,13 +106,13 @@ pub(super) fn refused(session_id: String, event_id: String, error: pb::Error) ->
     }
 }
 
-/// A verdict that answers no event.
-pub(super) fn push(verdict: &Verdict) -> pb::EventResult {
+/// A termination that answers no event.
+pub(super) fn push(verdict: pb::Verdict) -> pb::EventResult {
     pb::EventResult {
-        session_id: verdict.session.to_string(),
+        session_id: verdict.session_id.clone(),
         event_index: -1,
-        action: action(verdict.acted()).into(),
-        verdict: Some(self::verdict(verdict)),
+        action: verdict.action,
+        verdict: Some(verdict),
         ..pb::EventResult::default()
     }
 }
@@ -120,11 +130,13 @@ pub(super) fn session(view: &SessionView) -> pb::Session {
         cost,
         agents,
         trends,
+        trend_samples,
         verdicts,
         wasted,
         avoidable: _, // For replay: a live session is acted on.
         abstentions,
         termination,
+        snoozed_until,
     } = view;
     pb::Session {
         session_id: id.to_string(),
@@ -160,7 +172,8 @@ pub(super) fn session(view: &SessionView) -> pb::Session {
             })
             .collect(),
         termination: termination.as_deref().map(self::verdict),
-        snoozed_until: None,
+        snoozed_until: snoozed_until.map(timestamp),
+        trend_samples: trend_samples.clone(),
     }
 }
 
@@ -213,7 +226,7 @@ fn saturated(count: i64) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-fn timestamp(time: SystemTime) -> pbjson_types::Timestamp {
+pub(super) fn timestamp(time: SystemTime) -> pbjson_types::Timestamp {
     let (seconds, nanos) = match time.duration_since(UNIX_EPOCH) {
         Ok(since) => (secs(since.as_secs()), since.subsec_nanos().cast_signed()),
         Err(before) => {

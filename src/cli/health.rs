@@ -1,11 +1,10 @@
 use std::{process::ExitCode, time::Duration};
 
-use tonic::transport::Endpoint;
 use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
 
-use super::{ConfigArgs, Failure, reachable};
+use super::{ConfigArgs, Failure, client, reachable};
 use crate::app;
 
 /// Long enough for a busy machine, short enough for a container's probe.
@@ -37,14 +36,7 @@ impl Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let server = args.server()?;
-    let address = match server.split_once("://") {
-        Some(_) => server.clone(),
-        None => format!("http://{server}"),
-    };
-    let endpoint = Endpoint::from_shared(address)
-        .map_err(|error| Failure::usage(format!("{server:?}: {error}")))?
-        .connect_timeout(DEADLINE)
-        .timeout(DEADLINE);
+    let endpoint = client::endpoint(&server, DEADLINE)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -4,8 +4,9 @@ use std::io::{self, IsTerminal};
 
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 use serde::Serialize;
-use terminal_size::{Width, terminal_size_of};
+use terminal_size::{Height, Width, terminal_size_of};
 
+use super::Failure;
 use crate::domain::text;
 
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
@@ -18,6 +19,31 @@ pub(super) enum Output {
 /// An object as a line of JSON that steers no terminal.
 pub(super) fn json_line(object: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string(object).map(escaped)
+}
+
+/// A message of the API as proto3 JSON on a line: names in snake case, times in
+/// UTC with a `Z`, where pbjson prints `+00:00`.
+pub(super) fn proto_line(message: &impl Serialize) -> serde_json::Result<String> {
+    json_line(message).map(with_zulu_times)
+}
+
+/// A quote within a text is escaped, so a key of this form is found nowhere
+/// else; a label of such a name is left alone unless its value is a time.
+fn with_zulu_times(line: String) -> String {
+    const OFFSET: &str = "+00:00";
+    let mut out = String::with_capacity(line.len());
+    let mut rest = line.as_str();
+    while let Some((before, after)) = rest.split_once(OFFSET) {
+        let (key, value) = before.rsplit_once('"').unwrap_or_default();
+        let is_time = key.ends_with(':')
+            && after.starts_with('"')
+            && value.len() >= "1970-01-01T00:00:00".len()
+            && value.parse::<jiff::civil::DateTime>().is_ok();
+        out += before;
+        out += if is_time { "Z" } else { OFFSET };
+        rest = after;
+    }
+    out + rest
 }
 
 /// serde_json escapes only what JSON asks for. Beyond it are control characters
@@ -56,6 +82,23 @@ pub(super) fn columns(stdout: &io::StdoutLock<'_>) -> usize {
     }
 }
 
+/// What came of printing. Who reads no further, as `head` does, has seen enough.
+pub(super) fn written<T>(printed: io::Result<T>) -> Result<T, Failure> {
+    match printed {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::seen_enough()),
+        printed => printed.map_err(|error| Failure::failed(format!("cannot write: {error}"))),
+    }
+}
+
+/// How wide and how high the terminal is; `None` where there is none, and
+/// nothing needs to be cut.
+pub(super) fn terminal() -> Option<(usize, usize)> {
+    let stdout = io::stdout().lock();
+    let (Width(columns), Height(rows)) =
+        terminal_size_of(&stdout).filter(|_| stdout.is_terminal())?;
+    Some((usize::from(columns).max(COLUMNS_MIN), rows.into()))
+}
+
 /// One rule below the header and no other line.
 const STYLE: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
@@ -92,5 +135,19 @@ mod tests {
         let line = json_line(&text).unwrap();
         assert_eq!(line, r#""ä\u009b2J\u202e\udb40\udc41漢""#);
         assert_eq!(serde_json::from_str::<String>(&line).unwrap(), text);
+    }
+
+    #[test]
+    fn times_end_with_a_z_and_nothing_else_is_changed() {
+        let check = |line: &str, expected: &str| {
+            assert_eq!(with_zulu_times(line.to_owned()), expected);
+        };
+        check(
+            r#"{"time":"1970-01-01T00:00:00+00:00","create_time":"2026-03-11T09:15:10.123+00:00"}"#,
+            r#"{"time":"1970-01-01T00:00:00Z","create_time":"2026-03-11T09:15:10.123Z"}"#,
+        );
+        let others = r#"{"id":"\"1970-01-01T00:00:00+00:00","x":"+00:00","y":"a+00:00"}"#;
+        check(others, others);
+        check("{}", "{}");
     }
 }

@@ -1,6 +1,6 @@
-use std::{net::SocketAddr, process::ExitCode};
+use std::{net::SocketAddr, path::Path, process::ExitCode};
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{ConfigArgs, Failure, reachable};
 use crate::{
@@ -29,16 +29,21 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let app = App::bind(config).await.map_err(Failure::usage)?;
         let grpc = app.grpc_address().map_err(Failure::failed)?;
         let http = app.http_address().map_err(Failure::failed)?;
-        announce(grpc, http);
-        app.run(asked_to_stop()).await.map_err(Failure::failed)
+        // Before anybody is told where it listens: who may stop it by then is heeded.
+        let asked = asked_to_stop();
+        announce(grpc, http, app.store_dir());
+        app.run(asked).await.map_err(Failure::failed)
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn announce(grpc: SocketAddr, http: SocketAddr) {
+fn announce(grpc: SocketAddr, http: SocketAddr, store: Option<&Path>) {
     anstream::println!("unstuck: gRPC on {grpc}");
     anstream::println!("unstuck: HTTP on {http}");
-    anstream::println!("unstuck: state is kept in memory only; Ctrl-C stops");
+    match store {
+        Some(dir) => anstream::println!("unstuck: store in {}; Ctrl-C stops", dir.display()),
+        None => anstream::println!("unstuck: state is kept in memory only; Ctrl-C stops"),
+    }
     // As one types them in a clone, where `cargo run --release` was typed.
     let (grpc, http) = (reachable(grpc), reachable(http));
     anstream::println!("try: cargo run --release -- replay examples/read-loop.ndjson");
@@ -46,22 +51,29 @@ fn announce(grpc: SocketAddr, http: SocketAddr) {
     anstream::println!("     curl http://{http}/metrics");
 }
 
-/// SIGINT or SIGTERM.
-async fn asked_to_stop() {
-    let asked = |kind| async move {
-        match signal(kind) {
-            Ok(mut signals) => {
-                signals.recv().await;
-            }
-            Err(error) => {
-                tracing::error!(%error, "cannot listen for a signal");
-                std::future::pending().await
-            }
+/// SIGINT or SIGTERM, from now on.
+fn asked_to_stop() -> impl Future<Output = ()> {
+    let [mut interrupt, mut terminate] =
+        [SignalKind::interrupt(), SignalKind::terminate()].map(|kind| {
+            signal(kind)
+                .inspect_err(|error| tracing::error!(%error, "cannot listen for a signal"))
+                .ok()
+        });
+    async move {
+        tokio::select! {
+            () = given(&mut interrupt) => {}
+            () = given(&mut terminate) => {}
         }
-    };
-    tokio::select! {
-        () = asked(SignalKind::interrupt()) => {}
-        () = asked(SignalKind::terminate()) => {}
+        tracing::info!("draining");
     }
-    tracing::info!("draining");
+}
+
+/// Waits for a signal; for ever, where it cannot be listened for.
+async fn given(signal: &mut Option<Signal>) {
+    match signal {
+        Some(signal) => {
+            signal.recv().await;
+        }
+        None => std::future::pending().await,
+    }
 }

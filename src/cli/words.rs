@@ -98,6 +98,78 @@ pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
+/// Untrusted text on one line, without what would steer a terminal. Everything
+/// that comes from a service or an agent passes through here or [`wrapped`].
+pub(super) fn shown(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for word in text.split_whitespace() {
+        let begins = out.len();
+        out.extend(visible(word));
+        if begins > 0 && out.len() > begins {
+            out.insert(begins, ' ');
+        }
+    }
+    out
+}
+
+/// No more of a line than fits into `room` columns; where it is cut, it says so.
+pub(super) fn cut(text: &str, room: usize) -> String {
+    if columns_of(text) <= room {
+        return text.to_owned();
+    }
+    let mut out = String::new();
+    let mut columns = 0;
+    for c in text.chars() {
+        // A place is kept for the dots.
+        if columns + width_of(c) + 1 > room {
+            break;
+        }
+        out.push(c);
+        columns += width_of(c);
+    }
+    if room > 0 {
+        out.push('…');
+    }
+    out
+}
+
+/// The end of a line, where that says most.
+pub(super) fn cut_to_last(text: &str, room: usize) -> String {
+    let mut left = room;
+    let fits = |c: &char| {
+        let fits = width_of(*c) <= left;
+        left = left.saturating_sub(width_of(*c));
+        fits
+    };
+    let last: Vec<char> = text.chars().rev().take_while(fits).collect();
+    last.into_iter().rev().collect()
+}
+
+/// How wide a line stands.
+pub(super) fn columns_of(text: &str) -> usize {
+    text.chars().map(width_of).sum()
+}
+
+/// `12,300` as `12.3k`, where a column is narrow.
+pub(super) fn short(number: i32) -> String {
+    let number = number.max(0);
+    match number {
+        ..10_000 => grouped(number.unsigned_abs().into()),
+        10_000..1_000_000 => format!("{:.1}k", f64::from(number) / 1e3),
+        _ => format!("{:.1}M", f64::from(number) / 1e6),
+    }
+}
+
+/// Values from 0 to 1 as bars.
+pub(super) fn spark(values: impl IntoIterator<Item = f64>) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let bar = |value: f64| {
+        let height = (value.clamp(0.0, 1.0) * 7.0).ceil() as usize;
+        BARS.get(height).copied().unwrap_or(' ')
+    };
+    values.into_iter().map(bar).collect()
+}
+
 fn visible(word: &str) -> impl Iterator<Item = char> {
     word.chars().filter(|c| !text::is_unseen(*c))
 }
@@ -165,5 +237,38 @@ mod tests {
         check("a\u{200b} \u{202e} b", &["a b"]);
         check("\x1b[31mred\x07\r\nx", &["[31mred", "x"]);
         check("漢字漢字漢字", &["漢字漢字", "漢字"]);
+    }
+
+    #[test]
+    fn untrusted_text_stays_on_one_line() {
+        assert_eq!(shown(" a\r\n\tb "), "a b");
+        assert_eq!(shown("\x1b[31mred\u{9b}0m\u{202e}"), "[31mred0m");
+        assert_eq!(shown("\u{200b} a \u{200b} b"), "a b");
+        assert_eq!(shown("line\u{2028}line\u{85}line"), "line line line");
+    }
+
+    #[test]
+    fn a_line_is_cut_where_its_room_ends() {
+        let check = |text, room, expected: &str| assert_eq!(cut(text, room), expected);
+        check("abc", 3, "abc");
+        check("abcd", 3, "ab…");
+        check("漢字漢字", 5, "漢字…");
+        check("漢字漢字", 4, "漢…");
+        check("abc", 0, "");
+        assert_eq!(cut_to_last("▁▂▃▄", 3), "▂▃▄");
+        assert_eq!(cut_to_last("▁▂▃▄", 9), "▁▂▃▄");
+    }
+
+    #[test]
+    fn a_trend_is_a_spark_line() {
+        assert_eq!(spark([0.0, 0.3, 0.51, 0.66, 1.0, 7.0, f64::NAN]), "▁▄▅▆██▁");
+    }
+
+    #[test]
+    fn large_numbers_are_short_in_a_table() {
+        assert_eq!(short(9_714), "9,714");
+        assert_eq!(short(47_631), "47.6k");
+        assert_eq!(short(2_500_000), "2.5M");
+        assert_eq!(short(-1), "0");
     }
 }

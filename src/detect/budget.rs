@@ -4,7 +4,7 @@ use serde::Deserialize;
 use smallvec::smallvec;
 
 use super::{Detector, Futile, History};
-use crate::domain::{Bar, Finding, Look, Observation, Sig, Totals, Used};
+use crate::domain::{Bar, Explained, Finding, Look, Observation, Sig, Totals, Used};
 
 /// Fires when a session has used `warn_share` of a cap, and again when it has
 /// used all of it: events, turns, tokens, US dollars, seconds.
@@ -101,6 +101,17 @@ impl Detector for Budget {
             return Err(Futile::new("cost_usd_max", why));
         }
         Ok(())
+    }
+
+    fn explain(settings: &Settings) -> Explained {
+        let caps = settings.each(Totals::default()).into_iter();
+        let caps = caps.filter(|(_, cap, _)| *cap > 0.0);
+        let caps: Vec<String> = caps.map(|(unit, cap, _)| format!("{cap} {unit}")).collect();
+        Explained {
+            rule: "the session, all its agents together, has used up what it was given",
+            threshold: format!("{} of {}, then all", settings.warn_share, caps.join(", ")),
+            quiet: "a larger cap, or a reset, which begins the count anew",
+        }
     }
 
     fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {

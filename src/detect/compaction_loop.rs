@@ -3,7 +3,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde::Deserialize;
 
 use super::{Detector, Futile, History, streak::Streak};
-use crate::domain::{Look, MarkerKind, Observation, Seen, Sig};
+use crate::domain::{Explained, Look, MarkerKind, Observation, Seen, Sig};
 
 /// Fires when the context is summarised `count` times in a row with no tool call
 /// between, or without progress and ending at the same size each time: what is
@@ -38,6 +38,17 @@ impl Detector for CompactionLoop {
             return Err(Futile::new("count", why));
         }
         Ok(())
+    }
+
+    fn explain(settings: &Settings) -> Explained {
+        Explained {
+            rule: "the context is summarised again and again, and no work comes between",
+            threshold: format!(
+                "{} in a row with no tool call between, or with no progress and to the same size",
+                settings.count
+            ),
+            quiet: "progress between, or a tool call and another size",
+        }
     }
 
     fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {

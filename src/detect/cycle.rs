@@ -4,7 +4,7 @@ use serde::Deserialize;
 use smallvec::SmallVec;
 
 use super::{Detector, Futile, History};
-use crate::domain::{CallFacts, Finding, Look, Moment, Observation, Operation, Sig};
+use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Operation, Sig};
 
 /// Fires when a sequence of 2 to `period_max` rounds stands `count` times at the
 /// tail, with the same states each lap; or when a round of several calls is
@@ -87,6 +87,25 @@ impl Detector for Cycle {
             return Err(Futile::new("count", why).or("window"));
         }
         Ok(())
+    }
+
+    fn explain(settings: &Settings) -> Explained {
+        Explained {
+            rule: if settings.ignore_outcome {
+                "the same calls come in the same order, lap after lap, whatever comes of them"
+            } else {
+                "the same calls come in the same order with the same outcomes, lap after lap"
+            },
+            threshold: format!(
+                "{} laps of 2 to {} calls in the last {} calls",
+                settings.count, settings.period_max, settings.window
+            ),
+            quiet: if settings.ignore_outcome {
+                "a call that is not part of the circle"
+            } else {
+                "a call that is not part of the circle, or another outcome of one that is"
+            },
+        }
     }
 
     fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {

@@ -2,7 +2,7 @@ use serde::Deserialize;
 use smallvec::SmallVec;
 
 use super::{Detector, Futile, History, paths::Paths};
-use crate::domain::{Finding, Look, Observation, Sig};
+use crate::domain::{Explained, Finding, Look, Observation, Sig};
 
 /// Fires on a write whose `content_hash` equals an earlier one of that file,
 /// another content lying between: the agent undoes its own edit.
@@ -63,6 +63,18 @@ impl Detector for EditRevert {
             return Err(Futile::new("within", why));
         }
         Ok(())
+    }
+
+    fn explain(settings: &Settings) -> Explained {
+        Explained {
+            rule: "a write takes a file back to a content that it had before, another content lying \
+                   between",
+            threshold: match settings.within {
+                0 => "once, however long ago".to_owned(),
+                within => format!("once in the last {within} calls"),
+            },
+            quiet: "a content that the file has not had yet",
+        }
     }
 
     fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {

@@ -1,7 +1,7 @@
 use serde::Deserialize;
 
 use super::{Detector, Futile, History, streak::Streak};
-use crate::domain::{Finding, Look, Observation, Sig};
+use crate::domain::{Explained, Finding, Look, Observation, Sig};
 
 /// Fires when `count` failures in a row have the same error (masked) although
 /// the arguments vary or the tools rotate: unknown tool, denied, missing
@@ -34,6 +34,14 @@ impl Detector for ErrorStreak {
             return Err(Futile::new("count", why));
         }
         Ok(())
+    }
+
+    fn explain(settings: &Settings) -> Explained {
+        Explained {
+            rule: "calls in a row fail with the same error, although they vary",
+            threshold: format!("{} in a row", settings.count),
+            quiet: "a success or another error between",
+        }
     }
 
     fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {

@@ -1,7 +1,7 @@
 use serde::Deserialize;
 
 use super::{Detector, Futile, History, streak::Streak};
-use crate::domain::{CallFacts, Finding, Look, Moment, Observation, Operation, Sig};
+use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Operation, Sig};
 
 /// Fires when the last `count` calls are one call (tool and canonical
 /// arguments) in the same state: equal outcome, no progress between.
@@ -54,6 +54,22 @@ impl Detector for ExactRepeat {
             return Err(Futile::new("count", why).or("window"));
         }
         Ok(())
+    }
+
+    fn explain(settings: &Settings) -> Explained {
+        Explained {
+            rule: if settings.ignore_outcome {
+                "the last calls are one call, whatever came of it"
+            } else {
+                "the last calls are one call with the same outcome, and no progress between"
+            },
+            threshold: format!("{} in a row", settings.count),
+            quiet: if settings.ignore_outcome {
+                "another call between"
+            } else {
+                "another call, another result, or a write that changed something between"
+            },
+        }
     }
 
     fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {

@@ -2,7 +2,7 @@ use serde::Deserialize;
 use smallvec::SmallVec;
 
 use super::{Detector, Futile, History};
-use crate::domain::{Finding, Look, Observation, Sig};
+use crate::domain::{Explained, Finding, Look, Observation, Sig};
 
 /// Fires when one round issues the same calls `count` times over: a model that
 /// stutters while it fans out.
@@ -40,6 +40,14 @@ impl Detector for FanOut {
             return Err(Futile::new("count", why));
         }
         Ok(())
+    }
+
+    fn explain(settings: &Settings) -> Explained {
+        Explained {
+            rule: "one model response makes the same call several times",
+            threshold: format!("{} equal calls in one round", settings.count),
+            quiet: "making each call once a response; different calls in one round are fine",
+        }
     }
 
     fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {

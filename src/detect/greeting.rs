@@ -2,7 +2,7 @@ use serde::Deserialize;
 use smallvec::smallvec;
 
 use super::{Detector, Futile, History};
-use crate::domain::{Finding, Look, Observation, Phrase, Phrases, Seen, Sig, TurnFacts};
+use crate::domain::{Explained, Finding, Look, Observation, Phrase, Phrases, Seen, Sig, TurnFacts};
 
 /// Fires when an agent in the middle of its work greets as if there were none: a
 /// turn of `chars_min` to `chars_max` characters that holds one of `markers` with
@@ -59,6 +59,25 @@ impl Detector for Greeting {
 
     fn phrases(settings: &Settings) -> impl Iterator<Item = &Phrase> {
         settings.markers.iter()
+    }
+
+    fn explain(settings: &Settings) -> Explained {
+        Explained {
+            rule: "it greets as if there were nothing to do",
+            threshold: if settings.anywhere {
+                format!(
+                    "one of the markers in {} characters or more",
+                    settings.chars_min
+                )
+            } else {
+                format!(
+                    "one of the markers after at most {} words of {} to {} characters, after a \
+                     tool call since the user spoke",
+                    settings.words_before, settings.chars_min, settings.chars_max
+                )
+            },
+            quiet: "a report of what was done, a message of the user, or no greeting",
+        }
     }
 
     fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {

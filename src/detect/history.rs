@@ -1,9 +1,14 @@
-use std::{collections::VecDeque, time::Duration};
+use std::{
+    collections::VecDeque,
+    time::{Duration, SystemTime},
+};
+
+use smallvec::SmallVec;
 
 use super::Futile;
 use crate::domain::{
-    CallFacts, CallKind, Cost, MarkerKind, Member, Moment, Observation, Operation, Seen, Sig,
-    Sketch, TurnFacts, Waste, text,
+    CallFacts, CallKind, Cost, MarkerKind, Member, Moment, Observation, Operation, Outcome, Seen,
+    Sig, Sketch, Step, StepKind, TurnFacts, Waste, text,
 };
 
 /// What one agent of a session did lately. There is one a session and agent; no
@@ -20,6 +25,22 @@ pub struct History {
     words_bytes: usize,
     /// The latest event that was a wait.
     waited: Option<i32>,
+    /// What else happened. Most often one thing: a user spoke.
+    marks: SmallVec<[Mark; 1]>,
+}
+
+/// Something that is neither a call nor a turn of the agent.
+struct Mark {
+    index: i32,
+    time: SystemTime,
+    what: Marked,
+}
+
+#[derive(Clone, Copy)]
+enum Marked {
+    User,
+    Compaction,
+    NewRun,
 }
 
 /// Slow polling is patience, not a loop.
@@ -36,6 +57,7 @@ pub struct Entry {
     pub masked: Sig,
     pub raw: Sig,
     pub content: Option<Sig>,
+    outcome: Option<Outcome>,
     /// A verdict has cited it: it counts for no detector again, save to extend
     /// the same unbroken run.
     pub spent: bool,
@@ -70,6 +92,8 @@ impl History {
     pub const TURNS_MAX: usize = 50;
     /// Similar turns are sought among the last five.
     pub const SKETCHES_MAX: usize = 5;
+    /// More compactions than that tell no more.
+    pub const MARKS_MAX: usize = 8;
     /// A verdict quotes no more of a target than that.
     pub const TARGET_BYTES_MAX: usize = 200;
 
@@ -140,9 +164,28 @@ impl History {
             Seen::Marker {
                 kind: MarkerKind::Compaction,
                 ..
-            } => self.lose_reads(),
-            Seen::Text(_) | Seen::Marker { .. } | Seen::Other => {}
+            } => {
+                self.lose_reads();
+                self.mark(now.at.index, now.at.time, Marked::Compaction);
+            }
+            Seen::Marker {
+                kind: MarkerKind::NewRun,
+                ..
+            } => self.mark(now.at.index, now.at.time, Marked::NewRun),
+            Seen::Text(_) | Seen::Other => {}
         }
+    }
+
+    /// A user spoke.
+    pub fn push_user(&mut self, index: i32, time: SystemTime) {
+        self.mark(index, time, Marked::User);
+    }
+
+    fn mark(&mut self, index: i32, time: SystemTime, what: Marked) {
+        if self.marks.len() == Self::MARKS_MAX {
+            self.marks.remove(0);
+        }
+        self.marks.push(Mark { index, time, what });
     }
 
     /// The context was summarised: what was read or searched may be read again.
@@ -183,6 +226,7 @@ impl History {
             masked: facts.masked,
             raw: facts.raw,
             content: facts.content,
+            outcome: facts.outcome,
             spent: false,
             cost,
             tool,
@@ -243,13 +287,39 @@ impl History {
         self.calls.clear();
         self.turns.clear();
         self.sketches.clear();
+        self.marks.clear();
         self.words_bytes = 0;
     }
 
+    /// What is kept, for a person, each with the signature of its call; in no
+    /// order.
+    pub fn steps(&self) -> impl Iterator<Item = (Option<Sig>, Step)> {
+        let calls = self.calls.iter().map(|entry| (entry.call, entry.step()));
+        let turns = self.turns.iter().map(|turn| {
+            let kind = StepKind::AgentTurn;
+            (None, step(turn.at.index, turn.at.time, kind))
+        });
+        let marks = self.marks.iter().map(|mark| {
+            let kind = match mark.what {
+                Marked::User => StepKind::UserTurn,
+                Marked::Compaction => StepKind::Compaction,
+                Marked::NewRun => StepKind::NewRun,
+            };
+            (None, step(mark.index, mark.time, kind))
+        });
+        calls.chain(turns).chain(marks)
+    }
+
     pub fn heap_bytes(&self) -> usize {
+        let marks = if self.marks.spilled() {
+            self.marks.capacity() * size_of::<Mark>()
+        } else {
+            0
+        };
         self.calls.capacity() * size_of::<Entry>()
             + self.turns.capacity() * size_of::<TurnEntry>()
             + self.words_bytes
+            + marks
             + self.sketches.capacity() * size_of::<Sketch>()
             + self.sketches.iter().map(Sketch::heap_bytes).sum::<usize>()
     }
@@ -265,9 +335,23 @@ impl Entry {
         }
     }
 
+    fn step(&self) -> Step {
+        let kind = StepKind::Call {
+            tool: self.tool.clone(),
+            target: self.target_text.clone(),
+            operation: self.operation,
+            outcome: self.outcome,
+        };
+        step(self.at.index, self.at.time, kind)
+    }
+
     fn words_bytes(&self) -> usize {
         self.tool.capacity() + self.target_text.capacity() + self.event_id.capacity()
     }
+}
+
+fn step(index: i32, time: SystemTime, kind: StepKind) -> Step {
+    Step { index, time, kind }
 }
 
 fn refill(buffer: &mut String, text: &str) {

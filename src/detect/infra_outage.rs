@@ -3,7 +3,7 @@ use std::time::{Duration, SystemTime};
 use serde::Deserialize;
 
 use super::{Detector, Futile, History, streak::Streak};
-use crate::domain::{CallKind, Finding, Look, Observation, Seen, Sig};
+use crate::domain::{CallKind, Explained, Finding, Look, Observation, Seen, Sig};
 
 /// Fires when `count` calls in a row meet a rate limit, a server's fault or a
 /// dead connection: the world outside is down, and trying again at once does not
@@ -45,6 +45,15 @@ impl Detector for InfraOutage {
             return Err(Futile::new("count", why));
         }
         Ok(())
+    }
+
+    fn explain(settings: &Settings) -> Explained {
+        Explained {
+            rule: "calls in a row meet a rate limit, a server's fault or a dead connection",
+            threshold: format!("{} in a row", settings.count),
+            quiet: "a call that goes through, or a pause of one and a half times the last or more before \
+                    each retry",
+        }
     }
 
     fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {

@@ -5,7 +5,7 @@ use super::{
     Detector, Futile, History,
     runs::{Runs, Step},
 };
-use crate::domain::{CallFacts, Finding, Look, Moment, Observation, Operation, Sig};
+use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Operation, Sig};
 
 /// Fires when one call in the same state stands `count` times in the window with
 /// other calls between, but no progress between.
@@ -57,6 +57,17 @@ impl Detector for InterleavedRepeat {
             return Err(Futile::new("count", why).or("window"));
         }
         Ok(())
+    }
+
+    fn explain(settings: &Settings) -> Explained {
+        Explained {
+            rule: "one call with the same outcome keeps coming back among others, and no progress between",
+            threshold: format!(
+                "{} times in the last {} calls",
+                settings.count, settings.window
+            ),
+            quiet: "a write that changed something or a changed state between, or another result",
+        }
     }
 
     fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {

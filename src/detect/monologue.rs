@@ -2,7 +2,7 @@ use serde::Deserialize;
 use smallvec::smallvec;
 
 use super::{Detector, Futile, History, streak::Streak};
-use crate::domain::{Finding, Look, Observation, Phrase, Phrases, Seen, Sig, TurnFacts};
+use crate::domain::{Explained, Finding, Look, Observation, Phrase, Phrases, Seen, Sig, TurnFacts};
 
 /// Fires when an agent talks and does nothing: `count` empty turns in a row, or
 /// `count` + 1 turns in a row that are equal, or short and announce a new start
@@ -50,6 +50,19 @@ impl Detector for Monologue {
 
     fn phrases(settings: &Settings) -> impl Iterator<Item = &Phrase> {
         settings.announcements.iter()
+    }
+
+    fn explain(settings: &Settings) -> Explained {
+        Explained {
+            rule: "turns in a row are empty, equal, or only announce a new start",
+            threshold: format!(
+                "{} empty ones, or {} others of at most {} characters",
+                settings.count,
+                settings.count.saturating_add(1),
+                settings.chars_max
+            ),
+            quiet: "a tool call between, or a turn that says something",
+        }
     }
 
     fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {

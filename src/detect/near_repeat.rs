@@ -1,7 +1,7 @@
 use serde::Deserialize;
 
 use super::{Detector, Futile, History, streak::Streak};
-use crate::domain::{CallFacts, Finding, Look, Moment, Observation, Sig};
+use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Sig};
 
 /// Fires when `count` calls in a row of one tool have arguments that differ, but
 /// not once numbers and the order of words are ignored, or that overlap by
@@ -50,6 +50,18 @@ impl Detector for NearRepeat {
             return Err(Futile::new("similarity", why));
         }
         Ok(())
+    }
+
+    fn explain(settings: &Settings) -> Explained {
+        Explained {
+            rule: "calls in a row of one tool hardly differ and get the same answer",
+            threshold: format!(
+                "{} in a row that differ in numbers and the order of words only, or share {} of \
+                 their words",
+                settings.count, settings.similarity
+            ),
+            quiet: "another answer, other words, another tool or a successful write between",
+        }
     }
 
     fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {

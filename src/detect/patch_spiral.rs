@@ -2,7 +2,7 @@ use serde::Deserialize;
 use smallvec::SmallVec;
 
 use super::{Detector, Futile, History, paths::Paths};
-use crate::domain::{Finding, Look, Observation, Sig};
+use crate::domain::{Explained, Finding, Look, Observation, Sig};
 
 /// Fires when the failed edits and writes of one path reach `count`; a success
 /// takes one off, and firing starts the count anew. Paths are apart.
@@ -46,6 +46,14 @@ impl Detector for PatchSpiral {
             return Err(Futile::new("count", why));
         }
         Ok(())
+    }
+
+    fn explain(settings: &Settings) -> Explained {
+        Explained {
+            rule: "edits and writes of one path keep failing",
+            threshold: format!("{} failures, less one for each success", settings.count),
+            quiet: "an edit or write of that path that succeeds",
+        }
     }
 
     fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {

@@ -2,7 +2,7 @@ use serde::Deserialize;
 
 use super::{Detector, Futile, History, paths::Paths, streak::Streak};
 use crate::domain::{
-    CallFacts, CallKind, Finding, Look, Moment, Observation, Operation, Seen, Sig,
+    CallFacts, CallKind, Explained, Finding, Look, Moment, Observation, Operation, Seen, Sig,
 };
 
 /// Fires when a poll keeps returning the same `count` times: a tool that waits
@@ -46,6 +46,14 @@ impl Detector for Polling {
             return Err(Futile::new("count", why));
         }
         Ok(())
+    }
+
+    fn explain(settings: &Settings) -> Explained {
+        Explained {
+            rule: "a wait, or a look whether something has changed, keeps returning the same",
+            threshold: format!("{} times in a row", settings.count),
+            quiet: "anything new in the answer, or work between the looks: a write, a run",
+        }
     }
 
     fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {

@@ -7,7 +7,7 @@ use super::{
     runs::{Runs, Step},
     streak::Streak,
 };
-use crate::domain::{CallFacts, Finding, Look, Moment, Observation, Operation, Sig};
+use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Operation, Sig};
 
 /// Fires when the same read (path and lines) of an unchanged file stands `count`
 /// times in the window, or when four reads in a row of one file bring no line
@@ -136,6 +136,28 @@ impl Detector for ReadLoop {
             return Err(Futile::new("count", why).or("window"));
         }
         Ok(())
+    }
+
+    fn explain(settings: &Settings) -> Explained {
+        Explained {
+            rule: if settings.ignore_progress {
+                "the same file is read again and again, whatever was written between"
+            } else {
+                "the same file is read again and again, and nothing has changed"
+            },
+            threshold: match settings.stale {
+                0 => format!(
+                    "{} equal reads in the last {} calls",
+                    settings.count, settings.window
+                ),
+                stale => format!(
+                    "{} equal reads in the last {} calls, or {stale} reads in a row that bring no \
+                     new line",
+                    settings.count, settings.window
+                ),
+            },
+            quiet: "a write that changed something, another content, lines not yet read, or a compaction",
+        }
     }
 
     fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {

@@ -38,6 +38,14 @@ macro_rules! registry {
                 std::iter::empty()
                     $(.chain(<$name::$detector as Detector>::phrases(&self.$name.own)))+
             }
+
+            /// Why the detector of this name fires; `None`: there is none.
+            pub fn explain(&self, detector: &str) -> Option<crate::domain::Explained> {
+                $(if detector == stringify!($name) {
+                    return Some(<$name::$detector as Detector>::explain(&self.$name.own));
+                })+
+                None
+            }
         }
 
         /// The state of every detector, for one agent of one session.

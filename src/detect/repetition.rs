@@ -1,7 +1,7 @@
 use smallvec::SmallVec;
 
 use super::{Detector, Futile, History};
-use crate::domain::{Finding, Look, Observation, RepeatSettings, Repeated, Seen};
+use crate::domain::{Explained, Finding, Look, Observation, RepeatSettings, Repeated, Seen};
 
 /// The text of a turn repeats itself.
 ///
@@ -47,6 +47,32 @@ impl Detector for Repetition {
             return Err(Futile::new("chars", why).or("count"));
         }
         check_chunks(settings)
+    }
+
+    fn explain(settings: &RepeatSettings) -> Explained {
+        let chunks: Vec<String> = settings
+            .chunk_sizes()
+            .map(|size| size.to_string())
+            .collect();
+        let chunks = format!(
+            "{} characters {} times in the last {}",
+            chunks.join(" or "),
+            settings.chunk_count,
+            settings.chunk_window
+        );
+        Explained {
+            rule: "the text of a turn repeats itself",
+            threshold: if settings.chunks_only {
+                chunks
+            } else {
+                format!(
+                    "prose {} times in a row over {} characters; code, fences, rules and \
+                     figures more often; or words and sentences that keep coming back",
+                    settings.count, settings.chars
+                )
+            },
+            quiet: "text that goes on with something new",
+        }
     }
 
     fn observe(&mut self, now: &Observation, _: &History, _: &RepeatSettings) -> Look {

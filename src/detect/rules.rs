@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 
 use super::Futile;
 use crate::domain::{
-    CallKind, DetectorId, Finding, Look, Observation, Operation, RuleSight, Seen, Sig,
+    CallKind, DetectorId, Explained, Finding, Look, Observation, Operation, RuleSight, Seen, Sig,
 };
 
 /// How a rule counts.
@@ -60,6 +60,25 @@ struct Counted {
 impl RuleSettings {
     /// Every event of the window may count, and takes 56 bytes then.
     pub const WINDOW_MAX: u32 = 256;
+
+    /// Says why it fires.
+    pub fn explain(&self) -> Explained {
+        let Self {
+            count,
+            window,
+            consecutive,
+            ..
+        } = self;
+        Explained {
+            rule: "a rule of the operator's own",
+            threshold: if *consecutive {
+                format!("{count} events in a row that it counts as the same, in {window}")
+            } else {
+                format!("{count} events that it counts as the same in the last {window}")
+            },
+            quiet: "events that its expressions leave out or tell apart",
+        }
+    }
 
     pub fn check(&self) -> Result<(), Futile> {
         let Self { count, window, .. } = *self;

@@ -5,7 +5,8 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{Detector, Futile, History};
 use crate::domain::{
-    Finding, Look, Measure, Moment, Observation, Phrase, Phrases, Seen, Sig, Sketch, TurnFacts,
+    Explained, Finding, Look, Measure, Moment, Observation, Phrase, Phrases, Seen, Sig, Sketch,
+    TurnFacts,
 };
 
 /// Fires when `count` turns in a row are each like one before: of the last
@@ -126,6 +127,21 @@ impl Detector for SimilarTurns {
 
     fn phrases(settings: &Settings) -> impl Iterator<Item = &Phrase> {
         settings.new_starts.iter()
+    }
+
+    fn explain(settings: &Settings) -> Explained {
+        Explained {
+            rule: "turns in a row say what was said before",
+            threshold: format!(
+                "{} in a row, each sharing {} or more of its words with one of the {} before",
+                settings.count, settings.similarity, settings.window
+            ),
+            quiet: if settings.numbers_are_progress {
+                "a turn that says something else, or the same of another number"
+            } else {
+                "a turn that says something else"
+            },
+        }
     }
 
     fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {

@@ -1,7 +1,7 @@
 use serde::Deserialize;
 
 use super::{Detector, Futile, History, streak::Streak};
-use crate::domain::{CallFacts, Finding, Look, Moment, Observation, Operation, Sig};
+use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Operation, Sig};
 
 /// Fires when `count` calls in a row, with arguments that vary, all say the same
 /// (raw: a changed number is news), or when `count` calls that act leave the
@@ -37,6 +37,14 @@ impl Detector for Stagnation {
             return Err(Futile::new("count", why));
         }
         Ok(())
+    }
+
+    fn explain(settings: &Settings) -> Explained {
+        Explained {
+            rule: "calls that vary lead nowhere: one result, or a state that stays as it was",
+            threshold: format!("{} in a row", settings.count),
+            quiet: "another result, a changed state, or a write that changed something",
+        }
     }
 
     fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {

@@ -2,7 +2,7 @@ use serde::Deserialize;
 use smallvec::SmallVec;
 
 use super::{Detector, Futile, History, paths::Paths, streak::Streak};
-use crate::domain::{CallFacts, Finding, Look, Moment, Observation, Operation, Sig};
+use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Operation, Sig};
 
 /// Fires when the same command fails `count` runs in a row with the same error
 /// (masked: a duration is not another error, another number of failures is).
@@ -62,6 +62,29 @@ impl Detector for TestFailLoop {
             return Err(Futile::new("count", why).or("within"));
         }
         Ok(())
+    }
+
+    fn explain(settings: &Settings) -> Explained {
+        Explained {
+            rule: "one command keeps failing with the same error, whatever was edited between",
+            threshold: {
+                let Settings {
+                    count,
+                    within,
+                    mixed_errors,
+                } = *settings;
+                let mut threshold = format!("{count} failed runs in a row with one error");
+                if within > 0 {
+                    threshold += &format!(", in the last {within} calls");
+                }
+                if mixed_errors {
+                    let more = count.saturating_add(1);
+                    threshold += &format!(", or {more} with nothing between and one error twice");
+                }
+                threshold
+            },
+            quiet: "a run that passes, or fails with another error",
+        }
     }
 
     fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {

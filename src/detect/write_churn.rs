@@ -1,7 +1,7 @@
 use serde::Deserialize;
 
 use super::{Detector, Futile, History, streak::Streak};
-use crate::domain::{CallFacts, Finding, Look, Observation, Operation, Sig};
+use crate::domain::{CallFacts, Explained, Finding, Look, Observation, Operation, Sig};
 
 /// Fires when `count` writes in a row to one file change nothing, or when it is
 /// rewritten whole `rewrites` times with no read of it and no run between.
@@ -38,6 +38,18 @@ impl Detector for WriteChurn {
             }
         }
         Ok(())
+    }
+
+    fn explain(settings: &Settings) -> Explained {
+        Explained {
+            rule: "writes of one file change nothing, or rewrite it again and again without a look at it",
+            threshold: format!(
+                "{} writes in a row that change nothing, or {} rewrites with no read of it and no \
+                 run between",
+                settings.count, settings.rewrites
+            ),
+            quiet: "a read of the file or a run between, or another file",
+        }
     }
 
     fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {

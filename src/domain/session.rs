@@ -54,6 +54,9 @@ pub struct SessionView {
     pub cost: Cost,
     pub agents: usize,
     pub trends: Vec<(AgentId, Arc<str>, Trend)>,
+    /// The strongest trend after each of its last events, oldest first; empty
+    /// where there was none.
+    pub trend_samples: Vec<f64>,
     pub verdicts: Vec<Arc<Verdict>>,
     pub wasted: Waste,
     /// That part of `wasted` which came after a verdict, and all that was sent
@@ -61,6 +64,8 @@ pub struct SessionView {
     pub avoidable: Waste,
     pub abstentions: Vec<Abstention>,
     pub termination: Option<Arc<Verdict>>,
+    /// Its verdicts are `shadow` until then.
+    pub snoozed_until: Option<SystemTime>,
 }
 
 impl SessionView {
@@ -78,11 +83,13 @@ impl SessionView {
             cost: Cost::default(),
             agents: 0,
             trends: Vec::new(),
+            trend_samples: Vec::new(),
             verdicts: Vec::new(),
             wasted: Waste::default(),
             avoidable: Waste::default(),
             abstentions: Vec::new(),
             termination: None,
+            snoozed_until: None,
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::{
 /// One agent of a session: it is watched on its own.
 pub(super) struct Agent {
     pub id: AgentId,
-    history: History,
+    pub history: History,
     detectors: Detectors,
     rules: RuleStates,
     pub judge: Judge,

@@ -1,8 +1,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
-    detect,
-    domain::{DetectorId, RepeatSettings},
+    detect::{self, RuleSettings},
+    domain::{DetectorId, Explained, RepeatSettings},
     facts::{Reader, Rules},
     policy::{self, Templates},
 };
@@ -21,6 +21,17 @@ impl Profile {
     pub fn detector(&self, id: DetectorId) -> Arc<str> {
         let ladder = self.policy.ladders.get(id.index());
         ladder.map(|ladder| ladder.name.clone()).unwrap_or_default()
+    }
+
+    /// Why the detector or rule of this name fires.
+    pub fn explain(&self, name: &str) -> Option<Explained> {
+        let rule = || {
+            let mut ladders = self.policy.ladders.iter();
+            let id = ladders.position(|ladder| *ladder.name == *name)?;
+            let rule = id.checked_sub(detect::NAMES.len())?;
+            self.detect.rules.get(rule).map(RuleSettings::explain)
+        };
+        self.detect.explain(name).or_else(rule)
     }
 
     /// What makes a text that repeats itself a loop; `None`: nobody asks.

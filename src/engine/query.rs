@@ -1,7 +1,9 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{Engine, slot::Slot};
-use crate::domain::{Labels, SessionId, SessionView, Status, Verdict, has_labels};
+use crate::domain::{
+    Explained, Labels, SessionDetail, SessionId, SessionView, Status, Verdict, has_labels,
+};
 
 /// Which sessions somebody asks for.
 #[derive(Clone, Debug, Default)]
@@ -12,8 +14,9 @@ pub struct Filter {
 }
 
 impl Filter {
-    fn fits(&self, status: Status, labels: &Labels) -> bool {
-        self.status.is_none_or(|wanted| wanted == status) && has_labels(labels, &self.labels)
+    fn fits(&self, id: &SessionId, slot: &Slot) -> bool {
+        self.status.is_none_or(|wanted| wanted == slot.status())
+            && (self.labels.is_empty() || has_labels(&slot.labels(id), &self.labels))
     }
 }
 
@@ -22,9 +25,31 @@ impl Engine {
         self.sessions.view(id.as_str(), |id, slot| slot.view(id))
     }
 
+    /// A session with its latest events and why its detectors fire.
+    pub fn detail(&self, id: &SessionId) -> Option<SessionDetail> {
+        let detail = |id: &SessionId, slot: &Slot| (slot.view(id), slot.timeline());
+        let (view, timeline) = self.sessions.view(id.as_str(), detail)?;
+        Some(SessionDetail {
+            explanations: self.explanations(&view),
+            view,
+            timeline,
+        })
+    }
+
+    /// Of each detector in the verdicts of a session, once.
+    fn explanations(&self, view: &SessionView) -> Vec<(Arc<str>, Explained)> {
+        let profile = self.profiles.named(&view.profile);
+        let profile = profile.unwrap_or_else(|| self.profiles.default().clone());
+        let verdicts = view.verdicts.iter().chain(&view.termination);
+        let detectors = verdicts.flat_map(|verdict| verdict.also.iter().chain([&verdict.detector]));
+        let detectors: BTreeSet<&Arc<str>> = detectors.collect();
+        let explained = |name: &Arc<str>| Some((name.clone(), profile.explain(name)?));
+        detectors.into_iter().filter_map(explained).collect()
+    }
+
     /// The verdicts that ended the session or agents of it.
     pub fn terminations_of(&self, id: &SessionId) -> Vec<Arc<Verdict>> {
-        let terminations = |_: &SessionId, slot: &Slot| slot.terminations();
+        let terminations = |id: &SessionId, slot: &Slot| slot.terminations(id);
         let found = self.sessions.view(id.as_str(), terminations);
         found.unwrap_or_default()
     }
@@ -48,7 +73,7 @@ impl Engine {
             let id = slot.key();
             let follows = after.is_none_or(|after| id.as_str() > after);
             let fits_page = ids.len() <= most || ids.last().is_some_and(|last| id < last);
-            if follows && fits_page && filter.fits(slot.status(), slot.labels()) {
+            if follows && fits_page && filter.fits(id, &slot) {
                 ids.insert(id.clone());
                 if ids.len() > most + 1 {
                     ids.pop_last();

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use super::{
     memory::{Loop, Memory, loop_id},
     settings::Settings,
+    trail::Sample,
     trend::Trends,
 };
 use crate::domain::{
@@ -99,8 +100,7 @@ impl Judge {
         began: impl FnOnce(i32) -> Waste,
     ) -> Option<Judgement> {
         let found = bits(sight.findings);
-        self.trends
-            .update(sight.at.time, sight.looked, found, settings);
+        self.trends.update(sight.at, sight.looked, found, settings);
         let Some((describes, finding)) = describing(sight.findings, settings) else {
             self.memory.end(sight.looked, None);
             let ruling = self.overdue(sight.at.index, settings)?;
@@ -211,6 +211,11 @@ impl Judge {
         self.memory.end_all();
     }
 
+    /// Terminations that were only reported may be said again, and meant.
+    pub fn unsay_terminations(&mut self) {
+        self.memory.unsay_terminations();
+    }
+
     /// A loop that was reported stands.
     pub fn is_looping(&self) -> bool {
         self.memory.is_looping()
@@ -218,6 +223,22 @@ impl Judge {
 
     pub fn trend(&self, detector: DetectorId) -> Option<Trend> {
         self.trends.of(detector)
+    }
+
+    /// The trends after an event, while they are remembered.
+    pub fn samples(&self, index: i32) -> impl Iterator<Item = &Sample> {
+        self.trends.samples(index)
+    }
+
+    /// Raises `levels`, one for each event from `first` on, to the strongest
+    /// trend after it.
+    pub fn raise(&self, first: i32, levels: &mut [f64]) {
+        self.trends.raise(first, levels);
+    }
+
+    /// The latest loop that cites the event.
+    pub fn loop_of(&self, index: i32) -> Option<LoopId> {
+        self.memory.loop_of(index)
     }
 
     pub fn heap_bytes(&self) -> usize {

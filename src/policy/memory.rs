@@ -129,6 +129,20 @@ impl Memory {
         }
     }
 
+    /// The latest loop that cites the event.
+    pub fn loop_of(&self, index: i32) -> Option<LoopId> {
+        let mut latest_first = self.loops.iter().rev();
+        let cites = |known: &&Loop| known.events.contains(&index);
+        latest_first.find(cites).map(|known| known.id)
+    }
+
+    /// Terminations that were only reported may be said again, and meant.
+    pub fn unsay_terminations(&mut self) {
+        for known in &mut self.loops {
+            known.said = known.said.min(Some(Action::Escalate));
+        }
+    }
+
     /// A loop that was reported stands.
     pub fn is_looping(&self) -> bool {
         self.loops

@@ -1,7 +1,10 @@
 use std::time::{Duration, SystemTime};
 
-use super::settings::Settings;
-use crate::domain::{DetectorId, Level, Trend};
+use super::{
+    settings::Settings,
+    trail::{Sample, Trail},
+};
+use crate::domain::{DetectorId, Level, Moment, Trend};
 
 /// How each detector has been finding lately, for one agent.
 ///
@@ -13,6 +16,7 @@ use crate::domain::{DetectorId, Level, Trend};
 pub(super) struct Trends {
     states: Box<[State]>,
     last: Option<SystemTime>,
+    trail: Trail,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -35,13 +39,14 @@ impl Trends {
         Self {
             states: vec![State::default(); detectors].into(),
             last: None,
+            trail: Trail::default(),
         }
     }
 
     /// Moves every average by one event: `looked` and `found` are sets of
     /// detectors as bits.
-    pub fn update(&mut self, time: SystemTime, looked: u64, found: u64, settings: &Settings) {
-        let idle = self.idle_factor(time);
+    pub fn update(&mut self, at: Moment, looked: u64, found: u64, settings: &Settings) {
+        let idle = self.idle_factor(at.time);
         let alpha = settings.trend.alpha as f32;
         let saturation = settings.trend.saturation as f32;
         for (rank, (state, ladder)) in self.states.iter_mut().zip(&settings.ladders).enumerate() {
@@ -64,7 +69,19 @@ impl Trends {
             } else if state.ema < saturation / 2.0 {
                 state.chronic = false;
             }
+            let detector = DetectorId(rank as u8);
+            self.trail
+                .note(at.index, detector, state.ema, found & bit != 0);
         }
+    }
+
+    /// The trends after an event.
+    pub fn samples(&self, index: i32) -> impl Iterator<Item = &Sample> {
+        self.trail.at(index)
+    }
+
+    pub fn raise(&self, first: i32, levels: &mut [f64]) {
+        self.trail.raise(first, levels);
     }
 
     fn idle_factor(&mut self, time: SystemTime) -> f32 {
@@ -97,6 +114,6 @@ impl Trends {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        self.states.len() * size_of::<State>()
+        self.states.len() * size_of::<State>() + self.trail.heap_bytes()
     }
 }

@@ -69,6 +69,27 @@ pub struct Metrics {
     event_duration: Histogram,
     streams: [Gauge; 3],
     rejected: [Counter; 4],
+    store: OfStore,
+}
+
+/// How the store is, by its own count.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreFigures {
+    pub commits: u64,
+    pub failures: u64,
+    pub shed: u64,
+    pub queue: usize,
+    pub bytes: u64,
+    pub failing: bool,
+}
+
+struct OfStore {
+    commits: Counter,
+    failures: Counter,
+    shed: Counter,
+    queue: Gauge,
+    bytes: Gauge,
+    failing: Gauge,
 }
 
 struct OfDetector {
@@ -197,6 +218,16 @@ impl Metrics {
         self.rejected[why as usize].increment(1);
     }
 
+    pub fn store(&self, figures: &StoreFigures) {
+        let of = &self.store;
+        of.commits.absolute(figures.commits);
+        of.failures.absolute(figures.failures);
+        of.shed.absolute(figures.shed);
+        of.queue.set(figures.queue as f64);
+        of.bytes.set(figures.bytes as f64);
+        of.failing.set(f64::from(u8::from(figures.failing)));
+    }
+
     /// Counts a stream as open until the guard is dropped.
     pub fn stream(&self, rpc: Rpc) -> OpenStream {
         let gauge = self.streams[rpc as usize].clone();
@@ -256,6 +287,14 @@ fn register(exporter: PrometheusHandle, detectors: &[&str]) -> Metrics {
         streams: Rpc::NAMES.map(|rpc| none(gauge!("unstuck_streams", "rpc" => rpc))),
         rejected: Rejection::ALL
             .map(|why| zero(counter!("unstuck_rejected_total", "reason" => why.name()))),
+        store: OfStore {
+            commits: zero(counter!("unstuck_store_commits_total")),
+            failures: zero(counter!("unstuck_store_failures_total")),
+            shed: zero(counter!("unstuck_store_shed_total")),
+            queue: none(gauge!("unstuck_store_queue")),
+            bytes: none(gauge!("unstuck_store_bytes")),
+            failing: none(gauge!("unstuck_store_failing")),
+        },
     }
 }
 
@@ -331,6 +370,15 @@ fn describe() {
             "unstuck_rejected_total",
             "Events, deltas and calls not accepted, by reason.",
         ),
+        ("unstuck_store_commits_total", "Writes that became durable."),
+        (
+            "unstuck_store_failures_total",
+            "Writes that the disk refused.",
+        ),
+        (
+            "unstuck_store_shed_total",
+            "Verdicts and acts that will not be on disk.",
+        ),
     ] {
         describe_counter!(name, help);
     }
@@ -340,6 +388,9 @@ fn describe() {
         "unstuck_sessions_in_trend",
         "Live sessions by detector and level of trend."
     );
+    describe_gauge!("unstuck_store_queue", "Verdicts that wait for the disk.");
+    describe_gauge!("unstuck_store_bytes", "Bytes of the audit log.");
+    describe_gauge!("unstuck_store_failing", "1 while the disk refuses writes.");
     describe_gauge!("unstuck_streams", "Open streams, by rpc.");
     describe_gauge!("unstuck_build_info", "Always 1; the version is a label.");
     describe_histogram!(
@@ -372,6 +423,12 @@ mod tests {
             "unstuck_event_duration_seconds_bucket{le=\"+Inf\"} 0",
             "unstuck_streams{rpc=\"StreamEvents\"} 0",
             "unstuck_rejected_total{reason=\"sessions_max\"} 0",
+            "unstuck_store_commits_total 0",
+            "unstuck_store_failures_total 0",
+            "unstuck_store_shed_total 0",
+            "unstuck_store_queue 0",
+            "unstuck_store_bytes 0",
+            "unstuck_store_failing 0",
             "unstuck_build_info{version=",
         ] {
             assert!(text.contains(series), "{series} is not in\n{text}");

@@ -29,12 +29,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "api",
         &["domain", "engine", "store", "feed", "telemetry", "pb"],
     ),
-    ("console", &["domain", "engine", "feed", "telemetry"]),
+    (
+        "console",
+        &["domain", "engine", "store", "feed", "telemetry"],
+    ),
     // Each module owns its settings; `config` only gathers them.
     (
         "config",
         &[
-            "domain", "facts", "detect", "policy", "engine", "api", "app",
+            "domain", "facts", "detect", "policy", "engine", "store", "api", "app",
         ],
     ),
     (

@@ -9,6 +9,7 @@
     clippy::too_many_lines
 )]
 
+mod fake;
 mod harness;
 mod play;
 
@@ -17,12 +18,14 @@ mod budget;
 mod classic;
 mod corrections;
 mod deltas;
+mod durable;
 mod embeddings;
 mod eval;
 mod events;
 mod layering;
 mod lifecycle;
 mod limits;
+mod operators;
 mod policy;
 mod profiles;
 mod properties;
@@ -32,5 +35,6 @@ mod rules;
 mod scenarios;
 mod sessions;
 mod terminate;
+mod timeline;
 mod traces;
 mod transport;

@@ -60,11 +60,13 @@ impl Session {
             cost: self.cost,
             agents: self.agents.len(),
             trends: trends.collect(),
+            trend_samples: self.trend_samples(),
             verdicts: self.verdicts.iter().skip(hidden).cloned().collect(),
             wasted: self.wasted,
             avoidable: self.avoidable,
             abstentions: self.abstentions.iter().map(abstention).collect(),
             termination: self.termination.clone(),
+            snoozed_until: self.snoozed_until,
         }
     }
 

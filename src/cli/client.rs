@@ -1,0 +1,175 @@
+//! The running service, as operators' commands call it. This is the one place
+//! where a channel is made, and where a status becomes a message and an exit
+//! code.
+
+use std::{env, time::Duration};
+
+use tonic::{
+    Code, Request, Response, Status, Streaming,
+    metadata::AsciiMetadataValue,
+    transport::{Channel, Endpoint},
+};
+
+use super::{Failure, words::shown};
+use crate::pb::{self, session_service_client::SessionServiceClient};
+
+/// Long enough for a busy machine and a disk that syncs; a person waits no
+/// longer without a word.
+const DEADLINE: Duration = Duration::from_secs(10);
+const CONNECT_DEADLINE: Duration = Duration::from_secs(3);
+/// A thousand verdicts with all their text.
+const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// How the service is told who acts.
+const OPERATOR_KEY: &str = "unstuck-operator";
+
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct ServerArgs {
+    /// The address of the service's gRPC port.
+    #[arg(
+        long,
+        env = "UNSTUCK_SERVER",
+        value_name = "ADDRESS",
+        default_value = "http://127.0.0.1:50551"
+    )]
+    server: String,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct OperatorArgs {
+    /// Who acts, for the audit log; else the user's name on this machine.
+    #[arg(long, env = "UNSTUCK_OPERATOR", value_name = "NAME")]
+    operator: Option<String>,
+}
+
+/// A connection to the service.
+#[derive(Clone)]
+pub(super) struct Client {
+    service: SessionServiceClient<Channel>,
+    server: String,
+    operator: Option<AsciiMetadataValue>,
+}
+
+/// Where to connect to: an address with or without a scheme.
+pub(super) fn endpoint(server: &str, deadline: Duration) -> Result<Endpoint, Failure> {
+    let address = match server.split_once("://") {
+        Some(_) => server.to_owned(),
+        None => format!("http://{server}"),
+    };
+    let endpoint = Endpoint::from_shared(address)
+        .map_err(|error| Failure::usage(format!("{server:?}: {error}")))?;
+    // The deadline is for the answer, or for a stream's beginning.
+    Ok(endpoint
+        .connect_timeout(CONNECT_DEADLINE.min(deadline))
+        .timeout(deadline))
+}
+
+/// Runs a command that asks the service.
+pub(super) fn run<T>(
+    args: &ServerArgs,
+    command: impl AsyncFnOnce(Client) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::failed)?;
+    runtime.block_on(async { command(Client::connect(args).await?).await })
+}
+
+impl Client {
+    async fn connect(args: &ServerArgs) -> Result<Self, Failure> {
+        let server = args.server.clone();
+        let channel = endpoint(&server, DEADLINE)?.connect().await;
+        let channel = channel.map_err(|_| unreachable(&server))?;
+        Ok(Self {
+            service: SessionServiceClient::new(channel)
+                .max_decoding_message_size(MESSAGE_BYTES_MAX),
+            server,
+            operator: None,
+        })
+    }
+
+    /// The same, in the name of an operator.
+    pub fn operated_by(self, args: &OperatorArgs) -> Result<Self, Failure> {
+        let named = |name: &String| AsciiMetadataValue::try_from(name).ok();
+        let operator = match &args.operator {
+            Some(name) => Some(named(name).ok_or_else(|| {
+                Failure::usage("--operator: a name in printable ASCII, for the audit log")
+            })?),
+            None => env::var("USER").ok().as_ref().and_then(named),
+        };
+        Ok(Self { operator, ..self })
+    }
+
+    /// Asks the service one thing.
+    pub async fn ask<Q, A>(
+        &self,
+        question: Q,
+        call: impl AsyncFnOnce(SessionServiceClient<Channel>, Request<Q>) -> Result<Response<A>, Status>,
+    ) -> Result<A, Failure> {
+        let answer = call(self.service.clone(), self.request(question)).await;
+        let answer = answer.map_err(|status| self.failure(&status))?;
+        Ok(answer.into_inner())
+    }
+
+    /// Verdicts as they happen. The status is the caller's to judge: a watch
+    /// that breaks off begins anew.
+    pub async fn watch(
+        &self,
+        request: pb::WatchVerdictsRequest,
+    ) -> Result<Streaming<pb::WatchVerdictsResponse>, Status> {
+        let mut service = self.service.clone();
+        let answer = service.watch_verdicts(self.request(request)).await?;
+        Ok(answer.into_inner())
+    }
+
+    /// A page of sessions.
+    pub async fn sessions(
+        &self,
+        request: pb::ListSessionsRequest,
+    ) -> Result<pb::ListSessionsResponse, Failure> {
+        self.ask(request, async |mut service, request| {
+            service.list_sessions(request).await
+        })
+        .await
+    }
+
+    /// Where it is, as it was given.
+    pub fn server(&self) -> String {
+        shown(&self.server)
+    }
+
+    fn request<Q>(&self, question: Q) -> Request<Q> {
+        let mut request = Request::new(question);
+        if let Some(operator) = &self.operator {
+            request
+                .metadata_mut()
+                .insert(OPERATOR_KEY, operator.clone());
+        }
+        request
+    }
+
+    /// What a status means to the person who typed the command.
+    pub fn failure(&self, status: &Status) -> Failure {
+        let server = self.server();
+        let message = shown(status.message());
+        match status.code() {
+            Code::NotFound => Failure::not_found(message),
+            Code::InvalidArgument => Failure::usage(message),
+            Code::Unavailable => Failure::failed(format!("{server} does not answer: {message}")),
+            Code::DeadlineExceeded | Code::Cancelled => Failure::failed(format!(
+                "{server} has not answered within {} s",
+                DEADLINE.as_secs()
+            )),
+            Code::Unimplemented => Failure::failed(format!("{server} cannot do that: {message}")),
+            code => Failure::failed(format!("{server} refused: {message} ({code:?})")),
+        }
+    }
+}
+
+fn unreachable(server: &str) -> Failure {
+    Failure::failed(format!(
+        "nobody answers at {}; is the service running? `unstuck serve` starts it, --server or \
+         UNSTUCK_SERVER says where it is",
+        shown(server)
+    ))
+}

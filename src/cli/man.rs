@@ -1,0 +1,30 @@
+//! `unstuck man`: the manual, as `man` reads it.
+
+use std::{fs, io, path::PathBuf, process::ExitCode};
+
+use clap::CommandFactory;
+use clap_mangen::Man;
+
+use super::{Cli, Failure, output::written};
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Write a page for each command into this directory, instead of the first
+    /// one to standard output.
+    #[arg(long, value_name = "DIRECTORY")]
+    directory: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    match &args.directory {
+        None => written(Man::new(Cli::command()).render(&mut io::stdout().lock()))?,
+        Some(directory) => {
+            let write = fs::create_dir_all(directory)
+                .and_then(|()| clap_mangen::generate_to(Cli::command(), directory));
+            write.map_err(|error| {
+                Failure::failed(format!("cannot write to {}: {error}", directory.display()))
+            })?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

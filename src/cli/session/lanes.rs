@@ -1,0 +1,143 @@
+use crate::pb::TimelineEntry;
+
+/// More columns than that line nothing up any more.
+const LANES_MAX: usize = 8;
+
+/// What shares a column of the timeline.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Lane {
+    /// Equal calls.
+    Same(i32),
+    /// The events of a loop that are not equal.
+    Loop(String),
+}
+
+/// The columns of a timeline: equal calls stand below each other, and so do the
+/// members of a loop that differ.
+pub(super) struct Lanes(Vec<Lane>);
+
+/// Where an event stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub lane: usize,
+    pub mark: char,
+}
+
+impl Lanes {
+    pub fn new(timeline: &[TimelineEntry]) -> Self {
+        let mut found: Vec<(Lane, Weight)> = Vec::new();
+        for (order, entry) in timeline.iter().enumerate() {
+            let Some(lane) = lane(entry) else { continue };
+            let cited = !entry.loop_id.is_empty();
+            match found.iter_mut().find(|(known, _)| *known == lane) {
+                Some((_, weight)) => weight.add(cited),
+                None => found.push((lane, Weight::new(order, cited))),
+            }
+        }
+        // What a loop cites is what somebody looks for; then what is frequent.
+        found.sort_by_key(|(_, weight)| std::cmp::Reverse((weight.cited, weight.events)));
+        found.truncate(LANES_MAX);
+        found.sort_by_key(|(_, weight)| weight.order);
+        Self(found.into_iter().map(|(lane, _)| lane).collect())
+    }
+
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn place(&self, entry: &TimelineEntry) -> Option<Place> {
+        let own = lane(entry)?;
+        let lane = self.0.iter().position(|lane| *lane == own)?;
+        let letters = self.0.iter().take(lane);
+        let letters = letters.filter(|lane| matches!(lane, Lane::Same(_))).count();
+        let mark = match own {
+            Lane::Same(_) => ('A'..='Z').nth(letters).unwrap_or('?'),
+            Lane::Loop(_) => '≈',
+        };
+        Some(Place { lane, mark })
+    }
+
+    /// Whether some lane holds equal calls, and whether one holds others.
+    pub fn kinds(&self) -> (bool, bool) {
+        let equal = |lane: &Lane| matches!(lane, Lane::Same(_));
+        (self.0.iter().any(equal), !self.0.iter().all(equal))
+    }
+}
+
+fn lane(entry: &TimelineEntry) -> Option<Lane> {
+    match (entry.same, entry.loop_id.as_str()) {
+        (1.., _) => Some(Lane::Same(entry.same)),
+        (_, "") => None,
+        (_, loop_id) => Some(Lane::Loop(loop_id.to_owned())),
+    }
+}
+
+/// How much speaks for showing a lane.
+struct Weight {
+    order: usize,
+    events: usize,
+    cited: bool,
+}
+
+impl Weight {
+    fn new(order: usize, cited: bool) -> Self {
+        Self {
+            order,
+            events: 1,
+            cited,
+        }
+    }
+
+    fn add(&mut self, cited: bool) {
+        self.events += 1;
+        self.cited |= cited;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry((same, loop_id): (i32, &str)) -> TimelineEntry {
+        TimelineEntry {
+            same,
+            loop_id: loop_id.to_owned(),
+            ..TimelineEntry::default()
+        }
+    }
+
+    #[track_caller]
+    fn check(events: &[(i32, &str)], expected: &str) {
+        let timeline: Vec<_> = events.iter().map(|event| entry(*event)).collect();
+        let lanes = Lanes::new(&timeline);
+        let told = timeline.iter().map(|entry| match lanes.place(entry) {
+            Some(Place { lane, mark }) => format!("{mark}{lane}"),
+            None => "·".to_owned(),
+        });
+        assert_eq!(told.collect::<Vec<_>>().join(" "), expected);
+    }
+
+    #[test]
+    fn equal_calls_stand_in_one_column() {
+        check(
+            &[(1, ""), (2, ""), (1, ""), (0, ""), (2, "")],
+            "A0 B1 A0 · B1",
+        );
+    }
+
+    #[test]
+    fn members_of_a_loop_that_differ_stand_in_one_column() {
+        check(&[(0, "x"), (0, "x"), (1, ""), (1, "")], "≈0 ≈0 A1 A1");
+    }
+
+    #[test]
+    fn where_there_are_many_the_cited_ones_stay() {
+        let mut events: Vec<(i32, &str)> = (1..=9).flat_map(|n| [(n, ""), (n, "")]).collect();
+        events.extend([(10, "x"), (10, "x")]);
+        let timeline: Vec<_> = events.iter().map(|event| entry(*event)).collect();
+        let lanes = Lanes::new(&timeline);
+        assert_eq!(lanes.count(), LANES_MAX);
+        assert_eq!(lanes.place(&entry((10, "x"))).map(|p| p.mark), Some('H'));
+        assert_eq!(lanes.place(&entry((9, ""))), None);
+    }
+}

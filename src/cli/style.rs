@@ -1,0 +1,63 @@
+//! What colours mean, everywhere the same.
+
+use anstyle::{AnsiColor, Style};
+
+use crate::pb::{Action, SessionStatus};
+
+pub(super) const PLAIN: Style = Style::new();
+pub(super) const BOLD: Style = Style::new().bold();
+pub(super) const DIM: Style = Style::new().dimmed();
+pub(super) const BAD: Style = AnsiColor::Red.on_default();
+
+/// Calm for what only tells, red for what stops.
+pub(super) fn of_action(action: Action) -> Style {
+    let color = match action {
+        Action::Unspecified | Action::Alert => AnsiColor::Cyan,
+        Action::Warn => AnsiColor::Yellow,
+        Action::Throttle | Action::Checkpoint | Action::Ask => AnsiColor::Magenta,
+        Action::Block | Action::Break | Action::Escalate => AnsiColor::Red,
+        Action::Terminate => AnsiColor::BrightRed,
+    };
+    color.on_default().bold()
+}
+
+/// What needs a person stands out, what is over recedes.
+pub(super) fn of_status(status: SessionStatus) -> Style {
+    match status {
+        SessionStatus::Looping => AnsiColor::Yellow.on_default().bold(),
+        SessionStatus::Active => AnsiColor::Green.on_default(),
+        SessionStatus::Terminated => AnsiColor::Red.on_default(),
+        SessionStatus::Ended | SessionStatus::Unspecified => DIM,
+    }
+}
+
+/// A column of the timeline: neighbours differ.
+pub(super) fn of_lane(lane: usize) -> Style {
+    const COLORS: [AnsiColor; 6] = [
+        AnsiColor::Cyan,
+        AnsiColor::Magenta,
+        AnsiColor::Yellow,
+        AnsiColor::Green,
+        AnsiColor::Blue,
+        AnsiColor::Red,
+    ];
+    let color = COLORS.get(lane % COLORS.len()).copied();
+    color.map_or(BOLD, |color| color.on_default().bold())
+}
+
+/// Takes out colours, and nothing else that a terminal obeys.
+#[cfg(test)]
+pub(super) fn without_colours(page: &[u8]) -> String {
+    let page = std::str::from_utf8(page).unwrap();
+    let mut pieces = page.split('\x1b');
+    let mut out = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let parameters = piece.strip_prefix('[');
+        let parameters = parameters.map(|p| p.trim_start_matches(|c: char| c.is_ascii_digit()));
+        match parameters.and_then(|rest| rest.strip_prefix('m')) {
+            Some(text) => out += text,
+            None => out = out + "\x1b" + piece,
+        }
+    }
+    out
+}

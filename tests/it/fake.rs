@@ -1,0 +1,153 @@
+//! A service that answers as a test wants, and remembers what it was asked:
+//! for what a real one does only in its own time.
+
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
+
+use tokio::net::TcpListener;
+use tokio_stream::{Iter, iter};
+use tonic::{
+    Request, Response, Status, async_trait,
+    transport::{Server, server::TcpIncoming},
+};
+use unstuck::pb::{
+    self,
+    session_service_server::{SessionService, SessionServiceServer},
+};
+
+type Answer<T> = Result<Response<T>, Status>;
+type Items = Vec<Result<pb::WatchVerdictsResponse, Status>>;
+
+#[derive(Default)]
+struct State {
+    /// Each call, as `rpc by operator: request`.
+    asked: Vec<String>,
+    pages: Vec<pb::ListVerdictsResponse>,
+    session_pages: Vec<pb::ListSessionsResponse>,
+    watches: Vec<Result<Items, Status>>,
+}
+
+#[derive(Clone, Default)]
+pub struct Fake(Arc<Mutex<State>>);
+
+impl Fake {
+    pub async fn start(&self) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let service = SessionServiceServer::new(self.clone());
+        let server = Server::builder().add_service(service);
+        tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+        address
+    }
+
+    /// The pages of the audit log, in the order in which they are asked for.
+    pub fn lists(&self, pages: Vec<pb::ListVerdictsResponse>) {
+        self.0.lock().unwrap().pages = pages;
+    }
+
+    pub fn lists_sessions(&self, pages: Vec<pb::ListSessionsResponse>) {
+        self.0.lock().unwrap().session_pages = pages;
+    }
+
+    /// What each watch gets, one after another; the last is the end.
+    pub fn shows(&self, watches: Vec<Result<Items, Status>>) {
+        self.0.lock().unwrap().watches = watches;
+    }
+
+    pub fn asked(&self) -> Vec<String> {
+        self.0.lock().unwrap().asked.clone()
+    }
+
+    fn note<Q: serde::Serialize>(&self, rpc: &str, request: &Request<Q>) {
+        let operator = request.metadata().get("unstuck-operator");
+        let operator = operator.map_or("", |name| name.to_str().unwrap());
+        let json = serde_json::to_string(request.get_ref()).unwrap();
+        let told = format!("{rpc} by {operator}: {json}");
+        self.0.lock().unwrap().asked.push(told);
+    }
+}
+
+fn next<T>(list: &mut Vec<T>) -> Result<T, Status> {
+    if list.is_empty() {
+        return Err(Status::failed_precondition("the test has said no more"));
+    }
+    Ok(list.remove(0))
+}
+
+#[async_trait]
+impl SessionService for Fake {
+    async fn list_verdicts(
+        &self,
+        request: Request<pb::ListVerdictsRequest>,
+    ) -> Answer<pb::ListVerdictsResponse> {
+        self.note("list", &request);
+        Ok(Response::new(next(&mut self.0.lock().unwrap().pages)?))
+    }
+
+    async fn list_sessions(
+        &self,
+        request: Request<pb::ListSessionsRequest>,
+    ) -> Answer<pb::ListSessionsResponse> {
+        self.note("sessions", &request);
+        let pages = &mut self.0.lock().unwrap().session_pages;
+        Ok(Response::new(next(pages)?))
+    }
+
+    type WatchVerdictsStream = Iter<std::vec::IntoIter<Result<pb::WatchVerdictsResponse, Status>>>;
+
+    async fn watch_verdicts(
+        &self,
+        request: Request<pb::WatchVerdictsRequest>,
+    ) -> Answer<Self::WatchVerdictsStream> {
+        self.note("watch", &request);
+        let items = next(&mut self.0.lock().unwrap().watches)??;
+        Ok(Response::new(iter(items)))
+    }
+
+    async fn snooze_session(
+        &self,
+        request: Request<pb::SnoozeSessionRequest>,
+    ) -> Answer<pb::SnoozeSessionResponse> {
+        self.note("snooze", &request);
+        Ok(Response::new(pb::SnoozeSessionResponse::default()))
+    }
+
+    async fn reset_session(
+        &self,
+        request: Request<pb::ResetSessionRequest>,
+    ) -> Answer<pb::ResetSessionResponse> {
+        self.note("reset", &request);
+        Ok(Response::new(pb::ResetSessionResponse::default()))
+    }
+
+    async fn open_session(
+        &self,
+        _: Request<pb::OpenSessionRequest>,
+    ) -> Answer<pb::OpenSessionResponse> {
+        Err(Status::unimplemented("no test needs it"))
+    }
+
+    async fn end_session(
+        &self,
+        _: Request<pb::EndSessionRequest>,
+    ) -> Answer<pb::EndSessionResponse> {
+        Err(Status::unimplemented("no test needs it"))
+    }
+
+    async fn terminate_session(
+        &self,
+        request: Request<pb::TerminateSessionRequest>,
+    ) -> Answer<pb::TerminateSessionResponse> {
+        self.note("terminate", &request);
+        Ok(Response::new(pb::TerminateSessionResponse::default()))
+    }
+
+    async fn get_session(
+        &self,
+        _: Request<pb::GetSessionRequest>,
+    ) -> Answer<pb::GetSessionResponse> {
+        Err(Status::unimplemented("no test needs it"))
+    }
+}

@@ -1,0 +1,503 @@
+//! The command line against a running service, as a person or a script uses it.
+
+use std::{
+    io::{BufRead, BufReader, Read},
+    net::SocketAddr,
+    process::{Child, Command, Stdio},
+};
+
+use serde_json::Value;
+use tonic::Status;
+use unstuck::pb::{self, SessionStatus};
+
+use crate::{
+    fake::Fake,
+    harness::{Build, Server, ask, call, within},
+};
+
+/// How a command ended.
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Ran {
+    #[track_caller]
+    fn ends_with(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{}{}", self.out, self.err);
+        self
+    }
+
+    #[track_caller]
+    fn objects(&self) -> Vec<Value> {
+        let lines = self.out.lines();
+        lines
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
+    /// The first words of each line.
+    fn first_words(&self, count: usize) -> Vec<String> {
+        let words = |line: &str| {
+            let words: Vec<&str> = line.split_whitespace().take(count).collect();
+            words.join(" ")
+        };
+        self.out.lines().map(words).collect()
+    }
+}
+
+fn command(server: SocketAddr, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_unstuck"));
+    let ours = |key: &std::ffi::OsString| key.to_string_lossy().starts_with("UNSTUCK");
+    for (key, _) in std::env::vars_os().filter(|(key, _)| ours(key)) {
+        command.env_remove(key);
+    }
+    command
+        .args(args)
+        .env_remove("NO_COLOR")
+        .env_remove("CLICOLOR_FORCE")
+        .env("UNSTUCK_SERVER", server.to_string())
+        .env("USER", "kim")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// Runs it beside the service, which lives in this process.
+async fn run_command(mut command: Command) -> Ran {
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap());
+    let output = within(output).await.unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Ran {
+        code: output.status.code(),
+        out: text(output.stdout),
+        err: text(output.stderr),
+    }
+}
+
+async fn unstuck(server: SocketAddr, args: &[&str]) -> Ran {
+    run_command(command(server, args)).await
+}
+
+async fn status(server: &Server, session: &str) -> SessionStatus {
+    server.get(session).await.unwrap().status()
+}
+
+#[tokio::test]
+async fn sessions_are_listed_the_worst_first() {
+    let server = Server::start().await;
+    server.play("a-fine", ask("x")).await;
+    server
+        .open("b-warned", "", &[("team", "web")])
+        .await
+        .unwrap();
+    server.play("b-warned", ask("x").times(3)).await;
+    server.play("c-blocked", ask("x").times(4)).await;
+    server.play("d-over", ask("x").times(20)).await;
+    let ran = unstuck(server.grpc, &["sessions"]).await.ends_with(0);
+    let expected = [
+        "STATUS SESSION",
+        "looping c-blocked",
+        "looping b-warned",
+        "active a-fine",
+        "terminated d-over",
+        "",
+        "4 sessions:",
+    ];
+    assert_eq!(ran.first_words(2), expected);
+    let row = ran.out.lines().nth(2).unwrap();
+    for shown in ["team=web", "exact_repeat", "WARN", "▁▁▄"] {
+        assert!(row.contains(shown), "{row}");
+    }
+    let ran = unstuck(server.grpc, &["sessions", "--label", "team=web"]).await;
+    assert_eq!(ran.first_words(2)[1], "looping b-warned");
+    let args = ["sessions", "--status", "looping", "--output", "json"];
+    let objects = unstuck(server.grpc, &args).await.ends_with(0).objects();
+    let ids: Vec<_> = objects.iter().map(|it| it["session_id"].clone()).collect();
+    assert_eq!(ids, ["b-warned", "c-blocked"]);
+    assert!(objects[0]["create_time"].as_str().unwrap().ends_with('Z'));
+}
+
+#[tokio::test]
+async fn all_pages_are_listed() {
+    let fake = Fake::default();
+    let page = |id: &str, next: &str| pb::ListSessionsResponse {
+        sessions: vec![pb::Session {
+            session_id: id.to_owned(),
+            ..Default::default()
+        }],
+        next_page_token: next.to_owned(),
+    };
+    fake.lists_sessions(vec![page("a", "t1"), page("b", "")]);
+    let ran = unstuck(fake.start().await, &["sessions"])
+        .await
+        .ends_with(0);
+    assert_eq!(ran.first_words(2)[1..3], ["unknown a", "unknown b"]);
+    assert!(fake.asked()[1].contains(r#""page_token":"t1""#));
+}
+
+#[tokio::test]
+async fn a_session_shows_its_loop_at_a_glance_and_why_it_was_reported() {
+    let server = Server::start().await;
+    let lap = || vec![ask("a"), ask("b")];
+    server.play("s", [lap(), lap(), lap()]).await;
+    let page = unstuck(server.grpc, &["session", "s"])
+        .await
+        .ends_with(0)
+        .out;
+    assert!(page.contains("A ·   lookup_setting  a"), "{page}");
+    assert!(page.contains("· B   lookup_setting  b"), "{page}");
+    for told in [
+        "s  looping",
+        "◀ WARN cycle",
+        "rule        the same calls come in the same order",
+        "fires at    3 laps of 2 to 10 calls in the last 30 calls",
+        "events      0–5 (3 laps of 2)",
+        "avoided by  a call that is not part of the circle",
+        "correction  You are going in a circle",
+        "cost so far 6 events",
+    ] {
+        assert!(page.contains(told), "{told:?} is not in {page}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_as_json_is_what_the_service_says() {
+    let server = Server::start().await;
+    server.play("s", ask("a").times(3)).await;
+    let args = ["session", "s", "--output", "json"];
+    let objects = unstuck(server.grpc, &args).await.ends_with(0).objects();
+    assert_eq!(objects.len(), 1);
+    assert_eq!(objects[0]["timeline"][2]["same"], 1);
+    assert_eq!(objects[0]["explanations"][0]["detector"], "exact_repeat");
+    assert_eq!(objects[0]["session"]["status"], "SESSION_STATUS_LOOPING");
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_told_apart_from_what_fails_and_from_wrong_use() {
+    let server = Server::start().await;
+    let not_found = unstuck(server.grpc, &["session", "nobody"])
+        .await
+        .ends_with(3);
+    assert_eq!(not_found.err, "unstuck: there is no such session\n");
+    let reset = ["reset", "nobody", "--reason", "x"];
+    unstuck(server.grpc, &reset).await.ends_with(3);
+    for wrong in [
+        &["session", "a b"] as &[&str],
+        &["reset", "s"],
+        &["terminate", "--reason", "x"],
+        &["terminate", "s", "--label", "a=b", "--reason", "x"],
+        &[
+            "terminate",
+            "--label",
+            "a=b",
+            "--status",
+            "ended",
+            "--reason",
+            "x",
+        ],
+        &["sessions", "--label", "nonsense"],
+        &["sessions", "--watch"],
+        &["snooze", "s", "--for", "soon", "--reason", "x"],
+        &["verdicts", "--since", "whenever"],
+        &["watch", "--least", "shout"],
+    ] {
+        unstuck(server.grpc, wrong).await.ends_with(2);
+    }
+}
+
+#[tokio::test]
+async fn a_service_that_is_not_there_is_named_with_a_hint() {
+    let nobody = "127.0.0.1:1".parse().unwrap();
+    let ran = unstuck(nobody, &["sessions"]).await.ends_with(1);
+    assert!(
+        ran.err.contains("nobody answers at 127.0.0.1:1"),
+        "{}",
+        ran.err
+    );
+    assert!(ran.err.contains("UNSTUCK_SERVER"), "{}", ran.err);
+}
+
+#[tokio::test]
+async fn sessions_are_terminated_by_their_ids_and_may_go_on_after_a_reset() {
+    let server = Server::start().await;
+    server.play("a", ask("x")).await;
+    let terminate = |reason| ["terminate", "a", "unheard-of", "--reason", reason];
+    let ran = unstuck(server.grpc, &terminate("over budget")).await;
+    assert_eq!(
+        ran.ends_with(0).out,
+        "terminated a\nterminated unheard-of\n"
+    );
+    assert_eq!(status(&server, "a").await, SessionStatus::Terminated);
+    let again = unstuck(server.grpc, &terminate("again")).await.ends_with(0);
+    let before = "a was terminated before, by operator: over budget";
+    assert_eq!(again.out.lines().next(), Some(before));
+    let args = ["reset", "a", "--reason", "more budget", "--output", "json"];
+    let objects = unstuck(server.grpc, &args).await.ends_with(0).objects();
+    assert_eq!(objects[0]["reason"], "more budget");
+    assert_eq!(status(&server, "a").await, SessionStatus::Active);
+}
+
+#[tokio::test]
+async fn one_session_that_fails_does_not_keep_the_others() {
+    let server = Server::start().await;
+    let args = ["terminate", "a", "b c", "d", "--reason", "x"];
+    let ran = unstuck(server.grpc, &args).await.ends_with(1);
+    assert_eq!(ran.out, "terminated a\nterminated d\n");
+    assert!(ran.err.contains("1 session could not be terminated"));
+    let one = ["terminate", "b c", "--reason", "x"];
+    unstuck(server.grpc, &one).await.ends_with(2);
+}
+
+#[tokio::test]
+async fn many_are_counted_before_they_are_terminated() {
+    let server = Server::start().await;
+    for (session, team, calls) in [("a", "web", 3), ("b", "web", 1), ("c", "ops", 3)] {
+        server.open(session, "", &[("team", team)]).await.unwrap();
+        server.play(session, ask("x").times(calls)).await;
+    }
+    let filter = ["terminate", "--label", "team=web"];
+    let with = |more: &[&'static str]| [&filter[..], more].concat();
+    let dry = unstuck(server.grpc, &with(&["--dry-run"]))
+        .await
+        .ends_with(0);
+    assert!(dry.out.ends_with("2 live sessions fit\n"), "{}", dry.out);
+    let unasked = unstuck(server.grpc, &with(&["--reason", "x"])).await;
+    let why = "2 live sessions would be terminated; say --yes";
+    assert!(unasked.ends_with(2).err.contains(why));
+    assert_eq!(status(&server, "a").await, SessionStatus::Looping);
+
+    let looping = ["--detector", "exact_repeat", "--reason", "x", "--yes"];
+    let ran = unstuck(server.grpc, &with(&looping)).await.ends_with(0);
+    assert_eq!(ran.out, "terminated a\n");
+    assert_eq!(status(&server, "b").await, SessionStatus::Active);
+    assert_eq!(status(&server, "c").await, SessionStatus::Looping);
+}
+
+#[tokio::test]
+async fn an_operator_acts_under_a_name() {
+    let fake = Fake::default();
+    let server = fake.start().await;
+    let snooze = ["snooze", "s", "--for", "30m", "--reason", "a demo"];
+    let ran = unstuck(server, &snooze).await.ends_with(0);
+    assert!(ran.out.starts_with("snoozed s until "), "{}", ran.out);
+    let reset = ["reset", "s", "--reason", "x", "--operator", "alex"];
+    unstuck(server, &reset).await.ends_with(0);
+    assert_eq!(
+        fake.asked(),
+        [
+            r#"snooze by kim: {"session_id":"s","duration":"1800s","reason":"a demo"}"#,
+            r#"reset by alex: {"session_id":"s","reason":"x"}"#,
+        ]
+    );
+}
+
+#[tokio::test]
+async fn the_audit_log_is_listed_page_by_page() {
+    let fake = Fake::default();
+    let page = |id: &str, next: &str| pb::ListVerdictsResponse {
+        verdicts: vec![verdict(id)],
+        next_page_token: next.to_owned(),
+    };
+    fake.lists(vec![page("v1", "more"), page("v2", "")]);
+    let args = [
+        "verdicts",
+        "--since",
+        "2026-03-11T10:00:00+01:00",
+        "--label",
+        "team=web",
+        "--detector",
+        "cycle",
+        "--least",
+        "block",
+        "--output",
+        "json",
+    ];
+    let objects = unstuck(fake.start().await, &args)
+        .await
+        .ends_with(0)
+        .objects();
+    let ids: Vec<_> = objects.iter().map(|it| it["verdict_id"].clone()).collect();
+    assert_eq!(ids, ["v1", "v2"]);
+    for (asked, token) in fake.asked().iter().zip(["", "more"]) {
+        let (_, request) = asked.split_once(": ").unwrap();
+        let request: Value = serde_json::from_str(request).unwrap();
+        assert_eq!(request["page_token"].as_str().unwrap_or_default(), token);
+        assert_eq!(request["labels"]["team"], "web");
+        assert_eq!(request["detector"], "cycle");
+        assert_eq!(request["least_action"], "ACTION_BLOCK");
+        assert_eq!(request["start_time"], "2026-03-11T09:00:00+00:00");
+    }
+}
+
+fn verdict(id: &str) -> pb::Verdict {
+    pb::Verdict {
+        verdict_id: id.to_owned(),
+        session_id: "s".to_owned(),
+        ..Default::default()
+    }
+}
+
+/// Ends the process when the test does.
+struct Watching(Child);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+async fn first_line(pipe: impl Read + Send + 'static) -> String {
+    let line = tokio::task::spawn_blocking(move || {
+        let mut line = String::new();
+        BufReader::new(pipe).read_line(&mut line).unwrap();
+        line
+    });
+    within(line).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_watch_that_breaks_off_goes_on_after_the_last_verdict_seen() {
+    let fake = Fake::default();
+    let shown = |id: &str| {
+        let verdict = Some(verdict(id));
+        Ok(pb::WatchVerdictsResponse { verdict })
+    };
+    let slow = Status::resource_exhausted("the watcher was too slow");
+    fake.shows(vec![
+        Ok(vec![shown("v1"), shown("v2"), Err(slow)]),
+        Err(Status::unavailable("starting")),
+        Ok(vec![shown("v3")]),
+    ]);
+    let args = ["watch", "--session", "s", "--output", "json"];
+    let command = command(fake.start().await, &args);
+    let ran = run_command(command).await.ends_with(1);
+    let ids: Vec<_> = ran
+        .objects()
+        .iter()
+        .map(|it| it["verdict_id"].clone())
+        .collect();
+    assert_eq!(ids, ["v1", "v2", "v3"]);
+    let asked = fake.asked();
+    assert!(!asked[0].contains("after_verdict_id"), "{}", asked[0]);
+    for (asked, after) in asked[1..].iter().zip(["v2", "v2", "v3"]) {
+        assert!(
+            asked.contains(&format!(r#""after_verdict_id":"{after}""#)),
+            "{asked}"
+        );
+    }
+    let told: Vec<&str> = ran.err.lines().collect();
+    assert!(told[1].contains("broke off (the watcher was too slow); it goes on after the last"));
+    assert!(told[3].contains("stands again"), "{told:?}");
+}
+
+#[tokio::test]
+async fn a_watch_prints_each_verdict_at_once() {
+    let server = Server::start().await;
+    let args = ["watch", "--detector", "operator", "--output", "table"];
+    let mut child = Watching(command(server.grpc, &args).spawn().unwrap());
+    let told = first_line(child.0.stderr.take().unwrap()).await;
+    assert_eq!(told, format!("unstuck: watching {}\n", server.grpc));
+    server.terminate("s").await;
+    let line = first_line(child.0.stdout.take().unwrap()).await;
+    let words: Vec<&str> = line.split_whitespace().skip(2).take(2).collect();
+    assert_eq!(words, ["TERMINATE", "operator"], "{line}");
+    assert!(line.contains("terminated by an operator: it is going in circles"));
+}
+
+#[tokio::test]
+async fn what_an_agent_sends_cannot_steer_the_terminal() {
+    let server = Server::start().await;
+    let hostile = "\u{1b}[2J\u{9b}31m\u{202e}x\r\ny\u{7}";
+    let args = serde_json::json!({ "path": hostile }).to_string();
+    let read = call("read_file", &args, "same").change(|call| call.target = hostile.to_owned());
+    server.play("s", read.times(3)).await;
+    for args in [
+        &["sessions"] as &[&str],
+        &["sessions", "--output", "json"],
+        &["session", "s"],
+        &["session", "s", "--output", "json"],
+        &["terminate", "--detector", "read_loop", "--dry-run"],
+    ] {
+        let ran = unstuck(server.grpc, args).await.ends_with(0);
+        let steers = |c: char| c != '\n' && (c.is_control() || c == '\u{202e}');
+        assert!(!ran.out.contains(steers), "{args:?}: {:?}", ran.out);
+    }
+}
+
+#[tokio::test]
+async fn colours_are_for_terminals_and_for_those_who_insist() {
+    let server = Server::start().await;
+    server.play("s", ask("x").times(3)).await;
+    let coloured = async |variables: &[(&str, &str)]| {
+        let mut command = command(server.grpc, &["session", "s"]);
+        command.envs(variables.iter().copied());
+        run_command(command)
+            .await
+            .ends_with(0)
+            .out
+            .contains('\u{1b}')
+    };
+    assert!(!coloured(&[]).await);
+    assert!(coloured(&[("CLICOLOR_FORCE", "1")]).await);
+    assert!(!coloured(&[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]).await);
+}
+
+#[tokio::test]
+async fn a_reader_that_has_seen_enough_is_no_failure() {
+    let fake = Fake::default();
+    // More than a pipe holds.
+    let sessions = (0..5_000).map(|number| pb::Session {
+        session_id: format!("a-rather-long-name-{number}"),
+        ..Default::default()
+    });
+    fake.lists_sessions(vec![pb::ListSessionsResponse {
+        sessions: sessions.collect(),
+        ..Default::default()
+    }]);
+    let args = ["sessions", "--output", "json"];
+    let mut child = command(fake.start().await, &args).spawn().unwrap();
+    let mut first = [0; 1];
+    let code = tokio::task::spawn_blocking(move || {
+        let mut out = child.stdout.take().unwrap();
+        out.read_exact(&mut first).unwrap();
+        drop(out);
+        child.wait().unwrap().code()
+    });
+    assert_eq!(within(code).await.unwrap(), Some(0));
+}
+
+#[test]
+fn shells_and_man_know_every_command() {
+    let nobody = "127.0.0.1:1".parse().unwrap();
+    let printed = |args: &[&str]| {
+        let output = command(nobody, args).output().unwrap();
+        assert!(output.status.success(), "{args:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for args in [
+        &["completions", "bash"] as &[&str],
+        &["completions", "zsh"],
+        &["completions", "fish"],
+        &["man"],
+    ] {
+        let text = printed(args);
+        for command in [
+            "sessions",
+            "session",
+            "watch",
+            "verdicts",
+            "terminate",
+            "snooze",
+        ] {
+            assert!(text.contains(command), "{command} is not in {args:?}");
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    printed(&["man", "--directory", directory.path().to_str().unwrap()]);
+    let page = directory.path().join("unstuck-terminate.1");
+    assert!(std::fs::read_to_string(page).unwrap().contains("dry"));
+}

@@ -1,0 +1,138 @@
+//! What `GetSession` tells of a session's way into its loops.
+
+use unstuck::{
+    detect,
+    pb::{self, GetSessionResponse, Outcome, Role, TimelineKind},
+};
+
+use crate::harness::{Build, Server, ask, config, spoken, turn, within};
+
+async fn detail(server: &Server, session: &str) -> GetSessionResponse {
+    let session_id = session.to_owned();
+    let request = pb::GetSessionRequest { session_id };
+    let answer = within(server.sessions.clone().get_session(request)).await;
+    answer.unwrap().into_inner()
+}
+
+/// The numbers of equal calls, in order.
+fn same(answer: &GetSessionResponse) -> Vec<i32> {
+    answer.timeline.iter().map(|entry| entry.same).collect()
+}
+
+#[tokio::test]
+async fn equal_calls_share_a_number_and_single_ones_have_none() {
+    let server = Server::start().await;
+    let events = [
+        ask("a"),
+        ask("b"),
+        ask("once"),
+        ask("a"),
+        turn("hm"),
+        ask("b"),
+    ];
+    server.play("s", events.to_vec()).await;
+    let answer = detail(&server, "s").await;
+    assert_eq!(same(&answer), [1, 2, 0, 1, 0, 2]);
+    let entry = &answer.timeline[0];
+    assert_eq!(entry.event_index, 0);
+    assert_eq!(entry.kind(), TimelineKind::ToolCall);
+    assert_eq!((&*entry.tool, &*entry.target), ("lookup_setting", "a"));
+    assert_eq!(entry.outcome(), Outcome::Ok);
+    assert!(entry.time.is_some());
+    assert_eq!(answer.timeline[4].kind(), TimelineKind::AgentTurn);
+}
+
+#[tokio::test]
+async fn events_name_the_loop_that_cites_them_and_the_trends_after_them() {
+    let server = Server::start().await;
+    let events = [ask("other").times(1), ask("a").times(4)];
+    server.play("s", events).await;
+    let answer = detail(&server, "s").await;
+    let session = answer.session.unwrap();
+    let id = &session.last_verdicts[0].loop_id;
+    let cited: Vec<bool> = answer.timeline.iter().map(|it| it.loop_id == *id).collect();
+    assert_eq!(cited, [false, true, true, true, true]);
+    let trend = |entry: &pb::TimelineEntry| {
+        let mut samples = entry.trends.iter();
+        let sample = samples.find(|sample| sample.detector == "exact_repeat");
+        sample.map(|sample| (sample.ema, sample.found))
+    };
+    let trends: Vec<_> = answer.timeline.iter().map(trend).collect();
+    assert_eq!(
+        trends,
+        [None, None, None, Some((0.3, true)), Some((0.51, true))]
+    );
+    assert_eq!(session.trend_samples, [0.0, 0.0, 0.0, 0.3, 0.51]);
+}
+
+#[tokio::test]
+async fn a_trend_fades_in_its_samples() {
+    let server = Server::start().await;
+    let others: Vec<_> = (0..30).map(|n| ask(&format!("other{n}"))).collect();
+    server.play("s", [ask("a").times(3), others]).await;
+    let answer = detail(&server, "s").await;
+    assert_eq!(answer.session.unwrap().trend_samples, Vec::<f64>::new());
+}
+
+#[tokio::test]
+async fn a_user_begins_the_timeline_anew() {
+    let server = Server::start().await;
+    let events = [
+        ask("before").times(2),
+        vec![spoken(Role::User, "go on")],
+        ask("after").times(1),
+    ];
+    server.play("s", events).await;
+    let kinds: Vec<_> = detail(&server, "s").await.timeline;
+    let kinds: Vec<_> = kinds.iter().map(pb::TimelineEntry::kind).collect();
+    assert_eq!(kinds, [TimelineKind::UserTurn, TimelineKind::ToolCall]);
+}
+
+#[tokio::test]
+async fn of_many_agents_the_latest_events_are_told() {
+    let server = Server::start().await;
+    for agent in 0..12 {
+        let calls = (0..30).map(|call| ask(&format!("{agent}-{call}")).by(&format!("a{agent}")));
+        server.play("s", calls.collect::<Vec<_>>()).await;
+    }
+    let timeline = detail(&server, "s").await.timeline;
+    let indexes: Vec<i32> = timeline.iter().map(|entry| entry.event_index).collect();
+    assert_eq!(indexes, (360 - 256..360).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_terminated_session_still_says_why_but_not_what() {
+    let server = Server::start().await;
+    server.play("s", ask("a").times(20)).await;
+    let answer = detail(&server, "s").await;
+    assert_eq!(answer.timeline, []);
+    let detectors: Vec<&str> = answer.explanations.iter().map(|it| &*it.detector).collect();
+    assert_eq!(detectors, ["exact_repeat"]);
+}
+
+#[tokio::test]
+async fn an_explanation_names_the_settings_in_force() {
+    let server = Server::with("[detect.exact_repeat]\ncount = 5").await;
+    server.play("s", ask("a").times(5)).await;
+    let answer = detail(&server, "s").await;
+    let explanation = &answer.explanations[0];
+    assert_eq!(explanation.threshold, "5 in a row");
+    assert!(explanation.rule.contains("one call"), "{explanation:?}");
+    assert!(
+        explanation.quiet.contains("another result"),
+        "{explanation:?}"
+    );
+}
+
+#[test]
+fn every_detector_says_why_it_fires_and_what_keeps_it_quiet() {
+    let config = config("");
+    let settings = &config.profiles.default().detect;
+    for name in detect::NAMES {
+        let explained = settings.explain(name).unwrap();
+        for text in [explained.rule, &explained.threshold, explained.quiet] {
+            assert!(!text.is_empty() && !text.ends_with('.'), "{name}: {text:?}");
+        }
+    }
+    assert_eq!(settings.explain("nonsense"), None);
+}
