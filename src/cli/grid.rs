@@ -261,7 +261,8 @@ mod tests {
             Some(22),
             &["name      count  extra", "abcdefg…     12  xyz"],
         );
-        check(&rows, Some(17), &["name   count", "abcd…     12"]);
+        check(&rows, Some(17), &["name        count", "abcdefghij     12"]);
+        check(&rows, Some(14), &["name     count", "abcdef…     12"]);
         check(&rows, Some(3), &["name   count", "abcd…     12"]);
     }
 
