@@ -1,7 +1,6 @@
 //! Binds the listeners, runs the service, drains it.
 //!
-//! Uses: domain, detect (its names), engine, store, telemetry, api, console,
-//! config.
+//! Uses: domain, detect, engine, store, telemetry, api, console, config.
 
 use std::{future::Future, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
