@@ -87,7 +87,7 @@ pub struct Opening<'a> {
     pub now: SystemTime,
     /// Called when the disk took something and could not keep it. It must end
     /// the process: what is on the disk now, nobody knows.
-    pub fatal: Box<dyn FnOnce(io::Error) + Send>,
+    pub fatal: Box<dyn Fn(io::Error) + Send>,
 }
 
 /// The store of a service.
@@ -163,7 +163,7 @@ impl Store {
         let folder = Folder(settings.dir.clone());
         fs::create_dir_all(&folder.0).map_err(Fault::io(&folder.0))?;
         let lock = folder.lock()?;
-        if folder.numbers()?.is_empty() && !folder.anchor().exists() {
+        if folder.is_unbegun()? {
             folder.begin(opening.now)?;
         }
         let mut standing = Ledger::default();
@@ -273,11 +273,11 @@ impl Store {
         &self,
         after: VerdictId,
         most: usize,
-        wants: impl FnMut(&Issued) -> bool,
+        mut wants: impl FnMut(&Issued) -> bool,
     ) -> Result<Page, ReadError> {
-        match &self.disk {
-            Some(disk) if after < self.hub.floor() => disk.page(after, most, wants),
-            _ => self.hub.page(after, most, wants),
+        match (self.hub.page(after, most, &mut wants), &self.disk) {
+            (Err(ReadError::Forgotten), Some(disk)) => disk.page(after, most, wants),
+            (page, _) => page,
         }
     }
 

@@ -58,6 +58,8 @@ impl Api {
         request: pb::ListVerdictsRequest,
     ) -> Answer<pb::ListVerdictsResponse> {
         let part = Part::parse(request).map_err(|invalid| self.reject(invalid))?;
+        // All that was answered before is in it.
+        self.store.settled(self.store.last()).await;
         let store = self.store.clone();
         let read = move || store.audit(part.after, part.size, |issued| part.wants(issued));
         let page = tokio::task::spawn_blocking(read).await;

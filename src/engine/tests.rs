@@ -294,3 +294,106 @@ fn a_session_whose_looping_agent_is_over_does_not_loop() {
     assert_eq!(view.status, Status::Active);
     assert!(view.trends.is_empty());
 }
+
+/// Ends the agent: six equal turns.
+fn end_agent(engine: &Engine, agent: &str, secs: u64) -> Arc<Verdict> {
+    let record = |_| engine.record(&event(agent, "", say("let me look again")), after(secs));
+    let last = (0..6)
+        .map(record)
+        .last()
+        .and_then(|answer| answer.unwrap().verdict);
+    last.filter(|verdict| verdict.terminates()).unwrap()
+}
+
+/// What an event of the agent is answered with, where that is a termination.
+fn latched(engine: &Engine, agent: &str, secs: u64) -> Option<crate::domain::VerdictId> {
+    let answer = engine.record(&event(agent, "", say("hello")), after(secs));
+    let verdict = answer.unwrap().verdict;
+    Some(verdict.filter(|verdict| verdict.terminates())?.id)
+}
+
+#[test]
+fn a_terminated_agent_stays_so_when_its_session_ends_or_is_forgotten() {
+    let engine = engine();
+    let ended = Some(end_agent(&engine, "helper", 1).id);
+    engine.end(&id(), after(2));
+    assert_eq!(latched(&engine, "helper", 3), ended);
+    assert_eq!(latched(&engine, "", 3), None);
+    engine.sweep(after(90_000), 10);
+    assert!(engine.get(&id()).is_none(), "it was idle for a day");
+    assert_eq!(latched(&engine, "helper", 90_001), ended);
+    reset(&engine, 90_002);
+    assert_eq!(latched(&engine, "helper", 90_003), None);
+}
+
+#[test]
+fn a_reset_is_announced_first_and_forgets_only_what_was_before() {
+    let engine = engine();
+    let before = Some(end_agent(&engine, "first", 1).id);
+    let announced = engine.announce_reset(&id(), &BECAUSE, after(2)).unwrap();
+    assert_eq!(latched(&engine, "first", 2), before, "it is not done yet");
+    let since = Some(end_agent(&engine, "second", 2).id);
+    engine.reset(&id(), &announced, after(3));
+    assert_eq!(latched(&engine, "first", 3), None);
+    assert_eq!(latched(&engine, "second", 3), since);
+
+    let announced = engine.announce_reset(&id(), &BECAUSE, after(4)).unwrap();
+    let over = engine.terminate(&id(), &BECAUSE, after(4));
+    engine.reset(&id(), &announced, after(5));
+    assert_eq!(latched(&engine, "", 5), Some(over.id));
+}
+
+#[test]
+fn an_agent_that_waits_for_its_session_can_be_reset() {
+    let engine = engine();
+    end_agent(&engine, "helper", 1);
+    engine.sweep(after(90_000), 10);
+    assert!(engine.get(&id()).is_none());
+    reset(&engine, 90_001);
+    assert_eq!(latched(&engine, "helper", 90_002), None);
+}
+
+#[test]
+fn what_a_session_leaves_is_forgotten_after_seven_days() {
+    let engine = engine();
+    end_agent(&engine, "helper", 1);
+    engine.end(&id(), after(2));
+    engine.sweep(after(604_802), 10);
+    assert_eq!(latched(&engine, "helper", 604_803), None);
+}
+
+fn folded(name: &str, given: SystemTime) -> (SessionId, crate::domain::Folded) {
+    let folded = crate::domain::Folded {
+        id: crate::domain::VerdictId::at(given),
+        record: b"what only its store can read".to_vec().into(),
+        unfold: |_, _| None,
+    };
+    (named(name), folded)
+}
+
+#[test]
+fn what_stood_is_restored_unless_it_has_expired() {
+    let engine = engine();
+    let now = after(700_000);
+    let standing = crate::domain::Standing {
+        sessions: vec![folded("new", now), folded("old", after(1))],
+        snoozes: vec![(id(), after(700_100))],
+        last: crate::domain::VerdictId::at(after(800_000)),
+        ..Default::default()
+    };
+    engine.restore(standing, now);
+    let view = engine.get(&named("new")).unwrap();
+    assert_eq!(view.status, Status::Terminated);
+    assert!(
+        view.termination.unwrap().terminates(),
+        "though nobody can read it"
+    );
+    assert!(engine.get(&named("old")).is_none());
+    engine.open(&id(), "", Labels::new(), now).unwrap();
+    assert_eq!(
+        engine.get(&id()).unwrap().snoozed_until,
+        Some(after(700_100))
+    );
+    let next = engine.terminate(&named("next"), &BECAUSE, now);
+    assert!(next.id > crate::domain::VerdictId::at(after(800_000)));
+}

@@ -252,6 +252,15 @@ impl Folder {
         self.sync()
     }
 
+    /// There is no log yet, or one of which a crash left no more than the name.
+    pub fn is_unbegun(&self) -> Result<bool, Fault> {
+        let is_empty = |number: u32| {
+            let file = fs::metadata(self.segment(number));
+            number == 1 && file.is_ok_and(|file| file.len() == 0)
+        };
+        Ok(!self.anchor().exists() && self.numbers()?.into_iter().all(is_empty))
+    }
+
     /// Makes an empty log in an empty directory.
     pub fn begin(&self, now: SystemTime) -> Result<(), Fault> {
         let path = self.segment(1);

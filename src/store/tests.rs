@@ -169,6 +169,14 @@ fn a_missing_part_is_refused_and_named() {
 }
 
 #[test]
+fn a_start_that_was_cut_off_is_begun_again() {
+    let dir = tempfile::tempdir().unwrap();
+    File::create(segment(&dir, 1)).unwrap();
+    put(&open(&dir).0, [terminated(1, "a")]);
+    assert_eq!(names(&open(&dir).1), ["a"]);
+}
+
+#[test]
 fn a_second_store_in_the_same_directory_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let _first = open(&dir);

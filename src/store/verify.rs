@@ -62,7 +62,7 @@ impl fmt::Display for Verified {
 /// Reads the whole log and checks every hash. Changes nothing.
 pub fn verify(dir: &Path) -> Result<Verified, Fault> {
     let folder = Folder(dir.to_owned());
-    if folder.numbers()?.is_empty() && !folder.anchor().exists() {
+    if folder.is_unbegun()? {
         let path = folder.0;
         return Err(Fault::Empty { path });
     }

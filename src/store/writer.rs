@@ -1,6 +1,11 @@
 //! The one thread that writes.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    panic::{self, AssertUnwindSafe},
+    sync::Arc,
+    time::Duration,
+};
 
 use super::{
     frame::Entry,
@@ -20,8 +25,8 @@ pub(super) struct Writer {
     /// Terminations that were answered and are not on disk, until they are.
     pub backlog: Vec<Issued>,
     pub backlog_max: usize,
-    /// Called when a sync failed: the process must end.
-    pub fatal: Box<dyn FnOnce(io::Error) + Send>,
+    /// Called when a sync failed, or this thread: the process must end.
+    pub fatal: Box<dyn Fn(io::Error) + Send>,
 }
 
 /// While the disk takes nothing it is tried this often, and with every verdict.
@@ -30,21 +35,39 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 impl Writer {
     /// Works until there will be no more to write.
     pub fn run(mut self) {
+        // Without a writer every termination would wait for ever.
+        let work = panic::catch_unwind(AssertUnwindSafe(|| self.work()));
+        match work {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => (self.fatal)(error),
+            Err(_) => (self.fatal)(io::Error::other("the writer of the store panicked")),
+        }
+    }
+
+    fn work(&mut self) -> io::Result<()> {
         loop {
             let failing = self.hub.progress().failing;
             let Some(batch) = self.intake.next(failing.then_some(RETRY_INTERVAL)) else {
                 break;
             };
-            let written = self.write(&batch);
-            match written {
-                Ok(()) => self.written(batch),
-                Err(Unwritten::Refused(error)) => self.refused(batch, &error),
-                Err(Unwritten::Unsynced(error)) => {
-                    Hub::count(&self.hub.failures);
-                    return (self.fatal)(error);
-                }
+            self.commit(batch)?;
+        }
+        if !self.backlog.is_empty() {
+            self.commit(Vec::new())?;
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, batch: Vec<Issued>) -> io::Result<()> {
+        match self.write(&batch) {
+            Ok(()) => self.written(batch),
+            Err(Unwritten::Refused(error)) => self.refused(batch, &error),
+            Err(Unwritten::Unsynced(error)) => {
+                Hub::count(&self.hub.failures);
+                return Err(error);
             }
         }
+        Ok(())
     }
 
     fn write(&mut self, batch: &[Issued]) -> Result<(), Unwritten> {

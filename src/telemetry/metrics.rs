@@ -2,12 +2,17 @@
 //! labels are a closed set, so every series exists from the start and none can
 //! be made by what an agent sends.
 
+mod store;
+
 use std::{fmt, time::Duration};
 
 use metrics::{Counter, Gauge, Histogram, Unit, with_local_recorder};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
+pub use store::StoreFigures;
+
 use crate::domain::{Action, DetectorId, Level, OPERATOR, Status, Waste};
+use store::OfStore;
 
 /// What came in.
 #[derive(Clone, Copy, Debug)]
@@ -70,26 +75,6 @@ pub struct Metrics {
     streams: [Gauge; 3],
     rejected: [Counter; 4],
     store: OfStore,
-}
-
-/// How the store is, by its own count.
-#[derive(Clone, Copy, Debug)]
-pub struct StoreFigures {
-    pub commits: u64,
-    pub failures: u64,
-    pub shed: u64,
-    pub queue: usize,
-    pub bytes: u64,
-    pub failing: bool,
-}
-
-struct OfStore {
-    commits: Counter,
-    failures: Counter,
-    shed: Counter,
-    queue: Gauge,
-    bytes: Gauge,
-    failing: Gauge,
 }
 
 struct OfDetector {
@@ -219,13 +204,7 @@ impl Metrics {
     }
 
     pub fn store(&self, figures: &StoreFigures) {
-        let of = &self.store;
-        of.commits.absolute(figures.commits);
-        of.failures.absolute(figures.failures);
-        of.shed.absolute(figures.shed);
-        of.queue.set(figures.queue as f64);
-        of.bytes.set(figures.bytes as f64);
-        of.failing.set(f64::from(u8::from(figures.failing)));
+        self.store.set(figures);
     }
 
     /// Counts a stream as open until the guard is dropped.
@@ -287,14 +266,7 @@ fn register(exporter: PrometheusHandle, detectors: &[&str]) -> Metrics {
         streams: Rpc::NAMES.map(|rpc| none(gauge!("unstuck_streams", "rpc" => rpc))),
         rejected: Rejection::ALL
             .map(|why| zero(counter!("unstuck_rejected_total", "reason" => why.name()))),
-        store: OfStore {
-            commits: zero(counter!("unstuck_store_commits_total")),
-            failures: zero(counter!("unstuck_store_failures_total")),
-            shed: zero(counter!("unstuck_store_shed_total")),
-            queue: none(gauge!("unstuck_store_queue")),
-            bytes: none(gauge!("unstuck_store_bytes")),
-            failing: none(gauge!("unstuck_store_failing")),
-        },
+        store: OfStore::register(),
     }
 }
 
@@ -370,15 +342,6 @@ fn describe() {
             "unstuck_rejected_total",
             "Events, deltas and calls not accepted, by reason.",
         ),
-        ("unstuck_store_commits_total", "Writes that became durable."),
-        (
-            "unstuck_store_failures_total",
-            "Writes that the disk refused.",
-        ),
-        (
-            "unstuck_store_shed_total",
-            "Verdicts and acts that will not be on disk.",
-        ),
     ] {
         describe_counter!(name, help);
     }
@@ -388,9 +351,6 @@ fn describe() {
         "unstuck_sessions_in_trend",
         "Live sessions by detector and level of trend."
     );
-    describe_gauge!("unstuck_store_queue", "Verdicts that wait for the disk.");
-    describe_gauge!("unstuck_store_bytes", "Bytes of the audit log.");
-    describe_gauge!("unstuck_store_failing", "1 while the disk refuses writes.");
     describe_gauge!("unstuck_streams", "Open streams, by rpc.");
     describe_gauge!("unstuck_build_info", "Always 1; the version is a label.");
     describe_histogram!(

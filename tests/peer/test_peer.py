@@ -258,12 +258,15 @@ def test_an_operators_act_needs_a_reason(sessions, session_id, rpc):
     assert bad_fields(error.value) == ["reason"]
 
 
-# To be replaced by tests of what they do.
-@pytest.mark.parametrize("rpc", ["SnoozeSession", "ListVerdicts"])
-def test_what_is_not_there_yet_says_so(sessions, rpc):
-    with pytest.raises(grpc.RpcError) as error:
-        getattr(sessions, rpc)(getattr(session_pb, f"{rpc}Request")(), timeout=DEADLINE_SECS)
-    assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED
+def test_a_snoozed_session_gets_shadow_verdicts_and_the_audit_log_says_who_snoozed_it(detection, sessions, session_id):
+    sessions.OpenSession(session_pb.OpenSessionRequest(session_id=session_id), timeout=DEADLINE_SECS)
+    request = session_pb.SnoozeSessionRequest(session_id=session_id, reason="looking at it")
+    request.duration.FromSeconds(60)
+    sessions.SnoozeSession(request, timeout=DEADLINE_SECS, metadata=[("unstuck-operator", "ann")])
+    verdict = loop(detection, session_id)
+    assert verdict.shadow
+    log = sessions.ListVerdicts(session_pb.ListVerdictsRequest(session_id=session_id), timeout=DEADLINE_SECS)
+    assert [(v.detector, v.operator) for v in log.verdicts] == [("operator", "ann"), (verdict.detector, "")]
 
 
 def test_a_watcher_sees_the_verdict_that_the_broker_gets(detection, sessions, session_id):
