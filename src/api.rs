@@ -1,7 +1,7 @@
 //! The gRPC services: messages in, messages out. Handlers parse at the edge,
 //! call the engine, and await with no lock held.
 //!
-//! Uses: domain, engine, feed, telemetry.
+//! Uses: domain, engine, store, feed, telemetry.
 
 mod convert;
 mod detection;
@@ -10,6 +10,7 @@ mod present;
 mod pushes;
 mod sessions;
 mod status;
+mod verdicts;
 
 use std::{
     sync::Arc,
@@ -21,15 +22,16 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 
 pub use convert::Invalid;
-pub use present::verdict as present_verdict;
+pub use present::{shown, verdict as present_verdict};
 
 use crate::{
-    domain::{Action, Delta, Event},
+    domain::{Action, Delta, Event, SessionView, Verdict},
     engine::{Engine, Recorded, Refused},
     pb::{
-        FILE_DESCRIPTOR_SET, detection_service_server::DetectionServiceServer,
+        self, FILE_DESCRIPTOR_SET, detection_service_server::DetectionServiceServer,
         session_service_server::SessionServiceServer,
     },
+    store::Store,
     telemetry::{Metrics, Rejection},
 };
 
@@ -45,6 +47,7 @@ pub struct Limits {
 #[derive(Clone)]
 pub struct Api {
     engine: Arc<Engine>,
+    store: Arc<Store>,
     metrics: Arc<Metrics>,
     limits: Limits,
     /// Cancelled when the service drains: open streams end.
@@ -57,12 +60,14 @@ pub const SERVICES: [&str; 2] = ["unstuck.v1.DetectionService", "unstuck.v1.Sess
 impl Api {
     pub fn new(
         engine: Arc<Engine>,
+        store: Arc<Store>,
         metrics: Arc<Metrics>,
         limits: Limits,
         draining: CancellationToken,
     ) -> Self {
         Self {
             engine,
+            store,
             metrics,
             limits,
             draining,
@@ -100,6 +105,35 @@ impl Api {
         let recorded = self.engine.delta(delta, now());
         let recorded = recorded.inspect(|recorded| recorded.iter().for_each(log));
         recorded.inspect_err(|refused| self.metrics.rejected(refused.rejection()))
+    }
+
+    /// A verdict as it is answered with. One that ends something is on disk
+    /// before the answer leaves, or known not to be.
+    async fn answered(&self, verdict: &Verdict) -> pb::Verdict {
+        if verdict.terminates() {
+            self.store.settled(verdict.id).await;
+        }
+        self.shown(verdict)
+    }
+
+    fn shown(&self, verdict: &Verdict) -> pb::Verdict {
+        let mut shown = present::verdict(verdict);
+        shown.durable |= self.store.is_durable(verdict.id);
+        shown
+    }
+
+    /// A session as it is answered with: what ended it or agents of it is
+    /// durable like any other answer.
+    async fn session(&self, view: &SessionView) -> pb::Session {
+        let mut session = present::session(view);
+        session.last_verdicts.clear();
+        for verdict in &view.verdicts {
+            session.last_verdicts.push(self.answered(verdict).await);
+        }
+        if let Some(verdict) = &view.termination {
+            session.termination = Some(self.answered(verdict).await);
+        }
+        session
     }
 
     fn reject(&self, invalid: Invalid) -> Invalid {

@@ -1,8 +1,9 @@
 //! Binds the listeners, runs the service, drains it.
 //!
-//! Uses: detect (its names), engine, telemetry, api, console, config.
+//! Uses: domain, detect (its names), engine, store, notify, telemetry, api, console,
+//! config.
 
-use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{future::Future, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use serde::Deserialize;
 use thiserror::Error;
@@ -22,8 +23,11 @@ use crate::{
     api::{self, Api},
     config::Config,
     console, detect,
+    domain::Standing,
     engine::{Clockwork, Engine},
-    telemetry::Metrics,
+    notify::{Delivery, Notifier, NotifyError, Surroundings},
+    store::{self, Opening, Store},
+    telemetry::{Metrics, Notification},
 };
 
 /// `[server]`
@@ -64,6 +68,8 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Idle sessions are looked for every second, a slice at a time.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// What is kept for days and by the megabyte is looked at every minute.
+const TIDY_INTERVAL: Duration = Duration::from_secs(60);
 const SWEEP_SESSIONS_MAX: usize = 20_000;
 
 /// Why the service does not start.
@@ -75,8 +81,14 @@ pub enum StartError {
         address: SocketAddr,
         source: io::Error,
     },
+    #[error("cannot use the store ([store] dir): {0}")]
+    Store(#[from] store::Fault),
     #[error("cannot make the metrics: {0}")]
     Metrics(#[from] metrics_exporter_prometheus::BuildError),
+    #[error("invalid `notify`{0}")]
+    Notify(#[from] NotifyError),
+    #[error("interrupted while the store was opened")]
+    Interrupted,
     #[error("cannot make the reflection service: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
 }
@@ -100,6 +112,8 @@ pub struct App {
     limits: Limits,
     routes: Routes,
     engine: Arc<Engine>,
+    store: Arc<Store>,
+    notifier: Notifier,
     metrics: Arc<Metrics>,
     draining: CancellationToken,
 }
@@ -108,17 +122,23 @@ impl App {
     pub async fn bind(config: Config) -> Result<Self, StartError> {
         let grpc = listen("server.grpc", config.server.grpc).await?;
         let http = listen("server.http", config.server.http).await?;
-        let metrics = Arc::new(Metrics::new(detect::NAMES.iter().copied())?);
+        let notifier = Notifier::new(config.notify.clone())?;
+        let metrics = Metrics::with_receivers(detect::NAMES.iter().copied(), notifier.names())?;
+        let metrics = Arc::new(metrics);
+        let (store, standing) = open_store(&config).await?;
         let engine = Arc::new(Engine::new(
             config.profiles,
             config.tools,
             config.engine,
             metrics.clone(),
             Clockwork::Live,
+            store.outlet(),
         ));
+        engine.restore(standing, api::now());
         let draining = CancellationToken::new();
         let api = Api::new(
             engine.clone(),
+            store.clone(),
             metrics.clone(),
             config.api,
             draining.clone(),
@@ -129,6 +149,8 @@ impl App {
             limits: config.app,
             routes: api.routes()?,
             engine,
+            store,
+            notifier,
             metrics,
             draining,
         })
@@ -140,6 +162,11 @@ impl App {
 
     pub fn http_address(&self) -> io::Result<SocketAddr> {
         self.http.local_addr()
+    }
+
+    /// Where the store is. `None`: in memory only.
+    pub fn store_dir(&self) -> Option<&Path> {
+        self.store.dir()
     }
 
     /// Runs until `shutdown`, then drains: no new calls, open streams end with
@@ -156,18 +183,27 @@ impl App {
             );
         let http = axum::serve(
             self.http,
-            console::routes(self.metrics.clone(), draining.clone()),
+            console::routes(self.metrics.clone(), self.store.clone(), draining.clone()),
         )
         .with_graceful_shutdown(draining.clone().cancelled_owned());
 
         let mut parts = Parts::new();
         parts.spawn(async move { Ok(grpc.await?) });
         parts.spawn(async move { Ok(http.await?) });
+        parts.spawn(notify(
+            self.notifier,
+            self.store.clone(),
+            self.metrics.clone(),
+            draining.clone(),
+        ));
         parts.spawn(sweep(self.engine, self.metrics, draining.clone()));
+        parts.spawn(tidy(self.store.clone(), draining.clone()));
         let ended = first_end(&mut parts, shutdown).await;
         set_health(&health, ServingStatus::NotServing).await;
         draining.cancel();
         let drained = drain(parts, Duration::from_secs(self.limits.drain_secs_max)).await;
+        let store = self.store;
+        tokio::task::spawn_blocking(move || store.close()).await?;
         ended.and(drained)
     }
 }
@@ -221,6 +257,87 @@ async fn sweep(
         metrics.tidy();
     }
     Ok(())
+}
+
+/// Tells the receivers of verdicts.
+async fn notify(
+    notifier: Notifier,
+    store: Arc<Store>,
+    metrics: Arc<Metrics>,
+    draining: CancellationToken,
+) -> Result<(), RunError> {
+    let count = move |endpoint, delivery| {
+        let outcome = match delivery {
+            Delivery::Unwanted => return,
+            Delivery::Delivered => Notification::Delivered,
+            Delivery::Refused => Notification::Refused,
+            Delivery::Expired => Notification::Expired,
+        };
+        metrics.notification(endpoint, outcome);
+    };
+    let around = Surroundings {
+        store,
+        show: api::shown,
+        now: api::now,
+        draining,
+    };
+    notifier.run(around, count).await;
+    Ok(())
+}
+
+/// Lets go of what the store has kept for long enough.
+async fn tidy(store: Arc<Store>, draining: CancellationToken) -> Result<(), RunError> {
+    let mut ticks = time::interval(TIDY_INTERVAL);
+    while draining.run_until_cancelled(ticks.tick()).await.is_some() {
+        let store = store.clone();
+        let tidied = tokio::task::spawn_blocking(move || store.tidy(api::now())).await?;
+        if let Err(error) = tidied {
+            tracing::error!(%error, "cannot let go of old verdicts");
+        }
+    }
+    Ok(())
+}
+
+/// Opens the store, which may take a second, and says what it found.
+async fn open_store(config: &Config) -> Result<(Arc<Store>, Standing), StartError> {
+    let (settings, audit) = (config.store.clone(), config.audit);
+    let tombstone_age_max = Duration::from_secs(config.engine.tombstone_secs_max);
+    let open = move || {
+        Store::open(Opening {
+            settings: &settings,
+            audit,
+            tombstone_age_max,
+            now: api::now(),
+            fatal: Box::new(end_process),
+        })
+    };
+    let opened = tokio::task::spawn_blocking(open).await;
+    let (store, standing) = opened.map_err(|_| StartError::Interrupted)??;
+    match store.dir() {
+        Some(dir) => tracing::info!(
+            ?dir,
+            terminations = standing.sessions.len() + standing.agents.len(),
+            "the store is open"
+        ),
+        None => tracing::warn!("state is kept in memory only: a restart forgets terminations"),
+    }
+    if let Some((aside, tail)) = store.set_aside() {
+        let (bytes, offset) = (tail.bytes, tail.offset);
+        tracing::warn!(
+            ?aside,
+            bytes,
+            offset,
+            "a damaged tail of the audit log was set aside"
+        );
+    }
+    Ok((Arc::new(store), standing))
+}
+
+/// After a failed sync nobody knows what is on the disk, and another sync would
+/// say that all is well. A new process reads what is there.
+fn end_process(error: io::Error) {
+    tracing::error!(%error, "the disk could not keep what it took; ending");
+    std::process::exit(1);
 }
 
 /// Waits for all parts, but not for ever: with one bidi stream open a graceful
@@ -281,11 +398,12 @@ mod tests {
 
     fn config() -> Config {
         let port = |key| (format!("UNSTUCK__SERVER__{key}"), "127.0.0.1:0".to_owned());
+        let memory = ("UNSTUCK__STORE__DIR".to_owned(), String::new());
         let layers = crate::config::Layers::load(
             crate::config::DEFAULTS,
             &[],
             None,
-            [port("GRPC"), port("HTTP")],
+            [port("GRPC"), port("HTTP"), memory],
         );
         Config::new(&layers.unwrap()).unwrap()
     }

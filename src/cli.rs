@@ -2,6 +2,7 @@
 //!
 //! Uses: all.
 
+mod audit;
 mod config;
 mod eval;
 mod health;
@@ -38,6 +39,9 @@ enum Command {
     Replay(replay::Args),
     /// Run labelled traces through the detectors and say how well they find loops.
     Eval(eval::Args),
+    /// Check the audit log.
+    #[command(subcommand)]
+    Audit(audit::Command),
     /// Show or check the configuration.
     #[command(subcommand)]
     Config(config::Command),
@@ -107,6 +111,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Some(Command::Serve(args)) => serve::run(&args),
         Some(Command::Replay(args)) => replay::run(&args),
         Some(Command::Eval(args)) => eval::run(&args),
+        Some(Command::Audit(command)) => audit::run(&command),
         Some(Command::Config(command)) => config::run(&command),
         Some(Command::Health(args)) => health::run(&args),
     };

@@ -5,7 +5,7 @@
 //! Every fault of the user's is one line that says where to look: the key, the
 //! file and line or the variable, and what would have been right.
 //!
-//! Uses: facts, detect, policy, engine, api, app, for the types of their
+//! Uses: facts, detect, policy, engine, store, notify, api, app, for the types of their
 //! settings; of ours, only app and cli see this module.
 
 mod file;
@@ -27,7 +27,7 @@ use thiserror::Error;
 pub use self::{
     known::Tables,
     layers::Layers,
-    settings::{Config, DEFAULTS, layers},
+    settings::{Config, DEFAULTS, TABLES, layers},
 };
 
 /// The largest configuration file that is read. A hundred times the size of a

@@ -22,7 +22,10 @@ pub use finding::{Bar, DetectorId, Finding, Look};
 pub use id::{AgentId, IdError, LoopId, SessionId, VerdictId};
 pub use observation::{CallFacts, CallKind, Moment, Observation, Seen, Sig, Sketch, TurnFacts};
 pub use session::{Abstention, SessionView, Status};
-pub use verdict::{Evidence, Issued, Level, Member, OPERATOR, Trend, Verdict, Waste};
+pub use verdict::{
+    Effect, Evidence, Folded, Issued, Level, Member, OPERATOR, Outlet, Standing, Trend, Verdict,
+    Waste,
+};
 
 /// What a broker or operator says of a session.
 pub type Labels = std::collections::BTreeMap<String, String>;

@@ -4,9 +4,11 @@
 //!
 //! Uses: domain, facts, detect, policy, telemetry.
 
+mod acts;
 mod agent;
 mod draft;
 mod expiry;
+mod legacy;
 mod outbox;
 mod profile;
 mod query;
@@ -25,19 +27,20 @@ use std::{
 
 use dashmap::{DashMap, Entry};
 use serde::Deserialize;
-use tokio::sync::broadcast;
 
+pub use acts::{Act, SnoozeError};
 pub use outbox::Clockwork;
 pub use profile::{Profile, Profiles};
 pub use query::Filter;
 pub use refused::{OpenError, Refused};
 
 use crate::{
-    domain::{Delta, Event, Issued, Labels, SessionId, SessionView, Status, Verdict},
+    domain::{Delta, Event, Labels, Outlet, SessionId, SessionView, Status, Verdict},
     facts::{Facts, Key, Tools},
     telemetry::Metrics,
 };
 use expiry::{Place, Queue};
+use legacy::{Legacies, Legacy};
 use outbox::Outbox;
 use session::Session;
 use slot::{Slot, Tombstone};
@@ -66,6 +69,7 @@ pub struct Engine {
     /// one that was terminated.
     ended: Queue,
     terminated: Queue,
+    legacies: Legacies,
 }
 
 /// What every session needs of the engine.
@@ -113,6 +117,7 @@ impl Engine {
         limits: Limits,
         metrics: Arc<Metrics>,
         clockwork: Clockwork,
+        outlet: Outlet,
     ) -> Self {
         let key = match clockwork {
             Clockwork::Live => Key::random(),
@@ -124,7 +129,7 @@ impl Engine {
             shared: Shared {
                 facts: Facts::new(key, tools),
                 limits,
-                outbox: Outbox::new(clockwork),
+                outbox: Outbox::new(clockwork, outlet),
                 metrics,
                 bytes: AtomicUsize::new(0),
             },
@@ -132,17 +137,8 @@ impl Engine {
             idle: Queue::default(),
             ended: Queue::default(),
             terminated: Queue::default(),
+            legacies: Legacies::default(),
         }
-    }
-
-    /// Verdicts of all kinds from now on, in the order of their ids.
-    pub fn verdicts(&self) -> broadcast::Receiver<Issued> {
-        self.shared.outbox.verdicts()
-    }
-
-    /// Terminations from now on.
-    pub fn terminations(&self) -> broadcast::Receiver<Arc<Verdict>> {
-        self.shared.outbox.terminations()
     }
 
     /// Takes an event in. `now` is the time of its arrival.
@@ -150,7 +146,7 @@ impl Engine {
         // The costly part, with no lock held.
         let facts = self.shared.facts.of(event);
         self.with_slot(&event.session, now, |slot| match slot {
-            Slot::Gone(tombstone) => Ok(tombstone.refuse(event.cost)),
+            Slot::Gone(tombstone) => Ok(tombstone.refuse(&event.session, event.cost)),
             Slot::Live(session) => session.record(event, facts, now, &self.shared),
         })
     }
@@ -158,7 +154,7 @@ impl Engine {
     /// Takes a piece of text in. `None`: there is nothing to say.
     pub fn delta(&self, delta: &Delta, now: SystemTime) -> Result<Option<Recorded>, Refused> {
         self.with_slot(&delta.session, now, |slot| match slot {
-            Slot::Gone(tombstone) => Ok(Some(tombstone.latched())),
+            Slot::Gone(tombstone) => Ok(Some(tombstone.latched(&delta.session))),
             Slot::Live(session) => session.delta(delta, now, &self.shared),
         })
     }
@@ -182,54 +178,6 @@ impl Engine {
                 Ok(session.view(id))
             }
         })
-    }
-
-    /// It ended normally: clears its state and gives its summary. A terminated
-    /// session stays so. `None`: there is no such session.
-    pub fn end(&self, id: &SessionId, now: SystemTime) -> Option<SessionView> {
-        let mut slot = self.sessions.get_mut(id.as_str())?;
-        let mut view = slot.view(id);
-        if matches!(*slot, Slot::Live(_)) {
-            view.status = Status::Ended;
-            self.bury(&mut slot, view.clone(), now);
-        }
-        Some(view)
-    }
-
-    /// Forgets all that was learned of the session, a termination too; its
-    /// profile and labels stay. `None`: there is no such session.
-    pub fn reset(&self, id: &SessionId, reason: &str, now: SystemTime) -> Option<Arc<Verdict>> {
-        let mut slot = self.sessions.get_mut(id.as_str())?;
-        let view = slot.view(id);
-        self.discount(&slot);
-        self.live.fetch_add(1, Relaxed);
-        *slot = self.begin(id, &view.profile, view.labels.clone(), now);
-        let verdict = outbox::reset(id, reason, now);
-        Some(self.shared.outbox.issue(verdict, &view.labels, now))
-    }
-
-    /// An operator ends the session, live or not. Where it was terminated
-    /// before, the verdict that did it stands.
-    pub fn terminate(&self, id: &SessionId, reason: &str, now: SystemTime) -> Arc<Verdict> {
-        let entry = self.sessions.entry(id.clone());
-        let mut view = match &entry {
-            Entry::Occupied(occupied) => occupied.get().view(id),
-            Entry::Vacant(_) => SessionView::unheard_of(id, &self.profiles.default().name, now),
-        };
-        if let Some(verdict) = view.termination {
-            return verdict;
-        }
-        let verdict = outbox::termination(id, reason, now);
-        let verdict = self.shared.outbox.issue(verdict, &view.labels, now);
-        view.termination = Some(verdict.clone());
-        view.status = Status::Terminated;
-        self.shared.metrics.terminated(None);
-        let tombstone = self.tombstone(view, now);
-        if let Entry::Occupied(occupied) = &entry {
-            self.discount(occupied.get());
-        }
-        entry.insert(tombstone);
-        verdict
     }
 
     /// How many sessions are live.
@@ -256,7 +204,8 @@ impl Engine {
             return self.accounted(id, &mut slot, now, with);
         }
         self.reserve(now)?;
-        let begin = || self.begin(id, &self.profiles.default().name, Arc::default(), now);
+        let profile = &self.profiles.default().name;
+        let begin = || self.begin(id, profile, Arc::default(), self.legacies.take(id), now);
         let mut slot = match self.sessions.entry(id.clone()) {
             Entry::Vacant(vacant) => vacant.insert(begin()),
             Entry::Occupied(mut occupied) if occupied.get().is_ended() => {
@@ -289,13 +238,21 @@ impl Engine {
     }
 
     /// A new session; its place among the live ones is already taken.
-    fn begin(&self, id: &SessionId, profile: &str, labels: Arc<Labels>, now: SystemTime) -> Slot {
+    fn begin(
+        &self,
+        id: &SessionId,
+        profile: &str,
+        labels: Arc<Labels>,
+        legacy: Legacy,
+        now: SystemTime,
+    ) -> Slot {
         let profile = self
             .profiles
             .named(profile)
             .unwrap_or_else(|| self.profiles.default().clone());
         let place = self.place(now + self.idle_max());
-        let session = Session::new(profile, labels, place, now);
+        let mut session = Session::new(profile, labels, place, now);
+        session.inherit(legacy);
         self.idle.insert(place, id);
         self.shared.metrics.session(None, Some(Status::Active));
         Slot::Live(Box::new(session))
@@ -329,17 +286,21 @@ impl Engine {
     /// Puts a tombstone in a session's place.
     fn bury(&self, slot: &mut Slot, view: SessionView, now: SystemTime) {
         self.discount(slot);
-        *slot = self.tombstone(view, now);
+        let (id, status) = (view.id.clone(), view.status);
+        let place = self.place(now + self.tombstone_age());
+        *slot = self.lay(&id, status, place, Tombstone::new(view, place));
     }
 
-    fn tombstone(&self, view: SessionView, now: SystemTime) -> Slot {
-        self.shared.metrics.session(None, Some(view.status));
-        let age = Duration::from_secs(self.shared.limits.tombstone_secs_max);
-        let place = self.place(now + age);
-        self.graves(view.status).insert(place, &view.id);
-        let tombstone = Tombstone::new(view, place);
+    /// Takes a tombstone into the totals and its queue.
+    fn lay(&self, id: &SessionId, status: Status, place: Place, tombstone: Tombstone) -> Slot {
+        self.shared.metrics.session(None, Some(status));
+        self.graves(status).insert(place, id);
         self.shared.bytes.fetch_add(tombstone.bytes(), Relaxed);
         Slot::Gone(Box::new(tombstone))
+    }
+
+    fn tombstone_age(&self) -> Duration {
+        Duration::from_secs(self.shared.limits.tombstone_secs_max)
     }
 
     /// Takes a slot out of the totals and its queue.

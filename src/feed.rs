@@ -1,14 +1,18 @@
-//! Verdicts to those who watch.
+//! Verdicts to those who watch: what was missed, then what happens, without a
+//! gap between.
 //!
-//! Uses: domain.
+//! Uses: domain, store.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use thiserror::Error;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
-use crate::domain::{Action, Issued, Labels, SessionId, Verdict, has_labels};
+use crate::{
+    domain::{Action, Issued, Labels, SessionId, Verdict, VerdictId, has_labels},
+    store::{ReadError, Store},
+};
 
 /// Which verdicts somebody watches.
 #[derive(Clone, Debug, Default)]
@@ -24,7 +28,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    fn wants(&self, issued: &Issued) -> bool {
+    pub fn wants(&self, issued: &Issued) -> bool {
         let Verdict {
             session,
             detector,
@@ -38,44 +42,115 @@ impl Watch {
     }
 }
 
-/// Why a feed is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+/// Why a feed is over, or does not begin.
+#[derive(Debug, Error)]
 pub enum Ended {
     #[error("the service is shutting down")]
     Draining,
-    #[error("the watcher was too slow and missed {0} verdicts")]
+    #[error("the watcher was too slow and missed {0} verdicts; resume after the last one")]
     TooSlow(u64),
+    #[error(transparent)]
+    Unreadable(#[from] ReadError),
+    #[error("the verdict is not one of this service's")]
+    Unknown,
 }
 
 /// The verdicts that somebody watches, in the order of their ids. It misses
 /// none: who is too slow is told so.
 pub struct Feed {
-    verdicts: Receiver<Issued>,
-    watch: Watch,
+    store: Arc<Store>,
+    watch: Arc<Watch>,
+    live: Receiver<Issued>,
+    /// Read, and not yet given.
+    past: VecDeque<Issued>,
+    /// All up to this one were given or not wanted.
+    position: VerdictId,
+    /// The past is not read to its end.
+    is_behind: bool,
     draining: CancellationToken,
 }
 
+/// Verdicts that are read at a time.
+const PAST_MAX: usize = 256;
+
 impl Feed {
-    pub fn new(verdicts: Receiver<Issued>, watch: Watch, draining: CancellationToken) -> Self {
-        Self {
-            verdicts,
-            watch,
-            draining,
+    /// From now on, or from after a verdict on.
+    pub fn new(
+        store: Arc<Store>,
+        watch: Watch,
+        after: Option<VerdictId>,
+        draining: CancellationToken,
+    ) -> Result<Self, Ended> {
+        let live = store.verdicts();
+        match after {
+            Some(after) if after < store.horizon() => {
+                return Err(Ended::Unreadable(ReadError::Forgotten));
+            }
+            // Nothing can be said to follow it.
+            Some(after) if after > store.last() => return Err(Ended::Unknown),
+            _ => {}
         }
+        Ok(Self {
+            live,
+            store,
+            watch: Arc::new(watch),
+            past: VecDeque::new(),
+            position: after.unwrap_or_default(),
+            is_behind: after.is_some(),
+            draining,
+        })
     }
 
     pub async fn next(&mut self) -> Result<Arc<Verdict>, Ended> {
+        Ok(self.next_issued().await?.verdict)
+    }
+
+    /// The next verdict with the labels of its session. It may be dropped
+    /// before it is ready, and misses nothing.
+    pub async fn next_issued(&mut self) -> Result<Issued, Ended> {
+        let draining = self.draining.clone();
+        tokio::select! {
+            next = self.next_given() => next,
+            () = draining.cancelled() => Err(Ended::Draining),
+        }
+    }
+
+    async fn next_given(&mut self) -> Result<Issued, Ended> {
         loop {
-            let issued = tokio::select! {
-                issued = self.verdicts.recv() => issued,
-                () = self.draining.cancelled() => return Err(Ended::Draining),
-            };
-            match issued {
-                Ok(issued) if self.watch.wants(&issued) => return Ok(issued.verdict),
-                Ok(_) => {}
+            if let Some(issued) = self.past.pop_front() {
+                return Ok(issued);
+            }
+            if self.is_behind {
+                self.read_on().await?;
+                continue;
+            }
+            match self.live.recv().await {
+                Ok(issued) if issued.verdict.id <= self.position => {}
+                Ok(issued) => {
+                    self.position = issued.verdict.id;
+                    if self.watch.wants(&issued) {
+                        return Ok(issued);
+                    }
+                }
                 Err(RecvError::Lagged(missed)) => return Err(Ended::TooSlow(missed)),
                 Err(RecvError::Closed) => return Err(Ended::Draining),
             }
         }
+    }
+
+    /// Reads more of the past. What is given from now on comes live; what was
+    /// given before is in the past, or in both, and then it is known by its id.
+    async fn read_on(&mut self) -> Result<(), Ended> {
+        self.live = self.store.verdicts();
+        let (store, watch) = (self.store.clone(), self.watch.clone());
+        let after = self.position;
+        let read = move || store.resume(after, PAST_MAX, |issued| watch.wants(issued));
+        let page = tokio::task::spawn_blocking(read).await;
+        // It is cancelled only when the service ends.
+        let page = page.map_err(|_| Ended::Draining)??;
+        self.position = page.last;
+        self.is_behind = !page.end;
+        self.past.extend(page.verdicts);
+        Ok(())
     }
 }

@@ -11,7 +11,8 @@
 //! 3. [`detect`]: the detectors, a file each, pure state machines.
 //! 4. [`policy`]: from findings to at most one ruling an event.
 //! 5. [`engine`]: owns the sessions in a sharded map; sync, never awaits.
-//! 6. [`feed`]: verdicts to those who watch.
+//! 6. [`store`]: the durable side, an append-only log. [`feed`]: verdicts to
+//!    those who watch.
 //! 7. [`api`]: the gRPC services. [`console`]: the HTTP side. [`telemetry`]:
 //!    logs and metrics.
 //! 8. [`config`]: the layers of the configuration. [`app`]: binds, runs, drains.
@@ -35,4 +36,5 @@ pub mod feed;
 pub mod notify;
 pub mod pb;
 pub mod policy;
+pub mod store;
 pub mod telemetry;

@@ -11,7 +11,7 @@ use thiserror::Error;
 use crate::{
     domain::{
         Action, AgentId, Args, Body, Channel, Cost, Delta, Event, IdError, Labels, Marker,
-        MarkerKind, Operation, Outcome, Role, SessionId, Status, ToolCall, Turn,
+        MarkerKind, Operation, Outcome, Role, SessionId, Status, ToolCall, Turn, VerdictId,
     },
     feed::Watch,
     pb,
@@ -51,6 +51,8 @@ const AGENT_ID_BYTES_MAX: usize = 256;
 const HASH_BYTES_MAX: usize = 256;
 const TOOL_BYTES_MAX: usize = 128;
 const REASON_BYTES_MAX: usize = 1_024;
+/// Who wants more than that wants the profile `lenient` or mode `shadow`.
+const SNOOZE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 const LABELS_MAX: usize = 16;
 const LABEL_KEY_BYTES_MAX: usize = 64;
 const LABEL_VALUE_BYTES_MAX: usize = 256;
@@ -306,22 +308,49 @@ fn action(field: &str, action: i32) -> Result<Option<Action>, Invalid> {
     })
 }
 
-pub(super) fn watch(request: pb::WatchVerdictsRequest) -> Result<Watch, Invalid> {
+/// What is watched, and after which verdict.
+pub(super) fn watch(
+    request: pb::WatchVerdictsRequest,
+) -> Result<(Watch, Option<VerdictId>), Invalid> {
     let pb::WatchVerdictsRequest {
         session_id,
         labels,
         detector,
         least_action,
-        after_verdict_id: _, // Refused before: a watch cannot be resumed yet.
+        after_verdict_id,
     } = request;
-    Ok(Watch {
+    let after = match after_verdict_id.as_str() {
+        "" => None,
+        id => Some(
+            VerdictId::parse(id)
+                .ok_or_else(|| Invalid::field("after_verdict_id", "is not the id of a verdict"))?,
+        ),
+    };
+    let watch = Watch {
         session: (!session_id.is_empty())
             .then(|| self::session_id(&session_id))
             .transpose()?,
         labels: self::labels(labels)?,
         detector: bounded("detector", detector, TOOL_BYTES_MAX)?,
         least_action: action("least_action", least_action)?,
-    })
+    };
+    Ok((watch, after))
+}
+
+/// For how long a session is snoozed, to the millisecond.
+pub(super) fn snooze(duration: Option<pbjson_types::Duration>) -> Result<Duration, Invalid> {
+    let pbjson_types::Duration { seconds, nanos } =
+        duration.ok_or_else(|| Invalid::required("duration"))?;
+    let seconds = u64::try_from(seconds).ok();
+    let nanos = u32::try_from(nanos)
+        .ok()
+        .filter(|nanos| *nanos < 1_000_000_000);
+    let duration = seconds
+        .zip(nanos)
+        .map(|(secs, nanos)| Duration::new(secs, nanos));
+    duration
+        .filter(|duration| (Duration::from_millis(1)..=SNOOZE_MAX).contains(duration))
+        .ok_or_else(|| Invalid::field("duration", "must be more than 0 and at most 7 days"))
 }
 
 fn known<E: TryFrom<i32>>(field: &str, value: i32) -> Result<E, Invalid> {

@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::future::Future;
 
 use tonic::{Request, Response, Status, Streaming, async_trait};
 
@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     domain::{Delta, Event, Verdict},
+    engine::Recorded,
     pb::{self, detection_service_server::DetectionService},
     telemetry::Rpc,
 };
@@ -25,7 +26,8 @@ impl DetectionService for Api {
         let (session_id, event_id) = (event.session_id.clone(), event.event_id.clone());
         let event = Event::try_from(event).map_err(|invalid| self.reject(invalid))?;
         let recorded = self.record(&event)?;
-        let result = Some(present::result(session_id, event_id, &recorded));
+        let verdict = self.verdict_of(&recorded).await;
+        let result = Some(present::result(session_id, event_id, &recorded, verdict));
         Ok(Response::new(pb::RecordEventResponse { result }))
     }
 
@@ -59,9 +61,9 @@ trait Kind: Send + 'static {
         api: &Api,
         request: Self::Request,
         pushes: &mut Pushes,
-    ) -> Result<Vec<Self::Response>, Invalid>;
+    ) -> impl Future<Output = Result<Vec<Self::Response>, Invalid>> + Send;
 
-    fn push(verdict: &Verdict) -> Self::Response;
+    fn push(verdict: pb::Verdict) -> Self::Response;
 }
 
 struct Events;
@@ -71,7 +73,7 @@ impl Kind for Events {
     type Response = pb::StreamEventsResponse;
     const RPC: Rpc = Rpc::StreamEvents;
 
-    fn answer(
+    async fn answer(
         api: &Api,
         request: Self::Request,
         pushes: &mut Pushes,
@@ -81,14 +83,14 @@ impl Kind for Events {
             return Err(Invalid::field("sequence", "must be at least 1"));
         }
         api.check_batch("events", events.len())?;
-        let results = events.into_iter().map(|event| api.result(event, pushes));
-        Ok(vec![pb::StreamEventsResponse {
-            sequence,
-            results: results.collect(),
-        }])
+        let mut results = Vec::with_capacity(events.len());
+        for event in events {
+            results.push(api.result(event, pushes).await);
+        }
+        Ok(vec![pb::StreamEventsResponse { sequence, results }])
     }
 
-    fn push(verdict: &Verdict) -> Self::Response {
+    fn push(verdict: pb::Verdict) -> Self::Response {
         pb::StreamEventsResponse {
             sequence: 0,
             results: vec![present::push(verdict)],
@@ -103,31 +105,40 @@ impl Kind for Deltas {
     type Response = pb::StreamDeltasResponse;
     const RPC: Rpc = Rpc::StreamDeltas;
 
-    fn answer(
+    async fn answer(
         api: &Api,
         request: Self::Request,
         pushes: &mut Pushes,
     ) -> Result<Vec<Self::Response>, Invalid> {
         let pb::StreamDeltasRequest { deltas } = request;
         api.check_batch("deltas", deltas.len())?;
-        let responses = deltas.into_iter();
-        Ok(responses
-            .filter_map(|delta| api.response(delta, pushes))
-            .collect())
+        let mut responses = Vec::new();
+        for delta in deltas {
+            responses.extend(api.response(delta, pushes).await);
+        }
+        Ok(responses)
     }
 
-    fn push(verdict: &Verdict) -> Self::Response {
+    fn push(verdict: pb::Verdict) -> Self::Response {
         pb::StreamDeltasResponse {
-            session_id: verdict.session.to_string(),
-            agent_id: verdict.agent.as_str().to_owned(),
-            action: present::action(verdict.acted()).into(),
-            verdict: Some(present::verdict(verdict)),
+            session_id: verdict.session_id.clone(),
+            agent_id: verdict.agent_id.clone(),
+            action: verdict.action,
+            verdict: Some(verdict),
             ..pb::StreamDeltasResponse::default()
         }
     }
 }
 
 impl Api {
+    /// The verdict of an answer, durable where it must be.
+    async fn verdict_of(&self, recorded: &Recorded) -> Option<pb::Verdict> {
+        match recorded.verdict.as_deref() {
+            Some(verdict) => Some(self.answered(verdict).await),
+            None => None,
+        }
+    }
+
     fn check_batch(&self, field: &str, len: usize) -> Result<(), Invalid> {
         let batch_max = self.limits.batch_max;
         if (1..=batch_max).contains(&len) {
@@ -138,7 +149,7 @@ impl Api {
     }
 
     /// The result of one event of many: a bad one harms nobody else.
-    fn result(&self, event: pb::Event, pushes: &mut Pushes) -> pb::EventResult {
+    async fn result(&self, event: pb::Event, pushes: &mut Pushes) -> pb::EventResult {
         let (session_id, event_id) = (event.session_id.clone(), event.event_id.clone());
         let event = match Event::try_from(event) {
             Ok(event) => event,
@@ -155,14 +166,19 @@ impl Api {
         match self.record(&event) {
             Ok(recorded) => {
                 pushes.carried(&event.session, recorded.verdict.as_deref());
-                present::result(session_id, event_id, &recorded)
+                let verdict = self.verdict_of(&recorded).await;
+                present::result(session_id, event_id, &recorded, verdict)
             }
             Err(refused) => present::refused(session_id, event_id, refused.into()),
         }
     }
 
     /// What is to be said about a delta, if anything.
-    fn response(&self, delta: pb::Delta, pushes: &mut Pushes) -> Option<pb::StreamDeltasResponse> {
+    async fn response(
+        &self,
+        delta: pb::Delta,
+        pushes: &mut Pushes,
+    ) -> Option<pb::StreamDeltasResponse> {
         let mut response = pb::StreamDeltasResponse {
             session_id: delta.session_id.clone(),
             agent_id: delta.agent_id.clone(),
@@ -186,13 +202,10 @@ impl Api {
         };
         match self.take_in(&delta) {
             Ok(recorded) => {
-                let verdict = recorded
-                    .as_ref()
-                    .and_then(|recorded| recorded.verdict.as_deref());
+                let verdict = recorded.as_ref().and_then(|r| r.verdict.as_deref());
                 pushes.carried(&delta.session, verdict);
-                recorded.as_ref()?;
                 response.action = present::action(verdict.and_then(Verdict::acted)).into();
-                response.verdict = verdict.map(present::verdict);
+                response.verdict = self.verdict_of(&recorded?).await;
             }
             Err(refused) => response.error = Some(refused.into()),
         }
@@ -220,12 +233,13 @@ impl Api {
         mut inbound: Streaming<K::Request>,
         responses: Responses<K::Response>,
     ) -> Result<(), Status> {
-        let mut pushes = Pushes::new(Arc::clone(&self.engine));
+        let mut pushes = Pushes::new(self.engine.clone(), self.store.clone());
         loop {
             let answers = tokio::select! {
-                verdict = pushes.next() => vec![K::push(&verdict)],
+                verdict = pushes.next() => vec![K::push(self.shown(&verdict))],
                 request = inbound.message() => match request? {
                     Some(request) => K::answer(self, request, &mut pushes)
+                        .await
                         .map_err(|invalid| self.reject(invalid))?,
                     None => return Ok(()),
                 },

@@ -8,6 +8,11 @@ use crate::{
     pb,
 };
 
+/// As proto3 JSON, for those who are not spoken to in gRPC.
+pub fn shown(verdict: &Verdict) -> serde_json::Value {
+    serde_json::to_value(self::verdict(verdict)).unwrap_or_default()
+}
+
 pub fn verdict(verdict: &Verdict) -> pb::Verdict {
     let Verdict {
         id,
@@ -30,6 +35,7 @@ pub fn verdict(verdict: &Verdict) -> pb::Verdict {
         retry_after,
         durable,
         shadow,
+        operator,
     } = verdict;
     pb::Verdict {
         verdict_id: id.to_string(),
@@ -68,19 +74,24 @@ pub fn verdict(verdict: &Verdict) -> pb::Verdict {
         }),
         durable: *durable,
         shadow: *shadow,
+        operator: operator.clone(),
     }
 }
 
-/// The result of an event that was taken.
-pub(super) fn result(session_id: String, event_id: String, recorded: &Recorded) -> pb::EventResult {
-    let verdict = recorded.verdict.as_deref();
+/// The result of an event that was taken; `verdict` is its own, as it is shown.
+pub(super) fn result(
+    session_id: String,
+    event_id: String,
+    recorded: &Recorded,
+    verdict: Option<pb::Verdict>,
+) -> pb::EventResult {
     pb::EventResult {
         session_id,
         event_id,
         event_index: recorded.index.unwrap_or(-1),
         duplicate: recorded.duplicate,
-        action: action(verdict.and_then(Verdict::acted)).into(),
-        verdict: verdict.map(self::verdict),
+        action: action(recorded.verdict.as_deref().and_then(Verdict::acted)).into(),
+        verdict,
         error: None,
     }
 }
@@ -96,13 +107,13 @@ pub(super) fn refused(session_id: String, event_id: String, error: pb::Error) ->
     }
 }
 
-/// A verdict that answers no event.
-pub(super) fn push(verdict: &Verdict) -> pb::EventResult {
+/// A termination that answers no event.
+pub(super) fn push(verdict: pb::Verdict) -> pb::EventResult {
     pb::EventResult {
-        session_id: verdict.session.to_string(),
+        session_id: verdict.session_id.clone(),
         event_index: -1,
-        action: action(verdict.acted()).into(),
-        verdict: Some(self::verdict(verdict)),
+        action: verdict.action,
+        verdict: Some(verdict),
         ..pb::EventResult::default()
     }
 }
@@ -125,6 +136,7 @@ pub(super) fn session(view: &SessionView) -> pb::Session {
         avoidable: _, // For replay: a live session is acted on.
         abstentions,
         termination,
+        snoozed_until,
     } = view;
     pb::Session {
         session_id: id.to_string(),
@@ -160,7 +172,7 @@ pub(super) fn session(view: &SessionView) -> pb::Session {
             })
             .collect(),
         termination: termination.as_deref().map(self::verdict),
-        snoozed_until: None,
+        snoozed_until: snoozed_until.map(timestamp),
     }
 }
 

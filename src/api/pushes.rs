@@ -9,12 +9,14 @@ use tokio::sync::broadcast::{Receiver, error::RecvError};
 use crate::{
     domain::{SessionId, Verdict, VerdictId},
     engine::Engine,
+    store::Store,
 };
 
 /// The terminations that one stream must be told of: those of every session it
 /// has carried, unless it was told in an answer.
 pub(super) struct Pushes {
     engine: Arc<Engine>,
+    store: Arc<Store>,
     terminations: Receiver<Arc<Verdict>>,
     /// The sessions it has carried, with the terminations it was told of.
     carried: HashMap<SessionId, SmallVec<[VerdictId; 1]>>,
@@ -27,10 +29,11 @@ pub(super) struct Pushes {
 const CARRIED_MIN: usize = 1_024;
 
 impl Pushes {
-    pub fn new(engine: Arc<Engine>) -> Self {
+    pub fn new(engine: Arc<Engine>, store: Arc<Store>) -> Self {
         Self {
-            terminations: engine.terminations(),
+            terminations: store.terminations(),
             engine,
+            store,
             carried: HashMap::new(),
             carried_max: CARRIED_MIN,
             due: VecDeque::new(),
@@ -52,7 +55,13 @@ impl Pushes {
     /// The next termination to push. May be dropped and called again.
     pub async fn next(&mut self) -> Arc<Verdict> {
         loop {
-            if let Some(verdict) = self.due.pop_front() {
+            if let Some(verdict) = self.due.front() {
+                // One that the engine was asked about may still be on its way to
+                // the disk, and nobody may hear of what a crash could undo.
+                self.store.settled(verdict.id).await;
+                let Some(verdict) = self.due.pop_front() else {
+                    continue;
+                };
                 if self.tell(&verdict) {
                     return verdict;
                 }

@@ -1,18 +1,14 @@
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use prost::Message;
-use tonic::{Request, Response, Status, async_trait};
+use tonic::{Request, Response, Status, async_trait, metadata::MetadataMap};
 
-use super::{
-    Api, Invalid, convert, now,
-    outbound::{self, Outbound, Responses},
-    present, status,
-};
+use super::{Api, Invalid, convert, now, outbound::Outbound, status};
 use crate::{
-    domain::SessionId,
-    engine::{Filter, OpenError},
-    feed::Feed,
+    domain::{SessionId, Verdict, text},
+    engine::{Act, Filter, OpenError},
     pb::{self, session_service_server::SessionService},
-    telemetry::{Rejection, Rpc},
+    store::Health,
+    telemetry::Rejection,
 };
 
 const PAGE_DEFAULT: usize = 100;
@@ -21,7 +17,11 @@ const PAGE_MAX: usize = 1_000;
 /// unless told otherwise, and 1,000 sessions that loop are 7 MB.
 const PAGE_BYTES_MAX: usize = 1024 * 1024;
 
-type Answer<T> = Result<Response<T>, Status>;
+/// Who acts, in an operator's call.
+const OPERATOR_KEY: &str = "unstuck-operator";
+const OPERATOR_CHARS_MAX: usize = 128;
+
+pub(super) type Answer<T> = Result<Response<T>, Status>;
 
 #[async_trait]
 impl SessionService for Api {
@@ -38,7 +38,7 @@ impl SessionService for Api {
         let labels = convert::labels(labels).map_err(|invalid| self.reject(invalid))?;
         let view = self.engine.open(&id, &profile, labels, now());
         let view = view.inspect_err(|error| self.count(error))?;
-        let session = Some(present::session(&view));
+        let session = Some(self.session(&view).await);
         Ok(Response::new(pb::OpenSessionResponse { session }))
     }
 
@@ -49,7 +49,7 @@ impl SessionService for Api {
         let pb::EndSessionRequest { session_id } = request.into_inner();
         let id = self.session_id(&session_id)?;
         let view = self.engine.end(&id, now()).ok_or_else(status::no_session)?;
-        let session = Some(present::session(&view));
+        let session = Some(self.session(&view).await);
         Ok(Response::new(pb::EndSessionResponse { session }))
     }
 
@@ -57,13 +57,21 @@ impl SessionService for Api {
         &self,
         request: Request<pb::ResetSessionRequest>,
     ) -> Answer<pb::ResetSessionResponse> {
+        let operator = operator(request.metadata());
         let pb::ResetSessionRequest { session_id, reason } = request.into_inner();
         let id = self.session_id(&session_id)?;
         let reason = self.reason(reason)?;
-        let verdict = self.engine.reset(&id, &reason, now());
+        let act = Act {
+            reason: &reason,
+            operator: &operator,
+        };
+        self.check_store()?;
+        let verdict = self.engine.announce_reset(&id, &act, now());
         let verdict = verdict.ok_or_else(status::no_session)?;
-        tracing::info!(session = ?id, reason = ?reason, "an operator reset the session");
-        let verdict = Some(present::verdict(&verdict));
+        let shown = self.recorded(&verdict).await?;
+        self.engine.reset(&id, &verdict, now());
+        tracing::info!(session = ?id, ?operator, ?reason, "an operator reset the session");
+        let verdict = Some(shown);
         Ok(Response::new(pb::ResetSessionResponse { verdict }))
     }
 
@@ -71,20 +79,45 @@ impl SessionService for Api {
         &self,
         request: Request<pb::TerminateSessionRequest>,
     ) -> Answer<pb::TerminateSessionResponse> {
+        let operator = operator(request.metadata());
         let pb::TerminateSessionRequest { session_id, reason } = request.into_inner();
         let id = self.session_id(&session_id)?;
         let reason = self.reason(reason)?;
-        let verdict = self.engine.terminate(&id, &reason, now());
-        tracing::info!(session = ?id, reason = ?reason, "an operator terminated the session");
-        let verdict = Some(present::verdict(&verdict));
+        let act = Act {
+            reason: &reason,
+            operator: &operator,
+        };
+        let verdict = self.engine.terminate(&id, &act, now());
+        tracing::info!(session = ?id, ?operator, ?reason, "an operator terminated the session");
+        let verdict = Some(self.answered(&verdict).await);
         Ok(Response::new(pb::TerminateSessionResponse { verdict }))
     }
 
     async fn snooze_session(
         &self,
-        _request: Request<pb::SnoozeSessionRequest>,
+        request: Request<pb::SnoozeSessionRequest>,
     ) -> Answer<pb::SnoozeSessionResponse> {
-        Err(status::not_yet("sessions cannot be snoozed yet"))
+        let operator = operator(request.metadata());
+        let pb::SnoozeSessionRequest {
+            session_id,
+            duration,
+            reason,
+        } = request.into_inner();
+        let id = self.session_id(&session_id)?;
+        let reason = self.reason(reason)?;
+        let duration = convert::snooze(duration).map_err(|invalid| self.reject(invalid))?;
+        let act = Act {
+            reason: &reason,
+            operator: &operator,
+        };
+        self.check_store()?;
+        let now = now();
+        let verdict = self.engine.announce_snooze(&id, &act, duration, now)?;
+        let shown = self.recorded(&verdict).await?;
+        self.engine.snooze(&id, now + duration);
+        tracing::info!(session = ?id, ?operator, ?reason, "an operator snoozed the session");
+        let verdict = Some(shown);
+        Ok(Response::new(pb::SnoozeSessionResponse { verdict }))
     }
 
     async fn get_session(
@@ -94,7 +127,7 @@ impl SessionService for Api {
         let pb::GetSessionRequest { session_id } = request.into_inner();
         let id = self.session_id(&session_id)?;
         let view = self.engine.get(&id).ok_or_else(status::no_session)?;
-        let session = Some(present::session(&view));
+        let session = Some(self.session(&view).await);
         Ok(Response::new(pb::GetSessionResponse { session }))
     }
 
@@ -105,7 +138,11 @@ impl SessionService for Api {
         let page = Page::parse(request.into_inner()).map_err(|invalid| self.reject(invalid))?;
         let after = page.after.as_deref();
         let (views, last) = self.engine.list(&page.filter, after, page.size);
-        let sessions = fitting(views.iter().map(present::session));
+        let mut sessions = Vec::with_capacity(views.len());
+        for view in &views {
+            sessions.push(self.session(view).await);
+        }
+        let sessions = fitting(sessions.into_iter());
         let cut = sessions.last().filter(|_| sessions.len() < views.len());
         let cut = cut.map(|session| page_token(&session.session_id));
         let next = cut.or_else(|| last.map(|id| page_token(id.as_str())));
@@ -121,28 +158,14 @@ impl SessionService for Api {
         &self,
         request: Request<pb::WatchVerdictsRequest>,
     ) -> Answer<Self::WatchVerdictsStream> {
-        let request = request.into_inner();
-        if !request.after_verdict_id.is_empty() {
-            return Err(status::not_yet(
-                "a watch cannot be resumed after a verdict yet",
-            ));
-        }
-        let watch = convert::watch(request).map_err(|invalid| self.reject(invalid))?;
-        let feed = Feed::new(self.engine.verdicts(), watch, self.draining.clone());
-        let open = self.metrics.stream(Rpc::WatchVerdicts);
-        let (responses_max, draining) = (self.limits.responses_max, self.draining.clone());
-        let outbound = outbound::serve(responses_max, draining, |responses| async move {
-            let _open = open;
-            pass_on(feed, responses).await
-        });
-        Ok(Response::new(outbound))
+        self.watch(request.into_inner())
     }
 
     async fn list_verdicts(
         &self,
-        _request: Request<pb::ListVerdictsRequest>,
+        request: Request<pb::ListVerdictsRequest>,
     ) -> Answer<pb::ListVerdictsResponse> {
-        Err(status::not_yet("the audit log cannot be listed yet"))
+        self.audit(request.into_inner()).await
     }
 }
 
@@ -159,39 +182,53 @@ impl Api {
         }
     }
 
+    /// An act that must outlive the process is refused while nothing can.
+    fn check_store(&self) -> Result<(), Status> {
+        match self.store.health() {
+            Health::Failing => Err(status::not_durable()),
+            Health::Memory | Health::Fine | Health::SetAside(_) => Ok(()),
+        }
+    }
+
+    /// Waits until an announced act is on disk, where there is one.
+    async fn recorded(&self, verdict: &Verdict) -> Result<pb::Verdict, Status> {
+        let durable = self.store.settled(verdict.id).await;
+        match self.store.health() {
+            Health::Memory => {}
+            _ if durable => {}
+            _ => return Err(status::not_durable()),
+        }
+        Ok(self.shown(verdict))
+    }
+
     fn reason(&self, reason: String) -> Result<String, Status> {
         Ok(convert::reason(reason).map_err(|invalid| self.reject(invalid))?)
     }
 }
 
-/// Passes verdicts on until the feed is over or the watcher is gone. Only a
-/// verdict that has its place is taken from the feed, which notices who is slow.
-async fn pass_on(
-    mut feed: Feed,
-    responses: Responses<pb::WatchVerdictsResponse>,
-) -> Result<(), Status> {
-    while let Ok(place) = responses.reserve().await {
-        let verdict = tokio::select! {
-            next = feed.next() => next?,
-            () = responses.closed() => break,
-        };
-        place.send(Ok(pb::WatchVerdictsResponse {
-            verdict: Some(present::verdict(&verdict)),
-        }));
+/// Who acts, as the caller says: until callers prove who they are it is no more
+/// than that.
+fn operator(metadata: &MetadataMap) -> String {
+    let said = metadata
+        .get(OPERATOR_KEY)
+        .and_then(|said| said.to_str().ok());
+    let said = text::quoted(said.unwrap_or_default(), OPERATOR_CHARS_MAX);
+    if said.is_empty() {
+        return "unknown".to_owned();
     }
-    Ok(())
+    said
 }
 
 /// As many as make a page by size, and at least one.
-fn fitting(sessions: impl Iterator<Item = pb::Session>) -> Vec<pb::Session> {
+pub(super) fn fitting<M: Message>(all: impl Iterator<Item = M>) -> Vec<M> {
     let mut page_bytes = 0;
     let mut page = Vec::new();
-    for session in sessions {
-        page_bytes += session.encoded_len();
+    for message in all {
+        page_bytes += message.encoded_len();
         if page_bytes > PAGE_BYTES_MAX && !page.is_empty() {
             break;
         }
-        page.push(session);
+        page.push(message);
     }
     page
 }
@@ -211,35 +248,44 @@ impl Page {
             status,
             labels,
         } = request;
-        let size = usize::try_from(page_size)
-            .map_err(|_| Invalid::field("page_size", "must not be negative"))?;
+        let id = |id: &str| SessionId::parse(id).ok().map(|id| id.to_string());
         Ok(Self {
             filter: Filter {
                 status: convert::status(status)?,
                 labels: convert::labels(labels)?,
             },
-            after: (!page_token.is_empty())
-                .then(|| read_page_token(&page_token))
-                .transpose()?,
-            size: if size == 0 {
-                PAGE_DEFAULT
-            } else {
-                size.min(PAGE_MAX)
-            },
+            after: read_page_token(&page_token, id)?,
+            size: self::page_size(page_size)?,
         })
     }
 }
 
-/// A page begins after the last session of the page before. Encoded, so that
+pub(super) fn page_size(asked: i32) -> Result<usize, Invalid> {
+    let size =
+        usize::try_from(asked).map_err(|_| Invalid::field("page_size", "must not be negative"))?;
+    Ok(match size {
+        0 => PAGE_DEFAULT,
+        size => size.min(PAGE_MAX),
+    })
+}
+
+/// A page begins after the last entry of the page before. Encoded, so that
 /// nobody builds on what it says.
-fn page_token(last: &str) -> String {
+pub(super) fn page_token(last: &str) -> String {
     URL_SAFE_NO_PAD.encode(last)
 }
 
-fn read_page_token(token: &str) -> Result<String, Invalid> {
+/// Empty: the start.
+pub(super) fn read_page_token<T>(
+    token: &str,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Result<Option<T>, Invalid> {
+    if token.is_empty() {
+        return Ok(None);
+    }
+    let text = URL_SAFE_NO_PAD.decode(token).ok();
+    let text = text.and_then(|bytes| String::from_utf8(bytes).ok());
+    let last = text.and_then(|text| parse(&text));
     let invalid = || Invalid::field("page_token", "was not given out by this service");
-    let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| invalid())?;
-    let id = String::from_utf8(bytes).map_err(|_| invalid())?;
-    SessionId::parse(&id).map_err(|_| invalid())?;
-    Ok(id)
+    last.map(Some).ok_or_else(invalid)
 }

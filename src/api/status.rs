@@ -6,9 +6,10 @@ use uuid::Uuid;
 
 use super::Invalid;
 use crate::{
-    engine::{OpenError, Refused},
+    engine::{OpenError, Refused, SnoozeError},
     feed::Ended,
     pb,
+    store::ReadError,
 };
 
 /// The domain of `ErrorInfo`.
@@ -98,17 +99,45 @@ pub(super) fn internal() -> Status {
 
 impl From<Ended> for Status {
     fn from(ended: Ended) -> Self {
-        match ended {
-            Ended::Draining => draining(),
-            Ended::TooSlow(_) => {
-                let details = ErrorDetails::with_error_info("WATCHER_TOO_SLOW", DOMAIN, []);
-                Self::with_error_details(Code::ResourceExhausted, ended.to_string(), details)
+        let message = ended.to_string();
+        let (code, reason) = match ended {
+            Ended::Draining => return draining(),
+            Ended::Unreadable(error) => return error.into(),
+            Ended::TooSlow(_) => (Code::ResourceExhausted, "WATCHER_TOO_SLOW"),
+            Ended::Unknown => (Code::OutOfRange, "VERDICT_UNKNOWN"),
+        };
+        let details = ErrorDetails::with_error_info(reason, DOMAIN, []);
+        Self::with_error_details(code, message, details)
+    }
+}
+
+impl From<ReadError> for Status {
+    fn from(error: ReadError) -> Self {
+        let (code, reason) = match &error {
+            ReadError::Forgotten => (Code::OutOfRange, "VERDICT_FORGOTTEN"),
+            ReadError::Unreadable(source) => {
+                tracing::error!(error = %source, "the audit log cannot be read");
+                (Code::DataLoss, "AUDIT_LOG_UNREADABLE")
             }
+        };
+        let details = ErrorDetails::with_error_info(reason, DOMAIN, []);
+        Self::with_error_details(code, error.to_string(), details)
+    }
+}
+
+impl From<SnoozeError> for Status {
+    fn from(error: SnoozeError) -> Self {
+        match error {
+            SnoozeError::Unknown => no_session(),
+            SnoozeError::Terminated => OpenError::Terminated.into(),
         }
     }
 }
 
-pub(super) fn not_yet(what: &str) -> Status {
-    let details = ErrorDetails::with_error_info("NOT_IMPLEMENTED", DOMAIN, []);
-    Status::with_error_details(Code::Unimplemented, what, details)
+/// The disk takes nothing, and what was asked must outlive the process.
+pub(super) fn not_durable() -> Status {
+    let mut details = ErrorDetails::with_retry_info(Some(Refused::RETRY_AFTER));
+    details.set_error_info("STORE_FAILING", DOMAIN, []);
+    let message = "the store cannot be written to, so nothing was changed";
+    Status::with_error_details(Code::Unavailable, message, details)
 }

@@ -1,4 +1,4 @@
-use std::{net::SocketAddr, process::ExitCode};
+use std::{net::SocketAddr, path::Path, process::ExitCode};
 
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -29,16 +29,19 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let app = App::bind(config).await.map_err(Failure::usage)?;
         let grpc = app.grpc_address().map_err(Failure::failed)?;
         let http = app.http_address().map_err(Failure::failed)?;
-        announce(grpc, http);
+        announce(grpc, http, app.store_dir());
         app.run(asked_to_stop()).await.map_err(Failure::failed)
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn announce(grpc: SocketAddr, http: SocketAddr) {
+fn announce(grpc: SocketAddr, http: SocketAddr, store: Option<&Path>) {
     anstream::println!("unstuck: gRPC on {grpc}");
     anstream::println!("unstuck: HTTP on {http}");
-    anstream::println!("unstuck: state is kept in memory only; Ctrl-C stops");
+    match store {
+        Some(dir) => anstream::println!("unstuck: store in {}; Ctrl-C stops", dir.display()),
+        None => anstream::println!("unstuck: state is kept in memory only; Ctrl-C stops"),
+    }
     // As one types them in a clone, where `cargo run --release` was typed.
     let (grpc, http) = (reachable(grpc), reachable(http));
     anstream::println!("try: cargo run --release -- replay examples/read-loop.ndjson");

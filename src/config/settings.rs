@@ -10,7 +10,9 @@ use crate::{
     api, app, detect,
     engine::{self, Profile, Profiles},
     facts::{ToolRule, Tools},
+    notify,
     policy::{self, LadderSettings, Templates, TrendSettings},
+    store,
 };
 
 /// The manual, and the base layer.
@@ -26,13 +28,11 @@ pub struct Config {
     pub engine: engine::Limits,
     pub api: api::Limits,
     pub app: app::Limits,
+    pub store: store::Settings,
+    pub audit: store::Audit,
     pub profiles: Profiles,
     pub tools: Tools,
-}
-
-#[derive(Deserialize)]
-struct Store {
-    dir: String,
+    pub notify: Vec<notify::Settings>,
 }
 
 #[derive(Default, Deserialize)]
@@ -59,7 +59,11 @@ pub fn layers(file: Option<&Path>) -> Result<Layers, ConfigError> {
     Layers::load(DEFAULTS, TABLES, file.or(found), variables)
 }
 
-const TABLES: super::Tables = &[("tools", ToolRule::KEYS)];
+/// What may stand in each `[[name]]`.
+pub const TABLES: super::Tables = &[
+    ("tools", ToolRule::KEYS),
+    ("notify", notify::Settings::KEYS),
+];
 
 impl Config {
     pub fn new(layers: &Layers) -> Result<Self, ConfigError> {
@@ -68,18 +72,16 @@ impl Config {
             let why = format!("{} entries, at most {}", rules.len(), Tools::RULES_MAX);
             return Err(layers.invalid("tools", why));
         }
-        let store: Store = layers.section("store")?;
-        if !store.dir.is_empty() {
-            let why = "this version keeps its state in memory, so it must be empty";
-            return Err(layers.invalid("store.dir", why));
-        }
         Ok(Self {
             server: layers.section("server")?,
             engine: sound_limits(layers)?,
             api: layers.section("limits")?,
             app: layers.section("limits")?,
+            store: sound_store(layers)?,
+            audit: layers.section("audit")?,
             profiles: profiles(layers)?,
             tools: Tools::new(rules).map_err(|error| layers.invalid("tools", error))?,
+            notify: layers.section("notify")?,
         })
     }
 }
@@ -149,6 +151,22 @@ fn sound_limits(layers: &Layers) -> Result<engine::Limits, ConfigError> {
         }
     }
     layers.section("limits")
+}
+
+/// A log that keeps nothing cannot be resumed, and a queue of nothing loses all.
+fn sound_store(layers: &Layers) -> Result<store::Settings, ConfigError> {
+    let settings: store::Settings = layers.section("store")?;
+    for (key, number, least) in [
+        ("bytes_max", settings.bytes_max, store::Settings::BYTES_MIN),
+        ("verdicts_days_max", settings.verdicts_days_max.into(), 1),
+        ("queue_max", settings.queue_max as u64, 1),
+    ] {
+        if number < least {
+            let why = format!("{number} is too little: at least {least}");
+            return Err(layers.invalid(&format!("store.{key}"), why));
+        }
+    }
+    Ok(settings)
 }
 
 fn profiles(layers: &Layers) -> Result<Profiles, ConfigError> {

@@ -1,4 +1,9 @@
-use std::{borrow::Borrow, fmt, sync::Arc};
+use std::{
+    borrow::Borrow,
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use thiserror::Error;
 
@@ -83,8 +88,31 @@ impl AgentId {
 }
 
 /// Names a verdict; the text form sorts by time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VerdictId(pub u128);
+
+impl VerdictId {
+    /// A version 7 UUID begins with 48 bits of milliseconds.
+    const RANDOM_BITS: u32 = 80;
+
+    /// When it was given, by the service's clock; the verdict's own time is the
+    /// event's, which a client may set at will.
+    pub fn time(self) -> SystemTime {
+        let millis = u64::try_from(self.0 >> Self::RANDOM_BITS).unwrap_or(u64::MAX);
+        UNIX_EPOCH + Duration::from_millis(millis)
+    }
+
+    /// Before every verdict that is given at this time or later.
+    pub fn at(time: SystemTime) -> Self {
+        let millis = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(millis.as_millis() << Self::RANDOM_BITS)
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        let uuid = uuid::Uuid::try_parse(text).ok()?;
+        Some(Self(uuid.as_u128()))
+    }
+}
 
 impl fmt::Display for VerdictId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -137,5 +165,13 @@ mod tests {
     fn a_verdict_id_prints_as_a_uuid() {
         let id = VerdictId(0x0123_4567_89ab_7def_8123_4567_89ab_cdef);
         assert_eq!(id.to_string(), "01234567-89ab-7def-8123-456789abcdef");
+        assert_eq!(VerdictId::parse(&id.to_string()), Some(id));
+        assert_eq!(VerdictId::parse("7"), None);
+    }
+
+    #[test]
+    fn a_verdict_id_tells_when_it_was_given() {
+        let time = UNIX_EPOCH + Duration::from_millis(1_767_225_600_123);
+        assert_eq!(VerdictId::at(time).time(), time);
     }
 }

@@ -49,6 +49,8 @@ pub struct SessionView {
     pub avoidable: Waste,
     pub abstentions: Vec<Abstention>,
     pub termination: Option<Arc<Verdict>>,
+    /// Its verdicts are `shadow` until then.
+    pub snoozed_until: Option<SystemTime>,
 }
 
 impl SessionView {
@@ -71,6 +73,7 @@ impl SessionView {
             avoidable: Waste::default(),
             abstentions: Vec::new(),
             termination: None,
+            snoozed_until: None,
         }
     }
 }

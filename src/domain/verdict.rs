@@ -32,8 +32,11 @@ pub struct Verdict {
     pub evidence: Evidence,
     pub wasted: Waste,
     pub retry_after: Option<Duration>,
+    /// It was read from the disk. One that was given since is asked for by id.
     pub durable: bool,
     pub shadow: bool,
+    /// Who acted; empty where a detector did.
+    pub operator: String,
 }
 
 impl Verdict {
@@ -51,6 +54,7 @@ impl Verdict {
             correction,
             members,
             evidence,
+            operator,
             ..
         } = self;
         let member = |member: &Member| {
@@ -58,7 +62,7 @@ impl Verdict {
         };
         size_of::<Self>()
             + also.len() * size_of::<Arc<str>>()
-            + [pattern, reason, correction, &evidence.excerpt]
+            + [pattern, reason, correction, operator, &evidence.excerpt]
                 .map(String::len)
                 .iter()
                 .sum::<usize>()
@@ -72,11 +76,60 @@ impl Verdict {
     }
 }
 
-/// A verdict that was given, with what watchers filter by.
+/// A verdict that was given, with what watchers filter by and what outlives the
+/// session.
 #[derive(Clone, Debug)]
 pub struct Issued {
     pub verdict: Arc<Verdict>,
     pub labels: Arc<Labels>,
+    /// The profile that the session is watched with.
+    pub profile: Arc<str>,
+    pub effect: Effect,
+}
+
+/// What a verdict changes for good, so that it must outlive the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It is only said.
+    None,
+    /// The session or sub-agent is over.
+    Terminated,
+    /// The session may begin anew.
+    Reset,
+    /// Its verdicts are `shadow` until then.
+    Snoozed(SystemTime),
+}
+
+/// Takes verdicts as they are given, in the order of their ids. Called with
+/// locks held, so it must not wait.
+pub type Outlet = Box<dyn Fn(Issued) + Send + Sync>;
+
+/// A termination as it is kept on disk: small, and opened when it is asked for.
+/// There may be a million of them.
+#[derive(Clone, Debug)]
+pub struct Folded {
+    pub id: VerdictId,
+    pub record: Box<[u8]>,
+    pub unfold: fn(VerdictId, &[u8]) -> Option<Issued>,
+}
+
+impl Folded {
+    pub fn open(&self) -> Option<Issued> {
+        (self.unfold)(self.id, &self.record)
+    }
+}
+
+/// What held when the process ended, and holds again.
+#[derive(Debug, Default)]
+pub struct Standing {
+    /// Sessions that are over.
+    pub sessions: Vec<(SessionId, Folded)>,
+    /// Sub-agents that are over, of sessions that are not.
+    pub agents: Vec<(SessionId, AgentId, Folded)>,
+    /// Until when a session's verdicts are `shadow`.
+    pub snoozes: Vec<(SessionId, SystemTime)>,
+    /// The last verdict that was given.
+    pub last: VerdictId,
 }
 
 /// A distinct call in a loop.

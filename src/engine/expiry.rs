@@ -37,7 +37,7 @@ impl Queue {
 
     /// Takes the first out, where it is due. The lock is not held while its
     /// slot is looked at: whoever holds a shard may want to insert.
-    fn pop(&self, is_due: impl Fn(&Place) -> bool) -> Option<(Place, SessionId)> {
+    pub fn pop(&self, is_due: impl Fn(&Place) -> bool) -> Option<(Place, SessionId)> {
         let mut due = self.lock();
         let first = due.first_entry().filter(|first| is_due(first.key()))?;
         Some(first.remove_entry())
@@ -77,6 +77,7 @@ impl Engine {
             let Some((place, id)) = ended else { break };
             self.forget_tombstone(&id, place, now);
         }
+        self.legacies.sweep(now, limits.tombstones_max, most);
         for _ in 0..most {
             let crowded = self.terminated.len() > limits.tombstones_max;
             let terminated = self
@@ -118,7 +119,11 @@ impl Engine {
                 Slot::Live(session) => session.last_seen() + self.idle_max() > now,
                 Slot::Gone(_) => false,
             };
-            slot.generation() == generation && !alive
+            let goes = slot.generation() == generation && !alive;
+            if goes {
+                self.bequeath(id, slot);
+            }
+            goes
         });
         if let Some((_, slot)) = &removed {
             self.discount(slot);

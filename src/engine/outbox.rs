@@ -1,16 +1,16 @@
 use std::{
     hash::BuildHasher,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use tokio::sync::broadcast;
-
+use super::Act;
 use crate::domain::{
-    Action, AgentId, Evidence, Issued, Labels, OPERATOR, SessionId, Verdict, VerdictId, Waste, text,
+    Action, AgentId, Effect, Evidence, Issued, Labels, OPERATOR, Outlet, SessionId, Verdict,
+    VerdictId, Waste, text,
 };
 
 /// Where ids and keys come from.
@@ -23,11 +23,10 @@ pub enum Clockwork {
 }
 
 /// Gives verdicts their ids and hands them out. Both happen under one lock, so
-/// that every watcher gets verdicts in the order of their ids.
+/// that the outlet gets verdicts in the order of their ids.
 pub(super) struct Outbox {
     ids: Mutex<Ids>,
-    verdicts: broadcast::Sender<Issued>,
-    terminations: broadcast::Sender<Arc<Verdict>>,
+    outlet: Outlet,
     generations: AtomicU64,
 }
 
@@ -39,30 +38,23 @@ struct Ids {
 
 /// Of a reason an agent is told so many characters.
 const REASON_CHARS_MAX: usize = 200;
-/// A watcher that is further behind is cut off. Every slot is a pointer.
-const VERDICTS_MAX: usize = 4_096;
-/// A stream that is further behind asks for each of its sessions instead.
-const TERMINATIONS_MAX: usize = 1_024;
 
 impl Outbox {
-    pub fn new(clockwork: Clockwork) -> Self {
+    pub fn new(clockwork: Clockwork, outlet: Outlet) -> Self {
         Self {
             ids: Mutex::new(Ids {
                 last: 0,
                 random: (clockwork == Clockwork::Live).then(Default::default),
             }),
-            verdicts: broadcast::Sender::new(VERDICTS_MAX),
-            terminations: broadcast::Sender::new(TERMINATIONS_MAX),
+            outlet,
             generations: AtomicU64::new(1),
         }
     }
 
-    pub fn verdicts(&self) -> broadcast::Receiver<Issued> {
-        self.verdicts.subscribe()
-    }
-
-    pub fn terminations(&self) -> broadcast::Receiver<Arc<Verdict>> {
-        self.terminations.subscribe()
+    /// Ids go on after this one.
+    pub fn follow(&self, last: VerdictId) {
+        let mut ids = self.ids();
+        ids.last = ids.last.max(last.0);
     }
 
     /// Tells sessions that share an id apart; never 0.
@@ -75,20 +67,24 @@ impl Outbox {
         &self,
         mut verdict: Verdict,
         labels: &Arc<Labels>,
+        profile: &Arc<str>,
+        effect: Effect,
         now: SystemTime,
     ) -> Arc<Verdict> {
-        let mut ids = self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ids = self.ids();
         verdict.id = ids.next(now);
         let verdict = Arc::new(verdict);
-        // An error says that nobody listens.
-        let _ = self.verdicts.send(Issued {
+        (self.outlet)(Issued {
             verdict: verdict.clone(),
             labels: labels.clone(),
+            profile: profile.clone(),
+            effect,
         });
-        if verdict.terminates() {
-            let _ = self.terminations.send(verdict.clone());
-        }
         verdict
+    }
+
+    fn ids(&self) -> MutexGuard<'_, Ids> {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -111,26 +107,34 @@ impl Ids {
 }
 
 /// An operator ends a session.
-pub(super) fn termination(id: &SessionId, reason: &str, now: SystemTime) -> Verdict {
-    let quoted = text::quoted(reason, REASON_CHARS_MAX);
+pub(super) fn termination(id: &SessionId, act: &Act<'_>, now: SystemTime) -> Verdict {
+    let quoted = text::quoted(act.reason, REASON_CHARS_MAX);
     Verdict {
         action: Some(Action::Terminate),
         pattern: "terminated by an operator".to_owned(),
         correction: format!("An operator has ended this session: \"{quoted}\". Stop here."),
-        ..by_operator(id, reason, now)
+        ..by_operator(id, act, now)
     }
 }
 
 /// An operator lets a session begin anew.
-pub(super) fn reset(id: &SessionId, reason: &str, now: SystemTime) -> Verdict {
+pub(super) fn reset(id: &SessionId, act: &Act<'_>, now: SystemTime) -> Verdict {
     Verdict {
         pattern: "reset by an operator".to_owned(),
-        ..by_operator(id, reason, now)
+        ..by_operator(id, act, now)
+    }
+}
+
+/// An operator wants to act on a session's verdicts only after a while.
+pub(super) fn snooze(id: &SessionId, act: &Act<'_>, secs: u64, now: SystemTime) -> Verdict {
+    Verdict {
+        pattern: format!("snoozed by an operator for {secs} s"),
+        ..by_operator(id, act, now)
     }
 }
 
 /// The record of what an operator did.
-fn by_operator(id: &SessionId, reason: &str, now: SystemTime) -> Verdict {
+fn by_operator(id: &SessionId, act: &Act<'_>, now: SystemTime) -> Verdict {
     Verdict {
         id: VerdictId(0),
         session: id.clone(),
@@ -141,7 +145,7 @@ fn by_operator(id: &SessionId, reason: &str, now: SystemTime) -> Verdict {
         detector: OPERATOR.into(),
         also: Vec::new(),
         pattern: String::new(),
-        reason: reason.to_owned(),
+        reason: act.reason.to_owned(),
         confidence: 1.0,
         correction: String::new(),
         loop_id: None,
@@ -152,5 +156,6 @@ fn by_operator(id: &SessionId, reason: &str, now: SystemTime) -> Verdict {
         retry_after: None,
         durable: false,
         shadow: false,
+        operator: act.operator.to_owned(),
     }
 }

@@ -12,8 +12,9 @@ pub struct Filter {
 }
 
 impl Filter {
-    fn fits(&self, status: Status, labels: &Labels) -> bool {
-        self.status.is_none_or(|wanted| wanted == status) && has_labels(labels, &self.labels)
+    fn fits(&self, id: &SessionId, slot: &Slot) -> bool {
+        self.status.is_none_or(|wanted| wanted == slot.status())
+            && (self.labels.is_empty() || has_labels(&slot.labels(id), &self.labels))
     }
 }
 
@@ -24,7 +25,7 @@ impl Engine {
 
     /// The verdicts that ended the session or agents of it.
     pub fn terminations_of(&self, id: &SessionId) -> Vec<Arc<Verdict>> {
-        let terminations = |_: &SessionId, slot: &Slot| slot.terminations();
+        let terminations = |id: &SessionId, slot: &Slot| slot.terminations(id);
         let found = self.sessions.view(id.as_str(), terminations);
         found.unwrap_or_default()
     }
@@ -48,7 +49,7 @@ impl Engine {
             let id = slot.key();
             let follows = after.is_none_or(|after| id.as_str() > after);
             let fits_page = ids.len() <= most || ids.last().is_some_and(|last| id < last);
-            if follows && fits_page && filter.fits(slot.status(), slot.labels()) {
+            if follows && fits_page && filter.fits(id, &slot) {
                 ids.insert(id.clone());
                 if ids.len() > most + 1 {
                     ids.pop_last();

@@ -6,7 +6,9 @@ use std::{collections::VecDeque, sync::Arc, time::SystemTime};
 
 use streamed::{WHOLE, turn_name};
 
-use super::{Profile, Recorded, Refused, Shared, agent::Agent, expiry::Place, seen::Seen};
+use super::{
+    Profile, Recorded, Refused, Shared, agent::Agent, expiry::Place, legacy::Legacy, seen::Seen,
+};
 use crate::{
     detect::Words,
     domain::{
@@ -42,6 +44,8 @@ pub(super) struct Session {
     /// By rank: the level its trend stands at in the metrics.
     levels: Vec<Option<Level>>,
     termination: Option<Arc<Verdict>>,
+    /// Its verdicts are `shadow` until then.
+    snoozed_until: Option<SystemTime>,
     accounted_bytes: usize,
 }
 
@@ -85,6 +89,7 @@ impl Session {
             abstentions: Vec::new(),
             levels: Vec::new(),
             termination: None,
+            snoozed_until: None,
             accounted_bytes: 0,
         }
     }
@@ -103,6 +108,7 @@ impl Session {
         shared: &Shared,
     ) -> Result<Recorded, Refused> {
         self.last_seen = now;
+        self.wake(now);
         if let Some(verdict) = self.ended(&event.agent) {
             self.avoidable += Waste::of(1, event.cost);
             return Ok(latched(verdict));
@@ -266,6 +272,37 @@ impl Session {
         self.show(seen, &shown, shared)
     }
 
+    /// Ends a snooze that is over.
+    fn wake(&mut self, now: SystemTime) {
+        if self.snoozed_until.is_some_and(|until| until <= now) {
+            self.snoozed_until = None;
+            let agents = self.agents.iter_mut();
+            agents.for_each(|agent| agent.judge.unsay_terminations());
+        }
+    }
+
+    pub fn snooze(&mut self, until: SystemTime) {
+        self.snoozed_until = Some(until);
+    }
+
+    /// Goes on with what an earlier session of the same id has left.
+    pub fn inherit(&mut self, legacy: Legacy) {
+        self.snoozed_until = legacy.snoozed_until;
+        for verdict in legacy.agents {
+            let mut agent = Agent::new(verdict.agent.clone(), &self.profile);
+            agent.terminated = Some(verdict);
+            self.agents.push(agent);
+        }
+    }
+
+    /// What outlives it.
+    pub fn legacy(&self) -> Legacy {
+        Legacy {
+            agents: self.terminations(),
+            snoozed_until: self.snoozed_until,
+        }
+    }
+
     fn start_anew(&mut self) {
         self.progress.advance();
         self.agents.iter_mut().for_each(Agent::reset);
@@ -288,7 +325,7 @@ impl Session {
         self.accounted_bytes
     }
 
-    pub fn labels(&self) -> &Labels {
+    pub fn labels(&self) -> &Arc<Labels> {
         &self.labels
     }
 

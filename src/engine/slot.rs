@@ -1,7 +1,9 @@
 use std::sync::Arc;
 
-use super::{Recorded, expiry::Place, session::Session};
-use crate::domain::{Cost, Labels, SessionId, SessionView, Status, Verdict, Waste, labels_bytes};
+use super::{Act, Recorded, expiry::Place, outbox, session::Session};
+use crate::domain::{
+    Cost, Folded, Labels, SessionId, SessionView, Status, Verdict, Waste, labels_bytes,
+};
 
 /// A session's place in the map: live, or the tombstone of one that is over.
 pub(super) enum Slot {
@@ -11,16 +13,23 @@ pub(super) enum Slot {
 
 /// What stays of a session that was terminated or has ended.
 pub(super) struct Tombstone {
-    view: SessionView,
+    remains: Remains,
     place: Place,
     bytes: usize,
+}
+
+enum Remains {
+    /// Of a session that was over since the service started.
+    Whole(Box<SessionView>),
+    /// Of one that was terminated before: a million of them must fit.
+    Folded(Folded),
 }
 
 impl Slot {
     pub fn status(&self) -> Status {
         match self {
             Self::Live(session) => session.status(),
-            Self::Gone(tombstone) => tombstone.view.status,
+            Self::Gone(tombstone) => tombstone.status(),
         }
     }
 
@@ -43,25 +52,25 @@ impl Slot {
         }
     }
 
-    pub fn labels(&self) -> &Labels {
+    pub fn labels(&self, id: &SessionId) -> Arc<Labels> {
         match self {
-            Self::Live(session) => session.labels(),
-            Self::Gone(tombstone) => &tombstone.view.labels,
+            Self::Live(session) => session.labels().clone(),
+            Self::Gone(tombstone) => tombstone.view(id).labels,
         }
     }
 
     /// The verdicts that ended it or agents of it.
-    pub fn terminations(&self) -> Vec<Arc<Verdict>> {
+    pub fn terminations(&self, id: &SessionId) -> Vec<Arc<Verdict>> {
         match self {
             Self::Live(session) => session.terminations(),
-            Self::Gone(tombstone) => tombstone.view.termination.iter().cloned().collect(),
+            Self::Gone(tombstone) => tombstone.termination(id).into_iter().collect(),
         }
     }
 
     pub fn view(&self, id: &SessionId) -> SessionView {
         match self {
             Self::Live(session) => session.view(id),
-            Self::Gone(tombstone) => tombstone.view.clone(),
+            Self::Gone(tombstone) => tombstone.view(id),
         }
     }
 }
@@ -72,11 +81,28 @@ impl Tombstone {
     pub fn new(mut view: SessionView, place: Place) -> Self {
         view.trends = Vec::new();
         view.abstentions = Vec::new();
+        view.snoozed_until = None;
         view.verdicts = view.termination.iter().cloned().collect();
         let verdicts: usize = view.verdicts.iter().map(|verdict| verdict.bytes()).sum();
-        let bytes =
-            size_of::<Self>() + view.id.as_str().len() + labels_bytes(&view.labels) + verdicts;
-        Self { view, place, bytes }
+        let bytes = size_of::<Self>()
+            + size_of::<SessionView>()
+            + view.id.as_str().len()
+            + labels_bytes(&view.labels)
+            + verdicts;
+        Self {
+            remains: Remains::Whole(Box::new(view)),
+            place,
+            bytes,
+        }
+    }
+
+    /// Of a session that was terminated before the service started.
+    pub fn folded(id: &SessionId, folded: Folded, place: Place) -> Self {
+        Self {
+            bytes: size_of::<Self>() + id.as_str().len() + folded.record.len(),
+            remains: Remains::Folded(folded),
+            place,
+        }
     }
 
     pub fn place(&self) -> Place {
@@ -87,19 +113,81 @@ impl Tombstone {
         self.bytes
     }
 
+    fn status(&self) -> Status {
+        match &self.remains {
+            Remains::Whole(view) => view.status,
+            Remains::Folded(_) => Status::Terminated,
+        }
+    }
+
+    fn view(&self, id: &SessionId) -> SessionView {
+        match &self.remains {
+            Remains::Whole(view) => (**view).clone(),
+            Remains::Folded(folded) => unfolded(id, folded),
+        }
+    }
+
+    pub fn termination(&self, id: &SessionId) -> Option<Arc<Verdict>> {
+        match &self.remains {
+            Remains::Whole(view) => view.termination.clone(),
+            Remains::Folded(folded) => unfolded(id, folded).termination,
+        }
+    }
+
     /// The answer to everything that is sent to a terminated session.
-    pub fn latched(&self) -> Recorded {
+    pub fn latched(&self, id: &SessionId) -> Recorded {
         Recorded {
             index: None,
             duplicate: false,
-            verdict: self.view.termination.clone(),
+            verdict: self.termination(id),
         }
     }
 
     /// Answers an event; had the termination been heeded, it would not have
     /// cost anything.
-    pub fn refuse(&mut self, cost: Cost) -> Recorded {
-        self.view.avoidable += Waste::of(1, cost);
-        self.latched()
+    pub fn refuse(&mut self, id: &SessionId, cost: Cost) -> Recorded {
+        if let Remains::Whole(view) = &mut self.remains {
+            view.avoidable += Waste::of(1, cost);
+        }
+        self.latched(id)
+    }
+}
+
+/// What the record of a termination tells of its session.
+fn unfolded(id: &SessionId, folded: &Folded) -> SessionView {
+    let time = folded.id.time();
+    let Some(issued) = folded.open() else {
+        // Written by a later version, perhaps. It is over all the same.
+        let act = Act {
+            reason: "terminated before the service started",
+            operator: "unknown",
+        };
+        let verdict = Verdict {
+            id: folded.id,
+            durable: true,
+            ..outbox::termination(id, &act, time)
+        };
+        return terminated(
+            SessionView::unheard_of(id, &"default".into(), time),
+            Arc::new(verdict),
+        );
+    };
+    let view = SessionView {
+        labels: issued.labels,
+        ..SessionView::unheard_of(id, &issued.profile, time)
+    };
+    terminated(view, issued.verdict)
+}
+
+fn terminated(view: SessionView, verdict: Arc<Verdict>) -> SessionView {
+    SessionView {
+        status: Status::Terminated,
+        events: verdict
+            .event_index
+            .map_or(0, |index| index.saturating_add(1)),
+        wasted: verdict.wasted,
+        verdicts: vec![verdict.clone()],
+        termination: Some(verdict),
+        ..view
     }
 }

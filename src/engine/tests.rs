@@ -22,7 +22,19 @@ fn engine_with(variables: &[(&str, &str)]) -> Engine {
         config.engine,
         Arc::new(metrics),
         Clockwork::Replay,
+        Box::new(|_| {}),
     )
+}
+
+const BECAUSE: Act<'static> = Act {
+    reason: "it loops",
+    operator: "ann",
+};
+
+fn reset(engine: &Engine, secs: u64) -> Arc<Verdict> {
+    let announced = engine.announce_reset(&id(), &BECAUSE, after(secs)).unwrap();
+    engine.reset(&id(), &announced, after(secs));
+    announced
 }
 
 fn event(agent: &str, event_id: &str, body: Body) -> Event {
@@ -151,7 +163,7 @@ fn delta(turn_id: &str, text: &str) -> Delta {
 #[test]
 fn sessions_that_end_push_out_no_termination() {
     let engine = engine_with(&[("UNSTUCK__LIMITS__TOMBSTONES_MAX", "10")]);
-    engine.terminate(&named("bad"), "it loops", after(0));
+    engine.terminate(&named("bad"), &BECAUSE, after(0));
     for n in 0..50 {
         let id = named(&format!("fine-{n}"));
         engine.open(&id, "", Labels::new(), after(1)).unwrap();
@@ -172,7 +184,7 @@ fn one_id_that_begins_and_ends_again_and_again_leaves_one_tombstone() {
         engine.end(&id(), after(1));
     }
     assert_eq!((engine.idle.len(), engine.ended.len()), (0, 1));
-    engine.reset(&id(), "again", after(2));
+    reset(&engine, 2);
     assert_eq!((engine.idle.len(), engine.ended.len()), (1, 0));
 }
 
@@ -196,9 +208,14 @@ fn a_session_is_forgotten_when_it_was_idle_and_not_later() {
 #[test]
 fn tombstones_count_as_state() {
     let engine = engine();
-    engine.terminate(&id(), &"why ".repeat(200), after(0));
+    let reason = "why ".repeat(200);
+    let act = Act {
+        reason: &reason,
+        ..BECAUSE
+    };
+    engine.terminate(&id(), &act, after(0));
     assert!(engine.state_bytes() > 800);
-    engine.reset(&id(), "it may go on", after(1));
+    reset(&engine, 1);
     engine.end(&id(), after(1));
     engine.sweep(after(700_000), 10);
     assert_eq!(engine.state_bytes(), 0);

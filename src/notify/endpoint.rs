@@ -24,7 +24,7 @@ use super::{
     message::{Notice, templates},
     settings::{Format, SecretError, Settings},
 };
-use crate::domain::{Issued, has_labels};
+use crate::{domain::Issued, feed::Watch};
 
 /// A receiver that was checked and is ready to be called.
 pub(super) struct Endpoint {
@@ -37,6 +37,8 @@ pub(super) struct Endpoint {
     templates: Environment<'static>,
     /// Where it is; a template may name what comes after the host only.
     origin: String,
+    /// How many parts its path has, whatever fills them.
+    path_parts: usize,
     has_body: bool,
     settings: Settings,
 }
@@ -52,6 +54,8 @@ pub struct EndpointError {
 /// What became of a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
+    /// It is of shadow mode, and the receiver has not asked for those.
+    Unwanted,
     Delivered,
     /// The receiver does not want it, and would not later.
     Refused,
@@ -97,7 +101,7 @@ impl Endpoint {
             let secret = secret.read().map_err(|error| refused("secret", &error))?;
             Webhook::new(&secret).map_err(|_| refused("secret", &"it is not base64"))
         });
-        let endpoint = Self {
+        let mut endpoint = Self {
             name: settings.name.clone(),
             client: client(&settings).map_err(|error| refused(URL, &error.without_url()))?,
             method,
@@ -106,17 +110,21 @@ impl Endpoint {
             signer: signer.transpose()?,
             templates,
             origin: origin(&url, &settings).map_err(|why| refused(URL, &why))?,
+            path_parts: 0,
             has_body: !settings.body.is_empty(),
             settings,
         };
         endpoint.try_templates()?;
+        endpoint.path_parts = endpoint
+            .made_url(&Notice::sample())
+            .map_or(0, |url| parts(&url));
         Ok(endpoint)
     }
 
     /// Templates that do not render are refused at start.
     fn try_templates(&self) -> Result<(), EndpointError> {
         let sample = Notice::sample();
-        self.url(&sample).map_err(|_| EndpointError {
+        self.made_url(&sample).map_err(|_| EndpointError {
             key: URL,
             why: "it does not make a URL of the same host".to_owned(),
         })?;
@@ -130,24 +138,28 @@ impl Endpoint {
         })
     }
 
-    pub fn wants(&self, issued: &Issued) -> bool {
-        let Settings {
-            least_action,
-            labels,
-            shadow,
-            ..
-        } = &self.settings;
-        issued.verdict.action >= Some(*least_action)
-            && (*shadow || !issued.verdict.shadow)
-            && has_labels(&issued.labels, labels)
+    /// What it is to be told of.
+    pub fn watch(&self) -> Watch {
+        Watch {
+            labels: self.settings.labels.clone(),
+            least_action: Some(self.settings.least_action),
+            ..Watch::default()
+        }
     }
 
     /// Delivers, however often it takes, until the notice is too old.
-    pub async fn deliver(&self, issued: &Issued, shown: Value) -> Delivery {
+    pub async fn deliver(
+        &self,
+        issued: &Issued,
+        shown: Value,
+        now: fn() -> SystemTime,
+    ) -> Delivery {
+        if issued.verdict.shadow && !self.settings.shadow {
+            return Delivery::Unwanted;
+        }
         let notice = Notice::new(issued, shown);
-        let age = SystemTime::now()
-            .duration_since(issued.verdict.time)
-            .unwrap_or_default();
+        let given = issued.verdict.id.time();
+        let age = now().duration_since(given).unwrap_or_default();
         let expiry = Duration::from_secs(self.settings.expiry_secs_max);
         let Some(left) = expiry.checked_sub(age) else {
             return Delivery::Expired;
@@ -157,7 +169,7 @@ impl Endpoint {
             .with_max_delay(Duration::from_millis(self.settings.retry_millis_max))
             .with_jitter()
             .without_max_times();
-        let tries = (|| self.send(&notice))
+        let tries = (|| self.send(&notice, now()))
             .retry(backoff)
             .when(Failure::may_pass)
             .adjust(|failure: &Failure, wait| failure.asked_wait().max(wait))
@@ -176,8 +188,8 @@ impl Endpoint {
         Delivery::Refused
     }
 
-    async fn send(&self, notice: &Notice) -> Result<(), Failure> {
-        let request = self.request(notice)?;
+    async fn send(&self, notice: &Notice, now: SystemTime) -> Result<(), Failure> {
+        let request = self.request(notice, now)?;
         let response = self.client.execute(request).await.map_err(|error| {
             if is_private(&error) {
                 Failure::Private
@@ -194,7 +206,7 @@ impl Endpoint {
         Err(Failure::Answered(status, wait.map(Duration::from_secs)))
     }
 
-    fn request(&self, notice: &Notice) -> Result<Request, Failure> {
+    fn request(&self, notice: &Notice, now: SystemTime) -> Result<Request, Failure> {
         let body = if self.has_body {
             let template = self.templates.get_template(BODY);
             let body = template.and_then(|template| template.render(notice.facts()));
@@ -211,7 +223,7 @@ impl Endpoint {
         };
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         headers.extend(self.headers.clone());
-        self.sign(&notice.id, &body, headers)
+        self.sign(&notice.id, &body, now, headers)
             .ok_or(Failure::Unmade)?;
         *request.body_mut() = Some(body.into());
         Ok(request)
@@ -219,8 +231,8 @@ impl Endpoint {
 
     /// As Standard Webhooks has it; the id goes along unsigned too, for
     /// receivers that have seen it before.
-    fn sign(&self, id: &str, body: &str, headers: &mut HeaderMap) -> Option<()> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
+    fn sign(&self, id: &str, body: &str, now: SystemTime, headers: &mut HeaderMap) -> Option<()> {
+        let now = now.duration_since(UNIX_EPOCH).ok()?.as_secs();
         headers.insert(HEADER_WEBHOOK_ID, id.parse().ok()?);
         headers.insert(HEADER_WEBHOOK_TIMESTAMP, now.into());
         if let Some(signer) = &self.signer {
@@ -231,8 +243,15 @@ impl Endpoint {
         Some(())
     }
 
-    /// Whatever an agent writes, it does not choose the host.
+    /// Whatever an agent writes, it chooses neither the host nor another path:
+    /// a session may be called `..`.
     fn url(&self, notice: &Notice) -> Result<Url, Failure> {
+        let url = self.made_url(notice)?;
+        let same = parts(&url) == self.path_parts;
+        if same { Ok(url) } else { Err(Failure::Unmade) }
+    }
+
+    fn made_url(&self, notice: &Notice) -> Result<Url, Failure> {
         let template = self.templates.get_template(URL);
         let url = template.and_then(|template| template.render(notice.facts()));
         let url = Url::parse(&url.map_err(|_| Failure::Unmade)?).map_err(|_| Failure::Unmade)?;
@@ -317,6 +336,10 @@ fn origin(url: &str, settings: &Settings) -> Result<String, String> {
     Ok(fixed.origin().ascii_serialization())
 }
 
+fn parts(url: &Url) -> usize {
+    url.path_segments().map_or(0, Iterator::count)
+}
+
 fn is_private(error: &reqwest::Error) -> bool {
     let mut cause: Option<&(dyn Error + 'static)> = error.source();
     while let Some(error) = cause {
@@ -378,12 +401,21 @@ mod tests {
 
     #[test]
     fn what_an_agent_writes_does_not_choose_the_host() {
-        let endpoint = endpoint("url = 'https://example.com{{ session_id }}'").unwrap();
-        let hostile = Notice {
-            session_id: "@evil.example/".to_owned(),
-            ..Notice::sample()
-        };
-        assert!(endpoint.url(&hostile).is_err());
+        let other = "url: it does not make a URL of the same host";
+        refused("url = 'https://example.com{{ session_id }}'", other);
+        refused("url = 'https://example.com:4{{ session_id }}/x'", other);
+    }
+
+    #[test]
+    fn what_an_agent_writes_does_not_choose_the_path() {
+        let endpoint = endpoint("url = 'https://example.com/kill/{{ session_id }}'").unwrap();
+        for hostile in ["..", "%2e%2e", "../admin", "a/b", "a/../../b"] {
+            let notice = Notice {
+                session_id: hostile.to_owned(),
+                ..Notice::sample()
+            };
+            assert!(endpoint.url(&notice).is_err(), "{hostile}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What is said, in the words of each receiver.
 
 use minijinja::{Environment, UndefinedBehavior};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -181,6 +182,13 @@ fn discord_text(text: &str) -> String {
     out
 }
 
+/// All but what RFC 3986 calls unreserved.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
 /// Templates for URLs and bodies.
 pub(super) fn templates() -> Environment<'static> {
     /// A runaway template stops here.
@@ -188,6 +196,11 @@ pub(super) fn templates() -> Environment<'static> {
     let mut templates = Environment::new();
     templates.set_undefined_behavior(UndefinedBehavior::Strict);
     templates.set_fuel(Some(FUEL));
+    // Jinja's own leaves `/` as it is, with which a session's name would choose
+    // another path.
+    templates.add_filter("urlencode", |text: &str| {
+        utf8_percent_encode(text, RESERVED).to_string()
+    });
     templates
 }
 

@@ -198,6 +198,11 @@ impl Judge {
         self.memory.end_all();
     }
 
+    /// Terminations that were only reported may be said again, and meant.
+    pub fn unsay_terminations(&mut self) {
+        self.memory.unsay_terminations();
+    }
+
     /// A loop that was reported stands.
     pub fn is_looping(&self) -> bool {
         self.memory.is_looping()

@@ -121,6 +121,13 @@ impl Memory {
         }
     }
 
+    /// Terminations that were only reported may be said again, and meant.
+    pub fn unsay_terminations(&mut self) {
+        for known in &mut self.loops {
+            known.said = known.said.min(Some(Action::Escalate));
+        }
+    }
+
     /// A loop that was reported stands.
     pub fn is_looping(&self) -> bool {
         self.loops

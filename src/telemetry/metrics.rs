@@ -44,6 +44,18 @@ impl Rejection {
     }
 }
 
+/// What became of a notice.
+#[derive(Clone, Copy, Debug)]
+pub enum Notification {
+    Delivered,
+    Refused,
+    Expired,
+}
+
+impl Notification {
+    const NAMES: [&'static str; 3] = ["delivered", "refused", "expired"];
+}
+
 /// Streams that stay open.
 #[derive(Clone, Copy, Debug)]
 pub enum Rpc {
@@ -69,6 +81,29 @@ pub struct Metrics {
     event_duration: Histogram,
     streams: [Gauge; 3],
     rejected: [Counter; 4],
+    store: OfStore,
+    /// By receiver, in the order of the configuration.
+    notifications: Vec<[Counter; 3]>,
+}
+
+/// How the store is, by its own count.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreFigures {
+    pub commits: u64,
+    pub failures: u64,
+    pub shed: u64,
+    pub queue: usize,
+    pub bytes: u64,
+    pub failing: bool,
+}
+
+struct OfStore {
+    commits: Counter,
+    failures: Counter,
+    shed: Counter,
+    queue: Gauge,
+    bytes: Gauge,
+    failing: Gauge,
 }
 
 struct OfDetector {
@@ -92,6 +127,14 @@ const WASTED_USD: &str = "unstuck_wasted_cost_usd_total";
 
 impl Metrics {
     pub fn new<'a>(detectors: impl IntoIterator<Item = &'a str>) -> Result<Self, BuildError> {
+        Self::with_receivers(detectors, [])
+    }
+
+    /// Takes the names of the detectors and of those who are notified.
+    pub fn with_receivers<'a>(
+        detectors: impl IntoIterator<Item = &'a str>,
+        receivers: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, BuildError> {
         let recorder = PrometheusBuilder::new()
             .set_buckets_for_metric(
                 Matcher::Full("unstuck_event_duration_seconds".to_owned()),
@@ -100,8 +143,9 @@ impl Metrics {
             .build_recorder();
         let exporter = recorder.handle();
         let detectors: Vec<&str> = detectors.into_iter().collect();
+        let receivers: Vec<&str> = receivers.into_iter().collect();
         Ok(with_local_recorder(&recorder, || {
-            register(exporter, &detectors)
+            register(exporter, &detectors, &receivers)
         }))
     }
 
@@ -197,6 +241,22 @@ impl Metrics {
         self.rejected[why as usize].increment(1);
     }
 
+    pub fn store(&self, figures: &StoreFigures) {
+        let of = &self.store;
+        of.commits.absolute(figures.commits);
+        of.failures.absolute(figures.failures);
+        of.shed.absolute(figures.shed);
+        of.queue.set(figures.queue as f64);
+        of.bytes.set(figures.bytes as f64);
+        of.failing.set(f64::from(u8::from(figures.failing)));
+    }
+
+    pub fn notification(&self, receiver: usize, outcome: Notification) {
+        if let Some(of) = self.notifications.get(receiver) {
+            of[outcome as usize].increment(1);
+        }
+    }
+
     /// Counts a stream as open until the guard is dropped.
     pub fn stream(&self, rpc: Rpc) -> OpenStream {
         let gauge = self.streams[rpc as usize].clone();
@@ -224,7 +284,7 @@ impl fmt::Debug for Metrics {
     clippy::disallowed_macros,
     reason = "the one place where metrics are made"
 )]
-fn register(exporter: PrometheusHandle, detectors: &[&str]) -> Metrics {
+fn register(exporter: PrometheusHandle, detectors: &[&str], receivers: &[&str]) -> Metrics {
     use metrics::{counter, gauge, histogram};
 
     describe();
@@ -256,6 +316,15 @@ fn register(exporter: PrometheusHandle, detectors: &[&str]) -> Metrics {
         streams: Rpc::NAMES.map(|rpc| none(gauge!("unstuck_streams", "rpc" => rpc))),
         rejected: Rejection::ALL
             .map(|why| zero(counter!("unstuck_rejected_total", "reason" => why.name()))),
+        store: OfStore {
+            commits: zero(counter!("unstuck_store_commits_total")),
+            failures: zero(counter!("unstuck_store_failures_total")),
+            shed: zero(counter!("unstuck_store_shed_total")),
+            queue: none(gauge!("unstuck_store_queue")),
+            bytes: none(gauge!("unstuck_store_bytes")),
+            failing: none(gauge!("unstuck_store_failing")),
+        },
+        notifications: receivers.iter().map(|name| of_receiver(name)).collect(),
     }
 }
 
@@ -288,6 +357,22 @@ fn of_detector(name: &str) -> OfDetector {
         wasted_tokens: zero(counter!("unstuck_wasted_tokens_total", "detector" => name.clone())),
         wasted_usd: none(gauge!(WASTED_USD, "detector" => name)),
     }
+}
+
+#[expect(
+    clippy::disallowed_macros,
+    reason = "the one place where metrics are made"
+)]
+fn of_receiver(name: &str) -> [Counter; 3] {
+    Notification::NAMES.map(|outcome| {
+        let counter = metrics::counter!(
+            "unstuck_notifications_total",
+            "receiver" => name.to_owned(),
+            "outcome" => outcome
+        );
+        counter.absolute(0);
+        counter
+    })
 }
 
 #[expect(
@@ -331,6 +416,19 @@ fn describe() {
             "unstuck_rejected_total",
             "Events, deltas and calls not accepted, by reason.",
         ),
+        (
+            "unstuck_notifications_total",
+            "Notices, by receiver and what became of them.",
+        ),
+        ("unstuck_store_commits_total", "Writes that became durable."),
+        (
+            "unstuck_store_failures_total",
+            "Writes that the disk refused.",
+        ),
+        (
+            "unstuck_store_shed_total",
+            "Verdicts and acts that will not be on disk.",
+        ),
     ] {
         describe_counter!(name, help);
     }
@@ -340,6 +438,9 @@ fn describe() {
         "unstuck_sessions_in_trend",
         "Live sessions by detector and level of trend."
     );
+    describe_gauge!("unstuck_store_queue", "Verdicts that wait for the disk.");
+    describe_gauge!("unstuck_store_bytes", "Bytes of the audit log.");
+    describe_gauge!("unstuck_store_failing", "1 while the disk refuses writes.");
     describe_gauge!("unstuck_streams", "Open streams, by rpc.");
     describe_gauge!("unstuck_build_info", "Always 1; the version is a label.");
     describe_histogram!(
@@ -372,6 +473,12 @@ mod tests {
             "unstuck_event_duration_seconds_bucket{le=\"+Inf\"} 0",
             "unstuck_streams{rpc=\"StreamEvents\"} 0",
             "unstuck_rejected_total{reason=\"sessions_max\"} 0",
+            "unstuck_store_commits_total 0",
+            "unstuck_store_failures_total 0",
+            "unstuck_store_shed_total 0",
+            "unstuck_store_queue 0",
+            "unstuck_store_bytes 0",
+            "unstuck_store_failing 0",
             "unstuck_build_info{version=",
         ] {
             assert!(text.contains(series), "{series} is not in\n{text}");

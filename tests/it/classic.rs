@@ -258,7 +258,7 @@ fn call(n: usize, act: &Act) -> pb::ToolCall {
 
 /// The events on which there was a verdict, each with its action.
 fn verdicts(player: &mut Player, detector: &str, history: &[Act]) -> Vec<(usize, Action)> {
-    player.engine.reset(&session(), "a new history", player.now);
+    crate::harness::reset(&player.engine, &session(), player.now);
     let mut told = Vec::new();
     for (n, act) in history.iter().enumerate() {
         let recorded = player.event(&event(n, act));

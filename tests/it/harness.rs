@@ -1,7 +1,12 @@
 //! A real server on ports of its own, typed clients, and short words for what
 //! is sent and what comes back.
 
-use std::{future::Future, io::Write, net::SocketAddr, time::Duration};
+use std::{
+    future::Future,
+    io::Write,
+    net::SocketAddr,
+    time::{Duration, SystemTime},
+};
 
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -12,8 +17,9 @@ use tonic::{
 use tonic_types::StatusExt;
 use unstuck::{
     app::App,
-    config::{Config, DEFAULTS, Layers},
-    facts::ToolRule,
+    config::{Config, DEFAULTS, Layers, TABLES},
+    domain::SessionId,
+    engine::{Act, Engine},
     pb::{
         self, Action, Event, EventResult, Operation, Outcome, Role, StreamDeltasRequest,
         StreamDeltasResponse, StreamEventsRequest, StreamEventsResponse, Verdict,
@@ -37,14 +43,33 @@ pub fn config(toml: &str) -> Config {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(toml.as_bytes()).unwrap();
     let port = |key| (format!("UNSTUCK__SERVER__{key}"), "127.0.0.1:0".to_owned());
-    let tables = &[("tools", ToolRule::KEYS)];
+    // Unless the test says where, nothing is written.
+    let memory =
+        (!toml.contains("[store]")).then(|| ("UNSTUCK__STORE__DIR".to_owned(), String::new()));
     let layers = Layers::load(
         DEFAULTS,
-        tables,
+        TABLES,
         Some(file.path()),
-        [port("GRPC"), port("HTTP")],
+        [port("GRPC"), port("HTTP")].into_iter().chain(memory),
     );
     Config::new(&layers.unwrap()).unwrap()
+}
+
+/// What an operator does to an engine of the test's own.
+pub const BECAUSE: Act<'static> = Act {
+    reason: "the test wants it",
+    operator: "the test",
+};
+
+pub fn reset(engine: &Engine, session: &SessionId, now: SystemTime) {
+    let announced = engine.announce_reset(session, &BECAUSE, now).unwrap();
+    engine.reset(session, &announced, now);
+}
+
+/// A page over plain HTTP.
+pub async fn get(url: String) -> reqwest::Result<reqwest::Response> {
+    unstuck::notify::install_tls();
+    reqwest::get(url).await
 }
 
 // The server
@@ -178,6 +203,37 @@ impl Server {
         Ok(answer.into_inner())
     }
 
+    pub async fn snooze(&self, session: &str, millis: u64) -> Result<Verdict, Status> {
+        let request = pb::SnoozeSessionRequest {
+            session_id: session.to_owned(),
+            duration: Some(Duration::from_millis(millis).into()),
+            reason: "it is being looked at".to_owned(),
+        };
+        let answer = within(self.sessions.clone().snooze_session(request)).await?;
+        Ok(answer.into_inner().verdict.unwrap())
+    }
+
+    /// All pages of the audit log that are asked for.
+    pub async fn audit(&self, request: pb::ListVerdictsRequest) -> Result<Vec<Verdict>, Status> {
+        let mut verdicts = Vec::new();
+        let mut request = request;
+        loop {
+            let answer = within(self.sessions.clone().list_verdicts(request.clone())).await?;
+            let page = answer.into_inner();
+            verdicts.extend(page.verdicts);
+            if page.next_page_token.is_empty() {
+                return Ok(verdicts);
+            }
+            request.page_token = page.next_page_token;
+        }
+    }
+
+    /// What `/healthz` says.
+    pub async fn health(&self) -> String {
+        let page = within(get(format!("http://{}/healthz", self.http))).await;
+        within(page.unwrap().text()).await.unwrap()
+    }
+
     /// The watch stands when this returns.
     pub async fn watch(
         &self,
@@ -187,9 +243,14 @@ impl Server {
         Ok(answer.into_inner())
     }
 
+    /// Waits until a series has a value.
+    pub async fn metric_reaches(&self, series: &str, value: f64) {
+        within(async { while self.metric(series).await != value {} }).await;
+    }
+
     /// The value of a series, such as `unstuck_streams{rpc="StreamEvents"}`.
     pub async fn metric(&self, series: &str) -> f64 {
-        let page = within(reqwest::get(format!("http://{}/metrics", self.http))).await;
+        let page = within(get(format!("http://{}/metrics", self.http))).await;
         let page = within(page.unwrap().text()).await.unwrap();
         let value = page
             .lines()

@@ -24,16 +24,21 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["domain", "facts", "detect", "policy", "telemetry"],
     ),
     ("feed", &["domain", "store"]),
-    ("notify", &["domain", "store"]),
+    ("notify", &["domain", "store", "feed"]),
     (
         "api",
         &["domain", "engine", "store", "feed", "telemetry", "pb"],
     ),
-    ("console", &["domain", "engine", "feed", "telemetry"]),
+    (
+        "console",
+        &["domain", "engine", "store", "feed", "telemetry"],
+    ),
     // Each module owns its settings; `config` only gathers them.
     (
         "config",
-        &["facts", "detect", "policy", "engine", "api", "app"],
+        &[
+            "facts", "detect", "policy", "engine", "store", "notify", "api", "app",
+        ],
     ),
     (
         "app",

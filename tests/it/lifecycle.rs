@@ -21,7 +21,7 @@ use unstuck::pb::{
 use crate::harness::*;
 
 /// A directory with these files, in which the program runs.
-fn directory(files: &[(&str, &str)]) -> TempDir {
+pub fn directory(files: &[(&str, &str)]) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     for (name, text) in files {
         fs::write(directory.path().join(name), text).unwrap();
@@ -30,7 +30,7 @@ fn directory(files: &[(&str, &str)]) -> TempDir {
 }
 
 /// The program, with none of this machine's settings and ports of its own.
-fn unstuck(directory: &Path, args: &[&str], variables: &[(&str, &str)]) -> Command {
+pub fn unstuck(directory: &Path, args: &[&str], variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_unstuck"));
     for (key, _) in std::env::vars_os() {
         if key.to_string_lossy().starts_with("UNSTUCK") || key == "RUST_LOG" {
@@ -50,7 +50,7 @@ fn unstuck(directory: &Path, args: &[&str], variables: &[(&str, &str)]) -> Comma
 }
 
 /// Ends the process when the test does, however that ends.
-struct Guard(Child);
+pub struct Guard(pub Child);
 
 impl Drop for Guard {
     fn drop(&mut self) {
@@ -60,11 +60,11 @@ impl Drop for Guard {
 }
 
 impl Guard {
-    fn start(mut command: Command) -> Self {
+    pub fn start(mut command: Command) -> Self {
         Self(command.spawn().unwrap())
     }
 
-    fn signal(&self, name: &str) {
+    pub fn signal(&self, name: &str) {
         let pid = self.0.id().to_string();
         let sent = Command::new("kill").args(["-s", name, &pid]).status();
         assert!(sent.unwrap().success());
@@ -81,7 +81,7 @@ fn waited<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
 }
 
 /// The output of a command that ends by itself.
-fn output(command: Command) -> Output {
+pub fn output(command: Command) -> Output {
     let mut child = Guard::start(command);
     let (stdout, stderr) = (child.0.stdout.take(), child.0.stderr.take());
     let (stdout, stderr) = waited(move || (read(stdout), read(stderr)));
@@ -98,20 +98,20 @@ fn read(pipe: Option<impl Read>) -> Vec<u8> {
     bytes
 }
 
-fn text(bytes: &[u8]) -> &str {
+pub fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
 /// A service that runs.
-struct Running {
-    child: Guard,
-    grpc: SocketAddr,
-    http: SocketAddr,
+pub struct Running {
+    pub child: Guard,
+    pub grpc: SocketAddr,
+    pub http: SocketAddr,
     stderr: ChildStderr,
 }
 
 impl Running {
-    fn start(command: Command) -> Self {
+    pub fn start(command: Command) -> Self {
         let mut child = Guard::start(command);
         let stdout = child.0.stdout.take().unwrap();
         let stderr = child.0.stderr.take().unwrap();
@@ -131,7 +131,7 @@ impl Running {
         }
     }
 
-    async fn server(&self) -> Server {
+    pub async fn server(&self) -> Server {
         let channel = connect(self.grpc, |endpoint| endpoint).await;
         Server {
             grpc: self.grpc,
@@ -141,14 +141,14 @@ impl Running {
         }
     }
 
-    async fn stop(self) -> (ExitStatus, String) {
+    pub async fn stop(self) -> (ExitStatus, String) {
         self.child.signal("TERM");
         self.ended().await
     }
 
     /// How it ended and what it has logged. Our own connections go on
     /// meanwhile: they have to answer that they are done.
-    async fn ended(self) -> (ExitStatus, String) {
+    pub async fn ended(self) -> (ExitStatus, String) {
         let Self {
             mut child, stderr, ..
         } = self;
@@ -166,7 +166,7 @@ async fn without_a_command_it_serves() {
     let running = Running::start(unstuck(directory.path(), &[], &[]));
     let server = running.server().await;
     assert_eq!(server.record(ask("x").of("s")).await.event_index, 0);
-    let ready = within(reqwest::get(format!("http://{}/readyz", running.http))).await;
+    let ready = within(get(format!("http://{}/readyz", running.http))).await;
     assert!(ready.unwrap().status().is_success());
 }
 
@@ -319,7 +319,7 @@ fn what_it_prints_can_be_typed() {
         [
             format!("unstuck: gRPC on 0.0.0.0:{grpc}"),
             format!("unstuck: HTTP on 0.0.0.0:{http}"),
-            "unstuck: state is kept in memory only; Ctrl-C stops".to_owned(),
+            "unstuck: store in ./unstuck-data; Ctrl-C stops".to_owned(),
             "try: cargo run --release -- replay examples/read-loop.ndjson".to_owned(),
             format!("     UNSTUCK_SERVER=127.0.0.1:{grpc} python3 examples/broker.py"),
             format!("     curl http://127.0.0.1:{http}/metrics"),
@@ -331,7 +331,7 @@ fn what_it_prints_can_be_typed() {
 
 /// One line on standard error that holds all of these, and exit code 2.
 #[track_caller]
-fn check_refused(command: Command, says: &[&str]) {
+pub fn check_refused(command: Command, says: &[&str]) {
     let output = output(command);
     let complaint = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{complaint}");

@@ -133,6 +133,7 @@ fn engine(toml: &str) -> Clocked {
         config.engine,
         metrics.clone(),
         Clockwork::Live,
+        Box::new(|_| {}),
     );
     Clocked { engine, metrics }
 }
@@ -244,7 +245,7 @@ fn a_tombstone_holds_until_it_expires() {
     let clocked = engine("[limits]\nidle_secs_max = 60\ntombstone_secs_max = 600");
     let id = SessionId::parse("s").unwrap();
     clocked.record(ask("x").of("s"), 0).unwrap();
-    clocked.engine.terminate(&id, "enough", at(10));
+    clocked.engine.terminate(&id, &BECAUSE, at(10));
     clocked.engine.sweep(at(609), 100);
     assert_eq!(clocked.record(ask("x").of("s"), 609), Ok(-1));
     clocked.engine.sweep(at(610), 100);
@@ -257,7 +258,7 @@ fn beyond_tombstones_max_the_oldest_is_forgotten() {
     let clocked = engine("[limits]\ntombstones_max = 2");
     for (secs, session) in (0..).zip(["a", "b", "c"]) {
         let id = SessionId::parse(session).unwrap();
-        clocked.engine.terminate(&id, "enough", at(secs));
+        clocked.engine.terminate(&id, &BECAUSE, at(secs));
     }
     clocked.engine.sweep(at(3), 100);
     let terminated = Some(Status::Terminated);
@@ -297,8 +298,8 @@ fn the_totals_are_nothing_when_nobody_is_left() {
         }
         match n % 4 {
             0 => drop(clocked.engine.end(&id(n), at(0))),
-            1 => drop(clocked.engine.terminate(&id(n), "enough", at(0))),
-            2 => drop(clocked.engine.reset(&id(n), "go on", at(0))),
+            1 => drop(clocked.engine.terminate(&id(n), &BECAUSE, at(0))),
+            2 => reset(&clocked.engine, &id(n), at(0)),
             _ => {}
         }
     }

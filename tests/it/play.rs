@@ -73,6 +73,7 @@ impl Player {
                 config.engine,
                 Arc::new(metrics),
                 clockwork,
+                Box::new(|_| {}),
             ),
             now: UNIX_EPOCH + Duration::from_secs(1_700_000_000),
         })

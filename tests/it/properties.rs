@@ -186,7 +186,7 @@ thread_local! {
 fn play<T>(with: impl FnOnce(&mut Player) -> T) -> T {
     SHARED.with_borrow_mut(|player| {
         let id = SessionId::parse("s").unwrap();
-        player.engine.reset(&id, "a new history", player.now);
+        crate::harness::reset(&player.engine, &id, player.now);
         with(player)
     })
 }
@@ -349,7 +349,7 @@ proptest! {
                 prop_assert_eq!(latched.index, None);
                 prop_assert_eq!(latched.verdict.map(|latched| latched.id), Some(verdict.id));
             }
-            player.engine.reset(&verdict.session, "the property", player.now);
+            crate::harness::reset(&player.engine, &verdict.session, player.now);
             let again = player.event(&events[0]);
             prop_assert_eq!((again.index, again.verdict.is_none()), (Some(0), true));
             Ok(())

@@ -436,19 +436,6 @@ async fn a_watch_of_something_impossible_is_refused() {
 }
 
 #[tokio::test]
-async fn a_watch_cannot_be_resumed_yet() {
-    let server = Server::start().await;
-    let request = WatchVerdictsRequest {
-        after_verdict_id: "0".to_owned(),
-        ..Default::default()
-    };
-    assert_eq!(
-        server.watch(request).await.unwrap_err().code(),
-        Code::Unimplemented
-    );
-}
-
-#[tokio::test]
 async fn a_watcher_that_is_too_slow_is_told_so_after_what_it_could_take() {
     let server = Server::with("[detect.exact_repeat]\ncount = 2").await;
     // What fits into the client's window, the server's buffer and its queue is

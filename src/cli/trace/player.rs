@@ -62,6 +62,8 @@ impl Player {
                 unbounded(config.engine),
                 Arc::new(metrics),
                 Clockwork::Replay,
+                // Verdicts are taken from the answers.
+                Box::new(|_| {}),
             ),
             profile: profile.map(str::to_owned),
             places: HashMap::default(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Session, Shown, VERDICTS_SHOWN};
 use crate::{
-    domain::{DetectorId, Moment, Observation, Seen, Verdict, VerdictId, text},
+    domain::{DetectorId, Effect, Moment, Observation, Seen, Verdict, VerdictId, text},
     engine::{Shared, agent::Outcome},
     policy::{Judgement, Ruling},
     telemetry::Metrics,
@@ -112,9 +112,15 @@ impl Session {
             wasted: ruling.wasted,
             retry_after: ruling.retry_after,
             durable: false,
-            shadow: profile.policy.shadow,
+            shadow: profile.policy.shadow || self.snoozed_until.is_some(),
+            operator: String::new(),
         };
-        let verdict = shared.outbox.issue(verdict, &self.labels, shown.now);
+        let effect = match verdict.terminates() {
+            true => Effect::Terminated,
+            false => Effect::None,
+        };
+        let outbox = &shared.outbox;
+        let verdict = outbox.issue(verdict, &self.labels, &profile.name, effect, shown.now);
         shared.metrics.verdict(ruling.detector, ruling.action);
         if verdict.terminates() {
             shared.metrics.terminated(Some(ruling.detector));

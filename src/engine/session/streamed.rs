@@ -34,6 +34,7 @@ impl Session {
         shared: &Shared,
     ) -> Result<Option<Recorded>, Refused> {
         self.last_seen = now;
+        self.wake(now);
         if let Some(verdict) = self.ended(&delta.agent) {
             return Ok(Some(latched(verdict)));
         }

@@ -65,6 +65,7 @@ impl Session {
             avoidable: self.avoidable,
             abstentions: self.abstentions.iter().map(abstention).collect(),
             termination: self.termination.clone(),
+            snoozed_until: self.snoozed_until,
         }
     }
 

@@ -1,0 +1,131 @@
+//! The audit log, and watching it grow.
+
+use std::time::SystemTime;
+
+use tonic::{Response, Status};
+
+use super::{
+    Api, Invalid, convert,
+    outbound::{self, Outbound, Responses},
+    sessions::{Answer, fitting, page_size, page_token, read_page_token},
+};
+use crate::{
+    domain::{Issued, VerdictId},
+    feed::{Feed, Watch},
+    pb,
+    telemetry::Rpc,
+};
+
+impl Api {
+    pub(super) fn watch(
+        &self,
+        request: pb::WatchVerdictsRequest,
+    ) -> Answer<Outbound<pb::WatchVerdictsResponse>> {
+        let (watch, after) = convert::watch(request).map_err(|invalid| self.reject(invalid))?;
+        let feed = Feed::new(self.store.clone(), watch, after, self.draining.clone())?;
+        let open = self.metrics.stream(Rpc::WatchVerdicts);
+        let (responses_max, draining) = (self.limits.responses_max, self.draining.clone());
+        let api = self.clone();
+        let outbound = outbound::serve(responses_max, draining, |responses| async move {
+            let _open = open;
+            api.pass_on(feed, responses).await
+        });
+        Ok(Response::new(outbound))
+    }
+
+    /// Passes verdicts on until the feed is over or the watcher is gone. Only a
+    /// verdict that has its place is taken from the feed, which notices who is
+    /// slow.
+    async fn pass_on(
+        &self,
+        mut feed: Feed,
+        responses: Responses<pb::WatchVerdictsResponse>,
+    ) -> Result<(), Status> {
+        while let Ok(place) = responses.reserve().await {
+            let verdict = tokio::select! {
+                next = feed.next() => next?,
+                () = responses.closed() => break,
+            };
+            place.send(Ok(pb::WatchVerdictsResponse {
+                verdict: Some(self.shown(&verdict)),
+            }));
+        }
+        Ok(())
+    }
+
+    pub(super) async fn audit(
+        &self,
+        request: pb::ListVerdictsRequest,
+    ) -> Answer<pb::ListVerdictsResponse> {
+        let part = Part::parse(request).map_err(|invalid| self.reject(invalid))?;
+        let store = self.store.clone();
+        let read = move || store.audit(part.after, part.size, |issued| part.wants(issued));
+        let page = tokio::task::spawn_blocking(read).await;
+        // It is cancelled only when the service ends.
+        let page = page.map_err(|_| super::status::draining())??;
+        let found = page.verdicts.len();
+        let shown = page
+            .verdicts
+            .iter()
+            .map(|issued| self.shown(&issued.verdict));
+        let verdicts = fitting(shown);
+        let cut = verdicts.last().filter(|_| verdicts.len() < found);
+        let next = match cut {
+            Some(last) => page_token(&last.verdict_id),
+            None if page.end => String::new(),
+            None => page_token(&page.last.to_string()),
+        };
+        Ok(Response::new(pb::ListVerdictsResponse {
+            verdicts,
+            next_page_token: next,
+        }))
+    }
+}
+
+/// What part of the audit log is asked for.
+struct Part {
+    watch: Watch,
+    start: Option<SystemTime>,
+    end: Option<SystemTime>,
+    after: Option<VerdictId>,
+    size: usize,
+}
+
+impl Part {
+    fn parse(request: pb::ListVerdictsRequest) -> Result<Self, Invalid> {
+        let pb::ListVerdictsRequest {
+            page_size,
+            page_token,
+            session_id,
+            labels,
+            detector,
+            least_action,
+            start_time,
+            end_time,
+        } = request;
+        let (watch, _) = convert::watch(pb::WatchVerdictsRequest {
+            session_id,
+            labels,
+            detector,
+            least_action,
+            after_verdict_id: String::new(),
+        })?;
+        let time = |field: &str, time: Option<pbjson_types::Timestamp>| {
+            time.map(|time| convert::time(field, time)).transpose()
+        };
+        Ok(Self {
+            watch,
+            start: time("start_time", start_time)?,
+            end: time("end_time", end_time)?,
+            after: read_page_token(&page_token, VerdictId::parse)?,
+            size: self::page_size(page_size)?,
+        })
+    }
+
+    fn wants(&self, issued: &Issued) -> bool {
+        let time = issued.verdict.time;
+        self.start.is_none_or(|start| time >= start)
+            && self.end.is_none_or(|end| time < end)
+            && self.watch.wants(issued)
+    }
+}

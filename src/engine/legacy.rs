@@ -1,0 +1,134 @@
+//! What outlives a session that is neither live nor terminated: its sub-agents
+//! that are over stay so, and a snooze goes on.
+
+use std::{sync::Arc, time::SystemTime};
+
+use dashmap::DashMap;
+
+use super::{
+    Engine,
+    expiry::{Place, Queue},
+    slot::{Slot, Tombstone},
+};
+use crate::domain::{SessionId, Standing, Status, Verdict, VerdictId};
+
+/// What a session leaves to the next of its id.
+#[derive(Clone, Default)]
+pub(super) struct Legacy {
+    /// The verdicts that ended its sub-agents.
+    pub agents: Vec<Arc<Verdict>>,
+    pub snoozed_until: Option<SystemTime>,
+}
+
+/// Those that wait for a session of their id to begin.
+#[derive(Default)]
+pub(super) struct Legacies {
+    waiting: DashMap<SessionId, (Place, Legacy), foldhash::quality::RandomState>,
+    due: Queue,
+}
+
+impl Legacy {
+    fn is_empty(&self) -> bool {
+        self.agents.is_empty() && self.snoozed_until.is_none()
+    }
+
+    /// Without what a reset with this id forgets.
+    pub fn since(mut self, reset: VerdictId) -> Self {
+        self.agents.retain(|verdict| verdict.id > reset);
+        self.snoozed_until = None;
+        self
+    }
+}
+
+impl Legacies {
+    pub fn knows(&self, id: &SessionId) -> bool {
+        self.waiting.contains_key(id.as_str())
+    }
+
+    pub fn take(&self, id: &SessionId) -> Legacy {
+        // Nearly always, and then no session pays for it when it begins.
+        if self.waiting.is_empty() {
+            return Legacy::default();
+        }
+        let taken = self.waiting.remove(id.as_str());
+        taken.map_or_else(Legacy::default, |(_, (place, legacy))| {
+            self.due.remove(place);
+            legacy
+        })
+    }
+
+    fn put(&self, id: &SessionId, place: Place, legacy: Legacy) {
+        self.due.insert(place, id);
+        let before = self.waiting.insert(id.clone(), (place, legacy));
+        if let Some((place, _)) = before {
+            self.due.remove(place);
+        }
+    }
+
+    /// Lets go of up to `most` whose time is over, or that are too many.
+    pub fn sweep(&self, now: SystemTime, legacies_max: usize, most: usize) {
+        for _ in 0..most {
+            let crowded = self.due.len() > legacies_max;
+            let Some((place, id)) = self.due.pop(|place| crowded || place.deadline <= now) else {
+                break;
+            };
+            let is_it = |_: &SessionId, (known, _): &(Place, Legacy)| *known == place;
+            self.waiting.remove_if(id.as_str(), is_it);
+        }
+    }
+}
+
+impl Engine {
+    /// Keeps what a session leaves when it is laid to rest.
+    pub(super) fn bequeath(&self, id: &SessionId, slot: &Slot) {
+        if let Slot::Live(session) = slot {
+            self.leave(id, session.legacy());
+        }
+    }
+
+    pub(super) fn leave(&self, id: &SessionId, legacy: Legacy) {
+        if legacy.is_empty() {
+            return;
+        }
+        let terminated = legacy.agents.iter().map(|verdict| verdict.id.time());
+        let until = terminated.max().map(|time| time + self.tombstone_age());
+        let Some(deadline) = until.max(legacy.snoozed_until) else {
+            return;
+        };
+        self.legacies.put(id, self.place(deadline), legacy);
+    }
+
+    /// Takes up what held when the process before ended.
+    pub fn restore(&self, standing: Standing, now: SystemTime) {
+        let Standing {
+            mut sessions,
+            agents,
+            snoozes,
+            last,
+        } = standing;
+        self.shared.outbox.follow(last);
+        // In the order of their deadlines they are quickly put into the queue.
+        sessions.sort_unstable_by_key(|(_, folded)| folded.id);
+        for (id, folded) in sessions {
+            let deadline = folded.id.time() + self.tombstone_age();
+            if deadline > now {
+                let place = self.place(deadline);
+                let tombstone = Tombstone::folded(&id, folded, place);
+                let slot = self.lay(&id, Status::Terminated, place, tombstone);
+                self.sessions.insert(id, slot);
+            }
+        }
+        for (id, _, folded) in agents {
+            let verdict = folded.open().map(|issued| issued.verdict);
+            let holds = folded.id.time() + self.tombstone_age() > now;
+            let mut legacy = self.legacies.take(&id);
+            legacy.agents.extend(verdict.filter(|_| holds));
+            self.leave(&id, legacy);
+        }
+        for (id, until) in snoozes.into_iter().filter(|(_, until)| *until > now) {
+            let mut legacy = self.legacies.take(&id);
+            legacy.snoozed_until = Some(until);
+            self.leave(&id, legacy);
+        }
+    }
+}

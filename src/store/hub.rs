@@ -1,0 +1,150 @@
+//! What the writer has done, for all who wait for it or want to know.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use tokio::sync::{broadcast, watch};
+
+use super::shelf::{Reached, ReadError};
+use crate::domain::{Effect, Issued, Verdict, VerdictId};
+
+/// A watcher that is further behind is cut off, and one that was away for no
+/// longer resumes without the disk. Every slot is three pointers.
+const RECENT_MAX: usize = 4_096;
+/// A stream that is further behind asks for each of its sessions instead.
+const TERMINATIONS_MAX: usize = 1_024;
+
+pub(super) struct Hub {
+    progress: watch::Sender<Progress>,
+    verdicts: broadcast::Sender<Issued>,
+    terminations: broadcast::Sender<Arc<Verdict>>,
+    recent: Mutex<Recent>,
+    pub commits: AtomicU64,
+    pub failures: AtomicU64,
+}
+
+/// How far the writer has come. Verdicts are written in the order of their ids,
+/// so two ids say it of all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Progress {
+    /// Whether it could be written is known up to this one.
+    pub decided: VerdictId,
+    /// Up to this one all are on disk, save what was given up.
+    pub durable: VerdictId,
+    /// The last write failed.
+    pub failing: bool,
+}
+
+/// The last verdicts, whole: with the text that is not on the disk.
+struct Recent {
+    verdicts: VecDeque<Issued>,
+    /// The last one that is not here any more.
+    floor: VerdictId,
+}
+
+impl Hub {
+    pub fn new(last: VerdictId, floor: VerdictId, on_disk: bool) -> Self {
+        Self {
+            progress: watch::Sender::new(Progress {
+                decided: last,
+                // What was read from the disk is on it.
+                durable: if on_disk { last } else { VerdictId(0) },
+                failing: false,
+            }),
+            verdicts: broadcast::Sender::new(RECENT_MAX),
+            terminations: broadcast::Sender::new(TERMINATIONS_MAX),
+            recent: Mutex::new(Recent {
+                verdicts: VecDeque::new(),
+                floor,
+            }),
+            commits: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+        }
+    }
+
+    pub fn verdicts(&self) -> broadcast::Receiver<Issued> {
+        self.verdicts.subscribe()
+    }
+
+    pub fn terminations(&self) -> broadcast::Receiver<Arc<Verdict>> {
+        self.terminations.subscribe()
+    }
+
+    pub fn progress(&self) -> Progress {
+        *self.progress.borrow()
+    }
+
+    /// Waits until it is known whether the verdict is on disk.
+    pub async fn decided(&self, id: VerdictId) -> Progress {
+        let mut progress = self.progress.subscribe();
+        let decided = progress.wait_for(|progress| progress.decided >= id).await;
+        // The sender is ours, so it is there.
+        decided.map_or_else(|_| self.progress(), |progress| *progress)
+    }
+
+    /// Tells everybody of verdicts, then those who wait for them: who has an
+    /// answer finds the verdict everywhere.
+    pub fn publish(&self, batch: Vec<Issued>, progress: Progress) {
+        let mut recent = self.recent();
+        for issued in batch {
+            if recent.verdicts.len() == RECENT_MAX
+                && let Some(oldest) = recent.verdicts.pop_front()
+            {
+                recent.floor = oldest.verdict.id;
+            }
+            recent.verdicts.push_back(issued.clone());
+            if issued.effect == Effect::Terminated {
+                // An error says that nobody listens.
+                let _ = self.terminations.send(issued.verdict.clone());
+            }
+            let _ = self.verdicts.send(issued);
+        }
+        drop(recent);
+        self.progress.send_replace(progress);
+    }
+
+    /// Shows the recent verdicts after the given one until `show` has enough.
+    pub fn read(
+        &self,
+        after: VerdictId,
+        mut show: impl FnMut(Issued) -> bool,
+    ) -> Result<Reached, ReadError> {
+        let mut reached = Reached {
+            last: after,
+            end: false,
+        };
+        let recent = self.recent();
+        if after < recent.floor {
+            return Err(ReadError::Forgotten);
+        }
+        let known = recent
+            .verdicts
+            .partition_point(|issued| issued.verdict.id <= after);
+        for issued in recent.verdicts.range(known..) {
+            reached.last = issued.verdict.id;
+            if !show(issued.clone()) {
+                return Ok(reached);
+            }
+        }
+        reached.end = true;
+        Ok(reached)
+    }
+
+    /// What is not among the recent ones any more ends here.
+    pub fn floor(&self) -> VerdictId {
+        self.recent().floor
+    }
+
+    pub fn count(counter: &AtomicU64) {
+        counter.fetch_add(1, Relaxed);
+    }
+
+    fn recent(&self) -> MutexGuard<'_, Recent> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,374 @@
+//! A verdict as it stands on disk: protobuf, so that later versions can add
+//! fields and still read what is there.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use prost::Message;
+
+use crate::domain::{
+    Action, AgentId, Effect, Evidence, Issued, Level, LoopId, Member, OPERATOR, SessionId, Trend,
+    Verdict, VerdictId, Waste,
+};
+
+/// The kinds of entries, by what they change for good. Only these must be
+/// looked into when the log is read at the start.
+pub(super) const SAID: u8 = 0;
+pub(super) const TERMINATED: u8 = 1;
+pub(super) const RESET: u8 = 2;
+pub(super) const SNOOZED: u8 = 3;
+
+pub(super) fn kind(effect: Effect) -> u8 {
+    match effect {
+        Effect::None => SAID,
+        Effect::Terminated => TERMINATED,
+        Effect::Reset => RESET,
+        Effect::Snoozed(_) => SNOOZED,
+    }
+}
+
+/// Whom a record is about: all that the start needs of a termination.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Subject {
+    #[prost(string, tag = "1")]
+    pub session: String,
+    #[prost(string, tag = "2")]
+    pub agent: String,
+    #[prost(int64, tag = "25")]
+    pub snoozed_until_millis: i64,
+}
+
+impl Subject {
+    pub fn snoozed_until(&self) -> SystemTime {
+        time(self.snoozed_until_millis, 0)
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Record {
+    #[prost(string, tag = "1")]
+    session: String,
+    #[prost(string, tag = "2")]
+    agent: String,
+    #[prost(int64, tag = "3")]
+    time_millis: i64,
+    #[prost(int32, optional, tag = "4")]
+    event_index: Option<i32>,
+    /// 0: none; else the place in `Action::ALL`, from 1.
+    #[prost(uint32, tag = "5")]
+    action: u32,
+    #[prost(string, tag = "6")]
+    detector: String,
+    #[prost(string, repeated, tag = "7")]
+    also: Vec<String>,
+    /// Text: only where it is switched on, or an operator's.
+    #[prost(string, tag = "8")]
+    pattern: String,
+    #[prost(string, tag = "9")]
+    reason: String,
+    #[prost(double, tag = "10")]
+    confidence: f64,
+    /// As `pattern`.
+    #[prost(string, tag = "11")]
+    correction: String,
+    #[prost(fixed64, optional, tag = "12")]
+    loop_id: Option<u64>,
+    #[prost(message, repeated, tag = "13")]
+    members: Vec<Call>,
+    #[prost(double, optional, tag = "14")]
+    ema: Option<f64>,
+    /// The place in `Level::ALL`.
+    #[prost(uint32, tag = "15")]
+    level: u32,
+    #[prost(int32, tag = "16")]
+    count: i32,
+    #[prost(int32, tag = "17")]
+    period: i32,
+    #[prost(double, tag = "18")]
+    similarity: f64,
+    #[prost(int32, repeated, tag = "19")]
+    event_indexes: Vec<i32>,
+    /// As `pattern`.
+    #[prost(string, tag = "20")]
+    excerpt: String,
+    #[prost(message, optional, tag = "21")]
+    wasted: Option<Cost>,
+    #[prost(uint64, optional, tag = "22")]
+    retry_after_millis: Option<u64>,
+    #[prost(bool, tag = "23")]
+    shadow: bool,
+    #[prost(string, tag = "24")]
+    operator: String,
+    #[prost(int64, tag = "25")]
+    snoozed_until_millis: i64,
+    #[prost(btree_map = "string, string", tag = "26")]
+    labels: BTreeMap<String, String>,
+    #[prost(string, tag = "27")]
+    profile: String,
+    #[prost(uint32, tag = "28")]
+    kind: u32,
+    /// What a time has below the millisecond.
+    #[prost(uint32, tag = "29")]
+    time_nanos: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Call {
+    #[prost(string, tag = "1")]
+    tool: String,
+    /// As `pattern`.
+    #[prost(string, tag = "2")]
+    target: String,
+    #[prost(string, tag = "3")]
+    event_id: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+struct Cost {
+    #[prost(int64, tag = "1")]
+    events: i64,
+    #[prost(int64, tag = "2")]
+    tokens: i64,
+    #[prost(double, tag = "3")]
+    usd: f64,
+}
+
+/// The body of a verdict's entry. Without `text` nothing of it quotes the agent:
+/// no target, pattern, excerpt or correction. What an operator wrote stays.
+pub(super) fn fold(issued: &Issued, text: bool) -> Vec<u8> {
+    let verdict = &*issued.verdict;
+    let text = text || &*verdict.detector == OPERATOR;
+    let quoted = |words: &String| if text { words.clone() } else { String::new() };
+    let (time_millis, time_nanos) = millis(verdict.time);
+    let snoozed_until = match issued.effect {
+        Effect::Snoozed(until) => millis(until).0,
+        Effect::None | Effect::Terminated | Effect::Reset => 0,
+    };
+    let record = Record {
+        session: verdict.session.to_string(),
+        agent: verdict.agent.as_str().to_owned(),
+        time_millis,
+        time_nanos,
+        event_index: verdict.event_index,
+        action: verdict.action.map_or(0, |action| action as u32 + 1),
+        detector: verdict.detector.to_string(),
+        also: verdict.also.iter().map(ToString::to_string).collect(),
+        pattern: quoted(&verdict.pattern),
+        reason: verdict.reason.clone(),
+        confidence: verdict.confidence,
+        correction: quoted(&verdict.correction),
+        loop_id: verdict.loop_id.map(|id| id.0),
+        members: verdict
+            .members
+            .iter()
+            .map(|member| Call {
+                tool: member.tool.clone(),
+                target: quoted(&member.target),
+                event_id: member.event_id.clone(),
+            })
+            .collect(),
+        ema: verdict.trend.map(|trend| trend.ema),
+        level: verdict.trend.map_or(0, |trend| trend.level as u32),
+        count: verdict.evidence.count,
+        period: verdict.evidence.period,
+        similarity: verdict.evidence.similarity,
+        event_indexes: verdict.evidence.event_indexes.clone(),
+        excerpt: quoted(&verdict.evidence.excerpt),
+        wasted: Some(Cost {
+            events: verdict.wasted.events,
+            tokens: verdict.wasted.tokens,
+            usd: verdict.wasted.usd,
+        }),
+        retry_after_millis: verdict
+            .retry_after
+            .map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
+        shadow: verdict.shadow,
+        operator: verdict.operator.clone(),
+        snoozed_until_millis: snoozed_until,
+        labels: (*issued.labels).clone(),
+        profile: issued.profile.to_string(),
+        kind: kind(issued.effect).into(),
+    };
+    record.encode_to_vec()
+}
+
+/// The verdict of an entry's body. `None`: this program did not write it.
+pub(super) fn unfold(id: VerdictId, body: &[u8]) -> Option<Issued> {
+    let mut record = Record::decode(body).ok()?;
+    let effect = match u8::try_from(record.kind).ok()? {
+        SAID => Effect::None,
+        TERMINATED => Effect::Terminated,
+        RESET => Effect::Reset,
+        SNOOZED => Effect::Snoozed(time(record.snoozed_until_millis, 0)),
+        _ => return None,
+    };
+    let labels = Arc::new(std::mem::take(&mut record.labels));
+    let profile = std::mem::take(&mut record.profile).into();
+    Some(Issued {
+        verdict: Arc::new(verdict(id, record)?),
+        labels,
+        profile,
+        effect,
+    })
+}
+
+fn verdict(id: VerdictId, record: Record) -> Option<Verdict> {
+    let action = (record.action as usize).checked_sub(1);
+    let level = Level::ALL.get(record.level as usize).copied()?;
+    let Cost {
+        events,
+        tokens,
+        usd,
+    } = record.wasted.unwrap_or_default();
+    let (pattern, correction) = match record.pattern.is_empty() {
+        true => (facts(&record), instead(action)),
+        false => (record.pattern, record.correction),
+    };
+    let members = record.members.into_iter().map(|call| Member {
+        tool: call.tool,
+        target: call.target,
+        event_id: call.event_id,
+    });
+    Some(Verdict {
+        id,
+        session: SessionId::parse(&record.session).ok()?,
+        agent: AgentId::new(&record.agent),
+        time: time(record.time_millis, record.time_nanos),
+        event_index: record.event_index,
+        action: match action {
+            Some(place) => Some(*Action::ALL.get(place)?),
+            None => None,
+        },
+        detector: record.detector.into(),
+        also: record.also.into_iter().map(Into::into).collect(),
+        pattern,
+        reason: record.reason,
+        confidence: record.confidence,
+        correction,
+        loop_id: record.loop_id.map(LoopId),
+        members: members.collect(),
+        trend: record.ema.map(|ema| Trend { ema, level }),
+        evidence: Evidence {
+            count: record.count,
+            period: record.period,
+            similarity: record.similarity,
+            event_indexes: record.event_indexes,
+            excerpt: record.excerpt,
+        },
+        wasted: Waste {
+            events,
+            tokens,
+            usd,
+        },
+        retry_after: record.retry_after_millis.map(Duration::from_millis),
+        durable: true,
+        shadow: record.shadow,
+        operator: record.operator,
+    })
+}
+
+/// What an agent is told where its correction was not kept.
+fn instead(action: Option<usize>) -> String {
+    let terminates = action.and_then(|place| Action::ALL.get(place)) == Some(&Action::Terminate);
+    match terminates {
+        true => "This has been ended because it was stuck in a loop. Stop here.".to_owned(),
+        false => String::new(),
+    }
+}
+
+/// A pattern made of what is no text: "read_loop: count 3, tools read_file,
+/// events 4, 6, 8".
+fn facts(record: &Record) -> String {
+    let mut said = format!("{}: count {}", record.detector, record.count);
+    if record.period > 1 {
+        said += &format!(", period {}", record.period);
+    }
+    let mut tools: Vec<&str> = record.members.iter().map(|call| &*call.tool).collect();
+    tools.retain(|tool| !tool.is_empty());
+    tools.dedup();
+    if !tools.is_empty() {
+        said += &format!(", tools {}", tools.join(", "));
+    }
+    if !record.event_indexes.is_empty() {
+        let indexes = record.event_indexes.iter().map(ToString::to_string);
+        said += &format!(", events {}", indexes.collect::<Vec<_>>().join(", "));
+    }
+    said
+}
+
+/// Milliseconds since 1970, before it too, and the nanoseconds that follow them.
+fn millis(time: SystemTime) -> (i64, u32) {
+    let nanos = match time.duration_since(UNIX_EPOCH) {
+        Ok(since) => i128::try_from(since.as_nanos()).unwrap_or(i128::MAX),
+        Err(before) => -i128::try_from(before.duration().as_nanos()).unwrap_or(i128::MAX),
+    };
+    let millis = i64::try_from(nanos.div_euclid(1_000_000)).unwrap_or(i64::MAX);
+    (
+        millis,
+        u32::try_from(nanos.rem_euclid(1_000_000)).unwrap_or(0),
+    )
+}
+
+fn time(millis: i64, nanos: u32) -> SystemTime {
+    let whole = Duration::from_millis(millis.unsigned_abs());
+    let time = if millis < 0 {
+        UNIX_EPOCH.checked_sub(whole)
+    } else {
+        UNIX_EPOCH.checked_add(whole)
+    };
+    let time = time.and_then(|time| time.checked_add(Duration::from_nanos(nanos.into())));
+    time.unwrap_or(UNIX_EPOCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::testing::looping;
+
+    #[test]
+    fn a_verdict_with_text_comes_back_whole() {
+        let issued = looping(7, "s", Action::Warn);
+        let back = unfold(VerdictId(7), &fold(&issued, true)).unwrap();
+        let durable = Verdict {
+            durable: true,
+            ..(*issued.verdict).clone()
+        };
+        assert_eq!(format!("{:?}", back.verdict), format!("{durable:?}"));
+        assert_eq!(back.labels, issued.labels);
+        assert_eq!((back.effect, &*back.profile), (Effect::None, "default"));
+    }
+
+    #[test]
+    fn without_text_the_facts_still_tell_what_happened() {
+        let issued = looping(7, "s", Action::Warn);
+        let body = fold(&issued, false);
+        let written = String::from_utf8_lossy(&body);
+        for quoted in ["src/main.rs", "nothing changed", "another way", "fn main"] {
+            assert!(format!("{issued:?}").contains(quoted));
+            assert!(!written.contains(quoted), "{quoted} is in {written}");
+        }
+        let back = unfold(VerdictId(7), &body).unwrap().verdict;
+        assert_eq!(
+            back.pattern,
+            "read_loop: count 3, tools read_file, events 4, 6, 8"
+        );
+        assert_eq!(back.reason, issued.verdict.reason);
+        assert_eq!(back.members[0].event_id, "e8");
+    }
+
+    #[test]
+    fn times_before_1970_come_back() {
+        for nanos in [0, 1, 999_999, 1_000_000, 1_500_000_000] {
+            for time in [
+                UNIX_EPOCH + Duration::from_nanos(nanos),
+                UNIX_EPOCH - Duration::from_nanos(nanos),
+            ] {
+                let (millis, nanos) = millis(time);
+                assert_eq!(super::time(millis, nanos), time);
+            }
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The log for those who read it: what of it is durable, and what was let go of.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufReader, Read},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, SystemTime},
+};
+
+use thiserror::Error;
+
+use super::{
+    folder::{Anchor, Fault, Folder, Segment},
+    frame::{Frames, Next},
+    record::unfold,
+    standing::Ledger,
+};
+use crate::domain::{Issued, VerdictId};
+
+pub(super) struct Shelf {
+    folder: Folder,
+    state: Mutex<State>,
+    /// Held by who lets go of segments.
+    tidying: Mutex<()>,
+}
+
+struct State {
+    /// Oldest first; the last one is written to.
+    segments: Vec<Segment>,
+    /// The last verdict that was let go of.
+    horizon: VerdictId,
+}
+
+/// How long what is kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Retention {
+    pub verdicts_age_max: Duration,
+    pub bytes_max: u64,
+    pub tombstone_age_max: Duration,
+}
+
+/// Why the log cannot be read there.
+#[derive(Debug, Error)]
+pub enum ReadError {
+    #[error("the verdict is older than what is kept")]
+    Forgotten,
+    #[error("the audit log cannot be read")]
+    Unreadable(#[source] io::Error),
+}
+
+/// How far a reader came.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reached {
+    /// The last verdict that was looked at, or after which was asked.
+    pub last: VerdictId,
+    /// There was nothing more.
+    pub end: bool,
+}
+
+impl Shelf {
+    pub fn new(folder: Folder, segments: Vec<Segment>, horizon: VerdictId) -> Self {
+        Self {
+            folder,
+            state: Mutex::new(State { segments, horizon }),
+            tidying: Mutex::new(()),
+        }
+    }
+
+    /// More of a segment is durable, or it is new.
+    pub fn grown(&self, segment: Segment) {
+        let mut state = self.lock();
+        match state.segments.last_mut() {
+            Some(last) if last.number == segment.number => *last = segment,
+            _ => state.segments.push(segment),
+        }
+    }
+
+    pub fn horizon(&self) -> VerdictId {
+        self.lock().horizon
+    }
+
+    pub fn bytes(&self) -> u64 {
+        let state = self.lock();
+        state.segments.iter().map(|segment| segment.bytes).sum()
+    }
+
+    /// Shows verdicts after the given one until `show` has enough or `most` were
+    /// looked at.
+    pub fn read(
+        &self,
+        after: VerdictId,
+        most: usize,
+        mut show: impl FnMut(Issued) -> bool,
+    ) -> Result<Reached, ReadError> {
+        let segments = {
+            let state = self.lock();
+            if after < state.horizon {
+                return Err(ReadError::Forgotten);
+            }
+            state.segments.clone()
+        };
+        let mut reached = Reached {
+            last: after,
+            end: false,
+        };
+        let mut left = most;
+        let holds_later = |segment: &&Segment| segment.ids.is_some_and(|(_, last)| last > after);
+        for segment in segments.iter().filter(holds_later) {
+            let file = match File::open(self.folder.segment(segment.number)) {
+                Ok(file) => file,
+                // It was let go of meanwhile.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return Err(ReadError::Forgotten);
+                }
+                Err(error) => return Err(ReadError::Unreadable(error)),
+            };
+            let mut frames = Frames::new(BufReader::new(file.take(segment.bytes)));
+            while let Next::Frame(frame) = next(&mut frames)? {
+                for entry in frame.entries().filter(|entry| entry.id > after) {
+                    let Some(issued) = unfold(entry.id, entry.body) else {
+                        continue;
+                    };
+                    if left == 0 {
+                        return Ok(reached);
+                    }
+                    left -= 1;
+                    reached.last = entry.id;
+                    if !show(issued) {
+                        return Ok(reached);
+                    }
+                }
+            }
+        }
+        reached.end = true;
+        Ok(reached)
+    }
+
+    /// Lets go of what is too old or too much, a segment at a time.
+    pub fn tidy(&self, retention: &Retention, now: SystemTime) -> Result<(), Fault> {
+        let Ok(_alone) = self.tidying.try_lock() else {
+            return Ok(());
+        };
+        let Some((last, kept)) = self.overdue(retention, now) else {
+            return Ok(());
+        };
+        let path = self.folder.segment(kept);
+        let file = File::open(&path).map_err(Fault::io(&path))?;
+        let before = match Frames::new(file).next().map_err(Fault::io(&path))? {
+            Next::Frame(frame) => frame.before,
+            // Nothing stands in it yet: another time.
+            Next::End | Next::Damage => return Ok(()),
+        };
+        let mut standing = Ledger::default();
+        self.folder.walk(|entry| standing.show(entry))?;
+        let oldest = now.checked_sub(retention.tombstone_age_max);
+        let oldest = oldest.map(VerdictId::at).unwrap_or_default();
+        standing.keep(oldest, last, now);
+        let anchor = Anchor::new(kept, before, last);
+        let written = self.folder.write_anchor(&anchor, &standing);
+        written.map_err(Fault::io(&self.folder.anchor()))?;
+        {
+            let mut state = self.lock();
+            state.horizon = last;
+            state.segments.retain(|segment| segment.number >= kept);
+        }
+        self.folder.remove_before(kept)
+    }
+
+    /// The last verdict to let go of, and the first segment to keep.
+    fn overdue(&self, retention: &Retention, now: SystemTime) -> Option<(VerdictId, u32)> {
+        let state = self.lock();
+        let mut bytes: u64 = state.segments.iter().map(|segment| segment.bytes).sum();
+        let mut overdue = None;
+        for pair in state.segments.windows(2) {
+            let [segment, next] = pair else { break };
+            let (_, last) = segment.ids?;
+            let age = now.duration_since(last.time()).unwrap_or_default();
+            if bytes <= retention.bytes_max && age <= retention.verdicts_age_max {
+                break;
+            }
+            bytes -= segment.bytes;
+            overdue = Some((last, next.number));
+        }
+        overdue
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn next<R: Read>(frames: &mut Frames<R>) -> Result<Next<'_>, ReadError> {
+    match frames.next().map_err(ReadError::Unreadable)? {
+        Next::Damage => Err(ReadError::Unreadable(io::ErrorKind::InvalidData.into())),
+        other => Ok(other),
+    }
+}
+
+impl Folder {
+    /// Removes the segments before this one: the anchor says that they are gone.
+    pub fn remove_before(&self, kept: u32) -> Result<(), Fault> {
+        for number in self.numbers()?.into_iter().filter(|n| *n < kept) {
+            let path = self.segment(number);
+            fs::remove_file(&path).map_err(Fault::io(&path))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,84 @@
+//! Verdicts for the tests of the store.
+
+use std::{
+    sync::Arc,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use crate::domain::{
+    Action, AgentId, Effect, Evidence, Issued, Labels, Level, LoopId, Member, SessionId, Trend,
+    Verdict, VerdictId, Waste,
+};
+
+/// A detector's verdict with all that it may hold.
+pub(super) fn looping(id: u128, session: &str, action: Action) -> Issued {
+    let verdict = Verdict {
+        id: VerdictId(id),
+        session: SessionId::parse(session).unwrap(),
+        agent: AgentId::default(),
+        time: UNIX_EPOCH + Duration::from_nanos(1_234_567_890),
+        event_index: Some(8),
+        action: Some(action),
+        detector: "read_loop".into(),
+        also: vec!["exact_repeat".into()],
+        pattern: "read src/main.rs 3 times, nothing changed".to_owned(),
+        reason: "first time this loop is seen".to_owned(),
+        confidence: 1.0,
+        correction: "You have read src/main.rs; try another way.".to_owned(),
+        loop_id: Some(LoopId(5)),
+        members: vec![Member {
+            tool: "read_file".to_owned(),
+            target: "src/main.rs".to_owned(),
+            event_id: "e8".to_owned(),
+        }],
+        trend: Some(Trend {
+            ema: 0.3,
+            level: Level::Blip,
+        }),
+        evidence: Evidence {
+            count: 3,
+            period: 1,
+            similarity: 1.0,
+            event_indexes: vec![4, 6, 8],
+            excerpt: "fn main".to_owned(),
+        },
+        wasted: Waste {
+            events: 3,
+            tokens: 20,
+            usd: 0.5,
+        },
+        retry_after: Some(Duration::from_secs(5)),
+        durable: false,
+        shadow: false,
+        operator: String::new(),
+    };
+    let effect = match verdict.terminates() {
+        true => Effect::Terminated,
+        false => Effect::None,
+    };
+    Issued {
+        verdict: Arc::new(verdict),
+        labels: Arc::new(Labels::from([("team".to_owned(), "blue".to_owned())])),
+        profile: "default".into(),
+        effect,
+    }
+}
+
+/// A detector ended the session.
+pub(super) fn terminated(id: u128, session: &str) -> Issued {
+    looping(id, session, Action::Terminate)
+}
+
+/// An operator lets the session begin anew.
+pub(super) fn reset(id: u128, session: &str) -> Issued {
+    let mut issued = looping(id, session, Action::Warn);
+    let verdict = Verdict {
+        action: None,
+        detector: crate::domain::OPERATOR.into(),
+        operator: "ann".to_owned(),
+        ..(*issued.verdict).clone()
+    };
+    issued.verdict = Arc::new(verdict);
+    issued.effect = Effect::Reset;
+    issued
+}
