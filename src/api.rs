@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 
 pub use convert::Invalid;
-pub use present::verdict as present_verdict;
+pub use present::{shown, verdict as present_verdict};
 
 use crate::{
     domain::{Action, Delta, Event, SessionView, Verdict},

@@ -1,6 +1,6 @@
 //! Binds the listeners, runs the service, drains it.
 //!
-//! Uses: domain, engine, store, telemetry, api, console, config.
+//! Uses: domain, engine, store, notify, telemetry, api, console, config.
 
 use std::{future::Future, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
@@ -24,8 +24,9 @@ use crate::{
     console,
     domain::Standing,
     engine::{Clockwork, Engine},
+    notify::{Delivery, Notifier, NotifyError, Surroundings},
     store::{self, Opening, Store},
-    telemetry::Metrics,
+    telemetry::{Metrics, Notification},
 };
 
 /// `[server]`
@@ -83,6 +84,8 @@ pub enum StartError {
     Store(#[from] store::Fault),
     #[error("cannot make the metrics: {0}")]
     Metrics(#[from] metrics_exporter_prometheus::BuildError),
+    #[error("invalid `notify`{0}")]
+    Notify(#[from] NotifyError),
     #[error("interrupted while the store was opened")]
     Interrupted,
     #[error("cannot make the reflection service: {0}")]
@@ -109,6 +112,7 @@ pub struct App {
     routes: Routes,
     engine: Arc<Engine>,
     store: Arc<Store>,
+    notifier: Notifier,
     metrics: Arc<Metrics>,
     draining: CancellationToken,
 }
@@ -117,7 +121,9 @@ impl App {
     pub async fn bind(config: Config) -> Result<Self, StartError> {
         let grpc = listen("server.grpc", config.server.grpc).await?;
         let http = listen("server.http", config.server.http).await?;
-        let metrics = Arc::new(Metrics::new(config.profiles.detectors())?);
+        let notifier = Notifier::new(config.notify.clone())?;
+        let detectors = config.profiles.detectors();
+        let metrics = Arc::new(Metrics::with_receivers(detectors, notifier.names())?);
         let (store, standing) = open_store(&config).await?;
         let engine = Arc::new(Engine::new(
             config.profiles,
@@ -143,6 +149,7 @@ impl App {
             routes: api.routes()?,
             engine,
             store,
+            notifier,
             metrics,
             draining,
         })
@@ -182,6 +189,12 @@ impl App {
         let mut parts = Parts::new();
         parts.spawn(async move { Ok(grpc.await?) });
         parts.spawn(async move { Ok(http.await?) });
+        parts.spawn(notify(
+            self.notifier,
+            self.store.clone(),
+            self.metrics.clone(),
+            draining.clone(),
+        ));
         parts.spawn(sweep(self.engine, self.metrics, draining.clone()));
         parts.spawn(tidy(self.store.clone(), draining.clone()));
         let ended = first_end(&mut parts, shutdown).await;
@@ -242,6 +255,32 @@ async fn sweep(
         engine.sweep(api::now(), SWEEP_SESSIONS_MAX);
         metrics.tidy();
     }
+    Ok(())
+}
+
+/// Tells the receivers of verdicts.
+async fn notify(
+    notifier: Notifier,
+    store: Arc<Store>,
+    metrics: Arc<Metrics>,
+    draining: CancellationToken,
+) -> Result<(), RunError> {
+    let count = move |endpoint, delivery| {
+        let outcome = match delivery {
+            Delivery::Unwanted => return,
+            Delivery::Delivered => Notification::Delivered,
+            Delivery::Refused => Notification::Refused,
+            Delivery::Expired => Notification::Expired,
+        };
+        metrics.notification(endpoint, outcome);
+    };
+    let around = Surroundings {
+        store,
+        show: api::shown,
+        now: api::now,
+        draining,
+    };
+    notifier.run(around, count).await;
     Ok(())
 }
 

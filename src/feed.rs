@@ -102,6 +102,12 @@ impl Feed {
     }
 
     pub async fn next(&mut self) -> Result<Arc<Verdict>, Ended> {
+        Ok(self.next_issued().await?.verdict)
+    }
+
+    /// The next verdict with the labels of its session. It may be dropped
+    /// before it is ready, and misses nothing.
+    pub async fn next_issued(&mut self) -> Result<Issued, Ended> {
         let draining = self.draining.clone();
         tokio::select! {
             next = self.next_given() => next,
@@ -109,10 +115,10 @@ impl Feed {
         }
     }
 
-    async fn next_given(&mut self) -> Result<Arc<Verdict>, Ended> {
+    async fn next_given(&mut self) -> Result<Issued, Ended> {
         loop {
             if let Some(issued) = self.past.pop_front() {
-                return Ok(issued.verdict);
+                return Ok(issued);
             }
             if self.is_behind {
                 self.read_on().await?;
@@ -123,7 +129,7 @@ impl Feed {
                 Ok(issued) => {
                     self.position = issued.verdict.id;
                     if self.watch.wants(&issued) {
-                        return Ok(issued.verdict);
+                        return Ok(issued);
                     }
                 }
                 Err(RecvError::Lagged(missed)) => return Err(Ended::TooSlow(missed)),

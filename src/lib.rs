@@ -33,6 +33,7 @@ pub mod domain;
 pub mod engine;
 pub mod facts;
 pub mod feed;
+pub mod notify;
 pub mod pb;
 pub mod policy;
 pub mod store;

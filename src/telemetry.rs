@@ -6,4 +6,4 @@ pub mod logs;
 pub mod metrics;
 
 pub use logs::LogFormat;
-pub use metrics::{EventKind, Metrics, OpenStream, Rejection, Rpc, StoreFigures};
+pub use metrics::{EventKind, Metrics, Notification, OpenStream, Rejection, Rpc, StoreFigures};

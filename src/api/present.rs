@@ -12,6 +12,11 @@ use crate::{
     pb,
 };
 
+/// As proto3 JSON, for those who are not spoken to in gRPC.
+pub fn shown(verdict: &Verdict) -> serde_json::Value {
+    serde_json::to_value(self::verdict(verdict)).unwrap_or_default()
+}
+
 pub fn verdict(verdict: &Verdict) -> pb::Verdict {
     let Verdict {
         id,

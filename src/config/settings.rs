@@ -14,6 +14,7 @@ use crate::{
     domain::DetectorId,
     engine::{self, Profile, Profiles},
     facts::{Listener, Model, Reader, ToolRule, Tools, load_model},
+    notify,
     policy::{self, LadderSettings, Templates, TrendSettings},
     store,
 };
@@ -35,6 +36,7 @@ pub struct Config {
     pub audit: store::Audit,
     pub profiles: Profiles,
     pub tools: Tools,
+    pub notify: Vec<notify::Settings>,
 }
 
 #[derive(Default, Deserialize)]
@@ -62,7 +64,11 @@ pub fn layers(file: Option<&Path>) -> Result<Layers, ConfigError> {
 }
 
 /// The keys of each `[[name]]`.
-pub const TABLES: super::Tables = &[("tools", ToolRule::KEYS), ("rules", rules::KEYS)];
+pub const TABLES: super::Tables = &[
+    ("tools", ToolRule::KEYS),
+    ("rules", rules::KEYS),
+    ("notify", notify::Settings::KEYS),
+];
 
 impl Config {
     pub fn new(layers: &Layers) -> Result<Self, ConfigError> {
@@ -80,6 +86,7 @@ impl Config {
             audit: layers.section("audit")?,
             profiles: profiles(layers)?,
             tools: Tools::new(rules).map_err(|error| layers.invalid("tools", error))?,
+            notify: layers.section("notify")?,
         })
     }
 }

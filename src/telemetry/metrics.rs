@@ -2,6 +2,7 @@
 //! labels are a closed set, so every series exists from the start and none can
 //! be made by what an agent sends.
 
+mod notifications;
 mod store;
 
 use std::{fmt, time::Duration};
@@ -9,9 +10,11 @@ use std::{fmt, time::Duration};
 use metrics::{Counter, Gauge, Histogram, Unit, with_local_recorder};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
+pub use notifications::Notification;
 pub use store::StoreFigures;
 
 use crate::domain::{Action, DetectorId, Level, OPERATOR, Status, Waste};
+use notifications::OfReceivers;
 use store::OfStore;
 
 /// What came in.
@@ -75,6 +78,7 @@ pub struct Metrics {
     streams: [Gauge; 3],
     rejected: [Counter; 4],
     store: OfStore,
+    notifications: OfReceivers,
 }
 
 struct OfDetector {
@@ -98,6 +102,14 @@ const WASTED_USD: &str = "unstuck_wasted_cost_usd_total";
 
 impl Metrics {
     pub fn new<'a>(detectors: impl IntoIterator<Item = &'a str>) -> Result<Self, BuildError> {
+        Self::with_receivers(detectors, [])
+    }
+
+    /// Takes the names of the detectors and of those who are notified.
+    pub fn with_receivers<'a>(
+        detectors: impl IntoIterator<Item = &'a str>,
+        receivers: impl IntoIterator<Item = &'a str>,
+    ) -> Result<Self, BuildError> {
         let recorder = PrometheusBuilder::new()
             .set_buckets_for_metric(
                 Matcher::Full("unstuck_event_duration_seconds".to_owned()),
@@ -106,8 +118,9 @@ impl Metrics {
             .build_recorder();
         let exporter = recorder.handle();
         let detectors: Vec<&str> = detectors.into_iter().collect();
+        let receivers: Vec<&str> = receivers.into_iter().collect();
         Ok(with_local_recorder(&recorder, || {
-            register(exporter, &detectors)
+            register(exporter, &detectors, &receivers)
         }))
     }
 
@@ -207,6 +220,10 @@ impl Metrics {
         self.store.set(figures);
     }
 
+    pub fn notification(&self, receiver: usize, outcome: Notification) {
+        self.notifications.count(receiver, outcome);
+    }
+
     /// Counts a stream as open until the guard is dropped.
     pub fn stream(&self, rpc: Rpc) -> OpenStream {
         let gauge = self.streams[rpc as usize].clone();
@@ -234,7 +251,7 @@ impl fmt::Debug for Metrics {
     clippy::disallowed_macros,
     reason = "the one place where metrics are made"
 )]
-fn register(exporter: PrometheusHandle, detectors: &[&str]) -> Metrics {
+fn register(exporter: PrometheusHandle, detectors: &[&str], receivers: &[&str]) -> Metrics {
     use metrics::{counter, gauge, histogram};
 
     describe();
@@ -267,6 +284,7 @@ fn register(exporter: PrometheusHandle, detectors: &[&str]) -> Metrics {
         rejected: Rejection::ALL
             .map(|why| zero(counter!("unstuck_rejected_total", "reason" => why.name()))),
         store: OfStore::register(),
+        notifications: OfReceivers::register(receivers),
     }
 }
 

@@ -17,10 +17,9 @@ use tonic::{
 use tonic_types::StatusExt;
 use unstuck::{
     app::App,
-    config::{Config, DEFAULTS, Layers},
+    config::{Config, DEFAULTS, Layers, TABLES},
     domain::SessionId,
     engine::{Act, Engine},
-    facts::ToolRule,
     pb::{
         self, Action, Event, EventResult, Operation, Outcome, Role, StreamDeltasRequest,
         StreamDeltasResponse, StreamEventsRequest, StreamEventsResponse, Verdict,
@@ -47,10 +46,9 @@ pub fn config(toml: &str) -> Config {
     // Unless the test says where, nothing is written.
     let memory =
         (!toml.contains("[store]")).then(|| ("UNSTUCK__STORE__DIR".to_owned(), String::new()));
-    let tables = &[("tools", ToolRule::KEYS)];
     let layers = Layers::load(
         DEFAULTS,
-        tables,
+        TABLES,
         Some(file.path()),
         [port("GRPC"), port("HTTP")].into_iter().chain(memory),
     );
@@ -66,6 +64,12 @@ pub const BECAUSE: Act<'static> = Act {
 pub fn reset(engine: &Engine, session: &SessionId, now: SystemTime) {
     let announced = engine.announce_reset(session, &BECAUSE, now).unwrap();
     engine.reset(session, &announced, now);
+}
+
+/// A page over plain HTTP.
+pub async fn get(url: String) -> reqwest::Result<reqwest::Response> {
+    unstuck::notify::install_tls();
+    reqwest::get(url).await
 }
 
 // The server
@@ -226,7 +230,7 @@ impl Server {
 
     /// What `/healthz` says.
     pub async fn health(&self) -> String {
-        let page = within(reqwest::get(format!("http://{}/healthz", self.http))).await;
+        let page = within(get(format!("http://{}/healthz", self.http))).await;
         within(page.unwrap().text()).await.unwrap()
     }
 
@@ -239,9 +243,14 @@ impl Server {
         Ok(answer.into_inner())
     }
 
+    /// Waits until a series has a value.
+    pub async fn metric_reaches(&self, series: &str, value: f64) {
+        within(async { while self.metric(series).await != value {} }).await;
+    }
+
     /// The value of a series, such as `unstuck_streams{rpc="StreamEvents"}`.
     pub async fn metric(&self, series: &str) -> f64 {
-        let page = within(reqwest::get(format!("http://{}/metrics", self.http))).await;
+        let page = within(get(format!("http://{}/metrics", self.http))).await;
         let page = within(page.unwrap().text()).await.unwrap();
         let value = page
             .lines()

@@ -24,7 +24,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["domain", "facts", "detect", "policy", "telemetry"],
     ),
     ("feed", &["domain", "store"]),
-    ("notify", &["domain", "store"]),
+    ("notify", &["domain", "store", "feed"]),
     (
         "api",
         &["domain", "engine", "store", "feed", "telemetry", "pb"],
@@ -37,7 +37,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "config",
         &[
-            "domain", "facts", "detect", "policy", "engine", "store", "api", "app",
+            "domain", "facts", "detect", "policy", "engine", "store", "notify", "api", "app",
         ],
     ),
     (

@@ -166,7 +166,7 @@ async fn without_a_command_it_serves() {
     let running = Running::start(unstuck(directory.path(), &[], &[]));
     let server = running.server().await;
     assert_eq!(server.record(ask("x").of("s")).await.event_index, 0);
-    let ready = within(reqwest::get(format!("http://{}/readyz", running.http))).await;
+    let ready = within(get(format!("http://{}/readyz", running.http))).await;
     assert!(ready.unwrap().status().is_success());
 }
 

@@ -25,6 +25,7 @@ mod events;
 mod layering;
 mod lifecycle;
 mod limits;
+mod notify;
 mod operators;
 mod policy;
 mod profiles;

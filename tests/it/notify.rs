@@ -1,0 +1,279 @@
+//! Who is told of verdicts, and what becomes of it when they do not listen.
+
+use std::{collections::VecDeque, net::SocketAddr, path::Path, sync::Arc};
+
+use axum::{
+    Router,
+    body::Bytes,
+    extract::State,
+    http::{HeaderMap, Method, StatusCode, Uri},
+};
+use serde_json::Value;
+use standardwebhooks::Webhook;
+use tokio::{
+    net::TcpListener,
+    sync::{Mutex, mpsc},
+};
+
+use crate::{
+    harness::{Build, Server, call, within},
+    lifecycle::{Running, unstuck},
+};
+
+const SECRET: &str = "whsec_dGhlIHNlY3JldCBvZiB0aGUgdGVzdHM=";
+
+/// What a receiver got.
+struct Got {
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl Got {
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap()
+    }
+
+    fn id(&self) -> &str {
+        self.headers["webhook-id"].to_str().unwrap()
+    }
+}
+
+/// How it answers, in turn; then always well.
+#[derive(Clone)]
+enum Answer {
+    Status(u16),
+    Never,
+}
+
+#[derive(Clone)]
+struct Desk {
+    got: mpsc::Sender<Got>,
+    answers: Arc<Mutex<VecDeque<Answer>>>,
+}
+
+struct Receiver {
+    address: SocketAddr,
+    got: mpsc::Receiver<Got>,
+}
+
+impl Receiver {
+    async fn start(answers: &[Answer]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::on(listener, answers)
+    }
+
+    fn on(listener: TcpListener, answers: &[Answer]) -> Self {
+        let address = listener.local_addr().unwrap();
+        let (sender, got) = mpsc::channel(64);
+        let desk = Desk {
+            got: sender,
+            answers: Arc::new(Mutex::new(answers.iter().cloned().collect())),
+        };
+        let app = Router::new().fallback(receive).with_state(desk);
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        Self { address, got }
+    }
+
+    async fn next(&mut self) -> Got {
+        within(self.got.recv()).await.unwrap()
+    }
+}
+
+async fn receive(
+    State(desk): State<Desk>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> StatusCode {
+    let got = Got {
+        method,
+        uri,
+        headers,
+        body,
+    };
+    desk.got.send(got).await.unwrap();
+    let answer = desk.answers.lock().await.pop_front();
+    match answer {
+        None => StatusCode::NO_CONTENT,
+        Some(Answer::Status(status)) => StatusCode::from_u16(status).unwrap(),
+        Some(Answer::Never) => std::future::pending().await,
+    }
+}
+
+/// An entry for a receiver on this machine that is tried again at once.
+fn entry(name: &str, address: SocketAddr, more: &str) -> String {
+    format!(
+        "[[notify]]\nname = '{name}'\nurl = 'http://{address}/hook'\nallow_http = true\n\
+         allow_private = true\nretry_millis_min = 1\nretry_millis_max = 20\n{more}\n"
+    )
+}
+
+#[tokio::test]
+async fn a_termination_is_told_as_a_signed_cloud_event() {
+    let dir = tempfile::tempdir().unwrap();
+    let secret = dir.path().join("secret");
+    std::fs::write(&secret, format!("{SECRET}\n")).unwrap();
+    let mut receiver = Receiver::start(&[]).await;
+    let more = format!("secret = {{ file = {secret:?} }}\nheaders = {{ x-team = 'agents' }}");
+    let server = Server::with(&entry("a", receiver.address, &more)).await;
+    server.open("s", "", &[("team", "payments")]).await.unwrap();
+    let verdict = server.terminate("s").await;
+    let got = receiver.next().await;
+    assert_eq!((got.method.as_str(), got.uri.path()), ("POST", "/hook"));
+    assert_eq!(got.headers["content-type"], "application/cloudevents+json");
+    assert_eq!(got.headers["x-team"], "agents");
+    assert_eq!(got.id(), verdict.verdict_id);
+    Webhook::new(SECRET)
+        .unwrap()
+        .verify(&got.body, &got.headers)
+        .unwrap();
+    let event = got.json();
+    assert_eq!(event["type"], "session.terminated");
+    assert_eq!(event["id"], *verdict.verdict_id);
+    assert_eq!(event["subject"], "s");
+    assert_eq!(event["data"]["verdict"]["action"], "ACTION_TERMINATE");
+    assert_eq!(event["data"]["labels"]["team"], "payments");
+    let delivered = "unstuck_notifications_total{receiver=\"a\",outcome=\"delivered\"}";
+    server.metric_reaches(delivered, 1.0).await;
+}
+
+#[tokio::test]
+async fn a_receiver_that_fails_gets_the_same_notice_again() {
+    let fails = [
+        Answer::Status(500),
+        Answer::Status(503),
+        Answer::Status(429),
+    ];
+    let mut receiver = Receiver::start(&fails).await;
+    let server = Server::with(&entry("a", receiver.address, "")).await;
+    let verdict = server.terminate("s").await;
+    for _ in 0..4 {
+        assert_eq!(receiver.next().await.id(), verdict.verdict_id);
+    }
+    // The next is another: the fourth try was taken.
+    let other = server.terminate("t").await;
+    assert_eq!(receiver.next().await.id(), other.verdict_id);
+}
+
+#[tokio::test]
+async fn a_receiver_that_was_down_loses_nothing() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let server = Server::with(&entry("a", address, "")).await;
+    let mut ended = Vec::new();
+    for session in ["s", "t", "u"] {
+        ended.push(server.terminate(session).await.verdict_id);
+    }
+    let mut receiver = Receiver::on(TcpListener::bind(address).await.unwrap(), &[]);
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        told.push(receiver.next().await.id().to_owned());
+    }
+    told.sort();
+    assert_eq!(told, ended);
+}
+
+#[tokio::test]
+async fn a_receiver_that_hangs_holds_up_nobody_else() {
+    let mut hangs = Receiver::start(&vec![Answer::Never; 64]).await;
+    let mut listens = Receiver::start(&[]).await;
+    let both = entry("a", hangs.address, "") + &entry("b", listens.address, "");
+    let server = Server::with(&both).await;
+    for session in ["s", "t", "u"] {
+        let verdict = server.terminate(session).await;
+        assert_eq!(listens.next().await.id(), verdict.verdict_id);
+    }
+    hangs.next().await;
+}
+
+#[tokio::test]
+async fn a_notice_that_is_refused_is_not_sent_again() {
+    let mut receiver = Receiver::start(&[Answer::Status(404), Answer::Status(302)]).await;
+    let server = Server::with(&entry("a", receiver.address, "")).await;
+    for session in ["s", "t", "u"] {
+        let verdict = server.terminate(session).await;
+        assert_eq!(receiver.next().await.id(), verdict.verdict_id);
+    }
+    let refused = "unstuck_notifications_total{receiver=\"a\",outcome=\"refused\"}";
+    server.metric_reaches(refused, 2.0).await;
+}
+
+#[tokio::test]
+async fn a_notice_expires() {
+    let mut receiver = Receiver::start(&vec![Answer::Status(500); 10_000]).await;
+    let more = "expiry_secs_max = 1\nretry_millis_max = 500";
+    let toml = entry("a", receiver.address, "").replace("retry_millis_max = 20", more);
+    let server = Server::with(&toml).await;
+    server.terminate("s").await;
+    receiver.next().await;
+    let expired = "unstuck_notifications_total{receiver=\"a\",outcome=\"expired\"}";
+    server.metric_reaches(expired, 1.0).await;
+}
+
+#[tokio::test]
+async fn a_receiver_is_told_what_it_asked_for() {
+    let mut strong = Receiver::start(&[]).await;
+    let mut labelled = Receiver::start(&[]).await;
+    let server = Server::with(
+        &(entry("strong", strong.address, "least_action = 'terminate'")
+            + &entry("labelled", labelled.address, "labels = { team = 'a' }")),
+    )
+    .await;
+    for (session, team) in [("s", "a"), ("t", "b")] {
+        server.open(session, "", &[("team", team)]).await.unwrap();
+        server.play(session, call("t", "{}", "x").times(3)).await;
+    }
+    let warned = labelled.next().await.json();
+    assert_eq!(
+        (&warned["type"], &warned["subject"]),
+        (&"session.warned".into(), &"s".into())
+    );
+    server.terminate("t").await;
+    let ended = strong.next().await.json();
+    assert_eq!(
+        (&ended["type"], &ended["subject"]),
+        (&"session.terminated".into(), &"t".into())
+    );
+    server.terminate("s").await;
+    assert_eq!(labelled.next().await.json()["subject"], "s");
+}
+
+#[tokio::test]
+async fn a_brokers_own_endpoint_can_be_called() {
+    let mut receiver = Receiver::start(&[]).await;
+    let more = "method = 'DELETE'\nbody = '{\"why\": {{ summary | tojson }}}'";
+    let toml = entry("kill", receiver.address, more);
+    let toml = toml.replace("/hook", "/runs/{{ session_id | urlencode }}");
+    let server = Server::with(&toml).await;
+    server.terminate("team/run-7").await;
+    let got = receiver.next().await;
+    assert_eq!(
+        (got.method.as_str(), got.uri.path()),
+        ("DELETE", "/runs/team%2Frun-7")
+    );
+    let why = got.json()["why"].as_str().unwrap().to_owned();
+    assert!(why.starts_with("TERMINATE session team/run-7"), "{why}");
+}
+
+#[tokio::test]
+async fn a_notice_that_was_due_is_given_after_a_kill() {
+    let dir = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    std::fs::write(dir.path().join("unstuck.toml"), entry("a", address, "")).unwrap();
+    let serve = |dir: &Path| Running::start(unstuck(dir, &["serve"], &[]));
+    let mut running = serve(dir.path());
+    let ended = running.server().await.terminate("s").await;
+    running.child.0.kill().unwrap();
+    running.child.0.wait().unwrap();
+    let mut receiver = Receiver::on(TcpListener::bind(address).await.unwrap(), &[]);
+    let running = serve(dir.path());
+    assert_eq!(receiver.next().await.id(), ended.verdict_id);
+    let next = running.server().await.terminate("t").await;
+    assert_eq!(receiver.next().await.id(), next.verdict_id);
+}
