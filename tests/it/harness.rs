@@ -61,9 +61,11 @@ pub const BECAUSE: Act<'static> = Act {
     operator: "the test",
 };
 
+/// Where there is such a session.
 pub fn reset(engine: &Engine, session: &SessionId, now: SystemTime) {
-    let announced = engine.announce_reset(session, &BECAUSE, now).unwrap();
-    engine.reset(session, &announced, now);
+    if let Some(announced) = engine.announce_reset(session, &BECAUSE, now) {
+        engine.reset(session, &announced, now);
+    }
 }
 
 /// A page over plain HTTP.
