@@ -2,6 +2,8 @@
 //!
 //! Uses: detect (its names), engine, telemetry, api, console, config.
 
+mod supervisor;
+
 use std::{future::Future, io, net::SocketAddr, sync::Arc, time::Duration};
 
 use serde::Deserialize;
@@ -23,7 +25,7 @@ use crate::{
     config::Config,
     console, detect,
     engine::{Clockwork, Engine},
-    telemetry::Metrics,
+    telemetry::{Metrics, traces},
 };
 
 /// `[server]`
@@ -98,6 +100,7 @@ pub struct App {
     grpc: TcpListener,
     http: TcpListener,
     limits: Limits,
+    traced: bool,
     routes: Routes,
     engine: Arc<Engine>,
     metrics: Arc<Metrics>,
@@ -109,6 +112,7 @@ impl App {
         let grpc = listen("server.grpc", config.server.grpc).await?;
         let http = listen("server.http", config.server.http).await?;
         let metrics = Arc::new(Metrics::new(detect::NAMES.iter().copied())?);
+        metrics.limits(config.engine.sessions_max, config.engine.state_bytes_max);
         let engine = Arc::new(Engine::new(
             config.profiles,
             config.tools,
@@ -127,6 +131,7 @@ impl App {
             grpc,
             http,
             limits: config.app,
+            traced: config.telemetry.is_on(),
             routes: api.routes()?,
             engine,
             metrics,
@@ -148,7 +153,11 @@ impl App {
         let (health, health_service) = tonic_health::server::health_reporter();
         set_health(&health, ServingStatus::Serving).await;
         let draining = self.draining.clone();
-        let grpc = server(&self.limits)
+        let mut server = server(&self.limits);
+        if self.traced {
+            server = server.trace_fn(traces::call);
+        }
+        let grpc = server
             .add_routes(self.routes.add_service(health_service))
             .serve_with_incoming_shutdown(
                 TcpIncoming::from(self.grpc).with_nodelay(Some(true)),
@@ -164,7 +173,10 @@ impl App {
         parts.spawn(async move { Ok(grpc.await?) });
         parts.spawn(async move { Ok(http.await?) });
         parts.spawn(sweep(self.engine, self.metrics, draining.clone()));
+        // The listeners take calls since they were bound; now somebody answers.
+        supervisor::ready();
         let ended = first_end(&mut parts, shutdown).await;
+        supervisor::stopping();
         set_health(&health, ServingStatus::NotServing).await;
         draining.cancel();
         let drained = drain(parts, Duration::from_secs(self.limits.drain_secs_max)).await;
@@ -218,7 +230,9 @@ async fn sweep(
     ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
     while draining.run_until_cancelled(ticks.tick()).await.is_some() {
         engine.sweep(api::now(), SWEEP_SESSIONS_MAX);
+        metrics.state_bytes(engine.state_bytes());
         metrics.tidy();
+        supervisor::alive();
     }
     Ok(())
 }

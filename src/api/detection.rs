@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use tonic::{Request, Response, Status, Streaming, async_trait};
+use tracing::{Instrument, Span};
 
 use super::{
     Api, Invalid,
@@ -11,7 +12,7 @@ use super::{
 use crate::{
     domain::{Delta, Event, Verdict},
     pb::{self, detection_service_server::DetectionService},
-    telemetry::Rpc,
+    telemetry::{Rpc, traces},
 };
 
 #[async_trait]
@@ -203,12 +204,14 @@ impl Api {
         let api = self.clone();
         let open = self.metrics.stream(K::RPC);
         let (responses_max, draining) = (self.limits.responses_max, self.draining.clone());
+        let call = Span::current();
         Response::new(outbound::serve(
             responses_max,
             draining,
             |responses| async move {
                 let _open = open;
-                api.converse::<K>(inbound, responses).await
+                let conversation = api.converse::<K>(inbound, responses);
+                conversation.instrument(call).await
             },
         ))
     }
@@ -225,7 +228,8 @@ impl Api {
             let answers = tokio::select! {
                 verdict = pushes.next() => vec![K::push(&verdict)],
                 request = inbound.message() => match request? {
-                    Some(request) => K::answer(self, request, &mut pushes)
+                    Some(request) => traces::message(K::RPC)
+                        .in_scope(|| K::answer(self, request, &mut pushes))
                         .map_err(|invalid| self.reject(invalid))?,
                     None => return Ok(()),
                 },

@@ -11,6 +11,7 @@ use crate::{
     engine::{self, Profile, Profiles},
     facts::{ToolRule, Tools},
     policy::{self, LadderSettings, Templates, TrendSettings},
+    telemetry,
 };
 
 /// The manual, and the base layer.
@@ -26,6 +27,7 @@ pub struct Config {
     pub engine: engine::Limits,
     pub api: api::Limits,
     pub app: app::Limits,
+    pub telemetry: telemetry::traces::Settings,
     pub profiles: Profiles,
     pub tools: Tools,
 }
@@ -78,6 +80,7 @@ impl Config {
             engine: sound_limits(layers)?,
             api: layers.section("limits")?,
             app: layers.section("limits")?,
+            telemetry: telemetry(layers)?,
             profiles: profiles(layers)?,
             tools: Tools::new(rules).map_err(|error| layers.invalid("tools", error))?,
         })
@@ -149,6 +152,13 @@ fn sound_limits(layers: &Layers) -> Result<engine::Limits, ConfigError> {
         }
     }
     layers.section("limits")
+}
+
+fn telemetry(layers: &Layers) -> Result<telemetry::traces::Settings, ConfigError> {
+    let settings: telemetry::traces::Settings = layers.section("telemetry")?;
+    let checked = settings.check();
+    checked.map_err(|why| layers.invalid("telemetry.otlp", why))?;
+    Ok(settings)
 }
 
 fn profiles(layers: &Layers) -> Result<Profiles, ConfigError> {
@@ -234,6 +244,12 @@ mod tests {
             "9223372036854775807",
             Some("100 years"),
         );
+    }
+
+    #[test]
+    fn traces_can_only_be_sent_where_they_would_arrive() {
+        check("TELEMETRY__OTLP", "http://127.0.0.1:4317", None);
+        check("TELEMETRY__OTLP", "https://elsewhere", Some("without TLS"));
     }
 
     #[test]

@@ -33,7 +33,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Each module owns its settings; `config` only gathers them.
     (
         "config",
-        &["facts", "detect", "policy", "engine", "api", "app"],
+        &[
+            "facts",
+            "detect",
+            "policy",
+            "telemetry",
+            "engine",
+            "api",
+            "app",
+        ],
     ),
     (
         "app",

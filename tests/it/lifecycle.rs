@@ -21,7 +21,7 @@ use unstuck::pb::{
 use crate::harness::*;
 
 /// A directory with these files, in which the program runs.
-fn directory(files: &[(&str, &str)]) -> TempDir {
+pub fn directory(files: &[(&str, &str)]) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     for (name, text) in files {
         fs::write(directory.path().join(name), text).unwrap();
@@ -30,7 +30,7 @@ fn directory(files: &[(&str, &str)]) -> TempDir {
 }
 
 /// The program, with none of this machine's settings and ports of its own.
-fn unstuck(directory: &Path, args: &[&str], variables: &[(&str, &str)]) -> Command {
+pub fn unstuck(directory: &Path, args: &[&str], variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_unstuck"));
     for (key, _) in std::env::vars_os() {
         if key.to_string_lossy().starts_with("UNSTUCK") || key == "RUST_LOG" {
@@ -103,15 +103,15 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 /// A service that runs.
-struct Running {
+pub struct Running {
     child: Guard,
     grpc: SocketAddr,
-    http: SocketAddr,
+    pub http: SocketAddr,
     stderr: ChildStderr,
 }
 
 impl Running {
-    fn start(command: Command) -> Self {
+    pub fn start(command: Command) -> Self {
         let mut child = Guard::start(command);
         let stdout = child.0.stdout.take().unwrap();
         let stderr = child.0.stderr.take().unwrap();
@@ -131,7 +131,7 @@ impl Running {
         }
     }
 
-    async fn server(&self) -> Server {
+    pub async fn server(&self) -> Server {
         let channel = connect(self.grpc, |endpoint| endpoint).await;
         Server {
             grpc: self.grpc,
@@ -141,7 +141,7 @@ impl Running {
         }
     }
 
-    async fn stop(self) -> (ExitStatus, String) {
+    pub async fn stop(self) -> (ExitStatus, String) {
         self.child.signal("TERM");
         self.ended().await
     }
@@ -493,7 +493,7 @@ fn a_file_from_another_system_loads() {
 // Logs
 
 /// Sends a marked text in every field that can hold one, and ends the session.
-async fn say_everywhere(server: &Server, marker: &str) {
+pub async fn say_everywhere(server: &Server, marker: &str) {
     let call = call(marker, &format!("{{\"path\": \"{marker}\"}}"), marker).change(|call| {
         call.error = marker.to_owned();
         call.content_hash = marker.to_owned();

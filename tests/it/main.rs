@@ -26,6 +26,7 @@ mod properties;
 mod replay;
 mod scenarios;
 mod sessions;
+mod telemetry;
 mod terminate;
 mod traces;
 mod transport;
