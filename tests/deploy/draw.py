@@ -20,7 +20,7 @@ from live import running
 from PIL import Image
 
 # Phases: how long, and which share of new sessions gets stuck.
-PHASES = [(90, 0.08), (110, 0.55), (100, 0.08)]
+PHASES = [(60, 0.08), (80, 0.55), (60, 0.08)]
 STEP_SECS = 2
 PAPER, PANEL, INK, FAINT = "#111217", "#181b1f", "#d8d9da", "#8e9196"
 PALETTE = [

@@ -1,6 +1,7 @@
 """Every expression that is deployed or documented finds data in a real Prometheus."""
 
 import re
+import subprocess
 import urllib.request
 
 import pytest
@@ -23,12 +24,20 @@ VARIABLES = [
 ]
 
 
-def exported(live):
+def metrics(live):
     with urllib.request.urlopen(live.metrics) as response:
-        page = response.read().decode()
-    names = re.findall(r"^(unstuck_\w+)", page, re.MULTILINE)
+        return response.read().decode()
+
+
+def exported(live):
+    names = re.findall(r"^(unstuck_\w+)", metrics(live), re.MULTILINE)
     assert names
     return set(names)
+
+
+def test_the_exposition_is_clean(live):
+    checked = subprocess.run(["promtool", "check", "metrics"], input=metrics(live), capture_output=True, text=True)
+    assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
 
 
 def test_names_in_deploy_are_exported(live):
