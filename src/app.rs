@@ -2,6 +2,8 @@
 //!
 //! Uses: domain, engine, store, notify, telemetry, api, console, config.
 
+mod supervisor;
+
 use std::{future::Future, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use serde::Deserialize;
@@ -26,7 +28,7 @@ use crate::{
     engine::{Clockwork, Engine},
     notify::{Delivery, Notifier, NotifyError, Surroundings},
     store::{self, Opening, Store},
-    telemetry::{Metrics, Notification},
+    telemetry::{Metrics, Notification, traces},
 };
 
 /// `[server]`
@@ -109,6 +111,7 @@ pub struct App {
     grpc: TcpListener,
     http: TcpListener,
     limits: Limits,
+    traced: bool,
     routes: Routes,
     engine: Arc<Engine>,
     store: Arc<Store>,
@@ -124,6 +127,7 @@ impl App {
         let notifier = Notifier::new(config.notify.clone())?;
         let detectors = config.profiles.detectors();
         let metrics = Arc::new(Metrics::with_receivers(detectors, notifier.names())?);
+        metrics.limits(config.engine.sessions_max, config.engine.state_bytes_max);
         let (store, standing) = open_store(&config).await?;
         let engine = Arc::new(Engine::new(
             config.profiles,
@@ -146,6 +150,7 @@ impl App {
             grpc,
             http,
             limits: config.app,
+            traced: config.telemetry.is_on(),
             routes: api.routes()?,
             engine,
             store,
@@ -174,7 +179,11 @@ impl App {
         let (health, health_service) = tonic_health::server::health_reporter();
         set_health(&health, ServingStatus::Serving).await;
         let draining = self.draining.clone();
-        let grpc = server(&self.limits)
+        let mut server = server(&self.limits);
+        if self.traced {
+            server = server.trace_fn(traces::call);
+        }
+        let grpc = server
             .add_routes(self.routes.add_service(health_service))
             .serve_with_incoming_shutdown(
                 TcpIncoming::from(self.grpc).with_nodelay(Some(true)),
@@ -197,7 +206,10 @@ impl App {
         ));
         parts.spawn(sweep(self.engine, self.metrics, draining.clone()));
         parts.spawn(tidy(self.store.clone(), draining.clone()));
+        // The listeners take calls since they were bound; now somebody answers.
+        supervisor::ready();
         let ended = first_end(&mut parts, shutdown).await;
+        supervisor::stopping();
         set_health(&health, ServingStatus::NotServing).await;
         draining.cancel();
         let drained = drain(parts, Duration::from_secs(self.limits.drain_secs_max)).await;
@@ -253,7 +265,9 @@ async fn sweep(
     ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
     while draining.run_until_cancelled(ticks.tick()).await.is_some() {
         engine.sweep(api::now(), SWEEP_SESSIONS_MAX);
+        metrics.state_bytes(engine.state_bytes());
         metrics.tidy();
+        supervisor::alive();
     }
     Ok(())
 }

@@ -1,9 +1,12 @@
-//! Logs and metrics of the service itself.
+//! Logs, metrics and traces of the service itself.
 //!
 //! Uses: domain.
 
 pub mod logs;
 pub mod metrics;
+mod money;
+pub mod traces;
 
 pub use logs::LogFormat;
 pub use metrics::{EventKind, Metrics, Notification, OpenStream, Rejection, Rpc, StoreFigures};
+pub use traces::{Traces, TracesError};

@@ -1,6 +1,7 @@
 use std::future::Future;
 
 use tonic::{Request, Response, Status, Streaming, async_trait};
+use tracing::{Instrument, Span};
 
 use super::{
     Api, Invalid,
@@ -12,7 +13,7 @@ use crate::{
     domain::{Delta, Event, Verdict},
     engine::Recorded,
     pb::{self, detection_service_server::DetectionService},
-    telemetry::Rpc,
+    telemetry::{Rpc, traces},
 };
 
 #[async_trait]
@@ -216,12 +217,14 @@ impl Api {
         let api = self.clone();
         let open = self.metrics.stream(K::RPC);
         let (responses_max, draining) = (self.limits.responses_max, self.draining.clone());
+        let call = Span::current();
         Response::new(outbound::serve(
             responses_max,
             draining,
             |responses| async move {
                 let _open = open;
-                api.converse::<K>(inbound, responses).await
+                let conversation = api.converse::<K>(inbound, responses);
+                conversation.instrument(call).await
             },
         ))
     }
@@ -239,6 +242,7 @@ impl Api {
                 verdict = pushes.next() => vec![K::push(self.shown(&verdict))],
                 request = inbound.message() => match request? {
                     Some(request) => K::answer(self, request, &mut pushes)
+                        .instrument(traces::message(K::RPC))
                         .await
                         .map_err(|invalid| self.reject(invalid))?,
                     None => return Ok(()),

@@ -5,7 +5,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use super::{ConfigArgs, Failure, reachable};
 use crate::{
     app::App,
-    telemetry::{LogFormat, logs},
+    telemetry::{LogFormat, Traces, logs},
 };
 
 #[derive(Debug, clap::Args)]
@@ -19,13 +19,17 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let config = args.config.load()?;
-    logs::init(args.log_format);
-    logs::log_panics();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(Failure::failed)?;
-    runtime.block_on(async {
+    let traces = {
+        let _runtime = runtime.enter();
+        Traces::new(&config.telemetry).map_err(Failure::usage)?
+    };
+    logs::init(args.log_format, &traces);
+    logs::log_panics();
+    let ended = runtime.block_on(async {
         let app = App::bind(config).await.map_err(Failure::usage)?;
         let grpc = app.grpc_address().map_err(Failure::failed)?;
         let http = app.http_address().map_err(Failure::failed)?;
@@ -33,8 +37,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let asked = asked_to_stop();
         announce(grpc, http, app.store_dir());
         app.run(asked).await.map_err(Failure::failed)
-    })?;
-    Ok(ExitCode::SUCCESS)
+    });
+    traces.end();
+    ended.map(|()| ExitCode::SUCCESS)
 }
 
 fn announce(grpc: SocketAddr, http: SocketAddr, store: Option<&Path>) {

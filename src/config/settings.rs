@@ -16,7 +16,7 @@ use crate::{
     facts::{Listener, Model, Reader, ToolRule, Tools, load_model},
     notify,
     policy::{self, LadderSettings, Templates, TrendSettings},
-    store,
+    store, telemetry,
 };
 
 /// The manual, and the base layer.
@@ -34,6 +34,7 @@ pub struct Config {
     pub app: app::Limits,
     pub store: store::Settings,
     pub audit: store::Audit,
+    pub telemetry: telemetry::traces::Settings,
     pub profiles: Profiles,
     pub tools: Tools,
     pub notify: Vec<notify::Settings>,
@@ -84,6 +85,7 @@ impl Config {
             app: layers.section("limits")?,
             store: sound_store(layers)?,
             audit: layers.section("audit")?,
+            telemetry: telemetry(layers)?,
             profiles: profiles(layers)?,
             tools: Tools::new(rules).map_err(|error| layers.invalid("tools", error))?,
             notify: layers.section("notify")?,
@@ -171,6 +173,13 @@ fn sound_store(layers: &Layers) -> Result<store::Settings, ConfigError> {
             return Err(layers.invalid(&format!("store.{key}"), why));
         }
     }
+    Ok(settings)
+}
+
+fn telemetry(layers: &Layers) -> Result<telemetry::traces::Settings, ConfigError> {
+    let settings: telemetry::traces::Settings = layers.section("telemetry")?;
+    let checked = settings.check();
+    checked.map_err(|why| layers.invalid("telemetry.otlp", why))?;
     Ok(settings)
 }
 
@@ -316,6 +325,12 @@ mod tests {
             "9223372036854775807",
             Some("100 years"),
         );
+    }
+
+    #[test]
+    fn traces_can_only_be_sent_where_they_would_arrive() {
+        check("TELEMETRY__OTLP", "http://127.0.0.1:4317", None);
+        check("TELEMETRY__OTLP", "https://elsewhere", Some("without TLS"));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 use clap::ValueEnum;
-use tracing_subscriber::{EnvFilter, fmt};
+use tracing_subscriber::{EnvFilter, Layer, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+
+use super::Traces;
 
 /// How log lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -11,18 +13,21 @@ pub enum LogFormat {
     Json,
 }
 
-/// Logs go to standard error, at level `info` unless `RUST_LOG` says otherwise.
-/// A second call in one process changes nothing.
-pub fn init(format: LogFormat) {
+/// Logs go to standard error, at level `info` unless `RUST_LOG` says otherwise;
+/// spans go where `traces` says. A second call in one process changes nothing.
+pub fn init(format: LogFormat, traces: &Traces) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let lines = fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr())
         && std::env::var_os("NO_COLOR").is_none();
-    // An earlier subscriber stays: there is nobody to tell.
-    let _ = match format {
-        LogFormat::Text => lines.with_ansi(ansi).try_init(),
-        LogFormat::Json => lines.json().flatten_event(true).try_init(),
+    let lines = fmt::layer().with_writer(std::io::stderr);
+    let lines = match format {
+        LogFormat::Text => lines.with_ansi(ansi).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
+    let mut layers = vec![lines.with_filter(filter).boxed()];
+    layers.extend(traces.layer().map(Layer::boxed));
+    // An earlier subscriber stays: there is nobody to tell.
+    let _ = tracing_subscriber::registry().with(layers).try_init();
 }
 
 /// A panic says where it happened and nothing else: its message may quote what

@@ -13,6 +13,7 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 pub use notifications::Notification;
 pub use store::StoreFigures;
 
+use super::money::Money;
 use crate::domain::{Action, DetectorId, Level, OPERATOR, Status, Waste};
 use notifications::OfReceivers;
 use store::OfStore;
@@ -62,6 +63,10 @@ pub enum Rpc {
 
 impl Rpc {
     const NAMES: [&'static str; 3] = ["StreamEvents", "StreamDeltas", "WatchVerdicts"];
+
+    pub fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
 }
 
 /// The handles.
@@ -70,7 +75,11 @@ pub struct Metrics {
     events: [Counter; 3],
     delta_bytes: Counter,
     detectors: Vec<OfDetector>,
+    wasted_usd: Money,
     sessions: [Gauge; 4],
+    sessions_max: Gauge,
+    state_bytes: Gauge,
+    state_bytes_max: Gauge,
     terminated_by_operator: Counter,
     evicted_idle: Counter,
     evicted_tombstones: Counter,
@@ -88,17 +97,12 @@ struct OfDetector {
     in_trend: [Gauge; 3],
     wasted_events: Counter,
     wasted_tokens: Counter,
-    wasted_usd: Gauge,
 }
 
 /// From the engine's microsecond to a stall that somebody notices.
 const DURATION_BUCKETS: &[f64] = &[
     1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 1e-3, 1e-2, 0.1, 1.0,
 ];
-
-/// The `metrics` facade has no floating-point counter, so money is a gauge that
-/// only ever rises, and is declared as the counter it is when it is written out.
-const WASTED_USD: &str = "unstuck_wasted_cost_usd_total";
 
 impl Metrics {
     pub fn new<'a>(detectors: impl IntoIterator<Item = &'a str>) -> Result<Self, BuildError> {
@@ -126,10 +130,9 @@ impl Metrics {
 
     /// In the Prometheus text format.
     pub fn render(&self) -> String {
-        self.exporter.render().replace(
-            &format!("# TYPE {WASTED_USD} gauge"),
-            &format!("# TYPE {WASTED_USD} counter"),
-        )
+        let mut text = self.exporter.render();
+        self.wasted_usd.render(&mut text);
+        text
     }
 
     /// Folds recorded durations into their buckets; to be called now and then.
@@ -172,8 +175,8 @@ impl Metrics {
         if let Some(of) = self.detectors.get(detector.index()) {
             of.wasted_events.increment(waste.events.unsigned_abs());
             of.wasted_tokens.increment(waste.tokens.unsigned_abs());
-            of.wasted_usd.increment(waste.usd);
         }
+        self.wasted_usd.add(detector, waste.usd);
     }
 
     pub fn trend(&self, detector: DetectorId, before: Option<Level>, after: Option<Level>) {
@@ -202,6 +205,16 @@ impl Metrics {
         if before != after {
             self.session(Some(before), Some(after));
         }
+    }
+
+    /// The bounds of the service, beside which its size means something.
+    pub fn limits(&self, sessions_max: usize, state_bytes_max: usize) {
+        self.sessions_max.set(sessions_max as f64);
+        self.state_bytes_max.set(state_bytes_max as f64);
+    }
+
+    pub fn state_bytes(&self, bytes: usize) {
+        self.state_bytes.set(bytes as f64);
     }
 
     pub fn evicted_idle(&self) {
@@ -270,8 +283,12 @@ fn register(exporter: PrometheusHandle, detectors: &[&str], receivers: &[&str]) 
             .map(|kind| zero(counter!("unstuck_events_total", "kind" => kind))),
         delta_bytes: zero(counter!("unstuck_delta_bytes_total")),
         detectors: detectors.iter().map(|name| of_detector(name)).collect(),
+        wasted_usd: Money::new(detectors),
         sessions: Status::ALL
             .map(|status| none(gauge!("unstuck_sessions", "status" => status.name()))),
+        sessions_max: none(gauge!("unstuck_sessions_max")),
+        state_bytes: none(gauge!("unstuck_state_bytes")),
+        state_bytes_max: none(gauge!("unstuck_state_bytes_max")),
         terminated_by_operator: zero(
             counter!("unstuck_sessions_terminated_total", "cause" => OPERATOR),
         ),
@@ -314,8 +331,7 @@ fn of_detector(name: &str) -> OfDetector {
             none(gauge!("unstuck_sessions_in_trend", "detector" => name.clone(), "level" => level.name()))
         }),
         wasted_events: zero(counter!("unstuck_wasted_events_total", "detector" => name.clone())),
-        wasted_tokens: zero(counter!("unstuck_wasted_tokens_total", "detector" => name.clone())),
-        wasted_usd: none(gauge!(WASTED_USD, "detector" => name)),
+        wasted_tokens: zero(counter!("unstuck_wasted_tokens_total", "detector" => name)),
     }
 }
 
@@ -363,8 +379,19 @@ fn describe() {
     ] {
         describe_counter!(name, help);
     }
-    describe_gauge!(WASTED_USD, "US dollars that loops have cost.");
     describe_gauge!("unstuck_sessions", "Sessions, by status.");
+    describe_gauge!(
+        "unstuck_sessions_max",
+        "Live sessions beyond which new ones are refused."
+    );
+    describe_gauge!(
+        "unstuck_state_bytes",
+        "Bytes that sessions and tombstones hold, by our own count."
+    );
+    describe_gauge!(
+        "unstuck_state_bytes_max",
+        "Bytes of state beyond which new sessions are refused."
+    );
     describe_gauge!(
         "unstuck_sessions_in_trend",
         "Live sessions by detector and level of trend."
@@ -391,6 +418,9 @@ mod tests {
             "unstuck_detections_total{detector=\"exact_repeat\"} 0",
             "unstuck_verdicts_total{detector=\"exact_repeat\",action=\"terminate\"} 0",
             "unstuck_sessions{status=\"looping\"} 0",
+            "unstuck_sessions_max 0",
+            "unstuck_state_bytes 0",
+            "unstuck_state_bytes_max 0",
             "unstuck_sessions_terminated_total{cause=\"operator\"} 0",
             "unstuck_sessions_evicted_total{reason=\"idle\"} 0",
             "unstuck_sessions_in_trend{detector=\"exact_repeat\",level=\"chronic\"} 0",

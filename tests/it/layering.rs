@@ -37,7 +37,16 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "config",
         &[
-            "domain", "facts", "detect", "policy", "engine", "store", "notify", "api", "app",
+            "domain",
+            "facts",
+            "detect",
+            "policy",
+            "telemetry",
+            "engine",
+            "store",
+            "notify",
+            "api",
+            "app",
         ],
     ),
     (

@@ -493,7 +493,7 @@ fn a_file_from_another_system_loads() {
 // Logs
 
 /// Sends a marked text in every field that can hold one, and ends the session.
-async fn say_everywhere(server: &Server, marker: &str) {
+pub async fn say_everywhere(server: &Server, marker: &str) {
     let call = call(marker, &format!("{{\"path\": \"{marker}\"}}"), marker).change(|call| {
         call.error = marker.to_owned();
         call.content_hash = marker.to_owned();

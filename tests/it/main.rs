@@ -35,6 +35,7 @@ mod replay;
 mod rules;
 mod scenarios;
 mod sessions;
+mod telemetry;
 mod terminate;
 mod timeline;
 mod traces;

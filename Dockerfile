@@ -1,0 +1,45 @@
+# syntax=docker/dockerfile:1
+
+# Versions are those of rust-version in Cargo.toml and of the Debian release on
+# which distroless/cc-debian12 is built: the C library must be the same.
+FROM rust:1.95-slim-bookworm AS build
+WORKDIR /src
+
+# mimalloc is C.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/*
+
+# The dependencies alone, with an empty program: this layer is built anew only
+# when they change.
+COPY Cargo.toml Cargo.lock build.rs ./
+COPY proto proto
+RUN mkdir src \
+    && echo 'fn main() {}' > src/main.rs \
+    && touch src/lib.rs \
+    && cargo build --release --locked \
+    && rm -r src
+
+COPY src src
+# Cargo goes by the time of change, and COPY keeps the files' own.
+RUN touch src/main.rs src/lib.rs \
+    && cargo build --release --locked \
+    && install -D target/release/unstuck /out/unstuck \
+    && install -d -o 65532 -g 65532 /out/data
+
+# The C library, a user without a name, and nothing to break out with: no shell,
+# no package manager.
+FROM gcr.io/distroless/cc-debian12:nonroot
+COPY --from=build /out/unstuck /usr/local/bin/unstuck
+# For what must outlive the container: mount a volume here.
+COPY --from=build --chown=65532:65532 /out/data /var/lib/unstuck
+
+# A number, so that Kubernetes can see that it is not root.
+USER 65532:65532
+WORKDIR /var/lib/unstuck
+EXPOSE 50551 50552
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=5s --start-period=5s --retries=3 CMD ["/usr/local/bin/unstuck", "health"]
+ENTRYPOINT ["/usr/local/bin/unstuck"]
+CMD ["serve", "--log-format", "json"]

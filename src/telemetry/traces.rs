@@ -1,0 +1,204 @@
+use std::time::Duration;
+
+use opentelemetry::{
+    KeyValue,
+    propagation::{Extractor, TextMapPropagator},
+    trace::TracerProvider,
+};
+use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig};
+use opentelemetry_sdk::{Resource, propagation::TraceContextPropagator, trace::SdkTracerProvider};
+use serde::Deserialize;
+use thiserror::Error;
+use tonic::codegen::http::{HeaderMap, Request, Uri};
+use tracing::{Metadata, Span, debug_span, field};
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+use tracing_subscriber::{Layer, Registry, filter::filter_fn};
+
+use super::metrics::Rpc;
+
+/// What the last spans may take to be sent when the service ends: a collector
+/// that is gone must not hold up the end.
+const FLUSH_DEADLINE: Duration = Duration::from_secs(2);
+
+/// The longest path of a call that becomes a span's name: twice our longest.
+const PATH_BYTES_MAX: usize = 128;
+
+/// `[telemetry]`
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Settings {
+    pub otlp: String,
+}
+
+impl Settings {
+    pub fn is_on(&self) -> bool {
+        !self.otlp.is_empty()
+    }
+
+    /// Why nothing could be sent there.
+    pub fn check(&self) -> Result<(), &'static str> {
+        const WANTED: &str = "must be empty or like http://127.0.0.1:4317, without TLS: send to a \
+                              collector beside the service";
+        if !self.is_on() {
+            return Ok(());
+        }
+        let address: Uri = self.otlp.parse().map_err(|_| WANTED)?;
+        let is_plain = address.scheme_str() == Some("http") && address.host().is_some();
+        is_plain.then_some(()).ok_or(WANTED)
+    }
+}
+
+#[derive(Debug, Error)]
+#[error("cannot send traces to telemetry.otlp: {0}")]
+pub struct TracesError(#[from] ExporterBuildError);
+
+/// Sends spans to a collector, or does nothing at all.
+pub struct Traces(Option<SdkTracerProvider>);
+
+impl Traces {
+    /// Within a runtime: the connection is one of its tasks.
+    pub fn new(settings: &Settings) -> Result<Self, TracesError> {
+        if !settings.is_on() {
+            return Ok(Self(None));
+        }
+        let exporter = SpanExporter::builder()
+            .with_tonic()
+            .with_endpoint(&settings.otlp)
+            .build()?;
+        let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
+        let resource = Resource::builder()
+            .with_service_name("unstuck")
+            .with_attribute(version)
+            .build();
+        Ok(Self(Some(
+            SdkTracerProvider::builder()
+                .with_batch_exporter(exporter)
+                .with_resource(resource)
+                .build(),
+        )))
+    }
+
+    pub(super) fn layer(&self) -> Option<impl Layer<Registry> + Send + Sync + 'static> {
+        let tracer = self.0.as_ref()?.tracer("unstuck");
+        let layer = tracing_opentelemetry::layer().with_tracer(tracer);
+        Some(layer.with_filter(filter_fn(is_ours)))
+    }
+
+    /// Sends what is left.
+    pub fn end(self) {
+        let Some(provider) = self.0 else {
+            return;
+        };
+        if let Err(error) = provider.shutdown_with_timeout(FLUSH_DEADLINE) {
+            tracing::warn!(%error, "the last traces were not sent");
+        }
+    }
+}
+
+/// Our own spans and log lines, which carry no agent text, and no others':
+/// what the transport would say of each frame costs more than it tells.
+fn is_ours(metadata: &Metadata<'_>) -> bool {
+    metadata.target().starts_with("unstuck") && *metadata.level() <= tracing::Level::DEBUG
+}
+
+/// The span of a call; a stream's lasts as long as the stream. It continues the
+/// caller's trace where the call says which that is.
+pub fn call(request: &Request<()>) -> Span {
+    let (service, method) = names(request.uri().path());
+    let span = debug_span!(
+        "call",
+        otel.name = format!("{service}/{method}"),
+        otel.kind = "server",
+        rpc.system = "grpc",
+        rpc.service = service,
+        rpc.method = method,
+    );
+    let parent = TraceContextPropagator::new().extract(&Headers(request.headers()));
+    // It fails where the span is not recorded: then there is nothing to place.
+    let _ = span.set_parent(parent);
+    span
+}
+
+/// The span of one message on a stream: a trace of its own, for a stream may
+/// last for days, with a link to the stream's.
+pub fn message(rpc: Rpc) -> Span {
+    let span = debug_span!(
+        parent: None,
+        "message",
+        otel.name = field::Empty,
+        rpc.method = rpc.name()
+    );
+    if !span.is_disabled() {
+        span.record("otel.name", format!("{} message", rpc.name()));
+        span.follows_from(Span::current());
+    }
+    span
+}
+
+/// A path is the caller's word: only what looks like one of gRPC's is repeated.
+fn names(path: &str) -> (&str, &str) {
+    let is_sound = |c: char| c.is_ascii_alphanumeric() || "._/".contains(c);
+    path.strip_prefix('/')
+        .filter(|path| path.len() <= PATH_BYTES_MAX && path.chars().all(is_sound))
+        .and_then(|path| path.split_once('/'))
+        .unwrap_or(("unknown", "unknown"))
+}
+
+struct Headers<'a>(&'a HeaderMap);
+
+impl Extractor for Headers<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key)?.to_str().ok()
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        self.0.keys().map(|key| key.as_str()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(otlp: &str, sound: bool) {
+        let settings = Settings {
+            otlp: otlp.to_owned(),
+        };
+        assert_eq!(settings.check().is_ok(), sound, "{otlp:?}");
+    }
+
+    #[test]
+    fn traces_go_to_a_plain_http_address_or_nowhere() {
+        check("", true);
+        check("http://127.0.0.1:4317", true);
+        check("http://collector.observability:4317/", true);
+        check("https://collector:4317", false);
+        check("127.0.0.1:4317", false);
+        check("not an address", false);
+    }
+
+    #[test]
+    fn a_path_that_is_none_of_grpcs_is_not_repeated() {
+        let record = "/unstuck.v1.DetectionService/RecordEvent";
+        assert_eq!(
+            names(record),
+            ("unstuck.v1.DetectionService", "RecordEvent")
+        );
+        for path in [
+            "",
+            "/",
+            "/no-method",
+            "/a b/c",
+            "/a/\u{202e}",
+            &format!("/a/{}", "b".repeat(200)),
+        ] {
+            assert_eq!(names(path), ("unknown", "unknown"), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn off_means_that_there_is_no_layer() {
+        let traces = Traces::new(&Settings::default()).unwrap();
+        assert!(traces.layer().is_none());
+    }
+}
