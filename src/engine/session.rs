@@ -1,4 +1,5 @@
 mod judged;
+mod legacy;
 mod streamed;
 mod timeline;
 mod view;
@@ -7,9 +8,7 @@ use std::{collections::VecDeque, sync::Arc, time::SystemTime};
 
 use streamed::{WHOLE, turn_name};
 
-use super::{
-    Profile, Recorded, Refused, Shared, agent::Agent, expiry::Place, legacy::Legacy, seen::Seen,
-};
+use super::{Profile, Recorded, Refused, Shared, agent::Agent, expiry::Place, seen::Seen};
 use crate::{
     detect::Words,
     domain::{
@@ -308,37 +307,6 @@ impl Session {
             context_tokens: marker.context_tokens,
         };
         self.show(seen, shown, shared)
-    }
-
-    /// Ends a snooze that is over.
-    fn wake(&mut self, now: SystemTime) {
-        if self.snoozed_until.is_some_and(|until| until <= now) {
-            self.snoozed_until = None;
-            let agents = self.agents.iter_mut();
-            agents.for_each(|agent| agent.judge.unsay_terminations());
-        }
-    }
-
-    pub fn snooze(&mut self, until: SystemTime) {
-        self.snoozed_until = Some(until);
-    }
-
-    /// Goes on with what an earlier session of the same id has left.
-    pub fn inherit(&mut self, legacy: Legacy) {
-        self.snoozed_until = legacy.snoozed_until;
-        for verdict in legacy.agents {
-            let mut agent = Agent::new(verdict.agent.clone(), &self.profile);
-            agent.terminated = Some(verdict);
-            self.agents.push(agent);
-        }
-    }
-
-    /// What outlives it.
-    pub fn legacy(&self) -> Legacy {
-        Legacy {
-            agents: self.terminations(),
-            snoozed_until: self.snoozed_until,
-        }
     }
 
     fn start_anew(&mut self) {

@@ -103,6 +103,13 @@ async fn receive(
     }
 }
 
+/// An address where nobody listens, and nobody else will: other tests use
+/// 127.0.0.1.
+async fn nobody_listens() -> SocketAddr {
+    let listener = TcpListener::bind("127.7.7.7:0").await.unwrap();
+    listener.local_addr().unwrap()
+}
+
 /// An entry for a receiver on this machine that is tried again at once.
 fn entry(name: &str, address: SocketAddr, more: &str) -> String {
     format!(
@@ -160,9 +167,7 @@ async fn a_receiver_that_fails_gets_the_same_notice_again() {
 
 #[tokio::test]
 async fn a_receiver_that_was_down_loses_nothing() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    let address = nobody_listens().await;
     let server = Server::with(&entry("a", address, "")).await;
     let mut ended = Vec::new();
     for session in ["s", "t", "u"] {
@@ -262,9 +267,7 @@ async fn a_brokers_own_endpoint_can_be_called() {
 #[tokio::test]
 async fn a_notice_that_was_due_is_given_after_a_kill() {
     let dir = tempfile::tempdir().unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    let address = nobody_listens().await;
     std::fs::write(dir.path().join("unstuck.toml"), entry("a", address, "")).unwrap();
     let serve = |dir: &Path| Running::start(unstuck(dir, &["serve"], &[]));
     let mut running = serve(dir.path());

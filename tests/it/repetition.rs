@@ -166,9 +166,9 @@ fn ordinary_text_gets_no_verdict_however_it_is_cut() {
     let bytes: usize = texts.iter().map(|(_, text)| text.len()).sum();
     println!("{} texts, {} KB", texts.len(), bytes / 1_024);
     for (kind, text) in &texts {
-        // Enough of each to fill what is watched twice.
-        let text = &text[..text.floor_char_boundary(8_000)];
-        for bytes in [1, 7, 400] {
+        // Enough of each to fill what is watched.
+        for (bytes, most) in [(1, 4_500), (7, 10_000), (400, 30_000)] {
+            let text = &text[..text.floor_char_boundary(most)];
             let told = told(&mut Player::new(), text, bytes);
             let patterns: Vec<_> = told.iter().map(|(at, v)| (at, &v.pattern)).collect();
             assert!(
