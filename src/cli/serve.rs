@@ -1,4 +1,4 @@
-use std::{net::SocketAddr, path::Path, process::ExitCode};
+use std::{io, net::SocketAddr, path::Path, process::ExitCode};
 
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -29,8 +29,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let app = App::bind(config).await.map_err(Failure::usage)?;
         let grpc = app.grpc_address().map_err(Failure::failed)?;
         let http = app.http_address().map_err(Failure::failed)?;
+        let stop = asked_to_stop().map_err(Failure::failed)?;
         announce(grpc, http, app.store_dir());
-        app.run(asked_to_stop()).await.map_err(Failure::failed)
+        app.run(stop).await.map_err(Failure::failed)
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -49,22 +50,16 @@ fn announce(grpc: SocketAddr, http: SocketAddr, store: Option<&Path>) {
     anstream::println!("     curl http://{http}/metrics");
 }
 
-/// SIGINT or SIGTERM.
-async fn asked_to_stop() {
-    let asked = |kind| async move {
-        match signal(kind) {
-            Ok(mut signals) => {
-                signals.recv().await;
-            }
-            Err(error) => {
-                tracing::error!(%error, "cannot listen for a signal");
-                std::future::pending().await
-            }
+/// SIGINT or SIGTERM. Both are heeded from the call on, not only once somebody
+/// waits: who was told that the service runs may end it.
+fn asked_to_stop() -> io::Result<impl Future<Output = ()>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
         }
-    };
-    tokio::select! {
-        () = asked(SignalKind::interrupt()) => {}
-        () = asked(SignalKind::terminate()) => {}
-    }
-    tracing::info!("draining");
+        tracing::info!("draining");
+    })
 }
