@@ -107,15 +107,19 @@ impl Api {
         recorded.inspect_err(|refused| self.metrics.rejected(refused.rejection()))
     }
 
-    /// A verdict as it is answered with. One that ends something is on disk
-    /// before the answer leaves, or known not to be.
+    /// A verdict as an event is answered with. One that ends something is on
+    /// disk before the answer leaves, or known not to be; no other waits for the
+    /// disk, and so a duplicate is answered as the first was.
     async fn answered(&self, verdict: &Verdict) -> pb::Verdict {
         if verdict.terminates() {
             self.store.settled(verdict.id).await;
+            self.shown(verdict)
+        } else {
+            present::verdict(verdict)
         }
-        self.shown(verdict)
     }
 
+    /// A verdict as it stands by now.
     fn shown(&self, verdict: &Verdict) -> pb::Verdict {
         let mut shown = present::verdict(verdict);
         shown.durable |= self.store.is_durable(verdict.id);
@@ -128,7 +132,10 @@ impl Api {
         let mut session = present::session(view);
         session.last_verdicts.clear();
         for verdict in &view.verdicts {
-            session.last_verdicts.push(self.answered(verdict).await);
+            if verdict.terminates() {
+                self.store.settled(verdict.id).await;
+            }
+            session.last_verdicts.push(self.shown(verdict));
         }
         if let Some(verdict) = &view.termination {
             session.termination = Some(self.answered(verdict).await);

@@ -24,7 +24,7 @@ use crate::{
     api::{self, Api},
     config::Config,
     console,
-    domain::Standing,
+    domain::{Standing, VerdictId},
     engine::{Clockwork, Engine},
     notify::{Delivery, Notifier, NotifyError, Surroundings},
     store::{self, Opening, Store},
@@ -176,6 +176,8 @@ impl App {
     /// Runs until `shutdown`, then drains: no new calls, open streams end with
     /// a reason, and what is still open after the deadline is dropped.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
+        // Before anybody is served: what is given from now on is told.
+        let told = self.store.last();
         let (health, health_service) = tonic_health::server::health_reporter();
         set_health(&health, ServingStatus::Serving).await;
         let draining = self.draining.clone();
@@ -201,6 +203,7 @@ impl App {
         parts.spawn(notify(
             self.notifier,
             self.store.clone(),
+            told,
             self.metrics.clone(),
             draining.clone(),
         ));
@@ -276,6 +279,7 @@ async fn sweep(
 async fn notify(
     notifier: Notifier,
     store: Arc<Store>,
+    from: VerdictId,
     metrics: Arc<Metrics>,
     draining: CancellationToken,
 ) -> Result<(), RunError> {
@@ -290,6 +294,7 @@ async fn notify(
     };
     let around = Surroundings {
         store,
+        from,
         show: api::shown,
         now: api::now,
         draining,

@@ -23,7 +23,10 @@ use tokio_util::sync::CancellationToken;
 pub use endpoint::{Delivery, EndpointError};
 pub use settings::{Format, Secret, SecretError, Settings, Text};
 
-use crate::{domain::Verdict, store::Store};
+use crate::{
+    domain::{Verdict, VerdictId},
+    store::Store,
+};
 use courier::Courier;
 use endpoint::Endpoint;
 
@@ -31,6 +34,8 @@ use endpoint::Endpoint;
 #[derive(Clone)]
 pub struct Surroundings {
     pub store: Arc<Store>,
+    /// Who has never been told of anything is told of what comes after this.
+    pub from: VerdictId,
     /// Shows a verdict as the API has it.
     pub show: fn(&Verdict) -> Value,
     /// The clock.

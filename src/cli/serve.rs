@@ -1,6 +1,6 @@
-use std::{net::SocketAddr, path::Path, process::ExitCode};
+use std::{io, net::SocketAddr, path::Path, process::ExitCode};
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::{ConfigArgs, Failure, reachable};
 use crate::{
@@ -33,10 +33,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let app = App::bind(config).await.map_err(Failure::usage)?;
         let grpc = app.grpc_address().map_err(Failure::failed)?;
         let http = app.http_address().map_err(Failure::failed)?;
-        // Before anybody is told where it listens: who may stop it by then is heeded.
-        let asked = asked_to_stop();
+        let stop = asked_to_stop().map_err(Failure::failed)?;
         announce(grpc, http, app.store_dir());
-        app.run(asked).await.map_err(Failure::failed)
+        app.run(stop).await.map_err(Failure::failed)
     });
     traces.end();
     ended.map(|()| ExitCode::SUCCESS)
@@ -56,29 +55,16 @@ fn announce(grpc: SocketAddr, http: SocketAddr, store: Option<&Path>) {
     anstream::println!("     curl http://{http}/metrics");
 }
 
-/// SIGINT or SIGTERM, from now on.
-fn asked_to_stop() -> impl Future<Output = ()> {
-    let [mut interrupt, mut terminate] =
-        [SignalKind::interrupt(), SignalKind::terminate()].map(|kind| {
-            signal(kind)
-                .inspect_err(|error| tracing::error!(%error, "cannot listen for a signal"))
-                .ok()
-        });
-    async move {
+/// SIGINT or SIGTERM. Both are heeded from the call on, not only once somebody
+/// waits: who was told that the service runs may end it.
+fn asked_to_stop() -> io::Result<impl Future<Output = ()>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
         tokio::select! {
-            () = given(&mut interrupt) => {}
-            () = given(&mut terminate) => {}
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
         }
         tracing::info!("draining");
-    }
-}
-
-/// Waits for a signal; for ever, where it cannot be listened for.
-async fn given(signal: &mut Option<Signal>) {
-    match signal {
-        Some(signal) => {
-            signal.recv().await;
-        }
-        None => std::future::pending().await,
-    }
+    })
 }

@@ -29,8 +29,7 @@ impl Courier {
     /// follows it, is delivered after the next start.
     pub async fn run(self, count: impl Fn(Delivery)) {
         let place = Place::new(self.around.store.dir(), &self.endpoint.name);
-        // From where it had come to; the first time, from now on.
-        let known = place.read().unwrap_or_else(|| self.around.store.last());
+        let known = place.read().unwrap_or(self.around.from);
         place.keep(known).await;
         let mut reached = known;
         let mut under_way = FuturesOrdered::new();

@@ -2,12 +2,13 @@
 //! labels are a closed set, so every series exists from the start and none can
 //! be made by what an agent sends.
 
+mod help;
 mod notifications;
 mod store;
 
 use std::{fmt, time::Duration};
 
-use metrics::{Counter, Gauge, Histogram, Unit, with_local_recorder};
+use metrics::{Counter, Gauge, Histogram, with_local_recorder};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
 pub use notifications::Notification;
@@ -267,7 +268,7 @@ impl fmt::Debug for Metrics {
 fn register(exporter: PrometheusHandle, detectors: &[&str], receivers: &[&str]) -> Metrics {
     use metrics::{counter, gauge, histogram};
 
-    describe();
+    help::describe();
     gauge!("unstuck_build_info", "version" => env!("CARGO_PKG_VERSION")).set(1);
     let zero = |counter: Counter| {
         counter.absolute(0);
@@ -333,76 +334,6 @@ fn of_detector(name: &str) -> OfDetector {
         wasted_events: zero(counter!("unstuck_wasted_events_total", "detector" => name.clone())),
         wasted_tokens: zero(counter!("unstuck_wasted_tokens_total", "detector" => name)),
     }
-}
-
-#[expect(
-    clippy::disallowed_macros,
-    reason = "the one place where metrics are made"
-)]
-fn describe() {
-    use metrics::{describe_counter, describe_gauge, describe_histogram};
-
-    for (name, help) in [
-        ("unstuck_events_total", "Events accepted, by kind."),
-        (
-            "unstuck_delta_bytes_total",
-            "Bytes of streamed text accepted.",
-        ),
-        (
-            "unstuck_detections_total",
-            "Events on which a detector found its pattern.",
-        ),
-        (
-            "unstuck_verdicts_total",
-            "Verdicts given, by detector and action.",
-        ),
-        (
-            "unstuck_sessions_terminated_total",
-            "Sessions and sub-agents terminated, by cause.",
-        ),
-        (
-            "unstuck_sessions_evicted_total",
-            "Sessions and tombstones forgotten, by reason.",
-        ),
-        (
-            "unstuck_wasted_events_total",
-            "Events that loops have cost.",
-        ),
-        (
-            "unstuck_wasted_tokens_total",
-            "Tokens that loops have cost.",
-        ),
-        (
-            "unstuck_rejected_total",
-            "Events, deltas and calls not accepted, by reason.",
-        ),
-    ] {
-        describe_counter!(name, help);
-    }
-    describe_gauge!("unstuck_sessions", "Sessions, by status.");
-    describe_gauge!(
-        "unstuck_sessions_max",
-        "Live sessions beyond which new ones are refused."
-    );
-    describe_gauge!(
-        "unstuck_state_bytes",
-        "Bytes that sessions and tombstones hold, by our own count."
-    );
-    describe_gauge!(
-        "unstuck_state_bytes_max",
-        "Bytes of state beyond which new sessions are refused."
-    );
-    describe_gauge!(
-        "unstuck_sessions_in_trend",
-        "Live sessions by detector and level of trend."
-    );
-    describe_gauge!("unstuck_streams", "Open streams, by rpc.");
-    describe_gauge!("unstuck_build_info", "Always 1; the version is a label.");
-    describe_histogram!(
-        "unstuck_event_duration_seconds",
-        Unit::Seconds,
-        "Time from an event's arrival in the service to its result."
-    );
 }
 
 #[cfg(test)]

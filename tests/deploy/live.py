@@ -106,6 +106,10 @@ def running_prometheus(server, fleet, directory):
 @contextlib.contextmanager
 def running(directory, agents=30, pause_secs=0.1):
     stop = threading.Event()
+    # Nobody listens at port 9; the metrics of a receiver exist only where there is one.
+    (directory / "unstuck.toml").write_text(
+        '[[notify]]\nname = "nobody"\nurl = "http://127.0.0.1:9/"\nallow_http = true\nallow_private = true\n'
+    )
     with peer.running_server(directory) as server:
         fleet = Fleet(server, agents)
         with running_prometheus(server, fleet, directory) as prometheus:

@@ -163,6 +163,8 @@ fn a_rule_looks_in_its_profiles_only() {
 #[test]
 fn a_rule_describes_before_text_and_after_calls() {
     let config = r#"
+        [detect.monologue]
+        enabled = false
         [[rules]]
         name = "any_turn"
         when = 'kind == "turn"'

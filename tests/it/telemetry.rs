@@ -78,8 +78,10 @@ fn documented(page: &str) -> Shapes {
 
 #[tokio::test]
 async fn the_page_of_metrics_lists_what_the_server_exports_and_nothing_else() {
-    let server = Server::start().await;
-    let page = within(reqwest::get(format!("http://{}/metrics", server.http))).await;
+    // Of receivers there are none unless they are named.
+    let notify = "[[notify]]\nname = 'a'\nurl = 'https://example.com/hook'";
+    let server = Server::with(notify).await;
+    let page = within(get(format!("http://{}/metrics", server.http))).await;
     let exported = exported(&within(page.unwrap().text()).await.unwrap());
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/metrics.md");
     assert_eq!(documented(&fs::read_to_string(path).unwrap()), exported);
@@ -230,7 +232,7 @@ async fn systemd_is_told_that_it_is_ready_alive_and_stopping() {
         ["READY=1\n", "WATCHDOG=1\n"].map(str::to_owned).into()
     );
     // What it says it is: ready.
-    let answer = reqwest::get(format!("http://{}/readyz", running.http)).await;
+    let answer = get(format!("http://{}/readyz", running.http)).await;
     assert!(answer.unwrap().status().is_success());
     let stopped = running.stop().await;
     while next() != "STOPPING=1\n" {}
