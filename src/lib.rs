@@ -12,7 +12,7 @@
 //! 4. [`policy`]: from findings to at most one ruling an event.
 //! 5. [`engine`]: owns the sessions in a sharded map; sync, never awaits.
 //! 6. [`store`]: the durable side, an append-only log. [`feed`]: verdicts to
-//!    those who watch.
+//!    those who watch. [`notify`]: webhooks.
 //! 7. [`api`]: the gRPC services. [`console`]: the HTTP side. [`telemetry`]:
 //!    logs and metrics.
 //! 8. [`config`]: the layers of the configuration. [`app`]: binds, runs, drains.
