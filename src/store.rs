@@ -25,6 +25,7 @@ mod record;
 mod shelf;
 mod standing;
 mod verify;
+mod walk;
 mod writer;
 
 #[cfg(test)]
@@ -54,7 +55,7 @@ use hub::Hub;
 use intake::Intake;
 use log::{Device, Log};
 use shelf::{Retention, Shelf};
-use standing::Ledger;
+use standing::{Lasting, Ledger};
 use writer::Writer;
 
 /// `[store]`
@@ -167,7 +168,7 @@ impl Store {
             folder.begin(opening.now)?;
         }
         let mut standing = Ledger::default();
-        let walked = folder.walk(|entry| standing.show(entry))?;
+        let walked = folder.walk(Lasting::of, |lasting| standing.show(lasting))?;
         folder.remove_before(walked.anchor.segment)?;
         let aside = match walked.tail {
             Some(tail) => Some((folder.set_aside(&tail)?, tail)),

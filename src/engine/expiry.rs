@@ -27,6 +27,12 @@ impl Queue {
         self.lock().insert(place, id.clone());
     }
 
+    /// Takes many in at once, in no order.
+    pub fn fill(&self, many: Vec<(Place, SessionId)>) {
+        let mut many = many.into_iter().collect();
+        self.lock().append(&mut many);
+    }
+
     pub fn remove(&self, place: Place) {
         self.lock().remove(&place);
     }

@@ -1,7 +1,11 @@
 //! What outlives a session that is neither live nor terminated: its sub-agents
 //! that are over stay so, and a snooze goes on.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    thread,
+    time::SystemTime,
+};
 
 use dashmap::DashMap;
 
@@ -10,7 +14,7 @@ use super::{
     expiry::{Place, Queue},
     slot::{Slot, Tombstone},
 };
-use crate::domain::{SessionId, Standing, Status, Verdict, VerdictId};
+use crate::domain::{Folded, SessionId, Standing, Status, Verdict, VerdictId};
 
 /// What a session leaves to the next of its id.
 #[derive(Clone, Default)]
@@ -101,23 +105,13 @@ impl Engine {
     /// Takes up what held when the process before ended.
     pub fn restore(&self, standing: Standing, now: SystemTime) {
         let Standing {
-            mut sessions,
+            sessions,
             agents,
             snoozes,
             last,
         } = standing;
         self.shared.outbox.follow(last);
-        // In the order of their deadlines they are quickly put into the queue.
-        sessions.sort_unstable_by_key(|(_, folded)| folded.id);
-        for (id, folded) in sessions {
-            let deadline = folded.id.time() + self.tombstone_age();
-            if deadline > now {
-                let place = self.place(deadline);
-                let tombstone = Tombstone::folded(&id, folded, place);
-                let slot = self.lay(&id, Status::Terminated, place, tombstone);
-                self.sessions.insert(id, slot);
-            }
-        }
+        self.terminated.fill(self.lay_all(sessions, now));
         for (id, _, folded) in agents {
             let verdict = folded.open().map(|issued| issued.verdict);
             let holds = folded.id.time() + self.tombstone_age() > now;
@@ -131,4 +125,42 @@ impl Engine {
             self.leave(&id, legacy);
         }
     }
+
+    /// Lays the tombstones of sessions that were terminated before, in several
+    /// threads: there may be a million, and the service waits for them.
+    fn lay_all(&self, mut sessions: Graves, now: SystemTime) -> Vec<(Place, SessionId)> {
+        let threads = thread::available_parallelism().map_or(1, usize::from);
+        let each = sessions.len().div_ceil(threads);
+        thread::scope(|scope| {
+            let mut laying = Vec::new();
+            while !sessions.is_empty() {
+                let some = sessions.split_off(sessions.len().saturating_sub(each));
+                laying.push(scope.spawn(move || {
+                    let laid = some.into_iter().filter_map(|one| self.lay_one(one, now));
+                    laid.collect::<Vec<_>>()
+                }));
+            }
+            let laid = laying.into_iter().filter_map(|laid| laid.join().ok());
+            laid.flatten().collect()
+        })
+    }
+
+    fn lay_one(
+        &self,
+        (id, folded): (SessionId, Folded),
+        now: SystemTime,
+    ) -> Option<(Place, SessionId)> {
+        let place = self.place(folded.id.time() + self.tombstone_age());
+        if place.deadline <= now {
+            return None;
+        }
+        let tombstone = Tombstone::folded(&id, folded, place);
+        self.shared.metrics.session(None, Some(Status::Terminated));
+        self.shared.bytes.fetch_add(tombstone.bytes(), Relaxed);
+        let slot = Slot::Gone(Box::new(tombstone));
+        self.sessions.insert(id.clone(), slot);
+        Some((place, id))
+    }
 }
+
+type Graves = Vec<(SessionId, Folded)>;

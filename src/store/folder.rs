@@ -116,18 +116,6 @@ impl Anchor {
     }
 }
 
-/// What the walk over a log came to.
-pub(super) struct Walked {
-    pub anchor: Anchor,
-    /// Oldest first; at least one.
-    pub segments: Vec<Segment>,
-    /// The hash of the last frame.
-    pub head: Hash,
-    pub records: u64,
-    /// What stands behind the last whole frame, where something does.
-    pub tail: Option<Tail>,
-}
-
 /// The end of the log that is no whole frame.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Tail {
@@ -190,7 +178,7 @@ impl Folder {
     }
 
     /// Reads the anchor and shows the terminations that stand beside it.
-    fn read_anchor(&self, show: &mut dyn FnMut(Entry<'_>)) -> Result<Anchor, Fault> {
+    pub fn read_anchor(&self, show: &mut dyn FnMut(Entry<'_>)) -> Result<Anchor, Fault> {
         let path = self.anchor();
         let damaged = |offset, why| Fault::Damaged {
             path: path.clone(),
@@ -271,100 +259,6 @@ impl Folder {
         written.map_err(Fault::io(&self.anchor()))
     }
 
-    /// Checks all that is there and shows every entry, oldest first.
-    pub fn walk(&self, mut show: impl FnMut(Entry<'_>)) -> Result<Walked, Fault> {
-        let anchor = self.read_anchor(&mut show)?;
-        let numbers = self.numbers()?;
-        let numbers: Vec<u32> = numbers
-            .into_iter()
-            .filter(|n| *n >= anchor.segment)
-            .collect();
-        let mut walked = Walked {
-            head: anchor.before(),
-            segments: Vec::new(),
-            records: 0,
-            tail: None,
-            anchor,
-        };
-        for (expected, number) in (walked.anchor.segment..).zip(&numbers) {
-            if *number != expected {
-                let path = self.segment(expected);
-                return Err(Fault::Missing { path });
-            }
-            let is_last = Some(number) == numbers.last();
-            self.walk_segment(*number, is_last, &mut walked, &mut show)?;
-        }
-        if walked.segments.is_empty() {
-            let path = self.segment(walked.anchor.segment);
-            return Err(Fault::Missing { path });
-        }
-        Ok(walked)
-    }
-
-    fn walk_segment(
-        &self,
-        number: u32,
-        is_last: bool,
-        walked: &mut Walked,
-        show: &mut dyn FnMut(Entry<'_>),
-    ) -> Result<(), Fault> {
-        let path = self.segment(number);
-        let file = File::open(&path).map_err(Fault::io(&path))?;
-        // No further than it reached when it was opened: it may be written to.
-        let end = file.metadata().map_err(Fault::io(&path))?.len();
-        let mut frames = Frames::new(BufReader::with_capacity(READ_BYTES, file.take(end)));
-        let mut segment = Segment::new(number);
-        loop {
-            match frames.next().map_err(Fault::io(&path))? {
-                Next::Frame(frame) if frame.before == walked.head => {
-                    let mut ids = None;
-                    for entry in frame.entries() {
-                        ids = Some((ids.map_or(entry.id, |(first, _)| first), entry.id));
-                        walked.records += 1;
-                        show(entry);
-                    }
-                    segment.grow(ids, frame.bytes());
-                    walked.head = frame.hash;
-                }
-                Next::Frame(_) => {
-                    return Err(Fault::Damaged {
-                        path,
-                        offset: segment.bytes,
-                        why: "the record there does not follow the one before it",
-                    });
-                }
-                Next::Damage => {
-                    let bytes = self.tail(number, segment.bytes..end, is_last)?;
-                    walked.tail = Some(Tail {
-                        segment: number,
-                        offset: segment.bytes,
-                        bytes,
-                    });
-                    break;
-                }
-                Next::End => break,
-            }
-        }
-        walked.segments.push(segment);
-        Ok(())
-    }
-
-    /// How much stands behind the last whole frame, where that may be cut off:
-    /// a frame behind it would tell that something durable was damaged.
-    fn tail(&self, number: u32, range: Range<u64>, is_last: bool) -> Result<u64, Fault> {
-        let path = self.segment(number);
-        let offset = range.start;
-        let rest = read(&path, range).map_err(Fault::io(&path))?;
-        if !is_last || frame::holds_a_frame(&rest) {
-            return Err(Fault::Damaged {
-                path,
-                offset,
-                why: "the record there is damaged, and others follow it",
-            });
-        }
-        Ok(rest.len() as u64)
-    }
-
     /// Moves a damaged tail into a file of its own.
     pub fn set_aside(&self, tail: &Tail) -> Result<PathBuf, Fault> {
         let path = self.segment(tail.segment);
@@ -385,10 +279,8 @@ impl Folder {
     }
 }
 
-/// A segment is read in pieces of this size: few calls, little memory.
-const READ_BYTES: usize = 256 * 1024;
-
-fn read(path: &Path, range: Range<u64>) -> io::Result<Vec<u8>> {
+/// A part of a file, as far as it goes.
+pub(super) fn read(path: &Path, range: Range<u64>) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     file.seek(io::SeekFrom::Start(range.start))?;
     let mut rest = Vec::new();

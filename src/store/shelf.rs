@@ -13,7 +13,7 @@ use super::{
     folder::{Anchor, Fault, Folder, Segment},
     frame::{Frames, Next},
     record::unfold,
-    standing::Ledger,
+    standing::{Lasting, Ledger},
 };
 use crate::domain::{Issued, VerdictId};
 
@@ -151,7 +151,8 @@ impl Shelf {
             Next::End | Next::Damage => return Ok(()),
         };
         let mut standing = Ledger::default();
-        self.folder.walk(|entry| standing.show(entry))?;
+        self.folder
+            .walk(Lasting::of, |lasting| standing.show(lasting))?;
         let oldest = now.checked_sub(retention.tombstone_age_max);
         let oldest = oldest.map(VerdictId::at).unwrap_or_default();
         standing.keep(oldest, last, now);

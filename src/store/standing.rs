@@ -14,49 +14,70 @@ use crate::domain::{AgentId, Folded, SessionId, Standing, VerdictId};
 /// By session, as it stands after the entries that were shown to it.
 #[derive(Default)]
 pub(super) struct Ledger {
-    sessions: Map<Kept>,
-    agents: Map<Vec<(String, Kept)>>,
-    snoozes: Map<(SystemTime, Kept)>,
+    sessions: Map<Folded>,
+    agents: Map<Vec<(AgentId, Folded)>>,
+    snoozes: Map<(SystemTime, Folded)>,
 }
 
-type Map<T> = HashMap<String, T, foldhash::fast::RandomState>;
+type Map<T> = HashMap<SessionId, T, foldhash::fast::RandomState>;
 
-struct Kept {
-    id: VerdictId,
-    body: Box<[u8]>,
+/// An entry that changes something for good.
+pub(super) struct Lasting {
+    kind: u8,
+    session: SessionId,
+    agent: AgentId,
+    snoozed_until: SystemTime,
+    record: Folded,
+}
+
+impl Lasting {
+    /// `None`: the entry was only said. Its hash was right, so it is what this
+    /// program or a later one wrote.
+    pub fn of(entry: Entry<'_>) -> Option<Self> {
+        if ![TERMINATED, RESET, SNOOZED].contains(&entry.kind) {
+            return None;
+        }
+        let subject = Subject::decode(entry.body).ok()?;
+        Some(Self {
+            kind: entry.kind,
+            session: SessionId::parse(&subject.session).ok()?,
+            agent: AgentId::new(&subject.agent),
+            snoozed_until: subject.snoozed_until(),
+            record: Folded {
+                id: entry.id,
+                record: entry.body.into(),
+                unfold,
+            },
+        })
+    }
 }
 
 impl Ledger {
-    /// Takes the next entry into account.
-    pub fn show(&mut self, entry: Entry<'_>) {
-        if ![TERMINATED, RESET, SNOOZED].contains(&entry.kind) {
-            return;
-        }
-        // Its hash was right, so it is what this program or a later one wrote.
-        let Ok(subject) = Subject::decode(entry.body) else {
-            return;
-        };
-        let kept = Kept {
-            id: entry.id,
-            body: entry.body.into(),
-        };
-        match entry.kind {
-            TERMINATED if subject.agent.is_empty() => {
-                self.sessions.insert(subject.session, kept);
+    /// Takes the next one into account.
+    pub fn show(&mut self, lasting: Lasting) {
+        let Lasting {
+            kind,
+            session,
+            agent,
+            snoozed_until,
+            record,
+        } = lasting;
+        match kind {
+            TERMINATED if agent.is_main() => {
+                self.sessions.insert(session, record);
             }
             TERMINATED => {
-                let agents = self.agents.entry(subject.session).or_default();
-                agents.retain(|(agent, _)| *agent != subject.agent);
-                agents.push((subject.agent, kept));
+                let agents = self.agents.entry(session).or_default();
+                agents.retain(|(known, _)| *known != agent);
+                agents.push((agent, record));
             }
             SNOOZED => {
-                let until = subject.snoozed_until();
-                self.snoozes.insert(subject.session, (until, kept));
+                self.snoozes.insert(session, (snoozed_until, record));
             }
             _ => {
-                self.sessions.remove(&subject.session);
-                self.agents.remove(&subject.session);
-                self.snoozes.remove(&subject.session);
+                self.sessions.remove(&session);
+                self.agents.remove(&session);
+                self.snoozes.remove(&session);
             }
         }
     }
@@ -64,52 +85,38 @@ impl Ledger {
     /// Leaves only what the anchor has to carry on: what came from records up to
     /// `last`, and is not over by now. A termination from before `oldest` is.
     pub fn keep(&mut self, oldest: VerdictId, last: VerdictId, now: SystemTime) {
-        let kept = |kept: &Kept| (oldest..=last).contains(&kept.id);
+        let kept = |record: &Folded| (oldest..=last).contains(&record.id);
         self.sessions.retain(|_, termination| kept(termination));
         for agents in self.agents.values_mut() {
             agents.retain(|(_, termination)| kept(termination));
         }
-        let snoozed = |(until, snooze): &mut (SystemTime, Kept)| *until > now && snooze.id <= last;
-        self.snoozes.retain(|_, snooze| snoozed(snooze));
+        let snoozed = |until: SystemTime, id: VerdictId| until > now && id <= last;
+        self.snoozes
+            .retain(|_, (until, snooze)| snoozed(*until, snooze.id));
     }
 
     pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
-        let agents = self.agents.values().flatten().map(|(_, kept)| kept);
+        let agents = self.agents.values().flatten().map(|(_, record)| record);
         let terminations = self.sessions.values().chain(agents);
-        let snoozes = self.snoozes.values().map(|(_, kept)| (SNOOZED, kept));
-        let all = terminations.map(|kept| (TERMINATED, kept)).chain(snoozes);
-        all.map(|(kind, kept)| Entry {
+        let snoozes = self.snoozes.values().map(|(_, record)| (SNOOZED, record));
+        let all = terminations.map(|record| (TERMINATED, record));
+        all.chain(snoozes).map(|(kind, folded)| Entry {
             kind,
-            id: kept.id,
-            body: &kept.body,
+            id: folded.id,
+            body: &folded.record,
         })
     }
 
     pub fn into_standing(self, last: VerdictId) -> Standing {
-        let folded = |kept: Kept| Folded {
-            id: kept.id,
-            record: kept.body,
-            unfold,
-        };
-        let named = |session: &str| SessionId::parse(session).ok();
-        let sessions = self.sessions.into_iter();
         let agents = self.agents.into_iter().flat_map(|(session, agents)| {
-            let of = move |(agent, kept)| (session.clone(), agent, kept);
+            let of = move |(agent, record)| (session.clone(), agent, record);
             agents.into_iter().map(of)
         });
         let snoozes = self.snoozes.into_iter();
         Standing {
-            sessions: sessions
-                .filter_map(|(session, kept)| Some((named(&session)?, folded(kept))))
-                .collect(),
-            agents: agents
-                .filter_map(|(session, agent, kept): (String, String, Kept)| {
-                    Some((named(&session)?, AgentId::new(&agent), folded(kept)))
-                })
-                .collect(),
-            snoozes: snoozes
-                .filter_map(|(session, (until, _))| Some((named(&session)?, until)))
-                .collect(),
+            sessions: self.sessions.into_iter().collect(),
+            agents: agents.collect(),
+            snoozes: snoozes.map(|(id, (until, _))| (id, until)).collect(),
             last,
         }
     }

@@ -67,7 +67,7 @@ pub fn verify(dir: &Path) -> Result<Verified, Fault> {
         return Err(Fault::Empty { path });
     }
     let in_use = folder.is_locked();
-    let walked = folder.walk(|_| {})?;
+    let walked = folder.walk(|_| None::<()>, drop)?;
     Ok(Verified {
         records: walked.records,
         segments: walked.segments.len(),
