@@ -2,6 +2,9 @@
 //!
 //! Uses: domain, engine, store, notify, telemetry, api, console, config.
 
+mod files;
+mod http;
+mod incoming;
 mod supervisor;
 
 use std::{future::Future, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
@@ -14,10 +17,7 @@ use tokio::{
     time,
 };
 use tokio_util::sync::CancellationToken;
-use tonic::{
-    service::Routes,
-    transport::{Server, server::TcpIncoming},
-};
+use tonic::{service::Routes, transport::Server};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
@@ -28,8 +28,10 @@ use crate::{
     engine::{Clockwork, Engine},
     notify::{Delivery, Notifier, NotifyError, Surroundings},
     store::{self, Opening, Store},
-    telemetry::{Metrics, Notification, traces},
+    telemetry::{Metrics, Notification, Side, traces},
 };
+use files::Places;
+use incoming::Door;
 
 /// `[server]`
 #[derive(Clone, Debug, Deserialize)]
@@ -41,6 +43,9 @@ pub struct Settings {
 /// The transport's keys of `[limits]`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Limits {
+    pub connections_max: usize,
+    pub http_connections_max: usize,
+    pub handshake_secs_max: u64,
     pub streams_max: u32,
     pub drain_secs_max: u64,
 }
@@ -99,8 +104,6 @@ pub enum StartError {
 pub enum RunError {
     #[error("the gRPC server failed: {0}")]
     Grpc(#[from] tonic::transport::Error),
-    #[error("the HTTP server failed: {0}")]
-    Http(#[from] io::Error),
     /// What the panic said is not repeated: it may quote an agent.
     #[error("a part of the service panicked")]
     Panicked(#[from] JoinError),
@@ -185,21 +188,34 @@ impl App {
         if self.traced {
             server = server.trace_fn(traces::call);
         }
+        let patience = Duration::from_secs(self.limits.handshake_secs_max);
+        let places = Places {
+            grpc: self.limits.connections_max,
+            http: self.limits.http_connections_max,
+        };
+        let places = places.within_limit();
+        let door = |listener, side, places| {
+            Door::new(listener, side, places, patience, self.metrics.clone())
+        };
         let grpc = server
             .add_routes(self.routes.add_service(health_service))
             .serve_with_incoming_shutdown(
-                TcpIncoming::from(self.grpc).with_nodelay(Some(true)),
+                door(self.grpc, Side::Grpc, places.grpc).into_stream(),
                 draining.clone().cancelled_owned(),
             );
-        let http = axum::serve(
-            self.http,
+        let http = http::serve(
+            door(self.http, Side::Http, places.http),
             console::routes(self.metrics.clone(), self.store.clone(), draining.clone()),
-        )
-        .with_graceful_shutdown(draining.clone().cancelled_owned());
+            patience,
+            draining.clone(),
+        );
 
         let mut parts = Parts::new();
         parts.spawn(async move { Ok(grpc.await?) });
-        parts.spawn(async move { Ok(http.await?) });
+        parts.spawn(async move {
+            http.await;
+            Ok(())
+        });
         parts.spawn(notify(
             self.notifier,
             self.store.clone(),

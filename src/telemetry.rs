@@ -8,5 +8,5 @@ mod money;
 pub mod traces;
 
 pub use logs::LogFormat;
-pub use metrics::{EventKind, Metrics, Notification, OpenStream, Rejection, Rpc, StoreFigures};
+pub use metrics::{EventKind, Metrics, Notification, Open, Rejection, Rpc, Side, StoreFigures};
 pub use traces::{Traces, TracesError};

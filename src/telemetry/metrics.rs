@@ -4,6 +4,7 @@
 
 mod help;
 mod notifications;
+mod rejections;
 mod store;
 
 use std::{fmt, time::Duration};
@@ -12,11 +13,13 @@ use metrics::{Counter, Gauge, Histogram, with_local_recorder};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
 pub use notifications::Notification;
+pub use rejections::Rejection;
 pub use store::StoreFigures;
 
 use super::money::Money;
 use crate::domain::{Action, DetectorId, Level, OPERATOR, Status, Waste};
 use notifications::OfReceivers;
+use rejections::Rejected;
 use store::OfStore;
 
 /// What came in.
@@ -25,33 +28,6 @@ pub enum EventKind {
     ToolCall,
     Turn,
     Marker,
-}
-
-/// Why something was not accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rejection {
-    InvalidArgument,
-    SessionsMax,
-    StateBytesMax,
-    AgentsMax,
-}
-
-impl Rejection {
-    const ALL: [Self; 4] = [
-        Self::InvalidArgument,
-        Self::SessionsMax,
-        Self::StateBytesMax,
-        Self::AgentsMax,
-    ];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::InvalidArgument => "invalid_argument",
-            Self::SessionsMax => "sessions_max",
-            Self::StateBytesMax => "state_bytes_max",
-            Self::AgentsMax => "agents_max",
-        }
-    }
 }
 
 /// Streams that stay open.
@@ -64,6 +40,21 @@ pub enum Rpc {
 
 impl Rpc {
     const NAMES: [&'static str; 3] = ["StreamEvents", "StreamDeltas", "WatchVerdicts"];
+
+    pub fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+}
+
+/// Where clients connect.
+#[derive(Clone, Copy, Debug)]
+pub enum Side {
+    Grpc,
+    Http,
+}
+
+impl Side {
+    const NAMES: [&'static str; 2] = ["grpc", "http"];
 
     pub fn name(self) -> &'static str {
         Self::NAMES[self as usize]
@@ -86,7 +77,8 @@ pub struct Metrics {
     evicted_tombstones: Counter,
     event_duration: Histogram,
     streams: [Gauge; 3],
-    rejected: [Counter; 4],
+    connections: [Gauge; 2],
+    rejected: Rejected,
     store: OfStore,
     notifications: OfReceivers,
 }
@@ -239,17 +231,27 @@ impl Metrics {
     }
 
     /// Counts a stream as open until the guard is dropped.
-    pub fn stream(&self, rpc: Rpc) -> OpenStream {
-        let gauge = self.streams[rpc as usize].clone();
-        gauge.increment(1);
-        OpenStream(gauge)
+    pub fn stream(&self, rpc: Rpc) -> Open {
+        Open::new(&self.streams[rpc as usize])
+    }
+
+    /// Counts a connection as open until the guard is dropped.
+    pub fn connection(&self, side: Side) -> Open {
+        Open::new(&self.connections[side as usize])
     }
 }
 
-/// An open stream in the gauge.
-pub struct OpenStream(Gauge);
+/// An open stream or connection in its gauge.
+pub struct Open(Gauge);
 
-impl Drop for OpenStream {
+impl Open {
+    fn new(gauge: &Gauge) -> Self {
+        gauge.increment(1);
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Open {
     fn drop(&mut self) {
         self.0.decrement(1);
     }
@@ -299,8 +301,8 @@ fn register(exporter: PrometheusHandle, detectors: &[&str], receivers: &[&str]) 
         ),
         event_duration: histogram!("unstuck_event_duration_seconds"),
         streams: Rpc::NAMES.map(|rpc| none(gauge!("unstuck_streams", "rpc" => rpc))),
-        rejected: Rejection::ALL
-            .map(|why| zero(counter!("unstuck_rejected_total", "reason" => why.name()))),
+        connections: Side::NAMES.map(|side| none(gauge!("unstuck_connections", "side" => side))),
+        rejected: rejections::register(),
         store: OfStore::register(),
         notifications: OfReceivers::register(receivers),
     }

@@ -16,6 +16,7 @@ mod play;
 mod bad_input;
 mod budget;
 mod classic;
+mod connections;
 mod corrections;
 mod deltas;
 mod durable;

@@ -41,7 +41,7 @@ pub(super) fn describe() {
         ),
         (
             "unstuck_rejected_total",
-            "Events, deltas and calls not accepted, by reason.",
+            "Events, deltas, calls, streams and connections not accepted or cut, by reason.",
         ),
     ] {
         describe_counter!(name, help);
@@ -64,6 +64,10 @@ pub(super) fn describe() {
         "Live sessions by detector and level of trend."
     );
     describe_gauge!("unstuck_streams", "Open streams, by rpc.");
+    describe_gauge!(
+        "unstuck_connections",
+        "Open connections, by the side that they came to."
+    );
     describe_gauge!("unstuck_build_info", "Always 1; the version is a label.");
     describe_histogram!(
         "unstuck_event_duration_seconds",

@@ -1,0 +1,238 @@
+//! Connections as they come in: no more than there is room for, none that says
+//! nothing, and no spinning while the machine has no descriptor to give.
+//!
+//! A [`Connection`] holds its place until it is dropped and forwards what its
+//! transport knows of the peer, so that what stands between the socket and the
+//! server, such as TLS, only has to wrap it.
+
+use std::{
+    io, iter,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use futures_util::stream;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::{TcpListener, TcpStream},
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{self, Sleep},
+};
+use tokio_stream::Stream;
+use tonic::transport::server::Connected;
+
+use crate::telemetry::{Metrics, Open, Rejection, Side};
+
+/// A client of HTTP/2 begins with so many bytes (RFC 9113, 3.4); the shortest
+/// request of HTTP/1.1 is longer.
+const FIRST_BYTES: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
+
+/// Pauses after an accept that failed for want of descriptors or memory. They
+/// grow, so that a minute without descriptors costs 66 tries and not a core.
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// A listener that lets in no more than it has places for.
+pub(super) struct Door {
+    listener: TcpListener,
+    places: Arc<Semaphore>,
+    /// How long a connection may take to say its first bytes.
+    patience: Duration,
+    side: Side,
+    metrics: Arc<Metrics>,
+    /// The last one was turned away; said once.
+    is_full: bool,
+}
+
+impl Door {
+    pub fn new(
+        listener: TcpListener,
+        side: Side,
+        places: usize,
+        patience: Duration,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            listener,
+            places: Arc::new(Semaphore::new(places)),
+            patience,
+            side,
+            metrics,
+            is_full: false,
+        }
+    }
+
+    /// The next connection that there is a place for. One for which there is
+    /// none is closed at once: in the queue it would wait without being told.
+    pub async fn accept(&mut self) -> Connection<TcpStream> {
+        loop {
+            let socket = self.next().await;
+            match self.places.clone().try_acquire_owned() {
+                Ok(place) => {
+                    self.is_full = false;
+                    return self.connection(socket, place);
+                }
+                Err(_) => self.turn_away(),
+            }
+        }
+    }
+
+    /// The connections as tonic wants them.
+    pub fn into_stream(self) -> impl Stream<Item = io::Result<Connection<TcpStream>>> {
+        stream::unfold(self, |mut door| async {
+            let connection = door.accept().await;
+            Some((Ok(connection), door))
+        })
+    }
+
+    async fn next(&mut self) -> TcpStream {
+        let mut pauses = pauses();
+        loop {
+            match self.listener.accept().await {
+                Ok((socket, _)) => return socket,
+                // It went away before it was taken; the next one is waiting.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    self.metrics.rejected(Rejection::FileDescriptors);
+                    let side = self.side.name();
+                    tracing::error!(%error, side, "cannot take a connection; trying again");
+                    time::sleep(pauses.next().unwrap_or(PAUSE_MAX)).await;
+                }
+            }
+        }
+    }
+
+    fn connection(&self, socket: TcpStream, place: OwnedSemaphorePermit) -> Connection<TcpStream> {
+        // Answers are small and must not wait for more.
+        if let Err(error) = socket.set_nodelay(true) {
+            tracing::debug!(%error, "cannot switch off the delay of small packets");
+        }
+        Connection {
+            io: socket,
+            opening: Some(Opening {
+                bytes_left: FIRST_BYTES,
+                deadline: Box::pin(time::sleep(self.patience)),
+                metrics: self.metrics.clone(),
+            }),
+            _open: self.metrics.connection(self.side),
+            _place: place,
+        }
+    }
+
+    fn turn_away(&mut self) {
+        self.metrics.rejected(Rejection::ConnectionsMax);
+        if !self.is_full {
+            self.is_full = true;
+            let side = self.side.name();
+            tracing::warn!(side, "connections_max is reached; more are closed at once");
+        }
+    }
+}
+
+fn pauses() -> impl Iterator<Item = Duration> {
+    iter::successors(Some(PAUSE_MIN), |pause| Some((2 * *pause).min(PAUSE_MAX)))
+}
+
+/// A connection with its place, which ends unless it says its first bytes in
+/// time.
+pub(super) struct Connection<S> {
+    io: S,
+    /// `None`: it has said enough.
+    opening: Option<Opening>,
+    _open: Open,
+    _place: OwnedSemaphorePermit,
+}
+
+struct Opening {
+    bytes_left: usize,
+    deadline: Pin<Box<Sleep>>,
+    metrics: Arc<Metrics>,
+}
+
+impl Opening {
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.deadline.as_mut().poll(cx).is_pending() {
+            return Ok(());
+        }
+        self.metrics.rejected(Rejection::HandshakeSecsMax);
+        Err(io::ErrorKind::TimedOut.into())
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        if let Some(opening) = &mut this.opening {
+            opening.poll_deadline(cx)?;
+        }
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut this.io).poll_read(cx, buffer))?;
+        if let Some(opening) = &mut this.opening {
+            let read = buffer.filled().len() - before;
+            opening.bytes_left = opening.bytes_left.saturating_sub(read);
+            if opening.bytes_left == 0 {
+                this.opening = None;
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+    }
+}
+
+impl<S: Connected> Connected for Connection<S> {
+    type ConnectInfo = S::ConnectInfo;
+
+    fn connect_info(&self) -> Self::ConnectInfo {
+        self.io.connect_info()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_minute_without_descriptors_is_not_spent_trying() {
+        let mut passed = Duration::ZERO;
+        let tries = pauses().take_while(|pause| {
+            passed += *pause;
+            passed < Duration::from_secs(60)
+        });
+        assert_eq!(tries.count(), 66);
+    }
+}

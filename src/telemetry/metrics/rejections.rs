@@ -1,0 +1,63 @@
+//! What was not accepted, or cut short.
+
+use metrics::Counter;
+
+/// Why something was not accepted. A limit has the name of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejection {
+    InvalidArgument,
+    SessionsMax,
+    StateBytesMax,
+    AgentsMax,
+    ConnectionsMax,
+    /// The process may open no more files, so that no connection can be taken.
+    FileDescriptors,
+    HandshakeSecsMax,
+    OpenStreamsMax,
+    StreamIdleSecsMax,
+    SlowReaderSecsMax,
+}
+
+impl Rejection {
+    pub const ALL: [Self; 10] = [
+        Self::InvalidArgument,
+        Self::SessionsMax,
+        Self::StateBytesMax,
+        Self::AgentsMax,
+        Self::ConnectionsMax,
+        Self::FileDescriptors,
+        Self::HandshakeSecsMax,
+        Self::OpenStreamsMax,
+        Self::StreamIdleSecsMax,
+        Self::SlowReaderSecsMax,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::InvalidArgument => "invalid_argument",
+            Self::SessionsMax => "sessions_max",
+            Self::StateBytesMax => "state_bytes_max",
+            Self::AgentsMax => "agents_max",
+            Self::ConnectionsMax => "connections_max",
+            Self::FileDescriptors => "file_descriptors",
+            Self::HandshakeSecsMax => "handshake_secs_max",
+            Self::OpenStreamsMax => "open_streams_max",
+            Self::StreamIdleSecsMax => "stream_idle_secs_max",
+            Self::SlowReaderSecsMax => "slow_reader_secs_max",
+        }
+    }
+}
+
+pub(super) type Rejected = [Counter; Rejection::ALL.len()];
+
+#[expect(
+    clippy::disallowed_macros,
+    reason = "a part of the one place where metrics are made"
+)]
+pub(super) fn register() -> Rejected {
+    Rejection::ALL.map(|why| {
+        let counter = metrics::counter!("unstuck_rejected_total", "reason" => why.name());
+        counter.absolute(0);
+        counter
+    })
+}

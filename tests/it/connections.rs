@@ -1,0 +1,208 @@
+//! Connections: how many, how long they may say nothing, and what happens when
+//! the process may open no more files.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    net::SocketAddr,
+    process::{Command, Stdio},
+};
+
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+
+use crate::{
+    harness::*,
+    lifecycle::{Running, directory, unstuck},
+};
+
+/// How a client of HTTP/2 begins, with settings that change nothing.
+const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+async fn connection(address: SocketAddr, said: &[u8]) -> TcpStream {
+    let mut socket = within(TcpStream::connect(address)).await.unwrap();
+    // It may have been closed already.
+    let _ = within(socket.write_all(said)).await;
+    socket
+}
+
+/// A connection that the server serves.
+async fn served(address: SocketAddr) -> TcpStream {
+    let mut socket = connection(address, HELLO).await;
+    assert!(is_answered(&mut socket).await);
+    socket
+}
+
+/// Whether the server says something before it closes the connection.
+async fn is_answered(socket: &mut TcpStream) -> bool {
+    let mut first = [0; 9];
+    within(socket.read_exact(&mut first)).await.is_ok()
+}
+
+/// Waits for the end of the connection.
+async fn is_cut(mut socket: TcpStream) {
+    let mut rest = Vec::new();
+    // Closed or reset: both are an end.
+    let _ = within(socket.read_to_end(&mut rest)).await;
+}
+
+fn rejected(reason: &str) -> String {
+    format!("unstuck_rejected_total{{reason=\"{reason}\"}}")
+}
+
+#[tokio::test]
+async fn beyond_connections_max_another_is_closed_at_once_until_one_ends() {
+    let server = Server::with("[limits]\nconnections_max = 2").await;
+    let second = served(server.grpc).await;
+    let mut third = connection(server.grpc, HELLO).await;
+    assert!(!is_answered(&mut third).await);
+    assert_eq!(server.metric(&rejected("connections_max")).await, 1.0);
+    assert_eq!(
+        server.metric("unstuck_connections{side=\"grpc\"}").await,
+        2.0
+    );
+    assert_eq!(server.record(ask("x").of("s")).await.event_index, 0);
+
+    drop(second);
+    server
+        .metric_reaches("unstuck_connections{side=\"grpc\"}", 1.0)
+        .await;
+    served(server.grpc).await;
+}
+
+#[tokio::test]
+async fn http_has_places_of_its_own() {
+    let server = Server::with("[limits]\nconnections_max = 1\nhttp_connections_max = 2").await;
+    let ask = async || connection(server.http, b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n").await;
+    let (mut first, mut second) = (ask().await, ask().await);
+    assert!(is_answered(&mut first).await && is_answered(&mut second).await);
+    let mut third = ask().await;
+    assert!(!is_answered(&mut third).await);
+    assert_eq!(
+        server
+            .record(crate::harness::ask("x").of("s"))
+            .await
+            .event_index,
+        0
+    );
+}
+
+#[tokio::test]
+async fn a_connection_that_does_not_begin_is_cut() {
+    let server = Server::with("[limits]\nhandshake_secs_max = 1").await;
+    is_cut(connection(server.grpc, b"").await).await;
+    is_cut(connection(server.grpc, &HELLO[..23]).await).await;
+    assert_eq!(server.metric(&rejected("handshake_secs_max")).await, 2.0);
+    is_cut(connection(server.http, b"").await).await;
+    assert_eq!(server.metric(&rejected("handshake_secs_max")).await, 3.0);
+    // The first bytes are there, the head of the request is not.
+    is_cut(
+        connection(
+            server.http,
+            b"GET /metrics HTTP/1.1\r\nHost: example.com\r\n",
+        )
+        .await,
+    )
+    .await;
+    assert_eq!(server.record(ask("x").of("s")).await.event_index, 0);
+}
+
+#[tokio::test]
+async fn a_connection_that_has_begun_may_be_silent() {
+    let server = Server::with("[limits]\nhandshake_secs_max = 1").await;
+    let mut quiet = served(server.grpc).await;
+    // A second goes by: another one is cut meanwhile.
+    is_cut(connection(server.grpc, b"").await).await;
+    is_cut(connection(server.grpc, b"").await).await;
+    // A PING; the answer to it is one with the flag ACK.
+    let ping = b"\0\0\x08\x06\0\0\0\0\0unstuck!";
+    within(quiet.write_all(ping)).await.unwrap();
+    let mut said = Vec::new();
+    within(async {
+        while !said.ends_with(b"\0\0\x08\x06\x01\0\0\0\0unstuck!") {
+            said.push(quiet.read_u8().await.unwrap());
+        }
+    })
+    .await;
+}
+
+/// The lowest number that the next open file would get.
+fn next_file(pid: u32) -> u64 {
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let names = files.map(|file| file.unwrap().file_name());
+    let open: BTreeSet<u64> = names
+        .map(|name| name.to_str().unwrap().parse().unwrap())
+        .collect();
+    (0..).find(|file| !open.contains(file)).unwrap()
+}
+
+#[tokio::test]
+async fn without_file_descriptors_it_waits_and_goes_on() {
+    let directory = directory(&[]);
+    let settings = [
+        ("UNSTUCK__STORE__DIR", ""),
+        // The connection that asks for metrics stays open.
+        ("UNSTUCK__LIMITS__HANDSHAKE_SECS_MAX", "3600"),
+    ];
+    let running = Running::start(unstuck(directory.path(), &[], &settings));
+    let server = running.server().await;
+    server.record(ask("x").of("s")).await;
+    unstuck::notify::install_tls();
+    let client = reqwest::Client::new();
+    let url = format!("http://{}/metrics", running.http);
+    let page = async || {
+        let answer = within(client.get(&url).send()).await.unwrap();
+        within(answer.text()).await.unwrap()
+    };
+    let series = format!("{} 0\n", rejected("file_descriptors"));
+    assert!(page().await.contains(&series));
+
+    let pid = running.child.0.id();
+    let id = Pid::from_raw(pid.try_into().unwrap());
+    let lower = Rlimit {
+        current: Some(next_file(pid)),
+        ..getrlimit(Resource::Nofile)
+    };
+    let before = prlimit(id, Resource::Nofile, lower).unwrap();
+    let mut waiting = connection(running.grpc, HELLO).await;
+    within(async { while page().await.contains(&series) {} }).await;
+    assert_eq!(server.record(ask("x").of("s")).await.event_index, 1);
+
+    prlimit(id, Resource::Nofile, before).unwrap();
+    assert!(is_answered(&mut waiting).await, "it waited for its turn");
+}
+
+#[tokio::test]
+async fn a_process_that_may_open_few_files_takes_fewer_connections() {
+    let directory = directory(&[]);
+    let program = unstuck(directory.path(), &[], &[]);
+    // 80 files are 64 of its own, 4 for HTTP and 12 for gRPC.
+    let mut command = Command::new("sh");
+    command
+        .arg("-c")
+        .arg("ulimit -n 80 && exec \"$0\"")
+        .arg(program.get_program())
+        .current_dir(directory.path())
+        .envs([
+            ("UNSTUCK__SERVER__GRPC", "127.0.0.1:0"),
+            ("UNSTUCK__SERVER__HTTP", "127.0.0.1:0"),
+            ("UNSTUCK__STORE__DIR", ""),
+        ])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let running = Running::start(command);
+    let mut held = Vec::new();
+    for _ in 0..12 {
+        held.push(served(running.grpc).await);
+    }
+    let mut another = connection(running.grpc, HELLO).await;
+    assert!(!is_answered(&mut another).await);
+    drop(held);
+    let (status, log) = running.stop().await;
+    assert!(status.success(), "{log}");
+    assert!(log.contains("fewer connections than [limits]"), "{log}");
+}
