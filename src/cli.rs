@@ -35,6 +35,9 @@ use std::{
 use clap::{Parser, Subcommand};
 use thiserror::Error;
 
+/// A line of a trace, which the fuzzer reads too.
+pub use trace::line::{Fault as LineFault, Line};
+
 /// Watches LLM agent sessions while they run and says when one is stuck.
 #[derive(Debug, Parser)]
 #[command(name = "unstuck", version, args_conflicts_with_subcommands = true)]

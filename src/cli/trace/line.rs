@@ -15,14 +15,14 @@ use crate::{
     clippy::large_enum_variant,
     reason = "there is one at a time, on the stack; a box would cost every event an allocation"
 )]
-pub(in crate::cli) enum Line {
+pub enum Line {
     Event(Event),
     Delta(Delta),
 }
 
 /// Why a line is not taken.
 #[derive(Debug, Error)]
-pub(in crate::cli) enum Fault {
+pub enum Fault {
     #[error("the line is longer than {} MiB", .0 / 1024 / 1024)]
     TooLong(usize),
     #[error("not UTF-8: {0}")]

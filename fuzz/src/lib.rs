@@ -1,0 +1,398 @@
+//! What must hold for every input, however it was made. Each function takes
+//! bytes and panics where something does not hold. `cargo fuzz` makes inputs up
+//! (`scripts/fuzz`); the tests of the product run the same functions over
+//! `corpus/` (`tests/it/fuzzed.rs`), so that these cannot rot.
+
+use std::{
+    cell::RefCell,
+    fs,
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use prost::Message;
+use unstuck::{
+    cli::Line,
+    config::{Config, ConfigError, DEFAULTS, Layers, TABLES},
+    domain::{Delta, Event, SessionId, Verdict, VerdictId},
+    engine::{Clockwork, Engine, Recorded},
+    facts::mask::{self, Mask},
+    pb,
+    store::{Audit, Opening, Settings, Store, verify},
+    telemetry::Metrics,
+};
+
+/// The time at which everything arrives.
+fn now() -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(1_700_000_000)
+}
+
+/// The built-in configuration with this laid over it.
+fn settings(toml: &[u8]) -> Result<Config, ConfigError> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(&file, toml).unwrap();
+    Config::new(&Layers::load(DEFAULTS, TABLES, Some(file.path()), [])?)
+}
+
+fn engine() -> Engine {
+    let config = settings(b"").unwrap();
+    let metrics = Metrics::new(config.profiles.detectors()).unwrap();
+    Engine::new(
+        config.profiles,
+        config.tools,
+        config.engine,
+        Arc::new(metrics),
+        Clockwork::Replay,
+        Box::new(|_| {}),
+    )
+}
+
+thread_local! {
+    /// Making an engine costs more than most inputs.
+    static ENGINE: RefCell<Engine> = RefCell::new(engine());
+}
+
+/// Runs on an engine without sessions, of which nothing is left afterwards.
+fn with_engine<T>(with: impl FnOnce(&Engine) -> T) -> T {
+    ENGINE.with_borrow(|engine| {
+        let answer = with(engine);
+        // After eight days nobody remembers anything.
+        engine.sweep(now() + Duration::from_secs(8 * 24 * 60 * 60), usize::MAX);
+        assert_eq!(
+            (engine.live(), engine.state_bytes()),
+            (0, 0),
+            "all is let go of"
+        );
+        answer
+    })
+}
+
+// ---- Messages
+
+/// Bytes as they come over the wire, through the conversion, into the engine.
+/// An event that is sent again at once gets the same answer.
+pub fn events(wire: &[u8]) {
+    let Ok(request) = pb::StreamEventsRequest::decode(wire) else {
+        return;
+    };
+    with_engine(|engine| {
+        for event in request.events.into_iter().take(256) {
+            if let Ok(event) = Event::try_from(event) {
+                record_twice(engine, &event);
+            }
+        }
+    });
+}
+
+fn record_twice(engine: &Engine, event: &Event) {
+    let Ok(first) = engine.record(event, now()) else {
+        return;
+    };
+    if event.event_id.is_empty() {
+        return;
+    }
+    let again = engine.record(event, now()).unwrap();
+    assert_eq!(id(&again), id(&first));
+    match again.index {
+        // It ended its session or agent, or that was over.
+        None => assert!(again.verdict.is_some_and(|verdict| verdict.terminates())),
+        Some(_) => assert_eq!((again.index, again.duplicate), (first.index, true)),
+    }
+}
+
+fn id(recorded: &Recorded) -> Option<VerdictId> {
+    recorded.verdict.as_ref().map(|verdict| verdict.id)
+}
+
+// ---- Pieces of text
+
+/// `n`, then n cuts, then turns parted by a record separator. Where the text is
+/// cut decides neither what is said of a turn nor whether it is.
+pub fn deltas(input: &[u8]) {
+    let Some((count, rest)) = input.split_first() else {
+        return;
+    };
+    let (cuts, text) = rest.split_at(usize::from(count % 32).min(rest.len()));
+    let text = String::from_utf8_lossy(text);
+    let turns: Vec<&str> = text.split('\u{1e}').take(16).collect();
+    let whole = with_engine(|engine| written(engine, &turns, &[]));
+    let pieces = with_engine(|engine| written(engine, &turns, cuts));
+    for (whole, pieces) in whole.iter().zip(&pieces) {
+        assert_eq!(
+            whole.any, pieces.any,
+            "one cut was told of a loop, the other not"
+        );
+        if pieces.early {
+            // From here on the two know different things: one was told to stop.
+            return;
+        }
+        assert_eq!(whole.end, pieces.end);
+    }
+}
+
+/// What was said of a turn.
+struct Told {
+    any: bool,
+    /// Something was said before its end.
+    early: bool,
+    end: String,
+}
+
+fn written(engine: &Engine, turns: &[&str], cuts: &[u8]) -> Vec<Told> {
+    let say = |(n, text): (usize, &&str)| {
+        let place = |cut: &u8| text.floor_char_boundary(usize::from(*cut) * text.len() / 255);
+        let mut places: Vec<usize> = cuts.iter().map(place).chain([0, text.len()]).collect();
+        places.sort_unstable();
+        let last = places.len() - 2;
+        let mut told = Told {
+            any: false,
+            early: false,
+            end: String::new(),
+        };
+        for (k, ends) in places.windows(2).enumerate() {
+            let delta = pb::Delta {
+                session_id: "s".to_owned(),
+                turn_id: format!("t{n}"),
+                text: text[ends[0]..ends[1]].to_owned(),
+                end_of_turn: k == last,
+                ..pb::Delta::default()
+            };
+            let recorded = engine
+                .delta(&Delta::try_from(delta).unwrap(), now())
+                .unwrap();
+            let verdict = recorded
+                .as_ref()
+                .and_then(|recorded| recorded.verdict.as_deref());
+            told.any |= verdict.is_some();
+            if k == last {
+                let recorded = recorded.as_ref().expect("the end of a turn is answered");
+                told.end = format!("{:?} {:?}", recorded.index, verdict.map(nameless));
+            } else {
+                told.early |= verdict.is_some();
+            }
+        }
+        told
+    };
+    turns.iter().enumerate().map(say).collect()
+}
+
+/// All of a verdict but its name.
+fn nameless(verdict: &Verdict) -> Verdict {
+    Verdict {
+        id: VerdictId(0),
+        ..verdict.clone()
+    }
+}
+
+// ---- Masking
+
+/// A masked text depends on nothing but the text, is not much longer than it,
+/// and its hash does not depend on how its pieces fall.
+pub fn masking(input: &[u8]) {
+    let text = String::from_utf8_lossy(input);
+    for kind in [Mask::Result, Mask::Error] {
+        let masked = masked(&text, kind);
+        // A mask is one byte and stands for at least one; marks of cuts aside.
+        assert!(
+            masked.len() <= text.len() + 256,
+            "{} of {}",
+            masked.len(),
+            text.len()
+        );
+        let mut pieces = Pieces(Vec::new());
+        mask::masked_hash(&text, kind, &mut pieces);
+        assert!(
+            pieces.0.starts_with(&masked),
+            "what is hashed is the masked text"
+        );
+    }
+    let mut kept = Vec::new();
+    mask::without_media(&text, &mut |piece: &[u8]| kept.extend_from_slice(piece));
+    assert!(kept.len() <= text.len() + 256);
+}
+
+fn masked(text: &str, kind: Mask) -> Vec<u8> {
+    let mut masked = Vec::new();
+    mask::mask(text, kind, &mut |piece| masked.extend_from_slice(piece));
+    masked
+}
+
+/// A hasher that keeps what it gets.
+struct Pieces(Vec<u8>);
+
+impl std::hash::Hasher for Pieces {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        0
+    }
+}
+
+// ---- Traces
+
+/// Lines as `replay` reads them. What is an event over the wire is the same
+/// event, or refused for the same reason, as a line.
+pub fn trace_lines(input: &[u8]) {
+    with_engine(|engine| {
+        for line in input.split(|byte| *byte == b'\n').take(64) {
+            match Line::parse(line) {
+                Ok(Line::Event(event)) => drop(engine.record(&event, now())),
+                Ok(Line::Delta(delta)) => drop(engine.delta(&delta, now())),
+                Err(fault) => assert!(!fault.to_string().is_empty()),
+            }
+        }
+    });
+    if let Ok(event) = pb::Event::decode(input)
+        && let Ok(json) = serde_json::to_string(&event)
+    {
+        let line = Line::parse(json.as_bytes());
+        match (Event::try_from(event), line) {
+            (Ok(sent), Ok(Line::Event(read))) => {
+                assert_eq!(format!("{sent:?}"), format!("{read:?}"), "{json}");
+            }
+            (Err(_), Err(_)) => {}
+            (sent, read) => panic!("{:?}, {:?}: {json}", sent.is_ok(), read.is_ok()),
+        }
+    }
+}
+
+// ---- Configuration
+
+/// A file of settings is taken or refused in one line that no terminal obeys.
+pub fn config(input: &[u8]) {
+    if let Err(error) = settings(input) {
+        let line = error.to_string();
+        assert!(
+            !line.is_empty() && !line.chars().any(char::is_control),
+            "{line:?}"
+        );
+    }
+}
+
+// ---- The audit log
+
+/// A log that is damaged in any way is read as far as it is sound, or refused;
+/// what was opened once opens again and stands for the same.
+///
+/// The first byte says what the rest is: a log, an anchor, records in frames
+/// whose hashes are right, or changes to a log that was sound.
+pub fn audit_log(input: &[u8]) {
+    let Some((form, rest)) = input.split_first() else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    drop(open(dir.path()).expect("an empty directory is begun"));
+    let log = dir.path().join("audit-00000001.log");
+    match form % 4 {
+        0 => fs::write(log, rest).unwrap(),
+        1 => fs::write(dir.path().join("anchor"), rest).unwrap(),
+        2 => fs::write(log, sealed(rest)).unwrap(),
+        _ => fs::write(log, changed(sound(), rest)).unwrap(),
+    }
+    let verified = verify(dir.path());
+    let Ok((store, standing)) = open(dir.path()) else {
+        assert!(verified.is_err(), "verified, and does not open");
+        return;
+    };
+    assert!(verified.is_ok(), "opens, and is not verified");
+    let page = store.audit(None, 1_000, |_| true);
+    assert!(page.is_ok(), "{page:?}");
+    drop(store);
+    assert!(
+        verify(dir.path()).unwrap().is_sound(),
+        "what was damaged is set aside"
+    );
+    let (_, again) = open(dir.path()).expect("what was opened opens again");
+    assert_eq!(names(&again), names(&standing));
+}
+
+fn open(dir: &Path) -> Result<(Store, unstuck::domain::Standing), unstuck::store::Fault> {
+    let settings = Settings {
+        dir: dir.to_owned(),
+        verdicts_days_max: 30,
+        bytes_max: Settings::BYTES_MIN,
+        queue_max: 16,
+    };
+    Store::open(Opening {
+        settings: &settings,
+        audit: Audit { text: false },
+        tombstone_age_max: Duration::from_secs(7 * 24 * 60 * 60),
+        now: now(),
+        fatal: Box::new(|error| panic!("{error}")),
+    })
+}
+
+/// Who is over, and until when who is snoozed.
+fn names(standing: &unstuck::domain::Standing) -> Vec<String> {
+    let session = |(id, folded): &(SessionId, unstuck::domain::Folded)| {
+        format!("{id:?} {:?} {:?}", folded.id, folded.open().is_some())
+    };
+    let sessions = standing.sessions.iter().map(session);
+    let agents = standing
+        .agents
+        .iter()
+        .map(|(id, agent, _)| format!("{id:?} {agent:?}"));
+    let snoozes = standing.snoozes.iter().map(|snooze| format!("{snooze:?}"));
+    let mut names: Vec<String> = sessions.chain(agents).chain(snoozes).collect();
+    names.sort_unstable();
+    names
+}
+
+/// Frames with right hashes around records of any content: the format that
+/// `src/store/frame.rs` gives, said again.
+fn sealed(mut rest: &[u8]) -> Vec<u8> {
+    let mut log = Vec::new();
+    let mut before = [0; 32];
+    let mut number = 0u128;
+    while let Some((head, behind)) = rest.split_first_chunk::<2>() {
+        let (body, next) = behind.split_at(usize::from(head[1]).min(behind.len()));
+        rest = next;
+        number += 1;
+        let mut payload = u32::try_from(body.len()).unwrap().to_le_bytes().to_vec();
+        payload.push(head[0] % 5);
+        // Ids from now on: those from before the log are none of it.
+        let millis = now().duration_since(UNIX_EPOCH).unwrap().as_millis() + number;
+        payload.extend_from_slice(&(millis << 80).to_be_bytes());
+        payload.extend_from_slice(body);
+        let mut frame = b"UNS1".to_vec();
+        frame.extend_from_slice(&u32::try_from(payload.len()).unwrap().to_le_bytes());
+        frame.extend_from_slice(&before);
+        before = *blake3::Hasher::new()
+            .update(&frame)
+            .update(&payload)
+            .finalize()
+            .as_bytes();
+        frame.extend_from_slice(&before);
+        frame.extend_from_slice(&payload);
+        log.extend_from_slice(&frame);
+    }
+    log
+}
+
+/// Three terminations, as `sealed` takes them.
+fn sound() -> Vec<u8> {
+    let mut records = Vec::new();
+    for session in ["a", "b", "c"] {
+        // Field 1, the session's name.
+        let body = [&[0x0a, 1], session.as_bytes()].concat();
+        records.extend_from_slice(&[1, body.len() as u8]);
+        records.extend_from_slice(&body);
+    }
+    sealed(&records)
+}
+
+/// Changes of a byte each, at a place of 16 bits; a change by nothing cuts.
+fn changed(mut log: Vec<u8>, changes: &[u8]) -> Vec<u8> {
+    for change in changes.chunks_exact(3) {
+        let place = usize::from(u16::from_le_bytes([change[0], change[1]]));
+        match (log.get_mut(place), change[2]) {
+            (Some(_), 0) => log.truncate(place),
+            (Some(byte), by) => *byte ^= by,
+            (None, by) => log.push(by),
+        }
+    }
+    log
+}

@@ -1,0 +1,559 @@
+//! The session map and its store against a plain re-statement of what callers
+//! are promised: a `HashMap`, a list of verdicts and no cleverness. Every answer
+//! and every view of the two must agree, across restarts too.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use proptest::{collection::vec, prelude::*, sample::select, test_runner::FileFailurePersistence};
+use tempfile::TempDir;
+use unstuck::{
+    domain::{Action, Event, Labels, SessionId, Status, VerdictId},
+    engine::{Clockwork, Engine, OpenError, Recorded, Refused},
+    store::{Opening, Store, verify},
+    telemetry::Metrics,
+};
+
+use crate::harness::{BECAUSE, Build, ask, config};
+
+/// Limits so small that a short history meets all of them. The only detector
+/// that speaks is one that anybody can re-state: a cap on events.
+const EVENTS_MAX: usize = 10;
+const ASKED_AT: usize = 8;
+const SESSIONS_MAX: usize = 3;
+const IDS_MAX: usize = 4;
+const IDLE_SECS: u64 = 100;
+const TOMBSTONE_SECS: u64 = 1_000;
+
+fn settings(dir: &std::path::Path) -> unstuck::config::Config {
+    config(&format!(
+        "[detect.budget]\nevents_max = {EVENTS_MAX}\n\
+         [limits]\nsessions_max = {SESSIONS_MAX}\nevent_ids_max = {IDS_MAX}\n\
+         idle_secs_max = {IDLE_SECS}\ntombstone_secs_max = {TOMBSTONE_SECS}\n\
+         [store]\ndir = {:?}\n",
+        dir.display().to_string(),
+    ))
+}
+
+/// What is done. Sessions are known by their first letters.
+#[derive(Clone, Debug)]
+enum Op {
+    Open(usize),
+    /// A new event.
+    Event(usize),
+    /// One of the events that were ever sent to it is sent again.
+    Again(usize, usize),
+    End(usize),
+    Terminate(usize),
+    Reset(usize),
+    /// Time goes on, and the sweep comes by.
+    Wait(u64),
+    Restart,
+}
+
+const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+fn op() -> impl Strategy<Value = Op> {
+    let session = 0..NAMES.len();
+    prop_oneof![
+        2 => session.clone().prop_map(Op::Open),
+        // Mostly of two sessions, so that some reach the cap.
+        12 => prop_oneof![3 => 0..2usize, 1 => session.clone()].prop_map(Op::Event),
+        4 => (session.clone(), 0..64usize).prop_map(|(session, which)| Op::Again(session, which)),
+        2 => session.clone().prop_map(Op::End),
+        2 => session.clone().prop_map(Op::Terminate),
+        2 => session.prop_map(Op::Reset),
+        2 => select(&[1, IDLE_SECS - 1, IDLE_SECS, TOMBSTONE_SECS - 1, TOMBSTONE_SECS]).prop_map(Op::Wait),
+        1 => Just(Op::Restart),
+    ]
+}
+
+// ---- The model
+
+/// The answer to an event: its number, whether it was known, and what it got.
+type Answer = (Option<usize>, bool, Option<(Action, VerdictId)>);
+
+#[derive(Clone, Debug)]
+enum State {
+    Live {
+        heard: u64,
+        events: usize,
+        /// The last ids and what was answered.
+        answers: VecDeque<(String, Answer)>,
+    },
+    Ended {
+        until: u64,
+    },
+    Terminated {
+        by: VerdictId,
+        until: u64,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct Modelled {
+    state: State,
+    labels: Labels,
+}
+
+#[derive(Default)]
+struct Model {
+    sessions: HashMap<&'static str, Modelled>,
+    /// Every verdict that was ever given, in order.
+    given: Vec<VerdictId>,
+    secs: u64,
+}
+
+/// What the model expects of an event; a verdict's name is the engine's to give.
+#[derive(Debug, PartialEq)]
+enum Expected {
+    Known(Answer),
+    New(usize, Option<Action>),
+    Refused,
+}
+
+impl Model {
+    fn live(&self) -> usize {
+        let live = |session: &&Modelled| matches!(session.state, State::Live { .. });
+        self.sessions.values().filter(live).count()
+    }
+
+    fn begun(&self, labels: Labels) -> Modelled {
+        let state = State::Live {
+            heard: self.secs,
+            events: 0,
+            answers: VecDeque::new(),
+        };
+        Modelled { state, labels }
+    }
+
+    /// Whether something is live by this name, after it was begun where that is
+    /// possible.
+    fn begin(&mut self, name: &'static str) -> bool {
+        match self.sessions.get(name).map(|session| &session.state) {
+            Some(State::Live { .. }) => true,
+            Some(State::Terminated { .. }) => false,
+            Some(State::Ended { .. }) | None if self.live() < SESSIONS_MAX => {
+                self.sessions.insert(name, self.begun(Labels::new()));
+                true
+            }
+            Some(State::Ended { .. }) | None => false,
+        }
+    }
+
+    fn event(&mut self, name: &'static str, id: &str) -> Expected {
+        if let Some(State::Terminated { by, .. }) = self.state(name) {
+            return Expected::Known((None, false, Some((Action::Terminate, by))));
+        }
+        if !self.begin(name) {
+            return Expected::Refused;
+        }
+        let secs = self.secs;
+        let Some(Modelled {
+            state:
+                State::Live {
+                    heard,
+                    events,
+                    answers,
+                },
+            ..
+        }) = self.sessions.get_mut(name)
+        else {
+            panic!("{name} was begun");
+        };
+        *heard = secs;
+        if let Some((_, (index, _, verdict))) = answers.iter().rev().find(|(known, _)| known == id)
+        {
+            return Expected::Known((*index, true, *verdict));
+        }
+        *events += 1;
+        let action = match *events {
+            EVENTS_MAX => Some(Action::Terminate),
+            ASKED_AT => Some(Action::Ask),
+            _ => None,
+        };
+        Expected::New(*events - 1, action)
+    }
+
+    /// A new event was answered.
+    fn answered(&mut self, name: &'static str, id: &str, answer: Answer) {
+        if let Some((_, verdict)) = answer.2 {
+            self.give(verdict);
+        }
+        match (
+            answer.2,
+            self.sessions
+                .get_mut(name)
+                .map(|session| &mut session.state),
+        ) {
+            (Some((Action::Terminate, by)), _) => self.bury(name, by),
+            (_, Some(State::Live { answers, .. })) => {
+                answers.push_back((id.to_owned(), answer));
+                if answers.len() > IDS_MAX {
+                    answers.pop_front();
+                }
+            }
+            (_, state) => panic!("{state:?}"),
+        }
+    }
+
+    fn give(&mut self, verdict: VerdictId) {
+        assert!(
+            self.given.last() < Some(&verdict),
+            "ids go up, across restarts too"
+        );
+        self.given.push(verdict);
+    }
+
+    fn bury(&mut self, name: &'static str, by: VerdictId) {
+        let labels = self.sessions.remove(name).map(|session| session.labels);
+        let until = self.secs + TOMBSTONE_SECS;
+        let session = Modelled {
+            state: State::Terminated { by, until },
+            labels: labels.unwrap_or_default(),
+        };
+        self.sessions.insert(name, session);
+    }
+
+    fn state(&self, name: &str) -> Option<State> {
+        self.sessions.get(name).map(|session| session.state.clone())
+    }
+
+    fn wait(&mut self, secs: u64) {
+        self.secs += secs;
+        let now = self.secs;
+        self.sessions.retain(|_, session| match session.state {
+            State::Live { heard, .. } => heard + IDLE_SECS > now,
+            State::Ended { until } | State::Terminated { until, .. } => until > now,
+        });
+    }
+
+    /// Only terminations outlive the process.
+    fn restart(&mut self) {
+        let is_over = |session: &Modelled| matches!(session.state, State::Terminated { .. });
+        self.sessions.retain(|_, session| is_over(session));
+    }
+}
+
+// ---- The real thing
+
+struct Real {
+    engine: Engine,
+    store: Store,
+    dir: TempDir,
+    runtime: tokio::runtime::Runtime,
+}
+
+fn at(secs: u64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(1_700_000_000 + secs)
+}
+
+fn started(dir: &std::path::Path, secs: u64) -> (Engine, Store) {
+    let config = settings(dir);
+    let opened = Store::open(Opening {
+        settings: &config.store,
+        audit: config.audit,
+        tombstone_age_max: Duration::from_secs(TOMBSTONE_SECS),
+        now: at(secs),
+        fatal: Box::new(|error| panic!("{error}")),
+    });
+    let (store, standing) = opened.unwrap();
+    let metrics = Metrics::new(config.profiles.detectors()).unwrap();
+    let engine = Engine::new(
+        config.profiles,
+        config.tools,
+        config.engine,
+        Arc::new(metrics),
+        Clockwork::Live,
+        store.outlet(),
+    );
+    engine.restore(standing, at(secs));
+    (engine, store)
+}
+
+impl Real {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (engine, store) = started(dir.path(), 0);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        Self {
+            engine,
+            store,
+            dir,
+            runtime,
+        }
+    }
+
+    fn restart(self, secs: u64) -> Self {
+        let Self {
+            engine,
+            store,
+            dir,
+            runtime,
+        } = self;
+        store.close();
+        drop((engine, store));
+        let (engine, store) = started(dir.path(), secs);
+        Self {
+            engine,
+            store,
+            dir,
+            runtime,
+        }
+    }
+
+    fn record(&self, name: &str, id: &str, secs: u64) -> Result<Answer, Refused> {
+        // Each call is of its own, so that nobody sees a loop.
+        let event = ask(&format!("{name} {id}")).of(name).id(id);
+        let event = Event::try_from(event).unwrap();
+        let answered = self.engine.record(&event, at(secs))?;
+        Ok(answer(&answered))
+    }
+
+    /// It is on disk.
+    fn settled(&self, verdict: VerdictId) -> bool {
+        self.runtime.block_on(self.store.settled(verdict))
+    }
+
+    /// All verdicts that are kept, by their ids.
+    fn audit(&self) -> Vec<VerdictId> {
+        self.settled(self.store.last());
+        let page = self.store.audit(None, usize::MAX, |_| true).unwrap();
+        page.verdicts
+            .iter()
+            .map(|issued| issued.verdict.id)
+            .collect()
+    }
+}
+
+fn answer(recorded: &Recorded) -> Answer {
+    let index = recorded.index.map(|index| usize::try_from(index).unwrap());
+    let verdict = recorded.verdict.as_ref();
+    let verdict = verdict.and_then(|verdict| Some((verdict.action?, verdict.id)));
+    (index, recorded.duplicate, verdict)
+}
+
+fn id(name: &str) -> SessionId {
+    SessionId::parse(name).unwrap()
+}
+
+// ---- Both, side by side
+
+struct Both {
+    model: Model,
+    real: Real,
+    /// How many events each session was ever sent.
+    sent: HashMap<&'static str, usize>,
+}
+
+impl Both {
+    fn apply(mut self, step: usize, op: &Op) -> Self {
+        let now = at(self.model.secs);
+        match op {
+            Op::Open(which) => self.open(NAMES[*which], step, now),
+            Op::Event(which) => {
+                let name = NAMES[*which];
+                let sent = self.sent.entry(name).or_default();
+                *sent += 1;
+                let event = format!("e{sent}");
+                self.event(name, &event);
+            }
+            Op::Again(which, earlier) => {
+                let name = NAMES[*which];
+                let sent = self.sent.get(name).copied().unwrap_or_default();
+                if sent > 0 {
+                    self.event(name, &format!("e{}", earlier % sent + 1));
+                }
+            }
+            Op::End(which) => self.end(NAMES[*which], now),
+            Op::Terminate(which) => self.terminate(NAMES[*which], now),
+            Op::Reset(which) => self.reset(NAMES[*which], now),
+            Op::Wait(secs) => {
+                self.model.wait(*secs);
+                self.real.engine.sweep(at(self.model.secs), 1_000);
+            }
+            Op::Restart => {
+                self.model.restart();
+                self.real = self.real.restart(self.model.secs);
+                self.compare_logs();
+            }
+        }
+        self.compare();
+        self
+    }
+
+    fn open(&mut self, name: &'static str, step: usize, now: SystemTime) {
+        let labels = Labels::from([("step".to_owned(), step.to_string())]);
+        let opened = self.real.engine.open(&id(name), "", labels.clone(), now);
+        if let Some(State::Terminated { .. }) = self.model.state(name) {
+            assert!(matches!(opened, Err(OpenError::Terminated)), "{opened:?}");
+        } else if self.model.begin(name) {
+            assert!(opened.is_ok(), "{opened:?}");
+            self.model.sessions.get_mut(name).unwrap().labels = labels;
+        } else {
+            assert!(
+                matches!(opened, Err(OpenError::Refused(Refused::Sessions(_)))),
+                "{opened:?}"
+            );
+        }
+    }
+
+    fn event(&mut self, name: &'static str, event: &str) {
+        let expected = self.model.event(name, event);
+        let answered = self.real.record(name, event, self.model.secs);
+        match (expected, answered) {
+            (Expected::Refused, Err(Refused::Sessions(_))) => {}
+            (Expected::Known(expected), Ok(answered)) => assert_eq!(answered, expected),
+            (Expected::New(index, action), Ok(answered)) => {
+                let given = answered.2.map(|(action, _)| action);
+                assert_eq!(
+                    (answered.0, answered.1, given),
+                    (Some(index), false, action)
+                );
+                self.model.answered(name, event, answered);
+            }
+            (expected, answered) => panic!("{expected:?}, but {answered:?}"),
+        }
+    }
+
+    fn end(&mut self, name: &'static str, now: SystemTime) {
+        let ended = self.real.engine.end(&id(name), now).map(|view| view.status);
+        let until = self.model.secs + TOMBSTONE_SECS;
+        let expected = match self
+            .model
+            .sessions
+            .get_mut(name)
+            .map(|session| &mut session.state)
+        {
+            None => None,
+            Some(State::Terminated { .. }) => Some(Status::Terminated),
+            Some(state) => {
+                if let State::Live { .. } = state {
+                    *state = State::Ended { until };
+                }
+                Some(Status::Ended)
+            }
+        };
+        assert_eq!(ended, expected);
+    }
+
+    fn terminate(&mut self, name: &'static str, now: SystemTime) {
+        let verdict = self.real.engine.terminate(&id(name), &BECAUSE, now);
+        if let Some(State::Terminated { by, .. }) = self.model.state(name) {
+            assert_eq!(verdict.id, by, "the first one stands");
+            return;
+        }
+        assert!(
+            self.real.settled(verdict.id),
+            "on disk before it is answered"
+        );
+        self.model.give(verdict.id);
+        self.model.bury(name, verdict.id);
+    }
+
+    fn reset(&mut self, name: &'static str, now: SystemTime) {
+        let announced = self.real.engine.announce_reset(&id(name), &BECAUSE, now);
+        let known = self.model.sessions.remove(name);
+        assert_eq!(announced.is_some(), known.is_some());
+        if let (Some(announced), Some(known)) = (announced, known) {
+            assert!(self.real.settled(announced.id), "on disk before it is done");
+            self.real.engine.reset(&id(name), &announced, now);
+            self.model.give(announced.id);
+            let begun = self.model.begun(known.labels);
+            self.model.sessions.insert(name, begun);
+        }
+    }
+
+    /// The two look alike from outside.
+    fn compare(&self) {
+        assert_eq!(self.real.engine.live(), self.model.live());
+        for name in NAMES {
+            let view = self.real.engine.get(&id(name));
+            let modelled = self.model.sessions.get(name);
+            assert_eq!(view.is_some(), modelled.is_some(), "{name}: {modelled:?}");
+            let (Some(view), Some(modelled)) = (view, modelled) else {
+                continue;
+            };
+            assert_eq!(*view.labels, modelled.labels, "{name}");
+            let terminated = view.termination.map(|verdict| verdict.id);
+            match modelled.state {
+                State::Live { events, .. } => {
+                    assert!(matches!(view.status, Status::Active | Status::Looping));
+                    assert_eq!((view.events as usize, terminated), (events, None), "{name}");
+                }
+                State::Ended { .. } => assert_eq!((view.status, terminated), (Status::Ended, None)),
+                State::Terminated { by, .. } => {
+                    assert_eq!((view.status, terminated), (Status::Terminated, Some(by)));
+                }
+            }
+        }
+    }
+
+    /// Nothing of the log is missing, and nothing is in it twice.
+    fn compare_logs(&self) {
+        assert_eq!(self.real.audit(), self.model.given);
+        let records = verify(self.real.dir.path()).unwrap().records;
+        assert_eq!(records as usize, self.model.given.len());
+    }
+}
+
+fn play(ops: &[Op]) {
+    let mut both = Both {
+        model: Model::default(),
+        real: Real::new(),
+        sent: HashMap::new(),
+    };
+    for (step, op) in ops.iter().enumerate() {
+        both = both.apply(step, op);
+    }
+    both.compare_logs();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 24,
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn the_sessions_and_their_store_do_what_a_plain_model_does(ops in vec(op(), 1..60)) {
+        play(&ops);
+    }
+}
+
+/// The history that the model is about, told once so that no luck is needed.
+#[test]
+fn a_whole_life_agrees_with_the_model() {
+    let mut ops = vec![Op::Open(0)];
+    ops.extend(std::iter::repeat_n(Op::Event(0), EVENTS_MAX));
+    ops.extend([Op::Event(0), Op::Restart, Op::Event(0), Op::Open(0)]);
+    ops.extend([
+        Op::Reset(0),
+        Op::Event(0),
+        Op::Again(0, 0),
+        Op::End(0),
+        Op::Restart,
+        Op::Event(0),
+    ]);
+    ops.extend([
+        Op::Event(1),
+        Op::Event(2),
+        Op::Event(3),
+        Op::Terminate(1),
+        Op::Event(3),
+    ]);
+    ops.extend([
+        Op::Wait(IDLE_SECS),
+        Op::Event(0),
+        Op::Wait(TOMBSTONE_SECS),
+        Op::Restart,
+        Op::Event(1),
+    ]);
+    play(&ops);
+}
