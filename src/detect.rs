@@ -46,6 +46,11 @@ pub trait Detector: Default {
     /// Looks at `now`, which is not yet part of `past`.
     fn observe(&mut self, now: &Observation, past: &History, settings: &Self::Settings) -> Look;
 
+    /// A loop with these events was reported and has ended: they count no more,
+    /// save in a run that was found and goes on. Left out where a detector counts
+    /// what no other does, or asks the history.
+    fn spend(&mut self, _cited: &[i32]) {}
+
     /// Counts start anew: a user spoke, or the session was started again.
     fn reset(&mut self);
 }

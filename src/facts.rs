@@ -23,6 +23,7 @@ mod report;
 mod rules;
 mod shell;
 mod sketch;
+mod sql;
 mod stem;
 mod tools;
 mod words;
@@ -154,6 +155,8 @@ impl Facts {
             raw: self.outcome(event, call, rule.ignore_result, Hashed::Raw),
             said: self.said(call, failed, rule.ignore_result || (acts && !failed)),
             error: failed.then(|| self.error(call, signature)).flatten(),
+            in_vain: failed || call.result.as_deref().is_some_and(ack::is_little),
+            looks: tools::looks(&call.tool),
             content: key.known(Tag::Content, &call.content_hash),
             state: key.known(Tag::State, &event.state_hash),
         };
@@ -178,7 +181,7 @@ impl Facts {
         } else {
             let result = call.result.as_deref();
             let result = result.filter(|text| !ack::is_acknowledgement(text))?;
-            if is_only_media(result) {
+            if mask::is_only_media(result) {
                 return None;
             }
             mask::without_media(result, &mut |piece| hasher.write(piece));
@@ -194,8 +197,10 @@ impl Facts {
             return None;
         }
         let mut hasher = self.key.hasher(Tag::Error);
-        mask::masked_hash(&call.error, Mask::Error, &mut hasher);
-        mask::masked_hash(told, Mask::Error, &mut hasher);
+        for text in [call.error.as_str(), told] {
+            let text = ack::without_name(text, &call.tool);
+            mask::masked_hash(&text, Mask::Error, &mut hasher);
+        }
         // An exit status alone says nothing across different calls.
         if told.is_empty()
             && ack::is_exit_status(&call.error)
@@ -271,6 +276,11 @@ fn classify(known: Option<Class>, call: &ToolCall, args: &mut Arguments<'_>) -> 
     let mut also_writes = false;
     let class = match editor.or(known) {
         Some(Class::Other) if args.waits => Class::Poll,
+        Some(Class::Other) if sql::changes(&call.tool, args.target.as_deref()) => {
+            // Each statement is of its own.
+            args.target = None;
+            Class::Write
+        }
         Some(Class::Other) => tools::guess(&call.tool, args.has_path),
         Some(class) => class,
         None => {
@@ -375,19 +385,10 @@ enum Hashed {
     Raw,
 }
 
-/// No picture is smaller.
-const MEDIA_BYTES_MIN: usize = 64;
-
-/// A result that is one payload and nothing else: masked, all would be the same.
-fn is_only_media(text: &str) -> bool {
-    let payload = |c: char| c.is_ascii_alphanumeric() || "+/=:;,-_".contains(c);
-    text.len() > MEDIA_BYTES_MIN && text.starts_with("data:") && text.chars().all(payload)
-}
-
 impl Hashed {
     fn write(self, text: &str, kind: Mask, hasher: &mut impl Hasher) {
         match self {
-            Self::Masked if is_only_media(text) => hasher.write(text.as_bytes()),
+            Self::Masked if mask::is_only_media(text) => hasher.write(text.as_bytes()),
             Self::Masked => mask::masked_hash(text, kind, hasher),
             Self::Raw => hasher.write(text.as_bytes()),
         }

@@ -1,6 +1,7 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::Deserialize;
+use smallvec::SmallVec;
 
 use super::{Detector, Futile, History, streak::Streak};
 use crate::domain::{Explained, Look, MarkerKind, Observation, Seen, Sig};
@@ -9,21 +10,67 @@ use crate::domain::{Explained, Look, MarkerKind, Observation, Seen, Sig};
 /// between, or without progress and ending at the same size each time: what is
 /// kept fills the context, and the agent no longer gets to work.
 ///
-/// Resets with a tool call, or for the second with progress or another size.
+/// Resets with a tool call, or for the second with progress, another size, or
+/// work: `work` different calls that went well and that the stretch before did
+/// not make. An agent that reads on and on is summarised to the same size each
+/// time by its harness; one that reads the same again is stuck.
 ///
-/// Cost: a comparison a marker. Three: one that fails and one more try are
-/// ordinary.
+/// Cost: a comparison a marker; from the first marker on a look-up a call. Three:
+/// one that fails and one more try are ordinary.
 #[derive(Default)]
 pub struct CompactionLoop {
     idle: Streak,
     last: Option<(i32, u32)>,
     stuck: Streak,
+    /// Allocated with the first marker: most sessions have none.
+    work: Option<Box<Work>>,
+}
+
+/// The different calls between two compactions.
+#[derive(Default)]
+struct Work {
+    before: SmallVec<[Sig; CALLS_MAX]>,
+    now: SmallVec<[Sig; CALLS_MAX]>,
+    /// How many of those now were not made before.
+    fresh: u32,
+}
+
+/// As many calls of a stretch are told from those of the next.
+const CALLS_MAX: usize = 32;
+
+impl Work {
+    /// What the history knows of the stretch before the first compaction.
+    fn since(past: &History) -> Box<Self> {
+        let calls = past.calls().filter_map(|entry| entry.call);
+        Box::new(Self {
+            now: calls.take(CALLS_MAX).collect(),
+            ..Self::default()
+        })
+    }
+
+    fn push(&mut self, call: Sig) {
+        if self.now.contains(&call) {
+            return;
+        }
+        self.fresh += u32::from(!self.before.contains(&call));
+        if self.now.len() < CALLS_MAX {
+            self.now.push(call);
+        }
+    }
+
+    /// Another stretch begins: how many fresh calls this one had.
+    fn turn(&mut self) -> u32 {
+        self.before = std::mem::take(&mut self.now);
+        std::mem::take(&mut self.fresh)
+    }
 }
 
 /// `[detect.compaction_loop]`
 #[derive(Clone, Debug, Deserialize)]
 pub struct Settings {
     pub count: u32,
+    /// So many fresh calls between two compactions are work.
+    pub work: u32,
 }
 
 /// Sizes within a hundredth of each other are the same.
@@ -37,6 +84,10 @@ impl Detector for CompactionLoop {
             let why = format!("{} compactions are no loop: at least 2 are", settings.count);
             return Err(Futile::new("count", why));
         }
+        if settings.work == 0 {
+            let why = "with 0 any two compactions have work between: at least 1";
+            return Err(Futile::new("work", why.to_owned()));
+        }
         Ok(())
     }
 
@@ -44,21 +95,27 @@ impl Detector for CompactionLoop {
         Explained {
             rule: "the context is summarised again and again, and no work comes between",
             threshold: format!(
-                "{} in a row with no tool call between, or with no progress and to the same size",
-                settings.count
+                "{} in a row with no tool call between, or with no progress, to the same size, and \
+                 fewer than {} new calls between",
+                settings.count, settings.work
             ),
-            quiet: "progress between, or a tool call and another size",
+            quiet: "progress between, calls not made before, or a tool call and another size",
         }
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
+    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {
         let (kind, size) = match &now.seen {
             Seen::Marker {
                 kind,
                 context_tokens,
             } => (*kind, *context_tokens),
-            Seen::Call(_) => {
+            Seen::Call(facts) => {
                 self.idle.clear();
+                if let (Some(work), Some(call), false) =
+                    (&mut self.work, facts.call, facts.failed())
+                {
+                    work.push(call);
+                }
                 return Look::Away;
             }
             Seen::Turn(_) | Seen::Text(_) | Seen::Other => return Look::Away,
@@ -67,9 +124,11 @@ impl Detector for CompactionLoop {
             return Look::Away;
         }
         self.idle.push(now.at, None);
+        let work = self.work.get_or_insert_with(|| Work::since(past));
+        let worked = work.turn() >= settings.work;
         let same = self.last.is_some_and(|(last, progress)| {
             let near = size.abs_diff(last) <= last.unsigned_abs() / SIZE_TOLERANCE;
-            size > 0 && progress == now.at.progress && near
+            size > 0 && progress == now.at.progress && near && !worked
         });
         self.last = Some((size, now.at.progress));
         if same {
@@ -102,9 +161,11 @@ fn name() -> Sig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::detect::testing::{Script, call, compaction, compaction_to, edit, read, turn, user};
+    use crate::detect::testing::{
+        Script, call, compaction, compaction_to, edit, read, reads, turn, user,
+    };
 
-    const SETTINGS: Settings = Settings { count: 3 };
+    const SETTINGS: Settings = Settings { count: 3, work: 5 };
 
     #[track_caller]
     fn marks(script: Script, expected: &str) {
@@ -144,6 +205,21 @@ mod tests {
     }
 
     #[test]
+    fn calls_not_made_before_are_work_and_the_same_again_are_not() {
+        let lap = |files: &str| reads(files) + compaction_to(90_000);
+        let on = ["a b c d e", "f g h i j", "k l m n o", "p q r s t"];
+        marks(on.map(lap).into_iter().sum(), "     .     .     .     .");
+        marks(lap("a b c d e f").times(3), "      .      .      !");
+        let few = ["a b c d e", "a b c f", "a b c g"];
+        marks(few.map(lap).into_iter().sum(), "     .    .    !");
+        let failed = |files: &str| reads(files).fails("gone") + compaction_to(90_000);
+        marks(
+            on.map(failed).into_iter().take(3).sum(),
+            "     .     .     !",
+        );
+    }
+
+    #[test]
     fn unknown_and_absurd_sizes_are_not_compared() {
         let lap = |tokens| read("f") + compaction_to(tokens);
         marks([0, 0, 0, 0].map(lap).into_iter().sum(), " . . . .");
@@ -172,6 +248,7 @@ mod tests {
     #[test]
     fn settings_that_can_never_fire_are_refused() {
         assert!(CompactionLoop::check(&SETTINGS).is_ok());
-        assert!(CompactionLoop::check(&Settings { count: 1 }).is_err());
+        let check = |count, work| CompactionLoop::check(&Settings { count, work });
+        assert!(check(1, 5).is_err() && check(3, 0).is_err());
     }
 }

@@ -79,6 +79,10 @@ impl Detector for ErrorStreak {
         }
     }
 
+    fn spend(&mut self, cited: &[i32]) {
+        self.streak.spend(cited);
+    }
+
     fn reset(&mut self) {
         *self = Self::default();
     }
@@ -87,7 +91,7 @@ impl Detector for ErrorStreak {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::detect::testing::{Script, call, calls, edit, read, run, user};
+    use crate::detect::testing::{Script, call, calls, cited, edit, read, run, user};
 
     const SETTINGS: Settings = Settings { count: 4 };
 
@@ -119,6 +123,13 @@ mod tests {
         let found = late.findings::<ErrorStreak>(&SETTINGS);
         assert_eq!(found[0].events.as_slice(), [0, 1, 2, 3, 4, 5]);
         assert!(!found[0].extends && found[1].extends);
+    }
+
+    #[test]
+    fn what_a_loop_was_reported_with_counts_no_more() {
+        let denied = |names: &str| calls(names).fails("denied");
+        marks(denied("a b c") + cited() + denied("d e f g"), "......!");
+        marks(denied("a b c d") + cited() + denied("e"), "...!+");
     }
 
     #[test]

@@ -86,6 +86,10 @@ impl Detector for ExactRepeat {
         }
     }
 
+    fn spend(&mut self, cited: &[i32]) {
+        self.streak.spend(cited);
+    }
+
     fn reset(&mut self) {
         *self = Self::default();
     }

@@ -58,6 +58,7 @@ pub struct Entry {
     pub raw: Sig,
     pub content: Option<Sig>,
     outcome: Option<Outcome>,
+    in_vain: bool,
     /// A verdict has cited it: it counts for no detector again, save to extend
     /// the same unbroken run.
     pub spent: bool,
@@ -140,6 +141,14 @@ impl History {
     /// Whether the agent has made a call since a user spoke or a run began.
     pub fn has_calls(&self) -> bool {
         !self.calls.is_empty()
+    }
+
+    /// Whether all that was tried since the agent's last turn came to nothing, if
+    /// anything was.
+    pub fn tried_in_vain(&self) -> bool {
+        let turn = self.turns.back().map_or(i32::MIN, |turn| turn.at.index);
+        let mut since = self.calls.iter().rev();
+        since.all(|entry| entry.in_vain || entry.at.index < turn)
     }
 
     pub fn turns_made(&self) -> u32 {
@@ -227,6 +236,7 @@ impl History {
             raw: facts.raw,
             content: facts.content,
             outcome: facts.outcome,
+            in_vain: facts.in_vain,
             spent: false,
             cost,
             tool,

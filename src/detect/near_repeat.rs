@@ -75,6 +75,10 @@ impl Detector for NearRepeat {
         }
     }
 
+    fn spend(&mut self, cited: &[i32]) {
+        self.streak.spend(cited);
+    }
+
     fn reset(&mut self) {
         *self = Self::default();
     }

@@ -102,6 +102,15 @@ impl Detector for PatchSpiral {
         })
     }
 
+    fn spend(&mut self, cited: &[i32]) {
+        for failures in self.paths.all() {
+            failures.events.retain(|event| !cited.contains(event));
+            if failures.events.is_empty() {
+                failures.calls.clear();
+            }
+        }
+    }
+
     fn reset(&mut self) {
         *self = Self::default();
     }
@@ -110,7 +119,7 @@ impl Detector for PatchSpiral {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::detect::testing::{Script, edit, read, run, user, write};
+    use crate::detect::testing::{Script, cited, edit, read, run, user, write};
 
     const SETTINGS: Settings = Settings { count: 4 };
 
@@ -131,6 +140,11 @@ mod tests {
             _ => edit(file, &n.to_string()),
         };
         outcomes.chars().enumerate().map(edit).sum()
+    }
+
+    #[test]
+    fn what_a_loop_was_reported_with_counts_no_more() {
+        marks(edits("f", "fff") + cited() + edits("f", "ffff"), "......!");
     }
 
     #[test]

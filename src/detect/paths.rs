@@ -38,6 +38,10 @@ impl<T: Default> Paths<T> {
         &mut self.known[last].1
     }
 
+    pub fn all(&mut self) -> impl Iterator<Item = &mut T> {
+        self.known.iter_mut().map(|(_, of_path)| of_path)
+    }
+
     /// The paths that are known, the one used last first.
     pub fn paths(&self) -> impl Iterator<Item = Sig> + '_ {
         self.known.iter().rev().map(|(path, _)| *path)

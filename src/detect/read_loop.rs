@@ -190,6 +190,10 @@ impl Detector for ReadLoop {
         same.or(stale).map_or_else(|| self.nothing(), Look::Found)
     }
 
+    fn spend(&mut self, cited: &[i32]) {
+        self.stale.spend(cited);
+    }
+
     fn reset(&mut self) {
         *self = Self::default();
     }

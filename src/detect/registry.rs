@@ -75,6 +75,11 @@ macro_rules! registry {
                 debug_assert_eq!(usize::from(rank), NAMES.len());
             }
 
+            /// A reported loop with these events has ended.
+            pub fn spend(&mut self, cited: &[i32]) {
+                $(self.$name.spend(cited);)+
+            }
+
             pub fn reset(&mut self) {
                 $(self.$name.reset();)+
             }

@@ -23,8 +23,10 @@ use crate::domain::{
 /// and nothing moved since, whatever was called in between. Then the count begins
 /// anew; it is told twice at most, since words alone end no session.
 ///
-/// Resets with a turn that is like none; new starts with progress. An empty turn
-/// neither counts nor resets. A turn that differs from its like in numbers only
+/// Resets with a turn that is like none; both with progress, since whoever moves
+/// may say the same of each step. A new start counts only where what was tried
+/// before it came to nothing: it failed, or brought back a line or two. An empty
+/// turn neither counts nor resets. A turn that differs from its like in numbers only
 /// is progress, so like none: "batch 12 of 500" after "batch 11 of 500". The
 /// published rule has none of these guards and extensions, so settings take them
 /// away.
@@ -32,7 +34,7 @@ use crate::domain::{
 /// Cost: a merge of two sorted lists for each of five turns, on turns only. The
 /// numbers are those of the published rule (.85, five turns, warn at three, 50
 /// turns kept); for new starts they come from recorded sessions, where three in
-/// eight to twelve turns told stuck agents from others.
+/// eight turns told stuck agents from others.
 #[derive(Default)]
 pub struct SimilarTurns {
     streak: u32,
@@ -67,6 +69,8 @@ pub struct Settings {
     pub empty: Empty,
     /// A turn that differs from its like in numbers only is dissimilar.
     pub numbers_are_progress: bool,
+    /// Turns are alike whatever was written in between.
+    pub ignore_progress: bool,
     /// While nothing is done, more makes turns alike.
     pub idle: bool,
     pub history: u32,
@@ -230,7 +234,7 @@ impl SimilarTurns {
         past: &History,
         settings: &Settings,
     ) -> Option<Finding> {
-        let similar = most_similar(turn, past, settings);
+        let similar = most_similar(now, turn, past, settings);
         let like = similar.or_else(|| idle(now, turn, past, settings));
         let Some((similarity, like)) = like else {
             self.streak = 0;
@@ -282,6 +286,9 @@ impl NewStarts {
         if settings.restarts == 0 || announced.is_none_or(|words| words > OPENING_WORDS_MAX) {
             return None;
         }
+        if !past.tried_in_vain() {
+            return None;
+        }
         let number = past.turns_made() + 1;
         let begin = (number + 1).saturating_sub(settings.restarts_window);
         self.at.retain(|(earlier, _)| *earlier >= begin);
@@ -307,7 +314,12 @@ impl NewStarts {
 }
 
 /// How alike the most similar of the last turns is, and its tokens.
-fn most_similar(turn: &Sketch, past: &History, settings: &Settings) -> Option<(f64, Sig)> {
+fn most_similar(
+    now: Moment,
+    turn: &Sketch,
+    past: &History,
+    settings: &Settings,
+) -> Option<(f64, Sig)> {
     // Where empty turns are turns, they have their places among the last.
     let begin = match settings.empty {
         Empty::Skip => 0,
@@ -316,6 +328,7 @@ fn most_similar(turn: &Sketch, past: &History, settings: &Settings) -> Option<(f
     past.sketches()
         .take(settings.window as usize)
         .take_while(|(earlier, _)| earlier.number >= begin)
+        .take_while(|(earlier, _)| settings.ignore_progress || earlier.at.progress == now.progress)
         .filter_map(|(earlier, sketch)| Some((settings.alike(turn, sketch)?, earlier.tokens)))
         .max_by(|a, b| a.0.total_cmp(&b.0))
 }
@@ -348,7 +361,7 @@ fn idle(now: Moment, turn: &Sketch, past: &History, settings: &Settings) -> Opti
 mod tests {
     use super::*;
     use crate::{
-        detect::testing::{Script, call, edit, turn, user},
+        detect::testing::{Script, call, edit, read, turn, user},
         facts::WordOverlap,
     };
 
@@ -362,11 +375,12 @@ mod tests {
             measure: None,
             empty: Empty::Skip,
             numbers_are_progress: true,
+            ignore_progress: false,
             idle: true,
             history: 50,
             stems: 0.5,
             restarts: 3,
-            restarts_window: 10,
+            restarts_window: 8,
             new_starts: new_starts
                 .map(|text| Phrase::from(text.to_owned()))
                 .to_vec()
@@ -581,6 +595,34 @@ mod tests {
         let change = || edit("file", "text");
         check_starts(starts("**") + change() + starts("**"), 0);
         check_starts(starts("**") + change() + starts("***"), 1);
+    }
+
+    #[test]
+    fn a_new_start_after_a_call_that_brought_much_does_not_count() {
+        let lap = |n: &str| turn(&format!("{n}: a different approach")) + call(n);
+        let known: Script = ["a", "b", "c"].map(lap).into_iter().sum();
+        check(known, &[0, 0, 0, 0, 3, 0]);
+        let much = |n: &str| lap(n).brings_much();
+        check(["a", "b", "c"].map(much).into_iter().sum(), &[0; 6]);
+        let some = |n: &str| lap(n) + call("look").brings_much();
+        check(["a", "b", "c"].map(some).into_iter().sum(), &[0; 9]);
+        let once = lap("a") + call("look").brings_much() + turn("and?") + lap("b") + lap("c");
+        check(once, &[0, 0, 0, 0, 0, 0, 3, 0]);
+    }
+
+    #[test]
+    fn whoever_moves_may_say_the_same_of_each_step() {
+        let lap = |n: &str| turn("now I run the tests") + edit("f", n);
+        let work: Script = ["1", "2", "3", "4", "5"].map(lap).into_iter().sum();
+        check(work.clone(), &[0; 10]);
+        let ignoring = Settings {
+            ignore_progress: true,
+            ..settings()
+        };
+        let found = work.counts::<SimilarTurns>(&ignoring);
+        assert_eq!(found, [0, 0, 0, 0, 0, 0, 3, 0, 4, 0]);
+        let idle = turn("now I run the tests") + read("f");
+        check(idle.times(4), &[0, 0, 0, 0, 0, 0, 3, 0]);
     }
 
     #[test]

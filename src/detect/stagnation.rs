@@ -61,6 +61,11 @@ impl Detector for Stagnation {
         }
     }
 
+    fn spend(&mut self, cited: &[i32]) {
+        self.same_result.spend(cited);
+        self.same_state.spend(cited);
+    }
+
     fn reset(&mut self) {
         *self = Self::default();
     }
@@ -105,7 +110,11 @@ impl Stagnation {
             self.same_state.clear();
             return None;
         }
-        let acts = !matches!(facts.operation, Operation::Read | Operation::Search);
+        let acts = match facts.operation {
+            Operation::Read | Operation::Search => false,
+            Operation::Other => !facts.looks,
+            Operation::Write | Operation::Edit | Operation::Execute => true,
+        };
         if !acts || !self.same_state.push(at, facts.call) {
             return None;
         }
@@ -120,7 +129,7 @@ impl Stagnation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::detect::testing::{Script, call, calls, edit, read, run, user};
+    use crate::detect::testing::{Script, call, calls, cited, edit, read, run, user};
 
     const SETTINGS: Settings = Settings { count: 6 };
 
@@ -132,6 +141,27 @@ mod tests {
     #[track_caller]
     fn marks(script: Script, expected: &str) {
         assert_eq!(script.marks::<Stagnation>(&SETTINGS), expected);
+    }
+
+    #[test]
+    fn looking_leaves_the_state_as_it_was() {
+        let clicks: Script = (0..7).map(|n| call(&n.to_string()).state("page")).sum();
+        check(clicks.clone(), &[0, 0, 0, 0, 0, 0, 6]);
+        check(clicks.looking(), &[0; 7]);
+    }
+
+    #[test]
+    fn what_a_loop_was_reported_with_counts_no_more() {
+        let same = |names: &str| calls(names).says("captcha");
+        check(same("a b c d") + cited() + same("e f g h"), &[0; 8]);
+        check(
+            same("a b c d") + cited() + same("e f g h i j"),
+            &[0, 0, 0, 0, 0, 0, 0, 0, 0, 6],
+        );
+        check(
+            same("a b c d e f") + cited() + same("g"),
+            &[0, 0, 0, 0, 0, 6, 7],
+        );
     }
 
     #[test]

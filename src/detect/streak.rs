@@ -61,6 +61,22 @@ impl Streak {
         self.count = self.count.saturating_sub(old as u32);
     }
 
+    /// Lets go of events that a loop was reported with, unless it was found
+    /// itself and only goes on.
+    pub fn spend(&mut self, cited: &[i32]) {
+        if self.found || self.count == 0 {
+            return;
+        }
+        let before = self.events.len();
+        self.events.retain(|event| !cited.contains(event));
+        self.count = self
+            .count
+            .saturating_sub((before - self.events.len()) as u32);
+        if self.events.is_empty() {
+            self.calls.clear();
+        }
+    }
+
     /// How many different calls are in it.
     pub fn distinct(&self) -> usize {
         self.calls.len()

@@ -105,6 +105,13 @@ impl Detector for TestFailLoop {
         }
     }
 
+    fn spend(&mut self, cited: &[i32]) {
+        self.in_a_row.spend(cited);
+        self.commands
+            .all()
+            .for_each(|runs| runs.failures.spend(cited));
+    }
+
     fn reset(&mut self) {
         *self = Self::default();
     }
@@ -186,7 +193,7 @@ impl TestFailLoop {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::detect::testing::{Script, call, edit, read, run, user};
+    use crate::detect::testing::{Script, call, cited, edit, read, run, user};
 
     const SETTINGS: Settings = Settings {
         count: 3,
@@ -283,6 +290,12 @@ mod tests {
     #[test]
     fn failed_edits_are_another_detectors() {
         marks(edit("f", "1").fails("no match").times(5), "     ");
+    }
+
+    #[test]
+    fn what_a_loop_was_reported_with_counts_no_more() {
+        marks(test("e").times(2) + cited() + test("e").times(3), "....!");
+        marks(test("e").times(3) + cited() + test("e"), "..!+");
     }
 
     #[test]

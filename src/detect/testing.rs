@@ -54,6 +54,8 @@ pub fn call(name: &str) -> Script {
         words: Box::default(),
         said: None,
         error: None,
+        in_vain: true,
+        looks: false,
         call: Some(sig(name)),
         operation: Operation::Other,
         also_writes: false,
@@ -218,6 +220,16 @@ impl Script {
         self.with(|call| call.facts.words = words.clone().collect())
     }
 
+    /// It brought much back, or nobody knows what.
+    pub fn brings_much(self) -> Self {
+        self.with(|call| call.facts.in_vain = false)
+    }
+
+    /// A call that looks, of a tool of no known class.
+    pub fn looking(self) -> Self {
+        self.with(|call| call.facts.looks = true)
+    }
+
     pub fn without_args(self) -> Self {
         self.with(|call| call.facts.call = None)
     }
@@ -299,7 +311,9 @@ impl Script {
             let (mut round, mut secs) = (None, 0);
             let seen = match step {
                 Step::Cited => {
-                    past.spend(&(0..index).collect::<Vec<_>>());
+                    let cited: Vec<i32> = (0..index).collect();
+                    past.spend(&cited);
+                    detector.spend(&cited);
                     continue;
                 }
                 Step::User => {

@@ -77,6 +77,11 @@ impl Detector for WriteChurn {
         self.write(now, path, facts, settings)
     }
 
+    fn spend(&mut self, cited: &[i32]) {
+        self.unchanged.spend(cited);
+        self.rewrites.spend(cited);
+    }
+
     fn reset(&mut self) {
         *self = Self::default();
     }

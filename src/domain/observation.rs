@@ -150,6 +150,11 @@ pub struct CallFacts {
     pub said: Option<Sig>,
     /// The masked error of a call that failed.
     pub error: Option<Sig>,
+    /// It failed, or brought back no more than a line or two. What was not sent,
+    /// or only as a hash, may be much.
+    pub in_vain: bool,
+    /// By its name it looks and changes nothing: `get_text`, `browser_snapshot`.
+    pub looks: bool,
     /// The file after a write, or as read; `None`: unknown.
     pub content: Option<Sig>,
     /// The world after the call; `None`: unknown.

@@ -113,6 +113,11 @@ impl Agent {
         if let Some(ruling) = judgement.as_ref().and_then(|j| j.ruling.as_ref()) {
             self.history.spend(&ruling.evidence.event_indexes);
         }
+        let spent = self.judge.take_spent();
+        if !spent.is_empty() {
+            self.history.spend(&spent);
+            self.detectors.spend(&spent);
+        }
         Outcome {
             found: findings.iter().map(|(detector, _)| *detector).collect(),
             abstained,

@@ -1,7 +1,11 @@
 //! What a call says that says nothing: acknowledgements, empty outputs, exit
 //! statuses. Different calls that all get one are at work, not in a loop.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
+
+use super::sql;
 
 /// Longer texts say something.
 const BYTES_MAX: usize = 160;
@@ -31,13 +35,28 @@ pub(super) fn is_acknowledgement(result: &str) -> bool {
     if result.starts_with('{') {
         return serde_json::from_str(result).is_ok_and(|value| only_acknowledges(&value));
     }
+    if is_scalar(result) {
+        return true;
+    }
     let said = result.to_ascii_lowercase();
     let bare = said.trim_matches(|c: char| !c.is_alphanumeric() && c != '{' && c != '[');
     WORDS.contains(&said.as_str())
         || WORDS.contains(&bare)
-        || bare.parse::<f64>().is_ok()
         || NO_OUTPUT.iter().any(|phrase| said.contains(phrase))
         || is_all_passed(bare)
+        || sql::is_receipt(bare)
+}
+
+/// A result of a line or two: whoever sought something has hardly found it.
+pub(super) fn is_little(result: &str) -> bool {
+    const LITTLE_BYTES_MAX: usize = 256;
+    result.trim().len() <= LITTLE_BYTES_MAX
+}
+
+/// A number by itself, or as the one row of one column: `0`, `[(0,)]`.
+fn is_scalar(result: &str) -> bool {
+    let bare = result.trim_matches(|c: char| "[]()\"',.;! \n".contains(c));
+    bare.parse::<f64>().is_ok()
 }
 
 /// `{"success": true}`, `{"status": "ok"}`.
@@ -73,6 +92,17 @@ pub(super) fn is_exit_status(error: &str) -> bool {
                 word.bytes().all(|byte| byte.is_ascii_digit())
                     || PARTS.iter().any(|part| part.eq_ignore_ascii_case(word))
             })
+}
+
+/// A short error without the name of the tool: "no such tool: foo" is one error
+/// whatever it was called.
+pub(super) fn without_name<'a>(error: &'a str, tool: &str) -> Cow<'a, str> {
+    /// A shorter name is in many words.
+    const NAME_BYTES_MIN: usize = 3;
+    if tool.len() < NAME_BYTES_MIN || error.len() > BYTES_MAX || !error.contains(tool) {
+        return Cow::Borrowed(error);
+    }
+    Cow::Owned(error.replace(tool, "<tool>"))
 }
 
 /// Names of tools that act on something and answer with a receipt.
@@ -116,6 +146,14 @@ mod tests {
             "Your command ran successfully and did not produce any output.",
             "<system>Tool ran without output or errors</system>",
             "12 passed in 0.31s",
+            "[(0,)]",
+            "INSERT 0 1",
+            "UPDATE 3",
+            "CREATE TABLE",
+            "COMMIT",
+            "Query OK, 1 row affected (0.01 sec)",
+            "1 row(s) affected",
+            "3 rows updated",
         ] {
             assert!(is_acknowledgement(text), "{text}");
         }
@@ -132,6 +170,11 @@ mod tests {
             "{\"rows\": 3}",
             "1 failed, 2 passed",
             "503 Service Unavailable",
+            "3 rows",
+            "[(1, 'a')]",
+            "insert coin",
+            "create account first",
+            "update available",
         ] {
             assert!(!is_acknowledgement(text), "{text}");
         }
@@ -143,6 +186,13 @@ mod tests {
         assert!(is_exit_status("exit status 1"));
         assert!(!is_exit_status("exit code 1: no such file a.rs"));
         assert!(!is_exit_status("command timed out after 30s"));
+    }
+
+    #[test]
+    fn an_error_that_names_the_tool_is_the_same_of_every_tool() {
+        let error = |tool: &str| without_name(&format!("No such tool: {tool}"), tool).into_owned();
+        assert_eq!(error("foo"), error("browser"));
+        assert_eq!(without_name("No such file: x", "cat"), "No such file: x");
     }
 
     #[test]

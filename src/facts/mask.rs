@@ -30,7 +30,7 @@ mod when;
 mod tests;
 
 use before::Before;
-pub use media::without_media;
+pub use media::{is_only_media, without_media};
 use std::hash::Hasher;
 
 /// As much of each end of a long text is masked; a header and a footer hold

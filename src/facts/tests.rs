@@ -1,5 +1,5 @@
 use super::*;
-use crate::domain::{AgentId, Args, Body, Cost, SessionId};
+use crate::domain::{AgentId, Args, Body, Cost, Operation, SessionId};
 
 fn event(call: ToolCall) -> Event {
     Event {
@@ -314,4 +314,16 @@ fn a_changed_state_is_progress() {
     assert_eq!(after(1), 0, "the first state is no change");
     assert_eq!(after(1), 0);
     assert_eq!(after(2), 1);
+}
+
+#[test]
+fn a_statement_that_changes_data_is_a_write_and_a_question_is_not() {
+    let operation = |query: &str| {
+        let args = format!("{{\"query\": \"{query}\"}}");
+        facts_with("tools = []", call("execute_sql", &args))
+            .0
+            .operation
+    };
+    assert_eq!(operation("INSERT INTO t VALUES (1)"), Operation::Write);
+    assert_eq!(operation("SELECT * FROM t"), Operation::Other);
 }

@@ -220,6 +220,16 @@ pub(super) fn guess(tool: &str, has_path: bool) -> Class {
         .map_or(Class::Other, |(class, ..)| *class)
 }
 
+/// Whether a tool of no known class only looks, by the words of its name.
+pub(super) fn looks(tool: &str) -> bool {
+    #[rustfmt::skip]
+    const LOOKS: &[&str] = &[
+        "get", "find", "read", "list", "view", "show", "look", "lookup", "extract", "snapshot",
+        "screenshot", "observe", "describe", "inspect", "query", "search", "fetch", "check",
+    ];
+    words(tool).any(|word| LOOKS.iter().any(|look| look.eq_ignore_ascii_case(word)))
+}
+
 /// What an editor with a `command` argument does.
 pub(super) fn editor(tool: &str, command: &str) -> Option<Class> {
     const EDITORS: &[&str] = &[
@@ -244,7 +254,7 @@ pub(super) fn editor(tool: &str, command: &str) -> Option<Class> {
 const TARGETS: &[&str] = &[
     "file_path", "filepath", "path", "absolute_path", "target_file", "notebook_path", "filename",
     "file_name", "file", "p", "url", "uri", "command", "cmd", "c", "script", "code", "pattern",
-    "query", "q", "regex", "directory", "dir", "target", "input",
+    "query", "q", "sql", "statement", "regex", "directory", "dir", "target", "input",
 ];
 
 /// Argument names under which a shell gets its command line.

@@ -77,6 +77,8 @@ enum Cause {
     WentOn,
     /// The detector says itself that it has become worse.
     Grew,
+    /// A share of what the session may use is used, or all of it.
+    Used(Bar),
     CameBack,
     Holds(i32),
 }
@@ -116,7 +118,8 @@ impl Judge {
             let mut findings = sight.findings.iter();
             findings.any(|(_, finding)| finding.cites().any(|cited| cited == *sig))
         };
-        let known = self.memory.find(id, cited);
+        let extending = extending(sight.findings);
+        let known = self.memory.find(id, extending, cited);
         let position = known.unwrap_or_else(|| self.memory.add(id));
         let cites = sight
             .findings
@@ -206,6 +209,12 @@ impl Judge {
         self.memory.end_citing(name);
     }
 
+    /// The events of reported loops that have ended since the last question: they
+    /// count for no detector again.
+    pub fn take_spent(&mut self) -> Vec<i32> {
+        self.memory.take_spent()
+    }
+
     /// Counts start anew: no loop stands. What was said is remembered.
     pub fn reset(&mut self) {
         self.memory.end_all();
@@ -255,6 +264,12 @@ fn bits(findings: &[(DetectorId, Finding)]) -> u64 {
     detectors.fold(0, |bits, detector| bits | 1 << detector.0)
 }
 
+/// The detectors whose latest run goes on, unbroken.
+fn extending(findings: &[(DetectorId, Finding)]) -> u64 {
+    let go_on = findings.iter().filter(|(_, finding)| finding.extends);
+    go_on.fold(0, |bits, (detector, _)| bits | 1 << detector.0)
+}
+
 /// The finding that cites most distinct calls, else the one of lowest rank.
 fn describing<'a>(
     findings: &'a [(DetectorId, Finding)],
@@ -298,11 +313,12 @@ fn choose(
             });
             (passed, Cause::CameBack)
         } else if let Some(bar) = bar {
-            let grew = of_loop.said.is_some();
-            (
-                ladder.at(bar),
-                if grew { Cause::Grew } else { Cause::First },
-            )
+            let cause = match of_loop.said {
+                _ if ladder.precedence.of_session => Cause::Used(bar),
+                Some(_) => Cause::Grew,
+                None => Cause::First,
+            };
+            (ladder.at(bar), cause)
         } else if of_loop.said.is_some() && trends.is_chronic(detector) {
             (ladder.hard, Cause::WentOn)
         } else {
@@ -364,6 +380,8 @@ fn reason(cause: &Cause) -> String {
         Cause::First => "first time this loop is seen".to_owned(),
         Cause::WentOn => "it went on after it was reported, until the trend was chronic".to_owned(),
         Cause::Grew => "it went on after it was reported, past its next bar".to_owned(),
+        Cause::Used(Bar::Soft) => "the share of its budget at which to warn is used".to_owned(),
+        Cause::Used(Bar::Hard | Bar::Last) => "its budget is used up".to_owned(),
         Cause::CameBack => "it had been reported, ended, and came back".to_owned(),
         Cause::Holds(events) => format!("it holds {events} events, as many as end it"),
     }

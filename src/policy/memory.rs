@@ -12,6 +12,8 @@ use crate::domain::{Action, AgentId, Finding, LoopId, Sig, Waste};
 #[derive(Default)]
 pub(super) struct Memory {
     loops: VecDeque<Loop>,
+    /// The events of reported loops that have ended.
+    spent: Vec<i32>,
 }
 
 pub(super) struct Loop {
@@ -50,11 +52,20 @@ impl Memory {
     const EVENTS_MAX: usize = 64;
 
     /// The standing loop that cites any of the same, else the known loop of
-    /// exactly these.
-    pub fn find(&mut self, id: LoopId, cites: impl Fn(&Sig) -> bool) -> Option<usize> {
-        let shares = |known: &Loop| known.standing && known.cites.iter().any(&cites);
-        let standing = self.loops.iter().rposition(shares);
-        standing.or_else(|| self.loops.iter().rposition(|known| known.id == id))
+    /// exactly these, else the latest with any of the same that one of the
+    /// `extending` detectors has seen: its run has not ended, whatever ended the
+    /// loop for another detector.
+    pub fn find(
+        &mut self,
+        id: LoopId,
+        extending: u64,
+        cites: impl Fn(&Sig) -> bool,
+    ) -> Option<usize> {
+        let shares = |known: &Loop| known.cites.iter().any(&cites);
+        let find = |meant: &dyn Fn(&Loop) -> bool| self.loops.iter().rposition(meant);
+        find(&|known| known.standing && shares(known))
+            .or_else(|| find(&|known| known.id == id))
+            .or_else(|| find(&|known| known.detectors & extending != 0 && shares(known)))
     }
 
     pub fn add(&mut self, id: LoopId) -> usize {
@@ -108,8 +119,15 @@ impl Memory {
         for (position, known) in self.loops.iter_mut().enumerate() {
             if known.standing && known.detectors & looked != 0 && Some(position) != except {
                 known.standing = false;
+                if known.said.is_some() {
+                    self.spent.extend(&known.events);
+                }
             }
         }
+    }
+
+    pub fn take_spent(&mut self) -> Vec<i32> {
+        std::mem::take(&mut self.spent)
     }
 
     /// Ends the standing loop that cites this.

@@ -453,3 +453,48 @@ fn a_rung_that_can_never_be_reached_is_refused() {
     weak.last = Some(Action::Ask);
     assert_eq!(key(weak), Some("hard"));
 }
+
+#[test]
+fn a_run_that_goes_on_is_the_same_loop_whatever_ended_it_for_another_detector() {
+    let mut bench = Bench::new(warn_block());
+    let of = |name, extends, events| finding(name, 3, extends, events);
+    let both = [(A, of('x', false, 0..=2)), (B, of('x', false, 0..=2))];
+    assert!(bench.judge(3, &both).is_some());
+    // A looks in vain: for it the loop has ended.
+    assert!(bench.judge(1, &[]).is_none());
+    let mut longer = of('x', true, 2..=2);
+    longer.name = smallvec![Sig::new(7), Sig::new('x'.into())];
+    assert!(bench.judge(2, &[(B, longer)]).is_none(), "told before");
+    assert!(bench.judge(2, &[(B, of('y', false, 3..=5))]).is_some());
+}
+
+#[test]
+fn events_of_a_reported_loop_are_spent_once_it_has_ended() {
+    let mut bench = Bench::new(warn_block());
+    bench.index = 2;
+    bench.play("X");
+    assert!(bench.judge.take_spent().is_empty(), "it stands");
+    bench.play("x.");
+    assert_eq!(bench.judge.take_spent(), [0, 1, 2, 3]);
+    assert!(bench.judge.take_spent().is_empty(), "once");
+}
+
+#[test]
+fn what_is_used_of_a_budget_is_the_reason() {
+    let mut settings = settings(Action::Ask, Action::Terminate, 0);
+    settings.ladders[0].precedence.of_session = true;
+    let mut bench = Bench::new(settings);
+    let mut reason = |name, bar| {
+        let mut finding = finding(name, 80, false, 0..=0);
+        finding.bar = Some(bar);
+        bench.judge(1, &[(A, finding)]).map(|ruling| ruling.reason)
+    };
+    assert_eq!(
+        reason('s', Bar::Soft).as_deref(),
+        Some("the share of its budget at which to warn is used")
+    );
+    assert_eq!(
+        reason('h', Bar::Hard).as_deref(),
+        Some("its budget is used up")
+    );
+}

@@ -140,3 +140,12 @@ pub fn names_media(name: &[u8]) -> bool {
         .iter()
         .any(|m| name.starts_with(*m))
 }
+
+/// No picture is smaller.
+const MEDIA_BYTES_MIN: usize = 64;
+
+/// A result that is one payload and nothing else: masked, all would be the same.
+pub fn is_only_media(text: &str) -> bool {
+    let payload = |c: char| c.is_ascii_alphanumeric() || "+/=:;,-_".contains(c);
+    text.len() > MEDIA_BYTES_MIN && text.starts_with("data:") && text.chars().all(payload)
+}

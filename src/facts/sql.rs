@@ -1,0 +1,84 @@
+//! Statements of SQL: which of them change something, and what a database answers.
+
+use super::tools::words;
+
+/// Whether a call changes data: the tool runs SQL, by the words of its name, and
+/// the statement begins as one that changes something.
+pub(super) fn changes(tool: &str, statement: Option<&str>) -> bool {
+    const NAMES: &[&str] = &[
+        "sql", "query", "db", "database", "postgres", "mysql", "sqlite", "execute",
+    ];
+    let is_name = |word: &str| NAMES.iter().any(|name| name.eq_ignore_ascii_case(word));
+    statement.is_some_and(is_change) && words(tool).any(is_name)
+}
+
+/// What is made, altered or dropped.
+#[rustfmt::skip]
+const THINGS: &[&str] = &[
+    "table", "index", "view", "database", "schema", "sequence", "role", "user", "type", "function",
+    "trigger", "extension", "temp", "temporary", "unique", "materialized", "or",
+];
+
+fn is_change(statement: &str) -> bool {
+    let mut words = statement.split_whitespace();
+    let (Some(verb), Some(next)) = (words.next(), words.next()) else {
+        return false;
+    };
+    let next_is = |known: &[&str]| known.iter().any(|known| known.eq_ignore_ascii_case(next));
+    match verb.to_ascii_lowercase().as_str() {
+        "insert" | "replace" | "merge" => next_is(&["into", "or", "ignore"]),
+        "delete" => next_is(&["from"]),
+        // "update the docs" is a sentence.
+        "update" => words.any(|word| word.eq_ignore_ascii_case("set")),
+        "create" | "alter" | "drop" | "truncate" => next_is(THINGS),
+        _ => false,
+    }
+}
+
+/// What a database answers to such a statement, in lower case: "insert 0 1",
+/// "query ok, 1 row affected (0.01 sec)", "create table".
+pub(super) fn is_receipt(said: &str) -> bool {
+    const CHANGED: &[&str] = &["affected", "inserted", "updated", "deleted", "changed"];
+    let counted = said.split_once(" row").is_some_and(|(before, after)| {
+        let after = after.trim_start_matches(['s', '(', ')', ' ']);
+        before.ends_with(|c: char| c.is_ascii_digit())
+            && CHANGED.iter().any(|changed| after.starts_with(changed))
+    });
+    let (verb, rest) = said.split_once(' ').unwrap_or((said, ""));
+    let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
+    counted
+        || match verb {
+            "insert" | "update" | "delete" | "merge" | "copy" => {
+                !rest.is_empty() && rest.split(' ').all(is_number)
+            }
+            "begin" | "commit" | "rollback" => rest.is_empty(),
+            "create" | "alter" | "drop" | "truncate" => THINGS.contains(&rest),
+            _ => false,
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_that_change_something_are_told_from_questions_and_sentences() {
+        for statement in [
+            "INSERT INTO t VALUES (1)",
+            "update t set a = 1",
+            "DELETE FROM t",
+            "create table t (a int)",
+        ] {
+            assert!(changes("execute_sql", Some(statement)), "{statement}");
+        }
+        for statement in [
+            "SELECT * FROM t",
+            "update the docs",
+            "create a ticket",
+            "insert",
+        ] {
+            assert!(!changes("execute_sql", Some(statement)), "{statement}");
+        }
+        assert!(!changes("send_email", Some("DELETE FROM t")));
+    }
+}
