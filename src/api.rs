@@ -1,10 +1,11 @@
 //! The gRPC services: messages in, messages out. Handlers parse at the edge,
 //! call the engine, and await with no lock held.
 //!
-//! Uses: domain, engine, store, feed, telemetry.
+//! Uses: domain, auth, engine, store, feed, telemetry.
 
 mod convert;
 mod detection;
+mod guard;
 mod outbound;
 mod present;
 mod pushes;
@@ -19,12 +20,14 @@ use std::{
 
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
-use tonic::service::Routes;
+use tonic::{Status, service::Routes};
 
 pub use convert::Invalid;
+pub use guard::guarded;
 pub use present::{shown, verdict as present_verdict};
 
 use crate::{
+    auth::{Auth, Caller, Denied},
     domain::{Action, Delta, Event, SessionView, Verdict},
     engine::{Engine, Recorded, Refused},
     pb::{
@@ -46,6 +49,7 @@ pub struct Limits {
 /// What every handler needs.
 #[derive(Clone)]
 pub struct Api {
+    auth: Arc<Auth>,
     engine: Arc<Engine>,
     store: Arc<Store>,
     metrics: Arc<Metrics>,
@@ -59,6 +63,7 @@ pub const SERVICES: [&str; 2] = ["unstuck.v1.DetectionService", "unstuck.v1.Sess
 
 impl Api {
     pub fn new(
+        auth: Arc<Auth>,
         engine: Arc<Engine>,
         store: Arc<Store>,
         metrics: Arc<Metrics>,
@@ -66,6 +71,7 @@ impl Api {
         draining: CancellationToken,
     ) -> Self {
         Self {
+            auth,
             engine,
             store,
             metrics,
@@ -143,6 +149,18 @@ impl Api {
         session
     }
 
+    /// Serves a stream for as long as its caller is the one that it was.
+    async fn while_admitted(
+        &self,
+        caller: &Caller,
+        stream: impl Future<Output = Result<(), Status>>,
+    ) -> Result<(), Status> {
+        tokio::select! {
+            ended = stream => ended,
+            () = self.auth.revoked(caller) => Err(Denied::UnknownToken.into()),
+        }
+    }
+
     fn reject(&self, invalid: Invalid) -> Invalid {
         self.metrics.rejected(Rejection::InvalidArgument);
         invalid
@@ -164,10 +182,12 @@ fn log(recorded: &Recorded) {
     let Some(action) = verdict.action else {
         return;
     };
+    let tenant = verdict.session.tenant();
     let (session, detector, shadow) = (&verdict.session, &*verdict.detector, verdict.shadow);
     let (event_index, action_name) = (verdict.event_index, action.name());
     if action >= Action::Escalate {
         tracing::warn!(
+            ?tenant,
             ?session,
             detector,
             action = action_name,
@@ -177,6 +197,7 @@ fn log(recorded: &Recorded) {
         );
     } else if action >= Action::Throttle {
         tracing::debug!(
+            ?tenant,
             ?session,
             detector,
             action = action_name,

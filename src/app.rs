@@ -1,10 +1,12 @@
 //! Binds the listeners, runs the service, drains it.
 //!
-//! Uses: domain, engine, store, notify, telemetry, api, console, config.
+//! Uses: domain, auth, engine, store, notify, telemetry, api, console, config.
 
 mod files;
 mod http;
 mod incoming;
+mod opening;
+mod reload;
 mod supervisor;
 
 use std::{future::Future, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
@@ -22,12 +24,13 @@ use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
     api::{self, Api},
+    auth::{Auth, TokensError},
     config::Config,
     console,
-    domain::{Standing, VerdictId},
+    domain::VerdictId,
     engine::{Clockwork, Engine},
     notify::{Delivery, Notifier, NotifyError, Surroundings},
-    store::{self, Opening, Store},
+    store::{self, Store},
     telemetry::{Metrics, Notification, Side, traces},
 };
 use files::Places;
@@ -89,6 +92,8 @@ pub enum StartError {
     },
     #[error("cannot use the store ([store] dir): {0}")]
     Store(#[from] store::Fault),
+    #[error("cannot use the tokens ([auth] tokens): {0}")]
+    Tokens(#[from] TokensError),
     #[error("cannot make the metrics: {0}")]
     Metrics(#[from] metrics_exporter_prometheus::BuildError),
     #[error("invalid `notify`{0}")]
@@ -116,6 +121,7 @@ pub struct App {
     limits: Limits,
     traced: bool,
     routes: Routes,
+    auth: Arc<Auth>,
     engine: Arc<Engine>,
     store: Arc<Store>,
     notifier: Notifier,
@@ -127,11 +133,12 @@ impl App {
     pub async fn bind(config: Config) -> Result<Self, StartError> {
         let grpc = listen("server.grpc", config.server.grpc).await?;
         let http = listen("server.http", config.server.http).await?;
+        let auth = Arc::new(Auth::new(&config.auth)?);
         let notifier = Notifier::new(config.notify.clone())?;
         let detectors = config.profiles.detectors();
         let metrics = Arc::new(Metrics::with_receivers(detectors, notifier.names())?);
         metrics.limits(config.engine.sessions_max, config.engine.state_bytes_max);
-        let (store, standing) = open_store(&config).await?;
+        let (store, standing) = opening::open_store(&config).await?;
         let engine = Arc::new(Engine::new(
             config.profiles,
             config.tools,
@@ -143,6 +150,7 @@ impl App {
         engine.restore(standing, api::now());
         let draining = CancellationToken::new();
         let api = Api::new(
+            auth.clone(),
             engine.clone(),
             store.clone(),
             metrics.clone(),
@@ -155,6 +163,7 @@ impl App {
             limits: config.app,
             traced: config.telemetry.is_on(),
             routes: api.routes()?,
+            auth,
             engine,
             store,
             notifier,
@@ -197,15 +206,21 @@ impl App {
         let door = |listener, side, places| {
             Door::new(listener, side, places, patience, self.metrics.clone())
         };
-        let grpc = server
-            .add_routes(self.routes.add_service(health_service))
-            .serve_with_incoming_shutdown(
-                door(self.grpc, Side::Grpc, places.grpc).into_stream(),
-                draining.clone().cancelled_owned(),
-            );
+        let routes = self.routes.add_service(health_service);
+        let routes = api::guarded(routes, self.auth.clone(), self.metrics.clone());
+        let grpc = server.add_routes(routes).serve_with_incoming_shutdown(
+            door(self.grpc, Side::Grpc, places.grpc).into_stream(),
+            draining.clone().cancelled_owned(),
+        );
+        let pages = console::routes(
+            self.auth.clone(),
+            self.metrics.clone(),
+            self.store.clone(),
+            draining.clone(),
+        );
         let http = http::serve(
             door(self.http, Side::Http, places.http),
-            console::routes(self.metrics.clone(), self.store.clone(), draining.clone()),
+            pages,
             patience,
             draining.clone(),
         );
@@ -224,6 +239,7 @@ impl App {
             draining.clone(),
         ));
         parts.spawn(sweep(self.engine, self.metrics, draining.clone()));
+        parts.spawn(reload::watch_tokens(self.auth, draining.clone()));
         parts.spawn(tidy(self.store.clone(), draining.clone()));
         // The listeners take calls since they were bound; now somebody answers.
         supervisor::ready();
@@ -330,48 +346,6 @@ async fn tidy(store: Arc<Store>, draining: CancellationToken) -> Result<(), RunE
         }
     }
     Ok(())
-}
-
-/// Opens the store, which may take a second, and says what it found.
-async fn open_store(config: &Config) -> Result<(Arc<Store>, Standing), StartError> {
-    let (settings, audit) = (config.store.clone(), config.audit);
-    let tombstone_age_max = Duration::from_secs(config.engine.tombstone_secs_max);
-    let open = move || {
-        Store::open(Opening {
-            settings: &settings,
-            audit,
-            tombstone_age_max,
-            now: api::now(),
-            fatal: Box::new(end_process),
-        })
-    };
-    let opened = tokio::task::spawn_blocking(open).await;
-    let (store, standing) = opened.map_err(|_| StartError::Interrupted)??;
-    match store.dir() {
-        Some(dir) => tracing::info!(
-            ?dir,
-            terminations = standing.sessions.len() + standing.agents.len(),
-            "the store is open"
-        ),
-        None => tracing::warn!("state is kept in memory only: a restart forgets terminations"),
-    }
-    if let Some((aside, tail)) = store.set_aside() {
-        let (bytes, offset) = (tail.bytes, tail.offset);
-        tracing::warn!(
-            ?aside,
-            bytes,
-            offset,
-            "a damaged tail of the audit log was set aside"
-        );
-    }
-    Ok((Arc::new(store), standing))
-}
-
-/// After a failed sync nobody knows what is on the disk, and another sync would
-/// say that all is well. A new process reads what is there.
-fn end_process(error: io::Error) {
-    tracing::error!(%error, "the disk could not keep what it took; ending");
-    std::process::exit(1);
 }
 
 /// Waits for all parts, but not for ever: with one bidi stream open a graceful

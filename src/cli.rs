@@ -20,6 +20,7 @@ mod sessions;
 mod snooze;
 mod style;
 mod terminate;
+mod token;
 mod trace;
 mod verdict;
 mod verdicts;
@@ -76,6 +77,9 @@ enum Command {
     /// Show or check the configuration.
     #[command(subcommand)]
     Config(config::Command),
+    /// Make tokens, for a service that asks who calls.
+    #[command(subcommand)]
+    Token(token::Command),
     /// Ask a running service whether it takes calls.
     Health(health::Args),
     /// Print what a shell needs to complete these commands.
@@ -181,6 +185,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Some(Command::Eval(args)) => eval::run(&args),
         Some(Command::Audit(command)) => audit::run(&command),
         Some(Command::Config(command)) => config::run(&command),
+        Some(Command::Token(command)) => token::run(&command),
         Some(Command::Health(args)) => health::run(&args),
     };
     ended.unwrap_or_else(|failure| {

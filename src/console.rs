@@ -1,44 +1,85 @@
 //! The HTTP side: metrics and probes.
 //!
-//! Uses: domain, store, telemetry.
+//! Uses: auth, store, telemetry.
 
 use std::sync::Arc;
 
 use axum::{
     Router,
     extract::State,
-    http::{StatusCode, header},
-    response::IntoResponse,
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
     routing::get,
 };
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    auth::{Auth, Caller, Denied},
     store::{Health, Stats, Store},
     telemetry::{Metrics, StoreFigures},
 };
 
 #[derive(Clone)]
 struct Console {
+    auth: Arc<Auth>,
     metrics: Arc<Metrics>,
     store: Arc<Store>,
     draining: CancellationToken,
 }
 
-pub fn routes(metrics: Arc<Metrics>, store: Arc<Store>, draining: CancellationToken) -> Router {
+pub fn routes(
+    auth: Arc<Auth>,
+    metrics: Arc<Metrics>,
+    store: Arc<Store>,
+    draining: CancellationToken,
+) -> Router {
     Router::new()
         .route("/metrics", get(metrics_page))
         .route("/healthz", get(healthy))
         .route("/readyz", get(ready))
         .with_state(Console {
+            auth,
             metrics,
             store,
             draining,
         })
 }
 
-async fn metrics_page(State(console): State<Console>) -> impl IntoResponse {
+impl Console {
+    /// Who asks, where they may do this: a path of `auth::TABLE`, which for what
+    /// an rpc answers too is the rpc's. Else the answer to give.
+    fn admit(&self, headers: &HeaderMap, deed: &str) -> Result<Caller, Refusal> {
+        let authorization = headers.get(header::AUTHORIZATION);
+        let authorization = authorization.map(|value| value.as_bytes());
+        self.auth.admit(authorization, deed).map_err(|denied| {
+            self.metrics.rejected(denied.rejection());
+            Refusal(denied)
+        })
+    }
+}
+
+/// What they hear who may not.
+struct Refusal(Denied);
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let why = format!("{}\n", self.0);
+        match self.0 {
+            Denied::NoToken | Denied::UnknownToken => {
+                let asked = [(header::WWW_AUTHENTICATE, "Bearer")];
+                (StatusCode::UNAUTHORIZED, asked, why).into_response()
+            }
+            Denied::Role(_) => (StatusCode::FORBIDDEN, why).into_response(),
+        }
+    }
+}
+
+async fn metrics_page(
+    State(console): State<Console>,
+    headers: HeaderMap,
+) -> Result<impl IntoResponse, Refusal> {
     const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
+    console.admit(&headers, "/metrics")?;
     let Stats {
         commits,
         failures,
@@ -55,7 +96,7 @@ async fn metrics_page(State(console): State<Console>) -> impl IntoResponse {
         bytes,
         failing,
     });
-    ([(header::CONTENT_TYPE, FORMAT)], console.metrics.render())
+    Ok(([(header::CONTENT_TYPE, FORMAT)], console.metrics.render()))
 }
 
 /// The process runs. It also says what it does not do.

@@ -11,6 +11,7 @@ mod id;
 mod observation;
 mod repeated;
 mod session;
+mod tenant;
 pub mod text;
 mod timeline;
 mod turn;
@@ -26,6 +27,7 @@ pub use id::{AgentId, IdError, LoopId, SessionId, VerdictId};
 pub use observation::{CallFacts, CallKind, Moment, Observation, RuleSight, Seen, Sig, Used};
 pub use repeated::{RepeatSettings, Repeated};
 pub use session::{Abstention, SessionView, Status, Totals};
+pub use tenant::Tenant;
 pub use timeline::{Explained, SessionDetail, Step, StepKind, TimelineEntry, TrendSample};
 pub use turn::{Heard, Measure, Phrase, PhraseId, Phrases, Sketch, TurnFacts};
 pub use verdict::{

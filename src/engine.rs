@@ -165,7 +165,7 @@ impl Engine {
             return None;
         };
         let of_session = || {
-            let slot = self.sessions.get(event.session.as_str())?;
+            let slot = self.sessions.get(&event.session)?;
             slot.profile().cloned()
         };
         let or_default = || self.profiles.default().clone();
@@ -188,7 +188,7 @@ impl Engine {
         if !delta.end_of_turn || facts.reader().model.is_none() {
             return Box::default();
         }
-        let slot = self.sessions.get(delta.session.as_str());
+        let slot = self.sessions.get(&delta.session);
         let written = slot.map(|slot| slot.written(delta, facts.key()));
         facts.vector(&written.unwrap_or_else(|| delta.text.clone()))
     }
@@ -232,7 +232,7 @@ impl Engine {
         now: SystemTime,
         with: impl FnOnce(&mut Slot) -> Result<T, E>,
     ) -> Result<T, E> {
-        if let Some(mut slot) = self.sessions.get_mut(id.as_str())
+        if let Some(mut slot) = self.sessions.get_mut(id)
             && !slot.is_ended()
         {
             return self.accounted(id, &mut slot, now, with);

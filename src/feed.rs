@@ -10,13 +10,15 @@ use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    domain::{Action, Issued, Labels, SessionId, Verdict, VerdictId, has_labels},
+    domain::{Action, Issued, Labels, SessionId, Tenant, Verdict, VerdictId, has_labels},
     store::{ReadError, Store},
 };
 
 /// Which verdicts somebody watches.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
+    /// `None`: any, which only the service itself may ask for.
+    pub tenant: Option<Tenant>,
     /// `None`: any.
     pub session: Option<SessionId>,
     /// All of these; none: any.
@@ -35,7 +37,9 @@ impl Watch {
             action,
             ..
         } = &*issued.verdict;
-        self.session.as_ref().is_none_or(|wanted| wanted == session)
+        let is_theirs = |tenant: &Tenant| session.is_of(tenant);
+        self.tenant.as_ref().is_none_or(is_theirs)
+            && self.session.as_ref().is_none_or(|wanted| wanted == session)
             && (self.detector.is_empty() || self.detector == **detector)
             && *action >= self.least_action
             && has_labels(&issued.labels, &self.labels)

@@ -13,8 +13,8 @@
 //! 5. [`engine`]: owns the sessions in a sharded map; sync, never awaits.
 //! 6. [`store`]: the durable side, an append-only log. [`feed`]: verdicts to
 //!    those who watch. [`notify`]: webhooks.
-//! 7. [`api`]: the gRPC services. [`console`]: the HTTP side. [`telemetry`]:
-//!    logs and metrics.
+//! 7. [`auth`]: who calls, and what they may do. [`api`]: the gRPC services.
+//!    [`console`]: the HTTP side. [`telemetry`]: logs and metrics.
 //! 8. [`config`]: the layers of the configuration. [`app`]: binds, runs, drains.
 //!    [`cli`]: the command line.
 //!
@@ -25,6 +25,7 @@
 
 pub mod api;
 pub mod app;
+pub mod auth;
 pub mod cli;
 pub mod config;
 pub mod console;

@@ -11,7 +11,7 @@ use thiserror::Error;
 use crate::{
     domain::{
         Action, AgentId, Args, Body, Channel, Cost, Delta, Event, IdError, Labels, Marker,
-        MarkerKind, Operation, Outcome, Role, SessionId, Status, ToolCall, Turn, VerdictId,
+        MarkerKind, Operation, Outcome, Role, SessionId, Status, Tenant, ToolCall, Turn, VerdictId,
     },
     feed::Watch,
     pb,
@@ -59,61 +59,71 @@ const LABEL_VALUE_BYTES_MAX: usize = 256;
 /// The years 1 and 9999, as protobuf has it.
 const TIME_SECS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
+/// Of the default tenant: for what knows no other, such as a replay.
 impl TryFrom<pb::Event> for Event {
     type Error = Invalid;
 
     fn try_from(event: pb::Event) -> Result<Self, Invalid> {
-        let pb::Event {
-            session_id,
-            event_id,
-            time,
-            agent_id,
-            round_id,
-            state_hash,
-            usage,
-            body,
-        } = event;
-        Ok(Self {
-            session: self::session_id(&session_id)?,
-            event_id: bounded("event_id", event_id, EVENT_ID_BYTES_MAX)?,
-            time: time.map(|time| self::time("time", time)).transpose()?,
-            agent: agent_id_of(agent_id)?,
-            round_id: bounded("round_id", round_id, EVENT_ID_BYTES_MAX)?,
-            state_hash: bounded("state_hash", state_hash, HASH_BYTES_MAX)?,
-            cost: usage.map(cost).transpose()?.unwrap_or_default(),
-            body: match body.ok_or_else(|| Invalid::required("body"))? {
-                pb::event::Body::ToolCall(call) => Body::Call(tool_call(call)?),
-                pb::event::Body::Turn(turn) => Body::Turn(self::turn(turn)?),
-                pb::event::Body::Marker(marker) => Body::Marker(self::marker(marker)?),
-            },
-        })
+        self::event(&Tenant::default(), event)
     }
 }
 
+/// As an event.
 impl TryFrom<pb::Delta> for Delta {
     type Error = Invalid;
 
     fn try_from(delta: pb::Delta) -> Result<Self, Invalid> {
-        let pb::Delta {
-            session_id,
-            agent_id,
-            turn_id,
-            channel,
-            text,
-            end_of_turn,
-        } = delta;
-        Ok(Self {
-            session: self::session_id(&session_id)?,
-            agent: agent_id_of(agent_id)?,
-            turn_id: bounded("turn_id", turn_id, EVENT_ID_BYTES_MAX)?,
-            channel: match known::<pb::Channel>("channel", channel)? {
-                pb::Channel::Unspecified | pb::Channel::Visible => Channel::Visible,
-                pb::Channel::Reasoning => Channel::Reasoning,
-            },
-            text,
-            end_of_turn,
-        })
+        self::delta(&Tenant::default(), delta)
     }
+}
+
+pub(super) fn event(tenant: &Tenant, event: pb::Event) -> Result<Event, Invalid> {
+    let pb::Event {
+        session_id,
+        event_id,
+        time,
+        agent_id,
+        round_id,
+        state_hash,
+        usage,
+        body,
+    } = event;
+    Ok(Event {
+        session: self::session_id(tenant, &session_id)?,
+        event_id: bounded("event_id", event_id, EVENT_ID_BYTES_MAX)?,
+        time: time.map(|time| self::time("time", time)).transpose()?,
+        agent: agent_id_of(agent_id)?,
+        round_id: bounded("round_id", round_id, EVENT_ID_BYTES_MAX)?,
+        state_hash: bounded("state_hash", state_hash, HASH_BYTES_MAX)?,
+        cost: usage.map(cost).transpose()?.unwrap_or_default(),
+        body: match body.ok_or_else(|| Invalid::required("body"))? {
+            pb::event::Body::ToolCall(call) => Body::Call(tool_call(call)?),
+            pb::event::Body::Turn(turn) => Body::Turn(self::turn(turn)?),
+            pb::event::Body::Marker(marker) => Body::Marker(self::marker(marker)?),
+        },
+    })
+}
+
+pub(super) fn delta(tenant: &Tenant, delta: pb::Delta) -> Result<Delta, Invalid> {
+    let pb::Delta {
+        session_id,
+        agent_id,
+        turn_id,
+        channel,
+        text,
+        end_of_turn,
+    } = delta;
+    Ok(Delta {
+        session: self::session_id(tenant, &session_id)?,
+        agent: agent_id_of(agent_id)?,
+        turn_id: bounded("turn_id", turn_id, EVENT_ID_BYTES_MAX)?,
+        channel: match known::<pb::Channel>("channel", channel)? {
+            pb::Channel::Unspecified | pb::Channel::Visible => Channel::Visible,
+            pb::Channel::Reasoning => Channel::Reasoning,
+        },
+        text,
+        end_of_turn,
+    })
 }
 
 fn tool_call(call: pb::ToolCall) -> Result<ToolCall, Invalid> {
@@ -232,8 +242,8 @@ fn cost(usage: pb::Usage) -> Result<Cost, Invalid> {
     })
 }
 
-pub(super) fn session_id(id: &str) -> Result<SessionId, Invalid> {
-    SessionId::parse(id).map_err(|why| match why {
+pub(super) fn session_id(tenant: &Tenant, id: &str) -> Result<SessionId, Invalid> {
+    SessionId::of(tenant, id).map_err(|why| match why {
         IdError::Empty => Invalid::required("session_id"),
         IdError::TooLong { .. } | IdError::Unprintable => {
             Invalid::because("SESSION_ID_INVALID", "session_id", why)
@@ -310,6 +320,7 @@ fn action(field: &str, action: i32) -> Result<Option<Action>, Invalid> {
 
 /// What is watched, and after which verdict.
 pub(super) fn watch(
+    tenant: &Tenant,
     request: pb::WatchVerdictsRequest,
 ) -> Result<(Watch, Option<VerdictId>), Invalid> {
     let pb::WatchVerdictsRequest {
@@ -327,8 +338,9 @@ pub(super) fn watch(
         ),
     };
     let watch = Watch {
+        tenant: Some(tenant.clone()),
         session: (!session_id.is_empty())
-            .then(|| self::session_id(&session_id))
+            .then(|| self::session_id(tenant, &session_id))
             .transpose()?,
         labels: self::labels(labels)?,
         detector: bounded("detector", detector, TOOL_BYTES_MAX)?,

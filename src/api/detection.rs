@@ -4,13 +4,15 @@ use tonic::{Request, Response, Status, Streaming, async_trait};
 use tracing::{Instrument, Span};
 
 use super::{
-    Api, Invalid,
+    Api, Invalid, convert,
+    guard::caller,
     outbound::{self, Outbound, Responses},
     present,
     pushes::Pushes,
 };
 use crate::{
-    domain::{Delta, Event, Verdict},
+    auth::Caller,
+    domain::Verdict,
     engine::Recorded,
     pb::{self, detection_service_server::DetectionService},
     telemetry::{Rpc, traces},
@@ -22,10 +24,12 @@ impl DetectionService for Api {
         &self,
         request: Request<pb::RecordEventRequest>,
     ) -> Result<Response<pb::RecordEventResponse>, Status> {
+        let caller = caller(&request)?;
         let pb::RecordEventRequest { event } = request.into_inner();
         let event = event.unwrap_or_default();
         let (session_id, event_id) = (event.session_id.clone(), event.event_id.clone());
-        let event = Event::try_from(event).map_err(|invalid| self.reject(invalid))?;
+        let event =
+            convert::event(&caller.tenant, event).map_err(|invalid| self.reject(invalid))?;
         let recorded = self.record(&event)?;
         let verdict = self.verdict_of(&recorded).await;
         let result = Some(present::result(session_id, event_id, &recorded, verdict));
@@ -38,7 +42,8 @@ impl DetectionService for Api {
         &self,
         request: Request<Streaming<pb::StreamEventsRequest>>,
     ) -> Result<Response<Self::StreamEventsStream>, Status> {
-        Ok(self.serve::<Events>(request.into_inner()))
+        let caller = caller(&request)?;
+        Ok(self.serve::<Events>(caller, request.into_inner()))
     }
 
     type StreamDeltasStream = Outbound<pb::StreamDeltasResponse>;
@@ -47,7 +52,8 @@ impl DetectionService for Api {
         &self,
         request: Request<Streaming<pb::StreamDeltasRequest>>,
     ) -> Result<Response<Self::StreamDeltasStream>, Status> {
-        Ok(self.serve::<Deltas>(request.into_inner()))
+        let caller = caller(&request)?;
+        Ok(self.serve::<Deltas>(caller, request.into_inner()))
     }
 }
 
@@ -152,7 +158,7 @@ impl Api {
     /// The result of one event of many: a bad one harms nobody else.
     async fn result(&self, event: pb::Event, pushes: &mut Pushes) -> pb::EventResult {
         let (session_id, event_id) = (event.session_id.clone(), event.event_id.clone());
-        let event = match Event::try_from(event) {
+        let event = match convert::event(pushes.tenant(), event) {
             Ok(event) => event,
             Err(invalid) => {
                 // Only what passed the checks is sent back.
@@ -187,7 +193,7 @@ impl Api {
             end_of_turn: delta.end_of_turn,
             ..pb::StreamDeltasResponse::default()
         };
-        let delta = match Delta::try_from(delta) {
+        let delta = match convert::delta(pushes.tenant(), delta) {
             Ok(delta) => delta,
             Err(invalid) => {
                 // Only what passed the checks is sent back.
@@ -213,7 +219,11 @@ impl Api {
         Some(response)
     }
 
-    fn serve<K: Kind>(&self, inbound: Streaming<K::Request>) -> Response<Outbound<K::Response>> {
+    fn serve<K: Kind>(
+        &self,
+        caller: Caller,
+        inbound: Streaming<K::Request>,
+    ) -> Response<Outbound<K::Response>> {
         let api = self.clone();
         let open = self.metrics.stream(K::RPC);
         let (responses_max, draining) = (self.limits.responses_max, self.draining.clone());
@@ -223,7 +233,8 @@ impl Api {
             draining,
             |responses| async move {
                 let _open = open;
-                let conversation = api.converse::<K>(inbound, responses);
+                let conversation = api.converse::<K>(&caller, inbound, responses);
+                let conversation = api.while_admitted(&caller, conversation);
                 conversation.instrument(call).await
             },
         ))
@@ -233,10 +244,15 @@ impl Api {
     /// of the stream itself.
     async fn converse<K: Kind>(
         &self,
+        caller: &Caller,
         mut inbound: Streaming<K::Request>,
         responses: Responses<K::Response>,
     ) -> Result<(), Status> {
-        let mut pushes = Pushes::new(self.engine.clone(), self.store.clone());
+        let mut pushes = Pushes::new(
+            caller.tenant.clone(),
+            self.engine.clone(),
+            self.store.clone(),
+        );
         loop {
             let answers = tokio::select! {
                 verdict = pushes.next() => vec![K::push(self.shown(&verdict))],

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
 use crate::{
-    domain::{SessionId, Verdict, VerdictId},
+    domain::{SessionId, Tenant, Verdict, VerdictId},
     engine::Engine,
     store::Store,
 };
@@ -15,6 +15,8 @@ use crate::{
 /// The terminations that one stream must be told of: those of every session it
 /// has carried, unless it was told in an answer.
 pub(super) struct Pushes {
+    /// Whose sessions the stream carries.
+    tenant: Tenant,
     engine: Arc<Engine>,
     store: Arc<Store>,
     terminations: Receiver<Arc<Verdict>>,
@@ -29,8 +31,9 @@ pub(super) struct Pushes {
 const CARRIED_MIN: usize = 1_024;
 
 impl Pushes {
-    pub fn new(engine: Arc<Engine>, store: Arc<Store>) -> Self {
+    pub fn new(tenant: Tenant, engine: Arc<Engine>, store: Arc<Store>) -> Self {
         Self {
+            tenant,
             terminations: store.terminations(),
             engine,
             store,
@@ -38,6 +41,10 @@ impl Pushes {
             carried_max: CARRIED_MIN,
             due: VecDeque::new(),
         }
+    }
+
+    pub fn tenant(&self) -> &Tenant {
+        &self.tenant
     }
 
     /// The stream has carried something of this session and answered with this

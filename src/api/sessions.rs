@@ -2,9 +2,10 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use prost::Message;
 use tonic::{Request, Response, Status, async_trait, metadata::MetadataMap};
 
-use super::{Api, Invalid, convert, now, outbound::Outbound, present, status};
+use super::{Api, Invalid, convert, guard::caller, now, outbound::Outbound, present, status};
 use crate::{
-    domain::{SessionId, Verdict, text},
+    auth::Caller,
+    domain::{SessionId, Tenant, Verdict, text},
     engine::{Act, Filter, OpenError},
     pb::{self, session_service_server::SessionService},
     store::Health,
@@ -29,12 +30,13 @@ impl SessionService for Api {
         &self,
         request: Request<pb::OpenSessionRequest>,
     ) -> Answer<pb::OpenSessionResponse> {
+        let caller = caller(&request)?;
         let pb::OpenSessionRequest {
             session_id,
             profile,
             labels,
         } = request.into_inner();
-        let id = self.session_id(&session_id)?;
+        let id = self.session_id(&caller, &session_id)?;
         let labels = convert::labels(labels).map_err(|invalid| self.reject(invalid))?;
         let view = self.engine.open(&id, &profile, labels, now());
         let view = view.inspect_err(|error| self.count(error))?;
@@ -46,8 +48,9 @@ impl SessionService for Api {
         &self,
         request: Request<pb::EndSessionRequest>,
     ) -> Answer<pb::EndSessionResponse> {
+        let caller = caller(&request)?;
         let pb::EndSessionRequest { session_id } = request.into_inner();
-        let id = self.session_id(&session_id)?;
+        let id = self.session_id(&caller, &session_id)?;
         let view = self.engine.end(&id, now()).ok_or_else(status::no_session)?;
         let session = Some(self.session(&view).await);
         Ok(Response::new(pb::EndSessionResponse { session }))
@@ -57,9 +60,10 @@ impl SessionService for Api {
         &self,
         request: Request<pb::ResetSessionRequest>,
     ) -> Answer<pb::ResetSessionResponse> {
-        let operator = operator(request.metadata());
+        let caller = caller(&request)?;
+        let operator = operator(&caller, request.metadata());
         let pb::ResetSessionRequest { session_id, reason } = request.into_inner();
-        let id = self.session_id(&session_id)?;
+        let id = self.session_id(&caller, &session_id)?;
         let reason = self.reason(reason)?;
         let act = Act {
             reason: &reason,
@@ -79,9 +83,10 @@ impl SessionService for Api {
         &self,
         request: Request<pb::TerminateSessionRequest>,
     ) -> Answer<pb::TerminateSessionResponse> {
-        let operator = operator(request.metadata());
+        let caller = caller(&request)?;
+        let operator = operator(&caller, request.metadata());
         let pb::TerminateSessionRequest { session_id, reason } = request.into_inner();
-        let id = self.session_id(&session_id)?;
+        let id = self.session_id(&caller, &session_id)?;
         let reason = self.reason(reason)?;
         let act = Act {
             reason: &reason,
@@ -97,13 +102,14 @@ impl SessionService for Api {
         &self,
         request: Request<pb::SnoozeSessionRequest>,
     ) -> Answer<pb::SnoozeSessionResponse> {
-        let operator = operator(request.metadata());
+        let caller = caller(&request)?;
+        let operator = operator(&caller, request.metadata());
         let pb::SnoozeSessionRequest {
             session_id,
             duration,
             reason,
         } = request.into_inner();
-        let id = self.session_id(&session_id)?;
+        let id = self.session_id(&caller, &session_id)?;
         let reason = self.reason(reason)?;
         let duration = convert::snooze(duration).map_err(|invalid| self.reject(invalid))?;
         let act = Act {
@@ -124,8 +130,9 @@ impl SessionService for Api {
         &self,
         request: Request<pb::GetSessionRequest>,
     ) -> Answer<pb::GetSessionResponse> {
+        let caller = caller(&request)?;
         let pb::GetSessionRequest { session_id } = request.into_inner();
-        let id = self.session_id(&session_id)?;
+        let id = self.session_id(&caller, &session_id)?;
         let detail = self.engine.detail(&id).ok_or_else(status::no_session)?;
         let session = Some(self.session(&detail.view).await);
         Ok(Response::new(pb::GetSessionResponse {
@@ -138,7 +145,9 @@ impl SessionService for Api {
         &self,
         request: Request<pb::ListSessionsRequest>,
     ) -> Answer<pb::ListSessionsResponse> {
-        let page = Page::parse(request.into_inner()).map_err(|invalid| self.reject(invalid))?;
+        let caller = caller(&request)?;
+        let page = Page::parse(&caller.tenant, request.into_inner());
+        let page = page.map_err(|invalid| self.reject(invalid))?;
         let after = page.after.as_deref();
         let (views, last) = self.engine.list(&page.filter, after, page.size);
         let mut sessions = Vec::with_capacity(views.len());
@@ -161,20 +170,23 @@ impl SessionService for Api {
         &self,
         request: Request<pb::WatchVerdictsRequest>,
     ) -> Answer<Self::WatchVerdictsStream> {
-        self.watch(request.into_inner())
+        let caller = caller(&request)?;
+        self.watch(caller, request.into_inner())
     }
 
     async fn list_verdicts(
         &self,
         request: Request<pb::ListVerdictsRequest>,
     ) -> Answer<pb::ListVerdictsResponse> {
-        self.audit(request.into_inner()).await
+        let caller = caller(&request)?;
+        self.audit(&caller, request.into_inner()).await
     }
 }
 
 impl Api {
-    fn session_id(&self, id: &str) -> Result<SessionId, Status> {
-        Ok(convert::session_id(id).map_err(|invalid| self.reject(invalid))?)
+    fn session_id(&self, caller: &Caller, id: &str) -> Result<SessionId, Status> {
+        let id = convert::session_id(&caller.tenant, id);
+        Ok(id.map_err(|invalid| self.reject(invalid))?)
     }
 
     fn count(&self, error: &OpenError) {
@@ -209,9 +221,12 @@ impl Api {
     }
 }
 
-/// Who acts, as the caller says: until callers prove who they are it is no more
-/// than that.
-fn operator(metadata: &MetadataMap) -> String {
+/// Who acts: as the credential has it, else as the caller says, which where
+/// nobody is asked is no more than that.
+fn operator(caller: &Caller, metadata: &MetadataMap) -> String {
+    if !caller.name.is_empty() {
+        return caller.name.to_string();
+    }
     let said = metadata
         .get(OPERATOR_KEY)
         .and_then(|said| said.to_str().ok());
@@ -244,7 +259,7 @@ struct Page {
 }
 
 impl Page {
-    fn parse(request: pb::ListSessionsRequest) -> Result<Self, Invalid> {
+    fn parse(tenant: &Tenant, request: pb::ListSessionsRequest) -> Result<Self, Invalid> {
         let pb::ListSessionsRequest {
             page_size,
             page_token,
@@ -254,6 +269,7 @@ impl Page {
         let id = |id: &str| SessionId::parse(id).ok().map(|id| id.to_string());
         Ok(Self {
             filter: Filter {
+                tenant: tenant.clone(),
                 status: convert::status(status)?,
                 labels: convert::labels(labels)?,
             },

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::Invalid;
 use crate::{
+    auth::Denied,
     engine::{OpenError, Refused, SnoozeError},
     feed::Ended,
     pb,
@@ -21,6 +22,18 @@ impl From<Invalid> for Status {
         let mut details = ErrorDetails::with_bad_request_violation(invalid.field, invalid.why);
         details.set_error_info(invalid.reason, DOMAIN, []);
         Self::with_error_details(Code::InvalidArgument, message, details)
+    }
+}
+
+impl From<Denied> for Status {
+    fn from(denied: Denied) -> Self {
+        let (code, reason) = match denied {
+            Denied::NoToken => (Code::Unauthenticated, "TOKEN_REQUIRED"),
+            Denied::UnknownToken => (Code::Unauthenticated, "TOKEN_UNKNOWN"),
+            Denied::Role(_) => (Code::PermissionDenied, "ROLE_INSUFFICIENT"),
+        };
+        let details = ErrorDetails::with_error_info(reason, DOMAIN, []);
+        Self::with_error_details(code, denied.to_string(), details)
     }
 }
 

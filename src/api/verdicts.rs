@@ -10,7 +10,8 @@ use super::{
     sessions::{Answer, fitting, page_size, page_token, read_page_token},
 };
 use crate::{
-    domain::{Issued, VerdictId},
+    auth::Caller,
+    domain::{Issued, Tenant, VerdictId},
     feed::{Feed, Watch},
     pb,
     telemetry::Rpc,
@@ -19,16 +20,19 @@ use crate::{
 impl Api {
     pub(super) fn watch(
         &self,
+        caller: Caller,
         request: pb::WatchVerdictsRequest,
     ) -> Answer<Outbound<pb::WatchVerdictsResponse>> {
-        let (watch, after) = convert::watch(request).map_err(|invalid| self.reject(invalid))?;
+        let watch = convert::watch(&caller.tenant, request);
+        let (watch, after) = watch.map_err(|invalid| self.reject(invalid))?;
         let feed = Feed::new(self.store.clone(), watch, after, self.draining.clone())?;
         let open = self.metrics.stream(Rpc::WatchVerdicts);
         let (responses_max, draining) = (self.limits.responses_max, self.draining.clone());
         let api = self.clone();
         let outbound = outbound::serve(responses_max, draining, |responses| async move {
             let _open = open;
-            api.pass_on(feed, responses).await
+            let stream = api.pass_on(feed, responses);
+            api.while_admitted(&caller, stream).await
         });
         Ok(Response::new(outbound))
     }
@@ -55,9 +59,10 @@ impl Api {
 
     pub(super) async fn audit(
         &self,
+        caller: &Caller,
         request: pb::ListVerdictsRequest,
     ) -> Answer<pb::ListVerdictsResponse> {
-        let part = Part::parse(request).map_err(|invalid| self.reject(invalid))?;
+        let part = Part::parse(&caller.tenant, request).map_err(|invalid| self.reject(invalid))?;
         // All that was answered before is in it.
         self.store.settled(self.store.last()).await;
         let store = self.store.clone();
@@ -94,7 +99,7 @@ struct Part {
 }
 
 impl Part {
-    fn parse(request: pb::ListVerdictsRequest) -> Result<Self, Invalid> {
+    fn parse(tenant: &Tenant, request: pb::ListVerdictsRequest) -> Result<Self, Invalid> {
         let pb::ListVerdictsRequest {
             page_size,
             page_token,
@@ -105,13 +110,14 @@ impl Part {
             start_time,
             end_time,
         } = request;
-        let (watch, _) = convert::watch(pb::WatchVerdictsRequest {
+        let request = pb::WatchVerdictsRequest {
             session_id,
             labels,
             detector,
             least_action,
             after_verdict_id: String::new(),
-        })?;
+        };
+        let (watch, _) = convert::watch(tenant, request)?;
         let time = |field: &str, time: Option<pbjson_types::Timestamp>| {
             time.map(|time| convert::time(field, time)).transpose()
         };

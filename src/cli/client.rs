@@ -2,7 +2,7 @@
 //! where a channel is made, and where a status becomes a message and an exit
 //! code.
 
-use std::{env, time::Duration};
+use std::{env, fmt, fs, path::PathBuf, time::Duration};
 
 use tonic::{
     Code, Request, Response, Status, Streaming,
@@ -19,7 +19,8 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const CONNECT_DEADLINE: Duration = Duration::from_secs(3);
 /// A thousand verdicts with all their text.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// How the service is told who acts.
+const TOKEN_KEY: &str = "authorization";
+/// How a service that asks for no token is told who acts.
 const OPERATOR_KEY: &str = "unstuck-operator";
 
 #[derive(Clone, Debug, clap::Args)]
@@ -32,11 +33,61 @@ pub(super) struct ServerArgs {
         default_value = "http://127.0.0.1:50551"
     )]
     server: String,
+    #[command(flatten)]
+    token: TokenArgs,
+}
+
+/// What shows the service who calls.
+#[derive(Clone, clap::Args)]
+struct TokenArgs {
+    /// A token of the service's, better in the variable or a file: everybody on
+    /// this machine sees what others type.
+    #[arg(
+        long,
+        env = "UNSTUCK_TOKEN",
+        hide_env_values = true,
+        value_name = "TOKEN"
+    )]
+    token: Option<String>,
+    /// A file that holds the token.
+    #[arg(
+        long,
+        env = "UNSTUCK_TOKEN_FILE",
+        value_name = "FILE",
+        conflicts_with = "token"
+    )]
+    token_file: Option<PathBuf>,
+}
+
+/// Never the token.
+impl fmt::Debug for TokenArgs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenArgs")
+            .field("token_file", &self.token_file)
+            .finish_non_exhaustive()
+    }
+}
+
+impl TokenArgs {
+    fn header(&self) -> Result<Option<AsciiMetadataValue>, Failure> {
+        let token = match (&self.token, &self.token_file) {
+            (Some(token), _) => token.clone(),
+            (None, Some(file)) => fs::read_to_string(file)
+                .map_err(|error| Failure::usage(format!("cannot read {file:?}: {error}")))?,
+            (None, None) => return Ok(None),
+        };
+        let header = AsciiMetadataValue::try_from(format!("Bearer {}", token.trim()));
+        let mut header = header
+            .map_err(|_| Failure::usage("the token is not one: it has characters of no token"))?;
+        header.set_sensitive(true);
+        Ok(Some(header))
+    }
 }
 
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct OperatorArgs {
-    /// Who acts, for the audit log; else the user's name on this machine.
+    /// Who acts, for the audit log; else the user's name on this machine. A
+    /// service that asks for tokens goes by the token's name instead.
     #[arg(long, env = "UNSTUCK_OPERATOR", value_name = "NAME")]
     operator: Option<String>,
 }
@@ -46,6 +97,7 @@ pub(super) struct OperatorArgs {
 pub(super) struct Client {
     service: SessionServiceClient<Channel>,
     server: String,
+    token: Option<AsciiMetadataValue>,
     operator: Option<AsciiMetadataValue>,
 }
 
@@ -84,6 +136,7 @@ impl Client {
             service: SessionServiceClient::new(channel)
                 .max_decoding_message_size(MESSAGE_BYTES_MAX),
             server,
+            token: args.token.header()?,
             operator: None,
         })
     }
@@ -140,10 +193,11 @@ impl Client {
 
     fn request<Q>(&self, question: Q) -> Request<Q> {
         let mut request = Request::new(question);
-        if let Some(operator) = &self.operator {
-            request
-                .metadata_mut()
-                .insert(OPERATOR_KEY, operator.clone());
+        let metadata = request.metadata_mut();
+        for (key, value) in [(TOKEN_KEY, &self.token), (OPERATOR_KEY, &self.operator)] {
+            if let Some(value) = value {
+                metadata.insert(key, value.clone());
+            }
         }
         request
     }
@@ -159,6 +213,9 @@ impl Client {
             Code::DeadlineExceeded | Code::Cancelled => Failure::failed(format!(
                 "{server} has not answered within {} s",
                 DEADLINE.as_secs()
+            )),
+            Code::Unauthenticated => Failure::failed(format!(
+                "{server} refused: {message} (UNSTUCK_TOKEN or --token-file gives it one)"
             )),
             Code::Unimplemented => Failure::failed(format!("{server} cannot do that: {message}")),
             code => Failure::failed(format!("{server} refused: {message} ({code:?})")),

@@ -10,7 +10,7 @@ use super::{
     rules::{self, RuleRow},
 };
 use crate::{
-    api, app, detect,
+    api, app, auth, detect,
     domain::DetectorId,
     engine::{self, Profile, Profiles},
     facts::{Listener, Model, Reader, ToolRule, Tools, load_model},
@@ -29,6 +29,7 @@ const FILE: &str = "unstuck.toml";
 #[derive(Debug)]
 pub struct Config {
     pub server: app::Settings,
+    pub auth: auth::Settings,
     pub engine: engine::Limits,
     pub api: api::Limits,
     pub app: app::Limits,
@@ -80,6 +81,7 @@ impl Config {
         }
         Ok(Self {
             server: layers.section("server")?,
+            auth: layers.section("auth")?,
             engine: sound_limits(layers)?,
             api: layers.section("limits")?,
             app: layers.section("limits")?,

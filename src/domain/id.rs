@@ -1,5 +1,4 @@
 use std::{
-    borrow::Borrow,
     fmt,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -7,17 +6,23 @@ use std::{
 
 use thiserror::Error;
 
-use super::text;
+use super::{Tenant, text};
 
-/// Names a session. Printable, no white space, 1 to 256 bytes, so that it can
-/// stand in logs, file names and URLs without surprises.
+/// Names a session: its tenant, and an id of the caller's. The id is printable,
+/// has no white space and 1 to 256 bytes, so that it can stand in logs, file
+/// names and URLs without surprises; it is all that is ever shown.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(Arc<str>);
 
 impl SessionId {
     pub const BYTES_MAX: usize = 256;
 
+    /// Of the default tenant: for what knows no other, such as a replay.
     pub fn parse(id: &str) -> Result<Self, IdError> {
+        Self::of(&Tenant::default(), id)
+    }
+
+    pub fn of(tenant: &Tenant, id: &str) -> Result<Self, IdError> {
         if id.is_empty() {
             return Err(IdError::Empty);
         }
@@ -28,32 +33,35 @@ impl SessionId {
             });
         }
         if id.bytes().all(|byte| byte.is_ascii_graphic()) || !id.chars().any(text::is_unprintable) {
-            Ok(Self(id.into()))
+            Ok(Self([tenant.prefix(), id].concat().into()))
         } else {
             Err(IdError::Unprintable)
         }
     }
 
+    /// The id, without its tenant.
     pub fn as_str(&self) -> &str {
-        &self.0
+        Tenant::split(&self.0).1
     }
-}
 
-impl Borrow<str> for SessionId {
-    fn borrow(&self) -> &str {
-        &self.0
+    pub fn is_of(&self, tenant: &Tenant) -> bool {
+        self.0.starts_with(tenant.prefix())
+    }
+
+    pub fn tenant(&self) -> Tenant {
+        Tenant::of_prefix(Tenant::split(&self.0).0)
     }
 }
 
 impl fmt::Display for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
+        f.pad(self.as_str())
     }
 }
 
 impl fmt::Debug for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&*self.0, f)
+        fmt::Debug::fmt(self.as_str(), f)
     }
 }
 

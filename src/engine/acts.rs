@@ -39,7 +39,7 @@ impl Engine {
     /// session stays so, and so does a terminated sub-agent. `None`: there is
     /// no such session.
     pub fn end(&self, id: &SessionId, now: SystemTime) -> Option<SessionView> {
-        let mut slot = self.sessions.get_mut(id.as_str())?;
+        let mut slot = self.sessions.get_mut(id)?;
         let mut view = slot.view(id);
         if matches!(*slot, Slot::Live(_)) {
             view.status = Status::Ended;
@@ -83,7 +83,7 @@ impl Engine {
         act: &Act<'_>,
         now: SystemTime,
     ) -> Option<Arc<Verdict>> {
-        let (labels, profile) = match self.sessions.get(id.as_str()) {
+        let (labels, profile) = match self.sessions.get(id) {
             Some(slot) => {
                 let view = slot.view(id);
                 (view.labels, view.profile)
@@ -103,7 +103,7 @@ impl Engine {
     /// termination too; its profile and labels stay.
     pub fn reset(&self, id: &SessionId, announced: &Verdict, now: SystemTime) {
         let left = self.legacies.take(id).since(announced.id);
-        let Some(mut slot) = self.sessions.get_mut(id.as_str()) else {
+        let Some(mut slot) = self.sessions.get_mut(id) else {
             return self.leave(id, left);
         };
         let mut legacy = match &*slot {
@@ -133,7 +133,7 @@ impl Engine {
         duration: Duration,
         now: SystemTime,
     ) -> Result<Arc<Verdict>, SnoozeError> {
-        let slot = self.sessions.get(id.as_str()).ok_or(SnoozeError::Unknown)?;
+        let slot = self.sessions.get(id).ok_or(SnoozeError::Unknown)?;
         let view = match &*slot {
             Slot::Live(session) => session.view(id),
             Slot::Gone(_) if slot.is_ended() => return Err(SnoozeError::Unknown),
@@ -146,7 +146,7 @@ impl Engine {
 
     /// Makes the session's verdicts `shadow` until then.
     pub fn snooze(&self, id: &SessionId, until: SystemTime) {
-        if let Some(mut slot) = self.sessions.get_mut(id.as_str())
+        if let Some(mut slot) = self.sessions.get_mut(id)
             && let Slot::Live(session) = &mut *slot
         {
             session.snooze(until);

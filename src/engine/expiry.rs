@@ -102,7 +102,7 @@ impl Engine {
 
     /// Puts a session that was heard of since back into the queue.
     fn still_alive(&self, id: &SessionId, place: Place, now: SystemTime) -> bool {
-        let Some(mut slot) = self.sessions.get_mut(id.as_str()) else {
+        let Some(mut slot) = self.sessions.get_mut(id) else {
             return false;
         };
         let Slot::Live(session) = &mut *slot else {
@@ -120,7 +120,7 @@ impl Engine {
 
     /// Removes a slot, unless it has another generation or came alive meanwhile.
     fn forget(&self, id: &SessionId, generation: u64, now: SystemTime) -> bool {
-        let removed = self.sessions.remove_if(id.as_str(), |_, slot| {
+        let removed = self.sessions.remove_if(id, |_, slot| {
             let alive = match slot {
                 Slot::Live(session) => session.last_seen() + self.idle_max() > now,
                 Slot::Gone(_) => false,

@@ -46,7 +46,7 @@ impl Legacy {
 
 impl Legacies {
     pub fn knows(&self, id: &SessionId) -> bool {
-        self.waiting.contains_key(id.as_str())
+        self.waiting.contains_key(id)
     }
 
     pub fn take(&self, id: &SessionId) -> Legacy {
@@ -54,7 +54,7 @@ impl Legacies {
         if self.waiting.is_empty() {
             return Legacy::default();
         }
-        let taken = self.waiting.remove(id.as_str());
+        let taken = self.waiting.remove(id);
         taken.map_or_else(Legacy::default, |(_, (place, legacy))| {
             self.due.remove(place);
             legacy
@@ -77,7 +77,7 @@ impl Legacies {
                 break;
             };
             let is_it = |_: &SessionId, (known, _): &(Place, Legacy)| *known == place;
-            self.waiting.remove_if(id.as_str(), is_it);
+            self.waiting.remove_if(&id, is_it);
         }
     }
 }

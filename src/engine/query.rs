@@ -2,12 +2,14 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use super::{Engine, slot::Slot};
 use crate::domain::{
-    Explained, Labels, SessionDetail, SessionId, SessionView, Status, Verdict, has_labels,
+    Explained, Labels, SessionDetail, SessionId, SessionView, Status, Tenant, Verdict, has_labels,
 };
 
 /// Which sessions somebody asks for.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
+    /// Whose sessions.
+    pub tenant: Tenant,
     pub status: Option<Status>,
     /// All of these; none: any.
     pub labels: Labels,
@@ -15,20 +17,21 @@ pub struct Filter {
 
 impl Filter {
     fn fits(&self, id: &SessionId, slot: &Slot) -> bool {
-        self.status.is_none_or(|wanted| wanted == slot.status())
+        id.is_of(&self.tenant)
+            && self.status.is_none_or(|wanted| wanted == slot.status())
             && (self.labels.is_empty() || has_labels(&slot.labels(id), &self.labels))
     }
 }
 
 impl Engine {
     pub fn get(&self, id: &SessionId) -> Option<SessionView> {
-        self.sessions.view(id.as_str(), |id, slot| slot.view(id))
+        self.sessions.view(id, |id, slot| slot.view(id))
     }
 
     /// A session with its latest events and why its detectors fire.
     pub fn detail(&self, id: &SessionId) -> Option<SessionDetail> {
         let detail = |id: &SessionId, slot: &Slot| (slot.view(id), slot.timeline());
-        let (view, timeline) = self.sessions.view(id.as_str(), detail)?;
+        let (view, timeline) = self.sessions.view(id, detail)?;
         Some(SessionDetail {
             explanations: self.explanations(&view),
             view,
@@ -50,13 +53,13 @@ impl Engine {
     /// The verdicts that ended the session or agents of it.
     pub fn terminations_of(&self, id: &SessionId) -> Vec<Arc<Verdict>> {
         let terminations = |id: &SessionId, slot: &Slot| slot.terminations(id);
-        let found = self.sessions.view(id.as_str(), terminations);
+        let found = self.sessions.view(id, terminations);
         found.unwrap_or_default()
     }
 
     /// Whether it is live or remembered.
     pub fn knows(&self, id: &SessionId) -> bool {
-        self.sessions.contains_key(id.as_str())
+        self.sessions.contains_key(id)
     }
 
     /// Up to `most` sessions in the order of their ids, from the one after

@@ -90,7 +90,7 @@ fn new_loop(engine: &Engine, name: usize, event_id: impl Fn(usize) -> String) {
 }
 
 fn kept(engine: &Engine) -> usize {
-    let slot = engine.sessions.get("s").unwrap();
+    let slot = engine.sessions.get(&id()).unwrap();
     match &*slot {
         Slot::Live(session) => session.verdicts_kept(),
         Slot::Gone(_) => 0,

@@ -141,6 +141,7 @@ impl Endpoint {
     /// What it is to be told of.
     pub fn watch(&self) -> Watch {
         Watch {
+            tenant: self.settings.tenant.clone(),
             labels: self.settings.labels.clone(),
             least_action: Some(self.settings.least_action),
             ..Watch::default()

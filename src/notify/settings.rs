@@ -3,7 +3,7 @@ use std::{collections::BTreeMap, fmt, fs, path::PathBuf};
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::domain::{Action, Labels};
+use crate::domain::{Action, Labels, Tenant};
 
 /// An entry of `[[notify]]`.
 #[derive(Clone, Debug, Deserialize)]
@@ -25,6 +25,8 @@ pub struct Settings {
     /// This action and stronger.
     #[serde(default = "warn")]
     pub least_action: Action,
+    /// Only this tenant's sessions; left out: everybody's.
+    pub tenant: Option<Tenant>,
     /// Only sessions that have all of these.
     #[serde(default)]
     pub labels: Labels,
@@ -56,6 +58,7 @@ impl Settings {
         "body",
         "secret",
         "least_action",
+        "tenant",
         "labels",
         "shadow",
         "allow_http",

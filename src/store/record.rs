@@ -10,8 +10,8 @@ use std::{
 use prost::Message;
 
 use crate::domain::{
-    Action, AgentId, Effect, Evidence, Issued, Level, LoopId, Member, OPERATOR, SessionId, Trend,
-    Verdict, VerdictId, Waste,
+    Action, AgentId, Effect, Evidence, Issued, Level, LoopId, Member, OPERATOR, SessionId, Tenant,
+    Trend, Verdict, VerdictId, Waste,
 };
 
 /// The kinds of entries, by what they change for good. Only these must be
@@ -34,14 +34,21 @@ pub(super) fn kind(effect: Effect) -> u8 {
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Subject {
     #[prost(string, tag = "1")]
-    pub session: String,
+    session: String,
     #[prost(string, tag = "2")]
     pub agent: String,
     #[prost(int64, tag = "25")]
     pub snoozed_until_millis: i64,
+    /// Empty: the default, also in logs from before there were tenants.
+    #[prost(string, tag = "30")]
+    tenant: String,
 }
 
 impl Subject {
+    pub fn session(&self) -> Option<SessionId> {
+        session_id(&self.tenant, &self.session)
+    }
+
     pub fn snoozed_until(&self) -> SystemTime {
         time(self.snoozed_until_millis, 0)
     }
@@ -113,6 +120,9 @@ struct Record {
     /// What a time has below the millisecond.
     #[prost(uint32, tag = "29")]
     time_nanos: u32,
+    /// As in [`Subject`].
+    #[prost(string, tag = "30")]
+    tenant: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -147,7 +157,12 @@ pub(super) fn fold(issued: &Issued, text: bool) -> Vec<u8> {
         Effect::Snoozed(until) => millis(until).0,
         Effect::None | Effect::Terminated | Effect::Reset => 0,
     };
+    let tenant = verdict.session.tenant();
     let record = Record {
+        tenant: match tenant.is_default() {
+            true => String::new(),
+            false => tenant.name().to_owned(),
+        },
         session: verdict.session.to_string(),
         agent: verdict.agent.as_str().to_owned(),
         time_millis,
@@ -215,6 +230,14 @@ pub(super) fn unfold(id: VerdictId, body: &[u8]) -> Option<Issued> {
     })
 }
 
+fn session_id(tenant: &str, id: &str) -> Option<SessionId> {
+    let tenant = match tenant {
+        "" => Tenant::default(),
+        name => Tenant::parse(name).ok()?,
+    };
+    SessionId::of(&tenant, id).ok()
+}
+
 fn verdict(id: VerdictId, record: Record) -> Option<Verdict> {
     let action = (record.action as usize).checked_sub(1);
     let level = Level::ALL.get(record.level as usize).copied()?;
@@ -234,7 +257,7 @@ fn verdict(id: VerdictId, record: Record) -> Option<Verdict> {
     });
     Some(Verdict {
         id,
-        session: SessionId::parse(&record.session).ok()?,
+        session: session_id(&record.tenant, &record.session)?,
         agent: AgentId::new(&record.agent),
         time: time(record.time_millis, record.time_nanos),
         event_index: record.event_index,

@@ -40,7 +40,7 @@ impl Lasting {
         let subject = Subject::decode(entry.body).ok()?;
         Some(Self {
             kind: entry.kind,
-            session: SessionId::parse(&subject.session).ok()?,
+            session: subject.session()?,
             agent: AgentId::new(&subject.agent),
             snoozed_until: subject.snoozed_until(),
             record: Folded {

@@ -18,6 +18,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("detect", &["domain"]),
     ("policy", &["domain"]),
     ("telemetry", &["domain"]),
+    ("auth", &["domain", "telemetry"]),
     ("store", &["domain"]),
     (
         "engine",
@@ -27,17 +28,26 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("notify", &["domain", "store", "feed"]),
     (
         "api",
-        &["domain", "engine", "store", "feed", "telemetry", "pb"],
+        &[
+            "domain",
+            "auth",
+            "engine",
+            "store",
+            "feed",
+            "telemetry",
+            "pb",
+        ],
     ),
     (
         "console",
-        &["domain", "engine", "store", "feed", "telemetry"],
+        &["domain", "auth", "engine", "store", "feed", "telemetry"],
     ),
     // Each module owns its settings; `config` only gathers them.
     (
         "config",
         &[
             "domain",
+            "auth",
             "facts",
             "detect",
             "policy",
@@ -53,6 +63,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "app",
         &[
             "domain",
+            "auth",
             "facts",
             "detect",
             "policy",

@@ -13,6 +13,7 @@ mod fake;
 mod harness;
 mod play;
 
+mod auth;
 mod bad_input;
 mod budget;
 mod classic;

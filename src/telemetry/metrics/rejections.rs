@@ -16,10 +16,14 @@ pub enum Rejection {
     OpenStreamsMax,
     StreamIdleSecsMax,
     SlowReaderSecsMax,
+    /// No token, or one that is not known.
+    Unauthenticated,
+    /// A token whose role may not.
+    PermissionDenied,
 }
 
 impl Rejection {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::InvalidArgument,
         Self::SessionsMax,
         Self::StateBytesMax,
@@ -30,6 +34,8 @@ impl Rejection {
         Self::OpenStreamsMax,
         Self::StreamIdleSecsMax,
         Self::SlowReaderSecsMax,
+        Self::Unauthenticated,
+        Self::PermissionDenied,
     ];
 
     pub fn name(self) -> &'static str {
@@ -44,6 +50,8 @@ impl Rejection {
             Self::OpenStreamsMax => "open_streams_max",
             Self::StreamIdleSecsMax => "stream_idle_secs_max",
             Self::SlowReaderSecsMax => "slow_reader_secs_max",
+            Self::Unauthenticated => "unauthenticated",
+            Self::PermissionDenied => "permission_denied",
         }
     }
 }

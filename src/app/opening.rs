@@ -1,0 +1,53 @@
+//! What stands when the service starts.
+
+use std::{io, sync::Arc, time::Duration};
+
+use super::StartError;
+use crate::{
+    api,
+    config::Config,
+    domain::Standing,
+    store::{Opening, Store},
+};
+
+/// Opens the store, which may take a second, and says what it found.
+pub(super) async fn open_store(config: &Config) -> Result<(Arc<Store>, Standing), StartError> {
+    let (settings, audit) = (config.store.clone(), config.audit);
+    let tombstone_age_max = Duration::from_secs(config.engine.tombstone_secs_max);
+    let open = move || {
+        Store::open(Opening {
+            settings: &settings,
+            audit,
+            tombstone_age_max,
+            now: api::now(),
+            fatal: Box::new(end_process),
+        })
+    };
+    let opened = tokio::task::spawn_blocking(open).await;
+    let (store, standing) = opened.map_err(|_| StartError::Interrupted)??;
+    match store.dir() {
+        Some(dir) => tracing::info!(
+            ?dir,
+            terminations = standing.sessions.len() + standing.agents.len(),
+            "the store is open"
+        ),
+        None => tracing::warn!("state is kept in memory only: a restart forgets terminations"),
+    }
+    if let Some((aside, tail)) = store.set_aside() {
+        let (bytes, offset) = (tail.bytes, tail.offset);
+        tracing::warn!(
+            ?aside,
+            bytes,
+            offset,
+            "a damaged tail of the audit log was set aside"
+        );
+    }
+    Ok((Arc::new(store), standing))
+}
+
+/// After a failed sync nobody knows what is on the disk, and another sync would
+/// say that all is well. A new process reads what is there.
+fn end_process(error: io::Error) {
+    tracing::error!(%error, "the disk could not keep what it took; ending");
+    std::process::exit(1);
+}

@@ -1,0 +1,197 @@
+//! Who calls, and what they may do: tokens, roles, tenants.
+//!
+//! One table says which role may do what, for gRPC and for HTTP alike; one
+//! function finds the caller of an `Authorization` header. Without `[auth]`
+//! there is one tenant, and everybody may do all.
+//!
+//! Uses: domain, telemetry.
+
+mod table;
+mod tokens;
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::SystemTime,
+};
+
+use arc_swap::ArcSwap;
+use serde::Deserialize;
+use thiserror::Error;
+use tokio::sync::watch;
+
+pub use table::{Need, Role, TABLE, may, need};
+pub use tokens::{Entry, Secret, TokensError};
+
+use crate::{domain::Tenant, telemetry::Rejection};
+use tokens::Tokens;
+
+/// `[auth]`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Settings {
+    /// Empty: nobody is asked who they are.
+    pub tokens: PathBuf,
+}
+
+impl Settings {
+    pub fn is_on(&self) -> bool {
+        !self.tokens.as_os_str().is_empty()
+    }
+}
+
+/// Who calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// Empty: nobody was asked.
+    pub name: Arc<str>,
+    pub role: Role,
+    pub tenant: Tenant,
+    /// The hash of the token, so that one that was replaced is not taken for the
+    /// new one of the same name.
+    token: Option<blake3::Hash>,
+}
+
+impl Caller {
+    /// Who calls where nobody is asked.
+    pub fn anybody() -> Self {
+        Self {
+            name: "".into(),
+            role: Role::Admin,
+            tenant: Tenant::default(),
+            token: None,
+        }
+    }
+}
+
+/// Why a call is not answered. It never says which part of a token was wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Denied {
+    #[error("a token is needed: send `authorization: Bearer TOKEN`")]
+    NoToken,
+    #[error("the token is not known here")]
+    UnknownToken,
+    #[error("the role {} may not do this", .0.name())]
+    Role(Role),
+}
+
+impl Denied {
+    pub fn rejection(self) -> Rejection {
+        match self {
+            Self::NoToken | Self::UnknownToken => Rejection::Unauthenticated,
+            Self::Role(_) => Rejection::PermissionDenied,
+        }
+    }
+}
+
+/// The tokens of a service, as they are by now.
+pub struct Auth {
+    /// `None`: nobody is asked.
+    file: Option<PathBuf>,
+    tokens: ArcSwap<Tokens>,
+    /// What the file looked like when it was read last.
+    seen: Mutex<Option<Stamp>>,
+    changes: watch::Sender<()>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    modified: Option<SystemTime>,
+    bytes: u64,
+    #[cfg(unix)]
+    inode: u64,
+}
+
+impl Auth {
+    pub fn new(settings: &Settings) -> Result<Self, TokensError> {
+        let file = settings.is_on().then(|| settings.tokens.clone());
+        let auth = Self {
+            file,
+            tokens: ArcSwap::default(),
+            seen: Mutex::default(),
+            changes: watch::Sender::new(()),
+        };
+        auth.reload()?;
+        Ok(auth)
+    }
+
+    pub fn is_on(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Whether the call of this header may do this, and who it is.
+    pub fn admit(&self, authorization: Option<&[u8]>, deed: &str) -> Result<Caller, Denied> {
+        if !self.is_on() || need(deed) == Need::Nothing {
+            return Ok(Caller::anybody());
+        }
+        let caller = self.caller(authorization)?;
+        match may(caller.role, deed) {
+            true => Ok(caller),
+            false => Err(Denied::Role(caller.role)),
+        }
+    }
+
+    fn caller(&self, authorization: Option<&[u8]>) -> Result<Caller, Denied> {
+        let authorization = authorization.ok_or(Denied::NoToken)?;
+        let token = tokens::bearer(authorization).ok_or(Denied::NoToken)?;
+        let found = self.tokens.load().find(token);
+        found.ok_or(Denied::UnknownToken)
+    }
+
+    /// Waits until a caller is not the one any more that it was admitted as: its
+    /// token was taken away, or has another role or tenant.
+    pub async fn revoked(&self, caller: &Caller) {
+        let mut changes = self.changes.subscribe();
+        while !self.is_on() || self.tokens.load().has(caller) {
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Reads the file. On an error the tokens stay as they were.
+    pub fn reload(&self) -> Result<(), TokensError> {
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
+        let stamp = stamp(file).ok();
+        *self.seen() = stamp;
+        self.tokens.store(Arc::new(Tokens::read(file)?));
+        self.changes.send_replace(());
+        Ok(())
+    }
+
+    /// Reads the file where it is another one than at the last look. `None`: it
+    /// is not. A file that is not there for a moment is not looked at.
+    pub fn reload_if_changed(&self) -> Option<Result<(), TokensError>> {
+        let stamp = stamp(self.file.as_deref()?).ok()?;
+        let is_same = *self.seen() == Some(stamp);
+        (!is_same).then(|| self.reload())
+    }
+
+    /// How many tokens there are.
+    pub fn len(&self) -> usize {
+        self.tokens.load().len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn seen(&self) -> std::sync::MutexGuard<'_, Option<Stamp>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn stamp(file: &Path) -> io::Result<Stamp> {
+    let metadata = fs::metadata(file)?;
+    Ok(Stamp {
+        modified: metadata.modified().ok(),
+        bytes: metadata.len(),
+        #[cfg(unix)]
+        inode: std::os::unix::fs::MetadataExt::ino(&metadata),
+    })
+}
+
+#[cfg(test)]
+mod tests;

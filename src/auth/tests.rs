@@ -1,0 +1,177 @@
+use std::{io::Write, path::PathBuf};
+
+use super::{tokens::bearer, *};
+
+/// A file with a token for each of these, and the headers to send.
+fn file(of: &[(&str, Role, &str)]) -> (tempfile::TempPath, Vec<String>) {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let mut headers = Vec::new();
+    for (name, role, tenant) in of {
+        let secret = Secret::new().unwrap();
+        let entry = Entry::new(name, *role, &of_tenant(tenant), &secret).unwrap();
+        writeln!(file, "{entry}").unwrap();
+        headers.push(format!("Bearer {}", secret.reveal()));
+    }
+    (file.into_temp_path(), headers)
+}
+
+fn of_tenant(name: &str) -> Tenant {
+    Tenant::parse(name).unwrap()
+}
+
+fn auth(tokens: PathBuf) -> Auth {
+    Auth::new(&Settings { tokens }).unwrap()
+}
+
+const LIST: &str = "/unstuck.v1.SessionService/ListSessions";
+const RECORD: &str = "/unstuck.v1.DetectionService/RecordEvent";
+
+#[test]
+fn a_token_says_who_calls_and_for_whom() {
+    let (path, headers) = file(&[
+        ("ci", Role::Broker, "acme"),
+        ("alice@example.com", Role::Operator, "default"),
+    ]);
+    let auth = auth(path.to_path_buf());
+    assert_eq!(auth.len(), 2);
+    let ci = auth.admit(Some(headers[0].as_bytes()), RECORD).unwrap();
+    assert_eq!(
+        (&*ci.name, ci.role, ci.tenant.name()),
+        ("ci", Role::Broker, "acme")
+    );
+    let alice = auth.admit(Some(headers[1].as_bytes()), LIST).unwrap();
+    assert_eq!(
+        (&*alice.name, alice.tenant.name()),
+        ("alice@example.com", "default")
+    );
+    let denied = |header: Option<&[u8]>, deed| auth.admit(header, deed).unwrap_err();
+    assert_eq!(
+        denied(Some(headers[0].as_bytes()), LIST),
+        Denied::Role(Role::Broker)
+    );
+    assert_eq!(denied(None, LIST), Denied::NoToken);
+    assert_eq!(denied(Some(b"Basic YTpi"), LIST), Denied::NoToken);
+    assert_eq!(
+        denied(Some(b"Bearer unstuck_x"), LIST),
+        Denied::UnknownToken
+    );
+    let cut = &headers[1].as_bytes()[..headers[1].len() - 1];
+    assert_eq!(denied(Some(cut), LIST), Denied::UnknownToken);
+}
+
+#[test]
+fn without_a_file_everybody_may_do_all() {
+    let auth = auth(PathBuf::new());
+    assert!(!auth.is_on());
+    for (deed, _) in TABLE {
+        assert_eq!(auth.admit(None, deed), Ok(Caller::anybody()));
+    }
+}
+
+#[test]
+fn what_nobody_has_decided_nobody_may_do() {
+    let (path, headers) = file(&[("root", Role::Admin, "default")]);
+    let auth = auth(path.to_path_buf());
+    let deed = "/unstuck.v1.SessionService/DeleteEverything";
+    let admitted = auth.admit(Some(headers[0].as_bytes()), deed);
+    assert_eq!(admitted, Err(Denied::Role(Role::Admin)));
+}
+
+#[test]
+fn an_admin_may_do_all_and_nobody_sends_and_looks() {
+    for (deed, _) in TABLE {
+        assert!(may(Role::Admin, deed), "{deed}");
+    }
+    assert!(may(Role::Broker, RECORD) && !may(Role::Operator, RECORD));
+    assert!(may(Role::Viewer, LIST) && !may(Role::Broker, LIST));
+}
+
+#[test]
+fn a_changed_file_is_read_and_a_bad_one_is_not() {
+    let (path, headers) = file(&[("a", Role::Viewer, "x")]);
+    let auth = auth(path.to_path_buf());
+    assert!(auth.reload_if_changed().is_none());
+    let (other, others) = file(&[("b", Role::Viewer, "x"), ("c", Role::Viewer, "x")]);
+    fs::copy(&other, &path).unwrap();
+    assert!(auth.reload_if_changed().unwrap().is_ok());
+    assert!(auth.admit(Some(headers[0].as_bytes()), LIST).is_err());
+    assert!(auth.admit(Some(others[1].as_bytes()), LIST).is_ok());
+    fs::write(&path, "b = { role = 'king' }").unwrap();
+    let error = auth.reload_if_changed().unwrap().unwrap_err().to_string();
+    assert!(error.contains(":1:") && error.contains("king"), "{error}");
+    // Said once, until it changes again.
+    assert!(auth.reload_if_changed().is_none());
+    assert!(auth.admit(Some(others[1].as_bytes()), LIST).is_ok());
+}
+
+#[tokio::test]
+async fn who_loses_a_token_hears_of_it() {
+    let (path, headers) = file(&[("a", Role::Viewer, "x"), ("b", Role::Viewer, "x")]);
+    let auth = auth(path.to_path_buf());
+    let of = |n: usize| auth.admit(Some(headers[n].as_bytes()), LIST).unwrap();
+    let (a, b) = (of(0), of(1));
+    let text = fs::read_to_string(&path).unwrap();
+    let of_b = text.lines().find(|line| line.contains("\"b\"")).unwrap();
+    fs::write(&path, of_b).unwrap();
+    auth.reload().unwrap();
+    auth.revoked(&a).await;
+    let still = tokio::time::timeout(std::time::Duration::ZERO, auth.revoked(&b)).await;
+    assert!(still.is_err());
+}
+
+#[track_caller]
+fn refused(toml: &str, why: &str) {
+    let error = tokens::Tokens::parse(toml).err().unwrap();
+    assert!(error.1.contains(why), "{error:?}");
+}
+
+#[test]
+fn a_file_that_makes_no_sense_is_refused_with_the_reason() {
+    let hash = format!("blake3:{}", "0".repeat(64));
+    refused("a = 7", "expected struct");
+    refused("a = { role = 'viewer' }", "hash");
+    refused("a = { role = 'viewer', hash = 'md5:0' }", "64 hexadecimal");
+    refused(
+        &format!("a = {{ role = 'viewer', hash = '{hash}', x = 1 }}"),
+        "x",
+    );
+    refused(
+        &format!("a = {{ role = 'viewer', tenant = 'a b', hash = '{hash}' }}"),
+        "must be printable",
+    );
+    refused(
+        &format!("'' = {{ role = 'viewer', hash = '{hash}' }}"),
+        "a name is",
+    );
+    let twice = |name| format!("{name} = {{ role = 'viewer', hash = '{hash}' }}\n");
+    refused(&format!("{}{}", twice("a"), twice("b")), "are one token");
+    refused(&format!("{}{}", twice("a"), twice("a")), "duplicate key");
+    let many = (0..1_025).map(|n| {
+        let hash = blake3::hash(&[n as u8, (n >> 8) as u8]).to_hex();
+        format!("t{n} = {{ role = 'viewer', hash = 'blake3:{hash}' }}\n")
+    });
+    refused(&many.collect::<String>(), "at most 1024");
+}
+
+#[test]
+fn a_token_is_256_bits_and_is_not_shown_by_chance() {
+    let (one, other) = (Secret::new().unwrap(), Secret::new().unwrap());
+    assert_eq!(one.reveal().len(), "unstuck_".len() + 43);
+    assert_ne!(one.reveal(), other.reveal());
+    assert!(!format!("{one:?}").contains(one.reveal()));
+    let entry = Entry::new("a \"b\"", Role::Viewer, &of_tenant("x"), &one);
+    assert!(entry.unwrap_err().contains("a name is"));
+    let entry = Entry::new("ci", Role::Viewer, &of_tenant("x"), &one).unwrap();
+    assert!(!entry.to_string().contains(one.reveal()));
+}
+
+#[test]
+fn the_scheme_is_read_in_any_case_and_a_huge_token_not_at_all() {
+    assert_eq!(bearer(b"bEARER  x "), Some(&b"x"[..]));
+    assert_eq!(bearer(b"Bearer "), None);
+    assert_eq!(bearer(b"Bear"), None);
+    assert_eq!(
+        bearer(format!("Bearer {}", "x".repeat(257)).as_bytes()),
+        None
+    );
+}

@@ -1,0 +1,218 @@
+//! The file of tokens: a line each, of which only the hash is kept.
+//!
+//! A token is 256 bits of chance, so a plain hash of it cannot be turned round,
+//! and the file is no secret.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    fs::File,
+    io::{self, Read},
+    path::{Path, PathBuf},
+};
+
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+use blake3::Hash;
+use serde::Deserialize;
+use thiserror::Error;
+
+use super::{Caller, Role};
+use crate::domain::{Tenant, text};
+
+/// What every token begins with, so that it is known for one where it was left
+/// lying about.
+const PREFIX: &str = "unstuck_";
+const HASH_PREFIX: &str = "blake3:";
+/// A header that holds more is none of ours, and need not be hashed.
+const TOKEN_BYTES_MAX: usize = 256;
+/// Every token is compared with, so that the time says nothing: 1,024 take some
+/// 10 microseconds.
+const TOKENS_MAX: usize = 1_024;
+/// Names stand in the audit log.
+const NAME_BYTES_MAX: usize = 128;
+/// A hundred times what the most tokens take.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Why a file of tokens is not taken.
+#[derive(Debug, Error)]
+pub enum TokensError {
+    #[error("cannot read {}: {source}", file.display())]
+    Unreadable { file: PathBuf, source: io::Error },
+    #[error("{}{}: {why}", file.display(), line.map(|line| format!(":{line}")).unwrap_or_default())]
+    Invalid {
+        file: PathBuf,
+        line: Option<usize>,
+        why: String,
+    },
+}
+
+/// A line of the file, after the name.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    role: Role,
+    #[serde(default)]
+    tenant: Tenant,
+    hash: String,
+}
+
+/// All that are known.
+#[derive(Default)]
+pub(super) struct Tokens {
+    all: Vec<Caller>,
+}
+
+impl Tokens {
+    pub fn read(file: &Path) -> Result<Self, TokensError> {
+        let text = read(file).map_err(|source| TokensError::Unreadable {
+            file: file.to_owned(),
+            source,
+        })?;
+        Self::parse(&text).map_err(|(line, why)| TokensError::Invalid {
+            file: file.to_owned(),
+            line,
+            why,
+        })
+    }
+
+    /// On an error the line, where it is known, and what is wrong.
+    pub fn parse(toml: &str) -> Result<Self, (Option<usize>, String)> {
+        let rows: BTreeMap<String, Row> = toml::from_str(toml).map_err(|error| {
+            let line = error.span().map(|span| {
+                let before = toml.get(..span.start).unwrap_or(toml);
+                1 + before.matches('\n').count()
+            });
+            (line, error.message().to_owned())
+        })?;
+        if rows.len() > TOKENS_MAX {
+            let why = format!("{} tokens, at most {TOKENS_MAX}", rows.len());
+            return Err((None, why));
+        }
+        let mut all: Vec<Caller> = Vec::with_capacity(rows.len());
+        for (name, row) in rows {
+            let caller = row.caller(&name).map_err(|why| (None, why))?;
+            if let Some(other) = all.iter().find(|known| known.token == caller.token) {
+                let why = format!("{name:?} and {:?} are one token", other.name);
+                return Err((None, why));
+            }
+            all.push(caller);
+        }
+        Ok(Self { all })
+    }
+
+    /// Whose token it is. The comparison of two hashes takes the same time
+    /// wherever they differ, and all are compared with.
+    pub fn find(&self, token: &[u8]) -> Option<Caller> {
+        let hash = Some(blake3::hash(token));
+        let mut found = None;
+        for caller in &self.all {
+            if caller.token == hash {
+                found = Some(caller);
+            }
+        }
+        found.cloned()
+    }
+
+    pub fn has(&self, caller: &Caller) -> bool {
+        self.all.contains(caller)
+    }
+
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+}
+
+impl Row {
+    fn caller(self, name: &str) -> Result<Caller, String> {
+        let bytes = name.len();
+        if bytes == 0 || bytes > NAME_BYTES_MAX || name.chars().any(text::is_unprintable) {
+            return Err(format!(
+                "{name:?}: a name is printable, without white space, 1 to {NAME_BYTES_MAX} bytes"
+            ));
+        }
+        let hash = self.hash.strip_prefix(HASH_PREFIX);
+        let hash = hash.and_then(|hex| Hash::from_hex(hex).ok());
+        let hash = hash.ok_or_else(|| {
+            format!("{name:?}: the hash is `{HASH_PREFIX}` and 64 hexadecimal digits")
+        })?;
+        Ok(Caller {
+            name: name.into(),
+            role: self.role,
+            tenant: self.tenant,
+            token: Some(hash),
+        })
+    }
+}
+
+fn read(file: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(file)?
+        .take(FILE_BYTES_MAX + 1)
+        .read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        let why = format!("larger than {FILE_BYTES_MAX} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
+    Ok(text)
+}
+
+/// The token of an `Authorization` header.
+pub(super) fn bearer(authorization: &[u8]) -> Option<&[u8]> {
+    const SCHEME: &[u8] = b"bearer ";
+    let (scheme, token) = authorization.split_at_checked(SCHEME.len())?;
+    let token = token.trim_ascii();
+    let is_one = !token.is_empty() && token.len() <= TOKEN_BYTES_MAX;
+    (scheme.eq_ignore_ascii_case(SCHEME) && is_one).then_some(token)
+}
+
+/// A new token. It is shown once and kept nowhere.
+pub struct Secret(String);
+
+impl Secret {
+    pub fn new() -> Result<Self, getrandom::Error> {
+        let mut chance = [0; 32];
+        getrandom::fill(&mut chance)?;
+        Ok(Self(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(chance))))
+    }
+
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    fn hash(&self) -> String {
+        format!("{HASH_PREFIX}{}", blake3::hash(self.0.as_bytes()).to_hex())
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// The line of a token in the file.
+#[derive(Debug)]
+pub struct Entry(String);
+
+impl Entry {
+    /// `Err`: why the file would not be taken with it.
+    pub fn new(name: &str, role: Role, tenant: &Tenant, secret: &Secret) -> Result<Self, String> {
+        let row = Row {
+            role,
+            tenant: tenant.clone(),
+            hash: secret.hash(),
+        };
+        row.clone().caller(name)?;
+        let Row { hash, .. } = row;
+        let [name, tenant] = [name, tenant.name()].map(|text| toml::Value::from(text).to_string());
+        Ok(Self(format!(
+            "{name} = {{ role = \"{role}\", tenant = {tenant}, hash = \"{hash}\" }}"
+        )))
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
