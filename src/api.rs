@@ -6,6 +6,7 @@
 mod convert;
 mod detection;
 mod guard;
+mod invalid;
 mod outbound;
 mod present;
 mod pushes;
@@ -22,8 +23,8 @@ use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, service::Routes};
 
-pub use convert::Invalid;
 pub use guard::guarded;
+pub use invalid::Invalid;
 pub use present::{shown, verdict as present_verdict};
 
 use crate::{
@@ -187,22 +188,22 @@ fn log(recorded: &Recorded) {
     let (event_index, action_name) = (verdict.event_index, action.name());
     if action >= Action::Escalate {
         tracing::warn!(
-            ?tenant,
             ?session,
             detector,
             action = action_name,
             event_index,
             shadow,
+            ?tenant,
             "session is looping"
         );
     } else if action >= Action::Throttle {
         tracing::debug!(
-            ?tenant,
             ?session,
             detector,
             action = action_name,
             event_index,
             shadow,
+            ?tenant,
             "session is looping"
         );
     }

@@ -1,13 +1,9 @@
 //! Messages into the domain's types. Every field is taken by name, without
 //! `..`: a new one does not compile until somebody decides about it.
 
-use std::{
-    fmt::Display,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use thiserror::Error;
-
+use super::Invalid;
 use crate::{
     domain::{
         Action, AgentId, Args, Body, Channel, Cost, Delta, Event, IdError, Labels, Marker,
@@ -16,35 +12,6 @@ use crate::{
     feed::Watch,
     pb,
 };
-
-/// A message that cannot be taken, and the field at fault.
-#[derive(Clone, Debug, Error)]
-#[error("{field}: {why}")]
-pub struct Invalid {
-    /// As a path from the event or request.
-    pub field: String,
-    pub why: String,
-    /// For programs.
-    pub reason: &'static str,
-}
-
-impl Invalid {
-    pub(super) fn field(field: &str, why: impl Display) -> Self {
-        Self::because("FIELD_INVALID", field, why)
-    }
-
-    fn required(field: &str) -> Self {
-        Self::because("FIELD_REQUIRED", field, "is required")
-    }
-
-    fn because(reason: &'static str, field: &str, why: impl Display) -> Self {
-        Self {
-            field: field.to_owned(),
-            why: why.to_string(),
-            reason,
-        }
-    }
-}
 
 const EVENT_ID_BYTES_MAX: usize = 128;
 const AGENT_ID_BYTES_MAX: usize = 256;
