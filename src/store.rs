@@ -34,7 +34,7 @@ mod testing;
 mod tests;
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, atomic::Ordering::Relaxed},
@@ -162,7 +162,7 @@ impl Store {
     fn on_disk(opening: Opening<'_>, device: Device) -> Result<(Self, Standing), Fault> {
         let settings = opening.settings;
         let folder = Folder(settings.dir.clone());
-        fs::create_dir_all(&folder.0).map_err(Fault::io(&folder.0))?;
+        folder.make().map_err(Fault::io(&folder.0))?;
         let lock = folder.lock()?;
         if folder.is_unbegun()? {
             folder.begin(opening.now)?;

@@ -371,6 +371,30 @@ fn folded(name: &str, given: SystemTime) -> (SessionId, crate::domain::Folded) {
     (named(name), folded)
 }
 
+/// There may be a million, and the service waits for them at its start.
+#[test]
+fn a_termination_that_stood_is_read_when_it_is_asked_for_and_not_before() {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    static READ: AtomicUsize = AtomicUsize::new(0);
+    let engine = engine();
+    let sessions = (0..1_000).map(|n| {
+        let (id, folded) = folded(&format!("s{n}"), after(1));
+        let unfold = |_, _: &[u8]| {
+            READ.fetch_add(1, Relaxed);
+            None
+        };
+        (id, crate::domain::Folded { unfold, ..folded })
+    });
+    let standing = crate::domain::Standing {
+        sessions: sessions.collect(),
+        ..Default::default()
+    };
+    engine.restore(standing, after(2));
+    assert_eq!(READ.load(Relaxed), 0);
+    engine.get(&named("s7")).unwrap();
+    assert!((1..10).contains(&READ.load(Relaxed)));
+}
+
 #[test]
 fn what_stood_is_restored_unless_it_has_expired() {
     let engine = engine();

@@ -11,6 +11,7 @@ use std::{
     fs::{self, File, TryLockError},
     io::{self, BufReader, Read, Seek, Write},
     ops::Range,
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     time::SystemTime,
 };
@@ -136,6 +137,12 @@ impl Folder {
 
     pub fn segment(&self, number: u32) -> PathBuf {
         self.0.join(format!("audit-{number:08}.log"))
+    }
+
+    /// For its owner alone: it tells who ran what, and what operators wrote.
+    pub fn make(&self) -> io::Result<()> {
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true).mode(0o700).create(&self.0)
     }
 
     /// Held until the file is dropped, and by the system until the process ends.

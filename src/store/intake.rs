@@ -38,7 +38,7 @@ const LINGER: Duration = Duration::from_millis(2);
 /// Lost verdicts that are remembered by their ids, 16 bytes each.
 const LOST_MAX: usize = 65_536;
 /// Verdicts in one write.
-const BATCH_MAX: usize = 1_024;
+pub(super) const BATCH_MAX: usize = 1_024;
 
 impl Intake {
     pub fn new(queue_max: usize, last: VerdictId) -> Self {

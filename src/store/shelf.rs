@@ -14,6 +14,7 @@ use super::{
     frame::{Frames, Next},
     record::unfold,
     standing::{Lasting, Ledger},
+    walk::out_of_order,
 };
 use crate::domain::{Issued, VerdictId};
 
@@ -150,12 +151,17 @@ impl Shelf {
             // Nothing stands in it yet: another time.
             Next::End | Next::Damage => return Ok(()),
         };
+        // What follows is not read: it can lift a termination, and does when it
+        // is read at the next start.
         let mut standing = Ledger::default();
-        self.folder
-            .walk(Lasting::of, |lasting| standing.show(lasting))?;
+        let show = |lasting| standing.show(lasting);
+        let walked = self.folder.walk_before(kept, Lasting::of, show)?;
+        if walked.head != before {
+            return Err(out_of_order(&path, 0));
+        }
         let oldest = now.checked_sub(retention.tombstone_age_max);
         let oldest = oldest.map(VerdictId::at).unwrap_or_default();
-        standing.keep(oldest, last, now);
+        standing.keep(oldest, now);
         let anchor = Anchor::new(kept, before, last);
         let written = self.folder.write_anchor(&anchor, &standing);
         written.map_err(Fault::io(&self.folder.anchor()))?;

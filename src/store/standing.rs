@@ -82,17 +82,15 @@ impl Ledger {
         }
     }
 
-    /// Leaves only what the anchor has to carry on: what came from records up to
-    /// `last`, and is not over by now. A termination from before `oldest` is.
-    pub fn keep(&mut self, oldest: VerdictId, last: VerdictId, now: SystemTime) {
-        let kept = |record: &Folded| (oldest..=last).contains(&record.id);
+    /// Leaves only what is not over by now. A termination from before `oldest`
+    /// is.
+    pub fn keep(&mut self, oldest: VerdictId, now: SystemTime) {
+        let kept = |record: &Folded| record.id >= oldest;
         self.sessions.retain(|_, termination| kept(termination));
         for agents in self.agents.values_mut() {
             agents.retain(|(_, termination)| kept(termination));
         }
-        let snoozed = |until: SystemTime, id: VerdictId| until > now && id <= last;
-        self.snoozes
-            .retain(|_, (until, snooze)| snoozed(*until, snooze.id));
+        self.snoozes.retain(|_, (until, _)| *until > now);
     }
 
     pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {

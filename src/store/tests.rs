@@ -1,6 +1,11 @@
 use std::{
+    fs,
     io::ErrorKind,
-    sync::{atomic::AtomicU8, mpsc},
+    os::unix::fs::PermissionsExt,
+    sync::{
+        atomic::{AtomicBool, AtomicU8, AtomicUsize},
+        mpsc,
+    },
     time::UNIX_EPOCH,
 };
 
@@ -178,6 +183,15 @@ fn a_start_that_was_cut_off_is_begun_again() {
 }
 
 #[test]
+fn a_new_store_is_its_owners_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let inner = dir.path().join("data");
+    let _store = Store::open(opening(&settings(&inner))).unwrap();
+    let mode = fs::metadata(inner).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+}
+
+#[test]
 fn a_second_store_in_the_same_directory_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let _first = open(&dir);
@@ -256,6 +270,62 @@ fn what_is_let_go_of_leaves_its_terminations_and_a_sound_chain() {
     assert!(rest.records < 2_000 && rest.begins_at_segment > 1);
     assert_eq!(rest.head, all.head);
     assert_eq!(names(&open(&dir).1), ["kept"]);
+}
+
+/// The log may be large, and this happens while the service runs.
+#[test]
+fn to_let_go_of_the_oldest_nothing_else_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    write_all(&dir, [terminated(5, "kept")].into_iter().chain(many(1..=2_000)));
+    let last = verify(dir.path()).unwrap().segments as u32;
+    let half = Settings {
+        bytes_max: 4 * SMALL.segment_bytes,
+        ..settings(dir.path())
+    };
+    let (store, _) = Store::on_disk(opening(&half), SMALL).unwrap();
+    // Whoever reads it will find that it is damaged.
+    let damaged = segment(&dir, last - 1);
+    change(&damaged, |bytes| bytes[200] ^= 1);
+    store.tidy(nth(2_000).time()).unwrap();
+    assert!(verify(dir.path()).is_err());
+    change(&damaged, |bytes| bytes[200] ^= 1);
+    assert!(verify(dir.path()).unwrap().begins_at_segment > 1);
+    drop(store);
+    assert_eq!(names(&open(&dir).1), ["kept"]);
+}
+
+#[test]
+fn a_termination_that_was_let_go_of_is_still_lifted_by_a_later_reset() {
+    let dir = tempfile::tempdir().unwrap();
+    let lifted = reset(nth(2_001).0, "free");
+    let ended = [terminated(5, "kept"), terminated(6, "free")];
+    write_all(&dir, ended.into_iter().chain(many(1..=2_000)).chain([lifted]));
+    let small = Settings {
+        bytes_max: SMALL.segment_bytes,
+        ..settings(dir.path())
+    };
+    let (store, standing) = Store::on_disk(opening(&small), SMALL).unwrap();
+    assert_eq!(names(&standing), ["kept"]);
+    store.tidy(nth(2_000).time()).unwrap();
+    drop(store);
+    assert!(verify(dir.path()).unwrap().begins_at_segment > 1);
+    assert_eq!(names(&open(&dir).1), ["kept"]);
+}
+
+#[test]
+fn what_is_damaged_is_not_let_go_of() {
+    let dir = tempfile::tempdir().unwrap();
+    write_all(&dir, many(1..=2_000));
+    let small = Settings {
+        bytes_max: SMALL.segment_bytes,
+        ..settings(dir.path())
+    };
+    let (store, _) = Store::on_disk(opening(&small), SMALL).unwrap();
+    let first = segment(&dir, 1);
+    change(&first, |bytes| bytes.truncate(bytes.len() - 1));
+    let why = store.tidy(nth(2_000).time()).unwrap_err().to_string();
+    assert!(why.contains("audit-00000001.log is damaged"), "{why}");
+    assert!(first.exists());
 }
 
 #[test]
@@ -393,6 +463,63 @@ async fn a_disk_that_is_full_or_read_only_loses_no_termination_and_refuses_acts(
     drop(store);
     assert!(verify(dir.path()).unwrap().is_sound());
     assert_eq!(names(&open(&dir).1), ["a", "b12", "b2", "c"]);
+}
+
+/// The largest write to the disk of the one test that uses it, which takes none.
+static LARGEST: AtomicUsize = AtomicUsize::new(0);
+static TAKES: AtomicBool = AtomicBool::new(false);
+
+struct Closed(File);
+
+impl Medium for Closed {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        LARGEST.fetch_max(bytes.len(), Relaxed);
+        match TAKES.load(Relaxed) {
+            true => self.0.append(bytes),
+            false => Err(ErrorKind::StorageFull.into()),
+        }
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.0.sync()
+    }
+
+    fn cut(&mut self, bytes: u64) -> io::Result<()> {
+        self.0.cut(bytes)
+    }
+}
+
+const CLOSED: Device = Device {
+    open: |path| {
+        let file = File::options().create(true).append(true).open(path)?;
+        Ok(Box::new(Closed(file)))
+    },
+    ..Device::FILES
+};
+
+/// Else each termination would wait for all that were not written before it.
+#[tokio::test]
+async fn however_much_waits_for_a_full_disk_a_try_costs_no_more_than_a_batch() {
+    const ENDED: u128 = 5_000;
+    let dir = tempfile::tempdir().unwrap();
+    let settings = Settings {
+        queue_max: 10_000,
+        ..settings(dir.path())
+    };
+    let (store, _) = Store::on_disk(opening(&settings), CLOSED).unwrap();
+    for id in 1..=ENDED {
+        put(&store, [terminated(id, &format!("s{id}"))]);
+    }
+    assert!(!store.settled(VerdictId(ENDED)).await);
+    let one = fold(&terminated(ENDED, "s5000"), false).len() + 64;
+    let largest = LARGEST.load(Relaxed);
+    assert!(largest <= intake::BATCH_MAX * one, "{largest} bytes");
+    TAKES.store(true, Relaxed);
+    put(&store, [terminated(ENDED + 1, "last")]);
+    assert!(store.settled(VerdictId(ENDED + 1)).await);
+    assert!((1..=ENDED).all(|id| store.is_durable(VerdictId(id))));
+    drop(store);
+    assert_eq!(open(&dir).1.sessions.len() as u128, ENDED + 1);
 }
 
 struct Unsynced;

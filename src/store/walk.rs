@@ -51,11 +51,22 @@ impl Folder {
     pub fn walk<T: Send>(
         &self,
         keep: impl Fn(Entry<'_>) -> Option<T> + Sync,
+        show: impl FnMut(T),
+    ) -> Result<Walked, Fault> {
+        self.walk_before(u32::MAX, keep, show)
+    }
+
+    /// The same of the segments before this one only.
+    pub fn walk_before<T: Send>(
+        &self,
+        end: u32,
+        keep: impl Fn(Entry<'_>) -> Option<T> + Sync,
         mut show: impl FnMut(T),
     ) -> Result<Walked, Fault> {
         let anchor = self.read_anchor(&mut |entry| keep(entry).into_iter().for_each(&mut show))?;
         let mut numbers = self.numbers()?;
-        numbers.retain(|number| *number >= anchor.segment);
+        let newest = numbers.last().copied();
+        numbers.retain(|number| (anchor.segment..end).contains(number));
         let mut walked = Walked {
             head: anchor.before(),
             segments: Vec::new(),
@@ -63,7 +74,7 @@ impl Folder {
             tail: None,
             anchor,
         };
-        self.parts(&numbers, &keep, |part| {
+        self.parts(&numbers, newest, &keep, |part| {
             let expected = walked.anchor.segment + walked.segments.len() as u32;
             if part.segment.number != expected {
                 let path = self.segment(expected);
@@ -89,10 +100,11 @@ impl Folder {
     }
 
     /// Looks through the segments of these numbers and takes them in that order,
-    /// until one is at fault.
+    /// until one is at fault. Only the newest of all may have a torn end.
     fn parts<T: Send>(
         &self,
         numbers: &[u32],
+        newest: Option<u32>,
         keep: &(impl Fn(Entry<'_>) -> Option<T> + Sync),
         mut take: impl FnMut(Part<T>) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
@@ -111,7 +123,7 @@ impl Folder {
                         let Some(number) = numbers.get(place) else {
                             break;
                         };
-                        let is_last = place + 1 == numbers.len();
+                        let is_last = newest == Some(*number);
                         if done
                             .send((place, self.part(*number, is_last, keep)))
                             .is_err()
@@ -183,7 +195,7 @@ impl Folder {
     }
 }
 
-fn out_of_order(path: &Path, offset: u64) -> Fault {
+pub(super) fn out_of_order(path: &Path, offset: u64) -> Fault {
     Fault::Damaged {
         path: path.to_owned(),
         offset,

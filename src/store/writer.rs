@@ -10,7 +10,7 @@ use std::{
 use super::{
     frame::Entry,
     hub::{Hub, Progress},
-    intake::Intake,
+    intake::{BATCH_MAX, Intake},
     log::{Log, Unwritten},
     record,
 };
@@ -59,7 +59,7 @@ impl Writer {
     }
 
     fn commit(&mut self, batch: Vec<Issued>) -> io::Result<()> {
-        match self.write(&batch) {
+        match self.catch_up().and_then(|()| self.write(&batch)) {
             Ok(()) => self.written(batch),
             Err(Unwritten::Refused(error)) => self.refused(batch, &error),
             Err(Unwritten::Unsynced(error)) => {
@@ -70,13 +70,27 @@ impl Writer {
         Ok(())
     }
 
+    /// Writes what the disk would not take before, no more of it at once than of
+    /// anything else: while the disk takes nothing, every try costs the same.
+    fn catch_up(&mut self) -> Result<(), Unwritten> {
+        while !self.backlog.is_empty() {
+            let some: Vec<Issued> = self.backlog.iter().take(BATCH_MAX).cloned().collect();
+            self.write(&some)?;
+            self.backlog.drain(..some.len());
+            let before = self.hub.progress();
+            let durable = last(&some).max(before.durable);
+            self.hub.publish(Vec::new(), Progress { durable, ..before });
+        }
+        Ok(())
+    }
+
+    /// With nothing to write it finds out whether the disk takes it again.
     fn write(&mut self, batch: &[Issued]) -> Result<(), Unwritten> {
         let Some(log) = &mut self.log else {
             return Ok(());
         };
-        let all = || self.backlog.iter().chain(batch);
         let mut payload = Vec::new();
-        for issued in all() {
+        for issued in batch {
             let entry = Entry {
                 kind: record::kind(issued.effect),
                 id: issued.verdict.id,
@@ -85,28 +99,22 @@ impl Writer {
             entry.append_to(&mut payload);
         }
         let id = |issued: &Issued| issued.verdict.id;
-        let ids = all().next().map(id).zip(all().last().map(id));
-        // With nothing to write it finds out whether the disk takes it again.
-        log.commit(&payload, ids)
+        let ids = batch.first().map(id).zip(batch.last().map(id));
+        log.commit(&payload, ids)?;
+        Hub::count(&self.hub.commits);
+        Ok(())
     }
 
     fn written(&mut self, batch: Vec<Issued>) {
         let before = self.hub.progress();
         if before.failing {
-            tracing::info!(
-                backlog = self.backlog.len(),
-                "the store can be written to again"
-            );
+            tracing::info!("the store can be written to again");
         }
         let last = last(&batch).max(before.decided);
         let durable = match &self.log {
-            Some(_) => {
-                Hub::count(&self.hub.commits);
-                last
-            }
+            Some(_) => last,
             None => VerdictId(0),
         };
-        self.backlog.clear();
         let progress = Progress {
             decided: last,
             durable,

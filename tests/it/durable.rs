@@ -654,6 +654,12 @@ async fn a_full_disk_stops_no_detection_and_no_termination_but_refuses_resets() 
     assert!(!verdict(&results[1]).durable);
     let refused = server.reset("s0").await.unwrap_err();
     assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
+    let address = server.grpc.to_string();
+    let args = ["reset", "s0", "--reason", "x", "--server", &address];
+    let typed = unstuck(dir.path(), &args, &[]);
+    let typed = tokio::task::spawn_blocking(|| output(typed)).await.unwrap();
+    let why = "refused: the store cannot be written to, so nothing was changed";
+    assert!(text(&typed.stderr).contains(why), "{}", text(&typed.stderr));
     assert_eq!(
         server.get("s0").await.unwrap().status(),
         SessionStatus::Terminated

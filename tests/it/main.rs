@@ -24,6 +24,7 @@ mod durable;
 mod embeddings;
 mod eval;
 mod events;
+mod fast_return;
 mod fuzzed;
 mod layering;
 mod lifecycle;

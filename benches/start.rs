@@ -1,0 +1,108 @@
+//! How long a service with many terminations on disk takes to be back: from the
+//! start of the program to its first answer.
+//!
+//! ```text
+//! cargo bench --bench start              # a million
+//! cargo bench --bench start -- 100000
+//! ```
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::{
+    env,
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::Arc,
+    time::{Duration, Instant, SystemTime},
+};
+
+use unstuck::{
+    config::{Config, DEFAULTS, Layers},
+    domain::SessionId,
+    engine::{Act, Clockwork, Engine},
+    store::{Opening, Store, verify},
+    telemetry::Metrics,
+};
+
+const STARTS: usize = 5;
+
+fn main() {
+    let asked = env::args().skip(1).find_map(|arg| arg.parse().ok());
+    let sessions: u32 = asked.unwrap_or(1_000_000);
+    let dir = tempfile::tempdir().unwrap();
+    let began = Instant::now();
+    end_sessions(dir.path(), sessions);
+    let log = verify(&dir.path().join("unstuck-data")).unwrap();
+    println!(
+        "{} terminations in {} files, {} MB, written in {:.1} s",
+        log.records,
+        log.segments,
+        log.bytes / 1_000_000,
+        began.elapsed().as_secs_f64()
+    );
+    let mut times: Vec<Duration> = (0..STARTS).map(|_| start(dir.path())).collect();
+    times.sort();
+    println!("ready after {times:.0?}");
+}
+
+/// As an operator would, without the network.
+fn end_sessions(dir: &Path, sessions: u32) {
+    let layers = Layers::load(DEFAULTS, &[], None, []).unwrap();
+    let mut config = Config::new(&layers).unwrap();
+    config.store.dir = dir.join("unstuck-data");
+    let metrics = Arc::new(Metrics::new(config.profiles.detectors()).unwrap());
+    let (store, _) = Store::open(Opening {
+        settings: &config.store,
+        audit: config.audit,
+        tombstone_age_max: Duration::from_secs(config.engine.tombstone_secs_max),
+        now: SystemTime::now(),
+        fatal: Box::new(|error| panic!("{error}")),
+    })
+    .unwrap();
+    let clockwork = Clockwork::Live;
+    let (profiles, tools, limits) = (config.profiles, config.tools, config.engine);
+    let engine = Engine::new(profiles, tools, limits, metrics, clockwork, store.outlet());
+    let act = Act {
+        reason: "it is going in circles",
+        operator: "ann",
+    };
+    for n in 0..sessions {
+        let id = SessionId::parse(&format!("team-{}/run-{n}", n % 100)).unwrap();
+        engine.terminate(&id, &act, SystemTime::now());
+    }
+    store.close();
+}
+
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn start(dir: &Path) -> Duration {
+    let began = Instant::now();
+    let mut service = Command::new(env!("CARGO_BIN_EXE_unstuck"));
+    service
+        .current_dir(dir)
+        .env("UNSTUCK__SERVER__GRPC", "127.0.0.1:0")
+        .env("UNSTUCK__SERVER__HTTP", "127.0.0.1:0")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut running = Running(service.spawn().unwrap());
+    let lines = BufReader::new(running.0.stdout.take().unwrap()).lines();
+    let lines = lines.map(Result::unwrap);
+    let http = lines
+        .filter_map(|line| line.strip_prefix("unstuck: HTTP on ").map(str::to_owned))
+        .next();
+    let mut stream = TcpStream::connect(http.unwrap()).unwrap();
+    stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.ends_with("ready\n"), "{answer}");
+    began.elapsed()
+}

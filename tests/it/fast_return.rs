@@ -1,0 +1,78 @@
+//! How the service comes back when many terminations stand on disk, by what it
+//! does: no clock has a say here. `cargo bench --bench start` has the figures.
+
+use std::{fs, path::Path, sync::Arc, time::SystemTime};
+
+use unstuck::{
+    domain::SessionId,
+    engine::{Clockwork, Engine},
+    pb::SessionStatus,
+    store::{Opening, Store, verify},
+    telemetry::Metrics,
+};
+
+use crate::{
+    harness::*,
+    lifecycle::{Running, directory, unstuck},
+};
+
+/// Ends so many sessions as an operator would, without the network. Says how
+/// large the log is.
+fn end_sessions(dir: &Path, sessions: u32) -> u64 {
+    let dir = dir.join("unstuck-data");
+    let config = config(&format!("[store]\ndir = {dir:?}\n"));
+    let metrics = Arc::new(Metrics::new(config.profiles.detectors()).unwrap());
+    let opening = Opening {
+        settings: &config.store,
+        audit: config.audit,
+        tombstone_age_max: std::time::Duration::from_secs(config.engine.tombstone_secs_max),
+        now: SystemTime::now(),
+        fatal: Box::new(|error| panic!("{error}")),
+    };
+    let (store, _) = Store::open(opening).unwrap();
+    let outlet = store.outlet();
+    let (profiles, tools, limits) = (config.profiles, config.tools, config.engine);
+    let engine = Engine::new(profiles, tools, limits, metrics, Clockwork::Live, outlet);
+    for n in 0..sessions {
+        let session = SessionId::parse(&format!("s{n}")).unwrap();
+        engine.terminate(&session, &BECAUSE, SystemTime::now());
+    }
+    store.close();
+    let log = verify(&dir).unwrap();
+    assert_eq!(log.records, u64::from(sessions));
+    log.bytes
+}
+
+/// The bytes that a process has read until now, from files and elsewhere.
+fn bytes_read(running: &Running) -> u64 {
+    let path = format!("/proc/{}/io", running.child.0.id());
+    let figures = fs::read_to_string(path).unwrap();
+    let read = figures
+        .lines()
+        .find_map(|line| line.strip_prefix("rchar: "));
+    read.unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_start_reads_every_termination_once_and_nothing_else() {
+    const SESSIONS: u32 = 30_000;
+    let (none, many) = (directory(&[]), directory(&[]));
+    let bytes = end_sessions(many.path(), SESSIONS);
+    let [without, with] = [none, many].map(|dir| {
+        let running = Running::start(unstuck(dir.path(), &["serve"], &[]));
+        (bytes_read(&running), running, dir)
+    });
+    let read = with.0 - without.0;
+    // Besides the log there are its names and sizes.
+    assert!(
+        (bytes..bytes + bytes / 50).contains(&read),
+        "{read} for a log of {bytes}"
+    );
+    let server = with.1.server().await;
+    let ended = "unstuck_sessions{status=\"terminated\"}";
+    assert_eq!(server.metric(ended).await, f64::from(SESSIONS));
+    for session in ["s0", "s29999"] {
+        let status = server.get(session).await.unwrap().status();
+        assert_eq!(status, SessionStatus::Terminated);
+    }
+}
