@@ -2,7 +2,7 @@
 //! where a channel is made, and where a status becomes a message and an exit
 //! code.
 
-use std::{env, fmt, fs, path::PathBuf, time::Duration};
+use std::{env, error::Error, fmt, fs, path::PathBuf, time::Duration};
 
 use tonic::{
     Code, Request, Response, Status, Streaming,
@@ -209,7 +209,12 @@ impl Client {
         match status.code() {
             Code::NotFound => Failure::not_found(message),
             Code::InvalidArgument => Failure::usage(message),
-            Code::Unavailable => Failure::failed(format!("{server} does not answer: {message}")),
+            // With a source it is the transport that failed, else the service
+            // says why it cannot do that now.
+            Code::Unavailable if status.source().is_some() => {
+                Failure::failed(format!("{server} does not answer: {message}"))
+            }
+            Code::Unavailable => Failure::failed(format!("{server} refused: {message}")),
             Code::DeadlineExceeded | Code::Cancelled => Failure::failed(format!(
                 "{server} has not answered within {} s",
                 DEADLINE.as_secs()

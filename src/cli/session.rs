@@ -1,5 +1,6 @@
 //! `unstuck session ID`: what a session did, and why each verdict fired.
 
+mod history;
 mod lanes;
 mod timeline;
 
@@ -22,7 +23,8 @@ use super::{
     verdict::Block,
     words::{cost, counted, shown, spark, wrapped},
 };
-use crate::pb::{self, GetSessionResponse, Session, TrendLevel};
+use crate::pb::{self, GetSessionResponse, Session, SessionStatus, TrendLevel};
+use history::History;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -40,38 +42,55 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let request = pb::GetSessionRequest {
         session_id: args.id.clone(),
     };
-    let answer = client::run(&args.server, async |client| {
+    let (answer, earlier) = client::run(&args.server, async |client| {
         let get = client.ask(request, async |mut service, request| {
             service.get_session(request).await
         });
-        get.await
+        let answer = get.await?;
+        let earlier = match args.output {
+            Output::Table if is_over(&answer) => history::of(&client, &args.id).await,
+            _ => History::default(),
+        };
+        Ok((answer, earlier))
     })?;
     written(match args.output {
-        Output::Table => print(&answer),
+        Output::Table => print(&answer, &earlier),
         Output::Json => print_json(&answer),
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Of a session that is over the service keeps no more than how it ended; what
+/// led to it is in the audit log.
+fn is_over(answer: &GetSessionResponse) -> bool {
+    let status = answer.session.as_ref().map(Session::status);
+    matches!(status, Some(SessionStatus::Terminated | SessionStatus::Ended))
 }
 
 fn print_json(answer: &GetSessionResponse) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{}", proto_line(answer)?)
 }
 
-fn print(answer: &GetSessionResponse) -> io::Result<()> {
+fn print(answer: &GetSessionResponse, earlier: &History) -> io::Result<()> {
     let stdout = io::stdout().lock();
     let columns = columns(&stdout);
     let mut out = BufWriter::new(AutoStream::auto(stdout));
-    write(&mut out, answer, columns)?;
+    write(&mut out, answer, earlier, columns)?;
     out.flush()
 }
 
-fn write(out: &mut impl Write, answer: &GetSessionResponse, columns: usize) -> io::Result<()> {
+fn write(
+    out: &mut impl Write,
+    answer: &GetSessionResponse,
+    earlier: &History,
+    columns: usize,
+) -> io::Result<()> {
     let Some(session) = &answer.session else {
         return Ok(());
     };
     head(out, session, columns)?;
     timeline::write(out, answer, terminal().map(|(columns, _)| columns))?;
-    verdicts(out, answer, columns)?;
+    verdicts(out, answer, earlier, columns)?;
     trends(out, answer)?;
     abstentions(out, session, columns)
 }
@@ -131,7 +150,12 @@ fn head(out: &mut impl Write, session: &Session, columns: usize) -> io::Result<(
 }
 
 /// Each with its rule.
-fn verdicts(out: &mut impl Write, answer: &GetSessionResponse, columns: usize) -> io::Result<()> {
+fn verdicts(
+    out: &mut impl Write,
+    answer: &GetSessionResponse,
+    earlier: &History,
+    columns: usize,
+) -> io::Result<()> {
     let Some(session) = &answer.session else {
         return Ok(());
     };
@@ -140,15 +164,20 @@ fn verdicts(out: &mut impl Write, answer: &GetSessionResponse, columns: usize) -
         let mut shown = session.last_verdicts.iter();
         !shown.any(|shown| shown.verdict_id == verdict.verdict_id)
     };
-    let verdicts: Vec<_> = session
+    let mut verdicts: Vec<_> = session
         .last_verdicts
         .iter()
-        .chain(termination.filter(new))
+        .chain(termination.chain(&earlier.verdicts).filter(new))
         .collect();
+    // The ids sort by time. As the service gave it comes before as the log has
+    // it: with its text.
+    verdicts.sort_by(|a, b| a.verdict_id.cmp(&b.verdict_id));
+    verdicts.dedup_by(|b, a| a.verdict_id == b.verdict_id);
     if verdicts.is_empty() {
         return writeln!(out, "No verdict: nothing looked like a loop.\n");
     }
     writeln!(out, "{BOLD}Verdicts{BOLD:#}")?;
+    earlier.write_note(out, &session.session_id)?;
     for (place, verdict) in verdicts.iter().enumerate() {
         let (before, after) = (verdicts.iter().take(place), verdicts.iter().skip(place + 1));
         let mut block = Block::new(verdict);

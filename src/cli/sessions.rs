@@ -17,7 +17,7 @@ use super::{
     client::{self, Client, ServerArgs},
     grid,
     output::{Output, proto_line, terminal, written},
-    words::{cost, counted},
+    words::{cost, counted, wrapped},
 };
 use crate::pb::{self, SessionStatus};
 pub(super) use row::{Row, status_name};
@@ -156,7 +156,9 @@ fn print(rows: Vec<Row>) -> io::Result<()> {
     if !rows.is_empty() {
         writeln!(out)?;
     }
-    writeln!(out, "{}", conclusion(&rows))?;
+    for line in wrapped(&conclusion(&rows), room.unwrap_or(usize::MAX)) {
+        writeln!(out, "{line}")?;
+    }
     out.flush()
 }
 

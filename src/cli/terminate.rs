@@ -135,7 +135,13 @@ fn report(id: &str, verdict: &Verdict, reason: &str, output: Output) -> io::Resu
     let ours = verdict.detector == OPERATOR && verdict.reason == reason;
     let mut out = anstream::stdout().lock();
     if ours {
-        return writeln!(out, "terminated {BOLD}{id}{BOLD:#}");
+        writeln!(out, "terminated {BOLD}{id}{BOLD:#}")?;
+        if !verdict.durable {
+            anstream::eprintln!(
+                "unstuck: {id}: that is on no disk, so a restart of the service forgets it"
+            );
+        }
+        return Ok(());
     }
     // The first verdict stands; whoever comes later should know whose it was.
     let (by, why) = (shown(&verdict.detector), shown(&verdict.reason));

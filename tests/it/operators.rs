@@ -164,6 +164,22 @@ async fn a_session_shows_its_loop_at_a_glance_and_why_it_was_reported() {
 }
 
 #[tokio::test]
+async fn a_session_that_is_over_shows_what_led_to_it() {
+    let server = Server::start().await;
+    server.play("s", ask("x").times(4)).await;
+    let snooze = ["snooze", "s", "--for", "1h", "--reason", "a demo"];
+    unstuck(server.grpc, &snooze).await.ends_with(0);
+    server.terminate("s").await;
+    let page = unstuck(server.grpc, &["session", "s"]).await.ends_with(0);
+    let headings: Vec<&str> = page
+        .out
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("● ")?.split_whitespace().next())
+        .collect();
+    assert_eq!(headings, ["WARN", "BLOCK", "NOTE", "TERMINATE"], "{}", page.out);
+}
+
+#[tokio::test]
 async fn a_session_as_json_is_what_the_service_says() {
     let server = Server::start().await;
     server.play("s", ask("a").times(3)).await;
@@ -226,10 +242,11 @@ async fn sessions_are_terminated_by_their_ids_and_may_go_on_after_a_reset() {
     server.play("a", ask("x")).await;
     let terminate = |reason| ["terminate", "a", "unheard-of", "--reason", reason];
     let ran = unstuck(server.grpc, &terminate("over budget")).await;
-    assert_eq!(
-        ran.ends_with(0).out,
-        "terminated a\nterminated unheard-of\n"
-    );
+    let ran = ran.ends_with(0);
+    assert_eq!(ran.out, "terminated a\nterminated unheard-of\n");
+    // This service keeps all in memory.
+    let forgets = "unstuck: a: that is on no disk, so a restart of the service forgets it";
+    assert_eq!(ran.err.lines().next(), Some(forgets));
     assert_eq!(status(&server, "a").await, SessionStatus::Terminated);
     let again = unstuck(server.grpc, &terminate("again")).await.ends_with(0);
     let before = "a was terminated before, by operator: over budget";

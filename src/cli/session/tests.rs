@@ -19,7 +19,7 @@ fn call(event_index: i32, same: i32, loop_id: &str, target: &str) -> TimelineEnt
 
 fn page(answer: &GetSessionResponse) -> String {
     let mut out = Vec::new();
-    write(&mut out, answer, 80).unwrap();
+    write(&mut out, answer, &History::default(), 80).unwrap();
     without_colours(&out)
 }
 

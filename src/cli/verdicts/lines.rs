@@ -15,10 +15,30 @@ use crate::{
 
 /// The longest action.
 const ACTION_COLUMNS: usize = 10;
-/// The longest detector.
-const DETECTOR_COLUMNS: usize = 18;
-/// Ids that are longer push the rest of their line to the right.
-const SESSION_COLUMNS: usize = 24;
+
+/// How wide the columns stand.
+struct Widths {
+    /// Without the year and the seconds.
+    short_time: bool,
+    detector: usize,
+    /// Ids that are longer push the rest of their line to the right.
+    session: usize,
+}
+
+/// With the longest detector of ours.
+const WIDE: Widths = Widths {
+    short_time: false,
+    detector: 18,
+    session: 24,
+};
+/// In 80 columns that leaves room for a few words.
+const NARROW: Widths = Widths {
+    short_time: true,
+    detector: 14,
+    session: 20,
+};
+/// Below so many columns what happened would have no room in a wide line.
+const NARROW_COLUMNS: usize = 100;
 
 /// Verdicts, a line each, printed at once.
 pub(in crate::cli) struct Lines {
@@ -50,10 +70,9 @@ impl Lines {
 /// `2026-03-11 09:15:10  WARN  read_loop  demo  read src/main.rs 3 times`
 fn write(out: &mut impl Write, verdict: &Verdict, room: Option<usize>) -> io::Result<()> {
     let time = verdict.time.as_ref().map(clock::date_time);
-    let time = time.unwrap_or_default();
+    let mut time = time.unwrap_or_default();
     let action = action_name(verdict.action());
     let style = style::of_action(verdict.action());
-    let detector = shown(&verdict.detector);
     let mut session = shown(&verdict.session_id);
     let agent = shown(&verdict.agent_id);
     if !agent.is_empty() {
@@ -63,19 +82,28 @@ fn write(out: &mut impl Write, verdict: &Verdict, room: Option<usize>) -> io::Re
     if verdict.shadow {
         told += " (shadow)";
     }
-    let pad = |text: &str, columns: usize| " ".repeat(columns.saturating_sub(columns_of(text)));
     let room = room.unwrap_or(usize::MAX);
-    // Of a narrow line the action stays: what was said is cut.
-    let lead = 19 + 2 + ACTION_COLUMNS + 2 + DETECTOR_COLUMNS + 2;
-    let session = cut(&session, room.saturating_sub(lead));
-    let left = room.saturating_sub(lead + columns_of(&session).max(SESSION_COLUMNS) + 2);
+    let widths = if room < NARROW_COLUMNS { NARROW } else { WIDE };
+    let mut detector = shown(&verdict.detector);
+    if widths.short_time {
+        // `2026-03-11 09:15:10`
+        time = time.chars().skip(5).take(11).collect();
+        detector = cut(&detector, widths.detector);
+    }
+    let pad = |text: &str, columns: usize| " ".repeat(columns.saturating_sub(columns_of(text)));
+    // Of a narrow line the action stays: what was said is cut, and the id where
+    // it would take all of it.
+    let lead = columns_of(&time) + 2 + ACTION_COLUMNS + 2 + widths.detector + 2;
+    let most = if widths.short_time { widths.session } else { room.saturating_sub(lead) };
+    let session = cut(&session, most);
+    let left = room.saturating_sub(lead + columns_of(&session).max(widths.session) + 2);
     let told = cut(&told, left);
     writeln!(
         out,
-        "{DIM}{time:<19}{DIM:#}  {style}{action:<ACTION_COLUMNS$}{style:#}  \
+        "{DIM}{time}{DIM:#}  {style}{action:<ACTION_COLUMNS$}{style:#}  \
          {detector}{}  {BOLD}{session}{BOLD:#}{}  {told}",
-        pad(&detector, DETECTOR_COLUMNS),
-        pad(&session, SESSION_COLUMNS),
+        pad(&detector, widths.detector),
+        pad(&session, widths.session),
     )
 }
 
@@ -119,6 +147,32 @@ mod tests {
             "2026-03-11 09:15:10  WARN        read_loop           demo                      \
              read src/main.rs 3 t…\n",
         );
+    }
+
+    #[test]
+    fn a_narrow_line_leaves_room_for_what_happened_and_is_never_too_long() {
+        check(
+            &verdict(),
+            Some(80),
+            "03-11 09:15  WARN        read_loop       demo                  read src/main.rs…\n",
+        );
+        let long = Verdict {
+            session_id: "research/a-very-long-name-of-a-session".to_owned(),
+            detector: "interleaved_repeat".to_owned(),
+            ..verdict()
+        };
+        check(
+            &long,
+            Some(80),
+            "03-11 09:15  WARN        interleaved_r…  research/a-very-lon…  read src/main.rs…\n",
+        );
+        for room in 40..130 {
+            let mut out = Vec::new();
+            write(&mut out, &long, Some(room)).unwrap();
+            let line = without_colours(&out);
+            let columns = columns_of(line.trim_end());
+            assert!(columns <= room.max(61), "{columns} of {room}: {line}");
+        }
     }
 
     #[test]
