@@ -29,7 +29,7 @@ use crate::{
     console,
     domain::VerdictId,
     engine::{Clockwork, Engine},
-    notify::{Delivery, Notifier, NotifyError, Surroundings},
+    notify::{Delivery, Notifier, NotifyError, Step, Surroundings},
     store::{self, Store},
     telemetry::{Metrics, Notification, Side, traces},
 };
@@ -315,12 +315,13 @@ async fn notify(
     metrics: Arc<Metrics>,
     draining: CancellationToken,
 ) -> Result<(), RunError> {
-    let count = move |endpoint, delivery| {
-        let outcome = match delivery {
-            Delivery::Unwanted => return,
-            Delivery::Delivered => Notification::Delivered,
-            Delivery::Refused => Notification::Refused,
-            Delivery::Expired => Notification::Expired,
+    let count = move |endpoint, step| {
+        let outcome = match step {
+            Step::Retried => return metrics.notification_retried(endpoint),
+            Step::Ended(Delivery::Unwanted) => return,
+            Step::Ended(Delivery::Delivered) => Notification::Delivered,
+            Step::Ended(Delivery::Refused) => Notification::Refused,
+            Step::Ended(Delivery::Expired) => Notification::Expired,
         };
         metrics.notification(endpoint, outcome);
     };

@@ -20,7 +20,7 @@ use thiserror::Error;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub use endpoint::{Delivery, EndpointError};
+pub use endpoint::{Delivery, EndpointError, Step};
 pub use settings::{Format, Secret, SecretError, Settings, Text};
 
 use crate::{
@@ -91,12 +91,12 @@ impl Notifier {
         self.endpoints.iter().map(|endpoint| endpoint.name.as_str())
     }
 
-    /// Delivers until the service drains; `count` is told what became of a
-    /// notice of which receiver.
+    /// Delivers until the service drains; `count` is told how it went with a
+    /// notice, and of which receiver.
     pub async fn run(
         self,
         around: Surroundings,
-        count: impl Fn(usize, Delivery) + Clone + Send + 'static,
+        count: impl Fn(usize, Step) + Clone + Send + Sync + 'static,
     ) {
         let mut couriers = JoinSet::new();
         for (position, endpoint) in self.endpoints.into_iter().enumerate() {
@@ -105,7 +105,7 @@ impl Notifier {
                 around: around.clone(),
             };
             let count = count.clone();
-            couriers.spawn(courier.run(move |delivery| count(position, delivery)));
+            couriers.spawn(courier.run(move |step| count(position, step)));
         }
         couriers.join_all().await;
         // Where there is nobody to tell, the part of the service goes on.

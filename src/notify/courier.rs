@@ -9,7 +9,7 @@ use std::{
 
 use futures_util::{StreamExt, stream::FuturesOrdered};
 
-use super::{Delivery, Surroundings, endpoint::Endpoint};
+use super::{Delivery, Step, Surroundings, endpoint::Endpoint};
 use crate::{
     domain::{Issued, VerdictId},
     feed::{Ended, Feed},
@@ -27,7 +27,7 @@ pub(super) struct Courier {
 impl Courier {
     /// Delivers until the service drains. What is under way then, and whatever
     /// follows it, is delivered after the next start.
-    pub async fn run(self, count: impl Fn(Delivery)) {
+    pub async fn run(self, count: impl Fn(Step)) {
         let place = Place::new(self.around.store.dir(), &self.endpoint.name);
         let known = place.read().unwrap_or(self.around.from);
         place.keep(known).await;
@@ -38,12 +38,12 @@ impl Courier {
             loop {
                 tokio::select! {
                     Some((id, delivery)) = under_way.next() => {
-                        count(delivery);
+                        count(Step::Ended(delivery));
                         reached = id;
                         place.keep(id).await;
                     }
                     issued = feed.next_issued(), if under_way.len() < UNDER_WAY_MAX => match issued {
-                        Ok(issued) => under_way.push_back(self.deliver(issued)),
+                        Ok(issued) => under_way.push_back(self.deliver(issued, &count)),
                         Err(Ended::Draining) => return,
                         // What was read and not delivered is read again.
                         Err(Ended::TooSlow(_)) => break,
@@ -59,11 +59,13 @@ impl Courier {
         }
     }
 
-    async fn deliver(&self, issued: Issued) -> (VerdictId, Delivery) {
+    async fn deliver(&self, issued: Issued, count: &impl Fn(Step)) -> (VerdictId, Delivery) {
         let shown = (self.around.show)(&issued.verdict);
-        let delivery = self.endpoint.deliver(&issued, shown, self.around.now);
-        let delivery = delivery.await;
-        (issued.verdict.id, delivery)
+        let retried = || count(Step::Retried);
+        let delivery = self
+            .endpoint
+            .deliver(&issued, shown, self.around.now, retried);
+        (issued.verdict.id, delivery.await)
     }
 
     /// `None`: nobody writes to the store any more. A place that is no longer

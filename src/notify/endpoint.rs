@@ -63,6 +63,14 @@ pub enum Delivery {
     Expired,
 }
 
+/// What is counted of the way to a receiver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A try failed, and another will be made.
+    Retried,
+    Ended(Delivery),
+}
+
 /// Why a try failed. What the receiver or the network says is not repeated in
 /// logs: it may quote the URL.
 #[derive(Debug, Error)]
@@ -148,12 +156,14 @@ impl Endpoint {
         }
     }
 
-    /// Delivers, however often it takes, until the notice is too old.
+    /// Delivers, however often it takes, until the notice is too old. `retried`
+    /// is called for each try that failed.
     pub async fn deliver(
         &self,
         issued: &Issued,
         shown: Value,
         now: fn() -> SystemTime,
+        retried: impl Fn(),
     ) -> Delivery {
         if issued.verdict.shadow && !self.settings.shadow {
             return Delivery::Unwanted;
@@ -175,6 +185,7 @@ impl Endpoint {
             .when(Failure::may_pass)
             .adjust(|failure: &Failure, wait| failure.asked_wait().max(wait))
             .notify(|failure, wait| {
+                retried();
                 tracing::debug!(endpoint = self.name, %failure, ?wait, "notice will be sent again");
             });
         let failure = match tokio::time::timeout(left, tries).await {

@@ -230,6 +230,11 @@ impl Metrics {
         self.notifications.count(receiver, outcome);
     }
 
+    /// A try to deliver a notice failed, and another will be made.
+    pub fn notification_retried(&self, receiver: usize) {
+        self.notifications.retried(receiver);
+    }
+
     /// Counts a stream as open until the guard is dropped.
     pub fn stream(&self, rpc: Rpc) -> Open {
         Open::new(&self.streams[rpc as usize])

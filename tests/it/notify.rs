@@ -163,6 +163,20 @@ async fn a_receiver_that_fails_gets_the_same_notice_again() {
     // The next is another: the fourth try was taken.
     let other = server.terminate("t").await;
     assert_eq!(receiver.next().await.id(), other.verdict_id);
+    let retries = "unstuck_notification_retries_total{receiver=\"a\"}";
+    server.metric_reaches(retries, 3.0).await;
+}
+
+#[tokio::test]
+async fn a_receiver_that_hung_gets_the_same_notice_again() {
+    let mut receiver = Receiver::start(&[Answer::Never, Answer::Never]).await;
+    let server = Server::with(&entry("a", receiver.address, "timeout_secs_max = 1")).await;
+    let verdict = server.terminate("s").await;
+    for _ in 0..3 {
+        assert_eq!(receiver.next().await.id(), verdict.verdict_id);
+    }
+    let delivered = "unstuck_notifications_total{receiver=\"a\",outcome=\"delivered\"}";
+    server.metric_reaches(delivered, 1.0).await;
 }
 
 #[tokio::test]

@@ -14,7 +14,12 @@ impl Notification {
 }
 
 /// By receiver, in the order of the configuration.
-pub(super) struct OfReceivers(Vec<[Counter; 3]>);
+pub(super) struct OfReceivers(Vec<OfReceiver>);
+
+struct OfReceiver {
+    ended: [Counter; 3],
+    retries: Counter,
+}
 
 impl OfReceivers {
     #[expect(
@@ -26,23 +31,39 @@ impl OfReceivers {
             "unstuck_notifications_total",
             "Notices, by receiver and what became of them."
         );
-        let of = |name: &&str| {
-            Notification::NAMES.map(|outcome| {
-                let counter = metrics::counter!(
+        metrics::describe_counter!(
+            "unstuck_notification_retries_total",
+            "Tries to deliver a notice that failed and are made again, by receiver."
+        );
+        let zero = |counter: Counter| {
+            counter.absolute(0);
+            counter
+        };
+        let of = |name: &&str| OfReceiver {
+            ended: Notification::NAMES.map(|outcome| {
+                zero(metrics::counter!(
                     "unstuck_notifications_total",
                     "receiver" => (*name).to_owned(),
                     "outcome" => outcome
-                );
-                counter.absolute(0);
-                counter
-            })
+                ))
+            }),
+            retries: zero(metrics::counter!(
+                "unstuck_notification_retries_total",
+                "receiver" => (*name).to_owned()
+            )),
         };
         Self(names.iter().map(of).collect())
     }
 
     pub fn count(&self, receiver: usize, outcome: Notification) {
         if let Some(of) = self.0.get(receiver) {
-            of[outcome as usize].increment(1);
+            of.ended[outcome as usize].increment(1);
+        }
+    }
+
+    pub fn retried(&self, receiver: usize) {
+        if let Some(of) = self.0.get(receiver) {
+            of.retries.increment(1);
         }
     }
 }
