@@ -168,7 +168,8 @@ async fn count<A>(responses: Result<Response<Streaming<A>>, Status>) -> i32 {
     let mut answered = 0;
     if let Ok(responses) = responses {
         let mut responses = responses.into_inner();
-        while let Ok(Some(_)) = responses.message().await {
+        // However long all of it takes on a busy machine, something must come.
+        while let Ok(Some(_)) = within(responses.message()).await {
             answered += 1;
         }
     }
@@ -185,8 +186,7 @@ where
     for _ in 0..STREAMS {
         streams.spawn(one(DetectionServiceClient::new(channel.clone())));
     }
-    let each = tokio::time::timeout(4 * DEADLINE, streams.join_all()).await;
-    each.expect("an end within the deadline").into_iter().sum()
+    streams.join_all().await.into_iter().sum()
 }
 
 #[test]
