@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 
 import pytest
 import yaml
@@ -174,6 +175,42 @@ def test_the_image_is_made_of_files_that_are_there_and_sent():
     assert f"FROM rust:{version}-slim" in text
 
 
+def test_cargo_finds_all_that_it_asks_for_among_what_is_sent(tmp_path):
+    """The first build of the Dockerfile, as a check and with what the tests have built."""
+    sent = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    for name in sent:
+        if name != "src":
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+            copy(ROOT / name, tmp_path / name)
+    script = re.search(r"^RUN (mkdir src .*?)\n\n", (ROOT / "Dockerfile").read_text(), re.MULTILINE | re.DOTALL)[1]
+    assert "cargo build --release --locked" in script
+    script = script.replace("cargo build --release --locked", "cargo check --quiet --locked --offline")
+    target = os.environ.get("CARGO_TARGET_DIR", ROOT / "target")
+    run("sh", "-ec", script, cwd=tmp_path, env=os.environ | {"CARGO_TARGET_DIR": str(target)})
+
+
+def test_the_program_is_made_of_what_is_sent():
+    sent = tuple(line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!"))
+    for path in (ROOT / "src").rglob("*.rs"):
+        code = path.read_text().split("#[cfg(test)]")[0]
+        if path.stem in ("tests", "testing"):
+            continue
+        for name in re.findall(r'include(?:_str|_bytes)?!\(\s*"([^"]+)"', code):
+            included = (path.parent / name).resolve().relative_to(ROOT)
+            assert included.parts[0] in sent, f"{path} includes {included}, which the image is built without"
+
+
+def test_a_container_has_a_volume_for_its_store_and_writes_nowhere_else():
+    directory = re.search(r"^WORKDIR (/var/lib/unstuck)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)[1]
+    compose = load("compose.yaml")
+    service = compose["services"]["unstuck"]
+    mounts = dict(reversed(volume.split(":")[:2]) for volume in service["volumes"])
+    assert service["read_only"] and mounts[directory] in compose["volumes"]
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text()
+    (started,) = re.findall(r"docker run .*--read-only.*", workflow)
+    assert f":{directory} " in started
+
+
 def test_the_image_checks_its_health_with_a_command_that_works(tmp_path):
     text = (ROOT / "Dockerfile").read_text()
     command = json.loads(re.search(r"^HEALTHCHECK .* CMD (\[.*\])$", text, re.MULTILINE)[1])
@@ -249,6 +286,9 @@ def test_the_pods_are_probed_selected_and_given_their_files(objects):
     claims = {claim["metadata"]["name"] for claim in stateful.get("volumeClaimTemplates", [])}
     volumes = {volume["name"] for volume in pod["volumes"]}
     assert volumes | claims == {mount["name"] for mount in container["volumeMounts"]}
+    (data,) = [mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == "data"]
+    settings = tomllib.loads(found["ConfigMap"]["data"]["unstuck.toml"])
+    assert settings["store"]["dir"].startswith(f"{data}/")
     (config,) = [volume for volume in pod["volumes"] if volume["name"] == "config"]
     assert config["configMap"]["name"] == found["ConfigMap"]["metadata"]["name"]
 
