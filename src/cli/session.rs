@@ -64,7 +64,10 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 /// led to it is in the audit log.
 fn is_over(answer: &GetSessionResponse) -> bool {
     let status = answer.session.as_ref().map(Session::status);
-    matches!(status, Some(SessionStatus::Terminated | SessionStatus::Ended))
+    matches!(
+        status,
+        Some(SessionStatus::Terminated | SessionStatus::Ended)
+    )
 }
 
 fn print_json(answer: &GetSessionResponse) -> io::Result<()> {

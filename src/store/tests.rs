@@ -276,7 +276,10 @@ fn what_is_let_go_of_leaves_its_terminations_and_a_sound_chain() {
 #[test]
 fn to_let_go_of_the_oldest_nothing_else_is_read() {
     let dir = tempfile::tempdir().unwrap();
-    write_all(&dir, [terminated(5, "kept")].into_iter().chain(many(1..=2_000)));
+    write_all(
+        &dir,
+        [terminated(5, "kept")].into_iter().chain(many(1..=2_000)),
+    );
     let last = verify(dir.path()).unwrap().segments as u32;
     let half = Settings {
         bytes_max: 4 * SMALL.segment_bytes,
@@ -299,7 +302,10 @@ fn a_termination_that_was_let_go_of_is_still_lifted_by_a_later_reset() {
     let dir = tempfile::tempdir().unwrap();
     let lifted = reset(nth(2_001).0, "free");
     let ended = [terminated(5, "kept"), terminated(6, "free")];
-    write_all(&dir, ended.into_iter().chain(many(1..=2_000)).chain([lifted]));
+    write_all(
+        &dir,
+        ended.into_iter().chain(many(1..=2_000)).chain([lifted]),
+    );
     let small = Settings {
         bytes_max: SMALL.segment_bytes,
         ..settings(dir.path())

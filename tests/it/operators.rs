@@ -176,7 +176,12 @@ async fn a_session_that_is_over_shows_what_led_to_it() {
         .lines()
         .filter_map(|line| line.trim().strip_prefix("● ")?.split_whitespace().next())
         .collect();
-    assert_eq!(headings, ["WARN", "BLOCK", "NOTE", "TERMINATE"], "{}", page.out);
+    assert_eq!(
+        headings,
+        ["WARN", "BLOCK", "NOTE", "TERMINATE"],
+        "{}",
+        page.out
+    );
 }
 
 #[tokio::test]

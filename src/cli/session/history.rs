@@ -68,7 +68,10 @@ impl History {
         }
         let more = counted(self.left_out.try_into().unwrap_or(u64::MAX), "verdict");
         let id = shown(session_id);
-        writeln!(out, "  {DIM}{more} before these: unstuck verdicts --session {id}{DIM:#}\n")
+        writeln!(
+            out,
+            "  {DIM}{more} before these: unstuck verdicts --session {id}{DIM:#}\n"
+        )
     }
 }
 

@@ -94,7 +94,11 @@ fn write(out: &mut impl Write, verdict: &Verdict, room: Option<usize>) -> io::Re
     // Of a narrow line the action stays: what was said is cut, and the id where
     // it would take all of it.
     let lead = columns_of(&time) + 2 + ACTION_COLUMNS + 2 + widths.detector + 2;
-    let most = if widths.short_time { widths.session } else { room.saturating_sub(lead) };
+    let most = if widths.short_time {
+        widths.session
+    } else {
+        room.saturating_sub(lead)
+    };
     let session = cut(&session, most);
     let left = room.saturating_sub(lead + columns_of(&session).max(widths.session) + 2);
     let told = cut(&told, left);
