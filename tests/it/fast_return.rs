@@ -16,6 +16,15 @@ use crate::{
     lifecycle::{Running, directory, unstuck},
 };
 
+/// The service reads the clock too: what is older than a week would not stand.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "in the place of the service, which reads it"
+)]
+fn now() -> SystemTime {
+    SystemTime::now()
+}
+
 /// Ends so many sessions as an operator would, without the network. Says how
 /// large the log is.
 fn end_sessions(dir: &Path, sessions: u32) -> u64 {
@@ -26,7 +35,7 @@ fn end_sessions(dir: &Path, sessions: u32) -> u64 {
         settings: &config.store,
         audit: config.audit,
         tombstone_age_max: std::time::Duration::from_secs(config.engine.tombstone_secs_max),
-        now: SystemTime::now(),
+        now: now(),
         fatal: Box::new(|error| panic!("{error}")),
     };
     let (store, _) = Store::open(opening).unwrap();
@@ -35,7 +44,7 @@ fn end_sessions(dir: &Path, sessions: u32) -> u64 {
     let engine = Engine::new(profiles, tools, limits, metrics, Clockwork::Live, outlet);
     for n in 0..sessions {
         let session = SessionId::parse(&format!("s{n}")).unwrap();
-        engine.terminate(&session, &BECAUSE, SystemTime::now());
+        engine.terminate(&session, &BECAUSE, now());
     }
     store.close();
     let log = verify(&dir).unwrap();
