@@ -26,6 +26,7 @@ use tonic::{Status, service::Routes};
 pub use guard::guarded;
 pub use invalid::Invalid;
 pub use present::{shown, verdict as present_verdict};
+pub use status::as_http;
 
 use crate::{
     auth::{Auth, Caller, Denied},
@@ -127,7 +128,7 @@ impl Api {
     }
 
     /// A verdict as it stands by now.
-    fn shown(&self, verdict: &Verdict) -> pb::Verdict {
+    pub fn shown(&self, verdict: &Verdict) -> pb::Verdict {
         let mut shown = present::verdict(verdict);
         shown.durable |= self.store.is_durable(verdict.id);
         shown
@@ -135,7 +136,7 @@ impl Api {
 
     /// A session as it is answered with: what ended it or agents of it is
     /// durable like any other answer.
-    async fn session(&self, view: &SessionView) -> pb::Session {
+    pub async fn session(&self, view: &SessionView) -> pb::Session {
         let mut session = present::session(view);
         session.last_verdicts.clear();
         for verdict in &view.verdicts {

@@ -11,6 +11,7 @@ mod supervisor;
 
 use std::{future::Future, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
+use axum::Router;
 use serde::Deserialize;
 use thiserror::Error;
 use tokio::{
@@ -41,6 +42,7 @@ use incoming::Door;
 pub struct Settings {
     pub grpc: SocketAddr,
     pub http: SocketAddr,
+    pub console_hosts: Vec<String>,
 }
 
 /// The transport's keys of `[limits]`.
@@ -122,6 +124,7 @@ pub struct App {
     traced: bool,
     routes: Routes,
     auth: Arc<Auth>,
+    console: Router,
     engine: Arc<Engine>,
     store: Arc<Store>,
     notifier: Notifier,
@@ -157,11 +160,21 @@ impl App {
             config.api,
             draining.clone(),
         );
+        let parts = console::Parts {
+            auth: auth.clone(),
+            api: api.clone(),
+            engine: engine.clone(),
+            store: store.clone(),
+            metrics: metrics.clone(),
+            draining: draining.clone(),
+        };
+        let hosts = console::Hosts(config.server.console_hosts);
         Ok(Self {
             grpc,
             http,
             limits: config.app,
             traced: config.telemetry.is_on(),
+            console: console::routes(parts, config.console, hosts),
             routes: api.routes()?,
             auth,
             engine,
@@ -212,15 +225,9 @@ impl App {
             door(self.grpc, Side::Grpc, places.grpc).into_stream(),
             draining.clone().cancelled_owned(),
         );
-        let pages = console::routes(
-            self.auth.clone(),
-            self.metrics.clone(),
-            self.store.clone(),
-            draining.clone(),
-        );
         let http = http::serve(
             door(self.http, Side::Http, places.http),
-            pages,
+            self.console,
             patience,
             draining.clone(),
         );

@@ -5,7 +5,7 @@
 //! Every fault of the user's is one line that says where to look: the key, the
 //! file and line or the variable, and what would have been right.
 //!
-//! Uses: domain, auth, facts, detect, policy, telemetry, engine, store, notify, api, app, for the types of their
+//! Uses: domain, auth, facts, detect, policy, telemetry, engine, store, notify, api, console, app, for the types of their
 //! settings; of ours, only app and cli see this module.
 
 mod file;

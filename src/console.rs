@@ -1,124 +1,136 @@
-//! The HTTP side: metrics and probes.
+//! The HTTP side: the console, metrics and probes.
 //!
-//! Uses: auth, store, telemetry.
+//! The page asks what any client may ask: its questions and acts are the calls
+//! of `api`, as JSON. What no other client needs, the fleet sorted by how badly
+//! it is stuck, verdicts a minute, the policy in force, is made here.
+//!
+//! Uses: domain, auth, engine, store, feed, telemetry, api.
+
+mod calls;
+mod files;
+mod fleet;
+mod guard;
+mod live;
+mod policy;
+mod probes;
+mod refusal;
+mod tally;
 
 use std::sync::Arc;
 
 use axum::{
     Router,
-    extract::State,
-    http::{HeaderMap, StatusCode, header},
-    response::{IntoResponse, Response},
-    routing::get,
+    extract::DefaultBodyLimit,
+    http::{HeaderMap, header},
+    middleware,
+    routing::{get, post},
 };
+use serde::Deserialize;
+use tokio::sync::{Mutex, Semaphore};
 use tokio_util::sync::CancellationToken;
 
+pub use guard::Hosts;
+
 use crate::{
-    auth::{Auth, Caller, Denied},
-    store::{Health, Stats, Store},
-    telemetry::{Metrics, StoreFigures},
+    api::Api,
+    auth::{Auth, Caller},
+    engine::Engine,
+    store::Store,
+    telemetry::Metrics,
 };
+use refusal::Refusal;
+use tally::Tally;
+
+/// The console's keys of `[limits]`.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Limits {
+    pub console_watchers_max: usize,
+}
+
+/// What it shows, and acts on.
+pub struct Parts {
+    pub auth: Arc<Auth>,
+    pub api: Api,
+    pub engine: Arc<Engine>,
+    pub store: Arc<Store>,
+    pub metrics: Arc<Metrics>,
+    pub draining: CancellationToken,
+}
 
 #[derive(Clone)]
 struct Console {
     auth: Arc<Auth>,
-    metrics: Arc<Metrics>,
+    api: Api,
+    engine: Arc<Engine>,
     store: Arc<Store>,
+    metrics: Arc<Metrics>,
     draining: CancellationToken,
+    watchers: Arc<Semaphore>,
+    watchers_max: usize,
+    /// One walk over all sessions at a time, however many pages are open.
+    walks: Arc<Semaphore>,
+    tally: Arc<Mutex<Tally>>,
 }
 
-pub fn routes(
-    auth: Arc<Auth>,
-    metrics: Arc<Metrics>,
-    store: Arc<Store>,
-    draining: CancellationToken,
-) -> Router {
+/// A question is a few filters, an act a reason of 1 KiB.
+const BODY_BYTES_MAX: usize = 16 * 1024;
+
+pub fn routes(parts: Parts, limits: Limits, hosts: Hosts) -> Router {
+    let Parts {
+        auth,
+        api,
+        engine,
+        store,
+        metrics,
+        draining,
+    } = parts;
+    let console = Console {
+        auth,
+        api,
+        engine,
+        store,
+        metrics,
+        draining,
+        watchers: Arc::new(Semaphore::new(limits.console_watchers_max)),
+        watchers_max: limits.console_watchers_max,
+        walks: Arc::new(Semaphore::new(1)),
+        tally: Arc::default(),
+    };
+    let hosts = Arc::new(hosts);
+    let calls = Router::new()
+        .route("/api/get_session", post(calls::get_session))
+        .route("/api/list_verdicts", post(calls::list_verdicts))
+        .route("/api/terminate_session", post(calls::terminate_session))
+        .route("/api/reset_session", post(calls::reset_session))
+        .route("/api/snooze_session", post(calls::snooze_session))
+        .route("/api/watch_verdicts", post(live::watch_verdicts))
+        .route("/api/me", post(calls::me))
+        .route("/api/fleet", post(fleet::fleet))
+        .route("/api/pulse", post(tally::pulse))
+        .route("/api/policy", post(policy::policy))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .route_layer(middleware::from_fn(guard::same_origin));
+    let page = files::routes()
+        .merge(calls)
+        .route_layer(middleware::from_fn_with_state(hosts, guard::known_host))
+        .layer(middleware::from_fn(guard::sealed));
     Router::new()
-        .route("/metrics", get(metrics_page))
-        .route("/healthz", get(healthy))
-        .route("/readyz", get(ready))
-        .with_state(Console {
-            auth,
-            metrics,
-            store,
-            draining,
-        })
+        .route("/metrics", get(probes::metrics_page))
+        .route("/healthz", get(probes::healthy))
+        .route("/readyz", get(probes::ready))
+        .merge(page)
+        .with_state(console)
 }
 
 impl Console {
-    /// Who asks, where they may do this: a path of `auth::TABLE`, which for what
-    /// an rpc answers too is the rpc's. Else the answer to give.
+    /// Who asks, where they may do this: a path of `auth::TABLE`. What an rpc
+    /// would tell too is as open as that rpc.
     fn admit(&self, headers: &HeaderMap, deed: &str) -> Result<Caller, Refusal> {
         let authorization = headers.get(header::AUTHORIZATION);
         let authorization = authorization.map(|value| value.as_bytes());
         self.auth.admit(authorization, deed).map_err(|denied| {
             self.metrics.rejected(denied.rejection());
-            Refusal(denied)
+            tonic::Status::from(denied).into()
         })
-    }
-}
-
-/// What they hear who may not.
-struct Refusal(Denied);
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response {
-        let why = format!("{}\n", self.0);
-        match self.0 {
-            Denied::NoToken | Denied::UnknownToken => {
-                let asked = [(header::WWW_AUTHENTICATE, "Bearer")];
-                (StatusCode::UNAUTHORIZED, asked, why).into_response()
-            }
-            Denied::Role(_) => (StatusCode::FORBIDDEN, why).into_response(),
-        }
-    }
-}
-
-async fn metrics_page(
-    State(console): State<Console>,
-    headers: HeaderMap,
-) -> Result<impl IntoResponse, Refusal> {
-    const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
-    console.admit(&headers, "/metrics")?;
-    let Stats {
-        commits,
-        failures,
-        shed,
-        queue,
-        bytes,
-        failing,
-    } = console.store.stats();
-    console.metrics.store(&StoreFigures {
-        commits,
-        failures,
-        shed,
-        queue,
-        bytes,
-        failing,
-    });
-    Ok(([(header::CONTENT_TYPE, FORMAT)], console.metrics.render()))
-}
-
-/// The process runs. It also says what it does not do.
-async fn healthy(State(console): State<Console>) -> String {
-    match console.store.health() {
-        Health::Fine => "ok\n".to_owned(),
-        Health::Memory => "ok; state is kept in memory only\n".to_owned(),
-        Health::SetAside(aside) => {
-            let aside = aside.display();
-            format!("ok; a damaged tail of the audit log was set aside in {aside}\n")
-        }
-        Health::Failing => "ok; the store cannot be written to: terminations are not durable, \
-                            resets are refused\n"
-            .to_owned(),
-    }
-}
-
-/// The process takes calls.
-async fn ready(State(console): State<Console>) -> (StatusCode, &'static str) {
-    if console.draining.is_cancelled() {
-        (StatusCode::SERVICE_UNAVAILABLE, "draining\n")
-    } else {
-        (StatusCode::OK, "ready\n")
     }
 }

@@ -8,6 +8,7 @@ mod acts;
 mod agent;
 mod draft;
 mod expiry;
+mod fleet;
 mod legacy;
 mod outbox;
 mod profile;
@@ -29,6 +30,7 @@ use dashmap::{DashMap, Entry};
 use serde::Deserialize;
 
 pub use acts::{Act, SnoozeError};
+pub use fleet::{Fleet, Search};
 pub use outbox::Clockwork;
 pub use profile::{Profile, Profiles};
 pub use query::Filter;

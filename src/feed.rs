@@ -119,14 +119,26 @@ impl Feed {
         }
     }
 
+    /// The next verdict of the past; `None`: what comes from now on is news.
+    pub async fn next_missed(&mut self) -> Result<Option<Arc<Verdict>>, Ended> {
+        let draining = self.draining.clone();
+        tokio::select! {
+            next = self.next_past() => Ok(next?.map(|issued| issued.verdict)),
+            () = draining.cancelled() => Err(Ended::Draining),
+        }
+    }
+
+    async fn next_past(&mut self) -> Result<Option<Issued>, Ended> {
+        while self.past.is_empty() && self.is_behind {
+            self.read_on().await?;
+        }
+        Ok(self.past.pop_front())
+    }
+
     async fn next_given(&mut self) -> Result<Issued, Ended> {
         loop {
-            if let Some(issued) = self.past.pop_front() {
+            if let Some(issued) = self.next_past().await? {
                 return Ok(issued);
-            }
-            if self.is_behind {
-                self.read_on().await?;
-                continue;
             }
             match self.live.recv().await {
                 Ok(issued) if issued.verdict.id <= self.position => {}

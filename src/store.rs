@@ -21,6 +21,7 @@ mod frame;
 mod hub;
 mod intake;
 mod log;
+mod reading;
 mod record;
 mod shelf;
 mod standing;
@@ -46,6 +47,7 @@ use serde::Deserialize;
 use tokio::sync::broadcast;
 
 pub use folder::{Fault, Tail};
+pub use reading::Page;
 pub use shelf::ReadError;
 pub use verify::{Verified, verify};
 
@@ -130,19 +132,6 @@ pub struct Stats {
     pub bytes: u64,
     pub failing: bool,
 }
-
-/// A part of the log.
-#[derive(Debug)]
-pub struct Page {
-    pub verdicts: Vec<Issued>,
-    /// All up to this one were looked at.
-    pub last: VerdictId,
-    /// There is nothing more for now.
-    pub end: bool,
-}
-
-/// A page looks at no more verdicts than this, however few it finds: some 50 ms.
-const LOOKED_AT_MAX: usize = 50_000;
 
 impl Store {
     /// Opens the store and says what stands. Slow: it reads the whole log.
@@ -267,36 +256,6 @@ impl Store {
         }
     }
 
-    /// Up to `most` verdicts that `wants` asks for, after the given one, as they
-    /// were given where that is not long ago, else as the log has them. Reads
-    /// the disk.
-    pub fn resume(
-        &self,
-        after: VerdictId,
-        most: usize,
-        mut wants: impl FnMut(&Issued) -> bool,
-    ) -> Result<Page, ReadError> {
-        match (self.hub.page(after, most, &mut wants), &self.disk) {
-            (Err(ReadError::Forgotten), Some(disk)) => disk.page(after, most, wants),
-            (page, _) => page,
-        }
-    }
-
-    /// As [`resume`](Self::resume), but as the audit log has them; `None` begins
-    /// with the first that is kept.
-    pub fn audit(
-        &self,
-        after: Option<VerdictId>,
-        most: usize,
-        wants: impl FnMut(&Issued) -> bool,
-    ) -> Result<Page, ReadError> {
-        let after = after.unwrap_or_else(|| self.horizon());
-        match &self.disk {
-            Some(disk) => disk.page(after, most, wants),
-            None => self.hub.page(after, most, wants),
-        }
-    }
-
     /// Lets go of what is too old or too much. Reads the log where there is
     /// something to let go of.
     pub fn tidy(&self, now: SystemTime) -> Result<(), Fault> {
@@ -351,47 +310,4 @@ impl Drop for Store {
     fn drop(&mut self) {
         self.close();
     }
-}
-
-impl Disk {
-    fn page(
-        &self,
-        after: VerdictId,
-        most: usize,
-        wants: impl FnMut(&Issued) -> bool,
-    ) -> Result<Page, ReadError> {
-        page(most, wants, |show| {
-            self.shelf.read(after, LOOKED_AT_MAX, show)
-        })
-    }
-}
-
-impl Hub {
-    fn page(
-        &self,
-        after: VerdictId,
-        most: usize,
-        wants: impl FnMut(&Issued) -> bool,
-    ) -> Result<Page, ReadError> {
-        page(most, wants, |show| self.read(after, show))
-    }
-}
-
-fn page(
-    most: usize,
-    mut wants: impl FnMut(&Issued) -> bool,
-    read: impl FnOnce(&mut dyn FnMut(Issued) -> bool) -> Result<shelf::Reached, ReadError>,
-) -> Result<Page, ReadError> {
-    let mut verdicts = Vec::new();
-    let reached = read(&mut |issued| {
-        if wants(&issued) {
-            verdicts.push(issued);
-        }
-        verdicts.len() < most
-    })?;
-    Ok(Page {
-        verdicts,
-        last: reached.last,
-        end: reached.end,
-    })
 }

@@ -154,3 +154,30 @@ pub(super) fn not_durable() -> Status {
     let message = "the store cannot be written to, so nothing was changed";
     Status::with_error_details(Code::Unavailable, message, details)
 }
+
+/// The same for those who are not spoken to in gRPC: a status of HTTP, and what
+/// is wrong.
+pub fn as_http(status: &Status) -> (u16, pb::Error) {
+    let details = status.get_error_details();
+    let reason = details.error_info().map(|info| info.reason.clone());
+    let violation = details
+        .bad_request()
+        .and_then(|bad| bad.field_violations.first());
+    let error = pb::Error {
+        code: status.code() as i32,
+        message: status.message().to_owned(),
+        reason: reason.unwrap_or_default(),
+        field: violation.map(|it| it.field.clone()).unwrap_or_default(),
+    };
+    let http = match status.code() {
+        Code::InvalidArgument | Code::OutOfRange => 400,
+        Code::Unauthenticated => 401,
+        Code::PermissionDenied => 403,
+        Code::NotFound => 404,
+        Code::FailedPrecondition | Code::Aborted | Code::AlreadyExists => 409,
+        Code::ResourceExhausted => 429,
+        Code::Unavailable => 503,
+        _ => 500,
+    };
+    (http, error)
+}

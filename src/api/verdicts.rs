@@ -23,9 +23,7 @@ impl Api {
         caller: Caller,
         request: pb::WatchVerdictsRequest,
     ) -> Answer<Outbound<pb::WatchVerdictsResponse>> {
-        let watch = convert::watch(&caller.tenant, request);
-        let (watch, after) = watch.map_err(|invalid| self.reject(invalid))?;
-        let feed = Feed::new(self.store.clone(), watch, after, self.draining.clone())?;
+        let feed = self.feed(&caller, request)?;
         let open = self.metrics.stream(Rpc::WatchVerdicts);
         let (responses_max, draining) = (self.limits.responses_max, self.draining.clone());
         let api = self.clone();
@@ -35,6 +33,14 @@ impl Api {
             api.while_admitted(&caller, stream).await
         });
         Ok(Response::new(outbound))
+    }
+
+    /// What somebody watches.
+    pub fn feed(&self, caller: &Caller, request: pb::WatchVerdictsRequest) -> Result<Feed, Status> {
+        let watch = convert::watch(&caller.tenant, request);
+        let (watch, after) = watch.map_err(|invalid| self.reject(invalid))?;
+        let (store, draining) = (self.store.clone(), self.draining.clone());
+        Ok(Feed::new(store, watch, after, draining)?)
     }
 
     /// Passes verdicts on until the feed is over or the watcher is gone. Only a
@@ -66,7 +72,13 @@ impl Api {
         // All that was answered before is in it.
         self.store.settled(self.store.last()).await;
         let store = self.store.clone();
-        let read = move || store.audit(part.after, part.size, |issued| part.wants(issued));
+        let read = move || {
+            let wants = |issued: &Issued| part.wants(issued);
+            match part.newest_first {
+                true => store.audit_back(part.place, part.size, wants),
+                false => store.audit(part.place, part.size, wants),
+            }
+        };
         let page = tokio::task::spawn_blocking(read).await;
         // It is cancelled only when the service ends.
         let page = page.map_err(|_| super::status::draining())??;
@@ -94,7 +106,9 @@ struct Part {
     watch: Watch,
     start: Option<SystemTime>,
     end: Option<SystemTime>,
-    after: Option<VerdictId>,
+    /// The end of the page before.
+    place: Option<VerdictId>,
+    newest_first: bool,
     size: usize,
 }
 
@@ -109,6 +123,7 @@ impl Part {
             least_action,
             start_time,
             end_time,
+            newest_first,
         } = request;
         let request = pb::WatchVerdictsRequest {
             session_id,
@@ -125,7 +140,8 @@ impl Part {
             watch,
             start: time("start_time", start_time)?,
             end: time("end_time", end_time)?,
-            after: read_page_token(&page_token, VerdictId::parse)?,
+            place: read_page_token(&page_token, VerdictId::parse)?,
+            newest_first,
             size: self::page_size(page_size)?,
         })
     }

@@ -117,6 +117,7 @@ async fn list(client: &Client, args: &Args) -> Result<(), Failure> {
         least_action: args.filter.least_action(),
         start_time: args.since.map(clock::to_wire),
         end_time: args.until.map(clock::to_wire),
+        newest_first: false,
     };
     loop {
         let page = client

@@ -10,7 +10,7 @@ use super::{
     rules::{self, RuleRow},
 };
 use crate::{
-    api, app, auth, detect,
+    api, app, auth, console, detect,
     domain::DetectorId,
     engine::{self, Profile, Profiles},
     facts::{Listener, Model, Reader, ToolRule, Tools, load_model},
@@ -33,6 +33,7 @@ pub struct Config {
     pub engine: engine::Limits,
     pub api: api::Limits,
     pub app: app::Limits,
+    pub console: console::Limits,
     pub store: store::Settings,
     pub audit: store::Audit,
     pub telemetry: telemetry::traces::Settings,
@@ -85,6 +86,7 @@ impl Config {
             engine: sound_limits(layers)?,
             api: layers.section("limits")?,
             app: layers.section("limits")?,
+            console: layers.section("limits")?,
             store: sound_store(layers)?,
             audit: layers.section("audit")?,
             telemetry: telemetry(layers)?,

@@ -107,9 +107,13 @@ impl Detector for Budget {
         let caps = settings.each(Totals::default()).into_iter();
         let caps = caps.filter(|(_, cap, _)| *cap > 0.0);
         let caps: Vec<String> = caps.map(|(unit, cap, _)| format!("{cap} {unit}")).collect();
+        let threshold = match caps.is_empty() {
+            true => "no cap is set".to_owned(),
+            false => format!("{} of {}, then all", settings.warn_share, caps.join(", ")),
+        };
         Explained {
             rule: "the session, all its agents together, has used up what it was given",
-            threshold: format!("{} of {}, then all", settings.warn_share, caps.join(", ")),
+            threshold,
             quiet: "a larger cap, or a reset, which begins the count anew",
         }
     }

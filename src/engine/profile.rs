@@ -94,6 +94,12 @@ impl Profiles {
         self.others.get(name).cloned()
     }
 
+    /// Each of them, the default first.
+    pub fn all(&self) -> impl Iterator<Item = &Profile> {
+        let all = std::iter::once(&self.default).chain(self.others.values());
+        all.map(|profile| &**profile)
+    }
+
     pub fn names(&self) -> String {
         let others = self.others.keys().map(|name| &**name);
         let names: Vec<&str> = std::iter::once(&*self.default.name).chain(others).collect();

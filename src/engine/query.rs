@@ -1,6 +1,6 @@
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::{Engine, slot::Slot};
+use super::{Engine, Profiles, slot::Slot};
 use crate::domain::{
     Explained, Labels, SessionDetail, SessionId, SessionView, Status, Tenant, Verdict, has_labels,
 };
@@ -24,6 +24,11 @@ impl Filter {
 }
 
 impl Engine {
+    /// How sessions are watched.
+    pub fn profiles(&self) -> &Profiles {
+        &self.profiles
+    }
+
     pub fn get(&self, id: &SessionId) -> Option<SessionView> {
         self.sessions.view(id, |id, slot| slot.view(id))
     }

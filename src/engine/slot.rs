@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use super::{Act, Profile, Recorded, expiry::Place, outbox, session::Session};
+use super::{Act, Profile, Recorded, expiry::Place, fleet::Plight, outbox, session::Session};
 use crate::{
     domain::{
         Cost, Delta, Folded, Labels, SessionId, SessionView, Status, TimelineEntry, Verdict, Waste,
@@ -60,6 +60,28 @@ impl Slot {
         match self {
             Self::Live(session) => session.labels().clone(),
             Self::Gone(tombstone) => tombstone.view(id).labels,
+        }
+    }
+
+    pub fn profile_name(&self) -> &str {
+        match self {
+            Self::Live(session) => &session.profile().name,
+            Self::Gone(tombstone) => tombstone.profile_name(),
+        }
+    }
+
+    pub fn last_verdict(&self, id: &SessionId) -> Option<Arc<Verdict>> {
+        match self {
+            Self::Live(session) => session.last_verdict().cloned(),
+            Self::Gone(tombstone) => tombstone.termination(id),
+        }
+    }
+
+    /// How badly it is stuck.
+    pub fn plight(&self) -> Plight {
+        match self {
+            Self::Live(session) => session.plight(),
+            Self::Gone(tombstone) => tombstone.plight(),
         }
     }
 
@@ -146,6 +168,23 @@ impl Tombstone {
         match &self.remains {
             Remains::Whole(view) => view.status,
             Remains::Folded(_) => Status::Terminated,
+        }
+    }
+
+    fn plight(&self) -> Plight {
+        match &self.remains {
+            Remains::Whole(view) => {
+                Plight::new(view.status, 0.0, view.wasted, view.termination.as_deref())
+            }
+            Remains::Folded(folded) => Plight::terminated(folded.id),
+        }
+    }
+
+    /// Empty where it would have to be unfolded.
+    fn profile_name(&self) -> &str {
+        match &self.remains {
+            Remains::Whole(view) => &view.profile,
+            Remains::Folded(_) => "",
         }
     }
 

@@ -135,6 +135,32 @@ impl Hub {
         Ok(reached)
     }
 
+    /// Shows the recent verdicts before the given one, the newest first, until
+    /// `show` has enough.
+    pub fn read_back(&self, before: VerdictId, mut show: impl FnMut(Issued) -> bool) -> Reached {
+        let mut reached = Reached {
+            last: before,
+            end: false,
+        };
+        let recent = self.recent();
+        let earlier = |issued: &&Issued| issued.verdict.id < before;
+        for issued in recent.verdicts.iter().rev().filter(earlier) {
+            reached.last = issued.verdict.id;
+            if !show(issued.clone()) {
+                return reached;
+            }
+        }
+        reached.end = true;
+        reached
+    }
+
+    /// The verdict that the last `most` recent ones follow.
+    pub fn before_last(&self, most: usize) -> VerdictId {
+        let recent = self.recent();
+        let before = recent.verdicts.iter().rev().nth(most);
+        before.map_or(recent.floor, |issued| issued.verdict.id)
+    }
+
     /// What is not among the recent ones any more ends here.
     pub fn floor(&self) -> VerdictId {
         self.recent().floor

@@ -107,15 +107,7 @@ impl Shelf {
         let mut left = most;
         let holds_later = |segment: &&Segment| segment.ids.is_some_and(|(_, last)| last > after);
         for segment in segments.iter().filter(holds_later) {
-            let file = match File::open(self.folder.segment(segment.number)) {
-                Ok(file) => file,
-                // It was let go of meanwhile.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    return Err(ReadError::Forgotten);
-                }
-                Err(error) => return Err(ReadError::Unreadable(error)),
-            };
-            let mut frames = Frames::new(BufReader::new(file.take(segment.bytes)));
+            let mut frames = self.frames(segment)?;
             while let Next::Frame(frame) = next(&mut frames)? {
                 for entry in frame.entries().filter(|entry| entry.id > after) {
                     let Some(issued) = unfold(entry.id, entry.body) else {
@@ -134,6 +126,63 @@ impl Shelf {
         }
         reached.end = true;
         Ok(reached)
+    }
+
+    /// Shows verdicts before the given one, the newest first, until `show` has
+    /// enough or `most` were looked at. Frames are read forwards, so the records
+    /// of a segment are gathered first; they are opened as they are shown.
+    pub fn read_back(
+        &self,
+        before: VerdictId,
+        most: usize,
+        mut show: impl FnMut(Issued) -> bool,
+    ) -> Result<Reached, ReadError> {
+        let segments = self.lock().segments.clone();
+        let mut reached = Reached {
+            last: before,
+            end: false,
+        };
+        let mut left = most;
+        let holds_earlier =
+            |segment: &&Segment| segment.ids.is_some_and(|(first, _)| first < before);
+        for segment in segments.iter().rev().filter(holds_earlier) {
+            let mut frames = match self.frames(segment) {
+                Ok(frames) => frames,
+                // With it all that was older was let go of.
+                Err(ReadError::Forgotten) => break,
+                Err(error) => return Err(error),
+            };
+            let mut records: Vec<(VerdictId, Box<[u8]>)> = Vec::new();
+            while let Next::Frame(frame) = next(&mut frames)? {
+                let earlier = frame.entries().filter(|entry| entry.id < before);
+                records.extend(earlier.map(|entry| (entry.id, entry.body.into())));
+            }
+            for (id, record) in records.iter().rev() {
+                let Some(issued) = unfold(*id, record) else {
+                    continue;
+                };
+                if left == 0 {
+                    return Ok(reached);
+                }
+                left -= 1;
+                reached.last = *id;
+                if !show(issued) {
+                    return Ok(reached);
+                }
+            }
+        }
+        reached.end = true;
+        Ok(reached)
+    }
+
+    /// As much of a segment as is durable.
+    fn frames(&self, segment: &Segment) -> Result<Frames<impl Read>, ReadError> {
+        match File::open(self.folder.segment(segment.number)) {
+            Ok(file) => Ok(Frames::new(BufReader::new(file.take(segment.bytes)))),
+            // It was let go of meanwhile.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(ReadError::Forgotten),
+            Err(error) => Err(ReadError::Unreadable(error)),
+        }
     }
 
     /// Lets go of what is too old or too much, a segment at a time.

@@ -501,7 +501,17 @@ async fn the_audit_log_is_listed_by_what_is_asked_for() {
                 page_size,
                 ..request.clone()
             };
-            let listed = server.audit(request).await.unwrap();
+            let listed = server.audit(request.clone()).await.unwrap();
+            let back = ListVerdictsRequest {
+                newest_first: true,
+                ..request
+            };
+            let mut back = server.audit(back).await.unwrap();
+            back.reverse();
+            assert_eq!(
+                back, listed,
+                "the newest first is the same, the other way round"
+            );
             let short = |v: &Verdict| {
                 let action = v.action().as_str_name().trim_start_matches("ACTION_");
                 format!("{} {}", v.session_id, action.to_lowercase())

@@ -40,7 +40,16 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     (
         "console",
-        &["domain", "auth", "engine", "store", "feed", "telemetry"],
+        &[
+            "domain",
+            "auth",
+            "engine",
+            "store",
+            "feed",
+            "telemetry",
+            "api",
+            "pb",
+        ],
     ),
     // Each module owns its settings; `config` only gathers them.
     (
@@ -56,6 +65,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "store",
             "notify",
             "api",
+            "console",
             "app",
         ],
     ),

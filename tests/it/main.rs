@@ -18,6 +18,7 @@ mod bad_input;
 mod budget;
 mod classic;
 mod connections;
+mod console;
 mod corrections;
 mod deltas;
 mod durable;

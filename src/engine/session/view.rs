@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Agent, Session, VERDICTS_SHOWN};
 use crate::domain::{Abstention, DetectorId, SessionId, SessionView, Status, Verdict};
+use crate::engine::fleet::Plight;
 
 impl Session {
     pub fn status(&self) -> Status {
@@ -28,6 +29,25 @@ impl Session {
         agents
             .filter_map(|agent| agent.terminated.clone())
             .collect()
+    }
+
+    pub fn last_verdict(&self) -> Option<&Arc<Verdict>> {
+        self.verdicts.back()
+    }
+
+    /// How badly it is stuck.
+    pub fn plight(&self) -> Plight {
+        let last = self.last_verdict().map(|verdict| &**verdict);
+        Plight::new(self.status(), self.strongest_trend(), self.wasted, last)
+    }
+
+    fn strongest_trend(&self) -> f64 {
+        let detectors = self.profile.policy.ladders.len();
+        let ranks = || (0..).map(DetectorId).take(detectors);
+        let trends = self
+            .acting()
+            .flat_map(|agent| ranks().filter_map(|rank| Some(agent.judge.trend(rank)?.ema)));
+        trends.fold(0.0, f64::max)
     }
 
     pub fn view(&self, id: &SessionId) -> SessionView {

@@ -20,10 +20,11 @@ pub enum Rejection {
     Unauthenticated,
     /// A token whose role may not.
     PermissionDenied,
+    ConsoleWatchersMax,
 }
 
 impl Rejection {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::InvalidArgument,
         Self::SessionsMax,
         Self::StateBytesMax,
@@ -36,6 +37,7 @@ impl Rejection {
         Self::SlowReaderSecsMax,
         Self::Unauthenticated,
         Self::PermissionDenied,
+        Self::ConsoleWatchersMax,
     ];
 
     pub fn name(self) -> &'static str {
@@ -52,6 +54,7 @@ impl Rejection {
             Self::SlowReaderSecsMax => "slow_reader_secs_max",
             Self::Unauthenticated => "unauthenticated",
             Self::PermissionDenied => "permission_denied",
+            Self::ConsoleWatchersMax => "console_watchers_max",
         }
     }
 }

@@ -1,0 +1,97 @@
+//! The page: a handful of files that are part of the program.
+
+use axum::{
+    Router,
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+
+use super::Console;
+
+/// A file of the page.
+#[derive(Clone, Copy)]
+struct File {
+    path: &'static str,
+    kind: &'static str,
+    text: &'static str,
+}
+
+const HTML: &str = "text/html; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+const IMAGE: &str = "image/svg+xml";
+
+/// One file, under its own name.
+macro_rules! file {
+    ($name:literal, $kind:expr) => {
+        File {
+            path: concat!("/", $name),
+            kind: $kind,
+            text: include_str!(concat!("page/", $name)),
+        }
+    };
+}
+
+const FILES: &[File] = &[
+    file!("style.css", STYLE),
+    file!("icon.svg", IMAGE),
+    file!("acts.js", SCRIPT),
+    file!("api.js", SCRIPT),
+    file!("app.js", SCRIPT),
+    file!("audit.js", SCRIPT),
+    file!("dom.js", SCRIPT),
+    file!("feed.js", SCRIPT),
+    file!("filters.js", SCRIPT),
+    file!("fleet.js", SCRIPT),
+    file!("lanes.js", SCRIPT),
+    file!("live.js", SCRIPT),
+    file!("login.js", SCRIPT),
+    file!("plots.js", SCRIPT),
+    file!("policy.js", SCRIPT),
+    file!("session.js", SCRIPT),
+    file!("theme.js", SCRIPT),
+    file!("timeline.js", SCRIPT),
+    file!("verdict.js", SCRIPT),
+    file!("words.js", SCRIPT),
+];
+
+/// The views of the page; each has an address that can be shared.
+const VIEWS: [&str; 5] = ["/", "/session", "/feed", "/audit", "/policy"];
+const INDEX: &str = include_str!("page/index.html");
+
+pub(super) fn routes() -> Router<Console> {
+    let views = VIEWS.map(|path| File {
+        path,
+        kind: HTML,
+        text: INDEX,
+    });
+    let all = views.iter().chain(FILES);
+    all.fold(Router::new(), |router, file| {
+        let File { path, kind, text } = *file;
+        let tag = format!("\"{}\"", blake3::hash(text.as_bytes()).to_hex());
+        let answer = move |headers: HeaderMap| {
+            let known = headers.get(header::IF_NONE_MATCH);
+            std::future::ready(answer(
+                text,
+                kind,
+                &tag,
+                known.is_some_and(|it| *it == *tag),
+            ))
+        };
+        router.route(path, get(answer))
+    })
+}
+
+/// A browser keeps it, and asks whether it still holds.
+fn answer(text: &'static str, kind: &'static str, tag: &str, is_known: bool) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, kind),
+        (header::CACHE_CONTROL, "no-cache"),
+        (header::ETAG, tag),
+    ];
+    match is_known {
+        true => (StatusCode::NOT_MODIFIED, headers).into_response(),
+        false => (headers, text).into_response(),
+    }
+}

@@ -1,0 +1,162 @@
+// The frame: which view stands in it, how the connection is, light and dark.
+
+import { call, doors, token } from "./api.js";
+import { audit } from "./audit.js";
+import { announce, el, fill, said } from "./dom.js";
+import { feed } from "./feed.js";
+import { fleet } from "./fleet.js";
+import { Live } from "./live.js";
+import { login } from "./login.js";
+import { policy } from "./policy.js";
+import { session } from "./session.js";
+import * as theme from "./theme.js";
+import * as words from "./words.js";
+
+const VIEWS = { "/": fleet, "/session": session, "/feed": feed, "/audit": audit, "/policy": policy };
+const NAV = [["/", "Fleet"], ["/feed", "Live"], ["/audit", "Audit"], ["/policy", "Policy"]];
+
+const main = document.getElementById("main");
+const live = new Live();
+let shown = null;
+
+/** What a view may use. */
+const page = {
+  live,
+  detectors: [],
+  /** Who the service takes us for. */
+  me: { name: "", role: "", may: [] },
+  may: (act) => page.me.may.includes(act),
+  toast,
+  /** Changes parameters of the address; empty ones leave it. */
+  change(changes) {
+    const params = new URLSearchParams(location.search);
+    for (const [name, value] of Object.entries(changes)) {
+      if (value) params.set(name, value);
+      else params.delete(name);
+    }
+    const query = params.toString();
+    go(location.pathname + (query ? `?${query}` : ""));
+  },
+};
+
+function go(address) {
+  if (address === location.pathname + location.search) return;
+  history.pushState(null, "", address);
+  show();
+}
+
+/** Shows what the address says. A view that is there already only changes. */
+function show() {
+  const view = VIEWS[location.pathname] ?? fleet;
+  const params = Object.fromEntries(new URLSearchParams(location.search));
+  // Another session is another view.
+  const name = location.pathname + (view === session ? params.id : "");
+  if (shown?.name === name) {
+    shown.update(params);
+  } else {
+    shown?.close();
+    shown = { ...view(params, page), name };
+    fill(main, shown.node);
+    scrollTo(0, 0);
+    document.title = `${shown.title} · Unstuck`;
+  }
+  for (const link of document.querySelectorAll("#top nav a")) {
+    const here = new URL(link.href).pathname === location.pathname;
+    if (here) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+}
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a[href]");
+  const elsewhere = event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey || event.defaultPrevented;
+  if (!link || elsewhere || new URL(link.href).origin !== location.origin || link.getAttribute("href").startsWith("#")) return;
+  event.preventDefault();
+  go(new URL(link.href).pathname + new URL(link.href).search);
+  main.focus({ preventScroll: true });
+});
+addEventListener("popstate", show);
+
+/** How the connection is, in a word or two. */
+const pill = el("span", { class: "pill", role: "status" });
+function connection() {
+  const wait = Math.max(0, Math.ceil((live.retryAt - Date.now()) / 1000));
+  const [kind, text] = {
+    connecting: ["waiting", "connecting"],
+    behind: ["behind", live.caughtUp ? `catching up, ${words.counted(live.caughtUp, "verdict")}` : "catching up"],
+    live: ["live", live.gap ? "live, after a gap" : "live"],
+    waiting: ["lost", `no connection, again in ${wait} s`],
+    shut: ["lost", "not logged in"],
+  }[live.phase];
+  if (pill.textContent === text) return;
+  if (!pill.classList.contains(kind) && (kind === "lost" || pill.classList.contains("lost"))) {
+    announce(kind === "lost" ? "The connection is lost; trying again." : "Connected again.");
+    if (kind !== "lost") shown?.refresh();
+  }
+  pill.className = `pill ${kind}`;
+  pill.textContent = text;
+  pill.title = live.why ?? "";
+}
+live.addEventListener("phase", connection);
+setInterval(connection, 500);
+
+function toast(title, text) {
+  const node = el("div", { class: "toast", role: "status" }, el("b", null, title), " ", text);
+  document.body.append(node);
+  setTimeout(() => node.remove(), 5000);
+}
+
+function top() {
+  fill(document.getElementById("top"),
+    el("a", { class: "brand", href: "/" }, el("img", { src: "/icon.svg", alt: "", width: 22, height: 22 }), "Unstuck"),
+    el("nav", { "aria-label": "Views" }, NAV.map(([href, label]) => el("a", { href }, label))),
+    el("span", { class: "space" }), pill, who(), theme.button());
+}
+
+/** As whom somebody is logged in, and the way out. */
+function who() {
+  if (!token.get() || !page.me.name) return null;
+  const leave = () => { token.clear(); location.assign("/"); };
+  return el("span", { class: "whoami" },
+    el("span", { title: `role ${page.me.role}, tenant ${page.me.tenant}` }, said(page.me.name), el("span", { class: "quiet" }, ` ${page.me.role}`)),
+    el("button", { type: "button", class: "small", on: { click: leave } }, "Log out"));
+}
+
+function door(why) {
+  shown?.close();
+  shown = null;
+  page.me = { name: "", role: "", may: [] };
+  top();
+  fill(main, login(why, (text) => { token.set(text); begin(); }));
+}
+
+doors.addEventListener("closed", () => {
+  const why = token.get() ? "The token is not known here, or not any more." : "";
+  token.clear();
+  door(why);
+});
+
+async function begin() {
+  try {
+    page.me = await call("me");
+    const known = await call("policy");
+    page.detectors = known.profiles[0].detectors.map((detector) => detector.name);
+  } catch (error) {
+    if (error.status === 401) return;
+    if (error.status === 403) {
+      token.clear();
+      door(`Not for the console: ${error.message}.`);
+      return;
+    }
+    // The service is away. The page says so, and asks again when it is back.
+    live.addEventListener("phase", () => live.phase === "live" && begin(), { once: true });
+  }
+  top();
+  show();
+  live.restart();
+}
+
+theme.apply();
+top();
+connection();
+begin();

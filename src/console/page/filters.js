@@ -1,0 +1,41 @@
+// Controls whose values stand in the address of the page, so that a view can be
+// shared.
+
+import { el } from "./dom.js";
+import * as words from "./words.js";
+
+/** A control for one parameter of the address. */
+export function choice(label, name, options, params, change) {
+  const select = el("select", { name, "aria-label": label, on: { change: () => change(name, select.value) } });
+  const show = (options) => {
+    select.replaceChildren(...options.map(([value, text]) => el("option", { value, selected: (params[name] ?? "") === value }, text)));
+  };
+  show(options);
+  select.set = (params) => {
+    const value = params[name] ?? "";
+    // What stands in a shared address may be of another day.
+    if (![...select.options].some((option) => option.value === value)) select.append(el("option", { value }, value));
+    select.value = value;
+  };
+  select.set(params);
+  return select;
+}
+
+/** A text for one parameter; it counts once nobody types any more. */
+export function search(label, name, params, change, type = "search") {
+  let timer = 0;
+  const now = () => { clearTimeout(timer); change(name, input.value.trim()); };
+  const input = el("input", { type, name, "aria-label": label, placeholder: label, value: params[name] ?? "", autocomplete: "off", spellcheck: "false",
+    on: { input: () => { clearTimeout(timer); timer = setTimeout(now, 200); }, change: now } });
+  input.set = (params) => { if (document.activeElement !== input) input.value = params[name] ?? ""; };
+  return input;
+}
+
+export function leastAction(params, change) {
+  const options = [["", "any action"], ...words.ACTIONS.map((name) => [name, name === "terminate" ? name : `${name} and stronger`])];
+  return choice("Least action", "least", options, params, change);
+}
+
+export function detector(params, change, names, others = []) {
+  return choice("Detector", "detector", [["", "any detector"], ...others, ...names.map((name) => [name, name])], params, change);
+}

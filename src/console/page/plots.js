@@ -1,0 +1,58 @@
+// Small drawings, made of nodes.
+
+import { el, svg } from "./dom.js";
+import { count } from "./words.js";
+
+/** How stuck a session has been lately, 0 to 1. */
+export function spark(samples, width = 88, height = 22) {
+  if (!samples?.length) return el("span", { class: "none" }, "–");
+  const step = width / Math.max(1, samples.length - 1);
+  const y = (value) => (height - 2 - value * (height - 4)).toFixed(1);
+  const points = samples.map((value, at) => `${(at * step).toFixed(1)},${y(value)}`);
+  const last = samples.at(-1);
+  const words = `trend ${last.toFixed(2)}, over the last ${samples.length} events`;
+  return svg("svg", { class: "spark", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": words },
+    svg("polygon", { class: "area", points: `0,${height} ${points.join(" ")} ${width},${height}` }),
+    svg("polyline", { class: "line", points: points.join(" ") }),
+    svg("circle", { class: "dot", cx: (samples.length - 1) * step, cy: y(last), r: 2 }));
+}
+
+/** More colours than that nobody tells apart; the rest are drawn as one. */
+const SERIES_MAX = 7;
+
+/** Verdicts a minute, the detectors on top of each other. */
+export function pulse(detectors) {
+  const minutes = 60, width = 480, height = 56, bar = width / minutes;
+  const total = (plot) => plot.reduce((sum, times) => sum + times, 0);
+  const ranked = Object.entries(detectors).sort((a, b) => total(b[1]) - total(a[1]));
+  const others = ranked.splice(SERIES_MAX);
+  if (others.length) {
+    const sums = Array.from({ length: minutes }, (_, at) => others.reduce((sum, [, plot]) => sum + plot[at], 0));
+    ranked.push([`${others.length} others`, sums]);
+  }
+  const heights = Array.from({ length: minutes }, (_, at) => ranked.reduce((sum, [, plot]) => sum + plot[at], 0));
+  const most = Math.max(1, ...heights);
+  const tops = Array(minutes).fill(height);
+  const bars = ranked.map(([, plot], series) => svg("g", { class: colour(series, ranked.length, others.length) },
+    plot.map((times, at) => {
+      if (!times) return null;
+      const tall = (times / most) * (height - 2);
+      tops[at] -= tall;
+      return svg("rect", { x: (at * bar + 0.75).toFixed(2), y: tops[at].toFixed(2), width: (bar - 1.5).toFixed(2), height: tall.toFixed(2), rx: 0.75 });
+    })));
+  const sum = total(heights);
+  const words = `${count(sum)} verdicts in the last hour, at most ${count(most)} a minute: `
+    + ranked.map(([name, plot]) => `${name} ${total(plot)}`).join(", ");
+  return el("figure", { class: "pulse" },
+    el("figcaption", null,
+      el("span", { class: "quiet" }, "Verdicts a minute, last hour"),
+      el("span", { class: "quiet" }, sum ? `${count(sum)} in all, peak ${count(Math.max(...heights))}` : "none")),
+    svg("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": sum ? words : "no verdicts in the last hour" },
+      svg("line", { class: "base", x1: 0, x2: width, y1: height - 0.5, y2: height - 0.5 }), bars),
+    el("ul", { class: "legend" }, ranked.map(([name, plot], series) =>
+      el("li", { class: colour(series, ranked.length, others.length) }, el("i", { class: "swatch", "aria-hidden": true }), name, " ", el("b", null, count(total(plot)))))));
+}
+
+function colour(series, all, others) {
+  return others && series === all - 1 ? "hue-rest" : `hue-${series}`;
+}

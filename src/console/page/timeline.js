@@ -1,0 +1,157 @@
+// What a session did, so that a circle is seen at a glance: a score, in which
+// equal calls stand on one line, with the trends above it; and a list.
+
+import { el, said, svg } from "./dom.js";
+import { Lanes } from "./lanes.js";
+import * as words from "./words.js";
+
+const KIND_SAYS = {
+  TIMELINE_KIND_AGENT_TURN: "the agent spoke",
+  TIMELINE_KIND_USER_TURN: "the user spoke",
+  TIMELINE_KIND_COMPACTION: "the context was summarised",
+  TIMELINE_KIND_NEW_RUN: "a new run began",
+};
+
+/** What an event was, in a few words. */
+export function what(entry) {
+  return KIND_SAYS[entry.kind] ?? [entry.tool, entry.target].filter(Boolean).join(" ");
+}
+
+const LEFT = 34, STEP_MIN = 15, STEP_MAX = 34, LANE = 24, WIDTH = 640;
+/** The words of verdicts stand above the trends. */
+const WORD = 80, MARK_LINES = 3, PLOT_TOP = 12 * MARK_LINES + 4, PLOT = PLOT_TOP + 76;
+
+/** The trends over the events, and below them the lanes. */
+export function score(timeline, verdicts) {
+  const lanes = new Lanes(timeline);
+  const step = Math.min(STEP_MAX, Math.max(STEP_MIN, (WIDTH - LEFT) / Math.max(1, timeline.length)));
+  const x = (at) => LEFT + (at + 0.5) * step;
+  const rows = lanes.count + 1;
+  const width = Math.ceil(LEFT + timeline.length * step + 4);
+  const height = PLOT + 18 + rows * LANE + 4;
+  const lane = (number) => PLOT + 18 + (number + 0.5) * LANE;
+  const given = new Map(verdicts.filter((verdict) => verdict.event_index !== -1).map((verdict) => [verdict.event_index ?? 0, verdict]));
+
+  let nearest = -Infinity;
+  let line = 0;
+  const marks = timeline.map((entry, at) => {
+    const verdict = given.get(entry.event_index ?? 0);
+    if (!verdict) return null;
+    const action = words.action(verdict.action);
+    // Words that would run into each other stand on different lines.
+    line = x(at) - nearest < WORD ? (line + 1) % MARK_LINES : 0;
+    nearest = x(at);
+    return svg("g", { class: `mark act-${action}` },
+      svg("line", { x1: x(at), x2: x(at), y1: 12 * line + 3, y2: height - 4 }),
+      svg("text", { x: x(at) - 4, y: 12 * line + 10, "text-anchor": "end" }, action.toUpperCase()));
+  });
+  const beads = timeline.map((entry, at) => {
+    const place = lanes.place(entry);
+    const row = place ? place.lane : lanes.count;
+    const title = svg("title", null, `event ${entry.event_index ?? 0}: ${what(entry)}`.slice(0, 300));
+    if (!place) return svg("circle", { class: "bead alone", cx: x(at), cy: lane(row), r: 2.5 }, title);
+    return svg("g", { class: `bead lane-${place.lane} ${entry.loop_id ? "cited" : ""}` }, title,
+      svg("circle", { cx: x(at), cy: lane(row), r: 9 > step / 2 - 0.5 ? step / 2 - 0.5 : 9 }),
+      svg("text", { x: x(at), y: lane(row) + 3.7, "text-anchor": "middle" }, place.letter));
+  });
+  const way = timeline.map((entry, at) => {
+    const place = lanes.place(entry);
+    return place && entry.loop_id ? `${x(at)},${lane(place.lane)}` : null;
+  }).filter(Boolean);
+  const rails = Array.from({ length: rows }, (_, row) => svg("g", { class: "rail" },
+    svg("line", { x1: LEFT, x2: width - 4, y1: lane(row), y2: lane(row) })));
+
+  const drawing = svg("svg", { class: "score", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": spoken(timeline, lanes) },
+    rails, axis(width), trends(timeline, x), svg("polyline", { class: "way", points: way.join(" ") }), marks, beads);
+  return el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Trends and loops over the events" }, drawing);
+}
+
+/** The first and the last of a long timeline, for those who do not see it. */
+function spoken(timeline, lanes) {
+  const letters = timeline.map((entry) => lanes.place(entry)?.letter ?? "·").join(" ");
+  return `events in order, equal calls share a letter: ${letters.slice(-400)}`;
+}
+
+const plotY = (value) => PLOT_TOP + (1 - value) * (PLOT - PLOT_TOP);
+
+function axis(width) {
+  return [0, 0.5, 1].map((value) => svg("g", { class: "axis" },
+    svg("line", { x1: LEFT, x2: width - 4, y1: plotY(value), y2: plotY(value) }),
+    svg("text", { x: LEFT - 6, y: plotY(value) + 3.5, "text-anchor": "end" }, value === 0.5 ? ".5" : `${value}`)));
+}
+
+/** A line a detector and agent, where it has a trend. */
+function trends(timeline, x) {
+  const names = detectorsOf(timeline);
+  return names.map((name, series) => {
+    const points = [];
+    const found = [];
+    timeline.forEach((entry, at) => {
+      const sample = (entry.trends ?? []).find((sample) => sample.detector === name);
+      const ema = sample?.ema ?? 0;
+      points.push(`${x(at)},${plotY(ema).toFixed(1)}`);
+      if (sample?.found) found.push(svg("circle", { cx: x(at), cy: plotY(ema), r: 2.6 }));
+    });
+    return svg("g", { class: `trend hue-${series % 7}` }, svg("polyline", { points: points.join(" ") }), found);
+  });
+}
+
+function detectorsOf(timeline) {
+  return [...new Set(timeline.flatMap((entry) => (entry.trends ?? []).map((sample) => sample.detector)))];
+}
+
+/** Which line is which detector's, and where it stands now. */
+export function trendLegend(timeline, session) {
+  const names = detectorsOf(timeline);
+  const of = (name) => (session.trends ?? []).find((trend) => trend.detector === name)?.trend;
+  return el("ul", { class: "legend" }, names.map((name, series) => el("li", { class: `hue-${series % 7}` },
+    el("i", { class: "swatch", "aria-hidden": true }), name, " ",
+    el("span", { class: "quiet" }, of(name) ? `${(of(name).ema ?? 0).toFixed(2)}, ${words.level(of(name).level)}` : "over"))));
+}
+
+/** Which letter is which call. */
+export function laneLegend(timeline) {
+  const heads = new Lanes(timeline).heads(timeline);
+  if (!heads.length) return null;
+  return el("ul", { class: "lane-legend" }, heads.map(({ letter, entry }, lane) => el("li", null,
+    el("span", { class: `disc lane-${lane}` }, letter),
+    letter === "≈" ? el("span", { class: "quiet" }, "members of the loop that differ") : said(what(entry)))));
+}
+
+/** Every event that is kept, the newest first. */
+export function list(timeline, verdicts) {
+  const lanes = new Lanes(timeline);
+  const given = new Map(verdicts.map((verdict) => [verdict.event_index ?? 0, verdict]));
+  const agents = new Set(timeline.map((entry) => entry.agent_id ?? "")).size > 1;
+  const rows = [];
+  let expected = 0;
+  for (const entry of timeline) {
+    const index = entry.event_index ?? 0;
+    if (index > expected) rows.push(gap(index - expected, expected === 0));
+    rows.push(row(entry, lanes, given.get(index), agents));
+    expected = index + 1;
+  }
+  return el("ol", { class: "events", reversed: true }, rows.reverse());
+}
+
+function gap(missing, before) {
+  return el("li", { class: "gap" }, `${words.counted(missing, "event")} ${before ? "before" : "not kept"}`);
+}
+
+const OUTCOMES = { OUTCOME_OK: "ok", OUTCOME_ERROR: "error", OUTCOME_BLOCKED: "blocked" };
+
+function row(entry, lanes, verdict, agents) {
+  const place = lanes.place(entry);
+  const action = verdict && words.action(verdict.action);
+  const outcome = OUTCOMES[entry.outcome];
+  return el("li", { id: `event-${entry.event_index ?? 0}`, class: entry.loop_id ? "cited" : null },
+    el("span", { class: "index" }, entry.event_index ?? 0),
+    place ? el("span", { class: `disc lane-${place.lane}` }, place.letter) : el("span", { class: "disc alone", "aria-hidden": true }, "·"),
+    el("span", { class: "did" },
+      agents && entry.agent_id ? said(entry.agent_id, { class: "agent" }) : null,
+      entry.tool ? said(entry.tool, { class: "tool" }) : el("span", { class: "quiet" }, KIND_SAYS[entry.kind] ?? ""),
+      entry.target ? said(entry.target, { class: "target" }) : null),
+    outcome ? el("span", { class: `outcome ${outcome}` }, outcome) : null,
+    action ? el("a", { class: `badge act-${action}`, href: `#verdict-${verdict.verdict_id}` }, action) : null,
+    el("time", { class: "quiet", datetime: entry.time }, words.clock(entry.time)));
+}

@@ -1,0 +1,104 @@
+// Numbers, times and names as people read them.
+
+const WHOLE = new Intl.NumberFormat("en");
+
+/** Weakest to strongest. */
+export const ACTIONS = ["alert", "warn", "throttle", "checkpoint", "ask", "block", "break", "escalate", "terminate"];
+export const STATUSES = ["looping", "active", "terminated", "ended"];
+
+/** What each asks for. */
+export const ACTION_MEANS = {
+  alert: "tell the user",
+  warn: "tell the controller too",
+  throttle: "wait, then go on",
+  checkpoint: "force a checkpoint",
+  ask: "a person confirms before it goes on",
+  block: "refuse the calls of the loop; the run goes on",
+  break: "stop the generation and inject the correction",
+  escalate: "hand over to another model, or to a person",
+  terminate: "the session is over",
+};
+
+/** `ACTION_WARN` is `warn`; nothing is "". */
+export function action(name) {
+  const short = (name ?? "").replace("ACTION_", "").toLowerCase();
+  return short === "unspecified" ? "" : short;
+}
+
+export function status(name) {
+  return (name ?? "").replace("SESSION_STATUS_", "").toLowerCase();
+}
+
+export function level(name) {
+  return { TREND_LEVEL_BLIP: "a blip", TREND_LEVEL_TREND: "a trend", TREND_LEVEL_CHRONIC: "chronic" }[name] ?? "";
+}
+
+export function count(number) {
+  return WHOLE.format(number ?? 0);
+}
+
+export function counted(number, word) {
+  return `${count(number)} ${word}${number === 1 ? "" : "s"}`;
+}
+
+/** 20.7k: enough to compare by. */
+export function short(number) {
+  if (number < 1000) return count(number);
+  const [size, unit] = number < 1e6 ? [1e3, "k"] : number < 1e9 ? [1e6, "M"] : [1e9, "G"];
+  const scaled = number / size;
+  return `${scaled < 100 ? scaled.toFixed(1) : Math.round(scaled)}${unit}`;
+}
+
+export function money(usd) {
+  if (!usd) return "";
+  return usd < 0.1 ? `$${usd.toFixed(4)}` : `$${count(Math.floor(usd))}${(usd % 1).toFixed(2).slice(1)}`;
+}
+
+/** Events, tokens and dollars, as far as they are known. */
+export function cost(events, tokens, usd) {
+  const parts = [counted(events ?? 0, "event")];
+  if (tokens) parts.push(counted(tokens, "token"));
+  if (usd) parts.push(money(usd));
+  return parts.join(", ");
+}
+
+/** 3s, 5m, 2h, 4d. */
+export function age(time, now = Date.now()) {
+  if (!time) return "";
+  return span((now - Date.parse(time)) / 1000);
+}
+
+export function span(seconds) {
+  const secs = Math.max(0, Math.round(seconds));
+  if (secs < 60) return `${secs}s`;
+  if (secs < 3600) return `${Math.floor(secs / 60)}m`;
+  if (secs < 86400) return `${Math.floor(secs / 3600)}h`;
+  return `${Math.floor(secs / 86400)}d`;
+}
+
+const CLOCK = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const DATE = new Intl.DateTimeFormat("en-GB", {
+  year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit",
+});
+
+export function clock(time) {
+  return time ? CLOCK.format(new Date(time)) : "";
+}
+
+/** The day too, unless it is today. */
+export function moment(time) {
+  if (!time) return "";
+  const date = new Date(time);
+  return date.toDateString() === new Date().toDateString() ? CLOCK.format(date) : DATE.format(date);
+}
+
+/** 1–3, 5, 7–9. */
+export function ranges(indexes) {
+  const spans = [];
+  for (const index of indexes) {
+    const last = spans.at(-1);
+    if (last && index === last[1] + 1) last[1] = index;
+    else spans.push([index, index]);
+  }
+  return spans.map(([from, to]) => (from === to ? `${from}` : `${from}–${to}`)).join(", ");
+}

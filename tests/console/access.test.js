@@ -1,0 +1,57 @@
+// Everybody can read it: every view, light and dark, wide and narrow.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+
+import axe from "axe-core";
+
+import { NARROW, WIDE, launch, open } from "./browser.js";
+import { fleet } from "./fleet.js";
+import { Service } from "./service.js";
+
+let browser;
+let service;
+
+before(async () => {
+  browser = await launch();
+  service = await Service.start();
+  await fleet(service);
+});
+after(async () => {
+  await browser?.close();
+  await service?.close();
+});
+
+const LOOPING = `/session?id=${encodeURIComponent("coding/round-and-round")}`;
+const VIEWS = {
+  fleet: ["/", ".sessions tbody tr"],
+  session: [LOOPING, ".score .bead"],
+  over: [`/session?id=${encodeURIComponent("coding/wrong-branch")}`, "article.verdict"],
+  missing: ["/session?id=nobody", ".empty"],
+  feed: ["/feed", ".line"],
+  audit: ["/audit", ".line"],
+  policy: ["/policy", ".detectors tbody tr"],
+  dialog: [LOOPING, ".score .bead", "Terminate…"],
+};
+
+for (const colorScheme of ["light", "dark"]) {
+  for (const [size, viewport] of [["wide", WIDE], ["narrow", NARROW]]) {
+    test(`axe finds nothing in any view, ${colorScheme} and ${size}`, async () => {
+      for (const [name, [address, ready, button]] of Object.entries(VIEWS)) {
+        const { page, context, faults } = await open(browser, service, address, { colorScheme, viewport });
+        await page.locator(ready).first().waitFor();
+        await page.locator(".pill.live").waitFor();
+        if (button) await page.getByRole("button", { name: button }).click();
+        await page.evaluate(axe.source);
+        const { violations, passes } = await page.evaluate(() => globalThis.axe.run(document));
+        assert.ok(passes.length > 10, "axe has looked");
+        const found = violations.map(({ id, impact, nodes }) => `${impact} ${id}: ${nodes.map((node) => node.target.join(" ")).slice(0, 4).join("; ")}`);
+        assert.deepEqual(found, [], name);
+        const wider = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+        assert.equal(wider, 0, `${name} fits the screen`);
+        assert.deepEqual(faults, [], name);
+        await context.close();
+      }
+    });
+  }
+}
