@@ -11,15 +11,17 @@ mod outbound;
 mod present;
 mod pushes;
 mod sessions;
+mod silence;
 mod status;
 mod verdicts;
 
 use std::{
     sync::Arc,
-    time::{Instant, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use serde::Deserialize;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, service::Routes};
 
@@ -37,15 +39,20 @@ use crate::{
         session_service_server::SessionServiceServer,
     },
     store::Store,
-    telemetry::{Metrics, Rejection},
+    telemetry::{Metrics, Open, Rejection, Rpc},
 };
+use outbound::{Over, Terms};
 
 /// The services' keys of `[limits]`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Limits {
     pub message_bytes_max: usize,
     pub batch_max: usize,
+    pub open_streams_max: usize,
+    pub stream_idle_secs_max: u64,
     pub responses_max: usize,
+    pub response_bytes_max: usize,
+    pub slow_reader_secs_max: u64,
 }
 
 /// What every handler needs.
@@ -56,6 +63,8 @@ pub struct Api {
     store: Arc<Store>,
     metrics: Arc<Metrics>,
     limits: Limits,
+    /// A place for each stream that may be open.
+    places: Arc<Semaphore>,
     /// Cancelled when the service drains: open streams end.
     draining: CancellationToken,
 }
@@ -77,6 +86,7 @@ impl Api {
             engine,
             store,
             metrics,
+            places: Arc::new(Semaphore::new(limits.open_streams_max)),
             limits,
             draining,
         }
@@ -160,6 +170,39 @@ impl Api {
         tokio::select! {
             ended = stream => ended,
             () = self.auth.revoked(caller) => Err(Denied::UnknownToken.into()),
+        }
+    }
+
+    /// A place for a stream, counted until it is dropped.
+    fn place(&self, rpc: Rpc) -> Result<(OwnedSemaphorePermit, Open), Status> {
+        let place = self.places.clone().try_acquire_owned().map_err(|_| {
+            self.metrics.rejected(Rejection::OpenStreamsMax);
+            status::too_many_streams(self.limits.open_streams_max)
+        })?;
+        Ok((place, self.metrics.stream(rpc)))
+    }
+
+    /// How a stream is served.
+    fn terms(&self) -> Terms {
+        let api = self.clone();
+        Terms {
+            responses_max: self.limits.responses_max,
+            response_bytes_max: self.limits.response_bytes_max,
+            patience: Duration::from_secs(self.limits.slow_reader_secs_max),
+            show: Box::new(move |verdict| api.shown(verdict)),
+            draining: self.draining.clone(),
+            metrics: self.metrics.clone(),
+        }
+    }
+
+    /// How a stream ends to which nothing more can be sent.
+    fn over(&self, over: Over) -> Result<(), Status> {
+        match over {
+            Over::Gone => Ok(()),
+            Over::Slow => {
+                self.metrics.rejected(Rejection::SlowReaderSecsMax);
+                Err(status::slow_reader())
+            }
         }
     }
 

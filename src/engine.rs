@@ -6,12 +6,15 @@
 
 mod acts;
 mod agent;
+mod breaker;
 mod draft;
 mod expiry;
 mod fleet;
 mod legacy;
 mod outbox;
+mod pressure;
 mod profile;
+mod quarantine;
 mod query;
 mod refused;
 mod seen;
@@ -30,6 +33,7 @@ use dashmap::{DashMap, Entry};
 use serde::Deserialize;
 
 pub use acts::{Act, SnoozeError};
+pub use breaker::BreakerSettings;
 pub use fleet::{Fleet, Search};
 pub use outbox::Clockwork;
 pub use profile::{Profile, Profiles};
@@ -41,9 +45,11 @@ use crate::{
     facts::{Facts, Key, Rules, Tools},
     telemetry::Metrics,
 };
+use breaker::Breaker;
 use expiry::{Place, Queue};
 use legacy::{Legacies, Legacy};
 use outbox::Outbox;
+use pressure::Want;
 use session::Session;
 use slot::{Slot, Tombstone};
 
@@ -53,10 +59,14 @@ pub struct Limits {
     pub sessions_max: usize,
     pub state_bytes_max: usize,
     pub idle_secs_max: u64,
+    pub pressed_idle_secs_min: u64,
     pub agents_max: usize,
     pub event_ids_max: usize,
     pub tombstones_max: usize,
     pub tombstone_secs_max: u64,
+    /// `[breaker]`; `None`: it never opens.
+    #[serde(skip)]
+    pub breaker: Option<BreakerSettings>,
 }
 
 /// Detects, for all sessions.
@@ -64,9 +74,10 @@ pub struct Engine {
     sessions: DashMap<SessionId, Slot, foldhash::quality::RandomState>,
     profiles: Profiles,
     shared: Shared,
-    live: AtomicUsize,
-    /// Live sessions by when they would have been idle for too long.
+    /// Live sessions by when they would have been idle for too long: those that
+    /// were told nothing yet, and those that were, which memory lets go of last.
     idle: Queue,
+    told: Queue,
     /// Tombstones by when they expire: a session that ended must never push out
     /// one that was terminated.
     ended: Queue,
@@ -81,19 +92,10 @@ struct Shared {
     limits: Limits,
     outbox: Outbox,
     metrics: Arc<Metrics>,
+    breaker: Breaker,
+    live: AtomicUsize,
     /// What all sessions and tombstones hold, by our own count.
     bytes: AtomicUsize,
-}
-
-impl Shared {
-    /// New state is refused while there is too much.
-    fn check_bytes(&self) -> Result<(), Refused> {
-        let state_bytes_max = self.limits.state_bytes_max;
-        if self.bytes.load(Relaxed) >= state_bytes_max {
-            return Err(Refused::Bytes(state_bytes_max));
-        }
-        Ok(())
-    }
 }
 
 /// The answer to an event.
@@ -110,9 +112,6 @@ pub struct Recorded {
 /// millisecond at most; with the default of 4 per core, for 4 ms.
 const SHARDS: usize = 256;
 
-/// Tombstones that a new session may push out: a few, so that it does not wait.
-const TOMBSTONES_A_SESSION: usize = 64;
-
 impl Engine {
     pub fn new(
         profiles: Profiles,
@@ -122,9 +121,10 @@ impl Engine {
         clockwork: Clockwork,
         outlet: Outlet,
     ) -> Self {
-        let key = match clockwork {
-            Clockwork::Live => Key::random(),
-            Clockwork::Replay => Key::fixed(),
+        let (key, breaker) = match clockwork {
+            Clockwork::Live => (Key::random(), limits.breaker),
+            // It ends nobody, and must say the same of the same trace.
+            Clockwork::Replay => (Key::fixed(), None),
         };
         let rules = profiles.rules().clone();
         let facts = Facts::new(key, tools, profiles.reader().clone());
@@ -137,10 +137,12 @@ impl Engine {
                 limits,
                 outbox: Outbox::new(clockwork, outlet),
                 metrics,
+                breaker: Breaker::new(breaker),
+                live: AtomicUsize::new(0),
                 bytes: AtomicUsize::new(0),
             },
-            live: AtomicUsize::new(0),
             idle: Queue::default(),
+            told: Queue::default(),
             ended: Queue::default(),
             terminated: Queue::default(),
             legacies: Legacies::default(),
@@ -149,12 +151,18 @@ impl Engine {
 
     /// Takes an event in. `now` is the time of its arrival.
     pub fn record(&self, event: &Event, now: SystemTime) -> Result<Recorded, Refused> {
+        self.press(Want::Event, now);
         // The costly part, with no lock held.
-        let profile = self.profile_of(event);
-        let repeats = profile.as_deref().and_then(Profile::repeats);
-        let facts = self.shared.facts.of(event, repeats);
-        let key = self.shared.facts.key();
-        let ruled = self.shared.rules.look(event, &facts, key);
+        let (facts, ruled) = self.prepared(&event.session, now, || {
+            let profile = self.profile_of(event);
+            let repeats = profile.as_deref().and_then(Profile::repeats);
+            let facts = self.shared.facts.of(event, repeats);
+            let ruled = self
+                .shared
+                .rules
+                .look(event, &facts, self.shared.facts.key());
+            (facts, ruled)
+        })?;
         self.with_slot(&event.session, now, |slot| match slot {
             Slot::Gone(tombstone) => Ok(tombstone.refuse(&event.session, event.cost)),
             Slot::Live(session) => session.record(event, facts, ruled, now, &self.shared),
@@ -176,7 +184,8 @@ impl Engine {
 
     /// Takes a piece of text in. `None`: there is nothing to say.
     pub fn delta(&self, delta: &Delta, now: SystemTime) -> Result<Option<Recorded>, Refused> {
-        let vector = self.vector(delta);
+        self.press(Want::Delta, now);
+        let vector = self.prepared(&delta.session, now, || self.vector(delta))?;
         self.with_slot(&delta.session, now, |slot| match slot {
             Slot::Gone(tombstone) => Ok(Some(tombstone.latched(&delta.session))),
             Slot::Live(session) => session.delta(delta, vector, now, &self.shared),
@@ -218,7 +227,12 @@ impl Engine {
 
     /// How many sessions are live.
     pub fn live(&self) -> usize {
-        self.live.load(Relaxed)
+        self.shared.live.load(Relaxed)
+    }
+
+    /// Detectors warn instead of terminating: they would end too many.
+    pub fn breaker_is_open(&self) -> bool {
+        self.shared.breaker.is_open()
     }
 
     /// How many bytes of state they hold.
@@ -250,22 +264,20 @@ impl Engine {
             }
             // Somebody else began it in the meantime.
             Entry::Occupied(occupied) => {
-                self.live.fetch_sub(1, Relaxed);
+                self.shared.live.fetch_sub(1, Relaxed);
                 occupied.into_ref()
             }
         };
         self.accounted(id, &mut slot, now, with)
     }
 
-    /// Takes a place among the live sessions. Where memory is short, what is
-    /// only remembered makes room first.
+    /// Takes a place among the live sessions.
     fn reserve(&self, now: SystemTime) -> Result<(), Refused> {
-        if self.shared.check_bytes().is_err() {
-            self.sweep_tombstones(now, TOMBSTONES_A_SESSION);
-        }
-        self.shared.check_bytes()?;
+        self.press(Want::New, now);
+        self.shared.check_bytes(Want::New)?;
         let sessions_max = self.shared.limits.sessions_max;
-        self.live
+        self.shared
+            .live
             .try_update(Relaxed, Relaxed, |live| {
                 (live < sessions_max).then_some(live + 1)
             })
@@ -296,17 +308,22 @@ impl Engine {
 
     /// Keeps the totals right around a change of a session, and lays it to rest
     /// where the change ended it.
-    fn accounted<T>(
+    fn accounted<T, E: From<Refused>>(
         &self,
         id: &SessionId,
         slot: &mut Slot,
         now: SystemTime,
-        with: impl FnOnce(&mut Slot) -> T,
-    ) -> T {
+        with: impl FnOnce(&mut Slot) -> Result<T, E>,
+    ) -> Result<T, E> {
         let before = slot.status();
-        let answer = with(slot);
+        let answer = self.contained(id, slot, with);
         if let Slot::Live(session) = slot {
-            let (was, is) = session.account();
+            if session.is_told() && !session.stands_with_told() {
+                self.idle.remove(session.place());
+                session.stand_with_told();
+                self.told.insert(session.place(), id);
+            }
+            let (was, is) = session.account(id);
             self.shared.bytes.fetch_add(is, Relaxed);
             self.shared.bytes.fetch_sub(was, Relaxed);
             let after = session.status();
@@ -344,8 +361,8 @@ impl Engine {
         match slot {
             Slot::Live(session) => {
                 session.leave_trends(&self.shared.metrics);
-                self.live.fetch_sub(1, Relaxed);
-                self.idle.remove(session.place());
+                self.shared.live.fetch_sub(1, Relaxed);
+                self.queue_of(session).remove(session.place());
             }
             Slot::Gone(tombstone) => self.graves(slot.status()).remove(tombstone.place()),
         }
@@ -353,10 +370,18 @@ impl Engine {
         self.shared.metrics.session(Some(slot.status()), None);
     }
 
+    /// Where a live session stands.
+    fn queue_of(&self, session: &Session) -> &Queue {
+        match session.stands_with_told() {
+            true => &self.told,
+            false => &self.idle,
+        }
+    }
+
     fn graves(&self, status: Status) -> &Queue {
         match status {
             Status::Terminated => &self.terminated,
-            Status::Active | Status::Looping | Status::Ended => &self.ended,
+            Status::Active | Status::Looping | Status::Ended | Status::Quarantined => &self.ended,
         }
     }
 

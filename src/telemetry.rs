@@ -8,5 +8,7 @@ mod money;
 pub mod traces;
 
 pub use logs::LogFormat;
-pub use metrics::{EventKind, Metrics, Notification, Open, Rejection, Rpc, Side, StoreFigures};
+pub use metrics::{
+    EventKind, Eviction, Metrics, Notification, Open, Panicked, Rejection, Rpc, Side, StoreFigures,
+};
 pub use traces::{Traces, TracesError};

@@ -267,6 +267,7 @@ pub(super) fn status(status: i32) -> Result<Option<Status>, Invalid> {
         pb::SessionStatus::Looping => Some(Status::Looping),
         pb::SessionStatus::Terminated => Some(Status::Terminated),
         pb::SessionStatus::Ended => Some(Status::Ended),
+        pb::SessionStatus::Quarantined => Some(Status::Quarantined),
     })
 }
 

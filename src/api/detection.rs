@@ -6,16 +6,18 @@ use tracing::{Instrument, Span};
 use super::{
     Api, Invalid, convert,
     guard::caller,
-    outbound::{self, Outbound, Responses},
+    outbound::{self, Outbound, Over, Respond, Responses, Sent},
     present,
     pushes::Pushes,
+    silence::Silence,
+    status,
 };
 use crate::{
     auth::Caller,
     domain::Verdict,
     engine::Recorded,
     pb::{self, detection_service_server::DetectionService},
-    telemetry::{Rpc, traces},
+    telemetry::{Rejection, Rpc, traces},
 };
 
 #[async_trait]
@@ -43,7 +45,7 @@ impl DetectionService for Api {
         request: Request<Streaming<pb::StreamEventsRequest>>,
     ) -> Result<Response<Self::StreamEventsStream>, Status> {
         let caller = caller(&request)?;
-        Ok(self.serve::<Events>(caller, request.into_inner()))
+        self.serve::<Events>(caller, request.into_inner())
     }
 
     type StreamDeltasStream = Outbound<pb::StreamDeltasResponse>;
@@ -53,14 +55,14 @@ impl DetectionService for Api {
         request: Request<Streaming<pb::StreamDeltasRequest>>,
     ) -> Result<Response<Self::StreamDeltasStream>, Status> {
         let caller = caller(&request)?;
-        Ok(self.serve::<Deltas>(caller, request.into_inner()))
+        self.serve::<Deltas>(caller, request.into_inner())
     }
 }
 
 /// What differs between the two streams.
 trait Kind: Send + 'static {
     type Request: Send + 'static;
-    type Response: Send + 'static;
+    type Response: Respond;
     const RPC: Rpc;
 
     /// What to send for a request.
@@ -69,8 +71,6 @@ trait Kind: Send + 'static {
         request: Self::Request,
         pushes: &mut Pushes,
     ) -> impl Future<Output = Result<Vec<Self::Response>, Invalid>> + Send;
-
-    fn push(verdict: pb::Verdict) -> Self::Response;
 }
 
 struct Events;
@@ -96,12 +96,19 @@ impl Kind for Events {
         }
         Ok(vec![pb::StreamEventsResponse { sequence, results }])
     }
+}
 
-    fn push(verdict: pb::Verdict) -> Self::Response {
-        pb::StreamEventsResponse {
+impl Respond for pb::StreamEventsResponse {
+    fn push(verdict: pb::Verdict) -> Self {
+        Self {
             sequence: 0,
             results: vec![present::push(verdict)],
         }
+    }
+
+    fn terminates(&self) -> bool {
+        let mut results = self.results.iter();
+        results.any(|result| result.action() == pb::Action::Terminate)
     }
 }
 
@@ -125,15 +132,43 @@ impl Kind for Deltas {
         }
         Ok(responses)
     }
+}
 
-    fn push(verdict: pb::Verdict) -> Self::Response {
-        pb::StreamDeltasResponse {
+impl Respond for pb::StreamDeltasResponse {
+    fn push(verdict: pb::Verdict) -> Self {
+        Self {
             session_id: verdict.session_id.clone(),
             agent_id: verdict.agent_id.clone(),
             action: verdict.action,
             verdict: Some(verdict),
-            ..pb::StreamDeltasResponse::default()
+            ..Self::default()
         }
+    }
+
+    /// Of what is said about one text while it is written, and not read, the
+    /// strongest is enough, and of equals the latest; it says for how many it
+    /// stands. Each end of a turn is answered.
+    fn absorb(&mut self, later: Self) -> Result<(), Self> {
+        let of = |response: &Self| {
+            let reason = response.error.as_ref().map(|error| error.reason.clone());
+            (response.end_of_turn, reason)
+        };
+        let ids = |a: &Self, b: &Self| {
+            a.session_id == b.session_id && a.agent_id == b.agent_id && a.turn_id == b.turn_id
+        };
+        if self.end_of_turn || !ids(self, &later) || of(self) != of(&later) {
+            return Err(later);
+        }
+        let coalesced = self.coalesced.saturating_add(1);
+        if later.action >= self.action {
+            *self = later;
+        }
+        self.coalesced = coalesced;
+        Ok(())
+    }
+
+    fn terminates(&self) -> bool {
+        self.action() == pb::Action::Terminate
     }
 }
 
@@ -223,25 +258,23 @@ impl Api {
         &self,
         caller: Caller,
         inbound: Streaming<K::Request>,
-    ) -> Response<Outbound<K::Response>> {
+    ) -> Result<Response<Outbound<K::Response>>, Status> {
+        let place = self.place(K::RPC)?;
         let api = self.clone();
-        let open = self.metrics.stream(K::RPC);
-        let (responses_max, draining) = (self.limits.responses_max, self.draining.clone());
         let call = Span::current();
-        Response::new(outbound::serve(
-            responses_max,
-            draining,
+        Ok(Response::new(outbound::serve(
+            self.terms(),
             |responses| async move {
-                let _open = open;
+                let _place = place;
                 let conversation = api.converse::<K>(&caller, inbound, responses);
                 let conversation = api.while_admitted(&caller, conversation);
                 conversation.instrument(call).await
             },
-        ))
+        )))
     }
 
-    /// Goes on until the client is done or gone, or a message breaks the rules
-    /// of the stream itself.
+    /// Goes on until the client is done, gone, silent for too long or reads
+    /// nothing, or a message breaks the rules of the stream itself.
     async fn converse<K: Kind>(
         &self,
         caller: &Caller,
@@ -253,21 +286,56 @@ impl Api {
             self.engine.clone(),
             self.store.clone(),
         );
+        let mut silence = Silence::new(self.limits.stream_idle_secs_max);
         loop {
-            let answers = tokio::select! {
-                verdict = pushes.next() => vec![K::push(self.shown(&verdict))],
-                request = inbound.message() => match request? {
-                    Some(request) => K::answer(self, request, &mut pushes)
-                        .instrument(traces::message(K::RPC))
-                        .await
-                        .map_err(|invalid| self.reject(invalid))?,
-                    None => return Ok(()),
-                },
+            let request = tokio::select! {
+                verdict = pushes.next() => {
+                    responses.urge(verdict);
+                    continue;
+                }
+                request = inbound.message() => request?,
+                () = silence.lasts() => {
+                    self.metrics.rejected(Rejection::StreamIdleSecsMax);
+                    return Err(status::idle());
+                }
             };
+            let Some(request) = request else {
+                return Ok(());
+            };
+            silence.broken();
+            let answers = K::answer(self, request, &mut pushes)
+                .instrument(traces::message(K::RPC))
+                .await
+                .map_err(|invalid| self.reject(invalid))?;
             for answer in answers {
-                if responses.send(Ok(answer)).await.is_err() {
+                if let Err(over) = self.send(answer, &responses, &mut pushes).await {
+                    return self.over(over);
+                }
+            }
+        }
+    }
+
+    /// Sends an answer as soon as there is room; terminations do not wait for
+    /// it.
+    async fn send<R: Respond>(
+        &self,
+        answer: R,
+        responses: &Responses<R>,
+        pushes: &mut Pushes,
+    ) -> Result<(), Over> {
+        let mut waiting = answer;
+        loop {
+            match responses.try_send(waiting) {
+                Ok(Sent::Queued) => return Ok(()),
+                Ok(Sent::Absorbed) => {
+                    self.metrics.coalesced();
                     return Ok(());
                 }
+                Err(answer) => waiting = answer,
+            }
+            tokio::select! {
+                room = responses.room() => room?,
+                verdict = pushes.next() => responses.urge(verdict),
             }
         }
     }

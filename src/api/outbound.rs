@@ -1,63 +1,361 @@
-//! The way back to a stream's client.
+//! The way back to a stream's client: a queue with a bound, a lane for
+//! terminations that passes everything else, and a reason at the end.
 
-use std::future::Future;
+use std::{
+    collections::VecDeque,
+    future::Future,
+    panic::AssertUnwindSafe,
+    pin::Pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
-use tokio::sync::mpsc;
-use tokio_stream::wrappers::ReceiverStream;
+use futures_util::FutureExt;
+use prost::Message;
+use tokio::{
+    sync::Notify,
+    time::{self, Instant},
+};
+use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 use super::status;
+use crate::{
+    domain::Verdict,
+    pb,
+    telemetry::{Metrics, Panicked},
+};
 
-pub(super) type Responses<T> = mpsc::Sender<Result<T, Status>>;
-pub(super) type Outbound<T> = ReceiverStream<Result<T, Status>>;
+/// What a stream sends.
+pub(super) trait Respond: Message + Sized + 'static {
+    /// Tells of a termination that came from elsewhere.
+    fn push(verdict: pb::Verdict) -> Self;
+
+    /// Takes a later response in where one can stand for both; else gives it
+    /// back.
+    fn absorb(&mut self, later: Self) -> Result<(), Self> {
+        Err(later)
+    }
+
+    /// Whether it tells of a termination.
+    fn terminates(&self) -> bool;
+}
+
+/// How a stream is served.
+pub(super) struct Terms {
+    /// How much may be unread,
+    pub responses_max: usize,
+    pub response_bytes_max: usize,
+    /// and how long a client may take to make room.
+    pub patience: Duration,
+    /// How a verdict is shown to the client.
+    pub show: Show,
+    pub draining: CancellationToken,
+    pub metrics: Arc<Metrics>,
+}
+
+type Show = Box<dyn Fn(&Verdict) -> pb::Verdict + Send + Sync>;
+
+/// Why nothing more can be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    /// The client is gone.
+    Gone,
+    /// It did not read for too long.
+    Slow,
+}
+
+/// What the client reads. Dropped when it is gone.
+pub struct Outbound<T> {
+    queue: Arc<Queue<T>>,
+}
+
+/// Where the stream's task puts what the client is to read.
+pub(super) struct Responses<T> {
+    queue: Arc<Queue<T>>,
+}
+
+struct Queue<T> {
+    terms: Terms,
+    waiting: Mutex<Waiting<T>>,
+    room: Notify,
+    gone: CancellationToken,
+}
+
+struct Waiting<T> {
+    /// Kept as the engine has them, so that however many there are they hold no
+    /// memory of their own: there is no bound that a termination could meet.
+    urgent: VecDeque<Arc<Verdict>>,
+    /// With their size.
+    ordinary: VecDeque<(usize, T)>,
+    bytes: usize,
+    /// Since when somebody waits for room.
+    full_since: Option<Instant>,
+    /// How it ends when all that waits is read.
+    end: Option<Result<(), Status>>,
+    reader: Option<Waker>,
+}
+
+impl<T: Respond> Queue<T> {
+    fn new(terms: Terms) -> Arc<Self> {
+        Arc::new(Self {
+            terms,
+            waiting: Mutex::new(Waiting {
+                urgent: VecDeque::new(),
+                ordinary: VecDeque::new(),
+                bytes: 0,
+                full_since: None,
+                end: None,
+                reader: None,
+            }),
+            room: Notify::new(),
+            gone: CancellationToken::new(),
+        })
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting<T>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what waits, and wakes the reader.
+    fn change(&self, change: impl FnOnce(&mut Waiting<T>)) {
+        let mut waiting = self.waiting();
+        change(&mut waiting);
+        let reader = waiting.reader.take();
+        drop(waiting);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+    }
+
+    fn end(&self, ended: Result<(), Status>) {
+        self.change(|waiting| waiting.end = Some(ended));
+    }
+}
+
+impl<T: Respond> Waiting<T> {
+    /// One response is taken whatever its size.
+    fn has_room(&self, terms: &Terms) -> bool {
+        let few = self.ordinary.len() < terms.responses_max;
+        self.ordinary.is_empty() || few && self.bytes < terms.response_bytes_max
+    }
+
+    fn put(&mut self, response: T) {
+        let bytes = response.encoded_len();
+        self.bytes += bytes;
+        self.ordinary.push_back((bytes, response));
+    }
+
+    /// Lets one that waits stand for this one too.
+    fn absorb(&mut self, mut later: T) -> Result<(), T> {
+        for (_, earlier) in self.ordinary.iter_mut().rev() {
+            match earlier.absorb(later) {
+                Ok(()) => return Ok(()),
+                Err(unlike) => later = unlike,
+            }
+        }
+        Err(later)
+    }
+
+    fn take(&mut self) -> Option<T> {
+        let (bytes, response) = self.ordinary.pop_front()?;
+        self.bytes -= bytes;
+        self.full_since = None;
+        Some(response)
+    }
+
+    /// Nobody reads it. What tells of a termination stays.
+    fn cut(&mut self) {
+        self.ordinary.retain(|(_, response)| response.terminates());
+        self.bytes = self.ordinary.iter().map(|(bytes, _)| bytes).sum();
+    }
+}
+
+/// What came of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    Queued,
+    /// One that was not read yet stands for both.
+    Absorbed,
+}
+
+impl<T: Respond> Responses<T> {
+    /// Queues a response, where there is room; else gives it back.
+    pub fn try_send(&self, response: T) -> Result<Sent, T> {
+        let mut result = Ok(Sent::Queued);
+        self.queue.change(|waiting| {
+            result = if waiting.ordinary.is_empty() {
+                waiting.put(response);
+                Ok(Sent::Queued)
+            } else {
+                match waiting.absorb(response) {
+                    Ok(()) => Ok(Sent::Absorbed),
+                    Err(response) if waiting.has_room(&self.queue.terms) => {
+                        waiting.put(response);
+                        Ok(Sent::Queued)
+                    }
+                    Err(response) => Err(response),
+                }
+            };
+        });
+        result
+    }
+
+    /// Tells of a termination before all else, room or not.
+    pub fn urge(&self, verdict: Arc<Verdict>) {
+        self.queue
+            .change(|waiting| waiting.urgent.push_back(verdict));
+    }
+
+    /// Waits for room. May be dropped and called again: a slow client does not
+    /// gain time by it.
+    pub async fn room(&self) -> Result<(), Over> {
+        loop {
+            let since = {
+                let mut waiting = self.queue.waiting();
+                if waiting.has_room(&self.queue.terms) {
+                    return Ok(());
+                }
+                *waiting.full_since.get_or_insert_with(Instant::now)
+            };
+            tokio::select! {
+                () = self.queue.room.notified() => {}
+                () = self.gone() => return Err(Over::Gone),
+                () = time::sleep_until(since + self.queue.terms.patience) => {
+                    self.queue.waiting().cut();
+                    return Err(Over::Slow);
+                }
+            }
+        }
+    }
+
+    /// Waits until the client is gone.
+    pub async fn gone(&self) {
+        self.queue.gone.cancelled().await;
+    }
+}
+
+impl<T: Respond> Stream for Outbound<T> {
+    type Item = Result<T, Status>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let mut waiting = self.queue.waiting();
+        if let Some(verdict) = waiting.urgent.pop_front() {
+            drop(waiting);
+            return Poll::Ready(Some(Ok(T::push((self.queue.terms.show)(&verdict)))));
+        }
+        if let Some(response) = waiting.take() {
+            drop(waiting);
+            self.queue.room.notify_one();
+            return Poll::Ready(Some(Ok(response)));
+        }
+        match waiting.end.replace(Ok(())) {
+            Some(Ok(())) => Poll::Ready(None),
+            Some(Err(why)) => Poll::Ready(Some(Err(why))),
+            None => {
+                waiting.end = None;
+                waiting.reader = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<T> Drop for Outbound<T> {
+    fn drop(&mut self) {
+        self.queue.gone.cancel();
+    }
+}
 
 /// Serves a stream in a task of its own until it is over or the service drains.
 /// However it ends, the client is told why.
-pub(super) fn serve<T, F>(
-    responses_max: usize,
-    draining: CancellationToken,
-    stream: impl FnOnce(Responses<T>) -> F,
-) -> Outbound<T>
+pub(super) fn serve<T, F>(terms: Terms, stream: impl FnOnce(Responses<T>) -> F) -> Outbound<T>
 where
-    T: Send + 'static,
+    T: Respond,
     F: Future<Output = Result<(), Status>> + Send + 'static,
 {
-    // The channel is the bound on unread responses: while it is full the stream
-    // is read no further. One place more is kept for the reason that the stream
-    // ends with, or a client that does not read would be told that all is well.
-    let (responses, outbound) = mpsc::channel(responses_max + 1);
-    let last = responses.clone().try_reserve_owned();
-    let stream = stream(responses);
-    let stream = tokio::spawn(async move {
-        tokio::select! {
-            ended = stream => ended,
-            () = draining.cancelled() => Err(status::draining()),
-        }
+    let queue = Queue::new(terms);
+    let served = queue.clone();
+    let stream = stream(Responses {
+        queue: queue.clone(),
     });
-    // A panic drops the sender, which by itself would look like a clean end.
     tokio::spawn(async move {
-        let ended = stream.await.unwrap_or_else(|_| Err(status::internal()));
-        if let (Err(why), Ok(last)) = (ended, last) {
-            last.send(Err(why));
-        }
+        let terms = &served.terms;
+        // Unheeded, a panic would look like a clean end.
+        let stream = AssertUnwindSafe(stream).catch_unwind();
+        let ended = tokio::select! {
+            ended = stream => ended.unwrap_or_else(|_| {
+                terms.metrics.panicked(Panicked::Stream);
+                Err(status::internal())
+            }),
+            () = terms.draining.cancelled() => Err(status::draining()),
+        };
+        served.end(ended);
     });
-    ReceiverStream::new(outbound)
+    Outbound { queue }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::UNIX_EPOCH;
+
     use tokio_stream::StreamExt;
     use tonic::Code;
 
     use super::*;
+    use crate::{
+        config::{Config, DEFAULTS, Layers},
+        domain::SessionId,
+        engine::{Act, Clockwork, Engine},
+    };
 
-    /// What the client gets: the responses, and the code at the end.
-    async fn all(mut outbound: Outbound<i32>) -> (Vec<i32>, Code) {
+    type Response = pb::StreamDeltasResponse;
+
+    fn terms(responses_max: usize) -> Terms {
+        Terms {
+            responses_max,
+            response_bytes_max: 1_000,
+            patience: Duration::from_secs(10),
+            show: Box::new(crate::api::present_verdict),
+            draining: CancellationToken::new(),
+            metrics: Arc::new(Metrics::new([]).unwrap()),
+        }
+    }
+
+    fn response(turn_id: &str) -> Response {
+        Response {
+            session_id: "s".to_owned(),
+            turn_id: turn_id.to_owned(),
+            end_of_turn: true,
+            ..Response::default()
+        }
+    }
+
+    /// Something to say about a text that goes on.
+    fn said(turn_id: &str, action: pb::Action) -> Response {
+        Response {
+            action: action.into(),
+            end_of_turn: false,
+            ..response(turn_id)
+        }
+    }
+
+    fn queue(responses_max: usize) -> (Responses<Response>, Outbound<Response>) {
+        let queue = Queue::new(terms(responses_max));
+        let outbound = Outbound {
+            queue: queue.clone(),
+        };
+        (Responses { queue }, outbound)
+    }
+
+    /// What the client gets: the turns, and the code at the end.
+    async fn all(mut outbound: Outbound<Response>) -> (Vec<String>, Code) {
         let mut seen = Vec::new();
         while let Some(next) = outbound.next().await {
             match next {
-                Ok(response) => seen.push(response),
+                Ok(response) => seen.push(response.turn_id),
                 Err(status) => return (seen, status.code()),
             }
         }
@@ -65,43 +363,133 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_channel_still_has_a_place_for_the_reason() {
-        let draining = CancellationToken::new();
-        let (full, is_full) = tokio::sync::oneshot::channel();
-        let outbound = serve(1, draining.clone(), |responses| async move {
-            let _ = responses.send(Ok(1)).await;
-            full.send(responses.capacity()).ok();
-            let _ = responses.send(Ok(2)).await;
-            Ok(())
-        });
-        assert_eq!(is_full.await, Ok(0));
-        draining.cancel();
-        // Nothing is read until the task has ended.
-        while !outbound.as_ref().is_closed() && outbound.as_ref().len() < 2 {
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(all(outbound).await, (vec![1], Code::Unavailable));
-    }
-
-    #[tokio::test]
     async fn a_stream_that_is_done_ends_in_peace() {
-        let outbound = serve(1, CancellationToken::new(), |responses| async move {
-            let _ = responses.send(Ok(1)).await;
-            let _ = responses.send(Ok(2)).await;
+        let outbound = serve(terms(1), |responses| async move {
+            for turn in ["1", "2"] {
+                responses.room().await.unwrap();
+                responses.try_send(response(turn)).unwrap();
+            }
             Ok(())
         });
-        assert_eq!(all(outbound).await, (vec![1, 2], Code::Ok));
+        assert_eq!(
+            all(outbound).await,
+            (vec!["1".into(), "2".into()], Code::Ok)
+        );
     }
 
     #[tokio::test]
     async fn a_panic_ends_the_stream_with_a_reference_and_no_detail() {
-        let mut outbound = serve::<(), _>(1, CancellationToken::new(), |responses| async move {
-            drop(responses);
-            panic!("said by an agent")
-        });
+        let terms = terms(1);
+        let metrics = terms.metrics.clone();
+        let mut outbound = serve::<Response, _>(terms, |_| async { panic!("said by an agent") });
         let status = outbound.next().await.unwrap().unwrap_err();
         assert_eq!(status.code(), Code::Internal);
         assert!(status.message().contains("reference"), "{status:?}");
         assert!(!format!("{status:?}").contains("agent"), "{status:?}");
+        let counted = "unstuck_panics_total{where=\"stream\"} 1";
+        assert!(metrics.render().contains(counted));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_read_is_cut_and_told_why() {
+        let (responses, outbound) = queue(1);
+        responses.try_send(response("1")).unwrap();
+        // Asked again and again, it is still ten seconds from the first time.
+        let began = Instant::now();
+        let over = loop {
+            let asked = time::timeout(Duration::from_secs(3), responses.room()).await;
+            if let Ok(answer) = asked {
+                break answer;
+            }
+        };
+        assert_eq!(over, Err(Over::Slow));
+        assert_eq!(began.elapsed(), Duration::from_secs(10));
+        responses.queue.end(Err(status::slow_reader()));
+        assert_eq!(all(outbound).await, (vec![], Code::ResourceExhausted));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_reads_a_little_goes_on() {
+        let (responses, mut outbound) = queue(1);
+        for _ in 0..5 {
+            responses.try_send(response("1")).unwrap();
+            assert!(responses.try_send(response("2")).is_err());
+            let slow = async {
+                time::sleep(Duration::from_secs(9)).await;
+                outbound.next().await.unwrap().unwrap();
+            };
+            let (room, ()) = tokio::join!(responses.room(), slow);
+            assert_eq!(room, Ok(()));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_large_response_fills_the_queue_by_itself() {
+        let (responses, _outbound) = queue(64);
+        responses.try_send(response(&"x".repeat(1_000))).unwrap();
+        assert!(responses.try_send(response("2")).is_err());
+    }
+
+    #[tokio::test]
+    async fn who_is_gone_is_waited_for_no_longer() {
+        let (responses, outbound) = queue(1);
+        responses.try_send(response("1")).unwrap();
+        drop(outbound);
+        assert_eq!(responses.room().await, Err(Over::Gone));
+    }
+
+    fn termination() -> Arc<Verdict> {
+        let layers = Layers::load(DEFAULTS, &[], None, []).unwrap();
+        let config = Config::new(&layers).unwrap();
+        let engine = Engine::new(
+            config.profiles,
+            config.tools,
+            config.engine,
+            Arc::new(Metrics::new([]).unwrap()),
+            Clockwork::Replay,
+            Box::new(|_| {}),
+        );
+        let act = Act {
+            reason: "it loops",
+            operator: "ann",
+        };
+        engine.terminate(&SessionId::parse("s").unwrap(), &act, UNIX_EPOCH)
+    }
+
+    #[tokio::test]
+    async fn a_termination_passes_a_full_queue_and_survives_a_cut() {
+        let (responses, mut outbound) = queue(1);
+        responses.try_send(response("1")).unwrap();
+        responses.urge(termination());
+        responses.queue.waiting().cut();
+        responses.queue.end(Ok(()));
+        let first = outbound.next().await.unwrap().unwrap();
+        assert!(first.terminates());
+        assert_eq!(all(outbound).await, (vec![], Code::Ok), "the rest was cut");
+    }
+
+    #[tokio::test]
+    async fn what_is_said_again_of_one_text_is_said_once_with_the_strongest_action() {
+        let (responses, mut outbound) = queue(2);
+        let sent = [
+            said("t", pb::Action::Warn),
+            said("t", pb::Action::Terminate),
+            said("t", pb::Action::Break),
+            said("u", pb::Action::Warn),
+        ]
+        .map(|response| responses.try_send(response).ok());
+        let (queued, absorbed) = (Some(Sent::Queued), Some(Sent::Absorbed));
+        assert_eq!(sent, [queued, absorbed, absorbed, queued]);
+        assert!(
+            responses.try_send(response("t")).is_err(),
+            "the end of a turn"
+        );
+        responses.queue.end(Ok(()));
+        let first = outbound.next().await.unwrap().unwrap();
+        assert_eq!(
+            (first.action(), first.coalesced),
+            (pb::Action::Terminate, 2)
+        );
+        assert_eq!(all(outbound).await, (vec!["u".into()], Code::Ok));
     }
 }

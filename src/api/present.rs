@@ -203,6 +203,7 @@ fn status(status: Status) -> pb::SessionStatus {
         Status::Looping => pb::SessionStatus::Looping,
         Status::Terminated => pb::SessionStatus::Terminated,
         Status::Ended => pb::SessionStatus::Ended,
+        Status::Quarantined => pb::SessionStatus::Quarantined,
     }
 }
 

@@ -50,16 +50,23 @@ impl From<Invalid> for pb::Error {
 
 impl From<Refused> for Status {
     fn from(refused: Refused) -> Self {
-        let mut details = ErrorDetails::with_retry_info(Some(Refused::RETRY_AFTER));
-        details.set_error_info(reason(refused), DOMAIN, []);
-        Self::with_error_details(Code::ResourceExhausted, refused.to_string(), details)
+        let details = match refused {
+            Refused::Sessions(_) | Refused::Bytes(_) | Refused::Agents(_) => {
+                return exhausted(reason(refused), refused.to_string());
+            }
+            Refused::Quarantined(reference) => {
+                let info = [("reference".to_owned(), reference.to_string())];
+                ErrorDetails::with_error_info(reason(refused), DOMAIN, info)
+            }
+        };
+        Self::with_error_details(code(refused), refused.to_string(), details)
     }
 }
 
 impl From<Refused> for pb::Error {
     fn from(refused: Refused) -> Self {
         Self {
-            code: Code::ResourceExhausted as i32,
+            code: code(refused) as i32,
             message: refused.to_string(),
             reason: reason(refused).to_owned(),
             field: String::new(),
@@ -72,6 +79,14 @@ fn reason(refused: Refused) -> &'static str {
         Refused::Sessions(_) => "SESSIONS_MAX",
         Refused::Bytes(_) => "STATE_BYTES_MAX",
         Refused::Agents(_) => "AGENTS_MAX",
+        Refused::Quarantined(_) => "SESSION_QUARANTINED",
+    }
+}
+
+fn code(refused: Refused) -> Code {
+    match refused {
+        Refused::Sessions(_) | Refused::Bytes(_) | Refused::Agents(_) => Code::ResourceExhausted,
+        Refused::Quarantined(_) => Code::Internal,
     }
 }
 
@@ -86,6 +101,32 @@ impl From<OpenError> for Status {
             OpenError::Refused(refused) => refused.into(),
         }
     }
+}
+
+/// A limit was met; it may be worth trying again.
+fn exhausted(reason: &str, message: impl Into<String>) -> Status {
+    let mut details = ErrorDetails::with_retry_info(Some(Refused::RETRY_AFTER));
+    details.set_error_info(reason, DOMAIN, []);
+    Status::with_error_details(Code::ResourceExhausted, message, details)
+}
+
+pub(super) fn too_many_streams(open_streams_max: usize) -> Status {
+    let message = format!("limits.open_streams_max of {open_streams_max} streams is reached");
+    exhausted("OPEN_STREAMS_MAX", message)
+}
+
+pub(super) fn slow_reader() -> Status {
+    let message = "responses were not read for limits.slow_reader_secs_max; read them, reconnect \
+                   and resend what was not answered";
+    exhausted("SLOW_READER", message)
+}
+
+/// Like a drain it is nobody's fault, and asks to reconnect.
+pub(super) fn idle() -> Status {
+    let details = ErrorDetails::with_error_info("STREAM_IDLE", DOMAIN, []);
+    let message = "nothing was sent for limits.stream_idle_secs_max; reconnect when there is \
+                   something to send";
+    Status::with_error_details(Code::Unavailable, message, details)
 }
 
 pub(super) fn no_session() -> Status {

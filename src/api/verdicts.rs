@@ -6,7 +6,7 @@ use tonic::{Response, Status};
 
 use super::{
     Api, Invalid, convert,
-    outbound::{self, Outbound, Responses},
+    outbound::{self, Outbound, Respond, Responses},
     sessions::{Answer, fitting, page_size, page_token, read_page_token},
 };
 use crate::{
@@ -24,15 +24,16 @@ impl Api {
         request: pb::WatchVerdictsRequest,
     ) -> Answer<Outbound<pb::WatchVerdictsResponse>> {
         let feed = self.feed(&caller, request)?;
-        let open = self.metrics.stream(Rpc::WatchVerdicts);
-        let (responses_max, draining) = (self.limits.responses_max, self.draining.clone());
+        let place = self.place(Rpc::WatchVerdicts)?;
         let api = self.clone();
-        let outbound = outbound::serve(responses_max, draining, |responses| async move {
-            let _open = open;
-            let stream = api.pass_on(feed, responses);
-            api.while_admitted(&caller, stream).await
-        });
-        Ok(Response::new(outbound))
+        Ok(Response::new(outbound::serve(
+            self.terms(),
+            |responses| async move {
+                let _place = place;
+                let stream = api.pass_on(feed, responses);
+                api.while_admitted(&caller, stream).await
+            },
+        )))
     }
 
     /// What somebody watches.
@@ -51,16 +52,19 @@ impl Api {
         mut feed: Feed,
         responses: Responses<pb::WatchVerdictsResponse>,
     ) -> Result<(), Status> {
-        while let Ok(place) = responses.reserve().await {
+        loop {
+            if let Err(over) = responses.room().await {
+                return self.over(over);
+            }
             let verdict = tokio::select! {
                 next = feed.next() => next?,
-                () = responses.closed() => break,
+                () = responses.gone() => return Ok(()),
             };
-            place.send(Ok(pb::WatchVerdictsResponse {
+            // There is room: nobody else sends.
+            let _ = responses.try_send(pb::WatchVerdictsResponse {
                 verdict: Some(self.shown(&verdict)),
-            }));
+            });
         }
-        Ok(())
     }
 
     pub(super) async fn audit(
@@ -98,6 +102,19 @@ impl Api {
             verdicts,
             next_page_token: next,
         }))
+    }
+}
+
+impl Respond for pb::WatchVerdictsResponse {
+    fn push(verdict: pb::Verdict) -> Self {
+        Self {
+            verdict: Some(verdict),
+        }
+    }
+
+    fn terminates(&self) -> bool {
+        let verdict = self.verdict.as_ref();
+        verdict.is_some_and(|verdict| verdict.action() == pb::Action::Terminate)
     }
 }
 

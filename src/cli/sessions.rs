@@ -47,6 +47,7 @@ pub(super) enum StatusName {
     Looping,
     Terminated,
     Ended,
+    Quarantined,
 }
 
 impl From<StatusName> for SessionStatus {
@@ -56,6 +57,7 @@ impl From<StatusName> for SessionStatus {
             StatusName::Looping => Self::Looping,
             StatusName::Terminated => Self::Terminated,
             StatusName::Ended => Self::Ended,
+            StatusName::Quarantined => Self::Quarantined,
         }
     }
 }
@@ -184,6 +186,7 @@ fn conclusion(rows: &[Row]) -> String {
         SessionStatus::Active,
         SessionStatus::Terminated,
         SessionStatus::Ended,
+        SessionStatus::Quarantined,
     ];
     let shares: Vec<String> = statuses
         .into_iter()

@@ -27,6 +27,7 @@ pub(super) fn of_status(status: SessionStatus) -> Style {
         SessionStatus::Looping => AnsiColor::Yellow.on_default().bold(),
         SessionStatus::Active => AnsiColor::Green.on_default(),
         SessionStatus::Terminated => AnsiColor::Red.on_default(),
+        SessionStatus::Quarantined => AnsiColor::Magenta.on_default().bold(),
         SessionStatus::Ended | SessionStatus::Unspecified => DIM,
     }
 }

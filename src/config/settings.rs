@@ -161,7 +161,26 @@ fn sound_limits(layers: &Layers) -> Result<engine::Limits, ConfigError> {
             }
         }
     }
-    layers.section("limits")
+    let mut limits: engine::Limits = layers.section("limits")?;
+    limits.breaker = Some(sound_breaker(layers)?);
+    Ok(limits)
+}
+
+/// A share is one of a whole.
+fn sound_breaker(layers: &Layers) -> Result<engine::BreakerSettings, ConfigError> {
+    let settings: engine::BreakerSettings = layers.section("breaker")?;
+    let share_max = settings.share_max;
+    if !(share_max > 0.0 && share_max <= 1.0) {
+        let why = format!(
+            "{share_max} is no share: more than 0, and 1 at most, with which it never opens"
+        );
+        return Err(layers.invalid("breaker.share_max", why));
+    }
+    if settings.window_secs == 0 {
+        let why = "no time is too short to count in: at least 1";
+        return Err(layers.invalid("breaker.window_secs", why));
+    }
+    Ok(settings)
 }
 
 /// A log that keeps nothing cannot be resumed, and a queue of nothing loses all.
@@ -329,6 +348,15 @@ mod tests {
             "9223372036854775807",
             Some("100 years"),
         );
+    }
+
+    #[test]
+    fn the_breaker_opens_on_a_share_of_the_sessions() {
+        check("BREAKER__SHARE_MAX", "1", None);
+        for share in ["0", "-1", "1.01"] {
+            check("BREAKER__SHARE_MAX", share, Some("share"));
+        }
+        check("BREAKER__WINDOW_SECS", "0", Some("at least 1"));
     }
 
     #[test]

@@ -40,6 +40,14 @@ pub(super) async fn metrics_page(
 
 /// The process runs. It also says what it does not do.
 pub(super) async fn healthy(State(console): State<Console>) -> String {
+    let store = stored(&console);
+    match console.engine.breaker_is_open() {
+        true => format!("{store}ok; the breaker is open: detectors warn instead of terminating\n"),
+        false => store,
+    }
+}
+
+fn stored(console: &Console) -> String {
     match console.store.health() {
         Health::Fine => "ok\n".to_owned(),
         Health::Memory => "ok; state is kept in memory only\n".to_owned(),

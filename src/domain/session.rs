@@ -13,10 +13,18 @@ pub enum Status {
     Terminated,
     /// It ended normally.
     Ended,
+    /// Not watched: a fault of ours struck in it. Until it is reset.
+    Quarantined,
 }
 
 impl Status {
-    pub const ALL: [Self; 4] = [Self::Active, Self::Looping, Self::Terminated, Self::Ended];
+    pub const ALL: [Self; 5] = [
+        Self::Active,
+        Self::Looping,
+        Self::Terminated,
+        Self::Ended,
+        Self::Quarantined,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -24,6 +32,7 @@ impl Status {
             Self::Looping => "looping",
             Self::Terminated => "terminated",
             Self::Ended => "ended",
+            Self::Quarantined => "quarantined",
         }
     }
 }

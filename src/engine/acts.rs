@@ -121,7 +121,7 @@ impl Engine {
         legacy.agents.extend(left.agents);
         let view = slot.view(id);
         self.discount(&slot);
-        self.live.fetch_add(1, Relaxed);
+        self.shared.live.fetch_add(1, Relaxed);
         *slot = self.begin(id, &view.profile, view.labels.clone(), legacy, now);
     }
 

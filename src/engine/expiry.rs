@@ -4,8 +4,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{Engine, slot::Slot};
-use crate::domain::SessionId;
+use super::{Engine, Want, slot::Slot};
+use crate::{domain::SessionId, telemetry::Eviction};
 
 /// Sessions or tombstones by when they are due to be looked at again. Nobody
 /// walks the map for it: each stands here once, and leaves with its slot.
@@ -56,17 +56,43 @@ impl Queue {
 
 impl Engine {
     /// Lets go of up to `most` sessions that were idle for too long and of as
-    /// many tombstones of each kind. Called often, so that no call is long.
+    /// many tombstones of each kind, and looks whether the breaker may close.
+    /// Called often, so that no call is long.
     pub fn sweep(&self, now: SystemTime, most: usize) {
-        for _ in 0..most {
-            let Some((place, id)) = self.idle.pop(|place| place.deadline <= now) else {
-                break;
-            };
-            if !self.still_alive(&id, place, now) && self.forget(&id, place.generation, now) {
-                self.shared.metrics.evicted_idle();
-            }
+        let idle_max = self.idle_max();
+        let spent = |queue| self.expire(queue, idle_max, Eviction::Idle, now).is_none();
+        for queue in [&self.idle, &self.told] {
+            (0..most).any(|_| spent(queue));
         }
+        // As it makes room, there is less to press for.
+        (0..most).any(|_| {
+            let idle = self.shared.idle_now();
+            idle >= idle_max
+                || self
+                    .expire(&self.idle, idle, Eviction::Pressure, now)
+                    .is_none()
+        });
         self.sweep_tombstones(now, most);
+        self.look_at_breaker(now);
+    }
+
+    /// Looks at the first of a queue and forgets it where it was idle for so
+    /// long. `None`: nobody was. The queue is in the order of the time when each
+    /// would have been idle for `idle_secs_max`, as far as it is known.
+    pub(super) fn expire(
+        &self,
+        queue: &Queue,
+        idle: Duration,
+        why: Eviction,
+        now: SystemTime,
+    ) -> Option<()> {
+        let due = now + self.idle_max().saturating_sub(idle);
+        let (place, id) = queue.pop(|place| place.deadline <= due)?;
+        if !self.still_alive(&id, place, idle, now) && self.forget(&id, place.generation, idle, now)
+        {
+            self.shared.metrics.evicted(why);
+        }
+        Some(())
     }
 
     /// The tombstones of sessions that ended go first, where there are too many
@@ -75,7 +101,7 @@ impl Engine {
         let limits = &self.shared.limits;
         let excess = || {
             self.ended.len() + self.terminated.len() > limits.tombstones_max
-                || self.shared.check_bytes().is_err()
+                || self.shared.check_bytes(Want::New).is_err()
         };
         for _ in 0..most {
             let crowded = excess();
@@ -95,34 +121,34 @@ impl Engine {
     }
 
     fn forget_tombstone(&self, id: &SessionId, place: Place, now: SystemTime) {
-        if self.forget(id, place.generation, now) {
-            self.shared.metrics.evicted_tombstone();
+        if self.forget(id, place.generation, Duration::ZERO, now) {
+            self.shared.metrics.evicted(Eviction::Tombstone);
         }
     }
 
     /// Puts a session that was heard of since back into the queue.
-    fn still_alive(&self, id: &SessionId, place: Place, now: SystemTime) -> bool {
+    fn still_alive(&self, id: &SessionId, place: Place, idle: Duration, now: SystemTime) -> bool {
         let Some(mut slot) = self.sessions.get_mut(id) else {
             return false;
         };
         let Slot::Live(session) = &mut *slot else {
             return false;
         };
-        let deadline = session.last_seen() + self.idle_max();
-        if session.place() != place || deadline <= now {
+        if session.place() != place || session.last_seen() + idle <= now {
             return false;
         }
+        let deadline = session.last_seen() + self.idle_max();
         let place = Place { deadline, ..place };
         session.set_place(place);
-        self.idle.insert(place, id);
+        self.queue_of(session).insert(place, id);
         true
     }
 
     /// Removes a slot, unless it has another generation or came alive meanwhile.
-    fn forget(&self, id: &SessionId, generation: u64, now: SystemTime) -> bool {
+    fn forget(&self, id: &SessionId, generation: u64, idle: Duration, now: SystemTime) -> bool {
         let removed = self.sessions.remove_if(id, |_, slot| {
             let alive = match slot {
-                Slot::Live(session) => session.last_seen() + self.idle_max() > now,
+                Slot::Live(session) => session.last_seen() + idle > now,
                 Slot::Gone(_) => false,
             };
             let goes = slot.generation() == generation && !alive;

@@ -53,7 +53,7 @@ impl Plight {
     pub fn new(status: Status, trend: f64, wasted: Waste, last: Option<&Verdict>) -> Self {
         Self {
             rank: match status {
-                Status::Looping => 3,
+                Status::Looping | Status::Quarantined => 3,
                 Status::Active => 2,
                 Status::Terminated => 1,
                 Status::Ended => 0,

@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use thiserror::Error;
+use uuid::Uuid;
 
 use crate::telemetry::Rejection;
 
@@ -9,10 +10,15 @@ use crate::telemetry::Rejection;
 pub enum Refused {
     #[error("limits.sessions_max of {0} live sessions is reached")]
     Sessions(usize),
-    #[error("limits.state_bytes_max of {0} bytes of session state is reached")]
+    #[error("limits.state_bytes_max of {0} bytes of session state is nearly or wholly used")]
     Bytes(usize),
     #[error("limits.agents_max of {0} agents in a session is reached")]
     Agents(usize),
+    /// A fault of ours struck in the session before.
+    #[error(
+        "a fault of the service struck in this session, which is not watched until it is reset; reference {0}"
+    )]
+    Quarantined(Uuid),
 }
 
 impl Refused {
@@ -25,6 +31,7 @@ impl Refused {
             Self::Sessions(_) => Rejection::SessionsMax,
             Self::Bytes(_) => Rejection::StateBytesMax,
             Self::Agents(_) => Rejection::AgentsMax,
+            Self::Quarantined(_) => Rejection::Quarantined,
         }
     }
 }

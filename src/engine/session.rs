@@ -8,7 +8,11 @@ use std::{collections::VecDeque, sync::Arc, time::SystemTime};
 
 use streamed::{WHOLE, turn_name};
 
-use super::{Profile, Recorded, Refused, Shared, agent::Agent, expiry::Place, seen::Seen};
+use uuid::Uuid;
+
+use super::{
+    Profile, Recorded, Refused, Shared, Want, agent::Agent, expiry::Place, seen::Seen, slot,
+};
 use crate::{
     detect::Words,
     domain::{
@@ -48,6 +52,12 @@ pub(super) struct Session {
     termination: Option<Arc<Verdict>>,
     /// Its verdicts are `shadow` until then.
     snoozed_until: Option<SystemTime>,
+    /// It would have been ended, had the breaker not been open.
+    is_spared: bool,
+    /// A panic struck in it: it is not watched.
+    quarantine: Option<Uuid>,
+    /// It stands in the queue of those that were told something.
+    stands_with_told: bool,
     accounted_bytes: usize,
 }
 
@@ -108,6 +118,9 @@ impl Session {
             levels: Vec::new(),
             termination: None,
             snoozed_until: None,
+            is_spared: false,
+            quarantine: None,
+            stands_with_told: false,
             accounted_bytes: 0,
         }
     }
@@ -127,17 +140,21 @@ impl Session {
         shared: &Shared,
     ) -> Result<Recorded, Refused> {
         self.last_seen = now;
-        self.wake(now);
+        self.wake(now, shared);
         if let Some(verdict) = self.ended(&event.agent) {
             self.avoidable += Waste::of(1, event.cost);
             return Ok(latched(verdict));
         }
+        self.check_quarantine()?;
         let key = shared.facts.key();
         let name = (!event.event_id.is_empty()).then(|| key.name("event", "", &event.event_id));
         if let Some(index) = name.and_then(|name| self.seen.index_of(name)) {
             return Ok(self.repeated(index));
         }
+        shared.check_bytes(Want::Event)?;
         let agent = self.agent(&event.agent, shared)?;
+        #[cfg(test)]
+        super::tests::strike(event);
         self.progress.see_state(facts.state());
         let turn = match &event.body {
             Body::Turn(turn) if turn.role == Role::Agent => turn.turn_id.as_str(),
@@ -201,7 +218,7 @@ impl Session {
         if let Some(position) = self.agents.iter().position(|agent| agent.id == *id) {
             return Ok(position);
         }
-        shared.check_bytes()?;
+        shared.check_bytes(Want::New)?;
         let agents_max = shared.limits.agents_max;
         if self.agents.len() >= agents_max {
             return Err(Refused::Agents(agents_max));
@@ -315,7 +332,7 @@ impl Session {
     }
 
     /// What it was last said to hold in bytes, and what it holds now.
-    pub fn account(&mut self) -> (usize, usize) {
+    pub fn account(&mut self, id: &SessionId) -> (usize, usize) {
         let agents: usize = self.agents.iter().map(Agent::heap_bytes).sum();
         let bytes = size_of::<Self>()
             + agents
@@ -324,6 +341,7 @@ impl Session {
             + self.seen.heap_bytes()
             + self.verdicts_bytes
             + self.labels_bytes;
+        let bytes = slot::bytes_with(id, bytes);
         (std::mem::replace(&mut self.accounted_bytes, bytes), bytes)
     }
 

@@ -3,7 +3,7 @@ use std::time::UNIX_EPOCH;
 use super::*;
 use crate::{
     config::{Config, DEFAULTS, Layers},
-    domain::{AgentId, Args, Body, Cost, Role, ToolCall, Turn},
+    domain::{Action, AgentId, Args, Body, Cost, Role, ToolCall, Turn},
 };
 
 fn engine() -> Engine {
@@ -11,6 +11,11 @@ fn engine() -> Engine {
 }
 
 fn engine_with(variables: &[(&str, &str)]) -> Engine {
+    engine_by(Clockwork::Replay, variables)
+}
+
+/// Live ones have a breaker.
+fn engine_by(clockwork: Clockwork, variables: &[(&str, &str)]) -> Engine {
     let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
     let layers = Layers::load(DEFAULTS, &[], None, variables.iter().map(owned)).unwrap();
     let config = Config::new(&layers).unwrap();
@@ -20,9 +25,20 @@ fn engine_with(variables: &[(&str, &str)]) -> Engine {
         config.tools,
         config.engine,
         Arc::new(metrics),
-        Clockwork::Replay,
+        clockwork,
         Box::new(|_| {}),
     )
+}
+
+#[track_caller]
+fn assert_metric(engine: &Engine, line: &str) {
+    let page = engine.shared.metrics.render();
+    assert!(page.lines().any(|known| known == line), "{line}\n{page}");
+}
+
+/// A fault on purpose, in an event of the agent of this name.
+pub(super) fn strike(event: &Event) {
+    assert_ne!(event.agent.as_str(), "panics", "said by an agent");
 }
 
 const BECAUSE: Act<'static> = Act {
@@ -222,10 +238,10 @@ fn tombstones_count_as_state() {
 
 #[test]
 fn a_new_agent_is_refused_when_there_is_too_much_state() {
-    let engine = engine_with(&[("UNSTUCK__LIMITS__STATE_BYTES_MAX", "3000")]);
+    let engine = engine_with(&[("UNSTUCK__LIMITS__STATE_BYTES_MAX", "30000")]);
     let record = |agent: &str| engine.record(&event(agent, "", say("hello")), after(0));
     let refused = (0..100).find_map(|n| record(&format!("agent-{n}")).err());
-    assert_eq!(refused, Some(Refused::Bytes(3_000)));
+    assert_eq!(refused, Some(Refused::Bytes(30_000)));
     assert!(record("agent-0").is_ok(), "who is known goes on");
 }
 
@@ -420,4 +436,261 @@ fn what_stood_is_restored_unless_it_has_expired() {
     );
     let next = engine.terminate(&named("next"), &BECAUSE, now);
     assert!(next.id > crate::domain::VerdictId::at(after(800_000)));
+}
+
+// A panic in one session
+
+fn panic_in(engine: &Engine, session: &str) -> Refused {
+    let mut event = event("panics", "", say("hello"));
+    event.session = named(session);
+    engine.record(&event, after(1)).unwrap_err()
+}
+
+fn answer(engine: &Engine, session: &str) -> Result<Recorded, Refused> {
+    let mut event = event("", "", say("hello"));
+    event.session = named(session);
+    engine.record(&event, after(2))
+}
+
+#[test]
+fn a_panic_quarantines_its_session_and_no_other() {
+    let engine = engine();
+    answer(&engine, "s").unwrap();
+    answer(&engine, "other").unwrap();
+    let refused = panic_in(&engine, "s");
+    assert!(matches!(refused, Refused::Quarantined(_)));
+    assert_eq!(
+        answer(&engine, "s").unwrap_err(),
+        refused,
+        "the same reference"
+    );
+    assert_eq!(
+        engine.delta(&delta("t", "x"), after(2)).unwrap_err(),
+        refused
+    );
+    assert_eq!(answer(&engine, "other").unwrap().index, Some(1));
+    assert_eq!(engine.get(&id()).unwrap().status, Status::Quarantined);
+    assert_metric(&engine, "unstuck_panics_total{where=\"session\"} 1");
+    assert_metric(&engine, "unstuck_sessions{status=\"quarantined\"} 1");
+    assert_metric(&engine, "unstuck_sessions{status=\"active\"} 1");
+
+    reset(&engine, 3);
+    assert_eq!(answer(&engine, "s").unwrap().index, Some(0));
+    assert_metric(&engine, "unstuck_sessions{status=\"quarantined\"} 0");
+}
+
+#[test]
+fn a_panic_before_the_session_is_known_quarantines_it_too() {
+    let engine = engine();
+    let prepared: Result<(), _> = engine.prepared(&id(), after(0), || panic!("on purpose"));
+    let refused = prepared.unwrap_err();
+    assert_eq!(answer(&engine, "s").unwrap_err(), refused);
+}
+
+#[test]
+fn who_was_terminated_stays_so_through_a_quarantine() {
+    let engine = engine();
+    let over = Some(end_agent(&engine, "helper", 1).id);
+    panic_in(&engine, "s");
+    assert_eq!(latched(&engine, "helper", 2), over);
+    let verdict = engine.terminate(&id(), &BECAUSE, after(3));
+    assert_eq!(
+        answer(&engine, "s").unwrap().verdict.unwrap().id,
+        verdict.id
+    );
+    let prepared: Result<(), _> = engine.prepared(&id(), after(4), || panic!("on purpose"));
+    assert!(prepared.is_err());
+    assert_eq!(engine.get(&id()).unwrap().status, Status::Terminated);
+}
+
+#[test]
+fn the_totals_are_right_after_a_panic() {
+    let engine = engine();
+    new_loop(&engine, 0, |_| String::new());
+    panic_in(&engine, "s");
+    panic_in(&engine, "new");
+    assert_eq!(engine.live(), 2);
+    engine.sweep(after(10_000_000), 10);
+    assert_eq!((engine.live(), engine.state_bytes()), (0, 0));
+    assert_eq!((engine.idle.len(), engine.told.len()), (0, 0));
+    for status in Status::ALL {
+        let line = format!("unstuck_sessions{{status=\"{}\"}} 0", status.name());
+        assert_metric(&engine, &line);
+    }
+}
+
+// The ladder of memory
+
+/// Small enough to be filled by a few dozen sessions.
+const SMALL: (&str, &str) = ("UNSTUCK__LIMITS__STATE_BYTES_MAX", "200000");
+
+/// Opens sessions until one is refused; how many were taken.
+fn fill(engine: &Engine, prefix: &str, secs: u64) -> usize {
+    let open = |n: usize| {
+        let id = named(&format!("{prefix}{n}"));
+        engine.open(&id, "", Labels::new(), after(secs))
+    };
+    let refused = (0..10_000).position(|n| open(n).is_err());
+    refused.unwrap()
+}
+
+fn percent(engine: &Engine) -> usize {
+    engine.state_bytes() * 100 / 200_000
+}
+
+#[test]
+fn from_nine_tenths_on_a_new_session_takes_the_place_of_one_that_was_idle() {
+    let engine = engine_with(&[SMALL]);
+    let first = fill(&engine, "a", 0);
+    assert!((90..95).contains(&percent(&engine)), "{}", percent(&engine));
+    assert_eq!(fill(&engine, "b", 59), 0, "nobody was idle for a minute");
+    engine
+        .open(&named("c"), "", Labels::new(), after(60))
+        .unwrap();
+    assert!(engine.get(&named("a0")).is_none(), "the longest idle");
+    assert!(engine.get(&named("a1")).is_some());
+    assert_metric(
+        &engine,
+        "unstuck_sessions_evicted_total{reason=\"pressure\"} 1",
+    );
+    assert_eq!(fill(&engine, "d", 60), first - 1, "all the others too");
+    assert!(percent(&engine) < 95);
+}
+
+#[test]
+fn sessions_that_were_told_something_go_last_and_terminations_stay() {
+    let engine = engine_with(&[SMALL]);
+    engine.terminate(&named("over"), &BECAUSE, after(0));
+    new_loop(&engine, 0, |_| String::new());
+    let others = fill(&engine, "a", 1);
+    let last = named(&format!("a{}", others - 1));
+    for n in (0..).take_while(|_| engine.get(&last).is_some()) {
+        let id = named(&format!("b{n}"));
+        engine.open(&id, "", Labels::new(), after(100)).unwrap();
+    }
+    assert_eq!(engine.get(&id()).unwrap().status, Status::Looping);
+    // Now there is nobody else: those that are new are not idle.
+    fill(&engine, "c", 101);
+    assert!(engine.get(&id()).is_none());
+    assert_eq!(
+        engine.get(&named("over")).unwrap().status,
+        Status::Terminated
+    );
+}
+
+#[test]
+fn from_three_quarters_on_idle_sessions_are_forgotten_sooner() {
+    let engine = engine_with(&[SMALL]);
+    let day = Duration::from_secs(86_400);
+    assert_eq!(engine.shared.idle_now(), day);
+    for (bytes, hours) in [(150_000, 24), (165_000, 12), (180_000, 0), (300_000, 0)] {
+        engine.shared.bytes.store(bytes, Relaxed);
+        let about = engine.shared.idle_now().as_secs() / 3_600;
+        assert_eq!(about, hours, "at {bytes} bytes");
+    }
+    assert_eq!(engine.shared.idle_now(), Duration::from_secs(60));
+    engine.shared.bytes.store(0, Relaxed);
+
+    let taken = fill(&engine, "a", 0);
+    engine.sweep(after(20_000), 10_000);
+    let left = engine.live();
+    assert!(left < taken && left > taken / 2, "{left} of {taken}");
+    assert!(engine.shared.idle_now() > Duration::from_secs(20_000));
+}
+
+#[test]
+fn deltas_are_refused_before_events_and_events_last() {
+    let engine = engine_with(&[SMALL]);
+    answer(&engine, "s").unwrap();
+    let full = Refused::Bytes(200_000);
+    let piece = || engine.delta(&delta("", "x"), after(3)).map(drop);
+    let at = |bytes| engine.shared.bytes.store(bytes, Relaxed);
+    at(189_000);
+    assert_eq!(piece(), Ok(()));
+    at(190_000);
+    assert_eq!(piece(), Err(full));
+    assert!(answer(&engine, "s").is_ok());
+    at(200_000);
+    assert_eq!(answer(&engine, "s").map(drop), Err(full));
+    assert_eq!(
+        engine
+            .open(&named("new"), "", Labels::new(), after(3))
+            .unwrap_err()
+            .to_string(),
+        full.to_string()
+    );
+}
+
+#[test]
+fn a_full_service_still_answers_who_is_terminated_and_what_was_sent_before() {
+    let engine = engine_with(&[SMALL]);
+    let over = Some(end_agent(&engine, "helper", 1).id);
+    engine
+        .record(&event("", "e", say("hello")), after(1))
+        .unwrap();
+    engine.shared.bytes.store(200_000, Relaxed);
+    assert_eq!(latched(&engine, "helper", 2), over);
+    let again = engine.record(&event("", "e", say("hello")), after(2));
+    assert!(again.unwrap().duplicate);
+}
+
+// The breaker
+
+/// Six equal turns of a session: it is terminated, or would be.
+fn storm(engine: &Engine, sessions: std::ops::Range<usize>, secs: u64) -> Vec<Action> {
+    let last = |n: usize| {
+        let mut event = event("", "", say("let me look again"));
+        event.session = named(&format!("s{n}"));
+        let record = |_| engine.record(&event, after(secs)).unwrap();
+        let last = (0..6)
+            .filter_map(|n| record(n).verdict)
+            .reduce(|_, last| last);
+        last.and_then(|verdict| verdict.action)
+    };
+    sessions.filter_map(last).collect()
+}
+
+#[test]
+fn a_policy_that_would_end_a_large_share_of_the_fleet_only_warns() {
+    let engine = engine_by(Clockwork::Live, &[]);
+    let actions = storm(&engine, 0..30, 0);
+    let ended = actions
+        .iter()
+        .filter(|action| **action == Action::Terminate);
+    assert_eq!((actions.len(), ended.count()), (30, 20));
+    assert_eq!(actions.last(), Some(&Action::Warn));
+    assert!(engine.breaker_is_open());
+    assert_metric(&engine, "unstuck_breaker_open 1");
+    assert_metric(&engine, "unstuck_terminations_withheld_total 10");
+    let spared = engine.get(&named("s29")).unwrap();
+    assert_eq!(spared.status, Status::Looping);
+    let reason = &spared.verdicts.last().unwrap().reason;
+    assert!(
+        reason.contains("not terminated, since too many"),
+        "{reason}"
+    );
+    assert_eq!(
+        engine.terminate(&named("s29"), &BECAUSE, after(1)).action,
+        Some(Action::Terminate),
+        "operators always may"
+    );
+
+    engine.sweep(after(301), 10);
+    assert!(!engine.breaker_is_open());
+    assert_metric(&engine, "unstuck_breaker_open 0");
+    assert_eq!(storm(&engine, 28..29, 302), [Action::Terminate]);
+}
+
+#[test]
+fn a_large_fleet_may_lose_a_few_and_a_replay_ends_whom_it_would() {
+    let engine = engine_by(Clockwork::Live, &[]);
+    for n in 0..200 {
+        let id = named(&format!("fine{n}"));
+        engine.open(&id, "", Labels::new(), after(0)).unwrap();
+    }
+    let replay = engine_with(&[]);
+    for engine in [engine, replay] {
+        let ended = storm(&engine, 0..40, 0);
+        assert_eq!(ended, vec![Action::Terminate; 40]);
+    }
 }

@@ -5,6 +5,7 @@
 mod help;
 mod notifications;
 mod rejections;
+mod safety;
 mod store;
 
 use std::{fmt, time::Duration};
@@ -13,13 +14,15 @@ use metrics::{Counter, Gauge, Histogram, with_local_recorder};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
 pub use notifications::Notification;
-pub use rejections::Rejection;
+pub use rejections::{Eviction, Rejection};
+pub use safety::Panicked;
 pub use store::StoreFigures;
 
 use super::money::Money;
 use crate::domain::{Action, DetectorId, Level, OPERATOR, Status, Waste};
 use notifications::OfReceivers;
 use rejections::Rejected;
+use safety::OfSafety;
 use store::OfStore;
 
 /// What came in.
@@ -68,17 +71,18 @@ pub struct Metrics {
     delta_bytes: Counter,
     detectors: Vec<OfDetector>,
     wasted_usd: Money,
-    sessions: [Gauge; 4],
+    sessions: [Gauge; Status::ALL.len()],
     sessions_max: Gauge,
     state_bytes: Gauge,
     state_bytes_max: Gauge,
     terminated_by_operator: Counter,
-    evicted_idle: Counter,
-    evicted_tombstones: Counter,
+    evicted: [Counter; 3],
     event_duration: Histogram,
     streams: [Gauge; 3],
     connections: [Gauge; 2],
+    coalesced: Counter,
     rejected: Rejected,
+    safety: OfSafety,
     store: OfStore,
     notifications: OfReceivers,
 }
@@ -210,12 +214,27 @@ impl Metrics {
         self.state_bytes.set(bytes as f64);
     }
 
-    pub fn evicted_idle(&self) {
-        self.evicted_idle.increment(1);
+    pub fn evicted(&self, why: Eviction) {
+        self.evicted[why as usize].increment(1);
     }
 
-    pub fn evicted_tombstone(&self) {
-        self.evicted_tombstones.increment(1);
+    /// A panic was contained.
+    pub fn panicked(&self, place: Panicked) {
+        self.safety.panicked(place);
+    }
+
+    /// A response that was not read stands for another one too.
+    pub fn coalesced(&self) {
+        self.coalesced.increment(1);
+    }
+
+    /// A detector was not let end a session.
+    pub fn withheld(&self) {
+        self.safety.withheld();
+    }
+
+    pub fn breaker(&self, is_open: bool) {
+        self.safety.breaker(is_open);
     }
 
     pub fn rejected(&self, why: Rejection) {
@@ -300,14 +319,14 @@ fn register(exporter: PrometheusHandle, detectors: &[&str], receivers: &[&str]) 
         terminated_by_operator: zero(
             counter!("unstuck_sessions_terminated_total", "cause" => OPERATOR),
         ),
-        evicted_idle: zero(counter!("unstuck_sessions_evicted_total", "reason" => "idle")),
-        evicted_tombstones: zero(
-            counter!("unstuck_sessions_evicted_total", "reason" => "tombstone"),
-        ),
+        evicted: Eviction::NAMES
+            .map(|why| zero(counter!("unstuck_sessions_evicted_total", "reason" => why))),
         event_duration: histogram!("unstuck_event_duration_seconds"),
         streams: Rpc::NAMES.map(|rpc| none(gauge!("unstuck_streams", "rpc" => rpc))),
         connections: Side::NAMES.map(|side| none(gauge!("unstuck_connections", "side" => side))),
+        coalesced: zero(counter!("unstuck_responses_coalesced_total")),
         rejected: rejections::register(),
+        safety: OfSafety::register(),
         store: OfStore::register(),
         notifications: OfReceivers::register(receivers),
     }

@@ -75,7 +75,7 @@ impl Row {
     pub fn worst_first(&self, other: &Self) -> std::cmp::Ordering {
         let badness = |row: &Self| {
             let status = match row.status {
-                SessionStatus::Looping => 0,
+                SessionStatus::Looping | SessionStatus::Quarantined => 0,
                 SessionStatus::Active => 1,
                 SessionStatus::Terminated => 2,
                 SessionStatus::Ended | SessionStatus::Unspecified => 3,
@@ -177,5 +177,6 @@ pub(in crate::cli) fn status_name(status: SessionStatus) -> &'static str {
         SessionStatus::Looping => "looping",
         SessionStatus::Terminated => "terminated",
         SessionStatus::Ended => "ended",
+        SessionStatus::Quarantined => "quarantined",
     }
 }

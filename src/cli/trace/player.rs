@@ -149,19 +149,23 @@ fn unbounded(limits: Limits) -> Limits {
         sessions_max: _,
         state_bytes_max: _,
         idle_secs_max: _,
+        pressed_idle_secs_min: _,
         agents_max,
         event_ids_max,
         tombstones_max: _,
         tombstone_secs_max: _,
+        breaker: _,
     } = limits;
     Limits {
         sessions_max: usize::MAX,
         state_bytes_max: usize::MAX,
-        // Nobody sweeps, so nothing comes of these three.
+        // Nobody sweeps, so nothing comes of these four.
         idle_secs_max: 0,
+        pressed_idle_secs_min: 0,
         tombstones_max: usize::MAX,
         tombstone_secs_max: 0,
         agents_max,
         event_ids_max,
+        breaker: None,
     }
 }

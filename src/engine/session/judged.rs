@@ -1,6 +1,9 @@
 //! What comes of an observation: counts, trends, a verdict.
 
-use std::{sync::Arc, time::SystemTime};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::SystemTime,
+};
 
 use super::{Session, Shown, VERDICTS_SHOWN};
 use crate::{
@@ -8,7 +11,7 @@ use crate::{
         Action, AgentId, DetectorId, Effect, Moment, Observation, Seen, Totals, Used, Verdict,
         VerdictId, text,
     },
-    engine::{Shared, agent::Outcome},
+    engine::{Shared, agent::Outcome, breaker::Leave},
     policy::{Judgement, Ruling},
     telemetry::Metrics,
 };
@@ -129,6 +132,14 @@ impl Session {
         used: Used,
         shared: &Shared,
     ) -> Option<Arc<Verdict>> {
+        let shadow = self.profile.policy.shadow || self.snoozed_until.is_some();
+        let agent = self.agents.get(shown.agent)?;
+        let whole = ruling.of_session || agent.id.is_main();
+        if ruling.action == Action::Terminate && whole && !shadow && !shared.may_end(shown) {
+            self.is_spared = true;
+            ruling.action = Action::Warn;
+            ruling.reason += "; not terminated, since too many sessions would be at once";
+        }
         let agent = self.agents.get_mut(shown.agent)?;
         let profile = &self.profile;
         ruling.evidence.excerpt = text::quoted(shown.text, EXCERPT_CHARS_MAX);
@@ -158,7 +169,7 @@ impl Session {
             wasted: ruling.wasted,
             retry_after: ruling.retry_after,
             durable: false,
-            shadow: profile.policy.shadow || self.snoozed_until.is_some(),
+            shadow,
             operator: String::new(),
         };
         let effect = match verdict.terminates() {
@@ -201,5 +212,26 @@ impl Session {
         for (rank, level) in (0..).map(DetectorId).zip(&self.levels) {
             metrics.trend(rank, *level, None);
         }
+    }
+}
+
+impl Shared {
+    /// Whether the breaker lets a detector end this session.
+    fn may_end(&self, shown: &Shown<'_>) -> bool {
+        let was_open = self.breaker.is_open();
+        let leave = self.breaker.ask(self.live.load(Relaxed), shown.now);
+        if leave == Leave::Granted {
+            return true;
+        }
+        self.metrics.withheld();
+        if !was_open {
+            self.metrics.breaker(true);
+            tracing::error!(
+                session = ?shown.session,
+                "the breaker has opened: detectors would end too many sessions and warn instead; \
+                 look at the settings and at what agents depend on"
+            );
+        }
+        false
     }
 }

@@ -1,15 +1,25 @@
-//! What a session begins with and leaves: snoozes, and agents that were ended.
+//! What a session begins with and leaves: snoozes, agents that were ended, and
+//! what is left of it when a panic struck.
 
 use std::time::SystemTime;
 
+use uuid::Uuid;
+
 use super::Session;
-use crate::engine::{agent::Agent, legacy::Legacy};
+use crate::engine::{Refused, Shared, agent::Agent, legacy::Legacy};
 
 impl Session {
-    /// Ends a snooze that is over.
-    pub(super) fn wake(&mut self, now: SystemTime) {
-        if self.snoozed_until.is_some_and(|until| until <= now) {
+    /// Ends a snooze that is over, and the time for which it was spared.
+    pub(super) fn wake(&mut self, now: SystemTime, shared: &Shared) {
+        let slept = self.snoozed_until.is_some_and(|until| until <= now);
+        if slept {
             self.snoozed_until = None;
+        }
+        let spared = self.is_spared && !shared.breaker.is_open();
+        if spared {
+            self.is_spared = false;
+        }
+        if slept || spared {
             let agents = self.agents.iter_mut();
             agents.for_each(|agent| agent.judge.unsay_terminations());
         }
@@ -35,5 +45,44 @@ impl Session {
             agents: self.terminations(),
             snoozed_until: self.snoozed_until,
         }
+    }
+
+    /// What is left of it when a panic has struck: its name and place, and which
+    /// of its agents are over.
+    pub fn quarantined(&self, reference: Uuid) -> Self {
+        let mut session = Self::new(
+            self.profile.clone(),
+            self.labels.clone(),
+            self.place,
+            self.created,
+        );
+        session.last_seen = self.last_seen;
+        session.inherit(self.legacy());
+        session.quarantine = Some(reference);
+        session.stands_with_told = self.stands_with_told;
+        session.accounted_bytes = self.accounted_bytes;
+        session
+    }
+
+    /// It knows something that would be lost with it: a verdict was given, an
+    /// agent of it is over, it is snoozed or quarantined.
+    pub fn is_told(&self) -> bool {
+        !self.verdicts.is_empty()
+            || self.quarantine.is_some()
+            || self.snoozed_until.is_some()
+            || self.agents.iter().any(Agent::is_over)
+    }
+
+    pub fn stands_with_told(&self) -> bool {
+        self.stands_with_told
+    }
+
+    pub fn stand_with_told(&mut self) {
+        self.stands_with_told = true;
+    }
+
+    pub(super) fn check_quarantine(&self) -> Result<(), Refused> {
+        self.quarantine
+            .map_or(Ok(()), |reference| Err(Refused::Quarantined(reference)))
     }
 }

@@ -6,7 +6,7 @@ use super::{Session, Shown, latched, recorded, stops_text, unheard};
 use crate::{
     detect::Words,
     domain::{AgentId, Channel, Cost, Delta, Repeated, Seen, Sig, Verdict, text},
-    engine::{Recorded, Refused, Shared, draft::Piece},
+    engine::{Recorded, Refused, Shared, Want, draft::Piece},
     facts::{Facts, Key, Ruled},
     telemetry::EventKind,
 };
@@ -52,10 +52,12 @@ impl Session {
         shared: &Shared,
     ) -> Result<Option<Recorded>, Refused> {
         self.last_seen = now;
-        self.wake(now);
+        self.wake(now, shared);
         if let Some(verdict) = self.ended(&delta.agent) {
             return Ok(Some(latched(verdict)));
         }
+        self.check_quarantine()?;
+        shared.check_bytes(Want::Delta)?;
         let position = self.agent(&delta.agent, shared)?;
         let key = shared.facts.key();
         let draft = draft_name(delta, key);

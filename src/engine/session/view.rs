@@ -10,6 +10,8 @@ impl Session {
     pub fn status(&self) -> Status {
         if self.termination.is_some() {
             Status::Terminated
+        } else if self.quarantine.is_some() {
+            Status::Quarantined
         } else if self.acting().any(|agent| agent.judge.is_looping()) {
             Status::Looping
         } else {

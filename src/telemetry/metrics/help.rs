@@ -43,6 +43,10 @@ pub(super) fn describe() {
             "unstuck_rejected_total",
             "Events, deltas, calls, streams and connections not accepted or cut, by reason.",
         ),
+        (
+            "unstuck_responses_coalesced_total",
+            "Responses about a text that were not read in time and for which a later one stands.",
+        ),
     ] {
         describe_counter!(name, help);
     }

@@ -9,6 +9,7 @@ pub enum Rejection {
     SessionsMax,
     StateBytesMax,
     AgentsMax,
+    Quarantined,
     ConnectionsMax,
     /// The process may open no more files, so that no connection can be taken.
     FileDescriptors,
@@ -24,11 +25,12 @@ pub enum Rejection {
 }
 
 impl Rejection {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::InvalidArgument,
         Self::SessionsMax,
         Self::StateBytesMax,
         Self::AgentsMax,
+        Self::Quarantined,
         Self::ConnectionsMax,
         Self::FileDescriptors,
         Self::HandshakeSecsMax,
@@ -46,6 +48,7 @@ impl Rejection {
             Self::SessionsMax => "sessions_max",
             Self::StateBytesMax => "state_bytes_max",
             Self::AgentsMax => "agents_max",
+            Self::Quarantined => "quarantined",
             Self::ConnectionsMax => "connections_max",
             Self::FileDescriptors => "file_descriptors",
             Self::HandshakeSecsMax => "handshake_secs_max",
@@ -57,6 +60,21 @@ impl Rejection {
             Self::ConsoleWatchersMax => "console_watchers_max",
         }
     }
+}
+
+/// Why a session is forgotten.
+#[derive(Clone, Copy, Debug)]
+pub enum Eviction {
+    /// It was idle for `idle_secs_max`.
+    Idle,
+    /// It was idle, and memory was short.
+    Pressure,
+    /// It is over, and its tombstone has expired or made room.
+    Tombstone,
+}
+
+impl Eviction {
+    pub(super) const NAMES: [&'static str; 3] = ["idle", "pressure", "tombstone"];
 }
 
 pub(super) type Rejected = [Counter; Rejection::ALL.len()];

@@ -1,0 +1,136 @@
+use std::future::{pending, ready};
+
+use tonic::transport::Channel;
+
+use super::*;
+use crate::pb::{
+    self, detection_service_client::DetectionServiceClient,
+    session_service_client::SessionServiceClient,
+};
+
+fn parts(part: impl Future<Output = Result<(), RunError>> + Send + 'static) -> Parts {
+    let mut parts = Parts::new();
+    parts.spawn(part);
+    parts
+}
+
+async fn panics() -> Result<(), RunError> {
+    panic!("on purpose")
+}
+
+#[tokio::test]
+async fn a_part_that_panics_ends_the_service_with_an_error() {
+    let ended = first_end(&mut parts(panics()), pending()).await;
+    assert!(matches!(ended, Err(RunError::Panicked(_))), "{ended:?}");
+    let drained = drain(parts(panics()), Duration::MAX).await;
+    assert!(matches!(drained, Err(RunError::Panicked(_))), "{drained:?}");
+}
+
+#[tokio::test]
+async fn a_service_that_is_asked_to_stop_ends_in_peace() {
+    assert!(first_end(&mut parts(pending()), ready(())).await.is_ok());
+    assert!(drain(parts(ready(Ok(()))), Duration::MAX).await.is_ok());
+}
+
+#[tokio::test]
+async fn the_sweeper_stops_when_the_service_drains() {
+    let app = App::bind(config()).await.unwrap();
+    let draining = app.draining.clone();
+    draining.cancel();
+    assert!(sweep(app.engine, app.metrics, draining).await.is_ok());
+}
+
+fn config() -> Config {
+    let port = |key| (format!("UNSTUCK__SERVER__{key}"), "127.0.0.1:0".to_owned());
+    let memory = ("UNSTUCK__STORE__DIR".to_owned(), String::new());
+    let layers = crate::config::Layers::load(
+        crate::config::DEFAULTS,
+        &[],
+        None,
+        [port("GRPC"), port("HTTP"), memory],
+    );
+    Config::new(&layers.unwrap()).unwrap()
+}
+
+// A panic, over a socket: only here can one be made on purpose.
+
+/// A service on ports of its own, and clients of it.
+async fn served() -> (
+    DetectionServiceClient<Channel>,
+    SessionServiceClient<Channel>,
+) {
+    let app = App::bind(config()).await.unwrap();
+    let address = format!("http://{}", app.grpc_address().unwrap());
+    tokio::spawn(app.run(pending()));
+    let channel = Channel::from_shared(address).unwrap().connect_lazy();
+    (
+        DetectionServiceClient::new(channel.clone()),
+        SessionServiceClient::new(channel),
+    )
+}
+
+/// The engine's tests have an agent whose events panic.
+fn turn(session: &str, agent: &str) -> pb::Event {
+    pb::Event {
+        session_id: session.to_owned(),
+        agent_id: agent.to_owned(),
+        body: Some(pb::event::Body::Turn(pb::Turn {
+            role: pb::Role::User.into(),
+            text: "hello".to_owned(),
+            ..pb::Turn::default()
+        })),
+        ..pb::Event::default()
+    }
+}
+
+#[tokio::test]
+async fn a_panic_in_one_session_harms_nobody_else_on_the_stream() {
+    let (mut detection, mut sessions) = served().await;
+    let (requests, outbound) = tokio::sync::mpsc::channel(4);
+    let outbound = tokio_stream::wrappers::ReceiverStream::new(outbound);
+    let answers = detection.stream_events(outbound).await.unwrap();
+    let mut answers = answers.into_inner();
+    let mut ask = async |sequence, events: Vec<pb::Event>| {
+        let request = pb::StreamEventsRequest { sequence, events };
+        requests.send(request).await.unwrap();
+        let answer = answers.message().await.unwrap().unwrap();
+        assert_eq!(answer.sequence, sequence);
+        answer.results
+    };
+    let events = vec![
+        turn("a", ""),
+        turn("bad", "panics"),
+        turn("b", ""),
+        turn("bad", ""),
+    ];
+    let results = ask(1, events).await;
+    let indexes: Vec<i32> = results.iter().map(|result| result.event_index).collect();
+    assert_eq!(indexes, [0, -1, 0, -1]);
+    for result in [&results[1], &results[3]] {
+        let error = result.error.as_ref().unwrap();
+        let code = tonic::Code::Internal as i32;
+        assert_eq!((error.code, &*error.reason), (code, "SESSION_QUARANTINED"));
+        assert!(error.message.contains("reference"), "{error:?}");
+        assert!(!error.message.contains("agent"), "{error:?}");
+    }
+    let event = Some(turn("bad", ""));
+    let unary = detection
+        .record_event(pb::RecordEventRequest { event })
+        .await;
+    assert_eq!(unary.unwrap_err().code(), tonic::Code::Internal);
+    let request = pb::ListSessionsRequest {
+        status: pb::SessionStatus::Quarantined.into(),
+        ..pb::ListSessionsRequest::default()
+    };
+    let listed = sessions.list_sessions(request).await.unwrap().into_inner();
+    assert_eq!(listed.sessions[0].session_id, "bad");
+
+    let request = pb::ResetSessionRequest {
+        session_id: "bad".to_owned(),
+        reason: "the bug was read".to_owned(),
+    };
+    sessions.reset_session(request).await.unwrap();
+    let results = ask(2, vec![turn("a", ""), turn("bad", "")]).await;
+    let indexes: Vec<i32> = results.iter().map(|result| result.event_index).collect();
+    assert_eq!(indexes, [1, 0]);
+}

@@ -1,0 +1,194 @@
+//! A breaker on ourselves. A setting that is wrong, or a thing that all agents
+//! depend on and that fails, could end a whole fleet within minutes; a person
+//! should look first. While too large a share of the sessions would be ended,
+//! detectors warn instead. What operators end is never held back.
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use serde::Deserialize;
+
+/// `[breaker]`
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct BreakerSettings {
+    /// Opens when more than this share of the sessions would be ended,
+    pub share_max: f64,
+    /// and more than so many of them,
+    pub sessions_min: u64,
+    /// within so long.
+    pub window_secs: u64,
+}
+
+/// What the breaker says about one more termination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leave {
+    Granted,
+    Withheld,
+}
+
+/// Counts the sessions that detectors end, or would.
+pub(super) struct Breaker {
+    /// `None`: it never opens. In a replay nobody is ended.
+    settings: Option<BreakerSettings>,
+    recent: Mutex<Recent>,
+}
+
+#[derive(Default)]
+struct Recent {
+    /// By slice of the window, oldest first.
+    slices: VecDeque<(u64, u64)>,
+    ended: u64,
+    is_open: bool,
+}
+
+/// The window moves on by a sixteenth of its length.
+const SLICES: u64 = 16;
+
+impl Breaker {
+    pub fn new(settings: Option<BreakerSettings>) -> Self {
+        Self {
+            settings,
+            recent: Mutex::default(),
+        }
+    }
+
+    /// A detector wants to end a session, while so many others are live.
+    pub fn ask(&self, live: usize, now: SystemTime) -> Leave {
+        let Some(settings) = &self.settings else {
+            return Leave::Granted;
+        };
+        let mut recent = self.recent();
+        let slice = recent.move_on(settings, now);
+        recent.ended += 1;
+        match recent.slices.back_mut() {
+            Some((last, ended)) if *last == slice => *ended += 1,
+            _ => recent.slices.push_back((slice, 1)),
+        }
+        recent.is_open = recent.is_open || recent.is_too_many(settings, live);
+        match recent.is_open {
+            true => Leave::Withheld,
+            false => Leave::Granted,
+        }
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.settings.is_some() && self.recent().is_open
+    }
+
+    /// Closes it when the storm is over: when half of what opened it would not
+    /// be reached any more, so that it does not flutter.
+    pub fn look(&self, live: usize, now: SystemTime) {
+        let Some(settings) = &self.settings else {
+            return;
+        };
+        let mut recent = self.recent();
+        if recent.is_open {
+            recent.move_on(settings, now);
+            let calm = BreakerSettings {
+                share_max: settings.share_max / 2.0,
+                sessions_min: settings.sessions_min / 2,
+                ..*settings
+            };
+            recent.is_open = recent.is_too_many(&calm, live);
+        }
+    }
+
+    fn recent(&self) -> MutexGuard<'_, Recent> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Recent {
+    /// Forgets what lies before the window; the slice that it is now.
+    fn move_on(&mut self, settings: &BreakerSettings, now: SystemTime) -> u64 {
+        let millis = now
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_millis();
+        let each = u128::from(settings.window_secs.max(1)) * 1_000 / u128::from(SLICES);
+        let slice = u64::try_from(millis / each.max(1)).unwrap_or(u64::MAX);
+        while let Some((oldest, ended)) = self.slices.front() {
+            if oldest.saturating_add(SLICES) > slice {
+                break;
+            }
+            self.ended -= ended;
+            self.slices.pop_front();
+        }
+        // A clock that goes back must not make more slices than there are.
+        self.slices
+            .back()
+            .map_or(slice, |(last, _)| slice.max(*last))
+    }
+
+    fn is_too_many(&self, settings: &BreakerSettings, live: usize) -> bool {
+        let fleet = self.ended as f64 + live as f64;
+        self.ended > settings.sessions_min && self.ended as f64 > settings.share_max * fleet
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const SETTINGS: BreakerSettings = BreakerSettings {
+        share_max: 0.25,
+        sessions_min: 4,
+        window_secs: 160,
+    };
+
+    fn at(secs: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(1_000 + secs)
+    }
+
+    /// How many of so many are let end, with `live` others.
+    fn granted(breaker: &Breaker, asked: usize, live: usize, secs: u64) -> usize {
+        let asked = (0..asked).filter(|_| breaker.ask(live, at(secs)) == Leave::Granted);
+        asked.count()
+    }
+
+    #[test]
+    fn it_opens_on_a_share_of_the_fleet_and_a_number_both() {
+        let opens = |live| granted(&Breaker::new(Some(SETTINGS)), 50, live, 0);
+        assert_eq!(opens(0), 4, "few are never too many");
+        assert_eq!(opens(60), 20, "20 of 80 are a quarter");
+        assert_eq!(opens(10_000), 50);
+    }
+
+    #[test]
+    fn it_stays_open_while_the_storm_goes_on_and_closes_by_itself() {
+        let breaker = Breaker::new(Some(SETTINGS));
+        assert_eq!(granted(&breaker, 10, 8, 0), 4);
+        for secs in (0..=160).step_by(10) {
+            breaker.look(8, at(secs));
+            assert_eq!(breaker.is_open(), secs < 160, "after {secs} s");
+        }
+        assert_eq!(granted(&breaker, 1, 8, 161), 1);
+
+        assert_eq!(granted(&breaker, 10, 8, 200), 3);
+        assert_eq!(granted(&breaker, 10, 8, 300), 0);
+        breaker.look(8, at(400));
+        assert!(breaker.is_open(), "it was asked since");
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_does_no_harm() {
+        let breaker = Breaker::new(Some(SETTINGS));
+        for secs in [500, 100, 300, 0, 501] {
+            breaker.ask(1_000, at(secs));
+            breaker.look(1_000, at(secs));
+        }
+        assert_eq!(breaker.recent().slices.len(), 1);
+        assert!(!breaker.is_open());
+    }
+
+    #[test]
+    fn without_settings_it_never_opens() {
+        let breaker = Breaker::new(None);
+        assert_eq!(granted(&breaker, 1_000, 0, 0), 1_000);
+    }
+}

@@ -1,0 +1,117 @@
+//! What happens as memory fills up. The budget is `limits.state_bytes_max`, and
+//! there is a ladder below it, so that what matters least goes first:
+//!
+//! 1. From three quarters on idle sessions are forgotten sooner.
+//! 2. From nine tenths on a new session or agent takes the place of one that
+//!    has been idle; where there is none it is refused.
+//! 3. From nineteen twentieths on text as it is written is refused.
+//! 4. At the budget events are refused.
+//!
+//! Sessions that were told something go after all others; terminations stay.
+
+use std::{
+    sync::atomic::Ordering::Relaxed,
+    time::{Duration, SystemTime},
+};
+
+use super::{Engine, Refused, Shared};
+use crate::telemetry::Eviction;
+
+/// What wants memory, and what share of the budget it may find taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Want {
+    /// A session or an agent.
+    New,
+    Delta,
+    Event,
+}
+
+impl Want {
+    fn percent(self) -> usize {
+        match self {
+            Self::New => 90,
+            Self::Delta => 95,
+            Self::Event => 100,
+        }
+    }
+}
+
+/// From here on idle sessions are forgotten sooner.
+const SOONER_PERCENT: usize = 75;
+
+/// How many slots are looked at for one step of a session, so that it does not
+/// wait. More than one, since what comes may be larger than what goes.
+const LOOKS_A_STEP: usize = 64;
+
+impl Shared {
+    pub fn check_bytes(&self, want: Want) -> Result<(), Refused> {
+        let state_bytes_max = self.limits.state_bytes_max;
+        let allowed = share(state_bytes_max, want.percent());
+        if self.bytes.load(Relaxed) >= allowed {
+            return Err(Refused::Bytes(state_bytes_max));
+        }
+        Ok(())
+    }
+
+    /// After how long a session counts as idle, as full as it is now: all of
+    /// `idle_secs_max` up to three quarters, and from nine tenths on no more
+    /// than `pressed_idle_secs_min`.
+    pub fn idle_now(&self) -> Duration {
+        let (most, least) = (self.limits.idle_secs_max, self.least_idle().as_secs());
+        let max = self.limits.state_bytes_max;
+        let from = share(max, SOONER_PERCENT);
+        let to = share(max, Want::New.percent());
+        let bytes = self.bytes.load(Relaxed).clamp(from, to);
+        let left = (to - bytes) as f64 / (to - from).max(1) as f64;
+        Duration::from_secs_f64(least as f64 + left * (most - least) as f64)
+    }
+
+    fn least_idle(&self) -> Duration {
+        let limits = &self.limits;
+        Duration::from_secs(limits.pressed_idle_secs_min.min(limits.idle_secs_max))
+    }
+}
+
+impl Engine {
+    /// Makes room where memory or places are short: what is only remembered
+    /// goes first, then sessions that were idle, then those of them that were
+    /// told something. No lock may be held.
+    pub(super) fn press(&self, want: Want, now: SystemTime) {
+        if self.has_room(want) {
+            return;
+        }
+        self.sweep_tombstones(now, LOOKS_A_STEP);
+        let idle = self.shared.least_idle();
+        for queue in [&self.idle, &self.told] {
+            for _ in 0..LOOKS_A_STEP {
+                if self.has_room(want) {
+                    return;
+                }
+                if self.expire(queue, idle, Eviction::Pressure, now).is_none() {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn has_room(&self, want: Want) -> bool {
+        let crowded = want == Want::New && self.live() >= self.shared.limits.sessions_max;
+        !crowded && self.shared.check_bytes(want).is_ok()
+    }
+
+    /// Closes the breaker where the storm is over.
+    pub(super) fn look_at_breaker(&self, now: SystemTime) {
+        let was_open = self.breaker_is_open();
+        self.shared.breaker.look(self.live(), now);
+        let is_open = self.breaker_is_open();
+        if was_open && !is_open {
+            tracing::warn!("the breaker has closed: detectors may terminate sessions again");
+        }
+        self.shared.metrics.breaker(is_open);
+    }
+}
+
+/// Without overflow, and a little less rather than more.
+fn share(of: usize, percent: usize) -> usize {
+    of / 100 * percent + of % 100 * percent / 100
+}

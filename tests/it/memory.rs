@@ -1,0 +1,146 @@
+//! Memory under attack: what the real process holds, as the machine sees it.
+
+use std::fs;
+
+use unstuck::pb::{self, StreamEventsRequest};
+
+use crate::{
+    harness::*,
+    lifecycle::{Running, directory, unstuck},
+};
+
+/// The budget of session state in these tests.
+const STATE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// By how much more the process may grow: the transport's buffers, threads that
+/// work for the first time, what the allocator keeps. Without the budget it would
+/// be hundreds.
+const OVERHEAD_BYTES: usize = 32 * 1024 * 1024;
+
+async fn small() -> (tempfile::TempDir, Running, Server) {
+    let directory = directory(&[]);
+    let bytes = STATE_BYTES_MAX.to_string();
+    let settings = [
+        ("UNSTUCK__STORE__DIR", ""),
+        ("UNSTUCK__LIMITS__STATE_BYTES_MAX", &*bytes),
+    ];
+    let running = Running::start(unstuck(directory.path(), &[], &settings));
+    let server = running.server().await;
+    (directory, running, server)
+}
+
+/// What the process holds of the machine's memory.
+fn resident_bytes(running: &Running) -> usize {
+    let path = format!("/proc/{}/status", running.child.0.id());
+    let status = fs::read_to_string(path).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.unwrap().trim().trim_end_matches(" kB");
+    kib.parse::<usize>().unwrap() * 1024
+}
+
+/// Sends all of it; how many events were taken and how many refused.
+async fn attack(server: &Server, events: impl Iterator<Item = pb::Event>) -> (usize, usize) {
+    let mut stream = server.events().await;
+    let (mut taken, mut refused) = (0, 0);
+    let mut events = events.peekable();
+    let mut sequence = 0;
+    while events.peek().is_some() {
+        sequence += 1;
+        let mut bytes = 0;
+        let mut some = Vec::new();
+        while let Some(event) = events.next_if(|_| some.len() < 256 && bytes < 500_000) {
+            bytes += prost::Message::encoded_len(&event);
+            some.push(event);
+        }
+        let answer = stream
+            .ask(StreamEventsRequest {
+                sequence,
+                events: some,
+            })
+            .await;
+        for result in answer.results {
+            match result.error {
+                None => taken += 1,
+                Some(error) => {
+                    assert_eq!((error.code, &*error.reason), (8, "STATE_BYTES_MAX"));
+                    refused += 1;
+                }
+            }
+        }
+    }
+    (taken, refused)
+}
+
+/// It has grown by no more than its budget and what any service takes.
+#[track_caller]
+fn assert_bounded(running: &Running, before: usize) {
+    let grown = resident_bytes(running).saturating_sub(before);
+    let mib = grown / 1024 / 1024;
+    assert!(grown < STATE_BYTES_MAX + OVERHEAD_BYTES, "by {mib} MiB");
+}
+
+#[tokio::test]
+async fn sessions_without_end_do_not_fill_the_memory() {
+    let (_directory, running, server) = small().await;
+    let before = resident_bytes(&running);
+    // As long as ids may be: 60,000 of them would be some 150 MB.
+    let events = (0..60_000).map(|n| ask("x").of(&format!("{n:0256}")));
+    let (taken, refused) = attack(&server, events).await;
+    assert!(taken > 1_000 && refused > 30_000, "{taken}, {refused}");
+    assert_bounded(&running, before);
+    let bytes = server.metric("unstuck_state_bytes").await;
+    assert!(bytes <= STATE_BYTES_MAX as f64, "{bytes}");
+    let known = format!("{:0256}", 0);
+    assert_eq!(server.record(ask("x").of(&known)).await.event_index, 1);
+}
+
+#[tokio::test]
+async fn sessions_that_grow_without_end_do_not_fill_the_memory() {
+    let (_directory, running, server) = small().await;
+    let before = resident_bytes(&running);
+    // Everything that a session keeps: agents, paths, commands, long texts,
+    // ids, loops; in sessions that were there before the memory was short.
+    let event = |n: usize| {
+        let name = format!("{:0200}", n / 7);
+        let event = match n % 7 {
+            0 => turn(&format!("{} {name}", "word ".repeat(40))),
+            1 => call(
+                "read_file",
+                &format!("{{\"path\": \"{name}\"}}"),
+                &name.repeat(4),
+            ),
+            2 => call("bash", &format!("{{\"command\": \"make {name}\"}}"), &name),
+            _ => ask(&name),
+        };
+        let agent = format!("{:0200}", n / 400 % 64);
+        event
+            .of(&format!("s{}", n % 400))
+            .by(&agent)
+            .id(&format!("{n:0128}"))
+    };
+    let (taken, refused) = attack(&server, (0..12_000).map(event)).await;
+    assert!(taken > 1_000 && refused > 1_000, "{taken}, {refused}");
+    assert_bounded(&running, before);
+}
+
+#[tokio::test]
+async fn texts_without_end_do_not_fill_the_memory() {
+    let (_directory, running, server) = small().await;
+    let before = resident_bytes(&running);
+    // Each text that is being written is watched, whatever its length.
+    let mut stream = server.deltas().await;
+    for n in 0..3_000 {
+        let session = format!("s{n}");
+        let deltas = (0..4).map(|m| piece(&session, &format!("t{m}"), "let me look at it"));
+        stream.send(pieces(deltas)).await;
+        // The end of a turn is answered, so that we do not run ahead.
+        let mut answer = stream.ask(pieces([last_piece(&session, "t0", "")])).await;
+        while !answer.end_of_turn {
+            answer = stream.receive().await;
+        }
+    }
+    assert_bounded(&running, before);
+    let refused = server
+        .metric("unstuck_rejected_total{reason=\"state_bytes_max\"}")
+        .await;
+    assert!(refused > 1_000.0, "{refused}");
+}

@@ -1,0 +1,202 @@
+//! Streams that are too many, silent, or not read.
+
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+use unstuck::pb::{self, Action};
+
+use crate::harness::*;
+
+fn rejected(reason: &str) -> String {
+    format!("unstuck_rejected_total{{reason=\"{reason}\"}}")
+}
+
+#[track_caller]
+fn assert_ended(status: &Status, code: Code, reason: &str) {
+    let details = status.get_error_details();
+    let info = details.error_info().unwrap();
+    assert_eq!((status.code(), &*info.reason), (code, reason), "{status:?}");
+}
+
+#[tokio::test]
+async fn beyond_open_streams_max_another_is_refused_until_one_ends() {
+    let server = Server::with("[limits]\nopen_streams_max = 2").await;
+    let events = server.events().await;
+    let _deltas = server.deltas().await;
+    let watch = || server.watch(pb::WatchVerdictsRequest::default());
+    assert_exhausted(&watch().await.unwrap_err(), "OPEN_STREAMS_MAX");
+    assert_eq!(server.metric(&rejected("open_streams_max")).await, 1.0);
+    assert_eq!(server.record(ask("x").of("s")).await.event_index, 0);
+    events.finish().await;
+    watch().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stream_on_which_nothing_is_sent_ends_with_a_reason() {
+    let server = Server::with("[limits]\nstream_idle_secs_max = 1").await;
+    let (mut events, mut deltas) = (server.events().await, server.deltas().await);
+    assert_ended(
+        &events.next().await.unwrap_err(),
+        Code::Unavailable,
+        "STREAM_IDLE",
+    );
+    assert_ended(
+        &deltas.next().await.unwrap_err(),
+        Code::Unavailable,
+        "STREAM_IDLE",
+    );
+    assert_eq!(server.metric(&rejected("stream_idle_secs_max")).await, 2.0);
+}
+
+#[tokio::test]
+async fn who_does_not_read_is_cut_and_told_why() {
+    let server = Server::with("[limits]\nresponses_max = 2\nslow_reader_secs_max = 1").await;
+    // With no window the transport takes none of them.
+    let events = events_of(server.detection_with_window(0).await).await;
+    let mut neighbour = server.events().await;
+    for n in 1..=20 {
+        events.send(batch(n, [ask("x").of("s")])).await;
+    }
+    server
+        .metric_reaches(&rejected("slow_reader_secs_max"), 1.0)
+        .await;
+    server
+        .metric_reaches("unstuck_streams{rpc=\"StreamEvents\"}", 1.0)
+        .await;
+    let heard = server.get("s").await.unwrap().events;
+    assert!(heard < 20, "{heard}");
+    assert_eq!(
+        neighbour.ask(batch(1, [ask("x").of("t")])).await.sequence,
+        1,
+        "the others go on"
+    );
+    drop(events);
+}
+
+#[tokio::test]
+async fn who_reads_after_all_is_told_why_the_stream_has_ended() {
+    let server = Server::with("[limits]\nresponses_max = 2\nslow_reader_secs_max = 1").await;
+    // Two responses fit.
+    let mut events = events_of(server.detection_with_window(64).await).await;
+    for n in 1..=20 {
+        events.send(batch(n, [turn("").of("s")])).await;
+    }
+    server
+        .metric_reaches(&rejected("slow_reader_secs_max"), 1.0)
+        .await;
+    let mut read = 0;
+    let status = loop {
+        match events.next().await {
+            Ok(Some(_)) => read += 1,
+            Ok(None) => panic!("a clean end after {read}"),
+            Err(status) => break status,
+        }
+    };
+    assert_exhausted(&status, "SLOW_READER");
+    assert!(read < 20, "{read}");
+}
+
+#[tokio::test]
+async fn a_watcher_that_does_not_read_is_cut() {
+    let server = Server::with("[limits]\nresponses_max = 1\nslow_reader_secs_max = 1").await;
+    let mut deaf = server.sessions_with_window(0).await;
+    let request = pb::WatchVerdictsRequest::default();
+    let _watch = within(deaf.watch_verdicts(request)).await.unwrap();
+    for n in 0..10 {
+        server.terminate(&format!("s{n}")).await;
+    }
+    server
+        .metric_reaches(&rejected("slow_reader_secs_max"), 1.0)
+        .await;
+    server
+        .metric_reaches("unstuck_streams{rpc=\"WatchVerdicts\"}", 0.0)
+        .await;
+}
+
+/// A stream whose client has read nothing of what fills its queue.
+async fn full_stream(server: &Server) -> EventStream {
+    let stream = events_of(server.detection_with_window(64).await).await;
+    for n in 1..=60 {
+        let name = if n < 9 {
+            format!("n{n}")
+        } else {
+            "x".to_owned()
+        };
+        stream.send(batch(n, [ask(&name).of("s")])).await;
+    }
+    stream
+}
+
+#[tokio::test]
+async fn a_termination_passes_what_waits_in_a_full_queue() {
+    let server = Server::with("[limits]\nresponses_max = 4").await;
+    let mut stream = full_stream(&server).await;
+    // By then the queue is full, and the stream waits for room.
+    let events = async || server.get("s").await.map_or(0, |session| session.events);
+    within(async { while events().await < 6 {} }).await;
+    let verdict = server.terminate("s").await;
+    // Sixty answers and the push; those that the transport had are before it.
+    let mut pushed_at = None;
+    let mut latched = 0;
+    for n in 0..61 {
+        let answer = stream.receive().await;
+        let result = &answer.results[0];
+        if answer.sequence == 0 {
+            assert_eq!(
+                result.verdict.as_ref().unwrap().verdict_id,
+                verdict.verdict_id
+            );
+            assert_eq!(pushed_at.replace(n), None, "once");
+        } else if result.action() == Action::Terminate {
+            latched += 1;
+        }
+    }
+    assert!(
+        pushed_at.is_some_and(|at| at < 60 - latched),
+        "{pushed_at:?}, {latched}"
+    );
+}
+
+#[tokio::test]
+async fn what_is_not_read_about_one_text_is_said_once_and_counted() {
+    let server = Server::with("[limits]\nresponses_max = 4").await;
+    server.terminate("s").await;
+    let stream = deltas_of(server.detection_with_window(0).await).await;
+    // A neighbour on the same stream, whose end of turn shows that all was read.
+    const DELTAS: usize = 200;
+    for _ in 0..DELTAS {
+        stream.send(pieces([piece("s", "t", "let me look")])).await;
+    }
+    stream.send(pieces([last_piece("end", "", "")])).await;
+    within(async { while server.get("end").await.is_err() {} }).await;
+    let coalesced = server.metric("unstuck_responses_coalesced_total").await;
+    assert!(coalesced > 0.0);
+
+    drop(stream);
+    let mut stream = server.deltas().await;
+    let answer = stream.ask(pieces([piece("s", "t", "let me look")])).await;
+    assert_eq!((answer.action(), answer.coalesced), (Action::Terminate, 0));
+}
+
+#[tokio::test]
+async fn every_response_is_read_or_counted_in_another() {
+    let server = Server::with("[limits]\nresponses_max = 4").await;
+    server.terminate("s").await;
+    let mut stream = deltas_of(server.detection_with_window(400).await).await;
+    const DELTAS: i32 = 200;
+    for _ in 0..DELTAS {
+        stream.send(pieces([piece("s", "t", "let me look")])).await;
+    }
+    stream.send(pieces([last_piece("end", "", "")])).await;
+    let mut told = 0;
+    loop {
+        let answer = stream.receive().await;
+        if answer.end_of_turn {
+            break;
+        }
+        assert_eq!(answer.action(), Action::Terminate);
+        told += 1 + answer.coalesced;
+    }
+    assert_eq!(told, DELTAS);
+    let counted = server.metric("unstuck_responses_coalesced_total").await;
+    assert!(counted > 0.0 && counted < f64::from(DELTAS));
+}
