@@ -47,6 +47,7 @@ use serde::Deserialize;
 use tokio::sync::broadcast;
 
 pub use folder::{Fault, Tail};
+pub use log::{Device, Medium};
 pub use reading::Page;
 pub use shelf::ReadError;
 pub use verify::{Verified, verify};
@@ -55,7 +56,7 @@ use crate::domain::{Issued, Outlet, Standing, Verdict, VerdictId};
 use folder::Folder;
 use hub::Hub;
 use intake::Intake;
-use log::{Device, Log};
+use log::Log;
 use shelf::{Retention, Shelf};
 use standing::{Lasting, Ledger};
 use writer::Writer;
@@ -139,7 +140,7 @@ impl Store {
         if opening.settings.dir.as_os_str().is_empty() {
             return Ok(Self::in_memory(opening));
         }
-        Self::on_disk(opening, Device::FILES)
+        Self::open_on(opening, Device::FILES)
     }
 
     fn in_memory(opening: Opening<'_>) -> (Self, Standing) {
@@ -148,7 +149,8 @@ impl Store {
         (store, Standing::default())
     }
 
-    fn on_disk(opening: Opening<'_>, device: Device) -> Result<(Self, Standing), Fault> {
+    /// Opens it on a disk of one's own, in a directory.
+    pub fn open_on(opening: Opening<'_>, device: Device) -> Result<(Self, Standing), Fault> {
         let settings = opening.settings;
         let folder = Folder(settings.dir.clone());
         folder.make().map_err(Fault::io(&folder.0))?;

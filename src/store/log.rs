@@ -16,7 +16,7 @@ use super::{
 use crate::domain::VerdictId;
 
 /// What is written to. A file, or in tests one that fails.
-pub(super) trait Medium: Send {
+pub trait Medium: Send {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
     fn sync(&mut self) -> io::Result<()>;
     fn cut(&mut self, bytes: u64) -> io::Result<()>;
@@ -38,7 +38,7 @@ impl Medium for File {
 
 /// What the log is written to; tests have others.
 #[derive(Clone, Copy)]
-pub(super) struct Device {
+pub struct Device {
     /// Opens a segment for writing, which is made where it is not there.
     pub open: fn(&Path) -> io::Result<Box<dyn Medium>>,
     /// A segment of this size is full.

@@ -13,7 +13,6 @@ use tempfile::TempDir;
 
 use super::{
     frame::Entry,
-    log::Medium,
     record::fold,
     testing::{looping, reset, terminated},
     *,
@@ -46,7 +45,7 @@ const SMALL: Device = Device {
 };
 
 fn open(dir: &TempDir) -> (Store, Standing) {
-    Store::on_disk(opening(&settings(dir.path())), SMALL).unwrap()
+    Store::open_on(opening(&settings(dir.path())), SMALL).unwrap()
 }
 
 fn put(store: &Store, issued: impl IntoIterator<Item = Issued>) {
@@ -255,7 +254,7 @@ fn what_is_let_go_of_leaves_its_terminations_and_a_sound_chain() {
             bytes_max: SMALL.segment_bytes,
             ..settings(dir.path())
         };
-        let (store, _) = Store::on_disk(opening(&small), SMALL).unwrap();
+        let (store, _) = Store::open_on(opening(&small), SMALL).unwrap();
         assert!(store.resume(VerdictId(5), 1, |_| true).is_ok());
         store.tidy(nth(2_000).time()).unwrap();
         assert!(store.stats().bytes <= 2 * SMALL.segment_bytes);
@@ -431,7 +430,7 @@ const FAULTY: Device = Device {
 async fn a_disk_that_is_full_or_read_only_loses_no_termination_and_refuses_acts() {
     let dir = tempfile::tempdir().unwrap();
     let settings = settings(dir.path());
-    let (store, _) = Store::on_disk(opening(&settings), FAULTY).unwrap();
+    let (store, _) = Store::open_on(opening(&settings), FAULTY).unwrap();
     let mut watch = store.verdicts();
     put(&store, [terminated(1, "a")]);
     assert!(store.settled(VerdictId(1)).await);
@@ -558,7 +557,7 @@ fn a_sync_that_fails_ends_the_process_and_settles_nothing() {
         fatal: Box::new(move |error| failed.send(error.to_string()).unwrap()),
         ..opening(&settings)
     };
-    let (store, _) = Store::on_disk(opening, UNSYNCED).unwrap();
+    let (store, _) = Store::open_on(opening, UNSYNCED).unwrap();
     put(&store, [terminated(1, "a")]);
     assert_eq!(told.recv().unwrap(), "the cable came off");
     store.close();

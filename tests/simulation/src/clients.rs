@@ -1,0 +1,296 @@
+//! Those who use the service, and what they check as they go. Each gives up on
+//! an answer after a while, connects again and asks again, as a good client does.
+
+use std::{io, time::Duration};
+
+use hyper_util::rt::TokioIo;
+use tokio::time::{sleep, timeout};
+use tonic::{
+    Status,
+    transport::{Channel, Endpoint, Uri},
+};
+use unstuck::pb::{
+    Action, Event, EventResult, GetSessionRequest, ListVerdictsRequest, Outcome,
+    RecordEventRequest, TerminateSessionRequest, ToolCall, Verdict, WatchVerdictsRequest,
+    detection_service_client::DetectionServiceClient, event::Body,
+    session_service_client::SessionServiceClient, tool_call::Arguments,
+};
+
+use super::{
+    Shared,
+    host::{PORT, SERVER},
+};
+
+/// As long as an answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(100);
+const SESSIONS: usize = 20;
+/// Equal calls; the fifth ends the session.
+const EVENTS: usize = 6;
+
+async fn connect() -> Option<Channel> {
+    let connector = tower::service_fn(|_: Uri| async {
+        let stream = turmoil::net::TcpStream::connect((SERVER, PORT)).await?;
+        Ok::<_, io::Error>(TokioIo::new(stream))
+    });
+    let endpoint = Endpoint::from_static("http://server:50551");
+    timeout(PATIENCE, endpoint.connect_with_connector(connector))
+        .await
+        .ok()?
+        .ok()
+}
+
+async fn patiently<T>(call: impl Future<Output = Result<tonic::Response<T>, Status>>) -> Option<T> {
+    let answer = timeout(PATIENCE, call).await.ok()?;
+    answer.ok().map(tonic::Response::into_inner)
+}
+
+/// A connection that is made anew when it fails.
+struct Line {
+    channel: Option<Channel>,
+    told: Shared,
+}
+
+impl Line {
+    fn new(told: Shared) -> Self {
+        Self {
+            channel: None,
+            told,
+        }
+    }
+
+    async fn channel(&mut self) -> Channel {
+        loop {
+            if let Some(channel) = &self.channel {
+                return channel.clone();
+            }
+            self.channel = connect().await;
+            if self.channel.is_none() {
+                sleep(PAUSE).await;
+            }
+        }
+    }
+
+    fn lost(&mut self) {
+        self.channel = None;
+        self.told.borrow_mut().reconnected += 1;
+    }
+
+    /// The answer to an event, which is sent until there is one.
+    async fn record(&mut self, session: &str, event: usize) -> EventResult {
+        let event = Event {
+            session_id: session.to_owned(),
+            event_id: format!("e{event}"),
+            body: Some(Body::ToolCall(the_same_call())),
+            ..Event::default()
+        };
+        loop {
+            let mut client = DetectionServiceClient::new(self.channel().await);
+            let request = RecordEventRequest {
+                event: Some(event.clone()),
+            };
+            if let Some(answer) = patiently(client.record_event(request)).await {
+                return answer.result.unwrap();
+            }
+            self.lost();
+            self.told.borrow_mut().resent += 1;
+        }
+    }
+}
+
+/// An agent that never gets on.
+fn the_same_call() -> ToolCall {
+    ToolCall {
+        tool: "lookup_setting".to_owned(),
+        arguments: Some(Arguments::ArgsJson("{\"name\": \"colour\"}".to_owned())),
+        outcome: Outcome::Ok.into(),
+        result: Some("not decided".to_owned()),
+        ..ToolCall::default()
+    }
+}
+
+/// Sends sessions that loop until they are ended, and beyond.
+pub async fn broker(told: Shared) -> turmoil::Result {
+    await_first(&told).await;
+    let mut line = Line::new(told.clone());
+    for n in 0..SESSIONS {
+        let session = format!("looping-{n}");
+        let mut last = -1;
+        for event in 0..EVENTS {
+            let result = line.record(&session, event).await;
+            check_answer(&told, &session, &result);
+            // A restart forgets what is not terminated: the count begins anew.
+            if result.event_index >= 0 {
+                let counted_once = result.event_index == last + 1 || result.event_index == 0;
+                assert!(
+                    counted_once,
+                    "{session}: {} after {last}",
+                    result.event_index
+                );
+                last = result.event_index;
+            }
+        }
+    }
+    finish(&told, "broker");
+    await_everybody(&told).await;
+    // And after everything: what was answered holds.
+    let terminated = told.borrow().terminated.clone();
+    for session in terminated.keys() {
+        check_answer(&told, session, &line.record(session, EVENTS).await);
+    }
+    Ok(())
+}
+
+/// Once a termination was answered there is no other answer.
+fn check_answer(told: &Shared, session: &str, result: &EventResult) {
+    let verdict = result.verdict.as_ref();
+    let terminated = verdict.filter(|verdict| verdict.action() == Action::Terminate);
+    let mut told = told.borrow_mut();
+    match (told.terminated.get(session), terminated) {
+        (Some(known), Some(verdict)) => assert_eq!(*known, verdict.verdict_id, "{session}"),
+        (Some(known), None) => panic!("{session}: {known} was answered, and is lost: {result:?}"),
+        (None, Some(verdict)) => {
+            assert!(verdict.durable, "{session}: answered, and not on disk");
+            told.terminated
+                .insert(session.to_owned(), verdict.verdict_id.clone());
+        }
+        (None, None) => {}
+    }
+}
+
+async fn terminate(line: &mut Line, session: &str) -> Verdict {
+    loop {
+        let mut client = SessionServiceClient::new(line.channel().await);
+        let request = TerminateSessionRequest {
+            session_id: session.to_owned(),
+            reason: "the simulation wants it".to_owned(),
+        };
+        if let Some(answer) = patiently(client.terminate_session(request)).await {
+            return answer.verdict.unwrap();
+        }
+        line.lost();
+    }
+}
+
+/// Ends sessions by hand, and asks for them again.
+pub async fn operator(told: Shared) -> turmoil::Result {
+    await_first(&told).await;
+    let mut line = Line::new(told.clone());
+    for n in 0..SESSIONS {
+        let session_id = format!("ended-{n}");
+        let verdict = terminate(&mut line, &session_id).await;
+        assert!(verdict.durable, "{session_id}: answered, and not on disk");
+        let before = told
+            .borrow_mut()
+            .terminated
+            .insert(session_id, verdict.verdict_id);
+        assert_eq!(before, None);
+        sleep(PAUSE * 3).await;
+        check_earlier(&mut line, &told, n).await;
+    }
+    finish(&told, "operator");
+    Ok(())
+}
+
+/// One of those that were ended before still is.
+async fn check_earlier(line: &mut Line, told: &Shared, n: usize) {
+    let session_id = format!("ended-{}", n / 2);
+    let expected = told.borrow().terminated[&session_id].clone();
+    loop {
+        let mut client = SessionServiceClient::new(line.channel().await);
+        let request = GetSessionRequest {
+            session_id: session_id.clone(),
+        };
+        match timeout(PATIENCE, client.get_session(request)).await {
+            Ok(Ok(answer)) => {
+                let session = answer.into_inner().session.unwrap();
+                let termination = session.termination.map(|verdict| verdict.verdict_id);
+                assert_eq!(termination, Some(expected), "{session_id}");
+                return;
+            }
+            Ok(Err(status)) if status.code() == tonic::Code::NotFound => {
+                panic!("{session_id}: {expected} was answered, and is lost");
+            }
+            _ => line.lost(),
+        }
+    }
+}
+
+/// Watches, resuming after the last verdict it saw, until it has seen all that
+/// the audit log has when the others are done.
+pub async fn watcher(told: Shared) -> turmoil::Result {
+    let mut line = Line::new(told.clone());
+    // The first verdict of all, while all is well: the others follow it.
+    let first = terminate(&mut line, "first").await;
+    told.borrow_mut().watched.push(first.verdict_id);
+    loop {
+        let mut client = SessionServiceClient::new(line.channel().await);
+        let after_verdict_id = told.borrow().watched.last().cloned().unwrap_or_default();
+        let request = WatchVerdictsRequest {
+            after_verdict_id,
+            ..Default::default()
+        };
+        let Some(mut verdicts) = patiently(client.watch_verdicts(request)).await else {
+            line.lost();
+            continue;
+        };
+        // Silence may be peace, or a connection that is no more.
+        while let Ok(Ok(Some(response))) = timeout(PATIENCE * 2, verdicts.message()).await {
+            let verdict = response.verdict.unwrap().verdict_id;
+            told.borrow_mut().watched.push(verdict);
+        }
+        if !told
+            .borrow()
+            .done
+            .is_superset(&["broker", "operator"].into())
+        {
+            line.lost();
+            continue;
+        }
+        if let Some(log) = audit(&mut line).await
+            && log.len() <= told.borrow().watched.len()
+        {
+            assert_eq!(told.borrow().watched, log, "each verdict once, in order");
+            finish(&told, "watcher");
+            return Ok(());
+        }
+    }
+}
+
+/// All verdicts of the audit log.
+async fn audit(line: &mut Line) -> Option<Vec<String>> {
+    let mut client = SessionServiceClient::new(line.channel().await);
+    let mut request = ListVerdictsRequest {
+        page_size: 1_000,
+        ..Default::default()
+    };
+    let mut ids = Vec::new();
+    loop {
+        let Some(page) = patiently(client.list_verdicts(request.clone())).await else {
+            line.lost();
+            return None;
+        };
+        ids.extend(page.verdicts.into_iter().map(|verdict| verdict.verdict_id));
+        if page.next_page_token.is_empty() {
+            return Some(ids);
+        }
+        request.page_token = page.next_page_token;
+    }
+}
+
+fn finish(told: &Shared, who: &'static str) {
+    told.borrow_mut().done.insert(who);
+}
+
+async fn await_everybody(told: &Shared) {
+    while !told.borrow().done.contains("operator") {
+        sleep(PAUSE).await;
+    }
+}
+
+/// Nothing is said before the watcher knows where to begin.
+async fn await_first(told: &Shared) {
+    while told.borrow().watched.is_empty() {
+        sleep(PAUSE).await;
+    }
+}

@@ -1,0 +1,182 @@
+//! The service as a simulated machine runs it: its own engine, store and
+//! services, over the simulated network and disk.
+
+use std::{
+    fs, io,
+    net::Ipv4Addr,
+    pin::Pin,
+    sync::{Arc, Mutex, Weak},
+    task::{Context, Poll, Waker},
+    thread,
+    time::{Duration, SystemTime},
+};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_util::sync::CancellationToken;
+use tonic::transport::server::Connected;
+use turmoil::net::{TcpListener, TcpStream};
+use unstuck::{
+    api::Api,
+    app,
+    config::{Config, DEFAULTS, Layers, TABLES},
+    engine::{Clockwork, Engine},
+    store::{Opening, Store},
+    telemetry::Metrics,
+};
+
+use super::{
+    Chance,
+    disk::{DEVICE, Disk},
+};
+
+pub const SERVER: &str = "server";
+pub const PORT: u16 = 50_551;
+
+/// Ends a session after five equal calls.
+const HASTY: &str = "[detect.exact_repeat]\ncount = 3\nterminate_after = 5\n";
+
+/// Real time, in which the writer of the store does its work.
+const A_MOMENT: Duration = Duration::from_micros(100);
+
+#[derive(Clone)]
+pub struct Host {
+    disk: Disk,
+    /// The store of the process that runs, for as long as it does.
+    store: Arc<Mutex<Weak<Store>>>,
+}
+
+impl Host {
+    pub fn new(disk: Disk) -> Self {
+        Self {
+            disk,
+            store: Arc::default(),
+        }
+    }
+
+    /// A process of the service, from its start on.
+    pub async fn run(self) -> turmoil::Result {
+        let dir = self.disk.dir.path().display().to_string();
+        let config = config(&format!("{HASTY}[store]\ndir = {dir:?}\n"));
+        let opening = Opening {
+            settings: &config.store,
+            audit: config.audit,
+            tombstone_age_max: Duration::from_secs(config.engine.tombstone_secs_max),
+            now: now(),
+            // The power failed: there is nobody to tell.
+            fatal: Box::new(|_| {}),
+        };
+        let (store, standing) = Store::open_on(opening, DEVICE)?;
+        let store = Arc::new(store);
+        *self.store.lock().unwrap() = Arc::downgrade(&store);
+        let metrics = Arc::new(Metrics::new(config.profiles.detectors())?);
+        let engine = Arc::new(Engine::new(
+            config.profiles,
+            config.tools,
+            config.engine,
+            metrics.clone(),
+            Clockwork::Live,
+            store.outlet(),
+        ));
+        engine.restore(standing, now());
+        let api = Api::new(engine, store, metrics, config.api, CancellationToken::new());
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).await?;
+        let incoming = futures_util::stream::unfold(listener, |listener| async {
+            let accepted = listener.accept().await.map(|(stream, _)| Wire(stream));
+            Some((accepted, listener))
+        });
+        let server = app::server(&config.app).add_routes(api.routes()?);
+        server.serve_with_incoming(incoming).await?;
+        Ok(())
+    }
+
+    /// The disk takes all that waits for it. The time that this takes is none of
+    /// the simulation's.
+    pub fn let_disk_work(&self) {
+        let Some(store) = self.store.lock().unwrap().upgrade() else {
+            return;
+        };
+        self.disk.open();
+        while !is_ready(store.settled(store.last())) {
+            thread::sleep(A_MOMENT);
+        }
+        self.disk.hold();
+    }
+
+    pub fn free_disk(&self) {
+        self.disk.open();
+    }
+
+    /// The power fails; half of the time between a write and its sync.
+    pub fn lose_unsynced(&self, luck: &mut Chance) {
+        if let Some(store) = self.store.lock().unwrap().upgrade()
+            && luck.below(2) == 0
+        {
+            self.disk.take();
+            while !self.disk.is_asked_to_sync() && !is_ready(store.settled(store.last())) {
+                thread::sleep(A_MOMENT);
+            }
+        }
+        self.disk.crash(luck);
+    }
+
+    /// A process that was killed holds its files until its last thread ends.
+    pub fn wait_until_gone(&self) {
+        while self.store.lock().unwrap().strong_count() > 0 {
+            thread::sleep(A_MOMENT);
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the services read the clock too")]
+fn now() -> SystemTime {
+    SystemTime::now()
+}
+
+/// The built-in configuration with this laid over it.
+fn config(toml: &str) -> Config {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(&file, toml).unwrap();
+    Config::new(&Layers::load(DEFAULTS, TABLES, Some(file.path()), []).unwrap()).unwrap()
+}
+
+fn is_ready(future: impl Future) -> bool {
+    let mut context = Context::from_waker(Waker::noop());
+    std::pin::pin!(future).poll(&mut context).is_ready()
+}
+
+/// A simulated connection, as tonic wants it.
+struct Wire(TcpStream);
+
+impl Connected for Wire {
+    type ConnectInfo = ();
+
+    fn connect_info(&self) {}
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.0).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(cx)
+    }
+}
