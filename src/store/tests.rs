@@ -284,7 +284,7 @@ fn to_let_go_of_the_oldest_nothing_else_is_read() {
         bytes_max: 4 * SMALL.segment_bytes,
         ..settings(dir.path())
     };
-    let (store, _) = Store::on_disk(opening(&half), SMALL).unwrap();
+    let (store, _) = Store::open_on(opening(&half), SMALL).unwrap();
     // Whoever reads it will find that it is damaged.
     let damaged = segment(&dir, last - 1);
     change(&damaged, |bytes| bytes[200] ^= 1);
@@ -309,7 +309,7 @@ fn a_termination_that_was_let_go_of_is_still_lifted_by_a_later_reset() {
         bytes_max: SMALL.segment_bytes,
         ..settings(dir.path())
     };
-    let (store, standing) = Store::on_disk(opening(&small), SMALL).unwrap();
+    let (store, standing) = Store::open_on(opening(&small), SMALL).unwrap();
     assert_eq!(names(&standing), ["kept"]);
     store.tidy(nth(2_000).time()).unwrap();
     drop(store);
@@ -325,7 +325,7 @@ fn what_is_damaged_is_not_let_go_of() {
         bytes_max: SMALL.segment_bytes,
         ..settings(dir.path())
     };
-    let (store, _) = Store::on_disk(opening(&small), SMALL).unwrap();
+    let (store, _) = Store::open_on(opening(&small), SMALL).unwrap();
     let first = segment(&dir, 1);
     change(&first, |bytes| bytes.truncate(bytes.len() - 1));
     let why = store.tidy(nth(2_000).time()).unwrap_err().to_string();
@@ -511,7 +511,7 @@ async fn however_much_waits_for_a_full_disk_a_try_costs_no_more_than_a_batch() {
         queue_max: 10_000,
         ..settings(dir.path())
     };
-    let (store, _) = Store::on_disk(opening(&settings), CLOSED).unwrap();
+    let (store, _) = Store::open_on(opening(&settings), CLOSED).unwrap();
     for id in 1..=ENDED {
         put(&store, [terminated(id, &format!("s{id}"))]);
     }

@@ -16,8 +16,9 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::server::Connected;
 use turmoil::net::{TcpListener, TcpStream};
 use unstuck::{
-    api::Api,
+    api::{self, Api},
     app,
+    auth::Auth,
     config::{Config, DEFAULTS, Layers, TABLES},
     engine::{Clockwork, Engine},
     store::{Opening, Store},
@@ -78,13 +79,23 @@ impl Host {
             store.outlet(),
         ));
         engine.restore(standing, now());
-        let api = Api::new(engine, store, metrics, config.api, CancellationToken::new());
+        let auth = Arc::new(Auth::new(&config.auth)?);
+        let draining = CancellationToken::new();
+        let api = Api::new(
+            auth.clone(),
+            engine,
+            store,
+            metrics.clone(),
+            config.api,
+            draining,
+        );
+        let routes = api::guarded(api.routes()?, auth, metrics);
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).await?;
         let incoming = futures_util::stream::unfold(listener, |listener| async {
             let accepted = listener.accept().await.map(|(stream, _)| Wire(stream));
             Some((accepted, listener))
         });
-        let server = app::server(&config.app).add_routes(api.routes()?);
+        let server = app::server(&config.app).add_routes(routes);
         server.serve_with_incoming(incoming).await?;
         Ok(())
     }
