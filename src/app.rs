@@ -8,6 +8,7 @@ mod incoming;
 mod opening;
 mod reload;
 mod supervisor;
+mod tls;
 
 use std::{future::Future, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
@@ -36,6 +37,9 @@ use crate::{
 };
 use files::Places;
 use incoming::Door;
+use tls::Tls;
+
+pub use tls::{TlsError, TlsSettings};
 
 /// `[server]`
 #[derive(Clone, Debug, Deserialize)]
@@ -96,6 +100,8 @@ pub enum StartError {
     Store(#[from] store::Fault),
     #[error("cannot use the tokens ([auth] tokens): {0}")]
     Tokens(#[from] TokensError),
+    #[error("cannot use TLS ([tls]): {0}")]
+    Tls(#[from] TlsError),
     #[error("cannot make the metrics: {0}")]
     Metrics(#[from] metrics_exporter_prometheus::BuildError),
     #[error("invalid `notify`{0}")]
@@ -125,6 +131,7 @@ pub struct App {
     routes: Routes,
     auth: Arc<Auth>,
     console: Router,
+    tls: Option<Arc<Tls>>,
     engine: Arc<Engine>,
     store: Arc<Store>,
     notifier: Notifier,
@@ -137,6 +144,7 @@ impl App {
         let grpc = listen("server.grpc", config.server.grpc).await?;
         let http = listen("server.http", config.server.http).await?;
         let auth = Arc::new(Auth::new(&config.auth)?);
+        let tls = Tls::new(&config.tls)?.map(Arc::new);
         let notifier = Notifier::new(config.notify.clone())?;
         let detectors = config.profiles.detectors();
         let metrics = Arc::new(Metrics::with_receivers(detectors, notifier.names())?);
@@ -177,6 +185,7 @@ impl App {
             console: console::routes(parts, config.console, hosts),
             routes: api.routes()?,
             auth,
+            tls,
             engine,
             store,
             notifier,
@@ -217,7 +226,8 @@ impl App {
         };
         let places = places.within_limit();
         let door = |listener, side, places| {
-            Door::new(listener, side, places, patience, self.metrics.clone())
+            let tls = self.tls.clone();
+            Door::new(listener, side, tls, places, patience, self.metrics.clone())
         };
         let routes = self.routes.add_service(health_service);
         let routes = api::guarded(routes, self.auth.clone(), self.metrics.clone());

@@ -2,8 +2,8 @@
 //! nothing, and no spinning while the machine has no descriptor to give.
 //!
 //! A [`Connection`] holds its place until it is dropped and forwards what its
-//! transport knows of the peer, so that what stands between the socket and the
-//! server, such as TLS, only has to wrap it.
+//! transport knows of the peer. TLS lies below it: the first bytes are those of
+//! the client's request, so that the deadline is for the handshake too.
 
 use std::{
     io, iter,
@@ -23,6 +23,7 @@ use tokio::{
 use tokio_stream::Stream;
 use tonic::transport::server::Connected;
 
+use super::tls::{Tls, Wire};
 use crate::telemetry::{Metrics, Open, Rejection, Side};
 
 /// A client of HTTP/2 begins with so many bytes (RFC 9113, 3.4); the shortest
@@ -41,6 +42,8 @@ pub(super) struct Door {
     /// How long a connection may take to say its first bytes.
     patience: Duration,
     side: Side,
+    /// `None`: in the clear.
+    tls: Option<Arc<Tls>>,
     metrics: Arc<Metrics>,
     /// The last one was turned away; said once.
     is_full: bool,
@@ -50,6 +53,7 @@ impl Door {
     pub fn new(
         listener: TcpListener,
         side: Side,
+        tls: Option<Arc<Tls>>,
         places: usize,
         patience: Duration,
         metrics: Arc<Metrics>,
@@ -59,6 +63,7 @@ impl Door {
             places: Arc::new(Semaphore::new(places)),
             patience,
             side,
+            tls,
             metrics,
             is_full: false,
         }
@@ -66,7 +71,7 @@ impl Door {
 
     /// The next connection that there is a place for. One for which there is
     /// none is closed at once: in the queue it would wait without being told.
-    pub async fn accept(&mut self) -> Connection<TcpStream> {
+    pub async fn accept(&mut self) -> Connection<Wire> {
         loop {
             let socket = self.next().await;
             match self.places.clone().try_acquire_owned() {
@@ -80,7 +85,7 @@ impl Door {
     }
 
     /// The connections as tonic wants them.
-    pub fn into_stream(self) -> impl Stream<Item = io::Result<Connection<TcpStream>>> {
+    pub fn into_stream(self) -> impl Stream<Item = io::Result<Connection<Wire>>> {
         stream::unfold(self, |mut door| async {
             let connection = door.accept().await;
             Some((Ok(connection), door))
@@ -104,13 +109,17 @@ impl Door {
         }
     }
 
-    fn connection(&self, socket: TcpStream, place: OwnedSemaphorePermit) -> Connection<TcpStream> {
+    fn connection(&self, socket: TcpStream, place: OwnedSemaphorePermit) -> Connection<Wire> {
         // Answers are small and must not wait for more.
         if let Err(error) = socket.set_nodelay(true) {
             tracing::debug!(%error, "cannot switch off the delay of small packets");
         }
+        let wire = match &self.tls {
+            Some(tls) => tls.accept(self.side, socket, self.metrics.clone()),
+            None => Wire::Plain(socket),
+        };
         Connection {
-            io: socket,
+            io: wire,
             opening: Some(Opening {
                 bytes_left: FIRST_BYTES,
                 deadline: Box::pin(time::sleep(self.patience)),

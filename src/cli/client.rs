@@ -2,16 +2,19 @@
 //! where a channel is made, and where a status becomes a message and an exit
 //! code.
 
-use std::{env, error::Error, fmt, fs, path::PathBuf, time::Duration};
+use std::{env, error::Error, fmt, fs, io, iter, path::PathBuf, time::Duration};
 
 use tonic::{
     Code, Request, Response, Status, Streaming,
     metadata::AsciiMetadataValue,
-    transport::{Channel, Endpoint},
+    transport::{self, Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
 
 use super::{Failure, words::shown};
-use crate::pb::{self, session_service_client::SessionServiceClient};
+use crate::{
+    notify::install_tls,
+    pb::{self, session_service_client::SessionServiceClient},
+};
 
 /// Long enough for a busy machine and a disk that syncs; a person waits no
 /// longer without a word.
@@ -30,11 +33,49 @@ pub(super) struct ServerArgs {
         long,
         env = "UNSTUCK_SERVER",
         value_name = "ADDRESS",
-        default_value = "http://127.0.0.1:50551"
+        default_value = "127.0.0.1:50551"
     )]
     server: String,
     #[command(flatten)]
+    tls: TlsArgs,
+    #[command(flatten)]
     token: TokenArgs,
+}
+
+/// How the service is known, and how we are known to it.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct TlsArgs {
+    /// A PEM file with the authority of the service's certificate, instead of
+    /// those that this machine trusts.
+    #[arg(long, env = "UNSTUCK_CA", value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// A PEM file with our own certificate, for a service that asks for one.
+    #[arg(long, env = "UNSTUCK_CERT", value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// A PEM file with its private key.
+    #[arg(long, env = "UNSTUCK_KEY", value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+}
+
+impl TlsArgs {
+    fn is_set(&self) -> bool {
+        self.ca.is_some() || self.cert.is_some()
+    }
+
+    fn config(&self) -> Result<ClientTlsConfig, Failure> {
+        let read = |file: &PathBuf| {
+            fs::read(file).map_err(|error| Failure::usage(format!("cannot read {file:?}: {error}")))
+        };
+        let tls = ClientTlsConfig::new();
+        let tls = match &self.ca {
+            Some(ca) => tls.ca_certificate(Certificate::from_pem(read(ca)?)),
+            None => tls.with_native_roots(),
+        };
+        Ok(match (&self.cert, &self.key) {
+            (Some(cert), Some(key)) => tls.identity(Identity::from_pem(read(cert)?, read(key)?)),
+            _ => tls,
+        })
+    }
 }
 
 /// What shows the service who calls.
@@ -101,14 +142,29 @@ pub(super) struct Client {
     operator: Option<AsciiMetadataValue>,
 }
 
-/// Where to connect to: an address with or without a scheme.
-pub(super) fn endpoint(server: &str, deadline: Duration) -> Result<Endpoint, Failure> {
+/// Where to connect to: an address with or without a scheme. Who says how the
+/// service is to be known means TLS.
+pub(super) fn endpoint(
+    server: &str,
+    tls: &TlsArgs,
+    deadline: Duration,
+) -> Result<Endpoint, Failure> {
     let address = match server.split_once("://") {
         Some(_) => server.to_owned(),
+        None if tls.is_set() => format!("https://{server}"),
         None => format!("http://{server}"),
     };
-    let endpoint = Endpoint::from_shared(address)
-        .map_err(|error| Failure::usage(format!("{server:?}: {error}")))?;
+    let wrong = |error: &dyn fmt::Display| Failure::usage(format!("{server:?}: {error}"));
+    let secure = address.starts_with("https://");
+    if tls.is_set() && !secure {
+        return Err(wrong(&"--ca and --cert are for https://"));
+    }
+    let mut endpoint = Endpoint::from_shared(address).map_err(|error| wrong(&error))?;
+    if secure {
+        install_tls();
+        let tls = tls.config()?;
+        endpoint = endpoint.tls_config(tls).map_err(|error| wrong(&error))?;
+    }
     // The deadline is for the answer, or for a stream's beginning.
     Ok(endpoint
         .connect_timeout(CONNECT_DEADLINE.min(deadline))
@@ -130,8 +186,8 @@ pub(super) fn run<T>(
 impl Client {
     async fn connect(args: &ServerArgs) -> Result<Self, Failure> {
         let server = args.server.clone();
-        let channel = endpoint(&server, DEADLINE)?.connect().await;
-        let channel = channel.map_err(|_| unreachable(&server))?;
+        let channel = endpoint(&server, &args.tls, DEADLINE)?.connect().await;
+        let channel = channel.map_err(|error| unreachable(&server, &error))?;
         Ok(Self {
             service: SessionServiceClient::new(channel)
                 .max_decoding_message_size(MESSAGE_BYTES_MAX),
@@ -228,10 +284,23 @@ impl Client {
     }
 }
 
-fn unreachable(server: &str) -> Failure {
+fn unreachable(server: &str, error: &transport::Error) -> Failure {
+    let server = shown(server);
+    if let Some(why) = of_tls(error) {
+        let why = shown(&why);
+        return Failure::failed(format!("{server} cannot be trusted: {why} (--ca says whom to trust)"));
+    }
     Failure::failed(format!(
-        "nobody answers at {}; is the service running? `unstuck serve` starts it, --server or \
-         UNSTUCK_SERVER says where it is",
-        shown(server)
+        "nobody answers at {server}; is the service running? `unstuck serve` starts it, --server \
+         or UNSTUCK_SERVER says where it is",
     ))
+}
+
+/// What TLS has against the connection, if that is why there is none.
+fn of_tls(error: &transport::Error) -> Option<String> {
+    let causes = iter::successors(error.source(), |&cause| cause.source());
+    let io = causes.filter_map(|cause| cause.downcast_ref::<io::Error>());
+    let mut inner = io.filter_map(|error| error.get_ref());
+    let tls = inner.find_map(|cause| cause.downcast_ref::<rustls::Error>());
+    tls.map(ToString::to_string)
 }

@@ -4,7 +4,11 @@ use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
 
-use super::{ConfigArgs, Failure, client, reachable};
+use super::{
+    ConfigArgs, Failure,
+    client::{self, TlsArgs},
+    reachable,
+};
 use crate::app;
 
 /// Long enough for a busy machine, short enough for a container's probe.
@@ -15,6 +19,8 @@ pub(super) struct Args {
     /// The address of the service's gRPC port, instead of the configured one.
     #[arg(long, env = "UNSTUCK_SERVER", value_name = "ADDRESS")]
     server: Option<String>,
+    #[command(flatten)]
+    tls: TlsArgs,
     #[command(flatten)]
     config: ConfigArgs,
 }
@@ -36,7 +42,7 @@ impl Args {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let server = args.server()?;
-    let endpoint = client::endpoint(&server, DEADLINE)?;
+    let endpoint = client::endpoint(&server, &args.tls, DEADLINE)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

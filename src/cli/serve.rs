@@ -4,7 +4,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::{ConfigArgs, Failure, reachable};
 use crate::{
-    app::App,
+    app::{self, App},
+    config::Config,
     telemetry::{LogFormat, Traces, logs},
 };
 
@@ -15,10 +16,22 @@ pub(super) struct Args {
     /// How log lines look; they go to standard error.
     #[arg(long, value_enum, default_value_t)]
     log_format: LogFormat,
+    /// Listen where other machines reach it without TLS and tokens: everybody
+    /// who gets there may do all, and can read along.
+    #[arg(long)]
+    insecure: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let config = args.config.load()?;
+    let exposed = exposed(&config);
+    if let Some(key) = exposed.filter(|_| !args.insecure) {
+        return Err(Failure::usage(format!(
+            "{key} is not a loopback address, so other machines reach the service, and without \
+             [tls] and [auth] they could do all and read along: set both (docs/security.md), \
+             listen on 127.0.0.1, or say --insecure"
+        )));
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -29,19 +42,36 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     logs::init(args.log_format, &traces);
     logs::log_panics();
+    if let Some(key) = exposed {
+        tracing::warn!(key, "everybody who reaches this address may do all");
+    }
+    let scheme = if config.tls.is_on() { "https" } else { "http" };
     let ended = runtime.block_on(async {
         let app = App::bind(config).await.map_err(Failure::usage)?;
         let grpc = app.grpc_address().map_err(Failure::failed)?;
         let http = app.http_address().map_err(Failure::failed)?;
         let stop = asked_to_stop().map_err(Failure::failed)?;
-        announce(grpc, http, app.store_dir());
+        announce(scheme, grpc, http, app.store_dir());
         app.run(stop).await.map_err(Failure::failed)
     });
     traces.end();
     ended.map(|()| ExitCode::SUCCESS)
 }
 
-fn announce(grpc: SocketAddr, http: SocketAddr, store: Option<&Path>) {
+/// The address that other machines reach, where they need no token or can be
+/// read along.
+fn exposed(config: &Config) -> Option<&'static str> {
+    if config.tls.is_on() && config.auth.is_on() {
+        return None;
+    }
+    let app::Settings { grpc, http } = &config.server;
+    let addresses = [("server.grpc", grpc), ("server.http", http)];
+    let is_open = |address: &SocketAddr| !address.ip().to_canonical().is_loopback();
+    let mut open = addresses.iter().filter(|(_, address)| is_open(address));
+    open.next().map(|(key, _)| *key)
+}
+
+fn announce(scheme: &str, grpc: SocketAddr, http: SocketAddr, store: Option<&Path>) {
     anstream::println!("unstuck: gRPC on {grpc}");
     anstream::println!("unstuck: HTTP on {http}");
     match store {
@@ -52,7 +82,7 @@ fn announce(grpc: SocketAddr, http: SocketAddr, store: Option<&Path>) {
     let (grpc, http) = (reachable(grpc), reachable(http));
     anstream::println!("try: cargo run --release -- replay examples/read-loop.ndjson");
     anstream::println!("     UNSTUCK_SERVER={grpc} python3 examples/broker.py");
-    anstream::println!("     curl http://{http}/metrics");
+    anstream::println!("     curl {scheme}://{http}/metrics");
 }
 
 /// SIGINT or SIGTERM. Both are heeded from the call on, not only once somebody

@@ -30,6 +30,7 @@ const FILE: &str = "unstuck.toml";
 pub struct Config {
     pub server: app::Settings,
     pub auth: auth::Settings,
+    pub tls: app::TlsSettings,
     pub engine: engine::Limits,
     pub api: api::Limits,
     pub app: app::Limits,
@@ -83,6 +84,7 @@ impl Config {
         Ok(Self {
             server: layers.section("server")?,
             auth: layers.section("auth")?,
+            tls: sound_tls(layers)?,
             engine: sound_limits(layers)?,
             api: layers.section("limits")?,
             app: layers.section("limits")?,
@@ -196,6 +198,16 @@ fn sound_store(layers: &Layers) -> Result<store::Settings, ConfigError> {
             return Err(layers.invalid(&format!("store.{key}"), why));
         }
     }
+    Ok(settings)
+}
+
+/// A certificate is of no use without its key.
+fn sound_tls(layers: &Layers) -> Result<app::TlsSettings, ConfigError> {
+    let settings: app::TlsSettings = layers.section("tls")?;
+    settings.check().map_err(|(missing, set)| {
+        let why = format!("needs `tls.{missing}` too");
+        layers.invalid(&format!("tls.{set}"), why)
+    })?;
     Ok(settings)
 }
 

@@ -575,3 +575,33 @@ async fn json_logs_are_an_object_a_line() {
     let terminated = terminated.unwrap_or_else(|| panic!("{log}"));
     assert_eq!(terminated["message"], "an operator terminated the session");
 }
+
+// Where other machines reach it
+
+#[test]
+fn it_listens_where_others_reach_it_only_with_tls_and_tokens_or_when_told() {
+    let tokens = crate::auth::Tokens::new(&["admin"]);
+    let open = ("UNSTUCK__SERVER__GRPC", "0.0.0.0:0");
+    let path = tokens.path();
+    let auth = ("UNSTUCK__AUTH__TOKENS", path.to_str().unwrap());
+    for (variables, key) in [
+        (vec![open], "server.grpc"),
+        (vec![open, auth], "server.grpc"),
+        (vec![("UNSTUCK__SERVER__HTTP", "[::]:0")], "server.http"),
+    ] {
+        let directory = directory(&[]);
+        let refused = output(unstuck(directory.path(), &["serve"], &variables));
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        let said = text(&refused.stderr);
+        assert!(said.contains(key) && said.contains("--insecure"), "{said}");
+        let told = unstuck(directory.path(), &["serve", "--insecure"], &variables);
+        let told = Running::start(told);
+        assert!(told.grpc.port() > 0);
+    }
+    // Anywhere on the loopback is fine.
+    for loopback in ["127.0.0.2:0", "[::ffff:127.0.0.1]:0"] {
+        let directory = directory(&[]);
+        let variables = [("UNSTUCK__SERVER__GRPC", loopback)];
+        Running::start(unstuck(directory.path(), &["serve"], &variables));
+    }
+}

@@ -47,5 +47,6 @@ mod streams;
 mod telemetry;
 mod terminate;
 mod timeline;
+mod tls;
 mod traces;
 mod transport;

@@ -22,6 +22,8 @@ pub enum Rejection {
     /// A token whose role may not.
     PermissionDenied,
     ConsoleWatchersMax,
+    /// It was not agreed on how to talk, or the client showed no certificate.
+    TlsHandshake,
 }
 
 impl Rejection {
@@ -40,6 +42,7 @@ impl Rejection {
         Self::Unauthenticated,
         Self::PermissionDenied,
         Self::ConsoleWatchersMax,
+        Self::TlsHandshake,
     ];
 
     pub fn name(self) -> &'static str {
@@ -58,6 +61,7 @@ impl Rejection {
             Self::Unauthenticated => "unauthenticated",
             Self::PermissionDenied => "permission_denied",
             Self::ConsoleWatchersMax => "console_watchers_max",
+            Self::TlsHandshake => "tls_handshake",
         }
     }
 }

@@ -1,0 +1,298 @@
+//! TLS by rustls, for gRPC and HTTP alike.
+
+use std::{
+    io,
+    path::{Path, PathBuf},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll, ready},
+};
+
+use arc_swap::ArcSwap;
+use rustls::{
+    RootCertStore, ServerConfig,
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject},
+    },
+    server::{VerifierBuilderError, WebPkiClientVerifier},
+};
+use serde::Deserialize;
+use thiserror::Error;
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+use tokio_rustls::{Accept, TlsAcceptor, server::TlsStream};
+use tonic::transport::server::{Connected, TcpConnectInfo};
+
+use crate::telemetry::{Metrics, Rejection, Side};
+
+/// `[tls]`
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct TlsSettings {
+    /// Empty: no TLS.
+    pub cert: PathBuf,
+    pub key: PathBuf,
+    /// Empty: clients need no certificate.
+    pub client_ca: PathBuf,
+}
+
+impl TlsSettings {
+    pub fn is_on(&self) -> bool {
+        is_set(&self.cert)
+    }
+
+    /// The key that is missing, and the one that asks for it.
+    pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
+        match (is_set(&self.cert), is_set(&self.key)) {
+            (true, false) => Err(("key", "cert")),
+            (false, true) => Err(("cert", "key")),
+            (false, false) if is_set(&self.client_ca) => Err(("cert", "client_ca")),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn is_set(path: &Path) -> bool {
+    !path.as_os_str().is_empty()
+}
+
+/// Why there is no TLS. A key is never part of it.
+#[derive(Debug, Error)]
+pub enum TlsError {
+    #[error("cannot read {}: {source}", file.display())]
+    Unreadable { file: PathBuf, source: pem::Error },
+    #[error("{} holds no certificate", .0.display())]
+    Empty(PathBuf),
+    #[error("{} cannot be used: {source}", file.display())]
+    Unusable { file: PathBuf, source: rustls::Error },
+    #[error("{} cannot be used: {source}", file.display())]
+    Authority {
+        file: PathBuf,
+        source: VerifierBuilderError,
+    },
+}
+
+/// The certificates of a service, as they are by now.
+pub(super) struct Tls {
+    settings: TlsSettings,
+    both: ArcSwap<Both>,
+}
+
+struct Both {
+    grpc: Arc<ServerConfig>,
+    http: Arc<ServerConfig>,
+}
+
+impl Tls {
+    /// `None`: nobody asked for it.
+    pub fn new(settings: &TlsSettings) -> Result<Option<Self>, TlsError> {
+        if !settings.is_on() {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            both: ArcSwap::from_pointee(Both::read(settings)?),
+            settings: settings.clone(),
+        }))
+    }
+
+    /// Reads the files again. Connections that stand go on with what they began
+    /// with; on an error, new ones do too.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        self.both.store(Arc::new(Both::read(&self.settings)?));
+        Ok(())
+    }
+
+    pub fn accept(&self, side: Side, socket: TcpStream, metrics: Arc<Metrics>) -> Wire {
+        let both = self.both.load();
+        let config = match side {
+            Side::Grpc => both.grpc.clone(),
+            Side::Http => both.http.clone(),
+        };
+        let handshake = TlsAcceptor::from(config).accept(socket);
+        Wire::Handshake(Box::new(handshake), metrics)
+    }
+}
+
+impl Both {
+    fn read(settings: &TlsSettings) -> Result<Self, TlsError> {
+        let speaking = |protocol: &[u8], config: &ServerConfig| {
+            let mut config = config.clone();
+            config.alpn_protocols = vec![protocol.to_vec()];
+            Arc::new(config)
+        };
+        let config = server_config(settings)?;
+        Ok(Self {
+            grpc: speaking(b"h2", &config),
+            http: speaking(b"http/1.1", &config),
+        })
+    }
+}
+
+fn server_config(settings: &TlsSettings) -> Result<ServerConfig, TlsError> {
+    let TlsSettings {
+        cert,
+        key,
+        client_ca,
+    } = settings;
+    let unusable = |source| TlsError::Unusable {
+        file: cert.clone(),
+        source,
+    };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider.clone());
+    let config = config
+        .with_safe_default_protocol_versions()
+        .map_err(unusable)?;
+    let config = if is_set(client_ca) {
+        let mut roots = RootCertStore::empty();
+        for authority in certificates(client_ca)? {
+            roots.add(authority).map_err(|source| TlsError::Unusable {
+                file: client_ca.clone(),
+                source,
+            })?;
+        }
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);
+        config.with_client_cert_verifier(verifier.build().map_err(|source| {
+            TlsError::Authority {
+                file: client_ca.clone(),
+                source,
+            }
+        })?)
+    } else {
+        config.with_no_client_auth()
+    };
+    let secret = PrivateKeyDer::from_pem_file(key).map_err(unreadable(key))?;
+    config
+        .with_single_cert(certificates(cert)?, secret)
+        .map_err(unusable)
+}
+
+fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let all = CertificateDer::pem_file_iter(file).map_err(unreadable(file))?;
+    let all: Result<Vec<_>, _> = all.collect();
+    let all = all.map_err(unreadable(file))?;
+    if all.is_empty() {
+        return Err(TlsError::Empty(file.to_owned()));
+    }
+    Ok(all)
+}
+
+fn unreadable(file: &Path) -> impl Fn(pem::Error) -> TlsError {
+    move |source| TlsError::Unreadable {
+        file: file.to_owned(),
+        source,
+    }
+}
+
+/// A socket with or without TLS. The handshake is made by whoever first reads or
+/// writes, so that no connection waits for another's.
+pub(super) enum Wire {
+    Plain(TcpStream),
+    Handshake(Box<Accept<TcpStream>>, Arc<Metrics>),
+    Secure(Box<TlsStream<TcpStream>>),
+    Broken,
+}
+
+impl Wire {
+    fn poll_secured(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Self::Handshake(handshake, metrics) = self {
+            *self = match ready!(Pin::new(handshake).poll(cx)) {
+                Ok(stream) => Self::Secure(Box::new(stream)),
+                Err(error) => {
+                    metrics.rejected(Rejection::TlsHandshake);
+                    tracing::debug!(%error, "a TLS handshake failed");
+                    Self::Broken
+                }
+            };
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Runs `with` on what there is to read from and write to.
+    fn poll_with<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        with: impl FnOnce(Pin<&mut dyn Stream>, &mut Context<'_>) -> Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        ready!(self.poll_secured(cx))?;
+        match self {
+            Self::Plain(stream) => with(Pin::new(stream), cx),
+            Self::Secure(stream) => with(Pin::new(&mut **stream), cx),
+            Self::Handshake(..) | Self::Broken => {
+                Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()))
+            }
+        }
+    }
+}
+
+trait Stream: AsyncRead + AsyncWrite + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
+
+impl AsyncRead for Wire {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.poll_with(cx, |stream, cx| stream.poll_read(cx, buffer))
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_with(cx, |stream, cx| stream.poll_write(cx, bytes))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_with(cx, |stream, cx| stream.poll_flush(cx))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_with(cx, |stream, cx| stream.poll_shutdown(cx))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Secure(stream) => stream.is_write_vectored(),
+            // It becomes one, and hyper asks before the handshake.
+            Self::Handshake(..) => true,
+            Self::Broken => false,
+        }
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_with(cx, |stream, cx| stream.poll_write_vectored(cx, slices))
+    }
+}
+
+impl Connected for Wire {
+    type ConnectInfo = TcpConnectInfo;
+
+    fn connect_info(&self) -> TcpConnectInfo {
+        let socket = match self {
+            Self::Plain(stream) => Some(stream),
+            Self::Handshake(handshake, _) => handshake.get_ref(),
+            Self::Secure(stream) => Some(stream.get_ref().0),
+            Self::Broken => None,
+        };
+        socket.map_or(
+            TcpConnectInfo {
+                local_addr: None,
+                remote_addr: None,
+            },
+            Connected::connect_info,
+        )
+    }
+}

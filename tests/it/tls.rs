@@ -1,0 +1,225 @@
+//! TLS over real sockets, with certificates made for the test.
+
+use std::{fs, path::Path};
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use tempfile::TempDir;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use unstuck::pb::{self, session_service_client::SessionServiceClient};
+
+use crate::{
+    auth::Tokens,
+    harness::*,
+    lifecycle::{Running, directory, output, text, unstuck},
+};
+
+/// An authority, in a directory with what it has signed.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    directory: TempDir,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let directory = directory(&[("ca.pem", &params.self_signed(&key).unwrap().pem())]);
+        Self {
+            issuer: Issuer::new(params, key),
+            directory,
+        }
+    }
+
+    /// Writes a certificate and its key.
+    fn sign(&self, name: &str) {
+        let names = ["localhost", "127.0.0.1"].map(str::to_owned);
+        let params = CertificateParams::new(names).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        fs::write(self.path(&format!("{name}.pem")), certificate.pem()).unwrap();
+        fs::write(self.path(&format!("{name}.key")), key.serialize_pem()).unwrap();
+    }
+
+    fn path(&self, file: &str) -> std::path::PathBuf {
+        self.directory.path().join(file)
+    }
+
+    fn pem(&self, file: &str) -> Vec<u8> {
+        fs::read(self.path(file)).unwrap()
+    }
+
+    /// `[tls]` of a service.
+    fn config(&self, client_ca: &str) -> String {
+        let [cert, key] = ["service.pem", "service.key"].map(|file| self.path(file));
+        format!("[tls]\ncert = {cert:?}\nkey = {key:?}\nclient_ca = {client_ca:?}\n")
+    }
+
+    /// Who trusts this authority.
+    fn client(&self) -> ClientTlsConfig {
+        ClientTlsConfig::new().ca_certificate(Certificate::from_pem(self.pem("ca.pem")))
+    }
+
+    fn identity(&self, name: &str) -> Identity {
+        let [cert, key] = ["pem", "key"].map(|kind| self.pem(&format!("{name}.{kind}")));
+        Identity::from_pem(cert, key)
+    }
+}
+
+async fn connect_with(address: std::net::SocketAddr, tls: ClientTlsConfig) -> Option<Channel> {
+    unstuck::notify::install_tls();
+    let endpoint = Endpoint::from_shared(format!("https://{address}")).unwrap();
+    within(endpoint.tls_config(tls).unwrap().connect()).await.ok()
+}
+
+async fn lists(channel: Channel) -> bool {
+    let mut sessions = SessionServiceClient::new(channel);
+    let answer = within(sessions.list_sessions(pb::ListSessionsRequest::default())).await;
+    answer.is_ok()
+}
+
+/// The figure of a page of metrics, over TLS.
+async fn figure(http: std::net::SocketAddr, ca: &[u8], series: &str) -> String {
+    let ca = reqwest::Certificate::from_pem(ca).unwrap();
+    let client = reqwest::Client::builder().tls_certs_only([ca]).build().unwrap();
+    let page = within(client.get(format!("https://{http}/metrics")).send()).await;
+    let page = within(page.unwrap().text()).await.unwrap();
+    let line = page.lines().find_map(|line| line.strip_prefix(series));
+    line.expect(series).trim().to_owned()
+}
+
+fn serve(here: &Path) -> Running {
+    Running::start(unstuck(here, &["serve"], &[]))
+}
+
+#[tokio::test]
+async fn both_sides_speak_tls_and_nothing_else() {
+    let authority = Authority::new();
+    authority.sign("service");
+    let here = directory(&[("unstuck.toml", &authority.config(""))]);
+    let running = serve(here.path());
+    let channel = connect_with(running.grpc, authority.client()).await.unwrap();
+    assert!(lists(channel).await);
+    // Whom nobody vouches for is not talked to.
+    assert!(connect_with(running.grpc, Authority::new().client()).await.is_none());
+    // In the clear nobody is answered.
+    let clear = Endpoint::from_shared(format!("http://{}", running.grpc)).unwrap();
+    let clear = within(clear.connect()).await.unwrap();
+    assert!(!lists(clear).await);
+    assert!(within(get(format!("http://{}/healthz", running.http))).await.is_err());
+    let series = "unstuck_rejected_total{reason=\"tls_handshake\"}";
+    let ca = authority.pem("ca.pem");
+    let refused = async || figure(running.http, &ca, series).await.parse::<u32>().unwrap();
+    within(async { while refused().await < 3 {} }).await;
+}
+
+#[tokio::test]
+async fn who_shows_no_certificate_is_not_let_in_where_one_is_asked_for() {
+    let (authority, clients) = (Authority::new(), Authority::new());
+    authority.sign("service");
+    authority.sign("stranger");
+    clients.sign("broker");
+    let ca = clients.path("ca.pem").to_str().unwrap().to_owned();
+    let server = TlsServer::start(&authority.config(&ca)).await;
+    for (identity, is_let_in) in [
+        (None, false),
+        (Some(authority.identity("stranger")), false),
+        (Some(clients.identity("broker")), true),
+    ] {
+        let tls = match identity {
+            Some(identity) => authority.client().identity(identity),
+            None => authority.client(),
+        };
+        let answered = match connect_with(server.grpc, tls).await {
+            Some(channel) => lists(channel).await,
+            None => false,
+        };
+        assert_eq!(answered, is_let_in);
+    }
+}
+
+/// A server within the test.
+struct TlsServer {
+    grpc: std::net::SocketAddr,
+}
+
+impl TlsServer {
+    async fn start(toml: &str) -> Self {
+        let app = unstuck::app::App::bind(config(toml)).await.unwrap();
+        let grpc = app.grpc_address().unwrap();
+        tokio::spawn(app.run(std::future::pending()));
+        Self { grpc }
+    }
+}
+
+#[test]
+fn the_command_line_speaks_tls_with_a_token() {
+    let authority = Authority::new();
+    authority.sign("service");
+    authority.sign("alice");
+    let tokens = Tokens::new(&["operator"]);
+    let ca = authority.path("ca.pem").to_str().unwrap().to_owned();
+    let here = directory(&[("unstuck.toml", &(tokens.config() + &authority.config(&ca)))]);
+    let running = serve(here.path());
+    let server = running.grpc.to_string();
+    let [cert, key] = ["alice.pem", "alice.key"].map(|file| authority.path(file));
+    let variables = [
+        ("UNSTUCK_CA", ca.as_str()),
+        ("UNSTUCK_CERT", cert.to_str().unwrap()),
+        ("UNSTUCK_KEY", key.to_str().unwrap()),
+        ("UNSTUCK_TOKEN", tokens.of("operator")),
+    ];
+    let ask = |args: &[&str], variables: &[(&str, &str)]| {
+        let args = [args, &["--server", &server]].concat();
+        output(unstuck(here.path(), &args, variables))
+    };
+    let done = ask(&["terminate", "s", "--reason", "enough"], &variables);
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    let healthy = ask(&["health"], &variables[..3]);
+    assert_eq!(text(&healthy.stdout), "serving\n");
+    let other = Authority::new().path("ca.pem");
+    let wary = ask(&["sessions"], &[("UNSTUCK_CA", other.to_str().unwrap())]);
+    assert_eq!(wary.status.code(), Some(2), "the file is gone: {wary:?}");
+    let other = Authority::new();
+    let other_ca = other.path("ca.pem");
+    let wary = ask(&["sessions"], &[("UNSTUCK_CA", other_ca.to_str().unwrap())]);
+    assert_eq!(wary.status.code(), Some(1));
+    assert!(text(&wary.stderr).contains("cannot be trusted"), "{wary:?}");
+}
+
+#[test]
+fn a_certificate_that_cannot_be_used_is_named() {
+    let authority = Authority::new();
+    authority.sign("service");
+    fs::write(authority.path("empty.pem"), "").unwrap();
+    let tls = |cert: &str, key: &str| {
+        let [cert, key] = [cert, key].map(|file| authority.path(file));
+        format!("[tls]\ncert = {cert:?}\nkey = {key:?}\n")
+    };
+    for (config, why) in [
+        (tls("none.pem", "service.key"), "none.pem"),
+        (tls("empty.pem", "service.key"), "empty.pem holds no certificate"),
+        (tls("service.pem", "ca.pem"), "ca.pem"),
+        ("[tls]\ncert = 'a.pem'".to_owned(), "needs `tls.key` too"),
+        ("[tls]\nclient_ca = 'a.pem'".to_owned(), "needs `tls.cert` too"),
+    ] {
+        let here = directory(&[("unstuck.toml", &config)]);
+        let refused = output(unstuck(here.path(), &["serve"], &[]));
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(text(&refused.stderr).contains(why), "{why}: {refused:?}");
+    }
+}
+
+#[test]
+fn with_tls_and_tokens_it_may_listen_anywhere() {
+    let authority = Authority::new();
+    authority.sign("service");
+    let tokens = Tokens::new(&["admin"]);
+    let config = tokens.config() + &authority.config("");
+    let here = directory(&[("unstuck.toml", &config)]);
+    let open = [
+        ("UNSTUCK__SERVER__GRPC", "0.0.0.0:0"),
+        ("UNSTUCK__SERVER__HTTP", "0.0.0.0:0"),
+    ];
+    Running::start(unstuck(here.path(), &["serve"], &open));
+}
