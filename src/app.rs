@@ -39,6 +39,7 @@ use files::Places;
 use incoming::Door;
 use tls::Tls;
 
+pub use reload::{ReloadError, Reloader};
 pub use tls::{TlsError, TlsSettings};
 
 /// `[server]`

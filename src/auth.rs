@@ -94,6 +94,10 @@ pub struct Auth {
     changes: watch::Sender<()>,
 }
 
+/// Tokens that were read and are not in force yet.
+#[derive(Default)]
+pub struct Fresh(Arc<Tokens>);
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     modified: Option<SystemTime>,
@@ -149,15 +153,23 @@ impl Auth {
         }
     }
 
-    /// Reads the file. On an error the tokens stay as they were.
-    pub fn reload(&self) -> Result<(), TokensError> {
+    /// Reads the file, and changes nothing yet.
+    pub fn read(&self) -> Result<Fresh, TokensError> {
         let Some(file) = &self.file else {
-            return Ok(());
+            return Ok(Fresh::default());
         };
-        let stamp = stamp(file).ok();
-        *self.seen() = stamp;
-        self.tokens.store(Arc::new(Tokens::read(file)?));
+        *self.seen() = stamp(file).ok();
+        Ok(Fresh(Arc::new(Tokens::read(file)?)))
+    }
+
+    /// Goes by what was read from now on.
+    pub fn adopt(&self, Fresh(tokens): Fresh) {
+        self.tokens.store(tokens);
         self.changes.send_replace(());
+    }
+
+    fn reload(&self) -> Result<(), TokensError> {
+        self.adopt(self.read()?);
         Ok(())
     }
 

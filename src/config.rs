@@ -8,6 +8,7 @@
 //! Uses: domain, auth, facts, detect, policy, telemetry, engine, store, notify, api, console, app, for the types of their
 //! settings; of ours, only app and cli see this module.
 
+mod changes;
 mod file;
 mod known;
 mod layers;
@@ -26,6 +27,7 @@ use std::{
 use thiserror::Error;
 
 pub use self::{
+    changes::changes,
     known::Tables,
     layers::Layers,
     settings::{Config, DEFAULTS, TABLES, layers},

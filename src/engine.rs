@@ -19,6 +19,7 @@ mod query;
 mod refused;
 mod seen;
 mod session;
+mod setup;
 mod slot;
 
 use std::{
@@ -29,6 +30,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use arc_swap::ArcSwap;
 use dashmap::{DashMap, Entry};
 use serde::Deserialize;
 
@@ -39,6 +41,7 @@ pub use outbox::Clockwork;
 pub use profile::{Profile, Profiles};
 pub use query::Filter;
 pub use refused::{OpenError, Refused};
+pub use setup::ReloadError;
 
 use crate::{
     domain::{Body, Delta, Event, Labels, Outlet, Role, SessionId, SessionView, Status, Verdict},
@@ -51,6 +54,7 @@ use legacy::{Legacies, Legacy};
 use outbox::Outbox;
 use pressure::Want;
 use session::Session;
+use setup::Setup;
 use slot::{Slot, Tombstone};
 
 /// `[limits]`: the bounds of the engine.
@@ -72,8 +76,8 @@ pub struct Limits {
 /// Detects, for all sessions.
 pub struct Engine {
     sessions: DashMap<SessionId, Slot, foldhash::quality::RandomState>,
-    profiles: Profiles,
-    shared: Shared,
+    setup: ArcSwap<Setup>,
+    shared: Lasting,
     /// Live sessions by when they would have been idle for too long: those that
     /// were told nothing yet, and those that were, which memory lets go of last.
     idle: Queue,
@@ -85,17 +89,28 @@ pub struct Engine {
     legacies: Legacies,
 }
 
-/// What every session needs of the engine.
-struct Shared {
-    facts: Facts,
-    rules: Arc<Rules>,
-    limits: Limits,
+/// What stays while the engine runs.
+struct Lasting {
     outbox: Outbox,
     metrics: Arc<Metrics>,
     breaker: Breaker,
     live: AtomicUsize,
     /// What all sessions and tombstones hold, by our own count.
     bytes: AtomicUsize,
+}
+
+/// What every session needs of the engine, as it is at the moment.
+struct Shared<'a> {
+    setup: u64,
+    profiles: &'a Profiles,
+    facts: &'a Facts,
+    rules: &'a Rules,
+    limits: &'a Limits,
+    outbox: &'a Outbox,
+    metrics: &'a Metrics,
+    breaker: &'a Breaker,
+    live: &'a AtomicUsize,
+    bytes: &'a AtomicUsize,
 }
 
 /// The answer to an event.
@@ -126,15 +141,10 @@ impl Engine {
             // It ends nobody, and must say the same of the same trace.
             Clockwork::Replay => (Key::fixed(), None),
         };
-        let rules = profiles.rules().clone();
-        let facts = Facts::new(key, tools, profiles.reader().clone());
         Self {
             sessions: DashMap::with_hasher_and_shard_amount(Default::default(), SHARDS),
-            profiles,
-            shared: Shared {
-                facts,
-                rules,
-                limits,
+            setup: ArcSwap::from_pointee(Setup::new(key, profiles, tools, limits)),
+            shared: Lasting {
                 outbox: Outbox::new(clockwork, outlet),
                 metrics,
                 breaker: Breaker::new(breaker),
@@ -151,51 +161,51 @@ impl Engine {
 
     /// Takes an event in. `now` is the time of its arrival.
     pub fn record(&self, event: &Event, now: SystemTime) -> Result<Recorded, Refused> {
-        self.press(Want::Event, now);
+        let setup = self.setup.load();
+        let shared = self.shared(&setup);
+        self.press(Want::Event, now, &shared);
         // The costly part, with no lock held.
         let (facts, ruled) = self.prepared(&event.session, now, || {
-            let profile = self.profile_of(event);
+            let profile = self.profile_of(event, &setup.profiles);
             let repeats = profile.as_deref().and_then(Profile::repeats);
-            let facts = self.shared.facts.of(event, repeats);
-            let ruled = self
-                .shared
-                .rules
-                .look(event, &facts, self.shared.facts.key());
+            let facts = shared.facts.of(event, repeats);
+            let ruled = shared.rules.look(event, &facts, shared.facts.key());
             (facts, ruled)
         })?;
         self.with_slot(&event.session, now, |slot| match slot {
             Slot::Gone(tombstone) => Ok(tombstone.refuse(&event.session, event.cost)),
-            Slot::Live(session) => session.record(event, facts, ruled, now, &self.shared),
+            Slot::Live(session) => session.record(event, facts, ruled, now, &shared),
         })
     }
 
     /// The profile by which an agent's turn is looked at; `None`: it is none.
-    fn profile_of(&self, event: &Event) -> Option<Arc<Profile>> {
+    fn profile_of(&self, event: &Event, profiles: &Profiles) -> Option<Arc<Profile>> {
         let Body::Turn(turn) = &event.body else {
             return None;
         };
         let of_session = || {
             let slot = self.sessions.get(&event.session)?;
-            slot.profile().cloned()
+            profiles.named(&slot.profile()?.name)
         };
-        let or_default = || self.profiles.default().clone();
+        let or_default = || profiles.default().clone();
         (turn.role == Role::Agent).then(|| of_session().unwrap_or_else(or_default))
     }
 
     /// Takes a piece of text in. `None`: there is nothing to say.
     pub fn delta(&self, delta: &Delta, now: SystemTime) -> Result<Option<Recorded>, Refused> {
-        self.press(Want::Delta, now);
-        let vector = self.prepared(&delta.session, now, || self.vector(delta))?;
+        let setup = self.setup.load();
+        let shared = self.shared(&setup);
+        self.press(Want::Delta, now, &shared);
+        let vector = self.prepared(&delta.session, now, || self.vector(delta, shared.facts))?;
         self.with_slot(&delta.session, now, |slot| match slot {
             Slot::Gone(tombstone) => Ok(Some(tombstone.latched(&delta.session))),
-            Slot::Live(session) => session.delta(delta, vector, now, &self.shared),
+            Slot::Live(session) => session.delta(delta, vector, now, &shared),
         })
     }
 
     /// What the model, where there is one, makes of a text that ends with this
     /// piece. The text is copied, so that no lock is held meanwhile.
-    fn vector(&self, delta: &Delta) -> Box<[f32]> {
-        let facts = &self.shared.facts;
+    fn vector(&self, delta: &Delta, facts: &Facts) -> Box<[f32]> {
         if !delta.end_of_turn || facts.reader().model.is_none() {
             return Box::default();
         }
@@ -212,10 +222,9 @@ impl Engine {
         labels: Labels,
         now: SystemTime,
     ) -> Result<SessionView, OpenError> {
-        let profile = self
-            .profiles
-            .named(profile)
-            .ok_or_else(|| OpenError::NoProfile(self.profiles.names()))?;
+        let setup = self.setup.load();
+        let profile = setup.profiles.named(profile);
+        let profile = profile.ok_or_else(|| OpenError::NoProfile(setup.profiles.names()))?;
         self.with_slot(id, now, |slot| match slot {
             Slot::Gone(_) => Err(OpenError::Terminated),
             Slot::Live(session) => {
@@ -254,8 +263,7 @@ impl Engine {
             return self.accounted(id, &mut slot, now, with);
         }
         self.reserve(now)?;
-        let profile = &self.profiles.default().name;
-        let begin = || self.begin(id, profile, Arc::default(), self.legacies.take(id), now);
+        let begin = || self.begin(id, "", Arc::default(), self.legacies.take(id), now);
         let mut slot = match self.sessions.entry(id.clone()) {
             Entry::Vacant(vacant) => vacant.insert(begin()),
             Entry::Occupied(mut occupied) if occupied.get().is_ended() => {
@@ -273,10 +281,12 @@ impl Engine {
 
     /// Takes a place among the live sessions.
     fn reserve(&self, now: SystemTime) -> Result<(), Refused> {
-        self.press(Want::New, now);
-        self.shared.check_bytes(Want::New)?;
-        let sessions_max = self.shared.limits.sessions_max;
-        self.shared
+        let setup = self.setup.load();
+        let shared = self.shared(&setup);
+        self.press(Want::New, now, &shared);
+        shared.check_bytes(Want::New)?;
+        let sessions_max = shared.limits.sessions_max;
+        shared
             .live
             .try_update(Relaxed, Relaxed, |live| {
                 (live < sessions_max).then_some(live + 1)
@@ -294,10 +304,7 @@ impl Engine {
         legacy: Legacy,
         now: SystemTime,
     ) -> Slot {
-        let profile = self
-            .profiles
-            .named(profile)
-            .unwrap_or_else(|| self.profiles.default().clone());
+        let profile = self.setup.load().profiles.named_or_default(profile);
         let place = self.place(now + self.idle_max());
         let mut session = Session::new(profile, labels, place, now);
         session.inherit(legacy);
@@ -353,7 +360,7 @@ impl Engine {
     }
 
     fn tombstone_age(&self) -> Duration {
-        Duration::from_secs(self.shared.limits.tombstone_secs_max)
+        Duration::from_secs(self.setup.load().limits.tombstone_secs_max)
     }
 
     /// Takes a slot out of the totals and its queue.

@@ -9,6 +9,7 @@ pub mod traces;
 
 pub use logs::LogFormat;
 pub use metrics::{
-    EventKind, Eviction, Metrics, Notification, Open, Panicked, Rejection, Rpc, Side, StoreFigures,
+    EventKind, Eviction, Metrics, Notification, Open, Panicked, Rejection, Reload, Rpc, Side,
+    StoreFigures,
 };
 pub use traces::{Traces, TracesError};

@@ -1,15 +1,123 @@
-//! What changes while the service runs.
+//! What changes while the service runs: the configuration on SIGHUP, the tokens
+//! when their file does.
 
 use std::{sync::Arc, time::Duration};
 
+use thiserror::Error;
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 
-use super::RunError;
-use crate::auth::Auth;
+use super::{App, RunError, tls::Tls, tls::TlsError};
+use crate::{
+    auth::{Auth, TokensError},
+    config::{self, Config, ConfigError, Layers},
+    engine::{self, Engine},
+    telemetry::{Metrics, Reload},
+};
 
 /// How soon a changed file of tokens is noticed.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What a reload changes: these keys, and all that begin with them and a dot.
+/// Every other needs a restart.
+const LIVE: &[&str] = &[
+    "detect",
+    "policy",
+    "profiles",
+    "tools",
+    "rules",
+    "limits.sessions_max",
+    "limits.state_bytes_max",
+    "limits.idle_secs_max",
+    "limits.pressed_idle_secs_min",
+    "limits.agents_max",
+    "limits.event_ids_max",
+    "limits.tombstones_max",
+];
+
+/// Why the configuration stays as it was.
+#[derive(Debug, Error)]
+pub enum ReloadError {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error("cannot use the tokens ([auth] tokens): {0}")]
+    Tokens(#[from] TokensError),
+    #[error("cannot use TLS ([tls]): {0}")]
+    Tls(#[from] TlsError),
+    #[error(transparent)]
+    Engine(#[from] engine::ReloadError),
+}
+
+/// Reads the configuration of a running service anew.
+pub struct Reloader {
+    /// What is in force, save what waits for a restart.
+    layers: Layers,
+    engine: Arc<Engine>,
+    auth: Arc<Auth>,
+    tls: Option<Arc<Tls>>,
+    metrics: Arc<Metrics>,
+}
+
+impl App {
+    /// `layers` are those that the service was started with.
+    pub fn reloader(&self, layers: Layers) -> Reloader {
+        Reloader {
+            layers,
+            engine: self.engine.clone(),
+            auth: self.auth.clone(),
+            tls: self.tls.clone(),
+            metrics: self.metrics.clone(),
+        }
+    }
+}
+
+impl Reloader {
+    /// Goes by this configuration from now on, or, where anything in it is
+    /// wrong, by the old one.
+    pub fn reload(&mut self, layers: Result<Layers, ConfigError>) {
+        match self.applied(layers) {
+            Ok(changed) => {
+                self.metrics.reloaded(Reload::Applied);
+                let (live, waiting): (Vec<_>, Vec<_>) =
+                    changed.into_iter().partition(|key| is_live(key));
+                tracing::info!(changed = ?live, "the configuration was read anew");
+                if !waiting.is_empty() {
+                    tracing::warn!(keys = ?waiting, "a restart is needed for these keys");
+                }
+            }
+            Err(error) => {
+                self.metrics.reloaded(Reload::Refused);
+                let error = error.to_string();
+                tracing::error!(?error, "the configuration stays as it was");
+            }
+        }
+    }
+
+    /// The keys that were changed. Whatever can fail is done before anything is
+    /// changed.
+    fn applied(&mut self, layers: Result<Layers, ConfigError>) -> Result<Vec<String>, ReloadError> {
+        let layers = layers?;
+        let config = Config::new(&layers)?;
+        let tokens = self.auth.read()?;
+        let certificates = self.tls.as_ref().map(|tls| tls.read()).transpose()?;
+        self.engine
+            .reload(config.profiles, config.tools, config.engine)?;
+        self.auth.adopt(tokens);
+        if let Some((tls, certificates)) = self.tls.as_ref().zip(certificates) {
+            tls.adopt(certificates);
+        }
+        let changed = config::changes(&self.layers, &layers);
+        self.layers = layers;
+        Ok(changed)
+    }
+}
+
+fn is_live(key: &str) -> bool {
+    LIVE.iter().any(|live| {
+        let rest = key.strip_prefix(live);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    })
+}
 
 /// Reads the tokens anew when their file has changed.
 pub(super) async fn watch_tokens(

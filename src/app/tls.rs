@@ -66,7 +66,10 @@ pub enum TlsError {
     #[error("{} holds no certificate", .0.display())]
     Empty(PathBuf),
     #[error("{} cannot be used: {source}", file.display())]
-    Unusable { file: PathBuf, source: rustls::Error },
+    Unusable {
+        file: PathBuf,
+        source: rustls::Error,
+    },
     #[error("{} cannot be used: {source}", file.display())]
     Authority {
         file: PathBuf,
@@ -79,6 +82,9 @@ pub(super) struct Tls {
     settings: TlsSettings,
     both: ArcSwap<Both>,
 }
+
+/// Certificates that were read and are not in force yet.
+pub(super) struct Fresh(Arc<Both>);
 
 struct Both {
     grpc: Arc<ServerConfig>,
@@ -97,11 +103,15 @@ impl Tls {
         }))
     }
 
-    /// Reads the files again. Connections that stand go on with what they began
-    /// with; on an error, new ones do too.
-    pub fn reload(&self) -> Result<(), TlsError> {
-        self.both.store(Arc::new(Both::read(&self.settings)?));
-        Ok(())
+    /// Reads the files again, and changes nothing yet.
+    pub fn read(&self) -> Result<Fresh, TlsError> {
+        Ok(Fresh(Arc::new(Both::read(&self.settings)?)))
+    }
+
+    /// Goes by what was read from now on. Connections that stand go on with what
+    /// they began with.
+    pub fn adopt(&self, Fresh(both): Fresh) {
+        self.both.store(both);
     }
 
     pub fn accept(&self, side: Side, socket: TcpStream, metrics: Arc<Metrics>) -> Wire {

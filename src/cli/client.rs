@@ -288,7 +288,9 @@ fn unreachable(server: &str, error: &transport::Error) -> Failure {
     let server = shown(server);
     if let Some(why) = of_tls(error) {
         let why = shown(&why);
-        return Failure::failed(format!("{server} cannot be trusted: {why} (--ca says whom to trust)"));
+        return Failure::failed(format!(
+            "{server} cannot be trusted: {why} (--ca says whom to trust)"
+        ));
     }
     Failure::failed(format!(
         "nobody answers at {server}; is the service running? `unstuck serve` starts it, --server \

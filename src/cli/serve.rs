@@ -1,10 +1,15 @@
-use std::{io, net::SocketAddr, path::Path, process::ExitCode};
+use std::{
+    io,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{ConfigArgs, Failure, reachable};
 use crate::{
-    app::{self, App},
+    app::{self, App, Reloader},
     config::Config,
     telemetry::{LogFormat, Traces, logs},
 };
@@ -23,7 +28,8 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let config = args.config.load()?;
+    let layers = args.config.layers()?;
+    let config = Config::new(&layers).map_err(Failure::usage)?;
     let exposed = exposed(&config);
     if let Some(key) = exposed.filter(|_| !args.insecure) {
         return Err(Failure::usage(format!(
@@ -51,6 +57,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let grpc = app.grpc_address().map_err(Failure::failed)?;
         let http = app.http_address().map_err(Failure::failed)?;
         let stop = asked_to_stop().map_err(Failure::failed)?;
+        let hangups = signal(SignalKind::hangup()).map_err(Failure::failed)?;
+        let file = args.config.config.clone();
+        tokio::spawn(reload_on(hangups, app.reloader(layers), file));
         announce(scheme, grpc, http, app.store_dir());
         app.run(stop).await.map_err(Failure::failed)
     });
@@ -83,6 +92,20 @@ fn announce(scheme: &str, grpc: SocketAddr, http: SocketAddr, store: Option<&Pat
     anstream::println!("try: cargo run --release -- replay examples/read-loop.ndjson");
     anstream::println!("     UNSTUCK_SERVER={grpc} python3 examples/broker.py");
     anstream::println!("     curl {scheme}://{http}/metrics");
+}
+
+/// Reads the configuration anew on each SIGHUP.
+async fn reload_on(mut hangups: Signal, mut reloader: Reloader, file: Option<PathBuf>) {
+    while hangups.recv().await.is_some() {
+        let file = file.clone();
+        let reloaded = tokio::task::spawn_blocking(move || {
+            reloader.reload(crate::config::layers(file.as_deref()));
+            reloader
+        });
+        // It is cancelled only when the service ends.
+        let Ok(same) = reloaded.await else { return };
+        reloader = same;
+    }
 }
 
 /// SIGINT or SIGTERM. Both are heeded from the call on, not only once somebody

@@ -55,7 +55,7 @@ impl Engine {
         let entry = self.sessions.entry(id.clone());
         let mut view = match &entry {
             Entry::Occupied(occupied) => occupied.get().view(id),
-            Entry::Vacant(_) => SessionView::unheard_of(id, &self.profiles.default().name, now),
+            Entry::Vacant(_) => SessionView::unheard_of(id, &self.default_profile(), now),
         };
         if let Some(verdict) = view.termination {
             return verdict;
@@ -76,6 +76,10 @@ impl Engine {
         verdict
     }
 
+    fn default_profile(&self) -> Arc<str> {
+        self.setup.load().profiles.default().name.clone()
+    }
+
     /// Says that a session is to be reset. `None`: there is no such session.
     pub fn announce_reset(
         &self,
@@ -88,10 +92,7 @@ impl Engine {
                 let view = slot.view(id);
                 (view.labels, view.profile)
             }
-            None if self.legacies.knows(id) => {
-                let profile = &self.profiles.default().name;
-                (Arc::<Labels>::default(), profile.clone())
-            }
+            None if self.legacies.knows(id) => (Arc::<Labels>::default(), self.default_profile()),
             None => return None,
         };
         let verdict = outbox::reset(id, act, now);

@@ -64,9 +64,11 @@ impl Engine {
         for queue in [&self.idle, &self.told] {
             (0..most).any(|_| spent(queue));
         }
+        let setup = self.setup.load();
+        let shared = self.shared(&setup);
         // As it makes room, there is less to press for.
         (0..most).any(|_| {
-            let idle = self.shared.idle_now();
+            let idle = shared.idle_now();
             idle >= idle_max
                 || self
                     .expire(&self.idle, idle, Eviction::Pressure, now)
@@ -98,10 +100,12 @@ impl Engine {
     /// The tombstones of sessions that ended go first, where there are too many
     /// or memory is short: a termination must hold.
     pub(super) fn sweep_tombstones(&self, now: SystemTime, most: usize) {
-        let limits = &self.shared.limits;
+        let setup = self.setup.load();
+        let shared = self.shared(&setup);
+        let limits = shared.limits;
         let excess = || {
             self.ended.len() + self.terminated.len() > limits.tombstones_max
-                || self.shared.check_bytes(Want::New).is_err()
+                || shared.check_bytes(Want::New).is_err()
         };
         for _ in 0..most {
             let crowded = excess();
@@ -164,6 +168,6 @@ impl Engine {
     }
 
     pub(super) fn idle_max(&self) -> Duration {
-        Duration::from_secs(self.shared.limits.idle_secs_max)
+        Duration::from_secs(self.setup.load().limits.idle_secs_max)
     }
 }

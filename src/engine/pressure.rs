@@ -43,7 +43,7 @@ const SOONER_PERCENT: usize = 75;
 /// wait. More than one, since what comes may be larger than what goes.
 const LOOKS_A_STEP: usize = 64;
 
-impl Shared {
+impl Shared<'_> {
     pub fn check_bytes(&self, want: Want) -> Result<(), Refused> {
         let state_bytes_max = self.limits.state_bytes_max;
         let allowed = share(state_bytes_max, want.percent());
@@ -66,8 +66,13 @@ impl Shared {
         Duration::from_secs_f64(least as f64 + left * (most - least) as f64)
     }
 
+    fn has_room(&self, want: Want) -> bool {
+        let crowded = || self.live.load(Relaxed) >= self.limits.sessions_max;
+        !(want == Want::New && crowded()) && self.check_bytes(want).is_ok()
+    }
+
     fn least_idle(&self) -> Duration {
-        let limits = &self.limits;
+        let limits = self.limits;
         Duration::from_secs(limits.pressed_idle_secs_min.min(limits.idle_secs_max))
     }
 }
@@ -76,15 +81,15 @@ impl Engine {
     /// Makes room where memory or places are short: what is only remembered
     /// goes first, then sessions that were idle, then those of them that were
     /// told something. No lock may be held.
-    pub(super) fn press(&self, want: Want, now: SystemTime) {
-        if self.has_room(want) {
+    pub(super) fn press(&self, want: Want, now: SystemTime, shared: &Shared) {
+        if shared.has_room(want) {
             return;
         }
         self.sweep_tombstones(now, LOOKS_A_STEP);
-        let idle = self.shared.least_idle();
+        let idle = shared.least_idle();
         for queue in [&self.idle, &self.told] {
             for _ in 0..LOOKS_A_STEP {
-                if self.has_room(want) {
+                if shared.has_room(want) {
                     return;
                 }
                 if self.expire(queue, idle, Eviction::Pressure, now).is_none() {
@@ -92,11 +97,6 @@ impl Engine {
                 }
             }
         }
-    }
-
-    fn has_room(&self, want: Want) -> bool {
-        let crowded = want == Want::New && self.live() >= self.shared.limits.sessions_max;
-        !crowded && self.shared.check_bytes(want).is_ok()
     }
 
     /// Closes the breaker where the storm is over.

@@ -1,4 +1,7 @@
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use crate::{
     detect::{self, RuleSettings},
@@ -98,6 +101,18 @@ impl Profiles {
     pub fn all(&self) -> impl Iterator<Item = &Profile> {
         let all = std::iter::once(&self.default).chain(self.others.values());
         all.map(|profile| &**profile)
+    }
+
+    /// The profile of that name, or the default where there is none any more.
+    pub fn named_or_default(&self, name: &str) -> Arc<Profile> {
+        self.named(name).unwrap_or_else(|| self.default.clone())
+    }
+
+    /// The folders of the models that turns are compared by.
+    pub fn models(&self) -> BTreeSet<&str> {
+        self.all()
+            .map(|profile| profile.detect.similar_turns.own.model.as_str())
+            .collect()
     }
 
     pub fn names(&self) -> String {

@@ -46,8 +46,7 @@ impl Engine {
 
     /// Of each detector in the verdicts of a session, once.
     fn explanations(&self, view: &SessionView) -> Vec<(Arc<str>, Explained)> {
-        let profile = self.profiles.named(&view.profile);
-        let profile = profile.unwrap_or_else(|| self.profiles.default().clone());
+        let profile = self.setup.load().profiles.named_or_default(&view.profile);
         let verdicts = view.verdicts.iter().chain(&view.termination);
         let detectors = verdicts.flat_map(|verdict| verdict.also.iter().chain([&verdict.detector]));
         let detectors: BTreeSet<&Arc<str>> = detectors.collect();

@@ -26,6 +26,8 @@ use crate::{
 /// A live session: the whole of its state.
 pub(super) struct Session {
     profile: Arc<Profile>,
+    /// The setup that the profile was last taken from.
+    setup: u64,
     labels: Arc<Labels>,
     labels_bytes: usize,
     place: Place,
@@ -98,6 +100,7 @@ impl Session {
     pub fn new(profile: Arc<Profile>, labels: Arc<Labels>, place: Place, now: SystemTime) -> Self {
         Self {
             profile,
+            setup: 0,
             labels_bytes: domain::labels_bytes(&labels),
             labels,
             place,
@@ -131,6 +134,19 @@ impl Session {
         self.labels = labels;
     }
 
+    /// Takes its profile anew after a reload. Counts and trends go on; a text
+    /// that is being written was listened to in the old way, and begins anew.
+    fn adopt(&mut self, shared: &Shared) {
+        if self.setup == shared.setup {
+            return;
+        }
+        self.setup = shared.setup;
+        self.profile = shared.profiles.named_or_default(&self.profile.name);
+        for agent in &mut self.agents {
+            agent.drafts.clear();
+        }
+    }
+
     pub fn record(
         &mut self,
         event: &Event,
@@ -141,6 +157,7 @@ impl Session {
     ) -> Result<Recorded, Refused> {
         self.last_seen = now;
         self.wake(now, shared);
+        self.adopt(shared);
         if let Some(verdict) = self.ended(&event.agent) {
             self.avoidable += Waste::of(1, event.cost);
             return Ok(latched(verdict));

@@ -6,6 +6,7 @@ mod help;
 mod notifications;
 mod rejections;
 mod safety;
+mod reloads;
 mod store;
 
 use std::{fmt, time::Duration};
@@ -16,6 +17,7 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 pub use notifications::Notification;
 pub use rejections::{Eviction, Rejection};
 pub use safety::Panicked;
+pub use reloads::Reload;
 pub use store::StoreFigures;
 
 use super::money::Money;
@@ -23,6 +25,7 @@ use crate::domain::{Action, DetectorId, Level, OPERATOR, Status, Waste};
 use notifications::OfReceivers;
 use rejections::Rejected;
 use safety::OfSafety;
+use reloads::Reloads;
 use store::OfStore;
 
 /// What came in.
@@ -83,6 +86,7 @@ pub struct Metrics {
     coalesced: Counter,
     rejected: Rejected,
     safety: OfSafety,
+    reloads: Reloads,
     store: OfStore,
     notifications: OfReceivers,
 }
@@ -237,6 +241,10 @@ impl Metrics {
         self.safety.breaker(is_open);
     }
 
+    pub fn reloaded(&self, result: Reload) {
+        self.reloads[result as usize].increment(1);
+    }
+
     pub fn rejected(&self, why: Rejection) {
         self.rejected[why as usize].increment(1);
     }
@@ -327,6 +335,7 @@ fn register(exporter: PrometheusHandle, detectors: &[&str], receivers: &[&str]) 
         coalesced: zero(counter!("unstuck_responses_coalesced_total")),
         rejected: rejections::register(),
         safety: OfSafety::register(),
+        reloads: reloads::register(),
         store: OfStore::register(),
         notifications: OfReceivers::register(receivers),
     }

@@ -38,6 +38,7 @@ mod operators;
 mod policy;
 mod profiles;
 mod properties;
+mod reload;
 mod repetition;
 mod replay;
 mod rules;

@@ -69,7 +69,9 @@ impl Authority {
 async fn connect_with(address: std::net::SocketAddr, tls: ClientTlsConfig) -> Option<Channel> {
     unstuck::notify::install_tls();
     let endpoint = Endpoint::from_shared(format!("https://{address}")).unwrap();
-    within(endpoint.tls_config(tls).unwrap().connect()).await.ok()
+    within(endpoint.tls_config(tls).unwrap().connect())
+        .await
+        .ok()
 }
 
 async fn lists(channel: Channel) -> bool {
@@ -81,7 +83,10 @@ async fn lists(channel: Channel) -> bool {
 /// The figure of a page of metrics, over TLS.
 async fn figure(http: std::net::SocketAddr, ca: &[u8], series: &str) -> String {
     let ca = reqwest::Certificate::from_pem(ca).unwrap();
-    let client = reqwest::Client::builder().tls_certs_only([ca]).build().unwrap();
+    let client = reqwest::Client::builder()
+        .tls_certs_only([ca])
+        .build()
+        .unwrap();
     let page = within(client.get(format!("https://{http}/metrics")).send()).await;
     let page = within(page.unwrap().text()).await.unwrap();
     let line = page.lines().find_map(|line| line.strip_prefix(series));
@@ -98,18 +103,33 @@ async fn both_sides_speak_tls_and_nothing_else() {
     authority.sign("service");
     let here = directory(&[("unstuck.toml", &authority.config(""))]);
     let running = serve(here.path());
-    let channel = connect_with(running.grpc, authority.client()).await.unwrap();
+    let channel = connect_with(running.grpc, authority.client())
+        .await
+        .unwrap();
     assert!(lists(channel).await);
     // Whom nobody vouches for is not talked to.
-    assert!(connect_with(running.grpc, Authority::new().client()).await.is_none());
+    assert!(
+        connect_with(running.grpc, Authority::new().client())
+            .await
+            .is_none()
+    );
     // In the clear nobody is answered.
     let clear = Endpoint::from_shared(format!("http://{}", running.grpc)).unwrap();
     let clear = within(clear.connect()).await.unwrap();
     assert!(!lists(clear).await);
-    assert!(within(get(format!("http://{}/healthz", running.http))).await.is_err());
+    assert!(
+        within(get(format!("http://{}/healthz", running.http)))
+            .await
+            .is_err()
+    );
     let series = "unstuck_rejected_total{reason=\"tls_handshake\"}";
     let ca = authority.pem("ca.pem");
-    let refused = async || figure(running.http, &ca, series).await.parse::<u32>().unwrap();
+    let refused = async || {
+        figure(running.http, &ca, series)
+            .await
+            .parse::<u32>()
+            .unwrap()
+    };
     within(async { while refused().await < 3 {} }).await;
 }
 
@@ -198,10 +218,16 @@ fn a_certificate_that_cannot_be_used_is_named() {
     };
     for (config, why) in [
         (tls("none.pem", "service.key"), "none.pem"),
-        (tls("empty.pem", "service.key"), "empty.pem holds no certificate"),
+        (
+            tls("empty.pem", "service.key"),
+            "empty.pem holds no certificate",
+        ),
         (tls("service.pem", "ca.pem"), "ca.pem"),
         ("[tls]\ncert = 'a.pem'".to_owned(), "needs `tls.key` too"),
-        ("[tls]\nclient_ca = 'a.pem'".to_owned(), "needs `tls.cert` too"),
+        (
+            "[tls]\nclient_ca = 'a.pem'".to_owned(),
+            "needs `tls.cert` too",
+        ),
     ] {
         let here = directory(&[("unstuck.toml", &config)]);
         let refused = output(unstuck(here.path(), &["serve"], &[]));
@@ -222,4 +248,45 @@ fn with_tls_and_tokens_it_may_listen_anywhere() {
         ("UNSTUCK__SERVER__HTTP", "0.0.0.0:0"),
     ];
     Running::start(unstuck(here.path(), &["serve"], &open));
+}
+
+#[tokio::test]
+async fn certificates_and_tokens_are_read_again_on_sighup() {
+    let authority = Authority::new();
+    authority.sign("service");
+    let mut tokens = Tokens::new(&["viewer"]);
+    let config = tokens.config() + &authority.config("");
+    let here = directory(&[("unstuck.toml", &config)]);
+    let running = serve(here.path());
+    let before = connect_with(running.grpc, authority.client())
+        .await
+        .unwrap();
+    // Another authority's certificate in the same place, and another token.
+    let other = Authority::new();
+    other.sign("service");
+    for file in ["service.pem", "service.key"] {
+        fs::copy(other.path(file), authority.path(file)).unwrap();
+    }
+    tokens.remove("viewer");
+    tokens.add("viewer@b");
+    running.child.signal("HUP");
+    let after = within(async {
+        loop {
+            if let Some(channel) = connect_with(running.grpc, other.client()).await {
+                break channel;
+            }
+        }
+    });
+    let mut sessions = SessionServiceClient::new(after.await);
+    let request = tokens.request("viewer@b", pb::ListSessionsRequest::default());
+    assert!(within(sessions.list_sessions(request)).await.is_ok());
+    // Who was connected stays so.
+    let mut sessions = SessionServiceClient::new(before);
+    let request = tokens.request("viewer@b", pb::ListSessionsRequest::default());
+    assert!(within(sessions.list_sessions(request)).await.is_ok());
+    // A pair that does not fit is not taken.
+    authority.sign("service");
+    fs::copy(other.path("service.key"), authority.path("service.key")).unwrap();
+    running.child.signal("HUP");
+    assert!(connect_with(running.grpc, other.client()).await.is_some());
 }

@@ -53,6 +53,7 @@ impl Session {
     ) -> Result<Option<Recorded>, Refused> {
         self.last_seen = now;
         self.wake(now, shared);
+        self.adopt(shared);
         if let Some(verdict) = self.ended(&delta.agent) {
             return Ok(Some(latched(verdict)));
         }

@@ -1,0 +1,96 @@
+//! What a reload replaces: how sessions are watched, and the limits.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::{Engine, Lasting, Limits, Profiles, Shared};
+use crate::facts::{Facts, Key, Rules, Tools};
+
+/// All of it, so that it is swapped at once.
+pub(super) struct Setup {
+    /// Counts the reloads. A session that has seen another one takes its profile
+    /// anew.
+    number: u64,
+    pub profiles: Profiles,
+    pub facts: Facts,
+    pub rules: Arc<Rules>,
+    pub limits: Limits,
+}
+
+/// Why another setup is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ReloadError {
+    /// Counts, trends and metrics are kept by a rule's place.
+    #[error("to add, remove, rename or reorder [[rules]] needs a restart")]
+    Rules,
+    /// What turns were compared by cannot be compared with what they are now.
+    #[error("another detect.similar_turns.model needs a restart")]
+    Model,
+}
+
+impl Setup {
+    pub fn new(key: Key, profiles: Profiles, tools: Tools, limits: Limits) -> Self {
+        Self {
+            number: 0,
+            facts: Facts::new(key, tools, profiles.reader().clone()),
+            rules: profiles.rules().clone(),
+            profiles,
+            limits,
+        }
+    }
+}
+
+impl Engine {
+    pub(super) fn shared<'a>(&'a self, setup: &'a Setup) -> Shared<'a> {
+        let Lasting {
+            outbox,
+            metrics,
+            breaker,
+            live,
+            bytes,
+        } = &self.shared;
+        Shared {
+            setup: setup.number,
+            profiles: &setup.profiles,
+            facts: &setup.facts,
+            rules: &setup.rules,
+            limits: &setup.limits,
+            outbox,
+            metrics,
+            breaker,
+            live,
+            bytes,
+        }
+    }
+
+    /// Watches all sessions in another way from now on. What was learned of them
+    /// stays; a text that is being written begins anew. How long a tombstone is
+    /// kept does not change: the store goes by it too.
+    pub fn reload(
+        &self,
+        profiles: Profiles,
+        tools: Tools,
+        limits: Limits,
+    ) -> Result<(), ReloadError> {
+        let before = self.setup.load();
+        if !before.profiles.detectors().eq(profiles.detectors()) {
+            return Err(ReloadError::Rules);
+        }
+        if before.profiles.models() != profiles.models() {
+            return Err(ReloadError::Model);
+        }
+        let limits = Limits {
+            tombstone_secs_max: before.limits.tombstone_secs_max,
+            ..limits
+        };
+        let (sessions_max, state_bytes_max) = (limits.sessions_max, limits.state_bytes_max);
+        self.shared.metrics.limits(sessions_max, state_bytes_max);
+        let key = before.facts.key().clone();
+        self.setup.store(Arc::new(Setup {
+            number: before.number + 1,
+            ..Setup::new(key, profiles, tools, limits)
+        }));
+        Ok(())
+    }
+}

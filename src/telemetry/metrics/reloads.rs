@@ -1,0 +1,25 @@
+//! How often the configuration was read anew.
+
+use metrics::Counter;
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reload {
+    Applied,
+    /// It was not sound, and all stayed as it was.
+    Refused,
+}
+
+pub(super) type Reloads = [Counter; 2];
+
+#[expect(
+    clippy::disallowed_macros,
+    reason = "a part of the one place where metrics are made"
+)]
+pub(super) fn register() -> Reloads {
+    ["applied", "refused"].map(|result| {
+        let counter = metrics::counter!("unstuck_config_reloads_total", "result" => result);
+        counter.absolute(0);
+        counter
+    })
+}

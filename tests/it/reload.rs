@@ -1,0 +1,141 @@
+//! The configuration, read anew while the service runs.
+
+use std::{fs, path::Path};
+
+use tempfile::TempDir;
+use unstuck::pb::Action;
+
+use crate::{
+    harness::*,
+    lifecycle::{Running, directory, unstuck},
+};
+
+/// A service and its configuration.
+struct Service {
+    here: TempDir,
+    running: Running,
+    server: Server,
+    reloads: [f64; 2],
+}
+
+const RESULTS: [&str; 2] = ["applied", "refused"];
+
+impl Service {
+    async fn start(toml: &str) -> Self {
+        let here = directory(&[("unstuck.toml", toml)]);
+        let running = Running::start(unstuck(here.path(), &["serve"], &[]));
+        let server = running.server().await;
+        Self {
+            here,
+            running,
+            server,
+            reloads: [0.0; 2],
+        }
+    }
+
+    /// Changes the configuration and waits until it was applied or refused.
+    async fn reload(&mut self, toml: &str, result: &str) {
+        fs::write(self.file(), toml).unwrap();
+        let which = RESULTS.iter().position(|known| *known == result).unwrap();
+        self.reloads[which] += 1.0;
+        self.running.child.signal("HUP");
+        let series = format!("unstuck_config_reloads_total{{result=\"{result}\"}}");
+        self.server
+            .metric_reaches(&series, self.reloads[which])
+            .await;
+    }
+
+    fn file(&self) -> std::path::PathBuf {
+        Path::new(self.here.path()).join("unstuck.toml")
+    }
+}
+
+fn exact_repeat(count: u32) -> String {
+    format!("[detect.exact_repeat]\ncount = {count}\n")
+}
+
+#[tokio::test]
+async fn a_session_goes_on_with_the_new_settings_and_what_was_counted() {
+    let mut service = Service::start(&exact_repeat(6)).await;
+    let unheeded = service.server.play("s", ask("colour").times(2)).await;
+    assert_eq!(unheeded[1].action(), Action::Unspecified);
+    service.reload(&exact_repeat(3), "applied").await;
+    let third = service.server.record(ask("colour").of("s")).await;
+    assert_eq!((third.event_index, third.action()), (2, Action::Warn));
+    // And so does a stream that was open all the while.
+    let mut stream = service.server.events().await;
+    stream
+        .ask(batch(1, [ask("size").of("t"), ask("size").of("t")]))
+        .await;
+    service.reload(&exact_repeat(5), "applied").await;
+    let answer = stream.ask(batch(2, [ask("size").of("t")])).await;
+    assert_eq!(answer.results[0].action(), Action::Unspecified);
+}
+
+#[tokio::test]
+async fn a_text_that_is_being_written_goes_on_when_other_phrases_are_listened_for() {
+    let mut service = Service::start("").await;
+    let mut deltas = service.server.deltas().await;
+    deltas.send(pieces([piece("s", "1", "How can I he")])).await;
+    service
+        .reload("[detect.greeting]\nmarkers = ['lp you']\n", "applied")
+        .await;
+    let answer = deltas
+        .ask(pieces([last_piece("s", "1", "lp you today?")]))
+        .await;
+    assert_eq!(answer.error, None);
+}
+
+#[tokio::test]
+async fn a_configuration_that_makes_no_sense_changes_nothing() {
+    let mut service = Service::start(&exact_repeat(3)).await;
+    service.server.play("s", ask("colour").times(2)).await;
+    for bad in [
+        "[detect.exact_repeat]\ncuont = 9",
+        "[detect.exact_repeat]\ncount = 9\nwindow = 2",
+        "[detect.exact_repeat]\ncount = 9\n[limits]\nsessions_max = 0",
+        "nonsense",
+    ] {
+        service.reload(bad, "refused").await;
+    }
+    fs::remove_file(service.file()).unwrap();
+    let third = service.server.record(ask("colour").of("s")).await;
+    assert_eq!(third.action(), Action::Warn);
+    let (_, log) = service.running.stop().await;
+    assert_eq!(log.matches("the configuration stays as it was").count(), 4);
+    assert!(
+        log.contains("unstuck.toml:2; did you mean `count`?"),
+        "{log}"
+    );
+}
+
+#[tokio::test]
+async fn limits_tools_rules_and_profiles_change_and_what_needs_a_restart_is_named() {
+    let rule = |count: u32| {
+        format!("[[rules]]\nname = 'looks'\nwhen = 'tool == \"lookup_setting\"'\ncount = {count}\n")
+    };
+    let mut service = Service::start(&rule(9)).await;
+    assert_eq!(
+        service.server.record(ask("a").of("s")).await.action(),
+        Action::Unspecified
+    );
+    let changed = rule(2)
+        + "[limits]\nsessions_max = 1\nbatch_max = 7\n[store]\nqueue_max = 9\n[profiles.calm]\nmode = 'shadow'\n";
+    service.reload(&changed, "applied").await;
+    assert_eq!(service.server.metric("unstuck_sessions_max").await, 1.0);
+    let second = service.server.record(ask("b").of("s")).await;
+    assert_eq!(second.verdict.unwrap().detector, "rule:looks");
+    assert!(service.server.try_record(ask("a").of("t")).await.is_err());
+    assert!(service.server.open("s", "calm", &[]).await.is_ok());
+    // Another list of rules is another matter.
+    let more = changed.clone() + "[[rules]]\nname = 'more'\nwhen = 'true'\n";
+    service.reload(&more, "refused").await;
+    // A profile that is gone leaves its sessions the default.
+    service.reload(&rule(2), "applied").await;
+    service.server.record(ask("c").of("s")).await;
+    assert_eq!(service.server.get("s").await.unwrap().profile, "default");
+    let (_, log) = service.running.stop().await;
+    let waiting = "keys=[\"limits.batch_max\", \"store.queue_max\"]";
+    assert!(log.contains(waiting), "{log}");
+    assert!(log.contains("[[rules]] needs a restart"), "{log}");
+}
