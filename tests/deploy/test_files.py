@@ -269,13 +269,18 @@ def test_the_pods_are_restricted(objects):
 
 
 def test_the_pods_are_probed_selected_and_given_their_files(objects):
-    _, _, found = objects
+    name, _, found = objects
     stateful = found["StatefulSet"]["spec"]
     pod = stateful["template"]["spec"]
     (container,) = pod["containers"]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        assert container[probe]["grpc"]["port"] == ports["grpc"]
+        if name == "development":
+            assert container[probe]["grpc"]["port"] == ports["grpc"]
+        else:
+            # The kubelet's gRPC probes speak no TLS.
+            page = container[probe]["httpGet"]
+            assert page["port"] in ports and page["scheme"] == "HTTPS" and "grpc" not in container[probe]
     labels = stateful["template"]["metadata"]["labels"]
     assert stateful["replicas"] == 1
     assert found["Service"]["spec"]["selector"] == labels
@@ -295,9 +300,27 @@ def test_the_pods_are_probed_selected_and_given_their_files(objects):
 
 def test_the_program_takes_the_configuration_of_the_pods(objects, tmp_path):
     _, _, found = objects
+    (container,) = found["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    variables = {variable["name"]: variable["value"] for variable in container.get("env", [])}
     for name, text in found["ConfigMap"]["data"].items():
         (tmp_path / name).write_text(text)
-        run(peer.BINARY, "config", "check", "--config", tmp_path / name, cwd=tmp_path)
+        run(peer.BINARY, "config", "check", "--config", tmp_path / name, cwd=tmp_path, env=os.environ | variables)
+
+
+def is_allowed_to_listen(args, variables):
+    """The program listens for other machines with tokens and TLS, or when it is told to do without."""
+    secured = {"UNSTUCK__AUTH__TOKENS", "UNSTUCK__TLS__CERT", "UNSTUCK__TLS__KEY"} <= set(variables)
+    return secured != ("--insecure" in args)
+
+
+def test_who_listens_for_others_has_tokens_and_tls_or_says_that_it_has_not(objects):
+    name, _, found = objects
+    (container,) = found["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    variables = {variable["name"] for variable in container.get("env", [])}
+    assert is_allowed_to_listen(container["args"], variables)
+    assert ("--insecure" in container["args"]) == (name == "development")
+    service = load("compose.yaml")["services"]["unstuck"]
+    assert is_allowed_to_listen(service["command"], service["environment"])
 
 
 def test_the_operator_gets_the_rules_and_finds_the_service(objects):

@@ -81,16 +81,22 @@ async fn lists(channel: Channel) -> bool {
 }
 
 /// The figure of a page of metrics, over TLS.
-async fn figure(http: std::net::SocketAddr, ca: &[u8], series: &str) -> String {
+async fn figure(http: std::net::SocketAddr, ca: &[u8], token: &str, series: &str) -> u32 {
     let ca = reqwest::Certificate::from_pem(ca).unwrap();
     let client = reqwest::Client::builder()
         .tls_certs_only([ca])
         .build()
         .unwrap();
-    let page = within(client.get(format!("https://{http}/metrics")).send()).await;
+    let page = within(
+        client
+            .get(format!("https://{http}/metrics"))
+            .bearer_auth(token)
+            .send(),
+    )
+    .await;
     let page = within(page.unwrap().text()).await.unwrap();
     let line = page.lines().find_map(|line| line.strip_prefix(series));
-    line.expect(series).trim().to_owned()
+    line.expect(series).trim().parse().unwrap()
 }
 
 fn serve(here: &Path) -> Running {
@@ -124,12 +130,7 @@ async fn both_sides_speak_tls_and_nothing_else() {
     );
     let series = "unstuck_rejected_total{reason=\"tls_handshake\"}";
     let ca = authority.pem("ca.pem");
-    let refused = async || {
-        figure(running.http, &ca, series)
-            .await
-            .parse::<u32>()
-            .unwrap()
-    };
+    let refused = async || figure(running.http, &ca, "", series).await;
     within(async { while refused().await < 3 {} }).await;
 }
 
@@ -288,5 +289,8 @@ async fn certificates_and_tokens_are_read_again_on_sighup() {
     authority.sign("service");
     fs::copy(other.path("service.key"), authority.path("service.key")).unwrap();
     running.child.signal("HUP");
+    let (ca, token) = (other.pem("ca.pem"), tokens.of("viewer@b"));
+    let series = "unstuck_config_reloads_total{result=\"refused\"}";
+    within(async { while figure(running.http, &ca, token, series).await < 1 {} }).await;
     assert!(connect_with(running.grpc, other.client()).await.is_some());
 }

@@ -52,7 +52,7 @@ impl Session {
         );
         self.count(&outcome, shared);
         let judgement = outcome.judgement?;
-        self.waste(&judgement, &shared.metrics);
+        self.waste(&judgement, shared.metrics);
         let ruling = judgement.ruling?;
         self.pronounce(ruling, &shown, used, shared)
     }
@@ -96,7 +96,7 @@ impl Session {
             shared.metrics.detection(*detector);
         }
         if !outcome.found.is_empty() || !self.levels.is_empty() {
-            self.update_levels(&shared.metrics);
+            self.update_levels(shared.metrics);
         }
     }
 
@@ -185,7 +185,7 @@ impl Session {
                 self.termination = Some(verdict.clone());
             } else {
                 agent.terminated = Some(verdict.clone());
-                self.update_levels(&shared.metrics);
+                self.update_levels(shared.metrics);
             }
         }
         self.keep(verdict.clone());

@@ -72,7 +72,7 @@ impl Session {
             text: &delta.text,
         };
         let repeats = self.profile.repeats();
-        let repeated = agent.drafts.push(&piece, repeats, &shared.facts);
+        let repeated = agent.drafts.push(&piece, repeats, shared.facts);
         if !delta.end_of_turn {
             let verdict = repeated.and_then(|r| self.text(delta, position, r, now, shared));
             if verdict.as_ref().is_some_and(stops_text)
@@ -82,7 +82,7 @@ impl Session {
             }
             return Ok(verdict.map(latched));
         }
-        let written = agent.drafts.finish(draft, &shared.facts);
+        let written = agent.drafts.finish(draft, shared.facts);
         let name = |kind| turn_name(kind, &delta.agent, &delta.turn_id, shared);
         let names = [name(STREAMED), name(WHOLE)];
         let mut known = names.iter().flatten();
