@@ -45,7 +45,7 @@ pub use setup::ReloadError;
 
 use crate::{
     domain::{Body, Delta, Event, Labels, Outlet, Role, SessionId, SessionView, Status, Verdict},
-    facts::{Facts, Key, Rules, Tools},
+    facts::{Facts, Key, Tools},
     telemetry::Metrics,
 };
 use breaker::Breaker;
@@ -54,7 +54,7 @@ use legacy::{Legacies, Legacy};
 use outbox::Outbox;
 use pressure::Want;
 use session::Session;
-use setup::Setup;
+use setup::{Setup, Shared};
 use slot::{Slot, Tombstone};
 
 /// `[limits]`: the bounds of the engine.
@@ -97,20 +97,6 @@ struct Lasting {
     live: AtomicUsize,
     /// What all sessions and tombstones hold, by our own count.
     bytes: AtomicUsize,
-}
-
-/// What every session needs of the engine, as it is at the moment.
-struct Shared<'a> {
-    setup: u64,
-    profiles: &'a Profiles,
-    facts: &'a Facts,
-    rules: &'a Rules,
-    limits: &'a Limits,
-    outbox: &'a Outbox,
-    metrics: &'a Metrics,
-    breaker: &'a Breaker,
-    live: &'a AtomicUsize,
-    bytes: &'a AtomicUsize,
 }
 
 /// The answer to an event.

@@ -73,7 +73,7 @@ fn exposed(config: &Config) -> Option<&'static str> {
     if config.tls.is_on() && config.auth.is_on() {
         return None;
     }
-    let app::Settings { grpc, http } = &config.server;
+    let app::Settings { grpc, http, .. } = &config.server;
     let addresses = [("server.grpc", grpc), ("server.http", http)];
     let is_open = |address: &SocketAddr| !address.ip().to_canonical().is_loopback();
     let mut open = addresses.iter().filter(|(_, address)| is_open(address));

@@ -55,8 +55,9 @@ pub(super) async fn policy(State(console): State<Console>, headers: HeaderMap) -
     let engine = console.engine.clone();
     let look = |tally: &Tally, _| {
         let kinds = tally.kinds(&tenant);
-        let profiles = engine.profiles().all();
-        profiles.map(|profile| in_force(profile, &kinds)).collect()
+        let profiles = engine.profiles();
+        let all = profiles.all();
+        all.map(|profile| in_force(profile, &kinds)).collect()
     };
     let profiles = console.tallied(look).await?;
     Ok(Json(Policy {

@@ -25,8 +25,8 @@ impl Filter {
 
 impl Engine {
     /// How sessions are watched.
-    pub fn profiles(&self) -> &Profiles {
-        &self.profiles
+    pub fn profiles(&self) -> Arc<Profiles> {
+        self.setup.load().profiles.clone()
     }
 
     pub fn get(&self, id: &SessionId) -> Option<SessionView> {

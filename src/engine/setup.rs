@@ -1,21 +1,38 @@
 //! What a reload replaces: how sessions are watched, and the limits.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::AtomicUsize};
 
 use thiserror::Error;
 
-use super::{Engine, Lasting, Limits, Profiles, Shared};
-use crate::facts::{Facts, Key, Rules, Tools};
+use super::{Engine, Lasting, Limits, Profiles, breaker::Breaker, outbox::Outbox};
+use crate::{
+    facts::{Facts, Key, Rules, Tools},
+    telemetry::Metrics,
+};
 
 /// All of it, so that it is swapped at once.
 pub(super) struct Setup {
     /// Counts the reloads. A session that has seen another one takes its profile
     /// anew.
     number: u64,
-    pub profiles: Profiles,
+    pub profiles: Arc<Profiles>,
     pub facts: Facts,
     pub rules: Arc<Rules>,
     pub limits: Limits,
+}
+
+/// What every session needs of the engine, as it is at the moment.
+pub(super) struct Shared<'a> {
+    pub setup: u64,
+    pub profiles: &'a Profiles,
+    pub facts: &'a Facts,
+    pub rules: &'a Rules,
+    pub limits: &'a Limits,
+    pub outbox: &'a Outbox,
+    pub metrics: &'a Metrics,
+    pub breaker: &'a Breaker,
+    pub live: &'a AtomicUsize,
+    pub bytes: &'a AtomicUsize,
 }
 
 /// Why another setup is not taken.
@@ -35,7 +52,7 @@ impl Setup {
             number: 0,
             facts: Facts::new(key, tools, profiles.reader().clone()),
             rules: profiles.rules().clone(),
-            profiles,
+            profiles: Arc::new(profiles),
             limits,
         }
     }

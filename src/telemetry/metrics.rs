@@ -5,8 +5,8 @@
 mod help;
 mod notifications;
 mod rejections;
-mod safety;
 mod reloads;
+mod safety;
 mod store;
 
 use std::{fmt, time::Duration};
@@ -16,16 +16,16 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 
 pub use notifications::Notification;
 pub use rejections::{Eviction, Rejection};
-pub use safety::Panicked;
 pub use reloads::Reload;
+pub use safety::Panicked;
 pub use store::StoreFigures;
 
 use super::money::Money;
 use crate::domain::{Action, DetectorId, Level, OPERATOR, Status, Waste};
 use notifications::OfReceivers;
 use rejections::Rejected;
-use safety::OfSafety;
 use reloads::Reloads;
+use safety::OfSafety;
 use store::OfStore;
 
 /// What came in.

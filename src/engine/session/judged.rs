@@ -215,7 +215,7 @@ impl Session {
     }
 }
 
-impl Shared {
+impl Shared<'_> {
     /// Whether the breaker lets a detector end this session.
     fn may_end(&self, shown: &Shown<'_>) -> bool {
         let was_open = self.breaker.is_open();

@@ -40,10 +40,6 @@ pub(super) fn describe() {
             "Tokens that loops have cost.",
         ),
         (
-            "unstuck_config_reloads_total",
-            "Times the configuration was read anew, by result.",
-        ),
-        (
             "unstuck_rejected_total",
             "Events, deltas, calls, streams and connections not accepted or cut, by reason.",
         ),

@@ -27,7 +27,7 @@ pub enum Rejection {
 }
 
 impl Rejection {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::InvalidArgument,
         Self::SessionsMax,
         Self::StateBytesMax,

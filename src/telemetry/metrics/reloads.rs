@@ -17,6 +17,10 @@ pub(super) type Reloads = [Counter; 2];
     reason = "a part of the one place where metrics are made"
 )]
 pub(super) fn register() -> Reloads {
+    metrics::describe_counter!(
+        "unstuck_config_reloads_total",
+        "Times the configuration was read anew, by result."
+    );
     ["applied", "refused"].map(|result| {
         let counter = metrics::counter!("unstuck_config_reloads_total", "result" => result);
         counter.absolute(0);
