@@ -12,6 +12,11 @@
 mod fake;
 mod harness;
 mod play;
+/// The load generator, which has a test so that it does not rot.
+#[path = "../../benches/load"]
+mod bench {
+    pub mod rig;
+}
 
 mod auth;
 mod bad_input;
@@ -31,6 +36,7 @@ mod fuzzed;
 mod layering;
 mod lifecycle;
 mod limits;
+mod load;
 mod memory;
 mod model;
 mod notify;

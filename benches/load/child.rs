@@ -1,0 +1,121 @@
+//! The servers, each a process of its own.
+
+use std::{
+    env, fs,
+    io::{BufRead, BufReader},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+use tonic::transport::Endpoint;
+use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
+
+use super::rig::drive::Failure;
+
+#[derive(Clone, Debug)]
+pub enum Program {
+    /// This program, as the bare server.
+    Floor,
+    Unstuck(PathBuf),
+}
+
+pub struct Server {
+    process: Child,
+    pub grpc: SocketAddr,
+    /// From its start until it answered whether it is well.
+    pub ready_after: Duration,
+    _dir: TempDir,
+}
+
+impl Server {
+    /// Starts it, on this core only where one is named.
+    pub async fn start(program: &Program, core: Option<usize>) -> Result<Self, Failure> {
+        let dir = tempfile::tempdir()?;
+        let began = Instant::now();
+        let mut process = command(program, core)?
+            .current_dir(dir.path())
+            .env("UNSTUCK__SERVER__GRPC", "127.0.0.1:0")
+            .env("UNSTUCK__SERVER__HTTP", "127.0.0.1:0")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let grpc = announced(&mut process)?;
+        is_well(grpc).await?;
+        Ok(Self {
+            process,
+            grpc,
+            ready_after: began.elapsed(),
+            _dir: dir,
+        })
+    }
+
+    /// What its threads have spent on a core, to the nanosecond.
+    pub fn cpu(&self) -> Result<Duration, Failure> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.process.id()))?;
+        let mut nanos = 0;
+        for task in tasks {
+            let figures = fs::read_to_string(task?.path().join("schedstat"))?;
+            let on_core = figures.split_whitespace().next().ok_or("no schedstat")?;
+            nanos += on_core.parse::<u64>()?;
+        }
+        Ok(Duration::from_nanos(nanos))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn command(program: &Program, core: Option<usize>) -> Result<Command, Failure> {
+    let this = env::current_exe()?;
+    let (path, arg): (&Path, _) = match program {
+        Program::Floor => (&this, "floor"),
+        Program::Unstuck(path) => (path, "serve"),
+    };
+    let mut command = match core {
+        None => Command::new(path),
+        Some(core) => {
+            let mut taskset = Command::new("taskset");
+            taskset.args(["--cpu-list", &core.to_string()]).arg(path);
+            taskset
+        }
+    };
+    command.arg(arg);
+    Ok(command)
+}
+
+/// The first line ends with the address.
+fn announced(process: &mut Child) -> Result<SocketAddr, Failure> {
+    let stdout = process.stdout.as_mut().ok_or("no standard output")?;
+    let mut line = String::new();
+    BufReader::new(stdout).read_line(&mut line)?;
+    let address = line.split_whitespace().next_back();
+    Ok(address.ok_or("the server did not start")?.parse()?)
+}
+
+async fn is_well(grpc: SocketAddr) -> Result<(), Failure> {
+    let channel = Endpoint::from_shared(format!("http://{grpc}"))?;
+    let mut health = HealthClient::new(channel.connect().await?);
+    health.check(HealthCheckRequest::default()).await?;
+    Ok(())
+}
+
+/// Puts this process on the cores before the last one, which is the servers'.
+pub fn step_aside(cores: usize) -> Result<(), Failure> {
+    let own = format!("0-{}", cores.saturating_sub(2));
+    let pid = std::process::id().to_string();
+    let status = Command::new("taskset")
+        .args(["--all-tasks", "--cpu-list", "--pid", &own, &pid])
+        .stdout(Stdio::null())
+        .status()?;
+    status.success().then_some(()).ok_or("taskset failed")?;
+    Ok(())
+}

@@ -1,0 +1,152 @@
+//! Unstuck beside a bare tonic server with the same messages, each a process of
+//! its own, driven by the same open-loop generator, in turns:
+//!
+//! ```text
+//! cargo bench --bench load -- --help
+//! ```
+
+mod child;
+mod measure;
+mod report;
+mod rig;
+mod scenario;
+
+use std::{fs, path::PathBuf, thread, time::Duration};
+
+use clap::{Parser, Subcommand};
+use tokio::{net::TcpListener, runtime};
+
+use child::{Program, Server};
+use measure::Plan;
+use rig::{drive::Failure, floor};
+use scenario::Scenario;
+
+/// The same as the service's, or the comparison would be one of allocators.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+#[derive(Parser)]
+struct Args {
+    #[command(subcommand)]
+    command: Option<Role>,
+    /// How long a run takes
+    #[arg(long, default_value_t = 1.0)]
+    seconds: f64,
+    /// Runs of each server, flat out and again at half of what the slower one can do
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// Only loads whose name or mix has this in it
+    #[arg(long)]
+    only: Option<String>,
+    /// Leave it to the system on which cores server and generator run
+    #[arg(long)]
+    unpinned: bool,
+    /// Another build of Unstuck
+    #[arg(long, default_value = env!("CARGO_BIN_EXE_unstuck"))]
+    unstuck: PathBuf,
+    /// A page to write the table to, between its marks
+    #[arg(long)]
+    write: Option<PathBuf>,
+    /// What cargo passes on
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+#[derive(Subcommand)]
+enum Role {
+    /// Be the bare server
+    Floor,
+}
+
+fn main() -> Result<(), Failure> {
+    let args = Args::parse();
+    match args.command {
+        Some(Role::Floor) => be_the_floor(),
+        None => compare(&args),
+    }
+}
+
+/// Like the service: a runtime with a thread a core.
+fn be_the_floor() -> Result<(), Failure> {
+    runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?
+        .block_on(async {
+            let listener = TcpListener::bind("127.0.0.1:0").await?;
+            println!("floor: gRPC on {}", listener.local_addr()?);
+            Ok(floor::serve(listener).await?)
+        })
+}
+
+fn compare(args: &Args) -> Result<(), Failure> {
+    // The pacer's sleeps are off by 50 µs otherwise. Not every system has it.
+    let _ = fs::write("/proc/self/timerslack_ns", "1");
+    let cores = thread::available_parallelism()?.get();
+    let is_pinned = cores > 1 && !args.unpinned;
+    if is_pinned {
+        child::step_aside(cores)?;
+    }
+    let plan = Plan {
+        time: Duration::from_secs_f64(args.seconds),
+        rounds: args.rounds,
+        core: is_pinned.then_some(cores - 1),
+        unstuck: Program::Unstuck(args.unstuck.clone()),
+    };
+    // One thread: what it takes is the generator's own and no more.
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let text = runtime.block_on(all(args, &plan))?;
+    if let Some(page) = &args.write {
+        report::write(page, &text)?;
+    }
+    Ok(())
+}
+
+async fn all(args: &Args, plan: &Plan) -> Result<String, Failure> {
+    let ready = start_to_ready(plan).await?;
+    let machine = report::machine(plan, &ready);
+    println!("{machine}");
+    let scenarios = Scenario::all()?;
+    let wanted = |scenario: &Scenario| {
+        let name = format!("{} {:?}", scenario.name, scenario.kind).to_lowercase();
+        args.only.as_ref().is_none_or(|only| name.contains(only))
+    };
+    let mut rows = Vec::new();
+    for (number, scenario) in scenarios.iter().enumerate() {
+        if wanted(scenario) {
+            let row = measure::measure(plan, number, scenario).await?;
+            println!(
+                "{} {:?}: {:.2} of the floor's events a second, {:.2} of a core's, p99 {:.2} at {:.0} messages a \
+                 second; p50 {:.0} and {:.0} µs; {:.0} verdicts in 1,000",
+                row.name,
+                scenario.kind,
+                row.throughput,
+                row.core,
+                row.p99,
+                row.rate,
+                row.floor.p50_micros,
+                row.unstuck.p50_micros,
+                row.verdicts,
+            );
+            rows.push(row);
+        }
+    }
+    let table = report::table(&rows, &scenarios);
+    println!("\n{table}");
+    Ok(format!("{machine}\n{table}"))
+}
+
+/// From the start of the process to the first health check that is answered.
+async fn start_to_ready(plan: &Plan) -> Result<String, Failure> {
+    let mut millis = Vec::new();
+    for _ in 0..plan.rounds {
+        let server = Server::start(&plan.unstuck, plan.core).await?;
+        millis.push(server.ready_after.as_secs_f64() * 1e3);
+    }
+    let most = millis.iter().copied().fold(0.0, f64::max);
+    let median = measure::median(millis.into_iter());
+    Ok(format!(
+        "{median:.0} ms at the median, {most:.0} ms at most"
+    ))
+}

@@ -1,0 +1,150 @@
+//! Runs a load against both servers in turns.
+
+use std::time::Duration;
+
+use super::{
+    child::{Program, Server},
+    rig::drive::{self, End, Failure, Pace},
+    scenario::Scenario,
+};
+
+/// How long, how often, where.
+pub struct Plan {
+    pub time: Duration,
+    pub rounds: usize,
+    pub core: Option<usize>,
+    pub unstuck: Program,
+}
+
+/// Medians of the rounds. Ratios are taken within a round, where both servers
+/// met the same machine.
+pub struct Row {
+    pub name: String,
+    pub scenario: usize,
+    pub floor: Figures,
+    pub unstuck: Figures,
+    /// Unstuck's beside the floor's: throughput, events a second of a core, 99th
+    /// percentile.
+    pub throughput: f64,
+    pub core: f64,
+    pub p99: f64,
+    /// Messages a second at which the latencies were taken.
+    pub rate: f64,
+    /// Verdicts among a thousand results.
+    pub verdicts: f64,
+}
+
+pub struct Figures {
+    pub events_per_sec: f64,
+    pub cpu_micros: f64,
+    pub p50_micros: f64,
+    pub p99_micros: f64,
+}
+
+/// Of what the slower one can do: both answer at once most of the time, and a
+/// slow answer is the server's doing, not the queue's.
+const STEADY: f64 = 0.5;
+
+#[derive(Clone, Copy)]
+struct Sample {
+    messages_per_sec: f64,
+    cpu_micros: f64,
+    p50_micros: f64,
+    p99_micros: f64,
+    verdicts: f64,
+}
+
+struct Pair {
+    floor: Vec<Sample>,
+    unstuck: Vec<Sample>,
+}
+
+pub async fn measure(plan: &Plan, number: usize, scenario: &Scenario) -> Result<Row, Failure> {
+    let floor = Server::start(&Program::Floor, plan.core).await?;
+    let unstuck = Server::start(&plan.unstuck, plan.core).await?;
+    let mut bench = Bench {
+        scenario,
+        servers: [floor, unstuck],
+        runs: 0,
+    };
+    bench.rounds(Pace::FlatOut, 1, plan.time / 4).await?;
+    let flat_out = bench.rounds(Pace::FlatOut, plan.rounds, plan.time).await?;
+    let of = |samples: &[Sample], f: fn(&Sample) -> f64| median(samples.iter().map(f));
+    let messages = |sample: &Sample| sample.messages_per_sec;
+    let slower = of(&flat_out.floor, messages).min(of(&flat_out.unstuck, messages));
+    let rate = STEADY * slower;
+    let steady = bench
+        .rounds(Pace::Steady(rate), plan.rounds, plan.time)
+        .await?;
+    let figures = |flat_out: &[Sample], steady: &[Sample]| Figures {
+        events_per_sec: of(flat_out, messages) * scenario.batch as f64,
+        cpu_micros: of(flat_out, |sample| sample.cpu_micros),
+        p50_micros: of(steady, |sample| sample.p50_micros),
+        p99_micros: of(steady, |sample| sample.p99_micros),
+    };
+    Ok(Row {
+        name: scenario.name.clone(),
+        scenario: number,
+        floor: figures(&flat_out.floor, &steady.floor),
+        unstuck: figures(&flat_out.unstuck, &steady.unstuck),
+        throughput: flat_out
+            .ratio(|floor, unstuck| unstuck.messages_per_sec / floor.messages_per_sec),
+        core: flat_out.ratio(|floor, unstuck| floor.cpu_micros / unstuck.cpu_micros),
+        p99: steady.ratio(|floor, unstuck| unstuck.p99_micros / floor.p99_micros),
+        rate,
+        verdicts: of(&flat_out.unstuck, |sample| sample.verdicts),
+    })
+}
+
+struct Bench<'a> {
+    scenario: &'a Scenario,
+    /// The floor, then Unstuck.
+    servers: [Server; 2],
+    runs: usize,
+}
+
+impl Bench<'_> {
+    async fn rounds(&mut self, pace: Pace, rounds: usize, time: Duration) -> Result<Pair, Failure> {
+        let (mut floor, mut unstuck) = (Vec::new(), Vec::new());
+        for round in 0..rounds {
+            // Who comes second is not always the same.
+            let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+            for which in order {
+                let sample = self.once(which, pace, time).await?;
+                [&mut floor, &mut unstuck][which].push(sample);
+            }
+        }
+        Ok(Pair { floor, unstuck })
+    }
+
+    async fn once(&mut self, which: usize, pace: Pace, time: Duration) -> Result<Sample, Failure> {
+        self.runs += 1;
+        let server = &self.servers[which];
+        let load = self.scenario.load(pace, End::After(time), self.runs);
+        let before = server.cpu()?;
+        let outcome = drive::run(server.grpc, &load).await?;
+        let cpu = server.cpu()? - before;
+        let events = outcome.messages as f64 * self.scenario.batch as f64;
+        let micros = |quantile| outcome.latency.value_at_quantile(quantile) as f64 / 1e3;
+        Ok(Sample {
+            messages_per_sec: outcome.messages as f64 / outcome.elapsed.as_secs_f64(),
+            cpu_micros: cpu.as_secs_f64() * 1e6 / events,
+            p50_micros: micros(0.5),
+            p99_micros: micros(0.99),
+            verdicts: 1e3 * outcome.verdicts as f64 / outcome.looked_into.max(1) as f64,
+        })
+    }
+}
+
+impl Pair {
+    fn ratio(&self, of: impl Fn(&Sample, &Sample) -> f64) -> f64 {
+        let rounds = self.floor.iter().zip(&self.unstuck);
+        median(rounds.map(|(floor, unstuck)| of(floor, unstuck)))
+    }
+}
+
+pub fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<_> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}

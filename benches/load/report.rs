@@ -1,0 +1,101 @@
+//! The table, for people.
+
+use std::{fmt::Write, fs, path::Path, process::Command};
+
+use super::{
+    measure::{Plan, Row},
+    rig::{drive::Failure, mix::Kind},
+    scenario::{Bar, P99_BAR, Scenario},
+};
+
+const BEGIN: &str = "<!-- load: begin -->";
+const END: &str = "<!-- load: end -->";
+
+pub fn table(rows: &[Row], scenarios: &[Scenario]) -> String {
+    let mut table = String::from(
+        "| load | mix | floor, events/s | Unstuck, events/s | ratio | floor, µs of a core an event | Unstuck | ratio | \
+         floor, p99 µs | Unstuck | ratio | bar |\n\
+         | --- | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --- |\n",
+    );
+    for row in rows {
+        let scenario = &scenarios[row.scenario];
+        let kind = match scenario.kind {
+            Kind::Healthy => "healthy",
+            Kind::Looping => "looping",
+        };
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            table,
+            "| {} | {kind} | {:.0} | {:.0} | {:.2} | {:.2} | {:.2} | {:.2} | {:.0} | {:.0} | {:.2} | {} |",
+            row.name,
+            row.floor.events_per_sec,
+            row.unstuck.events_per_sec,
+            row.throughput,
+            row.floor.cpu_micros,
+            row.unstuck.cpu_micros,
+            row.core,
+            row.floor.p99_micros,
+            row.unstuck.p99_micros,
+            row.p99,
+            bar(row, scenario.bar),
+        );
+    }
+    table
+}
+
+fn bar(row: &Row, bar: Option<Bar>) -> String {
+    let (wanted, is_reached) = match bar {
+        None => return "none".to_owned(),
+        Some(Bar::Calls(least)) => (
+            format!("calls {least}, p99 {P99_BAR}"),
+            row.throughput >= least && row.p99 <= P99_BAR,
+        ),
+        Some(Bar::Core(least)) => (format!("core {least}"), row.core >= least),
+    };
+    let word = if is_reached { "reached" } else { "not reached" };
+    format!("{wanted}: {word}")
+}
+
+/// What it ran on, and what else ran there.
+pub fn machine(plan: &Plan, ready: &str) -> String {
+    let file = |path| fs::read_to_string(path).unwrap_or_default();
+    let line = |text: &str, key: &str| {
+        let line = text.lines().find(|line| line.starts_with(key));
+        let value = line.and_then(|line| line.split_once(':'));
+        value
+            .map_or("unknown", |(_, value)| value.trim())
+            .to_owned()
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let busy = file("/proc/loadavg");
+    let busy = busy.split_whitespace().nth(1).unwrap_or("unknown");
+    let pinned = match plan.core {
+        Some(_) => "the server on one core, the generator on the others",
+        None => "server and generator on all cores",
+    };
+    format!(
+        "{}, {cores} cores in use by the generator; memory {}; Linux {}; {}. Load average of the last 5 minutes \
+         {busy}. {} rounds of {} s, {pinned}. Start to ready: {ready}.\n",
+        line(&file("/proc/cpuinfo"), "model name"),
+        line(&file("/proc/meminfo"), "MemTotal"),
+        file("/proc/sys/kernel/osrelease").trim(),
+        said("rustc", "--version"),
+        plan.rounds,
+        plan.time.as_secs_f64(),
+    )
+}
+
+fn said(program: &str, arg: &str) -> String {
+    let output = Command::new(program).arg(arg).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    text.unwrap_or_else(|_| format!("{program} unknown"))
+}
+
+/// Puts the text between the marks of a page.
+pub fn write(page: &Path, text: &str) -> Result<(), Failure> {
+    let old = fs::read_to_string(page)?;
+    let (before, rest) = old.split_once(BEGIN).ok_or("the page has no begin mark")?;
+    let (_, after) = rest.split_once(END).ok_or("the page has no end mark")?;
+    fs::write(page, format!("{before}{BEGIN}\n{text}{END}{after}"))?;
+    Ok(())
+}

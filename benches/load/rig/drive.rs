@@ -1,0 +1,388 @@
+//! The load generator. It is open-loop: a message is due by the clock, whatever
+//! the server does, and its latency is counted from when it was due, so that a
+//! server that stalls is charged for all that had to wait meanwhile.
+
+use std::{
+    collections::VecDeque,
+    net::SocketAddr,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+use futures_util::{Stream, task::AtomicWaker};
+use hdrhistogram::Histogram;
+use prost::{Message, bytes::Bytes};
+use tokio::task::JoinSet;
+use tonic::{
+    Request, Status, Streaming,
+    client::Grpc,
+    codegen::http::uri::PathAndQuery,
+    transport::{Channel, Endpoint},
+};
+use unstuck::pb::{EventResult, RecordEventResponse, StreamDeltasResponse, StreamEventsResponse};
+
+use super::{
+    mix::{Envelope, Script, Source},
+    pacer::Pacer,
+    raw::Raw,
+};
+
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// What is sent, and how.
+#[derive(Clone)]
+pub struct Load {
+    pub script: Script,
+    pub envelope: Envelope,
+    /// Events or deltas a message.
+    pub batch: usize,
+    /// Streams of one connection; of unary calls, how many may be open.
+    pub streams: usize,
+    /// Messages of a stream that may wait for their answer. Deltas wait for none.
+    pub unanswered_max: usize,
+    pub pace: Pace,
+    pub end: End,
+    /// Tells the sessions of one run from those of another.
+    pub run: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Pace {
+    /// As many messages as the server takes.
+    FlatOut,
+    /// Messages a second over all streams.
+    Steady(f64),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum End {
+    After(Duration),
+    /// Messages a stream.
+    Messages(u64),
+}
+
+/// What came of it.
+pub struct Outcome {
+    pub messages: u64,
+    pub responses: u64,
+    pub elapsed: Duration,
+    /// In nanoseconds, from when a message was due.
+    pub latency: Histogram<u64>,
+    /// Of the results that were looked into: how many had a verdict.
+    pub verdicts: u64,
+    pub looked_into: u64,
+}
+
+/// One response in so many is looked into.
+const LOOK_EVERY: u64 = 64;
+
+pub async fn run(server: SocketAddr, load: &Load) -> Result<Outcome, Failure> {
+    let channel = Endpoint::from_shared(format!("http://{server}"))?
+        .tcp_nodelay(true)
+        .connect()
+        .await?;
+    let schedule = Schedule::new(load);
+    let mut streams = JoinSet::new();
+    for stream in 0..load.streams {
+        let source = Source::new(
+            load.script.clone(),
+            load.envelope,
+            load.batch,
+            load.run,
+            stream,
+        );
+        let tally = Tally::new(load)?;
+        let (grpc, schedule) = (Grpc::new(channel.clone()), schedule.of(stream));
+        match load.envelope {
+            Envelope::RecordEvent => streams.spawn(call(grpc, source, schedule, tally)),
+            Envelope::StreamEvents | Envelope::StreamDeltas => {
+                let unanswered_max = load.unanswered_max;
+                streams.spawn(converse(grpc, source, schedule, tally, unanswered_max))
+            }
+        };
+    }
+    let mut outcome = Tally::new(load)?;
+    while let Some(tally) = streams.join_next().await {
+        outcome.add(&tally??)?;
+    }
+    Ok(outcome.outcome(schedule.begin.elapsed()))
+}
+
+/// When the messages of a stream are due.
+#[derive(Clone)]
+struct Schedule {
+    pacer: Option<Pacer>,
+    begin: Instant,
+    first: Duration,
+    interval: Duration,
+    end: End,
+    streams: usize,
+}
+
+impl Schedule {
+    fn new(load: &Load) -> Self {
+        let interval = match load.pace {
+            Pace::FlatOut => Duration::ZERO,
+            Pace::Steady(rate) => Duration::from_secs_f64(load.streams as f64 / rate),
+        };
+        Self {
+            pacer: matches!(load.pace, Pace::Steady(_)).then(Pacer::start),
+            begin: Instant::now(),
+            first: Duration::ZERO,
+            interval,
+            end: load.end,
+            streams: load.streams,
+        }
+    }
+
+    /// The streams take turns.
+    fn of(&self, stream: usize) -> Self {
+        let first = self.interval.mul_f64(stream as f64 / self.streams as f64);
+        Self {
+            first,
+            ..self.clone()
+        }
+    }
+
+    /// When message number `n` is due; `None`: there is none any more.
+    fn due(&self, n: u64) -> Option<Instant> {
+        let due = match self.pacer {
+            None => Instant::now(),
+            Some(_) => self.begin + self.first + self.interval.mul_f64(n as f64),
+        };
+        let goes_on = match self.end {
+            End::After(time) => due < self.begin + time,
+            End::Messages(messages) => n < messages,
+        };
+        goes_on.then_some(due)
+    }
+
+    fn poll_until(&self, due: Instant, cx: &Context<'_>) -> Poll<()> {
+        let wait = |pacer: &Pacer| pacer.poll_until(due, cx);
+        self.pacer.as_ref().map_or(Poll::Ready(()), wait)
+    }
+
+    async fn until(&self, due: Instant) {
+        if let Some(pacer) = &self.pacer {
+            pacer.until(due).await;
+        }
+    }
+}
+
+/// Unary calls, one after the other.
+async fn call(
+    mut grpc: Grpc<Channel>,
+    mut source: Source,
+    schedule: Schedule,
+    mut tally: Tally,
+) -> Result<Tally, Failure> {
+    let path = path(Envelope::RecordEvent);
+    while let Some(due) = schedule.due(tally.messages) {
+        schedule.until(due).await;
+        tally.messages += 1;
+        grpc.ready().await?;
+        let request = Request::new(source.message().bytes);
+        let response = grpc.unary(request, path.clone(), Raw).await?;
+        tally.take(&response.into_inner(), due)?;
+    }
+    Ok(tally)
+}
+
+/// A stream, until all that was sent is answered.
+async fn converse(
+    mut grpc: Grpc<Channel>,
+    source: Source,
+    schedule: Schedule,
+    mut tally: Tally,
+    unanswered_max: usize,
+) -> Result<Tally, Failure> {
+    let path = path(tally.envelope);
+    let sent = Arc::new(Sent::default());
+    let feed = Feed {
+        source,
+        schedule,
+        unanswered_max,
+        sent: sent.clone(),
+    };
+    grpc.ready().await?;
+    let response = grpc.streaming(Request::new(feed), path, Raw).await?;
+    let mut responses: Streaming<Bytes> = response.into_inner();
+    while let Some(response) = responses.message().await? {
+        if tally.is_unasked(&response)? {
+            continue;
+        }
+        let due = sent.due().pop_front().ok_or("a response too many")?;
+        sent.room.wake();
+        tally.take(&response, due)?;
+    }
+    tally.messages = sent.messages.load(Relaxed);
+    if !sent.due().is_empty() {
+        return Err("the stream ended before all was answered".into());
+    }
+    Ok(tally)
+}
+
+fn path(envelope: Envelope) -> PathAndQuery {
+    PathAndQuery::from_static(match envelope {
+        Envelope::RecordEvent => "/unstuck.v1.DetectionService/RecordEvent",
+        Envelope::StreamEvents => "/unstuck.v1.DetectionService/StreamEvents",
+        Envelope::StreamDeltas => "/unstuck.v1.DetectionService/StreamDeltas",
+    })
+}
+
+/// What a stream has sent, for the one who reads the answers.
+#[derive(Default)]
+struct Sent {
+    messages: AtomicU64,
+    /// When each response that is to come was due.
+    due: Mutex<VecDeque<Instant>>,
+    room: AtomicWaker,
+}
+
+impl Sent {
+    fn due(&self) -> MutexGuard<'_, VecDeque<Instant>> {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The requests of a stream.
+struct Feed {
+    source: Source,
+    schedule: Schedule,
+    unanswered_max: usize,
+    sent: Arc<Sent>,
+}
+
+impl Stream for Feed {
+    type Item = Bytes;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let this = self.get_mut();
+        let messages = this.sent.messages.load(Relaxed);
+        let Some(due) = this.schedule.due(messages) else {
+            return Poll::Ready(None);
+        };
+        if this.schedule.poll_until(due, cx).is_pending() {
+            return Poll::Pending;
+        }
+        let mut waiting = this.sent.due();
+        if waiting.len() >= this.unanswered_max {
+            // The reader takes the lock before it wakes: no wake is missed.
+            this.sent.room.register(cx.waker());
+            return Poll::Pending;
+        }
+        let message = this.source.message();
+        waiting.extend((0..message.responses).map(|_| due));
+        drop(waiting);
+        this.sent.messages.fetch_add(1, Relaxed);
+        Poll::Ready(Some(message.bytes))
+    }
+}
+
+/// What one stream has seen.
+struct Tally {
+    envelope: Envelope,
+    messages: u64,
+    responses: u64,
+    latency: Histogram<u64>,
+    verdicts: u64,
+    looked_into: u64,
+}
+
+impl Tally {
+    fn new(load: &Load) -> Result<Self, Failure> {
+        Ok(Self {
+            envelope: load.envelope,
+            messages: 0,
+            responses: 0,
+            // To a minute, three digits.
+            latency: Histogram::new_with_bounds(1, 60_000_000_000, 3)?,
+            verdicts: 0,
+            looked_into: 0,
+        })
+    }
+
+    fn take(&mut self, response: &Bytes, due: Instant) -> Result<(), Failure> {
+        let nanos = due.elapsed().as_nanos();
+        self.latency.saturating_record(nanos.try_into()?);
+        self.responses += 1;
+        if self.responses % LOOK_EVERY == 1 {
+            self.look_into(response)?;
+        }
+        Ok(())
+    }
+
+    /// A verdict in the middle of a text, which is the answer to no end of it.
+    fn is_unasked(&mut self, response: &Bytes) -> Result<bool, Failure> {
+        if self.envelope != Envelope::StreamDeltas {
+            return Ok(false);
+        }
+        let response = StreamDeltasResponse::decode(response.clone())?;
+        let is_unasked = !response.end_of_turn;
+        self.verdicts += u64::from(is_unasked && response.verdict.is_some());
+        Ok(is_unasked)
+    }
+
+    /// An answer that is a refusal would be cheap, and measure nothing.
+    fn look_into(&mut self, response: &Bytes) -> Result<(), Failure> {
+        let response = response.clone();
+        match self.envelope {
+            Envelope::RecordEvent => {
+                let result = RecordEventResponse::decode(response)?.result;
+                self.look(&result.ok_or("a response without a result")?)?;
+            }
+            Envelope::StreamEvents => {
+                for result in StreamEventsResponse::decode(response)?.results {
+                    self.look(&result)?;
+                }
+            }
+            Envelope::StreamDeltas => {
+                let delta = StreamDeltasResponse::decode(response)?;
+                self.verdicts += u64::from(delta.verdict.is_some());
+                self.looked_into += 1;
+                fail_on(delta.error.map(|error| error.message))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn look(&mut self, result: &EventResult) -> Result<(), Failure> {
+        self.verdicts += u64::from(result.verdict.is_some());
+        self.looked_into += 1;
+        if result.duplicate {
+            return Err("an event was taken for a duplicate".into());
+        }
+        fail_on(result.error.as_ref().map(|error| error.message.clone()))
+    }
+
+    fn add(&mut self, other: &Self) -> Result<(), Failure> {
+        self.messages += other.messages;
+        self.responses += other.responses;
+        self.latency.add(&other.latency)?;
+        self.verdicts += other.verdicts;
+        self.looked_into += other.looked_into;
+        Ok(())
+    }
+
+    fn outcome(self, elapsed: Duration) -> Outcome {
+        Outcome {
+            messages: self.messages,
+            responses: self.responses,
+            elapsed,
+            latency: self.latency,
+            verdicts: self.verdicts,
+            looked_into: self.looked_into,
+        }
+    }
+}
+
+fn fail_on(error: Option<String>) -> Result<(), Failure> {
+    error.map_or(Ok(()), |message| {
+        Err(Status::internal(format!("an event was refused: {message}")).into())
+    })
+}
