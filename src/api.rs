@@ -110,17 +110,17 @@ impl Api {
     }
 
     /// Records an event, and counts what it took or why it was refused.
-    fn record(&self, event: &Event) -> Result<Recorded, Refused> {
+    fn record(&self, event: &Event, now: SystemTime) -> Result<Recorded, Refused> {
         let began = Instant::now();
-        let recorded = self.engine.record(event, now());
+        let recorded = self.engine.record(event, now);
         self.metrics.event_duration(began.elapsed());
         let recorded = recorded.inspect(log);
         recorded.inspect_err(|refused| self.metrics.rejected(refused.rejection()))
     }
 
     /// Takes a piece of text in, and counts why it was refused.
-    fn take_in(&self, delta: &Delta) -> Result<Option<Recorded>, Refused> {
-        let recorded = self.engine.delta(delta, now());
+    fn take_in(&self, delta: &Delta, now: SystemTime) -> Result<Option<Recorded>, Refused> {
+        let recorded = self.engine.delta(delta, now);
         let recorded = recorded.inspect(|recorded| recorded.iter().for_each(log));
         recorded.inspect_err(|refused| self.metrics.rejected(refused.rejection()))
     }

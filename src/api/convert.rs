@@ -1,7 +1,10 @@
 //! Messages into the domain's types. Every field is taken by name, without
 //! `..`: a new one does not compile until somebody decides about it.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    mem::take,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use super::Invalid;
 use crate::{
@@ -30,23 +33,17 @@ const TIME_SECS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_7
 impl TryFrom<pb::Event> for Event {
     type Error = Invalid;
 
-    fn try_from(event: pb::Event) -> Result<Self, Invalid> {
-        self::event(&Tenant::default(), event)
+    fn try_from(mut event: pb::Event) -> Result<Self, Invalid> {
+        let session = session_id(&Tenant::default(), &event.session_id)?;
+        self::event(session, &mut event)
     }
 }
 
-/// As an event.
-impl TryFrom<pb::Delta> for Delta {
-    type Error = Invalid;
-
-    fn try_from(delta: pb::Delta) -> Result<Self, Invalid> {
-        self::delta(&Tenant::default(), delta)
-    }
-}
-
-pub(super) fn event(tenant: &Tenant, event: pb::Event) -> Result<Event, Invalid> {
+/// Takes an event of this session out of its message. What a refusal quotes, its
+/// ids, is still there where it cannot be taken.
+pub(super) fn event(session: SessionId, event: &mut pb::Event) -> Result<Event, Invalid> {
     let pb::Event {
-        session_id,
+        session_id: _, // The caller has parsed it.
         event_id,
         time,
         agent_id,
@@ -55,41 +52,57 @@ pub(super) fn event(tenant: &Tenant, event: pb::Event) -> Result<Event, Invalid>
         usage,
         body,
     } = event;
+    check("event_id", event_id, EVENT_ID_BYTES_MAX)?;
     Ok(Event {
-        session: self::session_id(tenant, &session_id)?,
-        event_id: bounded("event_id", event_id, EVENT_ID_BYTES_MAX)?,
+        session,
         time: time.map(|time| self::time("time", time)).transpose()?,
         agent: agent_id_of(agent_id)?,
-        round_id: bounded("round_id", round_id, EVENT_ID_BYTES_MAX)?,
-        state_hash: bounded("state_hash", state_hash, HASH_BYTES_MAX)?,
+        round_id: bounded("round_id", take(round_id), EVENT_ID_BYTES_MAX)?,
+        state_hash: bounded("state_hash", take(state_hash), HASH_BYTES_MAX)?,
         cost: usage.map(cost).transpose()?.unwrap_or_default(),
-        body: match body.ok_or_else(|| Invalid::required("body"))? {
+        body: match body.take().ok_or_else(|| Invalid::required("body"))? {
             pb::event::Body::ToolCall(call) => Body::Call(tool_call(call)?),
             pb::event::Body::Turn(turn) => Body::Turn(self::turn(turn)?),
             pb::event::Body::Marker(marker) => Body::Marker(self::marker(marker)?),
         },
+        // Last, when nothing can fail any more.
+        event_id: take(event_id),
     })
 }
 
-pub(super) fn delta(tenant: &Tenant, delta: pb::Delta) -> Result<Delta, Invalid> {
+/// As an event.
+impl TryFrom<pb::Delta> for Delta {
+    type Error = Invalid;
+
+    fn try_from(mut delta: pb::Delta) -> Result<Self, Invalid> {
+        let session = session_id(&Tenant::default(), &delta.session_id)?;
+        self::delta(session, &mut delta)
+    }
+}
+
+/// Takes a delta of this session out of its message, in the same way.
+pub(super) fn delta(session: SessionId, delta: &mut pb::Delta) -> Result<Delta, Invalid> {
     let pb::Delta {
-        session_id,
+        session_id: _, // The caller has parsed it.
         agent_id,
         turn_id,
         channel,
         text,
         end_of_turn,
     } = delta;
+    check("agent_id", agent_id, AGENT_ID_BYTES_MAX)?;
+    check("turn_id", turn_id, EVENT_ID_BYTES_MAX)?;
     Ok(Delta {
-        session: self::session_id(tenant, &session_id)?,
-        agent: agent_id_of(agent_id)?,
-        turn_id: bounded("turn_id", turn_id, EVENT_ID_BYTES_MAX)?,
-        channel: match known::<pb::Channel>("channel", channel)? {
+        session,
+        channel: match known::<pb::Channel>("channel", *channel)? {
             pb::Channel::Unspecified | pb::Channel::Visible => Channel::Visible,
             pb::Channel::Reasoning => Channel::Reasoning,
         },
-        text,
-        end_of_turn,
+        // Nothing can fail any more.
+        agent: agent_id_of(agent_id)?,
+        turn_id: take(turn_id),
+        text: take(text),
+        end_of_turn: *end_of_turn,
     })
 }
 
@@ -218,8 +231,9 @@ pub(super) fn session_id(tenant: &Tenant, id: &str) -> Result<SessionId, Invalid
     })
 }
 
-fn agent_id_of(id: String) -> Result<AgentId, Invalid> {
-    Ok(AgentId::new(&bounded("agent_id", id, AGENT_ID_BYTES_MAX)?))
+fn agent_id_of(id: &mut String) -> Result<AgentId, Invalid> {
+    check("agent_id", id, AGENT_ID_BYTES_MAX)?;
+    Ok(take(id).into())
 }
 
 /// An operator's reason.
@@ -338,8 +352,13 @@ fn known<E: TryFrom<i32>>(field: &str, value: i32) -> Result<E, Invalid> {
 }
 
 fn bounded(field: &str, text: String, bytes_max: usize) -> Result<String, Invalid> {
+    check(field, &text, bytes_max)?;
+    Ok(text)
+}
+
+fn check(field: &str, text: &str, bytes_max: usize) -> Result<(), Invalid> {
     if text.len() <= bytes_max {
-        return Ok(text);
+        return Ok(());
     }
     let why = format!("has {} bytes, at most {bytes_max} are allowed", text.len());
     Err(Invalid::because("FIELD_TOO_LONG", field, why))

@@ -1,11 +1,13 @@
-use std::future::Future;
+use std::{future::Future, mem, time::SystemTime};
 
+use futures_util::FutureExt;
 use tonic::{Request, Response, Status, Streaming, async_trait};
 use tracing::{Instrument, Span};
 
 use super::{
     Api, Invalid, convert,
     guard::caller,
+    now,
     outbound::{self, Outbound, Over, Respond, Responses, Sent},
     present,
     pushes::Pushes,
@@ -28,12 +30,14 @@ impl DetectionService for Api {
     ) -> Result<Response<pb::RecordEventResponse>, Status> {
         let caller = caller(&request)?;
         let pb::RecordEventRequest { event } = request.into_inner();
-        let event = event.unwrap_or_default();
-        let (session_id, event_id) = (event.session_id.clone(), event.event_id.clone());
-        let event =
-            convert::event(&caller.tenant, event).map_err(|invalid| self.reject(invalid))?;
-        let recorded = self.record(&event)?;
+        let mut event = event.unwrap_or_default();
+        let session_id = mem::take(&mut event.session_id);
+        let taken = convert::session_id(&caller.tenant, &session_id)
+            .and_then(|session| convert::event(session, &mut event))
+            .map_err(|invalid| self.reject(invalid))?;
+        let recorded = self.record(&taken, now())?;
         let verdict = self.verdict_of(&recorded).await;
+        let event_id = taken.event_id;
         let result = Some(present::result(session_id, event_id, &recorded, verdict));
         Ok(Response::new(pb::RecordEventResponse { result }))
     }
@@ -73,6 +77,10 @@ trait Kind: Send + 'static {
     ) -> impl Future<Output = Result<Vec<Self::Response>, Invalid>> + Send;
 }
 
+/// Messages that a stream is read for before others have their turn, and before
+/// it looks for terminations. As many as may be unread by default.
+const MESSAGES_A_TURN: usize = 64;
+
 struct Events;
 
 impl Kind for Events {
@@ -90,9 +98,10 @@ impl Kind for Events {
             return Err(Invalid::field("sequence", "must be at least 1"));
         }
         api.check_batch("events", events.len())?;
+        let now = now();
         let mut results = Vec::with_capacity(events.len());
         for event in events {
-            results.push(api.result(event, pushes).await);
+            results.push(api.result(event, now, pushes).await);
         }
         Ok(vec![pb::StreamEventsResponse { sequence, results }])
     }
@@ -126,9 +135,10 @@ impl Kind for Deltas {
     ) -> Result<Vec<Self::Response>, Invalid> {
         let pb::StreamDeltasRequest { deltas } = request;
         api.check_batch("deltas", deltas.len())?;
+        let now = now();
         let mut responses = Vec::new();
         for delta in deltas {
-            responses.extend(api.response(delta, pushes).await);
+            responses.extend(api.response(delta, now, pushes).await);
         }
         Ok(responses)
     }
@@ -191,67 +201,95 @@ impl Api {
     }
 
     /// The result of one event of many: a bad one harms nobody else.
-    async fn result(&self, event: pb::Event, pushes: &mut Pushes) -> pb::EventResult {
-        let (session_id, event_id) = (event.session_id.clone(), event.event_id.clone());
-        let event = match convert::event(pushes.tenant(), event) {
-            Ok(event) => event,
+    async fn result(
+        &self,
+        mut event: pb::Event,
+        now: SystemTime,
+        pushes: &mut Pushes,
+    ) -> pb::EventResult {
+        let known = pushes.session(&event.session_id);
+        let is_known = known.is_some();
+        let parse = || convert::session_id(pushes.tenant(), &event.session_id);
+        let session = known.map_or_else(parse, Ok);
+        let taken = match session.and_then(|session| convert::event(session, &mut event)) {
+            Ok(taken) => taken,
             Err(invalid) => {
                 // Only what passed the checks is sent back.
                 let (session_id, event_id) = match invalid.field.as_str() {
                     "session_id" => Default::default(),
-                    "event_id" => (session_id, String::new()),
-                    _ => (session_id, event_id),
+                    "event_id" => (event.session_id, String::new()),
+                    _ => (event.session_id, event.event_id),
                 };
                 return present::refused(session_id, event_id, self.reject(invalid).into());
             }
         };
-        match self.record(&event) {
+        match self.record(&taken, now) {
             Ok(recorded) => {
-                pushes.carried(&event.session, recorded.verdict.as_deref());
+                let verdict = recorded.verdict.as_deref();
+                if !is_known || verdict.is_some() {
+                    pushes.carried(&taken.session, verdict);
+                }
                 let verdict = self.verdict_of(&recorded).await;
-                present::result(session_id, event_id, &recorded, verdict)
+                present::result(event.session_id, taken.event_id, &recorded, verdict)
             }
-            Err(refused) => present::refused(session_id, event_id, refused.into()),
+            Err(refused) => present::refused(event.session_id, taken.event_id, refused.into()),
         }
     }
 
     /// What is to be said about a delta, if anything.
     async fn response(
         &self,
-        delta: pb::Delta,
+        mut delta: pb::Delta,
+        now: SystemTime,
         pushes: &mut Pushes,
     ) -> Option<pb::StreamDeltasResponse> {
+        let known = pushes.session(&delta.session_id);
+        let is_known = known.is_some();
+        let parse = || convert::session_id(pushes.tenant(), &delta.session_id);
+        let session = known.map_or_else(parse, Ok);
+        let taken = match session.and_then(|session| convert::delta(session, &mut delta)) {
+            Ok(taken) => taken,
+            Err(invalid) => return Some(self.refused(delta, invalid)),
+        };
+        match self.take_in(&taken, now) {
+            Ok(recorded) => {
+                let verdict = recorded.as_ref().and_then(|r| r.verdict.as_deref());
+                if !is_known || verdict.is_some() {
+                    pushes.carried(&taken.session, verdict);
+                }
+                let recorded = recorded?;
+                let action = recorded.verdict.as_deref().and_then(Verdict::acted);
+                Some(pb::StreamDeltasResponse {
+                    action: present::action(action).into(),
+                    verdict: self.verdict_of(&recorded).await,
+                    ..present::answered(delta.session_id, taken)
+                })
+            }
+            Err(refused) => Some(pb::StreamDeltasResponse {
+                error: Some(refused.into()),
+                ..present::answered(delta.session_id, taken)
+            }),
+        }
+    }
+
+    /// The answer to a delta that cannot be taken: only what passed the checks is
+    /// sent back.
+    fn refused(&self, delta: pb::Delta, invalid: Invalid) -> pb::StreamDeltasResponse {
         let mut response = pb::StreamDeltasResponse {
-            session_id: delta.session_id.clone(),
-            agent_id: delta.agent_id.clone(),
-            turn_id: delta.turn_id.clone(),
+            session_id: delta.session_id,
+            agent_id: delta.agent_id,
+            turn_id: delta.turn_id,
             end_of_turn: delta.end_of_turn,
             ..pb::StreamDeltasResponse::default()
         };
-        let delta = match convert::delta(pushes.tenant(), delta) {
-            Ok(delta) => delta,
-            Err(invalid) => {
-                // Only what passed the checks is sent back.
-                match invalid.field.as_str() {
-                    "session_id" => response = pb::StreamDeltasResponse::default(),
-                    "agent_id" => response.agent_id.clear(),
-                    "turn_id" => response.turn_id.clear(),
-                    _ => {}
-                }
-                response.error = Some(self.reject(invalid).into());
-                return Some(response);
-            }
-        };
-        match self.take_in(&delta) {
-            Ok(recorded) => {
-                let verdict = recorded.as_ref().and_then(|r| r.verdict.as_deref());
-                pushes.carried(&delta.session, verdict);
-                response.action = present::action(verdict.and_then(Verdict::acted)).into();
-                response.verdict = self.verdict_of(&recorded?).await;
-            }
-            Err(refused) => response.error = Some(refused.into()),
+        match invalid.field.as_str() {
+            "session_id" => response = pb::StreamDeltasResponse::default(),
+            "agent_id" => response.agent_id.clear(),
+            "turn_id" => response.turn_id.clear(),
+            _ => {}
         }
-        Some(response)
+        response.error = Some(self.reject(invalid).into());
+        response
     }
 
     fn serve<K: Kind>(
@@ -287,13 +325,25 @@ impl Api {
             self.store.clone(),
         );
         let mut silence = Silence::new(self.limits.stream_idle_secs_max);
+        let mut in_a_row = 0;
         loop {
+            in_a_row += 1;
+            if in_a_row == MESSAGES_A_TURN {
+                in_a_row = 0;
+                tokio::task::yield_now().await;
+                if let Some(verdict) = pushes.next().now_or_never() {
+                    responses.urge(verdict);
+                }
+            }
+            // A request where there is one: what hardly ever comes is asked for
+            // when there is none, and now and then.
             let request = tokio::select! {
+                biased;
+                request = inbound.message() => request?,
                 verdict = pushes.next() => {
                     responses.urge(verdict);
                     continue;
                 }
-                request = inbound.message() => request?,
                 () = silence.lasts() => {
                     self.metrics.rejected(Rejection::StreamIdleSecsMax);
                     return Err(status::idle());

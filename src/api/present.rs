@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub(super) use detail::detail;
 
 use crate::{
-    domain::{Action, Level, SessionView, Status, Trend, Verdict, Waste},
+    domain::{Action, Delta, Level, SessionView, Status, Trend, Verdict, Waste},
     engine::Recorded,
     pb,
 };
@@ -97,6 +97,17 @@ pub(super) fn result(
         action: action(recorded.verdict.as_deref().and_then(Verdict::acted)).into(),
         verdict,
         error: None,
+    }
+}
+
+/// The response to a delta, so far as it says which delta it was.
+pub(super) fn answered(session_id: String, delta: Delta) -> pb::StreamDeltasResponse {
+    pb::StreamDeltasResponse {
+        session_id,
+        agent_id: delta.agent.into(),
+        turn_id: delta.turn_id,
+        end_of_turn: delta.end_of_turn,
+        ..pb::StreamDeltasResponse::default()
     }
 }
 

@@ -1,5 +1,7 @@
 use std::{
+    borrow::Borrow,
     collections::{HashMap, VecDeque},
+    hash::{Hash, Hasher},
     sync::Arc,
 };
 
@@ -21,11 +23,34 @@ pub(super) struct Pushes {
     store: Arc<Store>,
     terminations: Receiver<Arc<Verdict>>,
     /// The sessions it has carried, with the terminations it was told of.
-    carried: HashMap<SessionId, SmallVec<[VerdictId; 1]>>,
+    carried: HashMap<Carried, SmallVec<[VerdictId; 1]>, foldhash::quality::RandomState>,
     /// How many it may carry until those that are over are let go of.
     carried_max: usize,
     due: VecDeque<Arc<Verdict>>,
 }
+
+/// A session, found by its id alone: those of a stream are all of one tenant.
+struct Carried(SessionId);
+
+impl Borrow<str> for Carried {
+    fn borrow(&self) -> &str {
+        self.0.as_str()
+    }
+}
+
+impl Hash for Carried {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.as_str().hash(state);
+    }
+}
+
+impl PartialEq for Carried {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.as_str() == other.0.as_str()
+    }
+}
+
+impl Eq for Carried {}
 
 /// Below this nothing is gained by tidying.
 const CARRIED_MIN: usize = 1_024;
@@ -37,7 +62,7 @@ impl Pushes {
             terminations: store.terminations(),
             engine,
             store,
-            carried: HashMap::new(),
+            carried: HashMap::default(),
             carried_max: CARRIED_MIN,
             due: VecDeque::new(),
         }
@@ -47,12 +72,19 @@ impl Pushes {
         &self.tenant
     }
 
+    /// A session that the stream has carried, whose id need not be parsed again.
+    pub fn session(&self, id: &str) -> Option<SessionId> {
+        let (Carried(session), _) = self.carried.get_key_value(id)?;
+        Some(session.clone())
+    }
+
     /// The stream has carried something of this session and answered with this
     /// verdict.
     pub fn carried(&mut self, session: &SessionId, answered: Option<&Verdict>) {
-        if !self.carried.contains_key(session) {
+        if !self.carried.contains_key(session.as_str()) {
             self.tidy();
-            self.carried.insert(session.clone(), SmallVec::new());
+            let session = Carried(session.clone());
+            self.carried.insert(session, SmallVec::new());
         }
         if let Some(verdict) = answered.filter(|verdict| verdict.terminates()) {
             self.tell(verdict);
@@ -87,7 +119,9 @@ impl Pushes {
 
     /// Whether this is news to the stream; from now on it is not.
     fn tell(&mut self, verdict: &Verdict) -> bool {
-        let Some(told) = self.carried.get_mut(&verdict.session) else {
+        let session = Some(&verdict.session).filter(|session| session.is_of(&self.tenant));
+        let told = session.and_then(|session| self.carried.get_mut(session.as_str()));
+        let Some(told) = told else {
             return false;
         };
         let news = !told.contains(&verdict.id);
@@ -100,7 +134,7 @@ impl Pushes {
     fn all_terminated(&self) -> VecDeque<Arc<Verdict>> {
         let sessions = self.carried.keys();
         sessions
-            .flat_map(|session| self.engine.terminations_of(session))
+            .flat_map(|Carried(session)| self.engine.terminations_of(session))
             .collect()
     }
 
@@ -108,7 +142,8 @@ impl Pushes {
     fn tidy(&mut self) {
         if self.carried.len() >= self.carried_max {
             let engine = &self.engine;
-            self.carried.retain(|session, _| engine.knows(session));
+            self.carried
+                .retain(|Carried(session), _| engine.knows(session));
             self.carried_max = (2 * self.carried.len()).max(CARRIED_MIN);
         }
     }

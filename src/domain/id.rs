@@ -95,6 +95,18 @@ impl AgentId {
     }
 }
 
+impl From<String> for AgentId {
+    fn from(id: String) -> Self {
+        Self(id.into())
+    }
+}
+
+impl From<AgentId> for String {
+    fn from(id: AgentId) -> Self {
+        id.0.into_string()
+    }
+}
+
 /// Names a verdict; the text form sorts by time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VerdictId(pub u128);
