@@ -112,8 +112,8 @@ fn sketch_and_compare(bencher: Bencher, tokens: usize) {
     bencher.bench_local(|| {
         next = (next + 1) % texts.len();
         let turn = WordOverlap.sketch(black_box(&texts[next]));
-        let alike = |earlier| WordOverlap.similarity(&turn, earlier);
-        let most = past.iter().map(alike).fold(0.0, f64::max);
+        let alike = |earlier| WordOverlap.similarity_of(&turn, earlier, 0.85);
+        let most = past.iter().filter_map(alike).fold(0.0, f64::max);
         keep(&mut past, turn, 5);
         most
     });

@@ -4,7 +4,7 @@
 //!
 //! Calls and outcomes are compared by keyed hashes: the input is untrusted, and
 //! an agent must not be able to make two different calls look equal. The words of
-//! turns are hashed without a key (see `Key::token`).
+//! turns are hashed without a key (see `token`).
 //!
 //! Uses: domain.
 
@@ -25,6 +25,7 @@ mod shell;
 mod sketch;
 mod sql;
 mod stem;
+mod token;
 mod tools;
 mod words;
 

@@ -194,20 +194,15 @@ impl Settings {
         Ok(())
     }
 
-    fn similarity(&self, a: &Sketch, b: &Sketch) -> f64 {
-        match &self.measure {
-            Some(model) => model.similarity(a, b),
-            None => a.overlap(b),
-        }
-    }
-
     /// How alike two turns are, where they are alike enough.
     fn alike(&self, turn: &Sketch, earlier: &Sketch) -> Option<f64> {
         if self.numbers_are_progress && turn.differs_in_numbers_only(earlier) {
             return None;
         }
-        let similarity = self.similarity(turn, earlier);
-        (similarity >= self.similarity).then_some(similarity)
+        match &self.measure {
+            Some(model) => model.similarity_of(turn, earlier, self.similarity),
+            None => turn.overlap_of(earlier, self.similarity),
+        }
     }
 
     /// How much of one turn the other says again, where that is enough while

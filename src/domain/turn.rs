@@ -36,6 +36,12 @@ pub trait Measure: Debug + Send + Sync {
 
     /// How alike two turns are, from 0 to 1.
     fn similarity(&self, a: &Sketch, b: &Sketch) -> f64;
+
+    /// The same where it is `least` or more: what a detector asks for.
+    fn similarity_of(&self, a: &Sketch, b: &Sketch, least: f64) -> Option<f64> {
+        let similarity = self.similarity(a, b);
+        (similarity >= least).then_some(similarity)
+    }
 }
 
 /// What is kept of a turn: its distinct tokens (lower case, split at white
@@ -47,7 +53,7 @@ pub struct Sketch {
     pub words: Box<[u32]>,
     pub numbers: Box<[u32]>,
     /// The beginnings of the words that carry meaning: what stays of a sentence
-    /// that is put in other words.
+    /// that is put in other words. In no order, since they are rarely compared.
     pub stems: Box<[u32]>,
     /// What a model makes of it, of length 1; empty without one.
     pub vector: Box<[f32]>,
@@ -78,6 +84,26 @@ impl Sketch {
         f64::from(shared_words + shared_numbers) / f64::from(all)
     }
 
+    /// The overlap where it is `least` or more. Most turns are unlike, and show
+    /// it soon.
+    pub fn overlap_of(&self, other: &Self, least: f64) -> Option<f64> {
+        let is_sample = |sketch: &Self| {
+            sketch.words.len() == Self::WORDS_MAX || sketch.numbers.len() == Self::NUMBERS_MAX
+        };
+        let overlap = if is_sample(self) || is_sample(other) {
+            self.overlap(other)
+        } else {
+            let all = self.tokens() + other.tokens();
+            let (numbers, _) = shared(&self.numbers, &other.numbers, usize::MAX);
+            // Of n and m tokens s · (n + m) / (1 + s) must be shared.
+            let needed = (least * all as f64 / (1.0 + least)).floor() as usize;
+            let needed = needed.saturating_sub(numbers as usize);
+            let both = shared_of(&self.words, &other.words, needed)? + numbers as usize;
+            both as f64 / (all - both).max(1) as f64
+        };
+        (overlap >= least).then_some(overlap)
+    }
+
     /// How many tokens the smaller of the two turns has, and whether the larger
     /// one has them all.
     pub fn containment(&self, other: &Self) -> (usize, bool) {
@@ -94,11 +120,18 @@ impl Sketch {
     /// How much of the meaning of one turn is in the other: shared stems by
     /// those of the turn with fewer. Second, how many that one has.
     pub fn common_stems(&self, other: &Self) -> (f64, usize) {
-        let few = self.stems.len().min(other.stems.len());
+        let sorted = |sketch: &Self| {
+            let mut stems: SmallVec<[u32; Self::STEMS_MAX]> = sketch.stems.as_ref().into();
+            stems.sort_unstable();
+            stems.dedup();
+            stems
+        };
+        let (own, of_other) = (sorted(self), sorted(other));
+        let few = own.len().min(of_other.len());
         if few == 0 {
             return (0.0, 0);
         }
-        let (shared, _) = shared(&self.stems, &other.stems, usize::MAX);
+        let (shared, _) = shared(&own, &of_other, usize::MAX);
         (f64::from(shared) / few as f64, few)
     }
 
@@ -143,6 +176,22 @@ fn shared(a: &[u32], b: &[u32], sample: usize) -> (u32, u32) {
     }
     let all = (a.len() + b.len() - shared).min(limit);
     (shared as u32, all as u32)
+}
+
+/// How many hashes two sorted lists share; `None`: fewer than `needed`, which is
+/// known as soon as too many of the first are alone.
+fn shared_of(a: &[u32], b: &[u32], needed: usize) -> Option<usize> {
+    let spare = a.len().checked_sub(needed)?;
+    let (mut i, mut j, mut shared) = (0, 0, 0);
+    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
+        shared += usize::from(x == y);
+        i += usize::from(x <= y);
+        j += usize::from(y <= x);
+        if i - shared > spare {
+            return None;
+        }
+    }
+    (shared >= needed).then_some(shared)
 }
 
 /// Whether a sorted list holds all of another.
@@ -224,6 +273,35 @@ mod tests {
     fn of_a_sample_only_the_lowest_of_both_count() {
         assert_eq!(shared(&[1, 2, 9], &[1, 2, 3, 4], 3), (2, 3));
         assert_eq!(shared(&[1, 2, 3], &[1, 2, 3], 3), (3, 3));
+    }
+
+    #[test]
+    fn an_overlap_that_is_asked_for_is_the_overlap() {
+        let sketch = |words: &[u32], numbers: &[u32]| Sketch {
+            words: words.into(),
+            numbers: numbers.into(),
+            ..Sketch::default()
+        };
+        let many = (0..512).collect::<Vec<u32>>();
+        let sketches = [
+            sketch(&[], &[]),
+            sketch(&[1], &[]),
+            sketch(&[1, 2, 3, 4, 5], &[]),
+            sketch(&[1, 2, 3, 4, 5, 6], &[]),
+            sketch(&[2, 3, 4, 5, 6], &[7]),
+            sketch(&[1, 2, 3], &[7, 8, 9]),
+            sketch(&many, &[]),
+            sketch(&many[1..], &[7]),
+        ];
+        for a in &sketches {
+            for b in &sketches {
+                let overlap = a.overlap(b);
+                for least in [0.1, 0.5, 5.0 / 6.0, 0.85, 1.0] {
+                    let expected = (overlap >= least).then_some(overlap);
+                    assert_eq!(a.overlap_of(b, least), expected, "{a:?} {b:?} {least}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -43,7 +43,11 @@ impl Listener {
             .map(|phrase| (phrase.id, phrase.text.as_str()))
             .collect();
         let too_many = |error: &dyn std::error::Error| TooManyPhrases(error.to_string());
-        let automaton = DFA::new(phrases.values()).map_err(|error| too_many(&error))?;
+        // The phrases are in lower case, and what is not ASCII is lowered before.
+        let automaton = DFA::builder()
+            .ascii_case_insensitive(true)
+            .build(phrases.values())
+            .map_err(|error| too_many(&error))?;
         let start = automaton
             .start_state(Anchored::No)
             .map_err(|error| too_many(&error))?;
@@ -57,24 +61,34 @@ impl Listener {
         })
     }
 
-    /// Takes in a character of a text, in lower case; `words` have begun so far,
-    /// that of the character too.
-    pub(super) fn hear(&self, c: char, words: u32, hearing: &mut Hearing) {
-        let Some((automaton, start)) = &self.automaton else {
-            return;
-        };
-        let mut state = hearing.state.unwrap_or(*start);
-        let mut buffer = [0; 4];
-        for byte in c.encode_utf8(&mut buffer).bytes() {
-            state = automaton.next_state(Anchored::No, state, byte);
+    /// Takes in a piece of a text, ASCII in either case and all else in lower case;
+    /// `words` have begun so far, that of the piece too.
+    #[inline]
+    pub(super) fn hear(&self, piece: &[u8], words: u32, hearing: &mut Hearing) {
+        if let Some((automaton, start)) = &self.automaton {
+            self.follow(automaton, *start, piece, words, hearing);
         }
-        hearing.state = Some(state);
-        if automaton.is_special(state) && automaton.is_match(state) {
-            let numbers = 0..automaton.match_len(state);
-            for number in numbers.map(|n| automaton.match_pattern(state, n)) {
-                self.note(number.as_usize(), words, hearing);
+    }
+
+    fn follow(
+        &self,
+        automaton: &DFA,
+        start: StateID,
+        piece: &[u8],
+        words: u32,
+        hearing: &mut Hearing,
+    ) {
+        let mut state = hearing.state.unwrap_or(start);
+        for byte in piece {
+            state = automaton.next_state(Anchored::No, state, *byte);
+            if automaton.is_special(state) && automaton.is_match(state) {
+                let numbers = 0..automaton.match_len(state);
+                for number in numbers.map(|n| automaton.match_pattern(state, n)) {
+                    self.note(number.as_usize(), words, hearing);
+                }
             }
         }
+        hearing.state = Some(state);
     }
 
     fn note(&self, number: usize, words: u32, hearing: &mut Hearing) {

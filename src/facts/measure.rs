@@ -16,4 +16,8 @@ impl Measure for WordOverlap {
     fn similarity(&self, a: &Sketch, b: &Sketch) -> f64 {
         a.overlap(b)
     }
+
+    fn similarity_of(&self, a: &Sketch, b: &Sketch, least: f64) -> Option<f64> {
+        a.overlap_of(b, least)
+    }
 }

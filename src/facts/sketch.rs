@@ -1,11 +1,6 @@
-use std::hash::Hasher;
-
-use foldhash::quality::FoldHasher;
-
 use super::{
-    Key,
     listener::{Hearing, Listener},
-    stem::Stem,
+    token::{Kind, Token},
 };
 use crate::domain::{Sketch, TurnFacts, text};
 
@@ -19,7 +14,7 @@ pub struct Sketcher {
     stems: Lowest<{ Sketch::STEMS_MAX }>,
     hearing: Hearing,
     /// The token that the last piece ended in.
-    token: Option<Token>,
+    token: Token,
     /// Tokens begun.
     tokens: u32,
     chars: usize,
@@ -29,12 +24,6 @@ pub struct Sketcher {
     tail: String,
     /// Some of what came after the beginning was let go of.
     gap: bool,
-}
-
-struct Token {
-    hasher: FoldHasher<'static>,
-    has_digit: bool,
-    stem: Stem,
 }
 
 impl Sketcher {
@@ -76,7 +65,7 @@ impl Sketcher {
             sketch: Sketch {
                 words: self.words.finish(),
                 numbers: self.numbers.finish(),
-                stems: self.stems.finish(),
+                stems: self.stems.finish_unsorted(),
                 vector: Box::default(),
             },
             chars: self.chars,
@@ -93,47 +82,62 @@ impl Sketcher {
     }
 
     fn take(&mut self, piece: &str, listener: &Listener) {
-        for c in piece.chars() {
-            if c.is_ascii() {
-                self.take_lower(c.to_ascii_lowercase(), listener);
+        let bytes = piece.as_bytes();
+        let mut at = 0;
+        while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+            let (length, kinds) = Token::plain_run(rest);
+            if length > 0 {
+                self.begin_token();
+                self.token.push_run(rest, length, kinds);
+                listener.hear(&rest[..length], self.tokens, &mut self.hearing);
+                at += length;
+            } else if Kind::of(rest[0]) == Kind::Space {
+                self.end_token();
+                listener.hear(&rest[..1], self.tokens, &mut self.hearing);
+                at += 1;
             } else {
+                let Some(c) = piece[at..].chars().next() else {
+                    break;
+                };
                 c.to_lowercase().for_each(|c| self.take_lower(c, listener));
+                at += c.len_utf8();
             }
         }
     }
 
+    /// Any character, in lower case.
+    #[cold]
     fn take_lower(&mut self, c: char, listener: &Listener) {
+        if text::is_unseen(c) {
+            return;
+        }
         if c.is_whitespace() {
             self.end_token();
-        } else if !text::is_unseen(c) {
-            if self.token.is_none() {
-                self.tokens = self.tokens.saturating_add(1);
-            }
-            let token = self.token.get_or_insert_with(|| Token {
-                hasher: Key::token(),
-                has_digit: false,
-                stem: Stem::default(),
-            });
-            token.has_digit |= c.is_numeric();
-            // A character at a time, so that the hash depends on the token alone
-            // and not on the pieces it came in.
-            token.hasher.write_u32(u32::from(c));
-            token.stem.push(c);
+        } else {
+            self.begin_token();
+            self.token.push(c);
         }
-        listener.hear(c, self.tokens, &mut self.hearing);
+        let mut buffer = [0; 4];
+        let bytes = c.encode_utf8(&mut buffer).as_bytes();
+        listener.hear(bytes, self.tokens, &mut self.hearing);
+    }
+
+    fn begin_token(&mut self) {
+        if self.token.is_empty() {
+            self.tokens = self.tokens.saturating_add(1);
+        }
     }
 
     fn end_token(&mut self) {
-        let Some(token) = self.token.take() else {
+        if self.token.is_empty() {
             return;
-        };
-        // The upper half: the lower one also picks map slots elsewhere.
-        let hash = (token.hasher.finish() >> 32) as u32;
-        if token.has_digit {
-            self.numbers.push(hash);
+        }
+        let token = std::mem::take(&mut self.token);
+        if token.has_digit() {
+            self.numbers.push(token.hash());
         } else {
-            self.words.push(hash);
-            if let Some(stem) = token.stem.hash() {
+            self.words.push(token.hash());
+            if let Some(stem) = token.stem() {
                 self.stems.push(stem);
             }
         }
@@ -162,16 +166,37 @@ struct Lowest<const N: usize> {
 
 impl<const N: usize> Lowest<N> {
     fn push(&mut self, hash: u32) {
-        if self.seen.len() >= 2 * N {
-            self.settle();
+        if self.seen.len() == self.seen.capacity() {
+            self.grow();
         }
         self.seen.push(hash);
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        /// The words of a short turn.
+        const FIRST: usize = 64;
+        if self.seen.len() >= 2 * N {
+            self.settle();
+        } else {
+            let more = self.seen.len().max(FIRST).min(2 * N - self.seen.len());
+            self.seen.reserve_exact(more);
+        }
     }
 
     fn settle(&mut self) {
         self.seen.sort_unstable();
         self.seen.dedup();
         self.seen.truncate(N);
+    }
+
+    /// All that were pushed, in any order and some more than once perhaps, where
+    /// there are no more than `N`.
+    fn finish_unsorted(mut self) -> Box<[u32]> {
+        if self.seen.len() > N {
+            self.settle();
+        }
+        self.seen.into_boxed_slice()
     }
 
     fn finish(mut self) -> Box<[u32]> {

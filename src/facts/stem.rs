@@ -3,8 +3,9 @@
 /// language, and as good for telling whether two turns are about the same.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Stem {
-    /// The first letters, the latest lowest.
-    letters: u128,
+    /// The first letters, each a byte above the one before; of other alphabets
+    /// than ours they overlap.
+    letters: u64,
     /// Letters of the whole word.
     count: u32,
 }
@@ -14,40 +15,50 @@ impl Stem {
     const LETTERS: u32 = 5;
     /// Shorter words ("the", "now", "run") say little about what a turn is about.
     const LETTERS_MIN: u32 = 4;
-    /// No letter needs more.
-    const LETTER_BITS: u32 = 21;
-
     /// Takes in a character of the word, in lower case.
     pub fn push(&mut self, c: char) {
         if !c.is_alphabetic() {
             return;
         }
         if self.count < Self::LETTERS {
-            self.letters = (self.letters << Self::LETTER_BITS) | u128::from(u32::from(c));
+            self.letters ^= u64::from(u32::from(c)) << (8 * self.count);
         }
         self.count = self.count.saturating_add(1);
     }
 
-    /// `None`: the word carries no meaning of its own.
-    pub fn hash(self) -> Option<u32> {
-        if self.count < Self::LETTERS_MIN
-            || COMMON.binary_search(&(self.letters, self.count)).is_ok()
-        {
-            return None;
-        }
-        // Any mixing does: who makes stems collide makes only its own turns alike.
-        let folded = (self.letters as u64) ^ ((self.letters >> 64) as u64);
-        Some((folded.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32)
+    /// Takes in the letters that a word of ASCII begins with: so many of these
+    /// bytes in lower case, the first lowest.
+    #[inline]
+    pub fn begin(&mut self, bytes: u64, letters: u32) {
+        let wanted = letters.min(Self::LETTERS);
+        self.letters = bytes & ((1 << (8 * wanted)) - 1);
+        self.count = letters;
     }
 
-    const fn of(word: &str) -> (u128, u32) {
-        let bytes = word.as_bytes();
-        let (mut letters, mut n) = (0, 0);
-        while n < bytes.len() && n < Self::LETTERS as usize {
-            letters = (letters << Self::LETTER_BITS) | bytes[n] as u128;
-            n += 1;
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// `None`: the word carries no meaning of its own.
+    #[inline]
+    pub fn hash(self) -> Option<u32> {
+        if self.count < Self::LETTERS_MIN || self.is_common() {
+            return None;
         }
-        (letters, bytes.len() as u32)
+        Some((mixed(self.letters) >> 32) as u32)
+    }
+
+    #[inline]
+    fn is_common(self) -> bool {
+        let key = key(self.letters, self.count);
+        let mut slot = slot(key);
+        while COMMON[slot] != 0 {
+            if COMMON[slot] == key {
+                return true;
+            }
+            slot = (slot + 1) % SLOTS;
+        }
+        false
     }
 }
 
@@ -61,27 +72,45 @@ const WORDS: [&str; 60] = [
     "would", "your", "thought", "still", "because",
 ];
 
-/// The same as stems with the lengths of their words, sorted.
-const COMMON: [(u128, u32); WORDS.len()] = sorted(WORDS);
+/// Four times as many as words: most look-ups end at once.
+const SLOTS: usize = 256;
 
-const fn sorted<const N: usize>(words: [&str; N]) -> [(u128, u32); N] {
-    let mut stems = [(0, 0); N];
+/// The same by the letters they begin with and their length, at the slot of that
+/// or the next free one; 0: free.
+const COMMON: [u64; SLOTS] = {
+    let mut table = [0; SLOTS];
     let mut n = 0;
-    while n < N {
-        let stem = Stem::of(words[n]);
-        let mut at = n;
-        while at > 0 && is_after(stems[at - 1], stem) {
-            stems[at] = stems[at - 1];
-            at -= 1;
+    while n < WORDS.len() {
+        let bytes = WORDS[n].as_bytes();
+        let (mut letters, mut at) = (0, 0);
+        while at < bytes.len() && at < Stem::LETTERS as usize {
+            letters |= (bytes[at] as u64) << (8 * at);
+            at += 1;
         }
-        stems[at] = stem;
+        let key = key(letters, bytes.len() as u32);
+        let mut slot = slot(key);
+        while table[slot] != 0 {
+            slot = (slot + 1) % SLOTS;
+        }
+        table[slot] = key;
         n += 1;
     }
-    stems
+    table
+};
+
+/// Letters and length in one: five characters leave a byte for it.
+const fn key(letters: u64, count: u32) -> u64 {
+    let count = if count < 255 { count } else { 255 };
+    letters | (count as u64) << 56
 }
 
-const fn is_after(a: (u128, u32), b: (u128, u32)) -> bool {
-    a.0 > b.0 || (a.0 == b.0 && a.1 > b.1)
+const fn slot(key: u64) -> usize {
+    (mixed(key) >> (64 - SLOTS.ilog2())) as usize
+}
+
+/// Any mixing does: who makes stems collide makes only its own turns alike.
+const fn mixed(letters: u64) -> u64 {
+    letters.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 #[cfg(test)]

@@ -23,6 +23,16 @@ struct Tier {
     power: u32,
     /// The hash of the chunk that ends at each character of the window.
     hashes: VecDeque<u32>,
+    /// How many of them there are, by a part of each: nearly always the last
+    /// chunk is the only one of its kind, and one look says so.
+    known: Box<[u8; SLOTS]>,
+}
+
+/// Several times as many as a window has chunks.
+const SLOTS: usize = 1_024;
+
+fn slot(hash: u32) -> usize {
+    (hash.wrapping_mul(FACTOR) >> (32 - SLOTS.ilog2())) as usize
 }
 
 /// A chunk that stands often enough.
@@ -91,7 +101,8 @@ impl Chunks {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        let of = |tier: &Tier| size_of::<Tier>() + tier.hashes.capacity() * size_of::<u32>();
+        let of =
+            |tier: &Tier| size_of::<Tier>() + SLOTS + tier.hashes.capacity() * size_of::<u32>();
         self.text.capacity() * size_of::<char>() + self.tiers.iter().map(of).sum::<usize>()
     }
 }
@@ -103,6 +114,7 @@ impl Tier {
             hash: 0,
             power: (0..size).fold(1, |power, _| FACTOR.wrapping_mul(power)),
             hashes: VecDeque::new(),
+            known: Box::new([0; SLOTS]),
         }
     }
 
@@ -116,16 +128,23 @@ impl Tier {
             .wrapping_add(enters)
             .wrapping_sub(leaves.wrapping_mul(self.power));
         // The first of a window has its end so far from that of the last.
-        if self.hashes.len() > window - self.size {
-            self.hashes.pop_front();
+        if self.hashes.len() > window - self.size
+            && let Some(left) = self.hashes.pop_front()
+        {
+            // A counter that has reached its end stays there.
+            let count = &mut self.known[slot(left)];
+            *count -= u8::from(*count < u8::MAX);
         }
         self.hashes.push_back(self.hash);
+        let count = &mut self.known[slot(self.hash)];
+        *count = count.saturating_add(1);
     }
 
     /// The copies of the last chunk, none overlapping another; `None`: not often
     /// enough.
     fn copies(&self, text: &VecDeque<char>, least: u32) -> Option<Copies> {
-        if text.len() < self.size * least as usize {
+        let alone = u32::from(self.known[slot(self.hash)]) < least.min(u8::MAX.into());
+        if alone || text.len() < self.size * least as usize {
             return None;
         }
         let (mut count, mut distance, mut period) = (1, 0, None);
