@@ -15,6 +15,9 @@ const BYTES_MAX: usize = 160;
 const WORDS: &[&str] = &[
     "ok", "okay", "done", "true", "false", "yes", "no", "success", "successful", "successfully",
     "null", "none", "undefined", "{}", "[]", "complete", "completed", "passed", "all checks passed",
+    "exists", "sent", "set", "saved", "created", "updated", "deleted", "removed", "added", "moved",
+    "archived", "started", "stopped", "uploaded", "closed", "assigned", "approved", "booked",
+    "cancelled", "canceled", "scheduled", "posted", "submitted", "applied",
 ];
 
 /// Phrases of harnesses for a command that printed nothing.
@@ -43,7 +46,7 @@ pub(super) fn is_acknowledgement(result: &str) -> bool {
     WORDS.contains(&said.as_str())
         || WORDS.contains(&bare)
         || NO_OUTPUT.iter().any(|phrase| said.contains(phrase))
-        || is_all_passed(bare)
+        || said.lines().last().is_some_and(is_all_passed)
         || sql::is_receipt(bare)
 }
 
@@ -70,10 +73,17 @@ fn only_acknowledges(value: &Value) -> bool {
     }
 }
 
-/// "12 passed", "12 passed in 0.1s".
-fn is_all_passed(said: &str) -> bool {
-    let (count, rest) = said.split_once(' ').unwrap_or_default();
-    count.parse::<u32>().is_ok() && rest.starts_with("passed") && !rest.contains("fail")
+/// "12 passed", "=== 12 passed in 0.1s ===", "test result: ok. 12 passed; 0 failed".
+fn is_all_passed(line: &str) -> bool {
+    let counted = |word: &str| {
+        let before = line.split_once(word).map(|(before, _)| before);
+        let number = before.and_then(|before| before.trim_end().rsplit(' ').next());
+        number.and_then(|number| number.parse::<u32>().ok())
+    };
+    counted("passed").is_some()
+        && counted("failed").unwrap_or(0) == 0
+        && !line.contains("failure")
+        && !line.contains("error")
 }
 
 /// "exit code 1", "Command failed with exit code 2", "exited with status 1".
@@ -111,6 +121,9 @@ const ACTS: &[&str] = &[
     "send", "post", "create", "add", "update", "set", "delete", "remove", "save", "submit", "close",
     "assign", "click", "type", "fill", "press", "key", "drag", "select", "think", "plan", "memory",
     "log", "notify", "reply", "email", "message", "book", "cancel", "approve", "upload", "computer",
+    "transition", "move", "archive", "schedule", "register", "mark", "label", "tag", "merge",
+    "start", "stop", "restart", "enable", "disable", "rename", "invite", "share", "publish",
+    "refund", "transfer",
 ];
 
 /// Whether a tool of no known class acts, by the words of its name; its short
@@ -146,6 +159,9 @@ mod tests {
             "Your command ran successfully and did not produce any output.",
             "<system>Tool ran without output or errors</system>",
             "12 passed in 0.31s",
+            ".      [100%]\n1 passed in 0.03s",
+            "test result: ok. 12 passed; 0 failed; 0 ignored",
+            "exists",
             "[(0,)]",
             "INSERT 0 1",
             "UPDATE 3",
@@ -169,6 +185,9 @@ mod tests {
             "done=3 open=9",
             "{\"rows\": 3}",
             "1 failed, 2 passed",
+            "2 passed, 1 failed",
+            "12 passed, 1 error",
+            "denied",
             "503 Service Unavailable",
             "3 rows",
             "[(1, 'a')]",

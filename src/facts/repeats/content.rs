@@ -174,6 +174,41 @@ enum Word {
     Other,
 }
 
+/// Follows the names of a text for what tells code from prose beside its marks.
+#[derive(Default)]
+struct Name {
+    last: char,
+    letters: u32,
+    has_digit: bool,
+    /// Letters of names with a digit in them.
+    figures: u32,
+}
+
+impl Name {
+    /// How many marks of code the character makes with the one before: `::`, a
+    /// comma or semicolon at the end of a line, a capital within a word.
+    fn push(&mut self, c: char) -> u32 {
+        let last = std::mem::replace(&mut self.last, c);
+        if c.is_alphanumeric() {
+            self.letters += u32::from(c.is_alphabetic());
+            self.has_digit |= c.is_numeric();
+        } else {
+            self.end();
+        }
+        match (last, c) {
+            (':', ':') | (',' | ';', '\n') => 2,
+            _ => u32::from(last.is_lowercase() && c.is_uppercase()),
+        }
+    }
+
+    fn end(&mut self) {
+        if std::mem::take(&mut self.has_digit) {
+            self.figures += self.letters;
+        }
+        self.letters = 0;
+    }
+}
+
 impl Unit {
     /// `bytes` are the unit in any rotation, perhaps within a character.
     pub fn of(bytes: &[u8]) -> Self {
@@ -184,9 +219,11 @@ impl Unit {
         whole.extend_from_slice(&bytes[begin..]);
         whole.extend_from_slice(&bytes[..begin]);
         let mut word = Word::None;
+        let mut name = Name::default();
         for c in String::from_utf8_lossy(&whole).chars() {
             unit.chars += 1;
             unit.letters += u32::from(c.is_alphabetic());
+            unit.codes += name.push(c);
             word = match word {
                 Word::Letters if c.is_whitespace() || ".,;:!?".contains(c) => {
                     unit.words += 1;
@@ -206,6 +243,10 @@ impl Unit {
             unit.spaces += u32::from(c.is_whitespace());
             unit.codes += u32::from(c.is_ascii() && CLASSES[c as usize] == Class::Code);
         }
+        name.end();
+        // A hex word or an id is a figure, its letters too.
+        unit.letters -= name.figures;
+        unit.digits += name.figures;
         unit
     }
 
@@ -242,10 +283,15 @@ impl Unit {
     /// The same for units that are equal but for their digits. Short ones are
     /// counters and rows of lists.
     pub fn blind_bars(self, fenced: bool) -> Option<[(u32, u32); 3]> {
-        let prose = !fenced && !self.is_code() && !self.is_figures() && self.digits > 0;
+        // A counter or two, not rows of data or a log.
+        let counts = self.digits > 0 && self.digits * FIGURES_IN <= self.letters;
+        let prose = !fenced && !self.is_code() && counts;
         (prose && self.words >= WORDS_MIN).then_some([(8, 400), (12, 800), (24, 1_600)])
     }
 }
+
+/// Prose has no more than one figure in so many letters.
+const FIGURES_IN: u32 = 4;
 
 /// A unit that differs in its digits only is a sentence from so many words on.
 const WORDS_MIN: u32 = 6;
