@@ -14,7 +14,7 @@ from conftest import DEPLOY, NODE_BIN, PYTHON_BIN, ROOT, dashboards, panels, pee
 
 def run(*command, **options):
     """What a program prints. It must end well."""
-    ended = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=120, **options)
+    ended = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=600, **options)
     assert ended.returncode == 0, f"{command}\n{ended.stdout}{ended.stderr}"
     return ended.stdout + ended.stderr
 
@@ -238,6 +238,8 @@ def test_the_variables_of_the_container_are_settings(tmp_path):
 @pytest.fixture(scope="module", params=["development", "production"])
 def objects(request, tmp_path_factory):
     """What an overlay makes, by kind, and the file of it."""
+    if os.environ.get("UNSTUCK_WITHOUT_KUBECTL"):
+        pytest.skip("there is no kubectl that knows components; scripts/test says so at its end")
     path = tmp_path_factory.mktemp("kubernetes") / f"{request.param}.yaml"
     path.write_text(run("kubectl", "kustomize", DEPLOY / "kubernetes/overlays" / request.param))
     found = {thing["kind"]: thing for thing in yaml.safe_load_all(path.read_text())}

@@ -30,7 +30,7 @@ use unstuck::{
 
 /// For every wait, so that a hang is a failure. Generous, so that a busy
 /// machine fails no test.
-pub const DEADLINE: Duration = Duration::from_secs(30);
+pub const DEADLINE: Duration = Duration::from_secs(60);
 
 pub async fn within<T>(what: impl Future<Output = T>) -> T {
     let answer = tokio::time::timeout(DEADLINE, what).await;
