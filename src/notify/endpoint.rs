@@ -180,13 +180,20 @@ impl Endpoint {
             .with_max_delay(Duration::from_millis(self.settings.retry_millis_max))
             .with_jitter()
             .without_max_times();
+        let mut first = true;
         let tries = (|| self.send(&notice, now()))
             .retry(backoff)
             .when(Failure::may_pass)
             .adjust(|failure: &Failure, wait| failure.asked_wait().max(wait))
             .notify(|failure, wait| {
                 retried();
-                tracing::debug!(endpoint = self.name, %failure, ?wait, "notice will be sent again");
+                // Few are under way at a time, so that is a few lines while a
+                // receiver is down.
+                if std::mem::replace(&mut first, false) {
+                    tracing::warn!(endpoint = self.name, %failure, "notice will be sent again");
+                } else {
+                    tracing::debug!(endpoint = self.name, %failure, ?wait, "notice will be sent again");
+                }
             });
         let failure = match tokio::time::timeout(left, tries).await {
             Ok(Ok(())) => return Delivery::Delivered,

@@ -54,6 +54,12 @@ def test_names_in_deploy_are_exported(live):
     assert sorted(use for use in used if use[0] not in known) == []
 
 
+def test_every_metric_stands_on_a_dashboard(live):
+    shown = " ".join(EXPRESSIONS.values())
+    families = set(re.findall(r"^# TYPE (unstuck_\w+)", metrics(live), re.MULTILINE))
+    assert sorted(name for name in families if name not in shown) == []
+
+
 def test_recorded_names_in_deploy_are_recorded():
     texts = [path.read_text() for path in DEPLOY.rglob("*") if path.is_file()]
     used = {name for text in texts for name in re.findall(r"\b[a-z_]+:unstuck_\w+:\w+", text)}
