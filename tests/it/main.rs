@@ -48,6 +48,7 @@ mod reload;
 mod repetition;
 mod replay;
 mod rules;
+mod sabotage;
 mod scenarios;
 mod sessions;
 mod streams;
