@@ -89,6 +89,7 @@ fn compare(args: &Args) -> Result<(), Failure> {
     let plan = Plan {
         time: Duration::from_secs_f64(args.seconds),
         rounds: args.rounds,
+        cores,
         core: is_pinned.then_some(cores - 1),
         unstuck: Program::Unstuck(args.unstuck.clone()),
     };

@@ -12,6 +12,8 @@ use super::{
 pub struct Plan {
     pub time: Duration,
     pub rounds: usize,
+    /// How many cores the machine has, and which is the server's alone.
+    pub cores: usize,
     pub core: Option<usize>,
     pub unstuck: Program,
 }

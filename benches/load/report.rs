@@ -66,7 +66,6 @@ pub fn machine(plan: &Plan, ready: &str) -> String {
             .map_or("unknown", |(_, value)| value.trim())
             .to_owned()
     };
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let busy = file("/proc/loadavg");
     let busy = busy.split_whitespace().nth(1).unwrap_or("unknown");
     let pinned = match plan.core {
@@ -74,9 +73,10 @@ pub fn machine(plan: &Plan, ready: &str) -> String {
         None => "server and generator on all cores",
     };
     format!(
-        "{}, {cores} cores in use by the generator; memory {}; Linux {}; {}. Load average of the last 5 minutes \
+        "{}, {} cores; memory {}; Linux {}; {}. Load average of the last 5 minutes \
          {busy}. {} rounds of {} s, {pinned}. Start to ready: {ready}.\n",
         line(&file("/proc/cpuinfo"), "model name"),
+        plan.cores,
         line(&file("/proc/meminfo"), "MemTotal"),
         file("/proc/sys/kernel/osrelease").trim(),
         said("rustc", "--version"),

@@ -19,10 +19,15 @@ struct Floor;
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// Serves until the process or the task ends, with tonic's own settings.
+/// With tonic's own, a connection is lost once some thousand small messages lie
+/// unread, as happens where a server has to wait for its core.
+const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024 * 1024;
+
+/// Serves until the process or the task ends, otherwise with tonic's own settings.
 pub async fn serve(listener: TcpListener) -> Result<(), Error> {
     let (_, health) = tonic_health::server::health_reporter();
     Server::builder()
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .add_service(DetectionServiceServer::new(Floor))
         .add_service(health)
         .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)))
