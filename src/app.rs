@@ -159,6 +159,7 @@ impl App {
             Clockwork::Live,
             store.outlet(),
         ));
+        engine.share_among(auth.tenants());
         engine.restore(standing, api::now());
         let draining = CancellationToken::new();
         let api = Api::new(
@@ -256,8 +257,12 @@ impl App {
             self.metrics.clone(),
             draining.clone(),
         ));
+        parts.spawn(reload::watch_tokens(
+            self.auth,
+            self.engine.clone(),
+            draining.clone(),
+        ));
         parts.spawn(sweep(self.engine, self.metrics, draining.clone()));
-        parts.spawn(reload::watch_tokens(self.auth, draining.clone()));
         parts.spawn(tidy(self.store.clone(), draining.clone()));
         // The listeners take calls since they were bound; now somebody answers.
         supervisor::ready();

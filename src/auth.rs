@@ -181,6 +181,11 @@ impl Auth {
         (!is_same).then(|| self.reload())
     }
 
+    /// How many tenants have tokens; where nobody is asked there is one.
+    pub fn tenants(&self) -> usize {
+        self.tokens.load().tenants().max(1)
+    }
+
     /// How many tokens there are.
     pub fn len(&self) -> usize {
         self.tokens.load().len()

@@ -27,7 +27,7 @@ pub use id::{AgentId, IdError, LoopId, SessionId, VerdictId};
 pub use observation::{CallFacts, CallKind, Moment, Observation, RuleSight, Seen, Sig, Used};
 pub use repeated::{RepeatSettings, Repeated};
 pub use session::{Abstention, SessionView, Status, Totals};
-pub use tenant::Tenant;
+pub use tenant::{Tenant, TenantKey};
 pub use timeline::{Explained, SessionDetail, Step, StepKind, TimelineEntry, TrendSample};
 pub use turn::{Heard, Measure, Phrase, PhraseId, Phrases, Sketch, TurnFacts};
 pub use verdict::{

@@ -21,6 +21,7 @@ mod seen;
 mod session;
 mod setup;
 mod slot;
+mod tenants;
 
 use std::{
     sync::{
@@ -49,13 +50,14 @@ use crate::{
     telemetry::Metrics,
 };
 use breaker::Breaker;
-use expiry::{Place, Queue};
-use legacy::{Legacies, Legacy};
+use expiry::Place;
+use legacy::Legacy;
 use outbox::Outbox;
 use pressure::Want;
 use session::Session;
 use setup::{Setup, Shared};
 use slot::{Slot, Tombstone};
+use tenants::{Holding, Tenants};
 
 /// `[limits]`: the bounds of the engine.
 #[derive(Clone, Debug, Deserialize)]
@@ -78,15 +80,7 @@ pub struct Engine {
     sessions: DashMap<SessionId, Slot, foldhash::quality::RandomState>,
     setup: ArcSwap<Setup>,
     shared: Lasting,
-    /// Live sessions by when they would have been idle for too long: those that
-    /// were told nothing yet, and those that were, which memory lets go of last.
-    idle: Queue,
-    told: Queue,
-    /// Tombstones by when they expire: a session that ended must never push out
-    /// one that was terminated.
-    ended: Queue,
-    terminated: Queue,
-    legacies: Legacies,
+    tenants: Tenants,
 }
 
 /// What stays while the engine runs.
@@ -137,18 +131,14 @@ impl Engine {
                 live: AtomicUsize::new(0),
                 bytes: AtomicUsize::new(0),
             },
-            idle: Queue::default(),
-            told: Queue::default(),
-            ended: Queue::default(),
-            terminated: Queue::default(),
-            legacies: Legacies::default(),
+            tenants: Tenants::default(),
         }
     }
 
     /// Takes an event in. `now` is the time of its arrival.
     pub fn record(&self, event: &Event, now: SystemTime) -> Result<Recorded, Refused> {
-        let setup = self.setup.load();
-        let shared = self.shared(&setup);
+        let (setup, held) = (self.setup.load(), self.tenants.of(&event.session));
+        let shared = self.shared(&setup, &held);
         self.press(Want::Event, now, &shared);
         // The costly part, with no lock held.
         let (facts, ruled) = self.prepared(&event.session, now, || {
@@ -179,8 +169,8 @@ impl Engine {
 
     /// Takes a piece of text in. `None`: there is nothing to say.
     pub fn delta(&self, delta: &Delta, now: SystemTime) -> Result<Option<Recorded>, Refused> {
-        let setup = self.setup.load();
-        let shared = self.shared(&setup);
+        let (setup, held) = (self.setup.load(), self.tenants.of(&delta.session));
+        let shared = self.shared(&setup, &held);
         self.press(Want::Delta, now, &shared);
         let vector = self.prepared(&delta.session, now, || self.vector(delta, shared.facts))?;
         self.with_slot(&delta.session, now, |slot| match slot {
@@ -248,17 +238,18 @@ impl Engine {
         {
             return self.accounted(id, &mut slot, now, with);
         }
-        self.reserve(now)?;
-        let begin = || self.begin(id, "", Arc::default(), self.legacies.take(id), now);
+        let held = self.tenants.of(id);
+        self.reserve(&held, now)?;
+        let begin = || self.begin(id, "", Arc::default(), held.legacies.take(id), now);
         let mut slot = match self.sessions.entry(id.clone()) {
             Entry::Vacant(vacant) => vacant.insert(begin()),
             Entry::Occupied(mut occupied) if occupied.get().is_ended() => {
-                self.discount(&occupied.insert(begin()));
+                self.discount(id, &occupied.insert(begin()));
                 occupied.into_ref()
             }
             // Somebody else began it in the meantime.
             Entry::Occupied(occupied) => {
-                self.shared.live.fetch_sub(1, Relaxed);
+                self.count_live(&held, false);
                 occupied.into_ref()
             }
         };
@@ -266,19 +257,21 @@ impl Engine {
     }
 
     /// Takes a place among the live sessions.
-    fn reserve(&self, now: SystemTime) -> Result<(), Refused> {
+    fn reserve(&self, held: &Holding, now: SystemTime) -> Result<(), Refused> {
         let setup = self.setup.load();
-        let shared = self.shared(&setup);
+        let shared = self.shared(&setup, held);
         self.press(Want::New, now, &shared);
         shared.check_bytes(Want::New)?;
         let sessions_max = shared.limits.sessions_max;
-        shared
-            .live
-            .try_update(Relaxed, Relaxed, |live| {
-                (live < sessions_max).then_some(live + 1)
-            })
-            .map(|_| ())
-            .map_err(|_| Refused::Sessions(sessions_max))
+        let own_max = shared.share(sessions_max);
+        let take = |live: &AtomicUsize, most: usize| {
+            let taken = live.try_update(Relaxed, Relaxed, |n| (n < most).then_some(n + 1));
+            taken.map(drop).map_err(|_| Refused::Sessions(most))
+        };
+        take(&held.live, own_max)?;
+        take(shared.live, sessions_max).inspect_err(|_| {
+            held.live.fetch_sub(1, Relaxed);
+        })
     }
 
     /// A new session; its place among the live ones is already taken.
@@ -294,7 +287,7 @@ impl Engine {
         let place = self.place(now + self.idle_max());
         let mut session = Session::new(profile, labels, place, now);
         session.inherit(legacy);
-        self.idle.insert(place, id);
+        self.tenants.of(id).idle.insert(place, id);
         self.shared.metrics.session(None, Some(Status::Active));
         Slot::Live(Box::new(session))
     }
@@ -311,14 +304,14 @@ impl Engine {
         let before = slot.status();
         let answer = self.contained(id, slot, with);
         if let Slot::Live(session) = slot {
+            let held = self.tenants.of(id);
             if session.is_told() && !session.stands_with_told() {
-                self.idle.remove(session.place());
+                held.idle.remove(session.place());
                 session.stand_with_told();
-                self.told.insert(session.place(), id);
+                held.told.insert(session.place(), id);
             }
             let (was, is) = session.account(id);
-            self.shared.bytes.fetch_add(is, Relaxed);
-            self.shared.bytes.fetch_sub(was, Relaxed);
+            self.count_bytes(&held, was, is);
             let after = session.status();
             self.shared.metrics.moved(before, after);
             if after == Status::Terminated {
@@ -331,8 +324,8 @@ impl Engine {
 
     /// Puts a tombstone in a session's place.
     fn bury(&self, slot: &mut Slot, view: SessionView, now: SystemTime) {
-        self.discount(slot);
         let (id, status) = (view.id.clone(), view.status);
+        self.discount(&id, slot);
         let place = self.place(now + self.tombstone_age());
         *slot = self.lay(&id, status, place, Tombstone::new(view, place));
     }
@@ -340,8 +333,9 @@ impl Engine {
     /// Takes a tombstone into the totals and its queue.
     fn lay(&self, id: &SessionId, status: Status, place: Place, tombstone: Tombstone) -> Slot {
         self.shared.metrics.session(None, Some(status));
-        self.graves(status).insert(place, id);
-        self.shared.bytes.fetch_add(tombstone.bytes(), Relaxed);
+        let held = self.tenants.of(id);
+        held.graves(status).insert(place, id);
+        self.count_bytes(&held, 0, tombstone.bytes());
         Slot::Gone(Box::new(tombstone))
     }
 
@@ -350,32 +344,18 @@ impl Engine {
     }
 
     /// Takes a slot out of the totals and its queue.
-    fn discount(&self, slot: &Slot) {
+    fn discount(&self, id: &SessionId, slot: &Slot) {
+        let held = self.tenants.of(id);
         match slot {
             Slot::Live(session) => {
                 session.leave_trends(&self.shared.metrics);
-                self.shared.live.fetch_sub(1, Relaxed);
-                self.queue_of(session).remove(session.place());
+                self.count_live(&held, false);
+                held.queue_of(session).remove(session.place());
             }
-            Slot::Gone(tombstone) => self.graves(slot.status()).remove(tombstone.place()),
+            Slot::Gone(tombstone) => held.graves(slot.status()).remove(tombstone.place()),
         }
-        self.shared.bytes.fetch_sub(slot.bytes(), Relaxed);
+        self.count_bytes(&held, slot.bytes(), 0);
         self.shared.metrics.session(Some(slot.status()), None);
-    }
-
-    /// Where a live session stands.
-    fn queue_of(&self, session: &Session) -> &Queue {
-        match session.stands_with_told() {
-            true => &self.told,
-            false => &self.idle,
-        }
-    }
-
-    fn graves(&self, status: Status) -> &Queue {
-        match status {
-            Status::Terminated => &self.terminated,
-            Status::Active | Status::Looping | Status::Ended | Status::Quarantined => &self.ended,
-        }
     }
 
     fn place(&self, deadline: SystemTime) -> Place {

@@ -103,6 +103,7 @@ impl Reloader {
         self.engine
             .reload(config.profiles, config.tools, config.engine)?;
         self.auth.adopt(tokens);
+        self.engine.share_among(self.auth.tenants());
         if let Some((tls, certificates)) = self.tls.as_ref().zip(certificates) {
             tls.adopt(certificates);
         }
@@ -122,13 +123,17 @@ fn is_live(key: &str) -> bool {
 /// Reads the tokens anew when their file has changed.
 pub(super) async fn watch_tokens(
     auth: Arc<Auth>,
+    engine: Arc<Engine>,
     draining: CancellationToken,
 ) -> Result<(), RunError> {
     let mut ticks = time::interval(LOOK_INTERVAL);
     while draining.run_until_cancelled(ticks.tick()).await.is_some() {
         match auth.reload_if_changed() {
             None => {}
-            Some(Ok(())) => tracing::info!(tokens = auth.len(), "the tokens were read anew"),
+            Some(Ok(())) => {
+                engine.share_among(auth.tenants());
+                tracing::info!(tokens = auth.len(), "the tokens were read anew");
+            }
             Some(Err(error)) => {
                 let error = error.to_string();
                 tracing::error!(?error, "the tokens stay as they were");

@@ -4,7 +4,7 @@
 //! and the file is no secret.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     fs::File,
     io::{self, Read},
@@ -115,6 +115,11 @@ impl Tokens {
 
     pub fn has(&self, caller: &Caller) -> bool {
         self.all.contains(caller)
+    }
+
+    pub fn tenants(&self) -> usize {
+        let tenants: BTreeSet<_> = self.all.iter().map(|caller| &caller.tenant).collect();
+        tenants.len()
     }
 
     pub fn len(&self) -> usize {

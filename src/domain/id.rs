@@ -6,7 +6,7 @@ use std::{
 
 use thiserror::Error;
 
-use super::{Tenant, text};
+use super::{Tenant, TenantKey, text};
 
 /// Names a session: its tenant, and an id of the caller's. The id is printable,
 /// has no white space and 1 to 256 bytes, so that it can stand in logs, file
@@ -46,6 +46,10 @@ impl SessionId {
 
     pub fn is_of(&self, tenant: &Tenant) -> bool {
         self.0.starts_with(tenant.prefix())
+    }
+
+    pub fn tenant_key(&self) -> TenantKey<'_> {
+        TenantKey::new(Tenant::split(&self.0).0)
     }
 
     pub fn tenant(&self) -> Tenant {

@@ -1,4 +1,4 @@
-use std::{fmt, sync::Arc};
+use std::{borrow::Borrow, fmt, sync::Arc};
 
 use serde::Deserialize;
 
@@ -65,6 +65,31 @@ impl Tenant {
 
     pub(super) fn of_prefix(prefix: &str) -> Self {
         Self(prefix.into())
+    }
+}
+
+/// The tenant of a session, without a copy: a key to look one up by.
+#[derive(Clone, Copy, Debug)]
+pub struct TenantKey<'a>(&'a str);
+
+impl<'a> TenantKey<'a> {
+    pub(super) fn new(prefix: &'a str) -> Self {
+        Self(prefix)
+    }
+
+    pub fn is_default(self) -> bool {
+        self.0.len() == 1
+    }
+
+    /// As a map with tenants for keys takes it.
+    pub fn as_str(self) -> &'a str {
+        self.0
+    }
+}
+
+impl Borrow<str> for Tenant {
+    fn borrow(&self) -> &str {
+        &self.0
     }
 }
 

@@ -3,7 +3,7 @@
 //! was refused has not happened.
 
 use std::{
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
@@ -70,7 +70,7 @@ impl Engine {
         let tombstone = Tombstone::new(view, place);
         let tombstone = self.lay(id, Status::Terminated, place, tombstone);
         if let Entry::Occupied(occupied) = &entry {
-            self.discount(occupied.get());
+            self.discount(id, occupied.get());
         }
         entry.insert(tombstone);
         verdict
@@ -92,7 +92,9 @@ impl Engine {
                 let view = slot.view(id);
                 (view.labels, view.profile)
             }
-            None if self.legacies.knows(id) => (Arc::<Labels>::default(), self.default_profile()),
+            None if self.tenants.of(id).legacies.knows(id) => {
+                (Arc::<Labels>::default(), self.default_profile())
+            }
             None => return None,
         };
         let verdict = outbox::reset(id, act, now);
@@ -103,7 +105,7 @@ impl Engine {
     /// Forgets all that was learned of the session before this announcement, a
     /// termination too; its profile and labels stay.
     pub fn reset(&self, id: &SessionId, announced: &Verdict, now: SystemTime) {
-        let left = self.legacies.take(id).since(announced.id);
+        let left = self.tenants.of(id).legacies.take(id).since(announced.id);
         let Some(mut slot) = self.sessions.get_mut(id) else {
             return self.leave(id, left);
         };
@@ -121,8 +123,8 @@ impl Engine {
         };
         legacy.agents.extend(left.agents);
         let view = slot.view(id);
-        self.discount(&slot);
-        self.shared.live.fetch_add(1, Relaxed);
+        self.discount(id, &slot);
+        self.count_live(&self.tenants.of(id), true);
         *slot = self.begin(id, &view.profile, view.labels.clone(), legacy, now);
     }
 

@@ -4,7 +4,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{Engine, Want, slot::Slot};
+use super::{Engine, Shared, Want, slot::Slot};
 use crate::{domain::SessionId, telemetry::Eviction};
 
 /// Sessions or tombstones by when they are due to be looked at again. Nobody
@@ -59,23 +59,28 @@ impl Engine {
     /// many tombstones of each kind, and looks whether the breaker may close.
     /// Called often, so that no call is long.
     pub fn sweep(&self, now: SystemTime, most: usize) {
-        let idle_max = self.idle_max();
+        let setup = self.setup.load();
+        for held in self.tenants.all() {
+            self.sweep_tenant(&self.shared(&setup, &held), now, most);
+        }
+        self.look_at_breaker(now);
+    }
+
+    fn sweep_tenant(&self, shared: &Shared, now: SystemTime, most: usize) {
+        let (idle_max, held) = (self.idle_max(), shared.held);
         let spent = |queue| self.expire(queue, idle_max, Eviction::Idle, now).is_none();
-        for queue in [&self.idle, &self.told] {
+        for queue in [&held.idle, &held.told] {
             (0..most).any(|_| spent(queue));
         }
-        let setup = self.setup.load();
-        let shared = self.shared(&setup);
         // As it makes room, there is less to press for.
         (0..most).any(|_| {
             let idle = shared.idle_now();
             idle >= idle_max
                 || self
-                    .expire(&self.idle, idle, Eviction::Pressure, now)
+                    .expire(&held.idle, idle, Eviction::Pressure, now)
                     .is_none()
         });
-        self.sweep_tombstones(now, most);
-        self.look_at_breaker(now);
+        self.sweep_tombstones(shared, now, most);
     }
 
     /// Looks at the first of a queue and forgets it where it was idle for so
@@ -99,24 +104,23 @@ impl Engine {
 
     /// The tombstones of sessions that ended go first, where there are too many
     /// or memory is short: a termination must hold.
-    pub(super) fn sweep_tombstones(&self, now: SystemTime, most: usize) {
-        let setup = self.setup.load();
-        let shared = self.shared(&setup);
-        let limits = shared.limits;
+    pub(super) fn sweep_tombstones(&self, shared: &Shared, now: SystemTime, most: usize) {
+        let held = shared.held;
+        let tombstones_max = shared.share(shared.limits.tombstones_max);
         let excess = || {
-            self.ended.len() + self.terminated.len() > limits.tombstones_max
+            held.ended.len() + held.terminated.len() > tombstones_max
                 || shared.check_bytes(Want::New).is_err()
         };
         for _ in 0..most {
             let crowded = excess();
-            let ended = self.ended.pop(|place| crowded || place.deadline <= now);
+            let ended = held.ended.pop(|place| crowded || place.deadline <= now);
             let Some((place, id)) = ended else { break };
             self.forget_tombstone(&id, place, now);
         }
-        self.legacies.sweep(now, limits.tombstones_max, most);
+        held.legacies.sweep(now, tombstones_max, most);
         for _ in 0..most {
-            let crowded = self.terminated.len() > limits.tombstones_max;
-            let terminated = self
+            let crowded = held.terminated.len() > tombstones_max;
+            let terminated = held
                 .terminated
                 .pop(|place| crowded || place.deadline <= now);
             let Some((place, id)) = terminated else { break };
@@ -144,7 +148,8 @@ impl Engine {
         let deadline = session.last_seen() + self.idle_max();
         let place = Place { deadline, ..place };
         session.set_place(place);
-        self.queue_of(session).insert(place, id);
+        let held = self.tenants.of(id);
+        held.queue_of(session).insert(place, id);
         true
     }
 
@@ -162,7 +167,7 @@ impl Engine {
             goes
         });
         if let Some((_, slot)) = &removed {
-            self.discount(slot);
+            self.discount(id, slot);
         }
         removed.is_some()
     }

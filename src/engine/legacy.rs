@@ -1,11 +1,7 @@
 //! What outlives a session that is neither live nor terminated: its sub-agents
 //! that are over stay so, and a snooze goes on.
 
-use std::{
-    sync::{Arc, atomic::Ordering::Relaxed},
-    thread,
-    time::SystemTime,
-};
+use std::{collections::HashMap, sync::Arc, thread, time::SystemTime};
 
 use dashmap::DashMap;
 
@@ -14,7 +10,7 @@ use super::{
     expiry::{Place, Queue},
     slot::{Slot, Tombstone},
 };
-use crate::domain::{Folded, SessionId, Standing, Status, Verdict, VerdictId};
+use crate::domain::{Folded, SessionId, Standing, Status, Tenant, Verdict, VerdictId};
 
 /// What a session leaves to the next of its id.
 #[derive(Clone, Default)]
@@ -99,7 +95,8 @@ impl Engine {
         let Some(deadline) = until.max(legacy.snoozed_until) else {
             return;
         };
-        self.legacies.put(id, self.place(deadline), legacy);
+        let legacies = &self.tenants.of(id).legacies;
+        legacies.put(id, self.place(deadline), legacy);
     }
 
     /// Takes up what held when the process before ended.
@@ -111,16 +108,16 @@ impl Engine {
             last,
         } = standing;
         self.shared.outbox.follow(last);
-        self.terminated.fill(self.lay_all(sessions, now));
+        self.stand(self.lay_all(sessions, now));
         for (id, _, folded) in agents {
             let verdict = folded.open().map(|issued| issued.verdict);
             let holds = folded.id.time() + self.tombstone_age() > now;
-            let mut legacy = self.legacies.take(&id);
+            let mut legacy = self.tenants.of(&id).legacies.take(&id);
             legacy.agents.extend(verdict.filter(|_| holds));
             self.leave(&id, legacy);
         }
         for (id, until) in snoozes.into_iter().filter(|(_, until)| *until > now) {
-            let mut legacy = self.legacies.take(&id);
+            let mut legacy = self.tenants.of(&id).legacies.take(&id);
             legacy.snoozed_until = Some(until);
             self.leave(&id, legacy);
         }
@@ -145,6 +142,22 @@ impl Engine {
         })
     }
 
+    /// Puts tombstones into the queues of their tenants.
+    fn stand(&self, laid: Vec<(Place, SessionId)>) {
+        let mut apart: HashMap<Tenant, Vec<(Place, SessionId)>> = HashMap::new();
+        for (place, id) in laid {
+            match apart.get_mut(id.tenant_key().as_str()) {
+                Some(known) => known.push((place, id)),
+                None => drop(apart.insert(id.tenant(), vec![(place, id)])),
+            }
+        }
+        for laid in apart.into_values() {
+            if let Some((_, id)) = laid.first() {
+                self.tenants.of(&id.clone()).terminated.fill(laid);
+            }
+        }
+    }
+
     fn lay_one(
         &self,
         (id, folded): (SessionId, Folded),
@@ -156,7 +169,7 @@ impl Engine {
         }
         let tombstone = Tombstone::folded(&id, folded, place);
         self.shared.metrics.session(None, Some(Status::Terminated));
-        self.shared.bytes.fetch_add(tombstone.bytes(), Relaxed);
+        self.count_bytes(&self.tenants.of(&id), 0, tombstone.bytes());
         let slot = Slot::Gone(Box::new(tombstone));
         self.sessions.insert(id.clone(), slot);
         Some((place, id))

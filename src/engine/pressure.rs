@@ -14,7 +14,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{Engine, Refused, Shared};
+use super::{Engine, Holding, Refused, Shared};
 use crate::telemetry::Eviction;
 
 /// What wants memory, and what share of the budget it may find taken.
@@ -45,10 +45,12 @@ const LOOKS_A_STEP: usize = 64;
 
 impl Shared<'_> {
     pub fn check_bytes(&self, want: Want) -> Result<(), Refused> {
-        let state_bytes_max = self.limits.state_bytes_max;
-        let allowed = share(state_bytes_max, want.percent());
-        if self.bytes.load(Relaxed) >= allowed {
-            return Err(Refused::Bytes(state_bytes_max));
+        let all = (self.bytes, self.limits.state_bytes_max);
+        let own = (&self.held.bytes, self.share(self.limits.state_bytes_max));
+        for (bytes, bytes_max) in [all, own] {
+            if bytes.load(Relaxed) >= share(bytes_max, want.percent()) {
+                return Err(Refused::Bytes(bytes_max));
+            }
         }
         Ok(())
     }
@@ -61,13 +63,19 @@ impl Shared<'_> {
         let max = self.limits.state_bytes_max;
         let from = share(max, SOONER_PERCENT);
         let to = share(max, Want::New.percent());
-        let bytes = self.bytes.load(Relaxed).clamp(from, to);
+        // Who has filled its share is as full as if all were.
+        let own = self.held.bytes.load(Relaxed).saturating_mul(self.tenants);
+        let bytes = self.bytes.load(Relaxed).max(own).clamp(from, to);
         let left = (to - bytes) as f64 / (to - from).max(1) as f64;
         Duration::from_secs_f64(least as f64 + left * (most - least) as f64)
     }
 
     fn has_room(&self, want: Want) -> bool {
-        let crowded = || self.live.load(Relaxed) >= self.limits.sessions_max;
+        let sessions_max = self.limits.sessions_max;
+        let crowded = || {
+            self.live.load(Relaxed) >= sessions_max
+                || self.held.live.load(Relaxed) >= self.share(sessions_max)
+        };
         !(want == Want::New && crowded()) && self.check_bytes(want).is_ok()
     }
 
@@ -85,9 +93,27 @@ impl Engine {
         if shared.has_room(want) {
             return;
         }
-        self.sweep_tombstones(now, LOOKS_A_STEP);
+        // Who has more than its share makes way for those who have not.
+        if shared.tenants > 1 && !shared.is_over_share(shared.held) {
+            let others = self.tenants.all().into_iter();
+            for other in others.filter(|other| shared.is_over_share(other)) {
+                self.make_room(want, &other, now, shared);
+            }
+        }
+        self.make_room(want, shared.held, now, shared);
+    }
+
+    fn make_room(&self, want: Want, from: &Holding, now: SystemTime, shared: &Shared) {
+        if shared.has_room(want) {
+            return;
+        }
+        let of_them = Shared {
+            held: from,
+            ..*shared
+        };
+        self.sweep_tombstones(&of_them, now, LOOKS_A_STEP);
         let idle = shared.least_idle();
-        for queue in [&self.idle, &self.told] {
+        for queue in [&from.idle, &from.told] {
             for _ in 0..LOOKS_A_STEP {
                 if shared.has_room(want) {
                     return;

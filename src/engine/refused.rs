@@ -8,9 +8,11 @@ use crate::telemetry::Rejection;
 /// Why an event or a session was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refused {
-    #[error("limits.sessions_max of {0} live sessions is reached")]
+    #[error("limits.sessions_max, or the tenant's share of it, of {0} live sessions is reached")]
     Sessions(usize),
-    #[error("limits.state_bytes_max of {0} bytes of session state is nearly or wholly used")]
+    #[error(
+        "limits.state_bytes_max, or the tenant's share of it, of {0} bytes of session state is nearly or wholly used"
+    )]
     Bytes(usize),
     #[error("limits.agents_max of {0} agents in a session is reached")]
     Agents(usize),

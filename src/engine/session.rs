@@ -2,6 +2,7 @@ mod judged;
 mod legacy;
 mod streamed;
 mod timeline;
+mod upkeep;
 mod view;
 
 use std::{collections::VecDeque, sync::Arc, time::SystemTime};
@@ -10,9 +11,7 @@ use streamed::{WHOLE, turn_name};
 
 use uuid::Uuid;
 
-use super::{
-    Profile, Recorded, Refused, Shared, Want, agent::Agent, expiry::Place, seen::Seen, slot,
-};
+use super::{Profile, Recorded, Refused, Shared, Want, agent::Agent, expiry::Place, seen::Seen};
 use crate::{
     detect::Words,
     domain::{
@@ -132,19 +131,6 @@ impl Session {
         self.profile = profile;
         self.labels_bytes = domain::labels_bytes(&labels);
         self.labels = labels;
-    }
-
-    /// Takes its profile anew after a reload. Counts and trends go on; a text
-    /// that is being written was listened to in the old way, and begins anew.
-    fn adopt(&mut self, shared: &Shared) {
-        if self.setup == shared.setup {
-            return;
-        }
-        self.setup = shared.setup;
-        self.profile = shared.profiles.named_or_default(&self.profile.name);
-        for agent in &mut self.agents {
-            agent.drafts.clear();
-        }
     }
 
     pub fn record(
@@ -346,24 +332,6 @@ impl Session {
     fn start_anew(&mut self) {
         self.progress.start_anew();
         self.agents.iter_mut().for_each(Agent::reset);
-    }
-
-    /// What it was last said to hold in bytes, and what it holds now.
-    pub fn account(&mut self, id: &SessionId) -> (usize, usize) {
-        let agents: usize = self.agents.iter().map(Agent::heap_bytes).sum();
-        let bytes = size_of::<Self>()
-            + agents
-            + self.agents.capacity() * size_of::<Agent>()
-            + self.progress.heap_bytes()
-            + self.seen.heap_bytes()
-            + self.verdicts_bytes
-            + self.labels_bytes;
-        let bytes = slot::bytes_with(id, bytes);
-        (std::mem::replace(&mut self.accounted_bytes, bytes), bytes)
-    }
-
-    pub fn accounted_bytes(&self) -> usize {
-        self.accounted_bytes
     }
 
     pub fn profile(&self) -> &Arc<Profile> {

@@ -4,7 +4,9 @@ use std::sync::{Arc, atomic::AtomicUsize};
 
 use thiserror::Error;
 
-use super::{Engine, Lasting, Limits, Profiles, breaker::Breaker, outbox::Outbox};
+use super::{
+    Engine, Lasting, Limits, Profiles, breaker::Breaker, outbox::Outbox, tenants::Holding,
+};
 use crate::{
     facts::{Facts, Key, Rules, Tools},
     telemetry::Metrics,
@@ -33,6 +35,10 @@ pub(super) struct Shared<'a> {
     pub breaker: &'a Breaker,
     pub live: &'a AtomicUsize,
     pub bytes: &'a AtomicUsize,
+    /// Among how many the limits are shared.
+    pub tenants: usize,
+    /// What the tenant of the session holds.
+    pub held: &'a Holding,
 }
 
 /// Why another setup is not taken.
@@ -59,7 +65,7 @@ impl Setup {
 }
 
 impl Engine {
-    pub(super) fn shared<'a>(&'a self, setup: &'a Setup) -> Shared<'a> {
+    pub(super) fn shared<'a>(&'a self, setup: &'a Setup, held: &'a Holding) -> Shared<'a> {
         let Lasting {
             outbox,
             metrics,
@@ -78,6 +84,8 @@ impl Engine {
             breaker,
             live,
             bytes,
+            tenants: self.tenants.count(),
+            held,
         }
     }
 

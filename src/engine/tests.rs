@@ -66,8 +66,8 @@ fn event(agent: &str, event_id: &str, body: Body) -> Event {
 }
 
 fn idle_now(engine: &Engine) -> Duration {
-    let setup = engine.setup.load();
-    engine.shared(&setup).idle_now()
+    let (setup, held) = (engine.setup.load(), engine.tenants.of(&id()));
+    engine.shared(&setup, &held).idle_now()
 }
 
 fn id() -> SessionId {
@@ -203,9 +203,10 @@ fn one_id_that_begins_and_ends_again_and_again_leaves_one_tombstone() {
         engine.open(&id(), "", Labels::new(), after(1)).unwrap();
         engine.end(&id(), after(1));
     }
-    assert_eq!((engine.idle.len(), engine.ended.len()), (0, 1));
+    let held = engine.tenants.of(&id());
+    assert_eq!((held.idle.len(), held.ended.len()), (0, 1));
     reset(&engine, 2);
-    assert_eq!((engine.idle.len(), engine.ended.len()), (1, 0));
+    assert_eq!((held.idle.len(), held.ended.len()), (1, 0));
 }
 
 #[test]
@@ -245,8 +246,9 @@ fn tombstones_count_as_state() {
 fn a_new_agent_is_refused_when_there_is_too_much_state() {
     let engine = engine_with(&[("UNSTUCK__LIMITS__STATE_BYTES_MAX", "30000")]);
     let record = |agent: &str| engine.record(&event(agent, "", say("hello")), after(0));
-    let refused = (0..100).find_map(|n| record(&format!("agent-{n}")).err());
-    assert_eq!(refused, Some(Refused::Bytes(30_000)));
+    record("agent-0").unwrap();
+    engine.shared.bytes.store(28_000, Relaxed);
+    assert_eq!(record("agent-1").err(), Some(Refused::Bytes(30_000)));
     assert!(record("agent-0").is_ok(), "who is known goes on");
 }
 
@@ -517,7 +519,8 @@ fn the_totals_are_right_after_a_panic() {
     assert_eq!(engine.live(), 2);
     engine.sweep(after(10_000_000), 10);
     assert_eq!((engine.live(), engine.state_bytes()), (0, 0));
-    assert_eq!((engine.idle.len(), engine.told.len()), (0, 0));
+    let held = engine.tenants.of(&id());
+    assert_eq!((held.idle.len(), held.told.len()), (0, 0));
     for status in Status::ALL {
         let line = format!("unstuck_sessions{{status=\"{}\"}} 0", status.name());
         assert_metric(&engine, &line);
@@ -698,4 +701,67 @@ fn a_large_fleet_may_lose_a_few_and_a_replay_ends_whom_it_would() {
         let ended = storm(&engine, 0..40, 0);
         assert_eq!(ended, vec![Action::Terminate; 40]);
     }
+}
+
+// Tenants
+
+fn theirs(tenant: &str, id: &str) -> SessionId {
+    SessionId::of(&crate::domain::Tenant::parse(tenant).unwrap(), id).unwrap()
+}
+
+fn open_many(engine: &Engine, tenant: &str, many: std::ops::Range<usize>, secs: u64) -> usize {
+    let id = |n| theirs(tenant, &format!("s{n}"));
+    let opened = |n: &usize| engine.open(&id(*n), "", Labels::new(), after(secs));
+    many.take_while(|n| opened(n).is_ok()).count()
+}
+
+#[test]
+fn a_tenant_has_its_share_of_the_sessions_and_no_other_is_refused_for_it() {
+    let engine = engine_with(&[("UNSTUCK__LIMITS__SESSIONS_MAX", "10")]);
+    engine.share_among(2);
+    assert_eq!(open_many(&engine, "a", 0..20, 0), 5);
+    assert_eq!(open_many(&engine, "b", 0..20, 0), 5);
+    // One's own make way when they are idle, never the other's.
+    assert_eq!(open_many(&engine, "a", 20..25, 1_000), 5);
+    assert!(engine.get(&theirs("a", "s0")).is_none());
+    assert!((0..5).all(|n| engine.get(&theirs("b", &format!("s{n}"))).is_some()));
+    assert_eq!(engine.live(), 10);
+}
+
+#[test]
+fn who_has_more_than_its_share_makes_way_once_there_are_others() {
+    let engine = engine_with(&[("UNSTUCK__LIMITS__SESSIONS_MAX", "10")]);
+    assert_eq!(open_many(&engine, "a", 0..20, 0), 10);
+    engine.share_among(2);
+    assert_eq!(open_many(&engine, "b", 0..20, 1_000), 5);
+    assert_eq!(engine.tenants.of(&theirs("a", "s")).live.load(Relaxed), 5);
+}
+
+#[test]
+fn a_tenant_has_its_share_of_the_memory() {
+    let engine = engine_with(&[SMALL]);
+    engine.share_among(2);
+    let few = open_many(&engine, "a", 0..10_000, 0);
+    // The last one of the other may have gone a little over.
+    assert!(open_many(&engine, "b", 0..10_000, 0) + 1 >= few);
+    let bytes = |tenant| {
+        let held = engine.tenants.of(&theirs(tenant, "s"));
+        held.bytes.load(Relaxed)
+    };
+    assert!((90_000..=100_000).contains(&bytes("a")), "{}", bytes("a"));
+    assert_eq!(bytes("a") + bytes("b"), engine.state_bytes());
+}
+
+#[test]
+fn the_terminations_of_one_tenant_push_out_none_of_another() {
+    let engine = engine_with(&[("UNSTUCK__LIMITS__TOMBSTONES_MAX", "10")]);
+    engine.share_among(2);
+    engine.terminate(&theirs("b", "over"), &BECAUSE, after(0));
+    for n in 0..50 {
+        engine.terminate(&theirs("a", &format!("s{n}")), &BECAUSE, after(1));
+    }
+    engine.sweep(after(2), 1_000);
+    assert!(engine.get(&theirs("b", "over")).is_some());
+    let held = engine.tenants.of(&theirs("a", "s"));
+    assert_eq!(held.terminated.len(), 5);
 }

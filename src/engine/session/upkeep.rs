@@ -1,0 +1,41 @@
+//! What is done to a session beside its events: it is weighed, and takes its
+//! profile anew after a reload.
+
+use super::{Agent, Session};
+use crate::{
+    domain::SessionId,
+    engine::{Shared, slot},
+};
+
+impl Session {
+    /// Takes its profile anew after a reload. Counts and trends go on; a text
+    /// that is being written was listened to in the old way, and begins anew.
+    pub(super) fn adopt(&mut self, shared: &Shared) {
+        if self.setup == shared.setup {
+            return;
+        }
+        self.setup = shared.setup;
+        self.profile = shared.profiles.named_or_default(&self.profile.name);
+        for agent in &mut self.agents {
+            agent.drafts.clear();
+        }
+    }
+
+    /// What it was last said to hold in bytes, and what it holds now.
+    pub fn account(&mut self, id: &SessionId) -> (usize, usize) {
+        let agents: usize = self.agents.iter().map(Agent::heap_bytes).sum();
+        let bytes = size_of::<Self>()
+            + agents
+            + self.agents.capacity() * size_of::<Agent>()
+            + self.progress.heap_bytes()
+            + self.seen.heap_bytes()
+            + self.verdicts_bytes
+            + self.labels_bytes;
+        let bytes = slot::bytes_with(id, bytes);
+        (std::mem::replace(&mut self.accounted_bytes, bytes), bytes)
+    }
+
+    pub fn accounted_bytes(&self) -> usize {
+        self.accounted_bytes
+    }
+}

@@ -1,0 +1,148 @@
+//! What each tenant holds. All have an equal share of the limits, so that none
+//! takes what is another's: who has more than its share makes way.
+
+use std::{
+    ops::Deref,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+};
+
+use dashmap::DashMap;
+
+use super::{Engine, Shared, expiry::Queue, legacy::Legacies, session::Session};
+use crate::domain::{SessionId, Status, Tenant};
+
+#[derive(Default)]
+pub(super) struct Holding {
+    /// Live sessions by when they would have been idle for too long: those that
+    /// were told nothing yet, and those that were, which memory lets go of last.
+    pub idle: Queue,
+    pub told: Queue,
+    /// Tombstones by when they expire: a session that ended must never push out
+    /// one that was terminated.
+    pub ended: Queue,
+    pub terminated: Queue,
+    pub legacies: Legacies,
+    pub live: AtomicUsize,
+    /// What its sessions and tombstones hold, by our own count.
+    pub bytes: AtomicUsize,
+}
+
+impl Holding {
+    /// Where a live session stands.
+    pub fn queue_of(&self, session: &Session) -> &Queue {
+        match session.stands_with_told() {
+            true => &self.told,
+            false => &self.idle,
+        }
+    }
+
+    pub fn graves(&self, status: Status) -> &Queue {
+        match status {
+            Status::Terminated => &self.terminated,
+            Status::Active | Status::Looping | Status::Ended | Status::Quarantined => &self.ended,
+        }
+    }
+}
+
+pub(super) struct Tenants {
+    /// Apart, since where no tokens are asked for it is the only one.
+    default: Holding,
+    others: DashMap<Tenant, Arc<Holding>, foldhash::quality::RandomState>,
+    /// Among how many the limits are shared.
+    count: AtomicUsize,
+}
+
+/// What a tenant holds, while something is done to it.
+pub(super) enum Held<'a> {
+    Default(&'a Holding),
+    Other(Arc<Holding>),
+}
+
+impl Deref for Held<'_> {
+    type Target = Holding;
+
+    fn deref(&self) -> &Holding {
+        match self {
+            Self::Default(holding) => holding,
+            Self::Other(holding) => holding,
+        }
+    }
+}
+
+impl Default for Tenants {
+    fn default() -> Self {
+        Self {
+            default: Holding::default(),
+            others: DashMap::default(),
+            count: AtomicUsize::new(1),
+        }
+    }
+}
+
+impl Tenants {
+    /// What the tenant of this session holds.
+    pub fn of(&self, id: &SessionId) -> Held<'_> {
+        let tenant = id.tenant_key();
+        if tenant.is_default() {
+            return Held::Default(&self.default);
+        }
+        if let Some(known) = self.others.get(tenant.as_str()) {
+            return Held::Other(known.clone());
+        }
+        Held::Other(self.others.entry(id.tenant()).or_default().clone())
+    }
+
+    pub fn all(&self) -> Vec<Held<'_>> {
+        let others = self.others.iter().map(|other| Held::Other(other.clone()));
+        std::iter::once(Held::Default(&self.default))
+            .chain(others)
+            .collect()
+    }
+
+    pub fn count(&self) -> usize {
+        self.count.load(Relaxed)
+    }
+}
+
+impl Shared<'_> {
+    /// A tenant's part of a limit.
+    pub fn share(&self, limit: usize) -> usize {
+        (limit / self.tenants).max(1)
+    }
+
+    /// Whether somebody holds more than is theirs.
+    pub fn is_over_share(&self, holding: &Holding) -> bool {
+        holding.live.load(Relaxed) > self.share(self.limits.sessions_max)
+            || holding.bytes.load(Relaxed) > self.share(self.limits.state_bytes_max)
+    }
+}
+
+impl Engine {
+    /// Shares the limits among so many tenants.
+    pub fn share_among(&self, tenants: usize) {
+        self.tenants.count.store(tenants.max(1), Relaxed);
+    }
+
+    /// Another live session, or one less.
+    pub(super) fn count_live(&self, held: &Holding, more: bool) {
+        for live in [&self.shared.live, &held.live] {
+            match more {
+                true => live.fetch_add(1, Relaxed),
+                false => live.fetch_sub(1, Relaxed),
+            };
+        }
+    }
+
+    /// Something that held so many bytes holds so many now.
+    pub(super) fn count_bytes(&self, held: &Holding, was: usize, is: usize) {
+        if was != is {
+            // Atomics wrap, and so a difference below zero is subtracted.
+            let more = is.wrapping_sub(was);
+            self.shared.bytes.fetch_add(more, Relaxed);
+            held.bytes.fetch_add(more, Relaxed);
+        }
+    }
+}
