@@ -92,6 +92,7 @@ fn announce(scheme: &str, grpc: SocketAddr, http: SocketAddr, store: Option<&Pat
     anstream::println!("try: cargo run --release -- replay examples/read-loop.ndjson");
     anstream::println!("     UNSTUCK_SERVER={grpc} python3 examples/broker.py");
     anstream::println!("     curl {scheme}://{http}/metrics");
+    anstream::println!("     the console, in a browser: {scheme}://{http}/");
 }
 
 /// Reads the configuration anew on each SIGHUP.

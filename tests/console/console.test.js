@@ -249,6 +249,11 @@ test("a page finds its way back after a restart, with no verdict lost or shown t
   const page = await visit("/feed");
   await service.record("before", ...times(3, search));
   await link(page, "before").waitFor();
+  await page.evaluate(() => {
+    window.said = [];
+    const pill = document.querySelector(".pill");
+    new MutationObserver(() => window.said.push(pill.textContent)).observe(pill, { childList: true });
+  });
   await service.stop();
   await page.getByText("no connection").waitFor();
   await service.again();
@@ -259,6 +264,8 @@ test("a page finds its way back after a restart, with no verdict lost or shown t
   const lines = await page.locator(".line .badge").allTextContents();
   assert.deepEqual(lines, ["block", "warn", "warn"]);
   assert.equal(await page.locator(".pill").textContent(), "live");
+  const said = await page.evaluate(() => window.said);
+  assert.ok(said.some((text) => text.startsWith("catching up")), `it said that it was behind: ${said}`);
   await page.getByRole("link", { name: "Fleet" }).first().click();
   await link(page, "after").waitFor();
 });

@@ -1,6 +1,9 @@
-// The pictures in the documentation, made where UNSTUCK_SCREENSHOTS names a
-// folder: a run of the tests leaves the tree as it was.
+// The pictures in the documentation. They are kept where UNSTUCK_SCREENSHOTS
+// names a folder; else a run of the tests leaves the tree as it was.
 
+import assert from "node:assert/strict";
+import { mkdtemp, rm, stat } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import path from "node:path";
 import { test } from "node:test";
 
@@ -8,9 +11,9 @@ import { NARROW, launch, open } from "./browser.js";
 import { fleet } from "./fleet.js";
 import { Service } from "./service.js";
 
-const folder = process.env.UNSTUCK_SCREENSHOTS;
-
-test("pictures of both views, light and dark", { skip: folder ? false : "UNSTUCK_SCREENSHOTS is not set" }, async () => {
+test("pictures of both views, light and dark", async () => {
+  const kept = process.env.UNSTUCK_SCREENSHOTS;
+  const folder = kept ? path.resolve(kept) : await mkdtemp(path.join(tmpdir(), "unstuck-pictures-"));
   const browser = await launch();
   const service = await Service.start();
   await fleet(service);
@@ -23,15 +26,21 @@ test("pictures of both views, light and dark", { skip: folder ? false : "UNSTUCK
       const { page, context } = await open(browser, service, address, { colorScheme });
       await page.locator(ready).first().waitFor();
       await page.locator(".pill.live").waitFor();
-      await page.screenshot({ path: path.join(folder, `${name}-${colorScheme}.png`) });
+      await picture(page, path.join(folder, `${name}-${colorScheme}.png`));
       await context.close();
     }
     const { page, context } = await open(browser, service, address, { viewport: NARROW });
     await page.locator(ready).first().waitFor();
     await page.locator(".pill.live").waitFor();
-    await page.screenshot({ path: path.join(folder, `${name}-narrow.png`) });
+    await picture(page, path.join(folder, `${name}-narrow.png`));
     await context.close();
   }
   await browser.close();
   await service.close();
+  if (!kept) await rm(folder, { recursive: true });
 });
+
+async function picture(page, file) {
+  await page.screenshot({ path: file });
+  assert.ok((await stat(file)).size > 10_000, "something is drawn");
+}

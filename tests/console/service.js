@@ -11,7 +11,7 @@ import grpc from "@grpc/grpc-js";
 import loader from "@grpc/proto-loader";
 
 const ROOT = path.resolve(import.meta.dirname, "../..");
-const BIN = path.resolve(ROOT, process.env.UNSTUCK_BIN ?? "target/debug/unstuck");
+export const BIN = path.resolve(ROOT, process.env.UNSTUCK_BIN ?? "target/debug/unstuck");
 
 const definition = loader.loadSync(
   ["unstuck/v1/detection_service.proto", "unstuck/v1/session_service.proto"],
@@ -20,6 +20,8 @@ const definition = loader.loadSync(
 const { unstuck } = grpc.loadPackageDefinition(definition);
 
 export class Service {
+  /** Sent with every call, where there is one. */
+  token = "";
   #dir;
   #child;
   #toml;
@@ -75,6 +77,7 @@ export class Service {
   ask(method, request, headers = {}) {
     const client = method in this.detection ? this.detection : this.sessions;
     const metadata = new grpc.Metadata();
+    if (this.token) metadata.set("authorization", `Bearer ${this.token}`);
     for (const [name, value] of Object.entries(headers)) metadata.set(name, value);
     return new Promise((resolve, reject) => {
       client[method](request, metadata, (error, answer) => (error ? reject(error) : resolve(answer)));

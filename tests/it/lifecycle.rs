@@ -310,7 +310,7 @@ fn what_it_prints_can_be_typed() {
     let stdout = child.0.stdout.take().unwrap();
     let lines: Vec<String> = waited(move || {
         let lines = BufReader::new(stdout).lines().map(Result::unwrap);
-        lines.take(6).collect()
+        lines.take(7).collect()
     });
     let port = |line: &str| line.rsplit_once(':').unwrap().1.to_owned();
     let (grpc, http) = (port(&lines[0]), port(&lines[1]));
@@ -323,6 +323,7 @@ fn what_it_prints_can_be_typed() {
             "try: cargo run --release -- replay examples/read-loop.ndjson".to_owned(),
             format!("     UNSTUCK_SERVER=127.0.0.1:{grpc} python3 examples/broker.py"),
             format!("     curl http://127.0.0.1:{http}/metrics"),
+            format!("     the console, in a browser: http://127.0.0.1:{http}/"),
         ]
     );
 }

@@ -42,12 +42,12 @@ export const ACTS = {
   },
 };
 
-/** Buttons for what can be done to a session that stands so. */
-export function buttons(session, page, onDone) {
-  const status = words.status(session.status);
+/** Buttons for what can be done to a session that stands so. `current` gives it as it is by then. */
+export function buttons(current, page, onDone) {
+  const status = words.status(current().status);
   return Object.entries(ACTS)
     .filter(([name, act]) => page.may(name) && act.fits(status))
-    .map(([name, act]) => el("button", { type: "button", class: act.danger ? "danger" : null, "data-act": name, on: { click: () => ask(act, session, page.me, onDone) } }, `${act.label}…`));
+    .map(([name, act]) => el("button", { type: "button", class: act.danger ? "danger" : null, "data-act": name, on: { click: () => ask(act, current(), page.me, onDone) } }, `${act.label}…`));
 }
 
 /** Asks for a reason, and does it. */

@@ -149,7 +149,12 @@ async function begin() {
       return;
     }
     // The service is away. The page says so, and asks again when it is back.
-    live.addEventListener("phase", () => live.phase === "live" && begin(), { once: true });
+    const again = () => {
+      if (live.phase !== "live") return;
+      live.removeEventListener("phase", again);
+      begin();
+    };
+    live.addEventListener("phase", again);
   }
   top();
   show();

@@ -48,6 +48,29 @@ export function fill(node, ...children) {
   return node;
 }
 
+/** Makes these the children, moving only what stands elsewhere: a node that stays keeps its focus, scroll and selection. */
+export function arrange(parent, nodes) {
+  const wanted = nodes.filter(Boolean);
+  wanted.forEach((node, at) => {
+    if (parent.children[at] !== node) parent.insertBefore(node, parent.children[at] ?? null);
+  });
+  while (parent.children.length > wanted.length) parent.lastElementChild.remove();
+}
+
+/** Remembers nodes by name, and makes one anew only where what it shows has changed. */
+export class Nodes {
+  #known = new Map();
+
+  get(name, data, make) {
+    const text = JSON.stringify(data);
+    const known = this.#known.get(name);
+    if (known && known.text === text) return known.node;
+    const node = make();
+    this.#known.set(name, { text, node });
+    return node;
+  }
+}
+
 /** Says something to those who do not see it. */
 export function announce(text) {
   document.getElementById("said").textContent = text;

@@ -1,6 +1,6 @@
 // Verdicts as they happen.
 
-import { calmly, el, fill, said } from "./dom.js";
+import { arrange, calmly, el, fill, said } from "./dom.js";
 import * as filters from "./filters.js";
 import { badge } from "./verdict.js";
 import * as words from "./words.js";
@@ -36,10 +36,16 @@ export function feed(params, page) {
     fill(gap,
       page.live.gap ? ["Some verdicts were missed while the connection was down. ", el("a", { href: "/audit" }, "The audit log has what is kept.")]
         : fitting.length ? "" : shown.length ? "No verdict fits." : "No verdicts yet.");
-    if (!paused || body.childElementCount === 0 || changed) fill(body, fitting.map((verdict) => line(verdict)));
+    if (!paused || body.childElementCount === 0 || changed) arrange(body, fitting.map(drawn));
     changed = false;
   }
 
+  /** A line that stays keeps its focus. */
+  const lines = new WeakMap();
+  const drawn = (verdict) => {
+    if (!lines.has(verdict)) lines.set(verdict, line(verdict));
+    return lines.get(verdict);
+  };
   let changed = false;
   const soon = calmly(draw, 60, 250);
   page.live.addEventListener("verdict", soon);

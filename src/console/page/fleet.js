@@ -1,7 +1,7 @@
 // All sessions, the worst first.
 
 import { call, told } from "./api.js";
-import { calmly, el, fill, said } from "./dom.js";
+import { arrange, calmly, el, fill, said } from "./dom.js";
 import * as filters from "./filters.js";
 import { pulse, spark } from "./plots.js";
 import { badge } from "./verdict.js";
@@ -63,7 +63,7 @@ export function fleet(params, page) {
     });
     rows.clear();
     for (const [id, row] of kept) rows.set(id, row);
-    placed(body, nodes);
+    arrange(body, nodes);
     tick();
     const all = Object.values(found).reduce((sum, number) => sum + number, 0);
     const total = current.status ? found[current.status] ?? 0 : all;
@@ -82,9 +82,12 @@ export function fleet(params, page) {
     }
   }
 
-  const soon = calmly(refresh);
+  // Nobody sees it: nobody asks.
+  const seen = () => document.visibilityState === "visible" && refresh();
+  const soon = calmly(seen);
   page.live.addEventListener("verdict", soon);
-  const timers = [setInterval(() => document.visibilityState === "visible" && refresh(), REFRESH_MS), setInterval(tick, 1000)];
+  document.addEventListener("visibilitychange", seen);
+  const timers = [setInterval(seen, REFRESH_MS), setInterval(tick, 1000)];
   refresh();
   return {
     node,
@@ -97,6 +100,7 @@ export function fleet(params, page) {
     },
     close() {
       page.live.removeEventListener("verdict", soon);
+      document.removeEventListener("visibilitychange", seen);
       timers.forEach(clearInterval);
     },
   };
@@ -104,14 +108,6 @@ export function fleet(params, page) {
 
 const skip = (params) => Math.max(0, Number.parseInt(params.page ?? "1", 10) - 1 || 0) * PAGE;
 const isFiltered = (params) => ["status", "q", "detector", "least"].some((name) => params[name]);
-
-/** Moves only what stands elsewhere: a node that stays keeps its focus. */
-function placed(body, nodes) {
-  nodes.forEach((node, at) => {
-    if (body.children[at] !== node) body.insertBefore(node, body.children[at] ?? null);
-  });
-  while (body.children.length > nodes.length) body.lastElementChild.remove();
-}
 
 function tiles(found, params, page) {
   const all = Object.values(found).reduce((sum, number) => sum + number, 0);

@@ -1,17 +1,21 @@
 // The policy in force, and what it did beside what it would have done.
 
 import { call, told } from "./api.js";
-import { el, fill } from "./dom.js";
+import { Nodes, el, fill } from "./dom.js";
 import * as words from "./words.js";
 
 export function policy(params, page) {
   const node = el("section", { class: "policy" }, el("h1", { class: "unseen" }, "Policy"), el("p", { class: "note" }, "Reading…"));
   let current = params;
   let known = null;
+  // What somebody has unfolded stays so.
+  const rows = new Nodes();
   async function refresh() {
     try {
-      known = await call("policy");
-      draw();
+      const answer = await call("policy");
+      const isSame = JSON.stringify(answer) === JSON.stringify(known);
+      known = answer;
+      if (!isSame) draw();
     } catch (error) {
       if (!known) fill(node, el("h1", null, "Policy"), el("p", { class: "note" }, `Not read: ${told(error)}.`));
     }
@@ -31,7 +35,7 @@ export function policy(params, page) {
       el("div", { class: "scroll" }, el("table", { class: "detectors" },
         el("caption", { class: "unseen" }, `Detectors of the profile ${chosen.name}`),
         el("thead", null, el("tr", null, ["Detector", "Fires when", "First, then", "Ends at", "Did", "Would have"].map((label) => el("th", { scope: "col" }, label)))),
-        el("tbody", null, chosen.detectors.map(row)))));
+        el("tbody", null, chosen.detectors.map((detector) => rows.get(`${chosen.name} ${detector.name}`, detector, () => row(detector)))))));
   }
 
   const timer = setInterval(() => document.visibilityState === "visible" && refresh(), 10_000);

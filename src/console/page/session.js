@@ -2,7 +2,7 @@
 
 import { buttons } from "./acts.js";
 import { call, told } from "./api.js";
-import { calmly, el, fill, said } from "./dom.js";
+import { Nodes, arrange, calmly, el, fill, said } from "./dom.js";
 import { laneLegend, list, score, trendLegend } from "./timeline.js";
 import { badge, card } from "./verdict.js";
 import * as words from "./words.js";
@@ -12,44 +12,69 @@ const REFRESH_MS = 2000;
 export function session(params, page) {
   const id = params.id ?? "";
   const node = el("section", { class: "session" });
-  let before = "";
+  const nodes = new Nodes();
+  const notice = el("p", { class: "note", role: "status" });
+  let shown = null;
   let kept = null;
-  let notice = null;
   async function refresh() {
     try {
       const answer = await call("get_session", { session_id: id });
-      const text = JSON.stringify(answer);
-      if (text === before) return;
-      before = text;
-      // When it is over the service keeps its end only; what was seen here stays.
-      const over = ["terminated", "ended"].includes(words.status(answer.session.status));
-      if ((answer.timeline ?? []).length) kept = answer;
-      draw(answer, over && !(answer.timeline ?? []).length ? kept : null);
+      fill(notice);
+      draw(answer);
     } catch (error) {
-      if (!before) fill(node, missing(id, error));
-      else notice?.replaceChildren(`Not up to date: ${told(error)}.`);
+      if (shown) fill(notice, `Not up to date: ${told(error)}.`);
+      else fill(node, missing(id, error));
     }
   }
 
-  function draw(answer, earlier) {
-    // What a person reads or has selected must not vanish below their hand.
-    const shown = earlier ? { ...earlier, session: { ...answer.session, trends: earlier.session.trends, last_verdicts: merged(earlier.session.last_verdicts, answer.session) } } : answer;
-    notice = el("p", { class: "note", role: "status" });
-    const focused = document.activeElement?.getAttribute?.("data-act");
-    fill(node, head(answer.session, page, done), notice, facts(answer.session), parts(shown, Boolean(earlier)));
-    if (focused) node.querySelector(`[data-act="${focused}"]`)?.focus();
+  function draw(answer) {
+    const timeline = answer.timeline ?? [];
+    if (timeline.length) kept = answer;
+    // When it is over the service keeps its end only; what was seen here stays.
+    const over = ["terminated", "ended"].includes(words.status(answer.session.status));
+    const earlier = over && !timeline.length ? kept : null;
+    shown = earlier ? { ...earlier, isKept: true, session: { ...answer.session, trends: earlier.session.trends, last_verdicts: merged(earlier.session.last_verdicts, answer.session) } } : answer;
+    const { session_id, status, labels, profile, snoozed_until } = answer.session;
+    arrange(node, [
+      nodes.get("head", { session_id, status, labels, profile, snoozed_until, me: page.me }, () => head(() => shown.session, page, done)),
+      notice,
+      facts(),
+      columns(),
+    ]);
+  }
+
+  /** Ages grow without the service. */
+  function facts() {
+    const { usage, wasted, events, turns, agents, create_time, last_event_time } = shown.session;
+    const ages = [words.age(create_time), words.age(last_event_time)];
+    return nodes.get("facts", [usage, wasted, events, turns, agents, ages], () => figures(shown.session));
+  }
+
+  const parts = ["did", "of-it", "list"].map((name) => el("section", { class: name, "aria-labelledby": name }));
+  const box = el("div", { class: "columns" }, parts);
+  function columns() {
+    const timeline = shown.timeline ?? [];
+    const session = shown.session;
+    const verdicts = merged(session.last_verdicts, { last_verdicts: session.termination ? [session.termination] : [] });
+    const given = verdicts.map((verdict) => [verdict.verdict_id, verdict.event_index, verdict.action]);
+    arrange(parts[0], [nodes.get("did", [timeline, session.trends, given, shown.isKept], () => did(shown, verdicts))]);
+    arrange(parts[1], said_of(verdicts, shown, nodes));
+    arrange(parts[2], [nodes.get("list", [timeline, given], () => events(timeline, verdicts))]);
+    return box;
   }
 
   function done(act, verdict) {
-    page.toast(`${act.label}: done`, verdict?.durable ? "It is on disk." : "It is kept in memory only.");
-    before = "";
+    page.toast(`${act.label}: done.`, verdict?.durable ? "It is on disk." : "It is kept in memory only.");
     refresh();
   }
 
   const soon = calmly(refresh, 100, 500);
   const own = (event) => event.detail.session_id === id && soon();
   page.live.addEventListener("verdict", own);
-  const timer = setInterval(() => document.visibilityState === "visible" && refresh(), REFRESH_MS);
+  const timers = [
+    setInterval(() => document.visibilityState === "visible" && refresh(), REFRESH_MS),
+    setInterval(() => shown && arrange(node, [node.children[0], notice, facts(), box]), 1000),
+  ];
   refresh();
   return {
     node,
@@ -58,7 +83,7 @@ export function session(params, page) {
     update() {},
     close() {
       page.live.removeEventListener("verdict", own);
-      clearInterval(timer);
+      timers.forEach(clearInterval);
     },
   };
 }
@@ -75,7 +100,8 @@ function missing(id, error) {
     el("p", null, el("a", { href: `/audit?session=${encodeURIComponent(id)}` }, "Look for it in the audit log"), " or ", el("a", { href: "/" }, "go to the fleet"), "."));
 }
 
-function head(session, page, done) {
+function head(current, page, done) {
+  const session = current();
   const status = words.status(session.status);
   const labels = Object.entries(session.labels ?? {}).sort();
   return el("header", { class: "head" },
@@ -87,10 +113,10 @@ function head(session, page, done) {
         session.snoozed_until ? el("span", { class: "label" }, `snoozed until ${words.moment(session.snoozed_until)}`) : null,
         labels.map(([key, value]) => el("span", { class: "label" }, said(`${key}=${value}`))),
         el("span", { class: "label" }, "profile ", said(session.profile ?? "default")))),
-    el("div", { class: "acts" }, buttons(session, page, done)));
+    el("div", { class: "acts" }, buttons(current, page, done)));
 }
 
-function facts(session) {
+function figures(session) {
   const usage = session.usage ?? {};
   const wasted = session.wasted ?? {};
   const tokens = (usage.input_tokens ?? 0) + (usage.output_tokens ?? 0);
@@ -105,46 +131,48 @@ function facts(session) {
     (session.agents ?? 0) > 1 ? fact("Agents", words.count(session.agents)) : null);
 }
 
-function parts(answer, isKept) {
-  const timeline = answer.timeline ?? [];
-  const session = answer.session;
-  const all = new Map([...(session.last_verdicts ?? []), ...(session.termination ? [session.termination] : [])].map((verdict) => [verdict.verdict_id, verdict]));
-  const verdicts = [...all.values()];
-  return el("div", { class: "columns" },
-    el("section", { "aria-labelledby": "did" },
-      el("h2", { id: "did" }, "What it did"),
-      timeline.length ? [
-        isKept ? el("p", { class: "note" }, "As it stood before it was over; the service keeps its end only.") : null,
-        score(timeline, verdicts),
-        trendLegend(timeline, session),
-        laneLegend(timeline),
-        el("h2", null, "Events, newest first"),
-        list(timeline, verdicts),
-      ] : el("p", { class: "note" }, session.events ? "Its events are kept no longer: the session is over." : "No events yet.")),
-    el("section", { "aria-labelledby": "said-of" },
-      el("h2", { id: "said-of" }, "What was said of it"),
-      verdicts.length ? told_of(verdicts, answer.explanations ?? []) : el("p", { class: "note" }, "No verdict: nothing looked like a loop."),
-      unlooked(session.abstentions ?? []),
-      el("p", { class: "quiet" }, el("a", { href: `/audit?session=${encodeURIComponent(session.session_id)}` }, "All of it in the audit log"))));
+function did({ timeline = [], session, isKept }, verdicts) {
+  return el("div", null,
+    el("h2", { id: "did" }, "What it did"),
+    timeline.length ? [
+      isKept ? el("p", { class: "note" }, "As it stood before it was over; the service keeps its end only.") : null,
+      score(timeline, verdicts),
+      trendLegend(timeline, session),
+      laneLegend(timeline),
+    ] : el("p", { class: "note" }, session.events ? "Its events are kept no longer: the session is over." : "No events yet."));
+}
+
+function events(timeline, verdicts) {
+  return el("div", { class: timeline.length ? null : "unseen" }, el("h2", { id: "list" }, "Events, newest first"), list(timeline, verdicts));
 }
 
 /** The newest first. A rule is told with each, a correction only where it still counts. */
-function told_of(verdicts, explanations) {
+function said_of(verdicts, { explanations = [], session }, nodes) {
   const newest = verdicts.toReversed();
-  return newest.map((verdict, at) => {
+  const cards = newest.map((verdict, at) => {
     const explanation = explanations.find((known) => known.detector === verdict.detector);
     const later = newest.slice(0, at).some((other) => other.loop_id && other.loop_id === verdict.loop_id);
-    if (!later) return card(verdict, explanation);
-    return el("details", { class: "earlier" },
-      el("summary", null, badge(verdict), " ", verdict.detector, el("span", { class: "quiet" }, ` at event ${verdict.event_index ?? 0}, ${words.moment(verdict.time)}; the same loop, earlier`)),
-      card(verdict, explanation, { correction: false }));
+    return nodes.get(verdict.verdict_id, [verdict, explanation, later], () => (later ? earlier(verdict, explanation) : card(verdict, explanation)));
   });
+  return [
+    nodes.get("of-it", null, () => el("h2", { id: "of-it" }, "What was said of it")),
+    ...cards,
+    cards.length ? null : nodes.get("nothing", null, () => el("p", { class: "note" }, "No verdict: nothing looked like a loop.")),
+    nodes.get("unlooked", session.abstentions, () => unlooked(session.abstentions ?? [])),
+    nodes.get("log", null, () => el("p", { class: "quiet" }, el("a", { href: `/audit?session=${encodeURIComponent(session.session_id)}` }, "All of it in the audit log"))),
+  ];
+}
+
+/** Said before of a loop of which more was said since. */
+function earlier(verdict, explanation) {
+  return el("details", { class: "earlier" },
+    el("summary", null, badge(verdict), " ", verdict.detector, el("span", { class: "quiet" }, ` at event ${verdict.event_index ?? 0}, ${words.moment(verdict.time)}; the same loop, earlier`)),
+    card(verdict, explanation, { correction: false }));
 }
 
 /** "Not looking" is not "no loop". */
 function unlooked(abstentions) {
-  if (!abstentions.length) return null;
-  return el("section", { class: "unlooked" },
+  return el("section", { class: abstentions.length ? "unlooked" : "unseen" },
     el("h2", null, "Not looked at"),
     el("ul", null, abstentions.map(({ detector, field, events }) => el("li", null, el("b", null, detector), ` passed over ${words.counted(events ?? 0, "event")}: `, el("code", null, field), " was not sent"))));
 }

@@ -17,14 +17,15 @@ export function what(entry) {
   return KIND_SAYS[entry.kind] ?? [entry.tool, entry.target].filter(Boolean).join(" ");
 }
 
-const LEFT = 34, STEP_MIN = 15, STEP_MAX = 34, LANE = 24, WIDTH = 640;
+const LEFT = 34, STEP_MIN = 15, STEP_MAX = 34, LANE = 24, WIDTH_MAX = 640;
 /** The words of verdicts stand above the trends. */
 const WORD = 80, MARK_LINES = 3, PLOT_TOP = 12 * MARK_LINES + 4, PLOT = PLOT_TOP + 76;
 
 /** The trends over the events, and below them the lanes. */
 export function score(timeline, verdicts) {
   const lanes = new Lanes(timeline);
-  const step = Math.min(STEP_MAX, Math.max(STEP_MIN, (WIDTH - LEFT) / Math.max(1, timeline.length)));
+  const room = Math.min(WIDTH_MAX, document.documentElement.clientWidth - 52) - LEFT - 4;
+  const step = Math.min(STEP_MAX, Math.max(STEP_MIN, room / Math.max(1, timeline.length)));
   const x = (at) => LEFT + (at + 0.5) * step;
   const rows = lanes.count + 1;
   const width = Math.ceil(LEFT + timeline.length * step + 4);
@@ -63,7 +64,10 @@ export function score(timeline, verdicts) {
 
   const drawing = svg("svg", { class: "score", viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": spoken(timeline, lanes) },
     rails, axis(width), trends(timeline, x), svg("polyline", { class: "way", points: way.join(" ") }), marks, beads);
-  return el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Trends and loops over the events" }, drawing);
+  const scroll = el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Trends and loops over the events" }, drawing);
+  // The end is what matters.
+  requestAnimationFrame(() => { scroll.scrollLeft = scroll.scrollWidth; });
+  return scroll;
 }
 
 /** The first and the last of a long timeline, for those who do not see it. */

@@ -1,0 +1,96 @@
+// With tokens: who may look, who may act.
+
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { after, before, test } from "node:test";
+import { promisify } from "node:util";
+
+import { launch, open } from "./browser.js";
+import { BIN, Service, call, times } from "./service.js";
+
+let browser;
+let service;
+let folder;
+const tokens = {};
+
+before(async () => {
+  folder = await mkdtemp(path.join(tmpdir(), "unstuck-tokens-"));
+  const lines = [];
+  for (const role of ["broker", "viewer", "operator"]) {
+    const { stdout } = await promisify(execFile)(BIN, ["token", "new", "--name", role, "--role", role]);
+    tokens[role] = stdout.match(/unstuck_\S+/)[0];
+    lines.push(stdout.match(/^".*$/m)[0]);
+  }
+  const file = path.join(folder, "tokens.toml");
+  await writeFile(file, lines.join("\n"));
+  browser = await launch();
+  service = await Service.start(`[auth]\ntokens = ${JSON.stringify(file)}\n`);
+  service.token = tokens.broker;
+  await service.record("s", ...times(3, call("read_file", "a.rs")));
+});
+after(async () => {
+  await browser?.close();
+  await service?.close();
+  await rm(folder, { recursive: true });
+});
+
+async function enter(page, token) {
+  await page.getByLabel("Token").fill(token);
+  await page.getByRole("button", { name: "Log in" }).click();
+}
+
+test("a viewer sees all and has no button to act with", async () => {
+  const { page, context, faults, requests } = await open(browser, service, "/session?id=s");
+  await enter(page, tokens.viewer);
+  await page.locator(".score .bead.cited").first().waitFor();
+  await page.locator(".pill.live").waitFor();
+  await page.getByText("viewer").first().waitFor();
+  assert.equal(await page.locator("[data-act]").count(), 0);
+  // The service decides again, whatever a page shows.
+  const forced = await page.evaluate(async () => {
+    const answer = await fetch("/api/terminate_session", {
+      method: "POST",
+      headers: { "content-type": "application/json", authorization: `Bearer ${sessionStorage.getItem("unstuck.token")}` },
+      body: JSON.stringify({ session_id: "s", reason: "by hand" }),
+    });
+    return [answer.status, (await answer.json()).message];
+  });
+  assert.deepEqual(forced, [403, "the role viewer may not do this"]);
+  assert.deepEqual(await context.cookies(), [], "no cookie");
+  assert.ok(requests.every((url) => !url.includes(tokens.viewer)), "the token stands in no address");
+  assert.deepEqual(faults, []);
+  await context.close();
+});
+
+test("a token that is not known, or not for the console, is refused with a reason", async () => {
+  const { page, context } = await open(browser, service, "/");
+  await enter(page, "unstuck_wrong");
+  await page.getByText("The token is not known here").waitFor();
+  await enter(page, tokens.broker);
+  await page.getByText("the role broker may not do this").waitFor();
+  await enter(page, tokens.viewer);
+  await page.getByRole("link", { name: "s", exact: true }).waitFor();
+  await page.getByRole("button", { name: "Log out" }).click();
+  await page.getByLabel("Token").waitFor();
+  await context.close();
+});
+
+test("an operator acts in the name of the token", async () => {
+  const { page, context, faults } = await open(browser, service, "/session?id=s");
+  await enter(page, tokens.operator);
+  await page.getByRole("button", { name: "Terminate…" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByText("your name, operator").waitFor();
+  assert.equal(await dialog.getByLabel("Your name").count(), 0);
+  await dialog.getByLabel("Reason (required)").fill("enough");
+  await dialog.getByRole("button", { name: "Terminate the session" }).click();
+  await page.locator(".head .state.terminated").waitFor();
+  await page.getByRole("link", { name: "Audit", exact: true }).click();
+  await page.getByText("enough").waitFor();
+  await page.locator(".line").first().getByText("operator").first().waitFor();
+  assert.deepEqual(faults, []);
+  await context.close();
+});
