@@ -274,6 +274,7 @@ test("where verdicts were missed for good the page says so", async () => {
   await service.close();
   service = await Service.start('[store]\ndir = ""\n');
   const page = await visit("/feed");
+  await page.getByText("State is kept in memory only.").waitFor();
   await service.record("before", ...times(3, search));
   await link(page, "before").waitFor();
   await service.stop();

@@ -59,7 +59,8 @@ test("with 10,000 sessions the page stays small, and finds any of them", async (
 test("a storm of verdicts neither piles up in the page nor keeps brokers waiting", async (t) => {
   const { page, context, faults, requests } = await open(browser, service, "/feed");
   await page.locator(".pill.live").waitFor();
-  const before = requests.length;
+  const calls = () => requests.filter((url) => url.includes("/api/")).length;
+  const before = calls();
   const stream = service.stream();
   for (let round = 0; round < 20; round += 1) {
     const events = Array.from({ length: BATCH }, (_, at) => ({ session_id: `agent-${String(round * BATCH + at).padStart(5, "0")}`, ...call("read_file", "a.rs") }));
@@ -69,7 +70,7 @@ test("a storm of verdicts neither piles up in the page nor keeps brokers waiting
   stream.end();
   await page.getByRole("link", { name: "agent-04999", exact: true }).first().waitFor();
   assert.equal(await page.locator(".line").count(), 200, "the last of them are shown, no more");
-  assert.equal(requests.length, before, "the stream brings them; nothing is asked for each");
+  assert.equal(calls(), before, "the stream brings them; nothing is asked for each");
   await page.locator(".pill.live").waitFor();
   assert.deepEqual(faults, []);
   t.diagnostic("5,000 verdicts were given");

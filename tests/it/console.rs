@@ -162,7 +162,7 @@ async fn the_worst_comes_first() {
     let server = fleet_of_five().await;
     let fleet = asked(&server, "fleet", json!({})).await;
     assert_eq!(ids(&fleet), "blocked warned calm over done");
-    let counts = json!({"active": 1, "looping": 2, "terminated": 1, "ended": 1});
+    let counts = json!({"active": 1, "looping": 2, "terminated": 1, "ended": 1, "quarantined": 0});
     assert_eq!(fleet["counts"], counts);
     let worst = &fleet["sessions"][0];
     assert_eq!(worst["status"], "SESSION_STATUS_LOOPING");
@@ -198,7 +198,7 @@ async fn the_fleet_is_found_by_what_is_asked_for() {
     // The counts are of all that is found, whatever status is looked at.
     let fleet = asked(&server, "fleet", json!({"status": "ended", "search": "o"})).await;
     assert_eq!(ids(&fleet), "done");
-    let counts = json!({"active": 0, "looping": 1, "terminated": 1, "ended": 1});
+    let counts = json!({"active": 0, "looping": 1, "terminated": 1, "ended": 1, "quarantined": 0});
     assert_eq!(fleet["counts"], counts);
 }
 

@@ -106,6 +106,19 @@ function toast(title, text) {
   setTimeout(() => node.remove(), 5000);
 }
 
+/** What the service says of itself beyond that it runs: a disk that takes nothing, a breaker that is open. */
+const HEALTH_MS = 10_000;
+async function health() {
+  try {
+    const said = await (await fetch("/healthz", { cache: "no-store" })).text();
+    const notes = said.trim().split("\n").map((line) => line.replace(/^ok;? ?/, "")).filter(Boolean);
+    const text = notes.map((note) => `${note[0].toUpperCase()}${note.slice(1)}.`).join(" ");
+    const node = document.getElementById("health");
+    if (node.textContent !== text) node.textContent = text;
+  } catch { /* The pill says that the connection is lost. */ }
+}
+setInterval(() => document.visibilityState === "visible" && health(), HEALTH_MS);
+
 function top() {
   fill(document.getElementById("top"),
     el("a", { class: "brand", href: "/" }, el("img", { src: "/icon.svg", alt: "", width: 22, height: 22 }), "Unstuck"),
@@ -162,6 +175,7 @@ async function begin() {
 }
 
 theme.apply();
+health();
 top();
 connection();
 begin();

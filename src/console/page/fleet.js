@@ -111,7 +111,9 @@ const isFiltered = (params) => ["status", "q", "detector", "least"].some((name) 
 
 function tiles(found, params, page) {
   const all = Object.values(found).reduce((sum, number) => sum + number, 0);
-  return [["", "all", all], ...words.STATUSES.map((name) => [name, name, found[name] ?? 0])].map(([value, label, number]) =>
+  // A fault of the service's own is rare: it has a tile while there is one.
+  const statuses = words.STATUSES.filter((name) => name !== "quarantined" || found[name] || params.status === name);
+  return [["", "all", all], ...statuses.map((name) => [name, name, found[name] ?? 0])].map(([value, label, number]) =>
     el("button", { type: "button", class: `tile ${value}`, "aria-pressed": String((params.status ?? "") === value), on: { click: () => page.change({ status: value, page: "" }) } },
       el("b", null, words.count(number)), " ", el("span", null, label)));
 }

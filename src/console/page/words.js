@@ -4,7 +4,7 @@ const WHOLE = new Intl.NumberFormat("en");
 
 /** Weakest to strongest. */
 export const ACTIONS = ["alert", "warn", "throttle", "checkpoint", "ask", "block", "break", "escalate", "terminate"];
-export const STATUSES = ["looping", "active", "terminated", "ended"];
+export const STATUSES = ["looping", "active", "quarantined", "terminated", "ended"];
 
 /** What each asks for. */
 export const ACTION_MEANS = {
