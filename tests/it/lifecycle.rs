@@ -204,6 +204,8 @@ async fn a_stream_that_nobody_reads_is_told_the_reason_after_what_was_answered()
     let directory = directory(&[]);
     let variables = [
         ("UNSTUCK__LIMITS__RESPONSES_MAX", "1"),
+        // A busy machine is no slow reader.
+        ("UNSTUCK__LIMITS__SLOW_READER_SECS_MAX", "3600"),
         ("UNSTUCK__LIMITS__DRAIN_SECS_MAX", "3600"),
     ];
     let running = Running::start(unstuck(directory.path(), &["serve"], &variables));
@@ -306,7 +308,7 @@ fn what_it_prints_can_be_typed() {
         ("UNSTUCK__SERVER__GRPC", "0.0.0.0:0"),
         ("UNSTUCK__SERVER__HTTP", "0.0.0.0:0"),
     ];
-    let mut child = Guard::start(unstuck(directory.path(), &[], &everywhere));
+    let mut child = Guard::start(unstuck(directory.path(), &["--insecure"], &everywhere));
     let stdout = child.0.stdout.take().unwrap();
     let lines: Vec<String> = waited(move || {
         let lines = BufReader::new(stdout).lines().map(Result::unwrap);
