@@ -162,6 +162,19 @@ fn records_in_another_order_are_damage() {
 }
 
 #[test]
+fn a_record_taken_out_of_the_middle_is_damage() {
+    let dir = written([terminated(1, "a")]);
+    let bytes = || fs::metadata(segment(&dir, 1)).unwrap().len() as usize;
+    let first = bytes();
+    put(&open(&dir).0, [terminated(2, "b")]);
+    let second = bytes();
+    put(&open(&dir).0, [terminated(3, "c")]);
+    change(&segment(&dir, 1), |bytes| drop(bytes.drain(first..second)));
+    let why = verify(dir.path()).unwrap_err().to_string();
+    assert!(why.contains("does not follow"), "{why}");
+}
+
+#[test]
 fn a_missing_part_is_refused_and_named() {
     let dir = tempfile::tempdir().unwrap();
     write_all(&dir, many(1..=1_000));
