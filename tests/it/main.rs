@@ -18,6 +18,7 @@ mod bench {
     pub mod rig;
 }
 
+mod answers;
 mod auth;
 mod bad_input;
 mod breaker;
@@ -58,3 +59,4 @@ mod timeline;
 mod tls;
 mod traces;
 mod transport;
+mod untrusted;
