@@ -24,7 +24,9 @@ pub use event::{
 };
 pub use finding::{Bar, DetectorId, Finding, Look, Precedence};
 pub use id::{AgentId, IdError, LoopId, SessionId, VerdictId};
-pub use observation::{CallFacts, CallKind, Moment, Observation, RuleSight, Seen, Sig, Used};
+pub use observation::{
+    CallFacts, CallKind, Moment, Observation, RuleSight, Seen, Sig, Used, WordSet,
+};
 pub use repeated::{RepeatSettings, Repeated};
 pub use session::{Abstention, SessionView, Status, Totals};
 pub use tenant::{Tenant, TenantKey};

@@ -15,8 +15,10 @@ mod key;
 mod listener;
 pub mod mask;
 mod measure;
+mod memo;
 mod model;
 mod outage;
+mod outcome;
 mod progress;
 mod repeats;
 mod report;
@@ -27,9 +29,10 @@ mod sql;
 mod stem;
 mod token;
 mod tools;
+mod traits;
 mod words;
 
-use std::{hash::Hasher, sync::Arc};
+use std::{borrow::Cow, sync::Arc};
 
 pub use key::Key;
 pub use listener::{Listener, TooManyPhrases};
@@ -47,6 +50,8 @@ use crate::domain::{
 use args::Arguments;
 use key::Tag;
 use mask::Mask;
+use memo::Memo;
+use traits::Traits;
 
 /// Turns events into facts.
 #[derive(Debug)]
@@ -54,6 +59,8 @@ pub struct Facts {
     key: Key,
     tools: Tools,
     reader: Arc<Reader>,
+    memo: Memo,
+    traits: Memo,
 }
 
 /// How turns are read: the same for all sessions.
@@ -67,7 +74,7 @@ pub struct Reader {
 /// What was made of a call: the facts, and the words for a person.
 pub struct Made<'a> {
     pub facts: CallFacts,
-    pub target: std::borrow::Cow<'a, str>,
+    pub target: Cow<'a, str>,
 }
 
 /// What was made of an event.
@@ -96,7 +103,13 @@ impl Facts {
     pub const EMBEDDED_BYTES_MAX: usize = 4_096;
 
     pub fn new(key: Key, tools: Tools, reader: Arc<Reader>) -> Self {
-        Self { key, tools, reader }
+        Self {
+            key,
+            tools,
+            reader,
+            memo: Memo::default(),
+            traits: Memo::default(),
+        }
     }
 
     pub fn key(&self) -> &Key {
@@ -123,9 +136,14 @@ impl Facts {
 
     /// The facts of a call; `None` where its tool is exempt from detection.
     fn call<'a>(&self, event: &'a Event, call: &'a ToolCall) -> Option<Made<'a>> {
-        let rule = self.tools.look_up(&call.tool);
+        let tool = self.key.pair(Tag::Tool, &call.tool, 0);
+        let traits = self
+            .traits
+            .get(tool.get(), || [Traits::of(&call.tool).packed(), 0]);
+        let traits = Traits::unpacked(traits[0]);
+        let rule = self.tools.look_up(&call.tool, traits.class);
         let mut args = Arguments::read(&call.args, rule.ignore_args, &self.key);
-        let (class, also_writes) = classify(rule.class, call, &mut args);
+        let (class, also_writes) = classify(rule.class, call, &traits, &mut args);
         if class == Class::Exempt {
             return None;
         }
@@ -135,16 +153,18 @@ impl Facts {
             call.target.as_str().into()
         };
         let key = &self.key;
+        let result = self.text(call.result.as_deref().unwrap_or_default(), Mask::Result);
+        let error = self.text(&call.error, Mask::Error);
         let outcome = told_outcome(class, call);
         let failed = outcome == Some(Outcome::Error);
         let signature = args.hash.map(|args| key.pair(Tag::Call, &call.tool, args));
         // A write's answer acknowledges, it does not tell.
         let acts = class.writes()
-            || (class == Class::Other && ack::is_receipt(&call.tool, call.result.as_deref()));
+            || (class == Class::Other && traits.acts && ack::is_short(call.result.as_deref()));
         let facts = CallFacts {
             kind: kind(class, call, failed),
             call: signature,
-            tool: key.pair(Tag::Tool, &call.tool, 0),
+            tool,
             operation: call.operation.unwrap_or_else(|| class.operation()),
             also_writes,
             target: key.known(Tag::Target, &text::seen(&target)),
@@ -152,64 +172,22 @@ impl Facts {
             loose: args.words.loose(key),
             words: args.words.set(),
             outcome,
-            masked: self.outcome(event, call, rule.ignore_result, Hashed::Masked),
-            raw: self.outcome(event, call, rule.ignore_result, Hashed::Raw),
-            said: self.said(call, failed, rule.ignore_result || (acts && !failed)),
-            error: failed.then(|| self.error(call, signature)).flatten(),
+            masked: self.outcome(event, call, rule.ignore_result, result.masked, error.masked),
+            raw: self.outcome(event, call, rule.ignore_result, result.raw, error.raw),
+            said: if rule.ignore_result || (acts && !failed) {
+                None
+            } else {
+                self.said(call, failed, &result)
+            },
+            error: failed
+                .then(|| self.error(call, signature, &error))
+                .flatten(),
             in_vain: failed || call.result.as_deref().is_some_and(ack::is_little),
-            looks: tools::looks(&call.tool),
+            looks: traits.looks,
             content: key.known(Tag::Content, &call.content_hash),
             state: key.known(Tag::State, &event.state_hash),
         };
         Some(Made { facts, target })
-    }
-
-    /// What the call said, raw but for media, where it says anything.
-    fn said(&self, call: &ToolCall, failed: bool, ignore_result: bool) -> Option<Sig> {
-        if ignore_result {
-            return None;
-        }
-        let mut hasher = self.key.hasher(Tag::Said);
-        if failed {
-            let told = call.result.as_deref().unwrap_or_default();
-            if call.error.is_empty() && told.is_empty() {
-                return None;
-            }
-            hasher.write(call.error.as_bytes());
-            hasher.write(told.as_bytes());
-        } else if !call.result_hash.is_empty() {
-            hasher.write(call.result_hash.as_bytes());
-        } else {
-            let result = call.result.as_deref();
-            let result = result.filter(|text| !ack::is_acknowledgement(text))?;
-            if mask::is_only_media(result) {
-                return None;
-            }
-            mask::without_media(result, &mut |piece| hasher.write(piece));
-        }
-        Some(Sig::new(hasher.finish()))
-    }
-
-    /// The masked error of a call that failed.
-    fn error(&self, call: &ToolCall, signature: Option<Sig>) -> Option<Sig> {
-        // Some brokers send what went wrong as the result, or beside the error.
-        let told = call.result.as_deref().unwrap_or_default();
-        if call.error.is_empty() && told.is_empty() {
-            return None;
-        }
-        let mut hasher = self.key.hasher(Tag::Error);
-        for text in [call.error.as_str(), told] {
-            let text = ack::without_name(text, &call.tool);
-            mask::masked_hash(&text, Mask::Error, &mut hasher);
-        }
-        // An exit status alone says nothing across different calls.
-        if told.is_empty()
-            && ack::is_exit_status(&call.error)
-            && let Some(signature) = signature
-        {
-            hasher.write_u64(signature.get());
-        }
-        Some(Sig::new(hasher.finish()))
     }
 
     pub fn round(&self, event: &Event) -> Option<Sig> {
@@ -239,70 +217,50 @@ impl Facts {
     pub fn reader(&self) -> &Reader {
         &self.reader
     }
-
-    /// All that was sent of an outcome, in one hash. What was not sent leaves
-    /// its own mark, so that "unknown" never equals "empty".
-    fn outcome(&self, event: &Event, call: &ToolCall, ignore_result: bool, how: Hashed) -> Sig {
-        let mut hasher = self.key.hasher(Tag::Outcome);
-        hasher.write_u8(match call.outcome {
-            None => 0,
-            Some(Outcome::Ok) => 1,
-            Some(Outcome::Error) => 2,
-            Some(Outcome::Blocked) => 3,
-        });
-        if !ignore_result {
-            if !call.result_hash.is_empty() {
-                hasher.write_u8(1);
-                hasher.write(call.result_hash.as_bytes());
-            } else if let Some(result) = &call.result {
-                hasher.write_u8(2);
-                how.write(result, Mask::Result, &mut hasher);
-            }
-        }
-        hasher.write_u8(3);
-        how.write(&call.error, Mask::Error, &mut hasher);
-        hasher.write_u8(4);
-        hasher.write(call.content_hash.as_bytes());
-        hasher.write_u8(5);
-        hasher.write(event.state_hash.as_bytes());
-        Sig::new(hasher.finish())
-    }
 }
 
 /// What a call does, from its tool or its command line, and whether it writes
 /// besides. Finds what it acts on, on the way.
-fn classify(known: Option<Class>, call: &ToolCall, args: &mut Arguments<'_>) -> (Class, bool) {
+fn classify<'a>(
+    known: Option<Class>,
+    call: &'a ToolCall,
+    traits: &Traits,
+    args: &mut Arguments<'a>,
+) -> (Class, bool) {
     let command = args.command.take();
-    let editor = tools::editor(&call.tool, command.as_deref().unwrap_or_default());
+    let editor = || tools::edits(command.as_deref().unwrap_or_default());
+    let editor = traits.is_editor.then(editor);
     let mut also_writes = false;
     let class = match editor.or(known) {
         Some(Class::Other) if args.waits => Class::Poll,
-        Some(Class::Other) if sql::changes(&call.tool, args.target.as_deref()) => {
+        Some(Class::Other)
+            if traits.runs_sql && args.target.as_deref().is_some_and(sql::is_change) =>
+        {
             // Each statement is of its own.
             args.target = None;
             Class::Write
         }
-        Some(Class::Other) => tools::guess(&call.tool, args.has_path),
+        Some(Class::Other) => traits.guessed[usize::from(args.has_path)],
         Some(class) => class,
         None => {
             let sent = Some(call.target.as_str()).filter(|target| !target.is_empty());
-            let Some(line) = command.as_deref().or(sent) else {
-                return (Class::Execute, false);
-            };
             let shell::Command {
                 class,
                 target,
                 lines,
                 writes,
-            } = shell::read(line);
+                patches,
+            } = match command.or(sent.map(Cow::Borrowed)) {
+                None => return (Class::Execute, false),
+                Some(Cow::Borrowed(line)) => shell::read(line),
+                Some(Cow::Owned(line)) => shell::read(&line).into_owned(),
+            };
             also_writes = writes;
             args.lines = args.lines.or(lines);
             // A failed change of no file in particular is a failed run.
             let run = class.writes() && target.is_none() && failed(call);
-            if let Some(file) = target {
-                args.target = Some(file.into_owned().into());
-            }
-            if run && !line.contains(shell::PATCH) {
+            args.target = target.or_else(|| args.target.take());
+            if run && !patches {
                 Class::Execute
             } else {
                 class
@@ -376,23 +334,6 @@ fn kind(class: Class, call: &ToolCall, failed: bool) -> CallKind {
         // A wait that fails is a failure like any other.
         (false, Class::Poll) if !failed => CallKind::Poll,
         (false, _) => CallKind::Ordinary,
-    }
-}
-
-/// Whether times, ids and the like count.
-#[derive(Clone, Copy)]
-enum Hashed {
-    Masked,
-    Raw,
-}
-
-impl Hashed {
-    fn write(self, text: &str, kind: Mask, hasher: &mut impl Hasher) {
-        match self {
-            Self::Masked if mask::is_only_media(text) => hasher.write(text.as_bytes()),
-            Self::Masked => mask::masked_hash(text, kind, hasher),
-            Self::Raw => hasher.write(text.as_bytes()),
-        }
     }
 }
 

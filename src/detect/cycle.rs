@@ -1,5 +1,3 @@
-use std::hash::{DefaultHasher, Hash, Hasher};
-
 use serde::Deserialize;
 use smallvec::SmallVec;
 
@@ -123,12 +121,13 @@ impl Detector for Cycle {
             self.reset();
         }
         self.progress = Some(now.at.progress);
-        let mut hasher = DefaultHasher::new();
-        call.hash(&mut hasher);
-        if !settings.ignore_outcome {
-            facts.masked.hash(&mut hasher);
-        }
-        if !self.push(now.at, facts, hasher.finish() | 1) {
+        // Both are keyed hashes: nobody can make two pairs equal.
+        let outcome = facts.masked.get().rotate_left(32);
+        let state = match settings.ignore_outcome {
+            true => call.get(),
+            false => call.get() ^ outcome,
+        };
+        if !self.push(now.at, facts, state | 1) {
             return Look::Away;
         }
         let tail = self.tail(settings);
@@ -252,14 +251,17 @@ fn found(now: &Observation, past: &History, period: usize, laps: u32, extends: b
     let mut outcomes: SmallVec<[(u64, i32); 4]> = SmallVec::new();
     let mut in_round: SmallVec<[Sig; 4]> = SmallVec::new();
     let (mut round, mut rounds) = (now.at.round, 1);
-    let own = now.ordinary().map(|facts| (now.at, facts.call, facts.raw));
-    let earlier = past.calls().map(|entry| (entry.at, entry.call, entry.raw));
-    for (at, call, raw) in own.into_iter().chain(earlier) {
-        if !events.is_empty() && (at.round.is_none() || at.round != round) {
+    let own = now.ordinary();
+    let own = own.map(|facts| (now.at.index, now.at.round, facts.call, facts.raw));
+    let earlier = past
+        .calls()
+        .map(|entry| (entry.index, entry.round, entry.call, entry.raw));
+    for (index, of_round, call, raw) in own.into_iter().chain(earlier) {
+        if !events.is_empty() && (of_round.is_none() || of_round != round) {
             rounds += 1;
             in_round.clear();
         }
-        round = at.round;
+        round = of_round;
         let Some(call) = call.filter(|_| rounds <= period * laps as usize) else {
             break;
         };
@@ -267,7 +269,7 @@ fn found(now: &Observation, past: &History, period: usize, laps: u32, extends: b
             continue;
         }
         in_round.push(call);
-        events.push(at.index);
+        events.push(index);
         if !calls.contains(&call) {
             calls.push(call);
         }

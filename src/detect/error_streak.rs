@@ -84,7 +84,8 @@ impl Detector for ErrorStreak {
     }
 
     fn reset(&mut self) {
-        *self = Self::default();
+        self.error = None;
+        self.streak.clear();
     }
 }
 

@@ -91,7 +91,8 @@ impl Detector for ExactRepeat {
     }
 
     fn reset(&mut self) {
-        *self = Self::default();
+        self.like = None;
+        self.streak.clear();
     }
 }
 

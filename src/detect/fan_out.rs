@@ -14,9 +14,9 @@ use crate::domain::{Explained, Finding, Look, Observation, Sig};
 #[derive(Default)]
 pub struct FanOut {
     round: Option<Sig>,
-    calls: SmallVec<[(Sig, u32); 4]>,
+    calls: Vec<(Sig, u32)>,
     /// The latest of its events, with the call that each made.
-    events: SmallVec<[(i32, Sig); 8]>,
+    events: Vec<(i32, Sig)>,
     found: bool,
 }
 
@@ -58,10 +58,9 @@ impl Detector for FanOut {
             return Look::Abstained("tool_call.args");
         };
         if self.round.replace(round) != Some(round) {
-            *self = Self {
-                round: Some(round),
-                ..Self::default()
-            };
+            self.calls.clear();
+            self.events.clear();
+            self.found = false;
         }
         if self.events.len() == Self::EVENTS_MAX {
             self.events.remove(0);

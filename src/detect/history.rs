@@ -1,3 +1,5 @@
+mod calls;
+
 use std::{
     collections::VecDeque,
     time::{Duration, SystemTime},
@@ -5,24 +7,25 @@ use std::{
 
 use smallvec::SmallVec;
 
+pub use calls::Entry;
+
 use super::Futile;
 use crate::domain::{
-    CallFacts, CallKind, Cost, MarkerKind, Member, Moment, Observation, Operation, Outcome, Seen,
-    Sig, Sketch, Step, StepKind, TurnFacts, Waste, text,
+    CallFacts, CallKind, Cost, MarkerKind, Member, Moment, Observation, Operation, Seen, Sig,
+    Sketch, Step, StepKind, TurnFacts, Waste,
 };
+use calls::Calls;
 
 /// What one agent of a session did lately. There is one a session and agent; no
 /// detector keeps a ring of its own.
 #[derive(Default)]
 pub struct History {
-    calls: VecDeque<Entry>,
+    calls: Calls,
     turns: VecDeque<TurnEntry>,
     /// Of the last of them.
     sketches: VecDeque<Sketch>,
     /// How many turns there were, empty ones too.
     turns_made: u32,
-    /// What the entries hold outside themselves.
-    words_bytes: usize,
     /// The latest event that was a wait.
     waited: Option<i32>,
     /// What else happened. Most often one thing: a user spoke.
@@ -45,28 +48,6 @@ enum Marked {
 
 /// Slow polling is patience, not a loop.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// A call that was made: what of it is compared with later ones.
-pub struct Entry {
-    pub at: Moment,
-    pub kind: CallKind,
-    pub call: Option<Sig>,
-    pub operation: Operation,
-    pub target: Option<Sig>,
-    pub lines: Option<(u32, u32)>,
-    pub masked: Sig,
-    pub raw: Sig,
-    pub content: Option<Sig>,
-    outcome: Option<Outcome>,
-    in_vain: bool,
-    /// A verdict has cited it: it counts for no detector again, save to extend
-    /// the same unbroken run.
-    pub spent: bool,
-    cost: Cost,
-    tool: String,
-    target_text: String,
-    event_id: String,
-}
 
 /// A turn that was not empty.
 pub struct TurnEntry {
@@ -110,22 +91,26 @@ impl History {
 
     /// The ordinary calls, latest first: polls and outages count for nobody
     /// else.
-    pub fn calls(&self) -> impl Iterator<Item = &Entry> {
-        let ordinary = |entry: &&Entry| entry.kind == CallKind::Ordinary;
-        self.calls.iter().rev().filter(ordinary)
+    pub fn calls(&self) -> impl Iterator<Item = Entry> {
+        self.calls.ordinary()
+    }
+
+    /// The latest ordinary call that equals this one.
+    pub fn latest(&self, call: Sig) -> Option<Entry> {
+        self.calls.latest_ordinary(call)
     }
 
     /// Whether a call shows patience: an equal one that went well had the same
     /// result, and the agent has waited since, for two minutes or by a wait.
     pub fn is_patient(&self, now: Moment, facts: &CallFacts) -> bool {
-        let equal = |entry: &&Entry| entry.call.is_some() && entry.call == facts.call;
-        let Some(last) = self.calls.iter().rev().find(equal) else {
+        let last = facts
+            .call
+            .and_then(|call| self.calls.latest(call, now.time));
+        let Some((index, masked, ago)) = last else {
             return false;
         };
-        let waited = now.time.duration_since(last.at.time);
-        let waited = waited.is_ok_and(|waited| waited >= PATIENCE)
-            || self.waited.is_some_and(|wait| wait > last.at.index);
-        waited && last.masked == facts.masked && !facts.failed()
+        let waited = ago >= PATIENCE || self.waited.is_some_and(|wait| wait > index);
+        waited && masked == facts.masked && !facts.failed()
     }
 
     /// The turns that were not empty, latest first.
@@ -147,8 +132,7 @@ impl History {
     /// anything was.
     pub fn tried_in_vain(&self) -> bool {
         let turn = self.turns.back().map_or(i32::MIN, |turn| turn.at.index);
-        let mut since = self.calls.iter().rev();
-        since.all(|entry| entry.in_vain || entry.at.index < turn)
+        self.calls.all_in_vain(turn)
     }
 
     pub fn turns_made(&self) -> u32 {
@@ -162,13 +146,13 @@ impl History {
             return i32::MIN;
         };
         let oldest = self.calls().take(earlier).last();
-        oldest.map_or(now.index, |entry| entry.at.index)
+        oldest.map_or(now.index, |entry| entry.index)
     }
 
-    /// Takes in what the detectors have looked at.
-    pub fn push(&mut self, now: Observation, cost: Cost, words: &Words<'_>) {
-        match now.seen {
-            Seen::Call(facts) => self.push_call(now.at, &facts, cost, words),
+    /// Takes in what the detectors have looked at, and the sketch out of it.
+    pub fn push(&mut self, now: &mut Observation, cost: Cost, words: &Words<'_>) {
+        match &mut now.seen {
+            Seen::Call(facts) => self.push_call(now.at, facts, cost, words),
             Seen::Turn(facts) => self.push_turn(now.at, facts, cost),
             Seen::Marker {
                 kind: MarkerKind::Compaction,
@@ -199,56 +183,19 @@ impl History {
 
     /// The context was summarised: what was read or searched may be read again.
     fn lose_reads(&mut self) {
-        for entry in &mut self.calls {
-            entry.spent |= matches!(entry.operation, Operation::Read | Operation::Search);
-        }
+        self.calls
+            .spend(|_, operation| matches!(operation, Operation::Read | Operation::Search));
     }
 
-    /// The oldest entry gives its buffers to the new one, so
-    /// that a session in its steady state does not allocate.
     fn push_call(&mut self, at: Moment, facts: &CallFacts, cost: Cost, words: &Words<'_>) {
         if facts.kind == CallKind::Poll {
             self.waited = Some(at.index);
         }
-        let recycled = (self.calls.len() == Self::CALLS_MAX)
-            .then(|| self.calls.pop_front())
-            .flatten();
-        if let Some(old) = &recycled {
-            self.words_bytes -= old.words_bytes();
-        }
-        let (mut tool, mut target, mut event_id) = recycled
-            .map(|old| (old.tool, old.target_text, old.event_id))
-            .unwrap_or_default();
-        refill(&mut tool, words.tool);
-        refill(
-            &mut target,
-            text::prefix(words.target, Self::TARGET_BYTES_MAX),
-        );
-        refill(&mut event_id, words.event_id);
-        let entry = Entry {
-            at,
-            kind: facts.kind,
-            call: facts.call,
-            operation: facts.operation,
-            target: facts.target,
-            lines: facts.lines,
-            masked: facts.masked,
-            raw: facts.raw,
-            content: facts.content,
-            outcome: facts.outcome,
-            in_vain: facts.in_vain,
-            spent: false,
-            cost,
-            tool,
-            target_text: target,
-            event_id,
-        };
-        self.words_bytes += entry.words_bytes();
-        self.calls.push_back(entry);
+        self.calls.push(at, facts, cost, words);
     }
 
     /// An empty turn is no news.
-    fn push_turn(&mut self, at: Moment, facts: TurnFacts, cost: Cost) {
+    fn push_turn(&mut self, at: Moment, facts: &mut TurnFacts, cost: Cost) {
         self.turns_made = self.turns_made.saturating_add(1);
         if facts.sketch.is_empty() {
             return;
@@ -265,29 +212,31 @@ impl History {
             tokens: facts.sketch.signature(),
             cost,
         });
-        self.sketches.push_back(facts.sketch);
+        self.sketches.push_back(std::mem::take(&mut facts.sketch));
     }
 
     /// Marks the calls that a verdict cited.
     pub fn spend(&mut self, events: &[i32]) {
-        for entry in &mut self.calls {
-            entry.spent |= events.contains(&entry.at.index);
-        }
+        self.calls.spend(|index, _| events.contains(&index));
     }
 
-    /// The latest call with this signature.
-    pub fn latest(&self, call: Sig) -> Option<&Entry> {
-        let mut calls = self.calls.iter().rev();
-        calls.find(|entry| entry.call == Some(call))
+    /// The latest call that equals this one, in words, and what it did.
+    pub fn member(&self, call: Sig) -> Option<(Member, Operation)> {
+        self.calls.member(call)
     }
 
     /// What the kept events from `index` on have cost.
     pub fn cost_since(&self, index: i32) -> Waste {
-        let calls = self.calls.iter().map(|entry| (entry.at, entry.cost));
-        let turns = self.turns.iter().map(|entry| (entry.at, entry.cost));
+        let turn = |turn: &TurnEntry| (turn.at.index, Waste::of(1, turn.cost));
+        let turns = self.turns.iter().map(turn);
         let mut waste = Waste::default();
-        for (_, cost) in calls.chain(turns).filter(|(at, _)| at.index >= index) {
-            waste += Waste::of(1, cost);
+        for (_, cost) in self
+            .calls
+            .costs()
+            .chain(turns)
+            .filter(|(at, _)| *at >= index)
+        {
+            waste += cost;
         }
         waste
     }
@@ -298,13 +247,11 @@ impl History {
         self.turns.clear();
         self.sketches.clear();
         self.marks.clear();
-        self.words_bytes = 0;
     }
 
     /// What is kept, for a person, each with the signature of its call; in no
     /// order.
     pub fn steps(&self) -> impl Iterator<Item = (Option<Sig>, Step)> {
-        let calls = self.calls.iter().map(|entry| (entry.call, entry.step()));
         let turns = self.turns.iter().map(|turn| {
             let kind = StepKind::AgentTurn;
             (None, step(turn.at.index, turn.at.time, kind))
@@ -317,7 +264,7 @@ impl History {
             };
             (None, step(mark.index, mark.time, kind))
         });
-        calls.chain(turns).chain(marks)
+        self.calls.steps().chain(turns).chain(marks)
     }
 
     pub fn heap_bytes(&self) -> usize {
@@ -326,45 +273,14 @@ impl History {
         } else {
             0
         };
-        self.calls.capacity() * size_of::<Entry>()
+        self.calls.heap_bytes()
             + self.turns.capacity() * size_of::<TurnEntry>()
-            + self.words_bytes
             + marks
             + self.sketches.capacity() * size_of::<Sketch>()
             + self.sketches.iter().map(Sketch::heap_bytes).sum::<usize>()
     }
 }
 
-impl Entry {
-    /// The call in words.
-    pub fn member(&self) -> Member {
-        Member {
-            tool: self.tool.clone(),
-            target: self.target_text.clone(),
-            event_id: self.event_id.clone(),
-        }
-    }
-
-    fn step(&self) -> Step {
-        let kind = StepKind::Call {
-            tool: self.tool.clone(),
-            target: self.target_text.clone(),
-            operation: self.operation,
-            outcome: self.outcome,
-        };
-        step(self.at.index, self.at.time, kind)
-    }
-
-    fn words_bytes(&self) -> usize {
-        self.tool.capacity() + self.target_text.capacity() + self.event_id.capacity()
-    }
-}
-
 fn step(index: i32, time: SystemTime, kind: StepKind) -> Step {
     Step { index, time, kind }
-}
-
-fn refill(buffer: &mut String, text: &str) {
-    buffer.clear();
-    buffer.push_str(text);
 }

@@ -94,7 +94,11 @@ impl Detector for InfraOutage {
     }
 
     fn reset(&mut self) {
-        *self = Self::default();
+        self.streak.clear();
+        self.first = None;
+        self.round = None;
+        self.last = None;
+        self.gap = None;
     }
 }
 

@@ -2,7 +2,7 @@ use serde::Deserialize;
 use smallvec::SmallVec;
 
 use super::{
-    Detector, Futile, History,
+    Detector, Entry, Futile, History,
     runs::{Runs, Step},
 };
 use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Operation, Sig};
@@ -93,7 +93,8 @@ impl InterleavedRepeat {
         let Some(call) = facts.call else {
             return Look::Abstained("tool_call.args");
         };
-        if is_news(call, facts, past) {
+        let last = past.latest(call);
+        if last.is_some_and(|last| is_news(facts, last)) {
             self.news = Some(at.index);
             self.runs.clear();
         }
@@ -111,7 +112,8 @@ impl InterleavedRepeat {
             Step::Counted => return Look::Standing,
             Step::None => {}
         }
-        let Some((events, exact)) = self.occurrences(call, at, facts, past, settings) else {
+        let occurrences = last.and_then(|_| self.occurrences(call, at, facts, past, settings));
+        let Some((events, exact)) = occurrences else {
             return if self.runs.is_empty() {
                 Look::Clear
             } else {
@@ -140,17 +142,17 @@ impl InterleavedRepeat {
         let mut other = false;
         let mut others_between = false;
         for entry in past.calls().take(settings.window as usize - 1) {
-            if entry.at.progress != at.progress || Some(entry.at.index) < self.news {
+            if entry.progress != at.progress || Some(entry.index) < self.news {
                 break;
             }
             if entry.call != Some(call) {
                 other = true;
             } else if entry.masked != facts.masked {
                 break;
-            } else if !entry.spent && (entry.at.round.is_none() || entry.at.round != round) {
-                events.push(entry.at.index);
+            } else if !entry.spent && (entry.round.is_none() || entry.round != round) {
+                events.push(entry.index);
                 exact &= entry.raw == facts.raw;
-                round = entry.at.round;
+                round = entry.round;
                 others_between |= other;
             }
         }
@@ -161,9 +163,8 @@ impl InterleavedRepeat {
 
 /// Whether an equal call returned something else when it was last made. What a
 /// write answers is no news: what it changed is progress, or is not.
-fn is_news(call: Sig, facts: &CallFacts, past: &History) -> bool {
-    let last = past.calls().find(|entry| entry.call == Some(call));
-    !facts.is_change() && last.is_some_and(|last| last.masked != facts.masked)
+fn is_news(facts: &CallFacts, last: Entry) -> bool {
+    !facts.is_change() && last.masked != facts.masked
 }
 
 fn found(count: i32, exact: bool, extends: bool, events: SmallVec<[i32; 8]>, call: Sig) -> Finding {

@@ -17,6 +17,8 @@ use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Si
 #[derive(Default)]
 pub struct NearRepeat {
     last: Option<Last>,
+    /// The words of its arguments, in a buffer that serves the next.
+    words: Vec<u32>,
     streak: Streak,
     similarity: f64,
 }
@@ -34,7 +36,6 @@ struct Last {
     said: Sig,
     progress: u32,
     loose: Option<Sig>,
-    words: Box<[u32]>,
 }
 
 impl Detector for NearRepeat {
@@ -80,7 +81,9 @@ impl Detector for NearRepeat {
     }
 
     fn reset(&mut self) {
-        *self = Self::default();
+        self.last = None;
+        self.streak.clear();
+        self.similarity = 0.0;
     }
 }
 
@@ -98,7 +101,6 @@ impl NearRepeat {
             said,
             progress: at.progress,
             loose: facts.loose,
-            words: facts.words.clone(),
         });
         let last = last.filter(|last| last.tool == facts.tool && same_state(last));
         if last.as_ref().is_some_and(|last| last.call == call) {
@@ -109,8 +111,10 @@ impl NearRepeat {
             };
         }
         let alike = last
-            .and_then(|last| last.similarity(facts))
+            .and_then(|last| last.similarity(&self.words, facts))
             .filter(|similarity| *similarity >= settings.similarity);
+        self.words.clear();
+        self.words.extend_from_slice(&facts.words);
         match alike {
             Some(similarity) => {
                 self.similarity = self.similarity.min(similarity);
@@ -139,12 +143,12 @@ impl NearRepeat {
 impl Last {
     /// How alike two different calls are; `None`: their arguments are too long
     /// to say.
-    fn similarity(&self, facts: &CallFacts) -> Option<f64> {
+    fn similarity(&self, words: &[u32], facts: &CallFacts) -> Option<f64> {
         if self.loose.is_some() && self.loose == facts.loose {
             return Some(1.0);
         }
-        let shared = shared(&self.words, &facts.words);
-        let all = self.words.len() + facts.words.len() - shared;
+        let shared = shared(words, &facts.words);
+        let all = words.len() + facts.words.len() - shared;
         (all > 0).then(|| shared as f64 / all as f64)
     }
 }

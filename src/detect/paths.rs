@@ -48,6 +48,11 @@ impl<T: Default> Paths<T> {
     }
 
     pub fn forget(&mut self, path: Sig) {
-        self.known.retain(|(known, _)| *known != path);
+        let position = self.known.iter().position(|(known, _)| *known == path);
+        position.and_then(|position| self.known.remove(position));
+    }
+
+    pub fn clear(&mut self) {
+        self.known.clear();
     }
 }

@@ -73,7 +73,9 @@ impl Detector for Polling {
     }
 
     fn reset(&mut self) {
-        *self = Self::default();
+        self.polls.clear();
+        self.progress = 0;
+        self.found = false;
     }
 }
 

@@ -90,7 +90,7 @@ impl Read {
         same && (self.call.is_none() || entry.call == self.call)
             && entry.target == Some(self.path)
             && entry.operation == Operation::Read
-            && (settings.ignore_progress || entry.at.progress == self.progress)
+            && (settings.ignore_progress || entry.progress == self.progress)
     }
 }
 
@@ -225,15 +225,15 @@ impl ReadLoop {
         let mut exact = true;
         let mut round = at.round;
         for entry in past.calls().take(settings.window as usize - 1) {
-            if read.has_changed(entry, settings) {
+            if read.has_changed(&entry, settings) {
                 // It changed and changed back: that is two changes.
                 break;
             }
-            let same = read.is_again(entry, settings) && !entry.spent;
-            if same && (entry.at.round.is_none() || entry.at.round != round) {
-                events.push(entry.at.index);
+            let same = read.is_again(&entry, settings) && !entry.spent;
+            if same && (entry.round.is_none() || entry.round != round) {
+                events.push(entry.index);
                 exact &= entry.raw == facts.raw;
-                round = entry.at.round;
+                round = entry.round;
             }
         }
         if events.len() < settings.count as usize {

@@ -56,23 +56,31 @@ macro_rules! registry {
 
         impl Detectors {
             /// Shows the observation to each detector that is switched on, in
-            /// the order of rank.
+            /// the order of rank. `tell` gets what is found and who abstained;
+            /// returned are those that looked and found nothing, as bits.
             pub fn observe(
                 &mut self,
                 now: &crate::domain::Observation,
                 past: &History,
                 settings: &Settings,
                 mut tell: impl FnMut(crate::domain::DetectorId, crate::domain::Look),
-            ) {
+            ) -> u64 {
+                use crate::domain::Look;
+
                 let mut rank = 0u8;
+                let mut clear = 0;
                 $(
                     if settings.$name.enabled {
-                        let look = self.$name.observe(now, past, &settings.$name.own);
-                        tell(crate::domain::DetectorId(rank), look);
+                        match self.$name.observe(now, past, &settings.$name.own) {
+                            Look::Away | Look::Standing => {}
+                            Look::Clear => clear |= 1 << rank,
+                            look => tell(crate::domain::DetectorId(rank), look),
+                        }
                     }
                     rank += 1;
                 )+
                 debug_assert_eq!(usize::from(rank), NAMES.len());
+                clear
             }
 
             /// A reported loop with these events has ended.

@@ -1,10 +1,9 @@
-use smallvec::SmallVec;
-
 use crate::domain::{CallFacts, Moment, Sig};
 
 /// Repeats that were found and go on with other calls between, one a key.
 pub(super) struct Runs<K> {
-    known: SmallVec<[Run<K>; 1]>,
+    /// Empty in all sessions but those that loop.
+    known: Vec<Run<K>>,
 }
 
 struct Run<K> {
@@ -30,9 +29,7 @@ pub(super) enum Step {
 
 impl<K> Default for Runs<K> {
     fn default() -> Self {
-        Self {
-            known: SmallVec::new(),
-        }
+        Self { known: Vec::new() }
     }
 }
 
@@ -50,7 +47,7 @@ impl<K: PartialEq> Runs<K> {
 
     /// A call was made: runs whose latest event has left the window are over.
     pub fn pass(&mut self, window: u32) {
-        self.known.retain(|run| {
+        self.known.retain_mut(|run| {
             run.idle = run.idle.saturating_add(1);
             run.idle < window
         });

@@ -51,7 +51,7 @@ pub fn call(name: &str) -> Script {
         tool: sig("tool"),
         lines: None,
         loose: None,
-        words: Box::default(),
+        words: Default::default(),
         said: None,
         error: None,
         in_vain: true,
@@ -352,13 +352,13 @@ impl Script {
                 calls: progress.calls(),
                 round,
             };
-            let now = Observation {
+            let mut now = Observation {
                 at,
                 seen,
                 used: Used::default(),
             };
             looks.push(detector.observe(&now, &past, settings));
-            past.push(now, Cost::default(), &Words::default());
+            past.push(&mut now, Cost::default(), &Words::default());
         }
         looks
     }

@@ -83,7 +83,10 @@ impl Detector for WriteChurn {
     }
 
     fn reset(&mut self) {
-        *self = Self::default();
+        self.path = None;
+        self.content = None;
+        self.unchanged.clear();
+        self.rewrites.clear();
     }
 }
 

@@ -1,5 +1,7 @@
 use std::{num::NonZeroU64, time::SystemTime};
 
+use smallvec::SmallVec;
+
 use super::{MarkerKind, Operation, Outcome, Repeated, Totals, TurnFacts};
 
 /// A keyed hash: equal signatures mean equal things, and nobody who does not
@@ -136,7 +138,7 @@ pub struct CallFacts {
     pub loose: Option<Sig>,
     /// The arguments' distinct words, sorted, where there are so many that two
     /// calls can differ in one and still overlap by nine tenths.
-    pub words: Box<[u32]>,
+    pub words: WordSet,
     pub outcome: Option<Outcome>,
     /// All that was sent of the outcome, masked. Equal calls with equal
     /// outcomes repeat.
@@ -160,6 +162,10 @@ pub struct CallFacts {
     /// The world after the call; `None`: unknown.
     pub state: Option<Sig>,
 }
+
+/// Hashes of words, sorted, each once: as many as most arguments have without an
+/// allocation.
+pub type WordSet = SmallVec<[u32; 32]>;
 
 /// What a call counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -43,13 +43,13 @@ pub(super) struct Told {
 }
 
 impl Agent {
-    pub fn new(id: AgentId, profile: &Profile) -> Self {
+    pub fn new(id: AgentId) -> Self {
         Self {
             id,
             history: History::default(),
             detectors: Detectors::default(),
             rules: RuleStates::default(),
-            judge: Judge::new(&profile.policy),
+            judge: Judge::default(),
             drafts: Drafts::default(),
             totals: Waste::default(),
             terminated: None,
@@ -60,7 +60,7 @@ impl Agent {
     /// judges what they found.
     pub fn observe(
         &mut self,
-        now: Observation,
+        now: &mut Observation,
         ruled: &[RuleSight],
         cost: Cost,
         words: &Words<'_>,
@@ -72,7 +72,6 @@ impl Agent {
         if let Some(name) = repeated.map(|repeated| repeated.name) {
             self.judge.end_run(name);
         }
-        let mut now = now;
         if let Seen::Call(facts) = &mut now.seen {
             if facts.kind == CallKind::Ordinary && self.history.is_patient(at, facts) {
                 facts.kind = CallKind::Poll;
@@ -94,9 +93,10 @@ impl Agent {
             }
         };
         let (detectors, history) = (&mut self.detectors, &self.history);
-        detectors.observe(&now, history, &profile.detect, &mut tell);
+        let clear = detectors.observe(now, history, &profile.detect, &mut tell);
         self.rules
-            .observe(ruled, &now, profile.detect.rules(), &mut tell);
+            .observe(ruled, now, profile.detect.rules(), &mut tell);
+        looked |= clear;
         self.history.push(now, cost, words);
         self.totals += Waste::of(events, cost);
         let totals = self.totals;
@@ -139,9 +139,14 @@ impl Agent {
     /// `began` is where a text begins to repeat itself.
     pub fn tell(&self, ruling: &Ruling, used: Used, began: u64, profile: &Profile) -> Told {
         let calls = ruling.calls.iter();
-        let calls: SmallVec<[_; 4]> = calls.filter_map(|sig| self.history.latest(*sig)).collect();
-        let members: Vec<Member> = calls.iter().map(|entry| entry.member()).collect();
-        let operation = calls.first().map(|entry| entry.operation);
+        let mut operation = None;
+        let members: Vec<Member> = calls
+            .filter_map(|sig| self.history.member(*sig))
+            .map(|(member, does)| {
+                operation.get_or_insert(does);
+                member
+            })
+            .collect();
         let evidence = &ruling.evidence;
         let facts = TemplateFacts::new(
             (evidence.count, evidence.period, evidence.similarity),

@@ -226,7 +226,7 @@ impl Session {
         if self.agents.len() >= agents_max {
             return Err(Refused::Agents(agents_max));
         }
-        self.agents.push(Agent::new(id.clone(), &self.profile));
+        self.agents.push(Agent::new(id.clone()));
         Ok(self.agents.len() - 1)
     }
 

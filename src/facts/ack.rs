@@ -1,9 +1,10 @@
 //! What a call says that says nothing: acknowledgements, empty outputs, exit
 //! statuses. Different calls that all get one are at work, not in a loop.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, fmt, sync::LazyLock};
 
-use serde_json::Value;
+use memchr::memmem;
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::sql;
 
@@ -36,16 +37,17 @@ pub(super) fn is_acknowledgement(result: &str) -> bool {
         return false;
     }
     if result.starts_with('{') {
-        return serde_json::from_str(result).is_ok_and(|value| only_acknowledges(&value));
+        return serde_json::from_str(result).is_ok_and(|Acknowledges(only)| only);
     }
     if is_scalar(result) {
         return true;
     }
-    let said = result.to_ascii_lowercase();
+    let mut buffer = [0; BYTES_MAX];
+    let said = lower(result, &mut buffer);
     let bare = said.trim_matches(|c: char| !c.is_alphanumeric() && c != '{' && c != '[');
-    WORDS.contains(&said.as_str())
+    WORDS.contains(&said)
         || WORDS.contains(&bare)
-        || NO_OUTPUT.iter().any(|phrase| said.contains(phrase))
+        || says_no_output(said)
         || said.lines().last().is_some_and(is_all_passed)
         || sql::is_receipt(bare)
 }
@@ -62,14 +64,81 @@ fn is_scalar(result: &str) -> bool {
     bare.parse::<f64>().is_ok()
 }
 
-/// `{"success": true}`, `{"status": "ok"}`.
-fn only_acknowledges(value: &Value) -> bool {
-    match value {
-        Value::Null | Value::Bool(_) => true,
-        Value::Number(_) => false,
-        Value::String(text) => WORDS.contains(&text.trim().to_ascii_lowercase().as_str()),
-        Value::Array(items) => items.iter().all(only_acknowledges),
-        Value::Object(entries) => entries.values().all(only_acknowledges),
+/// The text in small letters, in a buffer that has room for it.
+fn lower<'b>(text: &str, buffer: &'b mut [u8; BYTES_MAX]) -> &'b str {
+    let Some(small) = buffer.get_mut(..text.len()) else {
+        return "";
+    };
+    small.copy_from_slice(text.as_bytes());
+    small.make_ascii_lowercase();
+    std::str::from_utf8(small).unwrap_or_default()
+}
+
+fn says_no_output(said: &str) -> bool {
+    /// Each of the phrases holds it, and most texts do not.
+    static OUT: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("out"));
+    let may = OUT.find(said.as_bytes()).is_some();
+    may && NO_OUTPUT.iter().any(|phrase| said.contains(phrase))
+}
+
+/// Whether a value only acknowledges: `{"success": true}`, `{"status": "ok"}`.
+struct Acknowledges(bool);
+
+impl<'de> Deserialize<'de> for Acknowledges {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(OnlyAcknowledges)
+    }
+}
+
+struct OnlyAcknowledges;
+
+impl<'de> Visitor<'de> for OnlyAcknowledges {
+    type Value = Acknowledges;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Acknowledges, E> {
+        Ok(Acknowledges(true))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Acknowledges, E> {
+        Ok(Acknowledges(true))
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Acknowledges, E> {
+        Ok(Acknowledges(false))
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Acknowledges, E> {
+        Ok(Acknowledges(false))
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Acknowledges, E> {
+        Ok(Acknowledges(false))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Acknowledges, E> {
+        let text = text.trim();
+        let only = WORDS.iter().any(|word| word.eq_ignore_ascii_case(text));
+        Ok(Acknowledges(only))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Acknowledges, A::Error> {
+        let mut all = true;
+        while let Some(Acknowledges(only)) = items.next_element()? {
+            all &= only;
+        }
+        Ok(Acknowledges(all))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Acknowledges, A::Error> {
+        let mut all = true;
+        while let Some((serde::de::IgnoredAny, Acknowledges(only))) = entries.next_entry()? {
+            all &= only;
+        }
+        Ok(Acknowledges(all))
     }
 }
 
@@ -94,7 +163,10 @@ pub(super) fn is_exit_status(error: &str) -> bool {
         "non", "zero", "error", "shell", "the", "a",
     ];
     error.len() <= BYTES_MAX
-        && error.to_ascii_lowercase().contains("exit")
+        && error
+            .as_bytes()
+            .windows(4)
+            .any(|word| word.eq_ignore_ascii_case(b"exit"))
         && error
             .split(|c: char| !c.is_alphanumeric())
             .filter(|word| !word.is_empty())
@@ -128,14 +200,15 @@ const ACTS: &[&str] = &[
 
 /// Whether a tool of no known class acts, by the words of its name; its short
 /// answer is then a receipt.
-pub(super) fn is_receipt(tool: &str, result: Option<&str>) -> bool {
-    /// A receipt is a line.
+pub(super) fn acts(tool: &str) -> bool {
+    super::tools::words(tool).any(|word| ACTS.iter().any(|act| act.eq_ignore_ascii_case(word)))
+}
+
+/// Whether a result is as short as a receipt, which is a line.
+pub(super) fn is_short(result: Option<&str>) -> bool {
     const RECEIPT_BYTES_MAX: usize = 80;
     let result = result.unwrap_or_default().trim();
-    result.len() <= RECEIPT_BYTES_MAX
-        && !result.contains('\n')
-        && super::tools::words(tool)
-            .any(|word| ACTS.iter().any(|act| act.eq_ignore_ascii_case(word)))
+    result.len() <= RECEIPT_BYTES_MAX && !result.contains('\n')
 }
 
 #[cfg(test)]
@@ -216,9 +289,10 @@ mod tests {
 
     #[test]
     fn the_short_answer_of_a_tool_that_acts_is_a_receipt() {
-        assert!(is_receipt("send_email", Some("Email sent successfully")));
-        assert!(is_receipt("browserClick", Some("Clicked element")));
-        assert!(!is_receipt("browser", Some("captcha required")));
-        assert!(!is_receipt("send_email", Some(&"x".repeat(200))));
+        let is_receipt = |tool, result| acts(tool) && is_short(Some(result));
+        assert!(is_receipt("send_email", "Email sent successfully"));
+        assert!(is_receipt("browserClick", "Clicked element"));
+        assert!(!is_receipt("browser", "captcha required"));
+        assert!(!is_receipt("send_email", &"x".repeat(200)));
     }
 }

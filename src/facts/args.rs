@@ -146,7 +146,7 @@ impl<'a> Arguments<'a> {
 #[derive(Default)]
 struct Found<'a> {
     /// The most telling of the arguments that can be a target, with its rank.
-    target: Option<(usize, Cow<'a, str>)>,
+    target: Option<(u8, Cow<'a, str>)>,
     command: Option<Cow<'a, str>>,
     sought: Option<Cow<'a, str>>,
     waits: bool,
@@ -157,7 +157,8 @@ struct Found<'a> {
 impl<'a> Found<'a> {
     /// Takes a top-level argument in.
     fn argument(&mut self, name: &str, caught: Caught<'a>) {
-        if let Some(arg) = tools::line_arg(name) {
+        let role = tools::arg_role(name);
+        if let Some(arg) = role.lines {
             // Some agents send numbers as text.
             let as_text = caught.text.as_deref().and_then(|text| text.parse().ok());
             let as_text: SmallVec<[u64; 2]> = as_text.into_iter().collect();
@@ -170,13 +171,13 @@ impl<'a> Found<'a> {
         }
         let Some(text) = caught.text else { return };
         self.waits |= tools::is_wait(name, &text);
-        if self.command.is_none() && tools::is_command(name) {
+        if self.command.is_none() && role.is_command {
             self.command = Some(text.clone());
         }
-        if self.sought.is_none() && tools::is_sought(name) {
+        if self.sought.is_none() && role.is_sought {
             self.sought = Some(text.clone());
         }
-        if let Some(rank) = tools::target_rank(name)
+        if let Some(rank) = role.target_rank
             && self.target.as_ref().is_none_or(|(best, _)| rank < *best)
         {
             self.target = Some((rank, text));

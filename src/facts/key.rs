@@ -29,6 +29,7 @@ pub(super) enum Tag {
     Tool,
     Said,
     Error,
+    Result,
     Rule,
     Text,
 }

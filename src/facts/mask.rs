@@ -37,6 +37,9 @@ use std::hash::Hasher;
 /// what changes with every call, and the cost of a text has a bound.
 const END_BYTES_MAX: usize = 2048;
 
+/// As much of a text as is masked at once.
+const TEXT_BYTES_MAX: usize = 2 * END_BYTES_MAX;
+
 /// How far a cut may move to fall on a line's end.
 const CUT_SLACK_BYTES: usize = 512;
 
@@ -59,7 +62,7 @@ pub enum Mask {
 /// are the masked text. Between the ends of a long text it is passed on as it
 /// is, so that a change there is still seen.
 pub fn mask(text: &str, kind: Mask, out: &mut impl FnMut(&[u8])) {
-    if text.len() <= 2 * END_BYTES_MAX {
+    if text.len() <= TEXT_BYTES_MAX {
         return mask_short(text, kind, out);
     }
     let head = Cut::before(text, END_BYTES_MAX);
@@ -89,13 +92,13 @@ pub fn masked_hash(text: &str, kind: Mask, hasher: &mut impl Hasher) {
     chunks.finish();
 }
 
-/// Masks a text of at most `2 * END_BYTES_MAX` bytes.
+/// Masks a text of at most [`TEXT_BYTES_MAX`] bytes.
 fn mask_short(text: &str, kind: Mask, out: &mut impl FnMut(&[u8])) {
     // Most results are a line or two: clearing 4 KiB would cost more than they do.
     if text.len() <= 512 {
         mask_in(&mut [0; 512], text, kind, out);
     } else {
-        mask_in(&mut [0; 2 * END_BYTES_MAX], text, kind, out);
+        mask_in(&mut [0; TEXT_BYTES_MAX], text, kind, out);
     }
 }
 

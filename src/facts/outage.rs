@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, Anchored, Input, Match, MatchKind, StartKind};
 
 use crate::domain::text;
 
@@ -30,6 +30,7 @@ static SEEKER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     AhoCorasick::builder()
         .ascii_case_insensitive(true)
         .match_kind(MatchKind::LeftmostFirst)
+        .start_kind(StartKind::Both)
         .build(PHRASES)
         .ok()
 });
@@ -37,14 +38,14 @@ static SEEKER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
 /// A failure whose error is an outage.
 pub(super) fn is_error(error: &str) -> bool {
     let head = text::prefix(error, ERROR_BYTES_MAX);
-    !is_of_tests(head) && (says_so(head) || leading_status(head) || has_status(head))
+    (says_so(head) || leading_status(head) || has_status(head)) && !is_of_tests(head)
 }
 
 /// A success whose whole short result is the report of an outage.
 pub(super) fn is_result(result: &str) -> bool {
     let result = result.trim();
     let report = result.len() <= RESULT_BYTES_MAX && !result.contains('\n');
-    report && !is_of_tests(result) && (begins_with_phrase(result) || leading_status(result))
+    report && (begins_with_phrase(result) || leading_status(result)) && !is_of_tests(result)
 }
 
 /// What a test prints may name an outage that it is about.
@@ -68,28 +69,29 @@ fn is_of_tests(text: &str) -> bool {
 /// A phrase that stands by itself: `ENOTFOUND` is not in `FileNotFoundError`, and
 /// `test_rate_limit.py` is a name.
 fn says_so(text: &str) -> bool {
-    phrases(text).next().is_some()
+    let phrases = SEEKER.as_ref().map(|seeker| seeker.find_iter(text));
+    let mut phrases = phrases.into_iter().flatten();
+    phrases.any(|found| stands_alone(text, found))
 }
 
 fn begins_with_phrase(text: &str) -> bool {
     let rest = ["error: ", "Error: "]
         .iter()
         .find_map(|head| text.strip_prefix(head));
-    phrases(rest.unwrap_or(text)).any(|start| start == 0)
+    let text = rest.unwrap_or(text);
+    let input = Input::new(text).anchored(Anchored::Yes);
+    let found = SEEKER.as_ref().and_then(|seeker| seeker.find(input));
+    found.is_some_and(|found| stands_alone(text, found))
 }
 
-/// Where phrases begin.
-fn phrases(text: &str) -> impl Iterator<Item = usize> + '_ {
-    let stands_alone = |at: Option<&u8>| {
+fn stands_alone(text: &str, found: Match) -> bool {
+    let alone = |at: Option<&u8>| {
         at.is_none_or(|byte| !byte.is_ascii_alphanumeric() && !b"_/.-".contains(byte))
     };
-    let seeker = SEEKER.as_ref().map(|seeker| seeker.find_iter(text));
-    seeker.into_iter().flatten().filter_map(move |found| {
-        let bytes = text.as_bytes();
-        let before = found.start().checked_sub(1).and_then(|at| bytes.get(at));
-        let after = bytes.get(found.end()).filter(|byte| **byte != b'.');
-        (stands_alone(before) && stands_alone(after)).then_some(found.start())
-    })
+    let bytes = text.as_bytes();
+    let before = found.start().checked_sub(1).and_then(|at| bytes.get(at));
+    let after = bytes.get(found.end()).filter(|byte| **byte != b'.');
+    alone(before) && alone(after)
 }
 
 /// "503 Service Unavailable": the status comes first and a reason follows.

@@ -4,6 +4,7 @@
 use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
+use memchr::memchr2_iter;
 
 use crate::domain::text;
 
@@ -35,6 +36,12 @@ static SEEKER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
 
 pub(super) fn tells_failures(result: &str) -> bool {
     let tail = text::suffix(result, TAIL_BYTES_MAX);
+    // Which each of the phrases holds, and most reports do not.
+    let fails = |at: usize| tail.as_bytes().get(at..at + 4);
+    let fails = |at| fails(at).is_some_and(|word| word.eq_ignore_ascii_case(b"fail"));
+    if !memchr2_iter(b'f', b'F', tail.as_bytes()).any(fails) {
+        return false;
+    }
     SEEKER.as_ref().is_some_and(|seeker| {
         seeker.find_overlapping_iter(tail).any(|found| {
             let counted = found.pattern().as_usize() >= PHRASES.len();

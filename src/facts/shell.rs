@@ -1,6 +1,8 @@
 //! What a shell command does: `bash` with `cat f` is a read, `sed -i` an edit,
 //! `pytest` a test run, `sleep 5` a wait.
 
+mod words;
+
 use std::borrow::Cow;
 
 use super::tools::Class;
@@ -15,10 +17,29 @@ pub(super) struct Command<'a> {
     pub lines: Option<(u32, u32)>,
     /// A part of it changes a file, whatever the whole does.
     pub writes: bool,
+    /// It holds a patch.
+    pub patches: bool,
+}
+
+impl Command<'_> {
+    fn plain(class: Class) -> Self {
+        Self {
+            class,
+            target: None,
+            lines: None,
+            writes: false,
+            patches: false,
+        }
+    }
+
+    pub fn into_owned<'b>(self) -> Command<'b> {
+        let target = self.target.map(|target| Cow::Owned(target.into_owned()));
+        Command { target, ..self }
+    }
 }
 
 /// How a patch begins, wherever it stands.
-pub(super) const PATCH: &str = "*** Begin Patch";
+const PATCH: &str = "*** Begin Patch";
 
 /// Longer lines are programs, not commands: they are taken as they are.
 const LINE_BYTES_MAX: usize = 1_024;
@@ -28,40 +49,47 @@ const LINE_BYTES_MAX: usize = 1_024;
 /// whatever it writes besides, and only a line of nothing but looking is a read
 /// or a search.
 pub(super) fn read(line: &str) -> Command<'_> {
-    let plain = |class| Command {
-        class,
-        target: None,
-        lines: None,
-        writes: false,
-    };
     if line.trim().is_empty() {
-        return plain(Class::Poll);
+        return Command::plain(Class::Poll);
     }
-    if line.contains(PATCH) {
-        return plain(Class::Edit);
+    // One letter of it first: most lines have none.
+    if line.as_bytes().contains(&b'*') && line.contains(PATCH) {
+        return Command {
+            patches: true,
+            ..Command::plain(Class::Edit)
+        };
     }
-    let line = without_documents(script(line));
-    let words = (line.len() <= LINE_BYTES_MAX)
-        .then(|| shlex::split(&spaced(&line)))
-        .flatten();
-    let Some(words) = words else {
-        return plain(Class::Execute);
+    match without_documents(script(line)) {
+        Cow::Borrowed(line) => of_script(line),
+        Cow::Owned(line) => of_script(&line).into_owned(),
+    }
+}
+
+fn of_script(line: &str) -> Command<'_> {
+    let words = (line.len() <= LINE_BYTES_MAX).then(|| words::words(line));
+    let Some(words) = words.flatten() else {
+        return Command::plain(Class::Execute);
     };
-    let parts: Vec<Part> = words
-        .split(|word| matches!(word.as_str(), "&&" | "||" | ";" | "|" | "&"))
-        .filter_map(Part::read)
-        .collect();
-    let writes = parts.iter().any(|part| part.class.writes());
-    let strongest = parts
-        .into_iter()
-        .reduce(|a, b| if b.rank() > a.rank() { b } else { a });
+    let mut writes = false;
+    let mut strongest: Option<Part> = None;
+    let parts = words.split(|word| matches!(&**word, "&&" | "||" | ";" | "|" | "&"));
+    for part in parts.filter_map(Part::read) {
+        writes |= part.class.writes();
+        if strongest
+            .as_ref()
+            .is_none_or(|known| part.rank() > known.rank())
+        {
+            strongest = Some(part);
+        }
+    }
     strongest.map_or_else(
-        || plain(Class::Execute),
+        || Command::plain(Class::Execute),
         |part| Command {
             class: part.class,
-            target: part.target.map(Cow::Owned),
+            target: part.target,
             lines: part.lines,
             writes,
+            patches: false,
         },
     )
 }
@@ -86,7 +114,7 @@ fn script(line: &str) -> Cow<'_, str> {
 
 /// The line without the texts between `<<TAG` and `TAG`.
 fn without_documents(line: Cow<'_, str>) -> Cow<'_, str> {
-    if !line.contains("<<") {
+    if !line.as_bytes().contains(&b'<') || !line.contains("<<") {
         return line;
     }
     let mut out = String::new();
@@ -107,64 +135,19 @@ fn without_documents(line: Cow<'_, str>) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Puts white space around operators that stand outside quotes, so that
-/// splitting into words finds them.
-fn spaced(line: &str) -> String {
-    let mut out = String::with_capacity(line.len() + 8);
-    let mut quote = None;
-    let mut chars = line.chars().peekable();
-    while let Some(c) = chars.next() {
-        match (quote, c) {
-            (None, '\\') => {
-                out.push(c);
-                out.extend(chars.next());
-                continue;
-            }
-            (None, '\'' | '"') => quote = Some(c),
-            (Some(open), _) if open == c => quote = None,
-            (None, '\n') => {
-                out.push_str(" ; ");
-                continue;
-            }
-            (None, ';' | '|' | '&' | '>') => {
-                // `2>&1` and `&>` stay whole: they redirect, they do not part.
-                let redirects = c == '&' && (out.ends_with('>') || chars.peek() == Some(&'>'));
-                let again = chars.next_if_eq(&c).is_some();
-                if redirects {
-                    out.push(c);
-                } else {
-                    out.push(' ');
-                    out.push(c);
-                    if again {
-                        out.push(c);
-                    }
-                    if c != '>' || chars.peek() != Some(&'&') {
-                        out.push(' ');
-                    }
-                }
-                continue;
-            }
-            _ => {}
-        }
-        out.push(c);
-    }
-    out
-}
-
 /// A simple command.
-struct Part {
+struct Part<'a> {
     class: Class,
-    target: Option<String>,
+    target: Option<Cow<'a, str>>,
     lines: Option<(u32, u32)>,
 }
 
-impl Part {
+impl<'a> Part<'a> {
     /// `None`: it says nothing about what the line does (`cd`, `export`, a
     /// filter behind a pipe).
-    fn read(words: &[String]) -> Option<Self> {
+    fn read(words: &[Cow<'a, str>]) -> Option<Self> {
         let written = redirected(words);
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let (name, rest) = command(before_redirection(&words))?;
+        let (name, rest) = command(before_redirection(words))?;
         // Where the output of a run goes does not matter; that of an `echo` does.
         let prints = matches!(
             name,
@@ -191,7 +174,7 @@ impl Part {
             }
             "sleep" | "wait" => Self::plain(Class::Poll, None),
             "sed" if rest.iter().any(|word| word.starts_with("-i")) => {
-                Self::plain(Class::Edit, rest.last().map(|word| (*word).to_owned()))
+                Self::plain(Class::Edit, rest.last().cloned())
             }
             "sed" => Self::sed(rest)?,
             "tee" | "patch" => Self::plain(Class::Write, operand(rest)),
@@ -205,7 +188,7 @@ impl Part {
         Some(part)
     }
 
-    fn plain(class: Class, target: Option<String>) -> Self {
+    fn plain(class: Class, target: Option<Cow<'a, str>>) -> Self {
         Self {
             class,
             target,
@@ -214,18 +197,18 @@ impl Part {
     }
 
     /// `sed -n '10,20p' file` shows lines; any other `sed` is a filter.
-    fn sed(rest: &[&str]) -> Option<Self> {
+    fn sed(rest: &[Cow<'a, str>]) -> Option<Self> {
         let script = rest.iter().find(|word| !word.starts_with('-'))?;
         let (from, to) = script.strip_suffix('p')?.split_once(',')?;
         let lines = Some((from.parse().ok()?, to.parse().ok()?));
         let file = rest.last().filter(|word| *word != script)?;
         Some(Self {
             lines,
-            ..Self::plain(Class::Read, Some((*file).to_owned()))
+            ..Self::plain(Class::Read, Some(file.clone()))
         })
     }
 
-    fn git(rest: &[&str]) -> Self {
+    fn git(rest: &[Cow<'a, str>]) -> Self {
         const CHANGES: &[&str] = &[
             "add",
             "commit",
@@ -248,9 +231,9 @@ impl Part {
             "branch",
         ];
         let verb = rest.iter().find(|word| !word.starts_with('-'));
-        match verb {
-            Some(verb) if CHANGES.contains(verb) => Self::plain(Class::Write, None),
-            Some(&"grep") => Self::plain(Class::Search, None),
+        match verb.map(|verb| &**verb) {
+            Some(verb) if CHANGES.contains(&verb) => Self::plain(Class::Write, None),
+            Some("grep") => Self::plain(Class::Search, None),
             _ => Self::plain(Class::Execute, None),
         }
     }
@@ -268,7 +251,7 @@ impl Part {
 
 /// The name of a command without its path, and its arguments; assignments,
 /// `sudo`, `timeout 10` and the like before it do not count.
-fn command<'a, 'w>(words: &'a [&'w str]) -> Option<(&'w str, &'a [&'w str])> {
+fn command<'w, 'a>(words: &'w [Cow<'a, str>]) -> Option<(&'w str, &'w [Cow<'a, str>])> {
     let mut words = words;
     loop {
         let (first, rest) = words.split_first()?;
@@ -276,10 +259,10 @@ fn command<'a, 'w>(words: &'a [&'w str]) -> Option<(&'w str, &'a [&'w str])> {
             !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
         });
         let prefix = matches!(
-            *first,
+            &**first,
             "sudo" | "env" | "time" | "nohup" | "exec" | "command"
         );
-        let timeout = *first == "timeout";
+        let timeout = first == "timeout";
         if !(assignment || prefix || timeout) {
             return Some((first.rsplit('/').next().unwrap_or(first), rest));
         }
@@ -289,7 +272,7 @@ fn command<'a, 'w>(words: &'a [&'w str]) -> Option<(&'w str, &'a [&'w str])> {
 
 /// The file that output goes to, unless it is thrown away, and whether it is
 /// added to it.
-fn redirected(words: &[String]) -> Option<(String, bool)> {
+fn redirected<'a>(words: &[Cow<'a, str>]) -> Option<(Cow<'a, str>, bool)> {
     let at = words.iter().position(|word| word == ">" || word == ">>")?;
     let file = words.get(at + 1)?;
     let kept = !file.starts_with("/dev/") && !file.starts_with('&');
@@ -297,28 +280,28 @@ fn redirected(words: &[String]) -> Option<(String, bool)> {
 }
 
 /// The words before `> file` and `2> file`.
-fn before_redirection<'a, 'w>(words: &'a [&'w str]) -> &'a [&'w str] {
-    let redirects = |word: &&str| matches!(*word, ">" | ">>" | ">&" | "&>" | ">&1" | ">&2");
-    match words.iter().position(redirects) {
-        Some(at) => match words.get(..at).unwrap_or(words) {
-            [before @ .., "1" | "2"] => before,
-            before => before,
-        },
-        None => words,
+fn before_redirection<'w, 'a>(words: &'w [Cow<'a, str>]) -> &'w [Cow<'a, str>] {
+    let redirects =
+        |word: &Cow<'_, str>| matches!(&**word, ">" | ">>" | ">&" | "&>" | ">&1" | ">&2");
+    let Some(at) = words.iter().position(redirects) else {
+        return words;
+    };
+    match words.get(..at).unwrap_or(words) {
+        [before @ .., last] if last == "1" || last == "2" => before,
+        before => before,
     }
 }
 
 /// The last argument that is no option and no number of one.
-fn operand(rest: &[&str]) -> Option<String> {
-    let last = rest.iter().rfind(|word| !word.starts_with('-'))?;
-    Some((*last).to_owned())
+fn operand<'a>(rest: &[Cow<'a, str>]) -> Option<Cow<'a, str>> {
+    rest.iter().rfind(|word| !word.starts_with('-')).cloned()
 }
 
 /// `-n 40`, `-40`, `-n40`.
-fn count_of(rest: &[&str]) -> Option<u32> {
+fn count_of(rest: &[Cow<'_, str>]) -> Option<u32> {
     let mut words = rest.iter();
     while let Some(word) = words.next() {
-        if *word == "-n" {
+        if word == "-n" {
             return words.next()?.parse().ok();
         }
         if let Some(number) = word.strip_prefix("-n").or_else(|| word.strip_prefix('-')) {

@@ -2,14 +2,13 @@
 
 use super::tools::words;
 
-/// Whether a call changes data: the tool runs SQL, by the words of its name, and
-/// the statement begins as one that changes something.
-pub(super) fn changes(tool: &str, statement: Option<&str>) -> bool {
+/// Whether a tool runs SQL, by the words of its name.
+pub(super) fn runs(tool: &str) -> bool {
     const NAMES: &[&str] = &[
         "sql", "query", "db", "database", "postgres", "mysql", "sqlite", "execute",
     ];
     let is_name = |word: &str| NAMES.iter().any(|name| name.eq_ignore_ascii_case(word));
-    statement.is_some_and(is_change) && words(tool).any(is_name)
+    words(tool).any(is_name)
 }
 
 /// What is made, altered or dropped.
@@ -19,19 +18,23 @@ const THINGS: &[&str] = &[
     "trigger", "extension", "temp", "temporary", "unique", "materialized", "or",
 ];
 
-fn is_change(statement: &str) -> bool {
+/// Whether a statement begins as one that changes something.
+pub(super) fn is_change(statement: &str) -> bool {
     let mut words = statement.split_whitespace();
     let (Some(verb), Some(next)) = (words.next(), words.next()) else {
         return false;
     };
     let next_is = |known: &[&str]| known.iter().any(|known| known.eq_ignore_ascii_case(next));
-    match verb.to_ascii_lowercase().as_str() {
-        "insert" | "replace" | "merge" => next_is(&["into", "or", "ignore"]),
-        "delete" => next_is(&["from"]),
+    let verb_is = |known: &[&str]| known.iter().any(|known| known.eq_ignore_ascii_case(verb));
+    if verb_is(&["insert", "replace", "merge"]) {
+        next_is(&["into", "or", "ignore"])
+    } else if verb_is(&["delete"]) {
+        next_is(&["from"])
+    } else if verb_is(&["update"]) {
         // "update the docs" is a sentence.
-        "update" => words.any(|word| word.eq_ignore_ascii_case("set")),
-        "create" | "alter" | "drop" | "truncate" => next_is(THINGS),
-        _ => false,
+        words.any(|word| word.eq_ignore_ascii_case("set"))
+    } else {
+        verb_is(&["create", "alter", "drop", "truncate"]) && next_is(THINGS)
     }
 }
 
@@ -69,7 +72,7 @@ mod tests {
             "DELETE FROM t",
             "create table t (a int)",
         ] {
-            assert!(changes("execute_sql", Some(statement)), "{statement}");
+            assert!(is_change(statement), "{statement}");
         }
         for statement in [
             "SELECT * FROM t",
@@ -77,8 +80,8 @@ mod tests {
             "create a ticket",
             "insert",
         ] {
-            assert!(!changes("execute_sql", Some(statement)), "{statement}");
+            assert!(!is_change(statement), "{statement}");
         }
-        assert!(!changes("send_email", Some("DELETE FROM t")));
+        assert!(runs("execute_sql") && !runs("send_email"));
     }
 }

@@ -1,6 +1,8 @@
 //! What a tool does, from its name: a table of the common agents' tools, which
 //! `[[tools]]` in the configuration extends.
 
+use std::{collections::HashMap, sync::LazyLock};
+
 use glob::Pattern;
 use serde::Deserialize;
 use thiserror::Error;
@@ -24,6 +26,18 @@ pub enum Class {
 }
 
 impl Class {
+    /// In the order of their numbers.
+    pub(super) const ALL: [Self; 8] = [
+        Self::Read,
+        Self::Write,
+        Self::Edit,
+        Self::Execute,
+        Self::Search,
+        Self::Poll,
+        Self::Exempt,
+        Self::Other,
+    ];
+
     pub fn writes(self) -> bool {
         matches!(self, Self::Write | Self::Edit)
     }
@@ -108,18 +122,16 @@ impl Tools {
 
     /// The first rule that fits the name wins; what it leaves out comes from
     /// the built-in table.
-    pub(super) fn look_up(&self, tool: &str) -> Applied<'_> {
+    pub(super) fn look_up(&self, tool: &str, built_in: Option<Class>) -> Applied<'_> {
         let options = glob::MatchOptions {
             case_sensitive: false,
             ..glob::MatchOptions::default()
         };
-        let rule = self
-            .rules
-            .iter()
-            .find(|(pattern, _)| pattern.matches_with(tool, options))
-            .map(|(_, rule)| rule);
+        let mut rules = self.rules.iter();
+        let rule = rules.find(|(pattern, _)| pattern.matches_with(tool, options));
+        let rule = rule.map(|(_, rule)| rule);
         Applied {
-            class: rule.and_then(|rule| rule.class).or_else(|| built_in(tool)),
+            class: rule.and_then(|rule| rule.class).or(built_in),
             ignore_args: rule.map_or(&[], |rule| &rule.ignore_args),
             ignore_result: rule.is_some_and(|rule| rule.ignore_result),
         }
@@ -172,10 +184,9 @@ const SHELLS: &[&str] = &[
 /// What a tool does by its name; `None`: it is a shell. The tools of editors
 /// that read and write under one name (`str_replace_editor`, `text_editor`) are
 /// told apart by their arguments.
-fn built_in(tool: &str) -> Option<Class> {
-    // `mcp__files__read_file`, `fs.edit` and `functions.bash` are known by their
-    // last part.
-    let name = tool.rsplit("__").next().unwrap_or(tool);
+pub(super) fn built_in(tool: &str) -> Option<Class> {
+    // `fs.edit` and `functions.bash` are known by their last part.
+    let name = last_part(tool);
     let name = name.rsplit(['.', '/', ':']).next().unwrap_or(name);
     let is_name = |known: &&str| known.eq_ignore_ascii_case(name);
     if SHELLS.iter().any(&is_name) {
@@ -183,6 +194,11 @@ fn built_in(tool: &str) -> Option<Class> {
     }
     let class = TABLE.iter().find(|(_, names)| names.iter().any(&is_name));
     Some(class.map_or(Class::Other, |(class, _)| *class))
+}
+
+/// `mcp__files__read_file` is known by what stands behind the last `__`.
+fn last_part(tool: &str) -> &str {
+    tool.rsplit("__").next().unwrap_or(tool)
 }
 
 /// The words of a name in snake or camel case.
@@ -230,23 +246,37 @@ pub(super) fn looks(tool: &str) -> bool {
     words(tool).any(|word| LOOKS.iter().any(|look| look.eq_ignore_ascii_case(word)))
 }
 
-/// What an editor with a `command` argument does.
-pub(super) fn editor(tool: &str, command: &str) -> Option<Class> {
+/// Whether a tool is an editor with a `command` argument.
+pub(super) fn is_editor(tool: &str) -> bool {
     const EDITORS: &[&str] = &[
         "str_replace_editor",
         "text_editor",
         "str_replace_based_edit_tool",
         "file_editor",
     ];
-    let name = tool.rsplit("__").next().unwrap_or(tool);
-    if !EDITORS.iter().any(|known| known.eq_ignore_ascii_case(name)) {
-        return None;
-    }
-    Some(match command {
+    let name = last_part(tool);
+    EDITORS.iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
+/// What such an editor does.
+pub(super) fn edits(command: &str) -> Class {
+    match command {
         "view" | "read" => Class::Read,
         "create" | "write" => Class::Write,
         _ => Class::Edit,
-    })
+    }
+}
+
+/// What an argument's name says of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ArgRole {
+    /// It says what the call acts on: the lower, the more telling.
+    pub target_rank: Option<u8>,
+    /// Under this name a shell gets its command line.
+    pub is_command: bool,
+    /// Under this name a search gets what it looks for.
+    pub is_sought: bool,
+    pub lines: Option<LineArg>,
 }
 
 /// Argument names that say what a call acts on, the most telling first.
@@ -260,17 +290,6 @@ const TARGETS: &[&str] = &[
 /// Argument names under which a shell gets its command line.
 const COMMANDS: &[&str] = &["command", "cmd", "c", "script", "input", "code"];
 
-pub(super) fn is_command(name: &str) -> bool {
-    COMMANDS
-        .iter()
-        .any(|known| known.eq_ignore_ascii_case(name))
-}
-
-/// `action: "wait"` of a tool that does many things.
-pub(super) fn is_wait(name: &str, value: &str) -> bool {
-    matches!(name, "action" | "command" | "type") && matches!(value, "wait" | "sleep" | "poll")
-}
-
 /// Argument names under which a search gets what it looks for.
 const SOUGHT: &[&str] = &[
     "pattern",
@@ -280,10 +299,6 @@ const SOUGHT: &[&str] = &[
     "search_string",
     "search_term",
 ];
-
-pub(super) fn is_sought(name: &str) -> bool {
-    SOUGHT.iter().any(|known| known.eq_ignore_ascii_case(name))
-}
 
 /// Which lines of a file an argument asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -295,30 +310,57 @@ pub(super) enum LineArg {
     Both,
 }
 
-pub(super) fn line_arg(name: &str) -> Option<LineArg> {
-    #[rustfmt::skip]
-    const NAMES: &[(LineArg, &[&str])] = &[
-        (LineArg::First, &["offset", "start_line", "line_start", "start", "from_line", "startline",
-            "start_line_one_indexed", "from", "line", "line_number"]),
-        (LineArg::Last, &["end_line", "line_end", "end", "to_line", "endline",
-            "end_line_one_indexed_inclusive", "to"]),
-        (LineArg::Count, &["limit", "num_lines", "count", "max_lines"]),
-        (LineArg::Both, &["view_range", "line_range", "range", "lines"]),
-    ];
-    let named = NAMES
-        .iter()
-        .find(|(_, names)| names.iter().any(|known| known.eq_ignore_ascii_case(name)));
-    named.map(|(arg, _)| *arg)
+#[rustfmt::skip]
+const LINES: &[(LineArg, &[&str])] = &[
+    (LineArg::First, &["offset", "start_line", "line_start", "start", "from_line", "startline",
+        "start_line_one_indexed", "from", "line", "line_number"]),
+    (LineArg::Last, &["end_line", "line_end", "end", "to_line", "endline",
+        "end_line_one_indexed_inclusive", "to"]),
+    (LineArg::Count, &["limit", "num_lines", "count", "max_lines"]),
+    (LineArg::Both, &["view_range", "line_range", "range", "lines"]),
+];
+
+type Roles = HashMap<&'static [u8], ArgRole, foldhash::fast::RandomState>;
+
+/// What a name, in whichever case, says: one look for all of it, since every
+/// argument of every call asks.
+pub(super) fn arg_role(name: &str) -> ArgRole {
+    /// No name is longer.
+    const NAME_BYTES_MAX: usize = 32;
+    static ROLES: LazyLock<Roles> = LazyLock::new(|| {
+        let mut roles = Roles::default();
+        for (rank, name) in (0..).zip(TARGETS) {
+            roles.entry(name.as_bytes()).or_default().target_rank = Some(rank);
+        }
+        for name in COMMANDS {
+            roles.entry(name.as_bytes()).or_default().is_command = true;
+        }
+        for name in SOUGHT {
+            roles.entry(name.as_bytes()).or_default().is_sought = true;
+        }
+        for (lines, names) in LINES {
+            for name in *names {
+                roles.entry(name.as_bytes()).or_default().lines = Some(*lines);
+            }
+        }
+        roles
+    });
+    let mut small = [0; NAME_BYTES_MAX];
+    let Some(small) = small.get_mut(..name.len()) else {
+        return ArgRole::default();
+    };
+    small.copy_from_slice(name.as_bytes());
+    small.make_ascii_lowercase();
+    ROLES.get(&*small).copied().unwrap_or_default()
+}
+
+/// `action: "wait"` of a tool that does many things.
+pub(super) fn is_wait(name: &str, value: &str) -> bool {
+    matches!(name, "action" | "command" | "type") && matches!(value, "wait" | "sleep" | "poll")
 }
 
 /// Whether a rank is that of a path.
-pub(super) fn is_path(rank: usize) -> bool {
-    const PATHS: usize = 10;
+pub(super) fn is_path(rank: u8) -> bool {
+    const PATHS: u8 = 10;
     rank < PATHS
-}
-
-pub(super) fn target_rank(name: &str) -> Option<usize> {
-    TARGETS
-        .iter()
-        .position(|known| known.eq_ignore_ascii_case(name))
 }

@@ -13,11 +13,13 @@ use crate::domain::{
 };
 
 /// Judges what the detectors find in one agent of one session.
+#[derive(Default)]
 pub struct Judge {
     trends: Trends,
     memory: Memory,
-    /// By rank: the index of the event after which its alerts pass again.
-    quiet_until: Box<[i32]>,
+    /// By rank: the index of the event after which its alerts pass again. Empty
+    /// until there was one.
+    quiet_until: Vec<i32>,
     /// The latest alert that was held back.
     held: Option<Box<Ruling>>,
 }
@@ -84,16 +86,6 @@ enum Cause {
 }
 
 impl Judge {
-    pub fn new(settings: &Settings) -> Self {
-        let detectors = settings.ladders.len();
-        Self {
-            trends: Trends::new(detectors),
-            memory: Memory::default(),
-            quiet_until: vec![i32::MIN; detectors].into(),
-            held: None,
-        }
-    }
-
     /// `began` tells what the session had cost before an event.
     pub fn judge(
         &mut self,
@@ -198,6 +190,7 @@ impl Judge {
             }
             _ => events,
         };
+        self.quiet_until.resize(settings.ladders.len(), i32::MIN);
         if let Some(quiet_until) = self.quiet_until.get_mut(detector.index()) {
             *quiet_until = index.saturating_add(events as i32);
         }
@@ -253,7 +246,7 @@ impl Judge {
     pub fn heap_bytes(&self) -> usize {
         self.trends.heap_bytes()
             + self.memory.heap_bytes()
-            + self.quiet_until.len() * size_of::<i32>()
+            + self.quiet_until.capacity() * size_of::<i32>()
             + self.held.as_ref().map_or(0, |_| size_of::<Ruling>())
     }
 }

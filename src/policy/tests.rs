@@ -47,7 +47,7 @@ struct Bench {
 impl Bench {
     fn new(settings: Settings) -> Self {
         Self {
-            judge: Judge::new(&settings),
+            judge: Judge::default(),
             settings,
             index: 0,
             held: 0,
@@ -332,7 +332,7 @@ fn two_finds_in_a_row_are_chronic_until_the_trend_has_halved() {
 fn a_trend_fades_with_time_but_not_in_a_short_pause() {
     let after = |secs| {
         let settings = warn_block();
-        let mut trends = trend::Trends::new(1);
+        let mut trends = trend::Trends::default();
         trends.update(moment(0, 0), 1, 1, &settings);
         trends.update(moment(1, secs), 1, 1, &settings);
         trends.of(A).unwrap().ema

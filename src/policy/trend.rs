@@ -13,8 +13,12 @@ use crate::domain::{DetectorId, Level, Moment, Trend};
 /// event that completes or extends the pattern), not by levels: a pattern that
 /// merely stands in the window would keep the average at 1 long after the agent
 /// has moved on.
+#[derive(Default)]
 pub(super) struct Trends {
-    states: Box<[State]>,
+    /// By rank; empty until a detector finds something.
+    states: Vec<State>,
+    /// The detectors that have a trend, as bits: most events find none.
+    standing: u64,
     last: Option<SystemTime>,
     trail: Trail,
 }
@@ -35,18 +39,15 @@ const PAUSE: Duration = Duration::from_secs(60);
 const HALF_LIFE_SECS: f32 = 600.0;
 
 impl Trends {
-    pub fn new(detectors: usize) -> Self {
-        Self {
-            states: vec![State::default(); detectors].into(),
-            last: None,
-            trail: Trail::default(),
-        }
-    }
-
     /// Moves every average by one event: `looked` and `found` are sets of
     /// detectors as bits.
     pub fn update(&mut self, at: Moment, looked: u64, found: u64, settings: &Settings) {
-        let idle = self.idle_factor(at.time);
+        let last = self.last.replace(at.time);
+        if self.standing | found == 0 {
+            return;
+        }
+        self.states.resize(settings.ladders.len(), State::default());
+        let idle = idle_factor(last, at.time);
         let alpha = settings.trend.alpha as f32;
         let saturation = settings.trend.saturation as f32;
         for (rank, (state, ladder)) in self.states.iter_mut().zip(&settings.ladders).enumerate() {
@@ -62,8 +63,10 @@ impl Trends {
             } else {
                 state.ema * (-1.0 / ladder.window as f32).exp2()
             };
+            self.standing |= bit;
             if state.ema < NONE {
                 *state = State::default();
+                self.standing &= !bit;
             } else if state.ema > saturation {
                 state.chronic = true;
             } else if state.ema < saturation / 2.0 {
@@ -82,14 +85,6 @@ impl Trends {
 
     pub fn raise(&self, first: i32, levels: &mut [f64]) {
         self.trail.raise(first, levels);
-    }
-
-    fn idle_factor(&mut self, time: SystemTime) -> f32 {
-        let last = self.last.replace(time);
-        // Clocks of traces may run backwards: that is no idleness.
-        let idle = last.and_then(|last| time.duration_since(last).ok());
-        let beyond = idle.unwrap_or_default().saturating_sub(PAUSE);
-        (-beyond.as_secs_f32() / HALF_LIFE_SECS).exp2()
     }
 
     pub fn of(&self, detector: DetectorId) -> Option<Trend> {
@@ -114,6 +109,14 @@ impl Trends {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        self.states.len() * size_of::<State>() + self.trail.heap_bytes()
+        self.states.capacity() * size_of::<State>() + self.trail.heap_bytes()
     }
+}
+
+/// What is left of a trend after the time between two events.
+fn idle_factor(last: Option<SystemTime>, time: SystemTime) -> f32 {
+    // Clocks of traces may run backwards: that is no idleness.
+    let idle = last.and_then(|last| time.duration_since(last).ok());
+    let beyond = idle.unwrap_or_default().saturating_sub(PAUSE);
+    (-beyond.as_secs_f32() / HALF_LIFE_SECS).exp2()
 }

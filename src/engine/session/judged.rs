@@ -30,7 +30,7 @@ impl Session {
         let used = self.use_up(shown.now);
         let (rules, key) = (&shared.rules, shared.facts.key());
         rules.look_again(&mut shown.rules, used.now, key);
-        let observation = Observation {
+        let mut observation = Observation {
             at: Moment {
                 index: shown.index,
                 time: shown.time,
@@ -44,7 +44,7 @@ impl Session {
         };
         let agent = self.agents.get_mut(shown.agent)?;
         let outcome = agent.observe(
-            observation,
+            &mut observation,
             &shown.rules.sights,
             shown.cost,
             &shown.words,

@@ -33,7 +33,7 @@ impl Session {
     pub fn inherit(&mut self, legacy: Legacy) {
         self.snoozed_until = legacy.snoozed_until;
         for verdict in legacy.agents {
-            let mut agent = Agent::new(verdict.agent.clone(), &self.profile);
+            let mut agent = Agent::new(verdict.agent.clone());
             agent.terminated = Some(verdict);
             self.agents.push(agent);
         }

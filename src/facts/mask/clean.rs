@@ -87,14 +87,15 @@ impl Cleaned<'_> {
 /// The visible ASCII that `bytes` begin with, and single spaces within: nearly
 /// all of nearly every text, copied as it is.
 fn printable(bytes: &[u8]) -> &[u8] {
-    let mut spaced = false;
-    let end = bytes.iter().position(|b| {
-        let ends = !matches!(b, b' '..=b'~') || spaced && *b == b' ';
-        spaced = *b == b' ';
-        ends
-    });
-    let run = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default();
-    run.strip_suffix(b" ").unwrap_or(run)
+    let visible = |byte: Option<&u8>| byte.is_some_and(|byte| (b'!'..=b'~').contains(byte));
+    let mut end = 0;
+    while let Some(byte) = bytes.get(end) {
+        if !visible(Some(byte)) && (*byte != b' ' || !visible(bytes.get(end + 1))) {
+            break;
+        }
+        end += 1;
+    }
+    bytes.get(..end).unwrap_or_default()
 }
 
 /// The small letter, where it takes no more room.

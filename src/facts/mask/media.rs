@@ -3,10 +3,13 @@
 
 use super::cursor::Cursor;
 use super::{MASKED, json};
+use memchr::memchr3_iter;
 use std::ops::Range;
 
 /// From here on a run of base64 is media if it begins like a known format.
 const KNOWN_LEN_MIN: usize = 64;
+/// So much of it may be padding.
+const PADDING_LEN_MAX: usize = 2;
 /// From here on any run of base64 is a payload: longer than keys and signatures.
 const ANY_LEN_MIN: usize = 256;
 
@@ -34,6 +37,9 @@ pub struct Media {
 }
 
 impl Media {
+    /// A word of fewer letters is none by itself.
+    pub const RUN_LEN_MIN: usize = KNOWN_LEN_MIN;
+
     /// The payload that begins with `word`, or is announced by it.
     pub fn payload(&mut self, text: &[u8], word: Range<usize>) -> Option<Range<usize>> {
         let next = text.get(word.end).copied();
@@ -46,6 +52,11 @@ impl Media {
         if !is_long || word.start < self.seen {
             return None;
         }
+        // A run that is long enough goes on at least until there.
+        let far = text.get(word.start + KNOWN_LEN_MIN - PADDING_LEN_MAX - 1);
+        if !far.is_some_and(|byte| is_base64(*byte)) {
+            return None;
+        }
         let run = run_from(text, word.start);
         self.seen = run.end;
         is_payload(text.get(run.clone())?).then_some(run)
@@ -56,6 +67,9 @@ impl Media {
 /// it is and however long: how results are compared whose calls differ.
 pub fn without_media(text: &str, out: &mut impl FnMut(&[u8])) {
     let text = text.as_bytes();
+    if !may_have_media(text) {
+        return out(text);
+    }
     let mut media = Media::default();
     let mut c = Cursor::new(text, 0);
     let mut plain = 0;
@@ -78,6 +92,33 @@ pub fn without_media(text: &str, out: &mut impl FnMut(&[u8])) {
         }
     }
     out(text.get(plain..).unwrap_or_default());
+}
+
+/// Whether a text can have any: it has a `data`, a `64` or a run that is long
+/// enough. Most have none, and need not be read word by word.
+fn may_have_media(text: &[u8]) -> bool {
+    const RUN_LEN_MIN: usize = KNOWN_LEN_MIN - PADDING_LEN_MAX;
+    let named = |at: usize| {
+        let rest = text.get(at..).unwrap_or_default();
+        rest.starts_with(b"64")
+            || rest
+                .get(..4)
+                .is_some_and(|word| word.eq_ignore_ascii_case(b"data"))
+    };
+    // A run of that length covers one of these places.
+    let mut places = (RUN_LEN_MIN - 1..text.len()).step_by(RUN_LEN_MIN);
+    memchr3_iter(b'd', b'D', b'6', text).any(named)
+        || places.any(|at| run_length(text, at) >= RUN_LEN_MIN)
+}
+
+/// The length of the run of base64 that covers `at`, without padding.
+fn run_length(text: &[u8], at: usize) -> usize {
+    let (before, after) = text.split_at_checked(at).unwrap_or_default();
+    let after = after.iter().take_while(|b| is_base64(**b)).count();
+    if after == 0 {
+        return 0;
+    }
+    after + before.iter().rev().take_while(|b| is_base64(**b)).count()
 }
 
 fn is_base64(byte: u8) -> bool {
@@ -146,6 +187,6 @@ const MEDIA_BYTES_MIN: usize = 64;
 
 /// A result that is one payload and nothing else: masked, all would be the same.
 pub fn is_only_media(text: &str) -> bool {
-    let payload = |c: char| c.is_ascii_alphanumeric() || "+/=:;,-_".contains(c);
-    text.len() > MEDIA_BYTES_MIN && text.starts_with("data:") && text.chars().all(payload)
+    let payload = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=:;,-_".contains(&byte);
+    text.len() > MEDIA_BYTES_MIN && text.starts_with("data:") && text.bytes().all(payload)
 }

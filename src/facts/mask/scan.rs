@@ -142,6 +142,11 @@ impl<F: FnMut(&[u8])> Scan<'_, F> {
         });
         let has_digit = seen & DIGIT != 0;
         let end = self.at + len.unwrap_or(rest.len());
+        if !has_digit && self.is_mere_word(end) {
+            self.before = Before::new(self.at..end);
+            self.at = end;
+            return;
+        }
         if let Some(payload) = self.media.payload(self.text, self.at..end) {
             return self.replace(payload, MASKED);
         }
@@ -159,6 +164,20 @@ impl<F: FnMut(&[u8])> Scan<'_, F> {
             self.before = Before::new(self.at..end);
             self.at = end;
         }
+    }
+
+    /// Whether a run of letters is none of what a word can begin, by its length
+    /// and what stands beside it: most are told by that.
+    fn is_mere_word(&self, end: usize) -> bool {
+        let c = self.cursor();
+        let word = c.to(end).since(self.at);
+        let begins = match c.to(end).peek(0) {
+            b':' | b'/' | b'+' => true,
+            b'-' => word.len() == 8,
+            b' ' | b',' => when::begins_name(word),
+            _ => false,
+        };
+        !begins && word.len() < Media::RUN_LEN_MIN
     }
 
     /// Where the noise that begins with this word ends: what is masked in results

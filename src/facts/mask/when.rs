@@ -119,6 +119,38 @@ pub fn named_date(mut c: Cursor) -> Option<usize> {
     c.word_ends().then_some(c.at)
 }
 
+/// Whether a word can be the name of a day or a month, by its first letters: asked
+/// of every word with a capital.
+pub fn begins_name(word: &[u8]) -> bool {
+    let [b'A'..=b'Z', second, third, ..] = word else {
+        return false;
+    };
+    let first = word.first().copied().unwrap_or_default();
+    let letters = [first, *second, *third].map(|letter| letter.to_ascii_lowercase());
+    matches!(
+        &letters,
+        b"mon"
+            | b"tue"
+            | b"wed"
+            | b"thu"
+            | b"fri"
+            | b"sat"
+            | b"sun"
+            | b"jan"
+            | b"feb"
+            | b"mar"
+            | b"apr"
+            | b"may"
+            | b"jun"
+            | b"jul"
+            | b"aug"
+            | b"sep"
+            | b"oct"
+            | b"nov"
+            | b"dec"
+    )
+}
+
 /// A name in full or its first three letters, with a capital: "may" is no month.
 fn named(word: &[u8], list: &[&str]) -> bool {
     let Some(short) = word.get(..3) else {

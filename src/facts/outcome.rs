@@ -1,0 +1,152 @@
+//! What came of a call, in hashes: raw, masked, and what it said.
+
+use std::{borrow::Cow, hash::Hasher};
+
+use super::{
+    Facts, ack,
+    key::Tag,
+    mask::{self, Mask},
+};
+use crate::domain::{Event, Outcome, Sig, ToolCall};
+
+/// The hashes of a result or an error; zeros where there is none.
+#[derive(Default)]
+pub(super) struct TextFacts {
+    pub raw: u64,
+    /// Without times, ids and the like.
+    pub masked: u64,
+    /// Of a result, without media; `None`: it tells nothing.
+    telling: Option<Sig>,
+}
+
+impl Facts {
+    /// The hashes of a text. What repeats is looked at once.
+    pub(super) fn text(&self, text: &str, kind: Mask) -> TextFacts {
+        if text.is_empty() {
+            return TextFacts::default();
+        }
+        let mut hasher = self.key.hasher(match kind {
+            Mask::Result => Tag::Result,
+            Mask::Error => Tag::Error,
+        });
+        hasher.write(text.as_bytes());
+        let raw = hasher.finish();
+        let [masked, telling] = self.memo.get(raw, || {
+            let telling = match kind {
+                Mask::Result => self.telling(text).map_or(0, Sig::get),
+                Mask::Error => 0,
+            };
+            [self.masked(text, kind), telling]
+        });
+        TextFacts {
+            raw,
+            masked,
+            telling: (telling != 0).then(|| Sig::new(telling)),
+        }
+    }
+
+    fn masked(&self, text: &str, kind: Mask) -> u64 {
+        let mut hasher = self.key.hasher(Tag::Outcome);
+        if mask::is_only_media(text) {
+            hasher.write(text.as_bytes());
+        } else {
+            mask::masked_hash(text, kind, &mut hasher);
+        }
+        hasher.finish()
+    }
+
+    /// A result raw but for media; `None`: it tells nothing.
+    fn telling(&self, result: &str) -> Option<Sig> {
+        if ack::is_acknowledgement(result) || mask::is_only_media(result) {
+            return None;
+        }
+        let mut hasher = self.key.hasher(Tag::Said);
+        mask::without_media(result, &mut |piece| hasher.write(piece));
+        Some(Sig::new(hasher.finish()))
+    }
+
+    /// What the call said, raw but for media, where it says anything.
+    pub(super) fn said(&self, call: &ToolCall, failed: bool, result: &TextFacts) -> Option<Sig> {
+        if !failed && call.result_hash.is_empty() {
+            return result.telling;
+        }
+        let mut hasher = self.key.hasher(Tag::Said);
+        if failed {
+            let told = call.result.as_deref().unwrap_or_default();
+            if call.error.is_empty() && told.is_empty() {
+                return None;
+            }
+            hasher.write(call.error.as_bytes());
+            hasher.write(told.as_bytes());
+        } else {
+            hasher.write(call.result_hash.as_bytes());
+        }
+        Some(Sig::new(hasher.finish()))
+    }
+
+    /// The masked error of a call that failed.
+    pub(super) fn error(
+        &self,
+        call: &ToolCall,
+        signature: Option<Sig>,
+        error: &TextFacts,
+    ) -> Option<Sig> {
+        // Some brokers send what went wrong as the result, or beside the error.
+        let told = call.result.as_deref().unwrap_or_default();
+        if call.error.is_empty() && told.is_empty() {
+            return None;
+        }
+        let mut hasher = self.key.hasher(Tag::Error);
+        let without_name = |text: &str| match ack::without_name(text, &call.tool) {
+            Cow::Owned(text) => Some(self.masked(&text, Mask::Error)),
+            Cow::Borrowed(_) => None,
+        };
+        let error = without_name(&call.error).unwrap_or(error.masked);
+        let told_masked = without_name(told);
+        hasher.write_u64(error);
+        hasher.write_u64(told_masked.unwrap_or_else(|| self.text(told, Mask::Error).masked));
+        // An exit status alone says nothing across different calls.
+        if told.is_empty()
+            && ack::is_exit_status(&call.error)
+            && let Some(signature) = signature
+        {
+            hasher.write_u64(signature.get());
+        }
+        Some(Sig::new(hasher.finish()))
+    }
+
+    /// All that was sent of an outcome, in one hash. What was not sent leaves
+    /// its own mark, so that "unknown" never equals "empty".
+    pub(super) fn outcome(
+        &self,
+        event: &Event,
+        call: &ToolCall,
+        ignore_result: bool,
+        result: u64,
+        error: u64,
+    ) -> Sig {
+        let mut hasher = self.key.hasher(Tag::Outcome);
+        hasher.write_u8(match call.outcome {
+            None => 0,
+            Some(Outcome::Ok) => 1,
+            Some(Outcome::Error) => 2,
+            Some(Outcome::Blocked) => 3,
+        });
+        if !ignore_result {
+            if !call.result_hash.is_empty() {
+                hasher.write_u8(1);
+                hasher.write(call.result_hash.as_bytes());
+            } else if call.result.is_some() {
+                hasher.write_u8(2);
+                hasher.write_u64(result);
+            }
+        }
+        hasher.write_u8(3);
+        hasher.write_u64(error);
+        hasher.write_u8(4);
+        hasher.write(call.content_hash.as_bytes());
+        hasher.write_u8(5);
+        hasher.write(event.state_hash.as_bytes());
+        Sig::new(hasher.finish())
+    }
+}
