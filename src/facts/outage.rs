@@ -26,14 +26,18 @@ const PHRASES: &[&str] = &[
     "remote end closed connection", "tls handshake timeout",
 ];
 
-static SEEKER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+/// Two of one list: each is faster than one that can do both.
+static SEEKER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| seeker(StartKind::Unanchored));
+static BEGINNING: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| seeker(StartKind::Anchored));
+
+fn seeker(start: StartKind) -> Option<AhoCorasick> {
     AhoCorasick::builder()
         .ascii_case_insensitive(true)
         .match_kind(MatchKind::LeftmostFirst)
-        .start_kind(StartKind::Both)
+        .start_kind(start)
         .build(PHRASES)
         .ok()
-});
+}
 
 /// A failure whose error is an outage.
 pub(super) fn is_error(error: &str) -> bool {
@@ -80,7 +84,7 @@ fn begins_with_phrase(text: &str) -> bool {
         .find_map(|head| text.strip_prefix(head));
     let text = rest.unwrap_or(text);
     let input = Input::new(text).anchored(Anchored::Yes);
-    let found = SEEKER.as_ref().and_then(|seeker| seeker.find(input));
+    let found = BEGINNING.as_ref().and_then(|seeker| seeker.find(input));
     found.is_some_and(|found| stands_alone(text, found))
 }
 

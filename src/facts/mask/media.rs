@@ -3,8 +3,9 @@
 
 use super::cursor::Cursor;
 use super::{MASKED, json};
-use memchr::memchr3_iter;
+use memchr::memmem::Finder;
 use std::ops::Range;
+use std::sync::LazyLock;
 
 /// From here on a run of base64 is media if it begins like a known format.
 const KNOWN_LEN_MIN: usize = 64;
@@ -98,16 +99,12 @@ pub fn without_media(text: &str, out: &mut impl FnMut(&[u8])) {
 /// enough. Most have none, and need not be read word by word.
 fn may_have_media(text: &[u8]) -> bool {
     const RUN_LEN_MIN: usize = KNOWN_LEN_MIN - PADDING_LEN_MAX;
-    let named = |at: usize| {
-        let rest = text.get(at..).unwrap_or_default();
-        rest.starts_with(b"64")
-            || rest
-                .get(..4)
-                .is_some_and(|word| word.eq_ignore_ascii_case(b"data"))
-    };
+    /// `data`, `Data` and `DATA`: other mixtures are several words.
+    static NAMES: LazyLock<[Finder<'static>; 3]> =
+        LazyLock::new(|| ["ata", "ATA", "64"].map(Finder::new));
     // A run of that length covers one of these places.
     let mut places = (RUN_LEN_MIN - 1..text.len()).step_by(RUN_LEN_MIN);
-    memchr3_iter(b'd', b'D', b'6', text).any(named)
+    NAMES.iter().any(|name| name.find(text).is_some())
         || places.any(|at| run_length(text, at) >= RUN_LEN_MIN)
 }
 

@@ -10,8 +10,10 @@ const TEMP: &[u8] = b"<tmp>";
 
 const LETTER: u8 = 1;
 const DIGIT: u8 = 2;
+/// It may begin something that is no word.
+const SIGN: u8 = 4;
 
-/// What each byte is in a word; a look-up, since it is asked of every byte.
+/// What each byte is; a look-up, since it is asked of every byte.
 static CLASSES: [u8; 256] = {
     let mut classes = [0; 256];
     let mut byte = 0;
@@ -20,11 +22,22 @@ static CLASSES: [u8; 256] = {
             classes[byte as usize] = LETTER;
         } else if byte.is_ascii_digit() {
             classes[byte as usize] = DIGIT;
+        } else if matches!(
+            byte,
+            b'\n' | b'"' | b'\'' | b'/' | b'=' | b'!' | b'<' | b'>'
+        ) {
+            classes[byte as usize] = SIGN;
         }
         byte += 1;
     }
     classes
 };
+
+/// The class of the byte at `at`; past the end it is a sign.
+fn class(text: &[u8], at: usize) -> u8 {
+    let byte = text.get(at);
+    byte.map_or(SIGN, |byte| CLASSES[usize::from(*byte)])
+}
 
 /// Calls `out` with the pieces of the masked text. `text` is changed underway.
 pub fn scan(text: &mut [u8], kind: Mask, out: &mut impl FnMut(&[u8])) {
@@ -37,14 +50,15 @@ pub fn scan(text: &mut [u8], kind: Mask, out: &mut impl FnMut(&[u8])) {
         media: Media::default(),
         out,
     };
-    while let Some(&byte) = scan.text.get(scan.at) {
-        match byte {
-            b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => scan.word(),
-            b'\n' => scan.line_end(),
-            b'"' | b'\'' => scan.quote(),
-            b'/' => scan.slash(),
-            b'=' | b'!' | b'<' | b'>' => scan.comparison(),
-            _ => scan.at += 1,
+    loop {
+        scan.pass();
+        match scan.text.get(scan.at) {
+            Some(b'\n') => scan.line_end(),
+            Some(b'"' | b'\'') => scan.quote(),
+            Some(b'/') => scan.slash(),
+            Some(b'=' | b'!' | b'<' | b'>') => scan.comparison(),
+            Some(_) => scan.word(),
+            None => break,
         }
     }
     scan.flush(scan.at);
@@ -131,22 +145,30 @@ impl<F: FnMut(&[u8])> Scan<'_, F> {
         }
     }
 
+    /// Goes past mere words and what is nothing at all: most of most texts.
+    fn pass(&mut self) {
+        let text = &*self.text;
+        let mut at = self.at;
+        loop {
+            match class(text, at) {
+                0 => at += 1,
+                LETTER => {
+                    let (end, has_digit) = word_end(text, at);
+                    if has_digit || !is_mere_word(text, at, end) {
+                        break;
+                    }
+                    self.before = Before::new(at..end);
+                    at = end;
+                }
+                _ => break,
+            }
+        }
+        self.at = at;
+    }
+
     /// A run of ASCII letters and digits begins here.
     fn word(&mut self) {
-        let rest = self.text.get(self.at..).unwrap_or_default();
-        let mut seen = 0;
-        let len = rest.iter().position(|b| {
-            let class = CLASSES.get(usize::from(*b)).copied().unwrap_or(0);
-            seen |= class;
-            class == 0
-        });
-        let has_digit = seen & DIGIT != 0;
-        let end = self.at + len.unwrap_or(rest.len());
-        if !has_digit && self.is_mere_word(end) {
-            self.before = Before::new(self.at..end);
-            self.at = end;
-            return;
-        }
+        let (end, has_digit) = word_end(self.text, self.at);
         if let Some(payload) = self.media.payload(self.text, self.at..end) {
             return self.replace(payload, MASKED);
         }
@@ -164,20 +186,6 @@ impl<F: FnMut(&[u8])> Scan<'_, F> {
             self.before = Before::new(self.at..end);
             self.at = end;
         }
-    }
-
-    /// Whether a run of letters is none of what a word can begin, by its length
-    /// and what stands beside it: most are told by that.
-    fn is_mere_word(&self, end: usize) -> bool {
-        let c = self.cursor();
-        let word = c.to(end).since(self.at);
-        let begins = match c.to(end).peek(0) {
-            b':' | b'/' | b'+' => true,
-            b'-' => word.len() == 8,
-            b' ' | b',' => when::begins_name(word),
-            _ => false,
-        };
-        !begins && word.len() < Media::RUN_LEN_MIN
     }
 
     /// Where the noise that begins with this word ends: what is masked in results
@@ -277,6 +285,31 @@ impl<F: FnMut(&[u8])> Scan<'_, F> {
         }
         self.at = end;
     }
+}
+
+/// Where the run of letters and digits at `at` ends, and whether it has a digit.
+fn word_end(text: &[u8], at: usize) -> (usize, bool) {
+    let (mut end, mut seen) = (at, 0);
+    loop {
+        let class = class(text, end) & (LETTER | DIGIT);
+        if class == 0 {
+            return (end, seen & DIGIT != 0);
+        }
+        seen |= class;
+        end += 1;
+    }
+}
+
+/// Whether a run of letters is none of what a word can begin, by its length and
+/// what stands beside it: most are told by that.
+fn is_mere_word(text: &[u8], at: usize, end: usize) -> bool {
+    let begins = match text.get(end) {
+        Some(b':' | b'/' | b'+') => true,
+        Some(b'-') => end - at == 8,
+        Some(b' ' | b',') => when::begins_name(text.get(at..end).unwrap_or_default()),
+        _ => false,
+    };
+    !begins && end - at < Media::RUN_LEN_MIN
 }
 
 /// Whether this is the fraction of a number, or of a version.
