@@ -1,3 +1,4 @@
+mod answer;
 mod judged;
 mod legacy;
 mod streamed;
@@ -7,6 +8,7 @@ mod view;
 
 use std::{collections::VecDeque, sync::Arc, time::SystemTime};
 
+use answer::{latched, recorded, stops_text};
 use streamed::{WHOLE, turn_name};
 
 use uuid::Uuid;
@@ -15,8 +17,8 @@ use super::{Profile, Recorded, Refused, Shared, Want, agent::Agent, expiry::Plac
 use crate::{
     detect::Words,
     domain::{
-        self, Action, AgentId, Body, Cost, DetectorId, Event, Labels, Level, Marker, MarkerKind,
-        Repeated, Role, SessionId, Sig, ToolCall, Totals, TurnFacts, Verdict, Waste,
+        self, AgentId, Body, Cost, DetectorId, Event, Labels, Level, Marker, MarkerKind, Repeated,
+        Role, SessionId, Sig, ToolCall, Totals, TurnFacts, Verdict, Waste,
     },
     facts::{EventFacts, Progress, Ruled},
     telemetry::EventKind,
@@ -352,35 +354,5 @@ impl Session {
 
     pub fn last_seen(&self) -> SystemTime {
         self.last_seen
-    }
-}
-
-fn recorded(index: i32, verdict: Option<Arc<Verdict>>) -> Recorded {
-    Recorded {
-        index: Some(index),
-        duplicate: false,
-        verdict,
-    }
-}
-
-/// The answer to what is no event.
-fn unheard() -> Recorded {
-    Recorded {
-        index: None,
-        duplicate: false,
-        verdict: None,
-    }
-}
-
-/// It ends what is being written: a BREAK or something stronger.
-fn stops_text(verdict: &Arc<Verdict>) -> bool {
-    verdict.acted() >= Some(Action::Break)
-}
-
-fn latched(verdict: Arc<Verdict>) -> Recorded {
-    Recorded {
-        index: None,
-        duplicate: false,
-        verdict: Some(verdict),
     }
 }

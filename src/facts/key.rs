@@ -64,14 +64,6 @@ impl Key {
         hasher
     }
 
-    /// For the words of a turn. Without a key: of a long turn the lowest hashes
-    /// are a sample, and a sample that differed between a server and a replay
-    /// could give two verdicts on one trace. Who makes words collide makes only
-    /// its own turns alike, which repeating them does as well.
-    pub(super) fn token() -> FoldHasher<'static> {
-        SeedableRandomState::with_seed(0, SharedSeed::global_fixed()).build_hasher()
-    }
-
     pub(super) fn known(&self, tag: Tag, text: &str) -> Option<Sig> {
         if text.is_empty() {
             return None;

@@ -97,9 +97,10 @@ static LETTERS: [u8; 256] = {
     letters
 };
 
-/// The hash of a word, made as its letters come. Without a key, like
-/// [`Key::token`], and made by hand: a hasher that is asked for every letter
-/// costs more than all the rest of a call's facts.
+/// The hash of a word, made as its letters come. Without a key, like the words
+/// of turns: who makes words collide makes only its own calls alike, which
+/// repeating them does as well. By hand, for a hasher that is asked for every
+/// letter costs more than all the rest of a call's arguments.
 #[derive(Default)]
 struct Word {
     /// The letters since the last eighth one.

@@ -2,7 +2,10 @@
 
 use std::{sync::Arc, time::SystemTime};
 
-use super::{Session, Shown, latched, recorded, stops_text, unheard};
+use super::{
+    Session, Shown,
+    answer::{latched, recorded, stops_text, unheard},
+};
 use crate::{
     detect::Words,
     domain::{AgentId, Channel, Cost, Delta, Repeated, Seen, Sig, Verdict, text},
