@@ -311,10 +311,7 @@ impl Engine {
                 held.told.insert(session.place(), id);
             }
             let (was, is) = session.account(id);
-            // Seldom: other threads count here too.
-            if was != is {
-                self.count_bytes(&held, was, is);
-            }
+            self.count_bytes(&held, was, is);
             let after = session.status();
             self.shared.metrics.moved(before, after);
             if after == Status::Terminated {
