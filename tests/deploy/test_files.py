@@ -238,8 +238,6 @@ def test_the_variables_of_the_container_are_settings(tmp_path):
 @pytest.fixture(scope="module", params=["development", "production"])
 def objects(request, tmp_path_factory):
     """What an overlay makes, by kind, and the file of it."""
-    if os.environ.get("UNSTUCK_WITHOUT_KUBECTL"):
-        pytest.skip("there is no kubectl that knows components; scripts/test says so at its end")
     path = tmp_path_factory.mktemp("kubernetes") / f"{request.param}.yaml"
     path.write_text(run("kubectl", "kustomize", DEPLOY / "kubernetes/overlays" / request.param))
     found = {thing["kind"]: thing for thing in yaml.safe_load_all(path.read_text())}
