@@ -36,26 +36,16 @@ pub fn seen(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Visible ASCII, spaces and line ends only. Without a branch for each byte: it
-/// is asked of every argument of every call.
+/// Visible ASCII, spaces and line ends only. Without a branch for each byte, so
+/// that many are looked at together: it is asked of every argument of every call.
 fn is_plain(text: &str) -> bool {
-    static OTHER: [bool; 256] = {
-        let mut other = [true; 256];
-        let mut byte = b' ';
-        while byte <= b'~' {
-            other[byte as usize] = false;
-            byte += 1;
-        }
-        other[b'\t' as usize] = false;
-        other[b'\n' as usize] = false;
-        other[b'\r' as usize] = false;
-        other
+    let is_other = |byte: u8| {
+        let shown = byte.wrapping_sub(b' ') <= b'~' - b' ';
+        !(shown | (byte == b'\t') | (byte == b'\n') | (byte == b'\r'))
     };
-    let whole = |chunk: &[u8]| {
-        let others = chunk.iter().map(|byte| OTHER[usize::from(*byte)]);
-        !others.fold(false, |any, other| any | other)
-    };
-    text.as_bytes().chunks(64).all(whole)
+    let whole = |chunk: &[u8]| !chunk.iter().fold(false, |any, byte| any | is_other(*byte));
+    let (chunks, rest) = text.as_bytes().as_chunks::<32>();
+    chunks.iter().all(|chunk| whole(chunk)) && whole(rest)
 }
 
 /// Quotes agent text for a person or a prompt: on one line, without unseen

@@ -23,7 +23,9 @@ mod ids;
 mod json;
 mod media;
 mod place;
+mod results;
 mod scan;
+mod stops;
 mod when;
 
 #[cfg(test)]

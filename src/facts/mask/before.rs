@@ -4,8 +4,21 @@ use std::ops::Range;
 
 /// What may stand between a word and the number that belongs to it: "attempt
 /// #4", "pid=12", "exit code: -1", "expected: <3>".
-const BETWEEN: &[u8] = b" \n:=#([{<-_\"'`*/";
-const BETWEEN_BYTES_MAX: usize = 4;
+static BETWEEN: [bool; 256] = {
+    let mut between = [false; 256];
+    let bytes = b" \n:=#([{<-_\"'`*/";
+    let mut n = 0;
+    while n < bytes.len() {
+        between[bytes[n] as usize] = true;
+        n += 1;
+    }
+    between
+};
+pub const BETWEEN_BYTES_MAX: usize = 4;
+
+pub fn is_between(byte: u8) -> bool {
+    BETWEEN[usize::from(byte)]
+}
 
 /// The word, or the comparison, that was seen last.
 #[derive(Default)]
@@ -29,7 +42,7 @@ impl Before {
     /// What lies between the word and the number at `number`, if that belongs to it.
     pub fn gap<'a>(&self, text: &'a [u8], number: usize) -> Option<&'a [u8]> {
         let gap = text.get(self.end..number)?;
-        let belongs = |b: &u8| BETWEEN.contains(b) || *b == b',' && self.is_list();
+        let belongs = |b: &u8| is_between(*b) || *b == b',' && self.is_list();
         (gap.len() <= BETWEEN_BYTES_MAX && gap.iter().all(belongs)).then_some(gap)
     }
 

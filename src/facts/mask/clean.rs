@@ -3,7 +3,9 @@
 //! within a number.
 
 use super::Mask;
+use super::stops::{LANES, between, equal};
 use crate::domain::text::is_unseen;
+use wide::u8x16;
 
 /// A terminal's title or link longer than this is taken for text; bounds what a
 /// text full of openings can cost.
@@ -20,15 +22,18 @@ pub fn clean(text: &str, kind: Mask, buffer: &mut [u8]) -> usize {
         gap: None,
     };
     let bytes = text.as_bytes();
-    let mut at = 0;
+    let mut at = cleaned.lanes(bytes, 0);
     while let Some(&byte) = bytes.get(at) {
         at += match byte {
-            b'!'..=b'~' => cleaned.push(printable(bytes.get(at..).unwrap_or_default())),
+            b'!'..=b'~' => cleaned.push(bytes.get(at..=at).unwrap_or_default()),
             b' ' | b'\t'..=b'\r' => cleaned.space(byte),
             0x1b => escape_len(bytes.get(at..).unwrap_or_default()),
             0..=0x7f => 1,
             _ => cleaned.wide(bytes, at, text, kind),
         };
+        if !matches!(bytes.get(at), Some(b' ' | b'\t'..=b'\r')) {
+            at = cleaned.lanes(bytes, at);
+        }
     }
     cleaned.len
 }
@@ -41,6 +46,31 @@ struct Cleaned<'a> {
 }
 
 impl Cleaned<'_> {
+    /// Takes in sixteen bytes at a time, as far as they can stay as they are:
+    /// visible ASCII, and single spaces and line feeds within. Nearly all of nearly
+    /// every text. Says how far it came.
+    #[inline]
+    fn lanes(&mut self, bytes: &[u8], mut at: usize) -> usize {
+        while let Some(lane) = bytes.get(at..).and_then(|rest| rest.first_chunk::<LANES>()) {
+            let lanes = u8x16::new(*lane);
+            let visible = between(lanes, b'!', b'~').to_bitmask();
+            let gaps = (equal(lanes, b' ') | equal(lanes, b'\n')).to_bitmask();
+            // A gap stays if something visible stands on both sides; at the end of
+            // the lanes that is not known.
+            let kept = visible | gaps & (visible << 1) & (visible >> 1);
+            let taken = kept.trailing_ones() as usize;
+            if taken == 0 {
+                break;
+            }
+            self.push(lane.get(..taken).unwrap_or_default());
+            at += taken;
+            if taken < LANES - 1 {
+                break;
+            }
+        }
+        at
+    }
+
     #[inline]
     fn push(&mut self, bytes: &[u8]) -> usize {
         if let Some(space) = self.gap.take()
@@ -82,20 +112,6 @@ impl Cleaned<'_> {
         }
         c.len_utf8()
     }
-}
-
-/// The visible ASCII that `bytes` begin with, and single spaces within: nearly
-/// all of nearly every text, copied as it is.
-fn printable(bytes: &[u8]) -> &[u8] {
-    let visible = |byte: Option<&u8>| byte.is_some_and(|byte| (b'!'..=b'~').contains(byte));
-    let mut end = 0;
-    while let Some(byte) = bytes.get(end) {
-        if !visible(Some(byte)) && (*byte != b' ' || !visible(bytes.get(end + 1))) {
-            break;
-        }
-        end += 1;
-    }
-    bytes.get(..end).unwrap_or_default()
 }
 
 /// The small letter, where it takes no more room.

@@ -21,6 +21,27 @@ pub struct Member {
 
 /// The member whose key's opening quote stands at `at`.
 pub fn member(text: &[u8], at: usize) -> Option<Member> {
+    let (key, value) = key(text, at)?;
+    with_value(key, value)
+}
+
+/// The value of the member there, where it is another on every call: an id, a
+/// time, a duration; or bytes of a picture or a sound.
+pub fn noise(text: &[u8], at: usize) -> Option<Range<usize>> {
+    let (key, value) = key(text, at)?;
+    let name = text.get(key.clone())?;
+    let per_call = is_per_call(name);
+    // Most keys say no, before the value is looked at.
+    if !per_call && !may_hold_media(name) {
+        return None;
+    }
+    let member = with_value(key, value)?;
+    let is_noise = member.value.len() <= VALUE_BYTES_MAX && per_call || is_media(text, &member);
+    is_noise.then_some(member.value)
+}
+
+/// The key whose opening quote stands at `at`, and where its value begins.
+fn key(text: &[u8], at: usize) -> Option<(Range<usize>, Cursor<'_>)> {
     let mut c = Cursor::new(text, at);
     let quote = c.peek(0);
     c.at += 1;
@@ -40,6 +61,10 @@ pub fn member(text: &[u8], at: usize) -> Option<Member> {
         return None;
     }
     c.skip(|b| matches!(b, b' ' | b'\n'));
+    Some((key, c))
+}
+
+fn with_value(key: Range<usize>, c: Cursor) -> Option<Member> {
     let is_string = matches!(c.peek(0), b'"' | b'\'' | b'\\');
     let value = if is_string { string(c)? } else { number(c)? };
     Some(Member {
@@ -75,13 +100,6 @@ fn number(mut c: Cursor) -> Option<Range<usize>> {
     c.eat(b'-');
     let digits = c.skip(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
     (digits > 0 && c.word_ends()).then_some(start..c.at)
-}
-
-/// Whether the value is another on every call: an id, a time, a duration; or
-/// bytes of a picture or a sound.
-pub fn is_noise(text: &[u8], member: &Member) -> bool {
-    let key = text.get(member.key.clone()).unwrap_or_default();
-    member.value.len() <= VALUE_BYTES_MAX && is_per_call(key) || is_media(text, member)
 }
 
 /// The last word says what a value is: `createdAt`, `message_id`. A duration may
@@ -121,10 +139,19 @@ fn is_per_call(key: &[u8]) -> bool {
 /// Whether the value is a picture or a sound: by its key, or by the type beside.
 pub fn is_media(text: &[u8], member: &Member) -> bool {
     let key = text.get(member.key.clone()).unwrap_or_default();
-    let is_data = || Words(key).next().is_some_and(|w| one_of(w, &["data"]));
-    member.is_string
-        && (Words(key).any(|w| one_of(w, &["base64", "b64"]))
-            || is_data() && has_media_sibling(text, member))
+    member.is_string && (names_base64(key) || names_data(key) && has_media_sibling(text, member))
+}
+
+fn may_hold_media(key: &[u8]) -> bool {
+    names_base64(key) || names_data(key)
+}
+
+fn names_base64(key: &[u8]) -> bool {
+    Words(key).any(|w| one_of(w, &["base64", "b64"]))
+}
+
+fn names_data(key: &[u8]) -> bool {
+    Words(key).next().is_some_and(|w| one_of(w, &["data"]))
 }
 
 /// Whether the object around the member names a type of media: `"type": "image"`.

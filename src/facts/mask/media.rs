@@ -2,8 +2,10 @@
 //! bytes; what a model was told about it is in the text around.
 
 use super::cursor::Cursor;
+use super::stops::has_run;
 use super::{MASKED, json};
 use memchr::memmem::Finder;
+use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::LazyLock;
 
@@ -11,6 +13,8 @@ use std::sync::LazyLock;
 const KNOWN_LEN_MIN: usize = 64;
 /// So much of it may be padding.
 const PADDING_LEN_MAX: usize = 2;
+/// The shortest run, without its padding.
+const RUN_LEN_MIN: usize = KNOWN_LEN_MIN - PADDING_LEN_MAX;
 /// From here on any run of base64 is a payload: longer than keys and signatures.
 const ANY_LEN_MIN: usize = 256;
 
@@ -49,6 +53,12 @@ impl Media {
         {
             return Some(payload);
         }
+        self.run(text, word)
+    }
+
+    /// The payload that begins with `word` and is told by itself.
+    fn run(&mut self, text: &[u8], word: Range<usize>) -> Option<Range<usize>> {
+        let next = text.get(word.end).copied();
         let is_long = word.len() >= KNOWN_LEN_MIN || matches!(next, Some(b'/' | b'+'));
         if !is_long || word.start < self.seen {
             return None;
@@ -62,6 +72,26 @@ impl Media {
         self.seen = run.end;
         is_payload(text.get(run.clone())?).then_some(run)
     }
+}
+
+/// The payloads of a text that are told by themselves.
+pub fn payloads(text: &[u8]) -> SmallVec<[Range<usize>; 2]> {
+    let mut payloads = SmallVec::new();
+    if !has_run(text, RUN_LEN_MIN) {
+        return payloads;
+    }
+    let mut media = Media::default();
+    let mut c = Cursor::new(text, 0);
+    while !c.rest().is_empty() {
+        c.skip(|b| !b.is_ascii_alphanumeric());
+        let start = c.at;
+        c.skip(|b| b.is_ascii_alphanumeric());
+        if let Some(payload) = media.run(text, start..c.at) {
+            c.at = payload.end;
+            payloads.push(payload);
+        }
+    }
+    payloads
 }
 
 /// Calls `out` with the pieces of `text` without its pictures and sounds, else as
@@ -98,24 +128,10 @@ pub fn without_media(text: &str, out: &mut impl FnMut(&[u8])) {
 /// Whether a text can have any: it has a `data`, a `64` or a run that is long
 /// enough. Most have none, and need not be read word by word.
 fn may_have_media(text: &[u8]) -> bool {
-    const RUN_LEN_MIN: usize = KNOWN_LEN_MIN - PADDING_LEN_MAX;
     /// `data`, `Data` and `DATA`: other mixtures are several words.
     static NAMES: LazyLock<[Finder<'static>; 3]> =
         LazyLock::new(|| ["ata", "ATA", "64"].map(Finder::new));
-    // A run of that length covers one of these places.
-    let mut places = (RUN_LEN_MIN - 1..text.len()).step_by(RUN_LEN_MIN);
-    NAMES.iter().any(|name| name.find(text).is_some())
-        || places.any(|at| run_length(text, at) >= RUN_LEN_MIN)
-}
-
-/// The length of the run of base64 that covers `at`, without padding.
-fn run_length(text: &[u8], at: usize) -> usize {
-    let (before, after) = text.split_at_checked(at).unwrap_or_default();
-    let after = after.iter().take_while(|b| is_base64(**b)).count();
-    if after == 0 {
-        return 0;
-    }
-    after + before.iter().rev().take_while(|b| is_base64(**b)).count()
+    NAMES.iter().any(|name| name.find(text).is_some()) || has_run(text, RUN_LEN_MIN)
 }
 
 fn is_base64(byte: u8) -> bool {
@@ -163,7 +179,7 @@ pub fn is_payload(run: &[u8]) -> bool {
 
 /// The payload of a `data:image/png;base64,…` at `at`. Data of other types is
 /// text for all we know.
-fn data_uri(text: &[u8], at: usize) -> Option<Range<usize>> {
+pub fn data_uri(text: &[u8], at: usize) -> Option<Range<usize>> {
     let mut c = Cursor::new(text, at);
     if !c.eat_all(b"data:") || !names_media(c.rest()) {
         return None;

@@ -29,6 +29,10 @@ pub fn ip_port(mut c: Cursor) -> Option<usize> {
 /// of a search apart; a name that may have been made up on the spot is not kept.
 pub fn temp_path(mut c: Cursor) -> Option<usize> {
     let start = c.at;
+    // Most paths are below other directories.
+    if !matches!(c.peek(1), b't' | b'v' | b'p' | b'd') {
+        return None;
+    }
     let begins = !in_path(c.behind(1))
         || (c.behind(1) == b'/' && c.behind(2) == b'/' && c.behind(3) == b':');
     if !begins || !ROOTS.iter().any(|root| c.eat_all(root)) {

@@ -1,12 +1,14 @@
-//! Reads cleaned text once, word by word, and replaces what is noise.
+//! Reads cleaned text once, from left to right, and replaces what is noise. An
+//! error is read word by word: what its numbers mean is said by the words before.
 
 use super::cursor::Cursor;
 use super::errors::{Kept, kept};
 use super::media::Media;
-use super::{Before, MASKED, Mask, ids, json, one_of, place, when};
+use super::{Before, MASKED, Mask, ids, place, results, when};
 use std::ops::Range;
 
-const TEMP: &[u8] = b"<tmp>";
+/// Stands for a path below a temporary directory.
+pub const TEMP: &[u8] = b"<tmp>";
 
 const LETTER: u8 = 1;
 const DIGIT: u8 = 2;
@@ -22,10 +24,7 @@ static CLASSES: [u8; 256] = {
             classes[byte as usize] = LETTER;
         } else if byte.is_ascii_digit() {
             classes[byte as usize] = DIGIT;
-        } else if matches!(
-            byte,
-            b'\n' | b'"' | b'\'' | b'/' | b'=' | b'!' | b'<' | b'>'
-        ) {
+        } else if matches!(byte, b'\n' | b'/' | b'=' | b'!' | b'<' | b'>') {
             classes[byte as usize] = SIGN;
         }
         byte += 1;
@@ -50,27 +49,20 @@ pub fn scan(text: &mut [u8], kind: Mask, out: &mut impl FnMut(&[u8])) {
         media: Media::default(),
         out,
     };
-    loop {
-        scan.pass();
-        match scan.text.get(scan.at) {
-            Some(b'\n') => scan.line_end(),
-            Some(b'"' | b'\'') => scan.quote(),
-            Some(b'/') => scan.slash(),
-            Some(b'=' | b'!' | b'<' | b'>') => scan.comparison(),
-            Some(_) => scan.word(),
-            None => break,
-        }
+    match kind {
+        Mask::Result => results::read(&mut scan),
+        Mask::Error => scan.words(),
     }
     scan.flush(scan.at);
 }
 
-struct Scan<'a, F> {
-    text: &'a mut [u8],
+pub struct Scan<'a, F> {
+    pub text: &'a mut [u8],
     kind: Mask,
     /// What lies before is decided.
-    at: usize,
+    pub at: usize,
     /// What lies from here to `at` is to be passed on as it is.
-    plain: usize,
+    pub plain: usize,
     /// The word or comparison last seen; it says what a number behind it means.
     before: Before,
     media: Media,
@@ -94,37 +86,31 @@ impl<F: FnMut(&[u8])> Scan<'_, F> {
     }
 
     /// Writes `with` instead of the text in `range`, and goes on behind it.
-    fn replace(&mut self, range: Range<usize>, with: &[u8]) {
+    pub fn replace(&mut self, range: Range<usize>, with: &[u8]) {
         self.flush(range.start);
         (self.out)(with);
         self.plain = range.end;
         self.at = range.end;
     }
 
+    fn words(&mut self) {
+        loop {
+            self.pass();
+            match self.text.get(self.at) {
+                Some(b'\n') => self.line_end(),
+                Some(b'/') => self.slash(),
+                Some(b'=' | b'!' | b'<' | b'>') => self.comparison(),
+                Some(_) => self.word(),
+                None => break,
+            }
+        }
+    }
+
     fn line_end(&mut self) {
         if let Some(byte) = self.text.get_mut(self.at) {
             *byte = b' ';
         }
-        match self.kind {
-            // "last attempt\n4 files": the next line counts something else.
-            Mask::Result => self.before = Before::default(),
-            Mask::Error => self.before.end_line(),
-        }
-        self.at += 1;
-    }
-
-    /// `"messageId": "om_1"`, `"ts": 7`. In errors long ids go anyway, and what
-    /// else an error says of an id may be its point.
-    fn quote(&mut self) {
-        // Behind a word it ends a string, or is an apostrophe.
-        let opens = !self.cursor().behind(1).is_ascii_alphanumeric();
-        if opens
-            && self.kind == Mask::Result
-            && let Some(member) = json::member(self.text, self.at)
-            && json::is_noise(self.text, &member)
-        {
-            return self.replace(member.value, MASKED);
-        }
+        self.before.end_line();
         self.at += 1;
     }
 
@@ -177,88 +163,15 @@ impl<F: FnMut(&[u8])> Scan<'_, F> {
         if is_drive && let Some(end) = place::windows_temp_path(c) {
             return self.replace(self.at..end, TEMP);
         }
-        if let Some(end) = self.noise(end, has_digit) {
+        if let Some(end) = noise(c, end, has_digit) {
             return self.replace(self.at..end, MASKED);
         }
         if has_digit {
-            self.digits(end);
+            self.error_word(end);
         } else {
             self.before = Before::new(self.at..end);
             self.at = end;
         }
-    }
-
-    /// Where the noise that begins with this word ends: what is masked in results
-    /// and errors alike.
-    fn noise(&self, end: usize, has_digit: bool) -> Option<usize> {
-        let c = self.cursor();
-        let word = c.to(end).since(self.at);
-        let next = c.to(end).peek(0);
-        if word.len() == 8
-            && next == b'-'
-            && let Some(end) = ids::uuid(c)
-        {
-            return Some(end);
-        }
-        if !has_digit {
-            let is_name = matches!(next, b' ' | b',') && c.peek(0).is_ascii_uppercase();
-            return is_name.then(|| when::named_date(c)).flatten();
-        }
-        if in_number(c) {
-            return None;
-        }
-        if ids::address(word) || ids::hex_word(word) {
-            return Some(end);
-        }
-        if c.peek(0).is_ascii_digit() {
-            return measure(c);
-        }
-        None
-    }
-
-    /// A word with digits that is none of the known kinds of noise.
-    fn digits(&mut self, end: usize) {
-        match self.kind {
-            Mask::Result => match self.count(end) {
-                Some(end) => self.replace(self.at..end, MASKED),
-                None => self.at = end,
-            },
-            Mask::Error => self.error_word(end),
-        }
-    }
-
-    /// The end of a number that counts tries: "attempt 4", "read 3× this session",
-    /// "3 times", "2nd try", "pid 12".
-    fn count(&self, end: usize) -> Option<usize> {
-        const BEFORE: [&str; 7] = [
-            "attempt", "attempts", "try", "tries", "retry", "retries", "pid",
-        ];
-        const BEHIND: [&str; 7] = [
-            "times", "attempt", "attempts", "try", "tries", "retry", "retries",
-        ];
-        const ORDERED: [&str; 4] = ["time", "attempt", "try", "retry"];
-        let mut c = self.cursor();
-        if in_number(c) || c.skip(|b| b.is_ascii_digit()) == 0 {
-            return None;
-        }
-        let number_end = c.at;
-        let mut c = c.to(end);
-        let ordinal = matches!(c.since(number_end), b"st" | b"nd" | b"rd" | b"th");
-        if !ordinal && number_end != end {
-            return None;
-        }
-        c.eat(b' ');
-        let here = self.cursor();
-        let spaced = usize::from(here.behind(1) == b' ');
-        let is_count = c.rest().starts_with("×".as_bytes())
-            || [here.behind(spaced + 2), here.behind(spaced + 1)] == *"×".as_bytes()
-            || one_of(
-                c.letters(),
-                if ordinal { &ORDERED[..] } else { &BEHIND[..] },
-            )
-            || self.before.gap(self.text, self.at).is_some()
-                && one_of(self.before.word(self.text), &BEFORE);
-        is_count.then_some(end)
     }
 
     /// In an error numbers go, also those within a name: `worker7`.
@@ -287,8 +200,35 @@ impl<F: FnMut(&[u8])> Scan<'_, F> {
     }
 }
 
+/// Where the noise that begins with this word ends: what is masked in results
+/// and errors alike.
+pub fn noise(c: Cursor, end: usize, has_digit: bool) -> Option<usize> {
+    let word = c.to(end).since(c.at);
+    let next = c.to(end).peek(0);
+    if word.len() == 8
+        && next == b'-'
+        && let Some(end) = ids::uuid(c)
+    {
+        return Some(end);
+    }
+    if !has_digit {
+        let is_name = matches!(next, b' ' | b',') && c.peek(0).is_ascii_uppercase();
+        return is_name.then(|| when::named_date(c)).flatten();
+    }
+    if in_number(c) {
+        return None;
+    }
+    if ids::address(word) || ids::hex_word(word) {
+        return Some(end);
+    }
+    if c.peek(0).is_ascii_digit() {
+        return measure(c);
+    }
+    None
+}
+
 /// Where the run of letters and digits at `at` ends, and whether it has a digit.
-fn word_end(text: &[u8], at: usize) -> (usize, bool) {
+pub fn word_end(text: &[u8], at: usize) -> (usize, bool) {
     let (mut end, mut seen) = (at, 0);
     loop {
         let class = class(text, end) & (LETTER | DIGIT);
@@ -313,7 +253,7 @@ fn is_mere_word(text: &[u8], at: usize, end: usize) -> bool {
 }
 
 /// Whether this is the fraction of a number, or of a version.
-fn in_number(c: Cursor) -> bool {
+pub fn in_number(c: Cursor) -> bool {
     c.behind(1) == b'.' && c.behind(2).is_ascii_digit()
 }
 
@@ -324,6 +264,7 @@ fn measure(c: Cursor) -> Option<usize> {
     let digits = rest.skip(|b| b.is_ascii_digit());
     let in_name = c.behind(1) == b'_';
     match (digits, rest.peek(0)) {
+        (_, b'.' | b',') if !rest.peek(1).is_ascii_digit() => None,
         (4, b'-' | b'/') | (8, b'T' | b'_' | b'-') | (1..=2, b'/' | b'-') => when::date(c),
         (1..=2, b':') if !in_name => when::time(c),
         (1..=3, b'.') => when::date(c)

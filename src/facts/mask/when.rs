@@ -317,7 +317,10 @@ fn is_long_unit(unit: &[u8]) -> bool {
         "millisecond",
         "milliseconds",
     ];
+    let begins =
+        |first: &u8| matches!(first.to_ascii_lowercase(), b's' | b'm' | b'h' | b'd' | b'w');
     (2..=12).contains(&unit.len())
+        && unit.first().is_some_and(begins)
         && UNITS
             .iter()
             .any(|name| unit.eq_ignore_ascii_case(name.as_bytes()))
