@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::{
     canonical::{Caught, Name, Value, entry, object, text_bytes, text_hash},
     key::{Key, Tag},
-    tools::{self, LineArg},
+    tools::{self, ArgRole, LineArg},
     words::Words,
 };
 use crate::domain::{Args, text};
@@ -156,8 +156,7 @@ struct Found<'a> {
 
 impl<'a> Found<'a> {
     /// Takes a top-level argument in.
-    fn argument(&mut self, name: &str, caught: Caught<'a>) {
-        let role = tools::arg_role(name);
+    fn argument(&mut self, name: &str, role: ArgRole, caught: Caught<'a>) {
         if let Some(arg) = role.lines {
             // Some agents send numbers as text.
             let as_text = caught.text.as_deref().and_then(|text| text.parse().ok());
@@ -248,13 +247,17 @@ impl<'de> Visitor<'de> for Top<'_, '_, 'de> {
                 map.next_value::<serde::de::IgnoredAny>()?;
                 continue;
             }
+            let role = tools::arg_role(&name);
+            // What nobody asks for is not kept: the texts of an edit have escapes,
+            // and would be copied.
+            let asked = role.is_telling() || tools::may_wait(&name);
             let mut caught = Caught::default();
             let value = map.next_value_seed(Value {
                 key: self.key,
                 words: &mut self.found.words,
-                caught: Some(&mut caught),
+                caught: asked.then_some(&mut caught),
             })?;
-            self.found.argument(&name, caught);
+            self.found.argument(&name, role, caught);
             sum = sum.wrapping_add(entry(&name, value, self.key));
         }
         Ok(object(sum, self.key))

@@ -279,6 +279,13 @@ pub(super) struct ArgRole {
     pub lines: Option<LineArg>,
 }
 
+impl ArgRole {
+    /// It says anything at all.
+    pub fn is_telling(self) -> bool {
+        self.target_rank.is_some() || self.is_command || self.is_sought || self.lines.is_some()
+    }
+}
+
 /// Argument names that say what a call acts on, the most telling first.
 #[rustfmt::skip]
 const TARGETS: &[&str] = &[
@@ -356,7 +363,12 @@ pub(super) fn arg_role(name: &str) -> ArgRole {
 
 /// `action: "wait"` of a tool that does many things.
 pub(super) fn is_wait(name: &str, value: &str) -> bool {
-    matches!(name, "action" | "command" | "type") && matches!(value, "wait" | "sleep" | "poll")
+    may_wait(name) && matches!(value, "wait" | "sleep" | "poll")
+}
+
+/// Under this name a tool that does many things is told what to do.
+pub(super) fn may_wait(name: &str) -> bool {
+    matches!(name, "action" | "command" | "type")
 }
 
 /// Whether a rank is that of a path.

@@ -18,6 +18,7 @@ mod bench {
     pub mod rig;
 }
 
+mod allocations;
 mod answers;
 mod auth;
 mod bad_input;
