@@ -145,6 +145,8 @@ impl Kind for Deltas {
 }
 
 impl Respond for pb::StreamDeltasResponse {
+    const ABSORBS: bool = true;
+
     fn push(verdict: pb::Verdict) -> Self {
         Self {
             session_id: verdict.session_id.clone(),

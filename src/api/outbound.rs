@@ -33,6 +33,9 @@ pub(super) trait Respond: Message + Sized + 'static {
     /// Tells of a termination that came from elsewhere.
     fn push(verdict: pb::Verdict) -> Self;
 
+    /// One that waits may stand for a later one too; else they are not compared.
+    const ABSORBS: bool = false;
+
     /// Takes a later response in where one can stand for both; else gives it
     /// back.
     fn absorb(&mut self, later: Self) -> Result<(), Self> {
@@ -186,7 +189,9 @@ impl<T: Respond> Responses<T> {
     pub fn try_send(&self, response: T) -> Result<Sent, T> {
         let mut result = Ok(Sent::Queued);
         self.queue.change(|waiting| {
-            result = if waiting.ordinary.is_empty() {
+            result = if !T::ABSORBS && waiting.has_room(&self.queue.terms)
+                || waiting.ordinary.is_empty()
+            {
                 waiting.put(response);
                 Ok(Sent::Queued)
             } else {
