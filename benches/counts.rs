@@ -1,0 +1,107 @@
+//! How many instructions each part of an event's way takes, counted by callgrind:
+//! the same on a busy machine as on an idle one.
+//!
+//! ```text
+//! cargo bench --bench counts                # prints them
+//! cargo bench --bench counts -- --check     # fails where one has grown
+//! cargo bench --bench counts -- --record    # writes the base line
+//! ```
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod parts;
+
+use std::{env, fmt::Write, fs, hint::black_box, process::Command};
+
+use mimalloc::MiMalloc;
+use parts::{PARTS, Part, Step};
+
+/// The service's own.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
+
+/// How much more than the base line is too much. The compiler and the map's
+/// random hash make a per cent or two; what matters makes more.
+const GROWTH_MAX: f64 = 1.05;
+
+fn main() {
+    let args: Vec<String> = env::args().collect();
+    if let Some(at) = args.iter().position(|arg| arg == "--part") {
+        return take_steps(named(&args[at + 1]));
+    }
+    let known = base_line();
+    let mut grown = Vec::new();
+    let mut lines =
+        String::from("# Instructions a step, by `cargo bench --bench counts -- --record`.\n");
+    println!("{:<24} {:>12} {:>12}", "part", "base line", "now");
+    for part in PARTS {
+        let count = counted(part);
+        let before = known.get(part.name).copied();
+        println!(
+            "{:<24} {:>12} {count:>12}",
+            part.name,
+            before.map_or("-".to_owned(), |b| b.to_string())
+        );
+        if before.is_none_or(|before| count as f64 > before as f64 * GROWTH_MAX) {
+            grown.push(part.name);
+        }
+        writeln!(lines, "\"{}\" = {count}", part.name).unwrap();
+    }
+    if args.iter().any(|arg| arg == "--record") {
+        fs::write(path(), lines).unwrap();
+    }
+    if args.iter().any(|arg| arg == "--check") && !grown.is_empty() {
+        panic!("these take more than {GROWTH_MAX} of the base line, or have none: {grown:?}");
+    }
+}
+
+fn named(name: &str) -> &'static Part {
+    PARTS.iter().find(|part| part.name == name).unwrap()
+}
+
+fn take_steps(part: &Part) {
+    let mut step = (part.make)();
+    // What is made on the first round is not made again.
+    warm(&mut step, part.steps);
+    measured(&mut step, part.steps);
+}
+
+/// Only what is called from here is counted.
+#[inline(never)]
+fn measured(step: &mut Step, steps: usize) {
+    for _ in 0..black_box(steps) {
+        step();
+    }
+}
+
+fn warm(step: &mut Step, steps: usize) {
+    for _ in 0..black_box(steps) {
+        step();
+    }
+}
+
+/// Instructions a step.
+fn counted(part: &Part) -> u64 {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .args(["--collect-atstart=no", "--toggle-collect=*counts*measured*"])
+        .arg(env::current_exe().unwrap())
+        .args(["--part", part.name])
+        .output()
+        .unwrap_or_else(|error| panic!("valgrind, of the Debian package of that name: {error}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {said}", part.name);
+    let collected = said.lines().find_map(|line| line.split_once("Collected :"));
+    let count: u64 = collected.unwrap().1.trim().parse().unwrap();
+    assert!(count > 0, "{}: nothing was counted", part.name);
+    count / part.steps as u64
+}
+
+fn path() -> String {
+    concat!(env!("CARGO_MANIFEST_DIR"), "/benches/counts.toml").to_owned()
+}
+
+fn base_line() -> std::collections::BTreeMap<String, u64> {
+    let text = fs::read_to_string(path()).unwrap_or_default();
+    toml::from_str(&text).unwrap()
+}

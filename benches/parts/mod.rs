@@ -1,0 +1,278 @@
+//! The parts of an event's way, each as a step that can be taken again and
+//! again: for the clock (`benches/engine.rs`) and for counting instructions
+//! (`benches/counts.rs`).
+
+#![allow(clippy::unwrap_used)]
+
+#[path = "../mix/mod.rs"]
+pub mod mix;
+
+use std::{
+    hash::{BuildHasher, Hasher},
+    hint::black_box,
+    sync::Arc,
+};
+
+use unstuck::{
+    detect::{self, Detector, History, Words},
+    domain::{
+        AgentId, Body, Cost, Delta, DetectorId, Event, Finding, Moment, Observation, Seen, Used,
+        Waste,
+    },
+    engine::{Engine, Profile},
+    facts::{EventFacts, Facts, Key, mask},
+    pb,
+    policy::{Judge, Sight},
+};
+
+/// Takes one step of a part.
+pub type Step = Box<dyn FnMut()>;
+
+/// A part: its name, how many steps make a fair sample, what prepares it.
+pub struct Part {
+    pub name: &'static str,
+    /// One round over what it is made of.
+    pub steps: usize,
+    pub make: fn() -> Step,
+}
+
+/// More events than any cache of texts holds.
+const EVENTS: usize = 4_096;
+const LOOPING_SESSIONS: usize = 16;
+/// What the detectors look back on, and more.
+const OBSERVATIONS: usize = 256;
+/// Characters of a text that is streamed before it ends.
+const TEXT_DELTAS: usize = 512;
+const DELTA_BYTES: usize = 7;
+
+macro_rules! parts {
+    ($($name:literal $steps:expr => $make:expr,)+) => {
+        pub const PARTS: &[Part] = &[$(Part { name: $name, steps: $steps, make: $make },)+];
+    };
+}
+
+parts! {
+    "event, healthy" EVENTS => healthy_event,
+    "event, looping" LOOPING_SESSIONS * mix::LOOPING_EVENTS => looping_event,
+    "delta of 7 characters" TEXT_DELTAS => delta,
+    "facts of a call" EVENTS => || facts_of(mix::healthy("s", EVENTS)),
+    "signature" EVENTS => || facts_of(without_outcomes()),
+    "masking" 64 => masking,
+    "history" OBSERVATIONS => history,
+    "policy, nothing found" 64 => || judge(Vec::new()),
+    "policy, a loop goes on" 64 => || judge(vec![near_repeat()]),
+    "budget" OBSERVATIONS => || one::<detect::budget::Budget>(|d| d.budget.own.clone()),
+    "infra_outage" OBSERVATIONS => || one::<detect::infra_outage::InfraOutage>(|d| d.infra_outage.own.clone()),
+    "polling" OBSERVATIONS => || one::<detect::polling::Polling>(|d| d.polling.own.clone()),
+    "fan_out" OBSERVATIONS => || one::<detect::fan_out::FanOut>(|d| d.fan_out.own.clone()),
+    "patch_spiral" OBSERVATIONS => || one::<detect::patch_spiral::PatchSpiral>(|d| d.patch_spiral.own.clone()),
+    "edit_revert" OBSERVATIONS => || one::<detect::edit_revert::EditRevert>(|d| d.edit_revert.own.clone()),
+    "write_churn" OBSERVATIONS => || one::<detect::write_churn::WriteChurn>(|d| d.write_churn.own.clone()),
+    "read_loop" OBSERVATIONS => || one::<detect::read_loop::ReadLoop>(|d| d.read_loop.own.clone()),
+    "test_fail_loop" OBSERVATIONS => || one::<detect::test_fail_loop::TestFailLoop>(|d| d.test_fail_loop.own.clone()),
+    "cycle" OBSERVATIONS => || one::<detect::cycle::Cycle>(|d| d.cycle.own.clone()),
+    "exact_repeat" OBSERVATIONS => || one::<detect::exact_repeat::ExactRepeat>(|d| d.exact_repeat.own.clone()),
+    "interleaved_repeat" OBSERVATIONS => || one::<detect::interleaved_repeat::InterleavedRepeat>(|d| d.interleaved_repeat.own.clone()),
+    "error_streak" OBSERVATIONS => || one::<detect::error_streak::ErrorStreak>(|d| d.error_streak.own.clone()),
+    "near_repeat" OBSERVATIONS => || one::<detect::near_repeat::NearRepeat>(|d| d.near_repeat.own.clone()),
+    "stagnation" OBSERVATIONS => || one::<detect::stagnation::Stagnation>(|d| d.stagnation.own.clone()),
+    "compaction_loop" OBSERVATIONS => || one::<detect::compaction_loop::CompactionLoop>(|d| d.compaction_loop.own.clone()),
+}
+
+/// Calls `with` on one item after the other, over and over.
+fn each<T: 'static>(items: Vec<T>, mut with: impl FnMut(&T) + 'static) -> Step {
+    let mut next = 0;
+    Box::new(move || {
+        next = (next + 1) % items.len();
+        with(black_box(&items[next]));
+    })
+}
+
+/// From the event to its answer, all detectors on, nothing to find.
+fn healthy_event() -> Step {
+    let engine = mix::engine();
+    each(mix::healthy("s", EVENTS), move |event| {
+        black_box(engine.record(event, mix::now()).unwrap());
+    })
+}
+
+/// Sessions that loop after a few events, each of 64; to begin and to end them
+/// is part of it.
+fn looping_event() -> Step {
+    let engine: Engine = mix::engine();
+    let of = |kind: usize| mix::looping(&format!("s{kind}"), kind);
+    let events: Vec<Event> = (0..LOOPING_SESSIONS).flat_map(of).collect();
+    let mut in_session = 0;
+    each(events, move |event| {
+        engine.record(event, mix::now()).unwrap();
+        in_session = (in_session + 1) % mix::LOOPING_EVENTS;
+        if in_session == 0 {
+            engine.end(&event.session, mix::now());
+        }
+    })
+}
+
+/// A text of prose, a few characters at a time.
+fn delta() -> Step {
+    let text = include_str!("../../tests/it/texts/report.md").as_bytes();
+    let deltas = text.chunks(DELTA_BYTES).cycle().take(TEXT_DELTAS);
+    let deltas: Vec<Delta> = deltas
+        .enumerate()
+        .map(|(n, piece)| {
+            let delta = pb::Delta {
+                session_id: "s".to_owned(),
+                text: String::from_utf8_lossy(piece).into_owned(),
+                end_of_turn: n == TEXT_DELTAS - 1,
+                ..pb::Delta::default()
+            };
+            Delta::try_from(delta).unwrap()
+        })
+        .collect();
+    let engine = mix::engine();
+    each(deltas, move |delta| {
+        black_box(engine.delta(delta, mix::now()).unwrap());
+    })
+}
+
+fn facts_of(events: Vec<Event>) -> Step {
+    let facts = maker();
+    each(events, move |event| {
+        let made = facts.of(event, None);
+        black_box(made.state());
+    })
+}
+
+/// Calls without a result: tool, canonical arguments, target, words.
+fn without_outcomes() -> Vec<Event> {
+    let mut events = mix::healthy("s", EVENTS);
+    for event in &mut events {
+        if let Body::Call(call) = &mut event.body {
+            call.result = None;
+            call.error.clear();
+        }
+    }
+    events
+}
+
+fn maker() -> Facts {
+    let config = mix::config();
+    Facts::new(Key::fixed(), config.tools, config.profiles.reader().clone())
+}
+
+fn masking() -> Step {
+    let texts = mix::calls().into_iter().filter_map(|call| call.result);
+    let state = foldhash::quality::FixedState::default();
+    each(texts.collect(), move |text: &String| {
+        let mut hasher = state.build_hasher();
+        mask::masked_hash(text, mask::Mask::Result, &mut hasher);
+        black_box(hasher.finish());
+    })
+}
+
+fn profile() -> Arc<Profile> {
+    mix::config().profiles.default().clone()
+}
+
+/// What the detectors see of a healthy session, and a history that is full.
+fn observations() -> (Vec<Observation>, History) {
+    let facts = maker();
+    let events = mix::healthy("s", OBSERVATIONS);
+    let mut history = History::default();
+    let mut observations = Vec::new();
+    for (index, event) in (0..).zip(&events) {
+        let EventFacts::Call(made) = facts.of(event, None) else {
+            continue;
+        };
+        let observation = Observation {
+            at: Moment {
+                index,
+                time: mix::now(),
+                progress: index as u32 / 4,
+                moves: 0,
+                calls: index as u32,
+                round: None,
+            },
+            seen: Seen::Call(made.facts),
+            used: Used::default(),
+        };
+        let words = Words {
+            tool: "bash",
+            target: &made.target,
+            event_id: "",
+        };
+        history.push(&mut observation.clone(), Cost::default(), &words);
+        observations.push(observation);
+    }
+    (observations, history)
+}
+
+fn one<D: Detector + 'static>(settings: fn(&detect::Settings) -> D::Settings) -> Step
+where
+    D::Settings: 'static,
+{
+    let settings = settings(&profile().detect);
+    let (observations, history) = observations();
+    let mut detector = D::default();
+    each(observations, move |now| {
+        black_box(detector.observe(now, &history, &settings));
+    })
+}
+
+/// A call in, the oldest out.
+fn history() -> Step {
+    let (observations, mut history) = observations();
+    let words = Words {
+        tool: "bash",
+        target: "/home/dev/project/src/domain/text.rs",
+        event_id: "",
+    };
+    each(observations, move |now| {
+        history.push(&mut now.clone(), Cost::default(), &words);
+    })
+}
+
+fn judge(findings: Vec<(DetectorId, Finding)>) -> Step {
+    let profile = profile();
+    let mut judge = Judge::default();
+    let agent = AgentId::default();
+    let mut index = 0;
+    Box::new(move || {
+        index += 1;
+        let sight = Sight {
+            agent: &agent,
+            at: Moment {
+                index,
+                time: mix::now(),
+                progress: 0,
+                moves: 0,
+                calls: 0,
+                round: None,
+            },
+            looked: 0xffff,
+            findings: black_box(&findings),
+            totals: Waste::default(),
+        };
+        black_box(judge.judge(&sight, &profile.policy, |_| Waste::default()));
+    })
+}
+
+/// A loop that was reported and goes on.
+fn near_repeat() -> (DetectorId, Finding) {
+    let (observations, _) = observations();
+    let mut calls = observations.iter();
+    let call = calls.find_map(|now| now.ordinary()?.call).unwrap();
+    let finding = Finding {
+        count: 4,
+        period: 1,
+        similarity: 1.0,
+        confidence: 1.0,
+        bar: None,
+        extends: true,
+        events: [7].into_iter().collect(),
+        name: [call].into_iter().collect(),
+        calls: [call].into_iter().collect(),
+    };
+    let mut names = detect::NAMES.iter();
+    let rank = names.position(|name| *name == "near_repeat").unwrap();
+    (DetectorId(rank as u8), finding)
+}
