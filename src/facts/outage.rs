@@ -4,6 +4,7 @@
 use std::sync::LazyLock;
 
 use aho_corasick::{AhoCorasick, Anchored, Input, Match, MatchKind, StartKind};
+use memchr::memchr2_iter;
 
 use crate::domain::text;
 
@@ -107,6 +108,11 @@ fn leading_status(text: &str) -> bool {
 /// 429 or 5xx as a word, where the text says that it is a status.
 fn has_status(text: &str) -> bool {
     const TOLD: &[&str] = &["http", "status", "response", "status_code", "statuscode"];
+    // Most errors have no such number at all.
+    let mut fours_and_fives = memchr2_iter(b'4', b'5', text.as_bytes());
+    if !fours_and_fives.any(|at| text.get(at..at + 3).is_some_and(is_status)) {
+        return false;
+    }
     let mut before = ["", ""];
     for word in text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')) {
         if word.is_empty() {
