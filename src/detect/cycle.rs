@@ -11,7 +11,8 @@ use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Op
 ///
 /// Resets when a call or its outcome breaks the rhythm, when somebody else makes
 /// progress, and, where the lap reads or searches, with a compaction. Calls that
-/// are all the same are no cycle.
+/// are all the same are no cycle, and what an ended loop was reported with is no
+/// lap of another.
 ///
 /// Cost: one comparison a period and call. Three laps, for A-B-A-B is how one
 /// compares two files.
@@ -28,6 +29,9 @@ pub struct Cycle {
     stood: bool,
     present: Round,
     progress: Option<u32>,
+    /// The latest event of a loop that was reported and has ended: as soon as
+    /// the history is at hand, rounds up to it count no more.
+    spent: Option<i32>,
 }
 
 /// `[detect.cycle]`
@@ -107,6 +111,9 @@ impl Detector for Cycle {
     }
 
     fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {
+        if let Some(spent) = self.spent.take() {
+            self.keep_after(spent, past);
+        }
         if now.is_compaction() {
             self.lose_reads();
         }
@@ -141,6 +148,14 @@ impl Detector for Cycle {
             // The rest of the round may complete the lap.
             None if self.stood && now.at.round.is_some() => Look::Standing,
             None => Look::Clear,
+        }
+    }
+
+    fn spend(&mut self, cited: &[i32]) {
+        // What was found itself, and may go on with the rest of its round.
+        let goes_on = self.present.stands || (self.stood && self.present.id.is_some());
+        if !goes_on {
+            self.spent = cited.iter().copied().max().max(self.spent);
         }
     }
 
@@ -226,7 +241,32 @@ impl Cycle {
     /// searched count no more.
     fn lose_reads(&mut self) {
         self.close_round();
-        let kept = usize::from(self.since_read);
+        self.keep(usize::from(self.since_read));
+    }
+
+    /// Rounds with an event up to this one count no more.
+    fn keep_after(&mut self, event: i32, past: &History) {
+        let (mut fresh, mut last) = (0usize, None);
+        for entry in past.calls() {
+            let begins = entry.round.is_none() || last != Some(entry.round);
+            if entry.index <= event {
+                // A part of the round is spent, and so it is.
+                fresh -= usize::from(!begins);
+                break;
+            }
+            fresh += usize::from(begins);
+            last = Some(entry.round);
+        }
+        if fresh == 0 {
+            self.present.states.clear();
+            self.present.sum = 0;
+        }
+        // The latest of them may still go on.
+        self.keep(fresh.saturating_sub(1));
+    }
+
+    /// Of the closed rounds only the last so many count.
+    fn keep(&mut self, kept: usize) {
         for period in 1..=PERIOD_MAX {
             let whole = kept.saturating_sub(period).try_into().unwrap_or(u16::MAX);
             self.runs[period] = self.runs[period].min(whole);
@@ -308,7 +348,7 @@ fn found(now: &Observation, past: &History, period: usize, laps: u32, extends: b
 mod tests {
     use super::*;
     use crate::detect::testing::{
-        Script, call, calls, compaction, edit, read, reads, run, user, write,
+        Script, call, calls, cited, compaction, edit, read, reads, run, user, write,
     };
 
     const SETTINGS: Settings = Settings {
@@ -424,6 +464,24 @@ mod tests {
     fn the_same_call_counts_once_a_round() {
         marks(rounds(&["a a b b", "a b", "b a b"]), ". . ...! ");
         marks(rounds(&["a a a a a a"]), ".     ");
+    }
+
+    #[test]
+    fn cited_events_are_no_lap_save_of_what_was_found_and_goes_on() {
+        marks(calls("a b a b") + cited() + calls("a b a b a b"), ".........!");
+        marks(calls("a b a b a b") + cited() + calls("a b x a b"), ".....!++...");
+        marks(calls("a b a b a b x") + cited() + calls("a b a b a"), ".....!......");
+        // The circle begins after what was cited, wherever that is in the lap.
+        marks(calls("a b a") + cited() + calls("b a b a b a b"), "........!+");
+    }
+
+    #[test]
+    fn a_round_that_was_cited_in_part_is_no_lap() {
+        let begun = |names: &str, n: &str| calls(names).round(n);
+        let cut = begun("a b", "1") + begun("a", "2") + cited() + begun("b", "2");
+        marks(cut.clone() + rounds(&["a b", "a b"]), "........");
+        let found = rounds(&["a b", "a b", "a b"]) + begun("a", "4") + cited() + begun("b", "4");
+        marks(found, ".....!=+");
     }
 
     #[test]

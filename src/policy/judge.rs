@@ -96,7 +96,7 @@ impl Judge {
         let found = bits(sight.findings);
         self.trends.update(sight.at, sight.looked, found, settings);
         let Some((describes, finding)) = describing(sight.findings, settings) else {
-            self.memory.end(sight.looked, None);
+            self.memory.end(sight.looked & !found, None);
             let ruling = self.overdue(sight.at.index, settings)?;
             return Some(Judgement {
                 describes: ruling.detector,
@@ -118,7 +118,7 @@ impl Judge {
             .iter()
             .flat_map(|(_, finding)| finding.cites());
         self.memory.cite(position, cites);
-        self.memory.end(sight.looked, Some(position));
+        self.memory.end(sight.looked & !found, Some(position));
         let of_loop = self.memory.get_mut(position)?;
 
         let begins = known.is_none() || (!of_loop.standing && !finding.extends);

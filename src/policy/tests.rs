@@ -480,6 +480,16 @@ fn events_of_a_reported_loop_are_spent_once_it_has_ended() {
 }
 
 #[test]
+fn a_loop_stands_while_its_detector_finds_another() {
+    let mut bench = Bench::new(warn_block());
+    bench.index = 2;
+    bench.play("XY");
+    assert!(bench.judge.take_spent().is_empty(), "both stand");
+    bench.play(".");
+    assert_eq!(bench.judge.take_spent(), [0, 1, 2, 1, 2, 3]);
+}
+
+#[test]
 fn what_is_used_of_a_budget_is_the_reason() {
     let mut settings = settings(Action::Ask, Action::Terminate, 0);
     settings.ladders[0].precedence.of_session = true;

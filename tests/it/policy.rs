@@ -64,6 +64,22 @@ async fn a_new_loop_gets_its_own_warning() {
 }
 
 #[tokio::test]
+async fn a_circle_is_not_made_of_what_another_loop_was_reported_with() {
+    // With the third x, which was reported, the third lap would end before.
+    let laps = vec![[ask("y"), ask("x")]; 3].concat();
+    let expected = [(2, Action::Warn), (8, Action::Warn)];
+    check("", [ask("x").times(3), laps], &expected).await;
+}
+
+#[tokio::test]
+async fn reads_that_are_found_one_after_another_are_laps_of_a_circle() {
+    let read = |name: &str| call("read_file", &format!("{{\"path\": \"{name}\"}}"), name);
+    let lap = || vec![read("a"), read("b"), read("c")];
+    let expected = [(6, Action::Warn), (7, Action::Warn), (8, Action::Block)];
+    check("", [lap(), lap(), lap()], &expected).await;
+}
+
+#[tokio::test]
 async fn similar_turns_are_warned_about_escalated_and_terminated() {
     let expected = [
         (3, Action::Warn),
