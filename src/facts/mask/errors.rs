@@ -12,6 +12,10 @@ const COUNTED: [&str; 15] = [
     "failed", "passed", "error", "errors", "failure", "failures", "warning", "warnings", "test",
     "tests", "skipped", "failing", "passing", "problem", "problems",
 ];
+/// … also with a word between ("due to 3 previous errors") …
+const MANY: [&str; 5] = ["errors", "failures", "warnings", "tests", "problems"];
+/// … which is no preposition: "line 3 in tests" counts none.
+const BETWEEN_LETTERS_MIN: usize = 4;
 /// … and when they are a label ("Failures: 2", "errors=1", "Received: 4").
 const LABELS: [&str; 10] = [
     "failed", "passed", "errors", "failures", "warnings", "skipped", "run", "received", "actual",
@@ -58,9 +62,13 @@ fn ends_with_code(word: &[u8]) -> bool {
 
 /// "3 failed", "3 != 4", "[1, 2] == [1]": what stands behind a number.
 fn is_counted(mut c: Cursor) -> bool {
-    let mut word = c;
-    if word.eat(b' ') && one_of(word.letters(), &COUNTED) {
-        return true;
+    let mut behind = c;
+    if behind.eat(b' ') {
+        let word = behind.letters();
+        let between = word.len() >= BETWEEN_LETTERS_MIN && behind.eat(b' ');
+        if one_of(word, &COUNTED) || between && one_of(behind.letters(), &MANY) {
+            return true;
+        }
     }
     for _ in 0..3 {
         c.eat_any(b" )]}'\"`");

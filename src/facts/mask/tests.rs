@@ -53,6 +53,14 @@ fn what_is_not_seen_is_not_compared() {
 }
 
 #[test]
+fn how_many_errors_there_are_is_their_point_with_a_word_between_too() {
+    let due = |n: u32| format!("error: could not compile `app` (lib) due to {n} previous errors");
+    differ(Error, &due(4), &due(3));
+    differ(Error, "found 12 type errors", "found 11 type errors");
+    same(Error, "at line 12 in tests", "at line 13 in tests");
+}
+
+#[test]
 fn numbers_in_results_are_results() {
     differ(Result, "done=3", "done=4");
     differ(Result, "[ 40%] building", "[ 60%] building");
