@@ -135,6 +135,12 @@ impl History {
         self.calls.all_in_vain(turn)
     }
 
+    /// Whether a call after this event went well and said what none before it had
+    /// said.
+    pub fn brought_news(&self, since: i32) -> bool {
+        self.calls.any_news(since)
+    }
+
     pub fn turns_made(&self) -> u32 {
         self.turns_made
     }

@@ -24,7 +24,8 @@ use crate::domain::{
 /// anew; it is told twice at most, since words alone end no session.
 ///
 /// Resets with a turn that is like none; both with progress, since whoever moves
-/// may say the same of each step. A new start counts only where what was tried
+/// may say the same of each step; so may who reads one thing after another, and
+/// a turn since whose like a call brought something new is like none. A new start counts only where what was tried
 /// before it came to nothing: it failed, or brought back a line or two. An empty
 /// turn neither counts nor resets. A turn that differs from its like in numbers only
 /// is progress, so like none: "batch 12 of 500" after "batch 11 of 500". The
@@ -324,7 +325,9 @@ fn most_similar(
         .take(settings.window as usize)
         .take_while(|(earlier, _)| earlier.number >= begin)
         .take_while(|(earlier, _)| settings.ignore_progress || earlier.at.progress == now.progress)
-        .filter_map(|(earlier, sketch)| Some((settings.alike(turn, sketch)?, earlier.tokens)))
+        .filter_map(|(earlier, sketch)| Some((settings.alike(turn, sketch)?, earlier)))
+        .filter(|(_, earlier)| settings.ignore_progress || !past.brought_news(earlier.at.index))
+        .map(|(similarity, earlier)| (similarity, earlier.tokens))
         .max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
@@ -618,6 +621,21 @@ mod tests {
         assert_eq!(found, [0, 0, 0, 0, 0, 0, 3, 0, 4, 0]);
         let idle = turn("now I run the tests") + read("f");
         check(idle.times(4), &[0, 0, 0, 0, 0, 0, 3, 0]);
+    }
+
+    #[test]
+    fn what_is_said_of_one_new_thing_after_another_does_not_count() {
+        let lap = |n: &str| turn("let me look at the next file") + read(n).says(n);
+        let laps = |names: [&str; 6]| names.map(lap).into_iter().sum::<Script>();
+        check(laps(["a", "b", "c", "d", "e", "f"]), &[0; 12]);
+        // The same again, or a failure, is nothing new.
+        let same = laps(["a", "b", "c", "a", "b", "c"]);
+        check(same, &[0; 12]);
+        let same = laps(["a", "b", "c", "a", "b", "c"]) + lap("a") + lap("b");
+        assert_eq!(same.counts::<SimilarTurns>(&settings())[12], 3);
+        let failing = |n: &str| turn("let me look at the next file") + read(n).fails(n);
+        let failed: Script = ["a", "b", "c", "d"].map(failing).into_iter().sum();
+        check(failed, &[0, 0, 0, 0, 0, 0, 3, 0]);
     }
 
     #[test]

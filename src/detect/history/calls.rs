@@ -51,6 +51,8 @@ struct Record {
 const SPENT: u8 = 1;
 /// It came to nothing.
 const IN_VAIN: u8 = 2;
+/// It went well and said something.
+const TELLS: u8 = 4;
 
 // Half of what a session holds: think twice before it grows.
 const _: () = assert!(size_of::<Record>() == 48);
@@ -191,7 +193,7 @@ impl Calls {
             kind: facts.kind,
             operation: facts.operation,
             outcome: facts.outcome,
-            flags: if facts.in_vain { IN_VAIN } else { 0 },
+            flags: flags(facts),
         };
         let extra = Extra {
             round: at.round,
@@ -219,6 +221,16 @@ impl Calls {
     pub fn all_in_vain(&self, since: i32) -> bool {
         let mut records = self.records.iter();
         records.all(|record| record.flags & IN_VAIN != 0 || record.index < since)
+    }
+
+    /// Whether any call after this event said what none before had said.
+    pub fn any_news(&self, since: i32) -> bool {
+        let later = self.records.iter().filter(|record| record.index > since);
+        let mut telling = later.filter(|record| record.flags & TELLS != 0);
+        telling.any(|record| {
+            let mut earlier = self.records.iter().filter(|r| r.index < record.index);
+            !earlier.any(|r| r.masked == record.masked)
+        })
     }
 
     /// What each has cost, with its event.
@@ -309,6 +321,12 @@ impl Record {
     fn words_bytes(&self) -> usize {
         self.lengths().iter().sum()
     }
+}
+
+fn flags(facts: &CallFacts) -> u8 {
+    let in_vain = if facts.in_vain { IN_VAIN } else { 0 };
+    let tells = facts.said.is_some() && !facts.failed();
+    in_vain | if tells { TELLS } else { 0 }
 }
 
 /// Puts something in its slot: that of the oldest, or one more.
