@@ -101,6 +101,8 @@ impl Facts {
     /// As much of a turn a model looks at: some 700 words, more than most turns
     /// have.
     pub const EMBEDDED_BYTES_MAX: usize = 4_096;
+    /// A verdict quotes 160 characters of a turn.
+    const QUOTED_BYTES_MAX: usize = 160 * 4;
 
     pub fn new(key: Key, tools: Tools, reader: Arc<Reader>) -> Self {
         Self {
@@ -212,6 +214,16 @@ impl Facts {
         };
         let beginning = text::prefix(text, Self::EMBEDDED_BYTES_MAX);
         model.sketch(beginning).vector
+    }
+
+    /// So many bytes of a turn that is being written are kept: for the model, for
+    /// the operator's rules, or for the verdict's excerpt.
+    pub fn kept_of_a_turn(&self, rules: &Rules) -> usize {
+        match self.reader.model {
+            Some(_) => Self::EMBEDDED_BYTES_MAX,
+            None if rules.is_empty() => Self::QUOTED_BYTES_MAX,
+            None => Rules::TURN_BYTES_MAX,
+        }
     }
 
     pub fn reader(&self) -> &Reader {

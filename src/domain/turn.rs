@@ -53,8 +53,9 @@ pub struct Sketch {
     pub words: Box<[u32]>,
     pub numbers: Box<[u32]>,
     /// The beginnings of the words that carry meaning: what stays of a sentence
-    /// that is put in other words. In no order, since they are rarely compared.
-    pub stems: Box<[u32]>,
+    /// that is put in other words. In no order, since they are rarely compared,
+    /// and shorter, since a share of them says enough.
+    pub stems: Box<[u16]>,
     /// What a model makes of it, of length 1; empty without one.
     pub vector: Box<[f32]>,
 }
@@ -65,8 +66,9 @@ impl Sketch {
     pub const WORDS_MAX: usize = 512;
     /// A turn with more numbers than that is a table.
     pub const NUMBERS_MAX: usize = 128;
-    /// As many as a page of text has.
-    pub const STEMS_MAX: usize = 256;
+    /// As many as a paragraph of text has, and who says the same in other words
+    /// says it in fewer; of more the lowest, too.
+    pub const STEMS_MAX: usize = 64;
 
     pub fn is_empty(&self) -> bool {
         self.words.is_empty() && self.numbers.is_empty()
@@ -120,19 +122,31 @@ impl Sketch {
     /// How much of the meaning of one turn is in the other: shared stems by
     /// those of the turn with fewer. Second, how many that one has.
     pub fn common_stems(&self, other: &Self) -> (f64, usize) {
-        let sorted = |sketch: &Self| {
-            let mut stems: SmallVec<[u32; Self::STEMS_MAX]> = sketch.stems.as_ref().into();
-            stems.sort_unstable();
-            stems.dedup();
-            stems
+        let (mut own, mut of_other) = (self.sorted_stems(), other.sorted_stems());
+        // What a sample would have above its highest nobody knows.
+        let highest = |sketch: &Self, stems: &Stems| match stems.last() {
+            Some(highest) if sketch.stems.len() >= Self::STEMS_MAX => *highest,
+            _ => u16::MAX,
         };
-        let (own, of_other) = (sorted(self), sorted(other));
+        let known = highest(self, &own).min(highest(other, &of_other));
+        for stems in [&mut own, &mut of_other] {
+            stems.truncate(stems.partition_point(|stem| *stem <= known));
+        }
         let few = own.len().min(of_other.len());
         if few == 0 {
             return (0.0, 0);
         }
-        let (shared, _) = shared(&own, &of_other, usize::MAX);
-        (f64::from(shared) / few as f64, few)
+        let shared = own
+            .iter()
+            .filter(|stem| of_other.binary_search(stem).is_ok());
+        (shared.count() as f64 / few as f64, few)
+    }
+
+    fn sorted_stems(&self) -> Stems {
+        let mut stems = Stems::from_slice(&self.stems);
+        stems.sort_unstable();
+        stems.dedup();
+        stems
     }
 
     pub fn differs_in_numbers_only(&self, other: &Self) -> bool {
@@ -152,10 +166,13 @@ impl Sketch {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        (self.words.len() + self.numbers.len() + self.stems.len()) * size_of::<u32>()
+        (self.words.len() + self.numbers.len()) * size_of::<u32>()
+            + self.stems.len() * size_of::<u16>()
             + self.vector.len() * size_of::<f32>()
     }
 }
+
+type Stems = SmallVec<[u16; Sketch::STEMS_MAX]>;
 
 /// How many hashes two sorted lists share and how many they have together. A
 /// full list is a sample, so only the lowest `sample` of the union count.
@@ -273,6 +290,20 @@ mod tests {
     fn of_a_sample_only_the_lowest_of_both_count() {
         assert_eq!(shared(&[1, 2, 9], &[1, 2, 3, 4], 3), (2, 3));
         assert_eq!(shared(&[1, 2, 3], &[1, 2, 3], 3), (3, 3));
+    }
+
+    #[test]
+    fn stems_are_compared_as_far_as_a_sample_knows_them() {
+        let sketch = |stems: &[u16]| Sketch {
+            stems: stems.into(),
+            ..Sketch::default()
+        };
+        let few = sketch(&[9, 3, 3, 700]);
+        assert_eq!(few.common_stems(&sketch(&[3, 9, 11, 800])), (2.0 / 3.0, 3));
+        assert_eq!(few.common_stems(&sketch(&[])), (0.0, 0));
+        // Of 512 stems the lowest are kept: 700 may be among the others.
+        let many: Vec<u16> = (0..Sketch::STEMS_MAX as u16).collect();
+        assert_eq!(few.common_stems(&sketch(&many)), (1.0, 2));
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub(super) struct Piece<'a> {
     pub turn: Sig,
     pub channel: Channel,
     pub text: &'a str,
+    /// Of the text so much of the beginning is kept.
+    pub kept_bytes_max: usize,
 }
 
 struct Draft {
@@ -58,7 +60,7 @@ impl Drafts {
             Channel::Visible => {
                 let written = draft.written.get_or_insert_default();
                 written.sketcher.push(piece.text, &facts.reader().listener);
-                written.begin(piece.text);
+                written.begin(piece.text, piece.kept_bytes_max);
                 &mut draft.visible
             }
             Channel::Reasoning => &mut draft.reasoning,
@@ -134,18 +136,21 @@ impl Draft {
 }
 
 impl Written {
-    /// More than a verdict ever quotes.
-    const BEGINNING_BYTES_MAX: usize = Facts::EMBEDDED_BYTES_MAX;
-
     /// Once a character does not fit no other does, so that the beginning does
     /// not depend on how the text is cut.
-    fn begin(&mut self, piece: &str) {
-        if !self.goes_on {
-            let room = Self::BEGINNING_BYTES_MAX - self.beginning.len();
-            let fits = text::prefix(piece, room);
-            self.beginning.push_str(fits);
-            self.goes_on = fits.len() < piece.len();
+    fn begin(&mut self, piece: &str, bytes_max: usize) {
+        if self.goes_on {
+            return;
         }
+        let fits = text::prefix(piece, bytes_max.saturating_sub(self.beginning.len()));
+        self.goes_on = fits.len() < piece.len();
+        let held = self.beginning.len();
+        if held + fits.len() > self.beginning.capacity() {
+            // Doubled as a string does, but for no more than there will be.
+            let more = fits.len().max(held).min(bytes_max - held);
+            self.beginning.reserve_exact(more);
+        }
+        self.beginning.push_str(fits);
     }
 }
 
@@ -159,13 +164,15 @@ mod tests {
         let tools = Tools::new(Vec::new()).unwrap();
         let facts = Facts::new(Key::fixed(), tools, Default::default());
         let turn = facts.key().name("draft", "", "");
-        let filled = "x".repeat(Written::BEGINNING_BYTES_MAX - 1);
+        let kept_bytes_max = 600;
+        let filled = "x".repeat(kept_bytes_max - 1);
         let mut drafts = Drafts::default();
         for text in [&filled, "é", "y"] {
             let piece = Piece {
                 turn,
                 channel: Channel::Visible,
                 text,
+                kept_bytes_max,
             };
             drafts.push(&piece, None, &facts);
         }

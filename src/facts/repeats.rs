@@ -238,8 +238,8 @@ impl Watcher {
         if self.fence.is_open() {
             return;
         }
-        if !word.is_id {
-            self.sentences.push(word.hash, letters, self.chars);
+        if !word.is_id() {
+            self.sentences.push(word.hash(), letters, self.chars);
         }
         if self.codeness.is_code() {
             return;

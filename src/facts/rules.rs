@@ -68,6 +68,10 @@ pub struct Ruled<'a> {
 }
 
 impl Rules {
+    /// Of a turn an expression sees the first so many bytes: as much as is kept
+    /// of one whose text is streamed.
+    pub const TURN_BYTES_MAX: usize = 1_024;
+
     pub fn new<'a>(texts: impl IntoIterator<Item = RuleText<'a>>) -> Result<Self, RuleError> {
         let mut patterns = Patterns::default();
         let mut rules = Vec::new();

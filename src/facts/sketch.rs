@@ -27,29 +27,41 @@ pub struct Sketcher {
 }
 
 impl Sketcher {
-    /// As much of each end of a text is looked at.
-    const END_BYTES_MAX: usize = 32 * 1024;
+    /// As much of the beginning of a text is looked at: some 5,000 words, ten
+    /// times what is kept of them.
+    const HEAD_BYTES_MAX: usize = 32 * 1024;
+    /// As much of its end: a paragraph or two. It is kept as it is while the text
+    /// is written, so it is short.
+    const TAIL_BYTES_MAX: usize = 1_024;
 
     pub fn push(&mut self, piece: &str, listener: &Listener) {
         self.chars += piece.chars().count();
         // Once a character goes to the tail all others do, so that the parts do
         // not depend on how the text is cut.
         let room = if self.tail.is_empty() && !self.gap {
-            Self::END_BYTES_MAX - self.head_bytes
+            Self::HEAD_BYTES_MAX - self.head_bytes
         } else {
             0
         };
         let head = text::prefix(piece, room);
         self.take(head, listener);
         self.head_bytes += head.len();
-        let rest = &piece[head.len()..];
-        let last = last_bytes(rest, Self::END_BYTES_MAX);
-        self.gap |= last.len() < rest.len();
-        self.tail.push_str(last);
+        if head.len() < piece.len() {
+            self.keep(&piece[head.len()..]);
+        }
+    }
+
+    /// Keeps the end of what comes after the beginning.
+    fn keep(&mut self, rest: &str) {
         // Twice as much as is needed, so that moving it is rare.
-        if self.tail.len() > 2 * Self::END_BYTES_MAX {
+        const ROOM: usize = 2 * Sketcher::TAIL_BYTES_MAX;
+        let last = last_bytes(rest, Self::TAIL_BYTES_MAX);
+        self.gap |= last.len() < rest.len();
+        if self.tail.len() + last.len() > ROOM {
             self.trim_tail();
         }
+        self.tail.reserve_exact(ROOM - self.tail.len());
+        self.tail.push_str(last);
     }
 
     pub fn finish(mut self, listener: &Listener) -> TurnFacts {
@@ -65,7 +77,7 @@ impl Sketcher {
             sketch: Sketch {
                 words: self.words.finish(),
                 numbers: self.numbers.finish(),
-                stems: self.stems.finish_unsorted(),
+                stems: self.stems.finish_unsorted().iter().map(half).collect(),
                 vector: Box::default(),
             },
             chars: self.chars,
@@ -75,7 +87,7 @@ impl Sketcher {
     }
 
     fn trim_tail(&mut self) {
-        let kept = last_bytes(&self.tail, Self::END_BYTES_MAX).len();
+        let kept = last_bytes(&self.tail, Self::TAIL_BYTES_MAX).len();
         let cut = self.tail.len() - kept;
         self.gap |= cut > 0;
         self.tail.drain(..cut);
@@ -156,16 +168,36 @@ fn last_bytes(text: &str, bytes_max: usize) -> &str {
     &text[from..]
 }
 
+/// The upper half of a hash: of two hashes the lower has no higher one.
+fn half(hash: &u32) -> u16 {
+    (hash >> 16) as u16
+}
+
 /// The `N` lowest distinct hashes of all that are pushed: all of them where
-/// there are no more than `N`, else a fair sample. Room for twice as many makes
-/// the sorting rare.
-#[derive(Default)]
+/// there are no more than `N`, else a fair sample. Room for an eighth more makes
+/// the sorting rare; what is higher than the highest of `N` needs none.
 struct Lowest<const N: usize> {
     seen: Vec<u32>,
+    /// None above it is among the lowest.
+    highest: u32,
+}
+
+impl<const N: usize> Default for Lowest<N> {
+    fn default() -> Self {
+        Self {
+            seen: Vec::new(),
+            highest: u32::MAX,
+        }
+    }
 }
 
 impl<const N: usize> Lowest<N> {
+    const ROOM: usize = N + N / 8;
+
     fn push(&mut self, hash: u32) {
+        if hash > self.highest {
+            return;
+        }
         if self.seen.len() == self.seen.capacity() {
             self.grow();
         }
@@ -176,10 +208,13 @@ impl<const N: usize> Lowest<N> {
     fn grow(&mut self) {
         /// The words of a short turn.
         const FIRST: usize = 64;
-        if self.seen.len() >= 2 * N {
+        /// In a longer one many come again: more room only for those that do not.
+        const MANY: usize = 256;
+        if self.seen.len() >= MANY.min(N) {
             self.settle();
-        } else {
-            let more = self.seen.len().max(FIRST).min(2 * N - self.seen.len());
+        }
+        let more = self.seen.len().max(FIRST).min(Self::ROOM - self.seen.len());
+        if self.seen.capacity() < self.seen.len() + more / 2 {
             self.seen.reserve_exact(more);
         }
     }
@@ -188,15 +223,18 @@ impl<const N: usize> Lowest<N> {
         self.seen.sort_unstable();
         self.seen.dedup();
         self.seen.truncate(N);
+        if let Some(highest) = self.seen.get(N - 1) {
+            self.highest = *highest;
+        }
     }
 
     /// All that were pushed, in any order and some more than once perhaps, where
     /// there are no more than `N`.
-    fn finish_unsorted(mut self) -> Box<[u32]> {
+    fn finish_unsorted(mut self) -> Vec<u32> {
         if self.seen.len() > N {
             self.settle();
         }
-        self.seen.into_boxed_slice()
+        self.seen
     }
 
     fn finish(mut self) -> Box<[u32]> {

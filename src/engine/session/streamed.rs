@@ -73,6 +73,7 @@ impl Session {
             turn: draft,
             channel: delta.channel,
             text: &delta.text,
+            kept_bytes_max: shared.facts.kept_of_a_turn(shared.rules),
         };
         let repeats = self.profile.repeats();
         let repeated = agent.drafts.push(&piece, repeats, shared.facts);

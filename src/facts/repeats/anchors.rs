@@ -20,8 +20,8 @@ struct Table {
     hashes: [u32; ANCHORS],
 }
 
-/// Eight times as many as anchors: most are empty, and one look says so.
-const BUCKETS: usize = 1_024;
+/// Twice as many as anchors: most are empty, and one look says so.
+const BUCKETS: usize = 256;
 /// No anchor; they are fewer.
 const NONE: u8 = u8::MAX;
 

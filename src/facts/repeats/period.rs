@@ -83,7 +83,7 @@ impl Periods {
         };
         self.hash = roll(self.hash, blind(byte), leaves);
         match at < RING {
-            true => self.ring.push(byte),
+            true => self.grow(byte),
             false => self.ring[at % RING] = byte,
         }
         self.at += 1;
@@ -95,6 +95,15 @@ impl Periods {
                 self.anchors.store((at + 1) / GRID, self.hash);
             }
         }
+    }
+
+    fn grow(&mut self, byte: u8) {
+        /// Most texts are a paragraph or two: doubling would hold twice that.
+        const STEP: usize = 512;
+        if self.ring.len() == self.ring.capacity() {
+            self.ring.reserve_exact(STEP);
+        }
+        self.ring.push(byte);
     }
 
     /// Goes on with every run that goes on.

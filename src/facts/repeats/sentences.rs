@@ -78,6 +78,13 @@ impl Sentences {
         self.next = (self.next + 1) % KEPT;
     }
 
+    /// The kept ones, latest first.
+    fn latest(&self) -> impl Iterator<Item = &(u32, u32)> {
+        let (older, newer) = (self.kept.get(self.next..), self.kept.get(..self.next));
+        let newer = newer.unwrap_or_default().iter().rev();
+        newer.chain(older.unwrap_or_default().iter().rev())
+    }
+
     fn judge(&mut self, hash: u32, count: u32, code: bool) -> Option<Stale> {
         let of = |bits: u64, last: u32| (bits & ((1 << last) - 1)).count_ones();
         let strict = code || of(self.lines, PROSE.1) * 2 > PROSE.1;
@@ -96,7 +103,7 @@ impl Sentences {
             return None;
         }
         self.said = Some(bar);
-        let window = || self.kept.iter().rev().take(last as usize);
+        let window = || self.latest().take(last as usize);
         let repeated = |(sentence, _): &&(u32, u32)| {
             self.kept
                 .iter()

@@ -164,7 +164,7 @@ fn of_a_whole_text_both_ends_are_watched() {
 
 #[test]
 fn a_watcher_stays_within_its_bounds() {
-    const BYTES_MAX: usize = 13 * 1_024;
+    const BYTES_MAX: usize = 11 * 1_024;
     let mut watcher = Watcher::default();
     let settings = RepeatSettings {
         chunks_only: false,
@@ -177,6 +177,45 @@ fn a_watcher_stays_within_its_bounds() {
         let chunks = watcher.chunks.heap_bytes();
         assert!(watcher.heap_bytes() - chunks + size_of::<Watcher>() <= BYTES_MAX);
         assert!(chunks <= 4 * 1_024);
+    }
+}
+
+#[test]
+fn sentences_that_come_back_begin_where_they_do_however_long_the_text_is() {
+    // More sentences than are kept, then some of their own that come back.
+    let fresh: String = (0..200).map(|n| format!("{}. ", fresh_words(n))).collect();
+    let known: Vec<String> = (900..907).map(fresh_words).collect();
+    let order = [
+        0, 3, 5, 1, 6, 2, 4, 2, 0, 6, 4, 1, 5, 3, 6, 1, 3, 0, 2, 5, 4,
+    ];
+    let back: String = order
+        .iter()
+        .cycle()
+        .take(80)
+        .map(|n| known[*n].clone() + ". ")
+        .collect();
+    let found = first(&(fresh.clone() + &back));
+    assert_eq!(found.period, 0);
+    assert!(found.began as usize >= fresh.len() - 400, "{}", found.began);
+}
+
+/// A sentence that no other number has.
+fn fresh_words(n: u32) -> String {
+    let word = |k: u32| {
+        let letter = |i: u32| char::from(b'a' + ((n / 26u32.pow(i) + k * 7) % 26) as u8);
+        (0..4).map(letter).chain(['x'; 2]).collect::<String>()
+    };
+    (0..6).map(word).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_word_without_end_is_no_trouble() {
+    let mut watcher = Watcher::default();
+    for _ in 0..80 {
+        let piece: String = (0..1_000u32)
+            .map(|n| char::from(b'a' + (n * n % 23) as u8))
+            .collect();
+        watcher.push(&piece, &settings(), &Key::fixed());
     }
 }
 

@@ -47,21 +47,48 @@ pub(super) struct Words {
 }
 
 struct Memory {
-    /// A counter that has reached its end stays there.
-    counts: [u8; SLOTS],
-    /// The latest grams' counters, in a ring.
+    /// By slot, two in a byte: how often its grams stand, at most [`COUNT_MAX`].
+    counts: [u8; SLOTS / 2],
+    /// The latest grams' slots, in a ring.
     grams: Vec<u16>,
     next: usize,
-    /// The latest words and the character each began with.
-    words: [(Word, u32); CHANT],
+    /// The latest words, and the characters from the end of the one before to
+    /// that of each.
+    words: [Word; CHANT],
+    gaps: [u16; CHANT],
+    /// Where the latest word ends.
+    at: u64,
 }
 
+/// Half a byte holds no more.
+const COUNT_MAX: u8 = 15;
+
+/// A word by its hash, its lowest bits apart; 0: none.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Word {
-    /// 0: none.
-    pub hash: u32,
-    is_figure: bool,
-    pub is_id: bool,
+pub(super) struct Word(u32);
+
+impl Word {
+    const IS: u32 = 1;
+    const FIGURE: u32 = 2;
+    const ID: u32 = 4;
+
+    fn new(hash: u32, is_figure: bool, is_id: bool) -> Self {
+        let hash = hash & !(Self::FIGURE | Self::ID) | Self::IS;
+        let figure = if is_figure { Self::FIGURE } else { 0 };
+        Self(hash | figure | if is_id { Self::ID } else { 0 })
+    }
+
+    pub fn hash(self) -> u32 {
+        self.0
+    }
+
+    fn is_figure(self) -> bool {
+        self.0 & Self::FIGURE != 0
+    }
+
+    pub fn is_id(self) -> bool {
+        self.0 & Self::ID != 0
+    }
 }
 
 /// A loop that is being watched: how many words it has gone on for.
@@ -79,8 +106,8 @@ impl Words {
 
     pub fn push(&mut self, c: u32, is_digit: bool) {
         self.word = (self.word ^ c).wrapping_mul(0x0100_0193).rotate_left(5);
-        self.letters += u16::from(!is_digit);
-        self.digits += u16::from(is_digit);
+        self.letters = self.letters.saturating_add(u16::from(!is_digit));
+        self.digits = self.digits.saturating_add(u16::from(is_digit));
     }
 
     /// Letters of the word that is being written.
@@ -95,11 +122,9 @@ impl Words {
             return None;
         }
         let is_mixed = self.letters > 0 && self.digits > 0;
-        let word = Word {
-            hash: std::mem::take(&mut self.word) | 1,
-            is_figure: self.digits > 0,
-            is_id: is_mixed && self.letters + self.digits >= Self::ID_MIN,
-        };
+        let is_long = self.letters.saturating_add(self.digits) >= Self::ID_MIN;
+        let hash = std::mem::take(&mut self.word);
+        let word = Word::new(hash, self.digits > 0, is_mixed && is_long);
         (self.letters, self.digits) = (0, 0);
         Some(word)
     }
@@ -112,24 +137,24 @@ impl Words {
             return None;
         }
         let memory = self.memory.get_or_insert_with(Memory::new);
-        memory.words[taken % CHANT] = (word, at as u32);
-        if word.is_id {
+        memory.take(taken % CHANT, word, at);
+        if word.is_id() {
             return None;
         }
         let gram = self.last[0]
             .rotate_left(10)
             .wrapping_add(self.last[1].rotate_left(5))
-            .wrapping_add(word.hash)
+            .wrapping_add(word.hash())
             .wrapping_mul(0x9e37_79b1);
-        self.last = [self.last[1], word.hash];
+        self.last = [self.last[1], word.hash()];
         let count = memory.count((gram >> (32 - SLOTS.ilog2())) as u16);
         // Figures are data, and what differs in them is progress.
-        let is_stale = count >= STALE_AT && !word.is_figure;
+        let is_stale = count >= STALE_AT && !word.is_figure();
         self.stale = self.stale << 1 | u128::from(is_stale);
-        self.judge(u32::from(count))
+        self.judge()
     }
 
-    fn judge(&mut self, count: u32) -> Option<Stale> {
+    fn judge(&mut self) -> Option<Stale> {
         let stale = self.stale.count_ones();
         if stale < STALE_END {
             self.grams = Episode::default();
@@ -137,6 +162,7 @@ impl Words {
         if stale >= STALE_MIN || self.grams.since.is_some() {
             let passed = self.grams.go_on(1);
             if let Some(bar) = passed {
+                let count = self.memory.as_ref()?.latest_count();
                 return self.found(bar, count, f64::from(stale) / f64::from(RECENT));
             }
         }
@@ -155,16 +181,16 @@ impl Words {
     /// distinct ones.
     fn chanted(&self) -> Option<u32> {
         let memory = self.memory.as_ref()?;
-        let mut distinct = [0; DISTINCT_MAX];
+        let mut distinct = [Word::default(); DISTINCT_MAX];
         let (mut known, mut figures) = (0, 0);
         for word in memory.latest(self.taken) {
             // Not yet so many words, or data.
-            figures += u32::from(word.is_figure);
-            if word.hash == 0 || figures > FIGURES_MAX {
+            figures += u32::from(word.is_figure());
+            if word == Word::default() || figures > FIGURES_MAX {
                 return None;
             }
-            if !distinct[..known].contains(&word.hash) {
-                *distinct.get_mut(known)? = word.hash;
+            if !distinct[..known].contains(&word) {
+                *distinct.get_mut(known)? = word;
                 known += 1;
             }
         }
@@ -175,13 +201,13 @@ impl Words {
 
     fn found(&self, bar: Bar, count: u32, share: f64) -> Option<Stale> {
         let memory = self.memory.as_ref()?;
-        let words = || memory.words.iter().filter(|(word, _)| word.hash != 0);
+        let words = memory.words.iter().filter(|word| **word != Word::default());
         Some(Stale {
             bar,
-            name: u64::from(words().map(|(word, _)| word.hash).min()?),
+            name: u64::from(words.map(|word| word.hash()).min()?),
             count,
             share,
-            began: words().map(|(_, at)| u64::from(*at)).min()?,
+            began: memory.began(self.taken as usize % CHANT),
         })
     }
 
@@ -194,32 +220,87 @@ impl Words {
 impl Memory {
     fn new() -> Box<Self> {
         Box::new(Self {
-            counts: [0; SLOTS],
+            counts: [0; SLOTS / 2],
             grams: Vec::new(),
             next: 0,
-            words: [(Word::default(), 0); CHANT],
+            words: [Word::default(); CHANT],
+            gaps: [0; CHANT],
+            at: 0,
         })
     }
 
-    /// Takes a gram in: how often it stands.
+    /// Takes a word in that ends at this character.
+    fn take(&mut self, place: usize, word: Word, at: u64) {
+        let gap = at.saturating_sub(self.at);
+        self.words[place] = word;
+        self.gaps[place] = gap.try_into().unwrap_or(u16::MAX);
+        self.at = at;
+    }
+
+    /// Where the oldest word ends: that which the `next` one takes the place of,
+    /// or the first behind it.
+    fn began(&self, next: usize) -> u64 {
+        let mut places = (next..CHANT).chain(0..next);
+        let oldest = places.find(|place| self.words[*place] != Word::default());
+        let before = oldest.map_or(0, |place| self.gaps[place]);
+        let all: u64 = self.gaps.iter().map(|gap| u64::from(*gap)).sum();
+        self.at.saturating_sub(all - u64::from(before))
+    }
+
+    /// Takes a gram in: how often it stands, as far as that is counted.
     fn count(&mut self, slot: u16) -> u8 {
-        if self.grams.len() < GRAMS {
-            self.grams.push(slot);
-        } else {
-            let leaves = std::mem::replace(&mut self.grams[self.next], slot);
-            let count = &mut self.counts[usize::from(leaves)];
-            *count -= u8::from(*count < u8::MAX);
-        }
+        let leaves = match self.grams.get_mut(self.next) {
+            Some(oldest) => Some(std::mem::replace(oldest, slot)),
+            None => {
+                self.grams.push(slot);
+                None
+            }
+        };
         self.next = (self.next + 1) % GRAMS;
-        let count = &mut self.counts[usize::from(slot)];
-        *count = count.saturating_add(1);
-        *count
+        // One that takes its own place stands as often as before.
+        if leaves != Some(slot) {
+            if let Some(leaves) = leaves {
+                self.let_go(leaves);
+            }
+            let more = self.known(slot).saturating_add(1);
+            self.set(slot, more.min(COUNT_MAX));
+        }
+        self.known(slot)
+    }
+
+    /// A gram has left. More than are counted are counted anew.
+    fn let_go(&mut self, slot: u16) {
+        let count = match self.known(slot) {
+            COUNT_MAX => self.stand(slot).min(COUNT_MAX.into()) as u8,
+            count => count.saturating_sub(1),
+        };
+        self.set(slot, count);
+    }
+
+    /// How often the latest gram stands.
+    fn latest_count(&self) -> u32 {
+        let latest = (self.next + GRAMS - 1) % GRAMS;
+        self.grams.get(latest).map_or(0, |slot| self.stand(*slot))
+    }
+
+    fn stand(&self, slot: u16) -> u32 {
+        self.grams.iter().map(|gram| u32::from(*gram == slot)).sum()
+    }
+
+    fn known(&self, slot: u16) -> u8 {
+        self.counts[usize::from(slot / 2)] >> (slot % 2 * 4) & COUNT_MAX
+    }
+
+    fn set(&mut self, slot: u16, count: u8) {
+        let shift = slot % 2 * 4;
+        let both = &mut self.counts[usize::from(slot / 2)];
+        *both = *both & !(COUNT_MAX << shift) | count << shift;
     }
 
     /// The words, latest first.
     fn latest(&self, taken: u32) -> impl Iterator<Item = Word> + '_ {
         let taken = taken as usize;
-        (1..=CHANT).map(move |back| self.words[(taken + CHANT * GRAMS - back) % CHANT].0)
+        (1..=CHANT).map(move |back| self.words[(taken + CHANT - back) % CHANT])
     }
 }
 
@@ -233,5 +314,44 @@ impl Episode {
         let is_new = Some(bar) > self.said;
         self.said = self.said.max(Some(bar));
         is_new.then_some(bar)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grams_are_counted_exactly_as_they_come_and_go() {
+        let mut memory = Memory::new();
+        let mut seen: Vec<u16> = Vec::new();
+        // A few that stand often, among many that do not.
+        for n in 0..5_000u32 {
+            let slot = match n % 5 {
+                0 | 1 => n / 1_300 % 3,
+                2 if n > 2_000 => 7,
+                _ => n.wrapping_mul(2_654_435_761) >> 21,
+            } as u16;
+            seen.push(slot);
+            let window = &seen[seen.len().saturating_sub(GRAMS)..];
+            let stand = window.iter().filter(|known| **known == slot).count();
+            assert_eq!(usize::from(memory.count(slot)), stand.min(15), "at {n}");
+            assert_eq!(memory.latest_count() as usize, stand);
+        }
+    }
+
+    #[test]
+    fn the_oldest_word_is_where_it_began() {
+        let mut words = Words::default();
+        for n in 1..=300u64 {
+            words.push(u32::from(b'a') + n as u32, false);
+            if let Some(word) = words.end() {
+                words.take(word, 10 * n);
+            }
+            let next = words.taken as usize % CHANT;
+            let oldest = if n < 16 + CHANT as u64 { 16 } else { n - 95 };
+            let began = words.memory.as_ref().map(|memory| memory.began(next));
+            assert_eq!(began, (n >= 16).then_some(10 * oldest), "{n}");
+        }
     }
 }

@@ -11,7 +11,7 @@ use cel::{
 };
 use serde_json::Value as Json;
 
-use super::types::Type;
+use super::{Rules, types::Type};
 use crate::{
     domain::{
         AgentId, Args, Body, CallKind, Cost, Event, MarkerKind, Operation, Outcome, Role, Totals,
@@ -49,8 +49,6 @@ pub(super) struct Scope<'a> {
 /// Of a result, an error, a target and the text of arguments: what is looked
 /// for in them stands at their beginning, and a search of it takes a microsecond.
 pub(super) const TEXT_BYTES_MAX: usize = 4_096;
-/// Of a turn: as much as is kept of one whose text is streamed.
-pub(super) const TURN_BYTES_MAX: usize = 1_024;
 /// Arguments with a longer text are not parsed: they hold a file, or a patch.
 const ARGS_BYTES_MAX: usize = 16_384;
 /// Values in the arguments, so that what walks over them is bounded.
@@ -115,7 +113,7 @@ impl<'a> Scope<'a> {
             (Body::Turn(turn), _) => Self {
                 kind: "turn",
                 role: role(turn.role),
-                text: text::prefix(&turn.text, TURN_BYTES_MAX),
+                text: text::prefix(&turn.text, Rules::TURN_BYTES_MAX),
                 ..scope
             },
             (Body::Marker(marker), _) => Self {
@@ -132,7 +130,7 @@ impl<'a> Scope<'a> {
             kind: "turn",
             agent_id: agent.as_str(),
             role: role(Role::Agent),
-            text: text::prefix(text, TURN_BYTES_MAX),
+            text: text::prefix(text, Rules::TURN_BYTES_MAX),
             ..Self::default()
         }
     }
