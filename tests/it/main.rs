@@ -43,6 +43,7 @@ mod memory;
 mod model;
 mod notify;
 mod operators;
+mod plausible;
 mod policy;
 mod profiles;
 mod properties;

@@ -19,6 +19,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use serde_json::{Value, json};
 use unstuck::{
     domain::{Action, Verdict},
     engine::Clockwork,
@@ -75,16 +76,38 @@ fn every_detectors_page_quotes_the_first_verdict_of_its_trace() {
         let verdicts = player(&path).verdicts(&lines);
         let page = format!("docs/detectors/{detector}.md");
         let text = fs::read_to_string(root().join(&page)).unwrap_or_default();
-        if let Some(verdict) = verdicts.first() {
-            let pattern = serde_json::Value::from(verdict.pattern.as_str());
-            let pattern = format!("\"pattern\": {pattern}");
-            assert!(
-                text.contains(&pattern),
-                "{page}: show the first verdict of {}, with {pattern}",
-                path.display(),
-            );
+        let Some(verdict) = verdicts.first() else {
+            continue;
+        };
+        let said = said(verdict);
+        let shown = shown(&text);
+        for (key, value) in said.as_object().unwrap() {
+            assert_eq!(shown.get(key), Some(value), "{page}: {key}");
         }
+        let count = shown.pointer("/evidence/count");
+        assert_eq!(count, Some(&json!(verdict.evidence.count)), "{page}");
     }
+}
+
+/// What a page must say of a verdict.
+fn said(verdict: &Verdict) -> Value {
+    let action = verdict.action.unwrap();
+    json!({
+        "event_index": verdict.event_index.unwrap_or(-1),
+        "action": format!("ACTION_{}", action.name().to_uppercase()),
+        "detector": &*verdict.detector,
+        "pattern": verdict.pattern,
+        "reason": verdict.reason,
+        "confidence": (verdict.confidence * 100.0).round() / 100.0,
+        "correction": verdict.correction,
+    })
+}
+
+/// The verdict that a page shows: the first block of JSON of several lines.
+fn shown(page: &str) -> Value {
+    let block = page.split("```json\n{\n").nth(1).unwrap_or_default();
+    let block = block.split("```").next().unwrap_or_default();
+    serde_json::from_str(&format!("{{\n{block}")).unwrap_or_default()
 }
 
 /// With the settings that stand beside a trace, if any.

@@ -1,0 +1,50 @@
+//! Sessions as agents of many kinds have them, made up: `plausible/healthy.ndjson`
+//! holds work that looks repetitive and is not, such as a linter after each edit or
+//! a file read page by page; `plausible/looping.ndjson` loops of every kind, with
+//! other tools, languages and counts than the scenarios have. None of the former
+//! may be alarmed, each of the latter must be found.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+};
+
+use crate::play::{Line, Player};
+
+/// The sessions of a file, and who spoke first in each of which there was talk.
+fn watch(name: &str) -> (BTreeSet<String>, BTreeMap<String, String>) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/plausible");
+    let ndjson = fs::read_to_string(path.join(name)).unwrap();
+    let mut player = Player::new();
+    let (mut sessions, mut told) = (BTreeSet::new(), BTreeMap::new());
+    for line in Line::read(&ndjson) {
+        let session = match &line {
+            Line::Event(event) => &event.session_id,
+            Line::Delta(delta) => &delta.session_id,
+        };
+        sessions.insert(session.clone());
+        let answer = player.play(&line);
+        if let Some(verdict) = answer.and_then(|answer| answer.verdict) {
+            let first = told.entry(session.clone());
+            first.or_insert_with(|| format!("{}: {}", verdict.detector, verdict.pattern));
+        }
+    }
+    (sessions, told)
+}
+
+#[test]
+fn no_healthy_session_is_alarmed() {
+    let (sessions, told) = watch("healthy.ndjson");
+    assert!(sessions.len() >= 150, "{}", sessions.len());
+    assert_eq!(told, BTreeMap::new());
+}
+
+#[test]
+fn every_looping_session_is_found() {
+    let (sessions, told) = watch("looping.ndjson");
+    assert!(sessions.len() >= 90, "{}", sessions.len());
+    let found: BTreeSet<String> = told.into_keys().collect();
+    let missed: Vec<_> = sessions.difference(&found).collect();
+    assert!(missed.is_empty(), "{missed:?}");
+}
