@@ -30,7 +30,7 @@ pub use observation::{
 pub use repeated::{RepeatSettings, Repeated};
 pub use session::{Abstention, SessionView, Status, Totals};
 pub use tenant::{Tenant, TenantKey};
-pub use timeline::{Explained, SessionDetail, Step, StepKind, TimelineEntry, TrendSample};
+pub use timeline::{Explained, SessionDetail, Step, StepKind, TimelineEntry, TrendSample, ranges};
 pub use turn::{Heard, Measure, Phrase, PhraseId, Phrases, Sketch, TurnFacts};
 pub use verdict::{
     Effect, Evidence, Folded, Issued, Level, Member, OPERATOR, Outlet, Standing, Trend, Verdict,

@@ -5,9 +5,12 @@ use std::io::{self, Write};
 use super::{
     clock,
     style::{self, DIM},
-    words::{cost, cut, ranges, shown, wrapped},
+    words::{cost, cut, shown, wrapped},
 };
-use crate::pb::{Action, Evidence, Explanation, Verdict, Wasted};
+use crate::{
+    domain::ranges,
+    pb::{Action, Evidence, Explanation, Verdict, Wasted},
+};
 
 const INDENT: &str = "    ";
 /// Labels stand in a column of their own.

@@ -54,20 +54,6 @@ pub(super) fn cost(events: i64, tokens: i64, usd: f64) -> String {
     parts.join(", ")
 }
 
-/// `4, 10–13`.
-pub(super) fn ranges(indexes: &[i32]) -> String {
-    let runs = indexes.chunk_by(|a, b| a.checked_add(1) == Some(*b));
-    let runs = runs.filter_map(|run| {
-        let (first, last) = (run.first()?, run.last()?);
-        Some(match run.len() {
-            1 => first.to_string(),
-            2 => format!("{first}, {last}"),
-            _ => format!("{first}–{last}"),
-        })
-    });
-    runs.collect::<Vec<_>>().join(", ")
-}
-
 /// Breaks text into lines of at most `width` columns, at white space where there
 /// is some. What would steer a terminal is left out.
 pub(super) fn wrapped(text: &str, width: usize) -> Vec<String> {
@@ -214,17 +200,6 @@ mod tests {
     fn a_cost_leaves_out_what_the_trace_does_not_tell() {
         assert_eq!(cost(5, 0, 0.0), "5 events");
         assert_eq!(cost(5, 12_300, 0.41), "5 events, 12,300 tokens, $0.41");
-    }
-
-    #[test]
-    fn neighbouring_events_become_a_range() {
-        let check = |indexes: &[i32], expected: &str| assert_eq!(ranges(indexes), expected);
-        check(&[], "");
-        check(&[7], "7");
-        check(&[7, 8], "7, 8");
-        check(&[10, 11, 12, 13], "10–13");
-        check(&[1, 3, 4, 5, 9], "1, 3–5, 9");
-        check(&[i32::MAX - 1, i32::MAX], "2147483646, 2147483647");
     }
 
     #[test]

@@ -24,6 +24,17 @@ pub struct TimelineEntry {
     pub trends: Vec<TrendSample>,
 }
 
+impl TimelineEntry {
+    /// What it takes in memory.
+    pub fn bytes(&self) -> usize {
+        let said = match &self.step.kind {
+            StepKind::Call { tool, target, .. } => tool.len() + target.len(),
+            StepKind::AgentTurn | StepKind::UserTurn | StepKind::Compaction | StepKind::NewRun => 0,
+        };
+        size_of::<Self>() + said + self.agent.as_str().len() + size_of_val(&*self.trends)
+    }
+}
+
 /// What an agent did.
 #[derive(Clone, Debug)]
 pub struct Step {
@@ -64,4 +75,34 @@ pub struct Explained {
     pub threshold: String,
     /// What would have kept it quiet.
     pub quiet: &'static str,
+}
+
+/// Indexes of events for a person: `4, 10–13`.
+pub fn ranges(indexes: &[i32]) -> String {
+    let runs = indexes.chunk_by(|a, b| a.checked_add(1) == Some(*b));
+    let runs = runs.filter_map(|run| {
+        let (first, last) = (run.first()?, run.last()?);
+        Some(match run.len() {
+            1 => first.to_string(),
+            2 => format!("{first}, {last}"),
+            _ => format!("{first}–{last}"),
+        })
+    });
+    runs.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbouring_events_become_a_range() {
+        let check = |indexes: &[i32], expected: &str| assert_eq!(ranges(indexes), expected);
+        check(&[], "");
+        check(&[7], "7");
+        check(&[7, 8], "7, 8");
+        check(&[10, 11, 12, 13], "10–13");
+        check(&[1, 3, 4, 5, 9], "1, 3–5, 9");
+        check(&[i32::MAX - 1, i32::MAX], "2147483646, 2147483647");
+    }
 }

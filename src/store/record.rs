@@ -11,7 +11,7 @@ use prost::Message;
 
 use crate::domain::{
     Action, AgentId, Effect, Evidence, Issued, Level, LoopId, Member, OPERATOR, SessionId, Tenant,
-    Trend, Verdict, VerdictId, Waste,
+    Trend, Verdict, VerdictId, Waste, ranges,
 };
 
 /// The kinds of entries, by what they change for good. Only these must be
@@ -316,8 +316,7 @@ fn facts(record: &Record) -> String {
         said += &format!(", tools {}", tools.join(", "));
     }
     if !record.event_indexes.is_empty() {
-        let indexes = record.event_indexes.iter().map(ToString::to_string);
-        said += &format!(", events {}", indexes.collect::<Vec<_>>().join(", "));
+        said += &format!(", events {}", ranges(&record.event_indexes));
     }
     said
 }
