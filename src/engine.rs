@@ -10,6 +10,7 @@ mod breaker;
 mod draft;
 mod expiry;
 mod fleet;
+mod keepsakes;
 mod legacy;
 mod outbox;
 mod pressure;
@@ -70,6 +71,7 @@ pub struct Limits {
     pub event_ids_max: usize,
     pub tombstones_max: usize,
     pub tombstone_secs_max: u64,
+    pub past_bytes_max: usize,
     /// `[breaker]`; `None`: it never opens.
     #[serde(skip)]
     pub breaker: Option<BreakerSettings>,
@@ -325,8 +327,9 @@ impl Engine {
     /// Puts a tombstone in a session's place.
     fn bury(&self, slot: &mut Slot, view: SessionView, now: SystemTime) {
         let (id, status) = (view.id.clone(), view.status);
-        self.discount(&id, slot);
         let place = self.place(now + self.tombstone_age());
+        self.keep(slot, &view, place.generation);
+        self.discount(&id, slot);
         *slot = self.lay(&id, status, place, Tombstone::new(view, place));
     }
 
@@ -352,7 +355,10 @@ impl Engine {
                 self.count_live(&held, false);
                 held.queue_of(session).remove(session.place());
             }
-            Slot::Gone(tombstone) => held.graves(slot.status()).remove(tombstone.place()),
+            Slot::Gone(tombstone) => {
+                held.graves(slot.status()).remove(tombstone.place());
+                self.lose_keepsake(&held, slot.generation());
+            }
         }
         self.count_bytes(&held, slot.bytes(), 0);
         self.shared.metrics.session(Some(slot.status()), None);

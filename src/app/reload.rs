@@ -33,6 +33,7 @@ const LIVE: &[&str] = &[
     "limits.agents_max",
     "limits.event_ids_max",
     "limits.tombstones_max",
+    "limits.past_bytes_max",
 ];
 
 /// Why the configuration stays as it was.

@@ -67,6 +67,9 @@ impl Engine {
         view.status = Status::Terminated;
         self.shared.metrics.terminated(None);
         let place = self.place(now + self.tombstone_age());
+        if let Entry::Occupied(occupied) = &entry {
+            self.keep(occupied.get(), &view, place.generation);
+        }
         let tombstone = Tombstone::new(view, place);
         let tombstone = self.lay(id, Status::Terminated, place, tombstone);
         if let Entry::Occupied(occupied) = &entry {

@@ -35,13 +35,17 @@ impl Engine {
 
     /// A session with its latest events and why its detectors fire.
     pub fn detail(&self, id: &SessionId) -> Option<SessionDetail> {
-        let detail = |id: &SessionId, slot: &Slot| (slot.view(id), slot.timeline());
-        let (view, timeline) = self.sessions.view(id, detail)?;
-        Some(SessionDetail {
-            explanations: self.explanations(&view),
+        let look =
+            |id: &SessionId, slot: &Slot| (slot.view(id), slot.timeline(), slot.generation());
+        let (view, timeline, generation) = self.sessions.view(id, look)?;
+        let mut detail = SessionDetail {
             view,
             timeline,
-        })
+            explanations: Vec::new(),
+        };
+        self.recall(id, generation, &mut detail);
+        detail.explanations = self.explanations(&detail.view);
+        Some(detail)
     }
 
     /// Of each detector in the verdicts of a session, once.

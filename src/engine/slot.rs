@@ -109,7 +109,7 @@ impl Slot {
         }
     }
 
-    /// Its latest events; nothing where it is over.
+    /// Its latest events; nothing where it is over (`keepsakes` may have them).
     pub fn timeline(&self) -> Vec<TimelineEntry> {
         match self {
             Self::Live(session) => session.timeline(),

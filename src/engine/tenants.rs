@@ -11,7 +11,9 @@ use std::{
 
 use dashmap::DashMap;
 
-use super::{Engine, Shared, expiry::Queue, legacy::Legacies, session::Session};
+use super::{
+    Engine, Shared, expiry::Queue, keepsakes::Keepsakes, legacy::Legacies, session::Session,
+};
 use crate::domain::{SessionId, Status, Tenant};
 
 #[derive(Default)]
@@ -25,6 +27,8 @@ pub(super) struct Holding {
     pub ended: Queue,
     pub terminated: Queue,
     pub legacies: Legacies,
+    /// What led to the end of some of those that are over.
+    pub keepsakes: Keepsakes,
     pub live: AtomicUsize,
     /// What its sessions and tombstones hold, by our own count.
     pub bytes: AtomicUsize,

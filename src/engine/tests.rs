@@ -765,3 +765,89 @@ fn the_terminations_of_one_tenant_push_out_none_of_another() {
     let held = engine.tenants.of(&theirs("a", "s"));
     assert_eq!(held.terminated.len(), 5);
 }
+
+// What led to an end
+
+/// Loops, in a session of this tenant, and gives the bytes that its end keeps.
+fn loop_and_end(engine: &Engine, session: &SessionId) -> usize {
+    for _ in 0..3 {
+        let call = ToolCall {
+            tool: "tool".to_owned(),
+            args: Args::Text("{}".to_owned()),
+            ..ToolCall::default()
+        };
+        let mut call = event("", "", Body::Call(call));
+        call.session = session.clone();
+        engine.record(&call, after(0)).unwrap();
+    }
+    engine.end(session, after(0)).unwrap();
+    let detail = engine.detail(session).unwrap();
+    assert_eq!(
+        (detail.view.status, detail.view.verdicts.len()),
+        (Status::Ended, 1)
+    );
+    assert_eq!(detail.timeline.len(), 3);
+    detail.timeline.iter().map(|entry| entry.bytes()).sum()
+}
+
+fn events_kept(engine: &Engine, session: &SessionId) -> usize {
+    engine.detail(session).unwrap().timeline.len()
+}
+
+#[test]
+fn what_led_to_an_end_is_kept_until_the_session_begins_anew_or_is_forgotten() {
+    let engine = engine();
+    let bytes = loop_and_end(&engine, &id());
+    assert!(bytes > 300 && engine.state_bytes() > bytes);
+    engine.open(&id(), "", Labels::new(), after(1)).unwrap();
+    assert_eq!(events_kept(&engine, &id()), 0);
+    loop_and_end(&engine, &id());
+    engine.terminate(&id(), &BECAUSE, after(2));
+    reset(&engine, 3);
+    assert_eq!(events_kept(&engine, &id()), 0);
+    loop_and_end(&engine, &id());
+    engine.sweep(after(700_000), 10);
+    assert_eq!(engine.state_bytes(), 0);
+}
+
+#[test]
+fn of_a_session_that_ended_well_no_events_are_kept() {
+    let engine = engine();
+    engine
+        .record(&event("", "", say("done")), after(0))
+        .unwrap();
+    engine.end(&id(), after(0));
+    assert_eq!(events_kept(&engine, &id()), 0);
+}
+
+#[test]
+fn what_led_to_an_end_stays_within_its_bytes_the_newest_of_each_tenant() {
+    let engine = engine_with(&[("UNSTUCK__LIMITS__PAST_BYTES_MAX", "20000")]);
+    engine.share_among(2);
+    loop_and_end(&engine, &theirs("b", "s"));
+    let all = || (0..40).map(|n| theirs("a", &format!("s{n}")));
+    for session in all() {
+        loop_and_end(&engine, &session);
+    }
+    let kept: Vec<bool> = all()
+        .map(|session| events_kept(&engine, &session) > 0)
+        .collect();
+    let few = kept.iter().filter(|is_kept| **is_kept).count();
+    assert!((2..10).contains(&few), "{few}");
+    assert!(kept[40 - few..].iter().all(|is_kept| *is_kept), "{kept:?}");
+    assert_eq!(
+        events_kept(&engine, &theirs("b", "s")),
+        3,
+        "of another tenant"
+    );
+}
+
+#[test]
+fn what_led_to_an_end_goes_first_when_memory_is_short() {
+    let engine = engine_with(&[SMALL]);
+    loop_and_end(&engine, &id());
+    engine.terminate(&id(), &BECAUSE, after(0));
+    fill(&engine, "a", 0);
+    assert_eq!(events_kept(&engine, &id()), 0);
+    assert_eq!(engine.get(&id()).unwrap().status, Status::Terminated);
+}

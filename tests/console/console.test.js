@@ -105,9 +105,22 @@ describe("acts", () => {
 
     // Seen at once, without a reload; what led to it stays in sight.
     await page.locator(".head .state.terminated").waitFor();
-    await page.getByText("As it stood before it was over").waitFor();
+    await page.getByText("As it stood when it was over").waitFor();
     await page.locator(".score .bead.cited").first().waitFor();
     assert.equal(await page.getByRole("button", { name: "Terminate…" }).count(), 0);
+
+    // Who comes later sees it too; after a restart only a page that was open does.
+    const later = await visit(sessionAt("s"));
+    await later.locator("article.verdict").nth(1).waitFor();
+    assert.equal(await later.locator(".score .bead.cited").count(), 3);
+    assert.deepEqual(await later.locator("article.verdict h3").allTextContents(), ["operator", "exact_repeat"]);
+    await service.stop();
+    await service.again();
+    const latest = await visit(sessionAt("s"));
+    await latest.getByText("or the service was started anew").waitFor();
+    await latest.locator(".head .state.terminated").waitFor();
+    await page.locator(".pill.live").waitFor();
+    await page.locator(".score .bead.cited").first().waitFor();
   });
 
   test("a refused act says why", async () => {

@@ -101,13 +101,28 @@ async fn of_many_agents_the_latest_events_are_told() {
 }
 
 #[tokio::test]
-async fn a_terminated_session_still_says_why_but_not_what() {
+async fn a_terminated_session_still_says_what_led_to_its_end_and_why() {
     let server = Server::start().await;
     server.play("s", ask("a").times(20)).await;
     let answer = detail(&server, "s").await;
-    assert_eq!(answer.timeline, []);
+    assert_eq!(same(&answer), [1; 20]);
     let detectors: Vec<&str> = answer.explanations.iter().map(|it| &*it.detector).collect();
     assert_eq!(detectors, ["exact_repeat"]);
+    let session = answer.session.unwrap();
+    let actions = session.last_verdicts.iter().map(pb::Verdict::action);
+    let all = [pb::Action::Warn, pb::Action::Block, pb::Action::Terminate];
+    assert_eq!(actions.collect::<Vec<_>>(), all);
+    assert_eq!(session.last_verdicts.last(), session.termination.as_ref());
+}
+
+#[tokio::test]
+async fn a_session_that_an_operator_ended_says_what_it_did() {
+    let server = Server::start().await;
+    server.play("s", vec![ask("a"), ask("b")]).await;
+    server.terminate("s").await;
+    let answer = detail(&server, "s").await;
+    assert_eq!(same(&answer), [0, 0]);
+    assert_eq!(answer.session.unwrap().last_verdicts.len(), 1);
 }
 
 #[tokio::test]

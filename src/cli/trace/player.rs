@@ -154,6 +154,7 @@ fn unbounded(limits: Limits) -> Limits {
         event_ids_max,
         tombstones_max: _,
         tombstone_secs_max: _,
+        past_bytes_max: _,
         breaker: _,
     } = limits;
     Limits {
@@ -164,6 +165,8 @@ fn unbounded(limits: Limits) -> Limits {
         pressed_idle_secs_min: 0,
         tombstones_max: usize::MAX,
         tombstone_secs_max: 0,
+        // Nobody asks for a session that is over.
+        past_bytes_max: 0,
         agents_max,
         event_ids_max,
         breaker: None,

@@ -30,10 +30,9 @@ export function session(params, page) {
   function draw(answer) {
     const timeline = answer.timeline ?? [];
     if (timeline.length) kept = answer;
-    // When it is over the service keeps its end only; what was seen here stays.
-    const over = ["terminated", "ended"].includes(words.status(answer.session.status));
-    const earlier = over && !timeline.length ? kept : null;
-    shown = earlier ? { ...earlier, isKept: true, session: { ...answer.session, trends: earlier.session.trends, last_verdicts: merged(earlier.session.last_verdicts, answer.session) } } : answer;
+    // Of those that are over the service keeps the last ones; what was seen here stays.
+    const earlier = isOver(answer.session) && !timeline.length ? kept : null;
+    shown = earlier ? { ...earlier, session: { ...answer.session, trends: earlier.session.trends, last_verdicts: merged(earlier.session.last_verdicts, answer.session) } } : answer;
     const { session_id, status, labels, profile, snoozed_until } = answer.session;
     arrange(node, [
       nodes.get("head", { session_id, status, labels, profile, snoozed_until, me: page.me }, () => head(() => shown.session, page, done)),
@@ -57,7 +56,7 @@ export function session(params, page) {
     const session = shown.session;
     const verdicts = merged(session.last_verdicts, { last_verdicts: session.termination ? [session.termination] : [] });
     const given = verdicts.map((verdict) => [verdict.verdict_id, verdict.event_index, verdict.action]);
-    arrange(parts[0], [nodes.get("did", [timeline, session.trends, given, shown.isKept], () => did(shown, verdicts))]);
+    arrange(parts[0], [nodes.get("did", [timeline, session.trends, session.status, given], () => did(shown, verdicts))]);
     arrange(parts[1], said_of(verdicts, shown, nodes));
     arrange(parts[2], [nodes.get("list", [timeline, given], () => events(timeline, verdicts))]);
     return box;
@@ -125,21 +124,30 @@ function figures(session) {
   return el("dl", { class: "facts" },
     fact("Wasted in loops", words.money(wasted.cost_usd) || words.counted(wasted.events ?? 0, "event"),
       wasted.events ? `${words.cost(wasted.events, wasted.tokens)}, ${share}% of its events` : "nothing so far"),
-    fact("So far", words.money(usage.cost_usd) || words.counted(session.events ?? 0, "event"), `${words.cost(session.events, tokens)}${session.turns ? `, ${words.counted(session.turns, "turn")}` : ""}`),
+    fact("Spent so far", words.money(usage.cost_usd) || words.counted(session.events ?? 0, "event"), `${words.cost(session.events, tokens)}${session.turns ? `, ${words.counted(session.turns, "turn")}` : ""}`),
     fact("Began", words.age(session.create_time) && `${words.age(session.create_time)} ago`, words.moment(session.create_time)),
     fact("Last heard", words.age(session.last_event_time) && `${words.age(session.last_event_time)} ago`, words.moment(session.last_event_time)),
     (session.agents ?? 0) > 1 ? fact("Agents", words.count(session.agents)) : null);
 }
 
-function did({ timeline = [], session, isKept }, verdicts) {
+const isOver = (session) => ["terminated", "ended"].includes(words.status(session.status));
+
+/** Why there is nothing to see. */
+function nothing(session) {
+  if (!isOver(session)) return session.events ? "None of its events is kept: its counts began anew." : "No events yet.";
+  if (!(session.last_verdicts ?? []).length) return "It ended well. Events are kept of sessions that were told something.";
+  return "None of its events is kept: it had none, later sessions have taken their place, or the service was started anew.";
+}
+
+function did({ timeline = [], session }, verdicts) {
   return el("div", null,
     el("h2", { id: "did" }, "What it did"),
     timeline.length ? [
-      isKept ? el("p", { class: "note" }, "As it stood before it was over; the service keeps its end only.") : null,
+      isOver(session) ? el("p", { class: "note" }, "As it stood when it was over.") : null,
       score(timeline, verdicts),
       trendLegend(timeline, session),
       laneLegend(timeline),
-    ] : el("p", { class: "note" }, session.events ? "Its events are kept no longer: the session is over." : "No events yet."));
+    ] : el("p", { class: "note" }, nothing(session)));
 }
 
 function events(timeline, verdicts) {
