@@ -95,3 +95,20 @@ fn answer(text: &'static str, kind: &'static str, tag: &str, is_known: bool) -> 
         false => (headers, text).into_response(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Else each is asked for when the one that needs it has come: a way to and
+    /// fro for every step.
+    #[test]
+    fn the_page_names_all_its_scripts_at_once() {
+        let scripts = FILES.iter().filter(|file| file.kind == SCRIPT);
+        for path in scripts.map(|file| file.path) {
+            let preload = format!("<link rel=\"modulepreload\" href=\"{path}\">");
+            let main = format!("<script type=\"module\" src=\"{path}\"></script>");
+            assert!(INDEX.contains(&preload) || INDEX.contains(&main), "{path}");
+        }
+    }
+}

@@ -2,16 +2,33 @@
 
 use std::collections::BTreeMap;
 
-use axum::{extract::State, http::HeaderMap};
-use serde::Serialize;
+use axum::{
+    body::Bytes,
+    extract::State,
+    http::{HeaderMap, StatusCode},
+};
+use serde::{Deserialize, Serialize};
 
 use super::{
     Console,
-    calls::deed,
-    refusal::{Answer, Json},
+    calls::{deed, parsed},
+    refusal::{Answer, Json, Refusal},
     tally::{HOURS, Kind, Tally},
 };
 use crate::engine::Profile;
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Question {
+    /// Of how many hours, up to now.
+    hours: u64,
+}
+
+impl Default for Question {
+    fn default() -> Self {
+        Self { hours: HOURS }
+    }
+}
 
 #[derive(Debug, Serialize)]
 pub(super) struct Policy {
@@ -50,20 +67,27 @@ struct Detector {
     would: BTreeMap<&'static str, u32>,
 }
 
-pub(super) async fn policy(State(console): State<Console>, headers: HeaderMap) -> Answer<Policy> {
+pub(super) async fn policy(
+    State(console): State<Console>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Answer<Policy> {
     let tenant = console.admit(&headers, &deed("ListVerdicts"))?.tenant;
+    let Question { hours } = parsed(&headers, &body)?;
+    if !(1..=HOURS).contains(&hours) {
+        let told = format!("hours: from 1 to {HOURS}");
+        let status = StatusCode::BAD_REQUEST;
+        return Err(Refusal::new(status, "FIELD_INVALID", told));
+    }
     let engine = console.engine.clone();
-    let look = |tally: &Tally, _| {
-        let kinds = tally.kinds(&tenant);
+    let look = |tally: &Tally, now| {
+        let kinds = tally.kinds(&tenant, hours, now);
         let profiles = engine.profiles();
         let all = profiles.all();
         all.map(|profile| in_force(profile, &kinds)).collect()
     };
     let profiles = console.tallied(look).await?;
-    Ok(Json(Policy {
-        hours: HOURS,
-        profiles,
-    }))
+    Ok(Json(Policy { hours, profiles }))
 }
 
 fn in_force(profile: &Profile, kinds: &BTreeMap<&Kind, u32>) -> InForce {

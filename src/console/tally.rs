@@ -73,10 +73,12 @@ impl Tally {
         }
     }
 
-    /// How often each kind came in all the minutes that are kept.
-    pub fn kinds(&self, tenant: &Tenant) -> BTreeMap<&Kind, u32> {
+    /// How often each kind came in the last hours, of those that are kept.
+    pub fn kinds(&self, tenant: &Tenant, hours: u64, now: SystemTime) -> BTreeMap<&Kind, u32> {
+        let first = (minute(now) + 1).saturating_sub(hours * 60);
         let mut kinds = BTreeMap::new();
-        for (kind, times) in self.minutes.values().flatten() {
+        let minutes = self.minutes.range(first..);
+        for (kind, times) in minutes.flat_map(|(_, kinds)| kinds) {
             if kind.tenant == *tenant {
                 *kinds.entry(kind).or_default() += times;
             }

@@ -63,7 +63,7 @@ test("a looping session appears without a reload, and its timeline shows the loo
   // The trend as a plot, and the verdict in plain words.
   assert.ok(await page.locator(".score .trend polyline").count() >= 1);
   const verdict = page.locator("article.verdict").first();
-  for (const words of ["Why now", "Rule", "Fires at", "Events", "Kept quiet by", "Cost so far", "Correction offered"]) {
+  for (const words of ["Why now", "Rule", "Fires at", "Events", "Kept quiet by", "Cost by then", "Correction offered"]) {
     await verdict.getByText(words, { exact: true }).waitFor();
   }
   await verdict.getByText("laps of 2 to 10 calls").waitFor();
@@ -246,6 +246,18 @@ test("the policy page shows what was done beside what would have been", async ()
   await service.ask("OpenSession", { session_id: "t", profile: "trial" });
   await service.record("t", ...times(3, search));
   const page = await visit("/policy");
+  const counts = async (name) => {
+    const row = page.getByRole("row").filter({ has: page.getByRole("rowheader", { name, exact: true }) });
+    await row.waitFor();
+    return (await row.locator(".tallied").allInnerTexts()).map((text) => text.trim().replace(/\s+/g, " "));
+  };
+  assert.deepEqual(await counts("default"), ["1 warn 1 block", "–"]);
+  assert.deepEqual(await counts("trial"), ["–", "1 warn"]);
+  assert.deepEqual(await counts("exact_repeat"), ["default 1 warn 1 block", "trial 1 warn"]);
+  await page.getByLabel("Counts of").selectOption("1");
+  assert.ok(page.url().endsWith("/policy?hours=1"));
+  assert.deepEqual(await counts("trial"), ["–", "1 warn"]);
+  await page.getByRole("button", { name: "default" }).click();
   const cells = async () => {
     const row = page.getByRole("row").filter({ has: page.getByRole("rowheader", { name: "exact_repeat" }) });
     await row.waitFor();
@@ -255,7 +267,7 @@ test("the policy page shows what was done beside what would have been", async ()
   await page.getByRole("button", { name: "trial" }).click();
   await page.getByText("shadow mode", { exact: true }).waitFor();
   assert.deepEqual(await cells(), ["–", "1 warn"]);
-  assert.ok(page.url().endsWith("/policy?profile=trial"));
+  assert.ok(page.url().endsWith("/policy?hours=1&profile=trial"));
 });
 
 test("a page finds its way back after a restart, with no verdict lost or shown twice", async () => {
@@ -281,6 +293,24 @@ test("a page finds its way back after a restart, with no verdict lost or shown t
   assert.ok(said.some((text) => text.startsWith("catching up")), `it said that it was behind: ${said}`);
   await page.getByRole("link", { name: "Fleet" }).first().click();
   await link(page, "after").waitFor();
+});
+
+test("a page that nobody sees lets go of its connection, and misses nothing", async () => {
+  const page = await visit("/feed");
+  await page.locator(".pill.live").waitFor();
+  const streams = async () => (await (await fetch(`${service.url}/metrics`)).text()).match(/unstuck_streams{rpc="WatchVerdicts"} (\d+)/)[1];
+  const seen = (state) => page.evaluate((state) => {
+    Object.defineProperty(document, "visibilityState", { configurable: true, get: () => state });
+    document.dispatchEvent(new Event("visibilitychange"));
+  }, state);
+  assert.equal(await streams(), "1");
+  await seen("hidden");
+  await page.getByText("asleep").waitFor();
+  while ((await streams()) !== "0");
+  await service.record("meanwhile", ...times(3, search));
+  await seen("visible");
+  await link(page, "meanwhile").waitFor();
+  await page.locator(".pill.live").waitFor();
 });
 
 test("where verdicts were missed for good the page says so", async () => {

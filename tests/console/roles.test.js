@@ -1,31 +1,24 @@
 // With tokens: who may look, who may act.
 
 import assert from "node:assert/strict";
-import { execFile } from "node:child_process";
-import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { after, before, test } from "node:test";
-import { promisify } from "node:util";
 
 import { launch, open } from "./browser.js";
-import { BIN, Service, call, times } from "./service.js";
+import { Service, call, times } from "./service.js";
+import { newTokens } from "./tokens.js";
 
 let browser;
 let service;
 let folder;
-const tokens = {};
+let tokens;
 
 before(async () => {
   folder = await mkdtemp(path.join(tmpdir(), "unstuck-tokens-"));
-  const lines = [];
-  for (const role of ["broker", "viewer", "operator"]) {
-    const { stdout } = await promisify(execFile)(BIN, ["token", "new", "--name", role, "--role", role]);
-    tokens[role] = stdout.match(/unstuck_\S+/)[0];
-    lines.push(stdout.match(/^".*$/m)[0]);
-  }
   const file = path.join(folder, "tokens.toml");
-  await writeFile(file, lines.join("\n"));
+  tokens = await newTokens(file);
   browser = await launch();
   service = await Service.start(`[auth]\ntokens = ${JSON.stringify(file)}\n`);
   service.token = tokens.broker;

@@ -25,9 +25,12 @@ export class Service {
   #dir;
   #child;
   #toml;
+  #tls;
 
-  static async start(toml = "") {
+  /** `tls`: who vouches for it, and the name in its certificate. */
+  static async start(toml = "", tls = null) {
     const service = new Service();
+    service.#tls = tls;
     service.#dir = await mkdtemp(path.join(tmpdir(), "unstuck-console-"));
     service.#toml = toml;
     await service.#run("127.0.0.1:0", "127.0.0.1:0");
@@ -48,11 +51,13 @@ export class Service {
       if (line.startsWith("unstuck: s")) break;
     }
     if (!this.http) throw new Error(`the service did not start: ${complaints}`);
-    this.url = `http://${this.http}`;
+    this.url = `${this.#tls ? "https" : "http"}://${this.http}`;
+    const credentials = this.#tls ? grpc.credentials.createSsl(this.#tls.ca) : grpc.credentials.createInsecure();
+    const options = this.#tls ? { "grpc.ssl_target_name_override": this.#tls.name } : {};
     this.detection?.close();
     this.sessions?.close();
-    this.detection = new unstuck.v1.DetectionService(this.grpc, grpc.credentials.createInsecure());
-    this.sessions = new unstuck.v1.SessionService(this.grpc, grpc.credentials.createInsecure());
+    this.detection = new unstuck.v1.DetectionService(this.grpc, credentials, options);
+    this.sessions = new unstuck.v1.SessionService(this.grpc, credentials, options);
   }
 
   async stop() {

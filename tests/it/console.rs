@@ -397,6 +397,14 @@ async fn the_policy_shows_what_it_did_beside_what_it_would_have_done() {
     assert!(detector(&trial)["rule"].as_str().unwrap().len() > 10);
     let names = config("").profiles.detectors().count();
     assert_eq!(enforced["detectors"].as_array().unwrap().len(), names);
+    let mut last_hour = asked(&server, "policy", json!({"hours": 1})).await;
+    assert_eq!(last_hour["hours"].take(), 1);
+    assert_eq!(last_hour["profiles"], policy["profiles"]);
+    let invalid = (400, "FIELD_INVALID".to_owned());
+    for hours in [0, 13] {
+        let answer = refused(&server, "policy", json!({"hours": hours})).await;
+        assert_eq!(answer, invalid);
+    }
 }
 
 #[tokio::test]

@@ -86,6 +86,7 @@ function connection() {
     behind: ["behind", live.caughtUp ? `catching up, ${words.counted(live.caughtUp, "verdict")}` : "catching up"],
     live: ["live", live.gap ? "live, after a gap" : "live"],
     waiting: ["lost", `no connection, again in ${wait} s`],
+    asleep: ["waiting", "asleep"],
     shut: ["lost", "not logged in"],
   }[live.phase];
   if (pill.textContent === text) return;

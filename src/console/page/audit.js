@@ -18,8 +18,9 @@ export function audit(params, page) {
     filters.search("Label, as team=web", "label", params, change),
     filters.detector(params, change, page.detectors, [["operator", "operators' acts"]]),
     filters.leastAction(params, change),
-    labelled("from", filters.search("From", "from", params, change, "datetime-local")),
-    labelled("until", filters.search("Until", "until", params, change, "datetime-local")),
+    together(
+      labelled("from", filters.search("From", "from", params, change, "datetime-local")),
+      labelled("until", filters.search("Until", "until", params, change, "datetime-local"))),
   ];
   const body = el("ol", { class: "verdicts" });
   const note = el("p", { class: "note", role: "status" });
@@ -63,6 +64,13 @@ export function audit(params, page) {
 function labelled(label, control) {
   const node = el("label", { class: "when" }, el("span", { class: "quiet" }, label), control);
   node.set = control.set;
+  return node;
+}
+
+/** Controls that stand on one line. */
+function together(...controls) {
+  const node = el("span", { class: "together" }, controls);
+  node.set = (params) => controls.forEach((control) => control.set(params));
   return node;
 }
 

@@ -77,6 +77,11 @@ function fits(verdict, params) {
     && (params.q ?? "").toLowerCase().split(/\s+/).every((word) => text.includes(word));
 }
 
+/** The log, which has no agent's text, begins with the detector, which stands beside it. */
+function pattern({ pattern = "", detector }) {
+  return pattern.startsWith(`${detector}: `) ? pattern.slice(detector.length + 2) : pattern;
+}
+
 /** A verdict in two lines. */
 export function line(verdict) {
   const wasted = verdict.wasted ?? {};
@@ -86,9 +91,10 @@ export function line(verdict) {
     el("span", { class: "detector" }, verdict.detector),
     el("a", { href: `/session?id=${encodeURIComponent(verdict.session_id)}`, class: "mono" }, said(verdict.session_id)),
     el("span", { class: "pattern" },
-      said(verdict.pattern || ""),
+      said(pattern(verdict)),
       verdict.pattern && verdict.reason ? el("span", { class: "quiet" }, " — ") : null,
       verdict.reason ? said(verdict.reason, { class: "quiet" }) : null,
       verdict.operator ? el("span", { class: "quiet" }, ", ", said(verdict.operator)) : null),
-    el("span", { class: "quiet cost" }, wasted.events ? words.cost(wasted.events, wasted.tokens, wasted.cost_usd) : ""));
+    el("span", { class: "quiet cost", title: wasted.events ? words.cost(wasted.events, wasted.tokens, wasted.cost_usd) : null },
+      wasted.events ? words.counted(wasted.events, "event") : "", wasted.cost_usd ? `, ${words.money(wasted.cost_usd)}` : ""));
 }

@@ -7,11 +7,15 @@ import { open, Refused } from "./api.js";
 const SILENCE_MS_MAX = 40_000;
 const PAUSE_MS = 500;
 const PAUSE_MS_MAX = 10_000;
+/** A page that nobody sees lets go of its connection: a browser has six for all pages of a service. */
+const UNSEEN_MS_MAX = 5000;
 /** As many as the feed shows. */
 const RECENT_MAX = 500;
 
+const isSeen = () => document.visibilityState === "visible";
+
 export class Live extends EventTarget {
-  /** connecting, behind, live, waiting, shut */
+  /** connecting, behind, live, waiting, asleep, shut */
   phase = "connecting";
   /** Verdicts that came while it was behind. */
   caughtUp = 0;
@@ -27,9 +31,14 @@ export class Live extends EventTarget {
 
   constructor() {
     super();
-    const wake = () => document.visibilityState === "visible" && this.#wake();
+    const wake = () => isSeen() && this.#wake();
     addEventListener("online", wake);
-    document.addEventListener("visibilitychange", wake);
+    let unseen = 0;
+    document.addEventListener("visibilitychange", () => {
+      clearTimeout(unseen);
+      if (isSeen()) this.#wake();
+      else unseen = setTimeout(() => this.#abort.abort(), UNSEEN_MS_MAX);
+    });
   }
 
   /** Begins anew, as somebody else perhaps. */
@@ -43,6 +52,7 @@ export class Live extends EventTarget {
 
   async #run() {
     for (;;) {
+      if (!isSeen()) await this.#sleep("asleep", Infinity, "");
       this.#abort = new AbortController();
       let why = "";
       try {
@@ -59,6 +69,7 @@ export class Live extends EventTarget {
           continue;
         }
       }
+      if (!isSeen()) continue;
       const pause = Math.min(PAUSE_MS_MAX, PAUSE_MS * 2 ** this.#tries++);
       await this.#sleep("waiting", pause * (0.75 + Math.random() / 2), why);
     }

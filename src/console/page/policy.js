@@ -2,40 +2,43 @@
 
 import { call, told } from "./api.js";
 import { Nodes, el, fill } from "./dom.js";
+import * as filters from "./filters.js";
 import * as words from "./words.js";
 
+const HOURS = [["", "last 12 hours"], ["4", "last 4 hours"], ["1", "last hour"]];
+
 export function policy(params, page) {
-  const node = el("section", { class: "policy" }, el("h1", { class: "unseen" }, "Policy"), el("p", { class: "note" }, "Reading…"));
+  const hours = filters.choice("Counts of", "hours", HOURS, params, (name, value) => page.change({ [name]: value }));
+  const tabs = el("div", { class: "tabs", role: "group", "aria-label": "Profile" });
+  const body = el("div", null, el("p", { class: "note" }, "Reading…"));
+  const node = el("section", { class: "policy" },
+    el("h1", { class: "unseen" }, "Policy"),
+    el("div", { class: "bar" }, tabs, hours),
+    body);
   let current = params;
   let known = null;
+  let asked = 0;
   // What somebody has unfolded stays so.
   const rows = new Nodes();
   async function refresh() {
+    const turn = ++asked;
     try {
-      const answer = await call("policy");
+      const answer = await call("policy", current.hours ? { hours: Number(current.hours) } : {});
+      if (turn !== asked) return;
       const isSame = JSON.stringify(answer) === JSON.stringify(known);
       known = answer;
       if (!isSame) draw();
     } catch (error) {
-      if (!known) fill(node, el("h1", null, "Policy"), el("p", { class: "note" }, `Not read: ${told(error)}.`));
+      if (turn === asked) fill(body, el("p", { class: "note" }, `Not read: ${told(error)}.`));
     }
   }
 
   function draw() {
-    const chosen = known.profiles.find((profile) => profile.name === current.profile) ?? known.profiles[0];
-    fill(node,
-      el("h1", { class: "unseen" }, "Policy"),
-      el("div", { class: "tabs", role: "group", "aria-label": "Profile" }, known.profiles.map((profile) =>
-        el("button", { type: "button", "aria-pressed": String(profile === chosen), on: { click: () => page.change({ profile: profile.name }) } },
-          profile.name, " ", el("span", { class: "quiet" }, total(profile))))),
-      el("p", { class: "about" },
-        el("span", { class: `mode ${chosen.shadow ? "shadow" : "enforce"}` }, chosen.shadow ? "shadow mode" : "enforced"),
-        ` Trend: alpha ${chosen.alpha}, chronic above ${chosen.saturation}; alerts of new loops pause for ${words.counted(chosen.cooldown, "event")}. `,
-        el("span", { class: "quiet" }, `Counts are of the last ${known.hours} hours. “Would have” are verdicts in shadow mode or while a session was snoozed: reported, not acted on.`)),
-      el("div", { class: "scroll" }, el("table", { class: "detectors" },
-        el("caption", { class: "unseen" }, `Detectors of the profile ${chosen.name}`),
-        el("thead", null, el("tr", null, ["Detector", "Fires when", "First, then", "Ends at", "Did", "Would have"].map((label) => el("th", { scope: "col" }, label)))),
-        el("tbody", null, chosen.detectors.map((detector) => rows.get(`${chosen.name} ${detector.name}`, detector, () => row(detector)))))));
+    const chosen = known.profiles.find((profile) => profile.name === current.profile);
+    const tab = (name, label, isChosen) =>
+      el("button", { type: "button", "aria-pressed": String(isChosen), on: { click: () => page.change({ profile: name }) } }, label);
+    fill(tabs, tab("", "All profiles", !chosen), known.profiles.map((profile) => tab(profile.name, profile.name, profile === chosen)));
+    fill(body, chosen ? inForce(chosen, rows) : overview(known.profiles));
   }
 
   const timer = setInterval(() => document.visibilityState === "visible" && refresh(), 10_000);
@@ -44,21 +47,75 @@ export function policy(params, page) {
     node,
     title: "Policy",
     refresh,
-    update(params) { current = params; if (known) draw(); },
-    close() { clearInterval(timer); },
+    update(params) {
+      const isOther = (params.hours ?? "") !== (current.hours ?? "");
+      current = params;
+      hours.set(params);
+      if (isOther) refresh();
+      else if (known) draw();
+    },
+    close() { asked += 1; clearInterval(timer); },
   };
 }
 
-function total(profile) {
-  const sum = profile.detectors.flatMap((detector) => [...Object.values(detector.did), ...Object.values(detector.would)]).reduce((all, times) => all + times, 0);
-  return sum ? words.count(sum) : "";
+const WOULD = "“Would have” are verdicts in shadow mode or while a session was snoozed: reported, not acted on.";
+
+/** What was done under each profile, and by whom. */
+function overview(profiles) {
+  const names = profiles[0].detectors.map((detector) => detector.name);
+  const found = (name, kind) => profiles
+    .map((profile) => [profile.name, profile.detectors.find((detector) => detector.name === name)?.[kind] ?? {}])
+    .filter(([, counts]) => sum(counts));
+  const loud = names.filter((name) => found(name, "did").length || found(name, "would").length);
+  const quiet = names.length - loud.length;
+  return [
+    el("p", { class: "quiet about" }, WOULD),
+    table("Profiles", ["Profile", "Mode", "Did", "Would have"], profiles.map((profile) => el("tr", null,
+      el("th", { scope: "row" }, el("a", { href: `/policy?profile=${encodeURIComponent(profile.name)}` }, profile.name)),
+      cell("Mode", "kind", mode(profile)),
+      cell("Did", "tallied", times(added(profile.detectors.map((detector) => detector.did)))),
+      cell("Would have", "tallied", times(added(profile.detectors.map((detector) => detector.would))))))),
+    el("h2", null, "By detector"),
+    loud.length ? table("Detectors", ["Detector", "Did", "Would have"], loud.map((name) => el("tr", null,
+      el("th", { scope: "row", class: "mono" }, logged(name)),
+      cell("Did", "tallied", apart(found(name, "did"))),
+      cell("Would have", "tallied", apart(found(name, "would")))))) : null,
+    el("p", { class: "note" }, loud.length ? `${words.counted(quiet, "other detector")} said nothing.` : "No detector said anything."),
+  ];
 }
+
+/** One profile: its settings, and what its detectors did. */
+function inForce(profile, rows) {
+  return [
+    el("p", { class: "about" },
+      mode(profile),
+      ` Trend: alpha ${profile.alpha}, chronic above ${profile.saturation}; alerts of new loops pause for ${words.counted(profile.cooldown, "event")}. `,
+      el("span", { class: "quiet" }, WOULD)),
+    table(`Detectors of the profile ${profile.name}`, ["Detector", "Fires when", "First, then", "Ends at", "Did", "Would have"],
+      profile.detectors.map((detector) => rows.get(`${profile.name} ${detector.name}`, detector, () => row(detector)))),
+  ];
+}
+
+function table(caption, columns, rows) {
+  return el("div", { class: "scroll" }, el("table", { class: "detectors" },
+    el("caption", { class: "unseen" }, caption),
+    el("thead", null, el("tr", null, columns.map((label) => el("th", { scope: "col" }, label)))),
+    el("tbody", null, rows)));
+}
+
+const cell = (label, kind, ...children) => el("td", { "data-label": label, class: kind }, children);
+
+function mode(profile) {
+  return el("span", { class: `mode ${profile.shadow ? "shadow" : "enforce"}` }, profile.shadow ? "shadow mode" : "enforced");
+}
+
+/** What it said, one by one. */
+const logged = (detector) => el("a", { href: `/audit?detector=${encodeURIComponent(detector)}` }, detector);
 
 function row(detector) {
   const rungs = [...new Set([detector.soft, detector.hard, detector.last])];
-  const cell = (label, kind, ...children) => el("td", { "data-label": label, class: kind }, children);
   return el("tr", { class: detector.enabled ? null : "off" },
-    el("th", { scope: "row", class: "mono" }, detector.name, detector.enabled ? null : el("span", { class: "quiet" }, " off")),
+    el("th", { scope: "row", class: "mono" }, logged(detector.name), detector.enabled ? null : el("span", { class: "quiet" }, " off")),
     cell("Fires when", "rule",
       el("details", null,
         el("summary", null, detector.threshold),
@@ -66,9 +123,23 @@ function row(detector) {
         el("p", null, el("b", null, "Kept quiet by "), detector.quiet),
         el("p", { class: "quiet" }, `window ${detector.window}`))),
     cell("First, then", "rungs", rungs.map((rung) => el("span", { class: `badge act-${rung}` }, rung))),
-    cell("Ends at", "number", detector.terminate_after ? String(detector.terminate_after) : "–"),
-    cell("Did", "times", times(detector.did)),
-    cell("Would have", "times", times(detector.would)));
+    cell("Ends at", "number", detector.terminate_after ? words.counted(detector.terminate_after, "event") : el("span", { class: "none" }, "–")),
+    cell("Did", "tallied", times(detector.did)),
+    cell("Would have", "tallied", times(detector.would)));
+}
+
+const sum = (counts) => Object.values(counts).reduce((all, times) => all + times, 0);
+
+function added(many) {
+  const all = {};
+  for (const counts of many) for (const [action, times] of Object.entries(counts)) all[action] = (all[action] ?? 0) + times;
+  return all;
+}
+
+/** Counts, each with the profile under which they were given. */
+function apart(found) {
+  if (!found.length) return times({});
+  return found.map(([profile, counts]) => el("div", null, el("span", { class: "label" }, profile), " ", times(counts)));
 }
 
 function times(counts) {

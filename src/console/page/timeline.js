@@ -17,18 +17,24 @@ export function what(entry) {
   return KIND_SAYS[entry.kind] ?? [entry.tool, entry.target].filter(Boolean).join(" ");
 }
 
-const LEFT = 34, STEP_MIN = 15, STEP_MAX = 34, LANE = 24, WIDTH_MAX = 640;
+const LEFT = 34, STEP_MIN = 15, STEP_MAX = 34, LANE = 24;
 /** The words of verdicts stand above the trends. */
 const WORD = 80, MARK_LINES = 3, PLOT_TOP = 12 * MARK_LINES + 4, PLOT = PLOT_TOP + 76;
+
+/** How wide the drawing may be without a need to scroll: its column, less what frames it. */
+function room() {
+  const page = Math.min(1500, document.documentElement.clientWidth);
+  return (page > 1000 ? (page - 76) * (1.15 / 2.15) : page - (page > 760 ? 48 : 28)) - 24;
+}
 
 /** The trends over the events, and below them the lanes. */
 export function score(timeline, verdicts) {
   const lanes = new Lanes(timeline);
-  const room = Math.min(WIDTH_MAX, document.documentElement.clientWidth - 52) - LEFT - 4;
-  const step = Math.min(STEP_MAX, Math.max(STEP_MIN, room / Math.max(1, timeline.length)));
+  const across = room() - LEFT - 4;
+  const step = Math.min(STEP_MAX, Math.max(STEP_MIN, across / Math.max(1, timeline.length)));
   const x = (at) => LEFT + (at + 0.5) * step;
   const rows = lanes.count + 1;
-  const width = Math.ceil(LEFT + timeline.length * step + 4);
+  const width = Math.ceil(LEFT + Math.max(across, timeline.length * step) + 4);
   const height = PLOT + 18 + rows * LANE + 4;
   const lane = (number) => PLOT + 18 + (number + 0.5) * LANE;
   const given = new Map(verdicts.filter((verdict) => verdict.event_index !== -1).map((verdict) => [verdict.event_index ?? 0, verdict]));
@@ -96,7 +102,9 @@ function trends(timeline, x) {
       points.push(`${x(at)},${plotY(ema).toFixed(1)}`);
       if (sample?.found) found.push(svg("circle", { cx: x(at), cy: plotY(ema), r: 2.6 }));
     });
-    return svg("g", { class: `trend hue-${series % 7}` }, svg("polyline", { points: points.join(" ") }), found);
+    // Lines that fall together are all seen: the later are drawn within the earlier.
+    const broad = 2 + 3 * Math.min(3, names.length - 1 - series);
+    return svg("g", { class: `trend hue-${series % 7}` }, svg("polyline", { points: points.join(" "), "stroke-width": broad }), found);
   });
 }
 
@@ -119,7 +127,7 @@ export function laneLegend(timeline) {
   if (!heads.length) return null;
   return el("ul", { class: "lane-legend" }, heads.map(({ letter, entry }, lane) => el("li", null,
     el("span", { class: `disc lane-${lane}` }, letter),
-    letter === "≈" ? el("span", { class: "quiet" }, "members of the loop that differ") : said(what(entry)))));
+    letter === "≈" ? el("span", { class: "quiet" }, entry.tool ? "calls of the loop that differ" : "turns of the loop") : said(what(entry)))));
 }
 
 /** Every event that is kept, the newest first. */

@@ -23,7 +23,7 @@ export function card(verdict, explanation, { correction = true } = {}) {
     (verdict.members ?? []).length && ["Calls", members(verdict.members)],
     evidence.excerpt && ["Excerpt", said(evidence.excerpt, { class: "excerpt" })],
     explanation && ["Kept quiet by", explanation.quiet],
-    wasted.events && ["Cost so far", words.cost(wasted.events, wasted.tokens, wasted.cost_usd)],
+    wasted.events && ["Cost by then", words.cost(wasted.events, wasted.tokens, wasted.cost_usd)],
     verdict.trend && ["Trend", `${(verdict.trend.ema ?? 0).toFixed(2)}, ${words.level(verdict.trend.level)}`],
     (verdict.confidence ?? 0) > 0 && verdict.detector !== "operator" && ["Confidence", confidence(verdict.confidence)],
     verdict.retry_after && ["Wait", verdict.retry_after],

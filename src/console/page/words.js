@@ -1,6 +1,7 @@
 // Numbers, times and names as people read them.
 
 const WHOLE = new Intl.NumberFormat("en");
+const CENTS = new Intl.NumberFormat("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
 
 /** Weakest to strongest. */
 export const ACTIONS = ["alert", "warn", "throttle", "checkpoint", "ask", "block", "break", "escalate", "terminate"];
@@ -51,7 +52,7 @@ export function short(number) {
 
 export function money(usd) {
   if (!usd) return "";
-  return usd < 0.1 ? `$${usd.toFixed(4)}` : `$${count(Math.floor(usd))}${(usd % 1).toFixed(2).slice(1)}`;
+  return usd < 0.1 ? `$${usd.toFixed(4)}` : `$${CENTS.format(usd)}`;
 }
 
 /** Events, tokens and dollars, as far as they are known. */
