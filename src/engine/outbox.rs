@@ -128,8 +128,17 @@ pub(super) fn reset(id: &SessionId, act: &Act<'_>, now: SystemTime) -> Verdict {
 /// An operator wants to act on a session's verdicts only after a while.
 pub(super) fn snooze(id: &SessionId, act: &Act<'_>, secs: u64, now: SystemTime) -> Verdict {
     Verdict {
-        pattern: format!("snoozed by an operator for {secs} s"),
+        pattern: format!("snoozed by an operator for {}", lasting(secs)),
         ..by_operator(id, act, now)
+    }
+}
+
+/// In the largest unit that says it exactly.
+fn lasting(secs: u64) -> String {
+    match secs {
+        hours if hours % 3_600 == 0 => format!("{} h", hours / 3_600),
+        minutes if minutes % 60 == 0 => format!("{} min", minutes / 60),
+        secs => format!("{secs} s"),
     }
 }
 
@@ -157,5 +166,15 @@ fn by_operator(id: &SessionId, act: &Act<'_>, now: SystemTime) -> Verdict {
         durable: false,
         shadow: false,
         operator: act.operator.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snooze_is_told_in_the_unit_in_which_it_was_meant() {
+        assert_eq!([7_200, 900, 90].map(lasting), ["2 h", "15 min", "90 s"]);
     }
 }
