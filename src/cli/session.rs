@@ -60,8 +60,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Of a session that is over the service keeps no more than how it ended; what
-/// led to it is in the audit log.
+/// Of a session that is over the service may know no more than how it ended;
+/// what was said before is in the audit log.
 fn is_over(answer: &GetSessionResponse) -> bool {
     let status = answer.session.as_ref().map(Session::status);
     matches!(
