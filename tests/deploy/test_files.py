@@ -134,6 +134,22 @@ def test_the_dashboards_have_the_variables_and_links_that_people_need():
                 assert 'job=~"$job", instance=~"$instance"' in target["expr"], target["expr"]
 
 
+def test_links_lead_to_views_that_the_console_has_with_filters_that_it_knows():
+    page = ROOT / "src/console/page"
+    scripts = {"/": (page / "fleet.js").read_text(), "/audit": (page / "audit.js").read_text()}
+    found = 0
+    for panel in panels(dashboards()["fleet"]):
+        for link in panel["fieldConfig"]["defaults"].get("links", []):
+            path, _, query = link["url"].removeprefix("${console}").partition("?")
+            assert path in scripts, link
+            for name, value in (pair.split("=") for pair in filter(None, query.split("&"))):
+                assert re.search(rf"\b(current|params)\.{name}\b", scripts[path]), link
+                if label := re.fullmatch(r"\$\{__field\.labels\.(\w+)\}", value):
+                    assert f"by ({label[1]})" in panel["targets"][0]["expr"], link
+                found += 1
+    assert found > 8
+
+
 def test_grafana_finds_what_is_provisioned():
     services = load("compose.yaml")["services"]
     mounts = dict(volume.split(":")[:2] for volume in services["grafana"]["volumes"])
