@@ -119,6 +119,7 @@ describe("acts", () => {
     const latest = await visit(sessionAt("s"));
     await latest.getByText("or the service was started anew").waitFor();
     await latest.locator(".head .state.terminated").waitFor();
+    assert.deepEqual(await latest.locator(".fact dt").allTextContents(), ["Wasted in loops", "Terminated"]);
     await page.locator(".pill.live").waitFor();
     await page.locator(".score .bead.cited").first().waitFor();
   });

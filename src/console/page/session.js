@@ -44,8 +44,8 @@ export function session(params, page) {
 
   /** Ages grow without the service. */
   function facts() {
-    const { usage, wasted, events, turns, agents, create_time, last_event_time } = shown.session;
-    const ages = [words.age(create_time), words.age(last_event_time)];
+    const { usage, wasted, events, turns, agents, create_time, last_event_time, termination } = shown.session;
+    const ages = [words.age(create_time), words.age(last_event_time), words.age(termination?.time)];
     return nodes.get("facts", [usage, wasted, events, turns, agents, ages], () => figures(shown.session));
   }
 
@@ -121,12 +121,16 @@ function figures(session) {
   const tokens = (usage.input_tokens ?? 0) + (usage.output_tokens ?? 0);
   const share = session.events ? Math.round((100 * (wasted.events ?? 0)) / session.events) : 0;
   const fact = (name, value, more) => el("div", { class: "fact" }, el("dt", null, name), el("dd", null, el("b", null, value), more ? el("span", { class: "quiet" }, more) : null));
+  const since = (name, time) => fact(name, `${words.age(time)} ago`, words.moment(time));
+  // Of one that was terminated before the service started, its end is all that is known.
+  const isKnown = session.events || !isOver(session);
   return el("dl", { class: "facts" },
     fact("Wasted in loops", words.money(wasted.cost_usd) || words.counted(wasted.events ?? 0, "event"),
       wasted.events ? `${words.cost(wasted.events, wasted.tokens)}, ${share}% of its events` : "nothing so far"),
-    fact("Spent so far", words.money(usage.cost_usd) || words.counted(session.events ?? 0, "event"), `${words.cost(session.events, tokens)}${session.turns ? `, ${words.counted(session.turns, "turn")}` : ""}`),
-    fact("Began", words.age(session.create_time) && `${words.age(session.create_time)} ago`, words.moment(session.create_time)),
-    fact("Last heard", words.age(session.last_event_time) && `${words.age(session.last_event_time)} ago`, words.moment(session.last_event_time)),
+    isKnown ? fact("Spent so far", words.money(usage.cost_usd) || words.counted(session.events ?? 0, "event"), `${words.cost(session.events, tokens)}${session.turns ? `, ${words.counted(session.turns, "turn")}` : ""}`) : null,
+    isKnown ? since("Began", session.create_time) : null,
+    isKnown ? since("Last heard", session.last_event_time) : null,
+    session.termination ? since("Terminated", session.termination.time) : null,
     (session.agents ?? 0) > 1 ? fact("Agents", words.count(session.agents)) : null);
 }
 
