@@ -1,9 +1,9 @@
-"""Draws the fleet dashboard's panels from the answers to their own queries, by hand:
+"""Draws the dashboards' panels from the answers to their own queries, by hand:
 
-    pip install matplotlib && python tests/deploy/draw.py docs/dashboard.png
+    pip install matplotlib && python tests/deploy/draw.py docs
 
 Some minutes of load with an incident in the middle; the queries, titles, units
-and colours are those of the dashboard's file, the drawing is matplotlib's.
+and colours are those of the dashboards' files, the drawing is matplotlib's.
 """
 
 import sys
@@ -61,10 +61,21 @@ def human(value, unit):
             if value >= size:
                 return f"{value / size:.3g} {name}"
         return f"{value:.1g} s"
+    ending = {"bytes": "B", "Bps": "B/s"}.get(unit, "")
     for size, name in ((1e6, "M"), (1e3, "K")):
         if value >= size:
-            return f"{value / size:.3g}{name}"
-    return f"{value:.3g}"
+            return f"{value / size:.3g}{name}{ending}"
+    return f"{value:.3g}{ending}"
+
+
+def stated(panel, name, value, unit):
+    """What a panel says of a value: a word for it where it has one, a name where it shows names."""
+    if panel["options"].get("textMode") == "value_and_name":
+        return name
+    for mapping in panel["fieldConfig"]["defaults"].get("mappings", []):
+        if word := mapping["options"].get(f"{value:g}"):
+            return word["text"]
+    return human(value, unit)
 
 
 def threshold_colour(panel, value):
@@ -90,7 +101,7 @@ def answers(prometheus, panel, start, end):
 
 
 def draw_stat(axes, panel, found, unit):
-    (_, points), *_ = found
+    (name, points), *_ = found
     value = list(points.values())[-1]
     colour = threshold_colour(panel, value)
     if panel["fieldConfig"]["defaults"].get("decimals") == 0:
@@ -101,7 +112,7 @@ def draw_stat(axes, panel, found, unit):
     axes.text(
         0.5,
         0.62,
-        human(value, unit),
+        stated(panel, name, value, unit),
         transform=axes.transAxes,
         ha="center",
         va="center",
@@ -173,7 +184,9 @@ def draw_series(axes, panel, found, unit, start, end):
             base = top
         else:
             axes.plot(times, values, color=colour, lw=1.3, label=label)
-    if custom.get("scaleDistribution"):
+    drawn = [value for _, points in found for value in points.values() if value > 0]
+    # Within a power of ten it would have no figure on its axis.
+    if custom.get("scaleDistribution") and max(drawn) > 10 * min(drawn):
         axes.set_yscale("log")
     else:
         axes.set_ylim(bottom=0)
@@ -254,14 +267,16 @@ def draw(prometheus, dashboard, start, end, path):
     Image.open(path).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
-def main(path):
+def main(folder):
     with tempfile.TemporaryDirectory() as directory, running(Path(directory), agents=120, pause_secs=0.5) as prometheus:
         start = int(time.time())
         for secs, share in PHASES:
             prometheus.fleet.stuck_share = share
             time.sleep(secs)
-        draw(prometheus, dashboards()["fleet"], start, int(time.time()), path)
+        end = int(time.time())
+        for name, dashboard in dashboards().items():
+            draw(prometheus, dashboard, start, end, folder / f"dashboard-{name}.png")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(Path(sys.argv[1]))
