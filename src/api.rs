@@ -8,11 +8,14 @@ mod detection;
 mod guard;
 mod invalid;
 mod outbound;
+mod places;
 mod present;
 mod pushes;
+mod respond;
 mod sessions;
 mod silence;
 mod status;
+mod turns;
 mod verdicts;
 
 use std::{
@@ -21,12 +24,12 @@ use std::{
 };
 
 use serde::Deserialize;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, service::Routes};
 
-pub use guard::guarded;
+pub use guard::Guard;
 pub use invalid::Invalid;
+pub use places::{Place, Places};
 pub use present::{shown, verdict as present_verdict};
 pub use status::as_http;
 
@@ -42,6 +45,7 @@ use crate::{
     telemetry::{Metrics, Open, Rejection, Rpc},
 };
 use outbound::{Over, Terms};
+use turns::Turns;
 
 /// The services' keys of `[limits]`.
 #[derive(Clone, Debug, Deserialize)]
@@ -49,10 +53,18 @@ pub struct Limits {
     pub message_bytes_max: usize,
     pub batch_max: usize,
     pub open_streams_max: usize,
+    pub calls_max: usize,
+    pub call_secs_max: u64,
     pub stream_idle_secs_max: u64,
     pub responses_max: usize,
     pub response_bytes_max: usize,
     pub slow_reader_secs_max: u64,
+}
+
+/// How many events are looked at at a time. The runtime has a thread more, so that
+/// somebody is there for everything else.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// What every handler needs.
@@ -64,7 +76,9 @@ pub struct Api {
     metrics: Arc<Metrics>,
     limits: Limits,
     /// A place for each stream that may be open.
-    places: Arc<Semaphore>,
+    streams: Places,
+    /// Events are looked at by turns.
+    turns: Turns,
     /// Cancelled when the service drains: open streams end.
     draining: CancellationToken,
 }
@@ -82,14 +96,20 @@ impl Api {
         draining: CancellationToken,
     ) -> Self {
         Self {
+            streams: Places::new(limits.open_streams_max, auth.clone()),
+            turns: Turns::new(cores()),
             auth,
             engine,
             store,
             metrics,
-            places: Arc::new(Semaphore::new(limits.open_streams_max)),
             limits,
             draining,
         }
+    }
+
+    /// What is to stand before them.
+    pub fn guard(&self) -> Guard {
+        Guard::new(self.auth.clone(), self.metrics.clone(), &self.limits)
     }
 
     /// The services, with reflection.
@@ -174,10 +194,10 @@ impl Api {
     }
 
     /// A place for a stream, counted until it is dropped.
-    fn place(&self, rpc: Rpc) -> Result<(OwnedSemaphorePermit, Open), Status> {
-        let place = self.places.clone().try_acquire_owned().map_err(|_| {
+    fn place(&self, caller: &Caller, rpc: Rpc) -> Result<(Place, Open), Status> {
+        let place = self.streams.take(&caller.tenant).map_err(|share| {
             self.metrics.rejected(Rejection::OpenStreamsMax);
-            status::too_many_streams(self.limits.open_streams_max)
+            status::too_many_streams(self.limits.open_streams_max, share)
         })?;
         Ok((place, self.metrics.stream(rpc)))
     }

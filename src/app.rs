@@ -5,6 +5,7 @@
 mod files;
 mod http;
 mod incoming;
+mod notices;
 mod opening;
 mod reload;
 mod supervisor;
@@ -29,14 +30,13 @@ use crate::{
     auth::{Auth, TokensError},
     config::Config,
     console,
-    domain::VerdictId,
     engine::{Clockwork, Engine},
-    notify::{Delivery, Notifier, NotifyError, Step, Surroundings},
+    notify::{Notifier, NotifyError},
     store::{self, Store},
-    telemetry::{Metrics, Notification, Side, traces},
+    telemetry::{Metrics, Side, traces},
 };
 use files::Places;
-use incoming::Door;
+use incoming::{Door, Patience};
 use tls::Tls;
 
 pub use reload::{ReloadError, Reloader};
@@ -56,6 +56,7 @@ pub struct Limits {
     pub connections_max: usize,
     pub http_connections_max: usize,
     pub handshake_secs_max: u64,
+    pub slow_reader_secs_max: u64,
     pub streams_max: u32,
     pub drain_secs_max: u64,
 }
@@ -128,6 +129,7 @@ pub struct App {
     grpc: TcpListener,
     http: TcpListener,
     limits: Limits,
+    guard: api::Guard,
     traced: bool,
     routes: Routes,
     auth: Arc<Auth>,
@@ -183,6 +185,7 @@ impl App {
             grpc,
             http,
             limits: config.app,
+            guard: api.guard(),
             traced: config.telemetry.is_on(),
             console: console::routes(parts, config.console, hosts),
             routes: api.routes()?,
@@ -227,20 +230,26 @@ impl App {
             http: self.limits.http_connections_max,
         };
         let places = places.within_limit();
-        let door = |listener, side, places| {
-            let tls = self.tls.clone();
+        let reading = Duration::from_secs(self.limits.slow_reader_secs_max);
+        let door = |listener, side, places, reading| {
+            let (tls, first_bytes) = (self.tls.clone(), patience);
+            let patience = Patience {
+                first_bytes,
+                reading,
+            };
             Door::new(listener, side, tls, places, patience, self.metrics.clone())
         };
         let routes = self.routes.add_service(health_service);
-        let routes = api::guarded(routes, self.auth.clone(), self.metrics.clone());
+        let routes = self.guard.before(routes);
         let grpc = server.add_routes(routes).serve_with_incoming_shutdown(
-            door(self.grpc, Side::Grpc, places.grpc).into_stream(),
+            door(self.grpc, Side::Grpc, places.grpc, None).into_stream(),
             draining.clone().cancelled_owned(),
         );
         let http = http::serve(
-            door(self.http, Side::Http, places.http),
+            door(self.http, Side::Http, places.http, Some(reading)),
             self.console,
             patience,
+            self.metrics.clone(),
             draining.clone(),
         );
 
@@ -250,7 +259,7 @@ impl App {
             http.await;
             Ok(())
         });
-        parts.spawn(notify(
+        parts.spawn(notices::tell(
             self.notifier,
             self.store.clone(),
             told,
@@ -327,35 +336,6 @@ async fn sweep(
         metrics.tidy();
         supervisor::alive();
     }
-    Ok(())
-}
-
-/// Tells the receivers of verdicts.
-async fn notify(
-    notifier: Notifier,
-    store: Arc<Store>,
-    from: VerdictId,
-    metrics: Arc<Metrics>,
-    draining: CancellationToken,
-) -> Result<(), RunError> {
-    let count = move |endpoint, step| {
-        let outcome = match step {
-            Step::Retried => return metrics.notification_retried(endpoint),
-            Step::Ended(Delivery::Unwanted) => return,
-            Step::Ended(Delivery::Delivered) => Notification::Delivered,
-            Step::Ended(Delivery::Refused) => Notification::Refused,
-            Step::Ended(Delivery::Expired) => Notification::Expired,
-        };
-        metrics.notification(endpoint, outcome);
-    };
-    let around = Surroundings {
-        store,
-        from,
-        show: api::shown,
-        now: api::now,
-        draining,
-    };
-    notifier.run(around, count).await;
     Ok(())
 }
 

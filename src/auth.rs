@@ -21,7 +21,7 @@ use serde::Deserialize;
 use thiserror::Error;
 use tokio::sync::watch;
 
-pub use table::{Need, Role, TABLE, may, need};
+pub use table::{Need, Role, TABLE, may, may_be_refused, need};
 pub use tokens::{Entry, Secret, TokensError};
 
 use crate::{domain::Tenant, telemetry::Rejection};
@@ -96,7 +96,10 @@ pub struct Auth {
 
 /// Tokens that were read and are not in force yet.
 #[derive(Default)]
-pub struct Fresh(Arc<Tokens>);
+pub struct Fresh {
+    tokens: Arc<Tokens>,
+    stamp: Option<Stamp>,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
@@ -158,12 +161,16 @@ impl Auth {
         let Some(file) = &self.file else {
             return Ok(Fresh::default());
         };
-        *self.seen() = stamp(file).ok();
-        Ok(Fresh(Arc::new(Tokens::read(file)?)))
+        // Taken before it is read: who changes it meanwhile is noticed.
+        let stamp = stamp(file).ok();
+        let tokens = Arc::new(Tokens::read(file)?);
+        Ok(Fresh { tokens, stamp })
     }
 
-    /// Goes by what was read from now on.
-    pub fn adopt(&self, Fresh(tokens): Fresh) {
+    /// Goes by what was read from now on. Only now was the file seen: what is
+    /// read and not adopted is looked at again.
+    pub fn adopt(&self, Fresh { tokens, stamp }: Fresh) {
+        *self.seen() = stamp;
         self.tokens.store(tokens);
         self.changes.send_replace(());
     }
@@ -178,12 +185,16 @@ impl Auth {
     pub fn reload_if_changed(&self) -> Option<Result<(), TokensError>> {
         let stamp = stamp(self.file.as_deref()?).ok()?;
         let is_same = *self.seen() == Some(stamp);
-        (!is_same).then(|| self.reload())
+        (!is_same).then(|| {
+            // One that makes no sense is complained of once.
+            *self.seen() = Some(stamp);
+            self.reload()
+        })
     }
 
     /// How many tenants have tokens; where nobody is asked there is one.
     pub fn tenants(&self) -> usize {
-        self.tokens.load().tenants().max(1)
+        self.tokens.load().tenants.max(1)
     }
 
     /// How many tokens there are.

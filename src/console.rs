@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 pub use guard::Hosts;
 
 use crate::{
-    api::Api,
+    api::{Api, Places},
     auth::{Auth, Caller},
     engine::Engine,
     store::Store,
@@ -65,8 +65,7 @@ struct Console {
     store: Arc<Store>,
     metrics: Arc<Metrics>,
     draining: CancellationToken,
-    watchers: Arc<Semaphore>,
-    watchers_max: usize,
+    watchers: Places,
     /// One walk over all sessions at a time, however many pages are open.
     walks: Arc<Semaphore>,
     tally: Arc<Mutex<Tally>>,
@@ -85,14 +84,13 @@ pub fn routes(parts: Parts, limits: Limits, hosts: Hosts) -> Router {
         draining,
     } = parts;
     let console = Console {
+        watchers: Places::new(limits.console_watchers_max, auth.clone()),
         auth,
         api,
         engine,
         store,
         metrics,
         draining,
-        watchers: Arc::new(Semaphore::new(limits.console_watchers_max)),
-        watchers_max: limits.console_watchers_max,
         walks: Arc::new(Semaphore::new(1)),
         tally: Arc::default(),
     };

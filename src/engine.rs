@@ -50,7 +50,6 @@ use crate::{
     facts::{Facts, Key, Tools},
     telemetry::Metrics,
 };
-use breaker::Breaker;
 use expiry::Place;
 use legacy::Legacy;
 use outbox::Outbox;
@@ -89,7 +88,6 @@ pub struct Engine {
 struct Lasting {
     outbox: Outbox,
     metrics: Arc<Metrics>,
-    breaker: Breaker,
     live: AtomicUsize,
     /// What all sessions and tombstones hold, by our own count.
     bytes: AtomicUsize,
@@ -113,15 +111,18 @@ impl Engine {
     pub fn new(
         profiles: Profiles,
         tools: Tools,
-        limits: Limits,
+        mut limits: Limits,
         metrics: Arc<Metrics>,
         clockwork: Clockwork,
         outlet: Outlet,
     ) -> Self {
-        let (key, breaker) = match clockwork {
-            Clockwork::Live => (Key::random(), limits.breaker),
+        let key = match clockwork {
+            Clockwork::Live => Key::random(),
             // It ends nobody, and must say the same of the same trace.
-            Clockwork::Replay => (Key::fixed(), None),
+            Clockwork::Replay => {
+                limits.breaker = None;
+                Key::fixed()
+            }
         };
         Self {
             sessions: DashMap::with_hasher_and_shard_amount(Default::default(), SHARDS),
@@ -129,7 +130,6 @@ impl Engine {
             shared: Lasting {
                 outbox: Outbox::new(clockwork, outlet),
                 metrics,
-                breaker: Breaker::new(breaker),
                 live: AtomicUsize::new(0),
                 bytes: AtomicUsize::new(0),
             },
@@ -217,9 +217,11 @@ impl Engine {
         self.shared.live.load(Relaxed)
     }
 
-    /// Detectors warn instead of terminating: they would end too many.
+    /// Some tenant's detectors warn instead of terminating: they would end too
+    /// many.
     pub fn breaker_is_open(&self) -> bool {
-        self.shared.breaker.is_open()
+        let all = self.tenants.all();
+        all.iter().any(|held| held.breaker.is_open())
     }
 
     /// How many bytes of state they hold.

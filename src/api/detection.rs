@@ -1,4 +1,8 @@
-use std::{future::Future, mem, time::SystemTime};
+use std::{
+    future::Future,
+    mem,
+    time::{Duration, SystemTime},
+};
 
 use futures_util::FutureExt;
 use tonic::{Request, Response, Status, Streaming, async_trait};
@@ -13,6 +17,7 @@ use super::{
     pushes::Pushes,
     silence::Silence,
     status,
+    turns::end_turn,
 };
 use crate::{
     auth::Caller,
@@ -35,7 +40,8 @@ impl DetectionService for Api {
         let taken = convert::session_id(&caller.tenant, &session_id)
             .and_then(|session| convert::event(session, &mut event))
             .map_err(|invalid| self.reject(invalid))?;
-        let recorded = self.record(&taken, now())?;
+        let recorded = async { self.record(&taken, now()) };
+        let recorded = self.turns.take(caller.tenant, recorded).await?;
         let verdict = self.verdict_of(&recorded).await;
         let event_id = taken.event_id;
         let result = Some(present::result(session_id, event_id, &recorded, verdict));
@@ -73,13 +79,14 @@ trait Kind: Send + 'static {
     fn answer(
         api: &Api,
         request: Self::Request,
-        pushes: &mut Pushes,
+        pushes: &Pushes,
     ) -> impl Future<Output = Result<Vec<Self::Response>, Invalid>> + Send;
 }
 
-/// Messages that a stream is read for before others have their turn, and before
-/// it looks for terminations. As many as may be unread by default.
-const MESSAGES_A_TURN: usize = 64;
+/// How long a stream with much to say is listened to before others have their
+/// turn; a message that was begun is looked at to its end. Short beside the milliseconds that a termination takes to be on
+/// disk, long beside the microsecond that it takes to call the next.
+const TURN: Duration = Duration::from_micros(500);
 
 struct Events;
 
@@ -91,7 +98,7 @@ impl Kind for Events {
     async fn answer(
         api: &Api,
         request: Self::Request,
-        pushes: &mut Pushes,
+        pushes: &Pushes,
     ) -> Result<Vec<Self::Response>, Invalid> {
         let pb::StreamEventsRequest { sequence, events } = request;
         if sequence < 1 {
@@ -107,20 +114,6 @@ impl Kind for Events {
     }
 }
 
-impl Respond for pb::StreamEventsResponse {
-    fn push(verdict: pb::Verdict) -> Self {
-        Self {
-            sequence: 0,
-            results: vec![present::push(verdict)],
-        }
-    }
-
-    fn terminates(&self) -> bool {
-        let mut results = self.results.iter();
-        results.any(|result| result.action() == pb::Action::Terminate)
-    }
-}
-
 struct Deltas;
 
 impl Kind for Deltas {
@@ -131,7 +124,7 @@ impl Kind for Deltas {
     async fn answer(
         api: &Api,
         request: Self::Request,
-        pushes: &mut Pushes,
+        pushes: &Pushes,
     ) -> Result<Vec<Self::Response>, Invalid> {
         let pb::StreamDeltasRequest { deltas } = request;
         api.check_batch("deltas", deltas.len())?;
@@ -141,46 +134,6 @@ impl Kind for Deltas {
             responses.extend(api.response(delta, now, pushes).await);
         }
         Ok(responses)
-    }
-}
-
-impl Respond for pb::StreamDeltasResponse {
-    const ABSORBS: bool = true;
-
-    fn push(verdict: pb::Verdict) -> Self {
-        Self {
-            session_id: verdict.session_id.clone(),
-            agent_id: verdict.agent_id.clone(),
-            action: verdict.action,
-            verdict: Some(verdict),
-            ..Self::default()
-        }
-    }
-
-    /// Of what is said about one text while it is written, and not read, the
-    /// strongest is enough, and of equals the latest; it says for how many it
-    /// stands. Each end of a turn is answered.
-    fn absorb(&mut self, later: Self) -> Result<(), Self> {
-        let of = |response: &Self| {
-            let reason = response.error.as_ref().map(|error| error.reason.clone());
-            (response.end_of_turn, reason)
-        };
-        let ids = |a: &Self, b: &Self| {
-            a.session_id == b.session_id && a.agent_id == b.agent_id && a.turn_id == b.turn_id
-        };
-        if self.end_of_turn || !ids(self, &later) || of(self) != of(&later) {
-            return Err(later);
-        }
-        let coalesced = self.coalesced.saturating_add(1);
-        if later.action >= self.action {
-            *self = later;
-        }
-        self.coalesced = coalesced;
-        Ok(())
-    }
-
-    fn terminates(&self) -> bool {
-        self.action() == pb::Action::Terminate
     }
 }
 
@@ -207,7 +160,7 @@ impl Api {
         &self,
         mut event: pb::Event,
         now: SystemTime,
-        pushes: &mut Pushes,
+        pushes: &Pushes,
     ) -> pb::EventResult {
         let known = pushes.session(&event.session_id);
         let is_known = known.is_some();
@@ -243,7 +196,7 @@ impl Api {
         &self,
         mut delta: pb::Delta,
         now: SystemTime,
-        pushes: &mut Pushes,
+        pushes: &Pushes,
     ) -> Option<pb::StreamDeltasResponse> {
         let known = pushes.session(&delta.session_id);
         let is_known = known.is_some();
@@ -299,82 +252,86 @@ impl Api {
         caller: Caller,
         inbound: Streaming<K::Request>,
     ) -> Result<Response<Outbound<K::Response>>, Status> {
-        let place = self.place(K::RPC)?;
+        let place = self.place(&caller, K::RPC)?;
         let api = self.clone();
         let call = Span::current();
         Ok(Response::new(outbound::serve(
             self.terms(),
             |responses| async move {
                 let _place = place;
-                let conversation = api.converse::<K>(&caller, inbound, responses);
+                let conversation = api.listen_and_tell::<K>(&caller, inbound, responses);
                 let conversation = api.while_admitted(&caller, conversation);
                 conversation.instrument(call).await
             },
         )))
     }
 
+    /// Tells of terminations without waiting for a turn, and all else by turns.
+    async fn listen_and_tell<K: Kind>(
+        &self,
+        caller: &Caller,
+        inbound: Streaming<K::Request>,
+        responses: Responses<K::Response>,
+    ) -> Result<(), Status> {
+        let tenant = caller.tenant.clone();
+        let (engine, store) = (self.engine.clone(), self.store.clone());
+        let (pushes, terminations) = Pushes::new(tenant.clone(), engine, store);
+        let conversation = self.converse::<K>(inbound, &responses, &pushes);
+        tokio::select! {
+            biased;
+            never = pushes.tell_each(terminations, |verdict| responses.urge(verdict)) => match never {},
+            ended = self.turns.take(tenant, conversation) => ended,
+        }
+    }
+
     /// Goes on until the client is done, gone, silent for too long or reads
     /// nothing, or a message breaks the rules of the stream itself.
     async fn converse<K: Kind>(
         &self,
-        caller: &Caller,
         mut inbound: Streaming<K::Request>,
-        responses: Responses<K::Response>,
+        responses: &Responses<K::Response>,
+        pushes: &Pushes,
     ) -> Result<(), Status> {
-        let mut pushes = Pushes::new(
-            caller.tenant.clone(),
-            self.engine.clone(),
-            self.store.clone(),
-        );
         let mut silence = Silence::new(self.limits.stream_idle_secs_max);
-        let mut in_a_row = 0;
+        // Since when there was always something to read.
+        let mut busy_since = None;
         loop {
-            in_a_row += 1;
-            if in_a_row == MESSAGES_A_TURN {
-                in_a_row = 0;
-                tokio::task::yield_now().await;
-                if let Some(verdict) = pushes.next().now_or_never() {
-                    responses.urge(verdict);
-                }
-            }
-            // A request where there is one: what hardly ever comes is asked for
-            // when there is none, and now and then.
-            let request = tokio::select! {
-                biased;
-                request = inbound.message() => request?,
-                verdict = pushes.next() => {
-                    responses.urge(verdict);
-                    continue;
-                }
-                () = silence.lasts() => {
-                    self.metrics.rejected(Rejection::StreamIdleSecsMax);
-                    return Err(status::idle());
+            let request = match inbound.message().now_or_never() {
+                Some(request) => request?,
+                None => {
+                    busy_since = None;
+                    tokio::select! {
+                        biased;
+                        request = inbound.message() => request?,
+                        () = silence.lasts() => {
+                            self.metrics.rejected(Rejection::StreamIdleSecsMax);
+                            return Err(status::idle());
+                        }
+                    }
                 }
             };
             let Some(request) = request else {
                 return Ok(());
             };
-            silence.broken();
-            let answers = K::answer(self, request, &mut pushes)
+            let heard = silence.broken();
+            if heard - *busy_since.get_or_insert(heard) >= TURN {
+                busy_since = None;
+                end_turn().await;
+            }
+            let answers = K::answer(self, request, pushes)
                 .instrument(traces::message(K::RPC))
                 .await
                 .map_err(|invalid| self.reject(invalid))?;
             for answer in answers {
-                if let Err(over) = self.send(answer, &responses, &mut pushes).await {
+                if let Err(over) = self.send(answer, responses).await {
                     return self.over(over);
                 }
             }
         }
     }
 
-    /// Sends an answer as soon as there is room; terminations do not wait for
-    /// it.
-    async fn send<R: Respond>(
-        &self,
-        answer: R,
-        responses: &Responses<R>,
-        pushes: &mut Pushes,
-    ) -> Result<(), Over> {
+    /// Sends an answer as soon as there is room.
+    async fn send<R: Respond>(&self, answer: R, responses: &Responses<R>) -> Result<(), Over> {
         let mut waiting = answer;
         loop {
             match responses.try_send(waiting) {
@@ -385,10 +342,7 @@ impl Api {
                 }
                 Err(answer) => waiting = answer,
             }
-            tokio::select! {
-                room = responses.room() => room?,
-                verdict = pushes.next() => responses.urge(verdict),
-            }
+            responses.room().await?;
         }
     }
 }

@@ -20,9 +20,10 @@ impl Silence {
         }
     }
 
-    /// Something was said.
-    pub fn broken(&mut self) {
+    /// Something was said, at this time.
+    pub fn broken(&mut self) -> Instant {
         self.heard = Instant::now();
+        self.heard
     }
 
     /// May be dropped and called again.

@@ -110,9 +110,28 @@ fn exhausted(reason: &str, message: impl Into<String>) -> Status {
     Status::with_error_details(Code::ResourceExhausted, message, details)
 }
 
-pub(super) fn too_many_streams(open_streams_max: usize) -> Status {
-    let message = format!("limits.open_streams_max of {open_streams_max} streams is reached");
-    exhausted("OPEN_STREAMS_MAX", message)
+pub(super) fn too_many_streams(open_streams_max: usize, share: usize) -> Status {
+    let limit = format!("limits.open_streams_max of {open_streams_max} streams");
+    exhausted("OPEN_STREAMS_MAX", reached(&limit, open_streams_max, share))
+}
+
+pub(super) fn too_many_calls(calls_max: usize, share: usize) -> Status {
+    let limit = format!("limits.calls_max of {calls_max} calls at a time");
+    exhausted("CALLS_MAX", reached(&limit, calls_max, share))
+}
+
+/// A limit, or the part of it that is this tenant's.
+fn reached(limit: &str, most: usize, share: usize) -> String {
+    match share < most {
+        true => format!("{limit}, of which {share} are this tenant's, is reached"),
+        false => format!("{limit} is reached"),
+    }
+}
+
+pub(super) fn call_too_long(call_secs_max: u64) -> Status {
+    let details = ErrorDetails::with_error_info("CALL_SECS_MAX", DOMAIN, []);
+    let message = format!("the call was not over after limits.call_secs_max, {call_secs_max} s");
+    Status::with_error_details(Code::DeadlineExceeded, message, details)
 }
 
 pub(super) fn slow_reader() -> Status {
@@ -218,6 +237,7 @@ pub fn as_http(status: &Status) -> (u16, pb::Error) {
         Code::FailedPrecondition | Code::Aborted | Code::AlreadyExists => 409,
         Code::ResourceExhausted => 429,
         Code::Unavailable => 503,
+        Code::DeadlineExceeded => 504,
         _ => 500,
     };
     (http, error)

@@ -24,7 +24,7 @@ impl Api {
         request: pb::WatchVerdictsRequest,
     ) -> Answer<Outbound<pb::WatchVerdictsResponse>> {
         let feed = self.feed(&caller, request)?;
-        let place = self.place(Rpc::WatchVerdicts)?;
+        let place = self.place(&caller, Rpc::WatchVerdicts)?;
         let api = self.clone();
         Ok(Response::new(outbound::serve(
             self.terms(),

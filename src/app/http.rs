@@ -1,28 +1,45 @@
 //! Serves HTTP: axum's own server has no deadline for the head of a request.
 
-use std::time::Duration;
+use std::{io, sync::Arc, time::Duration};
 
-use axum::Router;
+use axum::{
+    Router,
+    body::Body,
+    extract::{Request, State},
+    middleware::{self, Next},
+    response::Response,
+};
+use futures_util::{StreamExt, stream};
 use hyper::server::conn::http1;
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::GracefulShutdown,
     service::TowerToHyperService,
 };
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::incoming::Door;
+use crate::telemetry::{Metrics, Rejection};
+
+/// A page's requests have heads of a few hundred bytes; hyper would take 400 KiB
+/// from anybody, on every connection.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// Serves until the service drains, and then what was begun. `patience` is for
-/// the head of each request.
+/// the head of each request, and for what follows it.
 pub(super) async fn serve(
     mut door: Door,
     routes: Router,
     patience: Duration,
+    metrics: Arc<Metrics>,
     draining: CancellationToken,
 ) {
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(patience);
+    http.timer(TokioTimer::new())
+        .header_read_timeout(patience)
+        .max_buf_size(HEAD_BYTES_MAX);
+    let routes = routes.layer(middleware::from_fn_with_state((patience, metrics), in_time));
     let open = GracefulShutdown::new();
     while let Some(connection) = draining.run_until_cancelled(door.accept()).await {
         let service = TowerToHyperService::new(routes.clone());
@@ -36,4 +53,31 @@ pub(super) async fn serve(
     }
     drop(door);
     open.shutdown().await;
+}
+
+/// Lets the body of a request come only so long: whoever waits for it waits for no
+/// more, and the connection ends.
+async fn in_time(
+    State((patience, metrics)): State<(Duration, Arc<Metrics>)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let deadline = Instant::now() + patience;
+    let timed = |body: Body| {
+        let pieces = (body.into_data_stream(), metrics);
+        Body::from_stream(stream::unfold(
+            pieces,
+            move |(mut pieces, metrics)| async move {
+                let piece = match timeout_at(deadline, pieces.next()).await {
+                    Ok(piece) => piece?.map_err(io::Error::other),
+                    Err(_) => {
+                        metrics.rejected(Rejection::HandshakeSecsMax);
+                        Err(io::ErrorKind::TimedOut.into())
+                    }
+                };
+                Some((piece, (pieces, metrics)))
+            },
+        ))
+    };
+    next.run(request.map(timed)).await
 }

@@ -1,5 +1,6 @@
 //! Connections as they come in: no more than there is room for, none that says
-//! nothing, and no spinning while the machine has no descriptor to give.
+//! nothing or reads nothing, and no spinning while the machine has no descriptor to
+//! give.
 //!
 //! A [`Connection`] holds its place until it is dropped and forwards what its
 //! transport knows of the peer. TLS lies below it: the first bytes are those of
@@ -35,12 +36,21 @@ const FIRST_BYTES: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// How long a connection may take,
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    /// to say its first bytes,
+    pub first_bytes: Duration,
+    /// and to read anything of what it is sent. `None`: the protocol sees to it
+    /// by itself, as HTTP/2 does with its pings.
+    pub reading: Option<Duration>,
+}
+
 /// A listener that lets in no more than it has places for.
 pub(super) struct Door {
     listener: TcpListener,
     places: Arc<Semaphore>,
-    /// How long a connection may take to say its first bytes.
-    patience: Duration,
+    patience: Patience,
     side: Side,
     /// `None`: in the clear.
     tls: Option<Arc<Tls>>,
@@ -55,7 +65,7 @@ impl Door {
         side: Side,
         tls: Option<Arc<Tls>>,
         places: usize,
-        patience: Duration,
+        patience: Patience,
         metrics: Arc<Metrics>,
     ) -> Self {
         Self {
@@ -122,7 +132,12 @@ impl Door {
             io: wire,
             opening: Some(Opening {
                 bytes_left: FIRST_BYTES,
-                deadline: Box::pin(time::sleep(self.patience)),
+                deadline: Box::pin(time::sleep(self.patience.first_bytes)),
+                metrics: self.metrics.clone(),
+            }),
+            reading: self.patience.reading.map(|patience| Reading {
+                patience,
+                stalled: None,
                 metrics: self.metrics.clone(),
             }),
             _open: self.metrics.connection(self.side),
@@ -145,11 +160,12 @@ fn pauses() -> impl Iterator<Item = Duration> {
 }
 
 /// A connection with its place, which ends unless it says its first bytes in
-/// time.
+/// time, and reads what it is sent.
 pub(super) struct Connection<S> {
     io: S,
     /// `None`: it has said enough.
     opening: Option<Opening>,
+    reading: Option<Reading>,
     _open: Open,
     _place: OwnedSemaphorePermit,
 }
@@ -170,6 +186,47 @@ impl Opening {
     }
 }
 
+struct Reading {
+    patience: Duration,
+    /// When it will have taken nothing for too long.
+    stalled: Option<Pin<Box<Sleep>>>,
+    metrics: Arc<Metrics>,
+}
+
+impl Reading {
+    /// What came of a write, and whether the client has stalled for too long.
+    fn poll_written<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.stalled = None;
+            return written;
+        }
+        let patience = self.patience;
+        let deadline = self
+            .stalled
+            .get_or_insert_with(|| Box::pin(time::sleep(patience)));
+        ready!(deadline.as_mut().poll(cx));
+        self.metrics.rejected(Rejection::SlowReaderSecsMax);
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S> Connection<S> {
+    fn poll_written<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        match &mut self.reading {
+            Some(reading) => reading.poll_written(cx, written),
+            None => written,
+        }
+    }
+}
+
 impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -177,11 +234,13 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        if let Some(opening) = &mut this.opening {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut this.io).poll_read(cx, buffer)?;
+        // What is there was said in time, also where nobody looked until now.
+        if let (Poll::Pending, Some(opening)) = (read, &mut this.opening) {
             opening.poll_deadline(cx)?;
         }
-        let before = buffer.filled().len();
-        ready!(Pin::new(&mut this.io).poll_read(cx, buffer))?;
+        ready!(read);
         if let Some(opening) = &mut this.opening {
             let read = buffer.filled().len() - before;
             opening.bytes_left = opening.bytes_left.saturating_sub(read);
@@ -199,11 +258,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.io).poll_write(cx, bytes);
+        self.poll_written(cx, written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
+        let flushed = Pin::new(&mut self.io).poll_flush(cx);
+        self.poll_written(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -219,7 +280,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(cx, slices)
+        let written = Pin::new(&mut self.io).poll_write_vectored(cx, slices);
+        self.poll_written(cx, written)
     }
 }
 

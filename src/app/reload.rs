@@ -26,6 +26,7 @@ const LIVE: &[&str] = &[
     "profiles",
     "tools",
     "rules",
+    "breaker",
     "limits.sessions_max",
     "limits.state_bytes_max",
     "limits.idle_secs_max",

@@ -100,6 +100,20 @@ pub fn need(deed: &str) -> Need {
     decided.map_or(Need::Role(&[]), |(_, need)| *need)
 }
 
+/// Calls that go on: they have a limit of their own.
+const STREAMS: [&str; 3] = [
+    "/unstuck.v1.DetectionService/StreamEvents",
+    "/unstuck.v1.DetectionService/StreamDeltas",
+    "/unstuck.v1.SessionService/WatchVerdicts",
+];
+
+/// Whether this is a single call that may be refused while there are too many.
+/// What operators do may not, and neither may probes.
+pub fn may_be_refused(deed: &str) -> bool {
+    let need = need(deed);
+    need != ACTING && need != Need::Nothing && !STREAMS.contains(&deed)
+}
+
 /// Whether a role may do this.
 pub fn may(role: Role, deed: &str) -> bool {
     match need(deed) {

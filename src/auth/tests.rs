@@ -104,6 +104,18 @@ fn a_changed_file_is_read_and_a_bad_one_is_not() {
     assert!(auth.admit(Some(others[1].as_bytes()), LIST).is_ok());
 }
 
+#[test]
+fn what_was_read_and_not_adopted_is_looked_at_again() {
+    let (path, _) = file(&[("a", Role::Viewer, "x")]);
+    let auth = auth(path.to_path_buf());
+    assert!(auth.reload_if_changed().is_none());
+    fs::write(&path, "").unwrap();
+    // A reload of the configuration that fails for another reason.
+    auth.read().unwrap();
+    assert!(auth.reload_if_changed().unwrap().is_ok());
+    assert!(auth.is_empty());
+}
+
 #[tokio::test]
 async fn who_loses_a_token_hears_of_it() {
     let (path, headers) = file(&[("a", Role::Viewer, "x"), ("b", Role::Viewer, "x")]);

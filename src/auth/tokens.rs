@@ -60,6 +60,8 @@ struct Row {
 #[derive(Default)]
 pub(super) struct Tokens {
     all: Vec<Caller>,
+    /// How many tenants have any.
+    pub tenants: usize,
 }
 
 impl Tokens {
@@ -97,7 +99,11 @@ impl Tokens {
             }
             all.push(caller);
         }
-        Ok(Self { all })
+        let tenants: BTreeSet<_> = all.iter().map(|caller| &caller.tenant).collect();
+        Ok(Self {
+            tenants: tenants.len(),
+            all,
+        })
     }
 
     /// Whose token it is. The comparison of two hashes takes the same time
@@ -115,11 +121,6 @@ impl Tokens {
 
     pub fn has(&self, caller: &Caller) -> bool {
         self.all.contains(caller)
-    }
-
-    pub fn tenants(&self) -> usize {
-        let tenants: BTreeSet<_> = self.all.iter().map(|caller| &caller.tenant).collect();
-        tenants.len()
     }
 
     pub fn len(&self) -> usize {

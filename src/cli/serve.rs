@@ -9,6 +9,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{ConfigArgs, Failure, reachable};
 use crate::{
+    api,
     app::{self, App, Reloader},
     config::Config,
     telemetry::{LogFormat, Traces, logs},
@@ -39,6 +40,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         )));
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        // One more than look at events at a time: for connections and operators.
+        .worker_threads(api::cores() + 1)
         .enable_all()
         .build()
         .map_err(Failure::failed)?;
@@ -53,11 +56,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let scheme = if config.tls.is_on() { "https" } else { "http" };
     let ended = runtime.block_on(async {
+        // Before the store is read, which may take a while: unheeded, it would end
+        // the process.
+        let hangups = signal(SignalKind::hangup()).map_err(Failure::failed)?;
         let app = App::bind(config).await.map_err(Failure::usage)?;
         let grpc = app.grpc_address().map_err(Failure::failed)?;
         let http = app.http_address().map_err(Failure::failed)?;
         let stop = asked_to_stop().map_err(Failure::failed)?;
-        let hangups = signal(SignalKind::hangup()).map_err(Failure::failed)?;
         let file = args.config.config.clone();
         tokio::spawn(reload_on(hangups, app.reloader(layers), file));
         announce(scheme, grpc, http, app.store_dir());

@@ -16,7 +16,6 @@ use axum::{
 };
 use futures_util::stream;
 use serde::Serialize;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     Console,
@@ -24,7 +23,7 @@ use super::{
     refusal::Refusal,
 };
 use crate::{
-    api::Api,
+    api::{Api, Place},
     auth::{Auth, Caller, Denied},
     feed::Feed,
     pb,
@@ -49,11 +48,10 @@ pub(super) async fn watch_verdicts(
     if request.after_verdict_id.is_empty() {
         request.after_verdict_id = console.store.before_last(RECENT).to_string();
     }
-    let place = console.watchers.clone().try_acquire_owned();
-    let place = place.map_err(|_| {
+    let place = console.watchers.take(&caller.tenant).map_err(|share| {
         console.metrics.rejected(Rejection::ConsoleWatchersMax);
-        let (most, status) = (console.watchers_max, StatusCode::SERVICE_UNAVAILABLE);
-        let told = format!("{most} pages watch already (limits.console_watchers_max)");
+        let status = StatusCode::SERVICE_UNAVAILABLE;
+        let told = format!("{share} pages watch already (limits.console_watchers_max)");
         Refusal::new(status, "CONSOLE_WATCHERS_MAX", told)
     })?;
     let open = console.metrics.stream(Rpc::WatchVerdicts);
@@ -80,7 +78,7 @@ struct Live<G> {
     caller: Caller,
     /// What was missed has not all been sent.
     is_behind: bool,
-    _held: (OwnedSemaphorePermit, G),
+    _held: (Place, G),
 }
 
 impl<G> Live<G> {

@@ -1,7 +1,8 @@
 //! A breaker on ourselves. A setting that is wrong, or a thing that all agents
 //! depend on and that fails, could end a whole fleet within minutes; a person
 //! should look first. While too large a share of the sessions would be ended,
-//! detectors warn instead. What operators end is never held back.
+//! detectors warn instead. What operators end is never held back. Each tenant has
+//! one of its own, so that what one of them does holds back no other's.
 
 use std::{
     collections::VecDeque,
@@ -29,10 +30,9 @@ pub(super) enum Leave {
     Withheld,
 }
 
-/// Counts the sessions that detectors end, or would.
+/// Counts the sessions of a tenant that detectors end, or would.
+#[derive(Default)]
 pub(super) struct Breaker {
-    /// `None`: it never opens. In a replay nobody is ended.
-    settings: Option<BreakerSettings>,
     recent: Mutex<Recent>,
 }
 
@@ -48,18 +48,8 @@ struct Recent {
 const SLICES: u64 = 16;
 
 impl Breaker {
-    pub fn new(settings: Option<BreakerSettings>) -> Self {
-        Self {
-            settings,
-            recent: Mutex::default(),
-        }
-    }
-
     /// A detector wants to end a session, while so many others are live.
-    pub fn ask(&self, live: usize, now: SystemTime) -> Leave {
-        let Some(settings) = &self.settings else {
-            return Leave::Granted;
-        };
+    pub fn ask(&self, settings: &BreakerSettings, live: usize, now: SystemTime) -> Leave {
         let mut recent = self.recent();
         let slice = recent.move_on(settings, now);
         recent.ended += 1;
@@ -75,15 +65,12 @@ impl Breaker {
     }
 
     pub fn is_open(&self) -> bool {
-        self.settings.is_some() && self.recent().is_open
+        self.recent().is_open
     }
 
     /// Closes it when the storm is over: when half of what opened it would not
     /// be reached any more, so that it does not flutter.
-    pub fn look(&self, live: usize, now: SystemTime) {
-        let Some(settings) = &self.settings else {
-            return;
-        };
+    pub fn look(&self, settings: &BreakerSettings, live: usize, now: SystemTime) {
         let mut recent = self.recent();
         if recent.is_open {
             recent.move_on(settings, now);
@@ -147,13 +134,13 @@ mod tests {
 
     /// How many of so many are let end, with `live` others.
     fn granted(breaker: &Breaker, asked: usize, live: usize, secs: u64) -> usize {
-        let asked = (0..asked).filter(|_| breaker.ask(live, at(secs)) == Leave::Granted);
+        let asked = (0..asked).filter(|_| breaker.ask(&SETTINGS, live, at(secs)) == Leave::Granted);
         asked.count()
     }
 
     #[test]
     fn it_opens_on_a_share_of_the_fleet_and_a_number_both() {
-        let opens = |live| granted(&Breaker::new(Some(SETTINGS)), 50, live, 0);
+        let opens = |live| granted(&Breaker::default(), 50, live, 0);
         assert_eq!(opens(0), 4, "few are never too many");
         assert_eq!(opens(60), 20, "20 of 80 are a quarter");
         assert_eq!(opens(10_000), 50);
@@ -161,34 +148,28 @@ mod tests {
 
     #[test]
     fn it_stays_open_while_the_storm_goes_on_and_closes_by_itself() {
-        let breaker = Breaker::new(Some(SETTINGS));
+        let breaker = Breaker::default();
         assert_eq!(granted(&breaker, 10, 8, 0), 4);
         for secs in (0..=160).step_by(10) {
-            breaker.look(8, at(secs));
+            breaker.look(&SETTINGS, 8, at(secs));
             assert_eq!(breaker.is_open(), secs < 160, "after {secs} s");
         }
         assert_eq!(granted(&breaker, 1, 8, 161), 1);
 
         assert_eq!(granted(&breaker, 10, 8, 200), 3);
         assert_eq!(granted(&breaker, 10, 8, 300), 0);
-        breaker.look(8, at(400));
+        breaker.look(&SETTINGS, 8, at(400));
         assert!(breaker.is_open(), "it was asked since");
     }
 
     #[test]
     fn a_clock_that_goes_back_does_no_harm() {
-        let breaker = Breaker::new(Some(SETTINGS));
+        let breaker = Breaker::default();
         for secs in [500, 100, 300, 0, 501] {
-            breaker.ask(1_000, at(secs));
-            breaker.look(1_000, at(secs));
+            breaker.ask(&SETTINGS, 1_000, at(secs));
+            breaker.look(&SETTINGS, 1_000, at(secs));
         }
         assert_eq!(breaker.recent().slices.len(), 1);
         assert!(!breaker.is_open());
-    }
-
-    #[test]
-    fn without_settings_it_never_opens() {
-        let breaker = Breaker::new(None);
-        assert_eq!(granted(&breaker, 1_000, 0, 0), 1_000);
     }
 }

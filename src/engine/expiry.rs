@@ -56,14 +56,14 @@ impl Queue {
 
 impl Engine {
     /// Lets go of up to `most` sessions that were idle for too long and of as
-    /// many tombstones of each kind, and looks whether the breaker may close.
+    /// many tombstones of each kind, and looks whether a breaker may close.
     /// Called often, so that no call is long.
     pub fn sweep(&self, now: SystemTime, most: usize) {
         let setup = self.setup.load();
         for held in self.tenants.all() {
             self.sweep_tenant(&self.shared(&setup, &held), now, most);
         }
-        self.look_at_breaker(now);
+        self.look_at_breakers(now);
     }
 
     fn sweep_tenant(&self, shared: &Shared, now: SystemTime, most: usize) {

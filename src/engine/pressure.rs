@@ -126,15 +126,22 @@ impl Engine {
         }
     }
 
-    /// Closes the breaker where the storm is over.
-    pub(super) fn look_at_breaker(&self, now: SystemTime) {
-        let was_open = self.breaker_is_open();
-        self.shared.breaker.look(self.live(), now);
-        let is_open = self.breaker_is_open();
-        if was_open && !is_open {
-            tracing::warn!("the breaker has closed: detectors may terminate sessions again");
+    /// Closes the tenants' breakers where the storm is over.
+    pub(super) fn look_at_breakers(&self, now: SystemTime) {
+        let setup = self.setup.load();
+        let mut some_open = false;
+        for held in self.tenants.all() {
+            let was_open = held.breaker.is_open();
+            if let Some(settings) = &setup.limits.breaker {
+                held.breaker.look(settings, held.live.load(Relaxed), now);
+            }
+            let is_open = held.breaker.is_open();
+            if was_open && !is_open {
+                tracing::warn!("the breaker has closed: detectors may terminate sessions again");
+            }
+            some_open |= is_open;
         }
-        self.shared.metrics.breaker(is_open);
+        self.shared.metrics.breaker(some_open);
     }
 }
 

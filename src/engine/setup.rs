@@ -4,9 +4,7 @@ use std::sync::{Arc, atomic::AtomicUsize};
 
 use thiserror::Error;
 
-use super::{
-    Engine, Lasting, Limits, Profiles, breaker::Breaker, outbox::Outbox, tenants::Holding,
-};
+use super::{Engine, Lasting, Limits, Profiles, outbox::Outbox, tenants::Holding};
 use crate::{
     facts::{Facts, Key, Rules, Tools},
     telemetry::Metrics,
@@ -32,7 +30,6 @@ pub(super) struct Shared<'a> {
     pub limits: &'a Limits,
     pub outbox: &'a Outbox,
     pub metrics: &'a Metrics,
-    pub breaker: &'a Breaker,
     pub live: &'a AtomicUsize,
     pub bytes: &'a AtomicUsize,
     /// Among how many the limits are shared.
@@ -69,7 +66,6 @@ impl Engine {
         let Lasting {
             outbox,
             metrics,
-            breaker,
             live,
             bytes,
         } = &self.shared;
@@ -81,7 +77,6 @@ impl Engine {
             limits: &setup.limits,
             outbox,
             metrics,
-            breaker,
             live,
             bytes,
             tenants: self.tenants.count(),

@@ -12,7 +12,8 @@ use std::{
 use dashmap::DashMap;
 
 use super::{
-    Engine, Shared, expiry::Queue, keepsakes::Keepsakes, legacy::Legacies, session::Session,
+    Engine, Shared, breaker::Breaker, expiry::Queue, keepsakes::Keepsakes, legacy::Legacies,
+    session::Session,
 };
 use crate::domain::{SessionId, Status, Tenant};
 
@@ -29,6 +30,8 @@ pub(super) struct Holding {
     pub legacies: Legacies,
     /// What led to the end of some of those that are over.
     pub keepsakes: Keepsakes,
+    /// Keeps detectors from ending a large share of its sessions.
+    pub breaker: Breaker,
     pub live: AtomicUsize,
     /// What its sessions and tombstones hold, by our own count.
     pub bytes: AtomicUsize,

@@ -646,9 +646,18 @@ fn a_full_service_still_answers_who_is_terminated_and_what_was_sent_before() {
 
 /// Six equal turns of a session: it is terminated, or would be.
 fn storm(engine: &Engine, sessions: std::ops::Range<usize>, secs: u64) -> Vec<Action> {
+    storm_of(engine, |n| named(&format!("s{n}")), sessions, secs)
+}
+
+fn storm_of(
+    engine: &Engine,
+    id: impl Fn(usize) -> SessionId,
+    sessions: std::ops::Range<usize>,
+    secs: u64,
+) -> Vec<Action> {
     let last = |n: usize| {
         let mut event = event("", "", say("let me look again"));
-        event.session = named(&format!("s{n}"));
+        event.session = id(n);
         let record = |_| engine.record(&event, after(secs)).unwrap();
         let last = (0..6)
             .filter_map(|n| record(n).verdict)
@@ -850,4 +859,20 @@ fn what_led_to_an_end_goes_first_when_memory_is_short() {
     fill(&engine, "a", 0);
     assert_eq!(events_kept(&engine, &id()), 0);
     assert_eq!(engine.get(&id()).unwrap().status, Status::Terminated);
+}
+
+#[test]
+fn a_storm_in_one_tenant_holds_back_no_other() {
+    let engine = engine_by(Clockwork::Live, &[]);
+    engine.share_among(2);
+    let of = |tenant: &'static str| move |n| theirs(tenant, &format!("s{n}"));
+    let ended = storm_of(&engine, of("many"), 0..30, 0);
+    assert_eq!(ended.last(), Some(&Action::Warn));
+    let ended = storm_of(&engine, of("few"), 0..5, 1);
+    assert_eq!(ended, vec![Action::Terminate; 5]);
+    assert!(engine.breaker_is_open());
+    assert_metric(&engine, "unstuck_breaker_open 1");
+    engine.sweep(after(301), 10);
+    assert!(!engine.breaker_is_open());
+    assert_metric(&engine, "unstuck_breaker_open 0");
 }

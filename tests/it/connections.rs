@@ -111,6 +111,49 @@ async fn a_connection_that_does_not_begin_is_cut() {
 }
 
 #[tokio::test]
+async fn a_request_whose_rest_does_not_come_ends_its_connection() {
+    let server = Server::with("[limits]\nhandshake_secs_max = 1").await;
+    let head = "POST /api/me HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+                Content-Length: 9\r\n\r\n{";
+    // Some routes wait for all of it, and others do not.
+    let head = head.replace("/api/me", "/api/get_session");
+    is_cut(connection(server.http, head.as_bytes()).await).await;
+    assert_eq!(server.metric(&rejected("handshake_secs_max")).await, 1.0);
+}
+
+#[tokio::test]
+async fn a_client_of_http_that_reads_nothing_is_cut() {
+    let server = Server::with("[limits]\nslow_reader_secs_max = 1").await;
+    // Answers to more than any buffers hold.
+    let ask = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(500);
+    let _unread = connection(server.http, &ask).await;
+    server
+        .metric_reaches(&rejected("slow_reader_secs_max"), 1.0)
+        .await;
+}
+
+#[tokio::test]
+async fn a_head_without_end_is_refused() {
+    let server = Server::start().await;
+    let endless = format!(
+        "GET / HTTP/1.1\r\nHost: localhost\r\nX: {}",
+        "x".repeat(128 * 1_024)
+    );
+    let mut socket = connection(server.http, endless.as_bytes()).await;
+    let mut answer = Vec::new();
+    // It may be reset before the answer is read.
+    let _ = within(socket.read_to_end(&mut answer)).await;
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(
+        answer.is_empty() || answer.starts_with("HTTP/1.1 431"),
+        "{answer}"
+    );
+    server
+        .metric_reaches("unstuck_connections{side=\"http\"}", 1.0)
+        .await;
+}
+
+#[tokio::test]
 async fn a_connection_that_has_begun_may_be_silent() {
     let server = Server::with("[limits]\nhandshake_secs_max = 1").await;
     let mut quiet = served(server.grpc).await;

@@ -24,6 +24,7 @@ mod auth;
 mod bad_input;
 mod breaker;
 mod budget;
+mod calls;
 mod classic;
 mod connections;
 mod console;

@@ -218,9 +218,12 @@ impl Session {
 impl Shared<'_> {
     /// Whether the breaker lets a detector end this session.
     fn may_end(&self, shown: &Shown<'_>) -> bool {
-        let was_open = self.breaker.is_open();
-        let leave = self.breaker.ask(self.live.load(Relaxed), shown.now);
-        if leave == Leave::Granted {
+        let Some(settings) = &self.limits.breaker else {
+            return true;
+        };
+        let (breaker, live) = (&self.held.breaker, self.held.live.load(Relaxed));
+        let was_open = breaker.is_open();
+        if breaker.ask(settings, live, shown.now) == Leave::Granted {
             return true;
         }
         self.metrics.withheld();
@@ -228,6 +231,7 @@ impl Shared<'_> {
             self.metrics.breaker(true);
             tracing::error!(
                 session = ?shown.session,
+                tenant = ?shown.session.tenant(),
                 "the breaker has opened: detectors would end too many sessions and warn instead; \
                  look at the settings and at what agents depend on"
             );

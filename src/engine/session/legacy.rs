@@ -15,7 +15,7 @@ impl Session {
         if slept {
             self.snoozed_until = None;
         }
-        let spared = self.is_spared && !shared.breaker.is_open();
+        let spared = self.is_spared && !shared.held.breaker.is_open();
         if spared {
             self.is_spared = false;
         }

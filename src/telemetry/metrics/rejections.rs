@@ -15,6 +15,8 @@ pub enum Rejection {
     FileDescriptors,
     HandshakeSecsMax,
     OpenStreamsMax,
+    CallsMax,
+    CallSecsMax,
     StreamIdleSecsMax,
     SlowReaderSecsMax,
     /// No token, or one that is not known.
@@ -27,7 +29,7 @@ pub enum Rejection {
 }
 
 impl Rejection {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::InvalidArgument,
         Self::SessionsMax,
         Self::StateBytesMax,
@@ -37,6 +39,8 @@ impl Rejection {
         Self::FileDescriptors,
         Self::HandshakeSecsMax,
         Self::OpenStreamsMax,
+        Self::CallsMax,
+        Self::CallSecsMax,
         Self::StreamIdleSecsMax,
         Self::SlowReaderSecsMax,
         Self::Unauthenticated,
@@ -56,6 +60,8 @@ impl Rejection {
             Self::FileDescriptors => "file_descriptors",
             Self::HandshakeSecsMax => "handshake_secs_max",
             Self::OpenStreamsMax => "open_streams_max",
+            Self::CallsMax => "calls_max",
+            Self::CallSecsMax => "call_secs_max",
             Self::StreamIdleSecsMax => "stream_idle_secs_max",
             Self::SlowReaderSecsMax => "slow_reader_secs_max",
             Self::Unauthenticated => "unauthenticated",

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::server::Connected;
 use turmoil::net::{TcpListener, TcpStream};
 use unstuck::{
-    api::{self, Api},
+    api::Api,
     app,
     auth::Auth,
     config::{Config, DEFAULTS, Layers, TABLES},
@@ -81,15 +81,8 @@ impl Host {
         engine.restore(standing, now());
         let auth = Arc::new(Auth::new(&config.auth)?);
         let draining = CancellationToken::new();
-        let api = Api::new(
-            auth.clone(),
-            engine,
-            store,
-            metrics.clone(),
-            config.api,
-            draining,
-        );
-        let routes = api::guarded(api.routes()?, auth, metrics);
+        let api = Api::new(auth, engine, store, metrics, config.api, draining);
+        let routes = api.guard().before(api.routes()?);
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).await?;
         let incoming = futures_util::stream::unfold(listener, |listener| async {
             let accepted = listener.accept().await.map(|(stream, _)| Wire(stream));

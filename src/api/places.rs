@@ -1,0 +1,94 @@
+//! A bound on what is open at a time, of which each tenant has an equal share.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use crate::{auth::Auth, domain::Tenant};
+
+/// Clones share the places.
+#[derive(Clone)]
+pub struct Places(Arc<All>);
+
+struct All {
+    most: usize,
+    /// Says among how many they are shared.
+    auth: Arc<Auth>,
+    taken: Mutex<Taken>,
+}
+
+#[derive(Default)]
+struct Taken {
+    all: usize,
+    /// Only those who have some.
+    by_tenant: HashMap<Tenant, usize>,
+}
+
+/// Held as long as what it is for is open.
+pub struct Place {
+    places: Places,
+    tenant: Tenant,
+}
+
+impl Places {
+    pub fn new(most: usize, auth: Arc<Auth>) -> Self {
+        Self(Arc::new(All {
+            most,
+            auth,
+            taken: Mutex::default(),
+        }))
+    }
+
+    /// A place, or how many this tenant may have.
+    pub fn take(&self, tenant: &Tenant) -> Result<Place, usize> {
+        let share = (self.0.most / self.0.auth.tenants()).max(1);
+        let mut taken = self.taken();
+        let own = taken.by_tenant.get(tenant).copied().unwrap_or(0);
+        if own >= share || taken.all >= self.0.most {
+            return Err(share);
+        }
+        taken.all += 1;
+        *taken.by_tenant.entry(tenant.clone()).or_default() += 1;
+        Ok(Place {
+            places: self.clone(),
+            tenant: tenant.clone(),
+        })
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.0.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.taken();
+        taken.all -= 1;
+        if let Some(own) = taken.by_tenant.get_mut(&self.tenant) {
+            *own -= 1;
+            if *own == 0 {
+                taken.by_tenant.remove(&self.tenant);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_given_back_and_none_is_counted_for_who_has_none() {
+        let auth = Auth::new(&crate::auth::Settings::default()).unwrap();
+        let places = Places::new(2, Arc::new(auth));
+        let tenant = Tenant::default();
+        let held = [places.take(&tenant), places.take(&tenant)];
+        assert!(held.iter().all(Result::is_ok));
+        assert_eq!(places.take(&tenant).err(), Some(2));
+        drop(held);
+        assert!(places.taken().by_tenant.is_empty());
+        assert_eq!(places.taken().all, 0);
+        assert!(places.take(&tenant).is_ok());
+    }
+}

@@ -1,0 +1,287 @@
+//! Whose turn it is to have events looked at.
+//!
+//! As many are at work at a time as the machine has cores. The others wait here
+//! and not among the tasks of the runtime, which has a thread more than that: so
+//! connections are served, and what operators do gets through, however much is
+//! sent. They wait by tenant, and the tenants have their turns one after another:
+//! who sends much waits behind itself.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    future::{Future, poll_fn},
+    mem,
+    pin::Pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU8, Ordering::SeqCst},
+    },
+    task::{Context, Poll, Waker},
+};
+
+use futures_util::task::AtomicWaker;
+
+use crate::domain::Tenant;
+
+/// Clones share the turns.
+#[derive(Clone)]
+pub(super) struct Turns(Arc<Mutex<Lines>>);
+
+struct Lines {
+    /// How many more may work.
+    free: usize,
+    /// Who waits, by tenant. No line is empty.
+    waiting: HashMap<Tenant, VecDeque<Arc<Ticket>>>,
+    /// Whose turn is next.
+    order: VecDeque<Tenant>,
+}
+
+/// A place in a line.
+struct Ticket {
+    state: AtomicU8,
+    waker: AtomicWaker,
+}
+
+const WAITING: u8 = 0;
+const CALLED: u8 = 1;
+const GONE: u8 = 2;
+
+impl Ticket {
+    fn new(waker: &Waker) -> Arc<Self> {
+        let ticket = Self {
+            state: AtomicU8::new(WAITING),
+            waker: AtomicWaker::new(),
+        };
+        ticket.waker.register(waker);
+        Arc::new(ticket)
+    }
+
+    /// Whether it still waited.
+    fn becomes(&self, state: u8) -> bool {
+        let changed = self.state.compare_exchange(WAITING, state, SeqCst, SeqCst);
+        changed.is_ok()
+    }
+}
+
+impl Turns {
+    /// So many may work at a time.
+    pub fn new(at_a_time: usize) -> Self {
+        Self(Arc::new(Mutex::new(Lines {
+            free: at_a_time.max(1),
+            waiting: HashMap::new(),
+            order: VecDeque::new(),
+        })))
+    }
+
+    /// Runs a future so that each time it is polled is a turn of the tenant's.
+    /// While it waits for something it has none.
+    pub fn take<F: Future>(&self, tenant: Tenant, future: F) -> Taking<F> {
+        Taking {
+            turns: self.clone(),
+            tenant,
+            ticket: None,
+            future: Box::pin(future),
+        }
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A turn, or a place in the tenant's line.
+    fn ask(&self, tenant: &Tenant, waker: &Waker) -> Result<Turn<'_>, Arc<Ticket>> {
+        let mut lines = self.lines();
+        // Where anybody waits there is none free.
+        if lines.free > 0 {
+            lines.free -= 1;
+            return Ok(Turn(self));
+        }
+        let ticket = Ticket::new(waker);
+        lines.stand(tenant, ticket.clone());
+        Err(ticket)
+    }
+}
+
+impl Lines {
+    fn stand(&mut self, tenant: &Tenant, ticket: Arc<Ticket>) {
+        match self.waiting.get_mut(tenant) {
+            Some(line) => line.push_back(ticket),
+            None => {
+                self.waiting.insert(tenant.clone(), [ticket].into());
+                self.order.push_back(tenant.clone());
+            }
+        }
+    }
+
+    /// The first in the line of the tenant whose turn it is.
+    fn next(&mut self) -> Option<Arc<Ticket>> {
+        let tenant = self.order.pop_front()?;
+        let line = self.waiting.get_mut(&tenant)?;
+        let ticket = line.pop_front();
+        match line.is_empty() {
+            true => {
+                self.waiting.remove(&tenant);
+            }
+            false => self.order.push_back(tenant),
+        }
+        ticket
+    }
+}
+
+/// Given back when it is dropped, to the next who waits.
+struct Turn<'a>(&'a Turns);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut lines = self.0.lines();
+        while let Some(next) = lines.next() {
+            if next.becomes(CALLED) {
+                drop(lines);
+                next.waker.wake();
+                return;
+            }
+        }
+        lines.free += 1;
+    }
+}
+
+/// Ends the turn of who has more to do, and stands in line again at once. (The
+/// runtime's own way to yield would wait until it has nothing else to do.)
+pub(super) async fn end_turn() {
+    let mut is_over = false;
+    poll_fn(|cx| {
+        if mem::replace(&mut is_over, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// A future that takes turns.
+pub(super) struct Taking<F> {
+    turns: Turns,
+    tenant: Tenant,
+    /// While it waits.
+    ticket: Option<Arc<Ticket>>,
+    future: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for Taking<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = &mut *self;
+        let turn = match &this.ticket {
+            None => this.turns.ask(&this.tenant, cx.waker()),
+            Some(ticket) => {
+                ticket.waker.register(cx.waker());
+                match ticket.state.load(SeqCst) == CALLED {
+                    true => Ok(Turn(&this.turns)),
+                    false => return Poll::Pending,
+                }
+            }
+        };
+        let _turn = match turn {
+            Ok(turn) => turn,
+            Err(ticket) => {
+                this.ticket = Some(ticket);
+                return Poll::Pending;
+            }
+        };
+        this.ticket = None;
+        this.future.as_mut().poll(cx)
+    }
+}
+
+impl<F> Drop for Taking<F> {
+    fn drop(&mut self) {
+        // Who was called and does not come passes the turn on.
+        if let Some(ticket) = &self.ticket
+            && !ticket.becomes(GONE)
+        {
+            drop(Turn(&self.turns));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use tokio::task::{JoinSet, yield_now};
+
+    use super::*;
+
+    fn tenant(name: &str) -> Tenant {
+        Tenant::parse(name).unwrap()
+    }
+
+    fn free(turns: &Turns) -> usize {
+        let lines = turns.lines();
+        assert!(lines.waiting.is_empty() && lines.order.is_empty());
+        lines.free
+    }
+
+    /// Works for so many turns, and says so each time.
+    async fn work(name: &'static str, many: usize, done: Arc<Mutex<Vec<&'static str>>>) {
+        for _ in 0..many {
+            done.lock().unwrap().push(name);
+            end_turn().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn tenants_have_their_turns_one_after_another_however_much_one_sends() {
+        let turns = Turns::new(1);
+        let done = Arc::default();
+        let held = turns.ask(&tenant("x"), Waker::noop()).ok().unwrap();
+        let mut tasks = JoinSet::new();
+        for _ in 0..100 {
+            tasks.spawn(turns.take(tenant("many"), work("many", 2, Arc::clone(&done))));
+        }
+        tasks.spawn(turns.take(tenant("few"), work("few", 3, Arc::clone(&done))));
+        // All of the crowd stand before the other one does.
+        while turns.lines().order.len() < 2 {
+            yield_now().await;
+        }
+        drop(held);
+        tasks.join_all().await;
+        let done = done.lock().unwrap();
+        assert_eq!(done.len(), 203);
+        let last = done.iter().rposition(|name| *name == "few").unwrap();
+        assert!(last <= 12, "some of theirs for each of its own: {last}");
+        assert_eq!(free(&turns), 1);
+    }
+
+    #[tokio::test]
+    async fn who_goes_away_or_panics_leaves_its_turn_to_the_next() {
+        let turns = Turns::new(1);
+        let ours = tenant("ours");
+        let held = turns.ask(&ours, Waker::noop()).ok().unwrap();
+        let comes = || turns.take(ours.clone(), std::future::ready(()));
+        let [mut waits, mut called, mut last] = [comes(), comes(), comes()];
+        for one in [&mut waits, &mut called, &mut last] {
+            assert!(one.now_or_never().is_none());
+        }
+        drop(waits);
+        drop(held);
+        assert!((&mut last).now_or_never().is_none(), "another was called");
+        drop(called);
+        assert!(last.now_or_never().is_some());
+        assert_eq!(free(&turns), 1);
+
+        let panics = turns.take(ours.clone(), async { panic!("on purpose") });
+        let panics = std::panic::AssertUnwindSafe(panics).catch_unwind();
+        assert!(panics.await.is_err());
+        assert_eq!(free(&turns), 1);
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_something_holds_up_nobody() {
+        let turns = Turns::new(1);
+        let mut idle = turns.take(tenant("a"), std::future::pending::<()>());
+        assert!((&mut idle).now_or_never().is_none());
+        assert_eq!(free(&turns), 1);
+        assert!(turns.take(tenant("b"), async {}).now_or_never().is_some());
+    }
+}

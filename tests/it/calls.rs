@@ -1,0 +1,108 @@
+//! Single calls that are too many or do not end, and who gets through all the
+//! same.
+
+use tokio::task::JoinHandle;
+use tonic::{
+    Code, Request, Status, client::Grpc, codegen::http::uri::PathAndQuery, transport::Channel,
+};
+use tonic_prost::ProstCodec;
+use tonic_types::StatusExt;
+use unstuck::pb;
+
+use crate::{auth::Tokens, harness::*};
+
+fn rejected(reason: &str) -> String {
+    format!("unstuck_rejected_total{{reason=\"{reason}\"}}")
+}
+
+/// A call whose message never comes, and how it ends.
+async fn unfinished(server: &Server, token: Option<&str>) -> JoinHandle<Status> {
+    let channel: Channel = connect(server.grpc, |endpoint| endpoint).await;
+    let mut request = Request::new(tokio_stream::pending::<pb::RecordEventRequest>());
+    if let Some(token) = token {
+        let header = format!("Bearer {token}").parse().unwrap();
+        request.metadata_mut().insert("authorization", header);
+    }
+    tokio::spawn(async move {
+        let mut client = Grpc::new(channel);
+        client.ready().await.unwrap();
+        let path = PathAndQuery::from_static("/unstuck.v1.DetectionService/RecordEvent");
+        let codec = ProstCodec::<_, pb::RecordEventResponse>::default();
+        client.streaming(request, path, codec).await.unwrap_err()
+    })
+}
+
+/// Waits until there is no place for another call.
+async fn is_full(mut call: impl AsyncFnMut() -> Result<pb::EventResult, Status>) -> Status {
+    within(async {
+        loop {
+            match call().await {
+                Ok(_) => tokio::task::yield_now().await,
+                Err(status) => return status,
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn beyond_calls_max_another_is_refused_and_operators_get_through() {
+    let server = Server::with("[limits]\ncalls_max = 1").await;
+    let held = unfinished(&server, None).await;
+    let refused = is_full(async || server.try_record(ask("x").of("s")).await).await;
+    assert_exhausted(&refused, "CALLS_MAX");
+    assert!(server.metric(&rejected("calls_max")).await >= 1.0);
+    assert_exhausted(&server.get("s").await.unwrap_err(), "CALLS_MAX");
+
+    let ended = server.terminate("s").await;
+    assert_eq!(ended.action(), pb::Action::Terminate);
+    server.reset("s").await.unwrap();
+    server.snooze("s", 1_000).await.unwrap();
+    let mut events = server.events().await;
+    assert_exhausted(&server.get("s").await.unwrap_err(), "CALLS_MAX");
+    let answer = events.ask(batch(1, [ask("x").of("t")])).await;
+    assert_eq!(answer.results[0].error, None);
+
+    held.abort();
+    within(async { while server.get("s").await.is_err() {} }).await;
+}
+
+#[tokio::test]
+async fn a_call_that_does_not_end_is_ended() {
+    let server = Server::with("[limits]\ncalls_max = 1\ncall_secs_max = 1").await;
+    let ended = within(unfinished(&server, None).await).await.unwrap();
+    let details = ended.get_error_details();
+    let reason = &details.error_info().unwrap().reason;
+    assert_eq!(
+        (ended.code(), &**reason),
+        (Code::DeadlineExceeded, "CALL_SECS_MAX")
+    );
+    assert_eq!(server.metric(&rejected("call_secs_max")).await, 1.0);
+    assert_eq!(server.record(ask("x").of("s")).await.event_index, 0);
+}
+
+#[tokio::test]
+async fn a_tenant_has_its_share_of_calls_and_streams_and_no_more() {
+    let tokens = Tokens::new(&["broker@a", "broker@b"]);
+    let limits = "[limits]\ncalls_max = 2\nopen_streams_max = 2\n";
+    let server = Server::with(&format!("{limits}{}", tokens.config())).await;
+    let record = async |of: &str| {
+        let event = Some(ask("x").of("s"));
+        let request = tokens.request(of, pb::RecordEventRequest { event });
+        let answer = within(server.detection.clone().record_event(request)).await?;
+        Ok(answer.into_inner().result.unwrap())
+    };
+    let _held = unfinished(&server, Some(tokens.of("broker@a"))).await;
+    let refused = is_full(async || record("broker@a").await).await;
+    assert_exhausted(&refused, "CALLS_MAX");
+    assert!(refused.message().contains("of which 1 are this tenant's"));
+    assert_eq!(record("broker@b").await.unwrap().event_index, 0);
+
+    let open = async |of: &str| {
+        let request = tokens.request(of, tokio_stream::pending());
+        within(server.detection.clone().stream_events(request)).await
+    };
+    let _first = open("broker@a").await.unwrap();
+    assert_exhausted(&open("broker@a").await.unwrap_err(), "OPEN_STREAMS_MAX");
+    open("broker@b").await.unwrap();
+}
