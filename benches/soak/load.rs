@@ -1,44 +1,59 @@
-//! Brokers, each with a connection and a stream of its own, and the account of
-//! every event that was offered to them.
+//! Brokers, each with a connection of its own, and the account of every event
+//! that was offered to them.
 
 use std::{
     collections::VecDeque,
+    net::SocketAddr,
     ops::AddAssign,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-    },
     time::{Duration, Instant},
 };
 
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use prost::{Message, bytes::Bytes};
 use tokio::{sync::mpsc, task::JoinSet, time};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::Streaming;
-use unstuck::pb::{
-    self, Event, StreamEventsRequest, StreamEventsResponse,
-    detection_service_client::DetectionServiceClient, event::Body, tool_call::Arguments,
+use tonic::{
+    Code, Request, Response, Status, Streaming, client::Grpc, codegen::http::uri::PathAndQuery,
+    transport::Channel,
+};
+use unstuck::pb::{RecordEventResponse, StreamEventsResponse};
+
+use crate::{
+    messages::{BATCH, Messages},
+    raw::Raw,
+    service,
 };
 
-use crate::service::Service;
+/// How brokers send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Batches, on a stream each.
+    Streams,
+    /// Single calls.
+    Calls,
+}
 
-pub const BROKERS: usize = 6;
-/// Events in a request, and requests that a broker has unanswered at most: what
-/// the service lets a stream have.
-const BATCH: usize = 8;
-const UNANSWERED_MAX: usize = 64;
-/// Enough to keep the service busy, and no queue to speak of.
-const UNANSWERED_BUSY: usize = 4;
-const SESSIONS: u64 = 20;
-/// A long result is work for the service and none for its client.
-const RESULT_BYTES: usize = 4_000;
+const BROKERS: usize = 4;
+/// Requests that a broker has unanswered at most; what the service lets a stream
+/// or a connection have is four times that.
+const UNANSWERED_MAX: usize = 16;
+/// Enough to keep the service busy, and a short queue.
+const UNANSWERED_BUSY: usize = 6;
+/// Whoever calls waits no longer for an answer: one that comes later serves
+/// nobody.
+const IN_TIME: Duration = Duration::from_secs(1);
 
-/// How a broker offers events.
+const STREAM: &str = "/unstuck.v1.DetectionService/StreamEvents";
+const CALL: &str = "/unstuck.v1.DetectionService/RecordEvent";
+
+/// How events are offered.
 #[derive(Clone, Copy, Debug)]
 pub enum Pace {
     /// As fast as they are answered.
     Busy,
-    /// So many a second, whatever becomes of them.
-    Offered(f64),
+    /// So many times this many a second, by as many times the brokers, whatever
+    /// becomes of them.
+    Offered(f64, f64),
 }
 
 /// What became of the events that were offered.
@@ -46,9 +61,12 @@ pub enum Pace {
 pub struct Account {
     pub offered: u64,
     pub accepted: u64,
+    /// Of those: too late for whoever called.
+    pub late: u64,
     /// Answered with an error.
     pub refused: u64,
-    /// Not sent: the service reads no further while so much is unanswered.
+    /// Not sent: so much is unanswered that a broker lets go of what it has, as
+    /// one that fails open does.
     pub held_back: u64,
 }
 
@@ -56,6 +74,7 @@ impl AddAssign for Account {
     fn add_assign(&mut self, other: Self) {
         self.offered += other.offered;
         self.accepted += other.accepted;
+        self.late += other.late;
         self.refused += other.refused;
         self.held_back += other.held_back;
     }
@@ -65,190 +84,192 @@ impl AddAssign for Account {
 #[derive(Clone, Copy, Debug)]
 pub struct Slice {
     pub account: Account,
-    /// Accepted events a second.
+    /// Events a second that were accepted in time,
     pub goodput: f64,
+    /// and that were answered at all.
+    pub answered: f64,
 }
 
 /// All brokers for a while.
-pub async fn run(service: &Service, pace: Pace, how_long: Duration) -> Slice {
+pub async fn run(service: SocketAddr, kind: Kind, pace: Pace, how_long: Duration) -> Slice {
+    let (brokers, rate) = match pace {
+        Pace::Busy => (BROKERS, None),
+        Pace::Offered(factor, rate) => {
+            let brokers = BROKERS * factor.ceil() as usize;
+            (brokers, Some(factor * rate / brokers as f64))
+        }
+    };
+    let mut tasks = JoinSet::new();
     let began = Instant::now();
-    let mut brokers = JoinSet::new();
-    for _ in 0..BROKERS {
-        let client = DetectionServiceClient::new(service.connect().await);
-        let pace = match pace {
-            Pace::Busy => Pace::Busy,
-            Pace::Offered(rate) => Pace::Offered(rate / BROKERS as f64),
+    for _ in 0..brokers {
+        let channel = service::connect(service).await;
+        match kind {
+            Kind::Streams => tasks.spawn(streamer(channel, rate, how_long)),
+            Kind::Calls => tasks.spawn(caller(channel, rate, how_long)),
         };
-        brokers.spawn(broker(client, pace, how_long));
     }
     let mut account = Account::default();
-    while let Some(one) = brokers.join_next().await {
-        account += one.unwrap();
+    for one in tasks.join_all().await {
+        account += one;
     }
     // Brokers wait for their last answers, which belong to the slice.
-    let goodput = account.accepted as f64 / began.elapsed().as_secs_f64();
+    let secs = began.elapsed().as_secs_f64();
     let Account {
         offered,
         accepted,
+        late,
         refused,
         held_back,
     } = account;
     assert_eq!(accepted + refused + held_back, offered, "{account:?}");
-    Slice { account, goodput }
+    Slice {
+        account,
+        goodput: (accepted - late) as f64 / secs,
+        answered: (accepted + refused) as f64 / secs,
+    }
 }
 
-type Client = DetectionServiceClient<tonic::transport::Channel>;
+/// What is due by the clock, in messages of so many events.
+struct Clock {
+    began: Instant,
+    how_long: Duration,
+    /// `None`: whatever can be sent.
+    rate: Option<f64>,
+    events: usize,
+    offered: u64,
+}
 
-async fn broker(mut client: Client, pace: Pace, how_long: Duration) -> Account {
+impl Clock {
+    fn new(rate: Option<f64>, events: usize, how_long: Duration) -> Self {
+        Self {
+            began: Instant::now(),
+            how_long,
+            rate: rate.map(|rate| rate / events as f64),
+            events,
+            offered: 0,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.began.elapsed() >= self.how_long
+    }
+
+    /// Whether another one is to be offered, with so many unanswered.
+    fn wants(&self, unanswered: usize) -> bool {
+        match self.rate {
+            None => unanswered < UNANSWERED_BUSY,
+            Some(rate) => (self.offered as f64) < self.began.elapsed().as_secs_f64() * rate,
+        }
+    }
+
+    /// One is offered. Whether it can be sent.
+    fn offer(&mut self, unanswered: usize, account: &mut Account) -> bool {
+        self.offered += 1;
+        account.offered += self.events as u64;
+        let is_sent = unanswered < UNANSWERED_MAX;
+        if !is_sent {
+            account.held_back += self.events as u64;
+        }
+        is_sent
+    }
+}
+
+async fn streamer(channel: Channel, rate: Option<f64>, how_long: Duration) -> Account {
     let (requests, outbound) = mpsc::channel(UNANSWERED_MAX);
-    let answers = client.stream_events(ReceiverStream::new(outbound)).await;
-    let mut broker = Broker {
-        requests,
-        answers: answers.expect("a stream is served").into_inner(),
-        unanswered: VecDeque::new(),
-        sequence: 0,
-        account: Account::default(),
-        source: Source::new(),
-    };
-    let began = Instant::now();
+    let mut client = Grpc::new(channel);
+    client.ready().await.unwrap();
+    let stream = Request::new(ReceiverStream::new(outbound));
+    let path = PathAndQuery::from_static(STREAM);
+    let answers = client.streaming(stream, path, Raw).await;
+    let mut answers = answers.expect("a stream is served").into_inner();
+    let messages = Messages::batches();
+    let mut clock = Clock::new(rate, BATCH, how_long);
     let mut ticks = time::interval(Duration::from_millis(2));
-    while began.elapsed() < how_long {
-        if let Pace::Busy = pace {
-            while broker.unanswered.len() < UNANSWERED_BUSY {
-                broker.offer();
+    let mut account = Account::default();
+    let mut unanswered = VecDeque::new();
+    let mut sequence = 0;
+    while !clock.is_over() || !unanswered.is_empty() {
+        while !clock.is_over() && clock.wants(unanswered.len()) {
+            if clock.offer(unanswered.len(), &mut account) {
+                sequence += 1;
+                // There is room: no more are unanswered than the channel holds.
+                requests.try_send(messages.next(Some(sequence))).unwrap();
+                unanswered.push_back(sequence);
             }
-            broker.answer().await;
-            continue;
         }
         tokio::select! {
             biased;
-            () = broker.answer(), if !broker.unanswered.is_empty() => {}
+            answer = answered(&mut answers) => {
+                assert_eq!(unanswered.pop_front(), Some(answer.sequence), "in order, each once");
+                assert_eq!(answer.results.len(), BATCH);
+                let refused = answer.results.iter().filter(|result| result.error.is_some());
+                let refused = refused.count() as u64;
+                account.refused += refused;
+                account.accepted += BATCH as u64 - refused;
+            }
             _ = ticks.tick() => {}
         }
-        if let Pace::Offered(rate) = pace {
-            let due = (began.elapsed().as_secs_f64() * rate) as u64;
-            while broker.account.offered < due {
-                broker.offer();
-            }
-        }
     }
-    while !broker.unanswered.is_empty() {
-        broker.answer().await;
-    }
-    broker.account
+    account
 }
 
-struct Broker {
-    requests: mpsc::Sender<StreamEventsRequest>,
-    answers: Streaming<StreamEventsResponse>,
-    /// The sequences that have no answer yet, and how many events each has.
-    unanswered: VecDeque<(i32, usize)>,
-    sequence: i32,
-    account: Account,
-    source: Source,
-}
-
-impl Broker {
-    /// Offers a batch: it is sent, or held back and lost to the detectors, as
-    /// from a broker that fails open.
-    fn offer(&mut self) {
-        self.account.offered += BATCH as u64;
-        if self.unanswered.len() >= UNANSWERED_MAX {
-            self.account.held_back += BATCH as u64;
-            return;
-        }
-        self.sequence += 1;
-        let events = (0..BATCH).map(|_| self.source.next()).collect();
-        let request = StreamEventsRequest {
-            sequence: self.sequence,
-            events,
-        };
-        // There is room: no more are unanswered than the channel holds.
-        self.requests
-            .try_send(request)
-            .expect("the stream is there");
-        self.unanswered.push_back((self.sequence, BATCH));
-    }
-
-    /// The next answer. A stream that ends is a connection lost.
-    async fn answer(&mut self) {
-        let next = self.answers.message().await;
-        let answer = next
-            .expect("the stream is there")
-            .expect("the stream goes on");
-        if answer.sequence == 0 {
-            return;
-        }
-        let expected = self.unanswered.pop_front();
-        assert_eq!(
-            expected,
-            Some((answer.sequence, answer.results.len())),
-            "in order, each once"
-        );
-        for result in answer.results {
-            match result.error {
-                None => self.account.accepted += 1,
-                Some(_) => self.account.refused += 1,
-            }
-        }
-    }
-}
-
-/// Events that are no loop: every call is another and has another result.
-pub struct Source {
-    name: u64,
-    next: u64,
-    result: String,
-}
-
-static SOURCES: AtomicU64 = AtomicU64::new(0);
-
-impl Source {
-    pub fn new() -> Self {
-        Self {
-            name: SOURCES.fetch_add(1, Relaxed),
-            next: 0,
-            result: "all of these lines were read and none of them was found wanting\n"
-                .repeat(RESULT_BYTES / 64),
-        }
-    }
-
-    pub fn next(&mut self) -> Event {
-        self.next += 1;
-        let Self { name, next, result } = self;
-        // One event in four is the first of another session, for which there is
-        // room or not.
-        let session = match *next % 4 {
-            0 => format!("visitor-{name}-{next}"),
-            _ => format!("session-{name}-{}", *next % SESSIONS),
-        };
-        let word = word(*next);
-        Event {
-            session_id: session,
-            event_id: format!("e{next}"),
-            body: Some(Body::ToolCall(pb::ToolCall {
-                tool: "lookup_setting".to_owned(),
-                arguments: Some(Arguments::ArgsJson(format!("{{\"name\": \"{word}\"}}"))),
-                outcome: pb::Outcome::Ok.into(),
-                result: Some(format!("{word} {result}")),
-                ..Default::default()
-            })),
-            ..Default::default()
-        }
-    }
-}
-
-/// A word for a number, in letters: digits would be masked.
-fn word(mut n: u64) -> String {
-    let mut word = String::new();
+/// The next answer. A stream that ends is a connection lost.
+async fn answered(answers: &mut Streaming<Bytes>) -> StreamEventsResponse {
     loop {
-        word.push(char::from(b'g' + (n % 20) as u8));
-        n /= 20;
-        if n == 0 {
-            return word;
+        let next = answers.message().await.expect("the stream is there");
+        let answer = StreamEventsResponse::decode(next.expect("the stream goes on")).unwrap();
+        if answer.sequence != 0 {
+            return answer;
         }
     }
 }
 
-/// Set when those that run beside the brokers are to end.
-pub type Stop = Arc<AtomicBool>;
+async fn caller(channel: Channel, rate: Option<f64>, how_long: Duration) -> Account {
+    let messages = Messages::singles();
+    let mut clock = Clock::new(rate, 1, how_long);
+    let mut ticks = time::interval(Duration::from_millis(2));
+    let mut account = Account::default();
+    let mut unanswered = FuturesUnordered::new();
+    while !clock.is_over() || !unanswered.is_empty() {
+        while !clock.is_over() && clock.wants(unanswered.len()) {
+            if clock.offer(unanswered.len(), &mut account) {
+                unanswered.push(called(channel.clone(), messages.next(None)));
+            }
+        }
+        tokio::select! {
+            biased;
+            Some((is_accepted, took)) = unanswered.next() => match is_accepted {
+                true => {
+                    account.accepted += 1;
+                    account.late += u64::from(took > IN_TIME);
+                }
+                false => account.refused += 1,
+            },
+            _ = ticks.tick() => {}
+        }
+    }
+    account
+}
+
+/// Whether a call was accepted, and how long it took. It is refused for want of
+/// room, or served; anything else is a connection lost.
+async fn called(channel: Channel, message: Bytes) -> (bool, Duration) {
+    let began = Instant::now();
+    let mut client = Grpc::new(channel);
+    client.ready().await.unwrap();
+    let path = PathAndQuery::from_static(CALL);
+    let answer: Result<Response<Bytes>, Status> =
+        client.unary(Request::new(message), path, Raw).await;
+    let is_accepted = match answer {
+        Ok(answer) => {
+            let answer = RecordEventResponse::decode(answer.into_inner()).unwrap();
+            assert!(answer.result.unwrap().error.is_none());
+            true
+        }
+        Err(status) => {
+            assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+            false
+        }
+    };
+    (is_accepted, began.elapsed())
+}

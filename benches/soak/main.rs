@@ -12,11 +12,16 @@
 )]
 
 mod chaos;
+mod judge;
 mod load;
+mod messages;
 mod probe;
+#[path = "../load/rig/raw.rs"]
+mod raw;
 mod service;
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -25,61 +30,54 @@ use std::{
 };
 
 use chaos::Mischief;
-use load::{Account, Pace, Stop};
+use load::{Account, Kind, Pace, Slice};
 use probe::{Latencies, percentile};
 use service::{Held, Service, sum};
 
+/// Set when those that run beside the brokers are to end.
+pub type Stop = Arc<AtomicBool>;
+
 /// Short, and taken by turns, so that whatever else the machine does falls on
 /// all of them alike.
-const SLICE: Duration = Duration::from_secs(3);
+const SLICE: Duration = Duration::from_millis(1_500);
 const FACTORS: [f64; 4] = [0.5, 1.0, 2.0, 4.0];
-
-/// What is promised: of the events that are served at most, so much is served at
-/// twice and at four times the load, and a termination takes so much longer.
-const GOODPUT_AT_2: f64 = 0.9;
-const GOODPUT_AT_4: f64 = 0.8;
-const TERMINATE_TIMES_MAX: f64 = 5.0;
-/// The first rounds fill what is kept for reuse; after them memory stands.
-const RSS_GROWTH_MAX: f64 = 1.15;
+const KINDS: [Kind; 2] = [Kind::Streams, Kind::Calls];
+/// Fewer say nothing of a median.
+const ROUNDS_MIN: usize = 5;
 
 /// What all rounds came to.
 #[derive(Default)]
-struct Report {
-    peaks: Vec<f64>,
+pub struct Report {
+    /// Of streams, and of single calls.
+    peaks: [Vec<f64>; 2],
     /// Goodput as a share of the round's peak, by factor.
-    shares: [Vec<f64>; 4],
-    calm: Latencies,
-    loaded: Latencies,
-    /// At no more than the peak.
-    busy: Latencies,
+    shares: [[Vec<f64>; 4]; 2],
+    /// The p99 of terminations in each round: while nothing else happens, and at
+    /// twice and four times the peak; to the operator, and to the stream.
+    calm: [Vec<Duration>; 2],
+    loaded: [Vec<Duration>; 2],
     account: Account,
     mischief: Mischief,
+    /// What was sent to have something to terminate.
+    probes: Latencies,
     held: Vec<Held>,
 }
 
-#[tokio::main]
-async fn main() {
+fn main() {
     // `cargo bench` adds one of its own.
     let mut args = std::env::args().skip(1).filter(|arg| arg != "--bench");
     let Some(Ok(minutes)) = args.next().map(|text| text.parse::<f64>()) else {
         eprintln!("usage: soak MINUTES");
         std::process::exit(2);
     };
-    unstuck::notify::install_tls();
-    let mut service = Service::start(env!("CARGO_BIN_EXE_unstuck"));
-    let base = service.held();
-    println!("before: {:.0} MiB, {} files", base.rss_mib, base.files);
-    let until = Instant::now() + Duration::from_secs_f64(minutes * 60.0);
-    let mut report = Report::default();
-    // The first round warms everything up and is not counted.
-    round(&service, &mut Report::default()).await;
-    let before = taken_in(&service).await;
-    while Instant::now() < until || report.peaks.len() < 3 {
-        round(&service, &mut report).await;
-        report.held.push(service.held());
-        report.last_round();
+    // Before there are threads of ours, which would count the cores.
+    let cores = service::divide_cores();
+    match &cores {
+        Some(cores) => println!("the service has cores {cores} for itself"),
+        None => println!("the service shares its core with the generator"),
     }
-    let failed = report.judge(before, &mut service, base).await;
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let failed = runtime.block_on(soak(minutes, cores));
     if failed > 0 {
         println!("\n{failed} of the promises do not hold");
         std::process::exit(1);
@@ -87,197 +85,121 @@ async fn main() {
     println!("\nall hold");
 }
 
-async fn taken_in(service: &Service) -> f64 {
-    sum(&service.metrics().await, "unstuck_events_total")
+/// How much does not hold.
+async fn soak(minutes: f64, cores: Option<String>) -> usize {
+    unstuck::notify::install_tls();
+    let mut service = Service::start(env!("CARGO_BIN_EXE_unstuck"), cores);
+    let base = service.held();
+    println!("before: {:.0} MiB, {} files", base.rss_mib, base.files);
+    let until = Instant::now() + Duration::from_secs_f64(minutes * 60.0);
+    let mut report = Report::default();
+    // The first round warms everything up and is not counted.
+    round(&service, &mut Report::default()).await;
+    let before = service.metrics().await;
+    while Instant::now() < until || report.held.len() < ROUNDS_MIN {
+        round(&service, &mut report).await;
+        report.held.push(service.held());
+        report.last_round();
+    }
+    report.judge(&before, &mut service, base).await
 }
 
 /// Every load for a slice, with terminations and faults all the while.
 async fn round(service: &Service, report: &mut Report) {
     let calm = probed(service, tokio::time::sleep(SLICE)).await.1;
-    report.calm.extend(calm);
-    let (peak, busy) = troubled(service, Pace::Busy, report).await;
-    report.peaks.push(peak);
-    report.busy.extend(busy);
-    for (n, factor) in FACTORS.into_iter().enumerate() {
-        let (goodput, latencies) = troubled(service, Pace::Offered(peak * factor), report).await;
-        report.shares[n].push(goodput / peak);
-        match factor > 1.0 {
-            true => report.loaded.extend(latencies),
-            false => report.busy.extend(latencies),
+    report.calm[0].push(percentile(&calm.answered, 0.99));
+    report.calm[1].push(percentile(&calm.pushed, 0.99));
+    report.probes.extend(calm);
+    let mut loaded = Latencies::default();
+    for (kind, name) in KINDS.into_iter().enumerate() {
+        let (busy, latencies) = troubled(service, name, Pace::Busy, report).await;
+        report.probes.extend(latencies);
+        report.peaks[kind].push(busy.goodput);
+        for (n, factor) in FACTORS.into_iter().enumerate() {
+            let pace = Pace::Offered(factor, busy.answered);
+            let (slice, latencies) = troubled(service, name, pace, report).await;
+            report.shares[kind][n].push(slice.goodput / busy.goodput);
+            say(name, factor, busy.goodput, &slice, &latencies);
+            match factor > 1.0 {
+                true => loaded.extend(latencies),
+                false => report.probes.extend(latencies),
+            }
         }
     }
+    report.loaded[0].push(percentile(&loaded.answered, 0.99));
+    report.loaded[1].push(percentile(&loaded.pushed, 0.99));
+    report.probes.extend(loaded);
 }
 
-/// The goodput of a slice with faults, and what terminations took meanwhile.
-async fn troubled(service: &Service, pace: Pace, report: &mut Report) -> (f64, Latencies) {
+/// A slice with faults, and what terminations took meanwhile.
+async fn troubled(
+    service: &Service,
+    kind: Kind,
+    pace: Pace,
+    report: &mut Report,
+) -> (Slice, Latencies) {
     let stop = Stop::default();
-    let (mischief, (slice, latencies)) = tokio::join!(chaos::run(service, stop.clone()), async {
-        let slice = probed(service, load::run(service, pace, SLICE)).await;
-        stop.store(true, Relaxed);
-        slice
-    });
+    let (mischief, (slice, latencies)) =
+        tokio::join!(chaos::run(service.grpc, stop.clone()), async {
+            let slice = probed(service, load::run(service.grpc, kind, pace, SLICE)).await;
+            stop.store(true, Relaxed);
+            slice
+        });
     report.account += slice.account;
     report.mischief += mischief;
-    (slice.goodput, latencies)
+    (slice, latencies)
 }
 
 /// Something, with terminations beside it.
 async fn probed<T>(service: &Service, what: impl Future<Output = T>) -> (T, Latencies) {
-    let stop: Stop = Arc::new(AtomicBool::new(false));
+    let stop = Stop::default();
     tokio::join!(
         async {
             let done = what.await;
             stop.store(true, Relaxed);
             done
         },
-        probe::terminate(service, stop.clone()),
+        probe::terminate(service.grpc, stop.clone()),
     )
 }
 
-fn median(of: &[f64]) -> f64 {
-    let mut sorted = of.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
+fn say(kind: Kind, factor: f64, peak: f64, slice: &Slice, latencies: &Latencies) {
+    let Slice {
+        account, goodput, ..
+    } = slice;
+    println!(
+        "  {kind:?} at {factor} of {peak:.0}/s: {:.2} of it; {} late, {} refused, {} held back of \
+         {}; {} terminations, p99 {:.1?}, pushed {:.1?}",
+        goodput / peak,
+        account.late,
+        account.refused,
+        account.held_back,
+        account.offered,
+        latencies.answered.len(),
+        percentile(&latencies.answered, 0.99),
+        percentile(&latencies.pushed, 0.99),
+    );
 }
 
 impl Report {
     fn last_round(&self) {
-        let share = |shares: &Vec<f64>| format!("{:.2}", shares.last().unwrap());
-        let shares: Vec<String> = self.shares.iter().map(share).collect();
+        let last = |of: &[Vec<Duration>; 2]| of.each_ref().map(|p99s| *p99s.last().unwrap());
         let held = self.held.last().unwrap();
         println!(
-            "peak {:>7.0}/s, at .5 1 2 4 of it {} of it; {:.0} MiB, {} files",
-            self.peaks.last().unwrap(),
-            shares.join(" "),
+            "TERMINATE p99 {:.1?} calm, {:.1?} loaded; {:.0} MiB, {} files",
+            last(&self.calm),
+            last(&self.loaded),
             held.rss_mib,
             held.files,
         );
     }
-
-    /// Says what holds; how much does not.
-    async fn judge(&self, before: f64, service: &mut Service, base: Held) -> usize {
-        let taken_in = taken_in(service).await - before;
-        let mut verdict = Judge::default();
-        let [_, _, at_2, at_4] = self.shares.each_ref().map(|shares| median(shares));
-        verdict.at_least(
-            "goodput at 2 times the peak, of the peak",
-            at_2,
-            GOODPUT_AT_2,
-        );
-        verdict.at_least(
-            "goodput at 4 times the peak, of the peak",
-            at_4,
-            GOODPUT_AT_4,
-        );
-        for (what, calm, loaded) in [
-            ("answered", &self.calm.answered, &self.loaded.answered),
-            ("pushed", &self.calm.pushed, &self.loaded.pushed),
-        ] {
-            let (calm, loaded) = (percentile(calm, 0.99), percentile(loaded, 0.99));
-            println!("TERMINATE {what}: p99 {calm:?} when calm, {loaded:?} under load");
-            let times = loaded.as_secs_f64() / calm.as_secs_f64();
-            verdict.at_most(
-                "its p99 under load, in calm ones",
-                times,
-                TERMINATE_TIMES_MAX,
-            );
-        }
-        let Account {
-            offered,
-            accepted,
-            refused,
-            held_back,
-        } = self.account;
-        println!(
-            "offered {offered}: accepted {accepted}, refused {refused}, held back {held_back}"
-        );
-        println!(
-            "{:?}, {} terminations",
-            self.mischief,
-            self.calm.answered.len() + self.loaded.answered.len()
-        );
-        verdict.at_least("mischief of each kind", self.mischief.least() as f64, 1.0);
-        verdict.at_least("refused for want of room", refused as f64, 1.0);
-        // Whoever was cut off does not know how many of its events were taken in.
-        let probes = [&self.calm, &self.busy, &self.loaded];
-        let known =
-            accepted + self.mischief.accepted + probes.iter().map(|of| of.accepted).sum::<u64>();
-        verdict.at_least(
-            "taken in, beyond what was accepted",
-            taken_in - known as f64,
-            0.0,
-        );
-        let most = self.mischief.uncertain as f64;
-        verdict.at_most(
-            "taken in, beyond what was accepted",
-            taken_in - known as f64,
-            most,
-        );
-        self.judge_rest(&mut verdict, service, base).await;
-        verdict.failed
-    }
-
-    /// Memory stands while it runs, and all is let go of afterwards.
-    async fn judge_rest(&self, verdict: &mut Judge, service: &mut Service, base: Held) {
-        let (first, last) = self.held.split_at(self.held.len() / 2);
-        let rss = |held: &[Held]| median(&held.iter().map(|held| held.rss_mib).collect::<Vec<_>>());
-        verdict.at_most(
-            "memory in the second half, of the first",
-            rss(last) / rss(first),
-            RSS_GROWTH_MAX,
-        );
-        // What is idle or over is let go of within seconds.
-        let deadline = Instant::now() + Duration::from_secs(60);
-        loop {
-            let metrics = service.metrics().await;
-            let left = ["unstuck_sessions", "unstuck_streams", "unstuck_state_bytes"];
-            let left: f64 = left.iter().map(|name| sum(&metrics, name)).sum();
-            let files = service.held().files.saturating_sub(base.files);
-            if (left == 0.0 && files <= 2) || Instant::now() > deadline {
-                verdict.at_most("sessions, streams and bytes that are left", left, 0.0);
-                verdict.at_most("files that are left open", files as f64, 2.0);
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(500)).await;
-        }
-    }
 }
 
-impl std::ops::AddAssign for Mischief {
-    fn add_assign(&mut self, other: Self) {
-        self.killed += other.killed;
-        self.slow += other.slow;
-        self.bad += other.bad;
-        self.uncertain += other.uncertain;
-        self.accepted += other.accepted;
-    }
-}
-
-impl Mischief {
-    fn least(&self) -> u64 {
-        self.killed.min(self.slow).min(self.bad)
-    }
-}
-
-#[derive(Default)]
-struct Judge {
-    failed: usize,
-}
-
-impl Judge {
-    fn at_least(&mut self, what: &str, is: f64, least: f64) {
-        self.say(what, is, ">=", least, is >= least);
-    }
-
-    fn at_most(&mut self, what: &str, is: f64, most: f64) {
-        self.say(what, is, "<=", most, is <= most);
-    }
-
-    fn say(&mut self, what: &str, is: f64, relation: &str, bound: f64, holds: bool) {
-        println!(
-            "{} {what}: {is:.2} {relation} {bound}",
-            if holds { "ok    " } else { "FAILED" }
-        );
-        self.failed += usize::from(!holds);
-    }
+/// What the service has counted since: events it took in, and events it refused
+/// for want of room.
+fn counted(before: &HashMap<String, f64>, now: &HashMap<String, f64>) -> [f64; 2] {
+    let since = |series: &str| sum(now, series) - sum(before, series);
+    let refused = ["agents_max", "calls_max", "sessions_max", "state_bytes_max"];
+    let refused = refused.map(|why| since(&format!("unstuck_rejected_total{{reason=\"{why}\"}}")));
+    [since("unstuck_events_total"), refused.iter().sum()]
 }

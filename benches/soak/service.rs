@@ -12,14 +12,14 @@ use std::{
 use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 
-/// What is over is soon forgotten, so that a short run sees it go, and so few
-/// sessions may live that new ones are refused.
+/// What is over is soon forgotten, so that a short run sees it go, and a session
+/// may have so few agents that others are refused.
 const SETTINGS: &str = "\
 [server]
 grpc = \"127.0.0.1:0\"
 http = \"127.0.0.1:0\"
 [limits]
-sessions_max = 200
+agents_max = 2
 idle_secs_max = 3
 tombstone_secs_max = 3
 ";
@@ -39,10 +39,19 @@ pub struct Held {
 }
 
 impl Service {
-    pub fn start(program: &str) -> Self {
+    /// On these cores, where it has any of its own.
+    pub fn start(program: &str, cores: Option<String>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("unstuck.toml"), SETTINGS).unwrap();
-        let mut child = Command::new(program)
+        let mut command = match &cores {
+            Some(cores) => {
+                let mut command = Command::new("taskset");
+                command.args(["--cpu-list", cores, program]);
+                command
+            }
+            None => Command::new(program),
+        };
+        let mut child = command
             .arg("serve")
             .current_dir(dir.path())
             .env("UNSTUCK__STORE__DIR", dir.path().join("store"))
@@ -65,10 +74,6 @@ impl Service {
             http,
             _dir: dir,
         }
-    }
-
-    pub async fn connect(&self) -> Channel {
-        connect(self.grpc).await
     }
 
     pub fn held(&mut self) -> Held {
@@ -109,6 +114,37 @@ impl Drop for Service {
         self.child.kill().ok();
         self.child.wait().ok();
     }
+}
+
+/// Sets the cores that there are apart: the first half is the service's, the rest
+/// is this process's, so that what the generator costs slows the service down no
+/// more than another machine would. `None`: there is one, or no `taskset`.
+pub fn divide_cores() -> Option<String> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let allowed = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    let mut cores = Vec::new();
+    for range in allowed.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        cores.extend(first.parse::<usize>().ok()?..=last.parse().ok()?);
+    }
+    let (first, rest) = cores.split_at(cores.len() / 2);
+    if first.is_empty() {
+        return None;
+    }
+    let list = |cores: &[usize]| {
+        let cores: Vec<_> = cores.iter().map(usize::to_string).collect();
+        cores.join(",")
+    };
+    let own = std::process::id().to_string();
+    let moved = Command::new("taskset")
+        .args(["--all-tasks", "--pid", "--cpu-list", &list(rest), &own])
+        .stdout(Stdio::null())
+        .status();
+    moved
+        .is_ok_and(|status| status.success())
+        .then(|| list(first))
 }
 
 pub async fn connect(address: SocketAddr) -> Channel {
