@@ -297,12 +297,12 @@ impl Api {
         let mut busy_since = None;
         loop {
             let request = match inbound.message().now_or_never() {
-                Some(request) => request?,
+                Some(request) => request,
                 None => {
                     busy_since = None;
                     tokio::select! {
                         biased;
-                        request = inbound.message() => request?,
+                        request = inbound.message() => request,
                         () = silence.lasts() => {
                             self.metrics.rejected(Rejection::StreamIdleSecsMax);
                             return Err(status::idle());
@@ -310,7 +310,11 @@ impl Api {
                     }
                 }
             };
-            let Some(request) = request else {
+            let request = request.inspect_err(|status| {
+                let why = status::unread(status.code());
+                why.into_iter().for_each(|why| self.metrics.rejected(why));
+            });
+            let Some(request) = request? else {
                 return Ok(());
             };
             let heard = silence.broken();

@@ -46,12 +46,14 @@ async fn admit(State(guard): State<Guard>, mut request: HttpRequest, next: Next)
     // A stream is answered at once, and goes on after that.
     let answer = next.run(request);
     let most = Duration::from_secs(guard.call_secs_max);
-    tokio::time::timeout(most, answer)
-        .await
-        .unwrap_or_else(|_| {
-            guard.metrics.rejected(Rejection::CallSecsMax);
-            status::call_too_long(guard.call_secs_max).into_http()
-        })
+    let Ok(answer) = tokio::time::timeout(most, answer).await else {
+        guard.metrics.rejected(Rejection::CallSecsMax);
+        return status::call_too_long(guard.call_secs_max).into_http();
+    };
+    if let Some(why) = status::unread_in(answer.headers()) {
+        guard.metrics.rejected(why);
+    }
+    answer
 }
 
 impl Guard {

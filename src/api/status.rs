@@ -1,5 +1,6 @@
 //! The only file that names a gRPC code.
 
+use axum::http::HeaderMap;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 use uuid::Uuid;
@@ -11,6 +12,7 @@ use crate::{
     feed::Ended,
     pb,
     store::ReadError,
+    telemetry::Rejection,
 };
 
 /// The domain of `ErrorInfo`.
@@ -213,6 +215,23 @@ pub(super) fn not_durable() -> Status {
     details.set_error_info("STORE_FAILING", DOMAIN, []);
     let message = "the store cannot be written to, so nothing was changed";
     Status::with_error_details(Code::Unavailable, message, details)
+}
+
+/// Why a message was not read, where it was not: the transport says so before any
+/// of our code has seen it.
+pub(super) fn unread(code: Code) -> Option<Rejection> {
+    match code {
+        Code::OutOfRange => Some(Rejection::MessageBytesMax),
+        Code::Internal => Some(Rejection::Undecodable),
+        _ => None,
+    }
+}
+
+/// The same of an answer that is under way. What we refuse ourselves has details.
+pub(super) fn unread_in(headers: &HeaderMap) -> Option<Rejection> {
+    let is_ours = headers.contains_key(Status::GRPC_STATUS_DETAILS);
+    let code = headers.get(Status::GRPC_STATUS).filter(|_| !is_ours)?;
+    unread(Code::from_bytes(code.as_bytes()))
 }
 
 /// The same for those who are not spoken to in gRPC: a status of HTTP, and what

@@ -73,6 +73,28 @@ async fn beyond_connections_max_another_is_closed_at_once_until_one_ends() {
     served(server.grpc).await;
 }
 
+/// Those beyond it wait at the client, by the rules of HTTP/2.
+#[tokio::test]
+async fn a_client_is_told_how_many_streams_a_connection_may_have() {
+    const MAX_CONCURRENT_STREAMS: u16 = 3;
+    let server = Server::with("[limits]\nstreams_max = 7").await;
+    let mut socket = connection(server.grpc, HELLO).await;
+    // A frame has 9 bytes of head: its length, its kind (4: settings), no flags.
+    let mut head = [0; 9];
+    within(socket.read_exact(&mut head)).await.unwrap();
+    let [0, 0, length, 4, 0, ..] = head else {
+        panic!("{head:?}")
+    };
+    let mut settings = vec![0; length.into()];
+    within(socket.read_exact(&mut settings)).await.unwrap();
+    let told = settings.chunks(6).find_map(|setting| {
+        let (id, value) = setting.split_at(2);
+        let id = u16::from_be_bytes(id.try_into().unwrap());
+        (id == MAX_CONCURRENT_STREAMS).then(|| u32::from_be_bytes(value.try_into().unwrap()))
+    });
+    assert_eq!(told, Some(7));
+}
+
 #[tokio::test]
 async fn http_has_places_of_its_own() {
     let server = Server::with("[limits]\nconnections_max = 1\nhttp_connections_max = 2").await;

@@ -22,6 +22,7 @@ mod allocations;
 mod answers;
 mod auth;
 mod bad_input;
+mod bounds;
 mod breaker;
 mod budget;
 mod calls;

@@ -25,7 +25,7 @@ fn read(path: &str) -> String {
 }
 
 /// All of the tests' source.
-fn tests(folder: &Path, into: &mut String) {
+pub fn tests(folder: &Path, into: &mut String) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {

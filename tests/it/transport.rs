@@ -220,6 +220,8 @@ async fn with_the_default_settings_of_the_transport_the_connection_is_lost() {
 
 // Huge messages
 
+const OVERSIZE: &str = "unstuck_rejected_total{reason=\"message_bytes_max\"}";
+
 fn oversize() -> pb::Event {
     turn(&"x".repeat(1_048_577)).of("s")
 }
@@ -236,6 +238,7 @@ async fn an_oversize_message_is_refused_and_the_connection_lives() {
         neighbour.ask(batch(2, [ask("x").of("t")])).await.sequence,
         2
     );
+    assert_eq!(server.metric(OVERSIZE).await, 1.0);
 }
 
 #[tokio::test]
@@ -251,6 +254,7 @@ async fn an_oversize_message_ends_its_stream_with_the_reason_and_no_other_stream
         .send(pieces([piece("s", "", &"x".repeat(1_048_577))]))
         .await;
     assert_eq!(deltas.next().await.unwrap_err().code(), Code::OutOfRange);
+    assert_eq!(server.metric(OVERSIZE).await, 2.0);
     assert_eq!(
         neighbour.ask(batch(1, [ask("x").of("s")])).await.sequence,
         1

@@ -6,6 +6,10 @@ use metrics::Counter;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
     InvalidArgument,
+    /// A message larger than that.
+    MessageBytesMax,
+    /// Bytes that are no message.
+    Undecodable,
     SessionsMax,
     StateBytesMax,
     AgentsMax,
@@ -29,8 +33,10 @@ pub enum Rejection {
 }
 
 impl Rejection {
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::InvalidArgument,
+        Self::MessageBytesMax,
+        Self::Undecodable,
         Self::SessionsMax,
         Self::StateBytesMax,
         Self::AgentsMax,
@@ -52,6 +58,8 @@ impl Rejection {
     pub fn name(self) -> &'static str {
         match self {
             Self::InvalidArgument => "invalid_argument",
+            Self::MessageBytesMax => "message_bytes_max",
+            Self::Undecodable => "undecodable",
             Self::SessionsMax => "sessions_max",
             Self::StateBytesMax => "state_bytes_max",
             Self::AgentsMax => "agents_max",
