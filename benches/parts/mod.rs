@@ -2,7 +2,11 @@
 //! again: for the clock (`benches/engine.rs`) and for counting instructions
 //! (`benches/counts.rs`).
 
-#![allow(clippy::unwrap_used)]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "each benchmark uses some of it"
+)]
 
 #[path = "../mix/mod.rs"]
 pub mod mix;
