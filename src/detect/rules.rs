@@ -107,7 +107,8 @@ impl RuleStates {
         (first, settings): (u8, &[RuleSettings]),
         mut tell: impl FnMut(DetectorId, Look),
     ) {
-        if settings.is_empty() {
+        // A text that is being written is no event yet.
+        if settings.is_empty() || matches!(now.seen, Seen::Text(_)) {
             return;
         }
         self.events = self.events.saturating_add(1);
@@ -281,7 +282,7 @@ fn is_read(now: &Observation) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{MarkerKind, Moment, Used};
+    use crate::domain::{Bar, MarkerKind, Moment, Repeated, Used};
 
     const SETTINGS: RuleSettings = RuleSettings {
         enabled: true,
@@ -389,6 +390,32 @@ mod tests {
     fn only_the_window_counts() {
         check("a-a-a", &SETTINGS, ". . !");
         check("a--a-a", &SETTINGS, ".  . .");
+    }
+
+    #[test]
+    fn a_text_that_is_being_written_is_no_event() {
+        let mut states = RuleStates::default();
+        let repeated = Repeated {
+            unit: "again".into(),
+            name: sig('t'),
+            count: 3,
+            period: 5,
+            began: 0,
+            similarity: 1.0,
+            bar: Bar::Soft,
+            goes_on: false,
+        };
+        let mut marks = String::new();
+        for index in 0..3 {
+            let now = event(index, Seen::Other, None);
+            let found = look(&mut states, &[sight(Some('a'))], &now, &SETTINGS);
+            marks.push(mark(&found));
+            for _ in 0..SETTINGS.window {
+                let text = event(index, Seen::Text(repeated.clone()), None);
+                states.observe(&[], &text, (40, &[SETTINGS]), |id, _| panic!("{id:?}"));
+            }
+        }
+        assert_eq!(marks, "..!");
     }
 
     #[test]
