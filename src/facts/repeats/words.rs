@@ -62,6 +62,9 @@ struct Memory {
 
 /// Half a byte holds no more.
 const COUNT_MAX: u8 = 15;
+/// A count below is exact. In a loop one leaves for each that comes, and nothing
+/// has to be counted anew.
+const EXACT_BELOW: u8 = 8;
 
 /// A word by its hash, its lowest bits apart; 0: none.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -268,12 +271,13 @@ impl Memory {
         self.known(slot)
     }
 
-    /// A gram has left. More than are counted are counted anew.
+    /// A gram has left. From [`EXACT_BELOW`] on it stands at least so often; where
+    /// it may be fewer, they are counted anew.
     fn let_go(&mut self, slot: u16) {
-        let count = match self.known(slot) {
-            COUNT_MAX => self.stand(slot).min(COUNT_MAX.into()) as u8,
-            count => count.saturating_sub(1),
-        };
+        let mut count = self.known(slot).saturating_sub(1);
+        if count + 1 == EXACT_BELOW {
+            count = self.stand(slot).min(COUNT_MAX.into()) as u8;
+        }
         self.set(slot, count);
     }
 
@@ -335,7 +339,8 @@ mod tests {
             seen.push(slot);
             let window = &seen[seen.len().saturating_sub(GRAMS)..];
             let stand = window.iter().filter(|known| **known == slot).count();
-            assert_eq!(usize::from(memory.count(slot)), stand.min(15), "at {n}");
+            let count = usize::from(memory.count(slot));
+            assert!(count == stand || (8..=stand).contains(&count), "at {n}");
             assert_eq!(memory.latest_count() as usize, stand);
         }
     }
