@@ -1,10 +1,54 @@
 //! The fuzzer's targets over the inputs that are committed: seeds, and whatever
-//! was once found to break something.
+//! was once found to break something; and over changes to them, the same in every
+//! run. `UNSTUCK_MUTATIONS` says how many of each.
 
 use std::{fs, path::Path};
 
 #[path = "../../fuzz/src/lib.rs"]
 mod targets;
+
+/// Few, since every test run makes them; a fuzzer makes more, and better ones.
+const MUTATIONS: usize = 10;
+
+/// Numbers without a pattern, the same every time: xorshift64.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % most.max(1) as u64) as usize
+    }
+
+    /// The seed with one to eight changes: bytes that are other ones, missing,
+    /// doubled, or another seed's.
+    fn mutated(&mut self, seed: &[u8], seeds: &[Vec<u8>]) -> Vec<u8> {
+        const TELLING: [u8; 8] = [0, 1, 0x7F, 0x80, 0xFF, b'\n', b'"', b'{'];
+        let mut bytes = seed.to_vec();
+        for _ in 0..=self.below(8) {
+            let at = self.below(bytes.len());
+            let to = (at + 1 + self.below(16)).min(bytes.len());
+            match self.below(6) {
+                0 if at < bytes.len() => bytes[at] ^= 1 << self.below(8),
+                1 if at < bytes.len() => bytes[at] = TELLING[self.below(TELLING.len())],
+                2 if at < to => drop(bytes.drain(at..to)),
+                3 if at < to => {
+                    let piece = bytes[at..to].to_vec();
+                    bytes.splice(at..at, piece);
+                }
+                4 => bytes.truncate(at),
+                _ => {
+                    let other = &seeds[self.below(seeds.len())];
+                    let from = self.below(other.len());
+                    let end = (from + self.below(64)).min(other.len());
+                    bytes.splice(at..at, other[from.min(end)..end].iter().copied());
+                }
+            }
+        }
+        bytes
+    }
+}
 
 /// Runs a target over its corpus, and says which input it failed on.
 fn check(name: &str, target: fn(&[u8])) {
@@ -21,10 +65,27 @@ fn check(name: &str, target: fn(&[u8])) {
         "{}: a fuzzer wants seeds",
         corpus.display()
     );
-    for input in inputs {
+    let seeds: Vec<Vec<u8>> = inputs.iter().map(|path| fs::read(path).unwrap()).collect();
+    let mutations =
+        std::env::var("UNSTUCK_MUTATIONS").map_or(MUTATIONS, |text| text.parse().unwrap());
+    let mut chance = Chance(0x9E37_79B9_7F4A_7C15);
+    for (path, seed) in inputs.iter().zip(&seeds) {
         // Shown where the target panics.
-        println!("{}", input.display());
-        target(&fs::read(&input).unwrap());
+        println!("{}", path.display());
+        target(seed);
+        for n in 0..mutations {
+            println!("mutation {n}");
+            let mutated = chance.mutated(seed, &seeds);
+            if std::env::var_os("UNSTUCK_MUTATIONS").is_some() {
+                // Kept where it is found to break something.
+                fs::write(
+                    std::env::temp_dir().join(format!("mutated-{name}")),
+                    &mutated,
+                )
+                .unwrap();
+            }
+            target(&mutated);
+        }
     }
 }
 
