@@ -241,7 +241,15 @@ mod tests {
         }
         tasks.spawn(turns.take(tenant("few"), work("few", 3, Arc::clone(&done))));
         // All of the crowd stand before the other one does.
-        while turns.lines().order.len() < 2 {
+        let waiting = || {
+            turns
+                .lines()
+                .waiting
+                .values()
+                .map(VecDeque::len)
+                .sum::<usize>()
+        };
+        while waiting() < 101 {
             yield_now().await;
         }
         drop(held);
