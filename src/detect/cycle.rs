@@ -468,11 +468,23 @@ mod tests {
 
     #[test]
     fn cited_events_are_no_lap_save_of_what_was_found_and_goes_on() {
-        marks(calls("a b a b") + cited() + calls("a b a b a b"), ".........!");
-        marks(calls("a b a b a b") + cited() + calls("a b x a b"), ".....!++...");
-        marks(calls("a b a b a b x") + cited() + calls("a b a b a"), ".....!......");
+        marks(
+            calls("a b a b") + cited() + calls("a b a b a b"),
+            ".........!",
+        );
+        marks(
+            calls("a b a b a b") + cited() + calls("a b x a b"),
+            ".....!++...",
+        );
+        marks(
+            calls("a b a b a b x") + cited() + calls("a b a b a"),
+            ".....!......",
+        );
         // The circle begins after what was cited, wherever that is in the lap.
-        marks(calls("a b a") + cited() + calls("b a b a b a b"), "........!+");
+        marks(
+            calls("a b a") + cited() + calls("b a b a b a b"),
+            "........!+",
+        );
     }
 
     #[test]
