@@ -70,15 +70,16 @@ mod with_a_model {
         "Your flight to Lisbon is booked.",
     ];
 
-    /// A call between two turns: so that no rule about idle agents has a say.
+    /// A call before each turn, so that no rule about idle agents has a say; it
+    /// brings nothing new, else saying the same of it would be no loop.
     fn session(turns: [&str; 4]) -> Vec<Line> {
         let line = |value| Line::parse(&value).unwrap();
         let step = |(n, text): (usize, &str)| {
             let args = format!("{{\"n\": {n}}}");
-            let call = json!({"tool": "bash", "args_json": args, "result": format!("{n} files")});
+            let call = json!({"tool": "bash", "args_json": args, "result": "no such file"});
             [
-                line(json!({"session_id": "s", "turn": {"role": "ROLE_AGENT", "text": text}})),
                 line(json!({"session_id": "s", "tool_call": call})),
+                line(json!({"session_id": "s", "turn": {"role": "ROLE_AGENT", "text": text}})),
             ]
         };
         turns.into_iter().enumerate().flat_map(step).collect()
@@ -113,8 +114,8 @@ mod with_a_model {
                 let delta = |text: &str, end: bool| {
                     json!({"delta": {"session_id": "s", "turn_id": format!("t{n}"), "text": text, "end_of_turn": end}})
                 };
-                let call = json!({"session_id": "s", "tool_call": {"tool": "bash", "args_json": format!("{{\"n\": {n}}}"), "result": format!("{n} files")}});
-                [delta(begin, false), delta(end, true), call]
+                let call = json!({"session_id": "s", "tool_call": {"tool": "bash", "args_json": format!("{{\"n\": {n}}}"), "result": "no such file"}});
+                [call, delta(begin, false), delta(end, true)]
             })
             .map(|value| Line::parse(&value).unwrap())
             .collect();
