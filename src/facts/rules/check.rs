@@ -49,6 +49,8 @@ type Checked<T> = Result<T, (u64, String)>;
 const STEPS_MAX: usize = 8_192;
 /// While a session is locked others may wait for it: 20 µs are bearable.
 const SESSION_STEPS_MAX: usize = 200;
+/// To search one of the event's texts, which have 4 KiB, takes as long as so many.
+const TEXT_STEPS: usize = 32;
 /// A pattern as a program: a hundred times that of a path or an address. What it
 /// searches is bounded too, and the time is linear in both.
 const PATTERN_BYTES_MAX: usize = 128 * 1024;
@@ -138,8 +140,14 @@ impl<'a> Check<'a> {
         for operand in call.target.as_deref().into_iter().chain(&call.args) {
             operands.push(self.expression(operand)?);
         }
-        if call.func_name == "matches" && call.target.is_some() {
+        if call.func_name == "matches"
+            && let Some(target) = &call.target
+        {
             self.pattern(id, call)?;
+            if self.is_whole_text(target) {
+                let more = self.times.saturating_mul(TEXT_STEPS);
+                self.uses.steps = self.uses.steps.saturating_add(more);
+            }
         }
         let name = call.func_name.as_str();
         let kind = match (call.target.is_some(), operands.as_slice()) {
@@ -150,6 +158,12 @@ impl<'a> Check<'a> {
             (false, _) => None,
         };
         kind.ok_or_else(|| (id, misused(name, &operands)))
+    }
+
+    /// Whether this is a text of the event. In a walk it would be searched for each
+    /// item; the items themselves are together no longer than the arguments.
+    fn is_whole_text(&self, expr: &IdedExpr) -> bool {
+        matches!(&expr.expr, Expr::Ident(name) if !self.locals.contains(name))
     }
 
     /// A pattern that an agent could write would be compiled on every event, and
