@@ -112,18 +112,30 @@ impl Lines {
         }
     }
 
-    /// The first in the line of the tenant whose turn it is.
-    fn next(&mut self) -> Option<Arc<Ticket>> {
-        let tenant = self.order.pop_front()?;
-        let line = self.waiting.get_mut(&tenant)?;
-        let ticket = line.pop_front();
-        match line.is_empty() {
-            true => {
-                self.waiting.remove(&tenant);
+    /// Calls the first who still waits in the line of the tenant whose turn it is:
+    /// who has gone away costs its tenant no turn.
+    fn call(&mut self) -> Option<Arc<Ticket>> {
+        while let Some(tenant) = self.order.pop_front() {
+            let Some(line) = self.waiting.get_mut(&tenant) else {
+                continue;
+            };
+            let mut called = None;
+            while called.is_none()
+                && let Some(ticket) = line.pop_front()
+            {
+                called = ticket.becomes(CALLED).then_some(ticket);
             }
-            false => self.order.push_back(tenant),
+            match line.is_empty() {
+                true => {
+                    self.waiting.remove(&tenant);
+                }
+                false => self.order.push_back(tenant),
+            }
+            if called.is_some() {
+                return called;
+            }
         }
-        ticket
+        None
     }
 }
 
@@ -133,14 +145,13 @@ struct Turn<'a>(&'a Turns);
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut lines = self.0.lines();
-        while let Some(next) = lines.next() {
-            if next.becomes(CALLED) {
+        match lines.call() {
+            Some(next) => {
                 drop(lines);
                 next.waker.wake();
-                return;
             }
+            None => lines.free += 1,
         }
-        lines.free += 1;
     }
 }
 
@@ -196,11 +207,12 @@ impl<F: Future> Future for Taking<F> {
 
 impl<F> Drop for Taking<F> {
     fn drop(&mut self) {
-        // Who was called and does not come passes the turn on.
-        if let Some(ticket) = &self.ticket
-            && !ticket.becomes(GONE)
-        {
-            drop(Turn(&self.turns));
+        let Some(ticket) = &self.ticket else { return };
+        match ticket.becomes(GONE) {
+            // Else its task would be held until the line comes to it.
+            true => drop(ticket.waker.take()),
+            // Who was called and does not come passes the turn on.
+            false => drop(Turn(&self.turns)),
         }
     }
 }
@@ -281,6 +293,26 @@ mod tests {
         let panics = turns.take(ours.clone(), async { panic!("on purpose") });
         let panics = std::panic::AssertUnwindSafe(panics).catch_unwind();
         assert!(panics.await.is_err());
+        assert_eq!(free(&turns), 1);
+    }
+
+    #[tokio::test]
+    async fn who_goes_away_costs_its_tenant_no_turn() {
+        let turns = Turns::new(1);
+        let held = turns.ask(&tenant("x"), Waker::noop()).ok().unwrap();
+        let comes = |name: &str| turns.take(tenant(name), std::future::ready(()));
+        let stand = |name: &str| {
+            let mut one = comes(name);
+            assert!((&mut one).now_or_never().is_none());
+            one
+        };
+        let gone: Vec<_> = (0..50).map(|_| stand("a")).collect();
+        let last = stand("a");
+        let others: Vec<_> = (0..50).map(|_| stand("b")).collect();
+        drop(gone);
+        drop(held);
+        assert!(last.now_or_never().is_some(), "the first that is called");
+        drop(others);
         assert_eq!(free(&turns), 1);
     }
 

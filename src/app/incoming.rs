@@ -268,7 +268,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(cx)
+        let shut = Pin::new(&mut self.io).poll_shutdown(cx);
+        self.poll_written(cx, shut)
     }
 
     fn is_write_vectored(&self) -> bool {

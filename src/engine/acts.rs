@@ -68,7 +68,12 @@ impl Engine {
         self.shared.metrics.terminated(None);
         let place = self.place(now + self.tombstone_age());
         if let Entry::Occupied(occupied) = &entry {
-            self.keep(occupied.get(), &view, place.generation);
+            match occupied.get() {
+                live @ Slot::Live(_) => self.keep(live, &view, place.generation),
+                gone @ Slot::Gone(_) => {
+                    self.move_keepsake(id, gone.generation(), place.generation);
+                }
+            }
         }
         let tombstone = Tombstone::new(view, place);
         let tombstone = self.lay(id, Status::Terminated, place, tombstone);

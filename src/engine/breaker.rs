@@ -38,6 +38,8 @@ pub(super) struct Breaker {
 
 #[derive(Default)]
 struct Recent {
+    /// How long a slice is, in milliseconds: a reload may change it.
+    each: u128,
     /// By slice of the window, oldest first.
     slices: VecDeque<(u64, u64)>,
     ended: u64,
@@ -95,8 +97,15 @@ impl Recent {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default()
             .as_millis();
-        let each = u128::from(settings.window_secs.max(1)) * 1_000 / u128::from(SLICES);
-        let slice = u64::try_from(millis / each.max(1)).unwrap_or(u64::MAX);
+        let each = (u128::from(settings.window_secs.max(1)) * 1_000 / u128::from(SLICES)).max(1);
+        let slice = u64::try_from(millis / each).unwrap_or(u64::MAX);
+        let was = std::mem::replace(&mut self.each, each);
+        if was != each {
+            // What was counted keeps its time, in slices of the new length.
+            for (number, _) in &mut self.slices {
+                *number = u64::try_from(u128::from(*number) * was / each).unwrap_or(u64::MAX);
+            }
+        }
         while let Some((oldest, ended)) = self.slices.front() {
             if oldest.saturating_add(SLICES) > slice {
                 break;
@@ -130,6 +139,20 @@ mod tests {
 
     fn at(secs: u64) -> SystemTime {
         UNIX_EPOCH + Duration::from_secs(1_000 + secs)
+    }
+
+    #[test]
+    fn a_longer_window_forgets_too() {
+        let breaker = Breaker::default();
+        breaker.ask(&SETTINGS, 100, at(0));
+        let longer = BreakerSettings {
+            window_secs: 2 * SETTINGS.window_secs,
+            ..SETTINGS
+        };
+        breaker.ask(&longer, 100, at(10));
+        assert_eq!(breaker.recent().ended, 2);
+        breaker.ask(&longer, 100, at(1_000));
+        assert_eq!(breaker.recent().ended, 1);
     }
 
     /// How many of so many are let end, with `live` others.

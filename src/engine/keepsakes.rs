@@ -93,6 +93,9 @@ impl Engine {
         };
         let most = self.shared(&setup, &held).share(limit);
         let bytes = keepsake.bytes();
+        if bytes > most {
+            return;
+        }
         self.change_keepsakes(&held, |kept| {
             kept.by_generation
                 .insert(generation, (bytes, Arc::new(keepsake)));
@@ -103,6 +106,15 @@ impl Engine {
                 kept.remove(*oldest);
             }
         });
+    }
+
+    /// Another tombstone takes the place of one, and what led to the end stays.
+    pub(super) fn move_keepsake(&self, id: &SessionId, from: u64, to: u64) {
+        let held = self.tenants.of(id);
+        let mut kept = held.keepsakes.lock();
+        if let Some(keepsake) = kept.by_generation.remove(&from) {
+            kept.by_generation.insert(to, keepsake);
+        }
     }
 
     /// The tombstone is gone, and so is this.

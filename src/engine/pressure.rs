@@ -111,7 +111,9 @@ impl Engine {
             held: from,
             ..*shared
         };
-        self.lose_keepsakes(from);
+        if shared.check_bytes(want).is_err() {
+            self.lose_keepsakes(from);
+        }
         self.sweep_tombstones(&of_them, now, LOOKS_A_STEP);
         let idle = shared.least_idle();
         for queue in [&from.idle, &from.told] {

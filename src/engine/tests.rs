@@ -820,6 +820,14 @@ fn what_led_to_an_end_is_kept_until_the_session_begins_anew_or_is_forgotten() {
 }
 
 #[test]
+fn who_terminates_a_session_that_is_over_still_sees_what_led_there() {
+    let engine = engine();
+    loop_and_end(&engine, &id());
+    engine.terminate(&id(), &BECAUSE, after(1));
+    assert_eq!(events_kept(&engine, &id()), 3);
+}
+
+#[test]
 fn of_a_session_that_ended_well_no_events_are_kept() {
     let engine = engine();
     engine

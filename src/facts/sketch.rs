@@ -56,7 +56,11 @@ impl Sketcher {
         // Twice as much as is needed, so that moving it is rare.
         const ROOM: usize = 2 * Sketcher::TAIL_BYTES_MAX;
         let last = last_bytes(rest, Self::TAIL_BYTES_MAX);
-        self.gap |= last.len() < rest.len();
+        if last.len() < rest.len() {
+            // What came before is too far back, and no neighbour of it.
+            self.gap = true;
+            self.tail.clear();
+        }
         if self.tail.len() + last.len() > ROOM {
             self.trim_tail();
         }

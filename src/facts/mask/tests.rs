@@ -658,3 +658,17 @@ fn inside_escape(text: &str, at: usize) -> bool {
     let from = at.saturating_sub("\x1b[1;31".len());
     text.as_bytes()[from..at].contains(&0x1b)
 }
+
+/// Each number of a row must not look along all that follow it.
+#[test]
+fn a_long_row_of_numbers_is_read_in_parts() {
+    for part in ["1h ", "1 min ", "111,"] {
+        let row = part.repeat(600) + "1h-x";
+        for kind in [Result, Error] {
+            same(kind, &row, &row);
+            differ(kind, &row, &format!("{row} more"));
+        }
+    }
+    becomes(Result, "1h 2m 3s", "#");
+    becomes(Result, "took 1,234,567 ms", "took #");
+}

@@ -257,8 +257,11 @@ fn zone(c: &mut Cursor) {
 /// A duration with its unit, in as many parts as it has: `0.12s`, `12 ms`,
 /// `1m30s`, `1 min 5 s`, `3 minutes`.
 pub fn duration(c: Cursor) -> Option<usize> {
+    /// Weeks to nanoseconds. What comes behind is another one: else a row of them
+    /// would cost its square.
+    const PARTS_MAX: usize = 8;
     let mut end = span(c)?;
-    loop {
+    for _ in 1..PARTS_MAX {
         let mut next = c.to(end);
         let spaced = next.eat(b' ');
         if !next.peek(0).is_ascii_digit() {
@@ -328,8 +331,11 @@ fn is_long_unit(unit: &[u8]) -> bool {
 
 /// Where a number ends: `12`, `0.12`, `1,234.5`.
 pub fn decimal(mut c: Cursor) -> usize {
+    /// As many as the largest number of 64 bits has. A longer row is a list, and
+    /// would cost its square.
+    const GROUPS_MAX: usize = 6;
     c.skip(|b| b.is_ascii_digit());
-    loop {
+    for _ in 0..GROUPS_MAX {
         let mut group = c;
         let grouped = group.eat(b',') && group.number(3, 3, 0..=999).is_some();
         if !grouped {
