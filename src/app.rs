@@ -240,8 +240,8 @@ impl App {
             Door::new(listener, side, tls, places, patience, self.metrics.clone())
         };
         let routes = self.routes.add_service(health_service);
-        let routes = self.guard.before(routes);
-        let grpc = server.add_routes(routes).serve_with_incoming_shutdown(
+        let routes = server.layer(self.guard).add_routes(routes);
+        let grpc = routes.serve_with_incoming_shutdown(
             door(self.grpc, Side::Grpc, places.grpc, None).into_stream(),
             draining.clone().cancelled_owned(),
         );

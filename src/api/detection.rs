@@ -1,10 +1,11 @@
 use std::{
-    future::Future,
+    future::{Future, poll_fn},
     mem,
-    time::{Duration, SystemTime},
+    pin::pin,
+    task::Poll,
+    time::{Duration, Instant, SystemTime},
 };
 
-use futures_util::FutureExt;
 use tonic::{Request, Response, Status, Streaming, async_trait};
 use tracing::{Instrument, Span};
 
@@ -40,7 +41,7 @@ impl DetectionService for Api {
         let taken = convert::session_id(&caller.tenant, &session_id)
             .and_then(|session| convert::event(session, &mut event))
             .map_err(|invalid| self.reject(invalid))?;
-        let recorded = async { self.record(&taken, now()) };
+        let recorded = async { self.record(&taken, now(), &mut Instant::now()) };
         let recorded = self.turns.take(caller.tenant, recorded).await?;
         let verdict = self.verdict_of(&recorded).await;
         let event_id = taken.event_id;
@@ -75,10 +76,11 @@ trait Kind: Send + 'static {
     type Response: Respond;
     const RPC: Rpc;
 
-    /// What to send for a request.
+    /// What to send for a request that came at this time.
     fn answer(
         api: &Api,
         request: Self::Request,
+        came: Instant,
         pushes: &Pushes,
     ) -> impl Future<Output = Result<Vec<Self::Response>, Invalid>> + Send;
 }
@@ -98,6 +100,7 @@ impl Kind for Events {
     async fn answer(
         api: &Api,
         request: Self::Request,
+        came: Instant,
         pushes: &Pushes,
     ) -> Result<Vec<Self::Response>, Invalid> {
         let pb::StreamEventsRequest { sequence, events } = request;
@@ -105,10 +108,10 @@ impl Kind for Events {
             return Err(Invalid::field("sequence", "must be at least 1"));
         }
         api.check_batch("events", events.len())?;
-        let now = now();
+        let (now, mut since) = (now(), came);
         let mut results = Vec::with_capacity(events.len());
         for event in events {
-            results.push(api.result(event, now, pushes).await);
+            results.push(api.result(event, now, &mut since, pushes).await);
         }
         Ok(vec![pb::StreamEventsResponse { sequence, results }])
     }
@@ -124,6 +127,7 @@ impl Kind for Deltas {
     async fn answer(
         api: &Api,
         request: Self::Request,
+        _came: Instant,
         pushes: &Pushes,
     ) -> Result<Vec<Self::Response>, Invalid> {
         let pb::StreamDeltasRequest { deltas } = request;
@@ -135,6 +139,30 @@ impl Kind for Deltas {
         }
         Ok(responses)
     }
+}
+
+/// What came next on a stream.
+struct Heard<T> {
+    /// `None`: nothing, for too long.
+    request: Option<Result<Option<T>, Status>>,
+    /// It was not there yet.
+    waited: bool,
+}
+
+/// The next request. Most are there already: only who waits looks at the clock.
+async fn next<T>(inbound: &mut Streaming<T>, silence: &mut Silence) -> Heard<T> {
+    let mut waited = false;
+    let mut message = pin!(inbound.message());
+    let mut lasts = pin!(silence.lasts());
+    let request = poll_fn(|cx| match message.as_mut().poll(cx) {
+        Poll::Ready(request) => Poll::Ready(Some(request)),
+        Poll::Pending => {
+            waited = true;
+            lasts.as_mut().poll(cx).map(|()| None)
+        }
+    });
+    let request = request.await;
+    Heard { request, waited }
 }
 
 impl Api {
@@ -160,6 +188,7 @@ impl Api {
         &self,
         mut event: pb::Event,
         now: SystemTime,
+        since: &mut Instant,
         pushes: &Pushes,
     ) -> pb::EventResult {
         let known = pushes.session(&event.session_id);
@@ -178,13 +207,17 @@ impl Api {
                 return present::refused(session_id, event_id, self.reject(invalid).into());
             }
         };
-        match self.record(&taken, now) {
+        match self.record(&taken, now, since) {
             Ok(recorded) => {
                 let verdict = recorded.verdict.as_deref();
                 if !is_known || verdict.is_some() {
                     pushes.carried(&taken.session, verdict);
                 }
                 let verdict = self.verdict_of(&recorded).await;
+                if verdict.is_some() {
+                    // What it waited for the disk is none of the next one's.
+                    *since = Instant::now();
+                }
                 present::result(event.session_id, taken.event_id, &recorded, verdict)
             }
             Err(refused) => present::refused(event.session_id, taken.event_id, refused.into()),
@@ -296,19 +329,13 @@ impl Api {
         // Since when there was always something to read.
         let mut busy_since = None;
         loop {
-            let request = match inbound.message().now_or_never() {
-                Some(request) => request,
-                None => {
-                    busy_since = None;
-                    tokio::select! {
-                        biased;
-                        request = inbound.message() => request,
-                        () = silence.lasts() => {
-                            self.metrics.rejected(Rejection::StreamIdleSecsMax);
-                            return Err(status::idle());
-                        }
-                    }
-                }
+            let heard = next(&mut inbound, &mut silence).await;
+            if heard.waited {
+                busy_since = None;
+            }
+            let Some(request) = heard.request else {
+                self.metrics.rejected(Rejection::StreamIdleSecsMax);
+                return Err(status::idle());
             };
             let request = request.inspect_err(|status| {
                 let why = status::unread(status.code());
@@ -317,12 +344,12 @@ impl Api {
             let Some(request) = request? else {
                 return Ok(());
             };
-            let heard = silence.broken();
-            if heard - *busy_since.get_or_insert(heard) >= TURN {
+            let now = silence.broken();
+            if now - *busy_since.get_or_insert(now) >= TURN {
                 busy_since = None;
                 end_turn().await;
             }
-            let answers = K::answer(self, request, pushes)
+            let answers = K::answer(self, request, now.into_std(), pushes)
                 .instrument(traces::message(K::RPC))
                 .await
                 .map_err(|invalid| self.reject(invalid))?;

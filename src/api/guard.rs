@@ -2,15 +2,23 @@
 //! through here, also one that a later version adds. So does every call that there
 //! is no room for, before its message is read.
 
-use std::{sync::Arc, time::Duration};
-
-use axum::{
-    extract::{Request as HttpRequest, State},
-    http::header::AUTHORIZATION,
-    middleware::{self, Next},
-    response::Response,
+use std::{
+    convert::Infallible,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
 };
-use tonic::{Request, Status, service::Routes};
+
+use tonic::{
+    Request, Status,
+    body::Body,
+    codegen::{
+        BoxFuture, Service,
+        http::{Request as HttpRequest, Response, header::AUTHORIZATION},
+    },
+    service::Routes,
+};
+use tower_layer::Layer;
 
 use super::{Limits, Place, Places, status};
 use crate::{
@@ -18,9 +26,12 @@ use crate::{
     telemetry::{Metrics, Rejection},
 };
 
-/// Stands before all services.
+/// Stands before all services. Clones are one guard: the transport makes one for
+/// every call.
 #[derive(Clone)]
-pub struct Guard {
+pub struct Guard(Arc<Post>);
+
+struct Post {
     auth: Arc<Auth>,
     metrics: Arc<Metrics>,
     calls: Places,
@@ -28,49 +39,79 @@ pub struct Guard {
     call_secs_max: u64,
 }
 
-async fn admit(State(guard): State<Guard>, mut request: HttpRequest, next: Next) -> Response {
-    let authorization = request.headers().get(AUTHORIZATION);
-    let authorization = authorization.map(|value| value.as_bytes());
-    let path = request.uri().path();
-    let admitted = guard.auth.admit(authorization, path);
-    let admitted = admitted.map_err(|denied| {
-        guard.metrics.rejected(denied.rejection());
-        Status::from(denied)
-    });
-    let admitted = admitted.and_then(|caller| Ok((guard.place(&caller, path)?, caller)));
-    let (_place, caller) = match admitted {
-        Ok(admitted) => admitted,
-        Err(refused) => return refused.into_http(),
-    };
-    request.extensions_mut().insert(caller);
-    // A stream is answered at once, and goes on after that.
-    let answer = next.run(request);
-    let most = Duration::from_secs(guard.call_secs_max);
-    let Ok(answer) = tokio::time::timeout(most, answer).await else {
-        guard.metrics.rejected(Rejection::CallSecsMax);
-        return status::call_too_long(guard.call_secs_max).into_http();
-    };
-    if let Some(why) = status::unread_in(answer.headers()) {
-        guard.metrics.rejected(why);
+/// The services, for those who may.
+#[derive(Clone)]
+pub struct Guarded {
+    guard: Guard,
+    routes: Routes,
+}
+
+impl Layer<Routes> for Guard {
+    type Service = Guarded;
+
+    fn layer(&self, routes: Routes) -> Guarded {
+        let guard = self.clone();
+        Guarded { guard, routes }
     }
-    answer
+}
+
+impl Service<HttpRequest<Body>> for Guarded {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Self::Response, Infallible>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Service::<HttpRequest<Body>>::poll_ready(&mut self.routes, cx)
+    }
+
+    fn call(&mut self, mut request: HttpRequest<Body>) -> Self::Future {
+        let place = match self.guard.admit(&mut request) {
+            Ok(place) => place,
+            Err(refused) => return Box::pin(async move { Ok(refused.into_http()) }),
+        };
+        let guard = self.guard.clone();
+        let answer = self.routes.call(request);
+        Box::pin(async move {
+            let _place = place;
+            // A stream is answered at once, and goes on after that.
+            let secs = guard.0.call_secs_max;
+            let in_time = tokio::time::timeout(Duration::from_secs(secs), answer).await;
+            let Ok(answer) = in_time else {
+                guard.0.metrics.rejected(Rejection::CallSecsMax);
+                return Ok(status::call_too_long(secs).into_http());
+            };
+            answer.inspect(|answer| {
+                let why = status::unread_in(answer.headers());
+                why.into_iter()
+                    .for_each(|why| guard.0.metrics.rejected(why));
+            })
+        })
+    }
 }
 
 impl Guard {
     pub(super) fn new(auth: Arc<Auth>, metrics: Arc<Metrics>, limits: &Limits) -> Self {
-        Self {
+        Self(Arc::new(Post {
             calls: Places::new(limits.calls_max, auth.clone()),
             calls_max: limits.calls_max,
             call_secs_max: limits.call_secs_max,
             auth,
             metrics,
-        }
+        }))
     }
 
-    /// The services, for those who may.
-    pub fn before(self, routes: Routes) -> Routes {
-        let guarded = middleware::from_fn_with_state(self, admit);
-        Routes::from(routes.into_axum_router().layer(guarded))
+    /// Finds out who calls, and notes it in the request; a place for the call.
+    fn admit(&self, request: &mut HttpRequest<Body>) -> Result<Option<Place>, Status> {
+        let authorization = request.headers().get(AUTHORIZATION);
+        let authorization = authorization.map(|value| value.as_bytes());
+        let path = request.uri().path();
+        let caller = self.0.auth.admit(authorization, path).map_err(|denied| {
+            self.0.metrics.rejected(denied.rejection());
+            Status::from(denied)
+        })?;
+        let place = self.place(&caller, path)?;
+        request.extensions_mut().insert(caller);
+        Ok(place)
     }
 
     /// A place for a call, while it is answered. What operators do needs none,
@@ -79,9 +120,9 @@ impl Guard {
         if !auth::may_be_refused(path) {
             return Ok(None);
         }
-        let place = self.calls.take(&caller.tenant).map_err(|share| {
-            self.metrics.rejected(Rejection::CallsMax);
-            status::too_many_calls(self.calls_max, share)
+        let place = self.0.calls.take(&caller.tenant).map_err(|share| {
+            self.0.metrics.rejected(Rejection::CallsMax);
+            status::too_many_calls(self.0.calls_max, share)
         })?;
         Ok(Some(place))
     }

@@ -22,7 +22,7 @@ struct All {
 struct Taken {
     all: usize,
     /// Only those who have some.
-    by_tenant: HashMap<Tenant, usize>,
+    by_tenant: HashMap<Tenant, usize, foldhash::quality::RandomState>,
 }
 
 /// Held as long as what it is for is open.
@@ -49,7 +49,7 @@ impl Places {
             return Err(share);
         }
         taken.all += 1;
-        *taken.by_tenant.entry(tenant.clone()).or_default() += 1;
+        taken.by_tenant.insert(tenant.clone(), own + 1);
         Ok(Place {
             places: self.clone(),
             tenant: tenant.clone(),

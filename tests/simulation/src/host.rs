@@ -82,13 +82,13 @@ impl Host {
         let auth = Arc::new(Auth::new(&config.auth)?);
         let draining = CancellationToken::new();
         let api = Api::new(auth, engine, store, metrics, config.api, draining);
-        let routes = api.guard().before(api.routes()?);
+        let (guard, routes) = (api.guard(), api.routes()?);
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).await?;
         let incoming = futures_util::stream::unfold(listener, |listener| async {
             let accepted = listener.accept().await.map(|(stream, _)| Wire(stream));
             Some((accepted, listener))
         });
-        let server = app::server(&config.app).add_routes(routes);
+        let server = app::server(&config.app).layer(guard).add_routes(routes);
         server.serve_with_incoming(incoming).await?;
         Ok(())
     }
