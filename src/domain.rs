@@ -2,7 +2,8 @@
 //! turn it into an [`Observation`], a detector finds a [`Finding`], the policy
 //! judges and gives a [`Verdict`], the broker acts.
 //!
-//! Uses: std, serde, thiserror, smallvec (short lists), uuid (its text form).
+//! Uses: std, serde, thiserror, smallvec (short lists), uuid (its text form), wide
+//! (sixteen bytes at a time).
 
 mod action;
 mod event;

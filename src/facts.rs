@@ -47,7 +47,7 @@ pub use tools::{Class, ToolRule, ToolRuleError, Tools};
 use crate::domain::{
     Body, CallFacts, CallKind, Event, Outcome, RepeatSettings, Role, Sig, ToolCall, TurnFacts, text,
 };
-use args::Arguments;
+use args::{Arguments, Found};
 use key::Tag;
 use mask::Mask;
 use memo::Memo;
@@ -145,18 +145,20 @@ impl Facts {
         let traits = Traits::unpacked(traits[0]);
         let rule = self.tools.look_up(&call.tool, traits.class);
         let mut args = Arguments::read(&call.args, rule.ignore_args, &self.key);
-        let (class, also_writes) = classify(rule.class, call, &traits, &mut args);
+        let (class, also_writes, shown) = classify(rule.class, call, &traits, &mut args.found);
+        let lines = args.found.lines().or(shown);
         if class == Class::Exempt {
             return None;
         }
         let target = if call.target.is_empty() {
-            args.target.take().unwrap_or_default()
+            args.found.target.take().unwrap_or_default()
         } else {
             call.target.as_str().into()
         };
         let key = &self.key;
         let result = self.text(call.result.as_deref().unwrap_or_default(), Mask::Result);
         let error = self.text(&call.error, Mask::Error);
+        let outcomes = self.outcomes(event, call, rule.ignore_result, [&result, &error]);
         let outcome = told_outcome(class, call);
         let failed = outcome == Some(Outcome::Error);
         let signature = args.hash.map(|args| key.pair(Tag::Call, &call.tool, args));
@@ -170,12 +172,12 @@ impl Facts {
             operation: call.operation.unwrap_or_else(|| class.operation()),
             also_writes,
             target: key.known(Tag::Target, &text::seen(&target)),
-            lines: args.lines,
+            lines,
             loose: args.words.loose(key),
             words: args.words.set(),
             outcome,
-            masked: self.outcome(event, call, rule.ignore_result, result.masked, error.masked),
-            raw: self.outcome(event, call, rule.ignore_result, result.raw, error.raw),
+            masked: outcomes.masked,
+            raw: outcomes.raw,
             said: if rule.ignore_result || (acts && !failed) {
                 None
             } else {
@@ -232,17 +234,17 @@ impl Facts {
 }
 
 /// What a call does, from its tool or its command line, and whether it writes
-/// besides. Finds what it acts on, on the way.
+/// besides and which lines it shows. Finds what it acts on, on the way.
 fn classify<'a>(
     known: Option<Class>,
     call: &'a ToolCall,
     traits: &Traits,
-    args: &mut Arguments<'a>,
-) -> (Class, bool) {
+    args: &mut Found<'a>,
+) -> (Class, bool, Option<(u32, u32)>) {
     let command = args.command.take();
     let editor = || tools::edits(command.as_deref().unwrap_or_default());
     let editor = traits.is_editor.then(editor);
-    let mut also_writes = false;
+    let (mut also_writes, mut shown) = (false, None);
     let class = match editor.or(known) {
         Some(Class::Other) if args.waits => Class::Poll,
         Some(Class::Other)
@@ -252,7 +254,7 @@ fn classify<'a>(
             args.target = None;
             Class::Write
         }
-        Some(Class::Other) => traits.guessed[usize::from(args.has_path)],
+        Some(Class::Other) => traits.guessed[usize::from(args.has_path())],
         Some(class) => class,
         None => {
             let sent = Some(call.target.as_str()).filter(|target| !target.is_empty());
@@ -263,12 +265,12 @@ fn classify<'a>(
                 writes,
                 patches,
             } = match command.or(sent.map(Cow::Borrowed)) {
-                None => return (Class::Execute, false),
+                None => return (Class::Execute, false, None),
                 Some(Cow::Borrowed(line)) => shell::read(line),
                 Some(Cow::Owned(line)) => shell::read(&line).into_owned(),
             };
             also_writes = writes;
-            args.lines = args.lines.or(lines);
+            shown = lines;
             // A failed change of no file in particular is a failed run.
             let run = class.writes() && target.is_none() && failed(call);
             args.target = target.or_else(|| args.target.take());
@@ -287,7 +289,7 @@ fn classify<'a>(
     if class == Class::Search && args.sought.is_some() {
         args.target = args.sought.take();
     }
-    (class, also_writes)
+    (class, also_writes, shown)
 }
 
 /// The first file that a patch names.

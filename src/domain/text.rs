@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+use wide::u8x16;
+
 /// Characters that have no place in an id: white space, control characters,
 /// and those that change how the text around them is read.
 pub fn is_unprintable(c: char) -> bool {
@@ -36,16 +38,46 @@ pub fn seen(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Visible ASCII, spaces and line ends only. Without a branch for each byte, so
-/// that many are looked at together: it is asked of every argument of every call.
+/// Visible ASCII and white space only. Without a branch for each lane, for it is
+/// asked of the arguments of every call, and nearly all are plain to the end.
 fn is_plain(text: &str) -> bool {
-    let is_other = |byte: u8| {
-        let shown = byte.wrapping_sub(b' ') <= b'~' - b' ';
-        !(shown | (byte == b'\t') | (byte == b'\n') | (byte == b'\r'))
+    let bytes = text.as_bytes();
+    let (lanes, rest) = bytes.as_chunks::<LANES>();
+    let mut plain = if rest.is_empty() {
+        u8x16::MAX
+    } else {
+        plain(&tail(bytes))
     };
-    let whole = |chunk: &[u8]| !chunk.iter().fold(false, |any, byte| any | is_other(*byte));
-    let (chunks, rest) = text.as_bytes().as_chunks::<32>();
-    chunks.iter().all(|chunk| whole(chunk)) && whole(rest)
+    for lane in lanes {
+        plain &= self::plain(lane);
+    }
+    plain.to_bitmask() == (1 << LANES) - 1
+}
+
+/// Bytes that are looked at together.
+const LANES: usize = 16;
+
+/// The last lane: it may begin in the one before, and what a shorter text lacks
+/// are spaces.
+fn tail(bytes: &[u8]) -> [u8; LANES] {
+    bytes.last_chunk().copied().unwrap_or_else(|| {
+        let mut lane = [b' '; LANES];
+        if let Some(head) = lane.get_mut(..bytes.len()) {
+            head.copy_from_slice(bytes);
+        }
+        lane
+    })
+}
+
+/// All ones for each byte that is plain.
+#[inline]
+fn plain(lane: &[u8; LANES]) -> u8x16 {
+    let lane = u8x16::new(*lane);
+    let between = |first: u8, last: u8| {
+        let above = lane - u8x16::splat(first);
+        above.min(u8x16::splat(last - first)).simd_eq(above)
+    };
+    between(b' ', b'~') | between(b'\t', b'\r')
 }
 
 /// Quotes agent text for a person or a prompt: on one line, without unseen

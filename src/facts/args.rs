@@ -3,13 +3,12 @@
 //! without building a tree: an object is the commutative sum of its mixed
 //! entries, an array is hashed in order.
 
-use std::{borrow::Cow, fmt, hash::Hasher};
+use std::{borrow::Cow, fmt};
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use smallvec::SmallVec;
 
 use super::{
-    canonical::{Caught, Name, Value, entry, object, text_bytes, text_hash},
+    canonical::{Caught, Name, Reading, Value},
     key::{Key, Tag},
     tools::{self, ArgRole, LineArg},
     words::Words,
@@ -25,18 +24,8 @@ const LOOKED_AT_BYTES_MAX: usize = 64 * 1024;
 pub(super) struct Arguments<'a> {
     /// `None`: unknown, equal to nothing.
     pub hash: Option<u64>,
-    /// The file, URL or command among them.
-    pub target: Option<Cow<'a, str>>,
-    /// The command line among them.
-    pub command: Option<Cow<'a, str>>,
-    /// What is looked for.
-    pub sought: Option<Cow<'a, str>>,
-    /// A path is among them.
-    pub has_path: bool,
-    /// They ask to wait, or to look for news.
-    pub waits: bool,
-    /// The lines of a file they ask for, first and last.
-    pub lines: Option<(u32, u32)>,
+    /// What was come across in them.
+    pub found: Found<'a>,
     /// Their words.
     pub words: Words,
 }
@@ -46,13 +35,13 @@ impl<'a> Arguments<'a> {
         match args {
             Args::Unknown => Self::default(),
             Args::Hash(hash) => Self {
-                hash: Some(key.pair(Tag::Json, hash, u64::from(b'#')).get()),
+                hash: Some(key.pair(Tag::Json, hash, 0).get()),
                 ..Self::default()
             },
             // Too long to be looked at closely: equal only as it is.
             Args::Text(text) if text.len() > LOOKED_AT_BYTES_MAX => {
-                Self::of_object(text, ignore, key).unwrap_or_else(|| Self {
-                    hash: Some(text_bytes(text, key)),
+                Self::of_object(text, false, ignore, key).unwrap_or_else(|| Self {
+                    hash: Some(key.text(Tag::JsonText, text)),
                     ..Self::default()
                 })
             }
@@ -73,12 +62,12 @@ impl<'a> Arguments<'a> {
         let owned = |text: Option<Cow<'_, str>>| text.map(|text| Cow::Owned(text.into_owned()));
         Arguments {
             hash: self.hash,
-            target: owned(self.target),
-            command: owned(self.command),
-            sought: owned(self.sought),
-            has_path: self.has_path,
-            waits: self.waits,
-            lines: self.lines,
+            found: Found {
+                target: owned(self.found.target),
+                command: owned(self.found.command),
+                sought: owned(self.found.sought),
+                ..self.found
+            },
             words: self.words,
         }
     }
@@ -87,20 +76,32 @@ impl<'a> Arguments<'a> {
     /// send it.
     fn of_json(json: &'a str, ignore: &[String], key: &Key) -> Option<Self> {
         if !json.trim_start().starts_with('"') {
-            return Self::of_object(json, ignore, key);
+            return Self::of_object(json, true, ignore, key);
         }
         let inner: String = serde_json::from_str(json).ok()?;
         if !inner.trim_start().starts_with('{') {
             return None;
         }
-        Some(Arguments::of_object(&inner, ignore, key)?.into_owned())
+        Some(Arguments::of_object(&inner, false, ignore, key)?.into_owned())
     }
 
-    fn of_object(json: &'a str, ignore: &[String], key: &Key) -> Option<Self> {
+    /// `is_seen`: nothing unseen stands in the JSON itself.
+    fn of_object(json: &'a str, is_seen: bool, ignore: &[String], key: &Key) -> Option<Self> {
+        // An error of serde_json's is an allocation, and a plain command has no
+        // need of it.
+        let begins = json.trim_ascii_start().as_bytes().first();
+        if !matches!(begins, Some(b'{' | b'[')) {
+            return None;
+        }
         let mut found = Found::default();
+        let mut reading = Reading {
+            key,
+            is_seen,
+            words: Words::default(),
+        };
         let mut parser = serde_json::Deserializer::from_str(json);
         let top = Top {
-            key,
+            reading: &mut reading,
             ignore,
             found: &mut found,
         };
@@ -108,64 +109,64 @@ impl<'a> Arguments<'a> {
         parser.end().ok()?;
         Some(Self {
             hash: Some(hash),
-            has_path: found
-                .target
-                .as_ref()
-                .is_some_and(|(rank, _)| tools::is_path(*rank)),
-            target: found.target.map(|(_, text)| text),
-            waits: found.waits,
-            command: found.command,
-            sought: found.sought,
-            lines: found.lines.range(),
-            words: found.words,
+            found,
+            words: reading.words,
         })
     }
 
     /// Not JSON: a plain command, or JSON cut short. White space is folded.
     fn of_text(text: &'a str, key: &Key) -> Self {
-        let mut hasher = key.hasher(Tag::Json);
-        for word in text.split_whitespace() {
-            hasher.write_u64(text_hash(word, key));
-        }
+        let words = text.split_whitespace();
+        let hash = words.fold(0, |hash, word| {
+            key.both(Tag::Json, hash, key.text(Tag::JsonText, word))
+        });
         let mut words = Words::default();
         words.push(text);
         Self {
-            hash: Some(hasher.finish()),
-            target: Some(Cow::Borrowed(text)),
-            command: Some(Cow::Borrowed(text)),
-            sought: None,
-            has_path: false,
-            waits: false,
-            lines: None,
+            hash: Some(hash),
+            found: Found {
+                target: Some(Cow::Borrowed(text)),
+                command: Some(Cow::Borrowed(text)),
+                ..Found::default()
+            },
             words,
         }
     }
 }
 
-/// What was come across on the way.
-#[derive(Default)]
-struct Found<'a> {
-    /// The most telling of the arguments that can be a target, with its rank.
-    target: Option<(u8, Cow<'a, str>)>,
-    command: Option<Cow<'a, str>>,
-    sought: Option<Cow<'a, str>>,
-    waits: bool,
+/// What was come across in arguments.
+#[derive(Debug, Default)]
+pub(super) struct Found<'a> {
+    /// The file, URL or command: the most telling of what can be one.
+    pub target: Option<Cow<'a, str>>,
+    /// How telling.
+    target_rank: Option<u8>,
+    /// The command line.
+    pub command: Option<Cow<'a, str>>,
+    /// What is looked for.
+    pub sought: Option<Cow<'a, str>>,
+    /// They ask to wait, or to look for news.
+    pub waits: bool,
     lines: Lines,
-    words: Words,
 }
 
 impl<'a> Found<'a> {
+    /// A path is among them.
+    pub fn has_path(&self) -> bool {
+        self.target_rank.is_some_and(tools::is_path)
+    }
+
+    /// The lines of a file they ask for, first and last.
+    pub fn lines(&self) -> Option<(u32, u32)> {
+        self.lines.range()
+    }
+
     /// Takes a top-level argument in.
     fn argument(&mut self, name: &str, role: ArgRole, caught: Caught<'a>) {
         if let Some(arg) = role.lines {
             // Some agents send numbers as text.
             let as_text = caught.text.as_deref().and_then(|text| text.parse().ok());
-            let as_text: SmallVec<[u64; 2]> = as_text.into_iter().collect();
-            let numbers = if as_text.is_empty() {
-                &caught.numbers
-            } else {
-                &as_text
-            };
+            let numbers = as_text.map_or(caught.numbers, |number| [Some(number), None]);
             self.lines.take(arg, numbers);
         }
         let Some(text) = caught.text else { return };
@@ -177,15 +178,16 @@ impl<'a> Found<'a> {
             self.sought = Some(text.clone());
         }
         if let Some(rank) = role.target_rank
-            && self.target.as_ref().is_none_or(|(best, _)| rank < *best)
+            && self.target_rank.is_none_or(|best| rank < best)
         {
-            self.target = Some((rank, text));
+            self.target_rank = Some(rank);
+            self.target = Some(text);
         }
     }
 }
 
 /// The lines of a file that arguments ask for.
-#[derive(Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Lines {
     first: Option<u32>,
     last: Option<u32>,
@@ -193,17 +195,13 @@ struct Lines {
 }
 
 impl Lines {
-    fn take(&mut self, arg: LineArg, numbers: &[u64]) {
-        let number = |at: usize| {
-            numbers
-                .get(at)
-                .map(|n| u32::try_from(*n).unwrap_or(u32::MAX))
-        };
+    fn take(&mut self, arg: LineArg, numbers: [Option<u64>; 2]) {
+        let [first, second] = numbers.map(|n| n.map(|n| u32::try_from(n).unwrap_or(u32::MAX)));
         match arg {
-            LineArg::First => self.first = number(0),
-            LineArg::Last => self.last = number(0),
-            LineArg::Count => self.count = number(0),
-            LineArg::Both => (self.first, self.last) = (number(0), number(1)),
+            LineArg::First => self.first = first,
+            LineArg::Last => self.last = first,
+            LineArg::Count => self.count = first,
+            LineArg::Both => (self.first, self.last) = (first, second),
         }
     }
 
@@ -219,10 +217,10 @@ impl Lines {
 }
 
 /// The outermost value: the only one with ignored keys and a target.
-struct Top<'k, 'f, 'a> {
-    key: &'k Key,
+struct Top<'r, 'k, 'a> {
+    reading: &'r mut Reading<'k>,
     ignore: &'k [String],
-    found: &'f mut Found<'a>,
+    found: &'r mut Found<'a>,
 }
 
 impl<'de> DeserializeSeed<'de> for Top<'_, '_, 'de> {
@@ -242,28 +240,29 @@ impl<'de> Visitor<'de> for Top<'_, '_, 'de> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<u64, A::Error> {
         let mut sum = 0u64;
-        while let Some(Name(name)) = map.next_key()? {
-            if self.ignore.iter().any(|ignored| *ignored == name) {
+        while let Some(name) = map.next_key::<Name<'de>>()? {
+            if self.ignore.iter().any(|ignored| *ignored == name.0) {
                 map.next_value::<serde::de::IgnoredAny>()?;
                 continue;
             }
-            let role = tools::arg_role(&name);
+            let role = tools::arg_role(&name.0);
             // What nobody asks for is not kept: the texts of an edit have escapes,
             // and would be copied.
-            let asked = role.is_telling() || tools::may_wait(&name);
+            let asked = role.is_telling() || tools::may_wait(&name.0);
             let mut caught = Caught::default();
             let value = map.next_value_seed(Value {
-                key: self.key,
-                words: &mut self.found.words,
+                reading: self.reading,
                 caught: asked.then_some(&mut caught),
             })?;
-            self.found.argument(&name, role, caught);
-            sum = sum.wrapping_add(entry(&name, value, self.key));
+            if asked {
+                self.found.argument(&name.0, role, caught);
+            }
+            sum = sum.wrapping_add(self.reading.entry(&name, value));
         }
-        Ok(object(sum, self.key))
+        Ok(self.reading.object(sum))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<u64, A::Error> {
-        Value::within(self.key, &mut self.found.words).visit_seq(seq)
+        Value::within(self.reading).visit_seq(seq)
     }
 }

@@ -2,10 +2,9 @@
 //! object is the commutative sum of its mixed entries, an array is hashed in
 //! order, white space and the spelling of numbers do not matter.
 
-use std::{borrow::Cow, fmt, hash::Hasher};
+use std::{borrow::Cow, fmt};
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
-use smallvec::SmallVec;
 
 use super::{
     key::{Key, Tag},
@@ -17,7 +16,8 @@ use crate::domain::text;
 #[derive(Default)]
 pub(super) struct Caught<'a> {
     pub text: Option<Cow<'a, str>>,
-    pub numbers: SmallVec<[u64; 2]>,
+    /// The first two: nobody asks for more.
+    pub numbers: [Option<u64>; 2],
 }
 
 impl<'a> Caught<'a> {
@@ -27,6 +27,12 @@ impl<'a> Caught<'a> {
             Some(before) => Cow::Owned(format!("{before} {text}")),
             None => text,
         });
+    }
+
+    fn number(&mut self, number: u64) {
+        if let Some(free) = self.numbers.iter_mut().find(|place| place.is_none()) {
+            *free = Some(number);
+        }
     }
 }
 
@@ -52,38 +58,70 @@ impl<'de> serde::Deserialize<'de> for Name<'de> {
     }
 }
 
-/// Any value; tells what it held where somebody asks.
-pub(super) struct Value<'k, 'f, 'a> {
+/// How all values of some arguments are read.
+pub(super) struct Reading<'k> {
     pub key: &'k Key,
-    pub words: &'f mut Words,
-    pub caught: Option<&'f mut Caught<'a>>,
+    /// Nothing unseen stands in the JSON itself: only its escapes can hold some.
+    pub is_seen: bool,
+    pub words: Words,
 }
 
-impl<'k, 'f> Value<'k, 'f, '_> {
-    pub fn within(key: &'k Key, words: &'f mut Words) -> Self {
-        Self {
-            key,
-            words,
-            caught: None,
+impl Reading<'_> {
+    /// Text with and without unseen characters is the same text.
+    fn borrowed(&self, text: &str) -> u64 {
+        if self.is_seen {
+            self.key.text(Tag::JsonText, text)
+        } else {
+            self.unfolded(text)
         }
     }
 
+    /// JSON can hold unseen characters as escapes.
+    fn unfolded(&self, text: &str) -> u64 {
+        self.key.text(Tag::JsonText, &text::seen(text))
+    }
+
+    /// An entry of an object.
+    pub fn entry(&self, name: &Name<'_>, value: u64) -> u64 {
+        let name = match &name.0 {
+            Cow::Borrowed(name) => self.borrowed(name),
+            Cow::Owned(name) => self.unfolded(name),
+        };
+        self.key.both(Tag::JsonEntry, name, value)
+    }
+
+    /// An object, of the sum of its entries.
+    pub fn object(&self, sum: u64) -> u64 {
+        self.key.both(Tag::JsonObject, sum, 0)
+    }
+
     fn scalar(&self, kind: u8, bits: u64) -> u64 {
-        let mut hasher = self.key.hasher(Tag::Json);
-        hasher.write_u8(kind);
-        hasher.write_u64(bits);
-        hasher.finish()
+        self.key.both(Tag::JsonNumber, u64::from(kind), bits)
+    }
+}
+
+/// Any value; tells what it held where somebody asks.
+pub(super) struct Value<'r, 'k, 'a> {
+    pub reading: &'r mut Reading<'k>,
+    pub caught: Option<&'r mut Caught<'a>>,
+}
+
+impl<'r, 'k> Value<'r, 'k, '_> {
+    pub fn within(reading: &'r mut Reading<'k>) -> Self {
+        Self {
+            reading,
+            caught: None,
+        }
     }
 
     /// 1, 1.0 and the 1 of a protobuf Struct are one number. Integers that a
     /// double cannot hold stay themselves.
     fn number(self, value: f64) -> u64 {
         let value = if value == 0.0 { 0.0 } else { value };
-        let hash = self.scalar(b'n', value.to_bits());
         if let Some(caught) = self.caught {
-            caught.numbers.push(value as u64);
+            caught.number(value as u64);
         }
-        hash
+        self.reading.scalar(b'n', value.to_bits())
     }
 }
 
@@ -103,18 +141,18 @@ impl<'de> Visitor<'de> for Value<'_, '_, 'de> {
     }
 
     fn visit_unit<E>(self) -> Result<u64, E> {
-        Ok(self.scalar(b'0', 0))
+        Ok(self.reading.scalar(b'0', 0))
     }
 
     fn visit_bool<E>(self, value: bool) -> Result<u64, E> {
-        Ok(self.scalar(b'b', u64::from(value)))
+        Ok(self.reading.scalar(b'b', u64::from(value)))
     }
 
     fn visit_u64<E>(self, value: u64) -> Result<u64, E> {
         if value < 1 << 53 {
             Ok(self.number(value as f64))
         } else {
-            Ok(self.scalar(b'u', value))
+            Ok(self.reading.scalar(b'u', value))
         }
     }
 
@@ -122,7 +160,7 @@ impl<'de> Visitor<'de> for Value<'_, '_, 'de> {
         if value.unsigned_abs() < 1 << 53 {
             Ok(self.number(value as f64))
         } else {
-            Ok(self.scalar(b'i', value.cast_unsigned()))
+            Ok(self.reading.scalar(b'i', value.cast_unsigned()))
         }
     }
 
@@ -131,74 +169,42 @@ impl<'de> Visitor<'de> for Value<'_, '_, 'de> {
     }
 
     fn visit_borrowed_str<E>(self, value: &'de str) -> Result<u64, E> {
-        self.words.push(value);
+        self.reading.words.push(value);
         if let Some(caught) = self.caught {
             caught.push(Cow::Borrowed(value));
         }
-        Ok(text_hash(value, self.key))
+        Ok(self.reading.borrowed(value))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<u64, E> {
-        self.words.push(value);
+        self.reading.words.push(value);
         if let Some(caught) = self.caught {
             caught.push(Cow::Owned(value.to_owned()));
         }
-        Ok(text_hash(value, self.key))
+        Ok(self.reading.unfolded(value))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<u64, A::Error> {
-        let mut hasher = self.key.hasher(Tag::Json);
-        hasher.write_u8(b'[');
+        let mut list = 0;
         let mut caught = self.caught;
         loop {
             let item = Value {
-                key: self.key,
-                words: self.words,
+                reading: self.reading,
                 caught: caught.as_deref_mut(),
             };
             match seq.next_element_seed(item)? {
-                Some(value) => hasher.write_u64(value),
-                None => return Ok(hasher.finish()),
+                Some(value) => list = self.reading.key.both(Tag::JsonList, list, value),
+                None => return Ok(self.reading.key.both(Tag::JsonList, list, 0)),
             }
         }
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<u64, A::Error> {
         let mut sum = 0u64;
-        while let Some(Name(name)) = map.next_key()? {
-            let value = map.next_value_seed(Value::within(self.key, self.words))?;
-            sum = sum.wrapping_add(entry(&name, value, self.key));
+        while let Some(name) = map.next_key()? {
+            let value = map.next_value_seed(Value::within(self.reading))?;
+            sum = sum.wrapping_add(self.reading.entry(&name, value));
         }
-        Ok(object(sum, self.key))
+        Ok(self.reading.object(sum))
     }
-}
-
-pub(super) fn text_bytes(text: &str, key: &Key) -> u64 {
-    let mut hasher = key.hasher(Tag::Json);
-    hasher.write(text.as_bytes());
-    hasher.finish()
-}
-
-pub(super) fn entry(name: &str, value: u64, key: &Key) -> u64 {
-    let mut hasher = key.hasher(Tag::Json);
-    hasher.write_u8(b':');
-    hasher.write_u64(text_hash(name, key));
-    hasher.write_u64(value);
-    hasher.finish()
-}
-
-pub(super) fn object(sum: u64, key: &Key) -> u64 {
-    let mut hasher = key.hasher(Tag::Json);
-    hasher.write_u8(b'{');
-    hasher.write_u64(sum);
-    hasher.finish()
-}
-
-/// Text with and without unseen characters is the same text; JSON can hold them
-/// as escapes.
-pub(super) fn text_hash(value: &str, key: &Key) -> u64 {
-    let mut hasher = key.hasher(Tag::Json);
-    hasher.write_u8(b'"');
-    hasher.write(text::seen(value).as_bytes());
-    hasher.finish()
 }

@@ -1,7 +1,7 @@
 use std::hash::{BuildHasher, Hasher};
 
 use foldhash::{
-    SharedSeed,
+    SharedSeed, fast,
     quality::{FoldHasher, SeedableRandomState},
 };
 
@@ -11,7 +11,13 @@ use crate::domain::Sig;
 /// replay uses a fixed one, so that the same trace always prints the same.
 #[derive(Clone, Debug)]
 pub struct Key {
+    /// For what is hashed piece by piece.
     state: SeedableRandomState,
+    /// A seed for each tag, and what all share: for what is hashed at once. Most
+    /// of a call is short texts, for which a hasher that must be ready for more
+    /// pieces costs several times as much.
+    seeds: [u64; Tag::COUNT],
+    shared: &'static SharedSeed,
 }
 
 /// What a signature is of, so that a path never equals a command.
@@ -25,26 +31,42 @@ pub(super) enum Tag {
     Outcome,
     Name,
     Json,
+    JsonText,
+    JsonNumber,
+    JsonEntry,
+    JsonObject,
+    JsonList,
     Words,
     Tool,
     Said,
     Error,
     Result,
     Rule,
+    /// The last one.
     Text,
+}
+
+impl Tag {
+    const COUNT: usize = Self::Text as usize + 1;
 }
 
 impl Key {
     pub fn random() -> Self {
         let seed = std::collections::hash_map::RandomState::new().hash_one(0);
-        Self {
-            state: SeedableRandomState::with_seed(seed, SharedSeed::global_random()),
-        }
+        Self::new(seed, SharedSeed::global_random())
     }
 
     pub fn fixed() -> Self {
+        Self::new(0, SharedSeed::global_fixed())
+    }
+
+    fn new(seed: u64, shared: &'static SharedSeed) -> Self {
+        let state = SeedableRandomState::with_seed(seed, shared);
+        let seeds = std::array::from_fn(|tag| state.hash_one(tag));
         Self {
-            state: SeedableRandomState::with_seed(0, SharedSeed::global_fixed()),
+            state,
+            seeds,
+            shared,
         }
     }
 
@@ -64,13 +86,29 @@ impl Key {
         hasher
     }
 
-    pub(super) fn known(&self, tag: Tag, text: &str) -> Option<Sig> {
-        if text.is_empty() {
-            return None;
-        }
-        let mut hasher = self.hasher(tag);
+    #[inline]
+    fn seeded(&self, tag: Tag) -> fast::FoldHasher<'static> {
+        fast::FoldHasher::with_seed(self.seeds[tag as usize], self.shared)
+    }
+
+    /// The hash of a whole text.
+    #[inline]
+    pub(super) fn text(&self, tag: Tag, text: &str) -> u64 {
+        let mut hasher = self.seeded(tag);
         hasher.write(text.as_bytes());
-        Some(Sig::new(hasher.finish()))
+        hasher.finish()
+    }
+
+    /// The hash of two numbers, in this order.
+    #[inline]
+    pub(super) fn both(&self, tag: Tag, first: u64, second: u64) -> u64 {
+        let mut hasher = self.seeded(tag);
+        hasher.write_u128(u128::from(first) << 64 | u128::from(second));
+        hasher.finish()
+    }
+
+    pub(super) fn known(&self, tag: Tag, text: &str) -> Option<Sig> {
+        (!text.is_empty()).then(|| self.pair(tag, text, 0))
     }
 
     /// The signature of what was hashed, and of whose it is.
@@ -80,10 +118,8 @@ impl Key {
         Sig::new(hasher.finish())
     }
 
+    #[inline]
     pub(super) fn pair(&self, tag: Tag, text: &str, number: u64) -> Sig {
-        let mut hasher = self.hasher(tag);
-        hasher.write(text.as_bytes());
-        hasher.write_u64(number);
-        Sig::new(hasher.finish())
+        Sig::new(self.both(tag, self.text(tag, text), number))
     }
 }

@@ -19,6 +19,12 @@ pub(super) struct TextFacts {
     telling: Option<Sig>,
 }
 
+/// All that was sent of an outcome.
+pub(super) struct Outcomes {
+    pub masked: Sig,
+    pub raw: Sig,
+}
+
 impl Facts {
     /// The hashes of a text. What repeats is looked at once.
     pub(super) fn text(&self, text: &str, kind: Mask) -> TextFacts {
@@ -115,38 +121,47 @@ impl Facts {
         Some(Sig::new(hasher.finish()))
     }
 
-    /// All that was sent of an outcome, in one hash. What was not sent leaves
-    /// its own mark, so that "unknown" never equals "empty".
-    pub(super) fn outcome(
+    /// All that was sent of an outcome, in one hash with masked texts and one with
+    /// raw ones. What was not sent leaves its own mark, so that "unknown" never
+    /// equals "empty".
+    pub(super) fn outcomes(
         &self,
         event: &Event,
         call: &ToolCall,
         ignore_result: bool,
-        result: u64,
-        error: u64,
-    ) -> Sig {
-        let mut hasher = self.key.hasher(Tag::Outcome);
-        hasher.write_u8(match call.outcome {
+        [result, error]: [&TextFacts; 2],
+    ) -> Outcomes {
+        let key = &self.key;
+        let text = |text: &str| match text {
+            "" => 0,
+            text => key.text(Tag::Outcome, text),
+        };
+        let marked = match call.outcome {
             None => 0,
             Some(Outcome::Ok) => 1,
             Some(Outcome::Error) => 2,
             Some(Outcome::Blocked) => 3,
-        });
-        if !ignore_result {
-            if !call.result_hash.is_empty() {
-                hasher.write_u8(1);
-                hasher.write(call.result_hash.as_bytes());
-            } else if call.result.is_some() {
-                hasher.write_u8(2);
-                hasher.write_u64(result);
-            }
+        };
+        let (result_kind, told) = match &call.result {
+            _ if ignore_result => (0, [0; 2]),
+            _ if !call.result_hash.is_empty() => (1, [text(&call.result_hash); 2]),
+            Some(_) => (2, [result.masked, result.raw]),
+            None => (0, [0; 2]),
+        };
+        let state = [text(&call.content_hash), text(&event.state_hash)];
+        let rest = if state == [0; 2] {
+            0
+        } else {
+            key.both(Tag::Outcome, state[0], state[1])
+        };
+        let rest = key.both(Tag::Outcome, rest, marked << 8 | result_kind);
+        let of = |result: u64, error: u64| {
+            let texts = key.both(Tag::Outcome, result, error);
+            Sig::new(key.both(Tag::Outcome, rest, texts))
+        };
+        Outcomes {
+            masked: of(told[0], error.masked),
+            raw: of(told[1], error.raw),
         }
-        hasher.write_u8(3);
-        hasher.write_u64(error);
-        hasher.write_u8(4);
-        hasher.write(call.content_hash.as_bytes());
-        hasher.write_u8(5);
-        hasher.write(event.state_hash.as_bytes());
-        Sig::new(hasher.finish())
     }
 }

@@ -5,6 +5,8 @@ mod words;
 
 use std::borrow::Cow;
 
+use memchr::memchr2;
+
 use super::tools::Class;
 
 /// What was made of a command line.
@@ -49,31 +51,46 @@ const LINE_BYTES_MAX: usize = 1_024;
 /// whatever it writes besides, and only a line of nothing but looking is a read
 /// or a search.
 pub(super) fn read(line: &str) -> Command<'_> {
-    if line.trim().is_empty() {
+    if line.trim_start().is_empty() {
         return Command::plain(Class::Poll);
     }
-    // One letter of it first: most lines have none.
-    if line.as_bytes().contains(&b'*') && line.contains(PATCH) {
+    // One letter of each first: most lines have neither a patch nor a document.
+    if memchr2(b'*', b'<', line.as_bytes()).is_none() {
+        return of_script(script(line));
+    }
+    if line.contains(PATCH) {
         return Command {
             patches: true,
             ..Command::plain(Class::Edit)
         };
     }
-    match without_documents(script(line)) {
-        Cow::Borrowed(line) => of_script(line),
-        Cow::Owned(line) => of_script(&line).into_owned(),
+    of_script(without_documents(script(line)))
+}
+
+fn of_script(line: Cow<'_, str>) -> Command<'_> {
+    if line.len() > LINE_BYTES_MAX {
+        return Command::plain(Class::Execute);
+    }
+    match line {
+        Cow::Borrowed(line) => of_line(line),
+        Cow::Owned(line) => of_line(&line).into_owned(),
     }
 }
 
-fn of_script(line: &str) -> Command<'_> {
-    let words = (line.len() <= LINE_BYTES_MAX).then(|| words::words(line));
-    let Some(words) = words.flatten() else {
-        return Command::plain(Class::Execute);
-    };
+fn of_line(line: &str) -> Command<'_> {
+    if let Some(words) = words::plain(line) {
+        return of_words(&words);
+    }
+    match words::Split::of(line) {
+        Some(split) => of_words(&split.words()).into_owned(),
+        None => Command::plain(Class::Execute),
+    }
+}
+
+fn of_words<'a>(words: &[&'a str]) -> Command<'a> {
     let mut writes = false;
     let mut strongest: Option<Part> = None;
-    let parts = words.split(|word| matches!(&**word, "&&" | "||" | ";" | "|" | "&"));
-    for part in parts.filter_map(Part::read) {
+    for part in words.split(|word| parts(word)).filter_map(Part::read) {
         writes |= part.class.writes();
         if strongest
             .as_ref()
@@ -86,7 +103,7 @@ fn of_script(line: &str) -> Command<'_> {
         || Command::plain(Class::Execute),
         |part| Command {
             class: part.class,
-            target: part.target,
+            target: part.target.map(Cow::Borrowed),
             lines: part.lines,
             writes,
             patches: false,
@@ -94,11 +111,21 @@ fn of_script(line: &str) -> Command<'_> {
     )
 }
 
+/// Whether a word stands between two simple commands. Words are compared as
+/// bytes: texts would be compared by calls, one for each that they could be.
+fn parts(word: &str) -> bool {
+    matches!(word.as_bytes(), b"&&" | b"||" | b";" | b"|" | b"&")
+}
+
 /// The script of `bash -lc "…"`, else the line itself.
 fn script(line: &str) -> Cow<'_, str> {
     const SHELLS: &[&str] = &["bash", "sh", "zsh", "/bin/bash", "/bin/sh"];
     let inner = || {
-        let (shell, rest) = line.trim_start().split_once(' ')?;
+        let line = line.trim_start();
+        if !line.starts_with(['b', 's', 'z', '/']) {
+            return None;
+        }
+        let (shell, rest) = line.split_once(' ')?;
         let (flag, script) = rest.split_once(' ')?;
         (SHELLS.contains(&shell) && matches!(flag, "-c" | "-lc")).then_some(script.trim())
     };
@@ -138,57 +165,55 @@ fn without_documents(line: Cow<'_, str>) -> Cow<'_, str> {
 /// A simple command.
 struct Part<'a> {
     class: Class,
-    target: Option<Cow<'a, str>>,
+    target: Option<&'a str>,
     lines: Option<(u32, u32)>,
 }
 
 impl<'a> Part<'a> {
     /// `None`: it says nothing about what the line does (`cd`, `export`, a
     /// filter behind a pipe).
-    fn read(words: &[Cow<'a, str>]) -> Option<Self> {
-        let written = redirected(words);
-        let (name, rest) = command(before_redirection(words))?;
+    fn read(words: &[&'a str]) -> Option<Self> {
+        let redirection = words.iter().position(|word| redirects(word));
+        let (name, rest) = command(redirection.map_or(words, |at| before(words, at)))?;
         // Where the output of a run goes does not matter; that of an `echo` does.
-        let prints = matches!(
-            name,
-            "echo" | "printf" | "cat" | "sed" | "awk" | "jq" | "sort"
-        );
-        if let Some((file, appends)) = written.filter(|_| prints) {
+        if let Some(at) = redirection
+            && let b"echo" | b"printf" | b"cat" | b"sed" | b"awk" | b"jq" | b"sort" = name
+            && let Some((file, appends)) = redirected(words.get(at..)?)
+        {
             let class = if appends { Class::Edit } else { Class::Write };
             return Some(Self::plain(class, Some(file)));
         }
         let part = match name {
-            "cd" | "export" | "set" | "true" | "source" | "wc" | "sort" | "uniq" | "awk"
-            | "cut" | "tr" | "xargs" | "jq" => return None,
-            "cat" | "less" | "more" | "bat" | "nl" | "file" | "stat" => {
+            b"cd" | b"export" | b"set" | b"true" | b"source" | b"wc" | b"sort" | b"uniq"
+            | b"awk" | b"cut" | b"tr" | b"xargs" | b"jq" => return None,
+            b"cat" | b"less" | b"more" | b"bat" | b"nl" | b"file" | b"stat" => {
                 Self::plain(Class::Read, operand(rest))
             }
-            "head" => Self {
+            b"head" => Self {
                 lines: count_of(rest).map(|n| (1, n)),
                 ..Self::plain(Class::Read, operand(rest))
             },
             // Which lines the end of a file has, nobody knows.
-            "tail" => Self::plain(Class::Search, None),
-            "grep" | "rg" | "ag" | "find" | "fd" | "which" | "ls" | "tree" | "pwd" | "du" => {
-                Self::plain(Class::Search, None)
+            b"tail" => Self::plain(Class::Search, None),
+            b"grep" | b"rg" | b"ag" | b"find" | b"fd" | b"which" | b"ls" | b"tree" | b"pwd"
+            | b"du" => Self::plain(Class::Search, None),
+            b"sleep" | b"wait" => Self::plain(Class::Poll, None),
+            b"sed" if rest.iter().any(|word| word.starts_with("-i")) => {
+                Self::plain(Class::Edit, rest.last().copied())
             }
-            "sleep" | "wait" => Self::plain(Class::Poll, None),
-            "sed" if rest.iter().any(|word| word.starts_with("-i")) => {
-                Self::plain(Class::Edit, rest.last().cloned())
-            }
-            "sed" => Self::sed(rest)?,
-            "tee" | "patch" => Self::plain(Class::Write, operand(rest)),
+            b"sed" => Self::sed(rest)?,
+            b"tee" | b"patch" => Self::plain(Class::Write, operand(rest)),
             // Many files, or a directory: the command itself is what is written.
-            "touch" | "mkdir" | "rm" | "mv" | "cp" | "ln" | "chmod" => {
+            b"touch" | b"mkdir" | b"rm" | b"mv" | b"cp" | b"ln" | b"chmod" => {
                 Self::plain(Class::Write, None)
             }
-            "git" => Self::git(rest),
+            b"git" => Self::git(rest),
             _ => Self::plain(Class::Execute, None),
         };
         Some(part)
     }
 
-    fn plain(class: Class, target: Option<Cow<'a, str>>) -> Self {
+    fn plain(class: Class, target: Option<&'a str>) -> Self {
         Self {
             class,
             target,
@@ -197,18 +222,18 @@ impl<'a> Part<'a> {
     }
 
     /// `sed -n '10,20p' file` shows lines; any other `sed` is a filter.
-    fn sed(rest: &[Cow<'a, str>]) -> Option<Self> {
+    fn sed(rest: &[&'a str]) -> Option<Self> {
         let script = rest.iter().find(|word| !word.starts_with('-'))?;
         let (from, to) = script.strip_suffix('p')?.split_once(',')?;
         let lines = Some((from.parse().ok()?, to.parse().ok()?));
         let file = rest.last().filter(|word| *word != script)?;
         Some(Self {
             lines,
-            ..Self::plain(Class::Read, Some(file.clone()))
+            ..Self::plain(Class::Read, Some(file))
         })
     }
 
-    fn git(rest: &[Cow<'a, str>]) -> Self {
+    fn git(rest: &[&'a str]) -> Self {
         const CHANGES: &[&str] = &[
             "add",
             "commit",
@@ -231,7 +256,7 @@ impl<'a> Part<'a> {
             "branch",
         ];
         let verb = rest.iter().find(|word| !word.starts_with('-'));
-        match verb.map(|verb| &**verb) {
+        match verb.copied() {
             Some(verb) if CHANGES.contains(&verb) => Self::plain(Class::Write, None),
             Some("grep") => Self::plain(Class::Search, None),
             _ => Self::plain(Class::Execute, None),
@@ -251,57 +276,65 @@ impl<'a> Part<'a> {
 
 /// The name of a command without its path, and its arguments; assignments,
 /// `sudo`, `timeout 10` and the like before it do not count.
-fn command<'w, 'a>(words: &'w [Cow<'a, str>]) -> Option<(&'w str, &'w [Cow<'a, str>])> {
+fn command<'w, 'a>(words: &'w [&'a str]) -> Option<(&'a [u8], &'w [&'a str])> {
     let mut words = words;
     loop {
         let (first, rest) = words.split_first()?;
-        let assignment = first.split_once('=').is_some_and(|(name, _)| {
-            !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-        });
-        let prefix = matches!(
-            &**first,
-            "sudo" | "env" | "time" | "nohup" | "exec" | "command"
-        );
-        let timeout = first == "timeout";
-        if !(assignment || prefix || timeout) {
-            return Some((first.rsplit('/').next().unwrap_or(first), rest));
-        }
-        words = if timeout { rest.get(1..)? } else { rest };
+        let first = first.as_bytes();
+        words = match first {
+            b"sudo" | b"env" | b"time" | b"nohup" | b"exec" | b"command" => rest,
+            b"timeout" => rest.get(1..)?,
+            _ if is_assignment(first) => rest,
+            _ => {
+                let path = first.iter().rposition(|byte| *byte == b'/');
+                let name = first.get(path.map_or(0, |at| at + 1)..)?;
+                return Some((name, rest));
+            }
+        };
+    }
+}
+
+fn is_assignment(word: &[u8]) -> bool {
+    let in_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    let end = word.iter().position(|byte| !in_name(byte));
+    end.is_some_and(|end| end > 0 && word.get(end) == Some(&b'='))
+}
+
+/// Whether what follows a word is where output goes.
+fn redirects(word: &str) -> bool {
+    matches!(
+        word.as_bytes(),
+        b">" | b">>" | b">&" | b"&>" | b">&1" | b">&2"
+    )
+}
+
+/// The words before the redirection at `at`: `> file` or `2> file`.
+fn before<'w, 'a>(words: &'w [&'a str], at: usize) -> &'w [&'a str] {
+    match words.get(..at).unwrap_or(words) {
+        [before @ .., "1" | "2"] => before,
+        before => before,
     }
 }
 
 /// The file that output goes to, unless it is thrown away, and whether it is
 /// added to it.
-fn redirected<'a>(words: &[Cow<'a, str>]) -> Option<(Cow<'a, str>, bool)> {
-    let at = words.iter().position(|word| word == ">" || word == ">>")?;
-    let file = words.get(at + 1)?;
+fn redirected<'a>(words: &[&'a str]) -> Option<(&'a str, bool)> {
+    let at = words.iter().position(|word| matches!(*word, ">" | ">>"))?;
+    let file = *words.get(at + 1)?;
     let kept = !file.starts_with("/dev/") && !file.starts_with('&');
-    kept.then(|| (file.clone(), words[at] == ">>"))
-}
-
-/// The words before `> file` and `2> file`.
-fn before_redirection<'w, 'a>(words: &'w [Cow<'a, str>]) -> &'w [Cow<'a, str>] {
-    let redirects =
-        |word: &Cow<'_, str>| matches!(&**word, ">" | ">>" | ">&" | "&>" | ">&1" | ">&2");
-    let Some(at) = words.iter().position(redirects) else {
-        return words;
-    };
-    match words.get(..at).unwrap_or(words) {
-        [before @ .., last] if last == "1" || last == "2" => before,
-        before => before,
-    }
+    kept.then(|| (file, words[at] == ">>"))
 }
 
 /// The last argument that is no option and no number of one.
-fn operand<'a>(rest: &[Cow<'a, str>]) -> Option<Cow<'a, str>> {
-    rest.iter().rfind(|word| !word.starts_with('-')).cloned()
+fn operand<'a>(rest: &[&'a str]) -> Option<&'a str> {
+    rest.iter().rfind(|word| !word.starts_with('-')).copied()
 }
 
 /// `-n 40`, `-40`, `-n40`.
-fn count_of(rest: &[Cow<'_, str>]) -> Option<u32> {
+fn count_of(rest: &[&str]) -> Option<u32> {
     let mut words = rest.iter();
     while let Some(word) = words.next() {
-        if word == "-n" {
+        if *word == "-n" {
             return words.next()?.parse().ok();
         }
         if let Some(number) = word.strip_prefix("-n").or_else(|| word.strip_prefix('-')) {

@@ -1,8 +1,6 @@
 //! What a tool does, from its name: a table of the common agents' tools, which
 //! `[[tools]]` in the configuration extends.
 
-use std::{collections::HashMap, sync::LazyLock};
-
 use glob::Pattern;
 use serde::Deserialize;
 use thiserror::Error;
@@ -268,7 +266,7 @@ pub(super) fn edits(command: &str) -> Class {
 }
 
 /// What an argument's name says of it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ArgRole {
     /// It says what the call acts on: the lower, the more telling.
     pub target_rank: Option<u8>,
@@ -282,30 +280,9 @@ pub(super) struct ArgRole {
 impl ArgRole {
     /// It says anything at all.
     pub fn is_telling(self) -> bool {
-        self.target_rank.is_some() || self.is_command || self.is_sought || self.lines.is_some()
+        self != Self::default()
     }
 }
-
-/// Argument names that say what a call acts on, the most telling first.
-#[rustfmt::skip]
-const TARGETS: &[&str] = &[
-    "file_path", "filepath", "path", "absolute_path", "target_file", "notebook_path", "filename",
-    "file_name", "file", "p", "url", "uri", "command", "cmd", "c", "script", "code", "pattern",
-    "query", "q", "sql", "statement", "regex", "directory", "dir", "target", "input",
-];
-
-/// Argument names under which a shell gets its command line.
-const COMMANDS: &[&str] = &["command", "cmd", "c", "script", "input", "code"];
-
-/// Argument names under which a search gets what it looks for.
-const SOUGHT: &[&str] = &[
-    "pattern",
-    "query",
-    "q",
-    "regex",
-    "search_string",
-    "search_term",
-];
 
 /// Which lines of a file an argument asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -317,48 +294,69 @@ pub(super) enum LineArg {
     Both,
 }
 
-#[rustfmt::skip]
-const LINES: &[(LineArg, &[&str])] = &[
-    (LineArg::First, &["offset", "start_line", "line_start", "start", "from_line", "startline",
-        "start_line_one_indexed", "from", "line", "line_number"]),
-    (LineArg::Last, &["end_line", "line_end", "end", "to_line", "endline",
-        "end_line_one_indexed_inclusive", "to"]),
-    (LineArg::Count, &["limit", "num_lines", "count", "max_lines"]),
-    (LineArg::Both, &["view_range", "line_range", "range", "lines"]),
-];
-
-type Roles = HashMap<&'static [u8], ArgRole, foldhash::fast::RandomState>;
-
-/// What a name, in whichever case, says: one look for all of it, since every
-/// argument of every call asks.
+/// What a name, in whichever case, says.
 pub(super) fn arg_role(name: &str) -> ArgRole {
-    /// No name is longer.
+    /// No name that says anything is longer.
     const NAME_BYTES_MAX: usize = 32;
-    static ROLES: LazyLock<Roles> = LazyLock::new(|| {
-        let mut roles = Roles::default();
-        for (rank, name) in (0..).zip(TARGETS) {
-            roles.entry(name.as_bytes()).or_default().target_rank = Some(rank);
-        }
-        for name in COMMANDS {
-            roles.entry(name.as_bytes()).or_default().is_command = true;
-        }
-        for name in SOUGHT {
-            roles.entry(name.as_bytes()).or_default().is_sought = true;
-        }
-        for (lines, names) in LINES {
-            for name in *names {
-                roles.entry(name.as_bytes()).or_default().lines = Some(*lines);
-            }
-        }
-        roles
-    });
+    let name = name.as_bytes();
+    if !name.iter().any(u8::is_ascii_uppercase) {
+        return role(name);
+    }
     let mut small = [0; NAME_BYTES_MAX];
     let Some(small) = small.get_mut(..name.len()) else {
         return ArgRole::default();
     };
-    small.copy_from_slice(name.as_bytes());
+    small.copy_from_slice(name);
     small.make_ascii_lowercase();
-    ROLES.get(&*small).copied().unwrap_or_default()
+    role(small)
+}
+
+/// The same of a name in small letters. Names are told apart byte by byte, which
+/// takes fewer steps than to hash them; every argument of every call asks.
+#[rustfmt::skip]
+fn role(name: &[u8]) -> ArgRole {
+    // The most telling target first: paths, addresses, command lines, searches.
+    let target_rank = match name {
+        b"file_path" => 0, b"filepath" => 1, b"path" => 2, b"absolute_path" => 3,
+        b"target_file" => 4, b"notebook_path" => 5, b"filename" => 6, b"file_name" => 7,
+        b"file" => 8, b"p" => 9, b"url" => 10, b"uri" => 11, b"command" => 12, b"cmd" => 13,
+        b"c" => 14, b"script" => 15, b"code" => 16, b"pattern" => 17, b"query" => 18, b"q" => 19,
+        b"sql" => 20, b"statement" => 21, b"regex" => 22, b"directory" => 23, b"dir" => 24,
+        b"target" => 25, b"input" => 26,
+        _ => return untargeted(name),
+    };
+    ArgRole {
+        target_rank: Some(target_rank),
+        is_command: matches!(
+            name,
+            b"command" | b"cmd" | b"c" | b"script" | b"input" | b"code"
+        ),
+        is_sought: matches!(name, b"pattern" | b"query" | b"q" | b"regex"),
+        lines: None,
+    }
+}
+
+/// What a name says that names no target.
+#[rustfmt::skip]
+fn untargeted(name: &[u8]) -> ArgRole {
+    let lines = match name {
+        b"offset" | b"start_line" | b"line_start" | b"start" | b"from_line" | b"startline"
+        | b"start_line_one_indexed" | b"from" | b"line" | b"line_number" => LineArg::First,
+        b"end_line" | b"line_end" | b"end" | b"to_line" | b"endline"
+        | b"end_line_one_indexed_inclusive" | b"to" => LineArg::Last,
+        b"limit" | b"num_lines" | b"count" | b"max_lines" => LineArg::Count,
+        b"view_range" | b"line_range" | b"range" | b"lines" => LineArg::Both,
+        _ => {
+            return ArgRole {
+                is_sought: matches!(name, b"search_string" | b"search_term"),
+                ..ArgRole::default()
+            };
+        }
+    };
+    ArgRole {
+        lines: Some(lines),
+        ..ArgRole::default()
+    }
 }
 
 /// `action: "wait"` of a tool that does many things.

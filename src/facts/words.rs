@@ -1,5 +1,3 @@
-use std::hash::Hasher;
-
 use smallvec::SmallVec;
 
 use super::{Key, key::Tag};
@@ -61,11 +59,8 @@ impl Words {
 
     /// One signature for all of them; `None`: there are none, or too many.
     pub fn loose(&self, key: &Key) -> Option<Sig> {
-        (self.bytes <= Self::BYTES_MAX && !self.hashes.is_empty()).then(|| {
-            let mut hasher = key.hasher(Tag::Words);
-            hasher.write_u64(self.sum);
-            Sig::new(hasher.finish())
-        })
+        (self.bytes <= Self::BYTES_MAX && !self.hashes.is_empty())
+            .then(|| Sig::new(key.both(Tag::Words, self.sum, 0)))
     }
 
     /// The distinct ones, sorted, where an overlap of .9 short of all is

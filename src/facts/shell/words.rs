@@ -1,92 +1,205 @@
 //! A command line in words, operators among them.
 
-use std::borrow::Cow;
+use std::str::Bytes;
 
 use smallvec::SmallVec;
 
 /// As many as most lines have without an allocation.
-pub(super) type Words<'a> = SmallVec<[Cow<'a, str>; 16]>;
+pub(super) type Words<'a> = SmallVec<[&'a str; 24]>;
 
-/// The words of a line; `None`: its quotes do not match.
-pub(super) fn words(line: &str) -> Option<Words<'_>> {
-    match plain(line) {
-        Some(words) => Some(words),
-        None => split(line),
-    }
+/// What a byte is to a line.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Byte {
+    /// Part of a word.
+    Plain,
+    Space,
+    Line,
+    Quote,
+    Operator,
+    /// An escape, or the beginning of a comment.
+    Odd,
 }
 
-/// Any line: `shlex` knows what quotes and escapes mean.
-fn split(line: &str) -> Option<Words<'_>> {
-    let words = shlex::split(&spaced(line))?;
-    Some(words.into_iter().map(Cow::Owned).collect())
-}
+static BYTES: [Byte; 256] = {
+    let mut bytes = [Byte::Plain; 256];
+    bytes[b' ' as usize] = Byte::Space;
+    bytes[b'\t' as usize] = Byte::Space;
+    bytes[b'\n' as usize] = Byte::Line;
+    bytes[b'"' as usize] = Byte::Quote;
+    bytes[b'\'' as usize] = Byte::Quote;
+    bytes[b';' as usize] = Byte::Operator;
+    bytes[b'|' as usize] = Byte::Operator;
+    bytes[b'&' as usize] = Byte::Operator;
+    bytes[b'>' as usize] = Byte::Operator;
+    bytes[b'\\' as usize] = Byte::Odd;
+    bytes[b'#' as usize] = Byte::Odd;
+    bytes
+};
 
-/// The same of a line without escapes, comments and words that are quoted in
-/// part, which most are, without a copy. `None`: it is none.
-fn plain<'a>(line: &'a str) -> Option<Words<'a>> {
+/// The words of a line without escapes, comments and words that are quoted in
+/// part, which most are, where they stand. `None`: it is none, see [`Split`].
+pub(super) fn plain(line: &str) -> Option<Words<'_>> {
     let bytes = line.as_bytes();
     let mut words = Words::new();
-    // Where the word began that goes on.
-    let mut begun: Option<usize> = None;
-    let end = |words: &mut Words<'a>, begun: Option<usize>, at: usize| {
-        let word = begun.and_then(|begun| line.get(begun..at));
-        words.extend(word.map(Cow::Borrowed));
-    };
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
-        let next = bytes.get(at + 1);
-        match byte {
-            b'\\' | b'#' => return None,
-            b' ' | b'\t' => {
-                end(&mut words, begun.take(), at);
-                at += 1;
+        at = match BYTES[usize::from(*byte)] {
+            Byte::Plain => word(line, at, at, &mut words)?,
+            Byte::Space => at + 1,
+            Byte::Line => {
+                words.push(";");
+                at + 1
             }
-            b'\n' => {
-                end(&mut words, begun.take(), at);
-                words.push(Cow::Borrowed(";"));
-                at += 1;
-            }
-            b'"' | b'\'' => {
-                let quoted = bytes.get(at + 1..).unwrap_or_default();
-                let len = quoted.iter().position(|other| other == byte)?;
-                let escapes = quoted.get(..len)?.contains(&b'\\');
-                let after = at + len + 2;
-                let alone = matches!(
-                    bytes.get(after),
-                    None | Some(b' ' | b'\t' | b'\n' | b';' | b'|' | b'>')
-                );
-                if escapes || !alone || begun.is_some() {
+            Byte::Quote => quoted(line, at, &mut words)?,
+            Byte::Operator => operator(line, at, &mut words)?,
+            Byte::Odd => return None,
+        };
+    }
+    Some(words)
+}
+
+/// Takes in the word that began at `begun` and goes on at `at`, to its end.
+fn word<'a>(line: &'a str, begun: usize, at: usize, words: &mut Words<'a>) -> Option<usize> {
+    let bytes = line.as_bytes();
+    let mut at = at;
+    while let Some(byte) = bytes.get(at) {
+        match BYTES[usize::from(*byte)] {
+            Byte::Plain => at += 1,
+            // `a&>b` and `>&1` stay whole: they redirect, they do not part.
+            Byte::Operator if redirects(bytes, at) => {
+                if bytes.get(at + 1) == Some(byte) {
                     return None;
                 }
-                end(&mut words, Some(at + 1), at + 1 + len);
-                at = after;
-            }
-            b';' | b'|' | b'&' | b'>' => {
-                let after_redirection = at > 0 && bytes.get(at - 1) == Some(&b'>');
-                let redirects = *byte == b'&' && (after_redirection || next == Some(&b'>'));
-                let len = if next == Some(byte) { 2 } else { 1 };
-                if redirects {
-                    if len == 2 {
-                        return None;
-                    }
-                    begun.get_or_insert(at);
-                } else {
-                    end(&mut words, begun.replace(at), at);
-                    // `>&1` stays whole.
-                    if *byte != b'>' || bytes.get(at + len) != Some(&b'&') {
-                        end(&mut words, begun.take(), at + len);
-                    }
-                }
-                at += len;
-            }
-            _ => {
-                begun.get_or_insert(at);
                 at += 1;
             }
+            Byte::Space | Byte::Line | Byte::Operator => break,
+            Byte::Quote | Byte::Odd => return None,
         }
     }
-    end(&mut words, begun, at);
-    Some(words)
+    words.push(line.get(begun..at)?);
+    Some(at)
+}
+
+/// Takes in a word that is quoted as a whole.
+fn quoted<'a>(line: &'a str, at: usize, words: &mut Words<'a>) -> Option<usize> {
+    let bytes = line.as_bytes();
+    let quote = *bytes.get(at)?;
+    let len = memchr::memchr(quote, bytes.get(at + 1..)?)?;
+    let word = line.get(at + 1..at + 1 + len)?;
+    let after = at + len + 2;
+    let alone = matches!(
+        bytes.get(after),
+        None | Some(b' ' | b'\t' | b'\n' | b';' | b'|' | b'>')
+    );
+    // Between single quotes nothing is an escape.
+    let escapes = quote == b'"' && memchr::memchr(b'\\', word.as_bytes()).is_some();
+    if escapes || !alone {
+        return None;
+    }
+    words.push(word);
+    Some(after)
+}
+
+/// Takes in an operator, or the word that begins with it.
+fn operator<'a>(line: &'a str, at: usize, words: &mut Words<'a>) -> Option<usize> {
+    let bytes = line.as_bytes();
+    if redirects(bytes, at) {
+        return word(line, at, at, words);
+    }
+    let byte = *bytes.get(at)?;
+    let end = at
+        + if bytes.get(at + 1) == Some(&byte) {
+            2
+        } else {
+            1
+        };
+    // `>&1` stays whole.
+    if byte == b'>' && bytes.get(end) == Some(&b'&') {
+        return word(line, at, end, words);
+    }
+    words.push(line.get(at..end)?);
+    Some(end)
+}
+
+/// Whether the `&` there is part of `>&` or `&>`.
+fn redirects(bytes: &[u8], at: usize) -> bool {
+    bytes.get(at) == Some(&b'&')
+        && (bytes.get(at + 1) == Some(&b'>')
+            || at.checked_sub(1).and_then(|before| bytes.get(before)) == Some(&b'>'))
+}
+
+/// The words of any line: what quotes and escapes mean is what it is to a shell.
+pub(super) struct Split {
+    /// One behind the other, without quotes and escapes.
+    text: String,
+    ends: SmallVec<[usize; 24]>,
+}
+
+impl Split {
+    /// `None`: its quotes do not match, or it ends with an escape.
+    pub fn of(line: &str) -> Option<Self> {
+        let spaced = spaced(line);
+        let mut bytes = spaced.bytes();
+        let mut text = Vec::with_capacity(spaced.len());
+        let mut ends = SmallVec::new();
+        while let Some(byte) = bytes.next() {
+            match byte {
+                b' ' | b'\t' | b'\n' => {}
+                b'#' => {
+                    bytes.by_ref().find(|byte| *byte == b'\n');
+                }
+                _ => {
+                    unquoted(byte, &mut bytes, &mut text)?;
+                    ends.push(text.len());
+                }
+            }
+        }
+        let text = String::from_utf8(text).ok()?;
+        Some(Self { text, ends })
+    }
+
+    pub fn words(&self) -> Words<'_> {
+        let begins = std::iter::once(&0).chain(&self.ends);
+        let words = begins.zip(&self.ends);
+        words
+            .filter_map(|(begin, end)| self.text.get(*begin..*end))
+            .collect()
+    }
+}
+
+/// Takes in the word that begins with `first`, up to white space.
+fn unquoted(first: u8, bytes: &mut Bytes<'_>, text: &mut Vec<u8>) -> Option<()> {
+    let mut next = Some(first);
+    while let Some(byte) = next {
+        match byte {
+            b'"' => double_quoted(bytes, text)?,
+            b'\'' => loop {
+                match bytes.next()? {
+                    b'\'' => break,
+                    byte => text.push(byte),
+                }
+            },
+            b'\\' => text.extend(Some(bytes.next()?).filter(|byte| *byte != b'\n')),
+            b' ' | b'\t' | b'\n' => break,
+            _ => text.push(byte),
+        }
+        next = bytes.next();
+    }
+    Some(())
+}
+
+fn double_quoted(bytes: &mut Bytes<'_>, text: &mut Vec<u8>) -> Option<()> {
+    loop {
+        match bytes.next()? {
+            b'"' => return Some(()),
+            b'\\' => match bytes.next()? {
+                b'\n' => {}
+                byte @ (b'$' | b'`' | b'"' | b'\\') => text.push(byte),
+                byte => text.extend([b'\\', byte]),
+            },
+            byte => text.push(byte),
+        }
+    }
 }
 
 /// Puts white space around operators that stand outside quotes, so that
@@ -143,7 +256,8 @@ mod tests {
     fn operators_and_quotes_make_words() {
         let check = |line: &str, expected: &[&str]| {
             assert_eq!(plain(line).unwrap().as_slice(), expected, "{line}");
-            assert_eq!(split(line).unwrap().as_slice(), expected, "{line}");
+            let split = Split::of(line).unwrap();
+            assert_eq!(split.words().as_slice(), expected, "{line}");
         };
         check("cd a&&ls -l b", &["cd", "a", "&&", "ls", "-l", "b"]);
         check(
@@ -156,11 +270,9 @@ mod tests {
             &["run", "2", ">", "/dev/null", ";", "run", "&"],
         );
         assert_eq!(plain("echo a\\ b"), None);
-        assert_eq!(
-            words("echo --x='a b'").unwrap().as_slice(),
-            ["echo", "--x=a b"]
-        );
-        assert_eq!(words("echo 'a"), None);
+        let split = Split::of("echo --x='a b'").unwrap();
+        assert_eq!(split.words().as_slice(), ["echo", "--x=a b"]);
+        assert!(Split::of("echo 'a").is_none());
     }
 
     proptest! {
@@ -169,9 +281,12 @@ mod tests {
         fn a_plain_line_has_the_words_that_it_has_anyway(
             line in r#"(a|é| |\t|\n|;|\||&|>|>&1|2>|&&|'|"|'a b'|"c;d"|\\|\#|=){0,12}"#,
         ) {
+            let split = Split::of(&line);
             if let Some(words) = plain(&line) {
-                prop_assert_eq!(Some(words), split(&line));
+                prop_assert_eq!(Some(words), split.as_ref().map(Split::words));
             }
+            let split = split.map(|split| split.words().iter().map(|word| word.to_string()).collect());
+            prop_assert_eq!(split, shlex::split(&spaced(&line)));
         }
     }
 }
