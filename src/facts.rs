@@ -88,6 +88,11 @@ pub enum EventFacts<'a> {
 }
 
 impl EventFacts<'_> {
+    /// Takes them out; what stays says nothing.
+    pub fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::Other(None))
+    }
+
     /// The state of the world after the event, where it is known.
     pub fn state(&self) -> Option<Sig> {
         match self {
