@@ -23,7 +23,7 @@ impl<T: Default> Paths<T> {
     /// An agent that works on more files than that at once is not in a loop.
     const PATHS_MAX: usize = 64;
     /// Room for so many more at a time: most sessions know a few.
-    const PATHS_MORE: usize = 4;
+    const PATHS_MORE: usize = 2;
 
     fn position(&self, path: Sig) -> Option<usize> {
         let tag = path.tag();

@@ -81,6 +81,9 @@ impl Block {
 }
 
 impl Seldom {
+    /// Room for the lines of so many more calls at a time.
+    const LINES_MORE: usize = 2;
+
     pub fn lines(&self, slot: usize) -> Option<(u32, u32)> {
         let mut lines = self.lines.iter();
         let of_slot = lines.find(|(of, ..)| usize::from(*of) == slot);
@@ -94,6 +97,9 @@ impl Seldom {
             self.lines.remove(0);
         }
         if let Some((first, last)) = lines {
+            if self.lines.len() == self.lines.capacity() {
+                self.lines.reserve_exact(Self::LINES_MORE);
+            }
             self.lines.push((slot as u8, first, last));
         }
         // As long as it has to be.

@@ -32,6 +32,9 @@ pub(super) struct Calls {
     moved: Slots,
     /// How often the session had made progress at the latest call.
     progress: u32,
+    /// A call that equals none of them: whoever is the next to ask need not look
+    /// along them again.
+    absent: Option<Sig>,
     /// The slot that the next call takes.
     next: u8,
     len: u8,
@@ -156,6 +159,9 @@ impl Calls {
 
     /// The slots of the calls that equal this one.
     fn equal(&self, call: Sig) -> Slots {
+        if self.absent == Some(call) {
+            return 0;
+        }
         let slots = self.where_equal(call.get() as u32, |block| &block.call_low);
         if slots == 0 {
             return 0;
@@ -171,8 +177,13 @@ impl Calls {
 
     /// The latest call that equals this one: its event, the tag of what came of
     /// it, and how long ago it was.
-    pub fn latest(&self, call: Sig, now: SystemTime) -> Option<(i32, u32, Duration)> {
-        let slot = self.slot(self.ago(self.equal(call)).next()?);
+    pub fn latest(&mut self, call: Sig, now: SystemTime) -> Option<(i32, u32, Duration)> {
+        let equal = self.equal(call);
+        if equal == 0 {
+            self.absent = Some(call);
+            return None;
+        }
+        let slot = self.slot(self.ago(equal).next()?);
         let (block, lane) = self.block(slot)?;
         let ago = nanos(now).saturating_sub(block.time[lane]);
         let ago = Duration::from_nanos(u64::try_from(ago).unwrap_or_default());
@@ -180,6 +191,7 @@ impl Calls {
     }
 
     pub fn push(&mut self, at: Moment, facts: &CallFacts, cost: Cost, words: &Words<'_>) {
+        self.absent = None;
         let slot = usize::from(self.next);
         let is_full = usize::from(self.len) == History::CALLS_MAX;
         if self.blocks.len() <= slot / LANES {

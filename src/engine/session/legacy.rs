@@ -11,11 +11,12 @@ use crate::engine::{Refused, Shared, agent::Agent, legacy::Legacy};
 impl Session {
     /// Ends a snooze that is over, and the time for which it was spared.
     pub(super) fn wake(&mut self, now: SystemTime, shared: &Shared) {
-        let slept = self.story.snoozed_until.is_some_and(|until| until <= now);
+        let story = &*self.story;
+        let slept = story.snoozed_until.is_some_and(|until| until <= now);
+        let spared = story.is_spared && !shared.held.breaker.is_open();
         if slept {
             self.story.snoozed_until = None;
         }
-        let spared = self.story.is_spared && !shared.held.breaker.is_open();
         if spared {
             self.story.is_spared = false;
         }
@@ -69,9 +70,10 @@ impl Session {
     /// It knows something that would be lost with it: a verdict was given, an
     /// agent of it is over, it is snoozed or quarantined.
     pub fn is_told(&self) -> bool {
-        !self.story.verdicts.is_empty()
-            || self.story.quarantine.is_some()
-            || self.story.snoozed_until.is_some()
+        let story = &*self.story;
+        !story.verdicts.is_empty()
+            || story.quarantine.is_some()
+            || story.snoozed_until.is_some()
             || self.agents.iter().any(Agent::is_over)
     }
 

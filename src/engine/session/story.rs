@@ -66,6 +66,7 @@ static NONE: Story = Story::NONE;
 impl Deref for Untold {
     type Target = Story;
 
+    #[inline]
     fn deref(&self) -> &Story {
         self.story.as_deref().unwrap_or(&NONE)
     }

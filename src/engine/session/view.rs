@@ -8,9 +8,10 @@ use crate::engine::fleet::Plight;
 
 impl Session {
     pub fn status(&self) -> Status {
-        if self.story.termination.is_some() {
+        let story = &*self.story;
+        if story.termination.is_some() {
             Status::Terminated
-        } else if self.story.quarantine.is_some() {
+        } else if story.quarantine.is_some() {
             Status::Quarantined
         } else if self.acting().any(|agent| agent.judge.is_looping()) {
             Status::Looping
