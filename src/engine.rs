@@ -47,7 +47,7 @@ pub use setup::ReloadError;
 
 use crate::{
     domain::{Body, Delta, Event, Labels, Outlet, Role, SessionId, SessionView, Status, Verdict},
-    facts::{Facts, Key, Tools},
+    facts::{EventFacts, Facts, Key, Ruled, Tools},
     telemetry::Metrics,
 };
 use expiry::Place;
@@ -143,15 +143,14 @@ impl Engine {
         let shared = self.shared(&setup, &held);
         self.press(Want::Event, now, &shared);
         // The costly part, with no lock held.
-        let (mut facts, mut ruled) = self.prepared(&event.session, now, || {
+        // What is large stays in its place, since closures are handed on and on.
+        let (facts, ruled) = (&mut EventFacts::Other(None), &mut Ruled::default());
+        self.prepared(&event.session, now, || {
             let profile = self.profile_of(event, &setup.profiles);
             let repeats = profile.as_deref().and_then(Profile::repeats);
-            let facts = shared.facts.of(event, repeats);
-            let ruled = shared.rules.look(event, &facts, shared.facts.key());
-            (facts, ruled)
+            *facts = shared.facts.of(event, repeats);
+            *ruled = shared.rules.look(event, facts, shared.facts.key());
         })?;
-        // What is large is lent, since the closure is handed on and on.
-        let (facts, ruled) = (&mut facts, &mut ruled);
         self.with_slot(&event.session, &held, now, |slot| match slot {
             Slot::Gone(tombstone) => Ok(tombstone.refuse(&event.session, event.cost)),
             Slot::Live(session) => {

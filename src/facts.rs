@@ -89,6 +89,7 @@ pub enum EventFacts<'a> {
 
 impl EventFacts<'_> {
     /// Takes them out; what stays says nothing.
+    #[inline]
     pub fn take(&mut self) -> Self {
         std::mem::replace(self, Self::Other(None))
     }

@@ -46,9 +46,11 @@ impl<T: Default> Paths<T> {
     /// What is known of a path, begun where it is nothing.
     pub fn of(&mut self, path: Sig) -> &mut T {
         match self.position(path) {
+            Some(position) if position + 1 == self.known.len() => {}
             Some(position) => {
-                self.tags[position..].rotate_left(1);
-                self.known[position..].rotate_left(1);
+                let (tag, known) = (self.tags.remove(position), self.known.remove(position));
+                self.tags.push(tag);
+                self.known.push(known);
             }
             None => self.add(path),
         }

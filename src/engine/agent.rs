@@ -119,7 +119,10 @@ impl Agent {
             self.detectors.spend(&spent);
         }
         Outcome {
-            found: findings.iter().map(|(detector, _)| *detector).collect(),
+            found: match findings.is_empty() {
+                true => SmallVec::new(),
+                false => findings.iter().map(|(detector, _)| *detector).collect(),
+            },
             abstained,
             judgement,
         }

@@ -143,7 +143,9 @@ impl Session {
             Body::Turn(_) | Body::Call(_) | Body::Marker(_) => "",
         };
         let names = [name, turn_name(WHOLE, &event.agent, turn, shared)];
-        if let Some(index) = self.streamed(&event.agent, turn, shared) {
+        if !turn.is_empty()
+            && let Some(index) = self.streamed(&event.agent, turn, shared)
+        {
             self.complete(agent, index, event.cost, names, shared);
             return Ok(self.repeated(index));
         }

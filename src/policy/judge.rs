@@ -41,6 +41,7 @@ impl Judge {
 
     /// The events of reported loops that have ended since the last question: they
     /// count for no detector again.
+    #[inline]
     pub fn take_spent(&mut self) -> Vec<i32> {
         let case = self.case.as_mut();
         case.map_or_else(Vec::new, |case| case.take_spent())
@@ -61,6 +62,7 @@ impl Judge {
     }
 
     /// A loop that was reported stands.
+    #[inline]
     pub fn is_looping(&self) -> bool {
         self.case.as_ref().is_some_and(|case| case.is_looping())
     }
@@ -88,6 +90,7 @@ impl Judge {
         self.case.as_ref()?.loop_of(index)
     }
 
+    #[inline]
     pub fn heap_bytes(&self) -> usize {
         self.case.as_ref().map_or(0, |case| case.bytes())
     }

@@ -203,12 +203,14 @@ impl Calls {
         };
         let lane = slot % LANES;
         if is_full {
-            let words = block.words_bytes[lane].map(usize::from);
-            self.words.pop(words.iter().sum());
+            let [tool, target, id] = block.words_bytes[lane];
+            let words = usize::from(tool) + usize::from(target) + usize::from(id);
+            self.words.pop(words);
         }
         let kept = words.kept();
         self.words.push(kept);
-        block.words_bytes[lane] = kept.map(|word| word.len() as u8);
+        let [tool, target, id] = kept;
+        block.words_bytes[lane] = [tool.len() as u8, target.len() as u8, id.len() as u8];
         block.put(lane, at, facts);
         let moved = self.len > 0 && self.progress != at.progress;
         set(&mut self.moved, slot, moved);

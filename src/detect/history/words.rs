@@ -17,8 +17,8 @@ impl Texts {
     const BYTES_MORE: usize = 128;
 
     /// Puts texts in, one after the other.
-    pub fn push(&mut self, texts: [&str; 3]) {
-        let len = self.len + texts.iter().map(|text| text.len()).sum::<usize>();
+    pub fn push(&mut self, [first, second, third]: [&str; 3]) {
+        let len = self.len + first.len() + second.len() + third.len();
         if len > self.bytes.len() {
             self.grow(len);
         }
@@ -26,8 +26,10 @@ impl Texts {
         if end >= self.bytes.len() {
             end -= self.bytes.len();
         }
-        for text in texts {
-            end = self.put(end, text.as_bytes());
+        end = self.put(end, first.as_bytes());
+        end = self.put(end, second.as_bytes());
+        if !third.is_empty() {
+            self.put(end, third.as_bytes());
         }
         self.len = len;
     }
