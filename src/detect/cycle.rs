@@ -208,7 +208,11 @@ impl Cycle {
             let mut runs = self.runs.take().unwrap_or_default();
             for period in 1..=PERIOD_MAX {
                 let goes_on = self.rounds[self.back(period)] == round;
-                runs[period] = if goes_on { runs[period].saturating_add(1) } else { 0 };
+                runs[period] = if goes_on {
+                    runs[period].saturating_add(1)
+                } else {
+                    0
+                };
             }
             self.runs = Some(runs);
         } else if let Some(runs) = &mut self.runs {
@@ -258,8 +262,7 @@ impl Cycle {
         let equal = usize::from(self.run(1, round)) + 1;
         // A lap of equal calls is a repeat, not a cycle; a round of several calls
         // is a lap of its own.
-        let varied =
-            |period: usize| equal < period || (period == 1 && self.present.calls > 1);
+        let varied = |period: usize| equal < period || (period == 1 && self.present.calls > 1);
         (1..=period_max)
             .filter(|period| varied(*period))
             .map(|period| (period, self.run(period, round)))
