@@ -10,6 +10,7 @@
 
 mod history;
 mod paths;
+mod rarely;
 mod registry;
 mod rules;
 mod runs;
@@ -22,7 +23,8 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::domain::{CallKind, DetectorId, Explained, Look, Observation, Phrase, Precedence};
-use registry::registry;
+use rarely::Rarely;
+use registry::{held, registry};
 
 /// One way of being stuck.
 ///
@@ -42,6 +44,13 @@ pub trait Detector: Default {
 
     /// Says why it fires, with these settings.
     fn explain(settings: &Self::Settings) -> Explained;
+
+    /// What it says while it remembers nothing, where this observation leaves it
+    /// nothing to remember; `None`: it is to look. Asked of those that are held
+    /// `in Rarely`.
+    fn glance(_now: &Observation) -> Option<Look> {
+        None
+    }
 
     /// Looks at `now`, which is not yet part of `past`.
     fn observe(&mut self, now: &Observation, past: &History, settings: &Self::Settings) -> Look;
@@ -85,14 +94,14 @@ impl Futile {
 }
 
 // In the order of rank: of findings that cite equally many calls the first
-// describes the loop.
+// describes the loop. Those `in Rarely` most sessions give nothing to count.
 registry! {
     budget: Budget,
-    infra_outage: InfraOutage,
-    polling: Polling,
-    fan_out: FanOut,
-    patch_spiral: PatchSpiral,
-    edit_revert: EditRevert,
+    infra_outage: InfraOutage in Rarely,
+    polling: Polling in Rarely,
+    fan_out: FanOut in Rarely,
+    patch_spiral: PatchSpiral in Rarely,
+    edit_revert: EditRevert in Rarely,
     write_churn: WriteChurn,
     read_loop: ReadLoop,
     test_fail_loop: TestFailLoop,
@@ -102,11 +111,11 @@ registry! {
     error_streak: ErrorStreak,
     near_repeat: NearRepeat,
     stagnation: Stagnation,
-    compaction_loop: CompactionLoop,
+    compaction_loop: CompactionLoop in Rarely,
     repetition: Repetition,
-    greeting: Greeting,
-    monologue: Monologue,
-    similar_turns: SimilarTurns,
+    greeting: Greeting in Rarely,
+    monologue: Monologue in Rarely,
+    similar_turns: SimilarTurns in Rarely,
 }
 
 /// Rules are ranked right after this detector.

@@ -47,7 +47,7 @@ pub use setup::ReloadError;
 
 use crate::{
     domain::{Body, Delta, Event, Labels, Outlet, Role, SessionId, SessionView, Status, Verdict},
-    facts::{Facts, Key, Tools},
+    facts::{EventFacts, Facts, Key, Ruled, Tools},
     telemetry::Metrics,
 };
 use expiry::Place;
@@ -143,16 +143,19 @@ impl Engine {
         let shared = self.shared(&setup, &held);
         self.press(Want::Event, now, &shared);
         // The costly part, with no lock held.
-        let (facts, ruled) = self.prepared(&event.session, now, || {
+        // What is large stays in its place, since closures are handed on and on.
+        let (facts, ruled) = (&mut EventFacts::Other(None), &mut Ruled::default());
+        self.prepared(&event.session, now, || {
             let profile = self.profile_of(event, &setup.profiles);
             let repeats = profile.as_deref().and_then(Profile::repeats);
-            let facts = shared.facts.of(event, repeats);
-            let ruled = shared.rules.look(event, &facts, shared.facts.key());
-            (facts, ruled)
+            *facts = shared.facts.of(event, repeats);
+            *ruled = shared.rules.look(event, facts, shared.facts.key());
         })?;
-        self.with_slot(&event.session, now, |slot| match slot {
+        self.with_slot(&event.session, &held, now, |slot| match slot {
             Slot::Gone(tombstone) => Ok(tombstone.refuse(&event.session, event.cost)),
-            Slot::Live(session) => session.record(event, facts, ruled, now, &shared),
+            Slot::Live(session) => {
+                session.record(event, facts, std::mem::take(ruled), now, &shared)
+            }
         })
     }
 
@@ -175,7 +178,7 @@ impl Engine {
         let shared = self.shared(&setup, &held);
         self.press(Want::Delta, now, &shared);
         let vector = self.prepared(&delta.session, now, || self.vector(delta, shared.facts))?;
-        self.with_slot(&delta.session, now, |slot| match slot {
+        self.with_slot(&delta.session, &held, now, |slot| match slot {
             Slot::Gone(tombstone) => Ok(Some(tombstone.latched(&delta.session))),
             Slot::Live(session) => session.delta(delta, vector, now, &shared),
         })
@@ -203,7 +206,8 @@ impl Engine {
         let setup = self.setup.load();
         let profile = setup.profiles.named(profile);
         let profile = profile.ok_or_else(|| OpenError::NoProfile(setup.profiles.names()))?;
-        self.with_slot(id, now, |slot| match slot {
+        let held = self.tenants.of(id);
+        self.with_slot(id, &held, now, |slot| match slot {
             Slot::Gone(_) => Err(OpenError::Terminated),
             Slot::Live(session) => {
                 session.open(profile, Arc::new(labels));
@@ -234,16 +238,16 @@ impl Engine {
     fn with_slot<T, E: From<Refused>>(
         &self,
         id: &SessionId,
+        held: &Holding,
         now: SystemTime,
         with: impl FnOnce(&mut Slot) -> Result<T, E>,
     ) -> Result<T, E> {
         if let Some(mut slot) = self.sessions.get_mut(id)
             && !slot.is_ended()
         {
-            return self.accounted(id, &mut slot, now, with);
+            return self.accounted(id, held, &mut slot, now, with);
         }
-        let held = self.tenants.of(id);
-        self.reserve(&held, now)?;
+        self.reserve(held, now)?;
         let begin = || self.begin(id, "", Arc::default(), held.legacies.take(id), now);
         let mut slot = match self.sessions.entry(id.clone()) {
             Entry::Vacant(vacant) => vacant.insert(begin()),
@@ -253,11 +257,11 @@ impl Engine {
             }
             // Somebody else began it in the meantime.
             Entry::Occupied(occupied) => {
-                self.count_live(&held, false);
+                self.count_live(held, false);
                 occupied.into_ref()
             }
         };
-        self.accounted(id, &mut slot, now, with)
+        self.accounted(id, held, &mut slot, now, with)
     }
 
     /// Takes a place among the live sessions.
@@ -301,6 +305,7 @@ impl Engine {
     fn accounted<T, E: From<Refused>>(
         &self,
         id: &SessionId,
+        held: &Holding,
         slot: &mut Slot,
         now: SystemTime,
         with: impl FnOnce(&mut Slot) -> Result<T, E>,
@@ -308,14 +313,13 @@ impl Engine {
         let before = slot.status();
         let answer = self.contained(id, slot, with);
         if let Slot::Live(session) = slot {
-            let held = self.tenants.of(id);
             if session.is_told() && !session.stands_with_told() {
                 held.idle.remove(session.place());
                 session.stand_with_told();
                 held.told.insert(session.place(), id);
             }
             let (was, is) = session.account(id);
-            self.count_bytes(&held, was, is);
+            self.count_bytes(held, was, is);
             let after = session.status();
             self.shared.metrics.moved(before, after);
             if after == Status::Terminated {

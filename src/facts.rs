@@ -88,6 +88,12 @@ pub enum EventFacts<'a> {
 }
 
 impl EventFacts<'_> {
+    /// Takes them out; what stays says nothing.
+    #[inline]
+    pub fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::Other(None))
+    }
+
     /// The state of the world after the event, where it is known.
     pub fn state(&self) -> Option<Sig> {
         match self {

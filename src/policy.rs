@@ -8,6 +8,7 @@
 //!
 //! Uses: domain.
 
+mod case;
 mod judge;
 mod memory;
 mod settings;
@@ -15,7 +16,8 @@ mod template;
 mod trail;
 mod trend;
 
-pub use judge::{Judge, Judgement, Ruling, Sight};
+pub use case::{Judgement, Ruling, Sight};
+pub use judge::Judge;
 pub use settings::{Ladder, LadderError, LadderSettings, Settings, TrendSettings};
 pub use template::{TemplateError, TemplateFacts, Templates};
 pub use trail::Sample;

@@ -125,7 +125,7 @@ impl Detector for Budget {
         let Some(passed) = settings.passed(&now.used) else {
             return Look::Clear;
         };
-        Look::Found(Finding {
+        Look::found(Finding {
             // Whole units: what a template says of it is `used` and `cap`.
             count: passed.used as i32,
             period: 0,

@@ -103,6 +103,11 @@ impl Detector for CompactionLoop {
         }
     }
 
+    #[inline]
+    fn glance(now: &Observation) -> Option<Look> {
+        (!now.is_compaction()).then_some(Look::Away)
+    }
+
     fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {
         let (kind, size) = match &now.seen {
             Seen::Marker {
@@ -140,7 +145,7 @@ impl Detector for CompactionLoop {
         match found.or_else(|| self.stuck.finding(settings.count)) {
             Some(mut finding) => {
                 finding.name = [name()].into_iter().collect();
-                Look::Found(finding)
+                Look::found(finding)
             }
             None => Look::Clear,
         }

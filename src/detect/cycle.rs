@@ -14,15 +14,18 @@ use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Op
 /// are all the same are no cycle, and what an ended loop was reported with is no
 /// lap of another.
 ///
-/// Cost: one comparison a period and call. Three laps, for A-B-A-B is how one
+/// Cost: a comparison with each of the last rounds, and one a period where one
+/// of them is equal. Three laps, for A-B-A-B is how one
 /// compares two files.
 #[derive(Default)]
 pub struct Cycle {
-    /// What the latest rounds were, as a ring; 0 where unknown.
-    rounds: [u64; PERIOD_MAX],
-    next: usize,
+    /// What the latest rounds were, as a ring of tags; 0 where unknown. Half of a
+    /// round's sum will do: a cycle takes four equal rounds or more.
+    rounds: [u32; PERIOD_MAX],
+    next: u8,
     /// By period: how many of the last rounds equal the one a period before.
-    runs: [u16; PERIOD_MAX + 1],
+    /// `None`: no round has equalled one of these.
+    runs: Option<Box<[u16; PERIOD_MAX + 1]>>,
     /// Rounds since the last one that read or searched.
     since_read: u16,
     /// The round before completed or extended a cycle.
@@ -51,8 +54,11 @@ const PERIOD_MAX: usize = 16;
 #[derive(Default)]
 struct Round {
     id: Option<Sig>,
-    /// Its calls with their outcomes, each once.
-    states: SmallVec<[u64; 4]>,
+    /// Its calls with their outcomes, each once; none where it has no id and is
+    /// over with its first call.
+    states: Vec<u64>,
+    /// How many calls it has.
+    calls: u8,
     /// All of them in one, in any order.
     sum: u64,
     reads: bool,
@@ -143,7 +149,7 @@ impl Detector for Cycle {
             Some((period, run)) => {
                 let laps = u32::from(run) / period as u32 + 1;
                 let extends = usize::from(run) > (settings.count as usize - 1) * period;
-                Look::Found(found(now, past, period, laps, extends))
+                Look::found(found(now, past, period, laps, extends))
             }
             // The rest of the round may complete the lap.
             None if self.stood && now.at.round.is_some() => Look::Standing,
@@ -180,37 +186,60 @@ impl Cycle {
             self.present.id = at.round;
         }
         let round = &mut self.present;
-        if round.states.contains(&state) || round.states.len() == Round::CALLS_MAX {
-            return false;
+        if round.id.is_some() {
+            if round.states.contains(&state) || round.states.len() == Round::CALLS_MAX {
+                return false;
+            }
+            round.states.push(state);
         }
-        round.states.push(state);
+        round.calls += 1;
         round.sum = round.sum.wrapping_add(state).max(1);
         round.reads |= matches!(facts.operation, Operation::Read | Operation::Search);
         true
     }
 
     fn close_round(&mut self) {
-        let round = std::mem::take(&mut self.present);
-        if round.states.is_empty() {
+        if self.present.calls == 0 {
+            self.present.clear();
             return;
         }
-        for period in 1..=PERIOD_MAX {
-            self.runs[period] = self.run(period, round.sum);
+        let round = self.present.tag();
+        if self.knows(round) {
+            let mut runs = self.runs.take().unwrap_or_default();
+            for period in 1..=PERIOD_MAX {
+                let goes_on = self.rounds[self.back(period)] == round;
+                runs[period] = if goes_on {
+                    runs[period].saturating_add(1)
+                } else {
+                    0
+                };
+            }
+            self.runs = Some(runs);
+        } else if let Some(runs) = &mut self.runs {
+            **runs = Default::default();
         }
-        self.rounds[self.next] = round.sum;
-        self.next = (self.next + 1) % PERIOD_MAX;
-        self.since_read = if round.reads {
+        self.rounds[usize::from(self.next) % PERIOD_MAX] = round;
+        self.next = (self.next + 1) % PERIOD_MAX as u8;
+        self.since_read = if self.present.reads {
             0
         } else {
             self.since_read.saturating_add(1)
         };
-        self.stood = round.stands;
+        self.stood = self.present.stands;
+        self.present.clear();
+    }
+
+    /// Whether any of the rounds was this one: most often none was.
+    fn knows(&self, round: u32) -> bool {
+        let equal = |any, known: &u32| any | (*known == round);
+        self.rounds.iter().fold(false, equal)
     }
 
     /// How long the run of a period is with this round.
-    fn run(&self, period: usize, round: u64) -> u16 {
+    fn run(&self, period: usize, round: u32) -> u16 {
         if self.rounds[self.back(period)] == round {
-            self.runs[period].saturating_add(1)
+            let before = self.runs.as_ref().map_or(0, |runs| runs[period]);
+            before.saturating_add(1)
         } else {
             0
         }
@@ -218,22 +247,25 @@ impl Cycle {
 
     /// Where the round stands that was closed so many rounds ago.
     fn back(&self, rounds: usize) -> usize {
-        (self.next + PERIOD_MAX - rounds) % PERIOD_MAX
+        (usize::from(self.next) + PERIOD_MAX - rounds) % PERIOD_MAX
     }
 
     /// The shortest period that stands often enough, and its run.
     fn tail(&self, settings: &Settings) -> Option<(usize, u16)> {
+        let round = self.present.tag();
+        if !self.knows(round) {
+            return None;
+        }
         let period_max =
             (settings.period_max as usize).min((settings.window / settings.count) as usize);
         let laps = settings.count as usize - 1;
-        let equal = usize::from(self.run(1, self.present.sum)) + 1;
+        let equal = usize::from(self.run(1, round)) + 1;
         // A lap of equal calls is a repeat, not a cycle; a round of several calls
         // is a lap of its own.
-        let varied =
-            |period: usize| equal < period || (period == 1 && self.present.states.len() > 1);
+        let varied = |period: usize| equal < period || (period == 1 && self.present.calls > 1);
         (1..=period_max)
             .filter(|period| varied(*period))
-            .map(|period| (period, self.run(period, self.present.sum)))
+            .map(|period| (period, self.run(period, round)))
             .find(|(period, run)| usize::from(*run) >= laps * period)
     }
 
@@ -259,6 +291,7 @@ impl Cycle {
         }
         if fresh == 0 {
             self.present.states.clear();
+            self.present.calls = 0;
             self.present.sum = 0;
         }
         // The latest of them may still go on.
@@ -269,7 +302,9 @@ impl Cycle {
     fn keep(&mut self, kept: usize) {
         for period in 1..=PERIOD_MAX {
             let whole = kept.saturating_sub(period).try_into().unwrap_or(u16::MAX);
-            self.runs[period] = self.runs[period].min(whole);
+            if let Some(runs) = &mut self.runs {
+                runs[period] = runs[period].min(whole);
+            }
             if period > kept {
                 self.rounds[self.back(period)] = 0;
                 self.stood = false;
@@ -281,6 +316,20 @@ impl Cycle {
 impl Round {
     /// Calls of one round that are told apart.
     const CALLS_MAX: usize = 32;
+
+    fn tag(&self) -> u32 {
+        ((self.sum ^ self.sum >> 32) as u32).max(1)
+    }
+
+    /// Another begins; the room for its calls stays.
+    fn clear(&mut self) {
+        self.id = None;
+        self.states.clear();
+        self.calls = 0;
+        self.sum = 0;
+        self.reads = false;
+        self.stands = false;
+    }
 }
 
 /// The last `laps` laps of `period` rounds.
@@ -292,7 +341,7 @@ fn found(now: &Observation, past: &History, period: usize, laps: u32, extends: b
     let mut in_round: SmallVec<[Sig; 4]> = SmallVec::new();
     let (mut round, mut rounds) = (now.at.round, 1);
     let own = now.ordinary();
-    let own = own.map(|facts| (now.at.index, now.at.round, facts.call, facts.raw));
+    let own = own.map(|facts| (now.at.index, now.at.round, facts.call, facts.raw.tag()));
     let earlier = past
         .calls()
         .map(|entry| (entry.index, entry.round, entry.call, entry.raw));
@@ -318,7 +367,7 @@ fn found(now: &Observation, past: &History, period: usize, laps: u32, extends: b
             outcomes.push((0, 0));
         }
         if let Some((sum, size)) = outcomes.last_mut() {
-            *sum = sum.wrapping_add(raw.get());
+            *sum = sum.wrapping_add(u64::from(raw));
             *size += 1;
         }
     }

@@ -2,7 +2,7 @@ use serde::Deserialize;
 use smallvec::SmallVec;
 
 use super::{Detector, Futile, History, paths::Paths};
-use crate::domain::{Explained, Finding, Look, Observation, Sig};
+use crate::domain::{CallFacts, Explained, Finding, Look, Observation, Sig};
 
 /// Fires on a write whose `content_hash` equals an earlier one of that file,
 /// another content lying between: the agent undoes its own edit.
@@ -77,15 +77,20 @@ impl Detector for EditRevert {
         }
     }
 
+    #[inline]
+    fn glance(now: &Observation) -> Option<Look> {
+        let Some(facts) = now.ordinary().filter(|facts| facts.wrote()) else {
+            return Some(Look::Away);
+        };
+        lacks(facts).map(Look::Abstained)
+    }
+
     fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {
         let Some(facts) = now.ordinary().filter(|facts| facts.wrote()) else {
             return Look::Away;
         };
         let (Some(path), Some(content)) = (facts.target, facts.content) else {
-            let missing = facts
-                .target
-                .map_or("tool_call.target", |_| "tool_call.content_hash");
-            return Look::Abstained(missing);
+            return lacks(facts).map_or(Look::Away, Look::Abstained);
         };
         let contents = self.paths.of(path);
         let index = now.at.index;
@@ -132,7 +137,7 @@ impl Detector for EditRevert {
                 return Look::Clear;
             }
         };
-        Look::Found(Finding {
+        Look::found(Finding {
             count: contents.count,
             period: 0,
             similarity: 1.0,
@@ -147,6 +152,15 @@ impl Detector for EditRevert {
 
     fn reset(&mut self) {
         *self = Self::default();
+    }
+}
+
+/// What it would have needed of a write, the first of it.
+fn lacks(facts: &CallFacts) -> Option<&'static str> {
+    match (facts.target, facts.content) {
+        (None, _) => Some("tool_call.target"),
+        (Some(_), None) => Some("tool_call.content_hash"),
+        (Some(_), Some(_)) => None,
     }
 }
 

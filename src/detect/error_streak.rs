@@ -70,7 +70,7 @@ impl Detector for ErrorStreak {
         let varied = self.streak.distinct() > 1;
         let found = varied.then(|| self.streak.finding(settings.count));
         match found.flatten() {
-            Some(finding) => Look::Found(Finding {
+            Some(finding) => Look::found(Finding {
                 confidence: 0.9,
                 name: [error].into_iter().collect(),
                 ..finding

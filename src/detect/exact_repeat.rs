@@ -31,8 +31,9 @@ pub struct Settings {
 /// What the calls of the run have in common.
 struct Like {
     call: Sig,
-    masked: Sig,
-    raw: Sig,
+    /// Tags will do, since the call itself is compared whole.
+    masked: u32,
+    raw: u32,
     progress: u32,
     operation: Operation,
     /// Equal without masking, too.
@@ -107,7 +108,7 @@ impl ExactRepeat {
                 if !self.streak.push(at, Some(call)) {
                     return Look::Away;
                 }
-                like.exact &= like.raw == facts.raw;
+                like.exact &= like.raw == facts.raw.tag();
             }
             _ => {
                 self.like = Some(Like::new(call, at, facts));
@@ -116,7 +117,7 @@ impl ExactRepeat {
         }
         let exact = self.like.as_ref().is_some_and(|like| like.exact);
         match self.streak.finding(settings.count) {
-            Some(finding) => Look::Found(Finding {
+            Some(finding) => Look::found(Finding {
                 period: 1,
                 confidence: if exact { 1.0 } else { 0.9 },
                 ..finding
@@ -130,8 +131,8 @@ impl Like {
     fn new(call: Sig, at: Moment, facts: &CallFacts) -> Self {
         Self {
             call,
-            masked: facts.masked,
-            raw: facts.raw,
+            masked: facts.masked.tag(),
+            raw: facts.raw.tag(),
             progress: at.progress,
             operation: facts.operation,
             exact: true,
@@ -139,7 +140,7 @@ impl Like {
     }
 
     fn goes_on(&self, call: Sig, at: Moment, facts: &CallFacts, settings: &Settings) -> bool {
-        let same_state = self.masked == facts.masked && self.progress == at.progress;
+        let same_state = self.masked == facts.masked.tag() && self.progress == at.progress;
         self.call == call && (same_state || settings.ignore_outcome)
     }
 }

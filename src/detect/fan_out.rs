@@ -50,6 +50,11 @@ impl Detector for FanOut {
         }
     }
 
+    #[inline]
+    fn glance(now: &Observation) -> Option<Look> {
+        now.at.round.is_none().then_some(Look::Away)
+    }
+
     fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
         let (Some(facts), Some(round)) = (now.ordinary(), now.at.round) else {
             return Look::Away;
@@ -84,7 +89,7 @@ impl Detector for FanOut {
             .events
             .iter()
             .filter(|(_, call)| repeated.contains(call));
-        Look::Found(Finding {
+        Look::found(Finding {
             count: count.try_into().unwrap_or(i32::MAX),
             period: 0,
             similarity: 1.0,

@@ -80,6 +80,12 @@ impl Detector for Greeting {
         }
     }
 
+    #[inline]
+    fn glance(now: &Observation) -> Option<Look> {
+        let speaks = matches!(now.seen, Seen::Turn(_));
+        (!speaks).then_some(Look::Away)
+    }
+
     fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {
         let Seen::Turn(turn) = &now.seen else {
             return Look::Away;
@@ -94,7 +100,7 @@ impl Detector for Greeting {
         }
         self.count = self.count.saturating_add(1);
         let first = *self.first.get_or_insert_with(|| turn.sketch.signature());
-        Look::Found(Finding {
+        Look::found(Finding {
             count: self.count.try_into().unwrap_or(i32::MAX),
             period: 0,
             similarity: 1.0,

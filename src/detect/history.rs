@@ -1,4 +1,6 @@
+mod block;
 mod calls;
+mod words;
 
 use std::{
     collections::VecDeque,
@@ -8,6 +10,7 @@ use std::{
 use smallvec::SmallVec;
 
 pub use calls::Entry;
+pub use words::Words;
 
 use super::Futile;
 use crate::domain::{
@@ -21,13 +24,19 @@ use calls::Calls;
 #[derive(Default)]
 pub struct History {
     calls: Calls,
+    /// The latest event that was a wait.
+    waited: Option<i32>,
+    /// What there is beside calls, once there is anything.
+    talk: Option<Box<Talk>>,
+}
+
+#[derive(Default)]
+struct Talk {
     turns: VecDeque<TurnEntry>,
     /// Of the last of them.
     sketches: VecDeque<Sketch>,
     /// How many turns there were, empty ones too.
     turns_made: u32,
-    /// The latest event that was a wait.
-    waited: Option<i32>,
     /// What else happened. Most often one thing: a user spoke.
     marks: SmallVec<[Mark; 1]>,
 }
@@ -57,14 +66,6 @@ pub struct TurnEntry {
     /// Equal for turns of equal words.
     pub tokens: Sig,
     cost: Cost,
-}
-
-/// The words of a call, for a person.
-#[derive(Default)]
-pub struct Words<'a> {
-    pub tool: &'a str,
-    pub target: &'a str,
-    pub event_id: &'a str,
 }
 
 impl History {
@@ -100,9 +101,15 @@ impl History {
         self.calls.latest_ordinary(call)
     }
 
+    /// Those of the last `window` ordinary calls that acted on this target, latest
+    /// first.
+    pub fn calls_on(&self, target: Sig, window: usize) -> impl Iterator<Item = Entry> {
+        self.calls.on(target, window)
+    }
+
     /// Whether a call shows patience: an equal one that went well had the same
     /// result, and the agent has waited since, for two minutes or by a wait.
-    pub fn is_patient(&self, now: Moment, facts: &CallFacts) -> bool {
+    pub fn is_patient(&mut self, now: Moment, facts: &CallFacts) -> bool {
         let last = facts
             .call
             .and_then(|call| self.calls.latest(call, now.time));
@@ -110,17 +117,18 @@ impl History {
             return false;
         };
         let waited = ago >= PATIENCE || self.waited.is_some_and(|wait| wait > index);
-        waited && masked == facts.masked && !facts.failed()
+        waited && masked == facts.masked.tag() && !facts.failed()
     }
 
     /// The turns that were not empty, latest first.
     pub fn turns(&self) -> impl Iterator<Item = &TurnEntry> {
-        self.turns.iter().rev()
+        self.talk.iter().flat_map(|talk| talk.turns.iter().rev())
     }
 
     /// The last of them, with what they can be compared by.
     pub fn sketches(&self) -> impl Iterator<Item = (&TurnEntry, &Sketch)> {
-        self.turns().zip(self.sketches.iter().rev())
+        let sketches = self.talk.iter().flat_map(|talk| talk.sketches.iter().rev());
+        self.turns().zip(sketches)
     }
 
     /// Whether the agent has made a call since a user spoke or a run began.
@@ -131,7 +139,7 @@ impl History {
     /// Whether all that was tried since the agent's last turn came to nothing, if
     /// anything was.
     pub fn tried_in_vain(&self) -> bool {
-        let turn = self.turns.back().map_or(i32::MIN, |turn| turn.at.index);
+        let turn = self.turns().next().map_or(i32::MIN, |turn| turn.at.index);
         self.calls.all_in_vain(turn)
     }
 
@@ -142,7 +150,7 @@ impl History {
     }
 
     pub fn turns_made(&self) -> u32 {
-        self.turns_made
+        self.talk.as_ref().map_or(0, |talk| talk.turns_made)
     }
 
     /// The event that begins the last `calls` calls, of which the present one is
@@ -181,10 +189,11 @@ impl History {
     }
 
     fn mark(&mut self, index: i32, time: SystemTime, what: Marked) {
-        if self.marks.len() == Self::MARKS_MAX {
-            self.marks.remove(0);
+        let marks = &mut self.talk.get_or_insert_default().marks;
+        if marks.len() == Self::MARKS_MAX {
+            marks.remove(0);
         }
-        self.marks.push(Mark { index, time, what });
+        marks.push(Mark { index, time, what });
     }
 
     /// The context was summarised: what was read or searched may be read again.
@@ -202,23 +211,24 @@ impl History {
 
     /// An empty turn is no news.
     fn push_turn(&mut self, at: Moment, facts: &mut TurnFacts, cost: Cost) {
-        self.turns_made = self.turns_made.saturating_add(1);
+        let talk = self.talk.get_or_insert_default();
+        talk.turns_made = talk.turns_made.saturating_add(1);
         if facts.sketch.is_empty() {
             return;
         }
-        if self.turns.len() == Self::TURNS_MAX {
-            self.turns.pop_front();
+        if talk.turns.len() == Self::TURNS_MAX {
+            talk.turns.pop_front();
         }
-        if self.sketches.len() == Self::SKETCHES_MAX {
-            self.sketches.pop_front();
+        if talk.sketches.len() == Self::SKETCHES_MAX {
+            talk.sketches.pop_front();
         }
-        self.turns.push_back(TurnEntry {
+        talk.turns.push_back(TurnEntry {
             at,
-            number: self.turns_made,
+            number: talk.turns_made,
             tokens: facts.sketch.signature(),
             cost,
         });
-        self.sketches.push_back(std::mem::take(&mut facts.sketch));
+        talk.sketches.push_back(std::mem::take(&mut facts.sketch));
     }
 
     /// Marks the calls that a verdict cited.
@@ -234,7 +244,7 @@ impl History {
     /// What the kept events from `index` on have cost.
     pub fn cost_since(&self, index: i32) -> Waste {
         let turn = |turn: &TurnEntry| (turn.at.index, Waste::of(1, turn.cost));
-        let turns = self.turns.iter().map(turn);
+        let turns = self.turns().map(turn);
         let mut waste = Waste::default();
         for (_, cost) in self
             .calls
@@ -250,19 +260,22 @@ impl History {
     /// Forgets what was done: a user spoke, or the session was started again.
     pub fn clear(&mut self) {
         self.calls.clear();
-        self.turns.clear();
-        self.sketches.clear();
-        self.marks.clear();
+        if let Some(talk) = &mut self.talk {
+            talk.turns.clear();
+            talk.sketches.clear();
+            talk.marks.clear();
+        }
     }
 
     /// What is kept, for a person, each with the signature of its call; in no
     /// order.
     pub fn steps(&self) -> impl Iterator<Item = (Option<Sig>, Step)> {
-        let turns = self.turns.iter().map(|turn| {
+        let talk = || self.talk.iter();
+        let turns = talk().flat_map(|talk| &talk.turns).map(|turn| {
             let kind = StepKind::AgentTurn;
             (None, step(turn.at.index, turn.at.time, kind))
         });
-        let marks = self.marks.iter().map(|mark| {
+        let marks = talk().flat_map(|talk| &talk.marks).map(|mark| {
             let kind = match mark.what {
                 Marked::User => StepKind::UserTurn,
                 Marked::Compaction => StepKind::Compaction,
@@ -274,12 +287,18 @@ impl History {
     }
 
     pub fn heap_bytes(&self) -> usize {
+        self.calls.heap_bytes() + self.talk.as_deref().map_or(0, Talk::bytes)
+    }
+}
+
+impl Talk {
+    fn bytes(&self) -> usize {
         let marks = if self.marks.spilled() {
             self.marks.capacity() * size_of::<Mark>()
         } else {
             0
         };
-        self.calls.heap_bytes()
+        size_of::<Self>()
             + self.turns.capacity() * size_of::<TurnEntry>()
             + marks
             + self.sketches.capacity() * size_of::<Sketch>()

@@ -56,6 +56,18 @@ impl Detector for InfraOutage {
         }
     }
 
+    #[inline]
+    fn glance(now: &Observation) -> Option<Look> {
+        let Seen::Call(facts) = &now.seen else {
+            return Some(Look::Away);
+        };
+        match facts.kind {
+            CallKind::Ordinary => Some(Look::Clear),
+            CallKind::Poll => Some(Look::Away),
+            CallKind::Outage => None,
+        }
+    }
+
     fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
         let Seen::Call(facts) = &now.seen else {
             return Look::Away;
@@ -84,7 +96,7 @@ impl Detector for InfraOutage {
         // Which call meets it hardly matters.
         let first = *self.first.get_or_insert(facts.call.unwrap_or(facts.masked));
         match self.streak.finding(settings.count) {
-            Some(finding) => Look::Found(Finding {
+            Some(finding) => Look::found(Finding {
                 confidence: 0.9,
                 name: [first].into_iter().collect(),
                 ..finding

@@ -107,7 +107,7 @@ impl InterleavedRepeat {
         match self.runs.step(&repeat, at, facts) {
             Step::On { count, exact } => {
                 let events = SmallVec::from_slice(&[at.index]);
-                return Look::Found(found(count, exact, true, events, call));
+                return Look::found(found(count, exact, true, events, call));
             }
             Step::Counted => return Look::Standing,
             Step::None => {}
@@ -122,7 +122,7 @@ impl InterleavedRepeat {
         };
         let count = events.len().try_into().unwrap_or(i32::MAX);
         self.runs.begin(repeat, count, at, facts.raw, exact);
-        Look::Found(found(count, exact, false, events, call))
+        Look::found(found(count, exact, false, events, call))
     }
 
     /// The events that make the pattern, oldest first, where there are enough,
@@ -142,16 +142,16 @@ impl InterleavedRepeat {
         let mut other = false;
         let mut others_between = false;
         for entry in past.calls().take(settings.window as usize - 1) {
-            if entry.progress != at.progress || Some(entry.index) < self.news {
+            if entry.progress != Some(at.progress) || Some(entry.index) < self.news {
                 break;
             }
             if entry.call != Some(call) {
                 other = true;
-            } else if entry.masked != facts.masked {
+            } else if entry.masked != facts.masked.tag() {
                 break;
             } else if !entry.spent && (entry.round.is_none() || entry.round != round) {
                 events.push(entry.index);
-                exact &= entry.raw == facts.raw;
+                exact &= entry.raw == facts.raw.tag();
                 round = entry.round;
                 others_between |= other;
             }
@@ -164,7 +164,7 @@ impl InterleavedRepeat {
 /// Whether an equal call returned something else when it was last made. What a
 /// write answers is no news: what it changed is progress, or is not.
 fn is_news(facts: &CallFacts, last: Entry) -> bool {
-    !facts.is_change() && last.masked != facts.masked
+    !facts.is_change() && last.masked != facts.masked.tag()
 }
 
 fn found(count: i32, exact: bool, extends: bool, events: SmallVec<[i32; 8]>, call: Sig) -> Finding {

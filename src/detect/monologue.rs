@@ -65,6 +65,12 @@ impl Detector for Monologue {
         }
     }
 
+    #[inline]
+    fn glance(now: &Observation) -> Option<Look> {
+        let speaks = matches!(now.seen, Seen::Turn(_));
+        (!speaks).then_some(Look::Away)
+    }
+
     fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
         let Seen::Turn(turn) = &now.seen else {
             return Look::Away;
@@ -81,7 +87,7 @@ impl Detector for Monologue {
             self.empty.clear();
             self.say(now, turn, settings)
         };
-        found.map_or(Look::Clear, Look::Found)
+        found.map_or(Look::Clear, Look::found)
     }
 
     fn reset(&mut self) {

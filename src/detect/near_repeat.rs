@@ -31,9 +31,10 @@ pub struct Settings {
 }
 
 struct Last {
-    tool: Sig,
     call: Sig,
     said: Sig,
+    /// A tag will do, since what was said is compared whole.
+    tool: u32,
     progress: u32,
     loose: Option<Sig>,
 }
@@ -96,13 +97,13 @@ impl NearRepeat {
         };
         let same_state = |last: &Last| last.said == said && last.progress == at.progress;
         let last = self.last.replace(Last {
-            tool: facts.tool,
+            tool: facts.tool.tag(),
             call,
             said,
             progress: at.progress,
             loose: facts.loose,
         });
-        let last = last.filter(|last| last.tool == facts.tool && same_state(last));
+        let last = last.filter(|last| last.tool == facts.tool.tag() && same_state(last));
         if last.as_ref().is_some_and(|last| last.call == call) {
             return if self.streak.stands() {
                 Look::Standing
@@ -128,7 +129,7 @@ impl NearRepeat {
             }
         }
         match self.streak.finding(settings.count) {
-            Some(finding) => Look::Found(Finding {
+            Some(finding) => Look::found(Finding {
                 similarity: self.similarity,
                 confidence: self.similarity.min(0.9),
                 // The calls go on changing; what they say does not.

@@ -56,6 +56,14 @@ impl Detector for PatchSpiral {
         }
     }
 
+    #[inline]
+    fn glance(now: &Observation) -> Option<Look> {
+        let Some(facts) = now.ordinary().filter(|facts| facts.is_change()) else {
+            return Some(Look::Away);
+        };
+        (facts.target.is_some() && !facts.failed()).then_some(Look::Clear)
+    }
+
     fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
         let Some(facts) = now.ordinary().filter(|facts| facts.is_change()) else {
             return Look::Away;
@@ -89,7 +97,7 @@ impl Detector for PatchSpiral {
         } = std::mem::replace(failures, anew);
         calls.sort_unstable();
         calls.dedup();
-        Look::Found(Finding {
+        Look::found(Finding {
             count: events.len().try_into().unwrap_or(i32::MAX),
             period: 0,
             similarity: 1.0,

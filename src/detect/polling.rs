@@ -56,6 +56,12 @@ impl Detector for Polling {
         }
     }
 
+    #[inline]
+    fn glance(now: &Observation) -> Option<Look> {
+        let polls = matches!(&now.seen, Seen::Call(facts) if facts.kind == CallKind::Poll);
+        (!polls).then_some(Look::Away)
+    }
+
     fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
         let Seen::Call(facts) = &now.seen else {
             return Look::Away;
@@ -98,7 +104,7 @@ impl Polling {
         match looks.streak.finding(settings.count) {
             Some(finding) => {
                 self.found = true;
-                Look::Found(Finding {
+                Look::found(Finding {
                     name: [poll].into_iter().collect(),
                     // They wait for the same: one loop, whichever is found.
                     calls: self.polls.paths().take(Self::CALLS_MAX).collect(),

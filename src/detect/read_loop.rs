@@ -71,26 +71,26 @@ impl Read {
         }
     }
 
-    /// The same lines once looked otherwise.
+    /// The same lines of its path once looked otherwise.
     fn has_changed(&self, entry: &Entry, settings: &Settings) -> bool {
         !settings.by_content
             && !settings.ignore_progress
-            && entry.target == Some(self.path)
             && entry.operation == Operation::Read
             && entry.lines == self.lines
-            && entry.masked != self.outcome
+            && entry.masked != self.outcome.tag()
     }
 
+    /// It is the same as this call on its path.
     fn is_again(&self, entry: &Entry, settings: &Settings) -> bool {
         let same = if settings.by_content {
-            entry.content.unwrap_or(entry.raw) == self.outcome
+            let raw = entry.raw == self.outcome.tag();
+            entry.content.map_or(raw, |content| content == self.outcome)
         } else {
-            entry.lines == self.lines && entry.masked == self.outcome
+            entry.lines == self.lines && entry.masked == self.outcome.tag()
         };
         same && (self.call.is_none() || entry.call == self.call)
-            && entry.target == Some(self.path)
             && entry.operation == Operation::Read
-            && (settings.ignore_progress || entry.progress == self.progress)
+            && (settings.ignore_progress || entry.progress == Some(self.progress))
     }
 }
 
@@ -104,8 +104,17 @@ fn is_blind(facts: &CallFacts) -> bool {
 struct Coverage {
     progress: u32,
     content: Option<Sig>,
+    lines: Stretches,
+}
+
+/// Lines that were read: one stretch of most files.
+#[derive(Default)]
+enum Stretches {
+    #[default]
+    None,
+    One(u32, u32),
     /// Sorted, apart.
-    lines: SmallVec<[(u32, u32); 2]>,
+    Many(Box<SmallVec<[(u32, u32); 4]>>),
 }
 
 impl Detector for ReadLoop {
@@ -187,7 +196,7 @@ impl Detector for ReadLoop {
         let read = Read::now(path, now.at, facts, settings);
         let stale = self.stale(now.at, path, facts, past, settings);
         let same = self.same(read, now.at, facts, past, settings);
-        same.or(stale).map_or_else(|| self.nothing(), Look::Found)
+        same.or(stale).map_or_else(|| self.nothing(), Look::found)
     }
 
     fn spend(&mut self, cited: &[i32]) {
@@ -224,7 +233,7 @@ impl ReadLoop {
         events.push(at.index);
         let mut exact = true;
         let mut round = at.round;
-        for entry in past.calls().take(settings.window as usize - 1) {
+        for entry in past.calls_on(read.path, settings.window as usize - 1) {
             if read.has_changed(&entry, settings) {
                 // It changed and changed back: that is two changes.
                 break;
@@ -232,7 +241,7 @@ impl ReadLoop {
             let same = read.is_again(&entry, settings) && !entry.spent;
             if same && (entry.round.is_none() || entry.round != round) {
                 events.push(entry.index);
-                exact &= entry.raw == facts.raw;
+                exact &= entry.raw == facts.raw.tag();
                 round = entry.round;
             }
         }
@@ -281,7 +290,7 @@ impl ReadLoop {
             };
         }
         coverage.content = facts.content.or(coverage.content);
-        if coverage.add(facts.lines.unwrap_or((1, WHOLE_LINES))) {
+        if coverage.lines.add(facts.lines.unwrap_or((1, WHOLE_LINES))) {
             self.stale.clear();
             return None;
         }
@@ -303,12 +312,11 @@ const WHOLE_LINES: u32 = 2_000;
 /// Whether the same lines read otherwise when they were last read: a log that
 /// grows is changed, though nobody wrote it here.
 fn reads_otherwise(path: Sig, facts: &CallFacts, past: &History) -> bool {
-    let mut reads = past.calls().filter(|entry| {
-        entry.operation == Operation::Read
-            && entry.target == Some(path)
-            && entry.lines == facts.lines
-    });
-    reads.next().is_some_and(|last| last.masked != facts.masked)
+    let mut reads = past
+        .calls_on(path, History::CALLS_MAX)
+        .filter(|entry| entry.operation == Operation::Read && entry.lines == facts.lines);
+    let last = reads.next();
+    last.is_some_and(|last| last.masked != facts.masked.tag())
 }
 
 fn found(
@@ -332,32 +340,47 @@ fn found(
     }
 }
 
-impl Coverage {
+impl Stretches {
     /// Separate stretches that are kept; beyond it neighbours are joined, which
     /// errs on the loud side by a few lines of a file read in a hundred pieces.
     const STRETCHES_MAX: usize = 32;
 
     /// Adds lines; true where any of them is new.
     fn add(&mut self, (first, last): (u32, u32)) -> bool {
-        let covered = |(from, to): &(u32, u32)| *from <= first && last <= *to;
-        if self.lines.iter().any(covered) {
-            return false;
-        }
-        self.lines.push((first, last));
-        self.lines.sort_unstable();
-        let mut joined: SmallVec<[(u32, u32); 2]> = SmallVec::new();
-        for (from, to) in self.lines.drain(..) {
-            match joined.last_mut() {
-                Some((_, end)) if from <= end.saturating_add(1) => *end = (*end).max(to),
-                _ => joined.push((from, to)),
+        let covers = |from: u32, to: u32| from <= first && last <= to;
+        match self {
+            Self::None => *self = Self::One(first, last),
+            Self::One(from, to) if covers(*from, *to) => return false,
+            Self::One(from, to) => {
+                let mut lines = SmallVec::new();
+                lines.push((*from, *to));
+                join(&mut lines, first, last);
+                *self = match lines[..] {
+                    [(from, to)] => Self::One(from, to),
+                    _ => Self::Many(Box::new(lines)),
+                };
             }
+            Self::Many(lines) if lines.iter().any(|(from, to)| covers(*from, *to)) => return false,
+            Self::Many(lines) => join(lines, first, last),
         }
-        if joined.len() > Self::STRETCHES_MAX {
-            let (_, to) = joined.remove(1);
-            joined[0].1 = to;
-        }
-        self.lines = joined;
         true
+    }
+}
+
+/// Adds a stretch to others, and joins those that touch.
+fn join(lines: &mut SmallVec<[(u32, u32); 4]>, first: u32, last: u32) {
+    lines.push((first, last));
+    lines.sort_unstable();
+    lines.dedup_by(|(from, to), (_, end)| {
+        let touches = *from <= end.saturating_add(1);
+        if touches {
+            *end = (*end).max(*to);
+        }
+        touches
+    });
+    if lines.len() > Stretches::STRETCHES_MAX {
+        let (_, to) = lines.remove(1);
+        lines[0].1 = to;
     }
 }
 
@@ -564,9 +587,12 @@ mod tests {
 
     #[test]
     fn a_file_read_in_a_hundred_pieces_stays_bounded() {
-        let mut coverage = Coverage::default();
+        let mut coverage = Stretches::default();
         assert!((0..100).all(|n| coverage.add((n * 10, n * 10 + 1))));
-        assert_eq!(coverage.lines.len(), Coverage::STRETCHES_MAX);
+        let Stretches::Many(stretches) = coverage else {
+            panic!("one stretch");
+        };
+        assert_eq!(stretches.len(), Stretches::STRETCHES_MAX);
     }
 
     #[test]

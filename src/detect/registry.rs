@@ -2,7 +2,7 @@
 /// names, their settings (a section each) and their state (a field each, so
 /// that a session needs no box and no virtual call a detector).
 macro_rules! registry {
-    ($($name:ident: $detector:ident,)+) => {
+    ($($name:ident: $detector:ident $(in $held:ident)?,)+) => {
         $(pub mod $name;)+
 
         /// The detectors' names, by rank: config sections and metric labels.
@@ -51,7 +51,7 @@ macro_rules! registry {
         /// The state of every detector, for one agent of one session.
         #[derive(Default)]
         pub struct Detectors {
-            $($name: $name::$detector,)+
+            $($name: held!($name::$detector $(, $held)?),)+
         }
 
         impl Detectors {
@@ -95,4 +95,10 @@ macro_rules! registry {
     };
 }
 
-pub(super) use registry;
+/// The type in which a detector's state is held: itself, or something about it.
+macro_rules! held {
+    ($detector:ty) => { $detector };
+    ($detector:ty, $held:ident) => { $held<$detector> };
+}
+
+pub(super) use {held, registry};

@@ -84,7 +84,7 @@ impl Detector for Repetition {
             Seen::Marker { .. } | Seen::Other => return Look::Away,
         };
         now.repeated().map_or(Look::Clear, |repeated| {
-            Look::Found(found(repeated, event.into_iter().collect()))
+            Look::found(found(repeated, event.into_iter().collect()))
         })
     }
 

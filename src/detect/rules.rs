@@ -218,7 +218,7 @@ impl State {
         });
         if found {
             self.stands_until = Some(at.saturating_add(settings.window - 1));
-            return Look::Found(self.finding(same, stand, extends));
+            return Look::found(self.finding(same, stand, extends));
         }
         match self.stands_until {
             Some(until) if at <= until && !settings.consecutive => Look::Standing,

@@ -47,6 +47,9 @@ impl<K: PartialEq> Runs<K> {
 
     /// A call was made: runs whose latest event has left the window are over.
     pub fn pass(&mut self, window: u32) {
+        if self.known.is_empty() {
+            return;
+        }
         self.known.retain_mut(|run| {
             run.idle = run.idle.saturating_add(1);
             run.idle < window
@@ -54,7 +57,9 @@ impl<K: PartialEq> Runs<K> {
     }
 
     pub fn retain(&mut self, goes_on: impl Fn(&K) -> bool) {
-        self.known.retain(|run| goes_on(&run.key));
+        if !self.known.is_empty() {
+            self.known.retain(|run| goes_on(&run.key));
+        }
     }
 
     pub fn step(&mut self, key: &K, at: Moment, facts: &CallFacts) -> Step {

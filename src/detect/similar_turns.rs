@@ -149,6 +149,12 @@ impl Detector for SimilarTurns {
         }
     }
 
+    #[inline]
+    fn glance(now: &Observation) -> Option<Look> {
+        let speaks = matches!(now.seen, Seen::Turn(_));
+        (!speaks).then_some(Look::Away)
+    }
+
     fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {
         let Seen::Turn(turn) = &now.seen else {
             return Look::Away;
@@ -158,7 +164,7 @@ impl Detector for SimilarTurns {
         }
         let again = self.repeat(now.at, &turn.sketch, past, settings);
         let anew = self.starts.announce(now.at, turn, past, settings);
-        again.or(anew).map_or(Look::Clear, Look::Found)
+        again.or(anew).map_or(Look::Clear, Look::found)
     }
 
     fn reset(&mut self) {

@@ -16,6 +16,12 @@ use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Op
 pub struct Stagnation {
     said: Option<(Sig, u32)>,
     same_result: Streak,
+    /// Of the state of the world, where it is told.
+    world: Option<Box<World>>,
+}
+
+#[derive(Default)]
+struct World {
     /// The state and how often it had changed: one that went away and came back
     /// is another.
     state: Option<(Sig, u32)>,
@@ -53,9 +59,12 @@ impl Detector for Stagnation {
         };
         let by_state = self.state(now.at, facts, settings);
         let by_result = self.result(now.at, facts, settings);
-        let stands = self.same_result.stands() || self.same_state.stands();
+        let world = self.world.as_ref();
+        let stands =
+            self.same_result.stands() || world.is_some_and(|world| world.same_state.stands());
         match (by_result, by_state) {
-            (Look::Found(finding), _) | (_, Some(finding)) => Look::Found(finding),
+            (Look::Found(finding), _) => Look::Found(finding),
+            (_, Some(finding)) => Look::found(finding),
             (Look::Clear, None) if stands => Look::Standing,
             (other, None) => other,
         }
@@ -63,7 +72,9 @@ impl Detector for Stagnation {
 
     fn spend(&mut self, cited: &[i32]) {
         self.same_result.spend(cited);
-        self.same_state.spend(cited);
+        if let Some(world) = &mut self.world {
+            world.same_state.spend(cited);
+        }
     }
 
     fn reset(&mut self) {
@@ -94,7 +105,7 @@ impl Stagnation {
         let varied = self.same_result.distinct() > 1;
         let found = varied.then(|| self.same_result.finding(settings.count));
         match found.flatten() {
-            Some(finding) => Look::Found(Finding {
+            Some(finding) => Look::found(Finding {
                 name: [said].into_iter().collect(),
                 ..finding
             }),
@@ -105,9 +116,10 @@ impl Stagnation {
     fn state(&mut self, at: Moment, facts: &CallFacts, settings: &Settings) -> Option<Finding> {
         let state = facts.state?;
         let now = (state, at.moves);
-        if self.state.replace(now) != Some(now) {
+        let world = self.world.get_or_insert_default();
+        if world.state.replace(now) != Some(now) {
             // The first call brought the state about; those after it keep it.
-            self.same_state.clear();
+            world.same_state.clear();
             return None;
         }
         let acts = match facts.operation {
@@ -115,10 +127,10 @@ impl Stagnation {
             Operation::Other => !facts.looks,
             Operation::Write | Operation::Edit | Operation::Execute => true,
         };
-        if !acts || !self.same_state.push(at, facts.call) {
+        if !acts || !world.same_state.push(at, facts.call) {
             return None;
         }
-        let finding = self.same_state.finding(settings.count)?;
+        let finding = world.same_state.finding(settings.count)?;
         Some(Finding {
             name: [state].into_iter().collect(),
             ..finding

@@ -5,16 +5,23 @@ use crate::domain::{Finding, Moment, Sig};
 /// Events in a row that are alike in what a detector looks for. The calls of one
 /// round count once.
 ///
-/// Most streaks of most sessions never begin: such a one is a null pointer. One
-/// that has begun keeps its room, so that a session in its steady state does not
+/// Most streaks of most sessions are one event long, so that takes no box. One
+/// that had a box keeps it, so that a session in its steady state does not
 /// allocate.
 #[derive(Default)]
-pub(super) struct Streak {
-    run: Option<Box<Run>>,
+pub(super) enum Streak {
+    #[default]
+    None,
+    /// One event, in a round of its own.
+    One {
+        event: i32,
+        call: Option<Sig>,
+    },
+    Run(Box<Run>),
 }
 
 #[derive(Default)]
-struct Run {
+pub(super) struct Run {
     count: u32,
     /// It was found: what comes now extends it.
     found: bool,
@@ -32,25 +39,28 @@ const CALLS_MAX: usize = 16;
 impl Streak {
     /// Takes an event in; false where its round has been counted.
     pub fn push(&mut self, at: Moment, call: Option<Sig>) -> bool {
-        let run = self.run.get_or_insert_default();
-        let counts = run.count == 0 || at.round.is_none() || at.round != run.round;
-        run.round = at.round;
-        if let Some(call) = call
-            && !run.calls.contains(&call)
-        {
-            if run.calls.len() == CALLS_MAX {
-                run.calls.remove(0);
+        match self {
+            Self::None if at.round.is_none() => {
+                let event = at.index;
+                *self = Self::One { event, call };
+                true
             }
-            run.calls.push(call);
+            Self::Run(run) => run.push(at, call),
+            Self::None | Self::One { .. } => self.boxed(|run| run.push(at, call)),
         }
-        if counts {
-            run.count = run.count.saturating_add(1);
-            if run.events.len() == EVENTS_MAX {
-                run.events.remove(0);
-            }
-            run.events.push(at.index);
+    }
+
+    /// Gives it a box.
+    fn boxed<T>(&mut self, with: impl FnOnce(&mut Run) -> T) -> T {
+        let mut run = Box::<Run>::default();
+        if let Self::One { event, call } = self {
+            run.count = 1;
+            run.events.push(*event);
+            run.calls.extend(*call);
         }
-        counts
+        let answer = with(&mut run);
+        *self = Self::Run(run);
+        answer
     }
 
     /// Begins anew with this event.
@@ -60,74 +70,127 @@ impl Streak {
     }
 
     pub fn clear(&mut self) {
-        if let Some(run) = &mut self.run {
-            run.count = 0;
-            run.found = false;
-            run.round = None;
-            run.events.clear();
-            run.calls.clear();
+        match self {
+            Self::Run(run) => run.clear(),
+            Self::None | Self::One { .. } => *self = Self::None,
         }
     }
 
     /// Lets go of its events before `begin`.
     pub fn forget_before(&mut self, begin: i32) {
-        let Some(run) = &mut self.run else { return };
-        let old = run.events.iter().take_while(|event| **event < begin);
-        let old = old.count();
-        run.events.drain(..old);
-        run.count = run.count.saturating_sub(old as u32);
+        match self {
+            Self::None => {}
+            Self::One { event, .. } if *event >= begin => {}
+            Self::One { .. } => *self = Self::None,
+            Self::Run(run) => {
+                let old = run.events.iter().take_while(|event| **event < begin);
+                let old = old.count();
+                run.events.drain(..old);
+                run.count = run.count.saturating_sub(old as u32);
+            }
+        }
     }
 
     /// Lets go of events that a loop was reported with, unless it was found
     /// itself and only goes on.
     pub fn spend(&mut self, cited: &[i32]) {
-        let Some(run) = &mut self.run else { return };
-        if run.found || run.count == 0 {
-            return;
-        }
-        let before = run.events.len();
-        run.events.retain(|event| !cited.contains(event));
-        let gone = before - run.events.len();
-        run.count = run.count.saturating_sub(gone as u32);
-        if run.events.is_empty() {
-            run.calls.clear();
+        match self {
+            Self::One { event, .. } if cited.contains(event) => *self = Self::None,
+            Self::None | Self::One { .. } => {}
+            Self::Run(run) => run.spend(cited),
         }
     }
 
     /// How many different calls are in it.
     pub fn distinct(&self) -> usize {
-        self.run.as_ref().map_or(0, |run| run.calls.len())
+        match self {
+            Self::None => 0,
+            Self::One { call, .. } => usize::from(call.is_some()),
+            Self::Run(run) => run.calls.len(),
+        }
     }
 
     /// It was found, and nothing has broken it since.
     pub fn stands(&self) -> bool {
-        self.run.as_ref().is_some_and(|run| run.found)
+        matches!(self, Self::Run(run) if run.found)
     }
 
     /// What is found once it is `needed` long; named by its calls. Ask only on
     /// an event that counted, and only where nothing else forbids to find it:
     /// the first answer cites all events, the others extend it.
     pub fn finding(&mut self, needed: u32) -> Option<Finding> {
-        let run = self.run.as_mut()?;
-        if run.count < needed {
-            run.found = false;
+        match self {
+            Self::None => None,
+            Self::One { .. } if needed > 1 => None,
+            Self::One { .. } => self.boxed(|run| run.finding(needed)),
+            Self::Run(run) => run.finding(needed),
+        }
+    }
+}
+
+impl Run {
+    fn push(&mut self, at: Moment, call: Option<Sig>) -> bool {
+        let counts = self.count == 0 || at.round.is_none() || at.round != self.round;
+        self.round = at.round;
+        if let Some(call) = call
+            && !self.calls.contains(&call)
+        {
+            if self.calls.len() == CALLS_MAX {
+                self.calls.remove(0);
+            }
+            self.calls.push(call);
+        }
+        if counts {
+            self.count = self.count.saturating_add(1);
+            if self.events.len() == EVENTS_MAX {
+                self.events.remove(0);
+            }
+            self.events.push(at.index);
+        }
+        counts
+    }
+
+    fn clear(&mut self) {
+        self.count = 0;
+        self.found = false;
+        self.round = None;
+        self.events.clear();
+        self.calls.clear();
+    }
+
+    fn spend(&mut self, cited: &[i32]) {
+        if self.found || self.count == 0 {
+            return;
+        }
+        let before = self.events.len();
+        self.events.retain(|event| !cited.contains(event));
+        let gone = before - self.events.len();
+        self.count = self.count.saturating_sub(gone as u32);
+        if self.events.is_empty() {
+            self.calls.clear();
+        }
+    }
+
+    fn finding(&mut self, needed: u32) -> Option<Finding> {
+        if self.count < needed {
+            self.found = false;
             return None;
         }
-        let extends = std::mem::replace(&mut run.found, true);
-        let events = match run.events.last() {
+        let extends = std::mem::replace(&mut self.found, true);
+        let events = match self.events.last() {
             Some(last) if extends => smallvec![*last],
-            _ => run.events.clone(),
+            _ => self.events.clone(),
         };
         Some(Finding {
-            count: run.count.try_into().unwrap_or(i32::MAX),
+            count: self.count.try_into().unwrap_or(i32::MAX),
             period: 0,
             similarity: 1.0,
             confidence: 1.0,
             bar: None,
             extends,
             events,
-            name: run.calls.clone(),
-            calls: run.calls.clone(),
+            name: self.calls.clone(),
+            calls: self.calls.clone(),
         })
     }
 }

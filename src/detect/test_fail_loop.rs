@@ -21,7 +21,7 @@ pub struct TestFailLoop {
     found: Option<Sig>,
     call: Option<Sig>,
     in_a_row: Streak,
-    errors: SmallVec<[Sig; 4]>,
+    errors: SmallVec<[Sig; 1]>,
     /// One of them came twice.
     twice: bool,
 }
@@ -93,7 +93,7 @@ impl Detector for TestFailLoop {
         };
         let in_a_row = self.same_call(now.at, facts, settings);
         if !matches!(facts.operation, Operation::Execute | Operation::Other) {
-            return in_a_row.map_or(Look::Away, Look::Found);
+            return in_a_row.map_or(Look::Away, Look::found);
         }
         let Some(call) = facts.call else {
             return Look::Abstained("tool_call.args");
@@ -101,7 +101,7 @@ impl Detector for TestFailLoop {
         let begin = past.begin_of(settings.within, now.at);
         match self.same_error(now.at, call, facts, begin, settings) {
             Look::Found(finding) => Look::Found(finding),
-            other => in_a_row.map_or(other, Look::Found),
+            other => in_a_row.map_or(other, Look::found),
         }
     }
 
@@ -128,8 +128,7 @@ impl TestFailLoop {
     ) -> Look {
         if !facts.failed() {
             // A command that had not failed is another matter.
-            let fails = self.commands.get(call).is_some();
-            self.commands.forget(call);
+            let fails = self.commands.forget(call);
             return if fails { Look::Clear } else { Look::Away };
         }
         let Some(error) = facts.error else {
@@ -146,7 +145,7 @@ impl TestFailLoop {
         runs.failures.forget_before(begin);
         if let Some(finding) = runs.failures.finding(settings.count) {
             self.found = Some(call);
-            return Look::Found(Finding {
+            return Look::found(Finding {
                 confidence: 0.9,
                 ..finding
             });

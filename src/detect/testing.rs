@@ -279,7 +279,7 @@ impl Script {
 
     pub fn findings<D: Detector>(self, settings: &D::Settings) -> Vec<Finding> {
         let found = |look| match look {
-            Look::Found(finding) => Some(finding),
+            Look::Found(finding) => Some(*finding),
             Look::Away | Look::Abstained(_) | Look::Clear | Look::Standing => None,
         };
         let looks = self.looks::<D>(settings).into_iter();

@@ -116,7 +116,7 @@ impl WriteChurn {
             (false, _) => None,
         };
         match found {
-            Some(finding) => Look::Found(Finding {
+            Some(finding) => Look::found(Finding {
                 name: [path].into_iter().collect(),
                 ..finding
             }),

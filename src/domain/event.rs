@@ -145,6 +145,7 @@ pub struct Cost {
 }
 
 impl Cost {
+    #[inline]
     pub fn tokens(&self) -> i64 {
         self.input_tokens.saturating_add(self.output_tokens)
     }

@@ -38,7 +38,14 @@ pub enum Look {
     /// against it: a call between two rounds of a loop.
     Standing,
     /// The observation completes or extends its pattern.
-    Found(Finding),
+    /// In a box, since it is large and seldom.
+    Found(Box<Finding>),
+}
+
+impl Look {
+    pub fn found(finding: Finding) -> Self {
+        Self::Found(Box::new(finding))
+    }
 }
 
 /// A pattern that the latest event completes or extends.

@@ -48,6 +48,12 @@ impl SessionId {
         self.0.starts_with(tenant.prefix())
     }
 
+    /// Whether it is of the default tenant, whose name takes no byte.
+    #[inline]
+    pub fn is_of_default(&self) -> bool {
+        self.0.as_bytes().first() == Some(&0)
+    }
+
     pub fn tenant_key(&self) -> TenantKey<'_> {
         TenantKey::new(Tenant::split(&self.0).0)
     }

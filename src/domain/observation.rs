@@ -11,12 +11,20 @@ pub struct Sig(NonZeroU64);
 
 impl Sig {
     /// Zero is taken for one, so that `Option<Sig>` costs no more than a `Sig`.
+    #[inline]
     pub fn new(hash: u64) -> Self {
         Self(NonZeroU64::new(hash).unwrap_or(NonZeroU64::MIN))
     }
 
+    #[inline]
     pub fn get(self) -> u64 {
         self.0.get()
+    }
+
+    /// Half of it, where the other half would not be worth its bytes; never 0.
+    #[inline]
+    pub fn tag(self) -> u32 {
+        (self.0.get() as u32).max(1)
     }
 }
 
@@ -58,6 +66,7 @@ pub struct Used {
 
 impl Observation {
     /// The context was summarised: the model has lost what it read.
+    #[inline]
     pub fn is_compaction(&self) -> bool {
         matches!(
             self.seen,
@@ -69,6 +78,7 @@ impl Observation {
     }
 
     /// How the text repeats itself.
+    #[inline]
     pub fn repeated(&self) -> Option<&Repeated> {
         match &self.seen {
             Seen::Text(repeated) => Some(repeated),
@@ -78,6 +88,7 @@ impl Observation {
     }
 
     /// The call, where it is one that most detectors look at.
+    #[inline]
     pub fn ordinary(&self) -> Option<&CallFacts> {
         match &self.seen {
             Seen::Call(facts) => (facts.kind == CallKind::Ordinary).then_some(facts),
@@ -179,15 +190,18 @@ pub enum CallKind {
 }
 
 impl CallFacts {
+    #[inline]
     pub fn failed(&self) -> bool {
         self.outcome == Some(Outcome::Error)
     }
 
+    #[inline]
     pub fn is_change(&self) -> bool {
         matches!(self.operation, Operation::Write | Operation::Edit)
     }
 
     /// It wrote, and nothing says that it failed.
+    #[inline]
     pub fn wrote(&self) -> bool {
         self.is_change() && !matches!(self.outcome, Some(Outcome::Error | Outcome::Blocked))
     }

@@ -77,10 +77,6 @@ impl<'a> TenantKey<'a> {
         Self(prefix)
     }
 
-    pub fn is_default(self) -> bool {
-        self.0.len() == 1
-    }
-
     /// As a map with tenants for keys takes it.
     pub fn as_str(self) -> &'a str {
         self.0

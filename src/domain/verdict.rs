@@ -184,6 +184,7 @@ pub struct Waste {
 }
 
 impl Waste {
+    #[inline]
     pub fn of(events: i64, cost: Cost) -> Self {
         Self {
             events,

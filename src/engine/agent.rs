@@ -32,7 +32,7 @@ pub(super) struct Outcome {
     pub found: SmallVec<[DetectorId; 4]>,
     /// The detectors that could not look, and what they lacked.
     pub abstained: SmallVec<[(DetectorId, &'static str); 4]>,
-    pub judgement: Option<Judgement>,
+    pub judgement: Option<Box<Judgement>>,
 }
 
 /// A ruling in words.
@@ -89,7 +89,7 @@ impl Agent {
             Look::Standing => {}
             Look::Found(finding) => {
                 looked |= 1 << detector.0;
-                findings.push((detector, finding));
+                findings.push((detector, *finding));
             }
         };
         let (detectors, history) = (&mut self.detectors, &self.history);
@@ -119,7 +119,10 @@ impl Agent {
             self.detectors.spend(&spent);
         }
         Outcome {
-            found: findings.iter().map(|(detector, _)| *detector).collect(),
+            found: match findings.is_empty() {
+                true => SmallVec::new(),
+                false => findings.iter().map(|(detector, _)| *detector).collect(),
+            },
             abstained,
             judgement,
         }

@@ -22,7 +22,7 @@ impl Engine {
     ) -> Result<T, Refused> {
         match panic::catch_unwind(AssertUnwindSafe(prepare)) {
             Ok(prepared) => Ok(prepared),
-            Err(_) => self.with_slot(id, now, |slot| match slot {
+            Err(_) => self.with_slot(id, &self.tenants.of(id), now, |slot| match slot {
                 // It is over; there is nothing to set aside.
                 Slot::Gone(_) => Err(Refused::Quarantined(self.panicked(id))),
                 Slot::Live(session) => Err(self.set_aside(id, session)),

@@ -1,26 +1,27 @@
 mod answer;
 mod judged;
 mod legacy;
+mod story;
 mod streamed;
 mod timeline;
 mod upkeep;
 mod view;
 
-use std::{collections::VecDeque, sync::Arc, time::SystemTime};
+use std::{sync::Arc, time::SystemTime};
 
 use answer::{latched, recorded, stops_text};
+use smallvec::SmallVec;
+use story::Untold;
 use streamed::{WHOLE, turn_name};
-
-use uuid::Uuid;
 
 use super::{Profile, Recorded, Refused, Shared, Want, agent::Agent, expiry::Place, seen::Seen};
 use crate::{
     detect::Words,
     domain::{
-        self, AgentId, Body, Cost, DetectorId, Event, Labels, Level, Marker, MarkerKind, Repeated,
-        Role, SessionId, Sig, ToolCall, Totals, TurnFacts, Verdict, Waste,
+        self, AgentId, Body, Cost, DetectorId, Event, Labels, Marker, MarkerKind, Repeated, Role,
+        SessionId, Sig, ToolCall, Totals, TurnFacts, Verdict, Waste,
     },
-    facts::{EventFacts, Progress, Ruled},
+    facts::{EventFacts, Made, Progress, Ruled},
     telemetry::EventKind,
 };
 
@@ -41,26 +42,11 @@ pub(super) struct Session {
     /// What it had used when the detectors last looked.
     looked_at: Totals,
     progress: Progress,
-    agents: Vec<Agent>,
+    /// Most sessions have one.
+    agents: SmallVec<[Agent; 1]>,
     seen: Seen,
-    /// Its verdicts, oldest first: the last few, and all that a duplicate may
-    /// ask for.
-    verdicts: VecDeque<Arc<Verdict>>,
-    verdicts_bytes: usize,
-    wasted: Waste,
-    avoidable: Waste,
     abstentions: Vec<(DetectorId, &'static str, u32)>,
-    /// By rank: the level its trend stands at in the metrics.
-    levels: Vec<Option<Level>>,
-    termination: Option<Arc<Verdict>>,
-    /// Its verdicts are `shadow` until then.
-    snoozed_until: Option<SystemTime>,
-    /// It would have been ended, had the breaker not been open.
-    is_spared: bool,
-    /// A panic struck in it: it is not watched.
-    quarantine: Option<Uuid>,
-    /// It stands in the queue of those that were told something.
-    stands_with_told: bool,
+    story: Untold,
     accounted_bytes: usize,
 }
 
@@ -112,19 +98,10 @@ impl Session {
             cost: Cost::default(),
             looked_at: Totals::default(),
             progress: Progress::default(),
-            agents: Vec::new(),
+            agents: SmallVec::new(),
             seen: Seen::default(),
-            verdicts: VecDeque::new(),
-            verdicts_bytes: 0,
-            wasted: Waste::default(),
-            avoidable: Waste::default(),
             abstentions: Vec::new(),
-            levels: Vec::new(),
-            termination: None,
-            snoozed_until: None,
-            is_spared: false,
-            quarantine: None,
-            stands_with_told: false,
+            story: Untold::default(),
             accounted_bytes: 0,
         }
     }
@@ -138,7 +115,7 @@ impl Session {
     pub fn record(
         &mut self,
         event: &Event,
-        facts: EventFacts<'_>,
+        facts: &mut EventFacts<'_>,
         ruled: Ruled<'_>,
         now: SystemTime,
         shared: &Shared,
@@ -147,7 +124,7 @@ impl Session {
         self.wake(now, shared);
         self.adopt(shared);
         if let Some(verdict) = self.ended(&event.agent) {
-            self.avoidable += Waste::of(1, event.cost);
+            self.story.avoidable += Waste::of(1, event.cost);
             return Ok(latched(verdict));
         }
         self.check_quarantine()?;
@@ -166,7 +143,9 @@ impl Session {
             Body::Turn(_) | Body::Call(_) | Body::Marker(_) => "",
         };
         let names = [name, turn_name(WHOLE, &event.agent, turn, shared)];
-        if let Some(index) = self.streamed(&event.agent, turn, shared) {
+        if !turn.is_empty()
+            && let Some(index) = self.streamed(&event.agent, turn, shared)
+        {
             self.complete(agent, index, event.cost, names, shared);
             return Ok(self.repeated(index));
         }
@@ -209,7 +188,7 @@ impl Session {
 
     /// The answer to an event that was seen before.
     fn repeated(&self, index: i32) -> Recorded {
-        let verdict = self.verdicts.iter().rev();
+        let verdict = self.story.verdicts.iter().rev();
         let verdict = verdict.clone().find(|v| v.event_index == Some(index));
         Recorded {
             index: Some(index),
@@ -239,7 +218,7 @@ impl Session {
             let agent = self.agents.iter().find(|agent| agent.id == *id)?;
             agent.terminated.clone()
         };
-        self.termination.clone().or_else(of_agent)
+        self.story.termination.clone().or_else(of_agent)
     }
 
     /// Gives an event its number.
@@ -257,7 +236,7 @@ impl Session {
         &mut self,
         event: &Event,
         call: &ToolCall,
-        facts: EventFacts<'_>,
+        facts: &mut EventFacts<'_>,
         shown: Shown<'_>,
         shared: &Shared,
     ) -> Option<Arc<Verdict>> {
@@ -265,27 +244,28 @@ impl Session {
         if call.outcome != Some(domain::Outcome::Blocked) {
             self.progress.act();
         }
-        let EventFacts::Call(made) = facts else {
+        // It is moved once, since it is large.
+        let EventFacts::Call(Made { facts, target }) = facts.take() else {
             return self.show_aside(shown, shared);
         };
-        self.progress.note(&made.facts);
+        self.progress.note(&facts);
         let words = Words {
             tool: &call.tool,
-            target: &made.target,
+            target: &target,
             event_id: &event.event_id,
         };
         let shown = Shown { words, ..shown };
-        self.show(domain::Seen::Call(made.facts), shown, shared)
+        self.show(domain::Seen::Call(facts), shown, shared)
     }
 
     fn turn(
         &mut self,
         turn: &domain::Turn,
-        facts: EventFacts<'_>,
+        facts: &mut EventFacts<'_>,
         shown: Shown<'_>,
         shared: &Shared,
     ) -> Option<Arc<Verdict>> {
-        match (turn.role, facts) {
+        match (turn.role, facts.take()) {
             (Role::User, _) => {
                 self.start_anew();
                 let agent = self.agents.get_mut(shown.agent)?;

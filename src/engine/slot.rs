@@ -38,7 +38,7 @@ impl Slot {
     }
 
     pub fn is_ended(&self) -> bool {
-        self.status() == Status::Ended
+        matches!(self, Self::Gone(tombstone) if tombstone.status() == Status::Ended)
     }
 
     pub fn generation(&self) -> u64 {

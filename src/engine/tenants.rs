@@ -92,10 +92,10 @@ impl Default for Tenants {
 impl Tenants {
     /// What the tenant of this session holds.
     pub fn of(&self, id: &SessionId) -> Held<'_> {
-        let tenant = id.tenant_key();
-        if tenant.is_default() {
+        if id.is_of_default() {
             return Held::Default(&self.default);
         }
+        let tenant = id.tenant_key();
         if let Some(known) = self.others.get(tenant.as_str()) {
             return Held::Other(known.clone());
         }
@@ -117,7 +117,11 @@ impl Tenants {
 impl Shared<'_> {
     /// A tenant's part of a limit.
     pub fn share(&self, limit: usize) -> usize {
-        (limit / self.tenants).max(1)
+        match self.tenants {
+            // On every event, and a division costs more than all else here.
+            1 => limit.max(1),
+            tenants => (limit / tenants).max(1),
+        }
     }
 
     /// Whether somebody holds more than is theirs.

@@ -63,7 +63,8 @@ struct Rule {
 /// looked at once the session is known.
 #[derive(Default)]
 pub struct Ruled<'a> {
-    scope: Option<Scope<'a>>,
+    /// In a box, since it is large and most often there are no rules.
+    scope: Option<Box<Scope<'a>>>,
     pub sights: Vec<RuleSight>,
 }
 
@@ -117,6 +118,7 @@ impl Rules {
         if let Some(scope) = &scope {
             self.each(false, scope, key, &mut sights);
         }
+        let scope = scope.map(Box::new);
         Ruled { scope, sights }
     }
 

@@ -333,8 +333,9 @@ fn a_trend_fades_with_time_but_not_in_a_short_pause() {
     let after = |secs| {
         let settings = warn_block();
         let mut trends = trend::Trends::default();
-        trends.update(moment(0, 0), 1, 1, &settings);
-        trends.update(moment(1, secs), 1, 1, &settings);
+        let (first, second) = (moment(0, 0), moment(1, secs));
+        trends.update((first, None), 1, 1, &settings);
+        trends.update((second, Some(first.time)), 1, 1, &settings);
         trends.of(A).unwrap().ema
     };
     assert!((after(60) - 0.51).abs() < 1e-6);

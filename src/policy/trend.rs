@@ -19,7 +19,6 @@ pub(super) struct Trends {
     states: Vec<State>,
     /// The detectors that have a trend, as bits: most events find none.
     standing: u64,
-    last: Option<SystemTime>,
     trail: Trail,
 }
 
@@ -39,10 +38,15 @@ const PAUSE: Duration = Duration::from_secs(60);
 const HALF_LIFE_SECS: f32 = 600.0;
 
 impl Trends {
-    /// Moves every average by one event: `looked` and `found` are sets of
-    /// detectors as bits.
-    pub fn update(&mut self, at: Moment, looked: u64, found: u64, settings: &Settings) {
-        let last = self.last.replace(at.time);
+    /// Moves every average by one event, given when the one before was made:
+    /// `looked` and `found` are sets of detectors as bits.
+    pub fn update(
+        &mut self,
+        (at, last): (Moment, Option<SystemTime>),
+        looked: u64,
+        found: u64,
+        settings: &Settings,
+    ) {
         if self.standing | found == 0 {
             return;
         }

@@ -1,85 +1,66 @@
 //! The last calls of an agent, packed: there are 32 of them a session, and a
 //! million sessions.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::time::{Duration, SystemTime};
 
-use super::{History, Words};
+use super::{
+    History,
+    block::{Block, Extra, LANES, Seldom, nanos, time},
+    words::{Texts, Words},
+};
 use crate::domain::{
-    CallFacts, CallKind, Cost, Member, Moment, Operation, Outcome, Sig, Step, StepKind, Waste, text,
+    CallFacts, CallKind, Cost, Member, Moment, Operation, Sig, Step, StepKind, Waste,
 };
 
-/// A ring of calls. What every call has is one record; what few have (lines,
-/// rounds, contents, costs) has a column that is there once it is needed.
+/// A ring of calls, in blocks that are there once they are needed. What is true
+/// or false of a call is a bit in a set of slots; what few have (lines, rounds,
+/// contents, costs) has lists of its own.
 #[derive(Default)]
 pub(super) struct Calls {
-    /// The slot that the next call takes.
-    next: usize,
-    /// What each call is, apart from the rest: it is sought on every event.
-    calls: Vec<Option<Sig>>,
-    records: Vec<Record>,
-    lines: Vec<Lines>,
-    extras: Vec<Extra>,
-    /// Tool, target and event id of each call, oldest first, one after the other.
-    words: VecDeque<u8>,
-}
-
-/// The lines that a call asked for, first and last; `None`: all.
-type Lines = Option<(u32, u32)>;
-
-#[derive(Clone, Copy)]
-struct Record {
-    masked: Sig,
-    raw: Sig,
-    target: Option<Sig>,
-    /// Nanoseconds since 1970: until 2262.
-    time: i64,
-    index: i32,
+    blocks: Vec<Block>,
+    /// Tool, target and event id of each call, oldest first.
+    words: Texts,
+    seldom: Option<Box<Seldom>>,
+    ordinary: Slots,
+    /// A verdict has cited them.
+    spent: Slots,
+    /// They came to nothing.
+    in_vain: Slots,
+    /// They went well and said something.
+    tell: Slots,
+    /// There was progress between them and the call before.
+    moved: Slots,
+    /// How often the session had made progress at the latest call.
     progress: u32,
-    tool_bytes: u8,
-    target_bytes: u8,
-    id_bytes: u16,
-    kind: CallKind,
-    operation: Operation,
-    outcome: Option<Outcome>,
-    flags: u8,
+    /// A call that equals none of them: whoever is the next to ask need not look
+    /// along them again.
+    absent: Option<Sig>,
+    /// The slot that the next call takes.
+    next: u8,
+    len: u8,
 }
 
-/// A verdict has cited it.
-const SPENT: u8 = 1;
-/// It came to nothing.
-const IN_VAIN: u8 = 2;
-/// It went well and said something.
-const TELLS: u8 = 4;
+/// A set of slots.
+type Slots = u32;
 
-// Half of what a session holds: think twice before it grows.
-const _: () = assert!(size_of::<Record>() == 48);
-
-/// What a call had besides.
-#[derive(Clone, Copy, Default, PartialEq)]
-struct Extra {
-    round: Option<Sig>,
-    content: Option<Sig>,
-    tokens: i64,
-    usd: f64,
-}
+const _: () = assert!(History::CALLS_MAX == Slots::BITS as usize);
 
 /// A call that was made: what of it is compared with later ones.
 #[derive(Clone, Copy)]
 pub struct Entry {
     pub index: i32,
-    /// How often the session had made progress when the call was over.
-    pub progress: u32,
+    /// How often the session had made progress when the call was over; `None`:
+    /// less often than at a later call.
+    pub progress: Option<u32>,
     /// The round it belongs to; `None`: a round of its own.
     pub round: Option<Sig>,
     pub call: Option<Sig>,
     pub operation: Operation,
-    pub target: Option<Sig>,
-    pub lines: Lines,
-    pub masked: Sig,
-    pub raw: Sig,
+    /// The lines that it asked for; `None`: all.
+    pub lines: Option<(u32, u32)>,
+    /// What came of it, as tags: masked and raw.
+    pub masked: u32,
+    pub raw: u32,
     pub content: Option<Sig>,
     /// A verdict has cited it: it counts for no detector again, save to extend
     /// the same unbroken run.
@@ -87,280 +68,313 @@ pub struct Entry {
 }
 
 impl Calls {
-    /// Of a tool's name so many bytes are kept.
-    const TOOL_BYTES_MAX: usize = u8::MAX as usize;
-    /// Room for words grows by so much: four calls or so.
-    const WORDS_BYTES_MORE: usize = 256;
-
     pub fn is_empty(&self) -> bool {
-        self.records.is_empty()
+        self.len == 0
     }
 
-    /// The slots, that of the latest call first.
-    fn slots(&self) -> impl DoubleEndedIterator<Item = usize> + Clone + use<> {
-        let last = self.next + History::CALLS_MAX - 1;
-        (0..self.records.len()).map(move |back| (last - back) % History::CALLS_MAX)
+    fn held(&self) -> Slots {
+        Slots::MAX
+            .checked_shr(Slots::BITS - u32::from(self.len))
+            .unwrap_or(0)
     }
 
-    fn entry(&self, slot: usize) -> Option<Entry> {
-        let record = self.records.get(slot)?;
+    /// How many calls ago each of these was made, latest first.
+    fn ago(&self, slots: Slots) -> Ago {
+        let next = u32::from(self.next);
+        Ago(slots.reverse_bits().rotate_right(Slots::BITS - next))
+    }
+
+    fn slot(&self, ago: usize) -> usize {
+        (usize::from(self.next) + 2 * History::CALLS_MAX - 1 - ago) % History::CALLS_MAX
+    }
+
+    fn block(&self, slot: usize) -> Option<(&Block, usize)> {
+        Some((self.blocks.get(slot / LANES)?, slot % LANES))
+    }
+
+    fn entry(&self, ago: usize) -> Option<Entry> {
+        let slot = self.slot(ago);
+        let (block, lane) = self.block(slot)?;
         let extra = self.extra(slot);
+        let moved = self.ago(self.moved).0.trailing_zeros();
         Some(Entry {
-            index: record.index,
-            progress: record.progress,
+            index: block.index[lane],
+            progress: (ago as u32 <= moved).then_some(self.progress),
             round: extra.round,
-            call: self.calls.get(slot).copied().flatten(),
-            operation: record.operation,
-            target: record.target,
-            lines: self.lines.get(slot).copied().flatten(),
-            masked: record.masked,
-            raw: record.raw,
+            call: block.call(lane),
+            operation: block.operation[lane],
+            lines: self.lines(slot),
+            masked: block.masked[lane],
+            raw: block.raw[lane],
             content: extra.content,
-            spent: record.flags & SPENT != 0,
+            spent: self.spent & 1 << slot != 0,
         })
     }
 
+    fn lines(&self, slot: usize) -> Option<(u32, u32)> {
+        self.seldom.as_ref()?.lines(slot)
+    }
+
     fn extra(&self, slot: usize) -> Extra {
-        self.extras.get(slot).copied().unwrap_or_default()
+        let seldom = self.seldom.as_ref();
+        let extra = seldom.and_then(|seldom| seldom.extras.get(slot));
+        extra.copied().unwrap_or_default()
     }
 
     /// The ordinary ones, latest first.
     pub fn ordinary(&self) -> impl Iterator<Item = Entry> {
-        let ordinary = |slot: &usize| matches!(self.records.get(*slot), Some(r) if r.kind == CallKind::Ordinary);
-        let slots = self.slots().filter(ordinary);
-        slots.filter_map(|slot| self.entry(slot))
+        self.ago(self.ordinary).filter_map(|ago| self.entry(ago))
     }
 
-    /// The slots of the calls that equal this one, latest first.
-    fn equal(&self, call: Sig) -> impl Iterator<Item = usize> {
-        let wanted = Some(call);
-        // Nearly always there is none, which a look along the column tells.
-        let any = self
-            .calls
-            .iter()
-            .fold(false, |any, known| any | (*known == wanted));
-        let slots = any.then(|| self.slots()).into_iter().flatten();
-        slots.filter(move |slot| self.calls.get(*slot) == Some(&wanted))
+    /// Those of the last `window` ordinary ones that acted on this target, latest
+    /// first.
+    pub fn on(&self, target: Sig, window: usize) -> impl Iterator<Item = Entry> {
+        let on = self.where_equal(target.tag(), |block| &block.target) & self.ordinary;
+        let ordinary = if on == 0 {
+            0
+        } else {
+            self.ago(self.ordinary).0
+        };
+        let later = move |ago: &usize| (ordinary & ((1 << ago) - 1)).count_ones() as usize;
+        self.ago(on)
+            .take_while(move |ago| later(ago) < window)
+            .filter_map(|ago| self.entry(ago))
+    }
+
+    /// The slots with this value in a column.
+    fn where_equal(&self, wanted: u32, column: impl Fn(&Block) -> &[u32; LANES]) -> Slots {
+        let mut slots = 0;
+        for (number, block) in self.blocks.iter().enumerate() {
+            let column = column(block);
+            // Nearly always there is none, which a look along the column tells.
+            let any = column.iter().fold(false, |any, tag| any | (*tag == wanted));
+            if any {
+                for (lane, tag) in column.iter().enumerate() {
+                    slots |= Slots::from(*tag == wanted) << (number * LANES + lane);
+                }
+            }
+        }
+        slots & self.held()
+    }
+
+    /// The slots of the calls that equal this one.
+    fn equal(&self, call: Sig) -> Slots {
+        if self.absent == Some(call) {
+            return 0;
+        }
+        let slots = self.where_equal(call.get() as u32, |block| &block.call_low);
+        if slots == 0 {
+            return 0;
+        }
+        slots & self.where_equal((call.get() >> 32) as u32, |block| &block.call_high)
     }
 
     /// The latest ordinary call that equals this one.
     pub fn latest_ordinary(&self, call: Sig) -> Option<Entry> {
-        let ordinary = |slot: &usize| {
-            let record = self.records.get(*slot);
-            record.is_some_and(|record| record.kind == CallKind::Ordinary)
-        };
-        let slot = self.equal(call).find(ordinary)?;
-        self.entry(slot)
+        let slots = self.equal(call) & self.ordinary;
+        self.entry(self.ago(slots).next()?)
     }
 
-    /// The latest call that equals this one: its event, what came of it, and how
-    /// long ago it was.
-    pub fn latest(&self, call: Sig, now: SystemTime) -> Option<(i32, Sig, Duration)> {
-        let slot = self.equal(call).next()?;
-        let record = self.records.get(slot)?;
-        let ago = nanos(now).saturating_sub(record.time);
+    /// The latest call that equals this one: its event, the tag of what came of
+    /// it, and how long ago it was.
+    pub fn latest(&mut self, call: Sig, now: SystemTime) -> Option<(i32, u32, Duration)> {
+        let equal = self.equal(call);
+        if equal == 0 {
+            self.absent = Some(call);
+            return None;
+        }
+        let slot = self.slot(self.ago(equal).next()?);
+        let (block, lane) = self.block(slot)?;
+        let ago = nanos(now).saturating_sub(block.time[lane]);
         let ago = Duration::from_nanos(u64::try_from(ago).unwrap_or_default());
-        Some((record.index, record.masked, ago))
+        Some((block.index[lane], block.masked[lane], ago))
     }
 
     pub fn push(&mut self, at: Moment, facts: &CallFacts, cost: Cost, words: &Words<'_>) {
-        let slot = self.next;
-        if let Some(old) = self.records.get(slot) {
-            let words = self.words.drain(..old.words_bytes());
-            drop(words);
+        self.absent = None;
+        let slot = usize::from(self.next);
+        let is_full = usize::from(self.len) == History::CALLS_MAX;
+        if self.blocks.len() <= slot / LANES {
+            self.blocks.reserve_exact(1);
+            self.blocks.push(Block::EMPTY);
         }
-        let tool = text::prefix(words.tool, Self::TOOL_BYTES_MAX);
-        let target = text::prefix(words.target, History::TARGET_BYTES_MAX);
-        let id = text::prefix(words.event_id, usize::from(u16::MAX));
-        // Little more than is needed: a deque of its own accord doubles.
-        let (held, needed) = (self.words.len(), tool.len() + target.len() + id.len());
-        if held + needed > self.words.capacity() {
-            self.words.reserve_exact(needed.max(Self::WORDS_BYTES_MORE));
-        }
-        for word in [tool, target, id] {
-            self.words.extend(word.as_bytes());
-        }
-        let record = Record {
-            masked: facts.masked,
-            raw: facts.raw,
-            target: facts.target,
-            time: nanos(at.time),
-            index: at.index,
-            progress: at.progress,
-            tool_bytes: tool.len() as u8,
-            target_bytes: target.len() as u8,
-            id_bytes: id.len() as u16,
-            kind: facts.kind,
-            operation: facts.operation,
-            outcome: facts.outcome,
-            flags: flags(facts),
+        let Some(block) = self.blocks.get_mut(slot / LANES) else {
+            return;
         };
+        let lane = slot % LANES;
+        if is_full {
+            let [tool, target, id] = block.words_bytes[lane];
+            let words = usize::from(tool) + usize::from(target) + usize::from(id);
+            self.words.pop(words);
+        }
+        let kept = words.kept();
+        self.words.push(kept);
+        let [tool, target, id] = kept;
+        block.words_bytes[lane] = [tool.len() as u8, target.len() as u8, id.len() as u8];
+        block.put(lane, at, facts);
+        let moved = self.len > 0 && self.progress != at.progress;
+        set(&mut self.moved, slot, moved);
+        self.progress = at.progress;
+        set(&mut self.ordinary, slot, facts.kind == CallKind::Ordinary);
+        set(&mut self.spent, slot, false);
+        set(&mut self.in_vain, slot, facts.in_vain);
+        set(
+            &mut self.tell,
+            slot,
+            facts.said.is_some() && !facts.failed(),
+        );
         let extra = Extra {
             round: at.round,
             content: facts.content,
             tokens: cost.tokens(),
             usd: cost.usd,
         };
-        set(&mut self.records, slot, record);
-        set(&mut self.calls, slot, facts.call);
-        set_seldom(&mut self.lines, slot, facts.lines);
-        set_seldom(&mut self.extras, slot, extra);
-        self.next = (slot + 1) % History::CALLS_MAX;
+        let has_more = facts.lines.is_some() || extra != Extra::default();
+        if has_more || self.seldom.is_some() {
+            let seldom = self.seldom.get_or_insert_default();
+            seldom.put(slot, facts.lines, extra);
+        }
+        self.next = ((slot + 1) % History::CALLS_MAX) as u8;
+        self.len += u8::from(!is_full);
+    }
+
+    /// All that are kept: slot, event and operation.
+    fn all(&self) -> impl Iterator<Item = (usize, i32, Operation)> {
+        (0..usize::from(self.len)).filter_map(|slot| {
+            let (block, lane) = self.block(slot)?;
+            Some((slot, block.index[lane], block.operation[lane]))
+        })
     }
 
     /// Marks calls so that they count no more.
     pub fn spend(&mut self, is: impl Fn(i32, Operation) -> bool) {
-        for record in &mut self.records {
-            if is(record.index, record.operation) {
-                record.flags |= SPENT;
-            }
+        let mut spent = self.spent;
+        for (slot, index, operation) in self.all() {
+            spent |= Slots::from(is(index, operation)) << slot;
         }
+        self.spent = spent;
     }
 
     /// Whether all calls from this event on came to nothing.
     pub fn all_in_vain(&self, since: i32) -> bool {
-        let mut records = self.records.iter();
-        records.all(|record| record.flags & IN_VAIN != 0 || record.index < since)
+        self.all()
+            .all(|(slot, index, _)| self.in_vain & 1 << slot != 0 || index < since)
     }
 
     /// Whether any call after this event said what none before had said.
     pub fn any_news(&self, since: i32) -> bool {
-        let later = self.records.iter().filter(|record| record.index > since);
-        let mut telling = later.filter(|record| record.flags & TELLS != 0);
-        telling.any(|record| {
-            let mut earlier = self.records.iter().filter(|r| r.index < record.index);
-            !earlier.any(|r| r.masked == record.masked)
+        let masked = |slot| self.block(slot).map(|(block, lane)| block.masked[lane]);
+        let mut telling = self
+            .all()
+            .filter(|(slot, index, _)| *index > since && self.tell & 1 << slot != 0);
+        telling.any(|(slot, index, _)| {
+            let mut earlier = self.all().filter(|(_, earlier, _)| *earlier < index);
+            !earlier.any(|(earlier, ..)| masked(earlier) == masked(slot))
         })
     }
 
     /// What each has cost, with its event.
     pub fn costs(&self) -> impl Iterator<Item = (i32, Waste)> {
-        self.records.iter().enumerate().map(|(slot, record)| {
+        self.all().map(|(slot, index, _)| {
             let Extra { tokens, usd, .. } = self.extra(slot);
             let waste = Waste {
                 events: 1,
                 tokens,
                 usd,
             };
-            (record.index, waste)
+            (index, waste)
         })
     }
 
     /// The latest call that equals this one, in words, and what it did.
     pub fn member(&self, call: Sig) -> Option<(Member, Operation)> {
-        let slot = self.equal(call).next()?;
-        let record = self.records.get(slot)?;
-        let [tool, target, event_id] = self.words_of(slot)?;
+        let ago = self.ago(self.equal(call)).next()?;
+        let (block, lane) = self.block(self.slot(ago))?;
+        let [tool, target, event_id] = self.words_of(ago)?;
         let member = Member {
             tool,
             target,
             event_id,
         };
-        Some((member, record.operation))
+        Some((member, block.operation[lane]))
     }
 
     /// What is kept, for a person, oldest first.
     pub fn steps(&self) -> impl Iterator<Item = (Option<Sig>, Step)> {
-        self.slots().rev().filter_map(|slot| {
-            let record = self.records.get(slot)?;
-            let [tool, target, _] = self.words_of(slot)?;
+        (0..usize::from(self.len)).rev().filter_map(|ago| {
+            let (block, lane) = self.block(self.slot(ago))?;
+            let [tool, target, _] = self.words_of(ago)?;
             let step = Step {
-                index: record.index,
-                time: time(record.time),
+                index: block.index[lane],
+                time: time(block.time[lane]),
                 kind: StepKind::Call {
                     tool,
                     target,
-                    operation: record.operation,
-                    outcome: record.outcome,
+                    operation: block.operation[lane],
+                    outcome: block.outcome[lane],
                 },
             };
-            Some((self.calls.get(slot).copied().flatten(), step))
+            Some((block.call(lane), step))
         })
     }
 
     /// Tool, target and event id of a call.
-    fn words_of(&self, slot: usize) -> Option<[String; 3]> {
-        let earlier = self.slots().rev().take_while(|other| *other != slot);
-        let records = earlier.filter_map(|slot| self.records.get(slot));
-        let mut begin: usize = records.map(Record::words_bytes).sum();
-        let record = self.records.get(slot)?;
-        Some(record.lengths().map(|len| {
-            let bytes = self.words.range(begin..begin + len).copied().collect();
+    fn words_of(&self, ago: usize) -> Option<[String; 3]> {
+        let lengths = |ago: usize| {
+            let (block, lane) = self.block(self.slot(ago))?;
+            Some(block.words_bytes[lane].map(usize::from))
+        };
+        let earlier = (ago + 1..usize::from(self.len)).filter_map(lengths);
+        let mut begin: usize = earlier.flatten().sum();
+        Some(lengths(ago)?.map(|len| {
             begin += len;
-            String::from_utf8(bytes).unwrap_or_default()
+            self.words.get(begin - len..begin)
         }))
     }
 
     pub fn clear(&mut self) {
-        self.next = 0;
-        self.calls.clear();
-        self.records.clear();
-        self.lines.clear();
-        self.extras.clear();
+        (self.next, self.len) = (0, 0);
+        for slots in [
+            &mut self.ordinary,
+            &mut self.spent,
+            &mut self.in_vain,
+            &mut self.tell,
+            &mut self.moved,
+        ] {
+            *slots = 0;
+        }
         self.words.clear();
+        if let Some(seldom) = &mut self.seldom {
+            seldom.lines.clear();
+            seldom.extras.clear();
+        }
     }
 
     pub fn heap_bytes(&self) -> usize {
-        self.calls.capacity() * size_of::<Option<Sig>>()
-            + self.records.capacity() * size_of::<Record>()
-            + self.lines.capacity() * size_of::<Lines>()
-            + self.extras.capacity() * size_of::<Extra>()
-            + self.words.capacity()
+        let seldom = |seldom: &Seldom| {
+            size_of::<Seldom>()
+                + seldom.lines.capacity() * size_of::<(u8, u32, u32)>()
+                + seldom.extras.capacity() * size_of::<Extra>()
+        };
+        self.blocks.capacity() * size_of::<Block>()
+            + self.words.heap_bytes()
+            + self.seldom.as_deref().map_or(0, seldom)
     }
 }
 
-impl Record {
-    fn lengths(&self) -> [usize; 3] {
-        [
-            self.tool_bytes.into(),
-            self.target_bytes.into(),
-            self.id_bytes.into(),
-        ]
-    }
+/// How many calls ago: the bits of a set, lowest first.
+struct Ago(u32);
 
-    fn words_bytes(&self) -> usize {
-        self.lengths().iter().sum()
+impl Iterator for Ago {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        let lowest = (self.0 != 0).then(|| self.0.trailing_zeros() as usize);
+        self.0 &= self.0.wrapping_sub(1);
+        lowest
     }
 }
 
-fn flags(facts: &CallFacts) -> u8 {
-    let in_vain = if facts.in_vain { IN_VAIN } else { 0 };
-    let tells = facts.said.is_some() && !facts.failed();
-    in_vain | if tells { TELLS } else { 0 }
-}
-
-/// Puts something in its slot: that of the oldest, or one more.
-fn set<T>(column: &mut Vec<T>, slot: usize, value: T) {
-    match column.get_mut(slot) {
-        Some(old) => *old = value,
-        None => column.push(value),
-    }
-}
-
-/// The same in a column that is as long as it has to be.
-fn set_seldom<T: Default + PartialEq>(column: &mut Vec<T>, slot: usize, value: T) {
-    if column.len() <= slot && value != T::default() {
-        column.resize_with(slot, T::default);
-    }
-    if column.len() >= slot && (column.len() > slot || value != T::default()) {
-        set(column, slot, value);
-    }
-}
-
-/// Times that no clock shows are taken for the nearest that fits.
-fn nanos(time: SystemTime) -> i64 {
-    let fits = |span: Duration| i64::try_from(span.as_nanos()).unwrap_or(i64::MAX);
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(since) => fits(since),
-        Err(before) => -fits(before.duration()),
-    }
-}
-
-fn time(nanos: i64) -> SystemTime {
-    let span = Duration::from_nanos(nanos.unsigned_abs());
-    if nanos < 0 {
-        UNIX_EPOCH - span
-    } else {
-        UNIX_EPOCH + span
-    }
+fn set(slots: &mut Slots, slot: usize, is: bool) {
+    *slots = *slots & !(1 << slot) | Slots::from(is) << slot;
 }

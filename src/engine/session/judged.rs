@@ -51,7 +51,7 @@ impl Session {
             &self.profile,
         );
         self.count(&outcome, shared);
-        let judgement = outcome.judgement?;
+        let judgement = *outcome.judgement?;
         self.waste(&judgement, shared.metrics);
         let ruling = judgement.ruling?;
         self.pronounce(ruling, &shown, used, shared)
@@ -89,20 +89,23 @@ impl Session {
             let known = |(d, f, _): &&mut (DetectorId, &str, u32)| d == detector && f == field;
             match self.abstentions.iter_mut().find(known) {
                 Some((_, _, events)) => *events = events.saturating_add(1),
-                None => self.abstentions.push((*detector, field, 1)),
+                None => {
+                    self.abstentions.reserve_exact(1);
+                    self.abstentions.push((*detector, field, 1));
+                }
             }
         }
         for detector in &outcome.found {
             shared.metrics.detection(*detector);
         }
-        if !outcome.found.is_empty() || !self.levels.is_empty() {
+        if !outcome.found.is_empty() || !self.story.levels.is_empty() {
             self.update_levels(shared.metrics);
         }
     }
 
     /// The level of a session is the highest of its agents.
     fn update_levels(&mut self, metrics: &Metrics) {
-        let mut levels = std::mem::take(&mut self.levels);
+        let mut levels = std::mem::take(&mut self.story.levels);
         levels.resize(self.profile.policy.ladders.len(), None);
         for (rank, level) in (0..).map(DetectorId).zip(&mut levels) {
             let trends = self.acting().filter_map(|agent| agent.judge.trend(rank));
@@ -112,15 +115,16 @@ impl Session {
                 *level = after;
             }
         }
-        self.levels = levels;
-        if self.levels.iter().all(Option::is_none) {
-            self.levels.clear();
+        self.story.levels = levels;
+        if self.story.levels.iter().all(Option::is_none) {
+            self.story.levels.clear();
         }
     }
 
     fn waste(&mut self, judgement: &Judgement, metrics: &Metrics) {
-        self.wasted += judgement.wasted;
-        self.avoidable += judgement.avoidable;
+        let story = &mut *self.story;
+        story.wasted += judgement.wasted;
+        story.avoidable += judgement.avoidable;
         metrics.wasted(judgement.describes, judgement.wasted);
     }
 
@@ -132,11 +136,11 @@ impl Session {
         used: Used,
         shared: &Shared,
     ) -> Option<Arc<Verdict>> {
-        let shadow = self.profile.policy.shadow || self.snoozed_until.is_some();
+        let shadow = self.profile.policy.shadow || self.story.snoozed_until.is_some();
         let agent = self.agents.get(shown.agent)?;
         let whole = ruling.of_session || agent.id.is_main();
         if ruling.action == Action::Terminate && whole && !shadow && !shared.may_end(shown) {
-            self.is_spared = true;
+            self.story.is_spared = true;
             ruling.action = Action::Warn;
             ruling.reason += "; not terminated, since too many sessions would be at once";
         }
@@ -182,7 +186,7 @@ impl Session {
         if verdict.terminates() {
             shared.metrics.terminated(Some(ruling.detector));
             if ends_all || agent.id.is_main() {
-                self.termination = Some(verdict.clone());
+                self.story.termination = Some(verdict.clone());
             } else {
                 agent.terminated = Some(verdict.clone());
                 self.update_levels(shared.metrics);
@@ -194,22 +198,23 @@ impl Session {
 
     /// Keeps the verdicts that a view shows or a duplicate may ask for.
     fn keep(&mut self, verdict: Arc<Verdict>) {
-        self.verdicts.push_back(verdict);
-        let hidden = self.verdicts.len().saturating_sub(VERDICTS_SHOWN);
+        let story = &mut *self.story;
+        story.verdicts.push_back(verdict);
+        let hidden = story.verdicts.len().saturating_sub(VERDICTS_SHOWN);
         let mut position = 0;
-        self.verdicts.retain(|verdict| {
+        story.verdicts.retain(|verdict| {
             position += 1;
             position > hidden
                 || verdict
                     .event_index
                     .is_some_and(|index| self.seen.names(index))
         });
-        self.verdicts_bytes = self.verdicts.iter().map(|verdict| verdict.bytes()).sum();
+        story.verdicts_bytes = story.verdicts.iter().map(|verdict| verdict.bytes()).sum();
     }
 
     /// Takes the session's trends out of the metrics: it is leaving.
     pub fn leave_trends(&self, metrics: &Metrics) {
-        for (rank, level) in (0..).map(DetectorId).zip(&self.levels) {
+        for (rank, level) in (0..).map(DetectorId).zip(&self.story.levels) {
             metrics.trend(rank, *level, None);
         }
     }

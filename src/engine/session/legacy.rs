@@ -11,13 +11,14 @@ use crate::engine::{Refused, Shared, agent::Agent, legacy::Legacy};
 impl Session {
     /// Ends a snooze that is over, and the time for which it was spared.
     pub(super) fn wake(&mut self, now: SystemTime, shared: &Shared) {
-        let slept = self.snoozed_until.is_some_and(|until| until <= now);
+        let story = &*self.story;
+        let slept = story.snoozed_until.is_some_and(|until| until <= now);
+        let spared = story.is_spared && !shared.held.breaker.is_open();
         if slept {
-            self.snoozed_until = None;
+            self.story.snoozed_until = None;
         }
-        let spared = self.is_spared && !shared.held.breaker.is_open();
         if spared {
-            self.is_spared = false;
+            self.story.is_spared = false;
         }
         if slept || spared {
             let agents = self.agents.iter_mut();
@@ -26,12 +27,14 @@ impl Session {
     }
 
     pub fn snooze(&mut self, until: SystemTime) {
-        self.snoozed_until = Some(until);
+        self.story.snoozed_until = Some(until);
     }
 
     /// Goes on with what an earlier session of the same id has left.
     pub fn inherit(&mut self, legacy: Legacy) {
-        self.snoozed_until = legacy.snoozed_until;
+        if legacy.snoozed_until.is_some() {
+            self.story.snoozed_until = legacy.snoozed_until;
+        }
         for verdict in legacy.agents {
             let mut agent = Agent::new(verdict.agent.clone());
             agent.terminated = Some(verdict);
@@ -43,7 +46,7 @@ impl Session {
     pub fn legacy(&self) -> Legacy {
         Legacy {
             agents: self.terminations(),
-            snoozed_until: self.snoozed_until,
+            snoozed_until: self.story.snoozed_until,
         }
     }
 
@@ -58,8 +61,8 @@ impl Session {
         );
         session.last_seen = self.last_seen;
         session.inherit(self.legacy());
-        session.quarantine = Some(reference);
-        session.stands_with_told = self.stands_with_told;
+        session.story.quarantine = Some(reference);
+        session.story.stands_with_told = self.story.stands_with_told;
         session.accounted_bytes = self.accounted_bytes;
         session
     }
@@ -67,22 +70,24 @@ impl Session {
     /// It knows something that would be lost with it: a verdict was given, an
     /// agent of it is over, it is snoozed or quarantined.
     pub fn is_told(&self) -> bool {
-        !self.verdicts.is_empty()
-            || self.quarantine.is_some()
-            || self.snoozed_until.is_some()
+        let story = &*self.story;
+        !story.verdicts.is_empty()
+            || story.quarantine.is_some()
+            || story.snoozed_until.is_some()
             || self.agents.iter().any(Agent::is_over)
     }
 
     pub fn stands_with_told(&self) -> bool {
-        self.stands_with_told
+        self.story.stands_with_told
     }
 
     pub fn stand_with_told(&mut self) {
-        self.stands_with_told = true;
+        self.story.stands_with_told = true;
     }
 
     pub(super) fn check_quarantine(&self) -> Result<(), Refused> {
-        self.quarantine
+        self.story
+            .quarantine
             .map_or(Ok(()), |reference| Err(Refused::Quarantined(reference)))
     }
 }

@@ -19,6 +19,7 @@ const STREAMED: &str = "streamed";
 pub(super) const WHOLE: &str = "whole";
 
 /// The name of a turn; `None`: it has none.
+#[inline]
 pub(super) fn turn_name(
     kind: &str,
     agent: &AgentId,

@@ -3,7 +3,7 @@
 
 use super::{Agent, Session};
 use crate::{
-    domain::SessionId,
+    domain::{DetectorId, SessionId},
     engine::{Shared, slot},
 };
 
@@ -26,11 +26,15 @@ impl Session {
         let agents: usize = self.agents.iter().map(Agent::heap_bytes).sum();
         let bytes = size_of::<Self>()
             + agents
-            + self.agents.capacity() * size_of::<Agent>()
             + self.progress.heap_bytes()
             + self.seen.heap_bytes()
-            + self.verdicts_bytes
+            + self.abstentions.capacity() * size_of::<(DetectorId, &str, u32)>()
+            + self.story.heap_bytes()
             + self.labels_bytes;
+        let bytes = match self.agents.spilled() {
+            true => bytes + self.agents.capacity() * size_of::<Agent>(),
+            false => bytes,
+        };
         let bytes = slot::bytes_with(id, bytes);
         (std::mem::replace(&mut self.accounted_bytes, bytes), bytes)
     }

@@ -8,9 +8,10 @@ use crate::engine::fleet::Plight;
 
 impl Session {
     pub fn status(&self) -> Status {
-        if self.termination.is_some() {
+        let story = &*self.story;
+        if story.termination.is_some() {
             Status::Terminated
-        } else if self.quarantine.is_some() {
+        } else if story.quarantine.is_some() {
             Status::Quarantined
         } else if self.acting().any(|agent| agent.judge.is_looping()) {
             Status::Looping
@@ -34,13 +35,18 @@ impl Session {
     }
 
     pub fn last_verdict(&self) -> Option<&Arc<Verdict>> {
-        self.verdicts.back()
+        self.story.verdicts.back()
     }
 
     /// How badly it is stuck.
     pub fn plight(&self) -> Plight {
         let last = self.last_verdict().map(|verdict| &**verdict);
-        Plight::new(self.status(), self.strongest_trend(), self.wasted, last)
+        Plight::new(
+            self.status(),
+            self.strongest_trend(),
+            self.story.wasted,
+            last,
+        )
     }
 
     fn strongest_trend(&self) -> f64 {
@@ -64,7 +70,7 @@ impl Session {
                 Some((agent.id.clone(), self.profile.detector(rank), trend))
             })
         });
-        let hidden = self.verdicts.len().saturating_sub(VERDICTS_SHOWN);
+        let hidden = self.story.verdicts.len().saturating_sub(VERDICTS_SHOWN);
         let abstention = |(detector, field, events): &(DetectorId, &'static str, u32)| Abstention {
             detector: self.profile.detector(*detector),
             field,
@@ -83,17 +89,17 @@ impl Session {
             agents: self.agents.len(),
             trends: trends.collect(),
             trend_samples: self.trend_samples(),
-            verdicts: self.verdicts.iter().skip(hidden).cloned().collect(),
-            wasted: self.wasted,
-            avoidable: self.avoidable,
+            verdicts: self.story.verdicts.iter().skip(hidden).cloned().collect(),
+            wasted: self.story.wasted,
+            avoidable: self.story.avoidable,
             abstentions: self.abstentions.iter().map(abstention).collect(),
-            termination: self.termination.clone(),
-            snoozed_until: self.snoozed_until,
+            termination: self.story.termination.clone(),
+            snoozed_until: self.story.snoozed_until,
         }
     }
 
     #[cfg(test)]
     pub fn verdicts_kept(&self) -> usize {
-        self.verdicts.len()
+        self.story.verdicts.len()
     }
 }
