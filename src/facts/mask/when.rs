@@ -300,6 +300,23 @@ fn span(mut c: Cursor) -> Option<usize> {
     is_unit.then_some(c.at)
 }
 
+/// Whether this can be a unit of time, by its first two bytes: asked of every word
+/// behind a number.
+#[inline]
+pub fn begins_unit(c: Cursor) -> bool {
+    let (first, second) = (c.peek(0), c.peek(1));
+    match first | 0x20 {
+        b'n' | b'u' => second == b's',
+        b's' => !second.is_ascii_alphabetic() || second | 0x20 == b'e',
+        b'm' => !second.is_ascii_alphabetic() || matches!(second | 0x20, b's' | b'i' | b'o'),
+        b'h' => !second.is_ascii_alphabetic() || matches!(second | 0x20, b'r' | b'o'),
+        b'd' => !second.is_ascii_alphabetic() || second | 0x20 == b'a',
+        b'w' | b'y' => second | 0x20 == b'e',
+        // The sign for micro, and the Greek letter.
+        _ => matches!(first, 0xc2 | 0xce),
+    }
+}
+
 fn is_long_unit(unit: &[u8]) -> bool {
     const UNITS: [&str; 17] = [
         "sec",
