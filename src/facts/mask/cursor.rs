@@ -9,11 +9,13 @@ pub struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
+    #[inline]
     pub fn new(text: &'a [u8], at: usize) -> Self {
         Self { text, at }
     }
 
     /// The same text at another place.
+    #[inline]
     pub fn to(self, at: usize) -> Self {
         Self { at, ..self }
     }

@@ -12,17 +12,23 @@ use std::ops::Range;
 /// That is so for most, and nobody need ask further.
 #[inline]
 pub fn is_plain(text: &[u8], at: usize) -> bool {
-    let before = Cursor::new(text, at).behind(1);
-    if before.is_ascii_alphabetic() {
+    let (before, rest) = text.split_at_checked(at).unwrap_or_default();
+    // At the beginning nothing stands before.
+    let Some(before) = before.last_chunk::<BEFORE>() else {
+        return false;
+    };
+    let last = before[BEFORE - 1];
+    if last.is_ascii_alphabetic() {
         // Then the word is no hash.
-        return !before.is_ascii_hexdigit();
+        return !last.is_ascii_hexdigit();
     }
-    let mut end = at + 1;
-    while let Some(b'0'..=b'9') = text.get(end) {
-        end += 1;
-    }
-    !begins_noise(Cursor::new(text, end), end - at) && !may_end_noise(text, at)
+    let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
+    !begins_noise(Cursor::new(text, at + digits), digits) && !may_end_noise(before)
 }
+
+/// So many bytes before a number are looked at: more than the longest gap, and the
+/// end of a word.
+const BEFORE: usize = 8;
 
 /// Whether so many digits and what follows them can be a date, a time, an address, a
 /// duration or a count, by the next two bytes.
@@ -55,37 +61,53 @@ fn begins_count(c: Cursor) -> bool {
     }
 }
 
-/// Whether a word that counts can end here, by its last two letters.
+/// Whether a word that counts can end with these letters.
 #[inline]
-fn ends_count(c: Cursor) -> bool {
+fn ends_count(second: u8, last: u8) -> bool {
     matches!(
-        (c.behind(2) | 0x20, c.behind(1) | 0x20),
+        (second | 0x20, last | 0x20),
         (b'p', b't') | (b't' | b'e', b's') | (b'r', b'y') | (b'i', b'd')
     )
 }
 
-/// Whether the number at `at` can be counted by the word before it, or be the last of a
-/// date.
+/// Whether the name of a day or a month can end with these letters: in full, or its
+/// first three.
 #[inline]
-fn may_end_noise(text: &[u8], at: usize) -> bool {
-    let mut gap = gap_start(text, at);
-    if Cursor::new(text, gap).behind(1) == b',' {
-        gap -= 1;
+fn ends_name(second: u8, last: u8) -> bool {
+    let second = second | 0x20;
+    match last | 0x20 {
+        // Days in full; January and February, May and July.
+        b'y' => matches!(second, b'a' | b'r' | b'l'),
+        // March; Thursday and Sunday in short are below.
+        b'h' => second == b'c',
+        b'l' => matches!(second, b'i' | b'u'),
+        b'e' => matches!(second, b'n' | b'u'),
+        b't' => matches!(second, b's' | b'a' | b'c'),
+        b'r' => matches!(second, b'e' | b'a' | b'p'),
+        b'n' => matches!(second, b'o' | b'u' | b'a'),
+        b'd' | b'b' | b'c' | b'p' => second == b'e',
+        b'u' => second == b'h',
+        b'i' => second == b'r',
+        b'g' => second == b'u',
+        b'v' => second == b'o',
+        _ => false,
     }
-    let mut word = Cursor::new(text, gap);
-    match word.behind(1) {
-        TIMES_LAST => return true,
-        b'a'..=b'z' | b'A'..=b'Z' => {}
-        _ => return false,
+}
+
+/// Whether what stands before a number can make it a count, or the last of a date.
+#[inline]
+fn may_end_noise(before: &[u8; BEFORE]) -> bool {
+    let between = |byte: &&u8| before::is_between(**byte) || **byte == b',';
+    let gap = before.iter().rev().take_while(between).count();
+    // A gap of that length belongs to no word.
+    let Some([.., second, last]) = before.get(..BEFORE - gap) else {
+        return false;
+    };
+    match *last {
+        b'a'..=b'z' | b'A'..=b'Z' => ends_count(*second, *last) || ends_name(*second, *last),
+        TIMES_LAST => true,
+        _ => false,
     }
-    if ends_count(word) {
-        return true;
-    }
-    while word.behind(1).is_ascii_lowercase() {
-        word.at -= 1;
-    }
-    // Names of days and months have a capital, or only capitals.
-    word.behind(1).is_ascii_uppercase()
 }
 
 /// The letters and digits around `at`.

@@ -153,16 +153,22 @@ pub fn begins_name(word: &[u8]) -> bool {
 
 /// A name in full or its first three letters, with a capital: "may" is no month.
 fn named(word: &[u8], list: &[&str]) -> bool {
-    let Some(short) = word.get(..3) else {
+    let [b'A'..=b'Z', ..] = word else {
         return false;
     };
-    short.first().is_some_and(u8::is_ascii_uppercase)
-        && list.iter().map(|name| name.as_bytes()).any(|name| {
-            let begins = name.first() == short.first().map(u8::to_ascii_lowercase).as_ref();
-            begins
-                && name.get(..3).is_some_and(|n| n.eq_ignore_ascii_case(short))
-                && (word.len() == 3 || word.eq_ignore_ascii_case(name))
-        })
+    let is_long = word.len() > 3;
+    let first = word.first().map(u8::to_ascii_lowercase);
+    for name in list {
+        let name = name.as_bytes();
+        let name = if is_long { Some(name) } else { name.get(..3) };
+        if let Some(name) = name
+            && name.first().copied() == first
+            && name.eq_ignore_ascii_case(word)
+        {
+            return true;
+        }
+    }
+    false
 }
 
 /// Goes past a time of day that follows a date.
