@@ -18,13 +18,13 @@ pub fn read<F: FnMut(&[u8])>(scan: &mut Scan<'_, F>, mut stops: Stops) -> bool {
     } else {
         Default::default()
     };
-    let mut payloads = payloads.into_iter().peekable();
-    let mut payload_start = start_of(payloads.peek());
+    let mut payloads = payloads.as_slice();
+    let mut payload_start = start_of(payloads);
     let mut line_start = 0;
     while let Some(stop) = stops.next() {
         while payload_start <= stop {
-            mask_payload(scan, payloads.next());
-            payload_start = start_of(payloads.peek());
+            payloads = mask_first(scan, payloads);
+            payload_start = start_of(payloads);
         }
         if stop < scan.at {
             continue;
@@ -58,24 +58,30 @@ pub fn read<F: FnMut(&[u8])>(scan: &mut Scan<'_, F>, mut stops: Stops) -> bool {
             scan.replace(range, with);
         }
     }
-    for payload in payloads {
-        mask_payload(scan, Some(payload));
+    while !payloads.is_empty() {
+        payloads = mask_first(scan, payloads);
     }
     scan.at = scan.text.len();
     may_have_media
 }
 
-/// Where the payload begins; never, where there is none.
-fn start_of(payload: Option<&Range<usize>>) -> usize {
-    payload.map_or(usize::MAX, |payload| payload.start)
+/// Where the first payload begins; never, where there is none.
+fn start_of(payloads: &[Range<usize>]) -> usize {
+    payloads.first().map_or(usize::MAX, |first| first.start)
 }
 
-fn mask_payload<F: FnMut(&[u8])>(scan: &mut Scan<'_, F>, payload: Option<Range<usize>>) {
-    if let Some(payload) = payload
-        && payload.start >= scan.at
-    {
-        scan.replace(payload, MASKED);
+/// Masks the first payload, unless it is part of other noise, and returns the others.
+fn mask_first<'a, F: FnMut(&[u8])>(
+    scan: &mut Scan<'_, F>,
+    payloads: &'a [Range<usize>],
+) -> &'a [Range<usize>] {
+    let Some((first, others)) = payloads.split_first() else {
+        return &[];
+    };
+    if first.start >= scan.at {
+        scan.replace(first.clone(), MASKED);
     }
+    others
 }
 
 /// `"messageId": "om_1"`, `"ts": 7`.
