@@ -97,8 +97,13 @@ fn ends_name(second: u8, last: u8) -> bool {
 /// Whether what stands before a number can make it a count, or the last of a date.
 #[inline]
 fn may_end_noise(before: &[u8; BEFORE]) -> bool {
-    let between = |byte: &&u8| before::is_between(**byte) || **byte == b',';
-    let gap = before.iter().rev().take_while(between).count();
+    let mut gap = 0;
+    while let Some(byte) = before.get(BEFORE - 1 - gap)
+        && (before::is_between(*byte) || *byte == b',')
+        && gap < BEFORE - 1
+    {
+        gap += 1;
+    }
     // A gap of that length belongs to no word.
     let Some([.., second, last]) = before.get(..BEFORE - gap) else {
         return false;
