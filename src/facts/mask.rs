@@ -11,10 +11,10 @@
 //!
 //! A text is first cleaned into a buffer on the stack (`clean`), then read once
 //! from left to right: a result from one place where noise can be told to the next
-//! (`stops`, `results`), an error word by word (`scan`). Recognisers say how far a
-//! date, a duration, a path reaches. No heap, no panic, no unbounded look-ahead.
-//! Cost: 45 instructions a byte of results full of numbers (`benches/counts.rs`);
-//! at most 4 KiB of a text is masked, the rest is passed on.
+//! (`stops`, `results`, `numbers`), an error word by word (`scan`). Recognisers say
+//! how far a date, a duration, a path reaches. No heap, no panic, no unbounded
+//! look-ahead. Cost: some 25 instructions a byte of results full of numbers
+//! (`benches/counts.rs`); at most 4 KiB of a text is masked, the rest is passed on.
 
 mod before;
 mod clean;
@@ -22,7 +22,9 @@ mod cursor;
 mod errors;
 mod ids;
 mod json;
+mod lanes;
 mod media;
+mod numbers;
 mod place;
 mod results;
 mod scan;
@@ -33,8 +35,10 @@ mod when;
 mod tests;
 
 use before::Before;
+use lanes::BLOCK;
 pub use media::{is_only_media, without_media};
 use std::hash::Hasher;
+use stops::Stops;
 
 /// As much of each end of a long text is masked; a header and a footer hold
 /// what changes with every call, and the cost of a text has a bound.
@@ -61,10 +65,17 @@ pub enum Mask {
     Error,
 }
 
+/// What is learned of a text by the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// If not, [`without_media`] takes nothing out of it.
+    pub may_have_media: bool,
+}
+
 /// Calls `out` with the pieces of the masked text, in order. Concatenated they
 /// are the masked text. Between the ends of a long text it is passed on as it
-/// is, so that a change there is still seen.
-pub fn mask(text: &str, kind: Mask, out: &mut impl FnMut(&[u8])) {
+/// is, so that a change there is still seen. Says what of the text was learned.
+pub fn mask(text: &str, kind: Mask, out: &mut impl FnMut(&[u8])) -> Seen {
     if text.len() <= TEXT_BYTES_MAX {
         return mask_short(text, kind, out);
     }
@@ -72,43 +83,74 @@ pub fn mask(text: &str, kind: Mask, out: &mut impl FnMut(&[u8])) {
     mask_short(part(text, 0, head.end), kind, out);
     head.mark(out);
     let rest = part(text, head.resume, text.len());
+    let seen = Seen {
+        may_have_media: true,
+    };
     if rest.len() <= END_BYTES_MAX {
-        return mask_short(rest, kind, out);
+        mask_short(rest, kind, out);
+        return seen;
     }
     let tail = Cut::after(rest, rest.len() - END_BYTES_MAX);
     out(part(rest, 0, tail.end).as_bytes());
     tail.mark(out);
     mask_short(part(rest, tail.resume, rest.len()), kind, out);
+    seen
 }
 
 /// Streams the masked text into `hasher`. The digest depends on the masked text
 /// only, not on how its pieces fall: a hasher may tell one `write` of "ab" from
 /// a "a" and a "b", so what it gets is always cut at the same places.
-pub fn masked_hash(text: &str, kind: Mask, hasher: &mut impl Hasher) {
+pub fn masked_hash(text: &str, kind: Mask, hasher: &mut impl Hasher) -> Seen {
     let mut chunks = Chunks {
         hasher,
         chunk: [0; CHUNK_BYTES],
         filled: 0,
         total: 0,
     };
-    mask(text, kind, &mut |piece| chunks.push(piece));
+    let seen = mask(text, kind, &mut |piece| chunks.push(piece));
     chunks.finish();
+    seen
 }
 
 /// Masks a text of at most [`TEXT_BYTES_MAX`] bytes.
-fn mask_short(text: &str, kind: Mask, out: &mut impl FnMut(&[u8])) {
+fn mask_short(text: &str, kind: Mask, out: &mut impl FnMut(&[u8])) -> Seen {
+    const SHORT_BYTES_MAX: usize = 512;
+    const LONG: usize = TEXT_BYTES_MAX / BLOCK;
+    const SHORT: usize = SHORT_BYTES_MAX / BLOCK;
     // Most results are a line or two: clearing 4 KiB would cost more than they do.
-    if text.len() <= 512 {
-        mask_in(&mut [0; 512], text, kind, out);
+    if text.len() <= SHORT_BYTES_MAX {
+        mask_in(
+            &mut [[0; BLOCK]; SHORT + 1],
+            &mut [0; SHORT],
+            text,
+            kind,
+            out,
+        )
     } else {
-        mask_in(&mut [0; TEXT_BYTES_MAX], text, kind, out);
+        mask_in(&mut [[0; BLOCK]; LONG + 1], &mut [0; LONG], text, kind, out)
     }
 }
 
-fn mask_in(buffer: &mut [u8], text: &str, kind: Mask, out: &mut impl FnMut(&[u8])) {
-    let len = clean::clean(text, kind, buffer);
-    if let Some(cleaned) = buffer.get_mut(..len) {
-        scan::scan(cleaned, kind, out);
+/// The buffer has room for the text and a block more, the bits for the text.
+fn mask_in(
+    buffer: &mut [[u8; BLOCK]],
+    bits: &mut [u64],
+    text: &str,
+    kind: Mask,
+    out: &mut impl FnMut(&[u8]),
+) -> Seen {
+    let (len, is_whole) = clean::clean(text, kind, buffer.as_flattened_mut());
+    let blocks = len.div_ceil(BLOCK);
+    let stops = match (kind, buffer.get(..blocks), bits.get_mut(..blocks)) {
+        (Mask::Result, Some(blocks), Some(bits)) => Some(Stops::of(blocks, bits)),
+        _ => None,
+    };
+    let mut may_have_media = true;
+    if let Some(cleaned) = buffer.as_flattened_mut().get_mut(..len) {
+        may_have_media = scan::scan(cleaned, stops, kind, out);
+    }
+    Seen {
+        may_have_media: may_have_media || !is_whole,
     }
 }
 

@@ -38,11 +38,12 @@ impl Facts {
         hasher.write(text.as_bytes());
         let raw = hasher.finish();
         let [masked, telling] = self.memo.get(raw, || {
+            let (masked, may_have_media) = self.masked(text, kind);
             let telling = match kind {
-                Mask::Result => self.telling(text).map_or(0, Sig::get),
+                Mask::Result => self.telling(text, raw, may_have_media).map_or(0, Sig::get),
                 Mask::Error => 0,
             };
-            [self.masked(text, kind), telling]
+            [masked, telling]
         });
         TextFacts {
             raw,
@@ -51,24 +52,33 @@ impl Facts {
         }
     }
 
-    fn masked(&self, text: &str, kind: Mask) -> u64 {
+    /// The hash of what masking makes of a text, and whether the text may have media.
+    fn masked(&self, text: &str, kind: Mask) -> (u64, bool) {
         let mut hasher = self.key.hasher(Tag::Outcome);
         if mask::is_only_media(text) {
             hasher.write(text.as_bytes());
-        } else {
-            mask::masked_hash(text, kind, &mut hasher);
+            return (hasher.finish(), true);
         }
-        hasher.finish()
+        let seen = mask::masked_hash(text, kind, &mut hasher);
+        (hasher.finish(), seen.may_have_media)
     }
 
-    /// A result raw but for media; `None`: it tells nothing.
-    fn telling(&self, result: &str) -> Option<Sig> {
+    /// A result raw but for media; `None`: it tells nothing. Without media that is
+    /// its raw hash.
+    fn telling(&self, result: &str, raw: u64, may_have_media: bool) -> Option<Sig> {
         if ack::is_acknowledgement(result) || mask::is_only_media(result) {
             return None;
         }
+        if !may_have_media {
+            return Some(Sig::new(raw));
+        }
         let mut hasher = self.key.hasher(Tag::Said);
-        mask::without_media(result, &mut |piece| hasher.write(piece));
-        Some(Sig::new(hasher.finish()))
+        let mut pieces = 0;
+        mask::without_media(result, &mut |piece| {
+            hasher.write(piece);
+            pieces += 1;
+        });
+        Some(Sig::new(if pieces == 1 { raw } else { hasher.finish() }))
     }
 
     /// What the call said, raw but for media, where it says anything.
@@ -76,17 +86,16 @@ impl Facts {
         if !failed && call.result_hash.is_empty() {
             return result.telling;
         }
-        let mut hasher = self.key.hasher(Tag::Said);
-        if failed {
-            let told = call.result.as_deref().unwrap_or_default();
-            if call.error.is_empty() && told.is_empty() {
-                return None;
-            }
-            hasher.write(call.error.as_bytes());
-            hasher.write(told.as_bytes());
-        } else {
-            hasher.write(call.result_hash.as_bytes());
+        if !failed {
+            return self.key.known(Tag::Result, &call.result_hash);
         }
+        let told = call.result.as_deref().unwrap_or_default();
+        if call.error.is_empty() && told.is_empty() {
+            return None;
+        }
+        let mut hasher = self.key.hasher(Tag::Said);
+        hasher.write(call.error.as_bytes());
+        hasher.write(told.as_bytes());
         Some(Sig::new(hasher.finish()))
     }
 
@@ -104,7 +113,7 @@ impl Facts {
         }
         let mut hasher = self.key.hasher(Tag::Error);
         let without_name = |text: &str| match ack::without_name(text, &call.tool) {
-            Cow::Owned(text) => Some(self.masked(&text, Mask::Error)),
+            Cow::Owned(text) => Some(self.masked(&text, Mask::Error).0),
             Cow::Borrowed(_) => None,
         };
         let error = without_name(&call.error).unwrap_or(error.masked);

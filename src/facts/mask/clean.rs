@@ -3,83 +3,117 @@
 //! within a number.
 
 use super::Mask;
-use super::stops::{LANES, between, equal};
+use super::lanes::{self, BLOCK, between, bits, equal};
 use crate::domain::text::is_unseen;
-use wide::u8x16;
 
 /// A terminal's title or link longer than this is taken for text; bounds what a
 /// text full of openings can cost.
 const COMMAND_BYTES_MAX: usize = 512;
 
 /// Writes `text` to `buffer`, cleaned, and returns how many bytes that took:
-/// never more than the text has. A run of white space becomes one space, or one
-/// line feed where it held one: a number and the unit after it stand on one
-/// line. What the buffer cannot hold is left out.
-pub fn clean(text: &str, kind: Mask, buffer: &mut [u8]) -> usize {
+/// never more than the text has; and whether all but white space is there. Behind them are zeros, a block of them, for which
+/// the buffer has room. A run of white space becomes one space, or one line feed
+/// where it held one: a number and the unit after it stand on one line.
+pub fn clean(text: &str, kind: Mask, buffer: &mut [u8]) -> (usize, bool) {
     let mut cleaned = Cleaned {
         buffer,
         len: 0,
-        gap: None,
+        gap: NO_GAP,
+        is_whole: true,
     };
     let bytes = text.as_bytes();
-    let mut at = cleaned.lanes(bytes, 0);
-    while let Some(&byte) = bytes.get(at) {
-        at += match byte {
-            b'!'..=b'~' => cleaned.push(bytes.get(at..=at).unwrap_or_default()),
-            b' ' | b'\t'..=b'\r' => cleaned.space(byte),
-            0x1b => escape_len(bytes.get(at..).unwrap_or_default()),
-            0..=0x7f => 1,
-            _ => cleaned.wide(bytes, at, text, kind),
-        };
-        if !matches!(bytes.get(at), Some(b' ' | b'\t'..=b'\r')) {
-            at = cleaned.lanes(bytes, at);
+    // Nearly all of nearly every text stays as it is: from here on, up to `at`.
+    let mut from = 0;
+    let mut at = 0;
+    let mut after_gap = false;
+    while at < bytes.len() {
+        let (mut breaks, last_is_gap) = breaks(bytes, at, after_gap);
+        after_gap = last_is_gap;
+        let start = at;
+        at += BLOCK;
+        while breaks != 0 {
+            let stop = start + breaks.trailing_zeros() as usize;
+            cleaned.piece(bytes.get(from..stop).unwrap_or_default());
+            from = cleaned.odd(text, stop, kind);
+            breaks &= lanes::from(from - start);
+            if from >= at {
+                at = from;
+                after_gap = false;
+            }
         }
     }
-    cleaned.len
+    cleaned.piece(bytes.get(from..).unwrap_or_default());
+    let Cleaned {
+        buffer,
+        len,
+        is_whole,
+        ..
+    } = cleaned;
+    if let Some(behind) = buffer.get_mut(len..len + BLOCK) {
+        behind.fill(0);
+    }
+    (len, is_whole)
 }
+
+/// A bit for each byte of the block at `start` that cannot stay as it is: all but
+/// visible ASCII, and spaces and line feeds that stand alone. And whether the last
+/// one is such a gap.
+#[inline]
+fn breaks(bytes: &[u8], start: usize, after_gap: bool) -> (u64, bool) {
+    let rest = bytes.get(start..).unwrap_or_default();
+    // Zeros would be no part of the text; letters stay.
+    let mut short = [b'a'; BLOCK];
+    let block = rest.first_chunk().unwrap_or_else(|| {
+        if let Some(head) = short.get_mut(..rest.len()) {
+            head.copy_from_slice(rest);
+        }
+        &short
+    });
+    let shown = bits(block, |lane| between(lane, b'!', b'~'));
+    let gaps = bits(block, |lane| equal(lane, b' ') | equal(lane, b'\n'));
+    let again = gaps & (gaps << 1 | u64::from(after_gap));
+    (again | !(shown | gaps), gaps >> (BLOCK - 1) != 0)
+}
+
+/// Cleaned text holds no such byte.
+const NO_GAP: u8 = 0;
 
 struct Cleaned<'a> {
     buffer: &'a mut [u8],
     len: usize,
     /// White space seen and not yet written: at the end it is left out.
-    gap: Option<u8>,
+    gap: u8,
+    /// Nothing but white space was left out.
+    is_whole: bool,
 }
 
 impl Cleaned<'_> {
-    /// Takes in sixteen bytes at a time, as far as they can stay as they are:
-    /// visible ASCII, and single spaces and line feeds within. Nearly all of nearly
-    /// every text. Says how far it came.
-    #[inline]
-    fn lanes(&mut self, bytes: &[u8], mut at: usize) -> usize {
-        while let Some(lane) = bytes.get(at..).and_then(|rest| rest.first_chunk::<LANES>()) {
-            let lanes = u8x16::new(*lane);
-            let visible = between(lanes, b'!', b'~').to_bitmask();
-            let gaps = (equal(lanes, b' ') | equal(lanes, b'\n')).to_bitmask();
-            // A gap stays if something visible stands on both sides; at the end of
-            // the lanes that is not known.
-            let kept = visible | gaps & (visible << 1) & (visible >> 1);
-            let taken = kept.trailing_ones() as usize;
-            if taken == 0 {
-                break;
-            }
-            self.push(lane.get(..taken).unwrap_or_default());
-            at += taken;
-            if taken < LANES - 1 {
-                break;
-            }
+    /// Takes in a piece that can stay as it is; a gap at either end may be part of a
+    /// longer one.
+    fn piece(&mut self, mut piece: &[u8]) {
+        if let [first @ (b' ' | b'\n'), rest @ ..] = piece {
+            self.space(*first == b'\n');
+            piece = rest;
         }
-        at
+        if piece.is_empty() {
+            return;
+        }
+        self.fill_gap();
+        if let [rest @ .., last @ (b' ' | b'\n')] = piece {
+            self.put(rest);
+            self.space(*last == b'\n');
+        } else {
+            self.put(piece);
+        }
     }
 
     #[inline]
-    fn push(&mut self, bytes: &[u8]) -> usize {
-        if let Some(space) = self.gap.take()
-            && self.len > 0
-        {
+    fn fill_gap(&mut self) {
+        if self.gap != NO_GAP && self.len > 0 {
+            let space = self.gap;
             self.put(&[space]);
         }
-        self.put(bytes);
-        bytes.len()
+        self.gap = NO_GAP;
     }
 
     #[inline]
@@ -90,10 +124,43 @@ impl Cleaned<'_> {
         }
     }
 
-    fn space(&mut self, byte: u8) -> usize {
-        let line_ends = matches!(byte, b'\n' | b'\r') || self.gap == Some(b'\n');
-        self.gap = Some(if line_ends { b'\n' } else { b' ' });
-        1
+    fn space(&mut self, ends_line: bool) {
+        let ends_line = ends_line || self.gap == b'\n';
+        self.gap = if ends_line { b'\n' } else { b' ' };
+    }
+
+    /// Takes in white space and what is not ASCII, as far as it goes, and says where
+    /// that is.
+    fn odd(&mut self, text: &str, mut at: usize, kind: Mask) -> usize {
+        let bytes = text.as_bytes();
+        while let Some(&byte) = bytes.get(at) {
+            at += match byte {
+                b'!'..=b'~' => break,
+                b' ' => {
+                    self.space(false);
+                    let mut end = at + 1;
+                    // An indent has many.
+                    while let Some(b' ') = bytes.get(end) {
+                        end += 1;
+                    }
+                    end - at
+                }
+                b'\t'..=b'\r' => {
+                    self.space(matches!(byte, b'\n' | b'\r'));
+                    1
+                }
+                0x1b => {
+                    self.is_whole = false;
+                    escape_len(bytes.get(at..).unwrap_or_default())
+                }
+                0..=0x7f => {
+                    self.is_whole = false;
+                    1
+                }
+                _ => self.wide(bytes, at, text, kind),
+            };
+        }
+        at
     }
 
     /// A character beyond ASCII.
@@ -102,18 +169,21 @@ impl Cleaned<'_> {
             return 1;
         };
         if c == '\u{9b}' {
+            self.is_whole = false;
             return c.len_utf8() + control_len(bytes.get(at + 2..).unwrap_or_default());
         }
         if c.is_whitespace() {
-            self.space(if c == '\u{a0}' { b' ' } else { b'\n' });
+            self.space(c != '\u{a0}');
         } else if !is_unseen(c) {
             let folded = if kind == Mask::Error { lower(c) } else { c };
-            self.push(folded.encode_utf8(&mut [0; 4]).as_bytes());
+            self.fill_gap();
+            self.put(folded.encode_utf8(&mut [0; 4]).as_bytes());
+        } else {
+            self.is_whole = false;
         }
         c.len_utf8()
     }
 }
-
 /// The small letter, where it takes no more room.
 fn lower(c: char) -> char {
     let mut small = c.to_lowercase();

@@ -9,21 +9,25 @@ pub struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
+    #[inline]
     pub fn new(text: &'a [u8], at: usize) -> Self {
         Self { text, at }
     }
 
     /// The same text at another place.
+    #[inline]
     pub fn to(self, at: usize) -> Self {
         Self { at, ..self }
     }
 
     /// The byte `ahead` of here.
+    #[inline]
     pub fn peek(self, ahead: usize) -> u8 {
         self.text.get(self.at + ahead).copied().unwrap_or(0)
     }
 
     /// The byte `back` before here; 1 is the last one.
+    #[inline]
     pub fn behind(self, back: usize) -> u8 {
         let index = self.at.checked_sub(back);
         index.and_then(|i| self.text.get(i)).copied().unwrap_or(0)
@@ -37,12 +41,18 @@ impl<'a> Cursor<'a> {
         self.text.get(start..self.at).unwrap_or_default()
     }
 
+    #[inline]
     pub fn eat(&mut self, byte: u8) -> bool {
-        self.eat_any(&[byte])
+        let hit = self.peek(0) == byte;
+        self.at += usize::from(hit);
+        hit
     }
 
+    #[inline]
     pub fn eat_any(&mut self, set: &[u8]) -> bool {
-        let hit = set.contains(&self.peek(0));
+        let here = self.peek(0);
+        // Sets of two or three: `contains` would look for a vector of them.
+        let hit = set.iter().any(|byte| *byte == here);
         self.at += usize::from(hit);
         hit
     }

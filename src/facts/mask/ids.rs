@@ -4,7 +4,7 @@
 use super::cursor::Cursor;
 
 /// The shortest abbreviation of a commit that git prints.
-const HEX_WORD_LEN_MIN: usize = 7;
+pub const HEX_WORD_LEN_MIN: usize = 7;
 const LONG_ID_LEN_MIN: usize = 12;
 
 /// `f81d4fae-7dec-11d0-a765-00a0c91e6bf6`

@@ -28,16 +28,59 @@ pub fn member(text: &[u8], at: usize) -> Option<Member> {
 /// The value of the member there, where it is another on every call: an id, a
 /// time, a duration; or bytes of a picture or a sound.
 pub fn noise(text: &[u8], at: usize) -> Option<Range<usize>> {
-    let (key, value) = key(text, at)?;
-    let name = text.get(key.clone())?;
-    let per_call = is_per_call(name);
-    // Most keys say no, before the value is looked at.
-    if !per_call && !may_hold_media(name) {
-        return None;
+    let member = member(text, at)?;
+    let is_short = member.value.len() <= VALUE_BYTES_MAX;
+    let is_noise = is_short && is_per_call(text.get(member.key.clone())?);
+    (is_noise || is_media(text, &member)).then_some(member.value)
+}
+
+/// What ends with a quote before a colon: a key, if it has an opening one.
+pub struct KeyBefore<'a> {
+    before: &'a [u8],
+    quote: u8,
+}
+
+pub fn key_before(text: &[u8], colon: usize) -> Option<KeyBefore<'_>> {
+    let before = match text.get(..colon)? {
+        [before @ .., b' ' | b'\n'] => before,
+        before => before,
+    };
+    match before {
+        [before @ .., quote @ (b'"' | b'\'')] => Some(KeyBefore {
+            before,
+            quote: *quote,
+        }),
+        _ => None,
     }
-    let member = with_value(key, value)?;
-    let is_noise = member.value.len() <= VALUE_BYTES_MAX && per_call || is_media(text, &member);
-    is_noise.then_some(member.value)
+}
+
+impl KeyBefore<'_> {
+    /// Where the key has its opening quote, if it says that its value may be noise:
+    /// most say no, and their values are not looked at.
+    pub fn noisy(&self) -> Option<usize> {
+        let before = match self.before {
+            [before @ .., b'\\'] => before,
+            before => before,
+        };
+        let len = before.iter().rev().take_while(|b| in_key(**b)).count();
+        let (before, key) = before.split_at(before.len() - len);
+        // Behind a word a quote ends a string, or is an apostrophe.
+        let opens = match before {
+            [.., beside, opening] => *opening == self.quote && !beside.is_ascii_alphanumeric(),
+            [opening] => *opening == self.quote,
+            [] => false,
+        };
+        (opens && is_length(len) && (is_per_call(key) || may_hold_media(key)))
+            .then(|| before.len() - 1)
+    }
+}
+
+fn in_key(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'$' | b'@')
+}
+
+fn is_length(key: usize) -> bool {
+    (1..=KEY_BYTES_MAX).contains(&key)
 }
 
 /// The key whose opening quote stands at `at`, and where its value begins.
@@ -46,14 +89,10 @@ fn key(text: &[u8], at: usize) -> Option<(Range<usize>, Cursor<'_>)> {
     let quote = c.peek(0);
     c.at += 1;
     let start = c.at;
-    let len =
-        c.skip(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'$' | b'@'));
+    let len = c.skip(in_key);
     let key = start..c.at;
-    if len == 0 || len > KEY_BYTES_MAX {
-        return None;
-    }
     c.eat(b'\\');
-    if !c.eat(quote) {
+    if !is_length(len) || !c.eat(quote) {
         return None;
     }
     c.skip(|b| matches!(b, b' ' | b'\n'));

@@ -14,7 +14,7 @@ const KNOWN_LEN_MIN: usize = 64;
 /// So much of it may be padding.
 const PADDING_LEN_MAX: usize = 2;
 /// The shortest run, without its padding.
-const RUN_LEN_MIN: usize = KNOWN_LEN_MIN - PADDING_LEN_MAX;
+pub const RUN_LEN_MIN: usize = KNOWN_LEN_MIN - PADDING_LEN_MAX;
 /// From here on any run of base64 is a payload: longer than keys and signatures.
 const ANY_LEN_MIN: usize = 256;
 

@@ -4,6 +4,7 @@
 use super::cursor::Cursor;
 use super::errors::{Kept, kept};
 use super::media::Media;
+use super::stops::Stops;
 use super::{Before, MASKED, Mask, ids, place, results, when};
 use std::ops::Range;
 
@@ -38,8 +39,14 @@ fn class(text: &[u8], at: usize) -> u8 {
     byte.map_or(SIGN, |byte| CLASSES[usize::from(*byte)])
 }
 
-/// Calls `out` with the pieces of the masked text. `text` is changed underway.
-pub fn scan(text: &mut [u8], kind: Mask, out: &mut impl FnMut(&[u8])) {
+/// Calls `out` with the pieces of the masked text. `text` is changed underway. Says
+/// whether it may have media.
+pub fn scan(
+    text: &mut [u8],
+    stops: Option<Stops>,
+    kind: Mask,
+    out: &mut impl FnMut(&[u8]),
+) -> bool {
     let mut scan = Scan {
         text,
         kind,
@@ -49,11 +56,15 @@ pub fn scan(text: &mut [u8], kind: Mask, out: &mut impl FnMut(&[u8])) {
         media: Media::default(),
         out,
     };
-    match kind {
-        Mask::Result => results::read(&mut scan),
-        Mask::Error => scan.words(),
-    }
+    let may_have_media = match stops {
+        Some(stops) => results::read(&mut scan, stops),
+        None => {
+            scan.words();
+            true
+        }
+    };
     scan.flush(scan.at);
+    may_have_media
 }
 
 pub struct Scan<'a, F> {
@@ -95,7 +106,7 @@ impl<F: FnMut(&[u8])> Scan<'_, F> {
 
     fn words(&mut self) {
         loop {
-            self.pass();
+            self.skip();
             match self.text.get(self.at) {
                 Some(b'\n') => self.line_end(),
                 Some(b'/') => self.slash(),
@@ -132,7 +143,7 @@ impl<F: FnMut(&[u8])> Scan<'_, F> {
     }
 
     /// Goes past mere words and what is nothing at all: most of most texts.
-    fn pass(&mut self) {
+    fn skip(&mut self) {
         let text = &*self.text;
         let mut at = self.at;
         loop {
@@ -221,8 +232,10 @@ pub fn noise(c: Cursor, end: usize, has_digit: bool) -> Option<usize> {
     if ids::address(word) || ids::hex_word(word) {
         return Some(end);
     }
-    if c.peek(0).is_ascii_digit() {
-        return measure(c);
+    let mut digits = c;
+    digits.skip(|b| b.is_ascii_digit());
+    if digits.at > c.at {
+        return measure(c, digits.at);
     }
     None
 }
@@ -257,23 +270,25 @@ pub fn in_number(c: Cursor) -> bool {
     c.behind(1) == b'.' && c.behind(2).is_ascii_digit()
 }
 
-/// A date, an address, a time or a duration that begins with these digits. How
-/// many there are and what follows says what it can be: most numbers are none.
-fn measure(c: Cursor) -> Option<usize> {
-    let mut rest = c;
-    let digits = rest.skip(|b| b.is_ascii_digit());
+/// A date, an address, a time or a duration that begins with these digits, which
+/// end at `end`. How many there are and what follows says what it can be: most
+/// numbers are none.
+#[inline]
+pub fn measure(c: Cursor, end: usize) -> Option<usize> {
+    let rest = c.to(end);
     let in_name = c.behind(1) == b'_';
-    match (digits, rest.peek(0)) {
+    match (end - c.at, rest.peek(0)) {
         (_, b'.' | b',') if !rest.peek(1).is_ascii_digit() => None,
         (4, b'-' | b'/') | (8, b'T' | b'_' | b'-') | (1..=2, b'/' | b'-') => when::date(c),
         (1..=2, b':') if !in_name => when::time(c),
         (1..=3, b'.') => when::date(c)
             .or_else(|| place::ip_port(c))
             .or_else(|| when::duration(c)),
-        (1..=2, b' ') if rest.peek(1).is_ascii_uppercase() => {
+        (1..=2, b' ') if when::begins_name(rest.to(end + 1).rest()) => {
             when::date(c).or_else(|| when::duration(c))
         }
-        (_, b' ') if rest.peek(1) < b'A' => None,
+        (_, b' ') if !when::begins_unit(rest.to(end + 1)) => None,
+        (_, b'A'..=b'Z' | b'a'..=b'z' | 0xc2 | 0xce) if !when::begins_unit(rest) => None,
         (_, b' ' | b'.' | b',' | b'A'..=b'Z' | b'a'..=b'z' | 0xc2 | 0xce) if !in_name => {
             when::duration(c)
         }

@@ -153,16 +153,22 @@ pub fn begins_name(word: &[u8]) -> bool {
 
 /// A name in full or its first three letters, with a capital: "may" is no month.
 fn named(word: &[u8], list: &[&str]) -> bool {
-    let Some(short) = word.get(..3) else {
+    let [b'A'..=b'Z', ..] = word else {
         return false;
     };
-    short.first().is_some_and(u8::is_ascii_uppercase)
-        && list.iter().map(|name| name.as_bytes()).any(|name| {
-            let begins = name.first() == short.first().map(u8::to_ascii_lowercase).as_ref();
-            begins
-                && name.get(..3).is_some_and(|n| n.eq_ignore_ascii_case(short))
-                && (word.len() == 3 || word.eq_ignore_ascii_case(name))
-        })
+    let is_long = word.len() > 3;
+    let first = word.first().map(u8::to_ascii_lowercase);
+    for name in list {
+        let name = name.as_bytes();
+        let name = if is_long { Some(name) } else { name.get(..3) };
+        if let Some(name) = name
+            && name.first().copied() == first
+            && name.eq_ignore_ascii_case(word)
+        {
+            return true;
+        }
+    }
+    false
 }
 
 /// Goes past a time of day that follows a date.
@@ -298,6 +304,23 @@ fn span(mut c: Cursor) -> Option<usize> {
         _ => is_long_unit(unit),
     };
     is_unit.then_some(c.at)
+}
+
+/// Whether this can be a unit of time, by its first two bytes: asked of every word
+/// behind a number.
+#[inline]
+pub fn begins_unit(c: Cursor) -> bool {
+    let (first, second) = (c.peek(0), c.peek(1));
+    match first | 0x20 {
+        b'n' | b'u' => second == b's',
+        b's' => !second.is_ascii_alphabetic() || second | 0x20 == b'e',
+        b'm' => !second.is_ascii_alphabetic() || matches!(second | 0x20, b's' | b'i' | b'o'),
+        b'h' => !second.is_ascii_alphabetic() || matches!(second | 0x20, b'r' | b'o'),
+        b'd' => !second.is_ascii_alphabetic() || second | 0x20 == b'a',
+        b'w' | b'y' => second | 0x20 == b'e',
+        // The sign for micro, and the Greek letter.
+        _ => matches!(first, 0xc2 | 0xce),
+    }
 }
 
 fn is_long_unit(unit: &[u8]) -> bool {
