@@ -32,6 +32,7 @@ pub(super) enum Tag {
     Result,
     Rule,
     Text,
+    Draft,
 }
 
 impl Key {
@@ -55,6 +56,13 @@ impl Key {
             hasher.write_usize(part.len());
             hasher.write(part.as_bytes());
         }
+        Sig::new(hasher.finish())
+    }
+
+    /// The signature of a text that is being written: asked for with each piece.
+    pub fn draft(&self, turn_id: &str) -> Sig {
+        let mut hasher = self.hasher(Tag::Draft);
+        hasher.write(turn_id.as_bytes());
         Sig::new(hasher.finish())
     }
 
