@@ -9,6 +9,7 @@ mod view;
 use std::{collections::VecDeque, sync::Arc, time::SystemTime};
 
 use answer::{latched, recorded, stops_text};
+pub(super) use streamed::Longer;
 use streamed::{WHOLE, turn_name};
 
 use uuid::Uuid;
