@@ -38,7 +38,7 @@ impl Sketcher {
     const TAIL_BYTES_MAX: usize = 1_024;
 
     /// So much of what is unread is read together.
-    const UNREAD_BYTES_MAX: usize = 256;
+    const UNREAD_BYTES_MAX: usize = 128;
 
     pub fn push(&mut self, piece: &str, listener: &Listener) {
         // Once a character goes to the tail all others do, so that the parts do
@@ -55,12 +55,15 @@ impl Sketcher {
         }
         if head.len() > Self::UNREAD_BYTES_MAX {
             self.take(head, listener);
-        } else {
+        } else if !head.is_empty() {
             self.unread
                 .reserve_exact(Self::UNREAD_BYTES_MAX - self.unread.len());
             self.unread.push_str(head);
         }
         if head.len() < piece.len() {
+            // No more comes to the beginning.
+            self.read(listener);
+            self.unread = String::new();
             self.keep(&piece[head.len()..]);
         }
     }

@@ -23,8 +23,8 @@ struct Table {
     hashes: [u32; ANCHORS],
 }
 
-const BUCKETS: usize = 256;
-/// Eight bits a bucket: one in 16 is set.
+const BUCKETS: usize = 64;
+/// As many as a word a bucket has: one in 16 is set.
 const FILTER_BITS: u32 = 2_048;
 /// Bits by the top bits of a hash's product.
 pub(super) type Filter = [u32; FILTER_BITS as usize / 32];
