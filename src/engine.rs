@@ -7,6 +7,7 @@
 mod acts;
 mod agent;
 mod breaker;
+mod deltas;
 mod draft;
 mod expiry;
 mod fleet;
@@ -46,8 +47,8 @@ pub use refused::{OpenError, Refused};
 pub use setup::ReloadError;
 
 use crate::{
-    domain::{Body, Delta, Event, Labels, Outlet, Role, SessionId, SessionView, Status, Verdict},
-    facts::{EventFacts, Facts, Key, Ruled, Tools},
+    domain::{Body, Event, Labels, Outlet, Role, SessionId, SessionView, Status, Verdict},
+    facts::{EventFacts, Key, Ruled, Tools},
     telemetry::Metrics,
 };
 use expiry::Place;
@@ -170,29 +171,6 @@ impl Engine {
         };
         let or_default = || profiles.default().clone();
         (turn.role == Role::Agent).then(|| of_session().unwrap_or_else(or_default))
-    }
-
-    /// Takes a piece of text in. `None`: there is nothing to say.
-    pub fn delta(&self, delta: &Delta, now: SystemTime) -> Result<Option<Recorded>, Refused> {
-        let (setup, held) = (self.setup.load(), self.tenants.of(&delta.session));
-        let shared = self.shared(&setup, &held);
-        self.press(Want::Delta, now, &shared);
-        let vector = self.prepared(&delta.session, now, || self.vector(delta, shared.facts))?;
-        self.with_slot(&delta.session, &held, now, |slot| match slot {
-            Slot::Gone(tombstone) => Ok(Some(tombstone.latched(&delta.session))),
-            Slot::Live(session) => session.delta(delta, vector, now, &shared),
-        })
-    }
-
-    /// What the model, where there is one, makes of a text that ends with this
-    /// piece. The text is copied, so that no lock is held meanwhile.
-    fn vector(&self, delta: &Delta, facts: &Facts) -> Box<[f32]> {
-        if !delta.end_of_turn || facts.reader().model.is_none() {
-            return Box::default();
-        }
-        let slot = self.sessions.get(&delta.session);
-        let written = slot.map(|slot| slot.written(delta, facts.key()));
-        facts.vector(&written.unwrap_or_else(|| delta.text.clone()))
     }
 
     /// Sets a session's profile and labels, beginning it where it is new.

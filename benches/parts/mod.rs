@@ -48,6 +48,14 @@ const OBSERVATIONS: usize = 256;
 /// Characters of a text that is streamed before it ends.
 const TEXT_DELTAS: usize = 512;
 const DELTA_BYTES: usize = 7;
+/// The same for long ones: as long a text.
+const LONG_DELTAS: usize = 18;
+const LONG_DELTA_BYTES: usize = 200;
+/// Half of the report.
+const TURN_BYTES: usize = 1_827;
+/// A report, and a sentence that was found to come back long ago.
+const WRITTEN: &str = include_str!("../../tests/it/texts/report.md");
+const LOOPED: &str = "Wait, but the test still fails, so the mock must be wrong. ";
 
 macro_rules! parts {
     ($($name:literal $steps:expr => $make:expr,)+) => {
@@ -58,7 +66,10 @@ macro_rules! parts {
 parts! {
     "event, healthy" EVENTS => healthy_event,
     "event, looping" LOOPING_SESSIONS * mix::LOOPING_EVENTS => looping_event,
-    "delta of 7 characters" TEXT_DELTAS => delta,
+    "delta of 7 characters" TEXT_DELTAS => || delta(DELTA_BYTES, WRITTEN),
+    "delta of 200 characters" LONG_DELTAS => || delta(LONG_DELTA_BYTES, WRITTEN),
+    "delta of a loop" TEXT_DELTAS => || delta(DELTA_BYTES, LOOPED),
+    "turn of 1,800 characters" 2 => turn,
     "facts of a call" EVENTS => || facts_of(mix::healthy("s", EVENTS)),
     "signature" EVENTS => || facts_of(without_outcomes()),
     "masking" 64 => masking,
@@ -116,17 +127,22 @@ fn looping_event() -> Step {
     })
 }
 
-/// A text of prose, a few characters at a time.
-fn delta() -> Step {
-    let text = include_str!("../../tests/it/texts/report.md").as_bytes();
-    let deltas = text.chunks(DELTA_BYTES).cycle().take(TEXT_DELTAS);
-    let deltas: Vec<Delta> = deltas
+/// A text, so many bytes at a time, over and over; its end is part of it.
+fn delta(bytes: usize, text: &str) -> Step {
+    let count = if bytes == DELTA_BYTES {
+        TEXT_DELTAS
+    } else {
+        LONG_DELTAS
+    };
+    let text = text.repeat((count * bytes).div_ceil(text.len()));
+    let pieces = text.as_bytes().chunks(bytes).take(count);
+    let deltas: Vec<Delta> = pieces
         .enumerate()
         .map(|(n, piece)| {
             let delta = pb::Delta {
                 session_id: "s".to_owned(),
                 text: String::from_utf8_lossy(piece).into_owned(),
-                end_of_turn: n == TEXT_DELTAS - 1,
+                end_of_turn: n == count - 1,
                 ..pb::Delta::default()
             };
             Delta::try_from(delta).unwrap()
@@ -135,6 +151,28 @@ fn delta() -> Step {
     let engine = mix::engine();
     each(deltas, move |delta| {
         black_box(engine.delta(delta, mix::now()).unwrap());
+    })
+}
+
+/// The facts of whole turns.
+fn turn() -> Step {
+    let facts = maker();
+    let turns = WRITTEN.as_bytes().chunks(TURN_BYTES).map(|text| {
+        let turn = pb::Turn {
+            role: pb::Role::Agent.into(),
+            text: String::from_utf8_lossy(text).into_owned(),
+            ..pb::Turn::default()
+        };
+        let event = pb::Event {
+            session_id: "s".to_owned(),
+            body: Some(pb::event::Body::Turn(turn)),
+            ..pb::Event::default()
+        };
+        Event::try_from(event).unwrap()
+    });
+    let profile = profile();
+    each(turns.collect(), move |event| {
+        black_box(facts.of(event, profile.repeats()).state());
     })
 }
 

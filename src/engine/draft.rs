@@ -7,6 +7,8 @@ use crate::{
 #[derive(Default)]
 pub(super) struct Drafts {
     drafts: Vec<Draft>,
+    /// What they hold, all together.
+    bytes: usize,
 }
 
 /// A piece of a text.
@@ -25,6 +27,8 @@ struct Draft {
     /// Watches of what is written, and of the reasoning beside it.
     visible: Option<Box<Watcher>>,
     reasoning: Option<Box<Watcher>>,
+    /// What it held when it was last weighed.
+    bytes: usize,
 }
 
 #[derive(Default)]
@@ -50,30 +54,23 @@ impl Drafts {
     ) -> Option<Repeated> {
         let position = self.position(piece.turn).unwrap_or_else(|| {
             if self.drafts.len() == Self::DRAFTS_MAX {
-                self.drafts.remove(0);
+                self.bytes -= self.drafts.remove(0).bytes;
             }
             self.drafts.push(Draft::new(piece.turn));
             self.drafts.len() - 1
         });
         let draft = self.drafts.get_mut(position)?;
-        let watcher = match piece.channel {
-            Channel::Visible => {
-                let written = draft.written.get_or_insert_default();
-                written.sketcher.push(piece.text, &facts.reader().listener);
-                written.begin(piece.text, piece.kept_bytes_max);
-                &mut draft.visible
-            }
-            Channel::Reasoning => &mut draft.reasoning,
-        };
-        let settings = repeats.filter(|_| !piece.text.is_empty())?;
-        let watcher = watcher.get_or_insert_default();
-        watcher.push(piece.text, settings, facts.key())
+        let repeated = draft.push(piece, repeats, facts);
+        self.bytes -= draft.bytes;
+        self.bytes += draft.weigh();
+        repeated
     }
 
     /// The text is complete: its facts and its beginning. `None`: nothing was
     /// written of it, and reasoning alone is no turn.
     pub fn finish(&mut self, turn: Sig, facts: &Facts) -> Option<(TurnFacts, String)> {
         let draft = self.drafts.remove(self.position(turn)?);
+        self.bytes -= draft.bytes;
         let written = draft.written?;
         let facts = written.sketcher.finish(&facts.reader().listener);
         Some((facts, written.beginning))
@@ -96,11 +93,14 @@ impl Drafts {
             for watcher in watchers.into_iter().flatten() {
                 watcher.restart();
             }
+            self.bytes -= draft.bytes;
+            self.bytes += draft.weigh();
         }
     }
 
     /// A tool call, or a user, begins all texts anew.
     pub fn clear(&mut self) {
+        self.bytes = 0;
         self.drafts.clear();
     }
 
@@ -109,8 +109,7 @@ impl Drafts {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        let of = self.drafts.iter().map(Draft::heap_bytes);
-        self.drafts.capacity() * size_of::<Draft>() + of.sum::<usize>()
+        self.drafts.capacity() * size_of::<Draft>() + self.bytes
     }
 }
 
@@ -121,7 +120,34 @@ impl Draft {
             written: None,
             visible: None,
             reasoning: None,
+            bytes: 0,
         }
+    }
+
+    fn push(
+        &mut self,
+        piece: &Piece<'_>,
+        repeats: Option<&RepeatSettings>,
+        facts: &Facts,
+    ) -> Option<Repeated> {
+        let watcher = match piece.channel {
+            Channel::Visible => {
+                let written = self.written.get_or_insert_default();
+                written.sketcher.push(piece.text, &facts.reader().listener);
+                written.begin(piece.text, piece.kept_bytes_max);
+                &mut self.visible
+            }
+            Channel::Reasoning => &mut self.reasoning,
+        };
+        let settings = repeats.filter(|_| !piece.text.is_empty())?;
+        let watcher = watcher.get_or_insert_default();
+        watcher.push(piece.text, settings, facts.key())
+    }
+
+    /// How many bytes it holds now.
+    fn weigh(&mut self) -> usize {
+        self.bytes = self.heap_bytes();
+        self.bytes
     }
 
     fn heap_bytes(&self) -> usize {

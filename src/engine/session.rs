@@ -12,6 +12,7 @@ use std::{sync::Arc, time::SystemTime};
 use answer::{latched, recorded, stops_text};
 use smallvec::SmallVec;
 use story::Untold;
+pub(super) use streamed::Longer;
 use streamed::{WHOLE, turn_name};
 
 use super::{Profile, Recorded, Refused, Shared, Want, agent::Agent, expiry::Place, seen::Seen};

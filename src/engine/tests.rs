@@ -3,7 +3,7 @@ use std::time::UNIX_EPOCH;
 use super::*;
 use crate::{
     config::{Config, DEFAULTS, Layers},
-    domain::{Action, AgentId, Args, Body, Cost, Role, ToolCall, Turn},
+    domain::{Action, AgentId, Args, Body, Cost, Delta, Role, ToolCall, Turn},
 };
 
 fn engine() -> Engine {

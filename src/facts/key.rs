@@ -44,6 +44,7 @@ pub(super) enum Tag {
     Rule,
     /// The last one.
     Text,
+    Draft,
 }
 
 impl Tag {
@@ -77,6 +78,13 @@ impl Key {
             hasher.write_usize(part.len());
             hasher.write(part.as_bytes());
         }
+        Sig::new(hasher.finish())
+    }
+
+    /// The signature of a text that is being written: asked for with each piece.
+    pub fn draft(&self, turn_id: &str) -> Sig {
+        let mut hasher = self.hasher(Tag::Draft);
+        hasher.write(turn_id.as_bytes());
         Sig::new(hasher.finish())
     }
 

@@ -62,33 +62,32 @@ impl Listener {
     }
 
     /// Takes in a piece of a text, ASCII in either case and all else in lower case;
-    /// `words` have begun so far, that of the piece too.
+    /// `words(n)` have begun up to the byte `n` of it, which is asked only where a
+    /// phrase ends.
     #[inline]
-    pub(super) fn hear(&self, piece: &[u8], words: u32, hearing: &mut Hearing) {
-        if let Some((automaton, start)) = &self.automaton {
-            self.follow(automaton, *start, piece, words, hearing);
-        }
-    }
-
-    fn follow(
-        &self,
-        automaton: &DFA,
-        start: StateID,
-        piece: &[u8],
-        words: u32,
-        hearing: &mut Hearing,
-    ) {
-        let mut state = hearing.state.unwrap_or(start);
-        for byte in piece {
+    pub(super) fn hear(&self, piece: &[u8], hearing: &mut Hearing, words: impl Fn(usize) -> u32) {
+        let Some((automaton, start)) = &self.automaton else {
+            return;
+        };
+        let mut state = hearing.state.unwrap_or(*start);
+        for (n, byte) in piece.iter().enumerate() {
             state = automaton.next_state(Anchored::No, state, *byte);
-            if automaton.is_special(state) && automaton.is_match(state) {
-                let numbers = 0..automaton.match_len(state);
-                for number in numbers.map(|n| automaton.match_pattern(state, n)) {
-                    self.note(number.as_usize(), words, hearing);
-                }
+            if automaton.is_special(state) {
+                self.note_all(automaton, state, words(n), hearing);
             }
         }
         hearing.state = Some(state);
+    }
+
+    /// The phrases that end in this state, if any do.
+    #[cold]
+    fn note_all(&self, automaton: &DFA, state: StateID, words: u32, hearing: &mut Hearing) {
+        if automaton.is_match(state) {
+            let numbers = 0..automaton.match_len(state);
+            for number in numbers.map(|n| automaton.match_pattern(state, n)) {
+                self.note(number.as_usize(), words, hearing);
+            }
+        }
     }
 
     fn note(&self, number: usize, words: u32, hearing: &mut Hearing) {

@@ -57,6 +57,8 @@ struct Scene<'a> {
     /// What was found in the pieces before.
     before: Option<Sig>,
     strongest: Option<Repeated>,
+    /// Bytes that the periods have taken in and the words have not.
+    ahead: usize,
 }
 
 /// Of a unit a verdict quotes no more.
@@ -81,6 +83,7 @@ impl Watcher {
             key,
             before: self.found,
             strongest: None,
+            ahead: 0,
         };
         self.take(head, &mut scene);
         if !skipped.is_empty() {
@@ -93,18 +96,38 @@ impl Watcher {
     }
 
     fn take(&mut self, piece: &str, scene: &mut Scene<'_>) {
+        if scene.settings.chunk_window == 0 {
+            return self.take_text(piece, scene);
+        }
+        for (at, c) in piece.char_indices().filter(|(_, c)| !text::is_unseen(*c)) {
+            self.chunk(c, scene);
+            match scene.settings.chunks_only {
+                true => self.chars += 1,
+                false => self.take_text(&piece[at..at + c.len_utf8()], scene),
+            }
+        }
+    }
+
+    fn take_text(&mut self, piece: &str, scene: &mut Scene<'_>) {
+        /// So far the periods are ahead of the words: what they have of the text
+        /// holds more.
+        const STRETCH_MAX: usize = 512;
         let bytes = piece.as_bytes();
         let mut at = 0;
         while let Some(byte) = bytes.get(at) {
-            if matches!(byte, b' '..=b'~' | b'\n' | b'\t' | b'\r') {
-                self.ascii(*byte, scene);
+            let stretch = &bytes[at..bytes.len().min(at + STRETCH_MAX)];
+            let length = self.periods.push(stretch);
+            if length > 0 {
+                self.stretch(&stretch[..length], scene);
+                at += length;
+            } else if *byte == b'\n' {
+                self.end_line(scene);
                 at += 1;
-            } else {
-                let Some(c) = piece[at..].chars().next() else {
-                    break;
-                };
+            } else if let Some(c) = piece[at..].chars().next() {
                 self.other(c, scene);
                 at += c.len_utf8();
+            } else {
+                break;
             }
         }
     }
@@ -118,57 +141,80 @@ impl Watcher {
         };
     }
 
+    /// A stretch of ASCII on a line, after the periods have taken it in. Where a
+    /// run is due it is so on the last byte, of which a period is said before a
+    /// word or a sentence.
+    fn stretch(&mut self, bytes: &[u8], scene: &mut Scene<'_>) {
+        self.fence.push(bytes);
+        if !self.periods.is_due() {
+            return self.read(bytes, 0, scene);
+        }
+        let (before, last) = bytes.split_at(bytes.len() - 1);
+        self.read(before, last.len(), scene);
+        self.period(self.chars + 1, scene);
+        self.read(last, 0, scene);
+    }
+
+    /// The words and sentences of such a stretch, `ahead` bytes of which are yet
+    /// to come.
     #[inline]
-    fn ascii(&mut self, byte: u8, scene: &mut Scene<'_>) {
+    fn read(&mut self, bytes: &[u8], ahead: usize, scene: &mut Scene<'_>) {
+        let begin = self.chars;
+        let mut at = 0;
+        loop {
+            at += self.words.push_run(&bytes[at..], &mut self.codeness);
+            let Some(byte) = bytes.get(at) else {
+                break;
+            };
+            let class = CLASSES[usize::from(*byte)];
+            self.codeness.push(class);
+            at += 1;
+            self.chars = begin + at as u64;
+            scene.ahead = bytes.len() - at + ahead;
+            self.word(scene);
+            match class {
+                Class::Stop => self.stopped = true,
+                Class::Space if self.stopped => self.sentence(scene),
+                _ => {}
+            }
+        }
+        self.chars = begin + bytes.len() as u64;
+    }
+
+    fn end_line(&mut self, scene: &mut Scene<'_>) {
         self.chars += 1;
-        if scene.settings.chunk_window != 0 {
-            self.chunk(char::from(byte), scene);
-            if scene.settings.chunks_only {
-                return;
-            }
+        self.periods.push_byte(b'\n');
+        if self.fence.end_line() {
+            self.periods.look_again();
         }
-        let class = CLASSES[usize::from(byte)];
-        self.codeness.push(class);
-        self.see(byte, scene);
-        match class {
-            Class::Letter => self.words.push(u32::from(byte | 0x20), false),
-            Class::Digit => self.words.push(u32::from(byte), true),
-            Class::Code | Class::Other => self.word(scene),
-            Class::Stop => {
-                self.word(scene);
-                self.stopped = true;
-            }
-            Class::Space | Class::Newline => {
-                self.word(scene);
-                if self.stopped || class == Class::Newline {
-                    self.sentence(scene);
-                }
-            }
+        if self.periods.is_due() {
+            self.period(self.chars, scene);
         }
+        scene.ahead = 0;
+        self.word(scene);
+        self.sentence(scene);
     }
 
     /// Any other character, perhaps one that nobody sees.
-    #[cold]
     fn other(&mut self, c: char, scene: &mut Scene<'_>) {
         if text::is_unseen(c) {
             return;
         }
         self.chars += 1;
-        if scene.settings.chunk_window != 0 {
-            self.chunk(c, scene);
-            if scene.settings.chunks_only {
-                return;
-            }
-        }
         self.codeness.push(Class::Other);
         for byte in c.encode_utf8(&mut [0; 4]).bytes() {
-            self.see(byte, scene);
+            self.periods.push_byte(byte);
+            self.fence.push(&[byte]);
+            if self.periods.is_due() {
+                self.period(self.chars, scene);
+            }
         }
         if c.is_alphanumeric() {
             let folded = c.to_lowercase().next().unwrap_or(c);
             self.words.push(u32::from(folded), c.is_numeric());
             return;
         }
+        scene.ahead = 0;
         self.word(scene);
         // These need no white space behind them.
         self.stopped |= matches!(c, '。' | '！' | '？');
@@ -177,17 +223,7 @@ impl Watcher {
         }
     }
 
-    #[inline]
-    fn see(&mut self, byte: u8, scene: &mut Scene<'_>) {
-        self.periods.push(byte);
-        if self.fence.push(byte) {
-            self.periods.look_again();
-        }
-        if self.periods.is_due() {
-            self.period(scene);
-        }
-    }
-
+    /// The next character, for the chunk tier.
     #[cold]
     fn chunk(&mut self, c: char, scene: &mut Scene<'_>) {
         let Some(chunk) = self.chunks.push(c, scene.settings) else {
@@ -199,7 +235,7 @@ impl Watcher {
             unit: unit_text(unit).into(),
             count: chunk.count as i32,
             period: chunk.chars as i32,
-            began: self.chars.saturating_sub(u64::from(chunk.span)),
+            began: (self.chars + 1).saturating_sub(u64::from(chunk.span)),
             similarity: 1.0,
             bar: chunk.bar,
             goes_on: false,
@@ -207,8 +243,9 @@ impl Watcher {
         self.found(repeated, scene);
     }
 
+    /// A run is due after so many characters.
     #[cold]
-    fn period(&mut self, scene: &mut Scene<'_>) {
+    fn period(&mut self, chars: u64, scene: &mut Scene<'_>) {
         let fenced = self.fence.is_open();
         let Some(passed) = self.periods.passed(fenced, scene.settings) else {
             return;
@@ -218,7 +255,7 @@ impl Watcher {
             name: self.loose.unwrap_or_else(own),
             count: passed.count.try_into().unwrap_or(i32::MAX),
             period: passed.chars as i32,
-            began: self.chars.saturating_sub(passed.span_chars),
+            began: chars.saturating_sub(passed.span_chars),
             similarity: if passed.exact { 1.0 } else { BLIND },
             bar: passed.bar,
             unit: unit_text(passed.unit).into(),
@@ -267,7 +304,7 @@ impl Watcher {
         let own = || signed(scene.key, &stale.name.to_le_bytes());
         let name = self.found.unwrap_or_else(own);
         self.loose = Some(name);
-        let tail = self.periods.tail(TAIL_BYTES);
+        let tail = self.periods.tail_before(scene.ahead, TAIL_BYTES);
         let tail = String::from_utf8_lossy(&tail).into_owned();
         // From the first whole word on.
         let begin = tail.find(char::is_whitespace).unwrap_or(0);

@@ -20,6 +20,9 @@ pub struct Sketcher {
     chars: usize,
     /// How much of the beginning was taken in.
     head_bytes: usize,
+    /// The latest of it that is not read yet: to begin and to end reading costs as
+    /// much as some dozen bytes, and the pieces of a text are a few.
+    unread: String,
     /// What came after the beginning, the latest of it.
     tail: String,
     /// Some of what came after the beginning was let go of.
@@ -34,8 +37,10 @@ impl Sketcher {
     /// is written, so it is short.
     const TAIL_BYTES_MAX: usize = 1_024;
 
+    /// So much of what is unread is read together.
+    const UNREAD_BYTES_MAX: usize = 128;
+
     pub fn push(&mut self, piece: &str, listener: &Listener) {
-        self.chars += piece.chars().count();
         // Once a character goes to the tail all others do, so that the parts do
         // not depend on how the text is cut.
         let room = if self.tail.is_empty() && !self.gap {
@@ -44,17 +49,38 @@ impl Sketcher {
             0
         };
         let head = text::prefix(piece, room);
-        self.take(head, listener);
         self.head_bytes += head.len();
+        if self.unread.len() + head.len() > Self::UNREAD_BYTES_MAX {
+            self.read(listener);
+        }
+        if head.len() > Self::UNREAD_BYTES_MAX {
+            self.take(head, listener);
+        } else if !head.is_empty() {
+            self.unread
+                .reserve_exact(Self::UNREAD_BYTES_MAX - self.unread.len());
+            self.unread.push_str(head);
+        }
         if head.len() < piece.len() {
+            // No more comes to the beginning.
+            self.read(listener);
+            self.unread = String::new();
             self.keep(&piece[head.len()..]);
         }
+    }
+
+    /// Reads what is unread.
+    fn read(&mut self, listener: &Listener) {
+        let mut unread = std::mem::take(&mut self.unread);
+        self.take(&unread, listener);
+        unread.clear();
+        self.unread = unread;
     }
 
     /// Keeps the end of what comes after the beginning.
     fn keep(&mut self, rest: &str) {
         // Twice as much as is needed, so that moving it is rare.
         const ROOM: usize = 2 * Sketcher::TAIL_BYTES_MAX;
+        self.chars += rest.chars().count();
         let last = last_bytes(rest, Self::TAIL_BYTES_MAX);
         if last.len() < rest.len() {
             // What came before is too far back, and no neighbour of it.
@@ -69,6 +95,8 @@ impl Sketcher {
     }
 
     pub fn finish(mut self, listener: &Listener) -> TurnFacts {
+        self.read(listener);
+        let chars = self.chars;
         self.trim_tail();
         if self.gap {
             self.end_token();
@@ -84,7 +112,7 @@ impl Sketcher {
                 stems: self.stems.finish_unsorted().iter().map(half).collect(),
                 vector: Box::default(),
             },
-            chars: self.chars,
+            chars,
             heard: self.hearing.heard,
             repeated: None,
         }
@@ -98,27 +126,51 @@ impl Sketcher {
     }
 
     fn take(&mut self, piece: &str, listener: &Listener) {
+        self.chars += piece.chars().count();
         let bytes = piece.as_bytes();
         let mut at = 0;
-        while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
-            let (length, kinds) = Token::plain_run(rest);
-            if length > 0 {
-                self.begin_token();
-                self.token.push_run(rest, length, kinds);
-                listener.hear(&rest[..length], self.tokens, &mut self.hearing);
-                at += length;
-            } else if Kind::of(rest[0]) == Kind::Space {
-                self.end_token();
-                listener.hear(&rest[..1], self.tokens, &mut self.hearing);
-                at += 1;
-            } else {
-                let Some(c) = piece[at..].chars().next() else {
-                    break;
-                };
+        while at < bytes.len() {
+            at += self.take_plain(&bytes[at..], listener);
+            if let Some(c) = piece[at..].chars().next() {
                 c.to_lowercase().for_each(|c| self.take_lower(c, listener));
                 at += c.len_utf8();
             }
         }
+    }
+
+    /// Takes in the ASCII that a text begins with: how many bytes.
+    fn take_plain(&mut self, text: &[u8], listener: &Listener) -> usize {
+        let (before, within) = (self.tokens, !self.token.is_empty());
+        let mut at = 0;
+        while let Some(byte) = text.get(at) {
+            if Kind::of(*byte) == Kind::Space {
+                self.end_token();
+                at += 1;
+                continue;
+            }
+            let rest = &text[at..];
+            let (length, kinds) = Token::plain_run(rest);
+            if length == 0 {
+                break;
+            }
+            at += length;
+            if self.token.is_empty() && at < text.len() && Kind::of(text[at]) == Kind::Space {
+                // A whole one, as nearly all are.
+                let mut token = Token::default();
+                token.push_run(rest, length, kinds);
+                self.tokens = self.tokens.saturating_add(1);
+                self.note(&token);
+                at += 1;
+            } else {
+                self.begin_token();
+                self.token.push_run(rest, length, kinds);
+            }
+        }
+        let text = &text[..at];
+        listener.hear(text, &mut self.hearing, |n| {
+            before.saturating_add(begun(&text[..=n], within))
+        });
+        at
     }
 
     /// Any character, in lower case.
@@ -135,7 +187,8 @@ impl Sketcher {
         }
         let mut buffer = [0; 4];
         let bytes = c.encode_utf8(&mut buffer).as_bytes();
-        listener.hear(bytes, self.tokens, &mut self.hearing);
+        let tokens = self.tokens;
+        listener.hear(bytes, &mut self.hearing, |_| tokens);
     }
 
     fn begin_token(&mut self) {
@@ -149,6 +202,11 @@ impl Sketcher {
             return;
         }
         let token = std::mem::take(&mut self.token);
+        self.note(&token);
+    }
+
+    #[inline]
+    fn note(&mut self, token: &Token) {
         if token.has_digit() {
             self.numbers.push(token.hash());
         } else {
@@ -162,8 +220,18 @@ impl Sketcher {
     pub fn heap_bytes(&self) -> usize {
         let hashes = [&self.words.seen, &self.numbers.seen, &self.stems.seen];
         let hashes = hashes.iter().map(|seen| seen.capacity() * size_of::<u32>());
-        hashes.sum::<usize>() + self.tail.capacity()
+        hashes.sum::<usize>() + self.unread.capacity() + self.tail.capacity()
     }
+}
+
+/// How many tokens begin in a text of ASCII, which may begin within one.
+fn begun(text: &[u8], within: bool) -> u32 {
+    let mut spaced = !within;
+    let begins = text.iter().filter(|byte| {
+        let is_space = Kind::of(**byte) == Kind::Space;
+        std::mem::replace(&mut spaced, is_space) && !is_space
+    });
+    begins.count() as u32
 }
 
 /// The longest end of at most `bytes_max` bytes that begins between characters.
@@ -179,10 +247,12 @@ fn half(hash: &u32) -> u16 {
 
 /// The `N` lowest distinct hashes of all that are pushed: all of them where
 /// there are no more than `N`, else a fair sample. Room for an eighth more makes
-/// the sorting rare; what is higher than the highest of `N` needs none.
+/// the sorting rare; once there are `N` they stay sorted, and hardly any comes
+/// among them.
 struct Lowest<const N: usize> {
     seen: Vec<u32>,
-    /// None above it is among the lowest.
+    /// None above it is among the lowest; the highest there is: there are fewer
+    /// than `N`.
     highest: u32,
 }
 
@@ -198,14 +268,18 @@ impl<const N: usize> Default for Lowest<N> {
 impl<const N: usize> Lowest<N> {
     const ROOM: usize = N + N / 8;
 
+    #[inline]
     fn push(&mut self, hash: u32) {
+        if self.seen.len() == self.seen.capacity() && self.highest == u32::MAX {
+            self.grow();
+        }
         if hash > self.highest {
             return;
         }
-        if self.seen.len() == self.seen.capacity() {
-            self.grow();
+        match self.highest {
+            u32::MAX => self.seen.push(hash),
+            _ => self.insert(hash),
         }
-        self.seen.push(hash);
     }
 
     #[cold]
@@ -223,8 +297,18 @@ impl<const N: usize> Lowest<N> {
         }
     }
 
+    /// Takes the place of the highest of `N`.
+    fn insert(&mut self, hash: u32) {
+        let at = self.seen.partition_point(|known| *known < hash);
+        if self.seen.get(at).is_some_and(|known| *known != hash) {
+            self.seen.pop();
+            self.seen.insert(at, hash);
+            self.highest = self.seen.last().copied().unwrap_or(self.highest);
+        }
+    }
+
     fn settle(&mut self) {
-        self.seen.sort_unstable();
+        sort(&mut self.seen);
         self.seen.dedup();
         self.seen.truncate(N);
         if let Some(highest) = self.seen.get(N - 1) {
@@ -244,6 +328,44 @@ impl<const N: usize> Lowest<N> {
     fn finish(mut self) -> Box<[u32]> {
         self.settle();
         self.seen.into_boxed_slice()
+    }
+}
+
+/// Sorts hashes. They are spread evenly, so that the top bits say where nearly
+/// each belongs: a third of what comparing costs.
+fn sort(hashes: &mut [u32]) {
+    /// The room of the words' hashes.
+    const MOST: usize = Lowest::<{ Sketch::WORDS_MAX }>::ROOM;
+    const BUCKETS: usize = 256;
+    /// Who makes words for it fills one bucket: then they are compared.
+    const IN_ONE_MAX: u16 = 16;
+    let bucket = |hash: u32| (hash >> (32 - BUCKETS.ilog2())) as usize;
+    let mut counts = [0u16; BUCKETS];
+    let is_few = hashes.len() <= BUCKETS / 8 || hashes.len() > MOST;
+    if !is_few {
+        hashes.iter().for_each(|hash| counts[bucket(*hash)] += 1);
+    }
+    if is_few || counts.iter().any(|count| *count > IN_ONE_MAX) {
+        return hashes.sort_unstable();
+    }
+    let mut begin = 0;
+    for count in &mut counts {
+        begin += std::mem::replace(count, begin);
+    }
+    let mut sorted = [0; MOST];
+    for hash in &*hashes {
+        let place = &mut counts[bucket(*hash)];
+        sorted[usize::from(*place)] = *hash;
+        *place += 1;
+    }
+    hashes.copy_from_slice(&sorted[..hashes.len()]);
+    for n in 1..hashes.len() {
+        let (hash, mut at) = (hashes[n], n);
+        while at > 0 && hashes[at - 1] > hash {
+            hashes[at] = hashes[at - 1];
+            at -= 1;
+        }
+        hashes[at] = hash;
     }
 }
 

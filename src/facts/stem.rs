@@ -35,6 +35,7 @@ impl Stem {
         self.count = letters;
     }
 
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }

@@ -47,6 +47,7 @@ const KINDS: [Kind; 256] = {
 };
 
 impl Kind {
+    #[inline]
     pub fn of(byte: u8) -> Self {
         KINDS[usize::from(byte)]
     }
@@ -69,14 +70,17 @@ const FACTOR: u64 = 0x2436_a885_a308_d313;
 const LAST_FACTOR: u64 = 0x1319_8a2e_0370_7345;
 
 impl Token {
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
+    #[inline]
     pub fn has_digit(&self) -> bool {
         self.has_digit
     }
 
+    #[inline]
     pub fn stem(&self) -> Option<u32> {
         self.stem.hash()
     }
@@ -165,6 +169,7 @@ impl Token {
         self.hash = fold(self.hash ^ word, FACTOR);
     }
 
+    #[inline]
     pub fn hash(&self) -> u32 {
         let last = self.pending ^ u64::from(self.bytes).rotate_right(8);
         (fold(fold(self.hash ^ last, FACTOR), LAST_FACTOR) >> 32) as u32

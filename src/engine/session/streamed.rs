@@ -9,7 +9,10 @@ use super::{
 use crate::{
     detect::Words,
     domain::{AgentId, Channel, Cost, Delta, Repeated, Seen, Sig, Verdict, text},
-    engine::{Recorded, Refused, Shared, Want, draft::Piece},
+    engine::{
+        Profile, Recorded, Refused, Shared, Want,
+        draft::{Drafts, Piece},
+    },
     facts::{Facts, Key, Ruled},
     telemetry::EventKind,
 };
@@ -31,7 +34,34 @@ pub(super) fn turn_name(
 }
 
 fn draft_name(delta: &Delta, key: &Key) -> Sig {
-    key.name("draft", "", &delta.turn_id)
+    key.draft(&delta.turn_id)
+}
+
+/// What came of a piece that made a text longer.
+pub(in crate::engine) enum Longer {
+    /// The session holds what it held.
+    AsBefore,
+    /// It holds more, or less.
+    Grown,
+    /// The agent's text was found to repeat itself.
+    Repeats(usize, Repeated),
+}
+
+/// Takes a piece into an agent's texts: what is found newly to repeat itself.
+fn push(
+    drafts: &mut Drafts,
+    delta: &Delta,
+    profile: &Profile,
+    shared: &Shared,
+) -> Option<Repeated> {
+    shared.metrics.delta(delta.text.len());
+    let piece = Piece {
+        turn: draft_name(delta, shared.facts.key()),
+        channel: delta.channel,
+        text: &delta.text,
+        kept_bytes_max: shared.facts.kept_of_a_turn(shared.rules),
+    };
+    drafts.push(&piece, profile.repeats(), shared.facts)
 }
 
 impl Session {
@@ -44,6 +74,33 @@ impl Session {
             Channel::Reasoning => "",
         };
         format!("{beginning}{piece}")
+    }
+
+    /// Takes in a piece that is not the end of its text, of an agent and in a
+    /// session that nothing is to be asked of; `None`: it is not like that.
+    pub fn lengthen(&mut self, delta: &Delta, now: SystemTime, shared: &Shared) -> Option<Longer> {
+        let asks = self.setup != shared.setup
+            || self.story.is_spared
+            || self.story.snoozed_until.is_some()
+            || self.story.termination.is_some()
+            || self.story.quarantine.is_some()
+            || shared.check_bytes(Want::Delta).is_err();
+        if asks {
+            return None;
+        }
+        let mut agents = self.agents.iter_mut().enumerate();
+        let (position, agent) = agents.find(|(_, agent)| agent.id == delta.agent)?;
+        if agent.is_over() {
+            return None;
+        }
+        self.last_seen = now;
+        let held = agent.drafts.heap_bytes();
+        let repeated = push(&mut agent.drafts, delta, &self.profile, shared);
+        Some(match repeated {
+            Some(repeated) => Longer::Repeats(position, repeated),
+            None if agent.drafts.heap_bytes() == held => Longer::AsBefore,
+            None => Longer::Grown,
+        })
     }
 
     /// Takes a piece of text in; the end of a turn counts as one, and `vector` is
@@ -64,29 +121,15 @@ impl Session {
         self.check_quarantine()?;
         shared.check_bytes(Want::Delta)?;
         let position = self.agent(&delta.agent, shared)?;
-        let key = shared.facts.key();
-        let draft = draft_name(delta, key);
         let Some(agent) = self.agents.get_mut(position) else {
             return Ok(None);
         };
-        shared.metrics.delta(delta.text.len());
-        let piece = Piece {
-            turn: draft,
-            channel: delta.channel,
-            text: &delta.text,
-            kept_bytes_max: shared.facts.kept_of_a_turn(shared.rules),
-        };
-        let repeats = self.profile.repeats();
-        let repeated = agent.drafts.push(&piece, repeats, shared.facts);
+        let repeated = push(&mut agent.drafts, delta, &self.profile, shared);
         if !delta.end_of_turn {
-            let verdict = repeated.and_then(|r| self.text(delta, position, r, now, shared));
-            if verdict.as_ref().is_some_and(stops_text)
-                && let Some(agent) = self.agents.get_mut(position)
-            {
-                agent.drafts.restart(draft);
-            }
-            return Ok(verdict.map(latched));
+            return Ok(repeated.and_then(|r| self.repeats(delta, position, r, now, shared)));
         }
+        let key = shared.facts.key();
+        let draft = draft_name(delta, key);
         let written = agent.drafts.finish(draft, shared.facts);
         let name = |kind| turn_name(kind, &delta.agent, &delta.turn_id, shared);
         let names = [name(STREAMED), name(WHOLE)];
@@ -120,6 +163,26 @@ impl Session {
         };
         let verdict = self.agent_turn(facts, shown, shared);
         Ok(Some(recorded(index, verdict)))
+    }
+
+    /// A text that is being written repeats itself: the answer to its latest
+    /// piece, by which it is stopped perhaps.
+    pub fn repeats(
+        &mut self,
+        delta: &Delta,
+        agent: usize,
+        repeated: Repeated,
+        now: SystemTime,
+        shared: &Shared,
+    ) -> Option<Recorded> {
+        let verdict = self.text(delta, agent, repeated, now, shared)?;
+        if stops_text(&verdict)
+            && let Some(agent) = self.agents.get_mut(agent)
+        {
+            let draft = draft_name(delta, shared.facts.key());
+            agent.drafts.restart(draft);
+        }
+        Some(latched(verdict))
     }
 
     /// A text that is being written has repeated itself.

@@ -15,19 +15,30 @@ pub(super) struct Anchors {
 }
 
 struct Table {
+    /// By a few more bits of the hash than a bucket has: whether there is any
+    /// anchor at all. Nearly always there is none, and one look says so.
+    filter: Filter,
     heads: [u8; BUCKETS],
     next: [u8; ANCHORS],
     hashes: [u32; ANCHORS],
 }
 
-/// Twice as many as anchors: most are empty, and one look says so.
-const BUCKETS: usize = 256;
+const BUCKETS: usize = 64;
+/// As many as a word a bucket has: one in 16 is set.
+const FILTER_BITS: u32 = 2_048;
+/// Bits by the top bits of a hash's product.
+pub(super) type Filter = [u32; FILTER_BITS as usize / 32];
+const NOTHING: Filter = [0; FILTER_BITS as usize / 32];
 /// No anchor; they are fewer.
 const NONE: u8 = u8::MAX;
 
 impl Anchors {
-    /// The anchor (modulo [`ANCHORS`]) with this hash.
     #[inline]
+    pub fn filter(&self) -> &Filter {
+        self.table.as_ref().map_or(&NOTHING, |table| &table.filter)
+    }
+
+    /// The anchor (modulo [`ANCHORS`]) with this hash.
     pub fn find(&self, hash: u32) -> Option<usize> {
         let table = self.table.as_ref()?;
         let mut slot = table.heads[bucket(hash)];
@@ -45,6 +56,7 @@ impl Anchors {
     pub fn store(&mut self, number: usize, hash: u32) {
         let table = self.table.get_or_insert_with(|| {
             Box::new(Table {
+                filter: NOTHING,
                 heads: [NONE; BUCKETS],
                 next: [NONE; ANCHORS],
                 hashes: [0; ANCHORS],
@@ -56,6 +68,7 @@ impl Anchors {
         table.hashes[slot] = hash;
         table.next[slot] = table.heads[bucket(hash)];
         table.heads[bucket(hash)] = slot as u8;
+        table.note(hash);
     }
 
     pub fn heap_bytes(&self) -> usize {
@@ -64,6 +77,23 @@ impl Anchors {
 }
 
 impl Table {
+    fn note(&mut self, hash: u32) {
+        let bit = hash.wrapping_mul(FACTOR) >> (32 - FILTER_BITS.ilog2());
+        self.filter[(bit / 32) as usize] |= 1 << (bit % 32);
+    }
+
+    /// An anchor with this hash has left its chain, in which others may have its
+    /// bit.
+    fn forget(&mut self, hash: u32) {
+        let bit = hash.wrapping_mul(FACTOR) >> (32 - FILTER_BITS.ilog2());
+        self.filter[(bit / 32) as usize] &= !(1 << (bit % 32));
+        let mut slot = self.heads[bucket(hash)];
+        while slot != NONE {
+            self.note(self.hashes[usize::from(slot)]);
+            slot = self.next[usize::from(slot)];
+        }
+    }
+
     /// Takes the first anchor that is meant out of the chain of a hash.
     fn unlink(&mut self, hash: u32, is_meant: impl Fn(u8, u32) -> bool) {
         let mut last = None;
@@ -75,6 +105,7 @@ impl Table {
                     None => self.heads[bucket(hash)] = after,
                     Some(last) => self.next[usize::from(last)] = after,
                 }
+                self.forget(hash);
                 return;
             }
             last = Some(slot);
@@ -85,4 +116,12 @@ impl Table {
 
 fn bucket(hash: u32) -> usize {
     (hash.wrapping_mul(FACTOR) >> (32 - BUCKETS.ilog2())) as usize
+}
+
+/// Whether there may be an anchor with the hash that this is the product of. (The
+/// product is what rolling the hash on begins with.)
+#[inline]
+pub(super) fn may_hold(filter: &Filter, product: u32) -> bool {
+    let bit = product >> (32 - FILTER_BITS.ilog2());
+    filter[(bit / 32) as usize] >> (bit % 32) & 1 != 0
 }

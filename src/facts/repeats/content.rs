@@ -48,14 +48,22 @@ const CODE_PERCENT: u32 = 8;
 pub(super) struct Codeness(u32);
 
 impl Codeness {
+    #[inline]
     pub fn push(&mut self, class: Class) {
-        if matches!(class, Class::Space | Class::Newline) {
-            return;
+        match class {
+            Class::Space | Class::Newline => {}
+            Class::Code => self.0 = self.0 - (self.0 >> 8) + 256,
+            Class::Letter | Class::Digit | Class::Stop | Class::Other => self.push_other(),
         }
-        let now = if class == Class::Code { 1 << 16 } else { 0 };
-        self.0 = self.0 - (self.0 >> 8) + (now >> 8);
     }
 
+    /// What is neither white space nor a mark of code.
+    #[inline]
+    pub fn push_other(&mut self) {
+        self.0 -= self.0 >> 8;
+    }
+
+    #[inline]
     pub fn is_code(self) -> bool {
         self.0 * 100 > CODE_PERCENT << 16
     }
@@ -89,22 +97,26 @@ impl Fence {
     const INDENT_MAX: u8 = 3;
     const MARKS_MIN: u8 = 3;
 
+    #[inline]
     pub fn is_open(&self) -> bool {
         self.open.is_some()
     }
 
-    /// Takes a byte in: whether a fence opens or closes here, which is at the
-    /// end of a line.
+    /// The line goes on. Only its beginning is looked at.
     #[inline]
-    pub fn push(&mut self, byte: u8) -> bool {
-        if byte == b'\n' {
-            let line = std::mem::take(&mut self.line);
-            return self.end(line);
+    pub fn push(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            if matches!(self.line, Line::Text) {
+                return;
+            }
+            self.go_on(*byte);
         }
-        if !matches!(self.line, Line::Text) {
-            self.go_on(byte);
-        }
-        false
+    }
+
+    /// The line ends: whether a fence opens or closes here.
+    pub fn end_line(&mut self) -> bool {
+        let line = std::mem::take(&mut self.line);
+        self.end(line)
     }
 
     fn go_on(&mut self, byte: u8) {

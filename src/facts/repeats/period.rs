@@ -7,11 +7,13 @@
 //! longer than two grids and holds a whole anchor, so its period is followed
 //! before it counts.
 
+mod bars;
+
 use super::{
-    anchors::{ANCHORS, Anchors, FACTOR},
-    content::{self, BARS, Unit, is_inner},
+    anchors::{ANCHORS, Anchors, FACTOR, may_hold},
+    content::Unit,
 };
-use crate::domain::{Bar, RepeatSettings};
+use crate::domain::Bar;
 
 /// What is kept of the text, as long as there are anchors in it.
 const RING: usize = ANCHORS * GRID;
@@ -26,7 +28,7 @@ const FOLLOWED_MAX: usize = 8;
 /// Watches for periods. The text is bytes here: safe at any split of UTF-8.
 #[derive(Default)]
 pub(super) struct Periods {
-    /// Grows with the text up to [`RING`].
+    /// Grows ahead of the text up to [`RING`].
     ring: Vec<u8>,
     /// How many bytes there were.
     at: u64,
@@ -54,56 +56,148 @@ impl Followed {
     /// Following it is following the other period too.
     fn covers(&self, period: usize) -> bool {
         let own = self.period as usize;
-        period == own || (period.is_multiple_of(own) && self.exact as usize >= period)
+        period == own || (self.exact as usize >= period && period.is_multiple_of(own))
     }
-}
-
-/// A period that has passed a bar.
-pub(super) struct Passed {
-    pub bar: Bar,
-    /// The unit from where the run began.
-    pub unit: Vec<u8>,
-    pub chars: u32,
-    pub count: u32,
-    /// Characters from the beginning of the first copy.
-    pub span_chars: u64,
-    pub exact: bool,
 }
 
 impl Periods {
-    #[inline]
-    pub fn push(&mut self, byte: u8) {
+    /// Takes in the text on a line that `bytes` begin with, up to where a run is
+    /// due: how many of them. 0: they begin with the end of a line, or with what
+    /// [`Self::push_byte`] is for.
+    pub fn push(&mut self, bytes: &[u8]) -> usize {
+        let (mut taken, mut equal) = (0, 0);
+        while let Some(first) = bytes.get(taken).filter(|_| !self.is_due) {
+            let mut rest = &bytes[taken..];
+            if !self.followed.is_empty() {
+                equal = if equal > 0 { equal } else { self.equal(rest) };
+                if equal == 0 && ENTERS[usize::from(*first)] != STOPS {
+                    self.push_byte(*first);
+                    taken += 1;
+                    continue;
+                }
+                rest = &rest[..equal];
+            }
+            let (length, hit) = self.scan(rest);
+            if length == 0 {
+                break;
+            }
+            for run in &mut self.followed {
+                run.exact += length as u32;
+                run.blind += length as u32;
+            }
+            equal = equal.saturating_sub(length);
+            taken += length;
+            if hit && self.look_up() {
+                equal = 0;
+            }
+            self.anchor();
+        }
+        taken
+    }
+
+    /// Takes any byte in.
+    pub fn push_byte(&mut self, byte: u8) {
         if !self.followed.is_empty() {
             self.follow(byte);
         }
+        self.grow();
         let at = self.at as usize;
         let leaves = match at >= GRID {
-            true => blind(self.ring[(at - GRID) % RING]),
+            true => self.ring[(at - GRID) % RING],
             false => 0,
         };
-        self.hash = roll(self.hash, blind(byte), leaves);
-        match at < RING {
-            true => self.grow(byte),
-            false => self.ring[at % RING] = byte,
-        }
+        let product = self.hash.wrapping_mul(FACTOR);
+        self.hash = rolled(product, blind(byte).into(), leaves);
+        self.ring[at % RING] = byte;
         self.at += 1;
-        if at + 1 >= GRID {
-            if let Some(anchor) = self.anchors.find(self.hash) {
-                self.meet(anchor);
+        self.look_up();
+        self.anchor();
+    }
+
+    /// Takes in text on a line, at most to the next anchor or to where there may
+    /// be one with the hash of what came last: how many bytes, and whether so. The
+    /// loop that every byte of every text goes through.
+    #[inline]
+    fn scan(&mut self, bytes: &[u8]) -> (usize, bool) {
+        self.grow();
+        let at = self.at as usize;
+        let (cells, _) = self.ring.as_chunks_mut::<GRID>();
+        let cell = at / GRID % ANCHORS;
+        let before = match at >= GRID {
+            true => cells[(cell + ANCHORS - 1) % ANCHORS],
+            false => [0; GRID],
+        };
+        let from = at % GRID;
+        let places = before[from..].iter().zip(&mut cells[cell][from..]);
+        let filter = self.anchors.filter();
+        let mut product = self.hash.wrapping_mul(FACTOR);
+        let (mut length, mut hit) = (0, false);
+        for (byte, (leaves, place)) in bytes.iter().zip(places) {
+            let enters = ENTERS[usize::from(*byte)];
+            if enters == STOPS {
+                break;
             }
-            if (at + 1).is_multiple_of(GRID) {
-                self.anchors.store((at + 1) / GRID, self.hash);
+            let hash = rolled(product, enters, *leaves);
+            product = hash.wrapping_mul(FACTOR);
+            *place = *byte;
+            length += 1;
+            self.hash = hash;
+            hit = may_hold(filter, product);
+            if hit {
+                break;
             }
+        }
+        self.at += length as u64;
+        (length, hit)
+    }
+
+    /// Looks for an anchor with the hash of the last bytes: whether another run is
+    /// followed for it.
+    fn look_up(&mut self) -> bool {
+        let anchor = self.anchors.find(self.hash);
+        anchor.is_some_and(|anchor| self.meet(anchor))
+    }
+
+    /// Keeps the hash where an anchor is due.
+    #[inline]
+    fn anchor(&mut self) {
+        let at = self.at as usize;
+        if at.is_multiple_of(GRID) {
+            self.anchors.store(at / GRID, self.hash);
         }
     }
 
-    fn grow(&mut self, byte: u8) {
+    /// Makes room for the bytes up to the next anchor.
+    #[inline]
+    fn grow(&mut self) {
         /// Most texts are a paragraph or two: doubling would hold twice that.
         const STEP: usize = 512;
-        if self.ring.len() == self.ring.capacity() {
+        let held = self.ring.len();
+        if self.at as usize == held && held < RING {
             self.ring.reserve_exact(STEP);
+            self.ring.resize(held + STEP, 0);
         }
-        self.ring.push(byte);
+    }
+
+    /// How many of these bytes, at most to the next anchor, equal those a period
+    /// before in every run that is followed, and leave none due.
+    fn equal(&self, bytes: &[u8]) -> usize {
+        let at = self.at as usize;
+        let mut most = bytes.len().min(GRID - at % GRID);
+        for run in &self.followed {
+            let period = run.period as usize;
+            let wait = run.due.saturating_sub(run.blind).saturating_sub(1);
+            most = most.min(wait as usize);
+            let is_equal = |n: &usize| {
+                let before = match n.checked_sub(period) {
+                    Some(n) => bytes[n],
+                    None => self.ring[(at + n - period) % RING],
+                };
+                bytes[*n] == before
+            };
+            most = (0..most).find(|n| !is_equal(n)).unwrap_or(most);
+        }
+        most
     }
 
     /// Goes on with every run that goes on.
@@ -125,25 +219,31 @@ impl Periods {
         });
     }
 
-    /// The last bytes have the hash of an anchor.
-    #[cold]
-    fn meet(&mut self, anchor: usize) {
+    /// The last bytes have the hash of an anchor: whether it is the first of a run.
+    fn meet(&mut self, anchor: usize) -> bool {
         // Anchors are numbered by their end, modulo what the ring holds.
         let now = self.at as usize;
         let end = anchor * GRID;
         let period = (now + RING - end % RING) % RING;
         if period == 0 || period > PERIOD_MAX || period >= now {
-            return;
+            return false;
         }
         if self.followed.iter().any(|run| run.covers(period)) {
-            return;
+            return false;
         }
+        self.begin(period)
+    }
+
+    /// The text may repeat itself at this distance: whether it does, and is
+    /// followed from now on.
+    #[cold]
+    fn begin(&mut self, period: usize) -> bool {
         let (exact, blind) = self.runs(period);
         // A multiple of what differs in its digits is news where it does not.
         let is_multiple = |run: &Followed| period.is_multiple_of(run.period as usize);
         let is_news = exact as usize >= period || !self.followed.iter().any(is_multiple);
         if (blind as usize) < GRID || !is_news {
-            return;
+            return false;
         }
         let run = Followed {
             period: period as u32,
@@ -159,6 +259,7 @@ impl Periods {
         }
         self.followed.push(run);
         self.is_due = true;
+        true
     }
 
     /// How many last bytes equal those a period before; digits being alike.
@@ -181,6 +282,7 @@ impl Periods {
     }
 
     /// A run has come to where it is due.
+    #[inline]
     pub fn is_due(&self) -> bool {
         self.is_due
     }
@@ -193,109 +295,15 @@ impl Periods {
         }
     }
 
-    /// Looks at the runs that are due; the strongest bar that is passed newly.
-    #[cold]
-    pub fn passed(&mut self, fenced: bool, settings: &RepeatSettings) -> Option<Passed> {
-        self.is_due = false;
-        let mut runs = std::mem::take(&mut self.followed);
-        for run in &mut runs {
-            let least = content::least_span(run.period, settings) - run.period;
-            if run.unit.is_none() && run.blind >= least {
-                self.measure(run);
-            }
-            run.due = run.due.max(least);
-        }
-        // Two may have come down to one primitive period.
-        runs.sort_unstable_by_key(|run| (run.period, std::cmp::Reverse(run.said)));
-        runs.dedup_by_key(|run| run.period);
-        let mut strongest: Option<Passed> = None;
-        for run in &mut runs {
-            let Some(passed) = self.look(run, fenced, settings) else {
-                continue;
-            };
-            if strongest.as_ref().is_none_or(|other| other.bar < passed.0) {
-                strongest = Some(self.describe(run, passed));
-            }
-        }
-        self.followed = runs;
-        strongest
+    fn tail(&self, bytes: usize) -> Vec<u8> {
+        self.tail_before(0, bytes)
     }
 
-    /// The bar that a run has passed newly, and whether exactly. Sets when it is
-    /// due again.
-    fn look(
-        &self,
-        run: &mut Followed,
-        fenced: bool,
-        settings: &RepeatSettings,
-    ) -> Option<(Bar, bool)> {
-        let unit = run.unit.filter(|_| run.blind >= run.due)?;
-        let period = run.period;
-        let need = |bar| content::span(bar, period, unit.chars, settings) - period;
-        let exact = unit.bars(fenced).map(need);
-        let blind = unit.blind_bars(fenced).map(|bars| bars.map(need));
-        let top = |run: u32, needs: &[u32; 3]| needs.iter().rposition(|need| run >= *need);
-        let by_exact = top(run.exact, &exact);
-        let by_blind = blind.as_ref().and_then(|needs| top(run.blind, needs));
-        let next = |now: u32, needs: &[u32; 3]| {
-            let next = needs.iter().find(|need| **need > now);
-            next.map_or(u32::MAX, |need| need - now)
-        };
-        let wait = next(run.exact, &exact).min(blind.map_or(u32::MAX, |b| next(run.blind, &b)));
-        run.due = run.blind.saturating_add(wait);
-        let bar = BARS[by_exact.max(by_blind)?];
-        if Some(bar) <= run.said {
-            return None;
-        }
-        run.said = Some(bar);
-        Some((bar, by_exact >= by_blind))
-    }
-
-    /// Measures the unit of a run, in its primitive period: a multiple may have
-    /// been met first.
-    fn measure(&self, run: &mut Followed) {
-        let unit = self.tail(run.period as usize);
-        let is_exact = run.exact == run.blind;
-        let same = |(a, b): (&u8, &u8)| a == b || (!is_exact && blind(*a) == blind(*b));
-        let divides = |part: &usize| {
-            unit.len().is_multiple_of(*part) && unit[*part..].iter().zip(&unit).all(same)
-        };
-        if let Some(part) = (1..=unit.len() / 2).find(divides) {
-            let more = run.period - part as u32;
-            run.period = part as u32;
-            run.blind += more;
-            run.exact = match is_exact {
-                true => run.blind,
-                false => self.runs(part).0,
-            };
-        }
-        run.unit = Some(Unit::of(&unit[unit.len() - run.period as usize..]));
-    }
-
-    fn describe(&self, run: &Followed, (bar, exact): (Bar, bool)) -> Passed {
-        let period = run.period as usize;
-        let length = if exact { run.exact } else { run.blind };
-        let span = length as usize + period;
-        let mut unit = self.tail(period);
-        let rest = &unit[period - span % period..];
-        let of_rest = rest.iter().filter(|byte| !is_inner(**byte)).count();
-        let chars = run.unit.map_or(run.period, |unit| unit.chars);
-        let copies = span / period;
-        unit.rotate_left(period - span % period);
-        Passed {
-            bar,
-            unit,
-            chars,
-            count: copies as u32,
-            span_chars: copies as u64 * u64::from(chars) + of_rest as u64,
-            exact,
-        }
-    }
-
-    /// The last bytes of the text, as many as there are of these.
-    pub fn tail(&self, bytes: usize) -> Vec<u8> {
-        let at = self.at as usize;
-        let bytes = bytes.min(self.ring.len());
+    /// The last bytes of the text before the last `ahead`, as many as there are
+    /// of these; both together are in the ring.
+    pub fn tail_before(&self, ahead: usize, bytes: usize) -> Vec<u8> {
+        let at = self.at as usize - ahead;
+        let bytes = bytes.min(at).min(RING);
         (at - bytes..at).map(|n| self.ring[n % RING]).collect()
     }
 
@@ -306,25 +314,8 @@ impl Periods {
     }
 }
 
-impl Passed {
-    /// The unit, its numbers being alike where they varied: however many digits
-    /// a counter has, it is the same loop.
-    pub fn folded(&self) -> Vec<u8> {
-        let mut unit = self.unit.clone();
-        if !self.exact {
-            unit.dedup_by(|a, b| a.is_ascii_digit() && b.is_ascii_digit());
-            unit.iter_mut().for_each(|byte| *byte = blind(*byte));
-            // A number that lies across the ends is one, too.
-            if unit.len() > 1 && unit.first() == Some(&b'0') && unit.last() == Some(&b'0') {
-                unit.pop();
-            }
-        }
-        unit
-    }
-}
-
 /// Digits are alike.
-fn blind(byte: u8) -> u8 {
+const fn blind(byte: u8) -> u8 {
     if byte.is_ascii_digit() { b'0' } else { byte }
 }
 
@@ -338,10 +329,36 @@ const FACTOR_GRID: u32 = {
     power
 };
 
-/// A polynomial over the last [`GRID`] bytes. It needs no key: a match is
-/// compared byte by byte before it counts.
-fn roll(hash: u32, enters: u8, leaves: u8) -> u32 {
-    hash.wrapping_mul(FACTOR)
-        .wrapping_add(u32::from(enters))
-        .wrapping_sub(u32::from(leaves).wrapping_mul(FACTOR_GRID))
+/// What a byte of text on a line adds to the hash, digits being alike. Bytes that
+/// are no such text have none.
+const ENTERS: [u32; 256] = {
+    let mut enters = [STOPS; 256];
+    let mut byte = b' ';
+    while byte <= b'~' {
+        enters[byte as usize] = blind(byte) as u32;
+        byte += 1;
+    }
+    enters[b'\t' as usize] = b'\t' as u32;
+    enters[b'\r' as usize] = b'\r' as u32;
+    enters
+};
+const STOPS: u32 = u32::MAX;
+
+/// What a byte takes from the hash when it leaves.
+const LEAVES: [u32; 256] = {
+    let (mut leaves, mut byte) = ([0; 256], 0);
+    while byte < leaves.len() {
+        leaves[byte] = (blind(byte as u8) as u32).wrapping_mul(FACTOR_GRID);
+        byte += 1;
+    }
+    leaves
+};
+
+/// A polynomial over the last [`GRID`] bytes, from the product of that before and
+/// its factor. It needs no key: a match is compared byte by byte before it counts.
+#[inline]
+fn rolled(product: u32, enters: u32, leaves: u8) -> u32 {
+    product
+        .wrapping_add(enters)
+        .wrapping_sub(LEAVES[usize::from(leaves)])
 }

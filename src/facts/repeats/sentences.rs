@@ -37,6 +37,7 @@ pub(super) struct Sentences {
 
 impl Sentences {
     /// Takes a word in that ends at this character.
+    #[inline]
     pub fn push(&mut self, word: u32, letters: u16, at: u64) {
         if self.letters == 0 && self.hash == 0 {
             self.began = at.saturating_sub(u64::from(letters));

@@ -311,7 +311,7 @@ proptest! {
         let (mut expected, mut strongest) = (None, None);
         for (at, byte) in text.iter().enumerate() {
             expected = expected.max(plain.push(*byte, &settings));
-            periods.push(*byte);
+            periods.push_byte(*byte);
             if periods.is_due() {
                 let passed = periods.passed(false, &settings);
                 strongest = strongest.max(passed.map(|passed| passed.bar));

@@ -1,7 +1,10 @@
 //! Words that are not new: loops that are not periodic, because their
 //! sentences are shuffled or a word in them varies.
 
-use super::Stale;
+use super::{
+    Stale,
+    content::{CLASSES, Class, Codeness},
+};
 use crate::domain::Bar;
 
 /// Grams of three words among which one is sought.
@@ -40,7 +43,9 @@ pub(super) struct Words {
     last: [u32; 2],
     /// Words that were taken in.
     taken: u32,
+    /// Which of the last [`RECENT`] grams are stale, and how many.
     stale: u128,
+    stale_count: u32,
     memory: Option<Box<Memory>>,
     grams: Episode,
     chant: Episode,
@@ -75,20 +80,24 @@ impl Word {
     const FIGURE: u32 = 2;
     const ID: u32 = 4;
 
+    #[inline]
     fn new(hash: u32, is_figure: bool, is_id: bool) -> Self {
         let hash = hash & !(Self::FIGURE | Self::ID) | Self::IS;
         let figure = if is_figure { Self::FIGURE } else { 0 };
         Self(hash | figure | if is_id { Self::ID } else { 0 })
     }
 
+    #[inline]
     pub fn hash(self) -> u32 {
         self.0
     }
 
+    #[inline]
     fn is_figure(self) -> bool {
         self.0 & Self::FIGURE != 0
     }
 
+    #[inline]
     pub fn is_id(self) -> bool {
         self.0 & Self::ID != 0
     }
@@ -108,18 +117,41 @@ impl Words {
     const ID_MIN: u16 = 6;
 
     pub fn push(&mut self, c: u32, is_digit: bool) {
-        self.word = (self.word ^ c).wrapping_mul(0x0100_0193).rotate_left(5);
+        self.word = grown(self.word, c);
         self.letters = self.letters.saturating_add(u16::from(!is_digit));
         self.digits = self.digits.saturating_add(u16::from(is_digit));
     }
 
+    /// Takes in the letters and digits of ASCII that a text begins with: how many.
+    #[inline]
+    pub fn push_run(&mut self, text: &[u8], codeness: &mut Codeness) -> usize {
+        let (mut word, mut digits, mut length) = (self.word, 0u16, 0u16);
+        for byte in &text[..text.len().min(u16::MAX.into())] {
+            let class = CLASSES[usize::from(*byte)];
+            if !matches!(class, Class::Letter | Class::Digit) {
+                break;
+            }
+            codeness.push_other();
+            // In lower case; digits have the bit anyway.
+            word = grown(word, u32::from(byte | 0x20));
+            digits += u16::from(class == Class::Digit);
+            length += 1;
+        }
+        self.word = word;
+        self.letters = self.letters.saturating_add(length - digits);
+        self.digits = self.digits.saturating_add(digits);
+        length.into()
+    }
+
     /// Letters of the word that is being written.
+    #[inline]
     pub fn letters(&self) -> u16 {
         self.letters
     }
 
     /// The word that ends here; `None`: there is none. A word with a digit in it
     /// is a figure.
+    #[inline]
     pub fn end(&mut self) -> Option<Word> {
         if self.letters == 0 && self.digits == 0 {
             return None;
@@ -153,12 +185,14 @@ impl Words {
         let count = memory.count((gram >> (32 - SLOTS.ilog2())) as u16);
         // Figures are data, and what differs in them is progress.
         let is_stale = count >= STALE_AT && !word.is_figure();
+        self.stale_count += u32::from(is_stale);
+        self.stale_count -= (self.stale >> (RECENT - 1)) as u32;
         self.stale = self.stale << 1 | u128::from(is_stale);
         self.judge()
     }
 
     fn judge(&mut self) -> Option<Stale> {
-        let stale = self.stale.count_ones();
+        let stale = self.stale_count;
         if stale < STALE_END {
             self.grams = Episode::default();
         }
@@ -184,6 +218,9 @@ impl Words {
     /// distinct ones.
     fn chanted(&self) -> Option<u32> {
         let memory = self.memory.as_ref()?;
+        if memory.is_varied(self.taken) {
+            return None;
+        }
         let mut distinct = [Word::default(); DISTINCT_MAX];
         let (mut known, mut figures) = (0, 0);
         for word in memory.latest(self.taken) {
@@ -220,6 +257,11 @@ impl Words {
     }
 }
 
+#[inline]
+fn grown(word: u32, c: u32) -> u32 {
+    (word ^ c).wrapping_mul(0x0100_0193).rotate_left(5)
+}
+
 impl Memory {
     fn new() -> Box<Self> {
         Box::new(Self {
@@ -233,6 +275,7 @@ impl Memory {
     }
 
     /// Takes a word in that ends at this character.
+    #[inline]
     fn take(&mut self, place: usize, word: Word, at: u64) {
         let gap = at.saturating_sub(self.at);
         self.words[place] = word;
@@ -251,6 +294,7 @@ impl Memory {
     }
 
     /// Takes a gram in: how often it stands, as far as that is counted.
+    #[inline]
     fn count(&mut self, slot: u16) -> u8 {
         let leaves = match self.grams.get_mut(self.next) {
             Some(oldest) => Some(std::mem::replace(oldest, slot)),
@@ -291,14 +335,29 @@ impl Memory {
         self.grams.iter().map(|gram| u32::from(*gram == slot)).sum()
     }
 
+    #[inline]
     fn known(&self, slot: u16) -> u8 {
         self.counts[usize::from(slot / 2)] >> (slot % 2 * 4) & COUNT_MAX
     }
 
+    #[inline]
     fn set(&mut self, slot: u16, count: u8) {
         let shift = slot % 2 * 4;
         let both = &mut self.counts[usize::from(slot / 2)];
         *both = *both & !(COUNT_MAX << shift) | count << shift;
+    }
+
+    /// The latest words are too many distinct ones for a chant, as a bit of each
+    /// tells; nearly always so.
+    fn is_varied(&self, taken: u32) -> bool {
+        /// Three in four of these are distinct in most texts.
+        const LOOKED_AT: usize = 24;
+        let end = taken as usize % CHANT;
+        let begin = end.saturating_sub(LOOKED_AT);
+        let bits = self.words[begin..end].iter().fold(0u64, |bits, word| {
+            bits | 1 << (word.0.wrapping_mul(0x9e37_79b1) >> 26)
+        });
+        bits.count_ones() as usize > DISTINCT_MAX
     }
 
     /// The words, latest first.
