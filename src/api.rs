@@ -61,8 +61,7 @@ pub struct Limits {
     pub slow_reader_secs_max: u64,
 }
 
-/// How many events are looked at at a time. The runtime has a thread more, so that
-/// somebody is there for everything else.
+/// How many events are looked at at a time, and how many threads the runtime has.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
@@ -231,6 +230,14 @@ impl Api {
                 self.metrics.rejected(Rejection::SlowReaderSecsMax);
                 Err(status::slow_reader())
             }
+        }
+    }
+
+    /// Lets the store's thread have the core where somebody waits for it. The system
+    /// would leave the core to a thread that is busy for milliseconds.
+    fn make_way(&self) {
+        if self.store.is_awaited() {
+            std::thread::yield_now();
         }
     }
 

@@ -38,7 +38,10 @@ use std::{
     fs::File,
     io,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering::Relaxed},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     thread::JoinHandle,
     time::{Duration, SystemTime},
 };
@@ -100,6 +103,8 @@ pub struct Store {
     hub: Arc<Hub>,
     disk: Option<Disk>,
     writer: Mutex<Option<JoinHandle<()>>>,
+    /// How many wait for the disk.
+    awaited: AtomicUsize,
 }
 
 struct Disk {
@@ -213,6 +218,7 @@ impl Store {
             hub,
             disk,
             writer: Mutex::new(Some(std::thread::spawn(|| writer.run()))),
+            awaited: AtomicUsize::new(0),
         }
     }
 
@@ -225,9 +231,15 @@ impl Store {
     /// Waits until it is known whether a verdict is on disk, and says so.
     pub async fn settled(&self, id: VerdictId) -> bool {
         if self.hub.progress().decided < id {
+            let _waiting = Waiting::of(&self.awaited);
             self.hub.decided(id).await;
         }
         self.is_durable(id)
+    }
+
+    /// Somebody waits for the disk.
+    pub fn is_awaited(&self) -> bool {
+        self.awaited.load(Relaxed) > 0
     }
 
     pub fn is_durable(&self, id: VerdictId) -> bool {
@@ -305,6 +317,22 @@ impl Store {
             bytes: self.disk.as_ref().map_or(0, |disk| disk.shelf.bytes()),
             failing: self.hub.progress().failing,
         }
+    }
+}
+
+/// Counts one who waits, until it is dropped.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn of(awaited: &'a AtomicUsize) -> Self {
+        awaited.fetch_add(1, Relaxed);
+        Self(awaited)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Relaxed);
     }
 }
 

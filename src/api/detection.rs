@@ -43,6 +43,7 @@ impl DetectionService for Api {
             .map_err(|invalid| self.reject(invalid))?;
         let recorded = async { self.record(&taken, now(), &mut Instant::now()) };
         let recorded = self.turns.take(caller.tenant, recorded).await?;
+        self.make_way();
         let verdict = self.verdict_of(&recorded).await;
         let event_id = taken.event_id;
         let result = Some(present::result(session_id, event_id, &recorded, verdict));
@@ -86,9 +87,10 @@ trait Kind: Send + 'static {
 }
 
 /// How long a stream with much to say is listened to before others have their
-/// turn; a message that was begun is looked at to its end. Short beside the milliseconds that a termination takes to be on
-/// disk, long beside the microsecond that it takes to call the next.
-const TURN: Duration = Duration::from_micros(500);
+/// turn; a message that was begun is looked at to its end. Everybody else, operators
+/// too, waits for as long: short beside the millisecond that a termination takes to
+/// be on disk, long beside the microsecond that it takes to call the next.
+const TURN: Duration = Duration::from_micros(100);
 
 struct Events;
 
@@ -353,6 +355,7 @@ impl Api {
                 .instrument(traces::message(K::RPC))
                 .await
                 .map_err(|invalid| self.reject(invalid))?;
+            self.make_way();
             for answer in answers {
                 if let Err(over) = self.send(answer, responses).await {
                     return self.over(over);

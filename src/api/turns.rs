@@ -1,12 +1,13 @@
 //! Whose turn it is to have events looked at.
 //!
-//! As many are at work at a time as the machine has cores. The others wait here
-//! and not among the tasks of the runtime, which has a thread more than that: so
-//! connections are served, and what operators do gets through, however much is
-//! sent. They wait by tenant, and the tenants have their turns one after another:
-//! who sends much waits behind itself.
+//! As many are at work at a time as the machine has cores. Who has more to send
+//! than a turn allows, or comes while others are at work, waits here and not among
+//! the tasks of the runtime: these stay few, so connections are served, and what
+//! operators do gets through, however much is sent. They wait by tenant, and the
+//! tenants have their turns one after another: who sends much waits behind itself.
 
 use std::{
+    cell::Cell,
     collections::{HashMap, VecDeque},
     future::{Future, poll_fn},
     mem,
@@ -155,15 +156,21 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Ends the turn of who has more to do, and stands in line again at once. (The
-/// runtime's own way to yield would wait until it has nothing else to do.)
+thread_local! {
+    /// What a future that gives up its turn tells who polls it.
+    static HAS_MORE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Ends the turn of who has more to do: it stands in line again, and is called.
+/// Only within [`Turns::take`]. (The runtime's own way to yield would put it among
+/// the runtime's tasks, where everything else would wait behind it.)
 pub(super) async fn end_turn() {
     let mut is_over = false;
-    poll_fn(|cx| {
+    poll_fn(|_| {
         if mem::replace(&mut is_over, true) {
             return Poll::Ready(());
         }
-        cx.waker().wake_by_ref();
+        HAS_MORE.set(true);
         Poll::Pending
     })
     .await;
@@ -201,7 +208,14 @@ impl<F: Future> Future for Taking<F> {
             }
         };
         this.ticket = None;
-        this.future.as_mut().poll(cx)
+        let polled = this.future.as_mut().poll(cx);
+        if HAS_MORE.take() {
+            // Before the turn is given back, which may well be to this one.
+            let ticket = Ticket::new(cx.waker());
+            this.turns.lines().stand(&this.tenant, ticket.clone());
+            this.ticket = Some(ticket);
+        }
+        polled
     }
 }
 

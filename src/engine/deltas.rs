@@ -48,16 +48,18 @@ impl Engine {
         if matches!(longer, Ok(Longer::AsBefore)) {
             return Some(Ok(None));
         }
-        Some(self.accounted(&delta.session, shared.held, &mut slot, now, |slot| {
-            match (longer, slot) {
-                (Ok(Longer::Repeats(agent, repeated)), Slot::Live(session)) => {
-                    Ok(session.repeats(delta, agent, repeated, now, shared))
+        Some(
+            self.accounted(&delta.session, shared.held, &mut slot, now, |slot| {
+                match (longer, slot) {
+                    (Ok(Longer::Repeats(agent, repeated)), Slot::Live(session)) => {
+                        Ok(session.repeats(delta, agent, repeated, now, shared))
+                    }
+                    (Ok(_), _) => Ok(None),
+                    // To where a session in which this happens is set aside.
+                    (Err(panic), _) => panic::resume_unwind(panic),
                 }
-                (Ok(_), _) => Ok(None),
-                // To where a session in which this happens is set aside.
-                (Err(panic), _) => panic::resume_unwind(panic),
-            }
-        }))
+            }),
+        )
     }
 
     /// What the model, where there is one, makes of a text that ends with this
