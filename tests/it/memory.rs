@@ -11,9 +11,8 @@ use crate::{
 
 /// The budget of session state in these tests.
 const STATE_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// By how much more the process may grow for each of its threads, of which there
-/// is one more than cores: the transport's buffers, what the allocator keeps for a
-/// thread. Without the budget it would be hundreds.
+/// By how much more the process may grow for each of its threads, one a core and
+/// the store's: the transport's buffers, what the allocator keeps for a thread. Without the budget it would be hundreds.
 const THREAD_BYTES: usize = 16 * 1024 * 1024;
 
 fn overhead_bytes() -> usize {

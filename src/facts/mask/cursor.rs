@@ -52,7 +52,7 @@ impl<'a> Cursor<'a> {
     pub fn eat_any(&mut self, set: &[u8]) -> bool {
         let here = self.peek(0);
         // Sets of two or three: `contains` would look for a vector of them.
-        let hit = set.iter().any(|byte| *byte == here);
+        let hit = set.iter().fold(false, |hit, byte| hit | (*byte == here));
         self.at += usize::from(hit);
         hit
     }
