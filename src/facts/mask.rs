@@ -13,7 +13,7 @@
 //! from left to right: a result from one place where noise can be told to the next
 //! (`stops`, `results`, `numbers`), an error word by word (`scan`). Recognisers say
 //! how far a date, a duration, a path reaches. No heap, no panic, no unbounded
-//! look-ahead. Cost: some 25 instructions a byte of results full of numbers
+//! look-ahead. Cost: some 21 instructions a byte of results full of numbers
 //! (`benches/counts.rs`); at most 4 KiB of a text is masked, the rest is passed on.
 
 mod before;
