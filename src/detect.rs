@@ -8,6 +8,7 @@
 //!
 //! Uses: domain.
 
+mod heap;
 mod history;
 mod paths;
 mod rarely;
@@ -62,6 +63,9 @@ pub trait Detector: Default {
 
     /// Counts start anew: a user spoke, or the session was started again.
     fn reset(&mut self);
+
+    /// What it holds beside itself: it counts as session state.
+    fn heap_bytes(&self) -> usize;
 }
 
 /// A setting with which a detector could never find anything.

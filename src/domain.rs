@@ -11,6 +11,7 @@ mod finding;
 mod id;
 mod observation;
 mod repeated;
+mod room;
 mod session;
 mod tenant;
 pub mod text;
@@ -29,6 +30,7 @@ pub use observation::{
     CallFacts, CallKind, Moment, Observation, RuleSight, Seen, Sig, Used, WordSet,
 };
 pub use repeated::{RepeatSettings, Repeated};
+pub use room::{Remembered, Room, Rooms};
 pub use session::{Abstention, SessionView, Status, Totals};
 pub use tenant::{Tenant, TenantKey};
 pub use timeline::{Explained, SessionDetail, Step, StepKind, TimelineEntry, TrendSample, ranges};

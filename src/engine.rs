@@ -47,7 +47,9 @@ pub use refused::{OpenError, Refused};
 pub use setup::ReloadError;
 
 use crate::{
-    domain::{Body, Event, Labels, Outlet, Role, SessionId, SessionView, Status, Verdict},
+    domain::{
+        Body, Event, Labels, Outlet, Remembered, Role, SessionId, SessionView, Status, Verdict,
+    },
     facts::{EventFacts, Key, Ruled, Tools},
     telemetry::Metrics,
 };
@@ -72,6 +74,8 @@ pub struct Limits {
     pub tombstones_max: usize,
     pub tombstone_secs_max: u64,
     pub past_bytes_max: usize,
+    #[serde(flatten)]
+    pub remembered: Remembered,
     /// `[breaker]`; `None`: it never opens.
     #[serde(skip)]
     pub breaker: Option<BreakerSettings>,

@@ -130,6 +130,21 @@ const MOST: &[(&str, i64, &str)] = &[
         4_096,
         "an event's id is looked for among all of its session, one by one",
     ),
+    (
+        "paths_max",
+        4_096,
+        "a call's path is looked for among all of its agent, one by one",
+    ),
+    (
+        "commands_max",
+        4_096,
+        "a command is looked for among all of its agent, one by one",
+    ),
+    (
+        "loops_max",
+        4_096,
+        "what was found is looked for among all loops of its agent, one by one",
+    ),
 ];
 
 /// A limit of nothing would refuse everything, a time without end cannot be

@@ -154,6 +154,11 @@ impl Detector for CompactionLoop {
     fn reset(&mut self) {
         *self = Self::default();
     }
+
+    fn heap_bytes(&self) -> usize {
+        let work = |_: &Work| size_of::<Work>();
+        self.idle.heap_bytes() + self.stuck.heap_bytes() + self.work.as_deref().map_or(0, work)
+    }
 }
 
 /// All compaction loops of an agent are one loop.

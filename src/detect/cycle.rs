@@ -1,7 +1,7 @@
 use serde::Deserialize;
 use smallvec::SmallVec;
 
-use super::{Detector, Futile, History};
+use super::{Detector, Futile, History, heap};
 use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Operation, Sig};
 
 /// Fires when a sequence of 2 to `period_max` rounds stands `count` times at the
@@ -167,6 +167,11 @@ impl Detector for Cycle {
 
     fn reset(&mut self) {
         *self = Self::default();
+    }
+
+    fn heap_bytes(&self) -> usize {
+        let runs = |runs: &[u16; PERIOD_MAX + 1]| size_of_val(runs);
+        heap::list(&self.present.states) + self.runs.as_deref().map_or(0, runs)
     }
 }
 

@@ -1,7 +1,7 @@
 use serde::Deserialize;
 use smallvec::SmallVec;
 
-use super::{Detector, Futile, History, paths::Paths};
+use super::{Detector, Futile, History, heap, paths::Paths};
 use crate::domain::{CallFacts, Explained, Finding, Look, Observation, Sig};
 
 /// Fires on a write whose `content_hash` equals an earlier one of that file,
@@ -92,7 +92,7 @@ impl Detector for EditRevert {
         let (Some(path), Some(content)) = (facts.target, facts.content) else {
             return lacks(facts).map_or(Look::Away, Look::Abstained);
         };
-        let contents = self.paths.of(path);
+        let contents = self.paths.of(path, &now.rooms.paths);
         let index = now.at.index;
         if contents.last.replace(content) == Some(content) {
             // The latest write of a content is the last to leave the window.
@@ -152,6 +152,11 @@ impl Detector for EditRevert {
 
     fn reset(&mut self) {
         *self = Self::default();
+    }
+
+    fn heap_bytes(&self) -> usize {
+        let contents = |of: &Contents| heap::short_list(&of.fresh) + heap::short_list(&of.cited);
+        self.paths.heap_bytes(contents)
     }
 }
 

@@ -87,6 +87,10 @@ impl Detector for ErrorStreak {
         self.error = None;
         self.streak.clear();
     }
+
+    fn heap_bytes(&self) -> usize {
+        self.streak.heap_bytes()
+    }
 }
 
 #[cfg(test)]

@@ -95,6 +95,10 @@ impl Detector for ExactRepeat {
         self.like = None;
         self.streak.clear();
     }
+
+    fn heap_bytes(&self) -> usize {
+        self.streak.heap_bytes()
+    }
 }
 
 impl ExactRepeat {

@@ -1,7 +1,7 @@
 use serde::Deserialize;
 use smallvec::SmallVec;
 
-use super::{Detector, Futile, History};
+use super::{Detector, Futile, History, heap};
 use crate::domain::{Explained, Finding, Look, Observation, Sig};
 
 /// Fires when one round issues the same calls `count` times over: a model that
@@ -108,6 +108,10 @@ impl Detector for FanOut {
 
     fn reset(&mut self) {
         *self = Self::default();
+    }
+
+    fn heap_bytes(&self) -> usize {
+        heap::list(&self.calls) + heap::list(&self.events)
     }
 }
 

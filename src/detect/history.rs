@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 pub use calls::Entry;
 pub use words::Words;
 
-use super::Futile;
+use super::{Futile, heap};
 use crate::domain::{
     CallFacts, CallKind, Cost, MarkerKind, Member, Moment, Observation, Operation, Seen, Sig,
     Sketch, Step, StepKind, TurnFacts, Waste,
@@ -293,14 +293,9 @@ impl History {
 
 impl Talk {
     fn bytes(&self) -> usize {
-        let marks = if self.marks.spilled() {
-            self.marks.capacity() * size_of::<Mark>()
-        } else {
-            0
-        };
         size_of::<Self>()
             + self.turns.capacity() * size_of::<TurnEntry>()
-            + marks
+            + heap::short_list(&self.marks)
             + self.sketches.capacity() * size_of::<Sketch>()
             + self.sketches.iter().map(Sketch::heap_bytes).sum::<usize>()
     }

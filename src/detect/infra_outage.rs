@@ -112,6 +112,10 @@ impl Detector for InfraOutage {
         self.last = None;
         self.gap = None;
     }
+
+    fn heap_bytes(&self) -> usize {
+        self.streak.heap_bytes()
+    }
 }
 
 #[cfg(test)]

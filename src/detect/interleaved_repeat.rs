@@ -84,6 +84,10 @@ impl Detector for InterleavedRepeat {
     fn reset(&mut self) {
         *self = Self::default();
     }
+
+    fn heap_bytes(&self) -> usize {
+        self.runs.heap_bytes()
+    }
 }
 
 impl InterleavedRepeat {

@@ -93,6 +93,10 @@ impl Detector for Monologue {
     fn reset(&mut self) {
         *self = Self::default();
     }
+
+    fn heap_bytes(&self) -> usize {
+        self.empty.heap_bytes() + self.equal.heap_bytes() + self.announcing.heap_bytes()
+    }
 }
 
 impl Monologue {

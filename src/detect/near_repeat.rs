@@ -1,6 +1,6 @@
 use serde::Deserialize;
 
-use super::{Detector, Futile, History, streak::Streak};
+use super::{Detector, Futile, History, heap, streak::Streak};
 use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Sig};
 
 /// Fires when `count` calls in a row of one tool have arguments that differ, but
@@ -85,6 +85,10 @@ impl Detector for NearRepeat {
         self.last = None;
         self.streak.clear();
         self.similarity = 0.0;
+    }
+
+    fn heap_bytes(&self) -> usize {
+        heap::list(&self.words) + self.streak.heap_bytes()
     }
 }
 

@@ -1,7 +1,7 @@
 use serde::Deserialize;
 use smallvec::SmallVec;
 
-use super::{Detector, Futile, History, paths::Paths};
+use super::{Detector, Futile, History, heap, paths::Paths};
 use crate::domain::{Explained, Finding, Look, Observation, Sig};
 
 /// Fires when the failed edits and writes of one path reach `count`; a success
@@ -78,7 +78,7 @@ impl Detector for PatchSpiral {
             }
             return Look::Clear;
         }
-        let failures = self.paths.of(path);
+        let failures = self.paths.of(path, &now.rooms.paths);
         if now.at.round.is_some() && failures.round == now.at.round {
             return Look::Away;
         }
@@ -121,6 +121,11 @@ impl Detector for PatchSpiral {
 
     fn reset(&mut self) {
         *self = Self::default();
+    }
+
+    fn heap_bytes(&self) -> usize {
+        let failures = |of: &Failures| heap::short_list(&of.events) + heap::short_list(&of.calls);
+        self.paths.heap_bytes(failures)
     }
 }
 

@@ -1,4 +1,5 @@
-use crate::domain::Sig;
+use super::heap;
+use crate::domain::{Room, Sig};
 
 /// A few words a path, for the paths used last. Beyond the bound the path used
 /// longest ago is forgotten.
@@ -20,8 +21,6 @@ impl<T> Default for Paths<T> {
 }
 
 impl<T: Default> Paths<T> {
-    /// An agent that works on more files than that at once is not in a loop.
-    const PATHS_MAX: usize = 64;
     /// Room for so many more at a time: most sessions know a few.
     const PATHS_MORE: usize = 2;
 
@@ -44,7 +43,7 @@ impl<T: Default> Paths<T> {
     }
 
     /// What is known of a path, begun where it is nothing.
-    pub fn of(&mut self, path: Sig) -> &mut T {
+    pub fn of(&mut self, path: Sig, room: &Room) -> &mut T {
         match self.position(path) {
             Some(position) if position + 1 == self.known.len() => {}
             Some(position) => {
@@ -52,17 +51,21 @@ impl<T: Default> Paths<T> {
                 self.tags.push(tag);
                 self.known.push(known);
             }
-            None => self.add(path),
+            None => self.add(path, room),
         }
         let last = self.known.len() - 1;
         &mut self.known[last].1
     }
 
-    fn add(&mut self, path: Sig) {
-        if self.known.len() == Self::PATHS_MAX {
-            self.tags.remove(0);
-            self.known.remove(0);
-        }
+    fn add(&mut self, path: Sig, room: &Room) {
+        room.make(
+            self,
+            |paths| paths.known.len(),
+            |paths| {
+                paths.tags.remove(0);
+                paths.known.remove(0);
+            },
+        );
         if self.known.len() == self.known.capacity() {
             self.tags.reserve_exact(Self::PATHS_MORE);
             self.known.reserve_exact(Self::PATHS_MORE);
@@ -90,6 +93,12 @@ impl<T: Default> Paths<T> {
         true
     }
 
+    /// With what each holds beside itself.
+    pub fn heap_bytes(&self, of: impl Fn(&T) -> usize) -> usize {
+        let held: usize = self.known.iter().map(|(_, known)| of(known)).sum();
+        heap::list(&self.tags) + heap::list(&self.known) + held
+    }
+
     pub fn clear(&mut self) {
         self.tags.clear();
         self.known.clear();
@@ -103,16 +112,22 @@ mod tests {
     #[test]
     fn the_path_used_longest_ago_is_forgotten() {
         let path = |n: u64| Sig::new(n << 32 | 7);
+        let room = Room::new(64);
         let mut paths: Paths<u64> = Paths::default();
         for n in 1..=64 {
-            *paths.of(path(n)) = n;
+            *paths.of(path(n), &room) = n;
         }
-        paths.of(path(1));
-        *paths.of(path(65)) = 65;
+        paths.of(path(1), &room);
+        assert_eq!(room.forgotten(), 0);
+        *paths.of(path(65), &room) = 65;
+        assert_eq!(room.forgotten(), 1);
         assert_eq!(paths.get(path(2)), None);
         assert_eq!(paths.get(path(1)), Some(&mut 1));
         assert!(paths.paths().take(2).eq([path(65), path(1)]));
         assert!(paths.forget(path(1)) && !paths.forget(path(1)));
         assert_eq!(paths.all().count(), 63);
+        // After a reload there is less room.
+        paths.of(path(66), &Room::new(2));
+        assert!(paths.paths().eq([path(66), path(65)]));
     }
 }

@@ -2,7 +2,7 @@ use serde::Deserialize;
 
 use super::{Detector, Futile, History, paths::Paths, streak::Streak};
 use crate::domain::{
-    CallFacts, CallKind, Explained, Finding, Look, Moment, Observation, Operation, Seen, Sig,
+    CallFacts, CallKind, Explained, Finding, Look, Observation, Operation, Seen, Sig,
 };
 
 /// Fires when a poll keeps returning the same `count` times: a tool that waits
@@ -67,7 +67,7 @@ impl Detector for Polling {
             return Look::Away;
         };
         match facts.kind {
-            CallKind::Poll => self.poll(now.at, facts, settings),
+            CallKind::Poll => self.poll(now, facts, settings),
             CallKind::Ordinary
                 if !matches!(facts.operation, Operation::Read | Operation::Search) =>
             {
@@ -83,20 +83,25 @@ impl Detector for Polling {
         self.progress = 0;
         self.found = false;
     }
+
+    fn heap_bytes(&self) -> usize {
+        self.polls.heap_bytes(|looks| looks.streak.heap_bytes())
+    }
 }
 
 impl Polling {
     /// Polls of one wait that a finding names.
     const CALLS_MAX: usize = 16;
 
-    fn poll(&mut self, at: Moment, facts: &CallFacts, settings: &Settings) -> Look {
+    fn poll(&mut self, now: &Observation, facts: &CallFacts, settings: &Settings) -> Look {
+        let at = now.at;
         let poll = subject(facts);
         let known = self.polls.get(poll).and_then(|looks| looks.answer);
         if self.progress != at.progress || known.is_some_and(|answer| answer != facts.masked) {
             self.reset();
             self.progress = at.progress;
         }
-        let looks = self.polls.of(poll);
+        let looks = self.polls.of(poll, &now.rooms.commands);
         looks.answer = Some(facts.masked);
         if !looks.streak.push(at, facts.call) {
             return Look::Away;

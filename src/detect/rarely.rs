@@ -36,4 +36,9 @@ impl<D: Detector> Rarely<D> {
             detector.reset();
         }
     }
+
+    pub fn heap_bytes(&self) -> usize {
+        let begun = |detector: &D| size_of::<D>() + detector.heap_bytes();
+        self.begun.as_deref().map_or(0, begun)
+    }
 }

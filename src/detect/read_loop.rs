@@ -2,7 +2,7 @@ use serde::Deserialize;
 use smallvec::SmallVec;
 
 use super::{
-    Detector, Entry, Futile, History,
+    Detector, Entry, Futile, History, heap,
     paths::Paths,
     runs::{Runs, Step},
     streak::Streak,
@@ -194,7 +194,7 @@ impl Detector for ReadLoop {
             return Look::Abstained("tool_call.args");
         }
         let read = Read::now(path, now.at, facts, settings);
-        let stale = self.stale(now.at, path, facts, past, settings);
+        let stale = self.stale(now, path, facts, past, settings);
         let same = self.same(read, now.at, facts, past, settings);
         same.or(stale).map_or_else(|| self.nothing(), Look::found)
     }
@@ -205,6 +205,11 @@ impl Detector for ReadLoop {
 
     fn reset(&mut self) {
         *self = Self::default();
+    }
+
+    fn heap_bytes(&self) -> usize {
+        let coverage = |of: &Coverage| of.lines.heap_bytes();
+        self.runs.heap_bytes() + self.seen.heap_bytes(coverage) + self.stale.heap_bytes()
     }
 }
 
@@ -266,7 +271,7 @@ impl ReadLoop {
     /// Reads in a row that bring nothing new.
     fn stale(
         &mut self,
-        at: Moment,
+        now: &Observation,
         path: Sig,
         facts: &CallFacts,
         past: &History,
@@ -279,13 +284,14 @@ impl ReadLoop {
         if is_blind(facts) && facts.lines.is_none() {
             return None;
         }
-        let coverage = self.seen.of(path);
+        let coverage = self.seen.of(path, &now.rooms.paths);
         let content = coverage.content.zip(facts.content);
         let changed =
             content.is_some_and(|(known, new)| known != new) || reads_otherwise(path, facts, past);
-        if changed || coverage.progress != at.progress {
+        let progress = now.at.progress;
+        if changed || coverage.progress != progress {
             *coverage = Coverage {
-                progress: at.progress,
+                progress,
                 ..Coverage::default()
             };
         }
@@ -295,7 +301,7 @@ impl ReadLoop {
             return None;
         }
         let stale = (settings.stale > 0).then_some(settings.stale)?;
-        if !self.stale.push(at, facts.call) {
+        if !self.stale.push(now.at, facts.call) {
             return None;
         }
         let finding = self.stale.finding(stale)?;
@@ -344,6 +350,13 @@ impl Stretches {
     /// Separate stretches that are kept; beyond it neighbours are joined, which
     /// errs on the loud side by a few lines of a file read in a hundred pieces.
     const STRETCHES_MAX: usize = 32;
+
+    fn heap_bytes(&self) -> usize {
+        match self {
+            Self::None | Self::One(..) => 0,
+            Self::Many(lines) => size_of_val(&**lines) + heap::short_list(lines),
+        }
+    }
 
     /// Adds lines; true where any of them is new.
     fn add(&mut self, (first, last): (u32, u32)) -> bool {

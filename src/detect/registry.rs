@@ -91,6 +91,10 @@ macro_rules! registry {
             pub fn reset(&mut self) {
                 $(self.$name.reset();)+
             }
+
+            pub fn heap_bytes(&self) -> usize {
+                0 $(+ self.$name.heap_bytes())+
+            }
         }
     };
 }

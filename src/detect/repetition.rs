@@ -89,6 +89,10 @@ impl Detector for Repetition {
     }
 
     fn reset(&mut self) {}
+
+    fn heap_bytes(&self) -> usize {
+        0
+    }
 }
 
 fn check_chunks(settings: &RepeatSettings) -> Result<(), Futile> {

@@ -297,6 +297,7 @@ mod tests {
 
     fn event(index: usize, seen: Seen, round: Option<char>) -> Observation {
         Observation {
+            rooms: crate::detect::testing::ROOM.into(),
             at: Moment {
                 index: index as i32,
                 time: std::time::SystemTime::UNIX_EPOCH,

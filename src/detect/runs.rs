@@ -1,3 +1,4 @@
+use super::heap;
 use crate::domain::{CallFacts, Moment, Sig};
 
 /// Repeats that were found and go on with other calls between, one a key.
@@ -43,6 +44,10 @@ impl<K: PartialEq> Runs<K> {
 
     pub fn clear(&mut self) {
         self.known.clear();
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        heap::list(&self.known)
     }
 
     /// A call was made: runs whose latest event has left the window are over.

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use smallvec::{SmallVec, smallvec};
 
-use super::{Detector, Futile, History};
+use super::{Detector, Futile, History, heap};
 use crate::domain::{
     Explained, Finding, Look, Measure, Moment, Observation, Phrase, Phrases, Seen, Sig, Sketch,
     TurnFacts,
@@ -169,6 +169,10 @@ impl Detector for SimilarTurns {
 
     fn reset(&mut self) {
         *self = Self::default();
+    }
+
+    fn heap_bytes(&self) -> usize {
+        heap::short_list(&self.starts.at)
     }
 }
 

@@ -80,6 +80,11 @@ impl Detector for Stagnation {
     fn reset(&mut self) {
         *self = Self::default();
     }
+
+    fn heap_bytes(&self) -> usize {
+        let world = |world: &World| size_of::<World>() + world.same_state.heap_bytes();
+        self.same_result.heap_bytes() + self.world.as_deref().map_or(0, world)
+    }
 }
 
 impl Stagnation {

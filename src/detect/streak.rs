@@ -1,5 +1,6 @@
 use smallvec::{SmallVec, smallvec};
 
+use super::heap;
 use crate::domain::{Finding, Moment, Sig};
 
 /// Events in a row that are alike in what a detector looks for. The calls of one
@@ -67,6 +68,15 @@ impl Streak {
     pub fn restart(&mut self, at: Moment, call: Option<Sig>) {
         self.clear();
         self.push(at, call);
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        match self {
+            Self::None | Self::One { .. } => 0,
+            Self::Run(run) => {
+                size_of::<Run>() + heap::short_list(&run.events) + heap::short_list(&run.calls)
+            }
+        }
     }
 
     pub fn clear(&mut self) {

@@ -1,7 +1,7 @@
 use serde::Deserialize;
 use smallvec::SmallVec;
 
-use super::{Detector, Futile, History, paths::Paths, streak::Streak};
+use super::{Detector, Futile, History, heap, paths::Paths, streak::Streak};
 use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Operation, Sig};
 
 /// Fires when the same command fails `count` runs in a row with the same error
@@ -99,7 +99,7 @@ impl Detector for TestFailLoop {
             return Look::Abstained("tool_call.args");
         };
         let begin = past.begin_of(settings.within, now.at);
-        match self.same_error(now.at, call, facts, begin, settings) {
+        match self.same_error(now, call, facts, begin, settings) {
             Look::Found(finding) => Look::Found(finding),
             other => in_a_row.map_or(other, Look::found),
         }
@@ -115,12 +115,17 @@ impl Detector for TestFailLoop {
     fn reset(&mut self) {
         *self = Self::default();
     }
+
+    fn heap_bytes(&self) -> usize {
+        let commands = self.commands.heap_bytes(|runs| runs.failures.heap_bytes());
+        commands + self.in_a_row.heap_bytes() + heap::short_list(&self.errors)
+    }
 }
 
 impl TestFailLoop {
     fn same_error(
         &mut self,
-        at: Moment,
+        now: &Observation,
         call: Sig,
         facts: &CallFacts,
         begin: i32,
@@ -134,13 +139,13 @@ impl TestFailLoop {
         let Some(error) = facts.error else {
             return Look::Abstained("tool_call.error");
         };
-        let runs = self.commands.of(call);
+        let runs = self.commands.of(call, &now.rooms.commands);
         if runs.error.replace(error) == Some(error) {
-            if !runs.failures.push(at, Some(call)) {
+            if !runs.failures.push(now.at, Some(call)) {
                 return Look::Away;
             }
         } else {
-            runs.failures.restart(at, Some(call));
+            runs.failures.restart(now.at, Some(call));
         }
         runs.failures.forget_before(begin);
         if let Some(finding) = runs.failures.finding(settings.count) {

@@ -11,9 +11,16 @@ use super::{Detector, History, Words};
 use crate::{
     domain::{
         CallFacts, CallKind, Cost, Finding, Look, MarkerKind, Moment, Observation, Operation,
-        Outcome, Seen, Sig, Used,
+        Outcome, Remembered, Seen, Sig, Used,
     },
     facts::{Listener, Progress, Sketcher},
+};
+
+/// More than any script needs.
+pub const ROOM: Remembered = Remembered {
+    paths_max: 256,
+    commands_max: 64,
+    loops_max: 32,
 };
 
 #[derive(Clone)]
@@ -356,6 +363,7 @@ impl Script {
                 at,
                 seen,
                 used: Used::default(),
+                rooms: ROOM.into(),
             };
             looks.push(detector.observe(&now, &past, settings));
             past.push(&mut now, Cost::default(), &Words::default());

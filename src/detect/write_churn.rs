@@ -88,6 +88,10 @@ impl Detector for WriteChurn {
         self.unchanged.clear();
         self.rewrites.clear();
     }
+
+    fn heap_bytes(&self) -> usize {
+        self.unchanged.heap_bytes() + self.rewrites.heap_bytes()
+    }
 }
 
 impl WriteChurn {

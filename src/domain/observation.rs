@@ -2,7 +2,7 @@ use std::{num::NonZeroU64, time::SystemTime};
 
 use smallvec::SmallVec;
 
-use super::{MarkerKind, Operation, Outcome, Repeated, Totals, TurnFacts};
+use super::{MarkerKind, Operation, Outcome, Repeated, Rooms, Totals, TurnFacts};
 
 /// A keyed hash: equal signatures mean equal things, and nobody who does not
 /// know the key can make two different things equal.
@@ -34,6 +34,8 @@ pub struct Observation {
     pub at: Moment,
     pub seen: Seen,
     pub used: Used,
+    /// How much detectors may remember.
+    pub rooms: Rooms,
 }
 
 /// When an observation was made.

@@ -22,9 +22,16 @@ pub(super) struct Agent {
     pub drafts: Drafts,
     /// What its own events have cost: those of others are not its loop's.
     totals: Waste,
+    /// What its detectors held when they were last weighed.
+    detectors_bytes: usize,
     /// `Some`: this sub-agent is over.
     pub terminated: Option<Arc<Verdict>>,
 }
+
+/// Detectors are weighed on so many events of the agent once: to look at all they
+/// hold on every one would cost as much as they do, and in eight events they grow
+/// by a kilobyte or two at most.
+const WEIGHED_EVERY: i64 = 8;
 
 /// What came of an observation.
 pub(super) struct Outcome {
@@ -52,6 +59,7 @@ impl Agent {
             judge: Judge::default(),
             drafts: Drafts::default(),
             totals: Waste::default(),
+            detectors_bytes: 0,
             terminated: None,
         }
     }
@@ -106,6 +114,7 @@ impl Agent {
             looked,
             findings: &findings,
             totals,
+            room: &now.rooms.loops,
         };
         let history = &self.history;
         let began = |first| totals.since(history.cost_since(first));
@@ -117,6 +126,9 @@ impl Agent {
         if !spent.is_empty() {
             self.history.spend(&spent);
             self.detectors.spend(&spent);
+        }
+        if totals.events % WEIGHED_EVERY == 0 {
+            self.detectors_bytes = self.detectors.heap_bytes();
         }
         Outcome {
             found: match findings.is_empty() {
@@ -182,6 +194,7 @@ impl Agent {
     pub fn heap_bytes(&self) -> usize {
         self.id.as_str().len()
             + self.history.heap_bytes()
+            + self.detectors_bytes
             + self.rules.heap_bytes()
             + self.judge.heap_bytes()
             + self.drafts.heap_bytes()

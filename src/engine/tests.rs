@@ -41,6 +41,11 @@ pub(super) fn strike(event: &Event) {
     assert_ne!(event.agent.as_str(), "panics", "said by an agent");
 }
 
+/// A fault on purpose, in a piece of text.
+pub(super) fn strike_text(text: &str) {
+    assert_ne!(text, "panics", "said by an agent");
+}
+
 const BECAUSE: Act<'static> = Act {
     reason: "it loops",
     operator: "ann",
@@ -484,6 +489,32 @@ fn a_panic_quarantines_its_session_and_no_other() {
     reset(&engine, 3);
     assert_eq!(answer(&engine, "s").unwrap().index, Some(0));
     assert_metric(&engine, "unstuck_sessions{status=\"quarantined\"} 0");
+}
+
+#[test]
+fn a_panic_in_a_text_that_goes_on_quarantines_its_session() {
+    let engine = engine();
+    answer(&engine, "other").unwrap();
+    let piece = |text: &str| {
+        let piece = Delta {
+            end_of_turn: false,
+            ..delta("t", text)
+        };
+        engine.delta(&piece, after(1))
+    };
+    piece("let me").unwrap();
+    piece(" look").unwrap();
+    let refused = piece("panics").unwrap_err();
+    assert!(matches!(refused, Refused::Quarantined(_)));
+    assert_eq!(piece(" at it").unwrap_err(), refused);
+    assert_eq!(answer(&engine, "other").unwrap().index, Some(1));
+    assert_metric(&engine, "unstuck_panics_total{where=\"session\"} 1");
+    assert_metric(&engine, "unstuck_sessions{status=\"quarantined\"} 1");
+    // Its bytes are counted as what is left of it.
+    engine.terminate(&id(), &BECAUSE, after(2));
+    let far = after(1_000_000_000);
+    (0..10).for_each(|_| engine.sweep(far, 1_000));
+    assert_eq!((engine.live(), engine.state_bytes()), (0, 0));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::{
     trend::Trends,
 };
 use crate::domain::{
-    Action, AgentId, Bar, DetectorId, Evidence, Finding, LoopId, Moment, Sig, Trend, Waste,
+    Action, AgentId, Bar, DetectorId, Evidence, Finding, LoopId, Moment, Room, Sig, Trend, Waste,
 };
 
 /// What the detectors have found in one agent of one session.
@@ -33,6 +33,8 @@ pub struct Sight<'a> {
     pub findings: &'a [(DetectorId, Finding)],
     /// What the session has cost, this event included.
     pub totals: Waste,
+    /// For the loops that are remembered.
+    pub room: &'a Room,
 }
 
 /// What came of it.
@@ -115,7 +117,7 @@ impl Case {
         };
         let extending = extending(sight.findings);
         let known = self.memory.find(id, extending, cited);
-        let position = known.unwrap_or_else(|| self.memory.add(id));
+        let position = known.unwrap_or_else(|| self.memory.add(id, sight.room));
         let cites = sight
             .findings
             .iter()

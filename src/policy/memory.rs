@@ -5,7 +5,7 @@ use std::{
 
 use smallvec::SmallVec;
 
-use crate::domain::{Action, AgentId, Finding, LoopId, Sig, Waste};
+use crate::domain::{Action, AgentId, Finding, LoopId, Room, Sig, Waste};
 
 /// The loops of one agent, latest last. They are remembered for the whole
 /// session: a loop that was warned about and comes back is no news.
@@ -44,8 +44,6 @@ pub(super) struct Loop {
 }
 
 impl Memory {
-    /// Beyond this the loop that ended longest ago is forgotten.
-    pub const LOOPS_MAX: usize = 32;
     /// What a loop is known by.
     const CITES_MAX: usize = 16;
     /// Events that a verdict names.
@@ -68,11 +66,12 @@ impl Memory {
             .or_else(|| find(&|known| known.detectors & extending != 0 && shares(known)))
     }
 
-    pub fn add(&mut self, id: LoopId) -> usize {
-        if self.loops.len() == Self::LOOPS_MAX {
-            let ended = self.loops.iter().position(|known| !known.standing);
-            self.loops.remove(ended.unwrap_or(0));
-        }
+    /// Adds a loop. Where there is no room the one that ended longest ago goes.
+    pub fn add(&mut self, id: LoopId, room: &Room) -> usize {
+        room.make(&mut self.loops, VecDeque::len, |loops| {
+            let ended = loops.iter().position(|known| !known.standing);
+            loops.remove(ended.unwrap_or(0));
+        });
         self.loops.push_back(Loop {
             id,
             cites: SmallVec::new(),

@@ -79,6 +79,7 @@ impl Bench {
             looked,
             findings,
             totals: spent(i64::from(index) + 1),
+            room: &crate::domain::Room::new(32),
         };
         let judgement = self
             .judge

@@ -21,7 +21,7 @@ pub use safety::Panicked;
 pub use store::StoreFigures;
 
 use super::money::Money;
-use crate::domain::{Action, DetectorId, Level, OPERATOR, Status, Waste};
+use crate::domain::{Action, DetectorId, Level, OPERATOR, Rooms, Status, Waste};
 use notifications::OfReceivers;
 use rejections::Rejected;
 use reloads::Reloads;
@@ -80,6 +80,7 @@ pub struct Metrics {
     state_bytes_max: Gauge,
     terminated_by_operator: Counter,
     evicted: [Counter; 3],
+    forgotten: [Counter; 3],
     event_duration: Histogram,
     streams: [Gauge; 3],
     connections: [Gauge; 2],
@@ -218,6 +219,20 @@ impl Metrics {
         self.state_bytes.set(bytes as f64);
     }
 
+    /// What was forgotten to make room.
+    pub fn forgot(&self, rooms: &Rooms) {
+        let Rooms {
+            paths,
+            commands,
+            loops,
+        } = rooms;
+        for (room, counter) in [paths, commands, loops].into_iter().zip(&self.forgotten) {
+            if room.forgotten() > 0 {
+                counter.increment(room.forgotten().into());
+            }
+        }
+    }
+
     pub fn evicted(&self, why: Eviction) {
         self.evicted[why as usize].increment(1);
     }
@@ -327,6 +342,8 @@ fn register(exporter: PrometheusHandle, detectors: &[&str], receivers: &[&str]) 
         terminated_by_operator: zero(
             counter!("unstuck_sessions_terminated_total", "cause" => OPERATOR),
         ),
+        forgotten: ["path", "command", "loop"]
+            .map(|what| zero(counter!("unstuck_forgotten_total", "what" => what))),
         evicted: Eviction::NAMES
             .map(|why| zero(counter!("unstuck_sessions_evicted_total", "reason" => why))),
         event_duration: histogram!("unstuck_event_duration_seconds"),

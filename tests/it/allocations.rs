@@ -70,3 +70,67 @@ fn a_healthy_session_in_its_steady_state_allocates_nothing() {
         assert_eq!(taken.count_total, 0, "{event:?}");
     }
 }
+
+/// An agent at odds with everything: it writes, reads in pieces and runs, each on
+/// ever other paths and in vain, which is what detectors have to remember most of.
+fn at_odds(session: &str, number: usize) -> Event {
+    let file = format!("/home/dev/project/src/part_{}.rs", number / 3 % 300);
+    let (tool, args) = match number % 3 {
+        0 => ("Write", format!(r#"{{"file_path": "{file}"}}"#)),
+        1 => {
+            let first = number % 97 * 50 + 1;
+            (
+                "Read",
+                format!(r#"{{"file_path": "{file}", "offset": {first}, "limit": 20}}"#),
+            )
+        }
+        _ => (
+            "Bash",
+            format!(r#"{{"command": "make part_{}"}}"#, number / 3 % 300),
+        ),
+    };
+    let is_failed = number % 3 == 2 || number % 2 == 0;
+    let call = pb::ToolCall {
+        tool: tool.to_owned(),
+        arguments: Some(pb::tool_call::Arguments::ArgsJson(args)),
+        outcome: if is_failed {
+            pb::Outcome::Error
+        } else {
+            pb::Outcome::Ok
+        }
+        .into(),
+        error: format!("error {number} of {tool}"),
+        content_hash: format!("hash {number}"),
+        ..pb::ToolCall::default()
+    };
+    let event = pb::Event {
+        session_id: session.to_owned(),
+        body: Some(pb::event::Body::ToolCall(call)),
+        ..pb::Event::default()
+    };
+    Event::try_from(event).unwrap()
+}
+
+/// The budget of bytes protects the process only as far as they are counted.
+#[test]
+fn what_detectors_remember_counts_as_state() {
+    let player = Player::new();
+    let now = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    let play = |session: &str| {
+        let events: Vec<Event> = (0..4_000).map(|n| at_odds(session, n)).collect();
+        allocation_counter::measure(|| {
+            for event in &events {
+                player.engine.record(event, now).unwrap();
+            }
+        })
+    };
+    // What all sessions share is taken by the first.
+    play("first");
+    let before = player.engine.state_bytes();
+    let held = play("s");
+    let counted = player.engine.state_bytes() - before;
+    let held = usize::try_from(held.bytes_current).unwrap();
+    assert!(held > 64 * 1024, "they remember little: {held}");
+    assert!(counted >= held, "{counted} counted of {held}");
+    assert!(counted <= held * 3 / 2, "{counted} counted of {held}");
+}

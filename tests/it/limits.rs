@@ -6,9 +6,9 @@ use std::{
 };
 
 use unstuck::{
-    domain::{Event, SessionId, Status},
+    domain::{self, SessionId, Status},
     engine::{Clockwork, Engine, Refused},
-    pb::{self, Action},
+    pb::{self, Action, Event, Operation, Outcome},
     telemetry::Metrics,
 };
 
@@ -119,6 +119,65 @@ async fn an_event_that_is_not_valid_is_counted_as_such() {
     assert_eq!(server.metric(refused).await, 4.0);
 }
 
+// What detectors remember
+
+/// With all the room there is the last event gets a verdict, or a stronger one than
+/// with this limit: what it goes by was forgotten then, and that is counted.
+async fn check_forgetting(limit: &str, what: &str, script: Vec<Event>) {
+    let last = |results: &[pb::EventResult]| results.last().unwrap().action();
+    let counter = format!("unstuck_forgotten_total{{what=\"{what}\"}}");
+    let roomy = Server::start().await;
+    let with_room = last(&roomy.play("s", script.clone()).await);
+    assert_eq!(roomy.metric(&counter).await, 0.0);
+    let server = Server::with(&format!("[limits]\n{limit}")).await;
+    let without = last(&server.play("s", script).await);
+    assert!(without < with_room, "{without:?} {with_room:?}");
+    assert!(server.metric(&counter).await > 0.0);
+}
+
+fn writes(path: &str, content: &str) -> Event {
+    let args = format!("{{\"path\": \"{path}\", \"content\": \"{content}\"}}");
+    call("write_file", &args, "written").change(|call| {
+        call.operation = Operation::Write.into();
+        call.target = path.to_owned();
+        call.content_hash = content.to_owned();
+    })
+}
+
+fn fails(command: &str) -> Event {
+    let args = format!("{{\"command\": \"{command}\"}}");
+    call("bash", &args, "").change(|call| {
+        call.operation = Operation::Execute.into();
+        call.outcome = Outcome::Error.into();
+        call.error = format!("{command}: assertion failed: the tests do not pass");
+        call.result = None;
+    })
+}
+
+#[tokio::test]
+async fn beyond_paths_max_the_path_used_longest_ago_is_forgotten() {
+    let script = [("a", "1"), ("a", "2"), ("b", "3"), ("c", "4"), ("a", "1")];
+    let script = script.map(|(path, content)| writes(path, content));
+    check_forgetting("paths_max = 2", "path", script.to_vec()).await;
+}
+
+#[tokio::test]
+async fn beyond_commands_max_the_command_used_longest_ago_is_forgotten() {
+    let runs = ["make one", "make one", "make two", "make three", "make one"];
+    let runs = runs.iter().enumerate();
+    // Edits that do not help.
+    let script = runs.flat_map(|(n, run)| [fails(run), writes("a", &n.to_string())]);
+    let script: Vec<Event> = script.collect();
+    let script = script[..9].to_vec();
+    check_forgetting("commands_max = 2", "command", script).await;
+}
+
+#[tokio::test]
+async fn beyond_loops_max_the_loop_that_ended_longest_ago_is_forgotten() {
+    let script = ["x", "y", "x"].map(|name| ask(name).times(3)).concat();
+    check_forgetting("loops_max = 1", "loop", script).await;
+}
+
 // Time: on an engine of our own, so that the clock is ours.
 
 struct Clocked {
@@ -146,7 +205,7 @@ fn at(secs: u64) -> SystemTime {
 
 impl Clocked {
     fn record(&self, event: pb::Event, secs: u64) -> Result<i32, Refused> {
-        let event = Event::try_from(event).unwrap();
+        let event = domain::Event::try_from(event).unwrap();
         let recorded = self.engine.record(&event, at(secs))?;
         Ok(recorded.index.unwrap_or(-1))
     }

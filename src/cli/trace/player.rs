@@ -155,6 +155,7 @@ fn unbounded(limits: Limits) -> Limits {
         tombstones_max: _,
         tombstone_secs_max: _,
         past_bytes_max: _,
+        remembered,
         breaker: _,
     } = limits;
     Limits {
@@ -169,6 +170,7 @@ fn unbounded(limits: Limits) -> Limits {
         past_bytes_max: 0,
         agents_max,
         event_ids_max,
+        remembered,
         breaker: None,
     }
 }

@@ -41,6 +41,7 @@ impl Session {
             },
             seen,
             used,
+            rooms: shared.limits.remembered.into(),
         };
         let agent = self.agents.get_mut(shown.agent)?;
         let outcome = agent.observe(
@@ -50,6 +51,7 @@ impl Session {
             &shown.words,
             &self.profile,
         );
+        shared.metrics.forgot(&observation.rooms);
         self.count(&outcome, shared);
         let judgement = *outcome.judgement?;
         self.waste(&judgement, shared.metrics);

@@ -55,6 +55,8 @@ fn push(
     shared: &Shared,
 ) -> Option<Repeated> {
     shared.metrics.delta(delta.text.len());
+    #[cfg(test)]
+    crate::engine::tests::strike_text(&delta.text);
     let piece = Piece {
         turn: draft_name(delta, shared.facts.key()),
         channel: delta.channel,

@@ -32,6 +32,10 @@ pub(super) fn describe() {
             "Sessions and tombstones forgotten, by reason.",
         ),
         (
+            "unstuck_forgotten_total",
+            "What detectors forgot of a session to make room, by what it was.",
+        ),
+        (
             "unstuck_wasted_events_total",
             "Events that loops have cost.",
         ),

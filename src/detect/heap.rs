@@ -1,0 +1,15 @@
+//! What detectors hold on the heap: it counts as session state.
+
+use smallvec::{Array, SmallVec};
+
+pub(super) fn list<T>(list: &Vec<T>) -> usize {
+    list.capacity() * size_of::<T>()
+}
+
+/// Nothing, as long as it is short.
+pub(super) fn short_list<A: Array>(list: &SmallVec<A>) -> usize {
+    match list.spilled() {
+        true => list.capacity() * size_of::<A::Item>(),
+        false => 0,
+    }
+}
