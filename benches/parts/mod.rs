@@ -20,8 +20,8 @@ use std::{
 use unstuck::{
     detect::{self, Detector, History, Words},
     domain::{
-        AgentId, Body, Cost, Delta, DetectorId, Event, Finding, Moment, Observation, Seen, Used,
-        Waste,
+        AgentId, Body, Cost, Delta, DetectorId, Event, Finding, Moment, Observation, Room, Seen,
+        Used, Waste,
     },
     engine::{Engine, Profile},
     facts::{EventFacts, Facts, Key, mask},
@@ -221,6 +221,7 @@ fn observations() -> (Vec<Observation>, History) {
     let events = mix::healthy("s", OBSERVATIONS);
     let mut history = History::default();
     let mut observations = Vec::new();
+    let remembered = mix::config().engine.remembered;
     for (index, event) in (0..).zip(&events) {
         let EventFacts::Call(made) = facts.of(event, None) else {
             continue;
@@ -236,6 +237,7 @@ fn observations() -> (Vec<Observation>, History) {
             },
             seen: Seen::Call(made.facts),
             used: Used::default(),
+            rooms: remembered.into(),
         };
         let words = Words {
             tool: "bash",
@@ -277,6 +279,7 @@ fn judge(findings: Vec<(DetectorId, Finding)>) -> Step {
     let profile = profile();
     let mut judge = Judge::default();
     let agent = AgentId::default();
+    let room = Room::new(mix::config().engine.remembered.loops_max);
     let mut index = 0;
     Box::new(move || {
         index += 1;
@@ -293,6 +296,7 @@ fn judge(findings: Vec<(DetectorId, Finding)>) -> Step {
             looked: 0xffff,
             findings: black_box(&findings),
             totals: Waste::default(),
+            room: &room,
         };
         black_box(judge.judge(&sight, &profile.policy, |_| Waste::default()));
     })

@@ -89,7 +89,7 @@ fn at_odds(session: &str, number: usize) -> Event {
             format!(r#"{{"command": "make part_{}"}}"#, number / 3 % 300),
         ),
     };
-    let is_failed = number % 3 == 2 || number % 2 == 0;
+    let is_failed = number % 3 == 2 || number.is_multiple_of(2);
     let call = pb::ToolCall {
         tool: tool.to_owned(),
         arguments: Some(pb::tool_call::Arguments::ArgsJson(args)),

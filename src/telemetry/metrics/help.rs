@@ -2,6 +2,50 @@
 
 use metrics::Unit;
 
+const COUNTERS: [(&str, &str); 11] = [
+    ("unstuck_events_total", "Events accepted, by kind."),
+    (
+        "unstuck_delta_bytes_total",
+        "Bytes of streamed text accepted.",
+    ),
+    (
+        "unstuck_detections_total",
+        "Events on which a detector found its pattern.",
+    ),
+    (
+        "unstuck_verdicts_total",
+        "Verdicts given, by detector and action.",
+    ),
+    (
+        "unstuck_sessions_terminated_total",
+        "Sessions and sub-agents terminated, by cause.",
+    ),
+    (
+        "unstuck_sessions_evicted_total",
+        "Sessions and tombstones forgotten, by reason.",
+    ),
+    (
+        "unstuck_forgotten_total",
+        "What detectors forgot of a session to make room, by what it was.",
+    ),
+    (
+        "unstuck_wasted_events_total",
+        "Events that loops have cost.",
+    ),
+    (
+        "unstuck_wasted_tokens_total",
+        "Tokens that loops have cost.",
+    ),
+    (
+        "unstuck_rejected_total",
+        "Events, deltas, calls, streams and connections not accepted or cut, by reason.",
+    ),
+    (
+        "unstuck_responses_coalesced_total",
+        "Responses about a text that were not read in time and for which a later one stands.",
+    ),
+];
+
 #[expect(
     clippy::disallowed_macros,
     reason = "a part of the one place where metrics are made"
@@ -9,49 +53,7 @@ use metrics::Unit;
 pub(super) fn describe() {
     use metrics::{describe_counter, describe_gauge, describe_histogram};
 
-    for (name, help) in [
-        ("unstuck_events_total", "Events accepted, by kind."),
-        (
-            "unstuck_delta_bytes_total",
-            "Bytes of streamed text accepted.",
-        ),
-        (
-            "unstuck_detections_total",
-            "Events on which a detector found its pattern.",
-        ),
-        (
-            "unstuck_verdicts_total",
-            "Verdicts given, by detector and action.",
-        ),
-        (
-            "unstuck_sessions_terminated_total",
-            "Sessions and sub-agents terminated, by cause.",
-        ),
-        (
-            "unstuck_sessions_evicted_total",
-            "Sessions and tombstones forgotten, by reason.",
-        ),
-        (
-            "unstuck_forgotten_total",
-            "What detectors forgot of a session to make room, by what it was.",
-        ),
-        (
-            "unstuck_wasted_events_total",
-            "Events that loops have cost.",
-        ),
-        (
-            "unstuck_wasted_tokens_total",
-            "Tokens that loops have cost.",
-        ),
-        (
-            "unstuck_rejected_total",
-            "Events, deltas, calls, streams and connections not accepted or cut, by reason.",
-        ),
-        (
-            "unstuck_responses_coalesced_total",
-            "Responses about a text that were not read in time and for which a later one stands.",
-        ),
-    ] {
+    for (name, help) in COUNTERS {
         describe_counter!(name, help);
     }
     describe_gauge!("unstuck_sessions", "Sessions, by status.");
