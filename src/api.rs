@@ -108,7 +108,7 @@ impl Api {
 
     /// What is to stand before them.
     pub fn guard(&self) -> Guard {
-        Guard::new(self.auth.clone(), self.metrics.clone(), &self.limits)
+        Guard::new(self)
     }
 
     /// The services, with reflection.
