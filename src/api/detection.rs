@@ -13,7 +13,7 @@ use super::{
     Api, Invalid, convert,
     guard::caller,
     now,
-    outbound::{self, Outbound, Over, Respond, Responses, Sent},
+    outbound::{self, Outbound, Respond, Responses, Sent},
     present,
     pushes::Pushes,
     silence::Silence,
@@ -356,26 +356,13 @@ impl Api {
                 .map_err(|invalid| self.reject(invalid))?;
             self.make_way();
             for answer in answers {
-                if let Err(over) = self.send(answer, responses).await {
-                    return self.over(over);
-                }
-            }
-        }
-    }
-
-    /// Sends an answer as soon as there is room.
-    async fn send<R: Respond>(&self, answer: R, responses: &Responses<R>) -> Result<(), Over> {
-        let mut waiting = answer;
-        loop {
-            match responses.try_send(waiting) {
-                Ok(Sent::Queued) => return Ok(()),
-                Ok(Sent::Absorbed) => {
+                if responses.send(answer) == Sent::Absorbed {
                     self.metrics.coalesced();
-                    return Ok(());
                 }
-                Err(answer) => waiting = answer,
             }
-            responses.room().await?;
+            if let Err(over) = responses.fit().await {
+                return self.over(over);
+            }
         }
     }
 }

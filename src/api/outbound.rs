@@ -59,6 +59,14 @@ pub(super) struct Terms {
     pub metrics: Arc<Metrics>,
 }
 
+impl Terms {
+    /// Whether one more may be unread. One is taken whatever its size.
+    fn allow_another(&self, responses: usize, bytes: usize) -> bool {
+        let few = responses < self.responses_max;
+        responses == 0 || few && bytes < self.response_bytes_max
+    }
+}
+
 type Show = Box<dyn Fn(&Verdict) -> pb::Verdict + Send + Sync>;
 
 /// Why nothing more can be sent.
@@ -139,10 +147,16 @@ impl<T: Respond> Queue<T> {
 }
 
 impl<T: Respond> Waiting<T> {
-    /// One response is taken whatever its size.
     fn has_room(&self, terms: &Terms) -> bool {
-        let few = self.ordinary.len() < terms.responses_max;
-        self.ordinary.is_empty() || few && self.bytes < terms.response_bytes_max
+        terms.allow_another(self.ordinary.len(), self.bytes)
+    }
+
+    /// Whether the last one found no room when it came.
+    fn is_overfull(&self, terms: &Terms) -> bool {
+        let last = self.ordinary.back();
+        last.is_some_and(|(bytes, _)| {
+            !terms.allow_another(self.ordinary.len() - 1, self.bytes - bytes)
+        })
     }
 
     fn put(&mut self, response: T) {
@@ -185,27 +199,21 @@ pub(super) enum Sent {
 }
 
 impl<T: Respond> Responses<T> {
-    /// Queues a response, where there is room; else gives it back.
-    pub fn try_send(&self, response: T) -> Result<Sent, T> {
-        let mut result = Ok(Sent::Queued);
+    /// Queues a response, room or not: it may tell of a termination, and what is
+    /// queued outlives the stream's task. Whoever sends waits before it sends more.
+    pub fn send(&self, response: T) -> Sent {
+        let mut sent = Sent::Queued;
         self.queue.change(|waiting| {
-            result = if !T::ABSORBS && waiting.has_room(&self.queue.terms)
-                || waiting.ordinary.is_empty()
-            {
-                waiting.put(response);
-                Ok(Sent::Queued)
-            } else {
-                match waiting.absorb(response) {
-                    Ok(()) => Ok(Sent::Absorbed),
-                    Err(response) if waiting.has_room(&self.queue.terms) => {
-                        waiting.put(response);
-                        Ok(Sent::Queued)
-                    }
-                    Err(response) => Err(response),
-                }
+            let absorbed = match T::ABSORBS {
+                true => waiting.absorb(response),
+                false => Err(response),
             };
+            match absorbed {
+                Ok(()) => sent = Sent::Absorbed,
+                Err(response) => waiting.put(response),
+            }
         });
-        result
+        sent
     }
 
     /// Tells of a termination before all else, room or not.
@@ -217,10 +225,21 @@ impl<T: Respond> Responses<T> {
     /// Waits for room. May be dropped and called again: a slow client does not
     /// gain time by it.
     pub async fn room(&self) -> Result<(), Over> {
+        self.reading(Waiting::has_room).await
+    }
+
+    /// Waits until all that was sent has found room.
+    pub async fn fit(&self) -> Result<(), Over> {
+        self.reading(|waiting, terms| !waiting.is_overfull(terms))
+            .await
+    }
+
+    /// Waits until the client has read so much.
+    async fn reading(&self, enough: impl Fn(&Waiting<T>, &Terms) -> bool) -> Result<(), Over> {
         loop {
             let since = {
                 let mut waiting = self.queue.waiting();
-                if waiting.has_room(&self.queue.terms) {
+                if enough(&waiting, &self.queue.terms) {
                     return Ok(());
                 }
                 *waiting.full_since.get_or_insert_with(Instant::now)
@@ -355,6 +374,11 @@ mod tests {
         (Responses { queue }, outbound)
     }
 
+    fn has_room(responses: &Responses<Response>) -> bool {
+        let queue = &responses.queue;
+        queue.waiting().has_room(&queue.terms)
+    }
+
     /// What the client gets: the turns, and the code at the end.
     async fn all(mut outbound: Outbound<Response>) -> (Vec<String>, Code) {
         let mut seen = Vec::new();
@@ -372,7 +396,7 @@ mod tests {
         let outbound = serve(terms(1), |responses| async move {
             for turn in ["1", "2"] {
                 responses.room().await.unwrap();
-                responses.try_send(response(turn)).unwrap();
+                responses.send(response(turn));
             }
             Ok(())
         });
@@ -398,7 +422,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_does_not_read_is_cut_and_told_why() {
         let (responses, outbound) = queue(1);
-        responses.try_send(response("1")).unwrap();
+        responses.send(response("1"));
         // Asked again and again, it is still ten seconds from the first time.
         let began = Instant::now();
         let over = loop {
@@ -417,8 +441,8 @@ mod tests {
     async fn who_reads_a_little_goes_on() {
         let (responses, mut outbound) = queue(1);
         for _ in 0..5 {
-            responses.try_send(response("1")).unwrap();
-            assert!(responses.try_send(response("2")).is_err());
+            responses.send(response("1"));
+            assert!(!has_room(&responses));
             let slow = async {
                 time::sleep(Duration::from_secs(9)).await;
                 outbound.next().await.unwrap().unwrap();
@@ -431,14 +455,15 @@ mod tests {
     #[tokio::test]
     async fn a_large_response_fills_the_queue_by_itself() {
         let (responses, _outbound) = queue(64);
-        responses.try_send(response(&"x".repeat(1_000))).unwrap();
-        assert!(responses.try_send(response("2")).is_err());
+        responses.send(response(&"x".repeat(1_000)));
+        assert!(!has_room(&responses));
+        assert_eq!(responses.fit().await, Ok(()), "nobody waits for it alone");
     }
 
     #[tokio::test]
     async fn who_is_gone_is_waited_for_no_longer() {
         let (responses, outbound) = queue(1);
-        responses.try_send(response("1")).unwrap();
+        responses.send(response("1"));
         drop(outbound);
         assert_eq!(responses.room().await, Err(Over::Gone));
     }
@@ -464,13 +489,37 @@ mod tests {
     #[tokio::test]
     async fn a_termination_passes_a_full_queue_and_survives_a_cut() {
         let (responses, mut outbound) = queue(1);
-        responses.try_send(response("1")).unwrap();
+        responses.send(response("1"));
         responses.urge(termination());
         responses.queue.waiting().cut();
         responses.queue.end(Ok(()));
         let first = outbound.next().await.unwrap().unwrap();
         assert!(first.terminates());
         assert_eq!(all(outbound).await, (vec![], Code::Ok), "the rest was cut");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_terminates_and_finds_no_room_survives_a_cut_and_a_drain() {
+        let answers = |responses: Responses<Response>| async move {
+            responses.send(response("1"));
+            responses.send(said("2", pb::Action::Terminate));
+            match responses.fit().await {
+                Err(Over::Slow) => Err(status::slow_reader()),
+                _ => unreachable!("nobody reads"),
+            }
+        };
+        let cut = serve(terms(1), answers);
+        time::sleep(Duration::from_secs(11)).await;
+        let ended = (vec!["2".into()], Code::ResourceExhausted);
+        assert_eq!(all(cut).await, ended);
+
+        let terms = terms(1);
+        let draining = terms.draining.clone();
+        let drained = serve(terms, answers);
+        time::sleep(Duration::from_secs(1)).await;
+        draining.cancel();
+        let ended = (vec!["1".into(), "2".into()], Code::Unavailable);
+        assert_eq!(all(drained).await, ended);
     }
 
     #[tokio::test]
@@ -482,19 +531,17 @@ mod tests {
             said("t", pb::Action::Break),
             said("u", pb::Action::Warn),
         ]
-        .map(|response| responses.try_send(response).ok());
-        let (queued, absorbed) = (Some(Sent::Queued), Some(Sent::Absorbed));
+        .map(|response| responses.send(response));
+        let (queued, absorbed) = (Sent::Queued, Sent::Absorbed);
         assert_eq!(sent, [queued, absorbed, absorbed, queued]);
-        assert!(
-            responses.try_send(response("t")).is_err(),
-            "the end of a turn"
-        );
+        assert_eq!(responses.send(response("t")), queued, "the end of a turn");
         responses.queue.end(Ok(()));
         let first = outbound.next().await.unwrap().unwrap();
         assert_eq!(
             (first.action(), first.coalesced),
             (pb::Action::Terminate, 2)
         );
-        assert_eq!(all(outbound).await, (vec!["u".into()], Code::Ok));
+        let rest = vec!["u".into(), "t".into()];
+        assert_eq!(all(outbound).await, (rest, Code::Ok));
     }
 }

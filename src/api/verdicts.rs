@@ -60,8 +60,7 @@ impl Api {
                 next = feed.next() => next?,
                 () = responses.gone() => return Ok(()),
             };
-            // There is room: nobody else sends.
-            let _ = responses.try_send(pb::WatchVerdictsResponse {
+            responses.send(pb::WatchVerdictsResponse {
                 verdict: Some(self.shown(&verdict)),
             });
         }

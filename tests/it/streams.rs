@@ -96,6 +96,38 @@ async fn who_reads_after_all_is_told_why_the_stream_has_ended() {
 }
 
 #[tokio::test]
+async fn no_termination_that_was_answered_is_lost_when_a_slow_reader_is_cut() {
+    let server = Server::with("[limits]\nresponses_max = 2\nslow_reader_secs_max = 1").await;
+    for n in 1..=20 {
+        server.terminate(&format!("s{n}")).await;
+    }
+    let mut events = events_of(server.detection_with_window(64).await).await;
+    for n in 1..=20 {
+        let event = ask("x").of(&format!("s{n}"));
+        events.send(batch(n, [event])).await;
+    }
+    server
+        .metric_reaches(&rejected("slow_reader_secs_max"), 1.0)
+        .await;
+    let mut told = 0;
+    let status = loop {
+        match events.next().await {
+            Ok(answer) => {
+                let answer = answer.unwrap();
+                assert_eq!(answer.results[0].action(), Action::Terminate);
+                told += 1;
+            }
+            Err(status) => break status,
+        }
+    };
+    assert_exhausted(&status, "SLOW_READER");
+    let heard = server.metric("unstuck_event_duration_seconds_count").await;
+    assert!(heard < 20.0, "{heard}");
+    // The last of them waited for room when the stream was cut.
+    assert_eq!(f64::from(told), heard);
+}
+
+#[tokio::test]
 async fn a_watcher_that_does_not_read_is_cut() {
     let server = Server::with("[limits]\nresponses_max = 1\nslow_reader_secs_max = 1").await;
     let mut deaf = server.sessions_with_window(0).await;
