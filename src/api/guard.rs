@@ -28,13 +28,19 @@ use super::{
 };
 use crate::{
     auth::{self, Auth, Caller, Denied},
+    pb::detection_service_server::DetectionServiceServer,
     telemetry::{Metrics, Rejection},
 };
 
 /// Stands before all services. Clones are one guard: the transport makes one for
 /// every call.
 #[derive(Clone)]
-pub struct Guard(Arc<Post>);
+pub struct Guard {
+    post: Arc<Post>,
+    /// Events are handed to it past the router, which looks at a path as if it could
+    /// be any, and wraps each body twice.
+    detection: DetectionServiceServer<Api>,
+}
 
 pub struct Post {
     auth: Arc<Auth>,
@@ -68,6 +74,9 @@ impl Layer<Routes> for Guard {
 /// woken once more, which few calls need not pay.
 const CALLS_AS_THEY_COME: usize = 16;
 
+/// What the paths of its calls begin with.
+const DETECTION: &str = "/unstuck.v1.DetectionService/";
+
 impl Service<HttpRequest<Body>> for Guarded {
     type Response = Response<Body>;
     type Error = Infallible;
@@ -78,14 +87,19 @@ impl Service<HttpRequest<Body>> for Guarded {
     }
 
     fn call(&mut self, mut request: HttpRequest<Body>) -> Call {
-        match self.guard.admit(&mut request) {
-            Ok(pass) => Call::Admitted {
-                post: self.guard.0.clone(),
-                pass,
-                answer: Box::pin(self.routes.call(request)),
-                deadline: None,
-            },
-            Err(refused) => Call::Refused(Some(refused)),
+        let pass = match self.guard.admit(&mut request) {
+            Ok(pass) => pass,
+            Err(refused) => return Call::Refused(Some(refused)),
+        };
+        let answer = match request.uri().path().starts_with(DETECTION) {
+            true => self.guard.detection.call(request),
+            false => Box::pin(self.routes.call(request)),
+        };
+        Call::Admitted {
+            post: self.guard.post.clone(),
+            pass,
+            answer,
+            deadline: None,
         }
     }
 }
@@ -155,14 +169,17 @@ impl Future for Call {
 impl Guard {
     pub(super) fn new(api: &Api) -> Self {
         let (limits, auth) = (&api.limits, &api.auth);
-        Self(Arc::new(Post {
+        let post = Arc::new(Post {
             calls: Places::new(limits.calls_max, auth.clone()),
             calls_max: limits.calls_max,
             call_secs_max: limits.call_secs_max,
             turns: api.turns.clone(),
             auth: auth.clone(),
             metrics: api.metrics.clone(),
-        }))
+        });
+        let detection = DetectionServiceServer::new(api.clone())
+            .max_decoding_message_size(limits.message_bytes_max);
+        Self { post, detection }
     }
 
     /// Finds out who calls, and notes it in the request; a pass for the call.
@@ -170,10 +187,14 @@ impl Guard {
         let authorization = request.headers().get(AUTHORIZATION);
         let authorization = authorization.map(|value| value.as_bytes());
         let path = request.uri().path();
-        let caller = self.0.auth.admit(authorization, path).map_err(|denied| {
-            self.0.metrics.rejected(denied.rejection());
-            Status::from(denied)
-        })?;
+        let caller = self
+            .post
+            .auth
+            .admit(authorization, path)
+            .map_err(|denied| {
+                self.post.metrics.rejected(denied.rejection());
+                Status::from(denied)
+            })?;
         let pass = self.pass(&caller, path)?;
         request.extensions_mut().insert(caller);
         Ok(pass)
@@ -185,12 +206,12 @@ impl Guard {
         if !auth::may_be_refused(path) {
             return Ok(None);
         }
-        let place = self.0.calls.take(&caller.tenant).map_err(|share| {
-            self.0.metrics.rejected(Rejection::CallsMax);
-            status::too_many_calls(self.0.calls_max, share)
+        let place = self.post.calls.take(&caller.tenant).map_err(|share| {
+            self.post.metrics.rejected(Rejection::CallsMax);
+            status::too_many_calls(self.post.calls_max, share)
         })?;
         let is_crowd = place.taken > CALLS_AS_THEY_COME;
-        let line = self.0.turns.line(caller.tenant.clone(), is_crowd);
+        let line = self.post.turns.line(caller.tenant.clone(), is_crowd);
         let _place = place;
         Ok(Some(Pass { line, _place }))
     }
