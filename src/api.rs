@@ -7,6 +7,7 @@ mod convert;
 mod detection;
 mod guard;
 mod invalid;
+mod lasting;
 mod outbound;
 mod places;
 mod present;
@@ -82,6 +83,10 @@ pub struct Api {
 /// Names for health checks.
 pub const SERVICES: [&str; 2] = ["unstuck.v1.DetectionService", "unstuck.v1.SessionService"];
 
+/// The largest message of a probe, which is the name of a service. Anybody may
+/// send one, and so many at a time as there are connections for.
+pub const PROBE_BYTES_MAX: usize = 1_024;
+
 impl Api {
     pub fn new(
         auth: Arc<Auth>,
@@ -117,9 +122,11 @@ impl Api {
         };
         let bytes_max = self.limits.message_bytes_max;
         let sessions = SessionServiceServer::new(self).max_decoding_message_size(bytes_max);
+        let v1 = reflection().build_v1()?;
+        let v1alpha = reflection().build_v1alpha()?;
         Ok(Routes::new(sessions)
-            .add_service(reflection().build_v1()?)
-            .add_service(reflection().build_v1alpha()?))
+            .add_service(v1.max_decoding_message_size(bytes_max))
+            .add_service(v1alpha.max_decoding_message_size(bytes_max)))
     }
 
     /// Records an event, and counts what it took or why it was refused. `since` is
@@ -196,7 +203,16 @@ impl Api {
 
     /// A place for a stream, counted until it is dropped.
     fn place(&self, caller: &Caller, rpc: Rpc) -> Result<(Place, Open), Status> {
-        let place = self.streams.take(&caller.tenant).map_err(|share| {
+        self.place_among(&self.streams, caller, rpc)
+    }
+
+    fn place_among(
+        &self,
+        places: &Places,
+        caller: &Caller,
+        rpc: Rpc,
+    ) -> Result<(Place, Open), Status> {
+        let place = places.take(&caller.tenant).map_err(|share| {
             self.metrics.rejected(Rejection::OpenStreamsMax);
             status::too_many_streams(self.limits.open_streams_max, share)
         })?;

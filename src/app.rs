@@ -239,6 +239,7 @@ impl App {
             };
             Door::new(listener, side, tls, places, patience, self.metrics.clone())
         };
+        let health_service = health_service.max_decoding_message_size(api::PROBE_BYTES_MAX);
         let routes = self.routes.add_service(health_service);
         let routes = server.layer(self.guard).add_routes(routes);
         let grpc = routes.serve_with_incoming_shutdown(

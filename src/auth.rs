@@ -21,7 +21,7 @@ use serde::Deserialize;
 use thiserror::Error;
 use tokio::sync::watch;
 
-pub use table::{Need, Role, TABLE, may, may_be_refused, need};
+pub use table::{HEALTH_WATCH, Need, REFLECTION, Role, TABLE, may, may_be_refused, need};
 pub use tokens::{Entry, Secret, TokensError};
 
 use crate::{domain::Tenant, telemetry::Rejection};

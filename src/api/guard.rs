@@ -23,7 +23,9 @@ use tonic::{
 use tower_layer::Layer;
 
 use super::{
-    Api, Place, Places, status,
+    Api, Place, Places,
+    lasting::{Lasting, Others},
+    status,
     turns::{Line, Turns},
 };
 use crate::{
@@ -46,6 +48,7 @@ pub struct Post {
     auth: Arc<Auth>,
     metrics: Arc<Metrics>,
     turns: Turns,
+    others: Others,
     calls: Places,
     calls_max: usize,
     call_secs_max: u64,
@@ -87,13 +90,17 @@ impl Service<HttpRequest<Body>> for Guarded {
     }
 
     fn call(&mut self, mut request: HttpRequest<Body>) -> Call {
-        let pass = match self.guard.admit(&mut request) {
-            Ok(pass) => pass,
+        let (pass, lasting) = match self.guard.admit(&mut request) {
+            Ok(admitted) => admitted,
             Err(refused) => return Call::Refused(Some(refused)),
         };
-        let answer = match request.uri().path().starts_with(DETECTION) {
-            true => self.guard.detection.call(request),
-            false => Box::pin(self.routes.call(request)),
+        let answer = match lasting {
+            _ if request.uri().path().starts_with(DETECTION) => self.guard.detection.call(request),
+            None => Box::pin(self.routes.call(request)),
+            Some(lasting) => {
+                let answer = self.routes.call(lasting.asked(request));
+                Box::pin(async move { Ok(lasting.answered(answer.await?)) })
+            }
         };
         Call::Admitted {
             post: self.guard.post.clone(),
@@ -122,6 +129,8 @@ pub struct Pass {
     line: Line,
     _place: Place,
 }
+
+type Admitted = (Option<Pass>, Option<Lasting>);
 
 impl Future for Call {
     type Output = Result<Response<Body>, Infallible>;
@@ -174,6 +183,7 @@ impl Guard {
             calls_max: limits.calls_max,
             call_secs_max: limits.call_secs_max,
             turns: api.turns.clone(),
+            others: Others::new(api),
             auth: auth.clone(),
             metrics: api.metrics.clone(),
         });
@@ -182,8 +192,9 @@ impl Guard {
         Self { post, detection }
     }
 
-    /// Finds out who calls, and notes it in the request; a pass for the call.
-    fn admit(&self, request: &mut HttpRequest<Body>) -> Result<Option<Pass>, Status> {
+    /// Finds out who calls, and notes it in the request; a pass for the call, or
+    /// what one of the streams that are not ours has.
+    fn admit(&self, request: &mut HttpRequest<Body>) -> Result<Admitted, Status> {
         let authorization = request.headers().get(AUTHORIZATION);
         let authorization = authorization.map(|value| value.as_bytes());
         let path = request.uri().path();
@@ -196,8 +207,9 @@ impl Guard {
                 Status::from(denied)
             })?;
         let pass = self.pass(&caller, path)?;
+        let lasting = self.post.others.begin(&caller, path)?;
         request.extensions_mut().insert(caller);
-        Ok(pass)
+        Ok((pass, lasting))
     }
 
     /// A place for a call, while it is answered, and where it waits for its turn.

@@ -13,8 +13,8 @@ pub struct Places(Arc<All>);
 
 struct All {
     most: usize,
-    /// Says among how many they are shared.
-    auth: Arc<Auth>,
+    /// Says among how many they are shared. `None`: nobody has a share.
+    auth: Option<Arc<Auth>>,
     taken: Mutex<Taken>,
 }
 
@@ -35,6 +35,15 @@ pub struct Place {
 
 impl Places {
     pub fn new(most: usize, auth: Arc<Auth>) -> Self {
+        Self::of(most, Some(auth))
+    }
+
+    /// For those who have shown no token.
+    pub fn unshared(most: usize) -> Self {
+        Self::of(most, None)
+    }
+
+    fn of(most: usize, auth: Option<Arc<Auth>>) -> Self {
         Self(Arc::new(All {
             most,
             auth,
@@ -44,7 +53,8 @@ impl Places {
 
     /// A place, or how many this tenant may have.
     pub fn take(&self, tenant: &Tenant) -> Result<Place, usize> {
-        let share = (self.0.most / self.0.auth.tenants()).max(1);
+        let tenants = self.0.auth.as_ref().map_or(1, |auth| auth.tenants());
+        let share = (self.0.most / tenants).max(1);
         let mut taken = self.taken();
         let own = taken.by_tenant.get(tenant).copied().unwrap_or(0);
         if own >= share || taken.all >= self.0.most {

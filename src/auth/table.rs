@@ -60,6 +60,13 @@ const LOOKING: Need = Need::Role(&[Role::Viewer, Role::Operator, Role::Admin]);
 const ACTING: Need = Need::Role(&[Role::Operator, Role::Admin]);
 const ANY_TOKEN: Need = Need::Role(&Role::ALL);
 
+/// Streams of services that are not ours.
+pub const HEALTH_WATCH: &str = "/grpc.health.v1.Health/Watch";
+pub const REFLECTION: [&str; 2] = [
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+];
+
 /// Every rpc by its path, and every page of the HTTP side that is no rpc. What
 /// is not here nobody may do.
 pub const TABLE: &[(&str, Need)] = &[
@@ -77,19 +84,13 @@ pub const TABLE: &[(&str, Need)] = &[
     ("/unstuck.v1.SessionService/ListVerdicts", LOOKING),
     // Probes have no token, and all they hear is one bit.
     ("/grpc.health.v1.Health/Check", Need::Nothing),
-    ("/grpc.health.v1.Health/Watch", Need::Nothing),
+    (HEALTH_WATCH, Need::Nothing),
     ("/grpc.health.v1.Health/List", Need::Nothing),
     ("/healthz", Need::Nothing),
     ("/readyz", Need::Nothing),
     // What the API is like concerns only those who may call something of it.
-    (
-        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
-        ANY_TOKEN,
-    ),
-    (
-        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-        ANY_TOKEN,
-    ),
+    (REFLECTION[0], ANY_TOKEN),
+    (REFLECTION[1], ANY_TOKEN),
     // Sums over all tenants; no session, tenant or text stands in a label.
     ("/metrics", LOOKING),
 ];
@@ -100,11 +101,13 @@ pub fn need(deed: &str) -> Need {
     decided.map_or(Need::Role(&[]), |(_, need)| *need)
 }
 
-/// Calls that go on: they have a limit of their own.
-const STREAMS: [&str; 3] = [
+/// Calls that begin before anything is sent: they have a limit of their own. A
+/// watch is not one of them: until its message has come it is a single call.
+const STREAMS: [&str; 4] = [
     "/unstuck.v1.DetectionService/StreamEvents",
     "/unstuck.v1.DetectionService/StreamDeltas",
-    "/unstuck.v1.SessionService/WatchVerdicts",
+    REFLECTION[0],
+    REFLECTION[1],
 ];
 
 /// Whether this is a single call that may be refused while there are too many.

@@ -42,10 +42,19 @@ pub enum Rpc {
     StreamEvents,
     StreamDeltas,
     WatchVerdicts,
+    /// Of health.
+    Watch,
+    ServerReflectionInfo,
 }
 
 impl Rpc {
-    const NAMES: [&'static str; 3] = ["StreamEvents", "StreamDeltas", "WatchVerdicts"];
+    const NAMES: [&'static str; 5] = [
+        "StreamEvents",
+        "StreamDeltas",
+        "WatchVerdicts",
+        "Watch",
+        "ServerReflectionInfo",
+    ];
 
     pub fn name(self) -> &'static str {
         Self::NAMES[self as usize]
@@ -82,7 +91,7 @@ pub struct Metrics {
     evicted: [Counter; 3],
     forgotten: [Counter; 3],
     event_duration: Histogram,
-    streams: [Gauge; 3],
+    streams: [Gauge; Rpc::NAMES.len()],
     connections: [Gauge; 2],
     coalesced: Counter,
     rejected: Rejected,

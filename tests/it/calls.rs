@@ -54,6 +54,9 @@ async fn beyond_calls_max_another_is_refused_and_operators_get_through() {
     assert!(server.metric(&rejected("calls_max")).await >= 1.0);
     assert_exhausted(&server.get("s").await.unwrap_err(), "CALLS_MAX");
 
+    let watch = server.watch(pb::WatchVerdictsRequest::default()).await;
+    assert_exhausted(&watch.map(drop).unwrap_err(), "CALLS_MAX");
+
     let ended = server.terminate("s").await;
     assert_eq!(ended.action(), pb::Action::Terminate);
     server.reset("s").await.unwrap();

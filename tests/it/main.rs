@@ -45,6 +45,7 @@ mod memory;
 mod model;
 mod notify;
 mod operators;
+mod others;
 mod plausible;
 mod policy;
 mod profiles;

@@ -1,0 +1,183 @@
+//! Health and reflection are not our services, and have the same limits.
+
+use std::time::Duration;
+
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::Instant,
+};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Status, Streaming, transport::Channel};
+use tonic_health::pb::{
+    HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus,
+    health_client::HealthClient,
+};
+use tonic_reflection::pb::{
+    v1::{
+        ServerReflectionRequest, ServerReflectionResponse,
+        server_reflection_client::ServerReflectionClient,
+        server_reflection_request::MessageRequest,
+    },
+    v1alpha,
+};
+use tonic_types::StatusExt;
+use unstuck::{app::App, pb};
+
+use crate::{auth::Tokens, harness::*};
+
+fn health(channel: &Channel) -> HealthClient<Channel> {
+    HealthClient::new(channel.clone())
+}
+
+async fn watch(channel: &Channel) -> Result<Streaming<HealthCheckResponse>, Status> {
+    let answer = within(health(channel).watch(HealthCheckRequest::default())).await;
+    Ok(answer?.into_inner())
+}
+
+struct Reflection {
+    asks: mpsc::Sender<ServerReflectionRequest>,
+    answers: Streaming<ServerReflectionResponse>,
+}
+
+impl Reflection {
+    async fn open(channel: &Channel) -> Result<Self, Status> {
+        let (asks, requests) = mpsc::channel(1);
+        let mut client = ServerReflectionClient::new(channel.clone());
+        let requests = ReceiverStream::new(requests);
+        let answers = within(client.server_reflection_info(requests)).await?;
+        let answers = answers.into_inner();
+        Ok(Self { asks, answers })
+    }
+
+    async fn ask(&mut self, symbol: &str) -> Result<Option<ServerReflectionResponse>, Status> {
+        let message = MessageRequest::FileContainingSymbol(symbol.to_owned());
+        let request = ServerReflectionRequest {
+            host: String::new(),
+            message_request: Some(message),
+        };
+        self.asks.send(request).await.unwrap();
+        within(self.answers.message()).await
+    }
+}
+
+#[track_caller]
+fn assert_ended(status: &Status, code: Code, reason: &str) {
+    let details = status.get_error_details();
+    let info = details.error_info().expect(reason);
+    assert_eq!((status.code(), &*info.reason), (code, reason), "{status:?}");
+}
+
+#[tokio::test]
+async fn streams_of_health_and_reflection_end_with_a_reason_when_the_service_drains() {
+    let app = App::bind(config("[limits]\ndrain_secs_max = 50"))
+        .await
+        .unwrap();
+    let address = app.grpc_address().unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let run = tokio::spawn(app.run(async { stopped.await.unwrap() }));
+    let channel = connect(address, |endpoint| endpoint).await;
+    let mut watch = watch(&channel).await.unwrap();
+    let mut asked = Reflection::open(&channel).await.unwrap();
+    let answer = asked.ask("unstuck.v1.DetectionService").await.unwrap();
+    assert!(answer.is_some());
+    let mut silent = Reflection::open(&channel).await.unwrap();
+    let (_asks, requests) = mpsc::channel::<v1alpha::ServerReflectionRequest>(1);
+    let mut older = v1alpha::server_reflection_client::ServerReflectionClient::new(channel.clone());
+    let older = within(older.server_reflection_info(ReceiverStream::new(requests))).await;
+    let mut older = older.unwrap().into_inner();
+    let serving = within(watch.message()).await.unwrap().unwrap();
+    assert_eq!(serving.status(), ServingStatus::Serving);
+
+    let began = Instant::now();
+    stop.send(()).unwrap();
+    let last = within(watch.message()).await.unwrap().unwrap();
+    assert_eq!(last.status(), ServingStatus::NotServing, "before the end");
+    for ended in [
+        within(watch.message()).await.unwrap_err(),
+        within(asked.answers.message()).await.unwrap_err(),
+        within(silent.answers.message()).await.unwrap_err(),
+        within(older.message()).await.unwrap_err(),
+    ] {
+        assert_ended(&ended, Code::Unavailable, "DRAINING");
+    }
+    within(run).await.unwrap().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(40), "nobody held out");
+}
+
+#[tokio::test]
+async fn reflection_has_a_streams_place_and_who_watches_health_takes_none_of_them() {
+    let server = Server::with("[limits]\nopen_streams_max = 1").await;
+    let channel = connect(server.grpc, |endpoint| endpoint).await;
+    let held = Reflection::open(&channel).await.unwrap();
+    let open = |rpc: &str| format!("unstuck_streams{{rpc=\"{rpc}\"}}");
+    assert_eq!(server.metric(&open("ServerReflectionInfo")).await, 1.0);
+    let refused = Reflection::open(&channel).await.map(drop).unwrap_err();
+    assert_exhausted(&refused, "OPEN_STREAMS_MAX");
+    let refused = server.watch(pb::WatchVerdictsRequest::default()).await;
+    assert_exhausted(&refused.map(drop).unwrap_err(), "OPEN_STREAMS_MAX");
+
+    let watching = watch(&channel).await.unwrap();
+    assert_eq!(server.metric(&open("Watch")).await, 1.0);
+    let refused = watch(&channel).await.map(drop).unwrap_err();
+    assert_exhausted(&refused, "OPEN_STREAMS_MAX");
+    let mut probe = health(&channel);
+    within(probe.check(HealthCheckRequest::default()))
+        .await
+        .unwrap();
+
+    drop((held, watching));
+    server.metric_reaches(&open("Watch"), 0.0).await;
+    server
+        .metric_reaches(&open("ServerReflectionInfo"), 0.0)
+        .await;
+    watch(&channel).await.unwrap();
+    server.events().await;
+}
+
+#[tokio::test]
+async fn reflection_on_which_nothing_is_asked_ends_with_a_reason_and_watching_health_goes_on() {
+    let server = Server::with("[limits]\nstream_idle_secs_max = 1").await;
+    let channel = connect(server.grpc, |endpoint| endpoint).await;
+    let mut watch = watch(&channel).await.unwrap();
+    within(watch.message()).await.unwrap().unwrap();
+    let mut reflection = Reflection::open(&channel).await.unwrap();
+    let ended = within(reflection.answers.message()).await.unwrap_err();
+    assert_ended(&ended, Code::Unavailable, "STREAM_IDLE");
+    let rejected = "unstuck_rejected_total{reason=\"stream_idle_secs_max\"}";
+    assert_eq!(server.metric(rejected).await, 1.0);
+    let next = tokio::time::timeout(Duration::from_millis(500), watch.message()).await;
+    assert!(next.is_err(), "{next:?}");
+}
+
+#[tokio::test]
+async fn who_loses_its_token_loses_reflection_too() {
+    let mut tokens = Tokens::new(&["broker", "admin"]);
+    let server = Server::with(&tokens.config()).await;
+    let channel = connect(server.grpc, |endpoint| endpoint).await;
+    let mut client = ServerReflectionClient::new(channel);
+    let requests = tokio_stream::pending::<ServerReflectionRequest>();
+    let answers = within(client.server_reflection_info(tokens.request("broker", requests))).await;
+    let mut answers = answers.unwrap().into_inner();
+    tokens.remove("broker");
+    let ended = within(answers.message()).await.unwrap_err();
+    assert_ended(&ended, Code::Unauthenticated, "TOKEN_UNKNOWN");
+}
+
+#[tokio::test]
+async fn the_messages_of_probes_and_reflection_are_bounded() {
+    let server = Server::with("[limits]\nmessage_bytes_max = 10000").await;
+    let channel = connect(server.grpc, |endpoint| endpoint).await;
+    let service = "x".repeat(1_100);
+    let mut probe = health(&channel);
+    let refused = within(probe.check(HealthCheckRequest { service })).await;
+    assert_eq!(refused.unwrap_err().code(), Code::OutOfRange);
+    let rejected = "unstuck_rejected_total{reason=\"message_bytes_max\"}";
+    assert_eq!(server.metric(rejected).await, 1.0);
+
+    let mut reflection = Reflection::open(&channel).await.unwrap();
+    let unknown = reflection.ask(&"x".repeat(9_000)).await.unwrap_err();
+    assert_eq!(unknown.code(), Code::NotFound);
+    let mut reflection = Reflection::open(&channel).await.unwrap();
+    // The library ends its stream without a word where it cannot read.
+    assert_eq!(reflection.ask(&"x".repeat(11_000)).await.unwrap(), None);
+}
