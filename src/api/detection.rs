@@ -308,8 +308,7 @@ impl Api {
         responses: Responses<K::Response>,
     ) -> Result<(), Status> {
         let tenant = caller.tenant.clone();
-        let (engine, store) = (self.engine.clone(), self.store.clone());
-        let (pushes, terminations) = Pushes::new(tenant.clone(), engine, store);
+        let (pushes, terminations) = Pushes::new(tenant.clone(), self);
         let conversation = self.converse::<K>(inbound, &responses, &pushes);
         tokio::select! {
             biased;

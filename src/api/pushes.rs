@@ -1,5 +1,6 @@
 use std::{
     borrow::Borrow,
+    cell::Cell,
     collections::{HashMap, VecDeque},
     convert::Infallible,
     hash::{Hash, Hasher},
@@ -9,27 +10,40 @@ use std::{
 use smallvec::SmallVec;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
+use super::Api;
 use crate::{
     domain::{SessionId, Tenant, Verdict, VerdictId},
     engine::Engine,
     store::Store,
+    telemetry::Metrics,
 };
 
 /// What one stream has carried, and so which terminations it must be told of:
-/// those of every session it has carried, unless it was told in an answer.
+/// those of every session it has carried, unless it was told in an answer. Where
+/// these are too many, those carried longest ago are no longer pushed to; the
+/// answer to their next event tells of a termination all the same.
 pub(super) struct Pushes {
     /// Whose sessions the stream carries.
     tenant: Tenant,
     engine: Arc<Engine>,
+    metrics: Arc<Metrics>,
     carried: Mutex<Sessions>,
 }
 
-/// The sessions it has carried, with the terminations it was told of.
+/// The sessions it has carried. There may be many, of many streams, so that only
+/// what few of them have stands apart.
 struct Sessions {
-    known: HashMap<Carried, SmallVec<[VerdictId; 1]>, foldhash::quality::RandomState>,
-    /// How many there may be until those that are over are let go of.
+    /// With the time when each was carried last, by the stream's own count.
+    known: HashMap<Carried, Cell<u64>, Hashing>,
+    /// The terminations that the stream was told of.
+    told: HashMap<Carried, SmallVec<[VerdictId; 1]>, Hashing>,
     known_max: usize,
+    /// How many there may be until those that are over are let go of.
+    tidy_at: usize,
+    time: u64,
 }
+
+type Hashing = foldhash::quality::RandomState;
 
 /// The terminations as they come, of whichever session.
 pub(super) struct Terminations {
@@ -63,22 +77,25 @@ impl Eq for Carried {}
 
 /// Below this nothing is gained by tidying.
 const CARRIED_MIN: usize = 1_024;
+/// Where there is no room for another, so many make room at a time: all are gone
+/// through to find those carried longest ago.
+const ROOM_SHARE: usize = 8;
+/// Sessions that the engine is asked about before others have the thread.
+const ASKED_AT_ONCE: usize = 256;
 
 impl Pushes {
     /// For a stream that begins: none of what happens from now on is missed.
-    pub fn new(tenant: Tenant, engine: Arc<Engine>, store: Arc<Store>) -> (Self, Terminations) {
+    pub fn new(tenant: Tenant, api: &Api) -> (Self, Terminations) {
         let terminations = Terminations {
-            news: store.terminations(),
-            store,
+            news: api.store.terminations(),
+            store: api.store.clone(),
             due: VecDeque::new(),
         };
         let pushes = Self {
             tenant,
-            engine,
-            carried: Mutex::new(Sessions {
-                known: HashMap::default(),
-                known_max: CARRIED_MIN,
-            }),
+            engine: api.engine.clone(),
+            metrics: api.metrics.clone(),
+            carried: Mutex::new(Sessions::new(api.limits.stream_sessions_max)),
         };
         (pushes, terminations)
     }
@@ -89,8 +106,10 @@ impl Pushes {
 
     /// A session that the stream has carried, whose id need not be parsed again.
     pub fn session(&self, id: &str) -> Option<SessionId> {
-        let sessions = self.sessions();
-        let (Carried(session), _) = sessions.known.get_key_value(id)?;
+        let mut sessions = self.sessions();
+        sessions.time += 1;
+        let (Carried(session), last) = sessions.known.get_key_value(id)?;
+        last.set(sessions.time);
         Some(session.clone())
     }
 
@@ -99,9 +118,12 @@ impl Pushes {
     pub fn carried(&self, session: &SessionId, answered: Option<&Verdict>) {
         let mut sessions = self.sessions();
         if !sessions.known.contains_key(session.as_str()) {
-            sessions.tidy(&self.engine);
-            let session = Carried(session.clone());
-            sessions.known.insert(session, SmallVec::new());
+            let forgotten = sessions.make_room(|session| self.engine.knows(session));
+            if forgotten > 0 {
+                self.metrics.pushes_forgotten(forgotten);
+            }
+            // All streams of a session share its name with the engine.
+            sessions.add(self.engine.own(session));
         }
         if let Some(verdict) = answered.filter(|verdict| verdict.terminates()) {
             sessions.tell(verdict);
@@ -124,13 +146,15 @@ impl Pushes {
         }
     }
 
-    fn all_terminated(&self) -> VecDeque<Arc<Verdict>> {
-        let sessions = self.sessions();
-        sessions
-            .known
-            .keys()
-            .flat_map(|Carried(session)| self.engine.terminations_of(session))
-            .collect()
+    async fn all_terminated(&self) -> VecDeque<Arc<Verdict>> {
+        let known = self.sessions().all();
+        let mut terminated = VecDeque::new();
+        for some in known.chunks(ASKED_AT_ONCE) {
+            let terminations = |session| self.engine.terminations_of(session);
+            terminated.extend(some.iter().flat_map(terminations));
+            tokio::task::yield_now().await;
+        }
+        terminated
     }
 
     fn sessions(&self) -> MutexGuard<'_, Sessions> {
@@ -139,11 +163,31 @@ impl Pushes {
 }
 
 impl Sessions {
+    fn new(known_max: usize) -> Self {
+        Self {
+            known: HashMap::default(),
+            told: HashMap::default(),
+            known_max,
+            tidy_at: CARRIED_MIN.min(known_max),
+            time: 0,
+        }
+    }
+
+    fn add(&mut self, session: SessionId) {
+        self.known.insert(Carried(session), Cell::new(self.time));
+    }
+
+    fn all(&self) -> Vec<SessionId> {
+        let known = self.known.keys();
+        known.map(|Carried(session)| session.clone()).collect()
+    }
+
     /// Whether this is news to the stream; from now on it is not.
     fn tell(&mut self, verdict: &Verdict) -> bool {
-        let Some(told) = self.known.get_mut(verdict.session.as_str()) else {
+        let Some((Carried(session), _)) = self.known.get_key_value(verdict.session.as_str()) else {
             return false;
         };
+        let told = self.told.entry(Carried(session.clone())).or_default();
         let news = !told.contains(&verdict.id);
         if news {
             told.push(verdict.id);
@@ -151,13 +195,25 @@ impl Sessions {
         news
     }
 
-    /// Lets go of sessions that the engine has forgotten.
-    fn tidy(&mut self, engine: &Engine) {
-        if self.known.len() >= self.known_max {
-            self.known
-                .retain(|Carried(session), _| engine.knows(session));
-            self.known_max = (2 * self.known.len()).max(CARRIED_MIN);
+    /// Lets go of sessions that the engine has forgotten, and where that is not
+    /// enough, of those carried longest ago: how many of these.
+    fn make_room(&mut self, knows: impl Fn(&SessionId) -> bool) -> usize {
+        if self.known.len() < self.tidy_at {
+            return 0;
         }
+        self.known.retain(|Carried(session), _| knows(session));
+        let left = self.known.len();
+        if left >= self.known_max {
+            let mut times: Vec<u64> = self.known.values().map(Cell::get).collect();
+            let (_, latest, _) = times.select_nth_unstable(left / ROOM_SHARE);
+            let latest = *latest;
+            self.known.retain(|_, last| last.get() > latest);
+        }
+        let known = &self.known;
+        self.told.retain(|session, _| known.contains_key(session));
+        self.tidy_at =
+            (2 * self.known.len()).clamp(CARRIED_MIN.min(self.known_max), self.known_max);
+        left - self.known.len()
     }
 }
 
@@ -175,10 +231,54 @@ impl Terminations {
                 Ok(verdict) => self.due.push_back(verdict),
                 // So many at once that some were overwritten: ask about every
                 // session, so that none is missed.
-                Err(RecvError::Lagged(_)) => self.due = pushes.all_terminated(),
+                Err(RecvError::Lagged(_)) => {
+                    self.due = pushes.all_terminated().await;
+                }
                 // The engine outlives its streams.
                 Err(RecvError::Closed) => std::future::pending().await,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(n: usize) -> SessionId {
+        SessionId::parse(&format!("s{n}")).unwrap()
+    }
+
+    #[test]
+    fn beyond_stream_sessions_max_those_carried_longest_ago_are_forgotten() {
+        const MOST: usize = 2_048;
+        let mut sessions = Sessions::new(MOST);
+        let mut forgotten = 0;
+        for n in 0..10 * MOST {
+            forgotten += sessions.make_room(|_| true);
+            sessions.time += 1;
+            sessions.add(session(n));
+            // One that is carried all the time.
+            sessions.known["s0"].set(sessions.time);
+            assert!(sessions.known.len() <= MOST);
+        }
+        assert_eq!(sessions.known.len() + forgotten, 10 * MOST);
+        let least = MOST - MOST / ROOM_SHARE - 1;
+        assert!(sessions.known.len() >= least, "no more than has to");
+        let newest = 10 * MOST - least..10 * MOST;
+        for n in newest.chain([0]) {
+            assert!(sessions.known.contains_key(session(n).as_str()), "{n}");
+        }
+    }
+
+    #[test]
+    fn who_is_over_makes_room_first_and_a_bound_of_one_is_one() {
+        let mut sessions = Sessions::new(1);
+        for n in 0..3 {
+            assert_eq!(sessions.make_room(|_| false), 0);
+            sessions.add(session(n));
+        }
+        assert_eq!(sessions.make_room(|_| true), 1);
+        assert!(sessions.known.is_empty());
     }
 }

@@ -121,6 +121,11 @@ const MOST: &[(&str, i64, &str)] = &[
         "with about 1 KiB a response, 64 streams would hold more than 256 MiB",
     ),
     (
+        "stream_sessions_max",
+        131_072,
+        "to make room for one, all sessions of the stream are gone through at one go",
+    ),
+    (
         "agents_max",
         4_096,
         "an event's agent is looked for among all of its session, one by one",

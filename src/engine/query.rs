@@ -65,6 +65,12 @@ impl Engine {
         found.unwrap_or_default()
     }
 
+    /// The same id, in memory that all who keep it share.
+    pub fn own(&self, id: &SessionId) -> SessionId {
+        let own = self.sessions.view(id, |own, _| own.clone());
+        own.unwrap_or_else(|| id.clone())
+    }
+
     /// Whether it is live or remembered.
     pub fn knows(&self, id: &SessionId) -> bool {
         self.sessions.contains_key(id)

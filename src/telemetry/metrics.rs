@@ -89,7 +89,7 @@ pub struct Metrics {
     state_bytes_max: Gauge,
     terminated_by_operator: Counter,
     evicted: [Counter; 3],
-    forgotten: [Counter; 3],
+    forgotten: [Counter; 4],
     event_duration: Histogram,
     streams: [Gauge; Rpc::NAMES.len()],
     connections: [Gauge; 2],
@@ -228,6 +228,12 @@ impl Metrics {
         self.state_bytes.set(bytes as f64);
     }
 
+    /// Sessions whose terminations a stream will not be pushed, to make room.
+    pub fn pushes_forgotten(&self, sessions: usize) {
+        let [.., counter] = &self.forgotten;
+        counter.increment(sessions as u64);
+    }
+
     /// What was forgotten to make room.
     pub fn forgot(&self, rooms: &Rooms) {
         let Rooms {
@@ -351,7 +357,7 @@ fn register(exporter: PrometheusHandle, detectors: &[&str], receivers: &[&str]) 
         terminated_by_operator: zero(
             counter!("unstuck_sessions_terminated_total", "cause" => OPERATOR),
         ),
-        forgotten: ["path", "command", "loop"]
+        forgotten: ["path", "command", "loop", "stream_session"]
             .map(|what| zero(counter!("unstuck_forgotten_total", "what" => what))),
         evicted: Eviction::NAMES
             .map(|why| zero(counter!("unstuck_sessions_evicted_total", "reason" => why))),

@@ -263,3 +263,23 @@ async fn terminations_are_counted_by_cause() {
         2.0
     );
 }
+
+#[tokio::test]
+async fn beyond_stream_sessions_max_a_session_is_told_in_its_next_answer_and_not_pushed_to() {
+    let server = Server::with("[limits]\nstream_sessions_max = 2").await;
+    let mut stream = carrying(&server, &["a", "b"]).await;
+    // The longest ago is then another.
+    stream.ask(batch(3, [ask("x").of("a")])).await;
+    stream.ask(batch(4, [ask("x").of("c")])).await;
+    let forgotten = "unstuck_forgotten_total{what=\"stream_session\"}";
+    assert_eq!(server.metric(forgotten).await, 1.0);
+    for session in ["b", "a", "c"] {
+        server.terminate(session).await;
+    }
+    for session in ["a", "c"] {
+        assert_eq!(pushed(stream.receive().await).0, session);
+    }
+    let answer = stream.ask(batch(5, [ask("x").of("b")])).await;
+    assert_eq!(answer.sequence, 5);
+    assert_eq!(answer.results[0].action(), Action::Terminate);
+}
