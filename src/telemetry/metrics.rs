@@ -4,6 +4,7 @@
 
 mod help;
 mod notifications;
+mod open;
 mod rejections;
 mod reloads;
 mod safety;
@@ -15,6 +16,7 @@ use metrics::{Counter, Gauge, Histogram, with_local_recorder};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
 pub use notifications::Notification;
+pub use open::{Open, Rpc, Side};
 pub use rejections::{Eviction, Rejection};
 pub use reloads::Reload;
 pub use safety::Panicked;
@@ -34,46 +36,6 @@ pub enum EventKind {
     ToolCall,
     Turn,
     Marker,
-}
-
-/// Streams that stay open.
-#[derive(Clone, Copy, Debug)]
-pub enum Rpc {
-    StreamEvents,
-    StreamDeltas,
-    WatchVerdicts,
-    /// Of health.
-    Watch,
-    ServerReflectionInfo,
-}
-
-impl Rpc {
-    const NAMES: [&'static str; 5] = [
-        "StreamEvents",
-        "StreamDeltas",
-        "WatchVerdicts",
-        "Watch",
-        "ServerReflectionInfo",
-    ];
-
-    pub fn name(self) -> &'static str {
-        Self::NAMES[self as usize]
-    }
-}
-
-/// Where clients connect.
-#[derive(Clone, Copy, Debug)]
-pub enum Side {
-    Grpc,
-    Http,
-}
-
-impl Side {
-    const NAMES: [&'static str; 2] = ["grpc", "http"];
-
-    pub fn name(self) -> &'static str {
-        Self::NAMES[self as usize]
-    }
 }
 
 /// The handles.
@@ -300,22 +262,6 @@ impl Metrics {
     /// Counts a connection as open until the guard is dropped.
     pub fn connection(&self, side: Side) -> Open {
         Open::new(&self.connections[side as usize])
-    }
-}
-
-/// An open stream or connection in its gauge.
-pub struct Open(Gauge);
-
-impl Open {
-    fn new(gauge: &Gauge) -> Self {
-        gauge.increment(1);
-        Self(gauge.clone())
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.decrement(1);
     }
 }
 

@@ -1,0 +1,59 @@
+//! What stays open: streams and connections.
+
+use metrics::Gauge;
+
+/// Streams that stay open.
+#[derive(Clone, Copy, Debug)]
+pub enum Rpc {
+    StreamEvents,
+    StreamDeltas,
+    WatchVerdicts,
+    /// Of health.
+    Watch,
+    ServerReflectionInfo,
+}
+
+impl Rpc {
+    pub(super) const NAMES: [&'static str; 5] = [
+        "StreamEvents",
+        "StreamDeltas",
+        "WatchVerdicts",
+        "Watch",
+        "ServerReflectionInfo",
+    ];
+
+    pub fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+}
+
+/// Where clients connect.
+#[derive(Clone, Copy, Debug)]
+pub enum Side {
+    Grpc,
+    Http,
+}
+
+impl Side {
+    pub(super) const NAMES: [&'static str; 2] = ["grpc", "http"];
+
+    pub fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+}
+
+/// An open stream or connection in its gauge.
+pub struct Open(Gauge);
+
+impl Open {
+    pub(super) fn new(gauge: &Gauge) -> Self {
+        gauge.increment(1);
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.decrement(1);
+    }
+}
