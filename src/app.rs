@@ -81,8 +81,13 @@ pub const STREAM_OVERHEAD_BYTES: u32 =
 pub const OVERHEAD_BYTES_MAX: u32 = CONNECTION_WINDOW_BYTES / 2;
 /// tonic passes "no limit" on unless told otherwise.
 const LOCAL_ERROR_RESETS_MAX: usize = 1_024;
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
-const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// A connection on which nothing comes for so long is asked whether anybody is
+/// there, and closed when there is no answer: a peer that lost its network says
+/// no good-bye, and would hold its places.
+const KEEPALIVE: Keepalive = Keepalive {
+    interval: Duration::from_secs(30),
+    timeout: Duration::from_secs(10),
+};
 /// Idle sessions are looked for every second, a slice at a time.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// What is kept for days and by the megabyte is looked at every minute.
@@ -287,15 +292,26 @@ impl App {
     }
 }
 
+/// When a silent connection is asked, and how long it may take to answer.
+#[derive(Clone, Copy)]
+struct Keepalive {
+    interval: Duration,
+    timeout: Duration,
+}
+
 /// A server with the transport settings that hold under load.
 pub fn server(limits: &Limits) -> Server {
+    server_asking(limits, KEEPALIVE)
+}
+
+fn server_asking(limits: &Limits, Keepalive { interval, timeout }: Keepalive) -> Server {
     Server::builder()
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
         .max_concurrent_streams(limits.streams_max)
         .http2_max_local_error_reset_streams(Some(LOCAL_ERROR_RESETS_MAX))
-        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
-        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .http2_keepalive_interval(Some(interval))
+        .http2_keepalive_timeout(Some(timeout))
 }
 
 async fn listen(key: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {

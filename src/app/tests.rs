@@ -1,6 +1,10 @@
 use std::future::{pending, ready};
 
-use tonic::transport::Channel;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+use tonic::transport::{Channel, server::TcpIncoming};
 
 use super::*;
 use crate::pb::{
@@ -38,6 +42,27 @@ async fn the_sweeper_stops_when_the_service_drains() {
     let draining = app.draining.clone();
     draining.cancel();
     assert!(sweep(app.engine, app.metrics, draining).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_answer_pings_is_gone() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let keepalive = Keepalive {
+        interval: Duration::from_millis(100),
+        timeout: Duration::from_millis(100),
+    };
+    let (_, health) = tonic_health::server::health_reporter();
+    let server = server_asking(&config().app, keepalive).add_service(health);
+    tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+    let mut client = TcpStream::connect(address).await.unwrap();
+    // What a client of HTTP/2 begins with, settings of nothing, and no more.
+    let hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    client.write_all(hello).await.unwrap();
+    let mut heard = Vec::new();
+    let closed = time::timeout(Duration::from_secs(30), client.read_to_end(&mut heard)).await;
+    closed.expect("it is held open").unwrap();
+    assert!(!heard.is_empty(), "it was let in");
 }
 
 fn config() -> Config {
