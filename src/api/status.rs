@@ -178,7 +178,7 @@ impl From<Ended> for Status {
         let (code, reason) = match ended {
             Ended::Draining => return draining(),
             Ended::Unreadable(error) => return error.into(),
-            Ended::TooSlow(_) => (Code::ResourceExhausted, "WATCHER_TOO_SLOW"),
+            Ended::TooSlow(_) => return exhausted("WATCHER_TOO_SLOW", message),
             Ended::Unknown => (Code::OutOfRange, "VERDICT_UNKNOWN"),
         };
         let details = ErrorDetails::with_error_info(reason, DOMAIN, []);

@@ -12,9 +12,9 @@ use super::{
 use crate::{
     auth::Caller,
     domain::{Issued, Tenant, VerdictId},
-    feed::{Feed, Watch},
+    feed::{Ended, Feed, Watch},
     pb,
-    telemetry::Rpc,
+    telemetry::{Rejection, Rpc},
 };
 
 impl Api {
@@ -57,13 +57,21 @@ impl Api {
                 return self.over(over);
             }
             let verdict = tokio::select! {
-                next = feed.next() => next?,
+                next = feed.next() => next.map_err(|ended| self.ended(ended))?,
                 () = responses.gone() => return Ok(()),
             };
             responses.send(pb::WatchVerdictsResponse {
                 verdict: Some(self.shown(&verdict)),
             });
         }
+    }
+
+    /// How a watch ends whose feed is over.
+    pub fn ended(&self, ended: Ended) -> Status {
+        if let Ended::TooSlow(_) = ended {
+            self.metrics.rejected(Rejection::WatcherTooSlow);
+        }
+        ended.into()
     }
 
     pub(super) async fn audit(

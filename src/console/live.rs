@@ -91,7 +91,7 @@ impl<G> Live<G> {
             }
         };
         let next = tokio::select! {
-            next = next => next.map_err(tonic::Status::from),
+            next = next => next.map_err(|ended| self.api.ended(ended)),
             () = self.auth.revoked(&self.caller) => Err(Denied::UnknownToken.into()),
         };
         match next {

@@ -144,6 +144,33 @@ async fn a_watcher_that_does_not_read_is_cut() {
         .await;
 }
 
+#[tokio::test]
+async fn a_watcher_that_falls_too_far_behind_is_told_to_resume() {
+    let limits = "[limits]\nresponses_max = 1\nslow_reader_secs_max = 600";
+    let eager = "[detect.exact_repeat]\ncount = 2";
+    let server = Server::with(&format!("{limits}\n{eager}")).await;
+    let mut slow = server.sessions_with_window(1_024).await;
+    let watch = slow.watch_verdicts(pb::WatchVerdictsRequest::default());
+    let mut watch = within(watch).await.unwrap().into_inner();
+    // A verdict for each session, and more of them than wait for anybody.
+    let mut events = server.events().await;
+    for n in 1..=36 {
+        let twice = |of| {
+            let session = format!("s{n}-{of}");
+            [ask("x").of(&session), ask("x").of(&session)]
+        };
+        events.ask(batch(n, (0..128).flat_map(twice))).await;
+    }
+    let status = loop {
+        match within(watch.message()).await {
+            Ok(verdict) => assert!(verdict.is_some(), "a clean end"),
+            Err(status) => break status,
+        }
+    };
+    assert_exhausted(&status, "WATCHER_TOO_SLOW");
+    assert_eq!(server.metric(&rejected("watcher_too_slow")).await, 1.0);
+}
+
 /// A stream whose client has read nothing of what fills its queue.
 async fn full_stream(server: &Server) -> EventStream {
     let stream = events_of(server.detection_with_window(64).await).await;

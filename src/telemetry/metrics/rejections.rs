@@ -23,6 +23,8 @@ pub enum Rejection {
     CallSecsMax,
     StreamIdleSecsMax,
     SlowReaderSecsMax,
+    /// More verdicts came than are held for who watches and does not read.
+    WatcherTooSlow,
     /// No token, or one that is not known.
     Unauthenticated,
     /// A token whose role may not.
@@ -33,7 +35,7 @@ pub enum Rejection {
 }
 
 impl Rejection {
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::InvalidArgument,
         Self::MessageBytesMax,
         Self::Undecodable,
@@ -49,6 +51,7 @@ impl Rejection {
         Self::CallSecsMax,
         Self::StreamIdleSecsMax,
         Self::SlowReaderSecsMax,
+        Self::WatcherTooSlow,
         Self::Unauthenticated,
         Self::PermissionDenied,
         Self::ConsoleWatchersMax,
@@ -72,6 +75,7 @@ impl Rejection {
             Self::CallSecsMax => "call_secs_max",
             Self::StreamIdleSecsMax => "stream_idle_secs_max",
             Self::SlowReaderSecsMax => "slow_reader_secs_max",
+            Self::WatcherTooSlow => "watcher_too_slow",
             Self::Unauthenticated => "unauthenticated",
             Self::PermissionDenied => "permission_denied",
             Self::ConsoleWatchersMax => "console_watchers_max",
