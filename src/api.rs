@@ -263,11 +263,7 @@ impl Api {
 fn log(recorded: &Recorded) {
     // An answer that is given again is no news, and a session that goes on after
     // its termination would fill the log.
-    let Some(verdict) = recorded
-        .verdict
-        .as_deref()
-        .filter(|_| recorded.index.is_some() && !recorded.duplicate)
-    else {
+    let Some(verdict) = recorded.verdict.as_deref().filter(|_| recorded.is_news) else {
         return;
     };
     let Some(action) = verdict.action else {

@@ -106,6 +106,8 @@ pub struct Recorded {
     pub index: Option<i32>,
     pub duplicate: bool,
     pub verdict: Option<Arc<Verdict>>,
+    /// The verdict was given now, and not before.
+    pub is_news: bool,
 }
 
 /// With 256 shards a walk over all sessions stalls a reader for a quarter of a

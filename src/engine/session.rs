@@ -195,6 +195,7 @@ impl Session {
             index: Some(index),
             duplicate: true,
             verdict: verdict.cloned(),
+            is_news: false,
         }
     }
 

@@ -206,6 +206,7 @@ impl Tombstone {
             index: None,
             duplicate: false,
             verdict: self.termination(id),
+            is_news: false,
         }
     }
 

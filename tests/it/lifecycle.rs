@@ -564,6 +564,30 @@ async fn a_termination_is_logged_once_whatever_comes_after() {
 }
 
 #[tokio::test]
+async fn a_termination_of_a_text_that_is_being_written_is_logged_once_too() {
+    let rungs = ["soft", "hard", "last"].map(|rung| format!("{rung} = \"terminate\"\n"));
+    let config = format!("[detect.repetition]\n{}", rungs.concat());
+    let directory = directory(&[("unstuck.toml", &config)]);
+    let running = Running::start(unstuck(directory.path(), &["serve"], &[]));
+    let deltas = running.server().await.deltas().await;
+    for _ in 0..40 {
+        let text = "Let me look at it once more before I go on. ";
+        deltas.send(pieces([piece("s", "t", text)])).await;
+    }
+    // Answers that are not read yet may be one.
+    let told = deltas.finish().await.into_iter();
+    let told: i32 = told.map(|answer| 1 + answer.coalesced).sum();
+    assert!(told > 1, "the termination, and it again");
+    let (_, log) = running.stop().await;
+    let lines = log
+        .lines()
+        .filter(|line| line.contains("session is looping"));
+    let lines: Vec<_> = lines.collect();
+    let [line] = lines[..] else { panic!("{log}") };
+    assert!(line.contains("WARN") && line.contains("action=\"terminate\""));
+}
+
+#[tokio::test]
 async fn json_logs_are_an_object_a_line() {
     let directory = directory(&[]);
     let args = ["serve", "--log-format", "json"];

@@ -11,6 +11,7 @@ pub(super) fn recorded(index: i32, verdict: Option<Arc<Verdict>>) -> Recorded {
     Recorded {
         index: Some(index),
         duplicate: false,
+        is_news: verdict.is_some(),
         verdict,
     }
 }
@@ -21,6 +22,7 @@ pub(super) fn unheard() -> Recorded {
         index: None,
         duplicate: false,
         verdict: None,
+        is_news: false,
     }
 }
 
@@ -34,5 +36,6 @@ pub(super) fn latched(verdict: Arc<Verdict>) -> Recorded {
         index: None,
         duplicate: false,
         verdict: Some(verdict),
+        is_news: false,
     }
 }

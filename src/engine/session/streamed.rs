@@ -141,6 +141,7 @@ impl Session {
             let verdict = repeated.and_then(|r| self.text(delta, position, r, now, shared));
             let answer = known.map_or_else(unheard, |index| self.repeated(index));
             return Ok(Some(Recorded {
+                is_news: verdict.is_some(),
                 verdict: verdict.or(answer.verdict),
                 ..answer
             }));
@@ -184,7 +185,11 @@ impl Session {
             let draft = draft_name(delta, shared.facts.key());
             agent.drafts.restart(draft);
         }
-        Some(latched(verdict))
+        Some(Recorded {
+            is_news: true,
+            verdict: Some(verdict),
+            ..unheard()
+        })
     }
 
     /// A text that is being written has repeated itself.
