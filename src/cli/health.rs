@@ -7,7 +7,7 @@ use tonic_health::pb::{
 use super::{
     ConfigArgs, Failure,
     client::{self, TlsArgs},
-    reachable,
+    reachable, words,
 };
 use crate::app;
 
@@ -55,7 +55,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let answer = HealthClient::new(channel)
             .check(HealthCheckRequest::default())
             .await
-            .map_err(|status| Failure::failed(status.message()))?;
+            .map_err(|status| Failure::failed(words::shown(status.message())))?;
         Ok::<_, Failure>(answer.into_inner().status())
     })?;
     match status {

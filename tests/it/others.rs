@@ -3,14 +3,20 @@
 use std::time::Duration;
 
 use tokio::{
+    net::TcpListener,
     sync::{mpsc, oneshot},
     time::Instant,
 };
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Status, Streaming, transport::Channel};
+use tonic::{
+    Code, Request, Response, Status, Streaming, async_trait,
+    transport::{Channel, server::TcpIncoming},
+};
 use tonic_health::pb::{
-    HealthCheckRequest, HealthCheckResponse, health_check_response::ServingStatus,
+    HealthCheckRequest, HealthCheckResponse,
+    health_check_response::ServingStatus,
     health_client::HealthClient,
+    health_server::{Health, HealthServer},
 };
 use tonic_reflection::pb::{
     v1::{
@@ -23,7 +29,11 @@ use tonic_reflection::pb::{
 use tonic_types::StatusExt;
 use unstuck::{app::App, pb};
 
-use crate::{auth::Tokens, harness::*};
+use crate::{
+    auth::Tokens,
+    harness::*,
+    lifecycle::{directory, text, unstuck},
+};
 
 fn health(channel: &Channel) -> HealthClient<Channel> {
     HealthClient::new(channel.clone())
@@ -180,4 +190,39 @@ async fn the_messages_of_probes_and_reflection_are_bounded() {
     let mut reflection = Reflection::open(&channel).await.unwrap();
     // The library ends its stream without a word where it cannot read.
     assert_eq!(reflection.ask(&"x".repeat(11_000)).await.unwrap(), None);
+}
+
+/// Says of its health what steers a terminal.
+struct Rude;
+
+#[async_trait]
+impl Health for Rude {
+    async fn check(
+        &self,
+        _: Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Status> {
+        Err(Status::not_found("no\n\x1b[2J\u{202e}such service"))
+    }
+
+    type WatchStream = tokio_stream::Pending<Result<HealthCheckResponse, Status>>;
+
+    async fn watch(
+        &self,
+        _: Request<HealthCheckRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        Ok(Response::new(tokio_stream::pending()))
+    }
+}
+
+#[tokio::test]
+async fn what_a_server_says_of_its_health_cannot_steer_a_terminal() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let server = tonic::transport::Server::builder().add_service(HealthServer::new(Rude));
+    tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+    let directory = directory(&[]);
+    let mut ask = unstuck(directory.path(), &["health", "--server", &address], &[]);
+    let asked = tokio::task::spawn_blocking(move || ask.output()).await;
+    let asked = asked.unwrap().unwrap();
+    assert_eq!(text(&asked.stderr), "unstuck: no [2Jsuch service\n");
 }
