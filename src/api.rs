@@ -37,10 +37,7 @@ use crate::{
     auth::{Auth, Caller, Denied},
     domain::{Action, Delta, Event, SessionView, Verdict},
     engine::{Engine, Recorded, Refused},
-    pb::{
-        self, FILE_DESCRIPTOR_SET, detection_service_server::DetectionServiceServer,
-        session_service_server::SessionServiceServer,
-    },
+    pb::{self, FILE_DESCRIPTOR_SET, session_service_server::SessionServiceServer},
     store::Store,
     telemetry::{Metrics, Open, Rejection, Rpc},
 };
@@ -106,12 +103,12 @@ impl Api {
         }
     }
 
-    /// What is to stand before them.
+    /// What is to stand before them, and hands events to their own.
     pub fn guard(&self) -> Guard {
-        Guard::new(self.auth.clone(), self.metrics.clone(), &self.limits)
+        Guard::new(self)
     }
 
-    /// The services, with reflection.
+    /// The services but for that of events, with reflection.
     pub fn routes(self) -> Result<Routes, tonic_reflection::server::Error> {
         let reflection = || {
             tonic_reflection::server::Builder::configure()
@@ -119,11 +116,8 @@ impl Api {
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         };
         let bytes_max = self.limits.message_bytes_max;
-        let detection =
-            DetectionServiceServer::new(self.clone()).max_decoding_message_size(bytes_max);
         let sessions = SessionServiceServer::new(self).max_decoding_message_size(bytes_max);
-        Ok(Routes::new(detection)
-            .add_service(sessions)
+        Ok(Routes::new(sessions)
             .add_service(reflection().build_v1()?)
             .add_service(reflection().build_v1alpha()?))
     }

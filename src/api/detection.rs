@@ -41,8 +41,7 @@ impl DetectionService for Api {
         let taken = convert::session_id(&caller.tenant, &session_id)
             .and_then(|session| convert::event(session, &mut event))
             .map_err(|invalid| self.reject(invalid))?;
-        let recorded = async { self.record(&taken, now(), &mut Instant::now()) };
-        let recorded = self.turns.take(caller.tenant, recorded).await?;
+        let recorded = self.record(&taken, now(), &mut Instant::now())?;
         self.make_way();
         let verdict = self.verdict_of(&recorded).await;
         let event_id = taken.event_id;

@@ -1,14 +1,16 @@
 //! Who calls is asked once, before a call is handed to anybody: every path goes
 //! through here, also one that a later version adds. So does every call that there
-//! is no room for, before its message is read.
+//! is no room for, before its message is read, and one of many waits for its turn.
 
 use std::{
     convert::Infallible,
+    pin::Pin,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
+use tokio::time::{Sleep, sleep};
 use tonic::{
     Request, Status,
     body::Body,
@@ -20,20 +22,30 @@ use tonic::{
 };
 use tower_layer::Layer;
 
-use super::{Limits, Place, Places, status};
+use super::{
+    Api, Place, Places, status,
+    turns::{Line, Turns},
+};
 use crate::{
     auth::{self, Auth, Caller, Denied},
+    pb::detection_service_server::DetectionServiceServer,
     telemetry::{Metrics, Rejection},
 };
 
 /// Stands before all services. Clones are one guard: the transport makes one for
 /// every call.
 #[derive(Clone)]
-pub struct Guard(Arc<Post>);
+pub struct Guard {
+    post: Arc<Post>,
+    /// Events are handed to it past the router, which looks at a path as if it could
+    /// be any, and wraps each body twice.
+    detection: DetectionServiceServer<Api>,
+}
 
-struct Post {
+pub struct Post {
     auth: Arc<Auth>,
     metrics: Arc<Metrics>,
+    turns: Turns,
     calls: Places,
     calls_max: usize,
     call_secs_max: u64,
@@ -55,76 +67,153 @@ impl Layer<Routes> for Guard {
     }
 }
 
+/// So many calls are answered as they come, of whichever tenant. One that comes
+/// while there are more stands in its tenant's line before it is read: else a
+/// tenant would wait for all calls of another. As many take 0.4 ms, less than a
+/// termination takes to be on disk; to stand in line costs an allocation and to be
+/// woken once more, which few calls need not pay.
+const CALLS_AS_THEY_COME: usize = 16;
+
+/// What the paths of its calls begin with.
+const DETECTION: &str = "/unstuck.v1.DetectionService/";
+
 impl Service<HttpRequest<Body>> for Guarded {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = BoxFuture<Self::Response, Infallible>;
+    type Future = Call;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Service::<HttpRequest<Body>>::poll_ready(&mut self.routes, cx)
     }
 
-    fn call(&mut self, mut request: HttpRequest<Body>) -> Self::Future {
-        let place = match self.guard.admit(&mut request) {
-            Ok(place) => place,
-            Err(refused) => return Box::pin(async move { Ok(refused.into_http()) }),
+    fn call(&mut self, mut request: HttpRequest<Body>) -> Call {
+        let pass = match self.guard.admit(&mut request) {
+            Ok(pass) => pass,
+            Err(refused) => return Call::Refused(Some(refused)),
         };
-        let guard = self.guard.clone();
-        let answer = self.routes.call(request);
-        Box::pin(async move {
-            let _place = place;
-            // A stream is answered at once, and goes on after that.
-            let secs = guard.0.call_secs_max;
-            let in_time = tokio::time::timeout(Duration::from_secs(secs), answer).await;
-            let Ok(answer) = in_time else {
-                guard.0.metrics.rejected(Rejection::CallSecsMax);
-                return Ok(status::call_too_long(secs).into_http());
-            };
-            answer.inspect(|answer| {
+        let answer = match request.uri().path().starts_with(DETECTION) {
+            true => self.guard.detection.call(request),
+            false => Box::pin(self.routes.call(request)),
+        };
+        Call::Admitted {
+            post: self.guard.post.clone(),
+            pass,
+            answer,
+            deadline: None,
+        }
+    }
+}
+
+/// A call until it is answered. A stream is answered at once, and goes on after
+/// that.
+pub enum Call {
+    Refused(Option<Status>),
+    Admitted {
+        post: Arc<Post>,
+        pass: Option<Pass>,
+        answer: BoxFuture<Response<Body>, Infallible>,
+        /// Only who has to wait needs one.
+        deadline: Option<Pin<Box<Sleep>>>,
+    },
+}
+
+/// What a call holds that may be refused.
+pub struct Pass {
+    line: Line,
+    _place: Place,
+}
+
+impl Future for Call {
+    type Output = Result<Response<Body>, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let (post, pass, answer, deadline) = match &mut *self {
+            Self::Refused(refused) => {
+                let refused = refused.take().unwrap_or_else(status::internal);
+                return Poll::Ready(Ok(refused.into_http()));
+            }
+            Self::Admitted {
+                post,
+                pass,
+                answer,
+                deadline,
+            } => (post, pass, answer, deadline),
+        };
+        let mut answer = |cx: &mut Context<'_>| answer.as_mut().poll(cx);
+        let answered = match pass {
+            Some(pass) => pass.line.poll(cx, answer),
+            None => answer(cx),
+        };
+        let answered = match answered {
+            Poll::Ready(answered) => answered.inspect(|answer| {
                 let why = status::unread_in(answer.headers());
-                why.into_iter()
-                    .for_each(|why| guard.0.metrics.rejected(why));
-            })
-        })
+                why.into_iter().for_each(|why| post.metrics.rejected(why));
+            }),
+            Poll::Pending => {
+                let secs = post.call_secs_max;
+                let begin = || Box::pin(sleep(Duration::from_secs(secs)));
+                let deadline = deadline.get_or_insert_with(begin);
+                if deadline.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                post.metrics.rejected(Rejection::CallSecsMax);
+                Ok(status::call_too_long(secs).into_http())
+            }
+        };
+        // Before the caller hears of it, and calls again.
+        *pass = None;
+        Poll::Ready(answered)
     }
 }
 
 impl Guard {
-    pub(super) fn new(auth: Arc<Auth>, metrics: Arc<Metrics>, limits: &Limits) -> Self {
-        Self(Arc::new(Post {
+    pub(super) fn new(api: &Api) -> Self {
+        let (limits, auth) = (&api.limits, &api.auth);
+        let post = Arc::new(Post {
             calls: Places::new(limits.calls_max, auth.clone()),
             calls_max: limits.calls_max,
             call_secs_max: limits.call_secs_max,
-            auth,
-            metrics,
-        }))
+            turns: api.turns.clone(),
+            auth: auth.clone(),
+            metrics: api.metrics.clone(),
+        });
+        let detection = DetectionServiceServer::new(api.clone())
+            .max_decoding_message_size(limits.message_bytes_max);
+        Self { post, detection }
     }
 
-    /// Finds out who calls, and notes it in the request; a place for the call.
-    fn admit(&self, request: &mut HttpRequest<Body>) -> Result<Option<Place>, Status> {
+    /// Finds out who calls, and notes it in the request; a pass for the call.
+    fn admit(&self, request: &mut HttpRequest<Body>) -> Result<Option<Pass>, Status> {
         let authorization = request.headers().get(AUTHORIZATION);
         let authorization = authorization.map(|value| value.as_bytes());
         let path = request.uri().path();
-        let caller = self.0.auth.admit(authorization, path).map_err(|denied| {
-            self.0.metrics.rejected(denied.rejection());
-            Status::from(denied)
-        })?;
-        let place = self.place(&caller, path)?;
+        let caller = self
+            .post
+            .auth
+            .admit(authorization, path)
+            .map_err(|denied| {
+                self.post.metrics.rejected(denied.rejection());
+                Status::from(denied)
+            })?;
+        let pass = self.pass(&caller, path)?;
         request.extensions_mut().insert(caller);
-        Ok(place)
+        Ok(pass)
     }
 
-    /// A place for a call, while it is answered. What operators do needs none,
-    /// and neither do probes: they must get through.
-    fn place(&self, caller: &Caller, path: &str) -> Result<Option<Place>, Status> {
+    /// A place for a call, while it is answered, and where it waits for its turn.
+    /// What operators do needs neither, nor do probes: they must get through.
+    fn pass(&self, caller: &Caller, path: &str) -> Result<Option<Pass>, Status> {
         if !auth::may_be_refused(path) {
             return Ok(None);
         }
-        let place = self.0.calls.take(&caller.tenant).map_err(|share| {
-            self.0.metrics.rejected(Rejection::CallsMax);
-            status::too_many_calls(self.0.calls_max, share)
+        let place = self.post.calls.take(&caller.tenant).map_err(|share| {
+            self.post.metrics.rejected(Rejection::CallsMax);
+            status::too_many_calls(self.post.calls_max, share)
         })?;
-        Ok(Some(place))
+        let is_crowd = place.taken > CALLS_AS_THEY_COME;
+        let line = self.post.turns.line(caller.tenant.clone(), is_crowd);
+        let _place = place;
+        Ok(Some(Pass { line, _place }))
     }
 }
 
@@ -133,4 +222,107 @@ pub(super) fn caller<T>(request: &Request<T>) -> Result<Caller, Status> {
     let caller = request.extensions().get::<Caller>().cloned();
     // Nobody comes here unasked; if somebody did, it is better to refuse.
     Ok(caller.ok_or(Denied::NoToken)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{io::Write, sync::Mutex};
+
+    use prost::Message;
+    use tokio::task::JoinSet;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::{
+        api::{cores, now},
+        auth::{Entry, Role, Secret},
+        config::{Config, DEFAULTS, Layers},
+        domain::Tenant,
+        engine::{Clockwork, Engine},
+        pb,
+        store::{Opening, Store},
+    };
+
+    /// The services, and what brokers of these tenants send to be let in.
+    fn guarded(tenants: [&str; 2]) -> (Guarded, [String; 2]) {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let headers = tenants.map(|tenant| {
+            let (tenant, secret) = (Tenant::parse(tenant).unwrap(), Secret::new().unwrap());
+            let entry = Entry::new(tenant.name(), Role::Broker, &tenant, &secret).unwrap();
+            writeln!(file, "{entry}").unwrap();
+            format!("Bearer {}", secret.reveal())
+        });
+        let tokens = file.path().to_owned();
+        let auth = Arc::new(Auth::new(&auth::Settings { tokens }).unwrap());
+        let memory = ("UNSTUCK__STORE__DIR".to_owned(), String::new());
+        let layers = Layers::load(DEFAULTS, &[], None, [memory]).unwrap();
+        let config = Config::new(&layers).unwrap();
+        let (store, _) = Store::open(Opening {
+            settings: &config.store,
+            audit: config.audit,
+            tombstone_age_max: Duration::MAX,
+            now: now(),
+            fatal: Box::new(|_| {}),
+        })
+        .unwrap();
+        let metrics = Arc::new(Metrics::new([]).unwrap());
+        let engine = Engine::new(
+            config.profiles,
+            config.tools,
+            config.engine,
+            metrics.clone(),
+            Clockwork::Live,
+            store.outlet(),
+        );
+        let (engine, store) = (Arc::new(engine), Arc::new(store));
+        let draining = CancellationToken::new();
+        let api = Api::new(auth, engine, store, metrics, config.api, draining);
+        (api.guard().layer(api.routes().unwrap()), headers)
+    }
+
+    fn record(authorization: &str) -> HttpRequest<Body> {
+        let marker = pb::event::Body::Marker(pb::Marker {
+            kind: pb::MarkerKind::NewRun.into(),
+            ..pb::Marker::default()
+        });
+        let event = Some(pb::Event {
+            session_id: "s".to_owned(),
+            body: Some(marker),
+            ..pb::Event::default()
+        });
+        let message = pb::RecordEventRequest { event }.encode_to_vec();
+        // Not compressed, and so long.
+        let mut body = vec![0];
+        body.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
+        body.extend(message);
+        HttpRequest::post("/unstuck.v1.DetectionService/RecordEvent")
+            .header(AUTHORIZATION, authorization)
+            .body(Body::new(axum::body::Body::from(body)))
+            .unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_call_waits_for_few_calls_of_another_tenant_however_many_there_are() {
+        let (mut services, [many, few]) = guarded(["many", "few"]);
+        let answered = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = JoinSet::new();
+        for (of, count) in [(&many, 500), (&few, 1)] {
+            for _ in 0..count {
+                let (call, answered) = (services.call(record(of)), answered.clone());
+                let is_few = *of == few;
+                tasks.spawn(async move {
+                    let answer = call.await.unwrap();
+                    assert!(!answer.headers().contains_key(Status::GRPC_STATUS));
+                    answered.lock().unwrap().push(is_few);
+                });
+            }
+        }
+        tasks.join_all().await;
+        let answered = answered.lock().unwrap();
+        assert_eq!(answered.len(), 501);
+        let before = answered.iter().position(|is_few| *is_few).unwrap();
+        // Those that came first, and for each turn one that was called by then.
+        let most = CALLS_AS_THEY_COME + 2 * cores();
+        assert!(before <= most, "{before} of theirs before the one");
+    }
 }

@@ -29,6 +29,8 @@ struct Taken {
 pub struct Place {
     places: Places,
     tenant: Tenant,
+    /// How many were taken, of all tenants, when this one had been.
+    pub taken: usize,
 }
 
 impl Places {
@@ -53,6 +55,7 @@ impl Places {
         Ok(Place {
             places: self.clone(),
             tenant: tenant.clone(),
+            taken: taken.all,
         })
     }
 

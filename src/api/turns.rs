@@ -5,6 +5,9 @@
 //! the tasks of the runtime: these stay few, so connections are served, and what
 //! operators do gets through, however much is sent. They wait by tenant, and the
 //! tenants have their turns one after another: who sends much waits behind itself.
+//!
+//! With a thread a core nobody ever comes while all turns are taken: a single call
+//! is over before the next is looked at. So one of many calls stands in line first.
 
 use std::{
     cell::Cell,
@@ -31,7 +34,7 @@ struct Lines {
     /// How many more may work.
     free: usize,
     /// Who waits, by tenant. No line is empty.
-    waiting: HashMap<Tenant, VecDeque<Arc<Ticket>>>,
+    waiting: HashMap<Tenant, VecDeque<Arc<Ticket>>, foldhash::quality::RandomState>,
     /// Whose turn is next.
     order: VecDeque<Tenant>,
 }
@@ -68,7 +71,7 @@ impl Turns {
     pub fn new(at_a_time: usize) -> Self {
         Self(Arc::new(Mutex::new(Lines {
             free: at_a_time.max(1),
-            waiting: HashMap::new(),
+            waiting: HashMap::default(),
             order: VecDeque::new(),
         })))
     }
@@ -76,11 +79,19 @@ impl Turns {
     /// Runs a future so that each time it is polled is a turn of the tenant's.
     /// While it waits for something it has none.
     pub fn take<F: Future>(&self, tenant: Tenant, future: F) -> Taking<F> {
-        Taking {
+        let line = self.line(tenant, false);
+        let future = Box::pin(future);
+        Taking { line, future }
+    }
+
+    /// Where somebody of this tenant waits for turns. One of a crowd stands in line
+    /// for each, also when one is free: the crowd's others come after it.
+    pub fn line(&self, tenant: Tenant, is_crowd: bool) -> Line {
+        Line {
             turns: self.clone(),
             tenant,
+            is_crowd,
             ticket: None,
-            future: Box::pin(future),
         }
     }
 
@@ -89,16 +100,24 @@ impl Turns {
     }
 
     /// A turn, or a place in the tenant's line.
-    fn ask(&self, tenant: &Tenant, waker: &Waker) -> Result<Turn<'_>, Arc<Ticket>> {
+    fn ask(&self, tenant: &Tenant, is_crowd: bool, waker: &Waker) -> Result<Turn<'_>, Arc<Ticket>> {
         let mut lines = self.lines();
         // Where anybody waits there is none free.
-        if lines.free > 0 {
+        let free = (lines.free > 0).then(|| {
             lines.free -= 1;
-            return Ok(Turn(self));
+            Turn(self)
+        });
+        match free {
+            Some(turn) if !is_crowd => Ok(turn),
+            free => {
+                let ticket = Ticket::new(waker);
+                lines.stand(tenant, ticket.clone());
+                drop(lines);
+                // It goes to the first in line, who may be this one.
+                drop(free);
+                Err(ticket)
+            }
         }
-        let ticket = Ticket::new(waker);
-        lines.stand(tenant, ticket.clone());
-        Err(ticket)
     }
 }
 
@@ -176,26 +195,28 @@ pub(super) async fn end_turn() {
     .await;
 }
 
-/// A future that takes turns.
-pub(super) struct Taking<F> {
+/// Where somebody waits for turns.
+pub(super) struct Line {
     turns: Turns,
     tenant: Tenant,
+    is_crowd: bool,
     /// While it waits.
     ticket: Option<Arc<Ticket>>,
-    future: Pin<Box<F>>,
 }
 
-impl<F: Future> Future for Taking<F> {
-    type Output = F::Output;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let this = &mut *self;
-        let turn = match &this.ticket {
-            None => this.turns.ask(&this.tenant, cx.waker()),
+impl Line {
+    /// Does this as a turn, when there is one.
+    pub fn poll<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        work: impl FnOnce(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        let turn = match &self.ticket {
+            None => self.turns.ask(&self.tenant, self.is_crowd, cx.waker()),
             Some(ticket) => {
                 ticket.waker.register(cx.waker());
                 match ticket.state.load(SeqCst) == CALLED {
-                    true => Ok(Turn(&this.turns)),
+                    true => Ok(Turn(&self.turns)),
                     false => return Poll::Pending,
                 }
             }
@@ -203,23 +224,23 @@ impl<F: Future> Future for Taking<F> {
         let _turn = match turn {
             Ok(turn) => turn,
             Err(ticket) => {
-                this.ticket = Some(ticket);
+                self.ticket = Some(ticket);
                 return Poll::Pending;
             }
         };
-        this.ticket = None;
-        let polled = this.future.as_mut().poll(cx);
+        self.ticket = None;
+        let polled = work(cx);
         if HAS_MORE.take() {
             // Before the turn is given back, which may well be to this one.
             let ticket = Ticket::new(cx.waker());
-            this.turns.lines().stand(&this.tenant, ticket.clone());
-            this.ticket = Some(ticket);
+            self.turns.lines().stand(&self.tenant, ticket.clone());
+            self.ticket = Some(ticket);
         }
         polled
     }
 }
 
-impl<F> Drop for Taking<F> {
+impl Drop for Line {
     fn drop(&mut self) {
         let Some(ticket) = &self.ticket else { return };
         match ticket.becomes(GONE) {
@@ -228,6 +249,21 @@ impl<F> Drop for Taking<F> {
             // Who was called and does not come passes the turn on.
             false => drop(Turn(&self.turns)),
         }
+    }
+}
+
+/// A future that takes turns.
+pub(super) struct Taking<F> {
+    line: Line,
+    future: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for Taking<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let this = &mut *self;
+        this.line.poll(cx, |cx| this.future.as_mut().poll(cx))
     }
 }
 
@@ -260,7 +296,7 @@ mod tests {
     async fn tenants_have_their_turns_one_after_another_however_much_one_sends() {
         let turns = Turns::new(1);
         let done = Arc::default();
-        let held = turns.ask(&tenant("x"), Waker::noop()).ok().unwrap();
+        let held = turns.ask(&tenant("x"), false, Waker::noop()).ok().unwrap();
         let mut tasks = JoinSet::new();
         for _ in 0..100 {
             tasks.spawn(turns.take(tenant("many"), work("many", 2, Arc::clone(&done))));
@@ -291,7 +327,7 @@ mod tests {
     async fn who_goes_away_or_panics_leaves_its_turn_to_the_next() {
         let turns = Turns::new(1);
         let ours = tenant("ours");
-        let held = turns.ask(&ours, Waker::noop()).ok().unwrap();
+        let held = turns.ask(&ours, false, Waker::noop()).ok().unwrap();
         let comes = || turns.take(ours.clone(), std::future::ready(()));
         let [mut waits, mut called, mut last] = [comes(), comes(), comes()];
         for one in [&mut waits, &mut called, &mut last] {
@@ -313,7 +349,7 @@ mod tests {
     #[tokio::test]
     async fn who_goes_away_costs_its_tenant_no_turn() {
         let turns = Turns::new(1);
-        let held = turns.ask(&tenant("x"), Waker::noop()).ok().unwrap();
+        let held = turns.ask(&tenant("x"), false, Waker::noop()).ok().unwrap();
         let comes = |name: &str| turns.take(tenant(name), std::future::ready(()));
         let stand = |name: &str| {
             let mut one = comes(name);
@@ -327,6 +363,28 @@ mod tests {
         drop(held);
         assert!(last.now_or_never().is_some(), "the first that is called");
         drop(others);
+        assert_eq!(free(&turns), 1);
+    }
+
+    #[tokio::test]
+    async fn of_a_crowd_nobody_works_before_the_line_comes_to_it() {
+        let turns = Turns::new(1);
+        let done = Arc::new(Mutex::new(Vec::new()));
+        let mut tasks = JoinSet::new();
+        for (name, many) in [("many", 100), ("few", 1)] {
+            for _ in 0..many {
+                let (mut line, done) = (turns.line(tenant(name), true), done.clone());
+                // A turn is free for each when it comes.
+                tasks.spawn(poll_fn(move |cx| {
+                    line.poll(cx, |_| Poll::Ready(done.lock().unwrap().push(name)))
+                }));
+            }
+        }
+        tasks.join_all().await;
+        let done = done.lock().unwrap();
+        assert_eq!(done.len(), 101);
+        let few = done.iter().position(|name| *name == "few").unwrap();
+        assert!(few <= 2, "some of theirs for the one: {few}");
         assert_eq!(free(&turns), 1);
     }
 
