@@ -349,7 +349,7 @@ async fn sweep(
     ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
     while draining.run_until_cancelled(ticks.tick()).await.is_some() {
         engine.sweep(api::now(), SWEEP_SESSIONS_MAX);
-        metrics.state_bytes(engine.state_bytes());
+        metrics.state_bytes(engine.state_bytes(), engine.tombstone_bytes());
         metrics.tidy();
         supervisor::alive();
     }

@@ -27,7 +27,7 @@ pub use event::{
 pub use finding::{Bar, DetectorId, Finding, Look, Precedence};
 pub use id::{AgentId, IdError, LoopId, SessionId, VerdictId};
 pub use observation::{
-    CallFacts, CallKind, Moment, Observation, RuleSight, Seen, Sig, Used, WordSet,
+    CallFacts, CallKind, Moment, Observation, RuleSight, Seen, Sig, Used, WordHashes,
 };
 pub use repeated::{RepeatSettings, Repeated};
 pub use room::{Remembered, Room, Rooms};

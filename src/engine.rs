@@ -73,6 +73,7 @@ pub struct Limits {
     pub event_ids_max: usize,
     pub tombstones_max: usize,
     pub tombstone_secs_max: u64,
+    pub tombstone_bytes_max: usize,
     pub past_bytes_max: usize,
     #[serde(flatten)]
     pub remembered: Remembered,
@@ -94,7 +95,8 @@ struct Lasting {
     outbox: Outbox,
     metrics: Arc<Metrics>,
     live: AtomicUsize,
-    /// What all sessions and tombstones hold, by our own count.
+    /// What all sessions and the tombstones of those that ended hold, by our own
+    /// count.
     bytes: AtomicUsize,
 }
 
@@ -191,10 +193,12 @@ impl Engine {
         let profile = setup.profiles.named(profile);
         let profile = profile.ok_or_else(|| OpenError::NoProfile(setup.profiles.names()))?;
         let held = self.tenants.of(id);
+        let shared = self.shared(&setup, &held);
+        self.press(Want::Event, now, &shared);
         self.with_slot(id, &held, now, |slot| match slot {
             Slot::Gone(_) => Err(OpenError::Terminated),
             Slot::Live(session) => {
-                session.open(profile, Arc::new(labels));
+                session.open(profile, Arc::new(labels), &shared)?;
                 Ok(session.view(id))
             }
         })
@@ -215,6 +219,12 @@ impl Engine {
     /// How many bytes of state they hold.
     pub fn state_bytes(&self) -> usize {
         self.shared.bytes.load(Relaxed)
+    }
+
+    /// How many bytes terminations hold.
+    pub fn tombstone_bytes(&self) -> usize {
+        let held = self.tenants.all();
+        held.iter().map(|held| held.tombstone_bytes()).sum()
     }
 
     /// Runs `with` on the session's slot, which is live unless the session is
@@ -302,16 +312,23 @@ impl Engine {
                 session.stand_with_told();
                 held.told.insert(session.place(), id);
             }
-            let (was, is) = session.account(id);
-            self.count_bytes(held, was, is);
-            let after = session.status();
+            self.weigh(held, slot, id);
+            let after = slot.status();
             self.shared.metrics.moved(before, after);
             if after == Status::Terminated {
-                let view = session.view(id);
+                let view = slot.view(id);
                 self.bury(slot, view, now);
             }
         }
         answer
+    }
+
+    /// Counts what a session holds.
+    fn weigh(&self, held: &Holding, slot: &mut Slot, id: &SessionId) {
+        if let Slot::Live(session) = slot {
+            let (was, is) = session.account(id);
+            self.count_bytes(held, was, is);
+        }
     }
 
     /// Puts a tombstone in a session's place.
@@ -328,7 +345,7 @@ impl Engine {
         self.shared.metrics.session(None, Some(status));
         let held = self.tenants.of(id);
         held.graves(status).insert(place, id);
-        self.count_bytes(&held, 0, tombstone.bytes());
+        self.count_tombstone(&held, status, 0, tombstone.bytes());
         Slot::Gone(Box::new(tombstone))
     }
 
@@ -344,13 +361,14 @@ impl Engine {
                 session.leave_trends(&self.shared.metrics);
                 self.count_live(&held, false);
                 held.queue_of(session).remove(session.place());
+                self.count_bytes(&held, slot.bytes(), 0);
             }
             Slot::Gone(tombstone) => {
                 held.graves(slot.status()).remove(tombstone.place());
                 self.lose_keepsake(&held, slot.generation());
+                self.count_tombstone(&held, slot.status(), slot.bytes(), 0);
             }
         }
-        self.count_bytes(&held, slot.bytes(), 0);
         self.shared.metrics.session(Some(slot.status()), None);
     }
 

@@ -180,7 +180,7 @@ impl Facts {
             target: key.known(Tag::Target, &text::seen(&target)),
             lines,
             loose: args.words.loose(key),
-            words: args.words.set(),
+            words: args.words.all(),
             outcome,
             masked: outcomes.masked,
             raw: outcomes.raw,

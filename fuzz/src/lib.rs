@@ -60,7 +60,10 @@ fn with_engine<T>(with: impl FnOnce(&Engine) -> T) -> T {
         // After eight days nobody remembers anything.
         engine.sweep(now() + Duration::from_secs(8 * 24 * 60 * 60), usize::MAX);
         assert_eq!(
-            (engine.live(), engine.state_bytes()),
+            (
+                engine.live(),
+                engine.state_bytes() + engine.tombstone_bytes()
+            ),
             (0, 0),
             "all is let go of"
         );

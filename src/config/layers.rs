@@ -26,6 +26,8 @@ use super::{
 #[derive(Clone)]
 pub struct Layers {
     merged: Config,
+    /// The same, as it is read: a start asks for some thirty sections.
+    table: toml::Table,
     places: Places,
     profile: Option<String>,
     file: Option<PathBuf>,
@@ -60,8 +62,10 @@ impl Layers {
             places.retain(|key, _| !key.starts_with(&item));
             places.insert(variable.key, variable.place);
         }
+        let merged = builder.build()?;
         Ok(Self {
-            merged: builder.build()?,
+            table: table(&merged),
+            merged,
             places,
             profile: None,
             file: file.map(Path::to_owned),
@@ -71,7 +75,11 @@ impl Layers {
     /// The merged section at `path`, such as `limits` or `profiles.strict`.
     /// What its type refuses is reported with the key and where it was set.
     pub fn section<T: DeserializeOwned>(&self, path: &str) -> Result<T, ConfigError> {
-        let document = Document::new("the merged configuration", &self.to_toml());
+        let top = path.split('.').next().unwrap_or_default();
+        let found = self.table.get(top).cloned();
+        let only = found.map(|section| (top.to_owned(), section));
+        let text = written(&only.into_iter().collect());
+        let document = Document::new("the merged configuration", &text);
         let root = document.parse()?;
         let section =
             find(root, path).ok_or_else(|| ConfigError::invalid(path, "no such section"))?;
@@ -105,19 +113,19 @@ impl Layers {
                 builder = builder.set_override(key, value)?;
             }
         }
+        let merged = builder.build()?;
         Ok(Self {
-            merged: builder.build()?,
+            table: table(&merged),
+            merged,
+            places: self.places.clone(),
             profile: Some(name.to_owned()),
-            ..self.clone()
+            file: self.file.clone(),
         })
     }
 
     /// The merged configuration, sorted by key.
     pub fn to_toml(&self) -> String {
-        let merged: Result<toml::Table, _> = self.merged.clone().try_deserialize();
-        // What was read from TOML can be written as TOML.
-        let text = merged.map(|table| toml::to_string_pretty(&table).unwrap_or_default());
-        text.unwrap_or_default()
+        written(&self.table)
     }
 
     pub fn file(&self) -> Option<&Path> {
@@ -181,6 +189,15 @@ impl fmt::Debug for Layers {
             .field("file", &self.file)
             .finish_non_exhaustive()
     }
+}
+
+/// What was read from TOML can be written as TOML.
+fn table(merged: &Config) -> toml::Table {
+    merged.clone().try_deserialize().unwrap_or_default()
+}
+
+fn written(table: &toml::Table) -> String {
+    toml::to_string_pretty(table).unwrap_or_default()
 }
 
 fn source(document: &Document) -> File<config::FileSourceString, FileFormat> {

@@ -1,7 +1,9 @@
 use serde::Deserialize;
 
 use super::{Detector, Futile, History, heap, streak::Streak};
-use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Sig};
+use crate::domain::{
+    CallFacts, Explained, Finding, Look, Moment, Observation, Sig, WordHashes,
+};
 
 /// Fires when `count` calls in a row of one tool have arguments that differ, but
 /// not once numbers and the order of words are ignored, or that overlap by
@@ -12,8 +14,9 @@ use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Si
 /// Abstains where nothing telling was sent back: without it, counting through
 /// pages or ids is work.
 ///
-/// Cost: one comparison a call; a merge of two short lists where the arguments
-/// are long. Nine tenths is where a reworded query and another query part.
+/// Cost: one comparison a call; the words of two calls, sorted, where long
+/// arguments got the same answer. Nine tenths is where a reworded query and
+/// another query part.
 #[derive(Default)]
 pub struct NearRepeat {
     last: Option<Last>,
@@ -152,10 +155,19 @@ impl Last {
         if self.loose.is_some() && self.loose == facts.loose {
             return Some(1.0);
         }
-        let shared = shared(words, &facts.words);
-        let all = words.len() + facts.words.len() - shared;
+        let (words, others) = (distinct(words), distinct(&facts.words));
+        let shared = shared(&words, &others);
+        let all = words.len() + others.len() - shared;
         (all > 0).then(|| shared as f64 / all as f64)
     }
+}
+
+/// The hashes, sorted, each once.
+fn distinct(words: &[u32]) -> WordHashes {
+    let mut distinct = WordHashes::from_slice(words);
+    distinct.sort_unstable();
+    distinct.dedup();
+    distinct
 }
 
 /// How many hashes two sorted lists have in common.

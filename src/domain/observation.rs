@@ -149,9 +149,9 @@ pub struct CallFacts {
     pub lines: Option<(u32, u32)>,
     /// The arguments without their numbers and the order of their words.
     pub loose: Option<Sig>,
-    /// The arguments' distinct words, sorted, where there are so many that two
-    /// calls can differ in one and still overlap by nine tenths.
-    pub words: WordSet,
+    /// The arguments' words, where there are so many that two calls can differ in
+    /// one and still overlap by nine tenths.
+    pub words: WordHashes,
     pub outcome: Option<Outcome>,
     /// All that was sent of the outcome, masked. Equal calls with equal
     /// outcomes repeat.
@@ -176,9 +176,9 @@ pub struct CallFacts {
     pub state: Option<Sig>,
 }
 
-/// Hashes of words, sorted, each once: as many as most arguments have without an
-/// allocation.
-pub type WordSet = SmallVec<[u32; 32]>;
+/// Hashes of words as they come, since hardly any are ever compared: as many as
+/// most arguments have without an allocation.
+pub type WordHashes = SmallVec<[u32; 32]>;
 
 /// What a call counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

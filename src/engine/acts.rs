@@ -111,29 +111,45 @@ impl Engine {
     }
 
     /// Forgets all that was learned of the session before this announcement, a
-    /// termination too; its profile and labels stay.
+    /// termination too; its profile and labels stay. One that was over is live
+    /// again where there is room for it; where there is none it begins with its
+    /// next event, as any other.
     pub fn reset(&self, id: &SessionId, announced: &Verdict, now: SystemTime) {
-        let left = self.tenants.of(id).legacies.take(id).since(announced.id);
-        let Some(mut slot) = self.sessions.get_mut(id) else {
-            return self.leave(id, left);
-        };
-        let mut legacy = match &*slot {
+        let held = self.tenants.of(id);
+        let left = held.legacies.take(id).since(announced.id);
+        let is_over = |slot: &Slot| matches!(slot, Slot::Gone(_));
+        let was_over = self.sessions.get(id).is_some_and(|slot| is_over(&slot));
+        // No lock may be held when room is made.
+        let reserved = was_over && self.reserve(&held, now).is_ok();
+        let legacy = match self.sessions.entry(id.clone()) {
+            Entry::Vacant(_) => left,
             // It was ended again since, and somebody was told so.
-            Slot::Gone(tombstone)
-                if tombstone
-                    .termination(id)
-                    .is_some_and(|verdict| verdict.id > announced.id) =>
-            {
-                return;
+            Entry::Occupied(slot) if ended_since(id, slot.get(), announced) => Legacy::default(),
+            Entry::Occupied(mut slot) => {
+                let mut legacy = match slot.get() {
+                    Slot::Gone(_) => Legacy::default(),
+                    Slot::Live(session) => session.legacy().since(announced.id),
+                };
+                legacy.agents.extend(left.agents);
+                let view = slot.get().view(id);
+                let is_over = is_over(slot.get());
+                self.discount(id, slot.get());
+                if is_over && !reserved {
+                    slot.remove();
+                    return self.leave(id, legacy);
+                }
+                if !reserved {
+                    self.count_live(&held, true);
+                }
+                let begun = self.begin(id, &view.profile, view.labels.clone(), legacy, now);
+                slot.insert(begun);
+                return self.weigh(&held, slot.into_ref().value_mut(), id);
             }
-            Slot::Gone(_) => Legacy::default(),
-            Slot::Live(session) => session.legacy().since(announced.id),
         };
-        legacy.agents.extend(left.agents);
-        let view = slot.view(id);
-        self.discount(id, &slot);
-        self.count_live(&self.tenants.of(id), true);
-        *slot = self.begin(id, &view.profile, view.labels.clone(), legacy, now);
+        if reserved {
+            self.count_live(&held, false);
+        }
+        self.leave(id, legacy);
     }
 
     /// Says that a session is to be snoozed.
@@ -163,4 +179,13 @@ impl Engine {
             session.snooze(until);
         }
     }
+}
+
+/// The session was terminated after it was said that it is to be reset.
+fn ended_since(id: &SessionId, slot: &Slot, announced: &Verdict) -> bool {
+    let termination = match slot {
+        Slot::Gone(tombstone) => tombstone.termination(id),
+        Slot::Live(_) => None,
+    };
+    termination.is_some_and(|verdict| verdict.id > announced.id)
 }

@@ -28,9 +28,9 @@ pub(super) struct Agent {
     pub terminated: Option<Arc<Verdict>>,
 }
 
-/// Detectors are weighed on so many events of the agent once: to look at all they
-/// hold on every one would cost as much as they do, and in eight events they grow
-/// by a kilobyte or two at most.
+/// Detectors are weighed on the first events of an agent, and then on so many of
+/// them once: to look at all they hold on every one would cost as much as they do,
+/// and in eight events they grow by a kilobyte or two at most.
 const WEIGHED_EVERY: i64 = 8;
 
 /// What came of an observation.
@@ -127,7 +127,7 @@ impl Agent {
             self.history.spend(&spent);
             self.detectors.spend(&spent);
         }
-        if totals.events % WEIGHED_EVERY == 0 {
+        if totals.events % WEIGHED_EVERY == 0 || totals.events < WEIGHED_EVERY {
             self.detectors_bytes = self.detectors.heap_bytes();
         }
         Outcome {
@@ -195,6 +195,10 @@ impl Agent {
         self.id.as_str().len()
             + self.history.heap_bytes()
             + self.detectors_bytes
+            + self
+                .terminated
+                .as_ref()
+                .map_or(0, |verdict| verdict.bytes())
             + self.rules.heap_bytes()
             + self.judge.heap_bytes()
             + self.drafts.heap_bytes()

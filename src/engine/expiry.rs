@@ -103,7 +103,9 @@ impl Engine {
     }
 
     /// The tombstones of sessions that ended go first, where there are too many
-    /// or memory is short: a termination must hold.
+    /// or memory is short: a termination must hold. Those have a budget of their
+    /// own; where it is full, what ended sub-agents goes before what ended
+    /// sessions.
     pub(super) fn sweep_tombstones(&self, shared: &Shared, now: SystemTime, most: usize) {
         let held = shared.held;
         let tombstones_max = shared.share(shared.limits.tombstones_max);
@@ -117,9 +119,11 @@ impl Engine {
             let Some((place, id)) = ended else { break };
             self.forget_tombstone(&id, place, now);
         }
-        held.legacies.sweep(now, tombstones_max, most);
+        let bytes_max = shared.share(shared.limits.tombstone_bytes_max);
+        let are_many = |len: usize| len > tombstones_max || held.tombstone_bytes() > bytes_max;
+        held.legacies.sweep(now, are_many, most);
         for _ in 0..most {
-            let crowded = held.terminated.len() > tombstones_max;
+            let crowded = are_many(held.terminated.len());
             let terminated = held
                 .terminated
                 .pop(|place| crowded || place.deadline <= now);

@@ -1,14 +1,22 @@
 //! What outlives a session that is neither live nor terminated: its sub-agents
 //! that are over stay so, and a snooze goes on.
 
-use std::{collections::HashMap, sync::Arc, thread, time::SystemTime};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    thread,
+    time::SystemTime,
+};
 
 use dashmap::DashMap;
 
 use super::{
     Engine,
     expiry::{Place, Queue},
-    slot::{Slot, Tombstone},
+    slot::{self, Slot, Tombstone},
 };
 use crate::domain::{Folded, SessionId, Standing, Status, Tenant, Verdict, VerdictId};
 
@@ -25,11 +33,17 @@ pub(super) struct Legacy {
 pub(super) struct Legacies {
     waiting: DashMap<SessionId, (Place, Legacy), foldhash::quality::RandomState>,
     due: Queue,
+    bytes: AtomicUsize,
 }
 
 impl Legacy {
     fn is_empty(&self) -> bool {
         self.agents.is_empty() && self.snoozed_until.is_none()
+    }
+
+    fn bytes(&self, id: &SessionId) -> usize {
+        let verdicts = self.agents.iter().map(|verdict| verdict.bytes());
+        slot::bytes_with(id, size_of::<Self>() + verdicts.sum::<usize>())
     }
 
     /// Without what a reset with this id forgets.
@@ -53,27 +67,36 @@ impl Legacies {
         let taken = self.waiting.remove(id);
         taken.map_or_else(Legacy::default, |(_, (place, legacy))| {
             self.due.remove(place);
+            self.bytes.fetch_sub(legacy.bytes(id), Relaxed);
             legacy
         })
     }
 
     fn put(&self, id: &SessionId, place: Place, legacy: Legacy) {
         self.due.insert(place, id);
+        self.bytes.fetch_add(legacy.bytes(id), Relaxed);
         let before = self.waiting.insert(id.clone(), (place, legacy));
-        if let Some((place, _)) = before {
+        if let Some((place, before)) = before {
             self.due.remove(place);
+            self.bytes.fetch_sub(before.bytes(id), Relaxed);
         }
     }
 
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Relaxed)
+    }
+
     /// Lets go of up to `most` whose time is over, or that are too many.
-    pub fn sweep(&self, now: SystemTime, legacies_max: usize, most: usize) {
+    pub fn sweep(&self, now: SystemTime, are_many: impl Fn(usize) -> bool, most: usize) {
         for _ in 0..most {
-            let crowded = self.due.len() > legacies_max;
+            let crowded = are_many(self.due.len());
             let Some((place, id)) = self.due.pop(|place| crowded || place.deadline <= now) else {
                 break;
             };
             let is_it = |_: &SessionId, (known, _): &(Place, Legacy)| *known == place;
-            self.waiting.remove_if(&id, is_it);
+            if let Some((_, (_, legacy))) = self.waiting.remove_if(&id, is_it) {
+                self.bytes.fetch_sub(legacy.bytes(&id), Relaxed);
+            }
         }
     }
 }
@@ -169,7 +192,8 @@ impl Engine {
         }
         let tombstone = Tombstone::folded(&id, folded, place);
         self.shared.metrics.session(None, Some(Status::Terminated));
-        self.count_bytes(&self.tenants.of(&id), 0, tombstone.bytes());
+        let held = self.tenants.of(&id);
+        self.count_tombstone(&held, Status::Terminated, 0, tombstone.bytes());
         let slot = Slot::Gone(Box::new(tombstone));
         self.sessions.insert(id.clone(), slot);
         Some((place, id))

@@ -107,10 +107,27 @@ impl Session {
         }
     }
 
-    pub fn open(&mut self, profile: Arc<Profile>, labels: Arc<Labels>) {
+    /// Takes another profile and other labels. A text that is being written was
+    /// listened to in the old way, and begins anew.
+    pub fn open(
+        &mut self,
+        profile: Arc<Profile>,
+        labels: Arc<Labels>,
+        shared: &Shared,
+    ) -> Result<(), Refused> {
+        let labels_bytes = domain::labels_bytes(&labels);
+        if labels_bytes > self.labels_bytes {
+            shared.check_bytes(Want::Event)?;
+        }
+        if self.profile.name != profile.name {
+            self.agents
+                .iter_mut()
+                .for_each(|agent| agent.drafts.clear());
+        }
         self.profile = profile;
-        self.labels_bytes = domain::labels_bytes(&labels);
+        self.labels_bytes = labels_bytes;
         self.labels = labels;
+        Ok(())
     }
 
     pub fn record(
@@ -121,7 +138,7 @@ impl Session {
         now: SystemTime,
         shared: &Shared,
     ) -> Result<Recorded, Refused> {
-        self.last_seen = now;
+        let heard = std::mem::replace(&mut self.last_seen, now);
         self.wake(now, shared);
         self.adopt(shared);
         if let Some(verdict) = self.ended(&event.agent) {
@@ -134,7 +151,7 @@ impl Session {
         if let Some(index) = name.and_then(|name| self.seen.index_of(name)) {
             return Ok(self.repeated(index));
         }
-        shared.check_bytes(Want::Event)?;
+        self.admit(Want::Event, heard, shared)?;
         let agent = self.agent(&event.agent, shared)?;
         #[cfg(test)]
         super::tests::strike(event);
@@ -187,6 +204,13 @@ impl Session {
         Ok(recorded(index, verdict))
     }
 
+    /// Whether there is memory for it. A session that is refused is not heard of,
+    /// and may have to make room.
+    fn admit(&mut self, want: Want, heard: SystemTime, shared: &Shared) -> Result<(), Refused> {
+        let admitted = shared.check_bytes(want);
+        admitted.inspect_err(|_| self.last_seen = heard)
+    }
+
     /// The answer to an event that was seen before.
     fn repeated(&self, index: i32) -> Recorded {
         let verdict = self.story.verdicts.iter().rev();
@@ -206,7 +230,8 @@ impl Session {
         }
         shared.check_bytes(Want::New)?;
         let agents_max = shared.limits.agents_max;
-        if self.agents.len() >= agents_max {
+        // The main agent has its place, whoever came before it.
+        if self.agents.len() >= agents_max && !id.as_str().is_empty() {
             return Err(Refused::Agents(agents_max));
         }
         self.agents.push(Agent::new(id.clone()));

@@ -33,8 +33,12 @@ pub(super) struct Holding {
     /// Keeps detectors from ending a large share of its sessions.
     pub breaker: Breaker,
     pub live: AtomicUsize,
-    /// What its sessions and tombstones hold, by our own count.
+    /// What its sessions and the tombstones of those that ended hold, by our own
+    /// count.
     pub bytes: AtomicUsize,
+    /// What the tombstones of terminated ones hold: apart, since they must hold
+    /// and can make no room for sessions.
+    pub terminated_bytes: AtomicUsize,
 }
 
 impl Holding {
@@ -44,6 +48,11 @@ impl Holding {
             true => &self.told,
             false => &self.idle,
         }
+    }
+
+    /// What its terminations hold, those of sub-agents too.
+    pub fn tombstone_bytes(&self) -> usize {
+        self.terminated_bytes.load(Relaxed) + self.legacies.bytes()
     }
 
     pub fn graves(&self, status: Status) -> &Queue {
@@ -144,6 +153,16 @@ impl Engine {
                 true => live.fetch_add(1, Relaxed),
                 false => live.fetch_sub(1, Relaxed),
             };
+        }
+    }
+
+    /// A tombstone is laid, or removed.
+    pub(super) fn count_tombstone(&self, held: &Holding, status: Status, was: usize, is: usize) {
+        if status == Status::Terminated {
+            let more = is.wrapping_sub(was);
+            held.terminated_bytes.fetch_add(more, Relaxed);
+        } else {
+            self.count_bytes(held, was, is);
         }
     }
 

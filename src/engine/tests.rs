@@ -3,7 +3,7 @@ use std::time::UNIX_EPOCH;
 use super::*;
 use crate::{
     config::{Config, DEFAULTS, Layers},
-    domain::{Action, AgentId, Args, Body, Cost, Delta, Role, ToolCall, Turn},
+    domain::{Action, AgentId, Args, Body, Cost, Delta, Role, Tenant, ToolCall, Turn},
 };
 
 fn engine() -> Engine {
@@ -232,7 +232,7 @@ fn a_session_is_forgotten_when_it_was_idle_and_not_later() {
 }
 
 #[test]
-fn tombstones_count_as_state() {
+fn tombstones_are_counted() {
     let engine = engine();
     let reason = "why ".repeat(200);
     let act = Act {
@@ -240,11 +240,182 @@ fn tombstones_count_as_state() {
         ..BECAUSE
     };
     engine.terminate(&id(), &act, after(0));
-    assert!(engine.state_bytes() > 800);
+    assert!(engine.tombstone_bytes() > 800);
+    assert_eq!(engine.state_bytes(), 0);
     reset(&engine, 1);
+    assert_eq!(engine.tombstone_bytes(), 0);
+    assert!(engine.state_bytes() > 800);
     engine.end(&id(), after(1));
+    assert!(engine.state_bytes() > 0);
     engine.sweep(after(700_000), 10);
     assert_eq!(engine.state_bytes(), 0);
+}
+
+/// Terminates so many sessions that nobody has heard of, for a long reason.
+fn terminate_many(engine: &Engine, tenant: &str, many: usize) {
+    let reason = "why ".repeat(200);
+    let act = Act {
+        reason: &reason,
+        ..BECAUSE
+    };
+    for n in 0..many {
+        engine.terminate(&of_tenant(tenant, &format!("s{n}")), &act, after(1));
+    }
+}
+
+fn of_tenant(tenant: &str, name: &str) -> SessionId {
+    SessionId::of(&Tenant::parse(tenant).unwrap(), name).unwrap()
+}
+
+#[test]
+fn terminations_take_no_room_from_sessions_nor_from_other_tenants() {
+    let limits = [
+        ("UNSTUCK__LIMITS__STATE_BYTES_MAX", "200000"),
+        ("UNSTUCK__LIMITS__TOMBSTONE_BYTES_MAX", "1000000"),
+    ];
+    let engine = engine_with(&limits);
+    engine.share_among(2);
+    terminate_many(&engine, "few", 100);
+    let few = engine.tombstone_bytes();
+    terminate_many(&engine, "many", 2_000);
+    assert!(engine.tombstone_bytes() > 1_000_000, "{few}");
+    engine.sweep(after(2), 10_000);
+    let left = engine.tombstone_bytes();
+    assert!(left <= few + 500_000, "{left}");
+    let status = |tenant, name| engine.get(&of_tenant(tenant, name)).map(|view| view.status);
+    assert_eq!(status("few", "s0"), Some(Status::Terminated));
+    assert_eq!(status("many", "s0"), None, "the oldest of its own");
+    assert_eq!(status("many", "s1999"), Some(Status::Terminated));
+    for tenant in ["few", "many"] {
+        let opened = engine.open(&of_tenant(tenant, "new"), "", Labels::new(), after(3));
+        assert!(opened.is_ok());
+    }
+}
+
+#[test]
+fn what_ended_sub_agents_stays_within_the_bytes_of_terminations() {
+    let engine = engine_with(&[("UNSTUCK__LIMITS__TOMBSTONE_BYTES_MAX", "100000")]);
+    for n in 0..200 {
+        let session = named(&format!("s{n}"));
+        let of_agent = || Event {
+            session: session.clone(),
+            ..event("helper", "", say("let me look again"))
+        };
+        let record = |_| engine.record(&of_agent(), after(1)).unwrap().verdict;
+        let last = (0..6).map(record).last().flatten().unwrap();
+        assert!(last.terminates());
+        engine.end(&session, after(1));
+    }
+    assert!(engine.tombstone_bytes() > 100_000);
+    engine.sweep(after(2), 1_000);
+    let left = engine.tombstone_bytes();
+    assert!(left > 50_000 && left <= 100_000, "{left}");
+    // What begins again takes it up, and with it its bytes.
+    let last = Event {
+        session: named("s199"),
+        ..event("helper", "", say("hello"))
+    };
+    let answer = engine.record(&last, after(3)).unwrap();
+    assert!(answer.verdict.is_some_and(|verdict| verdict.terminates()));
+    assert!(engine.tombstone_bytes() < left);
+}
+
+#[test]
+fn labels_of_a_live_session_grow_only_within_the_budget() {
+    let engine = engine_with(&[SMALL]);
+    let labels = |many: usize| -> Labels {
+        let labels = (0..many).map(|n| (format!("label-{n}"), "x".repeat(200)));
+        labels.collect()
+    };
+    let open = |many| engine.open(&id(), "", labels(many), after(1)).map(drop);
+    open(2).unwrap();
+    engine.shared.bytes.store(200_000, Relaxed);
+    assert!(matches!(
+        open(3),
+        Err(OpenError::Refused(Refused::Bytes(_)))
+    ));
+    assert_eq!(engine.get(&id()).unwrap().labels.len(), 2);
+    open(2).unwrap();
+    open(1).unwrap();
+}
+
+#[test]
+fn a_session_that_is_refused_is_not_heard_of() {
+    let engine = engine_with(&[SMALL, ("UNSTUCK__LIMITS__IDLE_SECS_MAX", "10")]);
+    engine
+        .record(&event("", "", say("on it")), after(0))
+        .unwrap();
+    let held = engine.state_bytes();
+    engine.shared.bytes.store(200_000, Relaxed);
+    for secs in 1..12 {
+        assert!(
+            engine
+                .record(&event("", "", say("on it")), after(secs))
+                .is_err()
+        );
+        assert!(engine.delta(&delta("t", "on it"), after(secs)).is_err());
+    }
+    engine.shared.bytes.store(held, Relaxed);
+    engine.sweep(after(12), 10);
+    assert_eq!(engine.live(), 0);
+}
+
+#[test]
+fn a_reset_takes_no_place_that_is_not_there_and_is_counted() {
+    let engine = engine_with(&[("UNSTUCK__LIMITS__SESSIONS_MAX", "1")]);
+    let other = || {
+        engine
+            .open(&named("other"), "", Labels::new(), after(1))
+            .map(drop)
+    };
+    engine.terminate(&id(), &BECAUSE, after(0));
+    reset(&engine, 1);
+    assert_eq!(engine.live(), 1);
+    let held = engine.state_bytes();
+    assert!(held > 500, "{held}");
+    engine.terminate(&id(), &BECAUSE, after(2));
+    other().unwrap();
+    reset(&engine, 3);
+    assert_eq!(engine.live(), 1);
+    assert!(engine.get(&id()).is_none(), "it begins with its next event");
+    assert_eq!(answer(&engine, "s").unwrap_err(), Refused::Sessions(1));
+    engine.end(&named("other"), after(4));
+    assert_eq!(answer(&engine, "s").unwrap().index, Some(0));
+}
+
+#[test]
+fn the_main_agent_has_its_place_whatever_an_earlier_session_left() {
+    let engine = engine_with(&[("UNSTUCK__LIMITS__AGENTS_MAX", "2")]);
+    end_agent(&engine, "a", 1);
+    end_agent(&engine, "b", 2);
+    engine.end(&id(), after(3));
+    assert!(answer(&engine, "s").is_ok());
+    let another = engine.record(&event("c", "", say("hello")), after(4));
+    assert_eq!(another.unwrap_err(), Refused::Agents(2));
+}
+
+#[test]
+fn another_profile_begins_a_text_anew() {
+    let engine = engine();
+    let open = |profile: &str| {
+        engine
+            .open(&id(), profile, Labels::new(), after(1))
+            .unwrap()
+    };
+    open("default");
+    let piece = |text: &str| {
+        let piece = Delta {
+            end_of_turn: false,
+            ..delta("t", text)
+        };
+        engine.delta(&piece, after(1)).unwrap();
+    };
+    piece(&"a text of some length ".repeat(40));
+    let writing = engine.state_bytes();
+    open("default");
+    assert_eq!(engine.state_bytes(), writing);
+    open("lenient");
+    assert!(engine.state_bytes() < writing);
 }
 
 #[test]

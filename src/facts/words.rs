@@ -1,7 +1,5 @@
-use smallvec::SmallVec;
-
 use super::{Key, key::Tag};
-use crate::domain::{Sig, WordSet};
+use crate::domain::{Sig, WordHashes};
 
 /// The words of a call's arguments without their numbers: what stays the same
 /// when a call is only reworded, reordered or counted up.
@@ -9,7 +7,7 @@ use crate::domain::{Sig, WordSet};
 pub(super) struct Words {
     /// The words' hashes, in any order, added up.
     sum: u64,
-    hashes: SmallVec<[u32; 32]>,
+    hashes: WordHashes,
     bytes: usize,
 }
 
@@ -63,14 +61,11 @@ impl Words {
             .then(|| Sig::new(key.both(Tag::Words, self.sum, 0)))
     }
 
-    /// The distinct ones, sorted, where an overlap of .9 short of all is
-    /// possible.
-    pub fn set(mut self) -> WordSet {
+    /// All of them, where an overlap of .9 short of all is possible.
+    pub fn all(self) -> WordHashes {
         if self.bytes > Self::BYTES_MAX || self.hashes.len() < Self::SET_MIN {
-            return WordSet::default();
+            return WordHashes::default();
         }
-        self.hashes.sort_unstable();
-        self.hashes.dedup();
         self.hashes
     }
 }

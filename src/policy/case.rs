@@ -68,6 +68,22 @@ pub struct Ruling {
     pub retry_after: Option<Duration>,
 }
 
+impl Ruling {
+    /// What it takes in memory, while it is held back.
+    fn bytes(&self) -> usize {
+        let Evidence {
+            event_indexes,
+            excerpt,
+            ..
+        } = &self.evidence;
+        size_of::<Self>()
+            + self.also.capacity() * size_of::<DetectorId>()
+            + self.reason.capacity()
+            + event_indexes.capacity() * size_of::<i32>()
+            + excerpt.capacity()
+    }
+}
+
 /// What is asked for, by one of the detectors.
 struct Choice {
     action: Action,
@@ -253,7 +269,7 @@ impl Case {
             + self.trends.heap_bytes()
             + self.memory.heap_bytes()
             + self.quiet_until.capacity() * size_of::<i32>()
-            + self.held.as_ref().map_or(0, |_| size_of::<Ruling>())
+            + self.held.as_deref().map_or(0, Ruling::bytes)
     }
 }
 

@@ -168,8 +168,16 @@ impl Memory {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        let events = |known: &Loop| known.events.capacity() * size_of::<i32>();
-        self.loops.capacity() * size_of::<Loop>() + self.loops.iter().map(events).sum::<usize>()
+        let held = |known: &Loop| {
+            let cites = match known.cites.spilled() {
+                true => known.cites.capacity() * size_of::<Sig>(),
+                false => 0,
+            };
+            known.events.capacity() * size_of::<i32>() + cites
+        };
+        self.loops.capacity() * size_of::<Loop>()
+            + self.loops.iter().map(held).sum::<usize>()
+            + self.spent.capacity() * size_of::<i32>()
     }
 }
 

@@ -48,6 +48,7 @@ pub struct Metrics {
     sessions: [Gauge; Status::ALL.len()],
     sessions_max: Gauge,
     state_bytes: Gauge,
+    tombstone_bytes: Gauge,
     state_bytes_max: Gauge,
     terminated_by_operator: Counter,
     evicted: [Counter; 3],
@@ -186,8 +187,9 @@ impl Metrics {
         self.state_bytes_max.set(state_bytes_max as f64);
     }
 
-    pub fn state_bytes(&self, bytes: usize) {
-        self.state_bytes.set(bytes as f64);
+    pub fn state_bytes(&self, sessions: usize, tombstones: usize) {
+        self.state_bytes.set(sessions as f64);
+        self.tombstone_bytes.set(tombstones as f64);
     }
 
     /// Sessions whose terminations a stream will not be pushed, to make room.
@@ -299,6 +301,7 @@ fn register(exporter: PrometheusHandle, detectors: &[&str], receivers: &[&str]) 
             .map(|status| none(gauge!("unstuck_sessions", "status" => status.name()))),
         sessions_max: none(gauge!("unstuck_sessions_max")),
         state_bytes: none(gauge!("unstuck_state_bytes")),
+        tombstone_bytes: none(gauge!("unstuck_tombstone_bytes")),
         state_bytes_max: none(gauge!("unstuck_state_bytes_max")),
         terminated_by_operator: zero(
             counter!("unstuck_sessions_terminated_total", "cause" => OPERATOR),

@@ -2,7 +2,10 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use unstuck::{domain::Event, pb};
+use unstuck::{
+    domain::{AgentId, Event},
+    pb,
+};
 
 use crate::play::Player;
 
@@ -116,8 +119,12 @@ fn at_odds(session: &str, number: usize) -> Event {
 fn what_detectors_remember_counts_as_state() {
     let player = Player::new();
     let now = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-    let play = |session: &str| {
-        let events: Vec<Event> = (0..4_000).map(|n| at_odds(session, n)).collect();
+    let play = |session: &str, agents: usize, events: usize| {
+        let of_agent = |n: usize| Event {
+            agent: AgentId::new(&format!("agent-{}", n % agents)),
+            ..at_odds(session, n)
+        };
+        let events: Vec<Event> = (0..events).map(of_agent).collect();
         allocation_counter::measure(|| {
             for event in &events {
                 player.engine.record(event, now).unwrap();
@@ -125,12 +132,18 @@ fn what_detectors_remember_counts_as_state() {
         })
     };
     // What all sessions share is taken by the first.
-    play("first");
-    let before = player.engine.state_bytes();
-    let held = play("s");
-    let counted = player.engine.state_bytes() - before;
-    let held = usize::try_from(held.bytes_current).unwrap();
-    assert!(held > 64 * 1024, "they remember little: {held}");
-    assert!(counted >= held, "{counted} counted of {held}");
-    assert!(counted <= held * 3 / 2, "{counted} counted of {held}");
+    play("first", 1, 4_000);
+    // One that does much, and many that have just begun.
+    for (session, agents, events) in [("long", 1, 4_000), ("wide", 60, 60 * 7)] {
+        let before = player.engine.state_bytes();
+        let held = play(session, agents, events);
+        let counted = player.engine.state_bytes() - before;
+        let held = usize::try_from(held.bytes_current).unwrap();
+        assert!(held > 64 * 1024, "they remember little: {held}");
+        assert!(counted >= held, "{session}: {counted} counted of {held}");
+        assert!(
+            counted <= held * 3 / 2,
+            "{session}: {counted} counted of {held}"
+        );
+    }
 }

@@ -68,7 +68,9 @@ async fn a_start_reads_every_termination_once_and_nothing_else() {
     let (none, many) = (directory(&[]), directory(&[]));
     let bytes = end_sessions(many.path(), SESSIONS);
     let [without, with] = [none, many].map(|dir| {
-        let running = Running::start(unstuck(dir.path(), &["serve"], &[]));
+        // Far less than the terminations hold: they take no room from sessions.
+        let small = [("UNSTUCK__LIMITS__STATE_BYTES_MAX", "1000000")];
+        let running = Running::start(unstuck(dir.path(), &["serve"], &small));
         (bytes_read(&running), running, dir)
     });
     let read = with.0 - without.0;
@@ -84,4 +86,5 @@ async fn a_start_reads_every_termination_once_and_nothing_else() {
         let status = server.get(session).await.unwrap().status();
         assert_eq!(status, SessionStatus::Terminated);
     }
+    assert_eq!(server.record(ask("x").of("new")).await.event_index, 0);
 }

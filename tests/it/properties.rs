@@ -444,6 +444,7 @@ proptest! {
         let long_after = player.now + Duration::from_secs(8 * 24 * 60 * 60);
         player.engine.sweep(long_after, histories.len());
         prop_assert_eq!(player.engine.state_bytes(), 0);
+        prop_assert_eq!(player.engine.tombstone_bytes(), 0);
     }
 }
 

@@ -1,10 +1,13 @@
 use std::{
     fs::File,
     io::{self, BufRead, BufReader, IsTerminal, Read},
+    mem::take,
+    ops::Range,
     path::Path,
 };
 
 use indicatif::{ProgressBar, ProgressStyle};
+use memchr::memchr;
 
 use super::line::Fault;
 
@@ -57,18 +60,29 @@ fn progress(bytes: u64) -> ProgressBar {
     ProgressBar::new(bytes).with_style(style)
 }
 
-/// The lines of a file that are not empty, each in the same buffer.
+/// The lines of a file that are not empty.
 pub(in crate::cli) struct Lines<R> {
     reader: R,
+    /// The line, where it does not lie in the reader's buffer as a whole.
     buffer: Vec<u8>,
+    /// So many bytes of the reader's buffer are the line, where it does.
+    lent: usize,
+    /// The line without white space around it, such as the CR of a CRLF.
+    text: Range<usize>,
     number: u64,
-    too_long: bool,
 }
 
 /// A line and its number, from 1.
 pub(in crate::cli) type Numbered<'a> = (u64, Result<&'a [u8], Fault>);
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
+
+/// What was found at the reader's place.
+enum Found {
+    Line,
+    TooLong,
+    End,
+}
 
 impl<R: BufRead> Lines<R> {
     /// More than the server takes in a message, as a batch may be one; less than
@@ -79,51 +93,72 @@ impl<R: BufRead> Lines<R> {
         Self {
             reader,
             buffer: Vec::new(),
+            lent: 0,
+            text: 0..0,
             number: 0,
-            too_long: false,
         }
     }
 
     pub fn next(&mut self) -> io::Result<Option<Numbered<'_>>> {
         loop {
-            if !self.read()? {
-                return Ok(None);
-            }
-            if self.too_long || !self.text().is_empty() {
-                break;
+            match self.read()? {
+                Found::End => return Ok(None),
+                Found::TooLong => {
+                    let fault = Fault::TooLong(Self::LINE_BYTES_MAX);
+                    return Ok(Some((self.number, Err(fault))));
+                }
+                Found::Line if self.text.is_empty() => {}
+                Found::Line => break,
             }
         }
-        let line = if self.too_long {
-            Err(Fault::TooLong(Self::LINE_BYTES_MAX))
-        } else {
-            Ok(self.text())
+        let line = match self.lent {
+            0 => &*self.buffer,
+            // What is in its buffer the reader gives without reading.
+            _ => self.reader.fill_buf()?,
         };
-        Ok(Some((self.number, line)))
+        let text = line.get(self.text.clone()).unwrap_or_default();
+        Ok(Some((self.number, Ok(text))))
     }
 
-    /// The line without white space around it, such as the CR of a CRLF.
-    fn text(&self) -> &[u8] {
-        let text = &*self.buffer;
-        let text = match text.strip_prefix(BOM) {
-            Some(text) if self.number == 1 => text,
-            _ => text,
-        };
-        text.trim_ascii()
-    }
-
-    /// Reads a line into the buffer; false at the end of the file.
-    fn read(&mut self) -> io::Result<bool> {
+    /// Reads a line, with its break.
+    fn read(&mut self) -> io::Result<Found> {
+        self.reader.consume(take(&mut self.lent));
         self.buffer.clear();
+        self.number += 1;
+        // Nearly all lines lie in the reader's buffer, and are not copied.
+        match self
+            .reader
+            .fill_buf()
+            .map(|ahead| (memchr(b'\n', ahead), ahead))
+        {
+            Ok((_, [])) => return Ok(Found::End),
+            Ok((Some(end), ahead)) if end <= Self::LINE_BYTES_MAX => {
+                self.text = trimmed(&ahead[..end], self.number);
+                self.lent = end + 1;
+                return Ok(Found::Line);
+            }
+            // An error comes again, or was an interruption.
+            Ok(_) | Err(_) => {}
+        }
         // A break, and one byte to know a line that is longer.
         let bytes_max = Self::LINE_BYTES_MAX as u64 + 1;
         let mut bounded = self.reader.by_ref().take(bytes_max);
         let bytes = bounded.read_until(b'\n', &mut self.buffer)?;
-        self.number += 1;
-        self.too_long = bytes > Self::LINE_BYTES_MAX && !self.buffer.ends_with(b"\n");
-        if self.too_long {
+        if bytes > Self::LINE_BYTES_MAX && !self.buffer.ends_with(b"\n") {
             self.buffer = Vec::new();
             self.reader.skip_until(b'\n')?;
+            return Ok(Found::TooLong);
         }
-        Ok(bytes > 0)
+        self.text = trimmed(&self.buffer, self.number);
+        Ok(if bytes > 0 { Found::Line } else { Found::End })
     }
+}
+
+/// Where the text of a line is.
+fn trimmed(line: &[u8], number: u64) -> Range<usize> {
+    let has_mark = number == 1 && line.starts_with(BOM);
+    let start = if has_mark { BOM.len() } else { 0 };
+    let text = line[start..].trim_ascii_end();
+    let end = start + text.len();
+    end - text.trim_ascii_start().len()..end
 }

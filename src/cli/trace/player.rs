@@ -154,6 +154,7 @@ fn unbounded(limits: Limits) -> Limits {
         event_ids_max,
         tombstones_max: _,
         tombstone_secs_max: _,
+        tombstone_bytes_max: _,
         past_bytes_max: _,
         remembered,
         breaker: _,
@@ -161,11 +162,12 @@ fn unbounded(limits: Limits) -> Limits {
     Limits {
         sessions_max: usize::MAX,
         state_bytes_max: usize::MAX,
-        // Nobody sweeps, so nothing comes of these four.
+        // Nobody sweeps, so nothing comes of these five.
         idle_secs_max: 0,
         pressed_idle_secs_min: 0,
         tombstones_max: usize::MAX,
         tombstone_secs_max: 0,
+        tombstone_bytes_max: usize::MAX,
         // Nobody asks for a session that is over.
         past_bytes_max: 0,
         agents_max,

@@ -80,7 +80,12 @@ impl DerefMut for Untold {
 
 impl Untold {
     pub fn heap_bytes(&self) -> usize {
-        let story = |story: &Story| size_of::<Story>() + story.verdicts_bytes;
+        let story = |story: &Story| {
+            size_of::<Story>()
+                + story.verdicts_bytes
+                + story.verdicts.capacity() * size_of::<Arc<Verdict>>()
+                + story.levels.capacity() * size_of::<Option<Level>>()
+        };
         self.story.as_deref().map_or(0, story)
     }
 }

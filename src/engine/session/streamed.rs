@@ -114,14 +114,14 @@ impl Session {
         now: SystemTime,
         shared: &Shared,
     ) -> Result<Option<Recorded>, Refused> {
-        self.last_seen = now;
+        let heard = std::mem::replace(&mut self.last_seen, now);
         self.wake(now, shared);
         self.adopt(shared);
         if let Some(verdict) = self.ended(&delta.agent) {
             return Ok(Some(latched(verdict)));
         }
         self.check_quarantine()?;
-        shared.check_bytes(Want::Delta)?;
+        self.admit(Want::Delta, heard, shared)?;
         let position = self.agent(&delta.agent, shared)?;
         let Some(agent) = self.agents.get_mut(position) else {
             return Ok(None);

@@ -63,7 +63,11 @@ pub(super) fn describe() {
     );
     describe_gauge!(
         "unstuck_state_bytes",
-        "Bytes that sessions and tombstones hold, by our own count."
+        "Bytes that sessions and those that ended hold, by our own count."
+    );
+    describe_gauge!(
+        "unstuck_tombstone_bytes",
+        "Bytes that terminations hold, by our own count."
     );
     describe_gauge!(
         "unstuck_state_bytes_max",
