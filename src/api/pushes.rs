@@ -30,8 +30,8 @@ pub(super) struct Pushes {
     carried: Mutex<Sessions>,
 }
 
-/// The sessions it has carried. There may be many, of many streams, so that only
-/// what few of them have stands apart.
+/// The sessions it has carried. There may be many, on many streams: what few of
+/// them have stands apart.
 struct Sessions {
     /// With the time when each was carried last, by the stream's own count.
     known: HashMap<Carried, Cell<u64>, Hashing>,
