@@ -376,7 +376,10 @@ mod tests {
                 let (mut line, done) = (turns.line(tenant(name), true), done.clone());
                 // A turn is free for each when it comes.
                 tasks.spawn(poll_fn(move |cx| {
-                    line.poll(cx, |_| Poll::Ready(done.lock().unwrap().push(name)))
+                    line.poll(cx, |_| {
+                        done.lock().unwrap().push(name);
+                        Poll::Ready(())
+                    })
                 }));
             }
         }
