@@ -90,9 +90,8 @@ pub enum IdError {
 
 /// Names an agent within a session; empty for the main agent.
 ///
-/// That is `None`, since it is compared on every event: the C library compares
-/// texts of no bytes by a masked load from an address that is none, for which
-/// processors with AVX-512 take as long as for a hundred instructions.
+/// That is `None`, since it is compared on every event, and to compare two texts of
+/// no bytes took the C library more time than it should.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AgentId(Option<Box<str>>);
 

@@ -231,7 +231,7 @@ impl Session {
         shared.check_bytes(Want::New)?;
         let agents_max = shared.limits.agents_max;
         // The main agent has its place, whoever came before it.
-        if self.agents.len() >= agents_max && !id.as_str().is_empty() {
+        if self.agents.len() >= agents_max && !id.is_main() {
             return Err(Refused::Agents(agents_max));
         }
         self.agents.push(Agent::new(id.clone()));
