@@ -37,6 +37,9 @@ const LIVE: &[&str] = &[
     "limits.past_bytes_max",
 ];
 
+    "limits.paths_max",
+    "limits.commands_max",
+    "limits.loops_max",
 /// Why the configuration stays as it was.
 #[derive(Debug, Error)]
 pub enum ReloadError {
@@ -143,4 +146,37 @@ pub(super) async fn watch_tokens(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::DEFAULTS;
+
+    /// What the engine, which takes its limits anew, reads with this variable set.
+    fn read(variable: Option<(String, String)>) -> String {
+        let layers = Layers::load(DEFAULTS, &[], None, variable).unwrap();
+        let limits: engine::Limits = layers.section("limits").unwrap();
+        format!("{limits:?}")
+    }
+
+    #[test]
+    fn what_the_engine_takes_anew_is_live_and_nothing_else_and_the_page_says_so() {
+        let page = include_str!("../../docs/security.md");
+        let page = page.lines().find(|line| line.contains("**At once"));
+        let is_said = |name: &str| page.unwrap().contains(&format!("`{name}`"));
+        let defaults: toml::Table = DEFAULTS.parse().unwrap();
+        for key in defaults["limits"].as_table().unwrap().keys() {
+            let variable = format!("UNSTUCK__LIMITS__{}", key.to_uppercase());
+            let is_read = read(Some((variable, "1".to_owned()))) != read(None);
+            // The store goes by it too, so the engine keeps the old one.
+            let taken = is_read && key != "tombstone_secs_max";
+            assert_eq!(is_live(&format!("limits.{key}")), taken, "{key}");
+            assert_eq!(is_said(key), taken, "docs/security.md: {key}");
+        }
+        for live in LIVE.iter().filter(|live| !live.contains('.')) {
+            let said = is_said(&format!("[{live}]")) || is_said(&format!("[[{live}]]"));
+            assert!(said, "docs/security.md: {live}");
+        }
+    }
 }
