@@ -5,6 +5,7 @@
 mod files;
 mod http;
 mod incoming;
+mod made;
 mod notices;
 mod opening;
 mod reload;
@@ -37,8 +38,10 @@ use crate::{
 };
 use files::Places;
 use incoming::{Door, Patience};
+use made::Made;
 use tls::Tls;
 
+pub use made::{check, exposed};
 pub use reload::{ReloadError, Reloader};
 pub use tls::{TlsError, TlsSettings};
 
@@ -98,6 +101,12 @@ pub enum StartError {
         address: SocketAddr,
         source: io::Error,
     },
+    #[error(
+        "{0} is not a loopback address, so other machines reach the service, and without \
+         [tls] and [auth] they could do all and read along: set both (docs/security.md), \
+         listen on 127.0.0.1, or say --insecure"
+    )]
+    Exposed(&'static str),
     #[error("cannot use the store ([store] dir): {0}")]
     Store(#[from] store::Fault),
     #[error("cannot use the tokens ([auth] tokens): {0}")]
@@ -146,9 +155,12 @@ impl App {
     pub async fn bind(config: Config) -> Result<Self, StartError> {
         let grpc = listen("server.grpc", config.server.grpc).await?;
         let http = listen("server.http", config.server.http).await?;
-        let auth = Arc::new(Auth::new(&config.auth)?);
-        let tls = Tls::new(&config.tls)?.map(Arc::new);
-        let notifier = Notifier::new(config.notify.clone())?;
+        let Made {
+            auth,
+            tls,
+            notifier,
+        } = Made::new(&config)?;
+        let (auth, tls) = (Arc::new(auth), tls.map(Arc::new));
         let detectors = config.profiles.detectors();
         let metrics = Arc::new(Metrics::with_receivers(detectors, notifier.names())?);
         metrics.limits(config.engine.sessions_max, config.engine.state_bytes_max);

@@ -7,7 +7,11 @@ use thiserror::Error;
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 
-use super::{App, RunError, tls::Tls, tls::TlsError};
+use super::{
+    App, RunError, StartError,
+    made::check,
+    tls::{Tls, TlsError},
+};
 use crate::{
     auth::{Auth, TokensError},
     config::{self, Config, ConfigError, Layers},
@@ -33,18 +37,21 @@ const LIVE: &[&str] = &[
     "limits.pressed_idle_secs_min",
     "limits.agents_max",
     "limits.event_ids_max",
+    "limits.paths_max",
+    "limits.commands_max",
+    "limits.loops_max",
     "limits.tombstones_max",
     "limits.past_bytes_max",
 ];
 
-    "limits.paths_max",
-    "limits.commands_max",
-    "limits.loops_max",
 /// Why the configuration stays as it was.
 #[derive(Debug, Error)]
 pub enum ReloadError {
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The service would not start with it.
+    #[error(transparent)]
+    Start(#[from] StartError),
     #[error("cannot use the tokens ([auth] tokens): {0}")]
     Tokens(#[from] TokensError),
     #[error("cannot use TLS ([tls]): {0}")]
@@ -61,13 +68,16 @@ pub struct Reloader {
     auth: Arc<Auth>,
     tls: Option<Arc<Tls>>,
     metrics: Arc<Metrics>,
+    insecure: bool,
 }
 
 impl App {
-    /// `layers` are those that the service was started with.
-    pub fn reloader(&self, layers: Layers) -> Reloader {
+    /// `layers` are those that the service was started with. `insecure`: it was
+    /// told that it may listen where everybody reaches it.
+    pub fn reloader(&self, layers: Layers, insecure: bool) -> Reloader {
         Reloader {
             layers,
+            insecure,
             engine: self.engine.clone(),
             auth: self.auth.clone(),
             tls: self.tls.clone(),
@@ -99,10 +109,11 @@ impl Reloader {
     }
 
     /// The keys that were changed. Whatever can fail is done before anything is
-    /// changed.
+    /// changed, and what waits for a restart must be fit for one.
     fn applied(&mut self, layers: Result<Layers, ConfigError>) -> Result<Vec<String>, ReloadError> {
         let layers = layers?;
         let config = Config::new(&layers)?;
+        check(&config, self.insecure)?;
         let tokens = self.auth.read()?;
         let certificates = self.tls.as_ref().map(|tls| tls.read()).transpose()?;
         self.engine
