@@ -16,6 +16,7 @@ use crate::{
     auth::{Auth, TokensError},
     config::{self, Config, ConfigError, Layers},
     engine::{self, Engine},
+    store::Store,
     telemetry::{Metrics, Reload},
 };
 
@@ -67,6 +68,7 @@ pub struct Reloader {
     engine: Arc<Engine>,
     auth: Arc<Auth>,
     tls: Option<Arc<Tls>>,
+    store: Arc<Store>,
     metrics: Arc<Metrics>,
     insecure: bool,
 }
@@ -81,6 +83,7 @@ impl App {
             engine: self.engine.clone(),
             auth: self.auth.clone(),
             tls: self.tls.clone(),
+            store: self.store.clone(),
             metrics: self.metrics.clone(),
         }
     }
@@ -116,8 +119,10 @@ impl Reloader {
         check(&config, self.insecure)?;
         let tokens = self.auth.read()?;
         let certificates = self.tls.as_ref().map(|tls| tls.read()).transpose()?;
+        let tombstones_max = config.engine.tombstones_max;
         self.engine
             .reload(config.profiles, config.tools, config.engine)?;
+        self.store.keep_tombstones(tombstones_max);
         self.auth.adopt(tokens);
         self.engine.share_among(self.auth.tenants());
         if let Some((tls, certificates)) = self.tls.as_ref().zip(certificates) {
