@@ -19,7 +19,7 @@ use serde::Deserialize;
 use thiserror::Error;
 use tokio::{
     net::TcpListener,
-    task::{JoinError, JoinSet},
+    task::{self, JoinError, JoinSet},
     time,
 };
 use tokio_util::sync::CancellationToken;
@@ -88,9 +88,13 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Idle sessions are looked for every second, a slice at a time.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// A slice at a time, of so many of each kind and tenant: some 200 µs where all
+/// are due. In between whoever has come meanwhile has a turn.
+const SWEEP_SLICE: usize = 32;
+/// As often at most: 20,000 of each kind a second.
+const SWEEP_SLICES_MAX: usize = 625;
 /// What is kept for days and by the megabyte is looked at every minute.
 const TIDY_INTERVAL: Duration = Duration::from_secs(60);
-const SWEEP_SESSIONS_MAX: usize = 20_000;
 
 /// Why the service does not start.
 #[derive(Debug, Error)]
@@ -293,7 +297,7 @@ impl App {
         draining.cancel();
         let drained = drain(parts, Duration::from_secs(self.limits.drain_secs_max)).await;
         let store = self.store;
-        tokio::task::spawn_blocking(move || store.close()).await?;
+        task::spawn_blocking(move || store.close()).await?;
         ended.and(drained)
     }
 }
@@ -343,7 +347,13 @@ async fn sweep(
     let mut ticks = time::interval(SWEEP_INTERVAL);
     ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
     while draining.run_until_cancelled(ticks.tick()).await.is_some() {
-        engine.sweep(api::now(), SWEEP_SESSIONS_MAX);
+        let now = api::now();
+        for _ in 0..SWEEP_SLICES_MAX {
+            if draining.is_cancelled() || !engine.sweep(now, SWEEP_SLICE) {
+                break;
+            }
+            task::yield_now().await;
+        }
         metrics.state_bytes(engine.state_bytes());
         metrics.tidy();
         supervisor::alive();
@@ -356,7 +366,7 @@ async fn tidy(store: Arc<Store>, draining: CancellationToken) -> Result<(), RunE
     let mut ticks = time::interval(TIDY_INTERVAL);
     while draining.run_until_cancelled(ticks.tick()).await.is_some() {
         let store = store.clone();
-        let tidied = tokio::task::spawn_blocking(move || store.tidy(api::now())).await?;
+        let tidied = task::spawn_blocking(move || store.tidy(api::now())).await?;
         if let Err(error) = tidied {
             tracing::error!(%error, "cannot let go of old verdicts");
         }

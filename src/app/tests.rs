@@ -3,9 +3,12 @@ use std::future::{pending, ready};
 use tonic::transport::Channel;
 
 use super::*;
-use crate::pb::{
-    self, detection_service_client::DetectionServiceClient,
-    session_service_client::SessionServiceClient,
+use crate::{
+    domain::{Labels, SessionId},
+    pb::{
+        self, detection_service_client::DetectionServiceClient,
+        session_service_client::SessionServiceClient,
+    },
 };
 
 fn parts(part: impl Future<Output = Result<(), RunError>> + Send + 'static) -> Parts {
@@ -38,6 +41,40 @@ async fn the_sweeper_stops_when_the_service_drains() {
     let draining = app.draining.clone();
     draining.cancel();
     assert!(sweep(app.engine, app.metrics, draining).await.is_ok());
+}
+
+#[tokio::test]
+async fn the_sweep_gives_way_to_others_and_still_lets_go_of_all() {
+    let app = App::bind(config()).await.unwrap();
+    let long_ago = api::now() - Duration::from_secs(10 * 24 * 60 * 60);
+    for n in 0..200 {
+        let id = SessionId::parse(&format!("s{n}")).unwrap();
+        let opened = app.engine.open(&id, "default", Labels::default(), long_ago);
+        assert!(opened.is_ok());
+    }
+    let (engine, draining) = (app.engine.clone(), app.draining.clone());
+    let sweeping = tokio::spawn(sweep(app.engine, app.metrics, draining.clone()));
+    // There is one thread, so this is what has a turn in between.
+    let mut left = std::collections::BTreeSet::new();
+    while engine.live() > 0 {
+        left.insert(engine.live());
+        task::yield_now().await;
+    }
+    assert!(left.len() > 5, "{left:?}");
+    draining.cancel();
+    assert!(sweeping.await.unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn nobody_can_connect_before_the_store_was_read() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut config = config();
+    config.server.grpc = taken.local_addr().unwrap();
+    config.store.dir = file.path().to_owned();
+    // Neither can be used, and the port is not come to.
+    let refused = App::bind(config).await.err();
+    assert!(matches!(refused, Some(StartError::Store(_))), "{refused:?}");
 }
 
 fn config() -> Config {

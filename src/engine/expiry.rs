@@ -57,30 +57,36 @@ impl Queue {
 impl Engine {
     /// Lets go of up to `most` sessions that were idle for too long and of as
     /// many tombstones of each kind, and looks whether a breaker may close.
-    /// Called often, so that no call is long.
-    pub fn sweep(&self, now: SystemTime, most: usize) {
+    /// Called often, so that no call is long. Says whether there may be more to do.
+    pub fn sweep(&self, now: SystemTime, most: usize) -> bool {
         let setup = self.setup.load();
+        let mut more = false;
         for held in self.tenants.all() {
-            self.sweep_tenant(&self.shared(&setup, &held), now, most);
+            more |= self.sweep_tenant(&self.shared(&setup, &held), now, most);
         }
         self.look_at_breakers(now);
+        more
     }
 
-    fn sweep_tenant(&self, shared: &Shared, now: SystemTime, most: usize) {
+    fn sweep_tenant(&self, shared: &Shared, now: SystemTime, most: usize) -> bool {
         let (idle_max, held) = (self.idle_max(), shared.held);
         let spent = |queue| self.expire(queue, idle_max, Eviction::Idle, now).is_none();
+        let mut more = false;
         for queue in [&held.idle, &held.told] {
-            (0..most).any(|_| spent(queue));
+            more |= !(0..most).any(|_| spent(queue));
         }
         // As it makes room, there is less to press for.
-        (0..most).any(|_| {
+        more |= !(0..most).any(|_| {
             let idle = shared.idle_now();
             idle >= idle_max
                 || self
                     .expire(&held.idle, idle, Eviction::Pressure, now)
                     .is_none()
         });
+        let tombstones = || held.ended.len() + held.legacies.len() + held.terminated.len();
+        let before = tombstones();
         self.sweep_tombstones(shared, now, most);
+        more || before.saturating_sub(tombstones()) >= most
     }
 
     /// Looks at the first of a queue and forgets it where it was idle for so
