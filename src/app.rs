@@ -8,6 +8,7 @@ mod incoming;
 mod made;
 mod notices;
 mod opening;
+mod port;
 mod reload;
 mod supervisor;
 mod tls;
@@ -39,6 +40,7 @@ use crate::{
 use files::Places;
 use incoming::{Door, Patience};
 use made::Made;
+use port::Port;
 use tls::Tls;
 
 pub use made::{check, exposed};
@@ -86,7 +88,7 @@ pub const OVERHEAD_BYTES_MAX: u32 = CONNECTION_WINDOW_BYTES / 2;
 const LOCAL_ERROR_RESETS_MAX: usize = 1_024;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Idle sessions are looked for every second, a slice at a time.
+/// Idle sessions are looked for every second.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// A slice at a time, of so many of each kind and tenant: some 200 µs where all
 /// are due. In between whoever has come meanwhile has a turn.
@@ -157,8 +159,8 @@ pub struct App {
 
 impl App {
     pub async fn bind(config: Config) -> Result<Self, StartError> {
-        let grpc = listen("server.grpc", config.server.grpc).await?;
-        let http = listen("server.http", config.server.http).await?;
+        let grpc = Port::take("server.grpc", config.server.grpc)?;
+        let http = Port::take("server.http", config.server.http)?;
         let Made {
             auth,
             tls,
@@ -179,6 +181,7 @@ impl App {
         ));
         engine.share_among(auth.tenants());
         engine.restore(standing, api::now());
+        let (grpc, http) = (grpc.open()?, http.open()?);
         let draining = CancellationToken::new();
         let api = Api::new(
             auth.clone(),
@@ -289,7 +292,6 @@ impl App {
         ));
         parts.spawn(sweep(self.engine, self.metrics, draining.clone()));
         parts.spawn(tidy(self.store.clone(), draining.clone()));
-        // The listeners take calls since they were bound; now somebody answers.
         supervisor::ready();
         let ended = first_end(&mut parts, shutdown).await;
         supervisor::stopping();
@@ -311,15 +313,6 @@ pub fn server(limits: &Limits) -> Server {
         .http2_max_local_error_reset_streams(Some(LOCAL_ERROR_RESETS_MAX))
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-}
-
-async fn listen(key: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
-    let bound = TcpListener::bind(address).await;
-    bound.map_err(|source| StartError::Bind {
-        key,
-        address,
-        source,
-    })
 }
 
 async fn set_health(health: &HealthReporter, status: ServingStatus) {

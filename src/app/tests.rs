@@ -1,5 +1,6 @@
 use std::future::{pending, ready};
 
+use tokio::net::TcpStream;
 use tonic::transport::Channel;
 
 use super::*;
@@ -67,14 +68,36 @@ async fn the_sweep_gives_way_to_others_and_still_lets_go_of_all() {
 
 #[tokio::test]
 async fn nobody_can_connect_before_the_store_was_read() {
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let mut config = config();
-    config.server.grpc = taken.local_addr().unwrap();
-    config.store.dir = file.path().to_owned();
-    // Neither can be used, and the port is not come to.
-    let refused = App::bind(config).await.err();
-    assert!(matches!(refused, Some(StartError::Store(_))), "{refused:?}");
+    let dir = tempfile::tempdir().unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let config = || {
+        let mut config = config();
+        config.server.grpc = address;
+        config.store.dir = dir.path().to_owned();
+        config
+    };
+    drop(App::bind(config()).await.unwrap());
+    // A part of the store that is not there until somebody writes it.
+    let anchor = dir.path().join("anchor");
+    let written = std::fs::read(&anchor).unwrap();
+    std::fs::remove_file(&anchor).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&anchor).status();
+    assert!(made.unwrap().success());
+    let starting = tokio::spawn(App::bind(config()));
+    let opened = move || std::fs::File::options().write(true).open(anchor);
+    // Once it can be written to, the store is being read.
+    let mut pipe = task::spawn_blocking(opened).await.unwrap().unwrap();
+    let refused = TcpStream::connect(address).await.map(drop);
+    assert_eq!(
+        refused.unwrap_err().kind(),
+        io::ErrorKind::ConnectionRefused
+    );
+    std::io::Write::write_all(&mut pipe, &written).unwrap();
+    drop(pipe);
+    let _app = starting.await.unwrap().unwrap();
+    assert!(TcpStream::connect(address).await.is_ok());
 }
 
 fn config() -> Config {
