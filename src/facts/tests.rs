@@ -327,3 +327,26 @@ fn a_statement_that_changes_data_is_a_write_and_a_question_is_not() {
     assert_eq!(operation("INSERT INTO t VALUES (1)"), Operation::Write);
     assert_eq!(operation("SELECT * FROM t"), Operation::Other);
 }
+
+#[test]
+fn long_plain_arguments_are_equal_only_as_they_are() {
+    let same = |bytes: usize| {
+        let of = |gap: &str| {
+            let args = Args::Text(format!("{}{gap}end", "x".repeat(bytes)));
+            args::Arguments::read(&args, &[], &Key::fixed()).hash
+        };
+        of(" ") == of("  ")
+    };
+    assert!(same(64 * 1_024 - 5));
+    assert!(!same(64 * 1_024));
+}
+
+#[test]
+fn what_a_long_error_or_report_says_is_sought_at_one_end_of_it() {
+    let filler = |bytes: usize| "x ".repeat(bytes / 2);
+    let is_outage = |before| outage::is_error(&(filler(before) + "connection refused"));
+    assert!(is_outage(2_000) && !is_outage(2_048));
+    let is_report =
+        |after| report::tells_failures(&("1 failed, 3 passed ".to_owned() + &filler(after)));
+    assert!(is_report(2_000) && !is_report(2_048));
+}
