@@ -1,5 +1,5 @@
 use super::*;
-use crate::domain::{AgentId, Args, Body, Cost, Operation, SessionId};
+use crate::domain::{AgentId, Args, Body, Cost, Operation, Room, SessionId};
 
 fn event(call: ToolCall) -> Event {
     Event {
@@ -286,12 +286,26 @@ fn write(path: &str, args: &str, content: &str) -> CallFacts {
 #[test]
 fn a_write_is_progress_when_it_changes_something() {
     let mut progress = Progress::default();
-    assert_eq!(progress.note(&write("a", "1", "x")), 1);
-    assert_eq!(progress.note(&write("a", "2", "x")), 1, "the same content");
-    assert_eq!(progress.note(&write("a", "2", "y")), 2);
-    assert_eq!(progress.note(&write("b", "3", "")), 3);
-    assert_eq!(progress.note(&write("b", "3", "")), 3, "the same write");
-    assert_eq!(progress.note(&write("b", "4", "")), 4);
+    let mut after = |write: &CallFacts| progress.note(write, &Room::new(9));
+    assert_eq!(after(&write("a", "1", "x")), 1);
+    assert_eq!(after(&write("a", "2", "x")), 1, "the same content");
+    assert_eq!(after(&write("a", "2", "y")), 2);
+    assert_eq!(after(&write("b", "3", "")), 3);
+    assert_eq!(after(&write("b", "3", "")), 3, "the same write");
+    assert_eq!(after(&write("b", "4", "")), 4);
+}
+
+#[test]
+fn a_path_that_was_forgotten_is_written_anew() {
+    let (mut progress, room) = (Progress::default(), Room::new(2));
+    for (path, count) in [("a", 1), ("b", 2), ("b", 2), ("c", 3), ("b", 3), ("a", 4)] {
+        assert_eq!(
+            progress.note(&write(path, "1", "x"), &room),
+            count,
+            "{path}"
+        );
+    }
+    assert_eq!(room.forgotten(), 2);
 }
 
 #[test]
@@ -300,7 +314,7 @@ fn a_failed_write_is_no_progress() {
         outcome: Some(Outcome::Error),
         ..write("a", "1", "x")
     };
-    assert_eq!(Progress::default().note(&failed), 0);
+    assert_eq!(Progress::default().note(&failed, &Room::new(9)), 0);
 }
 
 #[test]
