@@ -66,6 +66,7 @@ fn end_sessions(dir: &Path, sessions: u32) {
         settings: &config.store,
         audit: config.audit,
         tombstone_age_max: Duration::from_secs(config.engine.tombstone_secs_max),
+        tombstones_max: config.engine.tombstones_max,
         now: now(),
         fatal: Box::new(|error| panic!("{error}")),
     })

@@ -5,8 +5,10 @@
 mod files;
 mod http;
 mod incoming;
+mod made;
 mod notices;
 mod opening;
+mod port;
 mod reload;
 mod supervisor;
 mod tls;
@@ -18,7 +20,7 @@ use serde::Deserialize;
 use thiserror::Error;
 use tokio::{
     net::TcpListener,
-    task::{JoinError, JoinSet},
+    task::{self, JoinError, JoinSet},
     time,
 };
 use tokio_util::sync::CancellationToken;
@@ -37,8 +39,11 @@ use crate::{
 };
 use files::Places;
 use incoming::{Door, Patience};
+use made::Made;
+use port::Port;
 use tls::Tls;
 
+pub use made::{check, exposed};
 pub use reload::{ReloadError, Reloader};
 pub use tls::{TlsError, TlsSettings};
 
@@ -88,11 +93,15 @@ const KEEPALIVE: Keepalive = Keepalive {
     interval: Duration::from_secs(30),
     timeout: Duration::from_secs(10),
 };
-/// Idle sessions are looked for every second, a slice at a time.
+/// Idle sessions are looked for every second.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// A slice at a time, of so many of each kind and tenant: some 200 µs where all
+/// are due. In between whoever has come meanwhile has a turn.
+const SWEEP_SLICE: usize = 32;
+/// As often at most: 20,000 of each kind a second.
+const SWEEP_SLICES_MAX: usize = 625;
 /// What is kept for days and by the megabyte is looked at every minute.
 const TIDY_INTERVAL: Duration = Duration::from_secs(60);
-const SWEEP_SESSIONS_MAX: usize = 20_000;
 
 /// Why the service does not start.
 #[derive(Debug, Error)]
@@ -103,6 +112,12 @@ pub enum StartError {
         address: SocketAddr,
         source: io::Error,
     },
+    #[error(
+        "{0} is not a loopback address, so other machines reach the service, and without \
+         [tls] and [auth] they could do all and read along: set both (docs/security.md), \
+         listen on 127.0.0.1, or say --insecure"
+    )]
+    Exposed(&'static str),
     #[error("cannot use the store ([store] dir): {0}")]
     Store(#[from] store::Fault),
     #[error("cannot use the tokens ([auth] tokens): {0}")]
@@ -149,11 +164,14 @@ pub struct App {
 
 impl App {
     pub async fn bind(config: Config) -> Result<Self, StartError> {
-        let grpc = listen("server.grpc", config.server.grpc).await?;
-        let http = listen("server.http", config.server.http).await?;
-        let auth = Arc::new(Auth::new(&config.auth)?);
-        let tls = Tls::new(&config.tls)?.map(Arc::new);
-        let notifier = Notifier::new(config.notify.clone())?;
+        let grpc = Port::take("server.grpc", config.server.grpc)?;
+        let http = Port::take("server.http", config.server.http)?;
+        let Made {
+            auth,
+            tls,
+            notifier,
+        } = Made::new(&config)?;
+        let (auth, tls) = (Arc::new(auth), tls.map(Arc::new));
         let detectors = config.profiles.detectors();
         let metrics = Arc::new(Metrics::with_receivers(detectors, notifier.names())?);
         metrics.limits(config.engine.sessions_max, config.engine.state_bytes_max);
@@ -168,6 +186,7 @@ impl App {
         ));
         engine.share_among(auth.tenants());
         engine.restore(standing, api::now());
+        let (grpc, http) = (grpc.open()?, http.open()?);
         let draining = CancellationToken::new();
         let api = Api::new(
             auth.clone(),
@@ -279,7 +298,6 @@ impl App {
         ));
         parts.spawn(sweep(self.engine, self.metrics, draining.clone()));
         parts.spawn(tidy(self.store.clone(), draining.clone()));
-        // The listeners take calls since they were bound; now somebody answers.
         supervisor::ready();
         let ended = first_end(&mut parts, shutdown).await;
         supervisor::stopping();
@@ -287,7 +305,7 @@ impl App {
         draining.cancel();
         let drained = drain(parts, Duration::from_secs(self.limits.drain_secs_max)).await;
         let store = self.store;
-        tokio::task::spawn_blocking(move || store.close()).await?;
+        task::spawn_blocking(move || store.close()).await?;
         ended.and(drained)
     }
 }
@@ -312,15 +330,6 @@ fn server_asking(limits: &Limits, Keepalive { interval, timeout }: Keepalive) ->
         .http2_max_local_error_reset_streams(Some(LOCAL_ERROR_RESETS_MAX))
         .http2_keepalive_interval(Some(interval))
         .http2_keepalive_timeout(Some(timeout))
-}
-
-async fn listen(key: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {
-    let bound = TcpListener::bind(address).await;
-    bound.map_err(|source| StartError::Bind {
-        key,
-        address,
-        source,
-    })
 }
 
 async fn set_health(health: &HealthReporter, status: ServingStatus) {
@@ -348,7 +357,13 @@ async fn sweep(
     let mut ticks = time::interval(SWEEP_INTERVAL);
     ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
     while draining.run_until_cancelled(ticks.tick()).await.is_some() {
-        engine.sweep(api::now(), SWEEP_SESSIONS_MAX);
+        let now = api::now();
+        for _ in 0..SWEEP_SLICES_MAX {
+            if draining.is_cancelled() || !engine.sweep(now, SWEEP_SLICE) {
+                break;
+            }
+            task::yield_now().await;
+        }
         metrics.state_bytes(engine.state_bytes(), engine.tombstone_bytes());
         metrics.tidy();
         supervisor::alive();
@@ -361,7 +376,7 @@ async fn tidy(store: Arc<Store>, draining: CancellationToken) -> Result<(), RunE
     let mut ticks = time::interval(TIDY_INTERVAL);
     while draining.run_until_cancelled(ticks.tick()).await.is_some() {
         let store = store.clone();
-        let tidied = tokio::task::spawn_blocking(move || store.tidy(api::now())).await?;
+        let tidied = task::spawn_blocking(move || store.tidy(api::now())).await?;
         if let Err(error) = tidied {
             tracing::error!(%error, "cannot let go of old verdicts");
         }

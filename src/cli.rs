@@ -106,6 +106,15 @@ impl ConfigArgs {
     }
 }
 
+/// Who may reach the service.
+#[derive(Debug, clap::Args)]
+struct InsecureArg {
+    /// Listen where other machines reach it without TLS and tokens: everybody
+    /// who gets there may do all, and can read along.
+    #[arg(long)]
+    insecure: bool,
+}
+
 /// Where a service that listens there is found from this machine: one that
 /// listens everywhere listens on the loopback too.
 fn reachable(address: SocketAddr) -> SocketAddr {

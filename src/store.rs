@@ -85,12 +85,19 @@ pub struct Audit {
     pub text: bool,
 }
 
+/// So many more terminations are carried on than there may be tombstones: which of
+/// them a later part of the log lifts is only known when it is read, and those
+/// must not push out what stands.
+const LIFTED_MAX: usize = 65_536;
+
 /// What a store needs to be opened.
 pub struct Opening<'a> {
     pub settings: &'a Settings,
     pub audit: Audit,
     /// How long a termination holds.
     pub tombstone_age_max: Duration,
+    /// How many do.
+    pub tombstones_max: usize,
     pub now: SystemTime,
     /// Called when the disk took something and could not keep it. It must end
     /// the process: what is on the disk now, nobody knows.
@@ -111,6 +118,7 @@ struct Disk {
     folder: Folder,
     shelf: Arc<Shelf>,
     retention: Retention,
+    tombstones_max: AtomicUsize,
     /// What was set aside at the start, and where.
     aside: Option<(PathBuf, Tail)>,
     /// No other process uses the directory.
@@ -184,12 +192,15 @@ impl Store {
                 verdicts_age_max: Duration::from_secs(u64::from(days) * 24 * 60 * 60),
                 bytes_max: settings.bytes_max,
                 tombstone_age_max: opening.tombstone_age_max,
+                terminations_max: usize::MAX,
             },
+            tombstones_max: AtomicUsize::new(opening.tombstones_max),
             folder,
             shelf,
             aside,
             _lock: lock,
         };
+        standing.bound(opening.tombstones_max);
         let store = Self::start(opening, Some(log), last, last, Some(disk));
         Ok((store, standing.into_standing(last)))
     }
@@ -273,9 +284,21 @@ impl Store {
     /// Lets go of what is too old or too much. Reads the log where there is
     /// something to let go of.
     pub fn tidy(&self, now: SystemTime) -> Result<(), Fault> {
-        match &self.disk {
-            Some(disk) => disk.shelf.tidy(&disk.retention, now),
-            None => Ok(()),
+        let Some(disk) = &self.disk else {
+            return Ok(());
+        };
+        let tombstones_max = disk.tombstones_max.load(Relaxed);
+        let retention = Retention {
+            terminations_max: tombstones_max.saturating_add(LIFTED_MAX),
+            ..disk.retention
+        };
+        disk.shelf.tidy(&retention, now)
+    }
+
+    /// Carries on so many terminations from now on.
+    pub fn keep_tombstones(&self, tombstones_max: usize) {
+        if let Some(disk) = &self.disk {
+            disk.tombstones_max.store(tombstones_max, Relaxed);
         }
     }
 

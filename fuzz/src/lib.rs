@@ -323,6 +323,7 @@ fn open(dir: &Path) -> Result<(Store, unstuck::domain::Standing), unstuck::store
         settings: &settings,
         audit: Audit { text: false },
         tombstone_age_max: Duration::from_secs(7 * 24 * 60 * 60),
+        tombstones_max: 1_000_000,
         now: now(),
         fatal: Box::new(|error| panic!("{error}")),
     })

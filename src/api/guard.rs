@@ -273,6 +273,7 @@ mod tests {
             settings: &config.store,
             audit: config.audit,
             tombstone_age_max: Duration::MAX,
+            tombstones_max: usize::MAX,
             now: now(),
             fatal: Box::new(|_| {}),
         })

@@ -133,6 +133,7 @@ impl Door {
             opening: Some(Opening {
                 bytes_left: FIRST_BYTES,
                 deadline: Box::pin(time::sleep(self.patience.first_bytes)),
+                is_over: false,
                 metrics: self.metrics.clone(),
             }),
             reading: self.patience.reading.map(|patience| Reading {
@@ -173,6 +174,8 @@ pub(super) struct Connection<S> {
 struct Opening {
     bytes_left: usize,
     deadline: Pin<Box<Sleep>>,
+    /// It was counted.
+    is_over: bool,
     metrics: Arc<Metrics>,
 }
 
@@ -181,7 +184,10 @@ impl Opening {
         if self.deadline.as_mut().poll(cx).is_pending() {
             return Ok(());
         }
-        self.metrics.rejected(Rejection::HandshakeSecsMax);
+        if !self.is_over {
+            self.is_over = true;
+            self.metrics.rejected(Rejection::HandshakeSecsMax);
+        }
         Err(io::ErrorKind::TimedOut.into())
     }
 }
@@ -220,6 +226,10 @@ impl<S> Connection<S> {
         cx: &mut Context<'_>,
         written: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
+        // Under TLS who writes first waits for the handshake, and reads nothing.
+        if let (Poll::Pending, Some(opening)) = (&written, &mut self.opening) {
+            opening.poll_deadline(cx)?;
+        }
         match &mut self.reading {
             Some(reading) => reading.poll_written(cx, written),
             None => written,

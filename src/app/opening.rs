@@ -14,11 +14,13 @@ use crate::{
 pub(super) async fn open_store(config: &Config) -> Result<(Arc<Store>, Standing), StartError> {
     let (settings, audit) = (config.store.clone(), config.audit);
     let tombstone_age_max = Duration::from_secs(config.engine.tombstone_secs_max);
+    let tombstones_max = config.engine.tombstones_max;
     let open = move || {
         Store::open(Opening {
             settings: &settings,
             audit,
             tombstone_age_max,
+            tombstones_max,
             now: api::now(),
             fatal: Box::new(end_process),
         })

@@ -7,11 +7,16 @@ use thiserror::Error;
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 
-use super::{App, RunError, tls::Tls, tls::TlsError};
+use super::{
+    App, RunError, StartError,
+    made::check,
+    tls::{Tls, TlsError},
+};
 use crate::{
     auth::{Auth, TokensError},
     config::{self, Config, ConfigError, Layers},
     engine::{self, Engine},
+    store::Store,
     telemetry::{Metrics, Reload},
 };
 
@@ -33,7 +38,11 @@ const LIVE: &[&str] = &[
     "limits.pressed_idle_secs_min",
     "limits.agents_max",
     "limits.event_ids_max",
+    "limits.paths_max",
+    "limits.commands_max",
+    "limits.loops_max",
     "limits.tombstones_max",
+    "limits.tombstone_bytes_max",
     "limits.past_bytes_max",
 ];
 
@@ -42,6 +51,9 @@ const LIVE: &[&str] = &[
 pub enum ReloadError {
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The service would not start with it.
+    #[error(transparent)]
+    Start(#[from] StartError),
     #[error("cannot use the tokens ([auth] tokens): {0}")]
     Tokens(#[from] TokensError),
     #[error("cannot use TLS ([tls]): {0}")]
@@ -57,17 +69,22 @@ pub struct Reloader {
     engine: Arc<Engine>,
     auth: Arc<Auth>,
     tls: Option<Arc<Tls>>,
+    store: Arc<Store>,
     metrics: Arc<Metrics>,
+    insecure: bool,
 }
 
 impl App {
-    /// `layers` are those that the service was started with.
-    pub fn reloader(&self, layers: Layers) -> Reloader {
+    /// `layers` are those that the service was started with. `insecure`: it was
+    /// told that it may listen where everybody reaches it.
+    pub fn reloader(&self, layers: Layers, insecure: bool) -> Reloader {
         Reloader {
             layers,
+            insecure,
             engine: self.engine.clone(),
             auth: self.auth.clone(),
             tls: self.tls.clone(),
+            store: self.store.clone(),
             metrics: self.metrics.clone(),
         }
     }
@@ -96,14 +113,17 @@ impl Reloader {
     }
 
     /// The keys that were changed. Whatever can fail is done before anything is
-    /// changed.
+    /// changed, and what waits for a restart must be fit for one.
     fn applied(&mut self, layers: Result<Layers, ConfigError>) -> Result<Vec<String>, ReloadError> {
         let layers = layers?;
         let config = Config::new(&layers)?;
+        check(&config, self.insecure)?;
         let tokens = self.auth.read()?;
         let certificates = self.tls.as_ref().map(|tls| tls.read()).transpose()?;
+        let tombstones_max = config.engine.tombstones_max;
         self.engine
             .reload(config.profiles, config.tools, config.engine)?;
+        self.store.keep_tombstones(tombstones_max);
         self.auth.adopt(tokens);
         self.engine.share_among(self.auth.tenants());
         if let Some((tls, certificates)) = self.tls.as_ref().zip(certificates) {
@@ -143,4 +163,37 @@ pub(super) async fn watch_tokens(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::DEFAULTS;
+
+    /// What the engine, which takes its limits anew, reads with this variable set.
+    fn read(variable: Option<(String, String)>) -> String {
+        let layers = Layers::load(DEFAULTS, &[], None, variable).unwrap();
+        let limits: engine::Limits = layers.section("limits").unwrap();
+        format!("{limits:?}")
+    }
+
+    #[test]
+    fn what_the_engine_takes_anew_is_live_and_nothing_else_and_the_page_says_so() {
+        let page = include_str!("../../docs/security.md");
+        let page = page.lines().find(|line| line.contains("**At once"));
+        let is_said = |name: &str| page.unwrap().contains(&format!("`{name}`"));
+        let defaults: toml::Table = DEFAULTS.parse().unwrap();
+        for key in defaults["limits"].as_table().unwrap().keys() {
+            let variable = format!("UNSTUCK__LIMITS__{}", key.to_uppercase());
+            let is_read = read(Some((variable, "1".to_owned()))) != read(None);
+            // The store goes by it too, so the engine keeps the old one.
+            let taken = is_read && key != "tombstone_secs_max";
+            assert_eq!(is_live(&format!("limits.{key}")), taken, "{key}");
+            assert_eq!(is_said(key), taken, "docs/security.md: {key}");
+        }
+        for live in LIVE.iter().filter(|live| !live.contains('.')) {
+            let said = is_said(&format!("[{live}]")) || is_said(&format!("[[{live}]]"));
+            assert!(said, "docs/security.md: {live}");
+        }
+    }
 }

@@ -7,9 +7,12 @@ use tokio::{
 use tonic::transport::{Channel, server::TcpIncoming};
 
 use super::*;
-use crate::pb::{
-    self, detection_service_client::DetectionServiceClient,
-    session_service_client::SessionServiceClient,
+use crate::{
+    domain::{Labels, SessionId},
+    pb::{
+        self, detection_service_client::DetectionServiceClient,
+        session_service_client::SessionServiceClient,
+    },
 };
 
 fn parts(part: impl Future<Output = Result<(), RunError>> + Send + 'static) -> Parts {
@@ -63,6 +66,62 @@ async fn a_client_that_does_not_answer_pings_is_gone() {
     let closed = time::timeout(Duration::from_secs(30), client.read_to_end(&mut heard)).await;
     closed.expect("it is held open").unwrap();
     assert!(!heard.is_empty(), "it was let in");
+}
+
+#[tokio::test]
+async fn the_sweep_gives_way_to_others_and_still_lets_go_of_all() {
+    let app = App::bind(config()).await.unwrap();
+    let long_ago = api::now() - Duration::from_secs(10 * 24 * 60 * 60);
+    for n in 0..200 {
+        let id = SessionId::parse(&format!("s{n}")).unwrap();
+        let opened = app.engine.open(&id, "default", Labels::default(), long_ago);
+        assert!(opened.is_ok());
+    }
+    let (engine, draining) = (app.engine.clone(), app.draining.clone());
+    let sweeping = tokio::spawn(sweep(app.engine, app.metrics, draining.clone()));
+    // There is one thread, so this is what has a turn in between.
+    let mut left = std::collections::BTreeSet::new();
+    while engine.live() > 0 {
+        left.insert(engine.live());
+        task::yield_now().await;
+    }
+    assert!(left.len() > 5, "{left:?}");
+    draining.cancel();
+    assert!(sweeping.await.unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn nobody_can_connect_before_the_store_was_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let config = || {
+        let mut config = config();
+        config.server.grpc = address;
+        config.store.dir = dir.path().to_owned();
+        config
+    };
+    drop(App::bind(config()).await.unwrap());
+    // A part of the store that is not there until somebody writes it.
+    let anchor = dir.path().join("anchor");
+    let written = std::fs::read(&anchor).unwrap();
+    std::fs::remove_file(&anchor).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&anchor).status();
+    assert!(made.unwrap().success());
+    let starting = tokio::spawn(App::bind(config()));
+    let opened = move || std::fs::File::options().write(true).open(anchor);
+    // Once it can be written to, the store is being read.
+    let mut pipe = task::spawn_blocking(opened).await.unwrap().unwrap();
+    let refused = TcpStream::connect(address).await.map(drop);
+    assert_eq!(
+        refused.unwrap_err().kind(),
+        io::ErrorKind::ConnectionRefused
+    );
+    std::io::Write::write_all(&mut pipe, &written).unwrap();
+    drop(pipe);
+    let _app = starting.await.unwrap().unwrap();
+    assert!(TcpStream::connect(address).await.is_ok());
 }
 
 fn config() -> Config {

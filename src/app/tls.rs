@@ -265,6 +265,11 @@ impl AsyncWrite for Wire {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Self::Handshake(..) = &*self {
+            // There is nobody to take leave of, and the rest may never come.
+            *self = Self::Broken;
+            return Poll::Ready(Ok(()));
+        }
         self.poll_with(cx, |stream, cx| stream.poll_shutdown(cx))
     }
 

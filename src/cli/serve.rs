@@ -7,10 +7,10 @@ use std::{
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::{ConfigArgs, Failure, reachable};
+use super::{ConfigArgs, Failure, InsecureArg, reachable};
 use crate::{
     api,
-    app::{self, App, Reloader},
+    app::{self, App, Reloader, StartError},
     config::Config,
     telemetry::{LogFormat, Traces, logs},
 };
@@ -22,10 +22,8 @@ pub(super) struct Args {
     /// How log lines look; they go to standard error.
     #[arg(long, value_enum, default_value_t)]
     log_format: LogFormat,
-    /// Listen where other machines reach it without TLS and tokens: everybody
-    /// who gets there may do all, and can read along.
-    #[arg(long)]
-    insecure: bool,
+    #[command(flatten)]
+    insecure: InsecureArg,
 }
 
 /// After so many tasks a thread looks whether something has come over the network
@@ -37,13 +35,9 @@ const TASKS_BETWEEN_LOOKS: u32 = 4;
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let layers = args.config.layers()?;
     let config = Config::new(&layers).map_err(Failure::usage)?;
-    let exposed = exposed(&config);
-    if let Some(key) = exposed.filter(|_| !args.insecure) {
-        return Err(Failure::usage(format!(
-            "{key} is not a loopback address, so other machines reach the service, and without \
-             [tls] and [auth] they could do all and read along: set both (docs/security.md), \
-             listen on 127.0.0.1, or say --insecure"
-        )));
+    let exposed = app::exposed(&config);
+    if let Some(key) = exposed.filter(|_| !args.insecure.insecure) {
+        return Err(Failure::usage(StartError::Exposed(key)));
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(api::cores())
@@ -71,25 +65,13 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let http = app.http_address().map_err(Failure::failed)?;
         let stop = asked_to_stop().map_err(Failure::failed)?;
         let file = args.config.config.clone();
-        tokio::spawn(reload_on(hangups, app.reloader(layers), file));
+        let insecure = args.insecure.insecure;
+        tokio::spawn(reload_on(hangups, app.reloader(layers, insecure), file));
         announce(scheme, grpc, http, app.store_dir());
         app.run(stop).await.map_err(Failure::failed)
     });
     traces.end();
     ended.map(|()| ExitCode::SUCCESS)
-}
-
-/// The address that other machines reach, where they need no token or can be
-/// read along.
-fn exposed(config: &Config) -> Option<&'static str> {
-    if config.tls.is_on() && config.auth.is_on() {
-        return None;
-    }
-    let app::Settings { grpc, http, .. } = &config.server;
-    let addresses = [("server.grpc", grpc), ("server.http", http)];
-    let is_open = |address: &SocketAddr| !address.ip().to_canonical().is_loopback();
-    let mut open = addresses.iter().filter(|(_, address)| is_open(address));
-    open.next().map(|(key, _)| *key)
 }
 
 fn announce(scheme: &str, grpc: SocketAddr, http: SocketAddr, store: Option<&Path>) {

@@ -11,7 +11,7 @@ use super::{Detector, History, Words};
 use crate::{
     domain::{
         CallFacts, CallKind, Cost, Finding, Look, MarkerKind, Moment, Observation, Operation,
-        Outcome, Remembered, Seen, Sig, Used,
+        Outcome, Remembered, Rooms, Seen, Sig, Used,
     },
     facts::{Listener, Progress, Sketcher},
 };
@@ -346,7 +346,8 @@ impl Script {
                     }
                     progress.act();
                     progress.see_state(call.facts.state);
-                    progress.note(&call.facts);
+                    let rooms = Rooms::from(ROOM);
+                    progress.note(&call.facts, &rooms.paths);
                     (round, secs) = (call.round, call.secs);
                     Seen::Call(call.facts)
                 }

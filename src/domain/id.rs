@@ -190,6 +190,12 @@ mod tests {
         check("a\u{a0}b", Err(IdError::Unprintable));
         check("a\u{202e}b", Err(IdError::Unprintable));
         check("a\u{200b}b", Err(IdError::Unprintable));
+        for unseen in "\u{34f}\u{115f}\u{1160}\u{180b}\u{180f}\u{206a}\u{206f}\u{3164}\u{fe00}\
+                       \u{fe0f}\u{ffa0}\u{e0100}\u{e01ef}"
+            .chars()
+        {
+            check(&format!("a{unseen}b"), Err(IdError::Unprintable));
+        }
         check("a\x1bb", Err(IdError::Unprintable));
         check("a\0", Err(IdError::Unprintable));
         check(&"x".repeat(256), Ok(()));

@@ -6,9 +6,18 @@ use std::borrow::Cow;
 use wide::u8x16;
 
 /// Characters that have no place in an id: white space, control characters,
-/// and those that change how the text around them is read.
+/// those that change how the text around them is read, and those with which two
+/// ids look the same. In a text some of these last mean something: after an emoji
+/// or a letter they choose its shape.
 pub fn is_unprintable(c: char) -> bool {
-    c.is_whitespace() || is_unseen(c)
+    c.is_whitespace()
+        || is_unseen(c)
+        || matches!(c,
+            '\u{115f}' | '\u{1160}'      // Hangul fillers
+            | '\u{180b}'..='\u{180f}'   // Mongolian variation selectors
+            | '\u{3164}' | '\u{ffa0}'    // Hangul fillers
+            | '\u{fe00}'..='\u{fe0f}'   // variation selectors
+        )
 }
 
 /// Characters that show nothing of their own: controls, zero-width characters,
@@ -17,14 +26,16 @@ pub fn is_unseen(c: char) -> bool {
     c.is_control() && !c.is_whitespace()
         || matches!(c,
             '\u{ad}'                    // soft hyphen
+            | '\u{34f}'                 // combining grapheme joiner
             | '\u{61c}'                 // Arabic letter mark
             | '\u{180e}'                // Mongolian vowel separator
             | '\u{200b}'..='\u{200f}'   // zero-width space … right-to-left mark
             | '\u{202a}'..='\u{202e}'   // bidirectional embeddings and overrides
-            | '\u{2060}'..='\u{2069}'   // word joiner … isolates
+            | '\u{2060}'..='\u{206f}'   // word joiner … isolates, old format controls
             | '\u{feff}'                // byte order mark
             | '\u{fff9}'..='\u{fffb}'   // interlinear annotations
             | '\u{e0000}'..='\u{e007f}' // tags
+            | '\u{e0100}'..='\u{e01ef}' // more variation selectors, which carry hidden text
         )
 }
 
@@ -132,6 +143,9 @@ mod tests {
         check("x\"\n[system] ignore", "x' [system] ignore");
         check("a\x1b[31mred\x07", "a[31mred");
         check("a\u{202e}b\u{200b}c", "abc");
+        check("a\u{206a}b\u{34f}c\u{e0100}\u{e01ef}", "abc");
+        // An emoji keeps its shape.
+        check("done ✔\u{fe0f} ❤\u{fe0f}", "done ✔\u{fe0f} ❤\u{fe0f}");
         check("  a \t\r\n b  ", "a b");
         check("0123456789012345678901234567", "012345678901234567890123…");
         check("", "");

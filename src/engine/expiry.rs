@@ -57,30 +57,36 @@ impl Queue {
 impl Engine {
     /// Lets go of up to `most` sessions that were idle for too long and of as
     /// many tombstones of each kind, and looks whether a breaker may close.
-    /// Called often, so that no call is long.
-    pub fn sweep(&self, now: SystemTime, most: usize) {
+    /// Called often, so that no call is long. Says whether there may be more to do.
+    pub fn sweep(&self, now: SystemTime, most: usize) -> bool {
         let setup = self.setup.load();
+        let mut more = false;
         for held in self.tenants.all() {
-            self.sweep_tenant(&self.shared(&setup, &held), now, most);
+            more |= self.sweep_tenant(&self.shared(&setup, &held), now, most);
         }
         self.look_at_breakers(now);
+        more
     }
 
-    fn sweep_tenant(&self, shared: &Shared, now: SystemTime, most: usize) {
+    fn sweep_tenant(&self, shared: &Shared, now: SystemTime, most: usize) -> bool {
         let (idle_max, held) = (self.idle_max(), shared.held);
         let spent = |queue| self.expire(queue, idle_max, Eviction::Idle, now).is_none();
+        let mut more = false;
         for queue in [&held.idle, &held.told] {
-            (0..most).any(|_| spent(queue));
+            more |= !(0..most).any(|_| spent(queue));
         }
         // As it makes room, there is less to press for.
-        (0..most).any(|_| {
+        more |= !(0..most).any(|_| {
             let idle = shared.idle_now();
             idle >= idle_max
                 || self
                     .expire(&held.idle, idle, Eviction::Pressure, now)
                     .is_none()
         });
+        let tombstones = || held.ended.len() + held.legacies.len() + held.terminated.len();
+        let before = tombstones();
         self.sweep_tombstones(shared, now, most);
+        more || before.saturating_sub(tombstones()) >= most
     }
 
     /// Looks at the first of a queue and forgets it where it was idle for so
@@ -120,10 +126,12 @@ impl Engine {
             self.forget_tombstone(&id, place, now);
         }
         let bytes_max = shared.share(shared.limits.tombstone_bytes_max);
-        let are_many = |len: usize| len > tombstones_max || held.tombstone_bytes() > bytes_max;
+        let is_full = || held.tombstone_bytes() > bytes_max;
+        let are_many = |len: usize| len > tombstones_max || is_full();
         held.legacies.sweep(now, are_many, most);
         for _ in 0..most {
-            let crowded = are_many(held.terminated.len());
+            let crowded =
+                held.terminated.len() > tombstones_max || held.legacies.len() == 0 && is_full();
             let terminated = held
                 .terminated
                 .pop(|place| crowded || place.deadline <= now);

@@ -55,6 +55,10 @@ impl Legacy {
 }
 
 impl Legacies {
+    pub fn len(&self) -> usize {
+        self.due.len()
+    }
+
     pub fn knows(&self, id: &SessionId) -> bool {
         self.waiting.contains_key(id)
     }

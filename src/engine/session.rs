@@ -275,7 +275,9 @@ impl Session {
         let EventFacts::Call(Made { facts, target }) = facts.take() else {
             return self.show_aside(shown, shared);
         };
-        self.progress.note(&facts);
+        let rooms = domain::Rooms::from(shared.limits.remembered);
+        self.progress.note(&facts, &rooms.paths);
+        shared.metrics.forgot(&rooms);
         let words = Words {
             tool: &call.tool,
             target: &target,

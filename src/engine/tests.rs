@@ -684,7 +684,9 @@ fn a_panic_in_a_text_that_goes_on_quarantines_its_session() {
     // Its bytes are counted as what is left of it.
     engine.terminate(&id(), &BECAUSE, after(2));
     let far = after(1_000_000_000);
-    (0..10).for_each(|_| engine.sweep(far, 1_000));
+    for _ in 0..10 {
+        engine.sweep(far, 1_000);
+    }
     assert_eq!((engine.live(), engine.state_bytes()), (0, 0));
 }
 

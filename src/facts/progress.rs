@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 
-use crate::domain::{CallFacts, Sig};
+use crate::domain::{CallFacts, Room, Sig};
 
 /// Counts a session's progress: a successful write that changed something, a
 /// changed state of the world, a user's message. Two calls with the same count
@@ -21,10 +21,6 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Beyond this the path written longest ago is forgotten: its next write
-    /// counts as a change, which errs on the quiet side.
-    pub const PATHS_MAX: usize = 256;
-
     pub fn count(&self) -> u32 {
         self.count
     }
@@ -53,10 +49,12 @@ impl Progress {
         self.count = self.count.wrapping_add(1);
     }
 
-    /// Takes note of what a call wrote and says how far the session is.
-    pub fn note(&mut self, call: &CallFacts) -> u32 {
+    /// Takes note of what a call wrote and says how far the session is. Where
+    /// there is no room the path written first is forgotten: its next write counts
+    /// as a change, which errs on the quiet side.
+    pub fn note(&mut self, call: &CallFacts, paths: &Room) -> u32 {
         let writes = call.wrote() || (call.also_writes && !call.failed());
-        if writes && self.changes_content(call) {
+        if writes && self.changes_content(call, paths) {
             self.advance();
         }
         self.count
@@ -73,7 +71,7 @@ impl Progress {
     }
 
     /// A write of the same content, or the same write again, changes nothing.
-    fn changes_content(&mut self, call: &CallFacts) -> bool {
+    fn changes_content(&mut self, call: &CallFacts, paths: &Room) -> bool {
         let Some(content) = call.content.or(call.call) else {
             return true;
         };
@@ -82,9 +80,9 @@ impl Progress {
         if let Some(known) = self.contents.iter_mut().find(|(known, _)| *known == path) {
             return std::mem::replace(&mut known.1, content) != content;
         }
-        if self.contents.len() == Self::PATHS_MAX {
-            self.contents.pop_front();
-        }
+        paths.make(&mut self.contents, VecDeque::len, |contents| {
+            contents.pop_front();
+        });
         self.contents.push_back((path, content));
         true
     }

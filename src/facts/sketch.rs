@@ -428,6 +428,18 @@ mod tests {
         assert_eq!(made, sketch(&pieces));
     }
 
+    #[test]
+    fn of_a_long_turn_the_first_32_kib_and_the_last_1_kib_are_looked_at() {
+        let words = |before: usize, after: usize| {
+            let (before, after) = ("x ".repeat(before / 2), " x".repeat(after / 2));
+            sketch(&[&format!("{before}word{after}")]).words.len()
+        };
+        assert_eq!(words(32_000, 100_000), 2, "x, word");
+        assert_eq!(words(33_000, 100_000), 1, "x");
+        assert_eq!(words(100_000, 1_000), 2, "x, word");
+        assert_eq!(words(100_000, 1_100), 1, "x");
+    }
+
     proptest! {
         #[test]
         fn how_the_text_is_cut_makes_no_difference(text in "(\\PC|\\s){0,200}", cut in 0usize..200) {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::domain::{AgentId, Args, Body, Cost, Operation, SessionId};
+use crate::domain::{AgentId, Args, Body, Cost, Operation, Room, SessionId};
 
 fn event(call: ToolCall) -> Event {
     Event {
@@ -286,12 +286,26 @@ fn write(path: &str, args: &str, content: &str) -> CallFacts {
 #[test]
 fn a_write_is_progress_when_it_changes_something() {
     let mut progress = Progress::default();
-    assert_eq!(progress.note(&write("a", "1", "x")), 1);
-    assert_eq!(progress.note(&write("a", "2", "x")), 1, "the same content");
-    assert_eq!(progress.note(&write("a", "2", "y")), 2);
-    assert_eq!(progress.note(&write("b", "3", "")), 3);
-    assert_eq!(progress.note(&write("b", "3", "")), 3, "the same write");
-    assert_eq!(progress.note(&write("b", "4", "")), 4);
+    let mut after = |write: &CallFacts| progress.note(write, &Room::new(9));
+    assert_eq!(after(&write("a", "1", "x")), 1);
+    assert_eq!(after(&write("a", "2", "x")), 1, "the same content");
+    assert_eq!(after(&write("a", "2", "y")), 2);
+    assert_eq!(after(&write("b", "3", "")), 3);
+    assert_eq!(after(&write("b", "3", "")), 3, "the same write");
+    assert_eq!(after(&write("b", "4", "")), 4);
+}
+
+#[test]
+fn a_path_that_was_forgotten_is_written_anew() {
+    let (mut progress, room) = (Progress::default(), Room::new(2));
+    for (path, count) in [("a", 1), ("b", 2), ("b", 2), ("c", 3), ("b", 3), ("a", 4)] {
+        assert_eq!(
+            progress.note(&write(path, "1", "x"), &room),
+            count,
+            "{path}"
+        );
+    }
+    assert_eq!(room.forgotten(), 2);
 }
 
 #[test]
@@ -300,7 +314,7 @@ fn a_failed_write_is_no_progress() {
         outcome: Some(Outcome::Error),
         ..write("a", "1", "x")
     };
-    assert_eq!(Progress::default().note(&failed), 0);
+    assert_eq!(Progress::default().note(&failed, &Room::new(9)), 0);
 }
 
 #[test]
@@ -326,4 +340,27 @@ fn a_statement_that_changes_data_is_a_write_and_a_question_is_not() {
     };
     assert_eq!(operation("INSERT INTO t VALUES (1)"), Operation::Write);
     assert_eq!(operation("SELECT * FROM t"), Operation::Other);
+}
+
+#[test]
+fn long_plain_arguments_are_equal_only_as_they_are() {
+    let same = |bytes: usize| {
+        let of = |gap: &str| {
+            let args = Args::Text(format!("{}{gap}end", "x".repeat(bytes)));
+            args::Arguments::read(&args, &[], &Key::fixed()).hash
+        };
+        of(" ") == of("  ")
+    };
+    assert!(same(64 * 1_024 - 5));
+    assert!(!same(64 * 1_024));
+}
+
+#[test]
+fn what_a_long_error_or_report_says_is_sought_at_one_end_of_it() {
+    let filler = |bytes: usize| "x ".repeat(bytes / 2);
+    let is_outage = |before| outage::is_error(&(filler(before) + "connection refused"));
+    assert!(is_outage(2_000) && !is_outage(2_048));
+    let is_report =
+        |after| report::tells_failures(&("1 failed, 3 passed ".to_owned() + &filler(after)));
+    assert!(is_report(2_000) && !is_report(2_048));
 }

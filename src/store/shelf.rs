@@ -38,6 +38,7 @@ pub(super) struct Retention {
     pub verdicts_age_max: Duration,
     pub bytes_max: u64,
     pub tombstone_age_max: Duration,
+    pub terminations_max: usize,
 }
 
 /// Why the log cannot be read there.
@@ -211,6 +212,7 @@ impl Shelf {
         let oldest = now.checked_sub(retention.tombstone_age_max);
         let oldest = oldest.map(VerdictId::at).unwrap_or_default();
         standing.keep(oldest, now);
+        standing.bound(retention.terminations_max);
         let anchor = Anchor::new(kept, before, last);
         let written = self.folder.write_anchor(&anchor, &standing);
         written.map_err(Fault::io(&self.folder.anchor()))?;

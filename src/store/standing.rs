@@ -1,7 +1,7 @@
 //! What the log leaves standing: terminations that no reset has lifted, and
 //! snoozes.
 
-use std::{collections::HashMap, time::SystemTime};
+use std::{cmp::Reverse, collections::HashMap, time::SystemTime};
 
 use prost::Message;
 
@@ -9,7 +9,7 @@ use super::{
     frame::Entry,
     record::{RESET, SNOOZED, Subject, TERMINATED, unfold},
 };
-use crate::domain::{AgentId, Folded, SessionId, Standing, VerdictId};
+use crate::domain::{AgentId, Folded, SessionId, Standing, Tenant, VerdictId};
 
 /// By session, as it stands after the entries that were shown to it.
 #[derive(Default)]
@@ -87,10 +87,22 @@ impl Ledger {
     pub fn keep(&mut self, oldest: VerdictId, now: SystemTime) {
         let kept = |record: &Folded| record.id >= oldest;
         self.sessions.retain(|_, termination| kept(termination));
-        for agents in self.agents.values_mut() {
+        self.agents.retain(|_, agents| {
             agents.retain(|(_, termination)| kept(termination));
-        }
+            !agents.is_empty()
+        });
         self.snoozes.retain(|_, (until, _)| *until > now);
+    }
+
+    /// Leaves at most so many sessions of each kind, the newest.
+    pub fn bound(&mut self, most: usize) {
+        newest(&mut self.sessions, most, |termination| termination.id);
+        newest(&mut self.snoozes, most, |(_, snooze)| snooze.id);
+        newest(&mut self.agents, most, |agents| {
+            // From the anchor they come in any order.
+            let newest = agents.iter().map(|(_, record)| record.id).max();
+            newest.unwrap_or_default()
+        });
     }
 
     pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
@@ -117,5 +129,73 @@ impl Ledger {
             snoozes: snoozes.map(|(id, (until, _))| (id, until)).collect(),
             last,
         }
+    }
+}
+
+/// Leaves the newest `most`. Those of the tenants that have the most go first, so
+/// that none pushes out another's.
+fn newest<T>(map: &mut Map<T>, most: usize, id: impl Fn(&T) -> VerdictId) {
+    if map.len() <= most {
+        return;
+    }
+    let mut tenants: HashMap<Tenant, Vec<VerdictId>> = HashMap::new();
+    for (session, held) in &*map {
+        tenants.entry(session.tenant()).or_default().push(id(held));
+    }
+    let each = each(tenants.values().map(Vec::len).collect(), most);
+    // The first of each tenant that is not kept.
+    let mut first_gone: HashMap<Tenant, VerdictId> = HashMap::new();
+    for (tenant, mut ids) in tenants.into_iter().filter(|(_, ids)| ids.len() > each) {
+        let (_, first, _) = ids.select_nth_unstable_by_key(each, |id| Reverse(*id));
+        first_gone.insert(tenant, *first);
+    }
+    map.retain(|session, held| {
+        let gone = first_gone.get(&session.tenant());
+        gone.is_none_or(|gone| id(held) > *gone)
+    });
+}
+
+/// How many each may have so that together they have `most`, where some have
+/// fewer than that.
+fn each(mut counts: Vec<usize>, most: usize) -> usize {
+    counts.sort_unstable();
+    let mut left = most;
+    for (place, count) in counts.iter().enumerate() {
+        let each = left / (counts.len() - place);
+        if *count > each {
+            return each;
+        }
+        left -= count;
+    }
+    most
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(held: &[(&str, u128)], most: usize, expected: &[u128]) {
+        let of = |tenant: &str, n: u128| {
+            let tenant = Tenant::parse(tenant).unwrap();
+            SessionId::of(&tenant, &format!("s{n}")).unwrap()
+        };
+        let held = held.iter().map(|(tenant, n)| (of(tenant, *n), *n));
+        let mut map: Map<u128> = held.collect();
+        newest(&mut map, most, |n| VerdictId(*n));
+        let mut kept: Vec<u128> = map.into_values().collect();
+        kept.sort_unstable();
+        assert_eq!(kept, expected);
+    }
+
+    #[test]
+    fn the_newest_stay_and_no_tenant_pushes_out_anothers() {
+        let one = [("a", 1), ("a", 2), ("a", 3)];
+        check(&one, 3, &[1, 2, 3]);
+        check(&one, 2, &[2, 3]);
+        let old_and_few = [("b", 1), ("b", 2), ("a", 3), ("a", 4), ("a", 5), ("a", 6)];
+        check(&old_and_few, 5, &[1, 2, 4, 5, 6]);
+        check(&old_and_few, 4, &[1, 2, 5, 6]);
+        check(&old_and_few, 3, &[2, 6]);
     }
 }

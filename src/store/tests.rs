@@ -33,6 +33,7 @@ fn opening(settings: &Settings) -> Opening<'_> {
         settings,
         audit: Audit { text: false },
         tombstone_age_max: Duration::from_secs(1_000_000),
+        tombstones_max: 1_000_000,
         now: UNIX_EPOCH,
         fatal: Box::new(|error| panic!("{error}")),
     }
@@ -282,6 +283,32 @@ fn what_is_let_go_of_leaves_its_terminations_and_a_sound_chain() {
     assert!(rest.records < 2_000 && rest.begins_at_segment > 1);
     assert_eq!(rest.head, all.head);
     assert_eq!(names(&open(&dir).1), ["kept"]);
+}
+
+#[test]
+fn no_more_terminations_are_carried_on_or_stand_than_there_may_be_tombstones() {
+    let dir = tempfile::tempdir().unwrap();
+    let ended = (1..=9).map(|n| terminated(n, &format!("s{n}")));
+    write_all(&dir, ended.chain(many(1..=2_000)));
+    let small = Settings {
+        bytes_max: SMALL.segment_bytes,
+        ..settings(dir.path())
+    };
+    let three = Opening {
+        tombstones_max: 3,
+        ..opening(&small)
+    };
+    let (store, standing) = Store::open_on(three, SMALL).unwrap();
+    assert_eq!(names(&standing), ["s7", "s8", "s9"]);
+    let disk = store.disk.as_ref().unwrap();
+    let retention = Retention {
+        terminations_max: 5,
+        ..disk.retention
+    };
+    disk.shelf.tidy(&retention, nth(2_000).time()).unwrap();
+    drop(store);
+    let (_, carried_on) = open(&dir);
+    assert_eq!(names(&carried_on), ["s5", "s6", "s7", "s8", "s9"]);
 }
 
 /// The log may be large, and this happens while the service runs.

@@ -10,7 +10,7 @@ use std::{
 use super::{
     frame::Entry,
     hub::{Hub, Progress},
-    intake::{BATCH_MAX, Intake},
+    intake::{BATCH_MAX, Batch, Intake},
     log::{Log, Unwritten},
     record,
 };
@@ -53,13 +53,13 @@ impl Writer {
             self.commit(batch)?;
         }
         if !self.backlog.is_empty() {
-            self.commit(Vec::new())?;
+            self.commit(Batch::default())?;
         }
         Ok(())
     }
 
-    fn commit(&mut self, batch: Vec<Issued>) -> io::Result<()> {
-        match self.catch_up().and_then(|()| self.write(&batch)) {
+    fn commit(&mut self, batch: Batch) -> io::Result<()> {
+        match self.catch_up().and_then(|()| self.write(&batch.issued)) {
             Ok(()) => self.written(batch),
             Err(Unwritten::Refused(error)) => self.refused(batch, &error),
             Err(Unwritten::Unsynced(error)) => {
@@ -105,33 +105,34 @@ impl Writer {
         Ok(())
     }
 
-    fn written(&mut self, batch: Vec<Issued>) {
+    fn written(&mut self, Batch { issued, through }: Batch) {
         let before = self.hub.progress();
         if before.failing {
             tracing::info!("the store can be written to again");
         }
-        let last = last(&batch).max(before.decided);
+        let decided = through.max(before.decided);
         let durable = match &self.log {
-            Some(_) => last,
+            Some(_) => decided,
             None => VerdictId(0),
         };
         let progress = Progress {
-            decided: last,
+            decided,
             durable,
             failing: false,
         };
-        self.hub.publish(batch, progress);
+        self.hub.publish(issued, progress);
     }
 
     /// Terminations hold and are tried again; an operator's act is refused, so
     /// nobody hears of it; the others are only said.
-    fn refused(&mut self, mut batch: Vec<Issued>, error: &io::Error) {
+    fn refused(&mut self, batch: Batch, error: &io::Error) {
         Hub::count(&self.hub.failures);
         let before = self.hub.progress();
         if !before.failing {
             tracing::error!(%error, "the store cannot be written to; resets are refused");
         }
-        let decided = last(&batch).max(before.decided);
+        let decided = batch.through.max(before.decided);
+        let mut batch = batch.issued;
         for issued in &batch {
             let has_room = self.backlog.len() < self.backlog_max;
             if issued.effect == Effect::Terminated && has_room {

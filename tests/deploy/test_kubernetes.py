@@ -81,9 +81,24 @@ def test_the_program_takes_the_configuration_of_the_pods(objects, tmp_path):
     _, _, found = objects
     (container,) = found["StatefulSet"]["spec"]["template"]["spec"]["containers"]
     variables = {variable["name"]: variable["value"] for variable in container.get("env", [])}
+    variables = files_in_their_stead(variables, tmp_path)
+    insecure = [arg for arg in container["args"] if arg == "--insecure"]
     for name, text in found["ConfigMap"]["data"].items():
         (tmp_path / name).write_text(text)
-        run(peer.BINARY, "config", "check", "--config", tmp_path / name, cwd=tmp_path, env=os.environ | variables)
+        check = [peer.BINARY, "config", "check", "--config", tmp_path / name, *insecure]
+        run(*check, cwd=tmp_path, env=os.environ | variables)
+
+
+def files_in_their_stead(variables, folder):
+    """The variables with files of ours where the pod has those of a secret: the program reads them."""
+    ours = {variable: str(folder / os.path.basename(path)) for variable, path in variables.items()}
+    if ours:
+        cert, key = ours["UNSTUCK__TLS__CERT"], ours["UNSTUCK__TLS__KEY"]
+        run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+            "-subj", "/CN=unstuck", "-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", cert)
+        line = f'"ci" = {{ role = "broker", hash = "blake3:{"0" * 64}" }}\n'
+        (folder / os.path.basename(ours["UNSTUCK__AUTH__TOKENS"])).write_text(line)
+    return ours
 
 
 def is_allowed_to_listen(args, variables):

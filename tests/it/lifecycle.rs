@@ -361,7 +361,7 @@ fn a_port_that_is_taken_is_named() {
 
 #[test]
 fn a_configuration_that_cannot_be_used_is_refused_in_one_line() {
-    let cases: [(&str, &[&str]); 10] = [
+    let cases: [(&str, &[&str]); 14] = [
         (
             "[limits]\nsesions_max = 5",
             &["c.toml:2", "`limits.sesions_max`", "`sessions_max`"],
@@ -396,6 +396,22 @@ fn a_configuration_that_cannot_be_used_is_refused_in_one_line() {
             &["c.toml:2", "profiles.strict.detect.exact_repeat.count"],
         ),
         ("[limits\n", &["c.toml:1", "syntax"]),
+        (
+            "[[notify]]\nname = 'a'\nurl = 'ftp://example.com'",
+            &["invalid `notify`[0].url"],
+        ),
+        (
+            "[[notify]]\nname = 'a'\nurl = 'https://example.com'\nsecret = { file = 'nowhere' }",
+            &["invalid `notify`[0].secret", "nowhere"],
+        ),
+        (
+            "[tls]\ncert = 'nowhere.pem'\nkey = 'nowhere.key'",
+            &["[tls]", "nowhere"],
+        ),
+        (
+            "[auth]\ntokens = 'nowhere.toml'",
+            &["[auth] tokens", "nowhere.toml"],
+        ),
     ];
     for (toml, says) in cases {
         let directory = directory(&[("c.toml", toml)]);
@@ -621,6 +637,12 @@ fn it_listens_where_others_reach_it_only_with_tls_and_tokens_or_when_told() {
         assert_eq!(refused.status.code(), Some(2), "{refused:?}");
         let said = text(&refused.stderr);
         assert!(said.contains(key) && said.contains("--insecure"), "{said}");
+        let check = ["config", "check", "--insecure"];
+        let checked = |args| output(unstuck(directory.path(), args, &variables));
+        let [refused, told] = [checked(&check[..2]), checked(&check)];
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        assert_eq!(text(&refused.stderr), said);
+        assert_eq!(told.status.code(), Some(0), "{told:?}");
         let told = unstuck(directory.path(), &["serve", "--insecure"], &variables);
         let told = Running::start(told);
         assert!(told.grpc.port() > 0);

@@ -258,6 +258,7 @@ fn started(dir: &std::path::Path, secs: u64) -> (Engine, Store) {
         settings: &config.store,
         audit: config.audit,
         tombstone_age_max: Duration::from_secs(TOMBSTONE_SECS),
+        tombstones_max: config.engine.tombstones_max,
         now: at(secs),
         fatal: Box::new(|error| panic!("{error}")),
     });

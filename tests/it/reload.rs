@@ -23,7 +23,12 @@ const RESULTS: [&str; 2] = ["applied", "refused"];
 impl Service {
     async fn start(toml: &str) -> Self {
         let here = directory(&[("unstuck.toml", toml)]);
-        let running = Running::start(unstuck(here.path(), &["serve"], &[]));
+        let mut command = unstuck(here.path(), &["serve"], &[]);
+        if toml.contains("[server]") {
+            // A variable would go before what the file says.
+            command.env_remove("UNSTUCK__SERVER__HTTP");
+        }
+        let running = Running::start(command);
         let server = running.server().await;
         Self {
             here,
@@ -107,6 +112,39 @@ async fn a_configuration_that_makes_no_sense_changes_nothing() {
         log.contains("unstuck.toml:2; did you mean `count`?"),
         "{log}"
     );
+}
+
+#[tokio::test]
+async fn what_the_service_would_not_start_with_is_refused_whatever_needs_a_restart() {
+    let here = "[server]\nhttp = '127.0.0.1:0'\n";
+    let mut service = Service::start(&(here.to_owned() + &exact_repeat(3))).await;
+    service.server.play("s", ask("colour").times(2)).await;
+    let bad = [
+        "[[notify]]\nname = 'a'\nurl = 'ftp://example.com'",
+        "[[notify]]\nname = 'no name'\nurl = 'https://example.com'",
+        "[[notify]]\nname = 'a'\nurl = 'https://example.com'\nbody = '{{'",
+        "[tls]\ncert = 'nowhere.pem'\nkey = 'nowhere.key'",
+        "[auth]\ntokens = 'nowhere.toml'",
+    ];
+    for bad in bad {
+        let toml = format!("{here}{}{bad}", exact_repeat(9));
+        service.reload(&toml, "refused").await;
+    }
+    let exposed = format!("[server]\nhttp = '0.0.0.0:0'\n{}", exact_repeat(9));
+    service.reload(&exposed, "refused").await;
+    let third = service.server.record(ask("colour").of("s")).await;
+    assert_eq!(third.action(), Action::Warn);
+    let (_, log) = service.running.stop().await;
+    for why in [
+        "invalid `notify`[0].url",
+        "invalid `notify`[0].name",
+        "invalid `notify`[0].body",
+        "nowhere.key",
+        "nowhere.toml",
+        "server.http is not a loopback address",
+    ] {
+        assert!(log.contains(why), "{why}: {log}");
+    }
 }
 
 #[tokio::test]

@@ -4,6 +4,10 @@ use std::{fs, path::Path};
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use unstuck::pb::{self, session_service_client::SessionServiceClient};
 
@@ -235,6 +239,27 @@ fn a_certificate_that_cannot_be_used_is_named() {
         assert_eq!(refused.status.code(), Some(2));
         assert!(text(&refused.stderr).contains(why), "{why}: {refused:?}");
     }
+}
+
+#[tokio::test]
+async fn a_handshake_that_does_not_begin_or_go_on_is_cut_and_counted() {
+    /// A ClientHello of 512 bytes, of which these are the first.
+    const HALF_A_HELLO: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
+    let authority = Authority::new();
+    authority.sign("service");
+    let config = authority.config("") + "[limits]\nhandshake_secs_max = 1\n";
+    let here = directory(&[("unstuck.toml", &config)]);
+    let running = serve(here.path());
+    let cases = [running.grpc, running.http].map(|side| [(side, &b""[..]), (side, HALF_A_HELLO)]);
+    for (side, said) in cases.into_iter().flatten() {
+        let mut socket = within(TcpStream::connect(side)).await.unwrap();
+        within(socket.write_all(said)).await.unwrap();
+        // Closed or reset: both are an end.
+        let _ = within(socket.read_to_end(&mut Vec::new())).await;
+    }
+    let series = "unstuck_rejected_total{reason=\"handshake_secs_max\"}";
+    let cut = figure(running.http, &authority.pem("ca.pem"), "", series).await;
+    assert_eq!(cut, 4);
 }
 
 #[test]

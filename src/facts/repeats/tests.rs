@@ -406,3 +406,27 @@ fn a_chunk_that_goes_on_is_worse_window_by_window() {
         .collect();
     assert_eq!(told, [(Bar::Soft, 150), (Bar::Hard, 350), (Bar::Last, 950)]);
 }
+
+#[test]
+fn of_a_long_piece_the_first_and_the_last_32_kib_are_watched() {
+    /// Words of which none comes back.
+    fn prose(bytes: usize) -> String {
+        let mut seed = 7_u64;
+        let mut letter = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            char::from(b'a' + (seed >> 33) as u8 % 26)
+        };
+        let words = (0..bytes / 8).map(|_| (0..7).map(|_| letter()).chain([' ']).collect());
+        words.collect::<Vec<String>>().concat()
+    }
+    let is_found = |before: usize, after: usize| {
+        let copies = "Wait, but the test still fails, so the mock must be wrong. ".repeat(8);
+        let text = [prose(before), copies, prose(after)].concat();
+        let mut watcher = Watcher::default();
+        watcher.push(&text, &settings(), &Key::fixed()).is_some()
+    };
+    assert!(is_found(32_000, 100_000));
+    assert!(!is_found(33_000, 100_000));
+    assert!(is_found(100_000, 32_000));
+    assert!(!is_found(100_000, 33_000));
+}

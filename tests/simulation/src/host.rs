@@ -62,6 +62,7 @@ impl Host {
             settings: &config.store,
             audit: config.audit,
             tombstone_age_max: Duration::from_secs(config.engine.tombstone_secs_max),
+            tombstones_max: config.engine.tombstones_max,
             now: now(),
             // The power failed: there is nobody to tell.
             fatal: Box::new(|_| {}),

@@ -1,0 +1,48 @@
+//! What of a configuration is only known to be sound once it was made: it names
+//! files, secrets and templates. The start, a reload and `unstuck config check`
+//! ask the same.
+
+use std::net::SocketAddr;
+
+use super::{Settings, StartError, tls::Tls};
+use crate::{auth::Auth, config::Config, notify::Notifier};
+
+/// Made of a configuration, and not in use yet.
+pub(super) struct Made {
+    pub auth: Auth,
+    pub tls: Option<Tls>,
+    pub notifier: Notifier,
+}
+
+impl Made {
+    pub fn new(config: &Config) -> Result<Self, StartError> {
+        Ok(Self {
+            auth: Auth::new(&config.auth)?,
+            tls: Tls::new(&config.tls)?,
+            notifier: Notifier::new(config.notify.clone())?,
+        })
+    }
+}
+
+/// Whether the service would start with this configuration, where its ports are
+/// free and its store is sound: neither is touched. `insecure`: it may listen
+/// where everybody reaches it.
+pub fn check(config: &Config, insecure: bool) -> Result<(), StartError> {
+    match exposed(config).filter(|_| !insecure) {
+        Some(key) => Err(StartError::Exposed(key)),
+        None => Made::new(config).map(drop),
+    }
+}
+
+/// The address that other machines reach, where they need no token or can be
+/// read along.
+pub fn exposed(config: &Config) -> Option<&'static str> {
+    if config.tls.is_on() && config.auth.is_on() {
+        return None;
+    }
+    let Settings { grpc, http, .. } = &config.server;
+    let addresses = [("server.grpc", grpc), ("server.http", http)];
+    let is_open = |address: &SocketAddr| !address.ip().to_canonical().is_loopback();
+    let mut open = addresses.iter().filter(|(_, address)| is_open(address));
+    open.next().map(|(key, _)| *key)
+}
