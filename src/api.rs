@@ -36,7 +36,7 @@ pub use status::as_http;
 
 use crate::{
     auth::{Auth, Caller, Denied},
-    domain::{Action, Delta, Event, SessionView, Verdict},
+    domain::{Action, Delta, Event, SessionView, Tenant, Verdict},
     engine::{Engine, Recorded, Refused},
     pb::{self, FILE_DESCRIPTOR_SET, session_service_server::SessionServiceServer},
     store::Store,
@@ -145,6 +145,16 @@ impl Api {
         *since = over;
         let recorded = recorded.inspect(log);
         recorded.inspect_err(|refused| self.metrics.rejected(refused.rejection()))
+    }
+
+    /// Takes the event of a single call in, and leaves its ids in the message.
+    fn take_single(&self, tenant: &Tenant, event: &mut pb::Event) -> Result<Recorded, Status> {
+        let taken = convert::session_id(tenant, &event.session_id)
+            .and_then(|session| convert::event(session, event))
+            .map_err(|invalid| self.reject(invalid))?;
+        let recorded = self.record(&taken, now(), &mut Instant::now());
+        event.event_id = taken.event_id;
+        Ok(recorded?)
     }
 
     /// Takes a piece of text in, and counts why it was refused.

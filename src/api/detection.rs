@@ -1,6 +1,6 @@
 use std::{
     future::{Future, poll_fn},
-    mem,
+    mem::take,
     pin::pin,
     task::Poll,
     time::{Duration, Instant, SystemTime},
@@ -37,14 +37,10 @@ impl DetectionService for Api {
         let caller = caller(&request)?;
         let pb::RecordEventRequest { event } = request.into_inner();
         let mut event = event.unwrap_or_default();
-        let session_id = mem::take(&mut event.session_id);
-        let taken = convert::session_id(&caller.tenant, &session_id)
-            .and_then(|session| convert::event(session, &mut event))
-            .map_err(|invalid| self.reject(invalid))?;
-        let recorded = self.record(&taken, now(), &mut Instant::now())?;
+        let recorded = self.take_single(&caller.tenant, &mut event)?;
         self.make_way();
         let verdict = self.verdict_of(&recorded).await;
-        let event_id = taken.event_id;
+        let (session_id, event_id) = (event.session_id, event.event_id);
         let result = Some(present::result(session_id, event_id, &recorded, verdict));
         Ok(Response::new(pb::RecordEventResponse { result }))
     }
@@ -104,14 +100,17 @@ impl Kind for Events {
         came: Instant,
         pushes: &Pushes,
     ) -> Result<Vec<Self::Response>, Invalid> {
-        let pb::StreamEventsRequest { sequence, events } = request;
+        let pb::StreamEventsRequest {
+            sequence,
+            mut events,
+        } = request;
         if sequence < 1 {
             return Err(Invalid::field("sequence", "must be at least 1"));
         }
         api.check_batch("events", events.len())?;
         let (now, mut since) = (now(), came);
         let mut results = Vec::with_capacity(events.len());
-        for event in events {
+        for event in &mut events {
             results.push(api.result(event, now, &mut since, pushes).await);
         }
         Ok(vec![pb::StreamEventsResponse { sequence, results }])
@@ -187,42 +186,61 @@ impl Api {
     /// The result of one event of many: a bad one harms nobody else.
     async fn result(
         &self,
-        mut event: pb::Event,
+        event: &mut pb::Event,
         now: SystemTime,
         since: &mut Instant,
         pushes: &Pushes,
     ) -> pb::EventResult {
+        let recorded = self.take_event(event, now, since, pushes);
+        let (session_id, event_id) = (take(&mut event.session_id), take(&mut event.event_id));
+        let recorded = match recorded {
+            Ok(recorded) => recorded,
+            Err(error) => return present::refused(session_id, event_id, error),
+        };
+        let verdict = self.verdict_of(&recorded).await;
+        if verdict.is_some() {
+            // What it waited for the disk is none of the next one's.
+            *since = Instant::now();
+        }
+        present::result(session_id, event_id, &recorded, verdict)
+    }
+
+    /// Takes an event of a stream in. Of its ids those are left in the message that
+    /// may be sent back. (Apart from what waits for the disk: a future copies all
+    /// that it holds, and this is half a kilobyte.)
+    fn take_event(
+        &self,
+        event: &mut pb::Event,
+        now: SystemTime,
+        since: &mut Instant,
+        pushes: &Pushes,
+    ) -> Result<Recorded, pb::Error> {
         let known = pushes.session(&event.session_id);
         let is_known = known.is_some();
         let parse = || convert::session_id(pushes.tenant(), &event.session_id);
         let session = known.map_or_else(parse, Ok);
-        let taken = match session.and_then(|session| convert::event(session, &mut event)) {
-            Ok(taken) => taken,
-            Err(invalid) => {
+        let taken = session
+            .and_then(|session| convert::event(session, event))
+            .map_err(|invalid| {
                 // Only what passed the checks is sent back.
-                let (session_id, event_id) = match invalid.field.as_str() {
-                    "session_id" => Default::default(),
-                    "event_id" => (event.session_id, String::new()),
-                    _ => (event.session_id, event.event_id),
-                };
-                return present::refused(session_id, event_id, self.reject(invalid).into());
-            }
-        };
-        match self.record(&taken, now, since) {
-            Ok(recorded) => {
-                let verdict = recorded.verdict.as_deref();
-                if !is_known || verdict.is_some() {
-                    pushes.carried(&taken.session, verdict);
+                match invalid.field.as_str() {
+                    "session_id" => {
+                        event.session_id.clear();
+                        event.event_id.clear();
+                    }
+                    "event_id" => event.event_id.clear(),
+                    _ => {}
                 }
-                let verdict = self.verdict_of(&recorded).await;
-                if verdict.is_some() {
-                    // What it waited for the disk is none of the next one's.
-                    *since = Instant::now();
-                }
-                present::result(event.session_id, taken.event_id, &recorded, verdict)
-            }
-            Err(refused) => present::refused(event.session_id, taken.event_id, refused.into()),
+                self.reject(invalid)
+            })?;
+        let recorded = self.record(&taken, now, since);
+        event.event_id = taken.event_id;
+        let recorded = recorded?;
+        let verdict = recorded.verdict.as_deref();
+        if !is_known || verdict.is_some() {
+            pushes.carried(&taken.session, verdict);
         }
+        Ok(recorded)
     }
 
     /// What is to be said about a delta, if anything.
