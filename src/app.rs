@@ -12,6 +12,7 @@ mod port;
 mod reload;
 mod supervisor;
 mod tls;
+mod upkeep;
 
 use std::{future::Future, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
@@ -42,6 +43,7 @@ use incoming::{Door, Patience};
 use made::Made;
 use port::Port;
 use tls::Tls;
+use upkeep::{sweep, tidy};
 
 pub use made::{check, exposed};
 pub use reload::{ReloadError, Reloader};
@@ -93,16 +95,6 @@ const KEEPALIVE: Keepalive = Keepalive {
     interval: Duration::from_secs(30),
     timeout: Duration::from_secs(10),
 };
-/// Idle sessions are looked for every second.
-const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// A slice at a time, of so many of each kind and tenant: some 200 µs where all
-/// are due. In between whoever has come meanwhile has a turn.
-const SWEEP_SLICE: usize = 32;
-/// As often at most: 20,000 of each kind a second.
-const SWEEP_SLICES_MAX: usize = 625;
-/// What is kept for days and by the megabyte is looked at every minute.
-const TIDY_INTERVAL: Duration = Duration::from_secs(60);
-
 /// Why the service does not start.
 #[derive(Debug, Error)]
 pub enum StartError {
@@ -347,41 +339,6 @@ async fn first_end(parts: &mut Parts, shutdown: impl Future<Output = ()>) -> Res
         () = shutdown => Ok(()),
         Some(ended) = parts.join_next() => ended?,
     }
-}
-
-async fn sweep(
-    engine: Arc<Engine>,
-    metrics: Arc<Metrics>,
-    draining: CancellationToken,
-) -> Result<(), RunError> {
-    let mut ticks = time::interval(SWEEP_INTERVAL);
-    ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
-    while draining.run_until_cancelled(ticks.tick()).await.is_some() {
-        let now = api::now();
-        for _ in 0..SWEEP_SLICES_MAX {
-            if draining.is_cancelled() || !engine.sweep(now, SWEEP_SLICE) {
-                break;
-            }
-            task::yield_now().await;
-        }
-        metrics.state_bytes(engine.state_bytes(), engine.tombstone_bytes());
-        metrics.tidy();
-        supervisor::alive();
-    }
-    Ok(())
-}
-
-/// Lets go of what the store has kept for long enough.
-async fn tidy(store: Arc<Store>, draining: CancellationToken) -> Result<(), RunError> {
-    let mut ticks = time::interval(TIDY_INTERVAL);
-    while draining.run_until_cancelled(ticks.tick()).await.is_some() {
-        let store = store.clone();
-        let tidied = task::spawn_blocking(move || store.tidy(api::now())).await?;
-        if let Err(error) = tidied {
-            tracing::error!(%error, "cannot let go of old verdicts");
-        }
-    }
-    Ok(())
 }
 
 /// Waits for all parts, but not for ever: with one bidi stream open a graceful

@@ -11,13 +11,15 @@
 mod case;
 mod judge;
 mod memory;
+mod ruling;
 mod settings;
 mod template;
 mod trail;
 mod trend;
 
-pub use case::{Judgement, Ruling, Sight};
+pub use case::{Judgement, Sight};
 pub use judge::Judge;
+pub use ruling::Ruling;
 pub use settings::{Ladder, LadderError, LadderSettings, Settings, TrendSettings};
 pub use template::{TemplateError, TemplateFacts, Templates};
 pub use trail::Sample;

@@ -1,9 +1,8 @@
 use std::time::{Duration, SystemTime};
 
-use smallvec::SmallVec;
-
 use super::{
     memory::{Loop, Memory, loop_id},
+    ruling::Ruling,
     settings::Settings,
     trail::Sample,
     trend::Trends,
@@ -47,41 +46,6 @@ pub struct Judgement {
     pub avoidable: Waste,
     /// The detector that describes the loop.
     pub describes: DetectorId,
-}
-
-/// What to say about an event.
-#[derive(Debug)]
-pub struct Ruling {
-    pub detector: DetectorId,
-    pub also: Vec<DetectorId>,
-    pub action: Action,
-    /// The action is asked of the whole session, not of the agent.
-    pub of_session: bool,
-    pub reason: String,
-    pub confidence: f64,
-    pub loop_id: LoopId,
-    /// The loop's distinct calls.
-    pub calls: SmallVec<[Sig; 4]>,
-    pub trend: Option<Trend>,
-    pub evidence: Evidence,
-    pub wasted: Waste,
-    pub retry_after: Option<Duration>,
-}
-
-impl Ruling {
-    /// What it takes in memory, while it is held back.
-    fn bytes(&self) -> usize {
-        let Evidence {
-            event_indexes,
-            excerpt,
-            ..
-        } = &self.evidence;
-        size_of::<Self>()
-            + self.also.capacity() * size_of::<DetectorId>()
-            + self.reason.capacity()
-            + event_indexes.capacity() * size_of::<i32>()
-            + excerpt.capacity()
-    }
 }
 
 /// What is asked for, by one of the detectors.

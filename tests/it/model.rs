@@ -466,8 +466,13 @@ impl Both {
             assert!(self.real.settled(announced.id), "on disk before it is done");
             self.real.engine.reset(&id(name), &announced, now);
             self.model.give(announced.id);
-            let begun = self.model.begun(known.labels);
-            self.model.sessions.insert(name, begun);
+            // One that was over needs a place; without one it begins with its next
+            // event.
+            let was_live = matches!(known.state, State::Live { .. });
+            if was_live || self.model.live() < SESSIONS_MAX {
+                let begun = self.model.begun(known.labels);
+                self.model.sessions.insert(name, begun);
+            }
         }
     }
 
