@@ -1,9 +1,7 @@
 use serde::Deserialize;
 
 use super::{Detector, Futile, History, heap, streak::Streak};
-use crate::domain::{
-    CallFacts, Explained, Finding, Look, Moment, Observation, Sig, WordHashes,
-};
+use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Sig, WordHashes};
 
 /// Fires when `count` calls in a row of one tool have arguments that differ, but
 /// not once numbers and the order of words are ignored, or that overlap by
