@@ -29,8 +29,6 @@ struct Taken {
 pub struct Place {
     places: Places,
     tenant: Tenant,
-    /// How many were taken, of all tenants, when this one had been.
-    pub taken: usize,
 }
 
 impl Places {
@@ -65,12 +63,19 @@ impl Places {
         Ok(Place {
             places: self.clone(),
             tenant: tenant.clone(),
-            taken: taken.all,
         })
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken> {
         self.0.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// There are more than so many, and not all of one tenant.
+    pub fn is_in_crowd(&self, few: usize) -> bool {
+        let taken = self.places.taken();
+        taken.all > few && taken.by_tenant.len() > 1
     }
 }
 

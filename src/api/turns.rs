@@ -79,18 +79,16 @@ impl Turns {
     /// Runs a future so that each time it is polled is a turn of the tenant's.
     /// While it waits for something it has none.
     pub fn take<F: Future>(&self, tenant: Tenant, future: F) -> Taking<F> {
-        let line = self.line(tenant, false);
+        let line = self.line(tenant);
         let future = Box::pin(future);
         Taking { line, future }
     }
 
-    /// Where somebody of this tenant waits for turns. One of a crowd stands in line
-    /// for each, also when one is free: the crowd's others come after it.
-    pub fn line(&self, tenant: Tenant, is_crowd: bool) -> Line {
+    /// Where somebody of this tenant waits for turns.
+    pub fn line(&self, tenant: Tenant) -> Line {
         Line {
             turns: self.clone(),
             tenant,
-            is_crowd,
             ticket: None,
         }
     }
@@ -99,7 +97,8 @@ impl Turns {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A turn, or a place in the tenant's line.
+    /// A turn, or a place in the tenant's line. One of a crowd stands in line for each,
+    /// also when one is free: the crowd's others come after it.
     fn ask(&self, tenant: &Tenant, is_crowd: bool, waker: &Waker) -> Result<Turn<'_>, Arc<Ticket>> {
         let mut lines = self.lines();
         // Where anybody waits there is none free.
@@ -199,20 +198,20 @@ pub(super) async fn end_turn() {
 pub(super) struct Line {
     turns: Turns,
     tenant: Tenant,
-    is_crowd: bool,
     /// While it waits.
     ticket: Option<Arc<Ticket>>,
 }
 
 impl Line {
-    /// Does this as a turn, when there is one.
+    /// Does this as a turn, when there is one; of a crowd, when the line comes to it.
     pub fn poll<T>(
         &mut self,
         cx: &mut Context<'_>,
+        is_crowd: bool,
         work: impl FnOnce(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
         let turn = match &self.ticket {
-            None => self.turns.ask(&self.tenant, self.is_crowd, cx.waker()),
+            None => self.turns.ask(&self.tenant, is_crowd, cx.waker()),
             Some(ticket) => {
                 ticket.waker.register(cx.waker());
                 match ticket.state.load(SeqCst) == CALLED {
@@ -263,7 +262,8 @@ impl<F: Future> Future for Taking<F> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = &mut *self;
-        this.line.poll(cx, |cx| this.future.as_mut().poll(cx))
+        this.line
+            .poll(cx, false, |cx| this.future.as_mut().poll(cx))
     }
 }
 
@@ -373,10 +373,10 @@ mod tests {
         let mut tasks = JoinSet::new();
         for (name, many) in [("many", 100), ("few", 1)] {
             for _ in 0..many {
-                let (mut line, done) = (turns.line(tenant(name), true), done.clone());
+                let (mut line, done) = (turns.line(tenant(name)), done.clone());
                 // A turn is free for each when it comes.
                 tasks.spawn(poll_fn(move |cx| {
-                    line.poll(cx, |_| {
+                    line.poll(cx, true, |_| {
                         done.lock().unwrap().push(name);
                         Poll::Ready(())
                     })
