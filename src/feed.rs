@@ -170,3 +170,54 @@ impl Feed {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        api,
+        config::{Config, DEFAULTS, Layers},
+        engine::{Act, Clockwork, Engine},
+        store::Opening,
+        telemetry::Metrics,
+    };
+
+    #[tokio::test]
+    async fn what_was_read_of_the_past_and_comes_live_too_is_given_once() {
+        let memory = ("UNSTUCK__STORE__DIR".to_owned(), String::new());
+        let layers = Layers::load(DEFAULTS, &[], None, [memory]).unwrap();
+        let config = Config::new(&layers).unwrap();
+        let (store, _) = Store::open(Opening {
+            settings: &config.store,
+            audit: config.audit,
+            tombstone_age_max: Duration::MAX,
+            tombstones_max: usize::MAX,
+            now: api::now(),
+            fatal: Box::new(|_| {}),
+        })
+        .unwrap();
+        let engine = Engine::new(
+            config.profiles,
+            config.tools,
+            config.engine,
+            Arc::new(Metrics::new([]).unwrap()),
+            Clockwork::Live,
+            store.outlet(),
+        );
+        let draining = CancellationToken::new();
+        let mut feed = Feed::new(Arc::new(store), Watch::default(), None, draining).unwrap();
+        let act = Act {
+            reason: "it loops",
+            operator: "ann",
+        };
+        let [first, second] = ["a", "b"].map(|name| {
+            let id = SessionId::parse(name).unwrap();
+            engine.terminate(&id, &act, api::now()).id
+        });
+        // As after a page of the past that ended with the first.
+        feed.position = first;
+        assert_eq!(feed.next().await.unwrap().id, second);
+    }
+}
