@@ -173,8 +173,6 @@ impl Feed {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::{
         api,
@@ -189,15 +187,7 @@ mod tests {
         let memory = ("UNSTUCK__STORE__DIR".to_owned(), String::new());
         let layers = Layers::load(DEFAULTS, &[], None, [memory]).unwrap();
         let config = Config::new(&layers).unwrap();
-        let (store, _) = Store::open(Opening {
-            settings: &config.store,
-            audit: config.audit,
-            tombstone_age_max: Duration::MAX,
-            tombstones_max: usize::MAX,
-            now: api::now(),
-            fatal: Box::new(|_| {}),
-        })
-        .unwrap();
+        let (store, _) = Store::open(Opening::in_a_test(&config)).unwrap();
         let engine = Engine::new(
             config.profiles,
             config.tools,

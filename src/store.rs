@@ -104,6 +104,21 @@ pub struct Opening<'a> {
     pub fatal: Box<dyn Fn(io::Error) + Send>,
 }
 
+#[cfg(test)]
+impl<'a> Opening<'a> {
+    /// Of a store that a test needs and is not about.
+    pub fn in_a_test(config: &'a crate::config::Config) -> Self {
+        Self {
+            settings: &config.store,
+            audit: config.audit,
+            tombstone_age_max: Duration::MAX,
+            tombstones_max: usize::MAX,
+            now: crate::api::now(),
+            fatal: Box::new(|_| {}),
+        }
+    }
+}
+
 /// The store of a service.
 pub struct Store {
     intake: Arc<Intake>,

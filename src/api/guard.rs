@@ -248,7 +248,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        api::{cores, now},
+        api::cores,
         auth::{Entry, Role, Secret},
         config::{Config, DEFAULTS, Layers},
         domain::Tenant,
@@ -271,15 +271,7 @@ mod tests {
         let memory = ("UNSTUCK__STORE__DIR".to_owned(), String::new());
         let layers = Layers::load(DEFAULTS, &[], None, [memory]).unwrap();
         let config = Config::new(&layers).unwrap();
-        let (store, _) = Store::open(Opening {
-            settings: &config.store,
-            audit: config.audit,
-            tombstone_age_max: Duration::MAX,
-            tombstones_max: usize::MAX,
-            now: now(),
-            fatal: Box::new(|_| {}),
-        })
-        .unwrap();
+        let (store, _) = Store::open(Opening::in_a_test(&config)).unwrap();
         let metrics = Arc::new(Metrics::new([]).unwrap());
         let engine = Engine::new(
             config.profiles,
