@@ -22,7 +22,7 @@ use thiserror::Error;
 use tokio::{
     net::TcpListener,
     task::{self, JoinError, JoinSet},
-    time,
+    time::{self, Instant},
 };
 use tokio_util::sync::CancellationToken;
 use tonic::{service::Routes, transport::Server};
@@ -228,6 +228,10 @@ impl App {
         self.store.dir()
     }
 
+    pub fn metrics(&self) -> Arc<Metrics> {
+        self.metrics.clone()
+    }
+
     /// Runs until `shutdown`, then drains: no new calls, open streams end with
     /// a reason, and what is still open after the deadline is dropped.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
@@ -295,9 +299,10 @@ impl App {
         supervisor::stopping();
         set_health(&health, ServingStatus::NotServing).await;
         draining.cancel();
-        let drained = drain(parts, Duration::from_secs(self.limits.drain_secs_max)).await;
+        let deadline = Instant::now() + Duration::from_secs(self.limits.drain_secs_max);
+        let drained = drain(parts, deadline).await;
         let store = self.store;
-        task::spawn_blocking(move || store.close()).await?;
+        finish(move || store.close(), deadline).await?;
         ended.and(drained)
     }
 }
@@ -343,20 +348,32 @@ async fn first_end(parts: &mut Parts, shutdown: impl Future<Output = ()>) -> Res
 
 /// Waits for all parts, but not for ever: with one bidi stream open a graceful
 /// shutdown would never end by itself.
-async fn drain(mut parts: Parts, deadline: Duration) -> Result<(), RunError> {
+async fn drain(mut parts: Parts, deadline: Instant) -> Result<(), RunError> {
     let all = async {
         while let Some(ended) = parts.join_next().await {
             ended??;
         }
         Ok(())
     };
-    time::timeout(deadline, all).await.unwrap_or_else(|_| {
-        tracing::warn!(
-            secs = deadline.as_secs(),
-            "calls were still open at the drain deadline"
-        );
+    time::timeout_at(deadline, all).await.unwrap_or_else(|_| {
+        tracing::warn!("calls were still open at the drain deadline");
         Ok(())
     })
+}
+
+/// Waits for the disk to take what nobody was answered for yet, but not for ever: a
+/// disk may hang. What was answered is on it.
+async fn finish(close: impl FnOnce() + Send + 'static, deadline: Instant) -> Result<(), RunError> {
+    /// What the disk is given, also where calls took all of the time.
+    const LEAST: Duration = Duration::from_millis(500);
+    let deadline = deadline.max(Instant::now() + LEAST);
+    match time::timeout_at(deadline, task::spawn_blocking(close)).await {
+        Ok(closed) => Ok(closed?),
+        Err(_) => {
+            tracing::warn!("the disk hung at the drain deadline; its last verdicts may be lost");
+            Ok(())
+        }
+    }
 }
 
 #[cfg(test)]

@@ -10,6 +10,9 @@ use crate::{
     store::{Opening, Store},
 };
 
+/// What a thread needs to write a line, and more.
+const LAST_LINE: Duration = Duration::from_millis(100);
+
 /// Opens the store, which may take a second, and says what it found.
 pub(super) async fn open_store(config: &Config) -> Result<(Arc<Store>, Standing), StartError> {
     let (settings, audit) = (config.store.clone(), config.audit);
@@ -51,5 +54,7 @@ pub(super) async fn open_store(config: &Config) -> Result<(Arc<Store>, Standing)
 /// say that all is well. A new process reads what is there.
 fn end_process(error: io::Error) {
     tracing::error!(%error, "the disk could not keep what it took; ending");
+    // The line is written by another thread.
+    std::thread::sleep(LAST_LINE);
     std::process::exit(1);
 }

@@ -21,6 +21,10 @@ fn parts(part: impl Future<Output = Result<(), RunError>> + Send + 'static) -> P
     parts
 }
 
+fn in_an_hour() -> Instant {
+    Instant::now() + Duration::from_secs(3_600)
+}
+
 async fn panics() -> Result<(), RunError> {
     panic!("on purpose")
 }
@@ -29,14 +33,34 @@ async fn panics() -> Result<(), RunError> {
 async fn a_part_that_panics_ends_the_service_with_an_error() {
     let ended = first_end(&mut parts(panics()), pending()).await;
     assert!(matches!(ended, Err(RunError::Panicked(_))), "{ended:?}");
-    let drained = drain(parts(panics()), Duration::MAX).await;
+    let drained = drain(parts(panics()), in_an_hour()).await;
     assert!(matches!(drained, Err(RunError::Panicked(_))), "{drained:?}");
 }
 
 #[tokio::test]
 async fn a_service_that_is_asked_to_stop_ends_in_peace() {
     assert!(first_end(&mut parts(pending()), ready(())).await.is_ok());
-    assert!(drain(parts(ready(Ok(()))), Duration::MAX).await.is_ok());
+    assert!(drain(parts(ready(Ok(()))), in_an_hour()).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_disk_that_hangs_holds_up_the_end_for_no_longer_than_the_deadline() {
+    let (hangs, never) = std::sync::mpsc::channel::<()>();
+    let (told, closed) = std::sync::mpsc::channel();
+    let close = |never: std::sync::mpsc::Receiver<()>| {
+        let told = told.clone();
+        move || {
+            let _ = never.recv();
+            told.send(()).unwrap();
+        }
+    };
+    finish(close(never), Instant::now()).await.unwrap();
+    assert!(closed.try_recv().is_err(), "it hangs still");
+    let (ends, at_once) = std::sync::mpsc::channel();
+    drop(ends);
+    finish(close(at_once), in_an_hour()).await.unwrap();
+    assert!(closed.try_recv().is_ok());
+    drop(hangs);
 }
 
 #[tokio::test]

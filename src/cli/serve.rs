@@ -3,16 +3,22 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time,
+};
+use tracing_appender::non_blocking::ErrorCounter;
 
 use super::{ConfigArgs, Failure, InsecureArg, reachable};
 use crate::{
     api,
     app::{self, App, Reloader, StartError},
     config::Config,
-    telemetry::{LogFormat, Traces, logs},
+    telemetry::{LogFormat, Metrics, Traces, logs},
 };
 
 #[derive(Debug, clap::Args)]
@@ -50,7 +56,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let _runtime = runtime.enter();
         Traces::new(&config.telemetry).map_err(Failure::usage)?
     };
-    logs::init(args.log_format, &traces);
+    let logs = logs::init(args.log_format, &traces);
     logs::log_panics();
     if let Some(key) = exposed {
         tracing::warn!(key, "everybody who reaches this address may do all");
@@ -67,10 +73,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let file = args.config.config.clone();
         let insecure = args.insecure.insecure;
         tokio::spawn(reload_on(hangups, app.reloader(layers, insecure), file));
+        tokio::spawn(count_lost(logs.lost(), app.metrics()));
         announce(scheme, grpc, http, app.store_dir());
         app.run(stop).await.map_err(Failure::failed)
     });
     traces.end();
+    // What hangs by now, as a disk can, is waited for no longer.
+    runtime.shutdown_background();
+    logs.end();
     ended.map(|()| ExitCode::SUCCESS)
 }
 
@@ -90,16 +100,27 @@ fn announce(scheme: &str, grpc: SocketAddr, http: SocketAddr, store: Option<&Pat
 }
 
 /// Reads the configuration anew on each SIGHUP.
-async fn reload_on(mut hangups: Signal, mut reloader: Reloader, file: Option<PathBuf>) {
+async fn reload_on(mut hangups: Signal, reloader: Reloader, file: Option<PathBuf>) {
+    let reloader = Arc::new(Mutex::new(reloader));
     while hangups.recv().await.is_some() {
-        let file = file.clone();
+        let (reloader, file) = (reloader.clone(), file.clone());
         let reloaded = tokio::task::spawn_blocking(move || {
+            let mut reloader = reloader.lock().unwrap_or_else(PoisonError::into_inner);
             reloader.reload(crate::config::layers(file.as_deref()));
-            reloader
         });
-        // It is cancelled only when the service ends.
-        let Ok(same) = reloaded.await else { return };
-        reloader = same;
+        // A panic ends this reload and no other; the log has its place.
+        if reloaded.await.is_err_and(|error| error.is_cancelled()) {
+            return;
+        }
+    }
+}
+
+/// Says every second how many log lines were let go of.
+async fn count_lost(lost: ErrorCounter, metrics: Arc<Metrics>) {
+    let mut ticks = time::interval(Duration::from_secs(1));
+    loop {
+        ticks.tick().await;
+        metrics.log_lines_lost(lost.dropped_lines());
     }
 }
 

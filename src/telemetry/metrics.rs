@@ -57,6 +57,7 @@ pub struct Metrics {
     streams: [Gauge; Rpc::NAMES.len()],
     connections: [Gauge; 2],
     coalesced: Counter,
+    log_lines_lost: Counter,
     rejected: Rejected,
     safety: OfSafety,
     reloads: Reloads,
@@ -226,6 +227,11 @@ impl Metrics {
         self.coalesced.increment(1);
     }
 
+    /// Log lines that were let go of so far.
+    pub fn log_lines_lost(&self, lines: usize) {
+        self.log_lines_lost.absolute(lines as u64);
+    }
+
     /// A detector was not let end a session.
     pub fn withheld(&self) {
         self.safety.withheld();
@@ -314,6 +320,7 @@ fn register(exporter: PrometheusHandle, detectors: &[&str], receivers: &[&str]) 
         streams: Rpc::NAMES.map(|rpc| none(gauge!("unstuck_streams", "rpc" => rpc))),
         connections: Side::NAMES.map(|side| none(gauge!("unstuck_connections", "side" => side))),
         coalesced: zero(counter!("unstuck_responses_coalesced_total")),
+        log_lines_lost: zero(counter!("unstuck_log_lines_lost_total")),
         rejected: rejections::register(),
         safety: OfSafety::register(),
         reloads: reloads::register(),
@@ -378,6 +385,7 @@ mod tests {
             "unstuck_event_duration_seconds_bucket{le=\"+Inf\"} 0",
             "unstuck_streams{rpc=\"StreamEvents\"} 0",
             "unstuck_rejected_total{reason=\"sessions_max\"} 0",
+            "unstuck_log_lines_lost_total 0",
             "unstuck_store_commits_total 0",
             "unstuck_store_failures_total 0",
             "unstuck_store_shed_total 0",

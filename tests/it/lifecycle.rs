@@ -250,6 +250,23 @@ async fn a_client_that_does_not_read_holds_up_the_end_for_no_longer_than_the_dea
 }
 
 #[tokio::test]
+async fn who_does_not_read_the_log_holds_nothing_up() {
+    let directory = directory(&[]);
+    let chatty = [("RUST_LOG", "trace")];
+    let running = Running::start(unstuck(directory.path(), &["serve"], &chatty));
+    let server = running.server().await;
+    // A pipe holds a few hundred lines, and every call writes dozens.
+    while server.metric("unstuck_log_lines_lost_total").await == 0.0 {
+        server.record(turn("").of("s")).await;
+    }
+    // Nor is its end held up.
+    running.child.signal("TERM");
+    let mut child = running.child;
+    let status = tokio::task::spawn_blocking(move || child.0.wait().unwrap());
+    assert_eq!(within(status).await.unwrap().code(), Some(0));
+}
+
+#[tokio::test]
 async fn health_says_whether_somebody_serves() {
     let directory = directory(&[]);
     let running = Running::start(unstuck(directory.path(), &["serve"], &[]));

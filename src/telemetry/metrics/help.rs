@@ -2,7 +2,7 @@
 
 use metrics::Unit;
 
-const COUNTERS: [(&str, &str); 11] = [
+const COUNTERS: [(&str, &str); 12] = [
     ("unstuck_events_total", "Events accepted, by kind."),
     (
         "unstuck_delta_bytes_total",
@@ -43,6 +43,10 @@ const COUNTERS: [(&str, &str); 11] = [
     (
         "unstuck_responses_coalesced_total",
         "Responses about a text that were not read in time and for which a later one stands.",
+    ),
+    (
+        "unstuck_log_lines_lost_total",
+        "Log lines that were let go of, since nobody reads them fast enough.",
     ),
 ];
 

@@ -9,10 +9,12 @@ pub enum Panicked {
     Session,
     /// In a stream's task, which ended with a reason.
     Stream,
+    /// In any other call, which was answered with one.
+    Call,
 }
 
 pub(super) struct OfSafety {
-    panics: [Counter; 2],
+    panics: [Counter; 3],
     breaker_open: Gauge,
     withheld: Counter,
 }
@@ -44,7 +46,7 @@ impl OfSafety {
         let breaker_open = gauge!("unstuck_breaker_open");
         breaker_open.set(0);
         Self {
-            panics: ["session", "stream"]
+            panics: ["session", "stream", "call"]
                 .map(|place| zero(counter!("unstuck_panics_total", "where" => place))),
             breaker_open,
             withheld: zero(counter!("unstuck_terminations_withheld_total")),
