@@ -1,7 +1,7 @@
 //! The gRPC services: messages in, messages out. Handlers parse at the edge,
 //! call the engine, and await with no lock held.
 //!
-//! Uses: domain, auth, engine, store, feed, telemetry.
+//! Uses: domain, auth, engine, store, feed, aside, telemetry.
 
 mod convert;
 mod detection;
@@ -43,6 +43,7 @@ use crate::{
     telemetry::{Metrics, Open, Rejection, Rpc},
 };
 use outbound::{Over, Terms};
+use pushes::Carriage;
 use turns::Turns;
 
 /// The services' keys of `[limits]`.
@@ -75,6 +76,8 @@ pub struct Api {
     limits: Limits,
     /// A place for each stream that may be open.
     streams: Places,
+    /// The sessions that streams carry.
+    carriage: Carriage,
     /// Events are looked at by turns.
     turns: Turns,
     /// Cancelled when the service drains: open streams end.
@@ -99,6 +102,7 @@ impl Api {
     ) -> Self {
         Self {
             streams: Places::new(limits.open_streams_max, auth.clone()),
+            carriage: Carriage::default(),
             turns: Turns::new(cores()),
             auth,
             engine,
@@ -231,7 +235,7 @@ impl Api {
     }
 
     /// How a stream is served.
-    fn terms(&self) -> Terms {
+    fn terms(&self, place: (Place, Open)) -> Terms {
         let api = self.clone();
         Terms {
             responses_max: self.limits.responses_max,
@@ -240,6 +244,7 @@ impl Api {
             show: Box::new(move |verdict| api.shown(verdict)),
             draining: self.draining.clone(),
             metrics: self.metrics.clone(),
+            _place: place,
         }
     }
 

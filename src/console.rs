@@ -4,7 +4,7 @@
 //! of `api`, as JSON. What no other client needs, the fleet sorted by how badly
 //! it is stuck, verdicts a minute, the policy in force, is made here.
 //!
-//! Uses: domain, auth, engine, store, feed, telemetry, api.
+//! Uses: domain, auth, engine, store, feed, aside, telemetry, api.
 
 mod calls;
 mod files;
@@ -26,7 +26,7 @@ use axum::{
     routing::{get, post},
 };
 use serde::Deserialize;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 pub use guard::Hosts;
@@ -66,8 +66,6 @@ struct Console {
     metrics: Arc<Metrics>,
     draining: CancellationToken,
     watchers: Places,
-    /// One walk over all sessions at a time, however many pages are open.
-    walks: Arc<Semaphore>,
     tally: Arc<Mutex<Tally>>,
 }
 
@@ -91,7 +89,6 @@ pub fn routes(parts: Parts, limits: Limits, hosts: Hosts) -> Router {
         store,
         metrics,
         draining,
-        walks: Arc::new(Semaphore::new(1)),
         tally: Arc::default(),
     };
     let hosts = Arc::new(hosts);

@@ -1,7 +1,7 @@
 //! Verdicts to those who watch: what was missed, then what happens, without a
 //! gap between.
 //!
-//! Uses: domain, store.
+//! Uses: domain, store, aside.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -10,6 +10,7 @@ use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    aside,
     domain::{Action, Issued, Labels, SessionId, Tenant, Verdict, VerdictId, has_labels},
     store::{ReadError, Store},
 };
@@ -161,7 +162,7 @@ impl Feed {
         let (store, watch) = (self.store.clone(), self.watch.clone());
         let after = self.position;
         let read = move || store.resume(after, PAST_MAX, |issued| watch.wants(issued));
-        let page = tokio::task::spawn_blocking(read).await;
+        let page = aside::run(read).await;
         // It is cancelled only when the service ends.
         let page = page.map_err(|_| Ended::Draining)??;
         self.position = page.last;

@@ -12,7 +12,8 @@
 //! 4. [`policy`]: from findings to at most one ruling an event.
 //! 5. [`engine`]: owns the sessions in a sharded map; sync, never awaits.
 //! 6. [`store`]: the durable side, an append-only log. [`feed`]: verdicts to
-//!    those who watch. [`notify`]: webhooks.
+//!    those who watch. [`notify`]: webhooks. [`aside`]: work that takes longer
+//!    than a turn.
 //! 7. [`auth`]: who calls, and what they may do. [`api`]: the gRPC services.
 //!    [`console`]: the HTTP side. [`telemetry`]: logs and metrics.
 //! 8. [`config`]: the layers of the configuration. [`app`]: binds, runs, drains.
@@ -25,6 +26,7 @@
 
 pub mod api;
 pub mod app;
+pub mod aside;
 pub mod auth;
 pub mod cli;
 pub mod config;

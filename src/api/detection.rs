@@ -308,9 +308,8 @@ impl Api {
         let api = self.clone();
         let call = Span::current();
         Ok(Response::new(outbound::serve(
-            self.terms(),
+            self.terms(place),
             |responses| async move {
-                let _place = place;
                 let conversation = api.listen_and_tell::<K>(&caller, inbound, responses);
                 let conversation = api.while_admitted(&caller, conversation);
                 conversation.instrument(call).await

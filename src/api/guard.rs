@@ -4,18 +4,20 @@
 
 use std::{
     convert::Infallible,
+    panic::{self, AssertUnwindSafe},
     pin::Pin,
     sync::Arc,
     task::{Context, Poll},
     time::Duration,
 };
 
+use hyper::body::Frame;
 use tokio::time::{Sleep, sleep};
 use tonic::{
     Request, Status,
     body::Body,
     codegen::{
-        BoxFuture, Service,
+        BoxFuture, Bytes, Service,
         http::{Request as HttpRequest, Response, header::AUTHORIZATION},
     },
     service::Routes,
@@ -31,7 +33,7 @@ use super::{
 use crate::{
     auth::{self, Auth, Caller, Denied},
     pb::detection_service_server::DetectionServiceServer,
-    telemetry::{Metrics, Rejection},
+    telemetry::{Metrics, Panicked, Rejection},
 };
 
 /// Stands before all services. Clones are one guard: the transport makes one for
@@ -50,6 +52,7 @@ pub struct Post {
     turns: Turns,
     others: Others,
     calls: Places,
+    pages: Places,
     calls_max: usize,
     call_secs_max: u64,
 }
@@ -77,6 +80,16 @@ impl Layer<Routes> for Guard {
 /// allocation and to be woken once more, which takes a tenth off what calls are
 /// served: few calls need not pay it, and many of one tenant neither.
 const CALLS_AS_THEY_COME: usize = 16;
+
+/// What is answered with up to 1 MiB. Nothing but their client says when that is
+/// read …
+const LARGE: [&str; 3] = [
+    "/unstuck.v1.SessionService/GetSession",
+    "/unstuck.v1.SessionService/ListSessions",
+    "/unstuck.v1.SessionService/ListVerdicts",
+];
+/// … so there are no more of them at a time, of which each tenant has its share.
+const PAGES_MAX: usize = 64;
 
 /// What the paths of its calls begin with.
 const DETECTION: &str = "/unstuck.v1.DetectionService/";
@@ -129,6 +142,8 @@ pub enum Call {
 pub struct Pass {
     line: Line,
     place: Place,
+    /// Of a call whose answer is large: until it was read.
+    page: Option<Place>,
 }
 
 type Admitted = (Option<Pass>, Option<Lasting>);
@@ -149,7 +164,14 @@ impl Future for Call {
                 deadline,
             } => (post, pass, answer, deadline),
         };
-        let mut answer = |cx: &mut Context<'_>| answer.as_mut().poll(cx);
+        let mut answer = |cx: &mut Context<'_>| {
+            // Unheeded, a panic would end the connection, and nobody would know why.
+            let polled = AssertUnwindSafe(|| answer.as_mut().poll(cx));
+            panic::catch_unwind(polled).unwrap_or_else(|_| {
+                post.metrics.panicked(Panicked::Call);
+                Poll::Ready(Ok(status::internal().into_http()))
+            })
+        };
         let answered = match pass {
             Some(pass) => {
                 let is_crowd = pass.place.is_in_crowd(CALLS_AS_THEY_COME);
@@ -173,9 +195,12 @@ impl Future for Call {
                 Ok(status::call_too_long(secs).into_http())
             }
         };
-        // Before the caller hears of it, and calls again.
-        *pass = None;
-        Poll::Ready(answered)
+        // The call's place is free before the caller hears of it, and calls again.
+        let page = pass.take().and_then(|pass| pass.page);
+        Poll::Ready(match page {
+            Some(place) => answered.map(|answer| answer.map(|body| Unread::keep(body, place))),
+            None => answered,
+        })
     }
 }
 
@@ -184,6 +209,7 @@ impl Guard {
         let (limits, auth) = (&api.limits, &api.auth);
         let post = Arc::new(Post {
             calls: Places::new(limits.calls_max, auth.clone()),
+            pages: Places::new(PAGES_MAX, auth.clone()),
             calls_max: limits.calls_max,
             call_secs_max: limits.call_secs_max,
             turns: api.turns.clone(),
@@ -226,8 +252,45 @@ impl Guard {
             self.post.metrics.rejected(Rejection::CallsMax);
             status::too_many_calls(self.post.calls_max, share)
         })?;
+        let is_large = LARGE.contains(&path);
+        let page = is_large.then(|| self.post.pages.take(&caller.tenant));
+        let page = page.transpose().map_err(|share| {
+            self.post.metrics.rejected(Rejection::CallsMax);
+            status::too_many_pages(PAGES_MAX, share)
+        })?;
         let line = self.post.turns.line(caller.tenant.clone());
-        Ok(Some(Pass { line, place }))
+        Ok(Some(Pass { line, place, page }))
+    }
+}
+
+/// An answer that has a place until it was read.
+struct Unread {
+    body: Body,
+    _place: Place,
+}
+
+impl Unread {
+    fn keep(body: Body, place: Place) -> Body {
+        Body::new(Self {
+            body,
+            _place: place,
+        })
+    }
+}
+
+impl hyper::body::Body for Unread {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
     }
 }
 
@@ -306,6 +369,34 @@ mod tests {
             .header(AUTHORIZATION, authorization)
             .body(Body::new(axum::body::Body::from(body)))
             .unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_panic_in_a_call_is_answered_with_a_reference_and_counted() {
+        let (mut services, [token, _]) = guarded(["t", "u"]);
+        let Call::Admitted {
+            post,
+            pass,
+            deadline,
+            ..
+        } = services.call(record(&token))
+        else {
+            panic!("the token is known");
+        };
+        let metrics = post.metrics.clone();
+        let call = Call::Admitted {
+            post,
+            pass,
+            answer: Box::pin(async { panic!("said by an agent") }),
+            deadline,
+        };
+        let answer = call.await.unwrap();
+        let status = Status::from_header_map(answer.headers()).unwrap();
+        assert_eq!(status.code(), tonic::Code::Internal);
+        assert!(status.message().contains("reference"), "{status:?}");
+        assert!(!format!("{status:?}").contains("agent"), "{status:?}");
+        let counted = "unstuck_panics_total{where=\"call\"} 1";
+        assert!(metrics.render().contains(counted));
     }
 
     #[tokio::test]

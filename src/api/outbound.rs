@@ -2,7 +2,7 @@
 //! terminations that passes everything else, and a reason at the end.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     future::Future,
     panic::AssertUnwindSafe,
     pin::Pin,
@@ -21,11 +21,11 @@ use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use super::status;
+use super::{Place, status};
 use crate::{
     domain::Verdict,
     pb,
-    telemetry::{Metrics, Panicked},
+    telemetry::{Metrics, Open, Panicked},
 };
 
 /// What a stream sends.
@@ -42,8 +42,14 @@ pub(super) trait Respond: Message + Sized + 'static {
         Err(later)
     }
 
-    /// Whether it tells of a termination.
-    fn terminates(&self) -> bool;
+    /// None that came before it can stand for a later one.
+    fn bars(&self, _later: &Self) -> bool {
+        false
+    }
+
+    /// Leaves of it, for a client that did not read it, the terminations that are
+    /// not among those `told`, which are their verdicts' ids. `false`: none.
+    fn cut(&mut self, told: &mut BTreeSet<String>) -> bool;
 }
 
 /// How a stream is served.
@@ -57,6 +63,9 @@ pub(super) struct Terms {
     pub show: Show,
     pub draining: CancellationToken,
     pub metrics: Arc<Metrics>,
+    /// The stream's own, until nobody reads what is left of it any more: not before
+    /// the client is gone.
+    pub _place: (Place, Open),
 }
 
 impl Terms {
@@ -168,6 +177,9 @@ impl<T: Respond> Waiting<T> {
     /// Lets one that waits stand for this one too.
     fn absorb(&mut self, mut later: T) -> Result<(), T> {
         for (_, earlier) in self.ordinary.iter_mut().rev() {
+            if earlier.bars(&later) {
+                break;
+            }
             match earlier.absorb(later) {
                 Ok(()) => return Ok(()),
                 Err(unlike) => later = unlike,
@@ -183,10 +195,17 @@ impl<T: Respond> Waiting<T> {
         Some(response)
     }
 
-    /// Nobody reads it. What tells of a termination stays.
+    /// Nobody reads it. Terminations stay, each once.
     fn cut(&mut self) {
-        self.ordinary.retain(|(_, response)| response.terminates());
-        self.bytes = self.ordinary.iter().map(|(bytes, _)| bytes).sum();
+        let urgent = self.urgent.iter().map(|verdict| verdict.id.to_string());
+        let mut told: BTreeSet<String> = urgent.collect();
+        self.bytes = 0;
+        self.ordinary.retain_mut(|(bytes, response)| {
+            let is_left = response.cut(&mut told);
+            *bytes = response.encoded_len();
+            self.bytes += if is_left { *bytes } else { 0 };
+            is_left
+        });
     }
 }
 
@@ -330,21 +349,28 @@ mod tests {
 
     use super::*;
     use crate::{
+        api::Places,
         config::{Config, DEFAULTS, Layers},
-        domain::SessionId,
+        domain::{SessionId, Tenant},
         engine::{Act, Clockwork, Engine},
+        telemetry::Rpc,
     };
 
     type Response = pb::StreamDeltasResponse;
 
     fn terms(responses_max: usize) -> Terms {
+        let metrics = Arc::new(Metrics::new([]).unwrap());
         Terms {
             responses_max,
             response_bytes_max: 1_000,
             patience: Duration::from_secs(10),
             show: Box::new(crate::api::present_verdict),
             draining: CancellationToken::new(),
-            metrics: Arc::new(Metrics::new([]).unwrap()),
+            _place: (
+                Places::unshared(1).take(&Tenant::default()).ok().unwrap(),
+                metrics.stream(Rpc::StreamDeltas),
+            ),
+            metrics,
         }
     }
 
@@ -494,7 +520,7 @@ mod tests {
         responses.queue.waiting().cut();
         responses.queue.end(Ok(()));
         let first = outbound.next().await.unwrap().unwrap();
-        assert!(first.terminates());
+        assert_eq!(first.action(), pb::Action::Terminate);
         assert_eq!(all(outbound).await, (vec![], Code::Ok), "the rest was cut");
     }
 
@@ -521,6 +547,75 @@ mod tests {
         draining.cancel();
         let ended = (vec!["1".into(), "2".into()], Code::Unavailable);
         assert_eq!(all(drained).await, ended);
+    }
+
+    #[tokio::test]
+    async fn of_a_termination_that_was_answered_often_a_cut_leaves_one() {
+        let terminated = |verdict_id: &str| pb::EventResult {
+            action: pb::Action::Terminate.into(),
+            verdict: Some(pb::Verdict {
+                verdict_id: verdict_id.to_owned(),
+                action: pb::Action::Terminate.into(),
+                ..pb::Verdict::default()
+            }),
+            ..pb::EventResult::default()
+        };
+        let results = vec![terminated("a"), pb::EventResult::default(), terminated("b")];
+        let answer = |results: &[pb::EventResult]| pb::StreamEventsResponse {
+            sequence: 7,
+            results: results.to_vec(),
+        };
+        let queue = Queue::new(terms(64));
+        queue.change(|waiting| {
+            for _ in 0..32 {
+                waiting.put(answer(&results));
+            }
+            waiting.cut();
+            let left: Vec<_> = waiting.ordinary.iter().map(|(_, left)| left).collect();
+            let each_once = pb::StreamEventsResponse {
+                sequence: 0,
+                results: vec![terminated("a"), terminated("b")],
+            };
+            assert_eq!(left, [&each_once]);
+            assert_eq!(waiting.bytes, each_once.encoded_len());
+        });
+    }
+
+    #[tokio::test]
+    async fn a_stream_has_its_place_until_its_client_is_gone() {
+        let terms = terms(1);
+        let metrics = terms.metrics.clone();
+        let open = |streams: u32| {
+            let gauge = format!("unstuck_streams{{rpc=\"StreamDeltas\"}} {streams}");
+            metrics.render().contains(&gauge)
+        };
+        let over = CancellationToken::new();
+        let ending = over.clone();
+        let outbound = serve::<Response, _>(terms, |_| async move {
+            ending.cancel();
+            Err(status::slow_reader())
+        });
+        over.cancelled().await;
+        tokio::task::yield_now().await;
+        assert!(open(1), "it is over, and its client has not read that");
+        drop(outbound);
+        assert!(open(0));
+    }
+
+    #[tokio::test]
+    async fn what_is_said_of_a_text_stands_for_none_after_its_end() {
+        let (responses, outbound) = queue(8);
+        let sent = [
+            said("", pb::Action::Escalate),
+            response(""),
+            said("", pb::Action::Break),
+            said("", pb::Action::Warn),
+        ]
+        .map(|response| responses.send(response));
+        let (queued, absorbed) = (Sent::Queued, Sent::Absorbed);
+        assert_eq!(sent, [queued, queued, queued, absorbed]);
+        responses.queue.end(Ok(()));
+        assert_eq!(all(outbound).await.0.len(), 3);
     }
 
     #[tokio::test]

@@ -4,7 +4,10 @@ use std::{
     collections::{HashMap, VecDeque},
     convert::Infallible,
     hash::{Hash, Hasher},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 use smallvec::SmallVec;
@@ -41,7 +44,14 @@ struct Sessions {
     /// How many there may be until those that are over are let go of.
     tidy_at: usize,
     time: u64,
+    /// Those of all streams together.
+    all: Carriage,
 }
+
+/// How many sessions all streams have carried together, each counted as often as
+/// streams know of it.
+#[derive(Clone, Default)]
+pub(super) struct Carriage(Arc<AtomicUsize>);
 
 type Hashing = foldhash::quality::RandomState;
 
@@ -75,8 +85,10 @@ impl PartialEq for Carried {
 
 impl Eq for Carried {}
 
-/// Below this nothing is gained by tidying.
+/// Below this nothing is gained by tidying, and any stream may know of so many.
 const CARRIED_MIN: usize = 1_024;
+/// All streams together know of no more beside that: some 60 MB.
+const CARRIED_ALL_MAX: usize = 1 << 20;
 /// Where there is no room for another, so many make room at a time: all are gone
 /// through to find those carried longest ago.
 const ROOM_SHARE: usize = 8;
@@ -95,7 +107,10 @@ impl Pushes {
             tenant,
             engine: api.engine.clone(),
             metrics: api.metrics.clone(),
-            carried: Mutex::new(Sessions::new(api.limits.stream_sessions_max)),
+            carried: Mutex::new(Sessions::new(
+                api.limits.stream_sessions_max,
+                api.carriage.clone(),
+            )),
         };
         (pushes, terminations)
     }
@@ -163,18 +178,22 @@ impl Pushes {
 }
 
 impl Sessions {
-    fn new(known_max: usize) -> Self {
+    fn new(known_max: usize, all: Carriage) -> Self {
         Self {
             known: HashMap::default(),
             told: HashMap::default(),
             known_max,
             tidy_at: CARRIED_MIN.min(known_max),
             time: 0,
+            all,
         }
     }
 
     fn add(&mut self, session: SessionId) {
-        self.known.insert(Carried(session), Cell::new(self.time));
+        let known = self.known.insert(Carried(session), Cell::new(self.time));
+        if known.is_none() {
+            self.all.0.fetch_add(1, Relaxed);
+        }
     }
 
     fn all(&self) -> Vec<SessionId> {
@@ -198,22 +217,34 @@ impl Sessions {
     /// Lets go of sessions that the engine has forgotten, and where that is not
     /// enough, of those carried longest ago: how many of these.
     fn make_room(&mut self, knows: impl Fn(&SessionId) -> bool) -> usize {
-        if self.known.len() < self.tidy_at {
+        let before = self.known.len();
+        let is_crowded = before >= CARRIED_MIN && self.all.0.load(Relaxed) >= CARRIED_ALL_MAX;
+        if before < self.tidy_at && !is_crowded {
             return 0;
         }
         self.known.retain(|Carried(session), _| knows(session));
         let left = self.known.len();
-        if left >= self.known_max {
+        if left >= self.known_max || is_crowded {
             let mut times: Vec<u64> = self.known.values().map(Cell::get).collect();
             let (_, latest, _) = times.select_nth_unstable(left / ROOM_SHARE);
             let latest = *latest;
             self.known.retain(|_, last| last.get() > latest);
         }
+        if is_crowded {
+            self.known.shrink_to_fit();
+        }
         let known = &self.known;
+        self.all.0.fetch_sub(before - known.len(), Relaxed);
         self.told.retain(|session, _| known.contains_key(session));
         self.tidy_at =
             (2 * self.known.len()).clamp(CARRIED_MIN.min(self.known_max), self.known_max);
         left - self.known.len()
+    }
+}
+
+impl Drop for Sessions {
+    fn drop(&mut self) {
+        self.all.0.fetch_sub(self.known.len(), Relaxed);
     }
 }
 
@@ -252,7 +283,7 @@ mod tests {
     #[test]
     fn beyond_stream_sessions_max_those_carried_longest_ago_are_forgotten() {
         const MOST: usize = 2_048;
-        let mut sessions = Sessions::new(MOST);
+        let mut sessions = Sessions::new(MOST, Carriage::default());
         let mut forgotten = 0;
         for n in 0..10 * MOST {
             forgotten += sessions.make_room(|_| true);
@@ -272,8 +303,32 @@ mod tests {
     }
 
     #[test]
+    fn where_all_streams_know_of_too_many_one_makes_room_for_its_own() {
+        let all = Carriage::default();
+        let held = |all: &Carriage| all.0.load(Relaxed);
+        let mut sessions = Sessions::new(1 << 14, all.clone());
+        let mut carry = |n: usize| {
+            let forgotten = sessions.make_room(|_| true);
+            sessions.time += 1;
+            sessions.add(session(n));
+            (forgotten, sessions.known.len())
+        };
+        (0..4 * CARRIED_MIN).for_each(|n| assert_eq!(carry(n).0, 0));
+        assert_eq!(held(&all), 4 * CARRIED_MIN);
+        // Others have come to know of as many as there may be.
+        all.0.fetch_add(CARRIED_ALL_MAX, Relaxed);
+        let most = (0..CARRIED_MIN).map(|n| carry(n + (1 << 20)).1).max();
+        assert!(most.unwrap() <= 4 * CARRIED_MIN);
+        let (_, left) = carry(0);
+        assert!(left <= CARRIED_MIN, "{left}");
+        assert_eq!(held(&all), CARRIED_ALL_MAX + left);
+        drop(sessions);
+        assert_eq!(held(&all), CARRIED_ALL_MAX);
+    }
+
+    #[test]
     fn who_is_over_makes_room_first_and_a_bound_of_one_is_one() {
-        let mut sessions = Sessions::new(1);
+        let mut sessions = Sessions::new(1, Carriage::default());
         for n in 0..3 {
             assert_eq!(sessions.make_room(|_| false), 0);
             sessions.add(session(n));

@@ -1,4 +1,6 @@
-//! What streams of events and deltas send, and what of it may stand for what.
+//! What streams send, and what of it may stand for what.
+
+use std::collections::BTreeSet;
 
 use super::{outbound::Respond, present};
 use crate::pb;
@@ -11,9 +13,13 @@ impl Respond for pb::StreamEventsResponse {
         }
     }
 
-    fn terminates(&self) -> bool {
-        let mut results = self.results.iter();
-        results.any(|result| result.action() == pb::Action::Terminate)
+    fn cut(&mut self, told: &mut BTreeSet<String>) -> bool {
+        // What is left answers no message.
+        self.sequence = 0;
+        self.results.retain(|result| {
+            result.action() == pb::Action::Terminate && is_news(result.verdict.as_ref(), told)
+        });
+        !self.results.is_empty()
     }
 }
 
@@ -38,10 +44,7 @@ impl Respond for pb::StreamDeltasResponse {
             let reason = response.error.as_ref().map(|error| error.reason.clone());
             (response.end_of_turn, reason)
         };
-        let ids = |a: &Self, b: &Self| {
-            a.session_id == b.session_id && a.agent_id == b.agent_id && a.turn_id == b.turn_id
-        };
-        if self.end_of_turn || !ids(self, &later) || of(self) != of(&later) {
+        if self.end_of_turn || !is_of_one_text(self, &later) || of(self) != of(&later) {
             return Err(later);
         }
         let coalesced = self.coalesced.saturating_add(1);
@@ -52,7 +55,35 @@ impl Respond for pb::StreamDeltasResponse {
         Ok(())
     }
 
-    fn terminates(&self) -> bool {
-        self.action() == pb::Action::Terminate
+    /// After the end of a text another may have its name, as where it has none.
+    fn bars(&self, later: &Self) -> bool {
+        self.end_of_turn && is_of_one_text(self, later)
     }
+
+    fn cut(&mut self, told: &mut BTreeSet<String>) -> bool {
+        self.action() == pb::Action::Terminate && is_news(self.verdict.as_ref(), told)
+    }
+}
+
+impl Respond for pb::WatchVerdictsResponse {
+    fn push(verdict: pb::Verdict) -> Self {
+        Self {
+            verdict: Some(verdict),
+        }
+    }
+
+    fn cut(&mut self, told: &mut BTreeSet<String>) -> bool {
+        let verdict = self.verdict.as_ref();
+        let terminates = |verdict: &pb::Verdict| verdict.action() == pb::Action::Terminate;
+        verdict.is_some_and(terminates) && is_news(verdict, told)
+    }
+}
+
+fn is_of_one_text(a: &pb::StreamDeltasResponse, b: &pb::StreamDeltasResponse) -> bool {
+    a.session_id == b.session_id && a.agent_id == b.agent_id && a.turn_id == b.turn_id
+}
+
+/// It is none of those told; from now on it is.
+fn is_news(verdict: Option<&pb::Verdict>, told: &mut BTreeSet<String>) -> bool {
+    verdict.is_none_or(|verdict| told.insert(verdict.verdict_id.clone()))
 }

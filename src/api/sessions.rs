@@ -4,6 +4,7 @@ use tonic::{Request, Response, Status, async_trait, metadata::MetadataMap};
 
 use super::{Api, Invalid, convert, guard::caller, now, outbound::Outbound, present, status};
 use crate::{
+    aside,
     auth::Caller,
     domain::{SessionId, Tenant, Verdict, text},
     engine::{Act, Filter, OpenError},
@@ -148,8 +149,11 @@ impl SessionService for Api {
         let caller = caller(&request)?;
         let page = Page::parse(&caller.tenant, request.into_inner());
         let page = page.map_err(|invalid| self.reject(invalid))?;
-        let after = page.after.as_deref();
-        let (views, last) = self.engine.list(&page.filter, after, page.size);
+        let engine = self.engine.clone();
+        // All sessions are gone through for a page.
+        let list = move || engine.list(&page.filter, page.after.as_deref(), page.size);
+        let listed = aside::run(list).await;
+        let (views, last) = listed.map_err(|_| status::draining())?;
         let mut sessions = Vec::with_capacity(views.len());
         for view in &views {
             sessions.push(self.session(view).await);

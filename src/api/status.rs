@@ -122,6 +122,11 @@ pub(super) fn too_many_calls(calls_max: usize, share: usize) -> Status {
     exhausted("CALLS_MAX", reached(&limit, calls_max, share))
 }
 
+pub(super) fn too_many_pages(pages_max: usize, share: usize) -> Status {
+    let limit = format!("the limit of {pages_max} large answers that are not read yet");
+    exhausted("PAGES_MAX", reached(&limit, pages_max, share))
+}
+
 /// A limit, or the part of it that is this tenant's.
 fn reached(limit: &str, most: usize, share: usize) -> String {
     match share < most {
@@ -165,7 +170,7 @@ pub(super) fn draining() -> Status {
 /// look for.
 pub(super) fn internal() -> Status {
     let reference = Uuid::now_v7().to_string();
-    tracing::error!(reference, "a stream's task panicked");
+    tracing::error!(reference, "a bug: a call or a stream panicked");
     let message = format!("a fault of the service; reference {reference}");
     let info = [("reference".to_owned(), reference)];
     let details = ErrorDetails::with_error_info("INTERNAL", DOMAIN, info);

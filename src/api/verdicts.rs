@@ -6,10 +6,11 @@ use tonic::{Response, Status};
 
 use super::{
     Api, Invalid, convert,
-    outbound::{self, Outbound, Respond, Responses},
+    outbound::{self, Outbound, Responses},
     sessions::{Answer, fitting, page_size, page_token, read_page_token},
 };
 use crate::{
+    aside,
     auth::Caller,
     domain::{Issued, Tenant, VerdictId},
     feed::{Ended, Feed, Watch},
@@ -27,9 +28,8 @@ impl Api {
         let place = self.place(&caller, Rpc::WatchVerdicts)?;
         let api = self.clone();
         Ok(Response::new(outbound::serve(
-            self.terms(),
+            self.terms(place),
             |responses| async move {
-                let _place = place;
                 let stream = api.pass_on(feed, responses);
                 api.while_admitted(&caller, stream).await
             },
@@ -90,7 +90,7 @@ impl Api {
                 false => store.audit(part.place, part.size, wants),
             }
         };
-        let page = tokio::task::spawn_blocking(read).await;
+        let page = aside::run(read).await;
         // It is cancelled only when the service ends.
         let page = page.map_err(|_| super::status::draining())??;
         let found = page.verdicts.len();
@@ -109,19 +109,6 @@ impl Api {
             verdicts,
             next_page_token: next,
         }))
-    }
-}
-
-impl Respond for pb::WatchVerdictsResponse {
-    fn push(verdict: pb::Verdict) -> Self {
-        Self {
-            verdict: Some(verdict),
-        }
-    }
-
-    fn terminates(&self) -> bool {
-        let verdict = self.verdict.as_ref();
-        verdict.is_some_and(|verdict| verdict.action() == pb::Action::Terminate)
     }
 }
 

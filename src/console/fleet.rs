@@ -15,6 +15,7 @@ use super::{
     refusal::{Answer, Json, Refusal},
 };
 use crate::{
+    aside,
     domain::{Action, Status, Tenant},
     engine::{Fleet, Search},
     pb,
@@ -71,11 +72,9 @@ pub(super) async fn fleet(
     let (skip, most) = (question.skip, question.most.min(MOST_MAX));
     let search = search(caller.tenant, question)?;
     // The engine's locks are held for microseconds each, but there may be many.
-    let walk = console.walks.acquire().await;
     let engine = console.engine.clone();
     let look = move || engine.fleet(&search, skip, most);
-    let found = tokio::task::spawn_blocking(look).await;
-    drop(walk);
+    let found = aside::run(look).await;
     let draining = |_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "DRAINING", "shutting down");
     let Fleet { sessions, counts } = found.map_err(draining)?;
     let mut rows = Vec::with_capacity(sessions.len());

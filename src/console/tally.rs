@@ -18,7 +18,7 @@ use super::{
     refusal::{Answer, Json, Refusal},
 };
 use crate::{
-    api,
+    api, aside,
     domain::{Action, Issued, Tenant, VerdictId},
     store::{ReadError, Store},
 };
@@ -51,13 +51,15 @@ pub(super) struct Tally {
 
 impl Tally {
     /// Counts what was given since it was last asked for. Reads the disk where
-    /// that is long ago.
-    fn catch_up(mut self, store: &Store, now: SystemTime) -> Result<Self, ReadError> {
+    /// that is long ago. On an error it begins anew.
+    fn catch_up(&mut self, store: &Store, now: SystemTime) -> Result<(), ReadError> {
+        let Self {
+            mut minutes,
+            position,
+        } = std::mem::take(self);
         let first = now - Duration::from_secs(MINUTES_KEPT * 60);
-        let mut minutes = std::mem::take(&mut self.minutes);
         minutes = minutes.split_off(&minute(first));
-        let mut position = self
-            .position
+        let mut position = position
             .max(VerdictId::at(first))
             .max(store.horizon())
             .min(store.last());
@@ -68,7 +70,8 @@ impl Tally {
             })?;
             position = page.last;
             if page.end {
-                return Ok(Self { minutes, position });
+                *self = Self { minutes, position };
+                return Ok(());
             }
         }
     }
@@ -131,12 +134,14 @@ impl Console {
         &self,
         look: impl FnOnce(&Tally, SystemTime) -> T,
     ) -> Result<T, Refusal> {
-        let mut tally = self.tally.lock().await;
-        let (taken, store, now) = (std::mem::take(&mut *tally), self.store.clone(), api::now());
-        let counted = tokio::task::spawn_blocking(move || taken.catch_up(&store, now)).await;
+        // Who asks and goes away leaves it counted for the next.
+        let mut tally = self.tally.clone().lock_owned().await;
+        let (store, now) = (self.store.clone(), api::now());
+        let count = move || tally.catch_up(&store, now).map(|()| tally);
+        let counted = aside::run(count).await;
         let draining =
             |_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "DRAINING", "shutting down");
-        *tally = counted.map_err(draining)?.map_err(tonic::Status::from)?;
+        let tally = counted.map_err(draining)?.map_err(tonic::Status::from)?;
         Ok(look(&tally, now))
     }
 }

@@ -71,6 +71,35 @@ async fn beyond_calls_max_another_is_refused_and_operators_get_through() {
 }
 
 #[tokio::test]
+async fn a_large_answer_has_a_place_until_it_is_read() {
+    const PAGES_MAX: usize = 64;
+    let server = Server::start().await;
+    server.record(ask("x").of("s")).await;
+    let list = pb::ListSessionsRequest::default;
+    // Whoever reads has as many as it likes.
+    let mut reads = server.sessions.clone();
+    for _ in 0..2 * PAGES_MAX {
+        within(reads.list_sessions(list())).await.unwrap();
+    }
+    let deaf = server.sessions_with_window(0).await;
+    let unread: Vec<JoinHandle<_>> = (0..PAGES_MAX)
+        .map(|_| {
+            let mut deaf = deaf.clone();
+            tokio::spawn(async move { deaf.list_sessions(list()).await.map(drop) })
+        })
+        .collect();
+    let refused = is_full(async || {
+        let listed = within(reads.clone().list_sessions(list())).await;
+        listed.map(|_| pb::EventResult::default())
+    })
+    .await;
+    assert_exhausted(&refused, "PAGES_MAX");
+    assert_eq!(server.record(ask("y").of("s")).await.event_index, 1);
+    unread.iter().for_each(JoinHandle::abort);
+    within(async { while reads.list_sessions(list()).await.is_err() {} }).await;
+}
+
+#[tokio::test]
 async fn a_call_that_does_not_end_is_ended() {
     let server = Server::with("[limits]\ncalls_max = 1\ncall_secs_max = 1").await;
     let ended = within(unfinished(&server, None).await).await.unwrap();

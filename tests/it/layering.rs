@@ -14,6 +14,7 @@ use unstuck::detect;
 const MAY_USE: &[(&str, &[&str])] = &[
     ("domain", &[]),
     ("pb", &[]),
+    ("aside", &[]),
     ("facts", &["domain"]),
     ("detect", &["domain"]),
     ("policy", &["domain"]),
@@ -24,7 +25,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "engine",
         &["domain", "facts", "detect", "policy", "telemetry"],
     ),
-    ("feed", &["domain", "store"]),
+    ("feed", &["domain", "store", "aside"]),
     ("notify", &["domain", "store", "feed"]),
     (
         "api",
@@ -34,6 +35,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "engine",
             "store",
             "feed",
+            "aside",
             "telemetry",
             "pb",
         ],
@@ -46,6 +48,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "engine",
             "store",
             "feed",
+            "aside",
             "telemetry",
             "api",
             "pb",
