@@ -12,7 +12,7 @@ mod tokens;
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    sync::{Arc, LazyLock, Mutex, PoisonError},
+    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
     time::SystemTime,
 };
 
@@ -92,6 +92,8 @@ pub struct Auth {
     tokens: ArcSwap<Tokens>,
     /// What the file looked like when it was read last.
     seen: Mutex<Option<Stamp>>,
+    /// And when it was looked at last.
+    looked: Mutex<Option<Stamp>>,
     changes: watch::Sender<()>,
 }
 
@@ -117,6 +119,7 @@ impl Auth {
             file,
             tokens: ArcSwap::default(),
             seen: Mutex::default(),
+            looked: Mutex::default(),
             changes: watch::Sender::new(()),
         };
         auth.reload()?;
@@ -171,7 +174,7 @@ impl Auth {
     /// Goes by what was read from now on. Only now was the file seen: what is
     /// read and not adopted is looked at again.
     pub fn adopt(&self, Fresh { tokens, stamp }: Fresh) {
-        *self.seen() = stamp;
+        *lock(&self.seen) = stamp;
         self.tokens.store(tokens);
         self.changes.send_replace(());
     }
@@ -181,16 +184,18 @@ impl Auth {
         Ok(())
     }
 
-    /// Reads the file where it is another one than at the last look. `None`: it
-    /// is not. A file that is not there for a moment is not looked at.
+    /// Reads the file where it is another one than the one that was read, and the
+    /// same as at the look before: in between it may be half written. `None`: it is
+    /// not. A file that is not there for a moment is not looked at.
     pub fn reload_if_changed(&self) -> Option<Result<(), TokensError>> {
         let stamp = stamp(self.file.as_deref()?).ok()?;
-        let is_same = *self.seen() == Some(stamp);
-        (!is_same).then(|| {
-            // One that makes no sense is complained of once.
-            *self.seen() = Some(stamp);
-            self.reload()
-        })
+        let before = lock(&self.looked).replace(stamp);
+        if *lock(&self.seen) == Some(stamp) || before != Some(stamp) {
+            return None;
+        }
+        // One that makes no sense is complained of once.
+        *lock(&self.seen) = Some(stamp);
+        Some(self.reload())
     }
 
     /// How many tenants have tokens; where nobody is asked there is one.
@@ -206,10 +211,10 @@ impl Auth {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+}
 
-    fn seen(&self) -> std::sync::MutexGuard<'_, Option<Stamp>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn lock(stamp: &Mutex<Option<Stamp>>) -> MutexGuard<'_, Option<Stamp>> {
+    stamp.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn stamp(file: &Path) -> io::Result<Stamp> {

@@ -138,14 +138,17 @@ impl Engine {
     pub(super) fn look_at_breakers(&self, now: SystemTime) {
         let setup = self.setup.load();
         let mut some_open = false;
-        for held in self.tenants.all() {
+        for (tenant, held) in self.tenants.named() {
             let was_open = held.breaker.is_open();
             if let Some(settings) = &setup.limits.breaker {
                 held.breaker.look(settings, held.live.load(Relaxed), now);
             }
             let is_open = held.breaker.is_open();
             if was_open && !is_open {
-                tracing::warn!("the breaker has closed: detectors may terminate sessions again");
+                tracing::warn!(
+                    ?tenant,
+                    "the breaker has closed: detectors may terminate sessions again"
+                );
             }
             some_open |= is_open;
         }

@@ -1,6 +1,7 @@
 //! A panic in one session is that session's: it is set aside with a reference,
 //! and all others go on. What it had learned may be half changed, so none of it
-//! is used again; an operator who has read the log resets it.
+//! is used again. An operator who has read the log resets it; once it has ended,
+//! whatever begins under its name is another session.
 
 use std::{
     panic::{self, AssertUnwindSafe},
@@ -59,7 +60,7 @@ impl Engine {
         tracing::error!(
             ?session,
             %reference,
-            "a bug: a session panicked and is set aside until it is reset"
+            "a bug: a session panicked and is set aside until it is reset or ends"
         );
         reference
     }

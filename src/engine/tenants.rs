@@ -112,10 +112,16 @@ impl Tenants {
     }
 
     pub fn all(&self) -> Vec<Held<'_>> {
-        let others = self.others.iter().map(|other| Held::Other(other.clone()));
-        std::iter::once(Held::Default(&self.default))
-            .chain(others)
-            .collect()
+        let named = self.named().into_iter();
+        named.map(|(_, held)| held).collect()
+    }
+
+    pub fn named(&self) -> Vec<(Tenant, Held<'_>)> {
+        let default = (Tenant::default(), Held::Default(&self.default));
+        let named =
+            |(tenant, held): (&Tenant, &Arc<Holding>)| (tenant.clone(), Held::Other(held.clone()));
+        let others = self.others.iter().map(|other| named(other.pair()));
+        std::iter::once(default).chain(others).collect()
     }
 
     pub fn count(&self) -> usize {
