@@ -16,7 +16,7 @@ use unstuck::{
     cli::Line,
     config::{Config, ConfigError, DEFAULTS, Layers, TABLES},
     domain::{Delta, Event, SessionId, Verdict, VerdictId},
-    engine::{Clockwork, Engine, Recorded},
+    engine::{Clockwork, Engine, Recorded, Refused},
     facts::mask::{self, Mask},
     pb,
     store::{Audit, Opening, Settings, Store, verify},
@@ -73,23 +73,28 @@ fn with_engine<T>(with: impl FnOnce(&Engine) -> T) -> T {
 
 // ---- Messages
 
-/// Bytes as they come over the wire, through the conversion, into the engine.
-/// An event that is sent again at once gets the same answer.
+/// Bytes as they come over the wire, through the conversion, into the engine: as
+/// events, and as pieces of text after them. An event that is sent again at once
+/// gets the same answer.
 pub fn events(wire: &[u8]) {
-    let Ok(request) = pb::StreamEventsRequest::decode(wire) else {
-        return;
-    };
+    let events = pb::StreamEventsRequest::decode(wire).unwrap_or_default();
+    let deltas = pb::StreamDeltasRequest::decode(wire).unwrap_or_default();
     with_engine(|engine| {
-        for event in request.events.into_iter().take(256) {
+        for event in events.events.into_iter().take(256) {
             if let Ok(event) = Event::try_from(event) {
                 record_twice(engine, &event);
+            }
+        }
+        for delta in deltas.deltas.into_iter().take(256) {
+            if let Ok(delta) = Delta::try_from(delta) {
+                unless_panicked(engine.delta(&delta, now()));
             }
         }
     });
 }
 
 fn record_twice(engine: &Engine, event: &Event) {
-    let Ok(first) = engine.record(event, now()) else {
+    let Some(first) = unless_panicked(engine.record(event, now())) else {
         return;
     };
     if event.event_id.is_empty() {
@@ -101,6 +106,14 @@ fn record_twice(engine: &Engine, event: &Event) {
         // It ended its session or agent, or that was over.
         None => assert!(again.verdict.is_some_and(|verdict| verdict.terminates())),
         Some(_) => assert_eq!((again.index, again.duplicate), (first.index, true)),
+    }
+}
+
+/// A panic in a session is contained, and here it is what is looked for.
+fn unless_panicked<T>(answer: Result<T, Refused>) -> Option<T> {
+    match answer {
+        Err(Refused::Quarantined(_)) => panic!("a session has panicked"),
+        answer => answer.ok(),
     }
 }
 
@@ -242,8 +255,8 @@ pub fn trace_lines(input: &[u8]) {
     with_engine(|engine| {
         for line in input.split(|byte| *byte == b'\n').take(64) {
             match Line::parse(line) {
-                Ok(Line::Event(event)) => drop(engine.record(&event, now())),
-                Ok(Line::Delta(delta)) => drop(engine.delta(&delta, now())),
+                Ok(Line::Event(event)) => drop(unless_panicked(engine.record(&event, now()))),
+                Ok(Line::Delta(delta)) => drop(unless_panicked(engine.delta(&delta, now()))),
                 Err(fault) => assert!(!fault.to_string().is_empty()),
             }
         }

@@ -26,6 +26,8 @@ const ASKED_AT: usize = 8;
 const SESSIONS_MAX: usize = 3;
 const IDS_MAX: usize = 4;
 const IDLE_SECS: u64 = 100;
+/// Who was idle for so long makes way for another.
+const PRESSED_SECS: u64 = 30;
 const TOMBSTONE_SECS: u64 = 1_000;
 
 fn settings(dir: &std::path::Path) -> unstuck::config::Config {
@@ -33,7 +35,7 @@ fn settings(dir: &std::path::Path) -> unstuck::config::Config {
         "[detect.budget]\nevents_max = {EVENTS_MAX}\n\
          [limits]\nsessions_max = {SESSIONS_MAX}\nevent_ids_max = {IDS_MAX}\n\
          idle_secs_max = {IDLE_SECS}\n\
-         pressed_idle_secs_min = {IDLE_SECS}\ntombstone_secs_max = {TOMBSTONE_SECS}\n\
+         pressed_idle_secs_min = {PRESSED_SECS}\ntombstone_secs_max = {TOMBSTONE_SECS}\n\
          [store]\ndir = {:?}\n",
         dir.display().to_string(),
     ))
@@ -67,7 +69,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => session.clone().prop_map(Op::End),
         2 => session.clone().prop_map(Op::Terminate),
         2 => session.prop_map(Op::Reset),
-        2 => select(&[1, IDLE_SECS - 1, IDLE_SECS, TOMBSTONE_SECS - 1, TOMBSTONE_SECS]).prop_map(Op::Wait),
+        2 => select(&[1, PRESSED_SECS - 1, PRESSED_SECS, IDLE_SECS - 1, IDLE_SECS, TOMBSTONE_SECS - 1, TOMBSTONE_SECS]).prop_map(Op::Wait),
         1 => Just(Op::Restart),
     ]
 }
@@ -106,6 +108,8 @@ struct Model {
     /// Every verdict that was ever given, in order.
     given: Vec<VerdictId>,
     secs: u64,
+    /// One of these has made way for another: it is the engine's to say which.
+    making_way: Vec<&'static str>,
 }
 
 /// What the model expects of an event; a verdict's name is the engine's to give.
@@ -131,17 +135,49 @@ impl Model {
         Modelled { state, labels }
     }
 
+    /// There is a place for a session, if need be that of another.
+    fn has_place(&mut self) -> bool {
+        if self.live() < SESSIONS_MAX {
+            return true;
+        }
+        self.making_way = self.idle();
+        !self.making_way.is_empty()
+    }
+
+    /// Who may have to make way: of those that were idle, who was told nothing;
+    /// where there are none, the others.
+    fn idle(&self) -> Vec<&'static str> {
+        let idle = |was_told: bool| {
+            let sessions = self.sessions.iter();
+            let idle = sessions.filter(|(_, session)| match session.state {
+                State::Live { heard, events, .. } => {
+                    heard + PRESSED_SECS <= self.secs && was_told == (events >= ASKED_AT)
+                }
+                State::Ended { .. } | State::Terminated { .. } => false,
+            });
+            idle.map(|(name, _)| *name).collect::<Vec<_>>()
+        };
+        let untold = idle(false);
+        if untold.is_empty() {
+            idle(true)
+        } else {
+            untold
+        }
+    }
+
     /// Whether something is live by this name, after it was begun where that is
     /// possible.
     fn begin(&mut self, name: &'static str) -> bool {
         match self.sessions.get(name).map(|session| &session.state) {
             Some(State::Live { .. }) => true,
             Some(State::Terminated { .. }) => false,
-            Some(State::Ended { .. }) | None if self.live() < SESSIONS_MAX => {
-                self.sessions.insert(name, self.begun(Labels::new()));
-                true
+            Some(State::Ended { .. }) | None => {
+                let has_place = self.has_place();
+                if has_place {
+                    self.sessions.insert(name, self.begun(Labels::new()));
+                }
+                has_place
             }
-            Some(State::Ended { .. }) | None => false,
         }
     }
 
@@ -385,6 +421,7 @@ impl Both {
                 self.compare_logs();
             }
         }
+        self.make_way();
         self.compare();
         self
     }
@@ -469,10 +506,21 @@ impl Both {
             // One that was over needs a place; without one it begins with its next
             // event.
             let was_live = matches!(known.state, State::Live { .. });
-            if was_live || self.model.live() < SESSIONS_MAX {
+            if was_live || self.model.has_place() {
                 let begun = self.model.begun(known.labels);
                 self.model.sessions.insert(name, begun);
             }
+        }
+    }
+
+    /// Of those who may have to make way for another one has, if any.
+    fn make_way(&mut self) {
+        let mut idle = std::mem::take(&mut self.model.making_way);
+        let was_any = !idle.is_empty();
+        idle.retain(|name| self.real.engine.get(&id(name)).is_none());
+        assert_eq!(idle.len(), usize::from(was_any), "{idle:?}");
+        for name in idle {
+            self.model.sessions.remove(name);
         }
     }
 
@@ -558,6 +606,11 @@ fn a_whole_life_agrees_with_the_model() {
     ops.extend([
         Op::Wait(IDLE_SECS),
         Op::Event(0),
+        Op::Event(2),
+        Op::Event(3),
+        Op::Wait(PRESSED_SECS),
+        Op::Event(3),
+        Op::Event(4),
         Op::Wait(TOMBSTONE_SECS),
         Op::Restart,
         Op::Event(1),
