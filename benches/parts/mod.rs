@@ -70,6 +70,9 @@ parts! {
     "delta of 200 characters" LONG_DELTAS => || delta(LONG_DELTA_BYTES, WRITTEN),
     "delta of a loop" TEXT_DELTAS => || delta(DELTA_BYTES, LOOPED),
     "turn of 1,800 characters" 2 => turn,
+    "turn of 1 MiB of spaces" 1 => || odd_turn(" ", 1 << 20),
+    "turn of 300,000 marks" 1 => || odd_turn("\u{301}", 300_000),
+    "turn of one word of 1 MiB" 1 => || odd_turn("x", 1 << 20),
     "facts of a call" EVENTS => || facts_of(mix::healthy("s", EVENTS)),
     "signature" EVENTS => || facts_of(without_outcomes()),
     "masking" 64 => masking,
@@ -173,6 +176,25 @@ fn turn() -> Step {
     let profile = profile();
     each(turns.collect(), move |event| {
         black_box(facts.of(event, profile.repeats()).state());
+    })
+}
+
+/// A turn as nobody writes it, from the event to its answer: no text may hold the
+/// service up.
+fn odd_turn(of: &str, times: usize) -> Step {
+    let turn = pb::Turn {
+        role: pb::Role::Agent.into(),
+        text: of.repeat(times),
+        ..pb::Turn::default()
+    };
+    let event = pb::Event {
+        session_id: "s".to_owned(),
+        body: Some(pb::event::Body::Turn(turn)),
+        ..pb::Event::default()
+    };
+    let engine = mix::engine();
+    each(vec![Event::try_from(event).unwrap()], move |event| {
+        black_box(engine.record(event, mix::now()).unwrap());
     })
 }
 

@@ -337,8 +337,9 @@ fn sort(hashes: &mut [u32]) {
     /// The room of the words' hashes.
     const MOST: usize = Lowest::<{ Sketch::WORDS_MAX }>::ROOM;
     const BUCKETS: usize = 256;
-    /// Who makes words for it fills one bucket: then they are compared.
-    const IN_ONE_MAX: u16 = 16;
+    /// A frequent word stands in one often, and costs nothing there. Who makes other
+    /// words for one bucket gets them compared from here on.
+    const IN_ONE_MAX: u16 = 64;
     let bucket = |hash: u32| (hash >> (32 - BUCKETS.ilog2())) as usize;
     let mut counts = [0u16; BUCKETS];
     let is_few = hashes.len() <= BUCKETS / 8 || hashes.len() > MOST;
