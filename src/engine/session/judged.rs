@@ -201,17 +201,22 @@ impl Session {
     /// Keeps the verdicts that a view shows or a duplicate may ask for.
     fn keep(&mut self, verdict: Arc<Verdict>) {
         let story = &mut *self.story;
+        story.verdicts_bytes += verdict.bytes();
         story.verdicts.push_back(verdict);
-        let hidden = story.verdicts.len().saturating_sub(VERDICTS_SHOWN);
+        // Each is looked for among all ids: not every time.
+        if story.verdicts.len() < story.tidied + 2 * VERDICTS_SHOWN {
+            return;
+        }
+        let hidden = story.verdicts.len() - VERDICTS_SHOWN;
         let mut position = 0;
         story.verdicts.retain(|verdict| {
             position += 1;
-            position > hidden
-                || verdict
-                    .event_index
-                    .is_some_and(|index| self.seen.names(index))
+            let mut indexes = verdict.event_index.iter();
+            let stays = position > hidden || indexes.any(|index| self.seen.names(*index));
+            story.verdicts_bytes -= if stays { 0 } else { verdict.bytes() };
+            stays
         });
-        story.verdicts_bytes = story.verdicts.iter().map(|verdict| verdict.bytes()).sum();
+        story.tidied = story.verdicts.len() - VERDICTS_SHOWN;
     }
 
     /// Takes the session's trends out of the metrics: it is leaving.

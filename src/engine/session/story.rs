@@ -17,6 +17,9 @@ pub(super) struct Story {
     /// ask for.
     pub verdicts: VecDeque<Arc<Verdict>>,
     pub verdicts_bytes: usize,
+    /// How many there were, beside the last few, when it was last looked whether
+    /// somebody may still ask for them.
+    pub tidied: usize,
     pub wasted: Waste,
     pub avoidable: Waste,
     /// By rank: the level its trend stands at in the metrics.
@@ -36,6 +39,7 @@ impl Story {
     const NONE: Self = Self {
         verdicts: VecDeque::new(),
         verdicts_bytes: 0,
+        tidied: 0,
         wasted: Waste {
             events: 0,
             tokens: 0,
