@@ -95,6 +95,23 @@ fn plain(lane: &[u8; LANES]) -> u8x16 {
 /// characters, `"` as `'` so that it cannot leave the quotes a template puts
 /// around it, and at most `chars_max` characters.
 pub fn quoted(text: &str, chars_max: usize) -> String {
+    match text.len() <= chars_max && is_quotable(text.as_bytes()) {
+        true => text.to_owned(),
+        false => made_quotable(text, chars_max),
+    }
+}
+
+/// Words of ASCII with a space between them: most texts are, and cost no more than
+/// a look.
+fn is_quotable(text: &[u8]) -> bool {
+    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') & (*byte != b'"');
+    let are_plain = text.iter().fold(true, |all, byte| all & is_plain(byte));
+    let is_gap = |two: &[u8]| (two[0] == b' ') & (two[1] == b' ');
+    let is_gapped = text.windows(2).fold(false, |any, two| any | is_gap(two));
+    are_plain && !is_gapped && !text.starts_with(b" ") && !text.ends_with(b" ")
+}
+
+fn made_quotable(text: &str, chars_max: usize) -> String {
     let mut out = String::with_capacity(text.len().min(chars_max * 4));
     let mut chars = 0;
     let mut gap = false;
@@ -130,7 +147,16 @@ pub fn suffix(text: &str, bytes_max: usize) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn what_is_quotable_is_left_as_it_is(text in "[ -~\n]{0,30}") {
+            prop_assert_eq!(quoted(&text, 24), made_quotable(&text, 24));
+        }
+    }
 
     #[track_caller]
     fn check(text: &str, expected: &str) {
