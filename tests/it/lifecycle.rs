@@ -245,6 +245,8 @@ async fn a_client_that_does_not_read_holds_up_the_end_for_no_longer_than_the_dea
     let server = running.server().await;
     let deaf = events_of(server.detection_with_window(0).await).await;
     deaf.send(batch(1, [ask("x").of("s")])).await;
+    // It is answered, and the answer cannot be sent.
+    within(async { while server.get("s").await.is_err() {} }).await;
     let (status, log) = running.stop().await;
     assert_eq!(status.code(), Some(0), "{log}");
 }
