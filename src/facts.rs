@@ -10,9 +10,11 @@
 
 mod ack;
 mod args;
+mod block;
 mod canonical;
 mod key;
 mod listener;
+mod lowest;
 pub mod mask;
 mod measure;
 mod memo;

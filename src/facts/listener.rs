@@ -70,10 +70,12 @@ impl Listener {
             return;
         };
         let mut state = hearing.state.unwrap_or(*start);
-        for (n, byte) in piece.iter().enumerate() {
-            state = automaton.next_state(Anchored::No, state, *byte);
+        let mut at = 0;
+        while at < piece.len() {
+            let heard = listen(automaton, &mut state, &piece[at..]);
+            at += heard;
             if automaton.is_special(state) {
-                self.note_all(automaton, state, words(n), hearing);
+                self.note_all(automaton, state, words(at - 1), hearing);
             }
         }
         hearing.state = Some(state);
@@ -102,6 +104,19 @@ impl Listener {
             });
         }
     }
+}
+
+/// Takes in a piece up to where a phrase may end: how many bytes. A loop of its own,
+/// in which all that it needs is in registers.
+#[inline(never)]
+fn listen(automaton: &DFA, state: &mut StateID, piece: &[u8]) -> usize {
+    let mut now = *state;
+    let special = piece.iter().position(|byte| {
+        now = automaton.next_state(Anchored::No, now, *byte);
+        automaton.is_special(now)
+    });
+    *state = now;
+    special.map_or(piece.len(), |n| n + 1)
 }
 
 impl Hearing {

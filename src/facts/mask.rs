@@ -22,7 +22,7 @@ mod cursor;
 mod errors;
 mod ids;
 mod json;
-mod lanes;
+pub(super) mod lanes;
 mod media;
 mod numbers;
 mod place;

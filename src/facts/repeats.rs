@@ -7,16 +7,24 @@ mod chunk;
 mod content;
 mod period;
 mod sentences;
+mod unit;
+mod word;
 mod words;
 
 use std::hash::Hasher;
 
-use super::{Key, key::Tag};
+use super::{
+    Key,
+    block::{Block, part},
+    key::Tag,
+    mask::lanes::BLOCK,
+};
 use crate::domain::{Bar, RepeatSettings, Repeated, Sig, text};
 use chunk::Chunks;
 use content::{CLASSES, Class, Codeness, Fence};
 use period::Periods;
 use sentences::Sentences;
+use unit::{smallest_rotation, unit_text};
 use words::Words;
 
 /// Watches one text.
@@ -61,8 +69,6 @@ struct Scene<'a> {
     ahead: usize,
 }
 
-/// Of a unit a verdict quotes no more.
-const UNIT_BYTES_MAX: usize = 400;
 /// Of a text that is not periodic.
 const TAIL_BYTES: usize = 96;
 /// How alike copies are that differ in their digits.
@@ -74,10 +80,6 @@ impl Watcher {
     /// both ends are watched, so that its cost has a bound.
     pub fn push(&mut self, piece: &str, settings: &RepeatSettings, key: &Key) -> Option<Repeated> {
         const END_BYTES_MAX: usize = 32 * 1024;
-        let head = text::prefix(piece, END_BYTES_MAX);
-        let rest = &piece[head.len()..];
-        let cut = rest.ceil_char_boundary(rest.len().saturating_sub(END_BYTES_MAX));
-        let (skipped, tail) = rest.split_at(cut);
         let mut scene = Scene {
             settings,
             key,
@@ -85,6 +87,14 @@ impl Watcher {
             strongest: None,
             ahead: 0,
         };
+        if piece.len() <= END_BYTES_MAX {
+            self.take(piece, &mut scene);
+            return scene.strongest;
+        }
+        let head = text::prefix(piece, END_BYTES_MAX);
+        let rest = &piece[head.len()..];
+        let cut = rest.ceil_char_boundary(rest.len().saturating_sub(END_BYTES_MAX));
+        let (skipped, tail) = rest.split_at(cut);
         self.take(head, &mut scene);
         if !skipped.is_empty() {
             let chars = self.chars + skipped.chars().count() as u64;
@@ -157,28 +167,50 @@ impl Watcher {
 
     /// The words and sentences of such a stretch, `ahead` bytes of which are yet
     /// to come.
-    #[inline]
     fn read(&mut self, bytes: &[u8], ahead: usize, scene: &mut Scene<'_>) {
-        let begin = self.chars;
-        let mut at = 0;
-        loop {
-            at += self.words.push_run(&bytes[at..], &mut self.codeness);
-            let Some(byte) = bytes.get(at) else {
-                break;
-            };
-            let class = CLASSES[usize::from(*byte)];
-            self.codeness.push(class);
-            at += 1;
-            self.chars = begin + at as u64;
-            scene.ahead = bytes.len() - at + ahead;
-            self.word(scene);
-            match class {
-                Class::Stop => self.stopped = true,
-                Class::Space if self.stopped => self.sentence(scene),
-                _ => {}
+        let (mut begin, mut left) = (self.chars, bytes.len() + ahead);
+        for text in bytes.chunks(BLOCK) {
+            let block = Block::of(text);
+            let mut gaps = block.others(block.letters | block.digits);
+            let mut from = 0;
+            while gaps != 0 {
+                let at = gaps.trailing_zeros() as usize;
+                self.push_word(&text[from..at], part(block.digits, &(from..at)));
+                let class = CLASSES[usize::from(text[at])];
+                self.codeness.push(class);
+                from = at + 1;
+                self.chars = begin + from as u64;
+                scene.ahead = left - from;
+                self.word(scene);
+                match class {
+                    Class::Stop => self.stopped = true,
+                    Class::Space if self.stopped => self.sentence(scene),
+                    _ => {}
+                }
+                gaps &= gaps - 1;
             }
+            if from < text.len() {
+                self.push_word(&text[from..], part(block.digits, &(from..text.len())));
+            }
+            begin += text.len() as u64;
+            left -= text.len();
         }
-        self.chars = begin + bytes.len() as u64;
+        self.chars = begin;
+    }
+
+    /// Letters and digits of ASCII, perhaps none; bits say which are digits.
+    #[inline]
+    fn push_word(&mut self, run: &[u8], digits: u64) {
+        if run.is_empty() {
+            return;
+        }
+        // Nearly always there are none to count.
+        let digits = match digits {
+            0 => 0,
+            digits => digits.count_ones() as u16,
+        };
+        self.words.push_run(run, digits);
+        self.codeness.push_others(run.len() as u32);
     }
 
     fn end_line(&mut self, scene: &mut Scene<'_>) {
@@ -264,9 +296,16 @@ impl Watcher {
         self.found(repeated, scene);
     }
 
-    /// The word ends that is being written, if any. In code words say nothing.
+    /// The word ends that is being written, if any.
     #[inline]
     fn word(&mut self, scene: &mut Scene<'_>) {
+        if !self.words.is_between() {
+            self.end_word(scene);
+        }
+    }
+
+    /// In code words say nothing.
+    fn end_word(&mut self, scene: &mut Scene<'_>) {
         let letters = self.words.letters();
         let Some(word) = self.words.end() else {
             return;
@@ -342,49 +381,6 @@ fn signed(key: &Key, unit: &[u8]) -> Sig {
     let mut hasher = key.hasher(Tag::Text);
     hasher.write(unit);
     Sig::new(hasher.finish())
-}
-
-/// The unit as a reader would begin it: where the loop began, if something ends
-/// there, else at a line, a sentence or a word.
-fn unit_text(mut unit: Vec<u8>) -> String {
-    let is_whole = unit.last().is_some_and(u8::is_ascii_whitespace);
-    let after = |wanted: fn(&[u8]) -> bool| {
-        let at = unit.windows(2).position(wanted);
-        at.map(|at| at + 1)
-    };
-    let begin = is_whole
-        .then_some(0)
-        .or_else(|| after(|pair| pair[0] == b'\n' && pair[1] != b'\n'))
-        .or_else(|| after(|pair| matches!(pair[0], b'.' | b'!' | b'?') && pair[1] == b' '))
-        .or_else(|| after(|pair| pair[0] == b' '))
-        .or_else(|| unit.iter().position(|byte| !content::is_inner(*byte)));
-    unit.rotate_left(begin.unwrap_or(0));
-    unit.truncate(UNIT_BYTES_MAX);
-    String::from_utf8_lossy(&unit).trim().to_owned()
-}
-
-/// The rotation that sorts first.
-fn smallest_rotation(mut unit: Vec<u8>) -> Vec<u8> {
-    let n = unit.len();
-    let (mut a, mut b, mut same) = (0, 1, 0);
-    while a < n && b < n && same < n {
-        let [x, y] = [unit[(a + same) % n], unit[(b + same) % n]];
-        if x == y {
-            same += 1;
-            continue;
-        }
-        if x > y {
-            a += same + 1;
-        } else {
-            b += same + 1;
-        }
-        if a == b {
-            b += 1;
-        }
-        same = 0;
-    }
-    unit.rotate_left(a.min(b));
-    unit
 }
 
 #[cfg(test)]

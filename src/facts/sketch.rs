@@ -1,5 +1,9 @@
+use std::ops::Range;
+
 use super::{
+    block::{Block, part},
     listener::{Hearing, Listener},
+    lowest::Lowest,
     token::{Kind, Token},
 };
 use crate::domain::{Sketch, TurnFacts, text};
@@ -126,13 +130,13 @@ impl Sketcher {
     }
 
     fn take(&mut self, piece: &str, listener: &Listener) {
-        self.chars += piece.chars().count();
         let bytes = piece.as_bytes();
         let mut at = 0;
         while at < bytes.len() {
             at += self.take_plain(&bytes[at..], listener);
             if let Some(c) = piece[at..].chars().next() {
                 c.to_lowercase().for_each(|c| self.take_lower(c, listener));
+                self.chars += 1;
                 at += c.len_utf8();
             }
         }
@@ -142,35 +146,59 @@ impl Sketcher {
     fn take_plain(&mut self, text: &[u8], listener: &Listener) -> usize {
         let (before, within) = (self.tokens, !self.token.is_empty());
         let mut at = 0;
-        while let Some(byte) = text.get(at) {
-            if Kind::of(*byte) == Kind::Space {
-                self.end_token();
-                at += 1;
-                continue;
-            }
-            let rest = &text[at..];
-            let (length, kinds) = Token::plain_run(rest);
-            if length == 0 {
-                break;
-            }
-            at += length;
-            if self.token.is_empty() && at < text.len() && Kind::of(text[at]) == Kind::Space {
-                // A whole one, as nearly all are.
-                let mut token = Token::default();
-                token.push_run(rest, length, kinds);
-                self.tokens = self.tokens.saturating_add(1);
-                self.note(&token);
-                at += 1;
-            } else {
-                self.begin_token();
-                self.token.push_run(rest, length, kinds);
-            }
+        while at < text.len() && Kind::of(text[at]) != Kind::Other {
+            at += self.take_block(&text[at..]);
         }
         let text = &text[..at];
         listener.hear(text, &mut self.hearing, |n| {
             before.saturating_add(begun(&text[..=n], within))
         });
+        self.chars += at;
         at
+    }
+
+    /// Takes in the ASCII that a text begins with, as much as a block holds: how
+    /// many bytes.
+    fn take_block(&mut self, text: &[u8]) -> usize {
+        let block = Block::of(text);
+        let mut gaps = block.others(block.seen);
+        let mut begin = 0;
+        while gaps != 0 {
+            let end = gaps.trailing_zeros() as usize;
+            let is_space = Kind::of(text[end]) == Kind::Space;
+            if begin < end && is_space && self.token.is_empty() {
+                // A whole one, as nearly all are.
+                let mut token = Token::default();
+                push(&mut token, &block, text, begin..end);
+                self.tokens = self.tokens.saturating_add(1);
+                self.note(&token);
+            } else {
+                self.take_part(&block, text, begin..end);
+                if is_space {
+                    self.end_token();
+                }
+            }
+            if !is_space {
+                return end;
+            }
+            begin = end + 1;
+            gaps &= gaps - 1;
+        }
+        // The last one goes on: where it begins another block holds all of it.
+        if begin == 0 || block.length == text.len() {
+            self.take_part(&block, text, begin..block.length);
+            return block.length;
+        }
+        begin
+    }
+
+    /// Takes in a part of a token, or nothing.
+    #[cold]
+    fn take_part(&mut self, block: &Block, text: &[u8], part: Range<usize>) {
+        if !part.is_empty() {
+            self.begin_token();
+            push(&mut self.token, block, text, part);
+        }
     }
 
     /// Any character, in lower case.
@@ -205,23 +233,33 @@ impl Sketcher {
         self.note(&token);
     }
 
-    #[inline]
+    #[inline(always)]
     fn note(&mut self, token: &Token) {
+        let hash = token.hash();
         if token.has_digit() {
-            self.numbers.push(token.hash());
-        } else {
-            self.words.push(token.hash());
-            if let Some(stem) = token.stem() {
-                self.stems.push(stem);
-            }
+            return self.numbers.push(hash);
+        }
+        self.words.push(hash);
+        if let Some(stem) = token.stem() {
+            self.stems.push(stem);
         }
     }
 
+    #[inline]
     pub fn heap_bytes(&self) -> usize {
-        let hashes = [&self.words.seen, &self.numbers.seen, &self.stems.seen];
-        let hashes = hashes.iter().map(|seen| seen.capacity() * size_of::<u32>());
-        hashes.sum::<usize>() + self.unread.capacity() + self.tail.capacity()
+        self.words.heap_bytes()
+            + self.numbers.heap_bytes()
+            + self.stems.heap_bytes()
+            + self.unread.capacity()
+            + self.tail.capacity()
     }
+}
+
+/// Takes some bytes of a block into a token.
+#[inline(always)]
+fn push(token: &mut Token, block: &Block, text: &[u8], bytes: Range<usize>) {
+    let (letters, digits) = (part(block.letters, &bytes), part(block.digits, &bytes));
+    token.push_run(&text[bytes.start..], bytes.len(), letters, digits);
 }
 
 /// How many tokens begin in a text of ASCII, which may begin within one.
@@ -243,131 +281,6 @@ fn last_bytes(text: &str, bytes_max: usize) -> &str {
 /// The upper half of a hash: of two hashes the lower has no higher one.
 fn half(hash: &u32) -> u16 {
     (hash >> 16) as u16
-}
-
-/// The `N` lowest distinct hashes of all that are pushed: all of them where
-/// there are no more than `N`, else a fair sample. Room for an eighth more makes
-/// the sorting rare; once there are `N` they stay sorted, and hardly any comes
-/// among them.
-struct Lowest<const N: usize> {
-    seen: Vec<u32>,
-    /// None above it is among the lowest; the highest there is: there are fewer
-    /// than `N`.
-    highest: u32,
-}
-
-impl<const N: usize> Default for Lowest<N> {
-    fn default() -> Self {
-        Self {
-            seen: Vec::new(),
-            highest: u32::MAX,
-        }
-    }
-}
-
-impl<const N: usize> Lowest<N> {
-    const ROOM: usize = N + N / 8;
-
-    #[inline]
-    fn push(&mut self, hash: u32) {
-        if self.seen.len() == self.seen.capacity() && self.highest == u32::MAX {
-            self.grow();
-        }
-        if hash > self.highest {
-            return;
-        }
-        match self.highest {
-            u32::MAX => self.seen.push(hash),
-            _ => self.insert(hash),
-        }
-    }
-
-    #[cold]
-    fn grow(&mut self) {
-        /// The words of a short turn.
-        const FIRST: usize = 64;
-        /// In a longer one many come again: more room only for those that do not.
-        const MANY: usize = 256;
-        if self.seen.len() >= MANY.min(N) {
-            self.settle();
-        }
-        let more = self.seen.len().max(FIRST).min(Self::ROOM - self.seen.len());
-        if self.seen.capacity() < self.seen.len() + more / 2 {
-            self.seen.reserve_exact(more);
-        }
-    }
-
-    /// Takes the place of the highest of `N`.
-    fn insert(&mut self, hash: u32) {
-        let at = self.seen.partition_point(|known| *known < hash);
-        if self.seen.get(at).is_some_and(|known| *known != hash) {
-            self.seen.pop();
-            self.seen.insert(at, hash);
-            self.highest = self.seen.last().copied().unwrap_or(self.highest);
-        }
-    }
-
-    fn settle(&mut self) {
-        sort(&mut self.seen);
-        self.seen.dedup();
-        self.seen.truncate(N);
-        if let Some(highest) = self.seen.get(N - 1) {
-            self.highest = *highest;
-        }
-    }
-
-    /// All that were pushed, in any order and some more than once perhaps, where
-    /// there are no more than `N`.
-    fn finish_unsorted(mut self) -> Vec<u32> {
-        if self.seen.len() > N {
-            self.settle();
-        }
-        self.seen
-    }
-
-    fn finish(mut self) -> Box<[u32]> {
-        self.settle();
-        self.seen.into_boxed_slice()
-    }
-}
-
-/// Sorts hashes. They are spread evenly, so that the top bits say where nearly
-/// each belongs: a third of what comparing costs.
-fn sort(hashes: &mut [u32]) {
-    /// The room of the words' hashes.
-    const MOST: usize = Lowest::<{ Sketch::WORDS_MAX }>::ROOM;
-    const BUCKETS: usize = 256;
-    /// A frequent word stands in one often, and costs nothing there. Who makes other
-    /// words for one bucket gets them compared from here on.
-    const IN_ONE_MAX: u16 = 64;
-    let bucket = |hash: u32| (hash >> (32 - BUCKETS.ilog2())) as usize;
-    let mut counts = [0u16; BUCKETS];
-    let is_few = hashes.len() <= BUCKETS / 8 || hashes.len() > MOST;
-    if !is_few {
-        hashes.iter().for_each(|hash| counts[bucket(*hash)] += 1);
-    }
-    if is_few || counts.iter().any(|count| *count > IN_ONE_MAX) {
-        return hashes.sort_unstable();
-    }
-    let mut begin = 0;
-    for count in &mut counts {
-        begin += std::mem::replace(count, begin);
-    }
-    let mut sorted = [0; MOST];
-    for hash in &*hashes {
-        let place = &mut counts[bucket(*hash)];
-        sorted[usize::from(*place)] = *hash;
-        *place += 1;
-    }
-    hashes.copy_from_slice(&sorted[..hashes.len()]);
-    for n in 1..hashes.len() {
-        let (hash, mut at) = (hashes[n], n);
-        while at > 0 && hashes[at - 1] > hash {
-            hashes[at] = hashes[at - 1];
-            at -= 1;
-        }
-        hashes[at] = hash;
-    }
 }
 
 #[cfg(test)]

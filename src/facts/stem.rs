@@ -15,13 +15,18 @@ impl Stem {
     const LETTERS: u32 = 5;
     /// Shorter words ("the", "now", "run") say little about what a turn is about.
     const LETTERS_MIN: u32 = 4;
+
     /// Takes in a character of the word, in lower case.
     pub fn push(&mut self, c: char) {
-        if !c.is_alphabetic() {
-            return;
+        if c.is_alphabetic() {
+            self.push_letter(c.into());
         }
+    }
+
+    #[inline]
+    pub fn push_letter(&mut self, letter: u32) {
         if self.count < Self::LETTERS {
-            self.letters ^= u64::from(u32::from(c)) << (8 * self.count);
+            self.letters ^= u64::from(letter) << (8 * self.count);
         }
         self.count = self.count.saturating_add(1);
     }
@@ -100,16 +105,19 @@ const COMMON: [u64; SLOTS] = {
 };
 
 /// Letters and length in one: five characters leave a byte for it.
+#[inline]
 const fn key(letters: u64, count: u32) -> u64 {
     let count = if count < 255 { count } else { 255 };
     letters | (count as u64) << 56
 }
 
+#[inline]
 const fn slot(key: u64) -> usize {
     (mixed(key) >> (64 - SLOTS.ilog2())) as usize
 }
 
 /// Any mixing does: who makes stems collide makes only its own turns alike.
+#[inline]
 const fn mixed(letters: u64) -> u64 {
     letters.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

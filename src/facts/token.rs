@@ -1,6 +1,6 @@
 //! A token of a turn: what stands between white space, in lower case.
 
-use super::stem::Stem;
+use super::{block::word_at, stem::Stem};
 
 /// The token that is being read. Its hash depends on its characters alone, not
 /// on the pieces they came in. It has no key: of a long turn the lowest hashes are
@@ -17,16 +17,14 @@ pub(super) struct Token {
     stem: Stem,
 }
 
-/// What a byte of ASCII is to a token.
+/// What a byte is to a token.
 #[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
 pub(super) enum Kind {
+    /// Part of it: a letter, a digit or a mark of ASCII.
+    Part,
+    Space,
     /// Not ASCII, or not seen.
-    Other = 0,
-    Space = 0x80,
-    Letter = 1,
-    Digit = 2,
-    Mark = 4,
+    Other,
 }
 
 const KINDS: [Kind; 256] = {
@@ -34,11 +32,9 @@ const KINDS: [Kind; 256] = {
     let mut byte = 0;
     while byte < 128 {
         kinds[byte] = match byte as u8 {
-            b'a'..=b'z' | b'A'..=b'Z' => Kind::Letter,
-            b'0'..=b'9' => Kind::Digit,
             // As `char::is_whitespace` has it.
             b' ' | b'\t'..=b'\r' => Kind::Space,
-            b'!'..=b'~' => Kind::Mark,
+            b'!'..=b'~' => Kind::Part,
             _ => Kind::Other,
         };
         byte += 1;
@@ -51,16 +47,6 @@ impl Kind {
     pub fn of(byte: u8) -> Self {
         KINDS[usize::from(byte)]
     }
-}
-
-/// The kinds of a run of bytes, as bits, and how many of them are letters.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Kinds {
-    bits: u8,
-    letters: u32,
-    /// How many it begins with, as far as that is cheap to say: of a word, or a
-    /// word with one mark behind it.
-    leading: u32,
 }
 
 /// As wide as the hash goes at a time.
@@ -85,62 +71,37 @@ impl Token {
         self.stem.hash()
     }
 
-    /// The letters, digits and marks of ASCII that a text begins with: how many.
-    #[inline]
-    pub fn plain_run(text: &[u8]) -> (usize, Kinds) {
-        const PLAIN: u8 = Kind::Letter as u8 | Kind::Digit as u8 | Kind::Mark as u8;
-        let mut kinds = Kinds::default();
-        let mut length = 0;
-        for byte in text {
-            let kind = Kind::of(*byte) as u8;
-            if kind & PLAIN == 0 {
-                break;
-            }
-            kinds.bits |= kind;
-            kinds.letters += u32::from(kind & Kind::Letter as u8);
-            length += 1;
-        }
-        let marked = length > 0 && !text[length - 1].is_ascii_alphabetic();
-        let word = length - usize::from(marked);
-        kinds.leading = if kinds.letters as usize == word {
-            kinds.letters
-        } else {
-            0
-        };
-        (length, kinds)
-    }
-
-    /// Takes such a run in, in either case: the first `length` bytes of `text`.
-    #[inline]
-    pub fn push_run(&mut self, text: &[u8], length: usize, kinds: Kinds) {
-        if length == 0 {
-            return;
-        }
-        let run = &text[..length];
-        self.has_digit |= kinds.bits & Kind::Digit as u8 != 0;
-        let begins = kinds.leading == kinds.letters && self.stem.is_empty();
-        if begins {
-            let first = lower(word_at(text, length.min(WORD)));
-            self.stem.begin(first, kinds.letters);
-        } else {
-            run.iter()
-                .filter(|byte| byte.is_ascii_alphabetic())
-                .for_each(|byte| self.stem.push(byte.to_ascii_lowercase().into()));
-        }
-        let filled = self.bytes as usize % WORD;
-        let first = length.min((WORD - filled) % WORD);
-        for byte in &run[..first] {
-            self.push_byte(byte.to_ascii_lowercase());
-        }
-        let mut at = first;
+    /// Takes in letters, digits and marks of ASCII, in either case: the first
+    /// `length` bytes of `text`, at least one. Bits say which are letters, and
+    /// which are digits. Of a whole token half of this is known to be nothing, and
+    /// is left out.
+    #[inline(always)]
+    pub fn push_run(&mut self, text: &[u8], length: usize, letters: u64, digits: u64) {
+        let first = lower(word_at(text, length.min(WORD)));
+        self.push_word(first, length.min(WORD));
+        let mut at = WORD;
         while at < length {
             let taken = (length - at).min(WORD);
-            self.pending = lower(word_at(&text[at..], taken));
-            self.bytes = self.bytes.wrapping_add(taken as u32);
-            if taken == WORD {
-                self.mix_pending();
-            }
+            self.push_word(lower(word_at(&text[at..], taken)), taken);
             at += taken;
+        }
+        self.has_digit |= digits != 0;
+        // Where they are the first bytes, adding one carries through all.
+        let are_first = letters & letters.wrapping_add(1) == 0;
+        if are_first && self.stem.is_empty() {
+            self.stem.begin(first, letters.trailing_ones());
+        } else {
+            self.push_letters(text, letters);
+        }
+    }
+
+    /// Those of a word with marks before or within it, or that goes on.
+    #[inline(never)]
+    fn push_letters(&mut self, text: &[u8], mut letters: u64) {
+        while letters != 0 {
+            let letter = text[letters.trailing_zeros() as usize];
+            self.stem.push_letter(letter.to_ascii_lowercase().into());
+            letters &= letters - 1;
         }
     }
 
@@ -148,25 +109,22 @@ impl Token {
     pub fn push(&mut self, c: char) {
         self.has_digit |= c.is_numeric();
         self.stem.push(c);
-        let mut buffer = [0; 4];
-        for byte in c.encode_utf8(&mut buffer).bytes() {
-            self.push_byte(byte);
-        }
+        let mut buffer = [0; WORD / 2];
+        let length = c.encode_utf8(&mut buffer).len();
+        self.push_word(u32::from_le_bytes(buffer).into(), length);
     }
 
-    fn push_byte(&mut self, byte: u8) {
-        let filled = self.bytes as usize % WORD;
-        self.pending |= u64::from(byte) << (8 * filled);
-        self.bytes = self.bytes.wrapping_add(1);
-        if filled + 1 == WORD {
-            self.mix_pending();
-        }
-    }
-
+    /// Takes in so many bytes, at most eight, the first lowest.
     #[inline]
-    fn mix_pending(&mut self) {
-        let word = std::mem::take(&mut self.pending);
-        self.hash = fold(self.hash ^ word, FACTOR);
+    fn push_word(&mut self, word: u64, length: usize) {
+        let filled = self.bytes as usize % WORD;
+        self.pending |= word << (8 * filled);
+        self.bytes = self.bytes.wrapping_add(length as u32);
+        if filled + length >= WORD {
+            self.hash = fold(self.hash ^ self.pending, FACTOR);
+            // What there was no room for.
+            self.pending = word.checked_shr(8 * (WORD - filled) as u32).unwrap_or(0);
+        }
     }
 
     #[inline]
@@ -181,23 +139,6 @@ impl Token {
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a ^ b.rotate_left(17)).wrapping_mul(u128::from(b));
     (product as u64) ^ ((product >> 64) as u64)
-}
-
-/// The first `length` bytes of a text, at most eight, the first lowest.
-#[inline]
-fn word_at(text: &[u8], length: usize) -> u64 {
-    match text.first_chunk::<WORD>() {
-        // What lies behind them is cut off.
-        Some(bytes) => {
-            let unused = 8 * (WORD - length) as u32;
-            (u64::from_le_bytes(*bytes) << unused) >> unused
-        }
-        None => {
-            let mut bytes = [0; WORD];
-            bytes[..length].copy_from_slice(&text[..length]);
-            u64::from_le_bytes(bytes)
-        }
-    }
 }
 
 /// Eight bytes of ASCII in lower case.
@@ -216,12 +157,19 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::facts::block::Block;
+
+    fn push(token: &mut Token, text: &str, behind: &str) {
+        if !text.is_empty() {
+            let block = Block::of(text.as_bytes());
+            let all = format!("{text}{behind}");
+            token.push_run(all.as_bytes(), text.len(), block.letters, block.digits);
+        }
+    }
 
     fn whole(text: &str) -> Token {
         let mut token = Token::default();
-        let (length, kinds) = Token::plain_run(text.as_bytes());
-        assert_eq!(length, text.len());
-        token.push_run(text.as_bytes(), length, kinds);
+        push(&mut token, text, "");
         token
     }
 
@@ -259,12 +207,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_pieces_do_not_matter(text in "[!-~]{1,40}", cut in 0usize..40) {
-            let cut = cut.min(text.len());
+        fn the_pieces_do_not_matter(text in "[!-~]{1,40}", cuts in prop::array::uniform2(0usize..40)) {
+            let [a, b] = cuts.map(|cut| cut.min(text.len()));
+            let (a, b) = (a.min(b), a.max(b));
             let mut pieces = Token::default();
-            for piece in [&text[..cut], &text[cut..]] {
-                let (length, kinds) = Token::plain_run(piece.as_bytes());
-                pieces.push_run(format!("{piece} and more").as_bytes(), length, kinds);
+            for piece in [&text[..a], &text[a..b], &text[b..]] {
+                push(&mut pieces, piece, " and more");
             }
             let mut chars = Token::default();
             text.to_lowercase().chars().for_each(|c| chars.push(c));

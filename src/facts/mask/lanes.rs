@@ -4,7 +4,7 @@ use wide::u8x16;
 
 /// As many bytes as a word has bits.
 pub const BLOCK: usize = 64;
-const LANES: usize = 16;
+pub const LANES: usize = 16;
 
 /// A bit for each byte of the block that `is` one.
 #[inline]

@@ -45,27 +45,60 @@ const CODE_PERCENT: u32 = 8;
 /// Whether the latest 256 bytes or so look like code: a moving average, in
 /// parts of 65,536. White space says nothing.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Codeness(u32);
+pub(super) struct Codeness {
+    parts: u32,
+    /// Characters since, none of them a mark of code, that are not taken off yet:
+    /// in prose nobody asks, since it can only be less.
+    others: u32,
+}
 
 impl Codeness {
     #[inline]
     pub fn push(&mut self, class: Class) {
         match class {
             Class::Space | Class::Newline => {}
-            Class::Code => self.0 = self.0 - (self.0 >> 8) + 256,
-            Class::Letter | Class::Digit | Class::Stop | Class::Other => self.push_other(),
+            Class::Code => {
+                self.settle();
+                self.parts = self.parts - (self.parts >> 8) + 256;
+            }
+            Class::Letter | Class::Digit | Class::Stop | Class::Other => self.push_others(1),
         }
     }
 
-    /// What is neither white space nor a mark of code.
+    /// So many that are neither white space nor marks of code.
     #[inline]
-    pub fn push_other(&mut self) {
-        self.0 -= self.0 >> 8;
+    pub fn push_others(&mut self, count: u32) {
+        self.others = self.others.saturating_add(count);
     }
 
     #[inline]
-    pub fn is_code(self) -> bool {
-        self.0 * 100 > CODE_PERCENT << 16
+    pub fn is_code(&mut self) -> bool {
+        self.is_above() && {
+            self.settle();
+            self.is_above()
+        }
+    }
+
+    #[inline]
+    fn is_above(self) -> bool {
+        self.parts * 100 > CODE_PERCENT << 16
+    }
+
+    /// Takes the others off, each a 256th of what there is, rounded down: as long
+    /// as that is the same for all of them, at once.
+    fn settle(&mut self) {
+        /// Of fewer a division does not pay.
+        const FEW: u32 = 16;
+        let mut others = std::mem::take(&mut self.others);
+        while others > FEW && self.parts > 255 {
+            let each = self.parts >> 8;
+            let alike = (self.parts % 256 / each + 1).min(others);
+            self.parts -= alike * each;
+            others -= alike;
+        }
+        for _ in 0..others.min(FEW) {
+            self.parts -= self.parts >> 8;
+        }
     }
 }
 
@@ -339,4 +372,21 @@ pub(super) fn least_span(period: u32, settings: &RepeatSettings) -> u32 {
 /// A byte within a character, not its first.
 pub(super) fn is_inner(byte: u8) -> bool {
     byte & 0xc0 == 0x80
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_off_at_once_is_what_is_taken_off_one_by_one() {
+        for parts in (0..=65_536).step_by(97) {
+            for others in [1, 5, 16, 17, 40, 200, 3_000] {
+                let one_by_one = (0..others).fold(parts, |parts, _| parts - (parts >> 8));
+                let mut codeness = Codeness { parts, others };
+                codeness.settle();
+                assert_eq!((codeness.parts, codeness.others), (one_by_one, 0));
+            }
+        }
+    }
 }

@@ -70,14 +70,14 @@ impl Periods {
             let mut rest = &bytes[taken..];
             if !self.followed.is_empty() {
                 equal = if equal > 0 { equal } else { self.equal(rest) };
-                if equal == 0 && ENTERS[usize::from(*first)] != STOPS {
+                if equal == 0 && BYTES[usize::from(*first)].0 != STOPS {
                     self.push_byte(*first);
                     taken += 1;
                     continue;
                 }
                 rest = &rest[..equal];
             }
-            let (length, hit) = self.scan(rest);
+            let (length, anchor) = self.scan(rest);
             if length == 0 {
                 break;
             }
@@ -87,7 +87,7 @@ impl Periods {
             }
             equal = equal.saturating_sub(length);
             taken += length;
-            if hit && self.look_up() {
+            if anchor.is_some_and(|anchor| self.meet(anchor)) {
                 equal = 0;
             }
             self.anchor();
@@ -114,11 +114,11 @@ impl Periods {
         self.anchor();
     }
 
-    /// Takes in text on a line, at most to the next anchor or to where there may
-    /// be one with the hash of what came last: how many bytes, and whether so. The
-    /// loop that every byte of every text goes through.
+    /// Takes in text on a line, at most to the next anchor or to where there is one
+    /// with the hash of what came last: how many bytes, and that one. The loop that
+    /// every byte of every text goes through.
     #[inline]
-    fn scan(&mut self, bytes: &[u8]) -> (usize, bool) {
+    fn scan(&mut self, bytes: &[u8]) -> (usize, Option<usize>) {
         self.grow();
         let at = self.at as usize;
         let (cells, _) = self.ring.as_chunks_mut::<GRID>();
@@ -128,27 +128,35 @@ impl Periods {
             false => [0; GRID],
         };
         let from = at % GRID;
-        let places = before[from..].iter().zip(&mut cells[cell][from..]);
+        // All three are as long as that: one counter will do.
+        let most = bytes.len().min(GRID - from);
+        let bytes = &bytes[..most];
+        let (leaving, places) = (&before[from..][..most], &mut cells[cell][from..][..most]);
         let filter = self.anchors.filter();
-        let mut product = self.hash.wrapping_mul(FACTOR);
-        let (mut length, mut hit) = (0, false);
-        for (byte, (leaves, place)) in bytes.iter().zip(places) {
-            let enters = ENTERS[usize::from(*byte)];
-            if enters == STOPS {
+        let (mut hash, mut product) = (self.hash, self.hash.wrapping_mul(FACTOR));
+        let (mut length, mut anchor) = (0, None);
+        while anchor.is_none() {
+            let mut is_hit = false;
+            while length < most && !is_hit {
+                let enters = BYTES[usize::from(bytes[length])].0;
+                if enters == STOPS {
+                    break;
+                }
+                hash = rolled(product, enters, leaving[length]);
+                product = hash.wrapping_mul(FACTOR);
+                places[length] = bytes[length];
+                length += 1;
+                is_hit = may_hold(filter, product);
+            }
+            if !is_hit {
                 break;
             }
-            let hash = rolled(product, enters, *leaves);
-            product = hash.wrapping_mul(FACTOR);
-            *place = *byte;
-            length += 1;
-            self.hash = hash;
-            hit = may_hold(filter, product);
-            if hit {
-                break;
-            }
+            // Seldom, and seldom rightly: where there is none it goes on.
+            anchor = self.anchors.find(hash);
         }
+        self.hash = hash;
         self.at += length as u64;
-        (length, hit)
+        (length, anchor)
     }
 
     /// Looks for an anchor with the hash of the last bytes: whether another run is
@@ -329,30 +337,23 @@ const FACTOR_GRID: u32 = {
     power
 };
 
-/// What a byte of text on a line adds to the hash, digits being alike. Bytes that
-/// are no such text have none.
-const ENTERS: [u32; 256] = {
-    let mut enters = [STOPS; 256];
-    let mut byte = b' ';
-    while byte <= b'~' {
-        enters[byte as usize] = blind(byte) as u32;
+/// What a byte does to the hash, digits being alike: what it adds when it enters,
+/// and what it takes away when it leaves. One that is no text on a line does not
+/// enter.
+const BYTES: [(u32, u32); 256] = {
+    let mut bytes = [(STOPS, 0); 256];
+    let mut byte = 0;
+    while byte < bytes.len() {
+        let alike = blind(byte as u8) as u32;
+        if matches!(byte as u8, b' '..=b'~' | b'\t' | b'\r') {
+            bytes[byte].0 = alike;
+        }
+        bytes[byte].1 = alike.wrapping_mul(FACTOR_GRID);
         byte += 1;
     }
-    enters[b'\t' as usize] = b'\t' as u32;
-    enters[b'\r' as usize] = b'\r' as u32;
-    enters
+    bytes
 };
 const STOPS: u32 = u32::MAX;
-
-/// What a byte takes from the hash when it leaves.
-const LEAVES: [u32; 256] = {
-    let (mut leaves, mut byte) = ([0; 256], 0);
-    while byte < leaves.len() {
-        leaves[byte] = (blind(byte as u8) as u32).wrapping_mul(FACTOR_GRID);
-        byte += 1;
-    }
-    leaves
-};
 
 /// A polynomial over the last [`GRID`] bytes, from the product of that before and
 /// its factor. It needs no key: a match is compared byte by byte before it counts.
@@ -360,5 +361,5 @@ const LEAVES: [u32; 256] = {
 fn rolled(product: u32, enters: u32, leaves: u8) -> u32 {
     product
         .wrapping_add(enters)
-        .wrapping_sub(LEAVES[usize::from(leaves)])
+        .wrapping_sub(BYTES[usize::from(leaves)].1)
 }

@@ -3,7 +3,7 @@
 
 use super::{
     Stale,
-    content::{CLASSES, Class, Codeness},
+    word::{Word, grown},
 };
 use crate::domain::Bar;
 
@@ -61,6 +61,8 @@ struct Memory {
     /// that of each.
     words: [Word; CHANT],
     gaps: [u16; CHANT],
+    /// A bit of each of the latest words, by [`CHANT_STEP`] of them.
+    bits: [u64; 3],
     /// Where the latest word ends.
     at: u64,
 }
@@ -70,38 +72,6 @@ const COUNT_MAX: u8 = 15;
 /// A count below is exact. In a loop one leaves for each that comes, and nothing
 /// has to be counted anew.
 const EXACT_BELOW: u8 = 8;
-
-/// A word by its hash, its lowest bits apart; 0: none.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Word(u32);
-
-impl Word {
-    const IS: u32 = 1;
-    const FIGURE: u32 = 2;
-    const ID: u32 = 4;
-
-    #[inline]
-    fn new(hash: u32, is_figure: bool, is_id: bool) -> Self {
-        let hash = hash & !(Self::FIGURE | Self::ID) | Self::IS;
-        let figure = if is_figure { Self::FIGURE } else { 0 };
-        Self(hash | figure | if is_id { Self::ID } else { 0 })
-    }
-
-    #[inline]
-    pub fn hash(self) -> u32 {
-        self.0
-    }
-
-    #[inline]
-    fn is_figure(self) -> bool {
-        self.0 & Self::FIGURE != 0
-    }
-
-    #[inline]
-    pub fn is_id(self) -> bool {
-        self.0 & Self::ID != 0
-    }
-}
 
 /// A loop that is being watched: how many words it has gone on for.
 #[derive(Default)]
@@ -116,31 +86,29 @@ impl Words {
     /// Letters and digits mixed, and so long: an id, which says nothing.
     const ID_MIN: u16 = 6;
 
+    /// Takes in a letter or a digit, in lower case.
     pub fn push(&mut self, c: u32, is_digit: bool) {
         self.word = grown(self.word, c);
         self.letters = self.letters.saturating_add(u16::from(!is_digit));
         self.digits = self.digits.saturating_add(u16::from(is_digit));
     }
 
-    /// Takes in the letters and digits of ASCII that a text begins with: how many.
+    /// Takes in letters and digits of ASCII, so many of these.
     #[inline]
-    pub fn push_run(&mut self, text: &[u8], codeness: &mut Codeness) -> usize {
-        let (mut word, mut digits, mut length) = (self.word, 0u16, 0u16);
-        for byte in &text[..text.len().min(u16::MAX.into())] {
-            let class = CLASSES[usize::from(*byte)];
-            if !matches!(class, Class::Letter | Class::Digit) {
-                break;
-            }
-            codeness.push_other();
-            // In lower case; digits have the bit anyway.
-            word = grown(word, u32::from(byte | 0x20));
-            digits += u16::from(class == Class::Digit);
-            length += 1;
-        }
+    pub fn push_run(&mut self, run: &[u8], digits: u16) {
+        // In lower case; digits have the bit anyway.
+        let word = run
+            .iter()
+            .fold(self.word, |word, byte| grown(word, u32::from(byte | 0x20)));
         self.word = word;
-        self.letters = self.letters.saturating_add(length - digits);
+        self.letters = self.letters.saturating_add(run.len() as u16 - digits);
         self.digits = self.digits.saturating_add(digits);
-        length.into()
+    }
+
+    /// No word is being written.
+    #[inline]
+    pub fn is_between(&self) -> bool {
+        self.letters == 0 && self.digits == 0
     }
 
     /// Letters of the word that is being written.
@@ -153,7 +121,7 @@ impl Words {
     /// is a figure.
     #[inline]
     pub fn end(&mut self) -> Option<Word> {
-        if self.letters == 0 && self.digits == 0 {
+        if self.is_between() {
             return None;
         }
         let is_mixed = self.letters > 0 && self.digits > 0;
@@ -168,10 +136,13 @@ impl Words {
     pub fn take(&mut self, word: Word, at: u64) -> Option<Stale> {
         let taken = self.taken as usize;
         self.taken = self.taken.wrapping_add(1);
-        if self.memory.is_none() && self.taken < Self::ALLOCATED_AT {
-            return None;
+        if self.memory.is_none() {
+            if self.taken < Self::ALLOCATED_AT {
+                return None;
+            }
+            self.memory = Some(Memory::new());
         }
-        let memory = self.memory.get_or_insert_with(Memory::new);
+        let memory = self.memory.as_mut()?;
         memory.take(taken % CHANT, word, at);
         if word.is_id() {
             return None;
@@ -197,15 +168,27 @@ impl Words {
             self.grams = Episode::default();
         }
         if stale >= STALE_MIN || self.grams.since.is_some() {
-            let passed = self.grams.go_on(1);
-            if let Some(bar) = passed {
-                let count = self.memory.as_ref()?.latest_count();
-                return self.found(bar, count, f64::from(stale) / f64::from(RECENT));
+            let found = self.judge_grams();
+            if found.is_some() {
+                return found;
             }
         }
         if !self.taken.is_multiple_of(CHANT_STEP) {
             return None;
         }
+        self.judge_chant()
+    }
+
+    #[cold]
+    fn judge_grams(&mut self) -> Option<Stale> {
+        let bar = self.grams.go_on(1)?;
+        let count = self.memory.as_ref()?.latest_count();
+        let share = f64::from(self.stale_count) / f64::from(RECENT);
+        self.found(bar, count, share)
+    }
+
+    #[inline(never)]
+    fn judge_chant(&mut self) -> Option<Stale> {
         let Some(count) = self.chanted() else {
             self.chant = Episode::default();
             return None;
@@ -217,10 +200,7 @@ impl Words {
     /// How often the latest word stands in the latest, where these are but a few
     /// distinct ones.
     fn chanted(&self) -> Option<u32> {
-        let memory = self.memory.as_ref()?;
-        if memory.is_varied(self.taken) {
-            return None;
-        }
+        let memory = self.memory.as_ref().filter(|memory| !memory.is_varied())?;
         let mut distinct = [Word::default(); DISTINCT_MAX];
         let (mut known, mut figures) = (0, 0);
         for word in memory.latest(self.taken) {
@@ -257,12 +237,8 @@ impl Words {
     }
 }
 
-#[inline]
-fn grown(word: u32, c: u32) -> u32 {
-    (word ^ c).wrapping_mul(0x0100_0193).rotate_left(5)
-}
-
 impl Memory {
+    #[cold]
     fn new() -> Box<Self> {
         Box::new(Self {
             counts: [0; SLOTS / 2],
@@ -270,6 +246,7 @@ impl Memory {
             next: 0,
             words: [Word::default(); CHANT],
             gaps: [0; CHANT],
+            bits: [0; 3],
             at: 0,
         })
     }
@@ -281,6 +258,10 @@ impl Memory {
         self.words[place] = word;
         self.gaps[place] = gap.try_into().unwrap_or(u16::MAX);
         self.at = at;
+        if place.is_multiple_of(CHANT_STEP as usize) {
+            self.bits = [0, self.bits[0], self.bits[1]];
+        }
+        self.bits[0] |= word.bit();
     }
 
     /// Where the oldest word ends: that which the `next` one takes the place of,
@@ -305,18 +286,31 @@ impl Memory {
         };
         self.next = (self.next + 1) % GRAMS;
         // One that takes its own place stands as often as before.
-        if leaves != Some(slot) {
-            if let Some(leaves) = leaves {
-                self.let_go(leaves);
-            }
-            let more = self.known(slot).saturating_add(1);
-            self.set(slot, more.min(COUNT_MAX));
+        if leaves == Some(slot) {
+            return self.known(slot);
         }
-        self.known(slot)
+        if let Some(leaves) = leaves {
+            self.let_go(leaves);
+        }
+        self.count_one(slot)
+    }
+
+    /// One more: how often it stands now.
+    #[inline]
+    fn count_one(&mut self, slot: u16) -> u8 {
+        let shift = slot % 2 * 4;
+        let both = &mut self.counts[usize::from(slot / 2)];
+        let count = *both >> shift & COUNT_MAX;
+        if count == COUNT_MAX {
+            return count;
+        }
+        *both += 1 << shift;
+        count + 1
     }
 
     /// A gram has left. From [`EXACT_BELOW`] on it stands at least so often; where
     /// it may be fewer, they are counted anew.
+    #[inline]
     fn let_go(&mut self, slot: u16) {
         let mut count = self.known(slot).saturating_sub(1);
         if count + 1 == EXACT_BELOW {
@@ -331,6 +325,7 @@ impl Memory {
         self.grams.get(latest).map_or(0, |slot| self.stand(*slot))
     }
 
+    #[cold]
     fn stand(&self, slot: u16) -> u32 {
         self.grams.iter().map(|gram| u32::from(*gram == slot)).sum()
     }
@@ -348,15 +343,10 @@ impl Memory {
     }
 
     /// The latest words are too many distinct ones for a chant, as a bit of each
-    /// tells; nearly always so.
-    fn is_varied(&self, taken: u32) -> bool {
-        /// Three in four of these are distinct in most texts.
-        const LOOKED_AT: usize = 24;
-        let end = taken as usize % CHANT;
-        let begin = end.saturating_sub(LOOKED_AT);
-        let bits = self.words[begin..end].iter().fold(0u64, |bits, word| {
-            bits | 1 << (word.0.wrapping_mul(0x9e37_79b1) >> 26)
-        });
+    /// tells; nearly always so, as three in four are distinct in most texts.
+    #[inline]
+    fn is_varied(&self) -> bool {
+        let bits = self.bits.iter().fold(0, |all, bits| all | bits);
         bits.count_ones() as usize > DISTINCT_MAX
     }
 
