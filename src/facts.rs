@@ -25,6 +25,7 @@ mod progress;
 mod repeats;
 mod report;
 mod rules;
+mod script;
 mod shell;
 mod sketch;
 mod sql;

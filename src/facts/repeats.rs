@@ -18,6 +18,7 @@ use super::{
     block::{Block, part},
     key::Tag,
     mask::lanes::BLOCK,
+    script,
 };
 use crate::domain::{Bar, RepeatSettings, Repeated, Sig, text};
 use chunk::Chunks;
@@ -241,9 +242,9 @@ impl Watcher {
                 self.period(self.chars, scene);
             }
         }
-        if c.is_alphanumeric() {
-            let folded = c.to_lowercase().next().unwrap_or(c);
-            self.words.push(u32::from(folded), c.is_numeric());
+        let is_figure = script::is_figure(c);
+        if is_figure || script::is_letter(c) {
+            self.words.push(script::first_lower(c).into(), is_figure);
             return;
         }
         scene.ahead = 0;

@@ -4,6 +4,7 @@ use super::{
     block::{Block, part},
     listener::{Hearing, Listener},
     lowest::Lowest,
+    script,
     token::{Kind, Token},
 };
 use crate::domain::{Sketch, TurnFacts, text};
@@ -135,7 +136,7 @@ impl Sketcher {
         while at < bytes.len() {
             at += self.take_plain(&bytes[at..], listener);
             if let Some(c) = piece[at..].chars().next() {
-                c.to_lowercase().for_each(|c| self.take_lower(c, listener));
+                script::lowered(c, |c| self.take_lower(c, listener));
                 self.chars += 1;
                 at += c.len_utf8();
             }

@@ -1,3 +1,5 @@
+use super::script;
+
 /// The beginning of a word, which stays when the word is inflected: "inspect",
 /// "inspected" and "inspection" begin alike. Cheaper than a stemmer that knows a
 /// language, and as good for telling whether two turns are about the same.
@@ -18,7 +20,7 @@ impl Stem {
 
     /// Takes in a character of the word, in lower case.
     pub fn push(&mut self, c: char) {
-        if c.is_alphabetic() {
+        if script::is_letter(c) {
             self.push_letter(c.into());
         }
     }

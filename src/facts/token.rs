@@ -1,6 +1,6 @@
 //! A token of a turn: what stands between white space, in lower case.
 
-use super::{block::word_at, stem::Stem};
+use super::{block::word_at, script, stem::Stem};
 
 /// The token that is being read. Its hash depends on its characters alone, not
 /// on the pieces they came in. It has no key: of a long turn the lowest hashes are
@@ -107,7 +107,7 @@ impl Token {
 
     /// Takes a character in, in lower case.
     pub fn push(&mut self, c: char) {
-        self.has_digit |= c.is_numeric();
+        self.has_digit |= script::is_figure(c);
         self.stem.push(c);
         let mut buffer = [0; WORD / 2];
         let length = c.encode_utf8(&mut buffer).len();

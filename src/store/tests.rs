@@ -6,7 +6,7 @@ use std::{
         atomic::{AtomicBool, AtomicU8, AtomicUsize},
         mpsc,
     },
-    time::UNIX_EPOCH,
+    time::{Duration, UNIX_EPOCH},
 };
 
 use tempfile::TempDir;
@@ -599,7 +599,8 @@ fn a_sync_that_fails_ends_the_process_and_settles_nothing() {
     };
     let (store, _) = Store::open_on(opening, UNSYNCED).unwrap();
     put(&store, [terminated(1, "a")]);
-    assert_eq!(told.recv().unwrap(), "the cable came off");
+    let told = told.recv_timeout(Duration::from_secs(60));
+    assert_eq!(told.as_deref(), Ok("the cable came off"));
     store.close();
     assert!(store.hub.progress().decided < VerdictId(1));
     assert!(!store.is_durable(VerdictId(1)));

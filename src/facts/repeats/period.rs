@@ -55,8 +55,9 @@ struct Followed {
 impl Followed {
     /// Following it is following the other period too.
     fn covers(&self, period: usize) -> bool {
-        let own = self.period as usize;
-        period == own || (self.exact as usize >= period && period.is_multiple_of(own))
+        // No ring is longer, and half of a division's width is half of its time.
+        let (own, period) = (self.period, period as u32);
+        period == own || (self.exact >= period && period.is_multiple_of(own))
     }
 }
 
