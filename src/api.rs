@@ -17,6 +17,7 @@ mod sessions;
 mod silence;
 mod status;
 mod turns;
+mod unread;
 mod verdicts;
 
 use std::{
@@ -25,6 +26,7 @@ use std::{
 };
 
 use serde::Deserialize;
+use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, service::Routes};
 
@@ -40,7 +42,7 @@ use crate::{
     engine::{Engine, Recorded, Refused},
     pb::{self, FILE_DESCRIPTOR_SET, session_service_server::SessionServiceServer},
     store::Store,
-    telemetry::{Metrics, Open, Rejection, Rpc},
+    telemetry::{Metrics, Open, Panicked, Rejection, Rpc},
 };
 use outbound::{Over, Terms};
 use pushes::Carriage;
@@ -216,6 +218,16 @@ impl Api {
         }
     }
 
+    /// Work that was done aside came to nothing.
+    fn undone(&self, error: &JoinError) -> Status {
+        if error.is_panic() {
+            self.metrics.panicked(Panicked::Call);
+            return status::internal();
+        }
+        // It is cancelled only when the service ends.
+        status::draining()
+    }
+
     /// A place for a stream, counted until it is dropped.
     fn place(&self, caller: &Caller, rpc: Rpc) -> Result<(Place, Open), Status> {
         self.place_among(&self.streams, caller, rpc)
@@ -235,7 +247,7 @@ impl Api {
     }
 
     /// How a stream is served.
-    fn terms(&self, place: (Place, Open)) -> Terms {
+    fn terms(&self, place: Arc<(Place, Open)>) -> Terms {
         let api = self.clone();
         Terms {
             responses_max: self.limits.responses_max,

@@ -7,19 +7,36 @@ use tokio::{
     task::{JoinError, spawn_blocking},
 };
 
-/// As many at a time, of all who ask: each reads a part of the log, up to 8 MiB of
-/// it, or goes through all sessions. One alone would wait for the longest.
+/// As many of each kind at a time, of all who ask. One alone would wait for the
+/// longest.
 const AT_ONCE: usize = 2;
 
-static PLACES: Semaphore = Semaphore::const_new(AT_ONCE);
+/// Those that read the disk, up to 8 MiB of it, have places of their own: it may
+/// hang.
+static READS: Semaphore = Semaphore::const_new(AT_ONCE);
+static WALKS: Semaphore = Semaphore::const_new(AT_ONCE);
 
-/// Does the work once there is a place for it. Who gives up before that has not
-/// asked; what was begun goes on to its end, and has its place as long. `Err`: it
-/// panicked, or the service ends.
-pub async fn run<T: Send + 'static>(
+/// Reads the audit log, once there is a place for that. Who gives up before that
+/// has not asked; what was begun goes on to its end, and has its place as long.
+/// `Err`: it panicked, or the service ends.
+pub async fn read<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, JoinError> {
-    let place = PLACES.acquire().await;
+    run(&READS, work).await
+}
+
+/// Goes through all sessions, in the same way.
+pub async fn walk<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, JoinError> {
+    run(&WALKS, work).await
+}
+
+async fn run<T: Send + 'static>(
+    places: &'static Semaphore,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, JoinError> {
+    let place = places.acquire().await;
     let working = spawn_blocking(move || {
         let done = work();
         drop(place);
@@ -48,7 +65,7 @@ mod tests {
         let gate = Arc::new(Mutex::new(gate));
         for _ in 0..20 {
             let (begun, gate) = (begun.clone(), gate.clone());
-            let asked = tokio::spawn(run(move || {
+            let asked = tokio::spawn(walk(move || {
                 begun.fetch_add(1, SeqCst);
                 let _ = gate.lock().unwrap().recv();
             }));
@@ -56,8 +73,9 @@ mod tests {
             asked.abort();
         }
         assert!((1..=AT_ONCE).contains(&begun.load(SeqCst)));
+        read(|| {}).await.unwrap();
         drop(open);
         // And those have their places back.
-        run(|| {}).await.unwrap();
+        walk(|| {}).await.unwrap();
     }
 }

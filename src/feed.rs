@@ -158,13 +158,18 @@ impl Feed {
     /// Reads more of the past. What is given from now on comes live; what was
     /// given before is in the past, or in both, and then it is known by its id.
     async fn read_on(&mut self) -> Result<(), Ended> {
-        self.live = self.store.verdicts();
         let (store, watch) = (self.store.clone(), self.watch.clone());
         let after = self.position;
-        let read = move || store.resume(after, PAST_MAX, |issued| watch.wants(issued));
-        let page = aside::run(read).await;
+        let read = move || {
+            // Not while it waits for its turn to read: that is not to be slow.
+            let live = store.verdicts();
+            let page = store.resume(after, PAST_MAX, |issued| watch.wants(issued));
+            page.map(|page| (page, live))
+        };
+        let read = aside::read(read).await;
         // It is cancelled only when the service ends.
-        let page = page.map_err(|_| Ended::Draining)??;
+        let (page, live) = read.map_err(|_| Ended::Draining)??;
+        self.live = live;
         self.position = page.last;
         self.is_behind = !page.end;
         self.past.extend(page.verdicts);

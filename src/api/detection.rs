@@ -2,6 +2,7 @@ use std::{
     future::{Future, poll_fn},
     mem::take,
     pin::pin,
+    sync::Arc,
     task::Poll,
     time::{Duration, Instant, SystemTime},
 };
@@ -19,6 +20,7 @@ use super::{
     silence::Silence,
     status,
     turns::end_turn,
+    unread::OfStream,
 };
 use crate::{
     auth::Caller,
@@ -304,17 +306,17 @@ impl Api {
         caller: Caller,
         inbound: Streaming<K::Request>,
     ) -> Result<Response<Outbound<K::Response>>, Status> {
-        let place = self.place(&caller, K::RPC)?;
+        let place = Arc::new(self.place(&caller, K::RPC)?);
         let api = self.clone();
         let call = Span::current();
-        Ok(Response::new(outbound::serve(
-            self.terms(place),
-            |responses| async move {
-                let conversation = api.listen_and_tell::<K>(&caller, inbound, responses);
-                let conversation = api.while_admitted(&caller, conversation);
-                conversation.instrument(call).await
-            },
-        )))
+        let served = outbound::serve(self.terms(place.clone()), |responses| async move {
+            let conversation = api.listen_and_tell::<K>(&caller, inbound, responses);
+            let conversation = api.while_admitted(&caller, conversation);
+            conversation.instrument(call).await
+        });
+        let mut response = Response::new(served);
+        response.extensions_mut().insert(OfStream(place));
+        Ok(response)
     }
 
     /// Tells of terminations without waiting for a turn, and all else by turns.

@@ -11,13 +11,12 @@ use std::{
     time::Duration,
 };
 
-use hyper::body::Frame;
 use tokio::time::{Sleep, sleep};
 use tonic::{
     Request, Status,
     body::Body,
     codegen::{
-        BoxFuture, Bytes, Service,
+        BoxFuture, Service,
         http::{Request as HttpRequest, Response, header::AUTHORIZATION},
     },
     service::Routes,
@@ -29,6 +28,7 @@ use super::{
     lasting::{Lasting, Others},
     status,
     turns::{Line, Turns},
+    unread,
 };
 use crate::{
     auth::{self, Auth, Caller, Denied},
@@ -89,7 +89,7 @@ const LARGE: [&str; 3] = [
     "/unstuck.v1.SessionService/ListVerdicts",
 ];
 /// … so there are no more of them at a time, of which each tenant has its share.
-const PAGES_MAX: usize = 64;
+const PAGES_MAX: usize = 256;
 
 /// What the paths of its calls begin with.
 const DETECTION: &str = "/unstuck.v1.DetectionService/";
@@ -197,10 +197,14 @@ impl Future for Call {
         };
         // The call's place is free before the caller hears of it, and calls again.
         let page = pass.take().and_then(|pass| pass.page);
-        Poll::Ready(match page {
-            Some(place) => answered.map(|answer| answer.map(|body| Unread::keep(body, place))),
-            None => answered,
-        })
+        Poll::Ready(answered.map(|mut answer| {
+            let stream = answer.extensions_mut().remove::<unread::OfStream>();
+            match (stream, page) {
+                (Some(stream), _) => answer.map(|body| unread::with(body, stream.0)),
+                (None, Some(page)) => answer.map(|body| unread::with(body, Arc::new(page))),
+                (None, None) => answer,
+            }
+        }))
     }
 }
 
@@ -260,37 +264,6 @@ impl Guard {
         })?;
         let line = self.post.turns.line(caller.tenant.clone());
         Ok(Some(Pass { line, place, page }))
-    }
-}
-
-/// An answer that has a place until it was read.
-struct Unread {
-    body: Body,
-    _place: Place,
-}
-
-impl Unread {
-    fn keep(body: Body, place: Place) -> Body {
-        Body::new(Self {
-            body,
-            _place: place,
-        })
-    }
-}
-
-impl hyper::body::Body for Unread {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
     }
 }
 

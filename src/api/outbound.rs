@@ -65,7 +65,7 @@ pub(super) struct Terms {
     pub metrics: Arc<Metrics>,
     /// The stream's own, until nobody reads what is left of it any more: not before
     /// the client is gone.
-    pub _place: (Place, Open),
+    pub _place: Arc<(Place, Open)>,
 }
 
 impl Terms {
@@ -366,10 +366,10 @@ mod tests {
             patience: Duration::from_secs(10),
             show: Box::new(crate::api::present_verdict),
             draining: CancellationToken::new(),
-            _place: (
+            _place: Arc::new((
                 Places::unshared(1).take(&Tenant::default()).ok().unwrap(),
                 metrics.stream(Rpc::StreamDeltas),
-            ),
+            )),
             metrics,
         }
     }

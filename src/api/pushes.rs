@@ -44,14 +44,22 @@ struct Sessions {
     /// How many there may be until those that are over are let go of.
     tidy_at: usize,
     time: u64,
-    /// Those of all streams together.
-    all: Carriage,
+    /// Those of all streams of the tenant together, and how many these may be.
+    all: Arc<AtomicUsize>,
+    all_max: usize,
 }
 
-/// How many sessions all streams have carried together, each counted as often as
-/// streams know of it.
+/// How many sessions all streams of each tenant have carried together, each counted
+/// as often as streams know of it.
 #[derive(Clone, Default)]
-pub(super) struct Carriage(Arc<AtomicUsize>);
+pub(super) struct Carriage(Arc<Mutex<HashMap<Tenant, Arc<AtomicUsize>>>>);
+
+impl Carriage {
+    fn of(&self, tenant: &Tenant) -> Arc<AtomicUsize> {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.entry(tenant.clone()).or_default().clone()
+    }
+}
 
 type Hashing = foldhash::quality::RandomState;
 
@@ -87,7 +95,8 @@ impl Eq for Carried {}
 
 /// Below this nothing is gained by tidying, and any stream may know of so many.
 const CARRIED_MIN: usize = 1_024;
-/// All streams together know of no more beside that: some 60 MB.
+/// All streams together know of no more beside that, some 60 MB, of which each
+/// tenant has its share.
 const CARRIED_ALL_MAX: usize = 1 << 20;
 /// Where there is no room for another, so many make room at a time: all are gone
 /// through to find those carried longest ago.
@@ -103,14 +112,14 @@ impl Pushes {
             store: api.store.clone(),
             due: VecDeque::new(),
         };
+        let all = api.carriage.of(&tenant);
+        let all_max = CARRIED_ALL_MAX / api.auth.tenants();
+        let sessions = Sessions::new(api.limits.stream_sessions_max, all, all_max);
         let pushes = Self {
             tenant,
             engine: api.engine.clone(),
             metrics: api.metrics.clone(),
-            carried: Mutex::new(Sessions::new(
-                api.limits.stream_sessions_max,
-                api.carriage.clone(),
-            )),
+            carried: Mutex::new(sessions),
         };
         (pushes, terminations)
     }
@@ -178,7 +187,7 @@ impl Pushes {
 }
 
 impl Sessions {
-    fn new(known_max: usize, all: Carriage) -> Self {
+    fn new(known_max: usize, all: Arc<AtomicUsize>, all_max: usize) -> Self {
         Self {
             known: HashMap::default(),
             told: HashMap::default(),
@@ -186,13 +195,14 @@ impl Sessions {
             tidy_at: CARRIED_MIN.min(known_max),
             time: 0,
             all,
+            all_max,
         }
     }
 
     fn add(&mut self, session: SessionId) {
         let known = self.known.insert(Carried(session), Cell::new(self.time));
         if known.is_none() {
-            self.all.0.fetch_add(1, Relaxed);
+            self.all.fetch_add(1, Relaxed);
         }
     }
 
@@ -214,16 +224,22 @@ impl Sessions {
         news
     }
 
+    /// All streams know of too many, and this one of more than any may.
+    fn is_crowded(&self) -> bool {
+        self.known.len() >= CARRIED_MIN && self.all.load(Relaxed) >= self.all_max
+    }
+
     /// Lets go of sessions that the engine has forgotten, and where that is not
     /// enough, of those carried longest ago: how many of these.
     fn make_room(&mut self, knows: impl Fn(&SessionId) -> bool) -> usize {
         let before = self.known.len();
-        let is_crowded = before >= CARRIED_MIN && self.all.0.load(Relaxed) >= CARRIED_ALL_MAX;
-        if before < self.tidy_at && !is_crowded {
+        if before < self.tidy_at && !self.is_crowded() {
             return 0;
         }
         self.known.retain(|Carried(session), _| knows(session));
         let left = self.known.len();
+        self.all.fetch_sub(before - left, Relaxed);
+        let is_crowded = self.is_crowded();
         if left >= self.known_max || is_crowded {
             let mut times: Vec<u64> = self.known.values().map(Cell::get).collect();
             let (_, latest, _) = times.select_nth_unstable(left / ROOM_SHARE);
@@ -234,7 +250,7 @@ impl Sessions {
             self.known.shrink_to_fit();
         }
         let known = &self.known;
-        self.all.0.fetch_sub(before - known.len(), Relaxed);
+        self.all.fetch_sub(left - known.len(), Relaxed);
         self.told.retain(|session, _| known.contains_key(session));
         self.tidy_at =
             (2 * self.known.len()).clamp(CARRIED_MIN.min(self.known_max), self.known_max);
@@ -244,7 +260,7 @@ impl Sessions {
 
 impl Drop for Sessions {
     fn drop(&mut self) {
-        self.all.0.fetch_sub(self.known.len(), Relaxed);
+        self.all.fetch_sub(self.known.len(), Relaxed);
     }
 }
 
@@ -283,7 +299,7 @@ mod tests {
     #[test]
     fn beyond_stream_sessions_max_those_carried_longest_ago_are_forgotten() {
         const MOST: usize = 2_048;
-        let mut sessions = Sessions::new(MOST, Carriage::default());
+        let mut sessions = Sessions::new(MOST, Arc::default(), CARRIED_ALL_MAX);
         let mut forgotten = 0;
         for n in 0..10 * MOST {
             forgotten += sessions.make_room(|_| true);
@@ -304,9 +320,10 @@ mod tests {
 
     #[test]
     fn where_all_streams_know_of_too_many_one_makes_room_for_its_own() {
-        let all = Carriage::default();
-        let held = |all: &Carriage| all.0.load(Relaxed);
-        let mut sessions = Sessions::new(1 << 14, all.clone());
+        let carriage = Carriage::default();
+        let all = carriage.of(&Tenant::default());
+        let held = |all: &AtomicUsize| all.load(Relaxed);
+        let mut sessions = Sessions::new(1 << 14, all.clone(), CARRIED_ALL_MAX);
         let mut carry = |n: usize| {
             let forgotten = sessions.make_room(|_| true);
             sessions.time += 1;
@@ -316,19 +333,23 @@ mod tests {
         (0..4 * CARRIED_MIN).for_each(|n| assert_eq!(carry(n).0, 0));
         assert_eq!(held(&all), 4 * CARRIED_MIN);
         // Others have come to know of as many as there may be.
-        all.0.fetch_add(CARRIED_ALL_MAX, Relaxed);
+        all.fetch_add(CARRIED_ALL_MAX, Relaxed);
         let most = (0..CARRIED_MIN).map(|n| carry(n + (1 << 20)).1).max();
         assert!(most.unwrap() <= 4 * CARRIED_MIN);
         let (_, left) = carry(0);
         assert!(left <= CARRIED_MIN, "{left}");
         assert_eq!(held(&all), CARRIED_ALL_MAX + left);
+        // Those that are over go first, and then there may be none left to choose.
+        (0..CARRIED_MIN).for_each(|n| sessions.add(session(n + (1 << 30))));
+        assert_eq!(sessions.make_room(|_| false), 0);
+        assert_eq!(held(&all), CARRIED_ALL_MAX);
         drop(sessions);
         assert_eq!(held(&all), CARRIED_ALL_MAX);
     }
 
     #[test]
     fn who_is_over_makes_room_first_and_a_bound_of_one_is_one() {
-        let mut sessions = Sessions::new(1, Carriage::default());
+        let mut sessions = Sessions::new(1, Arc::default(), CARRIED_ALL_MAX);
         for n in 0..3 {
             assert_eq!(sessions.make_room(|_| false), 0);
             sessions.add(session(n));

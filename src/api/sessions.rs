@@ -152,8 +152,8 @@ impl SessionService for Api {
         let engine = self.engine.clone();
         // All sessions are gone through for a page.
         let list = move || engine.list(&page.filter, page.after.as_deref(), page.size);
-        let listed = aside::run(list).await;
-        let (views, last) = listed.map_err(|_| status::draining())?;
+        let listed = aside::walk(list).await;
+        let (views, last) = listed.map_err(|error| self.undone(&error))?;
         let mut sessions = Vec::with_capacity(views.len());
         for view in &views {
             sessions.push(self.session(view).await);

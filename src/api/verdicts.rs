@@ -1,6 +1,6 @@
 //! The audit log, and watching it grow.
 
-use std::time::SystemTime;
+use std::{sync::Arc, time::SystemTime};
 
 use tonic::{Response, Status};
 
@@ -8,6 +8,7 @@ use super::{
     Api, Invalid, convert,
     outbound::{self, Outbound, Responses},
     sessions::{Answer, fitting, page_size, page_token, read_page_token},
+    unread::OfStream,
 };
 use crate::{
     aside,
@@ -25,15 +26,15 @@ impl Api {
         request: pb::WatchVerdictsRequest,
     ) -> Answer<Outbound<pb::WatchVerdictsResponse>> {
         let feed = self.feed(&caller, request)?;
-        let place = self.place(&caller, Rpc::WatchVerdicts)?;
+        let place = Arc::new(self.place(&caller, Rpc::WatchVerdicts)?);
         let api = self.clone();
-        Ok(Response::new(outbound::serve(
-            self.terms(place),
-            |responses| async move {
-                let stream = api.pass_on(feed, responses);
-                api.while_admitted(&caller, stream).await
-            },
-        )))
+        let served = outbound::serve(self.terms(place.clone()), |responses| async move {
+            let stream = api.pass_on(feed, responses);
+            api.while_admitted(&caller, stream).await
+        });
+        let mut response = Response::new(served);
+        response.extensions_mut().insert(OfStream(place));
+        Ok(response)
     }
 
     /// What somebody watches.
@@ -90,9 +91,8 @@ impl Api {
                 false => store.audit(part.place, part.size, wants),
             }
         };
-        let page = aside::run(read).await;
-        // It is cancelled only when the service ends.
-        let page = page.map_err(|_| super::status::draining())??;
+        let page = aside::read(read).await;
+        let page = page.map_err(|error| self.undone(&error))??;
         let found = page.verdicts.len();
         let shown = page
             .verdicts

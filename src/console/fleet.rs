@@ -74,7 +74,7 @@ pub(super) async fn fleet(
     // The engine's locks are held for microseconds each, but there may be many.
     let engine = console.engine.clone();
     let look = move || engine.fleet(&search, skip, most);
-    let found = aside::run(look).await;
+    let found = aside::walk(look).await;
     let draining = |_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "DRAINING", "shutting down");
     let Fleet { sessions, counts } = found.map_err(draining)?;
     let mut rows = Vec::with_capacity(sessions.len());

@@ -138,7 +138,7 @@ impl Console {
         let mut tally = self.tally.clone().lock_owned().await;
         let (store, now) = (self.store.clone(), api::now());
         let count = move || tally.catch_up(&store, now).map(|()| tally);
-        let counted = aside::run(count).await;
+        let counted = aside::read(count).await;
         let draining =
             |_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "DRAINING", "shutting down");
         let tally = counted.map_err(draining)?.map_err(tonic::Status::from)?;

@@ -19,7 +19,7 @@ pub enum LogFormat {
 /// Lines that wait to be written, some 2 MiB. Beyond it they are let go of: whoever
 /// reads standard error may hang, and nobody else is to wait for that.
 const LINES_MAX: usize = 8_192;
-/// So long the last lines are waited for.
+/// So long the last lines are waited for; where nobody reads them, half of it.
 const END_MAX: Duration = Duration::from_secs(2);
 
 /// The thread that writes the lines.

@@ -320,6 +320,11 @@ impl<Q, A> Duplex<Q, A> {
         self.receive().await
     }
 
+    /// Sends no more, and reads nothing.
+    pub fn half_closed(self) -> Streaming<A> {
+        self.responses
+    }
+
     /// Sends no more; what still comes.
     pub async fn finish(self) -> Vec<A> {
         let Self {

@@ -258,9 +258,12 @@ async fn who_does_not_read_the_log_holds_nothing_up() {
     let running = Running::start(unstuck(directory.path(), &["serve"], &chatty));
     let server = running.server().await;
     // A pipe holds a few hundred lines, and every call writes dozens.
-    while server.metric("unstuck_log_lines_lost_total").await == 0.0 {
-        server.record(turn("").of("s")).await;
-    }
+    within(async {
+        while server.metric("unstuck_log_lines_lost_total").await == 0.0 {
+            server.record(turn("").of("s")).await;
+        }
+    })
+    .await;
     // Nor is its end held up.
     running.child.signal("TERM");
     let mut child = running.child;

@@ -74,6 +74,27 @@ async fn who_does_not_read_is_cut_and_told_why() {
 }
 
 #[tokio::test]
+async fn a_stream_has_its_place_until_its_last_answer_was_read() {
+    let server = Server::with("[limits]\nopen_streams_max = 1").await;
+    // The transport takes all of an answer for a client that reads a byte.
+    let events = events_of(server.detection_with_window(1).await).await;
+    events.send(batch(1, [ask("x").of("s")])).await;
+    let unread = events.half_closed();
+    within(async { while server.get("s").await.is_err() {} }).await;
+    let open = async || {
+        let requests = tokio_stream::pending();
+        within(server.detection.clone().stream_events(requests)).await
+    };
+    // Time enough for the stream's task to end.
+    for _ in 0..200 {
+        server.record(turn("").of("t")).await;
+    }
+    assert_exhausted(&open().await.unwrap_err(), "OPEN_STREAMS_MAX");
+    drop(unread);
+    within(async { while open().await.is_err() {} }).await;
+}
+
+#[tokio::test]
 async fn who_reads_after_all_is_told_why_the_stream_has_ended() {
     let server = Server::with("[limits]\nresponses_max = 2\nslow_reader_secs_max = 1").await;
     // Two responses fit.
