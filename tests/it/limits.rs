@@ -343,13 +343,16 @@ fn the_state_of_a_session_stops_growing() {
     clocked.record(ask("first").of("s").id("e"), 0).unwrap();
     let lap = |n: usize| [ask("x").times(5), ask(&format!("y{}", n % 40)).times(1)].concat();
     let bytes = |laps: std::ops::Range<usize>| {
-        for event in laps.flat_map(lap) {
+        // They are let go of a few at a time.
+        let each = laps.flat_map(lap).map(|event| {
             clocked.record(event.of("s"), 0).unwrap();
-        }
-        clocked.engine.state_bytes()
+            clocked.engine.state_bytes()
+        });
+        each.max().unwrap()
     };
     let settled = bytes(0..100);
-    assert_eq!(bytes(100..1_000), settled);
+    let later = bytes(100..1_000);
+    assert!(later <= settled + settled / 50, "{later}, not {settled}");
 }
 
 #[test]
