@@ -21,7 +21,7 @@ use tonic::{
     },
 };
 
-use super::{Api, Place, Places, status};
+use super::{Api, Place, Places, status, unread};
 use crate::{
     auth::{Caller, Denied, HEALTH_WATCH, REFLECTION},
     telemetry::{Metrics, Open, Rejection, Rpc},
@@ -115,14 +115,14 @@ impl Lasting {
             place,
         } = self;
         response.map(|body| {
-            Body::new(Answered {
+            let answered = Answered {
                 body,
                 why,
                 idle,
                 has_ended: false,
                 _over: over.drop_guard(),
-                _place: place,
-            })
+            };
+            unread::with(Body::new(answered), Arc::new(place))
         })
     }
 }
@@ -153,7 +153,6 @@ struct Answered {
     idle: Option<Idle>,
     has_ended: bool,
     _over: DropGuard,
-    _place: (Place, Open),
 }
 
 impl hyper::body::Body for Answered {
