@@ -14,8 +14,8 @@ const END: &str = "<!-- load: end -->";
 pub fn table(rows: &[Row], scenarios: &[Scenario]) -> String {
     let mut table = String::from(
         "| load | mix | floor, events/s | Unstuck, events/s | ratio | floor, µs of a core an event | Unstuck | ratio | \
-         floor, p99 µs | Unstuck | ratio | bar |\n\
-         | --- | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --- |\n",
+         floor, p99 µs | Unstuck | ratio | p99 of the whole run, ratio | bar |\n\
+         | --- | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --- |\n",
     );
     for row in rows {
         let scenario = &scenarios[row.scenario];
@@ -26,7 +26,7 @@ pub fn table(rows: &[Row], scenarios: &[Scenario]) -> String {
         // Writing to a string cannot fail.
         let _ = writeln!(
             table,
-            "| {} | {kind} | {:.0} | {:.0} | {:.2} | {:.2} | {:.2} | {:.2} | {:.0} | {:.0} | {:.2} | {} |",
+            "| {} | {kind} | {:.0} | {:.0} | {:.2} | {:.2} | {:.2} | {:.2} | {:.0} | {:.0} | {:.2} | {:.2} | {} |",
             row.name,
             row.floor.events_per_sec,
             row.unstuck.events_per_sec,
@@ -37,6 +37,7 @@ pub fn table(rows: &[Row], scenarios: &[Scenario]) -> String {
             row.floor.p99_micros,
             row.unstuck.p99_micros,
             row.p99,
+            row.whole_p99,
             bar(row, scenario.bar),
         );
     }
