@@ -1,5 +1,5 @@
-mod block;
 mod calls;
+mod row;
 mod words;
 
 use std::{
@@ -109,7 +109,7 @@ impl History {
 
     /// Whether a call shows patience: an equal one that went well had the same
     /// result, and the agent has waited since, for two minutes or by a wait.
-    pub fn is_patient(&mut self, now: Moment, facts: &CallFacts) -> bool {
+    pub fn is_patient(&self, now: Moment, facts: &CallFacts) -> bool {
         let last = facts
             .call
             .and_then(|call| self.calls.latest(call, now.time));
@@ -304,3 +304,6 @@ impl Talk {
 fn step(index: i32, time: SystemTime, kind: StepKind) -> Step {
     Step { index, time, kind }
 }
+
+#[cfg(test)]
+mod tests;

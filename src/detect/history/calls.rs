@@ -5,25 +5,31 @@ use std::time::{Duration, SystemTime};
 
 use super::{
     History,
-    block::{Block, Extra, LANES, Seldom, nanos, time},
+    row::{Extra, Prints, Row, Seldom, nanos, time},
     words::{Texts, Words},
 };
 use crate::domain::{
-    CallFacts, CallKind, Cost, Member, Moment, Operation, Sig, Step, StepKind, Waste,
+    CallFacts, CallKind, Cost, Member, Moment, Operation, Outcome, Sig, Step, StepKind, Waste,
 };
 
-/// A ring of calls, in blocks that are there once they are needed. What is true
-/// or false of a call is a bit in a set of slots; what few have (lines, rounds,
-/// contents, costs) has lists of its own.
+/// A ring of calls, as long as it has to be. What is true or false of a call is a
+/// bit in a set of slots; what few have (lines, rounds, contents, costs) has
+/// lists of its own.
 #[derive(Default)]
 pub(super) struct Calls {
-    blocks: Vec<Block>,
+    rows: Vec<Row>,
+    /// What was called, and on what.
+    called: Prints,
+    on: Prints,
     /// Tool, target and event id of each call, oldest first.
     words: Texts,
     seldom: Option<Box<Seldom>>,
     ordinary: Slots,
     /// A verdict has cited them.
     spent: Slots,
+    /// They are known to have gone well, or to have failed.
+    succeeded: Slots,
+    failed: Slots,
     /// They came to nothing.
     in_vain: Slots,
     /// They went well and said something.
@@ -32,9 +38,6 @@ pub(super) struct Calls {
     moved: Slots,
     /// How often the session had made progress at the latest call.
     progress: u32,
-    /// A call that equals none of them: whoever is the next to ask need not look
-    /// along them again.
-    absent: Option<Sig>,
     /// The slot that the next call takes.
     next: u8,
     len: u8,
@@ -67,6 +70,9 @@ pub struct Entry {
     pub spent: bool,
 }
 
+/// Room for so many more calls at a time: many sessions are over after a few.
+const ROWS_MORE: usize = 8;
+
 impl Calls {
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -79,33 +85,33 @@ impl Calls {
     }
 
     /// How many calls ago each of these was made, latest first.
-    fn ago(&self, slots: Slots) -> Ago {
+    fn ago(&self, slots: Slots) -> Bits {
         let next = u32::from(self.next);
-        Ago(slots.reverse_bits().rotate_right(Slots::BITS - next))
+        Bits(slots.reverse_bits().rotate_right(Slots::BITS - next))
     }
 
     fn slot(&self, ago: usize) -> usize {
         (usize::from(self.next) + 2 * History::CALLS_MAX - 1 - ago) % History::CALLS_MAX
     }
 
-    fn block(&self, slot: usize) -> Option<(&Block, usize)> {
-        Some((self.blocks.get(slot / LANES)?, slot % LANES))
+    fn row(&self, ago: usize) -> Option<&Row> {
+        self.rows.get(self.slot(ago))
     }
 
     fn entry(&self, ago: usize) -> Option<Entry> {
         let slot = self.slot(ago);
-        let (block, lane) = self.block(slot)?;
+        let row = self.rows.get(slot)?;
         let extra = self.extra(slot);
         let moved = self.ago(self.moved).0.trailing_zeros();
         Some(Entry {
-            index: block.index[lane],
+            index: row.index,
             progress: (ago as u32 <= moved).then_some(self.progress),
             round: extra.round,
-            call: block.call(lane),
-            operation: block.operation[lane],
+            call: row.call(),
+            operation: row.operation,
             lines: self.lines(slot),
-            masked: block.masked[lane],
-            raw: block.raw[lane],
+            masked: row.masked,
+            raw: row.raw,
             content: extra.content,
             spent: self.spent & 1 << slot != 0,
         })
@@ -129,7 +135,8 @@ impl Calls {
     /// Those of the last `window` ordinary ones that acted on this target, latest
     /// first.
     pub fn on(&self, target: Sig, window: usize) -> impl Iterator<Item = Entry> {
-        let on = self.where_equal(target.tag(), |block| &block.target) & self.ordinary;
+        let tag = target.tag();
+        let on = self.those(self.on.of(tag.into()), |row| row.target == tag) & self.ordinary;
         let ordinary = if on == 0 {
             0
         } else {
@@ -141,32 +148,19 @@ impl Calls {
             .filter_map(|ago| self.entry(ago))
     }
 
-    /// The slots with this value in a column.
-    fn where_equal(&self, wanted: u32, column: impl Fn(&Block) -> &[u32; LANES]) -> Slots {
-        let mut slots = 0;
-        for (number, block) in self.blocks.iter().enumerate() {
-            let column = column(block);
-            // Nearly always there is none, which a look along the column tells.
-            let any = column.iter().fold(false, |any, tag| any | (*tag == wanted));
-            if any {
-                for (lane, tag) in column.iter().enumerate() {
-                    slots |= Slots::from(*tag == wanted) << (number * LANES + lane);
-                }
-            }
+    /// Those of some slots whose calls are so.
+    fn those(&self, slots: Slots, is: impl Fn(&Row) -> bool) -> Slots {
+        let mut those = 0;
+        // Few, and nearly always none.
+        for slot in Bits(slots & self.held()) {
+            those |= Slots::from(self.rows.get(slot).is_some_and(&is)) << slot;
         }
-        slots & self.held()
+        those
     }
 
     /// The slots of the calls that equal this one.
     fn equal(&self, call: Sig) -> Slots {
-        if self.absent == Some(call) {
-            return 0;
-        }
-        let slots = self.where_equal(call.get() as u32, |block| &block.call_low);
-        if slots == 0 {
-            return 0;
-        }
-        slots & self.where_equal((call.get() >> 32) as u32, |block| &block.call_high)
+        self.those(self.called.of(call.get()), |row| row.call() == Some(call))
     }
 
     /// The latest ordinary call that equals this one.
@@ -177,46 +171,45 @@ impl Calls {
 
     /// The latest call that equals this one: its event, the tag of what came of
     /// it, and how long ago it was.
-    pub fn latest(&mut self, call: Sig, now: SystemTime) -> Option<(i32, u32, Duration)> {
-        let equal = self.equal(call);
-        if equal == 0 {
-            self.absent = Some(call);
-            return None;
-        }
-        let slot = self.slot(self.ago(equal).next()?);
-        let (block, lane) = self.block(slot)?;
-        let ago = nanos(now).saturating_sub(block.time[lane]);
+    pub fn latest(&self, call: Sig, now: SystemTime) -> Option<(i32, u32, Duration)> {
+        let row = self.row(self.ago(self.equal(call)).next()?)?;
+        let ago = nanos(now).saturating_sub(row.time);
         let ago = Duration::from_nanos(u64::try_from(ago).unwrap_or_default());
-        Some((block.index[lane], block.masked[lane], ago))
+        Some((row.index, row.masked, ago))
     }
 
     pub fn push(&mut self, at: Moment, facts: &CallFacts, cost: Cost, words: &Words<'_>) {
-        self.absent = None;
         let slot = usize::from(self.next);
         let is_full = usize::from(self.len) == History::CALLS_MAX;
-        if self.blocks.len() <= slot / LANES {
-            self.blocks.reserve_exact(1);
-            self.blocks.push(Block::EMPTY);
-        }
-        let Some(block) = self.blocks.get_mut(slot / LANES) else {
-            return;
-        };
-        let lane = slot % LANES;
-        if is_full {
-            let [tool, target, id] = block.words_bytes[lane];
-            let words = usize::from(tool) + usize::from(target) + usize::from(id);
+        if is_full && let Some(oldest) = self.rows.get(slot) {
+            let words = oldest.words_bytes.map(usize::from).iter().sum();
             self.words.pop(words);
         }
         let kept = words.kept();
         self.words.push(kept);
-        let [tool, target, id] = kept;
-        block.words_bytes[lane] = [tool.len() as u8, target.len() as u8, id.len() as u8];
-        block.put(lane, at, facts);
+        let row = Row::new(at, facts, kept.map(|word| word.len() as u8));
+        match self.rows.get_mut(slot) {
+            Some(oldest) => *oldest = row,
+            None => {
+                if self.rows.len() == self.rows.capacity() {
+                    self.rows.reserve_exact(ROWS_MORE);
+                }
+                self.rows.push(row);
+            }
+        }
+        self.called.put(slot, facts.call.map_or(0, Sig::get));
+        self.on.put(slot, row.target.into());
         let moved = self.len > 0 && self.progress != at.progress;
         set(&mut self.moved, slot, moved);
         self.progress = at.progress;
         set(&mut self.ordinary, slot, facts.kind == CallKind::Ordinary);
         set(&mut self.spent, slot, false);
+        set(
+            &mut self.succeeded,
+            slot,
+            facts.outcome == Some(Outcome::Ok),
+        );
+        set(&mut self.failed, slot, facts.failed());
         set(&mut self.in_vain, slot, facts.in_vain);
         set(
             &mut self.tell,
@@ -240,10 +233,8 @@ impl Calls {
 
     /// All that are kept: slot, event and operation.
     fn all(&self) -> impl Iterator<Item = (usize, i32, Operation)> {
-        (0..usize::from(self.len)).filter_map(|slot| {
-            let (block, lane) = self.block(slot)?;
-            Some((slot, block.index[lane], block.operation[lane]))
-        })
+        let held = self.rows.iter().take(usize::from(self.len)).enumerate();
+        held.map(|(slot, row)| (slot, row.index, row.operation))
     }
 
     /// Marks calls so that they count no more.
@@ -263,7 +254,7 @@ impl Calls {
 
     /// Whether any call after this event said what none before had said.
     pub fn any_news(&self, since: i32) -> bool {
-        let masked = |slot| self.block(slot).map(|(block, lane)| block.masked[lane]);
+        let masked = |slot: usize| self.rows.get(slot).map(|row| row.masked);
         let mut telling = self
             .all()
             .filter(|(slot, index, _)| *index > since && self.tell & 1 << slot != 0);
@@ -289,41 +280,45 @@ impl Calls {
     /// The latest call that equals this one, in words, and what it did.
     pub fn member(&self, call: Sig) -> Option<(Member, Operation)> {
         let ago = self.ago(self.equal(call)).next()?;
-        let (block, lane) = self.block(self.slot(ago))?;
+        let operation = self.row(ago)?.operation;
         let [tool, target, event_id] = self.words_of(ago)?;
         let member = Member {
             tool,
             target,
             event_id,
         };
-        Some((member, block.operation[lane]))
+        Some((member, operation))
     }
 
     /// What is kept, for a person, oldest first.
     pub fn steps(&self) -> impl Iterator<Item = (Option<Sig>, Step)> {
         (0..usize::from(self.len)).rev().filter_map(|ago| {
-            let (block, lane) = self.block(self.slot(ago))?;
+            let row = self.row(ago)?;
             let [tool, target, _] = self.words_of(ago)?;
             let step = Step {
-                index: block.index[lane],
-                time: time(block.time[lane]),
+                index: row.index,
+                time: time(row.time),
                 kind: StepKind::Call {
                     tool,
                     target,
-                    operation: block.operation[lane],
-                    outcome: block.outcome[lane],
+                    operation: row.operation,
+                    outcome: self.outcome(self.slot(ago)),
                 },
             };
-            Some((block.call(lane), step))
+            Some((row.call(), step))
         })
+    }
+
+    /// A call that was blocked is not among them.
+    fn outcome(&self, slot: usize) -> Option<Outcome> {
+        let is = |slots: Slots| slots & 1 << slot != 0;
+        let failed = is(self.failed).then_some(Outcome::Error);
+        failed.or(is(self.succeeded).then_some(Outcome::Ok))
     }
 
     /// Tool, target and event id of a call.
     fn words_of(&self, ago: usize) -> Option<[String; 3]> {
-        let lengths = |ago: usize| {
-            let (block, lane) = self.block(self.slot(ago))?;
-            Some(block.words_bytes[lane].map(usize::from))
-        };
+        let lengths = |ago: usize| Some(self.row(ago)?.words_bytes.map(usize::from));
         let earlier = (ago + 1..usize::from(self.len)).filter_map(lengths);
         let mut begin: usize = earlier.flatten().sum();
         Some(lengths(ago)?.map(|len| {
@@ -337,6 +332,8 @@ impl Calls {
         for slots in [
             &mut self.ordinary,
             &mut self.spent,
+            &mut self.succeeded,
+            &mut self.failed,
             &mut self.in_vain,
             &mut self.tell,
             &mut self.moved,
@@ -356,16 +353,16 @@ impl Calls {
                 + seldom.lines.capacity() * size_of::<(u8, u32, u32)>()
                 + seldom.extras.capacity() * size_of::<Extra>()
         };
-        self.blocks.capacity() * size_of::<Block>()
+        self.rows.capacity() * size_of::<Row>()
             + self.words.heap_bytes()
             + self.seldom.as_deref().map_or(0, seldom)
     }
 }
 
-/// How many calls ago: the bits of a set, lowest first.
-struct Ago(u32);
+/// The bits of a set, lowest first: slots, or how many calls ago.
+struct Bits(u32);
 
-impl Iterator for Ago {
+impl Iterator for Bits {
     type Item = usize;
 
     fn next(&mut self) -> Option<usize> {

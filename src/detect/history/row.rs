@@ -1,34 +1,38 @@
-//! What is kept of calls, some of them at a time.
+//! What is kept of a call.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::domain::{CallFacts, Moment, Operation, Outcome, Sig};
+use wide::u8x16;
 
-/// Calls in a block: what is sought on every event stands side by side.
-pub(super) const LANES: usize = 8;
+use super::History;
+use crate::domain::{CallFacts, Moment, Operation, Sig};
 
-/// Of what is only compared within these calls 32 of the 64 bits of its
-/// signature are kept: that two which differ are taken for equal has a chance of
-/// 2^-32 a comparison, 31 comparisons a call at most, and nobody can bring it
-/// about without the key. What a call is is kept whole, since it names the loop.
-pub(super) struct Block {
-    pub call_low: [u32; LANES],
-    pub call_high: [u32; LANES],
-    pub masked: [u32; LANES],
-    pub raw: [u32; LANES],
-    /// 0 where it is unknown.
-    pub target: [u32; LANES],
-    pub index: [i32; LANES],
+/// A call that was made. Of what is only compared within the window 32 of the 64
+/// bits of its signature are kept: that two which differ are taken for equal has
+/// a chance of 2^-32 a comparison, 31 comparisons a call at most, and nobody can
+/// bring it about without the key. What a call is is kept whole, since it names
+/// the loop.
+///
+/// It stands in one place: to take a call in touches a line or two of memory, and
+/// of a million sessions no line is in a cache.
+#[derive(Clone, Copy)]
+#[repr(Rust, packed(4))]
+pub(super) struct Row {
+    /// 0 where it is unknown, as is the target.
+    call: u64,
     /// Nanoseconds since 1970: until 2262.
-    pub time: [i64; LANES],
-    pub operation: [Operation; LANES],
-    pub outcome: [Option<Outcome>; LANES],
+    pub time: i64,
+    pub masked: u32,
+    pub raw: u32,
+    pub target: u32,
+    pub index: i32,
+    pub operation: Operation,
     /// How long tool, target and event id are.
-    pub words_bytes: [[u8; 3]; LANES],
+    pub words_bytes: [u8; 3],
 }
 
 // The largest part of a session: think twice before it grows.
-const _: () = assert!(size_of::<Block>() == 37 * LANES);
+const _: () = assert!(size_of::<Row>() == 36);
 
 /// What few calls have.
 #[derive(Default)]
@@ -47,36 +51,44 @@ pub(super) struct Extra {
     pub usd: f64,
 }
 
-impl Block {
-    pub const EMPTY: Self = Self {
-        call_low: [0; LANES],
-        call_high: [0; LANES],
-        masked: [0; LANES],
-        raw: [0; LANES],
-        target: [0; LANES],
-        index: [0; LANES],
-        time: [0; LANES],
-        operation: [Operation::Other; LANES],
-        outcome: [None; LANES],
-        words_bytes: [[0; 3]; LANES],
-    };
-
-    pub fn put(&mut self, lane: usize, at: Moment, facts: &CallFacts) {
-        let call = facts.call.map_or(0, Sig::get);
-        self.call_low[lane] = call as u32;
-        self.call_high[lane] = (call >> 32) as u32;
-        self.masked[lane] = facts.masked.tag();
-        self.raw[lane] = facts.raw.tag();
-        self.target[lane] = facts.target.map_or(0, Sig::tag);
-        self.index[lane] = at.index;
-        self.time[lane] = nanos(at.time);
-        self.operation[lane] = facts.operation;
-        self.outcome[lane] = facts.outcome;
+impl Row {
+    pub fn new(at: Moment, facts: &CallFacts, words_bytes: [u8; 3]) -> Self {
+        Self {
+            call: facts.call.map_or(0, Sig::get),
+            time: nanos(at.time),
+            masked: facts.masked.tag(),
+            raw: facts.raw.tag(),
+            target: facts.target.map_or(0, Sig::tag),
+            index: at.index,
+            operation: facts.operation,
+            words_bytes,
+        }
     }
 
-    pub fn call(&self, lane: usize) -> Option<Sig> {
-        let call = u64::from(self.call_high[lane]) << 32 | u64::from(self.call_low[lane]);
-        (call != 0).then(|| Sig::new(call))
+    pub fn call(&self) -> Option<Sig> {
+        (self.call != 0).then(|| Sig::new(self.call))
+    }
+}
+
+/// Eight bits of a signature of each call, side by side: nearly always they tell
+/// that no call has it, and no row need be looked at.
+#[derive(Default)]
+pub(super) struct Prints([u8; History::CALLS_MAX]);
+
+impl Prints {
+    pub fn put(&mut self, slot: usize, of: u64) {
+        self.0[slot] = of as u8;
+    }
+
+    /// The slots that may have it.
+    pub fn of(&self, wanted: u64) -> u32 {
+        let wanted = u8x16::splat(wanted as u8);
+        let (lanes, _) = self.0.as_chunks();
+        let bits = lanes.iter().rev().map(|lane| {
+            let equal = u8x16::new(*lane).simd_eq(wanted);
+            equal.to_bitmask()
+        });
+        bits.fold(0, |slots, bits| slots << 16 | bits)
     }
 }
 
