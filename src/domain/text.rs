@@ -95,20 +95,26 @@ fn plain(lane: &[u8; LANES]) -> u8x16 {
 /// characters, `"` as `'` so that it cannot leave the quotes a template puts
 /// around it, and at most `chars_max` characters.
 pub fn quoted(text: &str, chars_max: usize) -> String {
-    match text.len() <= chars_max && is_quotable(text.as_bytes()) {
-        true => text.to_owned(),
-        false => made_quotable(text, chars_max),
+    let (head, rest) = text.split_at_checked(chars_max).unwrap_or((text, ""));
+    if !is_quotable(head.as_bytes()) {
+        return made_quotable(text, chars_max);
     }
+    let goes_on = rest.chars().any(|c| !c.is_whitespace() && !is_unseen(c));
+    let mut out = head.trim_end_matches(' ').replace('"', "'");
+    if goes_on {
+        out.push('…');
+    }
+    out
 }
 
 /// Words of ASCII with a space between them: most texts are, and cost no more than
 /// a look.
 fn is_quotable(text: &[u8]) -> bool {
-    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') & (*byte != b'"');
+    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~');
     let are_plain = text.iter().fold(true, |all, byte| all & is_plain(byte));
     let is_gap = |two: &[u8]| (two[0] == b' ') & (two[1] == b' ');
     let is_gapped = text.windows(2).fold(false, |any, two| any | is_gap(two));
-    are_plain && !is_gapped && !text.starts_with(b" ") && !text.ends_with(b" ")
+    are_plain && !is_gapped && !text.starts_with(b" ")
 }
 
 fn made_quotable(text: &str, chars_max: usize) -> String {
@@ -153,8 +159,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_quotable_is_left_as_it_is(text in "[ -~\n]{0,30}") {
-            prop_assert_eq!(quoted(&text, 24), made_quotable(&text, 24));
+        fn plain_text_is_quoted_as_any_other(
+            text in "([a-c\" ]{0,12}|[ -~\n]{0,30}|[a \u{200b}é]{0,12}){0,3}",
+            chars_max in 0usize..30,
+        ) {
+            prop_assert_eq!(quoted(&text, chars_max), made_quotable(&text, chars_max));
         }
     }
 
