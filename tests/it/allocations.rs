@@ -3,8 +3,8 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use unstuck::{
-    domain::{AgentId, Event},
-    pb,
+    domain::{AgentId, Args, Body, Event, Outcome, ToolCall},
+    pb::{self, event::Body::ToolCall as Called, tool_call::Arguments::ArgsJson},
 };
 
 use crate::play::Player;
@@ -14,37 +14,54 @@ const BEGINNING: usize = 512;
 const STEADY: usize = 512;
 
 /// A coding agent at work: it reads, searches, edits, runs. No call and no result
-/// comes twice; files come back. Escapes in JSON, and command lines with quotes
-/// within words, are left out: `serde_json` and `shlex` unfold them on the heap.
+/// comes twice; files come back. Results have 200 bytes or so. Escapes in JSON, and
+/// command lines with quotes within words, are left out: they are unfolded on the
+/// heap, see below.
 fn healthy(number: usize) -> Event {
     let file = format!("/home/dev/project/src/domain/part_{}.rs", number % 24);
     let (tool, args, result) = match number % 4 {
         0 => (
             "Read",
             format!(r#"{{"file_path": "{file}", "offset": {number}, "limit": 40}}"#),
-            format!("     1\tuse std::fmt;\n     2\tpub fn area_{number}(w: u32) -> u32 {{\n"),
+            format!(
+                "     1\tuse std::fmt;\n     2\t\n     3\t/// The area of a window, in points.\n     \
+                 4\tpub fn area_{number}(w: u32, h: u32) -> u32 {{\n     5\t    let area = w * h;\n     \
+                 6\t    area.min({number})\n     7\t}}\n"
+            ),
         ),
         1 => (
             "Grep",
             format!(r#"{{"pattern": "fn area_{number}", "path": "/home/dev/project/src"}}"#),
-            format!("{file}:{number}:pub fn area_{number}(w: u32) -> u32 {{ at 10:00:{number} }}"),
+            format!(
+                "{file}:{number}:pub fn area_{number}(w: u32, h: u32) -> u32 {{ // 10:00:{number}\n\
+                 {file}:40:    let area = area_{number}(width, height);\n"
+            ),
         ),
         2 => (
             "Edit",
             format!(
                 r#"{{"file_path": "{file}", "old_string": "w * h", "new_string": "w * {number}"}}"#
             ),
-            "The file has been updated.".to_owned(),
+            format!(
+                "The file {file} has been updated. Here is a snippet of the edited file:\n    \
+                 39\t/// The area of a window, in points.\n    40\tlet area = w * {number};\n    \
+                 41\tassert!(area > 0);\n    42\tarea\n"
+            ),
         ),
         _ => (
             "Bash",
             format!(r#"{{"command": "cargo test --lib domain::part_{number} 2>&1 | tail -20"}}"#),
-            format!("running {number} tests\ntest result: ok. {number} passed; finished in 0.02s"),
+            format!(
+                "   Compiling project v0.1.{number} (/home/dev/project)\n    Finished `test` profile\n\n\
+                 running {number} tests\ntest domain::part_{number}::adds ... ok\n\n\
+                 test result: ok. {number} passed; finished in 0.02s\n"
+            ),
         ),
     };
+    assert!((160..240).contains(&result.len()), "{}", result.len());
     let call = pb::ToolCall {
         tool: tool.to_owned(),
-        arguments: Some(pb::tool_call::Arguments::ArgsJson(args)),
+        arguments: Some(ArgsJson(args)),
         outcome: pb::Outcome::Ok.into(),
         result: Some(result),
         ..pb::ToolCall::default()
@@ -52,7 +69,7 @@ fn healthy(number: usize) -> Event {
     let event = pb::Event {
         session_id: "s".to_owned(),
         event_id: format!("event-{number:08}"),
-        body: Some(pb::event::Body::ToolCall(call)),
+        body: Some(Called(call)),
         ..pb::Event::default()
     };
     Event::try_from(event).unwrap()
@@ -72,6 +89,76 @@ fn a_healthy_session_in_its_steady_state_allocates_nothing() {
         let taken = allocation_counter::measure(|| play(event));
         assert_eq!(taken.count_total, 0, "{event:?}");
     }
+}
+
+/// The recorded healthy mix, in which nothing comes twice: each call has a number,
+/// and so has its result.
+fn recorded(round: usize) -> Vec<Event> {
+    let mix = include_str!("../../benches/mixes/healthy.ndjson").lines();
+    let numbered = |(number, line): (usize, &str)| {
+        let number = round * 10_000 + number;
+        let mut event: pb::Event = serde_json::from_str(line).unwrap();
+        event.event_id = format!("event-{number:08}");
+        if let Some(Called(call)) = &mut event.body {
+            let Some(ArgsJson(args)) = &mut call.arguments else {
+                panic!("no arguments: {line}");
+            };
+            let rest = args.strip_prefix('{').unwrap();
+            *args = format!(r#"{{"number":{number},{rest}"#);
+            call.result
+                .get_or_insert_default()
+                .push_str(&format!(" {number}"));
+        }
+        Event::try_from(event).unwrap()
+    };
+    mix.enumerate().map(numbered).collect()
+}
+
+/// A call that went well, with no escape in its arguments and no more words than
+/// there is room for in place.
+fn is_plain(call: &ToolCall) -> bool {
+    let Args::Text(args) = &call.args else {
+        return false;
+    };
+    let words = args.split(|c: char| !c.is_alphanumeric());
+    let words = words.filter(|word| word.contains(char::is_alphabetic));
+    call.outcome == Some(Outcome::Ok) && !args.contains('\\') && words.count() <= 32
+}
+
+/// What allocates is: arguments with escapes, which `serde_json` unfolds into a
+/// buffer that grows, and of which target and command line are kept (a tenth of
+/// the calls, and half of all that is taken); failures, for `test_fail_loop` lets go
+/// of its commands when a user speaks and begins anew (a quarter of the calls);
+/// command lines with escapes or with quotes within words; more than 32 words;
+/// errors that name the tool.
+#[test]
+fn of_a_recorded_healthy_session_few_calls_allocate() {
+    let player = Player::new();
+    let now = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    let play = |event: &Event| {
+        let recorded = player.engine.record(event, now).unwrap();
+        assert!(recorded.verdict.is_none(), "{:?}", recorded.verdict);
+    };
+    recorded(0).iter().for_each(play);
+    let (mut calls, mut plain, mut allocating, mut allocations) = (0, 0, 0, 0);
+    for event in &recorded(1) {
+        let taken = allocation_counter::measure(|| play(event)).count_total;
+        let Body::Call(call) = &event.body else {
+            assert_eq!(taken, 0, "{event:?}");
+            continue;
+        };
+        if is_plain(call) {
+            assert_eq!(taken, 0, "{event:?}");
+            plain += 1;
+        }
+        calls += 1;
+        allocating += u64::from(taken > 0);
+        allocations += taken;
+    }
+    // Most are plain.
+    assert!(plain * 2 > calls, "{plain} of {calls}");
+    assert!(allocating * 100 <= calls * 26, "{allocating} of {calls}");
+    assert!(allocations * 100 <= calls * 85, "{allocations} of {calls}");
 }
 
 /// An agent at odds with everything: it writes, reads in pieces and runs, each on
@@ -95,7 +182,7 @@ fn at_odds(session: &str, number: usize) -> Event {
     let is_failed = number % 3 == 2 || number.is_multiple_of(2);
     let call = pb::ToolCall {
         tool: tool.to_owned(),
-        arguments: Some(pb::tool_call::Arguments::ArgsJson(args)),
+        arguments: Some(ArgsJson(args)),
         outcome: if is_failed {
             pb::Outcome::Error
         } else {
@@ -108,7 +195,7 @@ fn at_odds(session: &str, number: usize) -> Event {
     };
     let event = pb::Event {
         session_id: session.to_owned(),
-        body: Some(pb::event::Body::ToolCall(call)),
+        body: Some(Called(call)),
         ..pb::Event::default()
     };
     Event::try_from(event).unwrap()

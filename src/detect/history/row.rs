@@ -31,7 +31,7 @@ pub(super) struct Row {
     pub words_bytes: [u8; 3],
 }
 
-// The largest part of a session: think twice before it grows.
+// There are 32 a session: think twice before it grows.
 const _: () = assert!(size_of::<Row>() == 36);
 
 /// What few calls have.

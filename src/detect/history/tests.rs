@@ -1,8 +1,12 @@
 //! The packed ring of calls beside a plain list of them.
 
-use std::time::SystemTime;
+use std::{fmt::Debug, time::SystemTime};
 
-use proptest::prelude::*;
+use proptest::{
+    option::weighted,
+    prelude::*,
+    sample::{Select, select},
+};
 
 use super::*;
 use crate::{
@@ -10,88 +14,208 @@ use crate::{
     domain::{Outcome, Used},
 };
 
-/// What happened: a call, of the few that there are, or a user who spoke.
+/// What happened.
 #[derive(Clone, Debug)]
 enum Happened {
-    Call(Made),
+    /// A call, before which the session made progress so often.
+    Call(Box<Made>, u32),
+    /// A verdict cited the events that were so long ago.
+    Cited(Vec<i32>),
+    /// A user spoke.
     User,
 }
 
+/// A call, with all that is told of it.
 #[derive(Clone, Debug)]
 struct Made {
-    call: Option<u8>,
-    target: Option<u8>,
-    is_ordinary: bool,
-    outcome: Option<Outcome>,
-    event_id: String,
+    at: Moment,
+    facts: CallFacts,
+    cost: Cost,
+    /// Tool, target and event id.
+    words: [String; 3],
+    spent: bool,
 }
 
-fn happened() -> impl Strategy<Value = Happened> {
-    let outcome = prop::sample::select(vec![None, Some(Outcome::Ok), Some(Outcome::Error)]);
-    let call = (
-        prop::option::of(0u8..60),
-        prop::option::of(0u8..12),
-        any::<bool>(),
-        outcome,
-        "[a-z]{0,40}",
+/// There are so many calls and targets.
+const CALLS: u8 = 60;
+const TARGETS: u8 = 12;
+
+fn numbered(what: &str, number: u8) -> Sig {
+    sig(&format!("{what} {number}"))
+}
+
+fn one_of<T: Clone + Debug + 'static>(all: &[T]) -> Select<T> {
+    select(all.to_vec())
+}
+
+fn some(what: &'static str, most: u8) -> impl Strategy<Value = Sig> {
+    (0..most).prop_map(move |number| numbered(what, number))
+}
+
+fn word(bytes_max: usize) -> impl Strategy<Value = String> {
+    let letter = prop::char::range('a', 'z').prop_map(String::from);
+    // Most are short.
+    let len = prop_oneof![8 => 0..40usize, 1 => 0..=bytes_max];
+    (letter, len).prop_map(|(letter, len)| letter.repeat(len))
+}
+
+fn facts() -> impl Strategy<Value = CallFacts> {
+    use Operation::{Edit, Execute, Read};
+    let facts = (
+        one_of(&[CallKind::Ordinary, CallKind::Ordinary, CallKind::Poll]),
+        one_of(&[Read, Edit, Execute]),
+        weighted(0.8, some("call", CALLS)),
+        weighted(0.8, some("target", TARGETS)),
+        one_of(&[None, Some(Outcome::Ok), Some(Outcome::Error)]),
+        [some("text", 4), some("text", 4)],
+        weighted(0.1, some("content", 4)),
+        weighted(0.1, (1..9u32, 9..20u32)),
     );
-    let call = call.prop_map(|(call, target, is_ordinary, outcome, event_id)| {
-        Happened::Call(Made {
-            call,
-            target,
-            is_ordinary,
-            outcome,
-            event_id,
-        })
+    facts.prop_map(
+        |(kind, operation, call, target, outcome, [masked, raw], content, lines)| {
+            let Seen::Call(facts) = seen_call(operation, kind) else {
+                unreachable!("it is a call");
+            };
+            CallFacts {
+                call,
+                target,
+                outcome,
+                masked,
+                raw,
+                content,
+                lines,
+                ..facts
+            }
+        },
+    )
+}
+
+fn made() -> impl Strategy<Value = Box<Made>> {
+    // Sums of quarters are the same in any order.
+    let cost = (1..100i64, 0..9u8).prop_map(|(tokens, quarters)| Cost {
+        input_tokens: tokens,
+        output_tokens: 1,
+        usd: f64::from(quarters) / 4.0,
     });
-    prop_oneof![60 => call, 1 => Just(Happened::User)]
-}
-
-fn called(number: u8) -> Sig {
-    sig(&format!("call {number}"))
-}
-
-fn acted_on(number: u8) -> Sig {
-    sig(&format!("target {number}"))
-}
-
-impl Made {
-    fn push_to(&self, past: &mut History, index: i32) {
-        let kind = if self.is_ordinary {
-            CallKind::Ordinary
-        } else {
-            CallKind::Poll
-        };
-        let Seen::Call(facts) = seen_call(Operation::Read, kind) else {
-            return;
-        };
-        let seen = Seen::Call(CallFacts {
-            call: self.call.map(called),
-            target: self.target.map(acted_on),
-            outcome: self.outcome,
-            ..facts
-        });
+    let cost = weighted(0.1, cost).prop_map(Option::unwrap_or_default);
+    let round = weighted(0.1, some("round", 4));
+    let words = [word(255), word(History::TARGET_BYTES_MAX), word(255)];
+    let made = (facts(), round, cost, words);
+    made.prop_map(|(facts, round, cost, words)| {
         let at = Moment {
-            index,
-            time: SystemTime::UNIX_EPOCH + Duration::from_secs(index as u64),
+            index: 0,
+            time: SystemTime::UNIX_EPOCH,
             progress: 0,
             moves: 0,
             calls: 0,
-            round: None,
+            round,
         };
-        let mut now = Observation {
+        Box::new(Made {
             at,
-            seen,
+            facts,
+            cost,
+            words,
+            spent: false,
+        })
+    })
+}
+
+fn happened() -> impl Strategy<Value = Happened> {
+    let progress = prop_oneof![10 => Just(0), 1 => 1..3u32];
+    let call = (made(), progress).prop_map(|(made, progress)| Happened::Call(made, progress));
+    let cited = prop::collection::vec(0..40, 1..6).prop_map(Happened::Cited);
+    prop_oneof![60 => call, 6 => cited, 1 => Just(Happened::User)]
+}
+
+impl Made {
+    fn push_to(&self, past: &mut History) {
+        let mut now = Observation {
+            at: self.at,
+            seen: Seen::Call(self.facts.clone()),
             used: Used::default(),
             rooms: ROOM.into(),
         };
+        let [tool, target, event_id] = &self.words;
         let words = Words {
-            tool: "tool",
-            target: "target",
-            event_id: &self.event_id,
+            tool,
+            target,
+            event_id,
         };
-        past.push(&mut now, Cost::default(), &words);
+        past.push(&mut now, self.cost, &words);
     }
+
+    fn is_ordinary(&self) -> bool {
+        self.facts.kind == CallKind::Ordinary
+    }
+
+    /// As it is to be found when the session has made progress so often.
+    fn entry(&self, progress: u32) -> Entry {
+        Entry {
+            index: self.at.index,
+            progress: (self.at.progress == progress).then_some(progress),
+            round: self.at.round,
+            call: self.facts.call,
+            operation: self.facts.operation,
+            lines: self.facts.lines,
+            masked: self.facts.masked.tag(),
+            raw: self.facts.raw.tag(),
+            content: self.facts.content,
+            spent: self.spent,
+        }
+    }
+
+    fn member(&self) -> (Member, Operation) {
+        let [tool, target, event_id] = self.words.clone();
+        let member = Member {
+            tool,
+            target,
+            event_id,
+        };
+        (member, self.facts.operation)
+    }
+
+    fn step(&self) -> (Option<Sig>, Step) {
+        let [tool, target, _] = self.words.clone();
+        let kind = StepKind::Call {
+            tool,
+            target,
+            operation: self.facts.operation,
+            outcome: self.facts.outcome,
+        };
+        (self.facts.call, step(self.at.index, self.at.time, kind))
+    }
+}
+
+/// All of an entry, to be compared.
+fn of_entry(entry: Entry) -> impl PartialEq + Debug {
+    let Entry {
+        index,
+        progress,
+        round,
+        call,
+        operation,
+        lines,
+        masked,
+        raw,
+        content,
+        spent,
+    } = entry;
+    let made = (index, progress, round, call, operation, lines);
+    (made, masked, raw, content, spent)
+}
+
+/// All of a step, to be compared.
+fn of_step((call, step): (Option<Sig>, Step)) -> impl PartialEq + Debug {
+    let kind = match step.kind {
+        StepKind::Call {
+            tool,
+            target,
+            operation,
+            outcome,
+        } => Some((tool, target, operation, outcome)),
+        _ => None,
+    };
+    (call, step.index, step.time, kind)
 }
 
 proptest! {
@@ -101,54 +225,72 @@ proptest! {
     fn the_ring_of_calls_finds_what_a_list_of_them_would(
         all in prop::collection::vec(happened(), 0..120),
     ) {
+        let calls: Vec<Sig> = (0..CALLS).map(|number| numbered("call", number)).collect();
+        let targets: Vec<Sig> = (0..TARGETS).map(|number| numbered("target", number)).collect();
         let mut past = History::default();
-        let mut list: Vec<(i32, Made)> = Vec::new();
+        let mut list: Vec<Made> = Vec::new();
+        let mut progress = 0;
         for (index, happened) in (0..).zip(all) {
             match happened {
                 Happened::User => {
                     past.clear();
                     list.clear();
                 }
-                Happened::Call(made) => {
-                    made.push_to(&mut past, index);
-                    list.push((index, made));
+                Happened::Cited(ago) => {
+                    let cited: Vec<i32> = ago.iter().map(|ago| index - ago).collect();
+                    past.spend(&cited);
+                    for made in &mut list {
+                        made.spent |= cited.contains(&made.at.index);
+                    }
+                }
+                Happened::Call(mut made, moves) => {
+                    progress += moves;
+                    let time = made.at.time + Duration::from_millis(1_001 * index as u64);
+                    made.at = Moment { index, time, progress, ..made.at };
+                    made.push_to(&mut past);
+                    list.push(*made);
                 }
             }
-            let kept = list.len().saturating_sub(History::CALLS_MAX);
-            list.drain(..kept);
+            let lost = list.len().saturating_sub(History::CALLS_MAX);
+            list.drain(..lost);
             let latest_first = || list.iter().rev();
-            for number in 0..60 {
-                let equal = |made: &Made| made.call == Some(number);
-                let latest = latest_first().find(|(_, made)| equal(made) && made.is_ordinary);
+            let ordinary = || latest_first().filter(|made| made.is_ordinary());
+            let entry = |made: &Made| of_entry(made.entry(progress));
+            prop_assert_eq!(
+                past.calls().map(of_entry).collect::<Vec<_>>(),
+                ordinary().map(entry).collect::<Vec<_>>()
+            );
+            for call in &calls {
+                let equal = |made: &&Made| made.facts.call == Some(*call);
                 prop_assert_eq!(
-                    past.latest(called(number)).map(|entry| entry.index),
-                    latest.map(|(index, _)| *index)
+                    past.latest(*call).map(of_entry),
+                    ordinary().find(equal).map(entry)
                 );
-                let member = latest_first().find(|(_, made)| equal(made));
                 prop_assert_eq!(
-                    past.member(called(number)).map(|(member, _)| member.event_id),
-                    member.map(|(_, made)| made.event_id.clone())
+                    past.member(*call),
+                    latest_first().find(equal).map(Made::member)
                 );
             }
-            for number in 0..12 {
-                let ordinary = latest_first().filter(|(_, made)| made.is_ordinary);
-                let on = ordinary.take(20).filter(|(_, made)| made.target == Some(number));
-                let on: Vec<i32> = on.map(|(index, _)| *index).collect();
-                let found = past.calls_on(acted_on(number), 20);
-                prop_assert_eq!(found.map(|entry| entry.index).collect::<Vec<_>>(), on);
+            for target in &targets {
+                let on = ordinary().take(20).filter(|made| made.facts.target == Some(*target));
+                prop_assert_eq!(
+                    past.calls_on(*target, 20).map(of_entry).collect::<Vec<_>>(),
+                    on.map(entry).collect::<Vec<_>>()
+                );
             }
-            let steps: Vec<(i32, SystemTime, Option<Outcome>)> = past
-                .steps()
-                .filter_map(|(_, step)| match step.kind {
-                    StepKind::Call { outcome, .. } => Some((step.index, step.time, outcome)),
-                    _ => None,
-                })
-                .collect();
-            let told = list.iter().map(|(index, made)| {
-                let time = SystemTime::UNIX_EPOCH + Duration::from_secs(*index as u64);
-                (*index, time, made.outcome)
-            });
-            prop_assert_eq!(steps, told.collect::<Vec<_>>());
+            for since in [0, index - 20, index - 3] {
+                let mut waste = Waste::default();
+                for made in list.iter().filter(|made| made.at.index >= since) {
+                    waste += Waste::of(1, made.cost);
+                }
+                prop_assert_eq!(past.cost_since(since), waste);
+            }
+            let mut steps: Vec<_> = past.steps().collect();
+            steps.sort_by_key(|(_, step)| step.index);
+            prop_assert_eq!(
+                steps.into_iter().map(of_step).collect::<Vec<_>>(),
+                list.iter().map(|made| of_step(made.step())).collect::<Vec<_>>()
+            );
         }
     }
 }
