@@ -14,7 +14,8 @@ mod parts;
 use std::{env, fmt::Write, fs, hint::black_box, process::Command};
 
 use mimalloc::MiMalloc;
-use parts::{PARTS, Part, Step};
+use parts::{BASE_LINE, PARTS, Part, Step};
+use unstuck::detect;
 
 /// The service's own.
 #[global_allocator]
@@ -29,7 +30,10 @@ fn main() {
     if let Some(at) = args.iter().position(|arg| arg == "--part") {
         return take_steps(named(&args[at + 1]));
     }
-    let known = base_line();
+    let known = parts::base_line();
+    for detector in detect::NAMES {
+        named(detector);
+    }
     let mut grown = Vec::new();
     let mut lines =
         String::from("# Instructions a step, by `cargo bench --bench counts -- --record`.\n");
@@ -48,15 +52,22 @@ fn main() {
         writeln!(lines, "\"{}\" = {count}", part.name).unwrap();
     }
     if args.iter().any(|arg| arg == "--record") {
-        fs::write(path(), lines).unwrap();
+        fs::write(BASE_LINE, lines).unwrap();
     }
-    if args.iter().any(|arg| arg == "--check") && !grown.is_empty() {
-        panic!("these take more than {GROWTH_MAX} of the base line, or have none: {grown:?}");
+    if args.iter().any(|arg| arg == "--check") {
+        for name in known.keys() {
+            named(name);
+        }
+        assert!(
+            grown.is_empty(),
+            "these take more than {GROWTH_MAX} of the base line, or have none: {grown:?}"
+        );
     }
 }
 
 fn named(name: &str) -> &'static Part {
-    PARTS.iter().find(|part| part.name == name).unwrap()
+    let part = PARTS.iter().find(|part| part.name == name);
+    part.unwrap_or_else(|| panic!("there is no part {name:?}"))
 }
 
 fn take_steps(part: &Part) {
@@ -95,13 +106,4 @@ fn counted(part: &Part) -> u64 {
     let count: u64 = collected.unwrap().1.trim().parse().unwrap();
     assert!(count > 0, "{}: nothing was counted", part.name);
     count / part.steps as u64
-}
-
-fn path() -> String {
-    concat!(env!("CARGO_MANIFEST_DIR"), "/benches/counts.toml").to_owned()
-}
-
-fn base_line() -> std::collections::BTreeMap<String, u64> {
-    let text = fs::read_to_string(path()).unwrap_or_default();
-    toml::from_str(&text).unwrap()
 }

@@ -1,21 +1,67 @@
 //! What an event costs, part by part and as a whole, by the clock:
 //!
 //! ```text
-//! cargo bench --bench engine
+//! cargo bench --bench engine                      # with quantiles, cold and warm
+//! cargo bench --bench engine -- --write PAGE      # the best round of each, to a page
 //! ```
 
 #![allow(clippy::unwrap_used)]
 
+mod page;
 mod parts;
 
+use std::{
+    env,
+    path::Path,
+    time::{Duration, Instant},
+};
+
 use divan::Bencher;
+use mimalloc::MiMalloc;
+use parts::{PARTS, Part};
+
+/// The service's own.
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() {
-    divan::main();
+    let args: Vec<String> = env::args().collect();
+    match args.iter().position(|arg| arg == "--write") {
+        None => divan::main(),
+        Some(at) => page::write(Path::new(&args[at + 1]), "engine", &table()).unwrap(),
+    }
 }
 
-#[divan::bench(args = parts::PARTS.iter().map(|part| part.name))]
+#[divan::bench(args = PARTS.iter().map(|part| part.name))]
 fn part(bencher: Bencher, name: &str) {
-    let part = parts::PARTS.iter().find(|part| part.name == name).unwrap();
+    let part = PARTS.iter().find(|part| part.name == name).unwrap();
     bencher.bench_local((part.make)());
+}
+
+/// How long each is taken for: a neighbour on the machine does not stay so long.
+const TIME: Duration = Duration::from_millis(500);
+
+fn table() -> String {
+    let counts = parts::base_line();
+    let row = |part: &Part| {
+        let count = counts.get(part.name).copied().unwrap_or_default();
+        let line = format!("| {} | {count} | {} |\n", part.name, nanos(part));
+        print!("{line}");
+        line
+    };
+    let rows: String = PARTS.iter().map(row).collect();
+    format!("| part | instructions | ns |\n| --- | --: | --: |\n{rows}")
+}
+
+/// Of a step, in the best of many rounds over all that the part is made of.
+fn nanos(part: &Part) -> u128 {
+    let mut step = (part.make)();
+    let begun = Instant::now();
+    let mut best = Duration::MAX;
+    while begun.elapsed() < TIME || best == Duration::MAX {
+        let round = Instant::now();
+        (0..part.steps).for_each(|_| step());
+        best = best.min(round.elapsed());
+    }
+    best.as_nanos() / part.steps as u128
 }

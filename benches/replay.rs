@@ -4,9 +4,12 @@
 //! ```text
 //! cargo bench --bench replay              # 400 sessions of 612 events, 110 MB
 //! cargo bench --bench replay -- 40        # so many sessions
+//! cargo bench --bench replay -- --write PAGE
 //! ```
 
 #![allow(clippy::unwrap_used)]
+
+mod page;
 
 use std::{
     env, fs,
@@ -35,12 +38,18 @@ fn main() {
     let rate = |secs: f64| f64::from(events) / secs / 1e3;
     let best = times[0].as_secs_f64();
     println!("{events} events in {times:.2?}");
-    println!("{:.0} thousand a second at best", rate(best));
-    println!(
-        "{:.2} µs of a core an event on average: {:.0} thousand a second",
+    let told = format!(
+        "{events} events in {best:.2} s at best: {:.0} thousand a second; on average {:.2} µs of a core an event, {:.0} \
+         thousand a second.\n",
+        rate(best),
         on_core / f64::from(events) * 1e6,
         rate(on_core)
     );
+    print!("{told}");
+    let mut args = env::args().skip_while(|arg| arg != "--write").skip(1);
+    if let Some(page) = args.next() {
+        page::write(Path::new(&page), "replay", &told).unwrap();
+    }
 }
 
 /// The mix over and over, each time as a session of its own; how many events.

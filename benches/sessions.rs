@@ -1,8 +1,10 @@
 //! What many sessions hold, and what an event costs among them:
 //!
 //! ```text
-//! cargo bench --bench sessions              # 1,000, 100,000 and 1,000,000
-//! cargo bench --bench sessions -- 1000      # so many
+//! cargo bench --bench sessions                      # 1,000, 100,000 and 1,000,000
+//! cargo bench --bench sessions -- 1000              # so many
+//! cargo bench --bench sessions -- 1000 ids          # events with ids, as many as are kept
+//! cargo bench --bench sessions -- --write PAGE      # writes the table to a page
 //! ```
 //!
 //! Each number of sessions is measured in a process of its own, so that none
@@ -11,10 +13,12 @@
 #![allow(clippy::unwrap_used)]
 
 mod mix;
+mod page;
 
 use std::{
     hint::black_box,
-    process::Command,
+    path::Path,
+    process::{Command, Stdio},
     thread,
     time::{Duration, Instant, SystemTime},
 };
@@ -30,55 +34,80 @@ use unstuck::{
 #[global_allocator]
 static ALLOCATOR: Cap<MiMalloc> = Cap::new(MiMalloc, usize::MAX);
 
-const NUMBERS: [usize; 3] = [1_000, 100_000, 1_000_000];
-/// As many as the detectors look back on.
+/// How many sessions, and whether their events have ids: as many as are kept
+/// take a while to send.
+const RUNS: [&[&str]; 4] = [&["1000"], &["100000"], &["1000000"], &["100000", "ids"]];
+/// As many calls as the detectors look back on.
 const WINDOW: usize = 32;
-/// Enough for a steady figure, and more than any cache of texts holds.
+/// As many ids as are kept by default, so that a duplicate is known.
+const IDS: usize = 256;
+/// Different events, more than any cache of texts holds.
+const EVENTS: usize = 8_192;
+/// Enough for a steady figure.
 const MEASURED_EVENTS: usize = 400_000;
 
+const HEAD: &str = "| sessions | bytes a session | resident | a session's first event | an event | two threads | to look one up | to expire one |\n\
+                    | --- | --: | --: | --: | --: | --: | --: | --: |\n";
+
 fn main() {
-    let numbers: Vec<usize> = std::env::args()
-        .filter_map(|arg| arg.parse().ok())
-        .collect();
-    match numbers[..] {
-        [] => {
-            for number in NUMBERS {
-                let own = std::env::current_exe().unwrap();
-                let status = Command::new(own).arg(number.to_string()).status().unwrap();
-                assert!(status.success(), "{number} sessions");
-            }
-        }
-        _ => numbers.into_iter().for_each(measure),
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(number) = args.iter().find_map(|arg| arg.parse().ok()) {
+        let has_ids = args.iter().any(|arg| arg == "ids");
+        return println!("{}", measure(number, has_ids));
+    }
+    let mut table = HEAD.to_owned();
+    for run in RUNS {
+        let own = std::env::current_exe().unwrap();
+        let mut run = Command::new(own)
+            .args(run)
+            .stderr(Stdio::inherit())
+            .output()
+            .unwrap();
+        assert!(run.status.success());
+        table.push_str(&String::from_utf8(std::mem::take(&mut run.stdout)).unwrap());
+    }
+    print!("{table}");
+    if let Some(at) = args.iter().position(|arg| arg == "--write") {
+        page::write(Path::new(&args[at + 1]), "sessions", &table).unwrap();
     }
 }
 
-fn measure(number: usize) {
-    let mut events = mix::healthy("s", 8_192);
+/// A row of the table.
+fn measure(number: usize, has_ids: bool) -> String {
+    let mut events = mix::healthy("s", EVENTS);
+    let (held, before) = (ALLOCATOR.allocated(), resident_bytes());
     let ids: Vec<SessionId> = (0..number)
         .map(|n| SessionId::parse(&format!("org/team/run-{n:08}")).unwrap())
         .collect();
-    let (held, before) = (ALLOCATOR.allocated(), resident_bytes());
     let now = mix::now();
     let engine = mix::engine();
 
     let begun = Instant::now();
     for (n, id) in ids.iter().enumerate() {
-        let event = &mut events[n % 8_192];
+        let event = &mut events[n % EVENTS];
         event.session = id.clone();
         engine.record(event, now).unwrap();
     }
     let insert = begun.elapsed() / number as u32;
-    for n in 0..number * (WINDOW - 1) {
-        let event = &mut events[(n * 5 + n / number) % 8_192];
+    let rounds = if has_ids { IDS } else { WINDOW };
+    for n in 0..number * (rounds - 1) {
+        let event = &mut events[(n * 5 + n / number) % EVENTS];
         event.session = ids[n % number].clone();
-        engine.record(event, now).unwrap();
+        if has_ids {
+            event.event_id = format!("{:08}", n / number);
+        }
+        let recorded = engine.record(event, now).unwrap();
+        assert!(recorded.verdict.is_none() && !recorded.duplicate);
     }
-    let bytes = (ALLOCATOR.allocated() - held) / number;
-    let resident = (resident_bytes() - before) / number;
-    let own = engine.state_bytes() / number;
+    // Less the list of ids, which is the benchmark's.
+    let own = number * size_of::<SessionId>();
+    let bytes = (ALLOCATOR.allocated() - held - own) / number;
+    let resident = (resident_bytes() - before - own) / number;
+    events.iter_mut().for_each(|event| event.event_id.clear());
 
     let one = play(&engine, &ids, &events, 1, now);
     let two = play(&engine, &ids, &events, 2, now);
+    let lookup = look_up(&engine, &ids);
     let (sweeps, later) = (number.div_ceil(1_000), now + Duration::from_secs(1_000_000));
     let begun = Instant::now();
     for _ in 0..sweeps {
@@ -86,14 +115,16 @@ fn measure(number: usize) {
     }
     let expiry = begun.elapsed() / number as u32;
     assert_eq!(engine.live(), 0);
-    println!(
-        "sessions={number} allocated_bytes={bytes} resident_bytes={resident} own_count_bytes={own} \
-         first_event_ns={} event_ns={} two_threads={:.2} expiry_ns={}",
-        insert.as_nanos(),
-        one.as_nanos(),
+    let micros = |time: Duration| format!("{:.1} µs", time.as_secs_f64() * 1e6);
+    format!(
+        "| {number}{} | {bytes} | {resident} | {} | {} | {:.2} | {} | {} |",
+        if has_ids { ", with ids" } else { "" },
+        micros(insert),
+        micros(one),
         one.as_secs_f64() / two.as_secs_f64(),
-        expiry.as_nanos(),
-    );
+        micros(lookup),
+        micros(expiry),
+    )
 }
 
 /// What an event costs where each is of another session than the last, as the
@@ -111,19 +142,39 @@ fn play(
     thread::scope(|scope| {
         for (thread, mut events) in owned.into_iter().enumerate() {
             scope.spawn(move || {
-                let mut random = 0x9e37_79b9_7f4a_7c15u64 ^ thread as u64;
+                let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ thread as u64);
                 for n in 0..share {
-                    random = random
-                        .wrapping_mul(6_364_136_223_846_793_005)
-                        .wrapping_add(1);
-                    let event = &mut events[n % 8_192];
-                    event.session = ids[(random >> 33) as usize % ids.len()].clone();
+                    let event = &mut events[n % EVENTS];
+                    event.session = ids[random.below(ids.len())].clone();
                     black_box(engine.record(event, now).unwrap());
                 }
             });
         }
     });
     begun.elapsed() / MEASURED_EVENTS as u32
+}
+
+/// What it takes to find a session and show it.
+fn look_up(engine: &Engine, ids: &[SessionId]) -> Duration {
+    const LOOKS: u32 = 50_000;
+    let mut random = Random(1);
+    let begun = Instant::now();
+    for _ in 0..LOOKS {
+        black_box(engine.get(&ids[random.below(ids.len())]).unwrap());
+    }
+    begun.elapsed() / LOOKS
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (self.0 >> 33) as usize % end
+    }
 }
 
 /// Of `/proc/self/statm`: the second figure, in pages of 4 KiB.

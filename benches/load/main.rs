@@ -7,6 +7,8 @@
 
 mod child;
 mod measure;
+#[path = "../page/mod.rs"]
+mod page;
 mod report;
 mod rig;
 mod scenario;
@@ -99,7 +101,7 @@ fn compare(args: &Args) -> Result<(), Failure> {
         .build()?;
     let text = runtime.block_on(all(args, &plan))?;
     if let Some(page) = &args.write {
-        report::write(page, &text)?;
+        page::write(page, "load", &text)?;
     }
     Ok(())
 }

@@ -154,5 +154,9 @@ impl Pair {
 pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<_> = values.collect();
     values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+    let middle = values.len().saturating_sub(1);
+    let (lower, upper) = (values.get(middle / 2), values.get(middle.div_ceil(2)));
+    lower
+        .zip(upper)
+        .map_or(f64::NAN, |(lower, upper)| (lower + upper) / 2.0)
 }

@@ -1,15 +1,12 @@
 //! The table, for people.
 
-use std::{fmt::Write, fs, path::Path, process::Command};
+use std::{fmt::Write, fs, process::Command};
 
 use super::{
     measure::{Plan, Row},
-    rig::{drive::Failure, mix::Kind},
+    rig::mix::Kind,
     scenario::{Bar, P99_BAR, Scenario},
 };
-
-const BEGIN: &str = "<!-- load: begin -->";
-const END: &str = "<!-- load: end -->";
 
 pub fn table(rows: &[Row], scenarios: &[Scenario]) -> String {
     let mut table = String::from(
@@ -90,13 +87,4 @@ fn said(program: &str, arg: &str) -> String {
     let output = Command::new(program).arg(arg).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
     text.unwrap_or_else(|_| format!("{program} unknown"))
-}
-
-/// Puts the text between the marks of a page.
-pub fn write(page: &Path, text: &str) -> Result<(), Failure> {
-    let old = fs::read_to_string(page)?;
-    let (before, rest) = old.split_once(BEGIN).ok_or("the page has no begin mark")?;
-    let (_, after) = rest.split_once(END).ok_or("the page has no end mark")?;
-    fs::write(page, format!("{before}{BEGIN}\n{text}{END}{after}"))?;
-    Ok(())
 }

@@ -12,6 +12,8 @@
 pub mod mix;
 
 use std::{
+    collections::BTreeMap,
+    fs,
     hash::{BuildHasher, Hasher},
     hint::black_box,
     sync::Arc,
@@ -45,7 +47,16 @@ const EVENTS: usize = 4_096;
 const LOOPING_SESSIONS: usize = 16;
 /// What the detectors look back on, and more.
 const OBSERVATIONS: usize = 256;
-/// Characters of a text that is streamed before it ends.
+/// Events of the recorded sessions, tool calls and turns.
+const HEALTHY: &str = include_str!("../mixes/healthy.ndjson");
+const LOOPING: &str = include_str!("../mixes/looping.ndjson");
+const HEALTHY_EVENTS: usize = 612;
+const LOOPING_EVENTS: usize = 321;
+/// Results of the mix that are texts.
+const RESULTS: usize = 52;
+/// Turns that the detectors of turns are shown.
+const TURNS: usize = 16;
+/// Pieces of a text that is streamed before it ends.
 const TEXT_DELTAS: usize = 512;
 const DELTA_BYTES: usize = 7;
 /// The same for long ones: as long a text.
@@ -66,16 +77,19 @@ macro_rules! parts {
 parts! {
     "event, healthy" EVENTS => healthy_event,
     "event, looping" LOOPING_SESSIONS * mix::LOOPING_EVENTS => looping_event,
+    "event, recorded, healthy" HEALTHY_EVENTS => || recorded(HEALTHY, HEALTHY_EVENTS, false),
+    "event, recorded, looping" LOOPING_EVENTS => || recorded(LOOPING, LOOPING_EVENTS, true),
     "delta of 7 characters" TEXT_DELTAS => || delta(DELTA_BYTES, WRITTEN),
     "delta of 200 characters" LONG_DELTAS => || delta(LONG_DELTA_BYTES, WRITTEN),
     "delta of a loop" TEXT_DELTAS => || delta(DELTA_BYTES, LOOPED),
-    "turn of 1,800 characters" 2 => turn,
+    "facts of a turn" 2 => turn,
     "turn of 1 MiB of spaces" 1 => || odd_turn(" ", 1 << 20),
     "turn of 300,000 marks" 1 => || odd_turn("\u{301}", 300_000),
     "turn of one word of 1 MiB" 1 => || odd_turn("x", 1 << 20),
     "facts of a call" EVENTS => || facts_of(mix::healthy("s", EVENTS)),
     "signature" EVENTS => || facts_of(without_outcomes()),
-    "masking" 64 => masking,
+    "masking" RESULTS => || masking(mask::Mask::Result),
+    "masking as an error" RESULTS => || masking(mask::Mask::Error),
     "history" OBSERVATIONS => history,
     "policy, nothing found" 64 => || judge(Vec::new()),
     "policy, a loop goes on" 64 => || judge(vec![near_repeat()]),
@@ -95,6 +109,18 @@ parts! {
     "near_repeat" OBSERVATIONS => || one::<detect::near_repeat::NearRepeat>(|d| d.near_repeat.own.clone()),
     "stagnation" OBSERVATIONS => || one::<detect::stagnation::Stagnation>(|d| d.stagnation.own.clone()),
     "compaction_loop" OBSERVATIONS => || one::<detect::compaction_loop::CompactionLoop>(|d| d.compaction_loop.own.clone()),
+    "greeting" TURNS => || one_of_turns::<detect::greeting::Greeting>(|d| d.greeting.own.clone()),
+    "monologue" TURNS => || one_of_turns::<detect::monologue::Monologue>(|d| d.monologue.own.clone()),
+    "similar_turns" TURNS => || one_of_turns::<detect::similar_turns::SimilarTurns>(|d| d.similar_turns.own.clone()),
+    "repetition" TURNS => || one_of_turns::<detect::repetition::Repetition>(|d| d.repetition.own.clone()),
+}
+
+/// How many instructions each took when that was last written down.
+pub const BASE_LINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/counts.toml");
+
+pub fn base_line() -> BTreeMap<String, u64> {
+    let text = fs::read_to_string(BASE_LINE).unwrap_or_default();
+    toml::from_str(&text).unwrap()
 }
 
 /// Calls `with` on one item after the other, over and over.
@@ -110,7 +136,35 @@ fn each<T: 'static>(items: Vec<T>, mut with: impl FnMut(&T) + 'static) -> Step {
 fn healthy_event() -> Step {
     let engine = mix::engine();
     each(mix::healthy("s", EVENTS), move |event| {
-        black_box(engine.record(event, mix::now()).unwrap());
+        let recorded = engine.record(event, mix::now()).unwrap();
+        // A session that is over costs next to nothing.
+        assert!(recorded.verdict.is_none());
+    })
+}
+
+/// What the load's sessions send, from their first event to their last; to begin
+/// and to end them is part of it.
+fn recorded(lines: &str, count: usize, is_stuck: bool) -> Step {
+    let event = |line: &str| {
+        let event: pb::Event = serde_json::from_str(line).unwrap();
+        Event::try_from(event).unwrap()
+    };
+    let events: Vec<Event> = lines.lines().map(event).collect();
+    assert_eq!(events.len(), count);
+    let engine = mix::engine();
+    let verdicts = events.iter().filter(|event| {
+        let recorded = engine.record(event, mix::now()).unwrap();
+        recorded.verdict.is_some()
+    });
+    assert_eq!(verdicts.count() > 0, is_stuck);
+    let engine = mix::engine();
+    let mut in_session = 0;
+    each(events, move |event| {
+        engine.record(event, mix::now()).unwrap();
+        in_session = (in_session + 1) % count;
+        if in_session == 0 {
+            engine.end(&event.session, mix::now());
+        }
     })
 }
 
@@ -154,25 +208,32 @@ fn delta(bytes: usize, text: &str) -> Step {
     let engine = mix::engine();
     each(deltas, move |delta| {
         black_box(engine.delta(delta, mix::now()).unwrap());
+        if delta.end_of_turn {
+            // The same turn over and over would be a loop.
+            engine.end(&delta.session, mix::now());
+        }
     })
+}
+
+fn agent_turn(text: String) -> Event {
+    let turn = pb::Turn {
+        role: pb::Role::Agent.into(),
+        text,
+        ..pb::Turn::default()
+    };
+    let event = pb::Event {
+        session_id: "s".to_owned(),
+        body: Some(pb::event::Body::Turn(turn)),
+        ..pb::Event::default()
+    };
+    Event::try_from(event).unwrap()
 }
 
 /// The facts of whole turns.
 fn turn() -> Step {
     let facts = maker();
-    let turns = WRITTEN.as_bytes().chunks(TURN_BYTES).map(|text| {
-        let turn = pb::Turn {
-            role: pb::Role::Agent.into(),
-            text: String::from_utf8_lossy(text).into_owned(),
-            ..pb::Turn::default()
-        };
-        let event = pb::Event {
-            session_id: "s".to_owned(),
-            body: Some(pb::event::Body::Turn(turn)),
-            ..pb::Event::default()
-        };
-        Event::try_from(event).unwrap()
-    });
+    let turns = WRITTEN.as_bytes().chunks(TURN_BYTES);
+    let turns = turns.map(|text| agent_turn(String::from_utf8_lossy(text).into_owned()));
     let profile = profile();
     each(turns.collect(), move |event| {
         black_box(facts.of(event, profile.repeats()).state());
@@ -182,18 +243,8 @@ fn turn() -> Step {
 /// A turn as nobody writes it, from the event to its answer: no text may hold the
 /// service up.
 fn odd_turn(of: &str, times: usize) -> Step {
-    let turn = pb::Turn {
-        role: pb::Role::Agent.into(),
-        text: of.repeat(times),
-        ..pb::Turn::default()
-    };
-    let event = pb::Event {
-        session_id: "s".to_owned(),
-        body: Some(pb::event::Body::Turn(turn)),
-        ..pb::Event::default()
-    };
     let engine = mix::engine();
-    each(vec![Event::try_from(event).unwrap()], move |event| {
+    each(vec![agent_turn(of.repeat(times))], move |event| {
         black_box(engine.record(event, mix::now()).unwrap());
     })
 }
@@ -223,12 +274,14 @@ fn maker() -> Facts {
     Facts::new(Key::fixed(), config.tools, config.profiles.reader().clone())
 }
 
-fn masking() -> Step {
+fn masking(how: mask::Mask) -> Step {
     let texts = mix::calls().into_iter().filter_map(|call| call.result);
+    let texts: Vec<String> = texts.collect();
+    assert_eq!(texts.len(), RESULTS);
     let state = foldhash::quality::FixedState::default();
-    each(texts.collect(), move |text: &String| {
+    each(texts, move |text| {
         let mut hasher = state.build_hasher();
-        mask::masked_hash(text, mask::Mask::Result, &mut hasher);
+        mask::masked_hash(text, how, &mut hasher);
         black_box(hasher.finish());
     })
 }
@@ -278,6 +331,46 @@ where
 {
     let settings = settings(&profile().detect);
     let (observations, history) = observations();
+    let mut detector = D::default();
+    each(observations, move |now| {
+        black_box(detector.observe(now, &history, &settings));
+    })
+}
+
+/// The same for what looks at turns, which differ; a history of as many is full.
+fn one_of_turns<D: Detector + 'static>(settings: fn(&detect::Settings) -> D::Settings) -> Step
+where
+    D::Settings: 'static,
+{
+    let profile = profile();
+    let settings = settings(&profile.detect);
+    let facts = maker();
+    let remembered = mix::config().engine.remembered;
+    let mut history = History::default();
+    let mut observations = Vec::new();
+    let texts = WRITTEN.as_bytes().chunks(WRITTEN.len().div_ceil(TURNS));
+    for (index, text) in (0..).zip(texts) {
+        let event = agent_turn(String::from_utf8_lossy(text).into_owned());
+        let EventFacts::Turn(facts, _) = facts.of(&event, profile.repeats()) else {
+            continue;
+        };
+        let observation = Observation {
+            at: Moment {
+                index,
+                time: mix::now(),
+                progress: 0,
+                moves: 0,
+                calls: 0,
+                round: None,
+            },
+            seen: Seen::Turn(facts),
+            used: Used::default(),
+            rooms: remembered.into(),
+        };
+        history.push(&mut observation.clone(), Cost::default(), &Words::default());
+        observations.push(observation);
+    }
+    assert_eq!(observations.len(), TURNS);
     let mut detector = D::default();
     each(observations, move |now| {
         black_box(detector.observe(now, &history, &settings));

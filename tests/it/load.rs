@@ -107,6 +107,40 @@ async fn latency_is_counted_from_when_a_message_was_due() {
     assert!(last > 0.5 * outcome.elapsed.as_nanos() as f64, "{last}");
 }
 
+/// One spell of five in which the machine stood still is all that the 99th
+/// percentile of the whole shows; a server that is slow in each shows in both.
+#[test]
+fn a_spell_that_was_held_up_does_not_hide_how_it_is_otherwise() {
+    let spells = |slow: fn(u32) -> u64| -> Vec<(u32, u64)> {
+        let of_spell =
+            move |spell| (0..100).map(move |n| (spell, if n < 5 { slow(spell) } else { 1_000 }));
+        (0..5).flat_map(of_spell).collect()
+    };
+    let mut held_up = spells(|spell| if spell == 3 { 5_000_000 } else { 2_000 });
+    let (all, typical) = drive::summed_up(&mut held_up).unwrap();
+    assert!(all.value_at_quantile(0.995) > 4_900_000);
+    assert!((1_990..2_010).contains(&typical), "{typical}");
+    let mut slow = spells(|_| 5_000_000);
+    let (_, typical) = drive::summed_up(&mut slow).unwrap();
+    assert!(typical > 4_900_000, "{typical}");
+}
+
+#[tokio::test]
+async fn looping_text_gets_verdicts_and_healthy_text_does_not() {
+    for (kind, is_found) in [(Kind::Healthy, false), (Kind::Looping, true)] {
+        let server = Server::start().await;
+        // Long enough for the first texts of each session.
+        let load = Load {
+            streams: 1,
+            end: End::Messages(2_000),
+            ..load(Envelope::StreamDeltas, kind, 1)
+        };
+        let outcome = driven(server.grpc, &load).await;
+        assert!(outcome.looked_into > 0);
+        assert_eq!(outcome.verdicts > 0, is_found, "{kind:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_steady_load_takes_the_time_it_says() {
     let rate = 1_000.0;
