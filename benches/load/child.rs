@@ -22,6 +22,9 @@ pub enum Program {
     Unstuck(PathBuf),
 }
 
+/// Eight times the default: more than all runs of a load leave behind.
+const STATE_BYTES_MAX: &str = "4294967296";
+
 pub struct Server {
     process: Child,
     pub grpc: SocketAddr,
@@ -39,6 +42,8 @@ impl Server {
             .current_dir(dir.path())
             .env("UNSTUCK__SERVER__GRPC", "127.0.0.1:0")
             .env("UNSTUCK__SERVER__HTTP", "127.0.0.1:0")
+            // The sessions of earlier runs are still there: nobody ends them.
+            .env("UNSTUCK__LIMITS__STATE_BYTES_MAX", STATE_BYTES_MAX)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
