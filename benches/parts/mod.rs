@@ -290,6 +290,18 @@ fn profile() -> Arc<Profile> {
     mix::config().profiles.default().clone()
 }
 
+/// When an event is made in a session that has done nothing yet.
+fn moment(index: i32) -> Moment {
+    Moment {
+        index,
+        time: mix::now(),
+        progress: 0,
+        moves: 0,
+        calls: 0,
+        round: None,
+    }
+}
+
 /// What the detectors see of a healthy session, and a history that is full.
 fn observations() -> (Vec<Observation>, History) {
     let facts = maker();
@@ -303,12 +315,9 @@ fn observations() -> (Vec<Observation>, History) {
         };
         let observation = Observation {
             at: Moment {
-                index,
-                time: mix::now(),
                 progress: index as u32 / 4,
-                moves: 0,
                 calls: index as u32,
-                round: None,
+                ..moment(index)
             },
             seen: Seen::Call(made.facts),
             used: Used::default(),
@@ -355,14 +364,7 @@ where
             continue;
         };
         let observation = Observation {
-            at: Moment {
-                index,
-                time: mix::now(),
-                progress: 0,
-                moves: 0,
-                calls: 0,
-                round: None,
-            },
+            at: moment(index),
             seen: Seen::Turn(facts),
             used: Used::default(),
             rooms: remembered.into(),
@@ -400,14 +402,7 @@ fn judge(findings: Vec<(DetectorId, Finding)>) -> Step {
         index += 1;
         let sight = Sight {
             agent: &agent,
-            at: Moment {
-                index,
-                time: mix::now(),
-                progress: 0,
-                moves: 0,
-                calls: 0,
-                round: None,
-            },
+            at: moment(index),
             looked: 0xffff,
             findings: black_box(&findings),
             totals: Waste::default(),

@@ -76,18 +76,24 @@ async fn all_that_the_load_generator_sends_is_answered_by_both_servers() {
 
 #[tokio::test]
 async fn the_looping_mix_gets_verdicts_and_the_healthy_one_does_not() {
-    for (kind, is_found) in [(Kind::Healthy, false), (Kind::Looping, true)] {
-        let server = Server::start().await;
-        // Long enough for each session to loop, and for a response after that to be
-        // looked into.
-        let load = Load {
-            streams: 1,
-            end: End::Messages(130),
-            ..load(Envelope::StreamEvents, kind, 64)
-        };
-        let outcome = driven(server.grpc, &load).await;
-        assert!(outcome.looked_into > 0);
-        assert_eq!(outcome.verdicts > 0, is_found, "{kind:?}");
+    // Long enough for each session to loop, and for a response after that to be
+    // looked into; of texts, for the first of each session.
+    let ways = [
+        (Envelope::StreamEvents, 64, 130),
+        (Envelope::StreamDeltas, 1, 2_000),
+    ];
+    for (envelope, batch, messages) in ways {
+        for (kind, is_found) in [(Kind::Healthy, false), (Kind::Looping, true)] {
+            let server = Server::start().await;
+            let load = Load {
+                streams: 1,
+                end: End::Messages(messages),
+                ..load(envelope, kind, batch)
+            };
+            let outcome = driven(server.grpc, &load).await;
+            assert!(outcome.looked_into > 0);
+            assert_eq!(outcome.verdicts > 0, is_found, "{envelope:?}, {kind:?}");
+        }
     }
 }
 
@@ -123,22 +129,6 @@ fn a_spell_that_was_held_up_does_not_hide_how_it_is_otherwise() {
     let mut slow = spells(|_| 5_000_000);
     let (_, typical) = drive::summed_up(&mut slow).unwrap();
     assert!(typical > 4_900_000, "{typical}");
-}
-
-#[tokio::test]
-async fn looping_text_gets_verdicts_and_healthy_text_does_not() {
-    for (kind, is_found) in [(Kind::Healthy, false), (Kind::Looping, true)] {
-        let server = Server::start().await;
-        // Long enough for the first texts of each session.
-        let load = Load {
-            streams: 1,
-            end: End::Messages(2_000),
-            ..load(Envelope::StreamDeltas, kind, 1)
-        };
-        let outcome = driven(server.grpc, &load).await;
-        assert!(outcome.looked_into > 0);
-        assert_eq!(outcome.verdicts > 0, is_found, "{kind:?}");
-    }
 }
 
 #[tokio::test]
