@@ -7,7 +7,7 @@ use std::hint::black_box;
 use divan::{Bencher, counter::ItemsCount};
 use unstuck::{
     domain::RepeatSettings,
-    facts::{Key, Watcher},
+    text::{Key, Watcher},
 };
 
 const TEXTS: [(&str, &str); 2] = [

@@ -1,23 +1,16 @@
 //! The gRPC services: messages in, messages out. Handlers parse at the edge,
 //! call the engine, and await with no lock held.
 //!
-//! Uses: domain, auth, engine, store, feed, aside, telemetry.
+//! Uses: domain, auth, server, engine, store, feed, telemetry.
 
 mod convert;
 mod detection;
-mod guard;
 mod invalid;
-mod lasting;
-mod outbound;
-mod places;
 mod present;
 mod pushes;
 mod respond;
 mod sessions;
-mod silence;
 mod status;
-mod turns;
-mod unread;
 mod verdicts;
 
 use std::{
@@ -25,65 +18,37 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use serde::Deserialize;
-use tokio::task::JoinError;
-use tokio_util::sync::CancellationToken;
 use tonic::{Status, service::Routes};
 
-pub use guard::Guard;
 pub use invalid::Invalid;
-pub use places::{Place, Places};
 pub use present::{shown, verdict as present_verdict};
 pub use status::as_http;
 
 use crate::{
-    auth::{Auth, Caller, Denied},
-    domain::{Action, Delta, Event, SessionView, Tenant, Verdict},
+    domain::{Action, Delta, Event, SessionView, Tenant, Verdict, clock::now},
     engine::{Engine, Recorded, Refused},
-    pb::{self, FILE_DESCRIPTOR_SET, session_service_server::SessionServiceServer},
+    pb::{
+        self, FILE_DESCRIPTOR_SET, detection_service_server::DetectionServiceServer,
+        session_service_server::SessionServiceServer,
+    },
+    server::{
+        self, ServerContext,
+        admission::AdmissionLayer,
+        outbound::{Over, Terms},
+    },
     store::Store,
-    telemetry::{Metrics, Open, Panicked, Rejection, Rpc},
+    telemetry::Rejection,
 };
-use outbound::{Over, Terms};
 use pushes::Carriage;
-use turns::Turns;
-
-/// The services' keys of `[limits]`.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Limits {
-    pub message_bytes_max: usize,
-    pub batch_max: usize,
-    pub open_streams_max: usize,
-    pub calls_max: usize,
-    pub call_secs_max: u64,
-    pub stream_idle_secs_max: u64,
-    pub stream_sessions_max: usize,
-    pub responses_max: usize,
-    pub response_bytes_max: usize,
-    pub slow_reader_secs_max: u64,
-}
-
-/// How many events are looked at at a time, and how many threads the runtime has.
-pub fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
 
 /// What every handler needs.
 #[derive(Clone)]
 pub struct Api {
-    auth: Arc<Auth>,
     engine: Arc<Engine>,
     store: Arc<Store>,
-    metrics: Arc<Metrics>,
-    limits: Limits,
-    /// A place for each stream that may be open.
-    streams: Places,
+    server: Arc<ServerContext>,
     /// The sessions that streams carry.
     carriage: Carriage,
-    /// Events are looked at by turns.
-    turns: Turns,
-    /// Cancelled when the service drains: open streams end.
-    draining: CancellationToken,
 }
 
 /// Names for health checks.
@@ -94,30 +59,20 @@ pub const SERVICES: [&str; 2] = ["unstuck.v1.DetectionService", "unstuck.v1.Sess
 pub const PROBE_BYTES_MAX: usize = 1_024;
 
 impl Api {
-    pub fn new(
-        auth: Arc<Auth>,
-        engine: Arc<Engine>,
-        store: Arc<Store>,
-        metrics: Arc<Metrics>,
-        limits: Limits,
-        draining: CancellationToken,
-    ) -> Self {
+    pub fn new(engine: Arc<Engine>, store: Arc<Store>, server: Arc<ServerContext>) -> Self {
         Self {
-            streams: Places::new(limits.open_streams_max, auth.clone()),
-            carriage: Carriage::default(),
-            turns: Turns::new(cores()),
-            auth,
             engine,
             store,
-            metrics,
-            limits,
-            draining,
+            server,
+            carriage: Carriage::default(),
         }
     }
 
-    /// What is to stand before them, and hands events to their own.
-    pub fn guard(&self) -> Guard {
-        Guard::new(self)
+    /// The layer in front of all services; it also routes DetectionService itself.
+    pub fn admission(&self) -> AdmissionLayer<DetectionServiceServer<Self>> {
+        let detection = DetectionServiceServer::new(self.clone())
+            .max_decoding_message_size(self.server.limits.message_bytes_max);
+        AdmissionLayer::new(self.server.clone(), detection)
     }
 
     /// The services but for that of events, with reflection.
@@ -127,7 +82,7 @@ impl Api {
                 .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
                 .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         };
-        let bytes_max = self.limits.message_bytes_max;
+        let bytes_max = self.server.limits.message_bytes_max;
         let sessions = SessionServiceServer::new(self).max_decoding_message_size(bytes_max);
         let v1 = reflection().build_v1()?;
         let v1alpha = reflection().build_v1alpha()?;
@@ -147,10 +102,10 @@ impl Api {
     ) -> Result<Recorded, Refused> {
         let recorded = self.engine.record(event, now);
         let over = Instant::now();
-        self.metrics.event_duration(over - *since);
+        self.server.metrics.event_duration(over - *since);
         *since = over;
         let recorded = recorded.inspect(log);
-        recorded.inspect_err(|refused| self.metrics.rejected(refused.rejection()))
+        recorded.inspect_err(|refused| self.server.metrics.rejected(refused.rejection()))
     }
 
     /// Takes the event of a single call in, and leaves its ids in the message.
@@ -167,7 +122,7 @@ impl Api {
     fn take_in(&self, delta: &Delta, now: SystemTime) -> Result<Option<Recorded>, Refused> {
         let recorded = self.engine.delta(delta, now);
         let recorded = recorded.inspect(|recorded| recorded.iter().for_each(log));
-        recorded.inspect_err(|refused| self.metrics.rejected(refused.rejection()))
+        recorded.inspect_err(|refused| self.server.metrics.rejected(refused.rejection()))
     }
 
     /// A verdict as an event is answered with. One that ends something is on
@@ -206,57 +161,22 @@ impl Api {
         session
     }
 
-    /// Serves a stream for as long as its caller is the one that it was.
-    async fn while_admitted(
-        &self,
-        caller: &Caller,
-        stream: impl Future<Output = Result<(), Status>>,
-    ) -> Result<(), Status> {
-        tokio::select! {
-            ended = stream => ended,
-            () = self.auth.revoked(caller) => Err(Denied::UnknownToken.into()),
-        }
-    }
-
-    /// Work that was done aside came to nothing.
-    fn undone(&self, error: &JoinError) -> Status {
-        if error.is_panic() {
-            self.metrics.panicked(Panicked::Call);
-            return status::internal();
-        }
-        // It is cancelled only when the service ends.
-        status::draining()
-    }
-
-    /// A place for a stream, counted until it is dropped.
-    fn place(&self, caller: &Caller, rpc: Rpc) -> Result<(Place, Open), Status> {
-        self.place_among(&self.streams, caller, rpc)
-    }
-
-    fn place_among(
-        &self,
-        places: &Places,
-        caller: &Caller,
-        rpc: Rpc,
-    ) -> Result<(Place, Open), Status> {
-        let place = places.take(&caller.tenant).map_err(|share| {
-            self.metrics.rejected(Rejection::OpenStreamsMax);
-            status::too_many_streams(self.limits.open_streams_max, share)
-        })?;
-        Ok((place, self.metrics.stream(rpc)))
-    }
-
     /// How a stream is served.
-    fn terms(&self, place: Arc<(Place, Open)>) -> Terms {
+    fn terms(&self) -> Terms {
         let api = self.clone();
+        let ServerContext {
+            limits,
+            draining,
+            metrics,
+            ..
+        } = &*self.server;
         Terms {
-            responses_max: self.limits.responses_max,
-            response_bytes_max: self.limits.response_bytes_max,
-            patience: Duration::from_secs(self.limits.slow_reader_secs_max),
+            responses_max: limits.responses_max,
+            response_bytes_max: limits.response_bytes_max,
+            patience: Duration::from_secs(limits.slow_reader_secs_max),
             show: Box::new(move |verdict| api.shown(verdict)),
-            draining: self.draining.clone(),
-            metrics: self.metrics.clone(),
-            _place: place,
+            draining: draining.clone(),
+            metrics: metrics.clone(),
         }
     }
 
@@ -265,8 +185,8 @@ impl Api {
         match over {
             Over::Gone => Ok(()),
             Over::Slow => {
-                self.metrics.rejected(Rejection::SlowReaderSecsMax);
-                Err(status::slow_reader())
+                self.server.metrics.rejected(Rejection::SlowReaderSecsMax);
+                Err(server::status::slow_reader())
             }
         }
     }
@@ -280,7 +200,7 @@ impl Api {
     }
 
     fn reject(&self, invalid: Invalid) -> Invalid {
-        self.metrics.rejected(Rejection::InvalidArgument);
+        self.server.metrics.rejected(Rejection::InvalidArgument);
         invalid
     }
 }
@@ -320,9 +240,4 @@ fn log(recorded: &Recorded) {
             "session is looping"
         );
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "the edge, where time comes in")]
-pub(crate) fn now() -> SystemTime {
-    SystemTime::now()
 }

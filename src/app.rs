@@ -1,23 +1,17 @@
 //! Binds the listeners, runs the service, drains it.
 //!
-//! Uses: domain, auth, engine, store, notify, telemetry, api, console, config.
+//! Uses: domain, auth, engine, store, notify, telemetry, server, api, console, config.
 
-mod files;
-mod http;
-mod incoming;
 mod made;
 mod notices;
 mod opening;
-mod port;
 mod reload;
 mod supervisor;
-mod tls;
 mod upkeep;
 
 use std::{future::Future, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use axum::Router;
-use serde::Deserialize;
 use thiserror::Error;
 use tokio::{
     net::TcpListener,
@@ -25,7 +19,7 @@ use tokio::{
     time::{self, Instant},
 };
 use tokio_util::sync::CancellationToken;
-use tonic::{service::Routes, transport::Server};
+use tonic::service::Routes;
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
@@ -33,77 +27,29 @@ use crate::{
     auth::{Auth, TokensError},
     config::Config,
     console,
+    domain::clock,
     engine::{Clockwork, Engine},
     notify::{Notifier, NotifyError},
+    pb::detection_service_server::DetectionServiceServer,
+    server::{
+        self, BindError, ConnectionLimits, Limits, Port, ServerContext, Tls, TlsError,
+        admission::AdmissionLayer,
+        incoming::{Door, Patience},
+    },
     store::{self, Store},
     telemetry::{Metrics, Side, traces},
 };
-use files::Places;
-use incoming::{Door, Patience};
 use made::Made;
-use port::Port;
-use tls::Tls;
 use upkeep::{sweep, tidy};
 
 pub use made::{check, exposed};
 pub use reload::{ReloadError, Reloader};
-pub use tls::{TlsError, TlsSettings};
 
-/// `[server]`
-#[derive(Clone, Debug, Deserialize)]
-pub struct Settings {
-    pub grpc: SocketAddr,
-    pub http: SocketAddr,
-    pub console_hosts: Vec<String>,
-}
-
-/// The transport's keys of `[limits]`.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Limits {
-    pub connections_max: usize,
-    pub http_connections_max: usize,
-    pub handshake_secs_max: u64,
-    pub slow_reader_secs_max: u64,
-    pub streams_max: u32,
-    pub drain_secs_max: u64,
-}
-
-/// Flow control. h2 counts what unread frames lack of 256 bytes against half the
-/// connection's window and, beyond it, ends the connection with all its streams.
-/// While a stream's window is full it is opened a message at a time, and since a
-/// message seldom fits what is left, the client sends it in two frames. So
-/// streams × (2 × stream window / message × 256 − stream window) must stay below
-/// half the connection's window: with the smallest valid message, 64 × (2 × 3,277
-/// × 256 − 32 KiB) is 100 of 128 MiB. No more than 64 × 32 KiB of payload are
-/// ever unread; a larger connection's window would only let more frames lie.
-const STREAM_WINDOW_BYTES: u32 = 32 * 1024;
-const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024 * 1024;
-/// A delta of a session with a name of one letter and no text: 5 bytes of
-/// gRPC's, 2 around the delta, 3 for the name.
-pub const MESSAGE_BYTES_MIN: u32 = 10;
-/// What h2 counts for the unread messages of one stream, at worst.
-pub const STREAM_OVERHEAD_BYTES: u32 =
-    2 * STREAM_WINDOW_BYTES.div_ceil(MESSAGE_BYTES_MIN) * 256 - STREAM_WINDOW_BYTES;
-/// What it may count on one connection.
-pub const OVERHEAD_BYTES_MAX: u32 = CONNECTION_WINDOW_BYTES / 2;
-/// tonic passes "no limit" on unless told otherwise.
-const LOCAL_ERROR_RESETS_MAX: usize = 1_024;
-/// A connection on which nothing comes for so long is asked whether anybody is
-/// there, and closed when there is no answer: a peer that lost its network says
-/// no good-bye, and would hold its places.
-const KEEPALIVE: Keepalive = Keepalive {
-    interval: Duration::from_secs(30),
-    timeout: Duration::from_secs(10),
-};
 /// Why the service does not start.
 #[derive(Debug, Error)]
 pub enum StartError {
-    #[error("cannot listen on {address} ({key}): {source}")]
-    Bind {
-        key: &'static str,
-        address: SocketAddr,
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Bind(#[from] BindError),
     #[error(
         "{0} is not a loopback address, so other machines reach the service, and without \
          [tls] and [auth] they could do all and read along: set both (docs/security.md), \
@@ -141,7 +87,7 @@ pub struct App {
     grpc: TcpListener,
     http: TcpListener,
     limits: Limits,
-    guard: api::Guard,
+    admission: AdmissionLayer<DetectionServiceServer<Api>>,
     traced: bool,
     routes: Routes,
     auth: Arc<Auth>,
@@ -177,17 +123,12 @@ impl App {
             store.outlet(),
         ));
         engine.share_among(auth.tenants());
-        engine.restore(standing, api::now());
+        engine.restore(standing, clock::now());
         let (grpc, http) = (grpc.open()?, http.open()?);
         let draining = CancellationToken::new();
-        let api = Api::new(
-            auth.clone(),
-            engine.clone(),
-            store.clone(),
-            metrics.clone(),
-            config.api,
-            draining.clone(),
-        );
+        let limits = config.limits.clone();
+        let context = ServerContext::new(auth.clone(), metrics.clone(), limits, draining.clone());
+        let api = Api::new(engine.clone(), store.clone(), Arc::new(context));
         let parts = console::Parts {
             auth: auth.clone(),
             api: api.clone(),
@@ -200,8 +141,8 @@ impl App {
         Ok(Self {
             grpc,
             http,
-            limits: config.app,
-            guard: api.guard(),
+            limits: config.limits,
+            admission: api.admission(),
             traced: config.telemetry.is_on(),
             console: console::routes(parts, config.console, hosts),
             routes: api.routes()?,
@@ -240,12 +181,12 @@ impl App {
         let (health, health_service) = tonic_health::server::health_reporter();
         set_health(&health, ServingStatus::Serving).await;
         let draining = self.draining.clone();
-        let mut server = server(&self.limits);
+        let mut server = server::grpc_server(&self.limits);
         if self.traced {
             server = server.trace_fn(traces::call);
         }
         let patience = Duration::from_secs(self.limits.handshake_secs_max);
-        let places = Places {
+        let places = ConnectionLimits {
             grpc: self.limits.connections_max,
             http: self.limits.http_connections_max,
         };
@@ -261,12 +202,12 @@ impl App {
         };
         let health_service = health_service.max_decoding_message_size(api::PROBE_BYTES_MAX);
         let routes = self.routes.add_service(health_service);
-        let routes = server.layer(self.guard).add_routes(routes);
+        let routes = server.layer(self.admission).add_routes(routes);
         let grpc = routes.serve_with_incoming_shutdown(
             door(self.grpc, Side::Grpc, places.grpc, None).into_stream(),
             draining.clone().cancelled_owned(),
         );
-        let http = http::serve(
+        let http = server::http::serve(
             door(self.http, Side::Http, places.http, Some(reading)),
             self.console,
             patience,
@@ -305,28 +246,6 @@ impl App {
         finish(move || store.close(), deadline).await?;
         ended.and(drained)
     }
-}
-
-/// When a silent connection is asked, and how long it may take to answer.
-#[derive(Clone, Copy)]
-struct Keepalive {
-    interval: Duration,
-    timeout: Duration,
-}
-
-/// A server with the transport settings that hold under load.
-pub fn server(limits: &Limits) -> Server {
-    server_asking(limits, KEEPALIVE)
-}
-
-fn server_asking(limits: &Limits, Keepalive { interval, timeout }: Keepalive) -> Server {
-    Server::builder()
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .max_concurrent_streams(limits.streams_max)
-        .http2_max_local_error_reset_streams(Some(LOCAL_ERROR_RESETS_MAX))
-        .http2_keepalive_interval(Some(interval))
-        .http2_keepalive_timeout(Some(timeout))
 }
 
 async fn set_health(health: &HealthReporter, status: ServingStatus) {

@@ -6,7 +6,7 @@
 //!
 //! Uses: domain, telemetry.
 
-mod table;
+mod role;
 mod tokens;
 
 use std::{
@@ -21,7 +21,7 @@ use serde::Deserialize;
 use thiserror::Error;
 use tokio::sync::watch;
 
-pub use table::{HEALTH_WATCH, Need, REFLECTION, Role, TABLE, may, may_be_refused, need};
+pub use role::{Access, Role};
 pub use tokens::{Entry, Secret, TokensError};
 
 use crate::{domain::Tenant, telemetry::Rejection};
@@ -131,12 +131,12 @@ impl Auth {
     }
 
     /// Whether the call of this header may do this, and who it is.
-    pub fn admit(&self, authorization: Option<&[u8]>, deed: &str) -> Result<Caller, Denied> {
-        if !self.is_on() || need(deed) == Need::Nothing {
+    pub fn admit(&self, authorization: Option<&[u8]>, access: Access) -> Result<Caller, Denied> {
+        if !self.is_on() || access == Access::Public {
             return Ok(Caller::anybody());
         }
         let caller = self.caller(authorization)?;
-        match may(caller.role, deed) {
+        match access.allows(caller.role) {
             true => Ok(caller),
             false => Err(Denied::Role(caller.role)),
         }

@@ -5,14 +5,13 @@
 //! Every fault of the user's is one line that says where to look: the key, the
 //! file and line or the variable, and what would have been right.
 //!
-//! Uses: domain, auth, facts, detect, policy, telemetry, engine, store, notify, api, console, app, for the types of their
-//! settings; of ours, only app and cli see this module.
+//! Uses: domain, auth, facts, detect, policy, telemetry, rules, engine, store, notify, server, console, for the types of their
+//! settings; only app and cli use this module.
 
 mod changes;
 mod file;
 mod known;
 mod layers;
-mod rules;
 mod settings;
 mod variables;
 

@@ -4,7 +4,7 @@
 //! of `api`, as JSON. What no other client needs, the fleet sorted by how badly
 //! it is stuck, verdicts a minute, the policy in force, is made here.
 //!
-//! Uses: domain, auth, engine, store, feed, aside, telemetry, api.
+//! Uses: domain, auth, engine, store, feed, telemetry, server, api.
 
 mod calls;
 mod files;
@@ -32,9 +32,10 @@ use tokio_util::sync::CancellationToken;
 pub use guard::Hosts;
 
 use crate::{
-    api::{Api, Places},
+    api::Api,
     auth::{Auth, Caller},
     engine::Engine,
+    server::{places::Places, rpc},
     store::Store,
     telemetry::Metrics,
 };
@@ -118,12 +119,13 @@ pub fn routes(parts: Parts, limits: Limits, hosts: Hosts) -> Router {
 }
 
 impl Console {
-    /// Who asks, where they may do this: a path of `auth::TABLE`. What an rpc
-    /// would tell too is as open as that rpc.
-    fn admit(&self, headers: &HeaderMap, deed: &str) -> Result<Caller, Refusal> {
+    /// The caller, where it may call this path of the rpc table. A route that
+    /// answers what an rpc answers needs the same role.
+    fn admit(&self, headers: &HeaderMap, path: &str) -> Result<Caller, Refusal> {
         let authorization = headers.get(header::AUTHORIZATION);
         let authorization = authorization.map(|value| value.as_bytes());
-        self.auth.admit(authorization, deed).map_err(|denied| {
+        let access = rpc::facts(path).access;
+        self.auth.admit(authorization, access).map_err(|denied| {
             self.metrics.rejected(denied.rejection());
             tonic::Status::from(denied).into()
         })

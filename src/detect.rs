@@ -13,12 +13,10 @@ mod history;
 mod paths;
 mod rarely;
 mod registry;
-mod rules;
 mod runs;
 mod streak;
 
 pub use history::{Entry, History, TurnEntry, Words};
-pub use rules::{RuleSettings, RuleStates};
 
 use serde::de::DeserializeOwned;
 use thiserror::Error;
@@ -80,7 +78,7 @@ pub struct Futile {
 }
 
 impl Futile {
-    fn new(key: &'static str, why: String) -> Self {
+    pub(crate) fn new(key: &'static str, why: String) -> Self {
         Self {
             key,
             other: None,
@@ -89,7 +87,7 @@ impl Futile {
     }
 
     /// The fault may lie with the other key as well.
-    fn or(self, other: &'static str) -> Self {
+    pub(crate) fn or(self, other: &'static str) -> Self {
         Self {
             other: Some(other),
             ..self
@@ -152,14 +150,9 @@ pub fn precedence(id: DetectorId) -> Precedence {
 }
 
 impl Settings {
-    /// What the detectors' rules are, and the id of the first.
-    pub fn rules(&self) -> (u8, &[RuleSettings]) {
-        (NAMES.len() as u8, &self.rules)
-    }
-
-    /// Whether it matters what nobody but budget and rules looks at.
-    pub fn looks_aside(&self) -> bool {
-        !self.rules.is_empty() || (self.budget.enabled && self.budget.own.caps())
+    /// Whether the budget has caps, and so must see every event.
+    pub fn has_caps(&self) -> bool {
+        self.budget.enabled && self.budget.own.caps()
     }
 
     /// What a call of this kind counts as: any other, where its kind is not kept
@@ -195,4 +188,4 @@ impl Settings {
 }
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;

@@ -2,10 +2,11 @@
 //! turn it into an [`Observation`], a detector finds a [`Finding`], the policy
 //! judges and gives a [`Verdict`], the broker acts.
 //!
-//! Uses: std, serde, thiserror, smallvec (short lists), uuid (its text form), wide
+//! Uses: std, serde, thiserror, smallvec (short lists), uuid (parsing), wide
 //! (sixteen bytes at a time).
 
 mod action;
+pub mod clock;
 mod event;
 mod finding;
 mod id;

@@ -2,7 +2,7 @@
 //! one entry. Only sync methods: a shard is locked for microseconds and nobody
 //! waits for anything while it is.
 //!
-//! Uses: domain, facts, detect, policy, telemetry.
+//! Uses: domain, text, facts, detect, policy, rules, telemetry.
 
 mod acts;
 mod agent;
@@ -50,8 +50,10 @@ use crate::{
     domain::{
         Body, Event, Labels, Outlet, Remembered, Role, SessionId, SessionView, Status, Verdict,
     },
-    facts::{EventFacts, Key, Ruled, Tools},
+    facts::{EventFacts, Tools},
+    rules::Ruled,
     telemetry::Metrics,
+    text::Key,
 };
 use expiry::Place;
 use legacy::Legacy;

@@ -6,54 +6,36 @@
 //! an agent must not be able to make two different calls look equal. The words of
 //! turns are hashed without a key (see `token`).
 //!
-//! Uses: domain.
+//! Uses: domain, text.
 
 mod ack;
 mod args;
-mod block;
-mod canonical;
-mod key;
-mod listener;
-mod lowest;
-pub mod mask;
 mod measure;
-mod memo;
 mod model;
 mod outage;
 mod outcome;
 mod progress;
-mod repeats;
 mod report;
-mod rules;
-mod script;
 mod shell;
-mod sketch;
 mod sql;
-mod stem;
-mod token;
 mod tools;
 mod traits;
-mod words;
 
 use std::{borrow::Cow, sync::Arc};
 
-pub use key::Key;
-pub use listener::{Listener, TooManyPhrases};
 pub use measure::WordOverlap;
 pub use model::{Model, ModelError, load_model};
 pub use progress::Progress;
-pub use repeats::Watcher;
-pub use rules::{RuleError, RuleText, Ruled, Rules};
-pub use sketch::Sketcher;
 pub use tools::{Class, ToolRule, ToolRuleError, Tools};
 
-use crate::domain::{
-    Body, CallFacts, CallKind, Event, Outcome, RepeatSettings, Role, Sig, ToolCall, TurnFacts, text,
+use crate::{
+    domain::{
+        Body, CallFacts, CallKind, Event, Outcome, RepeatSettings, Role, Sig, ToolCall, TurnFacts,
+        text,
+    },
+    text::{Key, Listener, Sketcher, Watcher, key::Tag, mask::Mask, memo::Memo},
 };
 use args::{Arguments, Found};
-use key::Tag;
-use mask::Mask;
-use memo::Memo;
 use traits::Traits;
 
 /// Turns events into facts.
@@ -227,13 +209,12 @@ impl Facts {
         model.sketch(beginning).vector
     }
 
-    /// So many bytes of a turn that is being written are kept: for the model, for
-    /// the operator's rules, or for the verdict's excerpt.
-    pub fn kept_of_a_turn(&self, rules: &Rules) -> usize {
+    /// How many bytes of a turn are kept while it is streamed: for the model, for
+    /// the rules (`rules_bytes`, 0 without rules), and for the verdict's excerpt.
+    pub fn turn_bytes_kept(&self, rules_bytes: usize) -> usize {
         match self.reader.model {
             Some(_) => Self::EMBEDDED_BYTES_MAX,
-            None if rules.is_empty() => Self::QUOTED_BYTES_MAX,
-            None => Rules::TURN_BYTES_MAX,
+            None => rules_bytes.max(Self::QUOTED_BYTES_MAX),
         }
     }
 

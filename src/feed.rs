@@ -1,7 +1,7 @@
 //! Verdicts to those who watch: what was missed, then what happens, without a
 //! gap between.
 //!
-//! Uses: domain, store, aside.
+//! Uses: domain, store, server.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -10,8 +10,8 @@ use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    aside,
     domain::{Action, Issued, Labels, SessionId, Tenant, Verdict, VerdictId, has_labels},
+    server::aside,
     store::{ReadError, Store},
 };
 
@@ -181,8 +181,8 @@ impl Feed {
 mod tests {
     use super::*;
     use crate::{
-        api,
         config::{Config, DEFAULTS, Layers},
+        domain::clock,
         engine::{Act, Clockwork, Engine},
         store::Opening,
         telemetry::Metrics,
@@ -210,7 +210,7 @@ mod tests {
         };
         let [first, second] = ["a", "b"].map(|name| {
             let id = SessionId::parse(name).unwrap();
-            engine.terminate(&id, &act, api::now()).id
+            engine.terminate(&id, &act, clock::now()).id
         });
         // As after a page of the past that ended with the first.
         feed.position = first;

@@ -26,7 +26,6 @@
 
 pub mod api;
 pub mod app;
-pub mod aside;
 pub mod auth;
 pub mod cli;
 pub mod config;
@@ -39,5 +38,8 @@ pub mod feed;
 pub mod notify;
 pub mod pb;
 pub mod policy;
+pub mod rules;
+pub mod server;
 pub mod store;
 pub mod telemetry;
+pub mod text;

@@ -113,7 +113,7 @@ impl<'a> Opening<'a> {
             audit: config.audit,
             tombstone_age_max: Duration::MAX,
             tombstones_max: usize::MAX,
-            now: crate::api::now(),
+            now: crate::domain::clock::now(),
             fatal: Box::new(|_| {}),
         }
     }

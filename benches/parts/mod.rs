@@ -26,9 +26,10 @@ use unstuck::{
         Used, Waste,
     },
     engine::{Engine, Profile},
-    facts::{EventFacts, Facts, Key, mask},
+    facts::{EventFacts, Facts},
     pb,
     policy::{Judge, Sight},
+    text::{Key, mask},
 };
 
 /// Takes one step of a part.

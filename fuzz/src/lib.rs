@@ -17,10 +17,10 @@ use unstuck::{
     config::{Config, ConfigError, DEFAULTS, Layers, TABLES},
     domain::{Delta, Event, SessionId, Verdict, VerdictId},
     engine::{Clockwork, Engine, Recorded, Refused},
-    facts::mask::{self, Mask},
     pb,
     store::{Audit, Opening, Settings, Store, verify},
     telemetry::Metrics,
+    text::mask::{self, Mask},
 };
 
 /// The time at which everything arrives.

@@ -2,7 +2,6 @@ use std::{
     future::{Future, poll_fn},
     mem::take,
     pin::pin,
-    sync::Arc,
     task::Poll,
     time::{Duration, Instant, SystemTime},
 };
@@ -10,23 +9,19 @@ use std::{
 use tonic::{Request, Response, Status, Streaming, async_trait};
 use tracing::{Instrument, Span};
 
-use super::{
-    Api, Invalid, convert,
-    guard::caller,
-    now,
-    outbound::{self, Outbound, Respond, Responses, Sent},
-    present,
-    pushes::Pushes,
-    silence::Silence,
-    status,
-    turns::end_turn,
-    unread::OfStream,
-};
+use super::{Api, Invalid, convert, now, present, pushes::Pushes};
 use crate::{
     auth::Caller,
     domain::Verdict,
     engine::Recorded,
     pb::{self, detection_service_server::DetectionService},
+    server::{
+        admission::caller,
+        outbound::{self, Outbound, Respond, Responses, Sent},
+        silence::Silence,
+        status,
+        turns::end_turn,
+    },
     telemetry::{Rejection, Rpc, traces},
 };
 
@@ -54,7 +49,7 @@ impl DetectionService for Api {
         request: Request<Streaming<pb::StreamEventsRequest>>,
     ) -> Result<Response<Self::StreamEventsStream>, Status> {
         let caller = caller(&request)?;
-        self.serve::<Events>(caller, request.into_inner())
+        Ok(self.serve::<Events>(caller, request.into_inner()))
     }
 
     type StreamDeltasStream = Outbound<pb::StreamDeltasResponse>;
@@ -64,7 +59,7 @@ impl DetectionService for Api {
         request: Request<Streaming<pb::StreamDeltasRequest>>,
     ) -> Result<Response<Self::StreamDeltasStream>, Status> {
         let caller = caller(&request)?;
-        self.serve::<Deltas>(caller, request.into_inner())
+        Ok(self.serve::<Deltas>(caller, request.into_inner()))
     }
 }
 
@@ -177,7 +172,7 @@ impl Api {
     }
 
     fn check_batch(&self, field: &str, len: usize) -> Result<(), Invalid> {
-        let batch_max = self.limits.batch_max;
+        let batch_max = self.server.limits.batch_max;
         if (1..=batch_max).contains(&len) {
             return Ok(());
         }
@@ -305,18 +300,15 @@ impl Api {
         &self,
         caller: Caller,
         inbound: Streaming<K::Request>,
-    ) -> Result<Response<Outbound<K::Response>>, Status> {
-        let place = Arc::new(self.place(&caller, K::RPC)?);
+    ) -> Response<Outbound<K::Response>> {
         let api = self.clone();
         let call = Span::current();
-        let served = outbound::serve(self.terms(place.clone()), |responses| async move {
+        let served = outbound::serve(self.terms(), |responses| async move {
             let conversation = api.listen_and_tell::<K>(&caller, inbound, responses);
-            let conversation = api.while_admitted(&caller, conversation);
+            let conversation = api.server.run_while_authorized(&caller, conversation);
             conversation.instrument(call).await
         });
-        let mut response = Response::new(served);
-        response.extensions_mut().insert(OfStream(place));
-        Ok(response)
+        Response::new(served)
     }
 
     /// Tells of terminations without waiting for a turn, and all else by turns.
@@ -332,7 +324,7 @@ impl Api {
         tokio::select! {
             biased;
             never = pushes.tell_each(terminations, |verdict| responses.urge(verdict)) => match never {},
-            ended = self.turns.take(tenant, conversation) => ended,
+            ended = self.server.scheduler.take(tenant, conversation) => ended,
         }
     }
 
@@ -344,7 +336,7 @@ impl Api {
         responses: &Responses<K::Response>,
         pushes: &Pushes,
     ) -> Result<(), Status> {
-        let mut silence = Silence::new(self.limits.stream_idle_secs_max);
+        let mut silence = Silence::new(self.server.limits.stream_idle_secs_max);
         // Since when there was always something to read.
         let mut busy_since = None;
         loop {
@@ -353,12 +345,13 @@ impl Api {
                 busy_since = None;
             }
             let Some(request) = heard.request else {
-                self.metrics.rejected(Rejection::StreamIdleSecsMax);
+                self.server.metrics.rejected(Rejection::StreamIdleSecsMax);
                 return Err(status::idle());
             };
             let request = request.inspect_err(|status| {
                 let why = status::unread(status.code());
-                why.into_iter().for_each(|why| self.metrics.rejected(why));
+                why.into_iter()
+                    .for_each(|why| self.server.metrics.rejected(why));
             });
             let Some(request) = request? else {
                 return Ok(());
@@ -375,7 +368,7 @@ impl Api {
             self.make_way();
             for answer in answers {
                 if responses.send(answer) == Sent::Absorbed {
-                    self.metrics.coalesced();
+                    self.server.metrics.coalesced();
                 }
             }
             if let Err(over) = responses.fit().await {

@@ -113,12 +113,12 @@ impl Pushes {
             due: VecDeque::new(),
         };
         let all = api.carriage.of(&tenant);
-        let all_max = CARRIED_ALL_MAX / api.auth.tenants();
-        let sessions = Sessions::new(api.limits.stream_sessions_max, all, all_max);
+        let all_max = CARRIED_ALL_MAX / api.server.auth.tenants();
+        let sessions = Sessions::new(api.server.limits.stream_sessions_max, all, all_max);
         let pushes = Self {
             tenant,
             engine: api.engine.clone(),
-            metrics: api.metrics.clone(),
+            metrics: api.server.metrics.clone(),
             carried: Mutex::new(sessions),
         };
         (pushes, terminations)

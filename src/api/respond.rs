@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{outbound::Respond, present};
-use crate::pb;
+use super::present;
+use crate::{pb, server::outbound::Respond};
 
 impl Respond for pb::StreamEventsResponse {
     fn push(verdict: pb::Verdict) -> Self {

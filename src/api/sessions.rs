@@ -2,13 +2,13 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use prost::Message;
 use tonic::{Request, Response, Status, async_trait, metadata::MetadataMap};
 
-use super::{Api, Invalid, convert, guard::caller, now, outbound::Outbound, present, status};
+use super::{Api, Invalid, convert, now, present, status};
 use crate::{
-    aside,
     auth::Caller,
     domain::{SessionId, Tenant, Verdict, text},
     engine::{Act, Filter, OpenError},
     pb::{self, session_service_server::SessionService},
+    server::{admission::caller, aside, outbound::Outbound},
     store::Health,
     telemetry::Rejection,
 };
@@ -153,7 +153,7 @@ impl SessionService for Api {
         // All sessions are gone through for a page.
         let list = move || engine.list(&page.filter, page.after.as_deref(), page.size);
         let listed = aside::walk(list).await;
-        let (views, last) = listed.map_err(|error| self.undone(&error))?;
+        let (views, last) = listed.map_err(|error| self.server.blocking_failed(&error))?;
         let mut sessions = Vec::with_capacity(views.len());
         for view in &views {
             sessions.push(self.session(view).await);
@@ -196,8 +196,8 @@ impl Api {
     fn count(&self, error: &OpenError) {
         match error {
             OpenError::Terminated => {}
-            OpenError::NoProfile(_) => self.metrics.rejected(Rejection::InvalidArgument),
-            OpenError::Refused(refused) => self.metrics.rejected(refused.rejection()),
+            OpenError::NoProfile(_) => self.server.metrics.rejected(Rejection::InvalidArgument),
+            OpenError::Refused(refused) => self.server.metrics.rejected(refused.rejection()),
         }
     }
 

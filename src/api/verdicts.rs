@@ -1,22 +1,23 @@
 //! The audit log, and watching it grow.
 
-use std::{sync::Arc, time::SystemTime};
+use std::time::SystemTime;
 
 use tonic::{Response, Status};
 
 use super::{
     Api, Invalid, convert,
-    outbound::{self, Outbound, Responses},
     sessions::{Answer, fitting, page_size, page_token, read_page_token},
-    unread::OfStream,
 };
 use crate::{
-    aside,
     auth::Caller,
     domain::{Issued, Tenant, VerdictId},
     feed::{Ended, Feed, Watch},
     pb,
-    telemetry::{Rejection, Rpc},
+    server::{
+        aside,
+        outbound::{self, Outbound, Responses},
+    },
+    telemetry::Rejection,
 };
 
 impl Api {
@@ -26,22 +27,19 @@ impl Api {
         request: pb::WatchVerdictsRequest,
     ) -> Answer<Outbound<pb::WatchVerdictsResponse>> {
         let feed = self.feed(&caller, request)?;
-        let place = Arc::new(self.place(&caller, Rpc::WatchVerdicts)?);
         let api = self.clone();
-        let served = outbound::serve(self.terms(place.clone()), |responses| async move {
+        let served = outbound::serve(self.terms(), |responses| async move {
             let stream = api.pass_on(feed, responses);
-            api.while_admitted(&caller, stream).await
+            api.server.run_while_authorized(&caller, stream).await
         });
-        let mut response = Response::new(served);
-        response.extensions_mut().insert(OfStream(place));
-        Ok(response)
+        Ok(Response::new(served))
     }
 
     /// What somebody watches.
     pub fn feed(&self, caller: &Caller, request: pb::WatchVerdictsRequest) -> Result<Feed, Status> {
         let watch = convert::watch(&caller.tenant, request);
         let (watch, after) = watch.map_err(|invalid| self.reject(invalid))?;
-        let (store, draining) = (self.store.clone(), self.draining.clone());
+        let (store, draining) = (self.store.clone(), self.server.draining.clone());
         Ok(Feed::new(store, watch, after, draining)?)
     }
 
@@ -70,7 +68,7 @@ impl Api {
     /// How a watch ends whose feed is over.
     pub fn ended(&self, ended: Ended) -> Status {
         if let Ended::TooSlow(_) = ended {
-            self.metrics.rejected(Rejection::WatcherTooSlow);
+            self.server.metrics.rejected(Rejection::WatcherTooSlow);
         }
         ended.into()
     }
@@ -92,7 +90,7 @@ impl Api {
             }
         };
         let page = aside::read(read).await;
-        let page = page.map_err(|error| self.undone(&error))??;
+        let page = page.map_err(|error| self.server.blocking_failed(&error))??;
         let found = page.verdicts.len();
         let shown = page
             .verdicts

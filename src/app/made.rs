@@ -4,8 +4,13 @@
 
 use std::net::SocketAddr;
 
-use super::{Settings, StartError, tls::Tls};
-use crate::{auth::Auth, config::Config, notify::Notifier};
+use super::StartError;
+use crate::{
+    auth::Auth,
+    config::Config,
+    notify::Notifier,
+    server::{Settings, Tls},
+};
 
 /// Made of a configuration, and not in use yet.
 pub(super) struct Made {

@@ -5,7 +5,7 @@ use tokio_util::sync::CancellationToken;
 use super::RunError;
 use crate::{
     api,
-    domain::VerdictId,
+    domain::{VerdictId, clock},
     notify::{Delivery, Notifier, Step, Surroundings},
     store::Store,
     telemetry::{Metrics, Notification},
@@ -33,7 +33,7 @@ pub(super) async fn tell(
         store,
         from,
         show: api::shown,
-        now: api::now,
+        now: clock::now,
         draining,
     };
     notifier.run(around, count).await;

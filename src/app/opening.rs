@@ -4,9 +4,8 @@ use std::{io, sync::Arc, time::Duration};
 
 use super::StartError;
 use crate::{
-    api,
     config::Config,
-    domain::Standing,
+    domain::{Standing, clock},
     store::{Opening, Store},
 };
 
@@ -24,7 +23,7 @@ pub(super) async fn open_store(config: &Config) -> Result<(Arc<Store>, Standing)
             audit,
             tombstone_age_max,
             tombstones_max,
-            now: api::now(),
+            now: clock::now(),
             fatal: Box::new(end_process),
         })
     };

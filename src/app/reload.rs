@@ -7,15 +7,12 @@ use thiserror::Error;
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    App, RunError, StartError,
-    made::check,
-    tls::{Tls, TlsError},
-};
+use super::{App, RunError, StartError, made::check};
 use crate::{
     auth::{Auth, TokensError},
     config::{self, Config, ConfigError, Layers},
     engine::{self, Engine},
+    server::{Tls, TlsError},
     store::Store,
     telemetry::{Metrics, Reload},
 };

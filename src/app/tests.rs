@@ -75,12 +75,12 @@ async fn the_sweeper_stops_when_the_service_drains() {
 async fn a_client_that_does_not_answer_pings_is_gone() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let keepalive = Keepalive {
+    let keepalive = server::Keepalive {
         interval: Duration::from_millis(100),
         timeout: Duration::from_millis(100),
     };
     let (_, health) = tonic_health::server::health_reporter();
-    let server = server_asking(&config().app, keepalive).add_service(health);
+    let server = server::grpc_server_with(&config().limits, keepalive).add_service(health);
     tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
     let mut client = TcpStream::connect(address).await.unwrap();
     // What a client of HTTP/2 begins with, settings of nothing, and no more.
@@ -95,7 +95,7 @@ async fn a_client_that_does_not_answer_pings_is_gone() {
 #[tokio::test]
 async fn the_sweep_gives_way_to_others_and_still_lets_go_of_all() {
     let app = App::bind(config()).await.unwrap();
-    let long_ago = api::now() - Duration::from_secs(10 * 24 * 60 * 60);
+    let long_ago = clock::now() - Duration::from_secs(10 * 24 * 60 * 60);
     for n in 0..200 {
         let id = SessionId::parse(&format!("s{n}")).unwrap();
         let opened = app.engine.open(&id, "default", Labels::default(), long_ago);

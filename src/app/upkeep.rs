@@ -6,7 +6,7 @@ use tokio::{task, time};
 use tokio_util::sync::CancellationToken;
 
 use super::{RunError, supervisor};
-use crate::{api, engine::Engine, store::Store, telemetry::Metrics};
+use crate::{domain::clock, engine::Engine, store::Store, telemetry::Metrics};
 
 /// Idle sessions are looked for every second.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -27,7 +27,7 @@ pub(super) async fn sweep(
     let mut ticks = time::interval(SWEEP_INTERVAL);
     ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
     while draining.run_until_cancelled(ticks.tick()).await.is_some() {
-        let now = api::now();
+        let now = clock::now();
         for _ in 0..SWEEP_SLICES_MAX {
             if draining.is_cancelled() || !engine.sweep(now, SWEEP_SLICE) {
                 break;
@@ -46,7 +46,7 @@ pub(super) async fn tidy(store: Arc<Store>, draining: CancellationToken) -> Resu
     let mut ticks = time::interval(TIDY_INTERVAL);
     while draining.run_until_cancelled(ticks.tick()).await.is_some() {
         let store = store.clone();
-        let tidied = task::spawn_blocking(move || store.tidy(api::now())).await?;
+        let tidied = task::spawn_blocking(move || store.tidy(clock::now())).await?;
         if let Err(error) = tidied {
             tracing::error!(%error, "cannot let go of old verdicts");
         }

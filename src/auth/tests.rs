@@ -1,6 +1,7 @@
 use std::{io::Write, path::PathBuf};
 
 use super::{tokens::bearer, *};
+use crate::server::rpc;
 
 /// A file with a token for each of these, and the headers to send.
 fn file(of: &[(&str, Role, &str)]) -> (tempfile::TempPath, Vec<String>) {
@@ -23,8 +24,8 @@ fn auth(tokens: PathBuf) -> Auth {
     Auth::new(&Settings { tokens }).unwrap()
 }
 
-const LIST: &str = "/unstuck.v1.SessionService/ListSessions";
-const RECORD: &str = "/unstuck.v1.DetectionService/RecordEvent";
+const LIST: Access = Access::Roles(&[Role::Viewer, Role::Operator, Role::Admin]);
+const RECORD: Access = Access::Roles(&[Role::Broker, Role::Admin]);
 
 #[test]
 fn a_token_says_who_calls_and_for_whom() {
@@ -44,7 +45,7 @@ fn a_token_says_who_calls_and_for_whom() {
         (&*alice.name, alice.tenant.name()),
         ("alice@example.com", "default")
     );
-    let denied = |header: Option<&[u8]>, deed| auth.admit(header, deed).unwrap_err();
+    let denied = |header: Option<&[u8]>, access| auth.admit(header, access).unwrap_err();
     assert_eq!(
         denied(Some(headers[0].as_bytes()), LIST),
         Denied::Role(Role::Broker)
@@ -63,8 +64,8 @@ fn a_token_says_who_calls_and_for_whom() {
 fn without_a_file_everybody_may_do_all() {
     let auth = auth(PathBuf::new());
     assert!(!auth.is_on());
-    for (deed, _) in TABLE {
-        assert_eq!(auth.admit(None, deed), Ok(Caller::anybody()));
+    for access in [Access::Public, LIST, RECORD] {
+        assert_eq!(auth.admit(None, access), Ok(Caller::anybody()));
     }
 }
 
@@ -72,18 +73,21 @@ fn without_a_file_everybody_may_do_all() {
 fn what_nobody_has_decided_nobody_may_do() {
     let (path, headers) = file(&[("root", Role::Admin, "default")]);
     let auth = auth(path.to_path_buf());
-    let deed = "/unstuck.v1.SessionService/DeleteEverything";
-    let admitted = auth.admit(Some(headers[0].as_bytes()), deed);
+    let access = rpc::facts("/unstuck.v1.SessionService/DeleteEverything").access;
+    let admitted = auth.admit(Some(headers[0].as_bytes()), access);
     assert_eq!(admitted, Err(Denied::Role(Role::Admin)));
 }
 
 #[test]
 fn an_admin_may_do_all_and_nobody_sends_and_looks() {
-    for (deed, _) in TABLE {
-        assert!(may(Role::Admin, deed), "{deed}");
+    for row in rpc::TABLE {
+        assert!(row.access.allows(Role::Admin), "{}", row.path);
     }
-    assert!(may(Role::Broker, RECORD) && !may(Role::Operator, RECORD));
-    assert!(may(Role::Viewer, LIST) && !may(Role::Broker, LIST));
+    let access = |path| rpc::facts(path).access;
+    assert_eq!(access("/unstuck.v1.DetectionService/RecordEvent"), RECORD);
+    assert_eq!(access("/unstuck.v1.SessionService/ListSessions"), LIST);
+    assert!(RECORD.allows(Role::Broker) && !RECORD.allows(Role::Operator));
+    assert!(LIST.allows(Role::Viewer) && !LIST.allows(Role::Broker));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::{
     client::{self, TlsArgs},
     reachable, words,
 };
-use crate::app;
+use crate::server;
 
 /// Long enough for a busy machine, short enough for a container's probe.
 const DEADLINE: Duration = Duration::from_secs(3);
@@ -31,7 +31,7 @@ impl Args {
             return Ok(server.clone());
         }
         let layers = self.config.layers()?;
-        let app::Settings { grpc, .. } = layers.section("server").map_err(Failure::usage)?;
+        let server::Settings { grpc, .. } = layers.section("server").map_err(Failure::usage)?;
         if grpc.port() == 0 {
             let why = "server.grpc picks a free port; say with --server which it is";
             return Err(Failure::usage(why));

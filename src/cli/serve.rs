@@ -15,9 +15,9 @@ use tracing_appender::non_blocking::ErrorCounter;
 
 use super::{ConfigArgs, Failure, InsecureArg, reachable};
 use crate::{
-    api,
     app::{self, App, Reloader, StartError},
     config::Config,
+    domain::clock,
     telemetry::{LogFormat, Metrics, Traces, logs},
 };
 
@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
         return Err(Failure::usage(StartError::Exposed(key)));
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(api::cores())
+        .worker_threads(clock::cores())
         .event_interval(TASKS_BETWEEN_LOOKS)
         .global_queue_interval(TASKS_BETWEEN_LOOKS)
         .enable_all()

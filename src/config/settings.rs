@@ -5,18 +5,17 @@ use std::{
 
 use serde::Deserialize;
 
-use super::{
-    ConfigError, Layers,
-    rules::{self, RuleRow},
-};
+use super::{ConfigError, Layers};
 use crate::{
-    api, app, auth, console, detect,
+    auth, console, detect,
     domain::DetectorId,
     engine::{self, Profile, Profiles},
-    facts::{Listener, Model, Reader, ToolRule, Tools, load_model},
+    facts::{Model, Reader, ToolRule, Tools, load_model},
     notify,
     policy::{self, LadderSettings, Templates, TrendSettings},
-    store, telemetry,
+    rules::{self, RowError, RuleRow},
+    server, store, telemetry,
+    text::Listener,
 };
 
 /// The manual, and the base layer.
@@ -28,12 +27,11 @@ const FILE: &str = "unstuck.toml";
 /// Everything that is configured, checked as a whole.
 #[derive(Debug)]
 pub struct Config {
-    pub server: app::Settings,
+    pub server: server::Settings,
     pub auth: auth::Settings,
-    pub tls: app::TlsSettings,
+    pub tls: server::TlsSettings,
     pub engine: engine::Limits,
-    pub api: api::Limits,
-    pub app: app::Limits,
+    pub limits: server::Limits,
     pub console: console::Limits,
     pub store: store::Settings,
     pub audit: store::Audit,
@@ -70,7 +68,7 @@ pub fn layers(file: Option<&Path>) -> Result<Layers, ConfigError> {
 /// The keys of each `[[name]]`.
 pub const TABLES: super::Tables = &[
     ("tools", ToolRule::KEYS),
-    ("rules", rules::KEYS),
+    ("rules", RuleRow::KEYS),
     ("notify", notify::Settings::KEYS),
 ];
 
@@ -86,8 +84,7 @@ impl Config {
             auth: layers.section("auth")?,
             tls: sound_tls(layers)?,
             engine: sound_limits(layers)?,
-            api: layers.section("limits")?,
-            app: layers.section("limits")?,
+            limits: layers.section("limits")?,
             console: layers.section("limits")?,
             store: sound_store(layers)?,
             audit: layers.section("audit")?,
@@ -171,7 +168,7 @@ fn sound_limits(layers: &Layers) -> Result<engine::Limits, ConfigError> {
             return refused(format!("{limit} is more than {most}: {why}"));
         }
         if key == "streams_max" {
-            let (each, room) = (app::STREAM_OVERHEAD_BYTES, app::OVERHEAD_BYTES_MAX);
+            let (each, room) = (server::STREAM_OVERHEAD_BYTES, server::OVERHEAD_BYTES_MAX);
             let all = limit.saturating_mul(each.into());
             if all > room.into() {
                 return refused(format!(
@@ -222,8 +219,8 @@ fn sound_store(layers: &Layers) -> Result<store::Settings, ConfigError> {
 }
 
 /// A certificate is of no use without its key.
-fn sound_tls(layers: &Layers) -> Result<app::TlsSettings, ConfigError> {
-    let settings: app::TlsSettings = layers.section("tls")?;
+fn sound_tls(layers: &Layers) -> Result<server::TlsSettings, ConfigError> {
+    let settings: server::TlsSettings = layers.section("tls")?;
     settings.check().map_err(|(missing, set)| {
         let why = format!("needs `tls.{missing}` too");
         layers.invalid(&format!("tls.{set}"), why)
@@ -242,8 +239,10 @@ fn profiles(layers: &Layers) -> Result<Profiles, ConfigError> {
     const DEFAULT: &str = "default";
     let names = layers.profiles().into_iter();
     let others = names.filter(|name| name != DEFAULT);
-    let rows = rules::rows(layers)?;
-    let rules = rules::compile(&rows, layers)?;
+    let rows: Vec<RuleRow> = layers.section("rules")?;
+    let names = layers.profiles().into_iter().collect();
+    rules::check_rows(&rows, &names).map_err(|error| invalid_row(layers, &error))?;
+    let rules = rules::compile(&rows).map_err(|error| invalid_row(layers, &error))?;
     let others = others.map(|name| profile(layers, &name, &rows));
     let mut others = others.collect::<Result<Vec<_>, _>>()?;
     let mut default = profile(layers, DEFAULT, &rows)?;
@@ -291,7 +290,7 @@ fn model<'a>(
 fn profile(layers: &Layers, name: &str, rows: &[RuleRow]) -> Result<Profile, ConfigError> {
     let layers = layers.profile(name)?;
     let Mode { mode } = layers.section(&format!("profiles.{name}"))?;
-    let mut detect: detect::Settings = layers.section("detect")?;
+    let detect: detect::Settings = layers.section("detect")?;
     let disagree = |section: &str, key: &str, other: Option<&str>, why: String| {
         let path = |key: &str| format!("{section}.{key}");
         layers.disagree(&path(key), other.map(path).as_deref(), why)
@@ -301,10 +300,11 @@ fn profile(layers: &Layers, name: &str, rows: &[RuleRow]) -> Result<Profile, Con
         disagree(&section, futile.key, futile.other, futile.why)
     })?;
     let rules = rows.iter().enumerate();
-    detect.rules = rules
+    let rule_settings = rules
         .clone()
-        .map(|(position, row)| row.settings(position, name, &layers))
-        .collect::<Result<_, _>>()?;
+        .map(|(position, row)| row.settings(position, name))
+        .collect::<Result<_, _>>()
+        .map_err(|error| invalid_row(&layers, &error))?;
     let trend: TrendSettings = layers.section("policy")?;
     trend
         .check()
@@ -318,12 +318,16 @@ fn profile(layers: &Layers, name: &str, rows: &[RuleRow]) -> Result<Profile, Con
             disagree(&section, error.key, error.other, error.why)
         }))
     });
-    let of_rules = rules.map(|(position, row)| row.ladder(position, &layers));
+    let of_rules = rules.map(|(position, row)| {
+        row.ladder(position)
+            .map_err(|error| invalid_row(&layers, &error))
+    });
     let ladders = ladders.chain(of_rules).collect::<Result<_, _>>()?;
     let templates = templates(&sections, rows, &layers)?;
     Ok(Profile {
         name: name.into(),
         detect,
+        rules: rule_settings,
         policy: policy::Settings {
             trend,
             ladders,
@@ -331,6 +335,10 @@ fn profile(layers: &Layers, name: &str, rows: &[RuleRow]) -> Result<Profile, Con
         },
         templates,
     })
+}
+
+fn invalid_row(layers: &Layers, error: &RowError) -> ConfigError {
+    layers.disagree(&error.key, error.other.as_deref(), error)
 }
 
 /// The texts of the detectors and of the rules.
@@ -347,7 +355,7 @@ fn templates(
     Templates::new(texts.chain(of_rules)).map_err(|error| {
         let rule = rows.iter().position(|row| row.detector() == error.detector);
         let key = match rule {
-            Some(position) => rules::path(position, error.key),
+            Some(position) => rules::key_path(position, error.key),
             None => format!("detect.{}.{}", error.detector, error.key),
         };
         layers.invalid(&key, error)

@@ -13,8 +13,8 @@ use super::{
     refusal::{Answer, Json, Refusal},
 };
 use crate::{
-    auth::may,
     pb::{self, session_service_server::SessionService},
+    server::rpc,
 };
 
 pub(super) async fn get_session(
@@ -73,7 +73,7 @@ impl Console {
         body: &[u8],
         rpc: &str,
     ) -> Result<Request<T>, Refusal> {
-        let caller = self.admit(headers, &deed(rpc))?;
+        let caller = self.admit(headers, &path(rpc))?;
         let mut request = Request::new(parsed(headers, body)?);
         *request.metadata_mut() = MetadataMap::from_headers(headers.clone());
         request.extensions_mut().insert(caller);
@@ -81,8 +81,8 @@ impl Console {
     }
 }
 
-/// An rpc of sessions by its path.
-pub(super) fn deed(rpc: &str) -> String {
+/// The path of an rpc of the session service.
+pub(super) fn path(rpc: &str) -> String {
     format!("/unstuck.v1.SessionService/{rpc}")
 }
 
@@ -104,8 +104,10 @@ const ACTS: [(&str, &str); 3] = [
 ];
 
 pub(super) async fn me(State(console): State<Console>, headers: HeaderMap) -> Answer<Me> {
-    let caller = console.admit(&headers, &deed("ListSessions"))?;
-    let allowed = ACTS.iter().filter(|(_, rpc)| may(caller.role, &deed(rpc)));
+    let caller = console.admit(&headers, &path("ListSessions"))?;
+    let allowed = ACTS
+        .iter()
+        .filter(|(_, rpc)| rpc::facts(&path(rpc)).access.allows(caller.role));
     Ok(Json(Me {
         name: caller.name.to_string(),
         role: caller.role.name(),

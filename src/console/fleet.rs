@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Console,
-    calls::{deed, parsed},
+    calls::{parsed, path},
     refusal::{Answer, Json, Refusal},
 };
 use crate::{
-    aside,
     domain::{Action, Status, Tenant},
     engine::{Fleet, Search},
     pb,
+    server::aside,
 };
 
 /// What is looked for.
@@ -67,7 +67,7 @@ pub(super) async fn fleet(
     headers: HeaderMap,
     body: Bytes,
 ) -> Answer<Answered> {
-    let caller = console.admit(&headers, &deed("ListSessions"))?;
+    let caller = console.admit(&headers, &path("ListSessions"))?;
     let question: Question = parsed(&headers, &body)?;
     let (skip, most) = (question.skip, question.most.min(MOST_MAX));
     let search = search(caller.tenant, question)?;

@@ -19,14 +19,15 @@ use serde::Serialize;
 
 use super::{
     Console,
-    calls::{deed, parsed},
+    calls::{parsed, path},
     refusal::Refusal,
 };
 use crate::{
-    api::{Api, Place},
+    api::Api,
     auth::{Auth, Caller, Denied},
     feed::Feed,
     pb,
+    server::places::Place,
     telemetry::{Rejection, Rpc},
 };
 
@@ -40,7 +41,7 @@ pub(super) async fn watch_verdicts(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<impl IntoResponse, Refusal> {
-    let caller = console.admit(&headers, &deed("WatchVerdicts"))?;
+    let caller = console.admit(&headers, &path("WatchVerdicts"))?;
     let mut request: pb::WatchVerdictsRequest = parsed(&headers, &body)?;
     if let Some(last) = headers.get("last-event-id") {
         request.after_verdict_id = last.to_str().unwrap_or("?").to_owned();

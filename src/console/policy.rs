@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Console,
-    calls::{deed, parsed},
+    calls::{parsed, path},
     refusal::{Answer, Json, Refusal},
     tally::{HOURS, Kind, Tally},
 };
@@ -72,7 +72,7 @@ pub(super) async fn policy(
     headers: HeaderMap,
     body: Bytes,
 ) -> Answer<Policy> {
-    let tenant = console.admit(&headers, &deed("ListVerdicts"))?.tenant;
+    let tenant = console.admit(&headers, &path("ListVerdicts"))?.tenant;
     let Question { hours } = parsed(&headers, &body)?;
     if !(1..=HOURS).contains(&hours) {
         let told = format!("hours: from 1 to {HOURS}");

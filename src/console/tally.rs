@@ -14,12 +14,12 @@ use serde::Serialize;
 
 use super::{
     Console,
-    calls::deed,
+    calls::path,
     refusal::{Answer, Json, Refusal},
 };
 use crate::{
-    api, aside,
-    domain::{Action, Issued, Tenant, VerdictId},
+    domain::{Action, Issued, Tenant, VerdictId, clock},
+    server::aside,
     store::{ReadError, Store},
 };
 
@@ -136,7 +136,7 @@ impl Console {
     ) -> Result<T, Refusal> {
         // Who asks and goes away leaves it counted for the next.
         let mut tally = self.tally.clone().lock_owned().await;
-        let (store, now) = (self.store.clone(), api::now());
+        let (store, now) = (self.store.clone(), clock::now());
         let count = move || tally.catch_up(&store, now).map(|()| tally);
         let counted = aside::read(count).await;
         let draining =
@@ -153,7 +153,7 @@ pub(super) struct Pulse {
 }
 
 pub(super) async fn pulse(State(console): State<Console>, headers: HeaderMap) -> Answer<Pulse> {
-    let tenant = console.admit(&headers, &deed("ListVerdicts"))?.tenant;
+    let tenant = console.admit(&headers, &path("ListVerdicts"))?.tenant;
     let owned = |(name, plot): (&str, Vec<u32>)| (name.to_owned(), plot);
     let look = |tally: &Tally, now| {
         let plots = tally.by_detector(&tenant, now).into_iter();

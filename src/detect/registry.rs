@@ -12,9 +12,6 @@ macro_rules! registry {
         #[derive(Clone, Debug, serde::Deserialize)]
         pub struct Settings {
             $(pub $name: Section<<$name::$detector as Detector>::Settings>,)+
-            /// Of `[[rules]]`, in their order.
-            #[serde(skip)]
-            pub rules: Vec<RuleSettings>,
         }
 
         /// `[detect.<name>]`: whether it looks at all, and its own keys.

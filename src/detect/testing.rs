@@ -13,7 +13,8 @@ use crate::{
         CallFacts, CallKind, Cost, Finding, Look, MarkerKind, Moment, Observation, Operation,
         Outcome, Remembered, Rooms, Seen, Sig, Used,
     },
-    facts::{Listener, Progress, Sketcher},
+    facts::Progress,
+    text::{Listener, Sketcher},
 };
 
 /// More than any script needs.

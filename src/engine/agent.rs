@@ -4,12 +4,13 @@ use smallvec::SmallVec;
 
 use super::{Profile, draft::Drafts};
 use crate::{
-    detect::{Detectors, History, RuleStates, Words},
+    detect::{Detectors, History, Words},
     domain::{
         AgentId, CallKind, Cost, DetectorId, Finding, Look, Member, Observation, Operation,
         RuleSight, Seen, Used, Verdict, Waste,
     },
     policy::{Judge, Judgement, Ruling, Sight, TemplateFacts},
+    rules::RuleStates,
 };
 
 /// One agent of a session: it is watched on its own.
@@ -102,8 +103,7 @@ impl Agent {
         };
         let (detectors, history) = (&mut self.detectors, &self.history);
         let clear = detectors.observe(now, history, &profile.detect, &mut tell);
-        self.rules
-            .observe(ruled, now, profile.detect.rules(), &mut tell);
+        self.rules.observe(ruled, now, profile.rules(), &mut tell);
         looked |= clear;
         self.history.push(now, cost, words);
         self.totals += Waste::of(events, cost);

@@ -1,6 +1,7 @@
 use crate::{
     domain::{Channel, RepeatSettings, Repeated, Sig, TurnFacts, text},
-    facts::{Facts, Sketcher, Watcher},
+    facts::Facts,
+    text::{Sketcher, Watcher},
 };
 
 /// The texts that an agent is writing, latest last.
@@ -183,7 +184,7 @@ impl Written {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::{Key, Tools};
+    use crate::{facts::Tools, text::Key};
 
     #[test]
     fn the_beginning_does_not_depend_on_how_the_text_is_cut() {

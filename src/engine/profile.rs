@@ -4,10 +4,11 @@ use std::{
 };
 
 use crate::{
-    detect::{self, RuleSettings},
+    detect,
     domain::{DetectorId, Explained, RepeatSettings},
-    facts::{Reader, Rules},
+    facts::Reader,
     policy::{self, Templates},
+    rules::{RuleSettings, Rules},
 };
 
 /// How a session is watched. A session picks its profile by name.
@@ -15,6 +16,8 @@ use crate::{
 pub struct Profile {
     pub name: Arc<str>,
     pub detect: detect::Settings,
+    /// Of `[[rules]]`, in their order.
+    pub rules: Vec<RuleSettings>,
     pub policy: policy::Settings,
     pub templates: Templates,
 }
@@ -32,9 +35,19 @@ impl Profile {
             let mut ladders = self.policy.ladders.iter();
             let id = ladders.position(|ladder| *ladder.name == *name)?;
             let rule = id.checked_sub(detect::NAMES.len())?;
-            self.detect.rules.get(rule).map(RuleSettings::explain)
+            self.rules.get(rule).map(RuleSettings::explain)
         };
         self.detect.explain(name).or_else(rule)
+    }
+
+    /// The rules' settings, and the id of the first.
+    pub fn rules(&self) -> (u8, &[RuleSettings]) {
+        (detect::NAMES.len() as u8, &self.rules)
+    }
+
+    /// Whether budget or rules must see events that no other detector looks at.
+    pub fn looks_aside(&self) -> bool {
+        !self.rules.is_empty() || self.detect.has_caps()
     }
 
     /// What makes a text that repeats itself a loop; `None`: nobody asks.

@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use thiserror::Error;
 use uuid::Uuid;
 
@@ -24,10 +22,6 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// When it may be worth trying again: idle sessions are swept out every
-    /// second.
-    pub const RETRY_AFTER: Duration = Duration::from_secs(1);
-
     pub fn rejection(self) -> Rejection {
         match self {
             Self::Sessions(_) => Rejection::SessionsMax,

@@ -22,7 +22,8 @@ use crate::{
         self, AgentId, Body, Cost, DetectorId, Event, Labels, Marker, MarkerKind, Repeated, Role,
         SessionId, Sig, ToolCall, Totals, TurnFacts, Verdict, Waste,
     },
-    facts::{EventFacts, Made, Progress, Ruled},
+    facts::{EventFacts, Made, Progress},
+    rules::Ruled,
     telemetry::EventKind,
 };
 

@@ -6,8 +6,10 @@ use thiserror::Error;
 
 use super::{Engine, Lasting, Limits, Profiles, outbox::Outbox, tenants::Holding};
 use crate::{
-    facts::{Facts, Key, Rules, Tools},
+    facts::{Facts, Tools},
+    rules::Rules,
     telemetry::Metrics,
+    text::Key,
 };
 
 /// All of it, so that it is swapped at once.

@@ -6,7 +6,7 @@ use crate::{
         Cost, Delta, Folded, Labels, SessionId, SessionView, Status, TimelineEntry, Verdict, Waste,
         labels_bytes,
     },
-    facts::Key,
+    text::Key,
 };
 
 /// A session's place in the map: live, or the tombstone of one that is over.

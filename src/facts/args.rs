@@ -7,13 +7,15 @@ use std::{borrow::Cow, fmt};
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::{
-    canonical::{Caught, Name, Reading, Value},
-    key::{Key, Tag},
-    tools::{self, ArgRole, LineArg},
-    words::Words,
+use super::tools::{self, ArgRole, LineArg};
+use crate::{
+    domain::{Args, text},
+    text::{
+        canonical::{Caught, Name, Reading, Value},
+        key::{Key, Tag},
+        words::Words,
+    },
 };
-use crate::domain::{Args, text};
 
 /// Beyond this unseen characters and white space outside JSON count: a call must
 /// not cost milliseconds.

@@ -1,5 +1,7 @@
-use super::{Listener, Sketcher};
-use crate::domain::{Measure, Sketch};
+use crate::{
+    domain::{Measure, Sketch},
+    text::{Listener, Sketcher},
+};
 
 /// Turns are as alike as their words overlap: shared words by all words.
 #[derive(Clone, Copy, Debug)]

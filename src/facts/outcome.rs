@@ -2,12 +2,14 @@
 
 use std::{borrow::Cow, hash::Hasher};
 
-use super::{
-    Facts, ack,
-    key::Tag,
-    mask::{self, Mask},
+use super::{Facts, ack};
+use crate::{
+    domain::{Event, Outcome, Sig, ToolCall},
+    text::{
+        key::Tag,
+        mask::{self, Mask},
+    },
 };
-use crate::domain::{Event, Outcome, Sig, ToolCall};
 
 /// The hashes of a result or an error; zeros where there is none.
 #[derive(Default)]

@@ -1,13 +1,12 @@
 //! What a shell command does: `bash` with `cat f` is a read, `sed -i` an edit,
 //! `pytest` a test run, `sleep 5` a wait.
 
-mod words;
-
 use std::borrow::Cow;
 
 use memchr::memchr2;
 
 use super::tools::Class;
+use crate::text::shell_words;
 
 /// What was made of a command line.
 #[derive(Debug, PartialEq, Eq)]
@@ -78,10 +77,10 @@ fn of_script(line: Cow<'_, str>) -> Command<'_> {
 }
 
 fn of_line(line: &str) -> Command<'_> {
-    if let Some(words) = words::plain(line) {
+    if let Some(words) = shell_words::plain(line) {
         return of_words(&words);
     }
-    match words::Split::of(line) {
+    match shell_words::Split::of(line) {
         Some(split) => of_words(&split.words()).into_owned(),
         None => Command::plain(Class::Execute),
     }

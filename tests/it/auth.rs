@@ -14,11 +14,12 @@ use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_prost::ProstCodec;
 use tonic_types::StatusExt;
 use unstuck::{
-    auth::{Entry, Need, Role, Secret, TABLE},
+    auth::{Access, Entry, Role, Secret},
     domain::Tenant,
     pb::{
         self, Action, FILE_DESCRIPTOR_SET, Verdict, session_service_client::SessionServiceClient,
     },
+    server::rpc::TABLE,
 };
 
 use crate::{
@@ -153,7 +154,7 @@ fn documented() -> Vec<(String, BTreeSet<String>)> {
 
 #[test]
 fn every_rpc_is_decided_and_nothing_else() {
-    let decided = TABLE.iter().map(|(path, _)| *path);
+    let decided = TABLE.iter().map(|row| row.path);
     let ours: BTreeSet<_> = decided
         .filter(|path| path.starts_with("/unstuck"))
         .collect();
@@ -161,12 +162,13 @@ fn every_rpc_is_decided_and_nothing_else() {
     assert_eq!(
         ours,
         rpcs.iter().map(String::as_str).collect::<BTreeSet<_>>(),
-        "who may call a new rpc? say so in src/auth/table.rs and docs/security.md"
+        "who may call a new rpc? say so in src/server/rpc.rs and docs/security.md"
     );
     let rows: BTreeSet<String> = documented().into_iter().map(|(what, _)| what).collect();
-    for (path, _) in TABLE {
+    for row in TABLE {
+        let path = row.path;
         let name = path.rsplit('/').next().unwrap();
-        let is_told = rows.contains(name) || rows.contains(*path);
+        let is_told = rows.contains(name) || rows.contains(path);
         assert!(is_told, "docs/security.md: {path} has no row");
     }
 }
@@ -276,11 +278,9 @@ async fn page_of(server: &Server, page: &str, token: Option<&str>) -> reqwest::R
 async fn without_auth_nobody_is_asked() {
     let server = Server::start().await;
     let channel = connect(server.grpc, |endpoint| endpoint).await;
-    for (path, need) in TABLE
-        .iter()
-        .filter(|(path, _)| path.starts_with("/unstuck"))
-    {
-        assert_ne!(*need, Need::Nothing, "{path}");
+    for row in TABLE.iter().filter(|row| row.path.starts_with("/unstuck")) {
+        let path = row.path;
+        assert_ne!(row.access, Access::Public, "{path}");
         let status = knock(&channel, path, None).await;
         let is_refused = [Code::Unauthenticated, Code::PermissionDenied].contains(&status.code());
         assert!(!is_refused, "{path}: {status:?}");

@@ -14,18 +14,28 @@ use unstuck::detect;
 const MAY_USE: &[(&str, &[&str])] = &[
     ("domain", &[]),
     ("pb", &[]),
-    ("aside", &[]),
-    ("facts", &["domain"]),
+    ("text", &["domain"]),
+    ("telemetry", &["domain"]),
+    ("facts", &["domain", "text"]),
     ("detect", &["domain"]),
     ("policy", &["domain"]),
-    ("telemetry", &["domain"]),
+    ("rules", &["domain", "text", "facts", "detect", "policy"]),
     ("auth", &["domain", "telemetry"]),
     ("store", &["domain"]),
     (
         "engine",
-        &["domain", "facts", "detect", "policy", "telemetry"],
+        &[
+            "domain",
+            "text",
+            "facts",
+            "detect",
+            "policy",
+            "rules",
+            "telemetry",
+        ],
     ),
-    ("feed", &["domain", "store", "aside"]),
+    ("server", &["domain", "auth", "telemetry", "pb"]),
+    ("feed", &["domain", "store", "server"]),
     ("notify", &["domain", "store", "feed"]),
     (
         "api",
@@ -35,8 +45,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "engine",
             "store",
             "feed",
-            "aside",
             "telemetry",
+            "server",
             "pb",
         ],
     ),
@@ -48,8 +58,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "engine",
             "store",
             "feed",
-            "aside",
             "telemetry",
+            "server",
             "api",
             "pb",
         ],
@@ -60,16 +70,17 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "domain",
             "auth",
+            "text",
             "facts",
             "detect",
             "policy",
+            "rules",
             "telemetry",
             "engine",
             "store",
             "notify",
-            "api",
+            "server",
             "console",
-            "app",
         ],
     ),
     (
@@ -77,26 +88,24 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "domain",
             "auth",
-            "facts",
-            "detect",
-            "policy",
             "telemetry",
             "store",
             "engine",
-            "feed",
             "notify",
+            "server",
             "api",
             "console",
             "config",
+            "pb",
         ],
     ),
 ];
 
-/// Where time comes in.
-const EDGES: &[&str] = &["api", "app", "cli", "main"];
+/// The modules that may read the clock.
+const EDGES: &[&str] = &["api", "console", "app", "cli"];
 
 /// Lines that a file may have of its own.
-const LINES_MAX: usize = 400;
+const LINES_MAX: usize = 500;
 
 /// What makes a gRPC status.
 const STATUS_CONSTRUCTORS: &[&str] = &[
@@ -250,7 +259,9 @@ fn one_file_picks_the_grpc_codes() {
         .map(|name| format!("Status::{name}("))
         .collect();
     for file in sources() {
-        if file.path == "src/api/status.rs" || ["cli", "pb"].contains(&file.module()) {
+        if ["src/server/status.rs", "src/api/status.rs"].contains(&file.path.as_str())
+            || ["cli", "pb"].contains(&file.module())
+        {
             continue;
         }
         let names = constructors.iter().map(String::as_str).chain(["Code::"]);
@@ -258,7 +269,7 @@ fn one_file_picks_the_grpc_codes() {
             assert!(
                 !file.has(name),
                 "{}: it names a gRPC code ({name}…); give the error a type of its own and map \
-                 it to a code in src/api/status.rs",
+                 it to a code in src/api/status.rs or src/server/status.rs",
                 file.path,
             );
         }
@@ -269,7 +280,13 @@ fn one_file_picks_the_grpc_codes() {
 fn time_is_a_parameter() {
     for file in sources() {
         assert!(
-            EDGES.contains(&file.module()) || !file.has("SystemTime::now"),
+            file.path == "src/domain/clock.rs" || !file.has("SystemTime::now"),
+            "{}: read the clock by `domain::clock::now`",
+            file.path,
+        );
+        let reads_clock = file.has("clock::now") || file.has("clock::{now");
+        assert!(
+            EDGES.contains(&file.module()) || !reads_clock,
             "{}: it reads the clock; take the time as an argument from the edge ({EDGES:?})",
             file.path,
         );

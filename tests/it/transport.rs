@@ -15,12 +15,12 @@ use tonic::{
     transport::{Channel, Server as Transport, server::TcpIncoming},
 };
 use unstuck::{
-    app,
     pb::{
         self, StreamDeltasRequest, StreamDeltasResponse, StreamEventsRequest, StreamEventsResponse,
         detection_service_client::DetectionServiceClient,
         detection_service_server::{DetectionService, DetectionServiceServer},
     },
+    server,
 };
 
 use crate::harness::*;
@@ -193,20 +193,20 @@ where
 fn a_tiny_message_is_tiny() {
     use prost::Message;
     assert_eq!(5 + tiny_event(0).encoded_len(), 33);
-    let smallest = app::MESSAGE_BYTES_MIN as usize;
+    let smallest = server::MESSAGE_BYTES_MIN as usize;
     assert_eq!(5 + tiny_delta(0).encoded_len(), smallest);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_tiny_message_of_64_streams_is_lost() {
-    let address = serve_slowly(app::server(&config("").app)).await;
+    let address = serve_slowly(server::grpc_server(&config("").limits)).await;
     let answered = answered(address, events_answered).await;
     assert_eq!(answered, STREAMS as i32 * EVENTS);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_delta_of_64_streams_is_lost_however_small() {
-    let address = serve_slowly(app::server(&config("").app)).await;
+    let address = serve_slowly(server::grpc_server(&config("").limits)).await;
     let answered = answered(address, deltas_answered).await;
     assert_eq!(answered, STREAMS as i32 * DELTAS);
 }

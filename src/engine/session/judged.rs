@@ -61,7 +61,7 @@ impl Session {
 
     /// Shows what no detector looks at but for what it used, and the rules.
     pub(super) fn show_aside(&mut self, shown: Shown<'_>, shared: &Shared) -> Option<Arc<Verdict>> {
-        let looks = self.profile.detect.looks_aside();
+        let looks = self.profile.looks_aside();
         looks
             .then(|| self.show(Seen::Other, shown, shared))
             .flatten()

@@ -13,8 +13,10 @@ use crate::{
         Profile, Recorded, Refused, Shared, Want,
         draft::{Drafts, Piece},
     },
-    facts::{Facts, Key, Ruled},
+    facts::Facts,
+    rules::Ruled,
     telemetry::EventKind,
+    text::Key,
 };
 
 /// A turn's text came in deltas, or in one piece.
@@ -61,7 +63,7 @@ fn push(
         turn: draft_name(delta, shared.facts.key()),
         channel: delta.channel,
         text: &delta.text,
-        kept_bytes_max: shared.facts.kept_of_a_turn(shared.rules),
+        kept_bytes_max: shared.facts.turn_bytes_kept(shared.rules.turn_bytes()),
     };
     drafts.push(&piece, profile.repeats(), shared.facts)
 }

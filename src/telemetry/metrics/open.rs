@@ -3,7 +3,7 @@
 use metrics::Gauge;
 
 /// Streams that stay open.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rpc {
     StreamEvents,
     StreamDeltas,

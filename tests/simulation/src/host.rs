@@ -17,10 +17,10 @@ use tonic::transport::server::Connected;
 use turmoil::net::{TcpListener, TcpStream};
 use unstuck::{
     api::Api,
-    app,
     auth::Auth,
     config::{Config, DEFAULTS, Layers, TABLES},
     engine::{Clockwork, Engine},
+    server::{self, ServerContext},
     store::{Opening, Store},
     telemetry::Metrics,
 };
@@ -82,14 +82,15 @@ impl Host {
         engine.restore(standing, now());
         let auth = Arc::new(Auth::new(&config.auth)?);
         let draining = CancellationToken::new();
-        let api = Api::new(auth, engine, store, metrics, config.api, draining);
-        let (guard, routes) = (api.guard(), api.routes()?);
+        let context = ServerContext::new(auth, metrics, config.limits.clone(), draining);
+        let api = Api::new(engine, store, Arc::new(context));
+        let (admission, routes) = (api.admission(), api.routes()?);
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).await?;
         let incoming = futures_util::stream::unfold(listener, |listener| async {
             let accepted = listener.accept().await.map(|(stream, _)| Wire(stream));
             Some((accepted, listener))
         });
-        let server = app::server(&config.app).layer(guard).add_routes(routes);
+        let server = server::grpc_server(&config.limits).layer(admission).add_routes(routes);
         server.serve_with_incoming(incoming).await?;
         Ok(())
     }

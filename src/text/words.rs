@@ -4,7 +4,7 @@ use crate::domain::{Sig, WordHashes};
 /// The words of a call's arguments without their numbers: what stays the same
 /// when a call is only reworded, reordered or counted up.
 #[derive(Debug, Default)]
-pub(super) struct Words {
+pub(crate) struct Words {
     /// The words' hashes, in any order, added up.
     sum: u64,
     hashes: WordHashes,

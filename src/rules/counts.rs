@@ -12,9 +12,12 @@
 
 use std::collections::VecDeque;
 
-use super::Futile;
-use crate::domain::{
-    CallKind, DetectorId, Explained, Finding, Look, Observation, Operation, RuleSight, Seen, Sig,
+use crate::{
+    detect::Futile,
+    domain::{
+        CallKind, DetectorId, Explained, Finding, Look, Observation, Operation, RuleSight, Seen,
+        Sig,
+    },
 };
 
 /// How a rule counts.

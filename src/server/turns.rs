@@ -28,7 +28,7 @@ use crate::domain::Tenant;
 
 /// Clones share the turns.
 #[derive(Clone)]
-pub(super) struct Turns(Arc<Mutex<Lines>>);
+pub struct Turns(Arc<Mutex<Lines>>);
 
 struct Lines {
     /// How many more may work.
@@ -182,7 +182,7 @@ thread_local! {
 /// Ends the turn of who has more to do: it stands in line again, and is called.
 /// Only within [`Turns::take`]. (The runtime's own way to yield would put it among
 /// the runtime's tasks, where everything else would wait behind it.)
-pub(super) async fn end_turn() {
+pub async fn end_turn() {
     let mut is_over = false;
     poll_fn(|_| {
         if mem::replace(&mut is_over, true) {
@@ -195,7 +195,7 @@ pub(super) async fn end_turn() {
 }
 
 /// Where somebody waits for turns.
-pub(super) struct Line {
+pub struct Line {
     turns: Turns,
     tenant: Tenant,
     /// While it waits.
@@ -252,7 +252,7 @@ impl Drop for Line {
 }
 
 /// A future that takes turns.
-pub(super) struct Taking<F> {
+pub struct Taking<F> {
     line: Line,
     future: Pin<Box<F>>,
 }

@@ -14,7 +14,7 @@ use crate::domain::text;
 
 /// What a value held that somebody may want to know.
 #[derive(Default)]
-pub(super) struct Caught<'a> {
+pub(crate) struct Caught<'a> {
     pub text: Option<Cow<'a, str>>,
     /// The first two: nobody asks for more.
     pub numbers: [Option<u64>; 2],
@@ -37,7 +37,7 @@ impl<'a> Caught<'a> {
 }
 
 /// A key, borrowed where it has no escapes.
-pub(super) struct Name<'de>(pub Cow<'de, str>);
+pub(crate) struct Name<'de>(pub Cow<'de, str>);
 
 impl<'de> serde::Deserialize<'de> for Name<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -59,7 +59,7 @@ impl<'de> serde::Deserialize<'de> for Name<'de> {
 }
 
 /// How all values of some arguments are read.
-pub(super) struct Reading<'k> {
+pub(crate) struct Reading<'k> {
     pub key: &'k Key,
     /// Nothing unseen stands in the JSON itself: only its escapes can hold some.
     pub is_seen: bool,
@@ -101,7 +101,7 @@ impl Reading<'_> {
 }
 
 /// Any value; tells what it held where somebody asks.
-pub(super) struct Value<'r, 'k, 'a> {
+pub(crate) struct Value<'r, 'k, 'a> {
     pub reading: &'r mut Reading<'k>,
     pub caught: Option<&'r mut Caught<'a>>,
 }

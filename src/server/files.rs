@@ -8,7 +8,7 @@ const FILES_OWN: usize = 64;
 
 /// How many connections each side may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Places {
+pub struct Places {
     pub grpc: usize,
     pub http: usize,
 }

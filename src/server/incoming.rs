@@ -38,7 +38,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// How long a connection may take,
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub struct Patience {
     /// to say its first bytes,
     pub first_bytes: Duration,
     /// and to read anything of what it is sent. `None`: the protocol sees to it
@@ -47,7 +47,7 @@ pub(super) struct Patience {
 }
 
 /// A listener that lets in no more than it has places for.
-pub(super) struct Door {
+pub struct Door {
     listener: TcpListener,
     places: Arc<Semaphore>,
     patience: Patience,
@@ -162,7 +162,7 @@ fn pauses() -> impl Iterator<Item = Duration> {
 
 /// A connection with its place, which ends unless it says its first bytes in
 /// time, and reads what it is sent.
-pub(super) struct Connection<S> {
+pub struct Connection<S> {
     io: S,
     /// `None`: it has said enough.
     opening: Option<Opening>,

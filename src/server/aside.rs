@@ -1,6 +1,4 @@
 //! Work that takes longer than a turn: on threads of its own, few at a time.
-//!
-//! Uses: nothing.
 
 use tokio::{
     sync::Semaphore,

@@ -157,7 +157,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::facts::block::Block;
+    use crate::text::block::Block;
 
     fn push(token: &mut Token, text: &str, behind: &str) {
         if !text.is_empty() {

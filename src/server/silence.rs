@@ -4,7 +4,7 @@ use tokio::time::{self, Instant, Sleep};
 
 /// Waits until a client has said nothing for too long. Each word of it costs a
 /// look at the clock; the timer is set anew only when it goes off.
-pub(super) struct Silence {
+pub struct Silence {
     longest: Duration,
     heard: Instant,
     alarm: Pin<Box<Sleep>>,

@@ -78,13 +78,13 @@ pub enum TlsError {
 }
 
 /// The certificates of a service, as they are by now.
-pub(super) struct Tls {
+pub struct Tls {
     settings: TlsSettings,
     both: ArcSwap<Both>,
 }
 
 /// Certificates that were read and are not in force yet.
-pub(super) struct Fresh(Arc<Both>);
+pub struct Fresh(Arc<Both>);
 
 struct Both {
     grpc: Arc<ServerConfig>,
@@ -198,7 +198,7 @@ fn unreadable(file: &Path) -> impl Fn(pem::Error) -> TlsError {
 
 /// A socket with or without TLS. The handshake is made by whoever first reads or
 /// writes, so that no connection waits for another's.
-pub(super) enum Wire {
+pub enum Wire {
     Plain(TcpStream),
     Handshake(Box<Accept<TcpStream>>, Arc<Metrics>),
     Secure(Box<TlsStream<TcpStream>>),

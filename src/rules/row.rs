@@ -1,22 +1,22 @@
-//! `[[rules]]`: the operator's own detectors. A row has a part for each who goes
-//! by it; here they are taken apart and handed out.
+//! A row of `[[rules]]`: its keys, defaults and checks, and the settings that the
+//! counts, the policy and the templates take from it.
 
 use std::collections::BTreeSet;
 
 use serde::Deserialize;
+use thiserror::Error;
 
-use super::{ConfigError, Layers};
+use super::{RuleSettings, RuleText, Rules};
 use crate::{
-    detect::{self, RULE_PREFIX, RULES_MAX, RuleSettings},
+    detect::{self, RULE_PREFIX, RULES_MAX},
     domain::{Action, DetectorId},
-    facts::{RuleText, Rules},
     policy::{Ladder, LadderSettings},
 };
 
 /// A row of `[[rules]]`. What is left out has these defaults.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RuleRow {
+pub struct RuleRow {
     name: String,
     when: String,
     #[serde(default)]
@@ -42,22 +42,24 @@ pub(super) struct RuleRow {
     profiles: BTreeSet<String>,
 }
 
-/// The keys of a row.
-pub(super) const KEYS: &[&str] = &[
-    "name",
-    "when",
-    "key",
-    "reset_when",
-    "count",
-    "window",
-    "consecutive",
-    "soft",
-    "hard",
-    "terminate_after",
-    "pattern",
-    "correction",
-    "profiles",
-];
+impl RuleRow {
+    /// The keys of a row.
+    pub const KEYS: &[&str] = &[
+        "name",
+        "when",
+        "key",
+        "reset_when",
+        "count",
+        "window",
+        "consecutive",
+        "soft",
+        "hard",
+        "terminate_after",
+        "pattern",
+        "correction",
+        "profiles",
+    ];
+}
 
 /// One event is enough unless the rule says how many.
 fn once() -> u32 {
@@ -78,53 +80,71 @@ fn hard() -> Action {
     Action::Escalate
 }
 
+/// A row that makes no sense.
+#[derive(Debug, Error)]
+#[error("{why}")]
+pub struct RowError {
+    /// The path of the key, as `rules[0].name`.
+    pub key: String,
+    /// The path of another key that it conflicts with.
+    pub other: Option<String>,
+    pub why: String,
+}
+
+impl RowError {
+    fn new(key: String, why: impl Into<String>) -> Self {
+        Self {
+            key,
+            other: None,
+            why: why.into(),
+        }
+    }
+}
+
 /// Names are metric labels.
 const NAME_BYTES_MAX: usize = 64;
 
-/// The rows, with names that are fit to be metric labels.
-pub(super) fn rows(layers: &Layers) -> Result<Vec<RuleRow>, ConfigError> {
-    let rows: Vec<RuleRow> = layers.section("rules")?;
+/// Checks the number of rows, their names and the profiles they name.
+pub fn check_rows(rows: &[RuleRow], profiles: &BTreeSet<String>) -> Result<(), RowError> {
     if rows.len() > RULES_MAX {
         let why = format!("{} rules, at most {RULES_MAX}", rows.len());
-        return Err(layers.invalid("rules", why));
+        return Err(RowError::new("rules".to_owned(), why));
     }
-    let profiles: BTreeSet<String> = layers.profiles().into_iter().collect();
     let mut names = BTreeSet::new();
     for (position, row) in rows.iter().enumerate() {
-        let refused = |key: &str, why: String| Err(layers.invalid(&path(position, key), why));
-        let letter = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
-        if row.name.is_empty() || !row.name.bytes().all(letter) {
-            return refused(
-                "name",
-                "a name is lower-case letters, digits and `_`".to_owned(),
-            );
+        let invalid = |key: &str, why: String| Err(RowError::new(key_path(position, key), why));
+        let is_label = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_';
+        if row.name.is_empty() || !row.name.bytes().all(is_label) {
+            let why = "a name is lower-case letters, digits and `_`";
+            return invalid("name", why.to_owned());
         }
         if row.name.len() > NAME_BYTES_MAX {
-            return refused("name", format!("longer than {NAME_BYTES_MAX} letters"));
+            return invalid("name", format!("longer than {NAME_BYTES_MAX} letters"));
         }
         if !names.insert(&row.name) {
-            return refused("name", format!("another rule is called {:?}", row.name));
+            return invalid("name", format!("another rule is called {:?}", row.name));
         }
-        if let Some(unknown) = row.profiles.difference(&profiles).next() {
-            return refused("profiles", format!("there is no profile {unknown:?}"));
+        if let Some(unknown) = row.profiles.difference(profiles).next() {
+            return invalid("profiles", format!("there is no profile {unknown:?}"));
         }
     }
-    Ok(rows)
+    Ok(())
 }
 
-/// The expressions, compiled.
-pub(super) fn compile(rows: &[RuleRow], layers: &Layers) -> Result<Rules, ConfigError> {
+/// Compiles the expressions of all rows.
+pub fn compile(rows: &[RuleRow]) -> Result<Rules, RowError> {
     let texts = rows.iter().map(|row| RuleText {
         name: &row.name,
         when: &row.when,
         key: &row.key,
         reset_when: &row.reset_when,
     });
-    Rules::new(texts).map_err(|error| layers.invalid(&path(error.rule, error.key), &error))
+    Rules::new(texts)
+        .map_err(|error| RowError::new(key_path(error.rule, error.key), error.to_string()))
 }
 
-/// Where a key of a row stands.
-pub(super) fn path(position: usize, key: &str) -> String {
+/// The path of a key of a row.
+pub fn key_path(position: usize, key: &str) -> String {
     format!("rules[{position}].{key}")
 }
 
@@ -135,27 +155,23 @@ impl RuleRow {
     }
 
     /// How it counts in sessions of a profile.
-    pub fn settings(
-        &self,
-        position: usize,
-        profile: &str,
-        layers: &Layers,
-    ) -> Result<RuleSettings, ConfigError> {
+    pub fn settings(&self, position: usize, profile: &str) -> Result<RuleSettings, RowError> {
         let settings = RuleSettings {
             enabled: self.profiles.is_empty() || self.profiles.contains(profile),
             count: self.count,
             window: self.window,
             consecutive: self.consecutive,
         };
-        settings.check().map_err(|futile| {
-            let other = futile.other.map(|other| path(position, other));
-            layers.disagree(&path(position, futile.key), other.as_deref(), futile.why)
+        settings.check().map_err(|futile| RowError {
+            key: key_path(position, futile.key),
+            other: futile.other.map(|other| key_path(position, other)),
+            why: futile.why,
         })?;
         Ok(settings)
     }
 
-    /// What follows when it fires.
-    pub fn ladder(&self, position: usize, layers: &Layers) -> Result<Ladder, ConfigError> {
+    /// The actions that follow when it fires.
+    pub fn ladder(&self, position: usize) -> Result<Ladder, RowError> {
         let settings = LadderSettings {
             enabled: true,
             count: self.count,
@@ -169,13 +185,15 @@ impl RuleRow {
         };
         let id = DetectorId((detect::NAMES.len() + position) as u8);
         let ladder = settings.ladder(&self.detector(), detect::precedence(id));
-        ladder.map_err(|error| {
-            let other = error.other.map(|other| path(position, other));
-            layers.disagree(&path(position, error.key), other.as_deref(), error.why)
+        ladder.map_err(|error| RowError {
+            key: key_path(position, error.key),
+            other: error.other.map(|other| key_path(position, other)),
+            why: error.why,
         })
     }
 
-    /// What is said when it fires: for a person, and to the agent.
+    /// The texts of its verdicts: the pattern for a person, the correction for the
+    /// agent.
     pub fn texts(&self) -> [String; 2] {
         let name = &self.name;
         let pattern = format!(

@@ -2,23 +2,32 @@
 
 use std::{io, net::SocketAddr};
 
+use thiserror::Error;
+
 use tokio::net::{TcpListener, TcpSocket};
 
-use super::StartError;
+/// An address that cannot be bound.
+#[derive(Debug, Error)]
+#[error("cannot listen on {address} ({key}): {source}")]
+pub struct BindError {
+    key: &'static str,
+    address: SocketAddr,
+    source: io::Error,
+}
 
 /// Connections that wait to be let in; the system has a limit of its own.
 const WAITING_MAX: u32 = 4_096;
 
 /// A port that is ours. Who connects is refused until it is opened: a client
 /// that is refused tries again, and one that is let in and hears nothing waits.
-pub(super) struct Port {
+pub struct Port {
     key: &'static str,
     address: SocketAddr,
     socket: TcpSocket,
 }
 
 impl Port {
-    pub fn take(key: &'static str, address: SocketAddr) -> Result<Self, StartError> {
+    pub fn take(key: &'static str, address: SocketAddr) -> Result<Self, BindError> {
         let taken = || {
             let socket = match address {
                 SocketAddr::V4(_) => TcpSocket::new_v4(),
@@ -36,14 +45,14 @@ impl Port {
         })
     }
 
-    pub fn open(self) -> Result<TcpListener, StartError> {
+    pub fn open(self) -> Result<TcpListener, BindError> {
         let opened = self.socket.listen(WAITING_MAX);
         opened.map_err(refused(self.key, self.address))
     }
 }
 
-fn refused(key: &'static str, address: SocketAddr) -> impl Fn(io::Error) -> StartError {
-    move |source| StartError::Bind {
+fn refused(key: &'static str, address: SocketAddr) -> impl Fn(io::Error) -> BindError {
+    move |source| BindError {
         key,
         address,
         source,

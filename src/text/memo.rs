@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// of two texts; the first tells, for it holds the text's hash only together with
 /// the other two.
 #[derive(Debug)]
-pub(super) struct Memo {
+pub(crate) struct Memo {
     places: Box<[Place]>,
 }
 

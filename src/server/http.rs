@@ -28,7 +28,7 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 
 /// Serves until the service drains, and then what was begun. `patience` is for
 /// the head of each request, and for what follows it.
-pub(super) async fn serve(
+pub async fn serve(
     mut door: Door,
     routes: Router,
     patience: Duration,

@@ -22,7 +22,7 @@ pub struct Key {
 
 /// What a signature is of, so that a path never equals a command.
 #[derive(Clone, Copy)]
-pub(super) enum Tag {
+pub(crate) enum Tag {
     Call,
     Target,
     Content,
@@ -88,7 +88,7 @@ impl Key {
         Sig::new(hasher.finish())
     }
 
-    pub(super) fn hasher(&self, tag: Tag) -> FoldHasher<'static> {
+    pub(crate) fn hasher(&self, tag: Tag) -> FoldHasher<'static> {
         let mut hasher = self.state.build_hasher();
         hasher.write_u8(tag as u8);
         hasher
@@ -101,7 +101,7 @@ impl Key {
 
     /// The hash of a whole text.
     #[inline]
-    pub(super) fn text(&self, tag: Tag, text: &str) -> u64 {
+    pub(crate) fn text(&self, tag: Tag, text: &str) -> u64 {
         let mut hasher = self.seeded(tag);
         hasher.write(text.as_bytes());
         hasher.finish()
@@ -109,25 +109,25 @@ impl Key {
 
     /// The hash of two numbers, in this order.
     #[inline]
-    pub(super) fn both(&self, tag: Tag, first: u64, second: u64) -> u64 {
+    pub(crate) fn both(&self, tag: Tag, first: u64, second: u64) -> u64 {
         let mut hasher = self.seeded(tag);
         hasher.write_u128(u128::from(first) << 64 | u128::from(second));
         hasher.finish()
     }
 
-    pub(super) fn known(&self, tag: Tag, text: &str) -> Option<Sig> {
+    pub(crate) fn known(&self, tag: Tag, text: &str) -> Option<Sig> {
         (!text.is_empty()).then(|| self.pair(tag, text, 0))
     }
 
     /// The signature of what was hashed, and of whose it is.
-    pub(super) fn finish(&self, mut hasher: FoldHasher<'static>, owner: &str) -> Sig {
+    pub(crate) fn finish(&self, mut hasher: FoldHasher<'static>, owner: &str) -> Sig {
         hasher.write_usize(owner.len());
         hasher.write(owner.as_bytes());
         Sig::new(hasher.finish())
     }
 
     #[inline]
-    pub(super) fn pair(&self, tag: Tag, text: &str, number: u64) -> Sig {
+    pub(crate) fn pair(&self, tag: Tag, text: &str, number: u64) -> Sig {
         Sig::new(self.both(tag, self.text(tag, text), number))
     }
 }

@@ -5,7 +5,7 @@ use std::str::Bytes;
 use smallvec::SmallVec;
 
 /// As many as most lines have without an allocation.
-pub(super) type Words<'a> = SmallVec<[&'a str; 24]>;
+pub(crate) type Words<'a> = SmallVec<[&'a str; 24]>;
 
 /// What a byte is to a line.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -38,7 +38,7 @@ static BYTES: [Byte; 256] = {
 
 /// The words of a line without escapes, comments and words that are quoted in
 /// part, which most are, where they stand. `None`: it is none, see [`Split`].
-pub(super) fn plain(line: &str) -> Option<Words<'_>> {
+pub(crate) fn plain(line: &str) -> Option<Words<'_>> {
     let bytes = line.as_bytes();
     let mut words = Words::new();
     let mut at = 0;
@@ -129,7 +129,7 @@ fn redirects(bytes: &[u8], at: usize) -> bool {
 }
 
 /// The words of any line: what quotes and escapes mean is what it is to a shell.
-pub(super) struct Split {
+pub(crate) struct Split {
     /// One behind the other, without quotes and escapes.
     text: String,
     ends: SmallVec<[usize; 24]>,

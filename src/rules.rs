@@ -7,17 +7,27 @@
 //!
 //! Rules are looked at before the session is locked, but for those that name
 //! `session`: these may hold only few steps.
+//!
+//! Uses: domain, text, facts, detect, policy.
 
 mod check;
+mod counts;
 mod expression;
+mod row;
 mod scope;
 mod types;
 
 use cel::Context;
 use thiserror::Error;
 
-use super::{EventFacts, Key, key::Tag};
-use crate::domain::{AgentId, Event, RuleSight, Sig, Totals};
+use crate::{
+    domain::{AgentId, Event, RuleSight, Sig, Totals},
+    facts::EventFacts,
+    text::{Key, key::Tag},
+};
+pub use counts::{RuleSettings, RuleStates};
+pub use row::{RowError, RuleRow, check_rows, compile, key_path};
+
 use check::{Patterns, Use};
 use expression::{Expression, Failed, Fault};
 use scope::Scope;
@@ -93,6 +103,15 @@ impl Rules {
 
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
+    }
+
+    /// How many bytes of a streamed turn the expressions need; 0 without rules.
+    pub fn turn_bytes(&self) -> usize {
+        if self.is_empty() {
+            0
+        } else {
+            Self::TURN_BYTES_MAX
+        }
     }
 
     /// Looks at an event, with no lock held. Nobody looks at a call that was

@@ -21,15 +21,15 @@ use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-use super::{Place, status};
+use super::status;
 use crate::{
     domain::Verdict,
     pb,
-    telemetry::{Metrics, Open, Panicked},
+    telemetry::{Metrics, Panicked},
 };
 
 /// What a stream sends.
-pub(super) trait Respond: Message + Sized + 'static {
+pub trait Respond: Message + Sized + 'static {
     /// Tells of a termination that came from elsewhere.
     fn push(verdict: pb::Verdict) -> Self;
 
@@ -53,7 +53,7 @@ pub(super) trait Respond: Message + Sized + 'static {
 }
 
 /// How a stream is served.
-pub(super) struct Terms {
+pub struct Terms {
     /// How much may be unread,
     pub responses_max: usize,
     pub response_bytes_max: usize,
@@ -63,9 +63,6 @@ pub(super) struct Terms {
     pub show: Show,
     pub draining: CancellationToken,
     pub metrics: Arc<Metrics>,
-    /// The stream's own, until nobody reads what is left of it any more: not before
-    /// the client is gone.
-    pub _place: Arc<(Place, Open)>,
 }
 
 impl Terms {
@@ -80,7 +77,7 @@ type Show = Box<dyn Fn(&Verdict) -> pb::Verdict + Send + Sync>;
 
 /// Why nothing more can be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Over {
+pub enum Over {
     /// The client is gone.
     Gone,
     /// It did not read for too long.
@@ -93,7 +90,7 @@ pub struct Outbound<T> {
 }
 
 /// Where the stream's task puts what the client is to read.
-pub(super) struct Responses<T> {
+pub struct Responses<T> {
     queue: Arc<Queue<T>>,
 }
 
@@ -211,7 +208,7 @@ impl<T: Respond> Waiting<T> {
 
 /// What came of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sent {
+pub enum Sent {
     Queued,
     /// One that was not read yet stands for both.
     Absorbed,
@@ -314,7 +311,7 @@ impl<T> Drop for Outbound<T> {
 
 /// Serves a stream in a task of its own until it is over or the service drains.
 /// However it ends, the client is told why.
-pub(super) fn serve<T, F>(terms: Terms, stream: impl FnOnce(Responses<T>) -> F) -> Outbound<T>
+pub fn serve<T, F>(terms: Terms, stream: impl FnOnce(Responses<T>) -> F) -> Outbound<T>
 where
     T: Respond,
     F: Future<Output = Result<(), Status>> + Send + 'static,
@@ -334,6 +331,8 @@ where
                 Err(status::internal())
             }),
             () = terms.draining.cancelled() => Err(status::draining()),
+            // Nobody reads what the stream would say, and its permit is released.
+            () = served.gone.cancelled() => return,
         };
         served.end(ended);
     });
@@ -349,11 +348,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        api::Places,
         config::{Config, DEFAULTS, Layers},
-        domain::{SessionId, Tenant},
+        domain::SessionId,
         engine::{Act, Clockwork, Engine},
-        telemetry::Rpc,
     };
 
     type Response = pb::StreamDeltasResponse;
@@ -366,10 +363,6 @@ mod tests {
             patience: Duration::from_secs(10),
             show: Box::new(crate::api::present_verdict),
             draining: CancellationToken::new(),
-            _place: Arc::new((
-                Places::unshared(1).take(&Tenant::default()).ok().unwrap(),
-                metrics.stream(Rpc::StreamDeltas),
-            )),
             metrics,
         }
     }
@@ -582,24 +575,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_has_its_place_until_its_client_is_gone() {
-        let terms = terms(1);
-        let metrics = terms.metrics.clone();
-        let open = |streams: u32| {
-            let gauge = format!("unstuck_streams{{rpc=\"StreamDeltas\"}} {streams}");
-            metrics.render().contains(&gauge)
-        };
-        let over = CancellationToken::new();
-        let ending = over.clone();
-        let outbound = serve::<Response, _>(terms, |_| async move {
-            ending.cancel();
-            Err(status::slow_reader())
+    async fn a_stream_ends_when_its_client_is_gone() {
+        let ended = CancellationToken::new();
+        let guard = ended.clone().drop_guard();
+        let outbound = serve::<Response, _>(terms(1), |_| async move {
+            let _guard = guard;
+            std::future::pending().await
         });
-        over.cancelled().await;
-        tokio::task::yield_now().await;
-        assert!(open(1), "it is over, and its client has not read that");
         drop(outbound);
-        assert!(open(0));
+        ended.cancelled().await;
     }
 
     #[tokio::test]

@@ -3,11 +3,11 @@
 use super::{Followed, Periods, blind};
 use crate::{
     domain::{Bar, RepeatSettings},
-    facts::repeats::content::{self, BARS, Unit, is_inner},
+    text::repeats::content::{self, BARS, Unit, is_inner},
 };
 
 /// A period that has passed a bar.
-pub(in crate::facts::repeats) struct Passed {
+pub(in crate::text::repeats) struct Passed {
     pub bar: Bar,
     /// The unit from where the run began.
     pub unit: Vec<u8>,

@@ -1,0 +1,63 @@
+use std::{fmt, str::FromStr};
+
+use serde::Deserialize;
+
+/// What a token is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Sends events and receives verdicts.
+    Broker,
+    /// Reads sessions and verdicts.
+    Viewer,
+    /// Reads, and terminates, resets and snoozes sessions.
+    Operator,
+    /// May call everything.
+    Admin,
+}
+
+impl Role {
+    pub const ALL: [Self; 4] = [Self::Broker, Self::Viewer, Self::Operator, Self::Admin];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Broker => "broker",
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Role {
+    type Err = &'static str;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let known = Self::ALL.into_iter().find(|role| role.name() == name);
+        known.ok_or("a role is broker, viewer, operator or admin")
+    }
+}
+
+/// Who may call something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Anyone, without a token.
+    Public,
+    /// Callers whose token has one of these roles.
+    Roles(&'static [Role]),
+}
+
+impl Access {
+    pub fn allows(self, role: Role) -> bool {
+        match self {
+            Self::Public => true,
+            Self::Roles(roles) => roles.contains(&role),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Everything between the socket and a handler: listeners, TLS, HTTP, admission,
+//! fair scheduling, quotas, response queues, timers and blocking work.
+//!
+//! A call passes through these files in this order: [`incoming`] accepts the
+//! connection, [`admission`] checks the token and takes the permits that the
+//! table in [`rpc`] asks for, [`turns`] decides when the call's work runs, and
+//! [`outbound`] queues the responses of a stream until the client has read them.
+//!
+//! Uses: domain, auth, telemetry.
+
+pub mod admission;
+pub mod aside;
+mod files;
+pub mod http;
+pub mod incoming;
+pub mod outbound;
+pub mod places;
+mod port;
+pub mod retain_body;
+pub mod rpc;
+pub mod silence;
+pub mod status;
+mod third_party;
+pub mod tls;
+pub mod turns;
+
+use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
+
+use serde::Deserialize;
+use tokio::task::JoinError;
+use tokio_util::sync::CancellationToken;
+use tonic::{Status, transport::Server};
+
+pub use files::Places as ConnectionLimits;
+pub use port::{BindError, Port};
+pub use tls::{Tls, TlsError, TlsSettings};
+
+use crate::{
+    auth::{Auth, Caller, Denied},
+    domain::clock,
+    telemetry::{Metrics, Panicked},
+};
+use places::Places;
+use turns::Turns;
+
+/// `[server]`
+#[derive(Clone, Debug, Deserialize)]
+pub struct Settings {
+    pub grpc: SocketAddr,
+    pub http: SocketAddr,
+    pub console_hosts: Vec<String>,
+}
+
+/// The keys of `[limits]` for connections, calls and streams.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Limits {
+    pub connections_max: usize,
+    pub http_connections_max: usize,
+    pub handshake_secs_max: u64,
+    pub streams_max: u32,
+    pub drain_secs_max: u64,
+    pub message_bytes_max: usize,
+    pub batch_max: usize,
+    pub open_streams_max: usize,
+    pub calls_max: usize,
+    pub call_secs_max: u64,
+    pub stream_idle_secs_max: u64,
+    pub stream_sessions_max: usize,
+    pub responses_max: usize,
+    pub response_bytes_max: usize,
+    pub slow_reader_secs_max: u64,
+}
+
+/// What admission and every handler share.
+pub struct ServerContext {
+    pub auth: Arc<Auth>,
+    pub metrics: Arc<Metrics>,
+    pub limits: Limits,
+    /// Decides whose work runs next.
+    pub scheduler: Turns,
+    /// Open streams, `limits.open_streams_max` of them.
+    pub streams: Places,
+    /// Cancelled when the service drains: open streams end.
+    pub draining: CancellationToken,
+}
+
+impl ServerContext {
+    pub fn new(
+        auth: Arc<Auth>,
+        metrics: Arc<Metrics>,
+        limits: Limits,
+        draining: CancellationToken,
+    ) -> Self {
+        Self {
+            streams: Places::new(limits.open_streams_max, auth.clone()),
+            scheduler: Turns::new(clock::cores()),
+            auth,
+            metrics,
+            limits,
+            draining,
+        }
+    }
+
+    /// Runs a stream until it ends or its caller's token is revoked.
+    pub async fn run_while_authorized(
+        &self,
+        caller: &Caller,
+        stream: impl Future<Output = Result<(), Status>>,
+    ) -> Result<(), Status> {
+        tokio::select! {
+            ended = stream => ended,
+            () = self.auth.revoked(caller) => Err(Denied::UnknownToken.into()),
+        }
+    }
+
+    /// The status for blocking work that did not finish.
+    pub fn blocking_failed(&self, error: &JoinError) -> Status {
+        if error.is_panic() {
+            self.metrics.panicked(Panicked::Call);
+            return status::internal();
+        }
+        // It is cancelled only when the service ends.
+        status::draining()
+    }
+}
+
+/// Flow control. h2 counts what unread frames lack of 256 bytes against half the
+/// connection's window and, beyond it, ends the connection with all its streams.
+/// While a stream's window is full it is opened a message at a time, and since a
+/// message seldom fits what is left, the client sends it in two frames. So
+/// streams × (2 × stream window / message × 256 − stream window) must stay below
+/// half the connection's window: with the smallest valid message, 64 × (2 × 3,277
+/// × 256 − 32 KiB) is 100 of 128 MiB. No more than 64 × 32 KiB of payload are
+/// ever unread; a larger connection's window would only let more frames lie.
+const STREAM_WINDOW_BYTES: u32 = 32 * 1024;
+const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024 * 1024;
+/// A delta of a session with a name of one letter and no text: 5 bytes of
+/// gRPC's, 2 around the delta, 3 for the name.
+pub const MESSAGE_BYTES_MIN: u32 = 10;
+/// What h2 counts for the unread messages of one stream, at worst.
+pub const STREAM_OVERHEAD_BYTES: u32 =
+    2 * STREAM_WINDOW_BYTES.div_ceil(MESSAGE_BYTES_MIN) * 256 - STREAM_WINDOW_BYTES;
+/// What it may count on one connection.
+pub const OVERHEAD_BYTES_MAX: u32 = CONNECTION_WINDOW_BYTES / 2;
+/// tonic passes "no limit" on unless told otherwise.
+const LOCAL_ERROR_RESETS_MAX: usize = 1_024;
+
+/// A connection that sends nothing for `interval` is pinged, and closed when the
+/// ping is not answered within `timeout`: a peer that lost its network does not
+/// say so, and would keep its permits.
+#[derive(Clone, Copy)]
+pub struct Keepalive {
+    pub interval: Duration,
+    pub timeout: Duration,
+}
+
+const KEEPALIVE: Keepalive = Keepalive {
+    interval: Duration::from_secs(30),
+    timeout: Duration::from_secs(10),
+};
+
+/// A gRPC server with the transport settings that hold under load.
+pub fn grpc_server(limits: &Limits) -> Server {
+    grpc_server_with(limits, KEEPALIVE)
+}
+
+pub fn grpc_server_with(limits: &Limits, Keepalive { interval, timeout }: Keepalive) -> Server {
+    Server::builder()
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_concurrent_streams(limits.streams_max)
+        .http2_max_local_error_reset_streams(Some(LOCAL_ERROR_RESETS_MAX))
+        .http2_keepalive_interval(Some(interval))
+        .http2_keepalive_timeout(Some(timeout))
+}

@@ -1,0 +1,97 @@
+//! One table of facts about each rpc and HTTP route: who may call it, whether it
+//! may be refused under load, and which permit its response needs.
+
+use crate::{
+    auth::{Access, Role},
+    telemetry::Rpc,
+};
+
+/// What the server must know of a path before it runs the handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RpcFacts {
+    pub path: &'static str,
+    pub access: Access,
+    pub load: Load,
+    pub response: ResponseKind,
+}
+
+/// How a call is treated while the service is busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// Runs at once and is never refused: operators' actions and probes must get
+    /// through. Streams are bounded by the permit of their response instead.
+    Exempt,
+    /// Counts against `limits.calls_max` and is queued by tenant under contention.
+    Limited,
+}
+
+/// Which permit a call needs until its response has been sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResponseKind {
+    /// A few kilobytes: no permit.
+    Small,
+    /// A page of up to 1 MiB. Only the client decides when it is read, so their
+    /// number is bounded.
+    Page,
+    /// A stream of ours, one of `limits.open_streams_max`.
+    Stream(Rpc),
+    /// A stream of tonic's health service. Its clients need no token, so it has a
+    /// quota of its own.
+    HealthStream,
+    /// A stream of tonic's reflection service.
+    ReflectionStream,
+}
+
+const SEND: Access = Access::Roles(&[Role::Broker, Role::Admin]);
+const READ: Access = Access::Roles(&[Role::Viewer, Role::Operator, Role::Admin]);
+const OPERATE: Access = Access::Roles(&[Role::Operator, Role::Admin]);
+const ANY_TOKEN: Access = Access::Roles(&Role::ALL);
+
+/// Every rpc by its path, and every HTTP route that is no rpc.
+#[rustfmt::skip]
+pub const TABLE: &[RpcFacts] = &[
+    row("/unstuck.v1.DetectionService/RecordEvent", SEND, Load::Limited, ResponseKind::Small),
+    row("/unstuck.v1.DetectionService/StreamEvents", SEND, Load::Exempt, ResponseKind::Stream(Rpc::StreamEvents)),
+    row("/unstuck.v1.DetectionService/StreamDeltas", SEND, Load::Exempt, ResponseKind::Stream(Rpc::StreamDeltas)),
+    row("/unstuck.v1.SessionService/OpenSession", SEND, Load::Limited, ResponseKind::Small),
+    row("/unstuck.v1.SessionService/EndSession", SEND, Load::Limited, ResponseKind::Small),
+    row("/unstuck.v1.SessionService/ResetSession", OPERATE, Load::Exempt, ResponseKind::Small),
+    row("/unstuck.v1.SessionService/TerminateSession", OPERATE, Load::Exempt, ResponseKind::Small),
+    row("/unstuck.v1.SessionService/SnoozeSession", OPERATE, Load::Exempt, ResponseKind::Small),
+    row("/unstuck.v1.SessionService/GetSession", READ, Load::Limited, ResponseKind::Page),
+    row("/unstuck.v1.SessionService/ListSessions", READ, Load::Limited, ResponseKind::Page),
+    // Until its one request has arrived a watch is a unary call.
+    row("/unstuck.v1.SessionService/WatchVerdicts", READ, Load::Limited, ResponseKind::Stream(Rpc::WatchVerdicts)),
+    row("/unstuck.v1.SessionService/ListVerdicts", READ, Load::Limited, ResponseKind::Page),
+    // Probes have no token, and the answer is one bit.
+    row("/grpc.health.v1.Health/Check", Access::Public, Load::Exempt, ResponseKind::Small),
+    row("/grpc.health.v1.Health/Watch", Access::Public, Load::Exempt, ResponseKind::HealthStream),
+    row("/grpc.health.v1.Health/List", Access::Public, Load::Exempt, ResponseKind::Small),
+    row("/healthz", Access::Public, Load::Exempt, ResponseKind::Small),
+    row("/readyz", Access::Public, Load::Exempt, ResponseKind::Small),
+    // Reflection requires any valid token.
+    row("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", ANY_TOKEN, Load::Exempt, ResponseKind::ReflectionStream),
+    row("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", ANY_TOKEN, Load::Exempt, ResponseKind::ReflectionStream),
+    // Sums over all tenants; no label names a session, a tenant or a text.
+    row("/metrics", READ, Load::Exempt, ResponseKind::Small),
+];
+
+const fn row(path: &'static str, access: Access, load: Load, response: ResponseKind) -> RpcFacts {
+    RpcFacts {
+        path,
+        access,
+        load,
+        response,
+    }
+}
+
+/// A path that is not in the table: no role may call it.
+const UNKNOWN: RpcFacts = row("", Access::Roles(&[]), Load::Limited, ResponseKind::Small);
+
+/// The facts of a path.
+pub fn facts(path: &str) -> &'static RpcFacts {
+    TABLE
+        .iter()
+        .find(|row| row.path == path)
+        .unwrap_or(&UNKNOWN)
+}

@@ -1,0 +1,114 @@
+//! Errors of the server itself as gRPC statuses. This file and `api/status.rs`,
+//! for the handlers' errors, are the only ones that name a gRPC code.
+
+use std::time::Duration;
+
+use axum::http::HeaderMap;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+use uuid::Uuid;
+
+use crate::{auth::Denied, telemetry::Rejection};
+
+/// The domain of `ErrorInfo`.
+pub const DOMAIN: &str = "unstuck.v1";
+
+/// When to try again what a limit refused: idle sessions are evicted every
+/// second.
+pub const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+impl From<Denied> for Status {
+    fn from(denied: Denied) -> Self {
+        let (code, reason) = match denied {
+            Denied::NoToken => (Code::Unauthenticated, "TOKEN_REQUIRED"),
+            Denied::UnknownToken => (Code::Unauthenticated, "TOKEN_UNKNOWN"),
+            Denied::Role(_) => (Code::PermissionDenied, "ROLE_INSUFFICIENT"),
+        };
+        let details = ErrorDetails::with_error_info(reason, DOMAIN, []);
+        Self::with_error_details(code, denied.to_string(), details)
+    }
+}
+
+/// A limit was met; it may be worth trying again.
+pub fn exhausted(reason: &str, message: impl Into<String>) -> Status {
+    let mut details = ErrorDetails::with_retry_info(Some(RETRY_AFTER));
+    details.set_error_info(reason, DOMAIN, []);
+    Status::with_error_details(Code::ResourceExhausted, message, details)
+}
+
+pub fn too_many_streams(open_streams_max: usize, share: usize) -> Status {
+    let limit = format!("limits.open_streams_max of {open_streams_max} streams");
+    exhausted("OPEN_STREAMS_MAX", reached(&limit, open_streams_max, share))
+}
+
+pub fn too_many_calls(calls_max: usize, share: usize) -> Status {
+    let limit = format!("limits.calls_max of {calls_max} calls at a time");
+    exhausted("CALLS_MAX", reached(&limit, calls_max, share))
+}
+
+pub fn too_many_pages(pages_max: usize, share: usize) -> Status {
+    let limit = format!("the limit of {pages_max} large answers that are not read yet");
+    exhausted("PAGES_MAX", reached(&limit, pages_max, share))
+}
+
+/// A limit, or the part of it that is this tenant's.
+fn reached(limit: &str, most: usize, share: usize) -> String {
+    match share < most {
+        true => format!("{limit}, of which {share} are this tenant's, is reached"),
+        false => format!("{limit} is reached"),
+    }
+}
+
+pub fn call_too_long(call_secs_max: u64) -> Status {
+    let details = ErrorDetails::with_error_info("CALL_SECS_MAX", DOMAIN, []);
+    let message = format!("the call was not over after limits.call_secs_max, {call_secs_max} s");
+    Status::with_error_details(Code::DeadlineExceeded, message, details)
+}
+
+pub fn slow_reader() -> Status {
+    let message = "responses were not read for limits.slow_reader_secs_max; read them, reconnect \
+                   and resend what was not answered";
+    exhausted("SLOW_READER", message)
+}
+
+/// Like a drain it is nobody's fault, and asks to reconnect.
+pub fn idle() -> Status {
+    let details = ErrorDetails::with_error_info("STREAM_IDLE", DOMAIN, []);
+    let message = "nothing was sent for limits.stream_idle_secs_max; reconnect when there is \
+                   something to send";
+    Status::with_error_details(Code::Unavailable, message, details)
+}
+
+pub fn draining() -> Status {
+    let details = ErrorDetails::with_error_info("DRAINING", DOMAIN, []);
+    let message = "the service is shutting down; reconnect and resend what was not answered";
+    Status::with_error_details(Code::Unavailable, message, details)
+}
+
+/// A fault of ours. What it was stands in the log; the caller gets a name to
+/// look for.
+pub fn internal() -> Status {
+    let reference = Uuid::now_v7().to_string();
+    tracing::error!(reference, "a bug: a call or a stream panicked");
+    let message = format!("a fault of the service; reference {reference}");
+    let info = [("reference".to_owned(), reference)];
+    let details = ErrorDetails::with_error_info("INTERNAL", DOMAIN, info);
+    Status::with_error_details(Code::Internal, message, details)
+}
+
+/// Why a message was not read, where it was not: the transport says so before any
+/// of our code has seen it.
+pub fn unread(code: Code) -> Option<Rejection> {
+    match code {
+        Code::OutOfRange => Some(Rejection::MessageBytesMax),
+        Code::Internal => Some(Rejection::Undecodable),
+        _ => None,
+    }
+}
+
+/// The same of an answer that is under way. What we refuse ourselves has details.
+pub fn unread_in(headers: &HeaderMap) -> Option<Rejection> {
+    let is_ours = headers.contains_key(Status::GRPC_STATUS_DETAILS);
+    let code = headers.get(Status::GRPC_STATUS).filter(|_| !is_ours)?;
+    unread(Code::from_bytes(code.as_bytes()))
+}
