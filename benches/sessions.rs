@@ -111,10 +111,10 @@ fn measure(number: usize, has_ids: bool) -> String {
     let (sweeps, later) = (number.div_ceil(1_000), now + Duration::from_secs(1_000_000));
     let begun = Instant::now();
     for _ in 0..sweeps {
-        engine.sweep(later, 1_000);
+        engine.evict_expired(later, 1_000);
     }
     let expiry = begun.elapsed() / number as u32;
-    assert_eq!(engine.live(), 0);
+    assert_eq!(engine.live_sessions(), 0);
     let micros = |time: Duration| format!("{:.1} µs", time.as_secs_f64() * 1e6);
     format!(
         "| {number}{} | {bytes} | {resident} | {} | {} | {:.2} | {} | {} |",

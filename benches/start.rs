@@ -21,8 +21,8 @@ use std::{
 use unstuck::{
     config::{Config, DEFAULTS, Layers},
     domain::SessionId,
-    engine::{Act, Clockwork, Engine},
-    store::{Opening, Store, verify},
+    engine::{Engine, OperatorRequest, RunMode},
+    store::{Store, StoreOptions, verify},
     telemetry::Metrics,
 };
 
@@ -61,26 +61,33 @@ fn end_sessions(dir: &Path, sessions: u32) {
     let layers = Layers::load(DEFAULTS, &[], None, []).unwrap();
     let mut config = Config::new(&layers).unwrap();
     config.store.dir = dir.join("unstuck-data");
-    let metrics = Arc::new(Metrics::new(config.profiles.detectors()).unwrap());
-    let (store, _) = Store::open(Opening {
+    let metrics = Arc::new(Metrics::new(config.profiles.detector_names()).unwrap());
+    let (store, _) = Store::open(StoreOptions {
         settings: &config.store,
         audit: config.audit,
         tombstone_age_max: Duration::from_secs(config.engine.tombstone_secs_max),
         tombstones_max: config.engine.tombstones_max,
         now: now(),
-        fatal: Box::new(|error| panic!("{error}")),
+        on_fatal: Box::new(|error| panic!("{error}")),
     })
     .unwrap();
-    let clockwork = Clockwork::Live;
+    let clockwork = RunMode::Live;
     let (profiles, tools, limits) = (config.profiles, config.tools, config.engine);
-    let engine = Engine::new(profiles, tools, limits, metrics, clockwork, store.outlet());
-    let act = Act {
+    let engine = Engine::new(
+        profiles,
+        tools,
+        limits,
+        metrics,
+        clockwork,
+        store.verdict_sink(),
+    );
+    let act = OperatorRequest {
         reason: "it is going in circles",
         operator: "ann",
     };
     for n in 0..sessions {
         let id = SessionId::parse(&format!("team-{}/run-{n}", n % 100)).unwrap();
-        engine.terminate(&id, &act, now());
+        engine.terminate_session(&id, &act, now());
     }
     store.close();
 }

@@ -6,8 +6,8 @@ use std::hint::black_box;
 
 use divan::{Bencher, counter::ItemsCount};
 use unstuck::{
-    domain::RepeatSettings,
-    text::{Key, Watcher},
+    domain::RepetitionSettings,
+    text::{HashKey, RepetitionTracker},
 };
 
 const TEXTS: [(&str, &str); 2] = [
@@ -19,8 +19,8 @@ fn main() {
     divan::main();
 }
 
-fn settings() -> RepeatSettings {
-    RepeatSettings {
+fn settings() -> RepetitionSettings {
+    RepetitionSettings {
         count: 3,
         chars: 150,
         chunks: vec![50, 80, 120],
@@ -48,10 +48,10 @@ fn deltas(name: &str) -> Vec<String> {
 
 #[divan::bench(args = ["prose", "code", "looping"])]
 fn watcher(bencher: Bencher<'_, '_>, name: &str) {
-    let (deltas, settings, key) = (deltas(name), settings(), Key::fixed());
+    let (deltas, settings, key) = (deltas(name), settings(), HashKey::fixed());
     bencher
         .counter(ItemsCount::new(deltas.len()))
-        .with_inputs(Watcher::default)
+        .with_inputs(RepetitionTracker::default)
         .bench_local_refs(|watcher| {
             for delta in &deltas {
                 black_box(watcher.push(delta, &settings, &key));
@@ -61,15 +61,15 @@ fn watcher(bencher: Bencher<'_, '_>, name: &str) {
 
 #[divan::bench(args = ["prose", "code"])]
 fn chunk_tier(bencher: Bencher<'_, '_>, name: &str) {
-    let settings = RepeatSettings {
+    let settings = RepetitionSettings {
         chunk_window: 200,
         chunks_only: true,
         ..settings()
     };
-    let (deltas, key) = (deltas(name), Key::fixed());
+    let (deltas, key) = (deltas(name), HashKey::fixed());
     bencher
         .counter(ItemsCount::new(deltas.len()))
-        .with_inputs(Watcher::default)
+        .with_inputs(RepetitionTracker::default)
         .bench_local_refs(|watcher| {
             for delta in &deltas {
                 black_box(watcher.push(delta, &settings, &key));

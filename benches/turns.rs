@@ -17,8 +17,8 @@ use divan::{Bencher, black_box};
 use unstuck::{
     config::{Config, DEFAULTS, Layers},
     detect,
-    domain::{Event, Measure},
-    engine::{Clockwork, Engine},
+    domain::{Event, SimilarityMeasure},
+    engine::{Engine, RunMode},
     facts::{ToolRule, WordOverlap},
     pb::{self, event::Body},
     telemetry::Metrics,
@@ -72,7 +72,7 @@ fn engine() -> Engine {
         config.tools,
         config.engine,
         Arc::new(metrics),
-        Clockwork::Replay,
+        RunMode::Replay,
         Box::new(|_| {}),
     )
 }
@@ -112,7 +112,7 @@ fn sketch_and_compare(bencher: Bencher, tokens: usize) {
     bencher.bench_local(|| {
         next = (next + 1) % texts.len();
         let turn = WordOverlap.sketch(black_box(&texts[next]));
-        let alike = |earlier| WordOverlap.similarity_of(&turn, earlier, 0.85);
+        let alike = |earlier| WordOverlap.similarity_at_least(&turn, earlier, 0.85);
         let most = past.iter().filter_map(alike).fold(0.0, f64::max);
         keep(&mut past, turn, 5);
         most

@@ -5,12 +5,12 @@
 
 mod convert;
 mod detection;
-mod invalid;
+mod invalid_argument;
 mod present;
-mod pushes;
-mod respond;
+mod response;
 mod sessions;
 mod status;
+mod termination_pushes;
 mod verdicts;
 
 use std::{
@@ -20,13 +20,13 @@ use std::{
 
 use tonic::{Status, service::Routes};
 
-pub use invalid::Invalid;
-pub use present::{shown, verdict as present_verdict};
-pub use status::as_http;
+pub use invalid_argument::InvalidArgument;
+pub use present::{verdict_to_json, verdict_to_pb as present_verdict};
+pub use status::to_http_error;
 
 use crate::{
     domain::{Action, Delta, Event, SessionView, Tenant, Verdict, clock::now},
-    engine::{Engine, Recorded, Refused},
+    engine::{Engine, RecordError, RecordOutcome},
     pb::{
         self, FILE_DESCRIPTOR_SET, detection_service_server::DetectionServiceServer,
         session_service_server::SessionServiceServer,
@@ -34,12 +34,12 @@ use crate::{
     server::{
         self, ServerContext,
         admission::AdmissionLayer,
-        outbound::{Over, Terms},
+        response_queue::{StreamClosed, StreamContext},
     },
     store::Store,
     telemetry::Rejection,
 };
-use pushes::Carriage;
+use termination_pushes::TenantSessionCounts;
 
 /// What every handler needs.
 #[derive(Clone)]
@@ -48,11 +48,11 @@ pub struct Api {
     store: Arc<Store>,
     server: Arc<ServerContext>,
     /// The sessions that streams carry.
-    carriage: Carriage,
+    session_counts: TenantSessionCounts,
 }
 
 /// Names for health checks.
-pub const SERVICES: [&str; 2] = ["unstuck.v1.DetectionService", "unstuck.v1.SessionService"];
+pub const SERVICE_NAMES: [&str; 2] = ["unstuck.v1.DetectionService", "unstuck.v1.SessionService"];
 
 /// The largest message of a probe, which is the name of a service. Anybody may
 /// send one, and so many at a time as there are connections for.
@@ -64,7 +64,7 @@ impl Api {
             engine,
             store,
             server,
-            carriage: Carriage::default(),
+            session_counts: TenantSessionCounts::default(),
         }
     }
 
@@ -98,71 +98,81 @@ impl Api {
         &self,
         event: &Event,
         now: SystemTime,
-        since: &mut Instant,
-    ) -> Result<Recorded, Refused> {
+        last_finished_at: &mut Instant,
+    ) -> Result<RecordOutcome, RecordError> {
         let recorded = self.engine.record(event, now);
-        let over = Instant::now();
-        self.server.metrics.event_duration(over - *since);
-        *since = over;
-        let recorded = recorded.inspect(log);
-        recorded.inspect_err(|refused| self.server.metrics.rejected(refused.rejection()))
+        let finished_at = Instant::now();
+        self.server
+            .metrics
+            .record_event_duration(finished_at - *last_finished_at);
+        *last_finished_at = finished_at;
+        let recorded = recorded.inspect(log_verdict);
+        recorded.inspect_err(|refused| self.server.metrics.count_rejection(refused.rejection()))
     }
 
     /// Takes the event of a single call in, and leaves its ids in the message.
-    fn take_single(&self, tenant: &Tenant, event: &mut pb::Event) -> Result<Recorded, Status> {
-        let taken = convert::session_id(tenant, &event.session_id)
-            .and_then(|session| convert::event(session, event))
-            .map_err(|invalid| self.reject(invalid))?;
-        let recorded = self.record(&taken, now(), &mut Instant::now());
-        event.event_id = taken.event_id;
+    fn record_unary(
+        &self,
+        tenant: &Tenant,
+        event: &mut pb::Event,
+    ) -> Result<RecordOutcome, Status> {
+        let parsed = convert::parse_session_id(tenant, &event.session_id)
+            .and_then(|session| convert::parse_event(session, event))
+            .map_err(|invalid| self.count_rejected(invalid))?;
+        let recorded = self.record(&parsed, now(), &mut Instant::now());
+        event.event_id = parsed.event_id;
         Ok(recorded?)
     }
 
     /// Takes a piece of text in, and counts why it was refused.
-    fn take_in(&self, delta: &Delta, now: SystemTime) -> Result<Option<Recorded>, Refused> {
-        let recorded = self.engine.delta(delta, now);
-        let recorded = recorded.inspect(|recorded| recorded.iter().for_each(log));
-        recorded.inspect_err(|refused| self.server.metrics.rejected(refused.rejection()))
+    fn record_delta(
+        &self,
+        delta: &Delta,
+        now: SystemTime,
+    ) -> Result<Option<RecordOutcome>, RecordError> {
+        let recorded = self.engine.record_delta(delta, now);
+        let recorded = recorded.inspect(|recorded| recorded.iter().for_each(log_verdict));
+        recorded.inspect_err(|refused| self.server.metrics.count_rejection(refused.rejection()))
     }
 
     /// A verdict as an event is answered with. One that ends something is on
     /// disk before the answer leaves, or known not to be; no other waits for the
     /// disk, and so a duplicate is answered as the first was.
-    async fn answered(&self, verdict: &Verdict) -> pb::Verdict {
+    async fn present_settled_verdict(&self, verdict: &Verdict) -> pb::Verdict {
         if verdict.terminates() {
-            self.store.settled(verdict.id).await;
-            self.shown(verdict)
+            self.store.wait_until_settled(verdict.id).await;
+            self.present_verdict(verdict)
         } else {
-            present::verdict(verdict)
+            present::verdict_to_pb(verdict)
         }
     }
 
     /// A verdict as it stands by now.
-    pub fn shown(&self, verdict: &Verdict) -> pb::Verdict {
-        let mut shown = present::verdict(verdict);
-        shown.durable |= self.store.is_durable(verdict.id);
-        shown
+    pub fn present_verdict(&self, verdict: &Verdict) -> pb::Verdict {
+        let mut message = present::verdict_to_pb(verdict);
+        message.durable |= self.store.is_durable(verdict.id);
+        message
     }
 
     /// A session as it is answered with: what ended it or agents of it is
     /// durable like any other answer.
-    pub async fn session(&self, view: &SessionView) -> pb::Session {
-        let mut session = present::session(view);
+    pub async fn present_session(&self, view: &SessionView) -> pb::Session {
+        let mut session = present::session_to_pb(view);
         session.last_verdicts.clear();
         for verdict in &view.verdicts {
             if verdict.terminates() {
-                self.store.settled(verdict.id).await;
+                self.store.wait_until_settled(verdict.id).await;
             }
-            session.last_verdicts.push(self.shown(verdict));
+            session.last_verdicts.push(self.present_verdict(verdict));
         }
         if let Some(verdict) = &view.termination {
-            session.termination = Some(self.answered(verdict).await);
+            session.termination = Some(self.present_settled_verdict(verdict).await);
         }
         session
     }
 
     /// How a stream is served.
-    fn terms(&self) -> Terms {
+    fn stream_context(&self) -> StreamContext {
         let api = self.clone();
         let ServerContext {
             limits,
@@ -170,22 +180,24 @@ impl Api {
             metrics,
             ..
         } = &*self.server;
-        Terms {
+        StreamContext {
             responses_max: limits.responses_max,
             response_bytes_max: limits.response_bytes_max,
-            patience: Duration::from_secs(limits.slow_reader_secs_max),
-            show: Box::new(move |verdict| api.shown(verdict)),
+            read_timeout: Duration::from_secs(limits.slow_reader_secs_max),
+            render: Box::new(move |verdict| api.present_verdict(verdict)),
             draining: draining.clone(),
             metrics: metrics.clone(),
         }
     }
 
     /// How a stream ends to which nothing more can be sent.
-    fn over(&self, over: Over) -> Result<(), Status> {
-        match over {
-            Over::Gone => Ok(()),
-            Over::Slow => {
-                self.server.metrics.rejected(Rejection::SlowReaderSecsMax);
+    fn close_status(&self, closed: StreamClosed) -> Result<(), Status> {
+        match closed {
+            StreamClosed::Disconnected => Ok(()),
+            StreamClosed::SlowReader => {
+                self.server
+                    .metrics
+                    .count_rejection(Rejection::SlowReaderSecsMax);
                 Err(server::status::slow_reader())
             }
         }
@@ -193,24 +205,30 @@ impl Api {
 
     /// Lets the store's thread have the core where somebody waits for it. The system
     /// would leave the core to a thread that is busy for milliseconds.
-    fn make_way(&self) {
-        if self.store.is_awaited() {
+    fn yield_to_store_writer(&self) {
+        if self.store.has_waiters() {
             std::thread::yield_now();
         }
     }
 
-    fn reject(&self, invalid: Invalid) -> Invalid {
-        self.server.metrics.rejected(Rejection::InvalidArgument);
+    fn count_rejected(&self, invalid: InvalidArgument) -> InvalidArgument {
+        self.server
+            .metrics
+            .count_rejection(Rejection::InvalidArgument);
         invalid
     }
 }
 
 /// A line for a verdict that somebody may have to answer for. Names and numbers
 /// only: its pattern, excerpt, correction and targets quote the agent.
-fn log(recorded: &Recorded) {
+fn log_verdict(recorded: &RecordOutcome) {
     // An answer that is given again is no news, and a session that goes on after
     // its termination would fill the log.
-    let Some(verdict) = recorded.verdict.as_deref().filter(|_| recorded.is_news) else {
+    let Some(verdict) = recorded
+        .verdict
+        .as_deref()
+        .filter(|_| recorded.is_new_verdict)
+    else {
         return;
     };
     let Some(action) = verdict.action else {

@@ -2,12 +2,12 @@
 //!
 //! Uses: domain, auth, engine, store, notify, telemetry, server, api, console, config.
 
-mod made;
-mod notices;
-mod opening;
+mod maintenance;
+mod notifications;
+mod open_store;
 mod reload;
-mod supervisor;
-mod upkeep;
+mod resources;
+mod systemd;
 
 use std::{future::Future, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
@@ -28,22 +28,22 @@ use crate::{
     config::Config,
     console,
     domain::clock,
-    engine::{Clockwork, Engine},
+    engine::{Engine, RunMode},
     notify::{Notifier, NotifyError},
     pb::detection_service_server::DetectionServiceServer,
     server::{
-        self, BindError, ConnectionLimits, Limits, Port, ServerContext, Tls, TlsError,
+        self, BindError, BoundSocket, ConnectionLimits, Limits, ServerContext, Tls, TlsError,
         admission::AdmissionLayer,
-        incoming::{Door, Patience},
+        listener::{ConnectionTimeouts, Listener},
     },
     store::{self, Store},
-    telemetry::{Metrics, Side, traces},
+    telemetry::{ListenerKind, Metrics, traces},
 };
-use made::Made;
-use upkeep::{sweep, tidy};
+use maintenance::{enforce_retention, sweep_sessions};
+use resources::Resources;
 
-pub use made::{check, exposed};
-pub use reload::{ReloadError, Reloader};
+pub use reload::{ConfigReloadError, Reloader};
+pub use resources::{check_startup, find_exposed_key};
 
 /// Why the service does not start.
 #[derive(Debug, Error)]
@@ -57,7 +57,7 @@ pub enum StartError {
     )]
     Exposed(&'static str),
     #[error("cannot use the store ([store] dir): {0}")]
-    Store(#[from] store::Fault),
+    Store(#[from] store::StoreError),
     #[error("cannot use the tokens ([auth] tokens): {0}")]
     Tokens(#[from] TokensError),
     #[error("cannot use TLS ([tls]): {0}")]
@@ -88,7 +88,7 @@ pub struct App {
     http: TcpListener,
     limits: Limits,
     admission: AdmissionLayer<DetectionServiceServer<Api>>,
-    traced: bool,
+    is_traced: bool,
     routes: Routes,
     auth: Arc<Auth>,
     console: Router,
@@ -102,34 +102,34 @@ pub struct App {
 
 impl App {
     pub async fn bind(config: Config) -> Result<Self, StartError> {
-        let grpc = Port::take("server.grpc", config.server.grpc)?;
-        let http = Port::take("server.http", config.server.http)?;
-        let Made {
+        let grpc = BoundSocket::bind("server.grpc", config.server.grpc)?;
+        let http = BoundSocket::bind("server.http", config.server.http)?;
+        let Resources {
             auth,
             tls,
             notifier,
-        } = Made::new(&config)?;
+        } = Resources::new(&config)?;
         let (auth, tls) = (Arc::new(auth), tls.map(Arc::new));
-        let detectors = config.profiles.detectors();
+        let detectors = config.profiles.detector_names();
         let metrics = Arc::new(Metrics::with_receivers(detectors, notifier.names())?);
-        metrics.limits(config.engine.sessions_max, config.engine.state_bytes_max);
-        let (store, standing) = opening::open_store(&config).await?;
+        metrics.set_limits(config.engine.sessions_max, config.engine.state_bytes_max);
+        let (store, recovered) = open_store::open_and_log(&config).await?;
         let engine = Arc::new(Engine::new(
             config.profiles,
             config.tools,
             config.engine,
             metrics.clone(),
-            Clockwork::Live,
-            store.outlet(),
+            RunMode::Live,
+            store.verdict_sink(),
         ));
-        engine.share_among(auth.tenants());
-        engine.restore(standing, clock::now());
-        let (grpc, http) = (grpc.open()?, http.open()?);
+        engine.set_tenant_count(auth.tenant_count());
+        engine.restore(recovered, clock::now());
+        let (grpc, http) = (grpc.listen()?, http.listen()?);
         let draining = CancellationToken::new();
         let limits = config.limits.clone();
         let context = ServerContext::new(auth.clone(), metrics.clone(), limits, draining.clone());
         let api = Api::new(engine.clone(), store.clone(), Arc::new(context));
-        let parts = console::Parts {
+        let dependencies = console::ConsoleDependencies {
             auth: auth.clone(),
             api: api.clone(),
             engine: engine.clone(),
@@ -137,14 +137,14 @@ impl App {
             metrics: metrics.clone(),
             draining: draining.clone(),
         };
-        let hosts = console::Hosts(config.server.console_hosts);
+        let hosts = console::AllowedHosts(config.server.console_hosts);
         Ok(Self {
             grpc,
             http,
             limits: config.limits,
             admission: api.admission(),
-            traced: config.telemetry.is_on(),
-            console: console::routes(parts, config.console, hosts),
+            is_traced: config.telemetry.is_on(),
+            console: console::routes(dependencies, config.console, hosts),
             routes: api.routes()?,
             auth,
             tls,
@@ -177,99 +177,115 @@ impl App {
     /// a reason, and what is still open after the deadline is dropped.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
         // Before anybody is served: what is given from now on is told.
-        let told = self.store.last();
+        let last_verdict = self.store.last_verdict_id();
         let (health, health_service) = tonic_health::server::health_reporter();
         set_health(&health, ServingStatus::Serving).await;
         let draining = self.draining.clone();
         let mut server = server::grpc_server(&self.limits);
-        if self.traced {
-            server = server.trace_fn(traces::call);
+        if self.is_traced {
+            server = server.trace_fn(traces::call_span);
         }
-        let patience = Duration::from_secs(self.limits.handshake_secs_max);
+        let handshake_timeout = Duration::from_secs(self.limits.handshake_secs_max);
         let places = ConnectionLimits {
             grpc: self.limits.connections_max,
             http: self.limits.http_connections_max,
         };
-        let places = places.within_limit();
-        let reading = Duration::from_secs(self.limits.slow_reader_secs_max);
-        let door = |listener, side, places, reading| {
-            let (tls, first_bytes) = (self.tls.clone(), patience);
-            let patience = Patience {
-                first_bytes,
-                reading,
+        let connection_limits = places.fit_to_file_limit();
+        let write_timeout = Duration::from_secs(self.limits.slow_reader_secs_max);
+        let make_listener = |listener, side, connections_max, write_timeout| {
+            let (tls, handshake) = (self.tls.clone(), handshake_timeout);
+            let timeouts = ConnectionTimeouts {
+                handshake,
+                write: write_timeout,
             };
-            Door::new(listener, side, tls, places, patience, self.metrics.clone())
+            Listener::new(
+                listener,
+                side,
+                tls,
+                connections_max,
+                timeouts,
+                self.metrics.clone(),
+            )
         };
         let health_service = health_service.max_decoding_message_size(api::PROBE_BYTES_MAX);
         let routes = self.routes.add_service(health_service);
         let routes = server.layer(self.admission).add_routes(routes);
         let grpc = routes.serve_with_incoming_shutdown(
-            door(self.grpc, Side::Grpc, places.grpc, None).into_stream(),
+            make_listener(self.grpc, ListenerKind::Grpc, connection_limits.grpc, None)
+                .into_stream(),
             draining.clone().cancelled_owned(),
         );
         let http = server::http::serve(
-            door(self.http, Side::Http, places.http, Some(reading)),
+            make_listener(
+                self.http,
+                ListenerKind::Http,
+                connection_limits.http,
+                Some(write_timeout),
+            ),
             self.console,
-            patience,
+            handshake_timeout,
             self.metrics.clone(),
             draining.clone(),
         );
 
-        let mut parts = Parts::new();
-        parts.spawn(async move { Ok(grpc.await?) });
-        parts.spawn(async move {
+        let mut tasks = ServiceTasks::new();
+        tasks.spawn(async move { Ok(grpc.await?) });
+        tasks.spawn(async move {
             http.await;
             Ok(())
         });
-        parts.spawn(notices::tell(
+        tasks.spawn(notifications::run_notifier(
             self.notifier,
             self.store.clone(),
-            told,
+            last_verdict,
             self.metrics.clone(),
             draining.clone(),
         ));
-        parts.spawn(reload::watch_tokens(
+        tasks.spawn(reload::watch_tokens(
             self.auth,
             self.engine.clone(),
             draining.clone(),
         ));
-        parts.spawn(sweep(self.engine, self.metrics, draining.clone()));
-        parts.spawn(tidy(self.store.clone(), draining.clone()));
-        supervisor::ready();
-        let ended = first_end(&mut parts, shutdown).await;
-        supervisor::stopping();
+        tasks.spawn(sweep_sessions(self.engine, self.metrics, draining.clone()));
+        tasks.spawn(enforce_retention(self.store.clone(), draining.clone()));
+        systemd::notify_ready();
+        let ended = wait_for_stop(&mut tasks, shutdown).await;
+        systemd::notify_stopping();
         set_health(&health, ServingStatus::NotServing).await;
         draining.cancel();
         let deadline = Instant::now() + Duration::from_secs(self.limits.drain_secs_max);
-        let drained = drain(parts, deadline).await;
+        let drained = drain_tasks(tasks, deadline).await;
         let store = self.store;
-        finish(move || store.close(), deadline).await?;
+        close_store(move || store.close(), deadline).await?;
         ended.and(drained)
     }
 }
 
 async fn set_health(health: &HealthReporter, status: ServingStatus) {
-    for service in api::SERVICES.into_iter().chain([""]) {
+    for service in api::SERVICE_NAMES.into_iter().chain([""]) {
         health.set_service_status(service, status).await;
     }
 }
 
 /// What runs as long as the service does. Without any of them it is no service.
-type Parts = JoinSet<Result<(), RunError>>;
+type ServiceTasks = JoinSet<Result<(), RunError>>;
 
 /// Waits to be asked to stop, or for a part that ends by itself.
-async fn first_end(parts: &mut Parts, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
+async fn wait_for_stop(
+    tasks: &mut ServiceTasks,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), RunError> {
     tokio::select! {
         () = shutdown => Ok(()),
-        Some(ended) = parts.join_next() => ended?,
+        Some(ended) = tasks.join_next() => ended?,
     }
 }
 
 /// Waits for all parts, but not for ever: with one bidi stream open a graceful
 /// shutdown would never end by itself.
-async fn drain(mut parts: Parts, deadline: Instant) -> Result<(), RunError> {
+async fn drain_tasks(mut tasks: ServiceTasks, deadline: Instant) -> Result<(), RunError> {
     let all = async {
-        while let Some(ended) = parts.join_next().await {
+        while let Some(ended) = tasks.join_next().await {
             ended??;
         }
         Ok(())
@@ -282,10 +298,13 @@ async fn drain(mut parts: Parts, deadline: Instant) -> Result<(), RunError> {
 
 /// Waits for the disk to take what nobody was answered for yet, but not for ever: a
 /// disk may hang. What was answered is on it.
-async fn finish(close: impl FnOnce() + Send + 'static, deadline: Instant) -> Result<(), RunError> {
+async fn close_store(
+    close: impl FnOnce() + Send + 'static,
+    deadline: Instant,
+) -> Result<(), RunError> {
     /// What the disk is given, also where calls took all of the time.
-    const LEAST: Duration = Duration::from_millis(500);
-    let deadline = deadline.max(Instant::now() + LEAST);
+    const CLOSE_TIMEOUT_MIN: Duration = Duration::from_millis(500);
+    let deadline = deadline.max(Instant::now() + CLOSE_TIMEOUT_MIN);
     match time::timeout_at(deadline, task::spawn_blocking(close)).await {
         Ok(closed) => Ok(closed?),
         Err(_) => {

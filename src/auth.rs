@@ -21,8 +21,8 @@ use serde::Deserialize;
 use thiserror::Error;
 use tokio::sync::watch;
 
-pub use role::{Access, Role};
-pub use tokens::{Entry, Secret, TokensError};
+pub use role::{Access, TokenRole};
+pub use tokens::{TokenLine, TokenSecret, TokensError};
 
 use crate::{domain::Tenant, telemetry::Rejection};
 use tokens::Tokens;
@@ -45,42 +45,42 @@ impl Settings {
 pub struct Caller {
     /// Empty: nobody was asked.
     pub name: Arc<str>,
-    pub role: Role,
+    pub role: TokenRole,
     pub tenant: Tenant,
     /// The hash of the token, so that one that was replaced is not taken for the
     /// new one of the same name.
-    token: Option<blake3::Hash>,
+    token_hash: Option<blake3::Hash>,
 }
 
 impl Caller {
     /// Who calls where nobody is asked: made once, since every call is somebody's.
-    pub fn anybody() -> Self {
-        static ANYBODY: LazyLock<Caller> = LazyLock::new(|| Caller {
+    pub fn anonymous() -> Self {
+        static ANONYMOUS: LazyLock<Caller> = LazyLock::new(|| Caller {
             name: "".into(),
-            role: Role::Admin,
+            role: TokenRole::Admin,
             tenant: Tenant::default(),
-            token: None,
+            token_hash: None,
         });
-        ANYBODY.clone()
+        ANONYMOUS.clone()
     }
 }
 
 /// Why a call is not answered. It never says which part of a token was wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum Denied {
+pub enum AuthError {
     #[error("a token is needed: send `authorization: Bearer TOKEN`")]
     NoToken,
     #[error("the token is not known here")]
     UnknownToken,
     #[error("the role {} may not do this", .0.name())]
-    Role(Role),
+    InsufficientRole(TokenRole),
 }
 
-impl Denied {
+impl AuthError {
     pub fn rejection(self) -> Rejection {
         match self {
             Self::NoToken | Self::UnknownToken => Rejection::Unauthenticated,
-            Self::Role(_) => Rejection::PermissionDenied,
+            Self::InsufficientRole(_) => Rejection::PermissionDenied,
         }
     }
 }
@@ -91,21 +91,21 @@ pub struct Auth {
     file: Option<PathBuf>,
     tokens: ArcSwap<Tokens>,
     /// What the file looked like when it was read last.
-    seen: Mutex<Option<Stamp>>,
+    loaded_stamp: Mutex<Option<FileStamp>>,
     /// And when it was looked at last.
-    looked: Mutex<Option<Stamp>>,
+    checked_stamp: Mutex<Option<FileStamp>>,
     changes: watch::Sender<()>,
 }
 
 /// Tokens that were read and are not in force yet.
 #[derive(Default)]
-pub struct Fresh {
+pub struct PendingTokens {
     tokens: Arc<Tokens>,
-    stamp: Option<Stamp>,
+    stamp: Option<FileStamp>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     modified: Option<SystemTime>,
     bytes: u64,
     #[cfg(unix)]
@@ -118,8 +118,8 @@ impl Auth {
         let auth = Self {
             file,
             tokens: ArcSwap::default(),
-            seen: Mutex::default(),
-            looked: Mutex::default(),
+            loaded_stamp: Mutex::default(),
+            checked_stamp: Mutex::default(),
             changes: watch::Sender::new(()),
         };
         auth.reload()?;
@@ -131,29 +131,33 @@ impl Auth {
     }
 
     /// Whether the call of this header may do this, and who it is.
-    pub fn admit(&self, authorization: Option<&[u8]>, access: Access) -> Result<Caller, Denied> {
+    pub fn authorize(
+        &self,
+        authorization: Option<&[u8]>,
+        access: Access,
+    ) -> Result<Caller, AuthError> {
         if !self.is_on() || access == Access::Public {
-            return Ok(Caller::anybody());
+            return Ok(Caller::anonymous());
         }
-        let caller = self.caller(authorization)?;
+        let caller = self.authenticate(authorization)?;
         match access.allows(caller.role) {
             true => Ok(caller),
-            false => Err(Denied::Role(caller.role)),
+            false => Err(AuthError::InsufficientRole(caller.role)),
         }
     }
 
-    fn caller(&self, authorization: Option<&[u8]>) -> Result<Caller, Denied> {
-        let authorization = authorization.ok_or(Denied::NoToken)?;
-        let token = tokens::bearer(authorization).ok_or(Denied::NoToken)?;
-        let found = self.tokens.load().find(token);
-        found.ok_or(Denied::UnknownToken)
+    fn authenticate(&self, authorization: Option<&[u8]>) -> Result<Caller, AuthError> {
+        let authorization = authorization.ok_or(AuthError::NoToken)?;
+        let token = tokens::parse_bearer(authorization).ok_or(AuthError::NoToken)?;
+        let caller = self.tokens.load().find(token);
+        caller.ok_or(AuthError::UnknownToken)
     }
 
     /// Waits until a caller is not the one any more that it was admitted as: its
     /// token was taken away, or has another role or tenant.
-    pub async fn revoked(&self, caller: &Caller) {
+    pub async fn wait_until_revoked(&self, caller: &Caller) {
         let mut changes = self.changes.subscribe();
-        while !self.is_on() || self.tokens.load().has(caller) {
+        while !self.is_on() || self.tokens.load().contains(caller) {
             if changes.changed().await.is_err() {
                 return;
             }
@@ -161,26 +165,26 @@ impl Auth {
     }
 
     /// Reads the file, and changes nothing yet.
-    pub fn read(&self) -> Result<Fresh, TokensError> {
+    pub fn read_tokens(&self) -> Result<PendingTokens, TokensError> {
         let Some(file) = &self.file else {
-            return Ok(Fresh::default());
+            return Ok(PendingTokens::default());
         };
         // Taken before it is read: who changes it meanwhile is noticed.
-        let stamp = stamp(file).ok();
+        let stamp = read_file_stamp(file).ok();
         let tokens = Arc::new(Tokens::read(file)?);
-        Ok(Fresh { tokens, stamp })
+        Ok(PendingTokens { tokens, stamp })
     }
 
     /// Goes by what was read from now on. Only now was the file seen: what is
     /// read and not adopted is looked at again.
-    pub fn adopt(&self, Fresh { tokens, stamp }: Fresh) {
-        *lock(&self.seen) = stamp;
+    pub fn apply_tokens(&self, PendingTokens { tokens, stamp }: PendingTokens) {
+        *lock_stamp(&self.loaded_stamp) = stamp;
         self.tokens.store(tokens);
         self.changes.send_replace(());
     }
 
     fn reload(&self) -> Result<(), TokensError> {
-        self.adopt(self.read()?);
+        self.apply_tokens(self.read_tokens()?);
         Ok(())
     }
 
@@ -188,19 +192,19 @@ impl Auth {
     /// same as at the look before: in between it may be half written. `None`: it is
     /// not. A file that is not there for a moment is not looked at.
     pub fn reload_if_changed(&self) -> Option<Result<(), TokensError>> {
-        let stamp = stamp(self.file.as_deref()?).ok()?;
-        let before = lock(&self.looked).replace(stamp);
-        if *lock(&self.seen) == Some(stamp) || before != Some(stamp) {
+        let stamp = read_file_stamp(self.file.as_deref()?).ok()?;
+        let previous = lock_stamp(&self.checked_stamp).replace(stamp);
+        if *lock_stamp(&self.loaded_stamp) == Some(stamp) || previous != Some(stamp) {
             return None;
         }
         // One that makes no sense is complained of once.
-        *lock(&self.seen) = Some(stamp);
+        *lock_stamp(&self.loaded_stamp) = Some(stamp);
         Some(self.reload())
     }
 
     /// How many tenants have tokens; where nobody is asked there is one.
-    pub fn tenants(&self) -> usize {
-        self.tokens.load().tenants.max(1)
+    pub fn tenant_count(&self) -> usize {
+        self.tokens.load().tenant_count.max(1)
     }
 
     /// How many tokens there are.
@@ -213,13 +217,13 @@ impl Auth {
     }
 }
 
-fn lock(stamp: &Mutex<Option<Stamp>>) -> MutexGuard<'_, Option<Stamp>> {
+fn lock_stamp(stamp: &Mutex<Option<FileStamp>>) -> MutexGuard<'_, Option<FileStamp>> {
     stamp.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn stamp(file: &Path) -> io::Result<Stamp> {
+fn read_file_stamp(file: &Path) -> io::Result<FileStamp> {
     let metadata = fs::metadata(file)?;
-    Ok(Stamp {
+    Ok(FileStamp {
         modified: metadata.modified().ok(),
         bytes: metadata.len(),
         #[cfg(unix)]

@@ -4,7 +4,6 @@
 
 mod audit;
 mod client;
-mod clock;
 mod completions;
 mod config;
 mod eval;
@@ -20,12 +19,13 @@ mod sessions;
 mod snooze;
 mod style;
 mod terminate;
+mod text_format;
+mod time_format;
 mod token;
 mod trace;
 mod verdict;
 mod verdicts;
 mod watch;
-mod words;
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -37,7 +37,7 @@ use clap::{Parser, Subcommand};
 use thiserror::Error;
 
 /// A line of a trace, which the fuzzer reads too.
-pub use trace::line::{Fault as LineFault, Line};
+pub use trace::line::{TraceLine, TraceLineError as LineFault};
 
 /// Watches LLM agent sessions while they run and says when one is stuck.
 #[derive(Debug, Parser)]
@@ -97,12 +97,12 @@ struct ConfigArgs {
 }
 
 impl ConfigArgs {
-    fn layers(&self) -> Result<crate::config::Layers, Failure> {
-        crate::config::layers(self.config.as_deref()).map_err(Failure::usage)
+    fn load_layers(&self) -> Result<crate::config::Layers, CliError> {
+        crate::config::load_layers(self.config.as_deref()).map_err(CliError::usage)
     }
 
-    fn load(&self) -> Result<crate::config::Config, Failure> {
-        crate::config::Config::new(&self.layers()?).map_err(Failure::usage)
+    fn load_config(&self) -> Result<crate::config::Config, CliError> {
+        crate::config::Config::new(&self.load_layers()?).map_err(CliError::usage)
     }
 }
 
@@ -117,7 +117,7 @@ struct InsecureArg {
 
 /// Where a service that listens there is found from this machine: one that
 /// listens everywhere listens on the loopback too.
-fn reachable(address: SocketAddr) -> SocketAddr {
+fn to_local_address(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
@@ -129,12 +129,12 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 /// Why a command did not do what it was asked: one line and an exit code.
 #[derive(Debug, Error)]
 #[error("{message}")]
-struct Failure {
+struct CliError {
     message: String,
     code: u8,
 }
 
-impl Failure {
+impl CliError {
     /// It was tried, and failed.
     fn failed(why: impl std::fmt::Display) -> Self {
         Self {
@@ -160,7 +160,7 @@ impl Failure {
     }
 
     /// Nobody reads what is printed any more: that is no failure.
-    fn seen_enough() -> Self {
+    fn broken_pipe() -> Self {
         Self {
             message: String::new(),
             code: 0,
@@ -168,7 +168,7 @@ impl Failure {
     }
 
     /// It was told already.
-    fn silent(self) -> Self {
+    fn without_message(self) -> Self {
         Self {
             message: String::new(),
             ..self
@@ -178,7 +178,7 @@ impl Failure {
 
 /// Runs a command and says how it ended.
 pub fn run(cli: Cli) -> ExitCode {
-    let ended = match cli.command {
+    let result = match cli.command {
         None => serve::run(&cli.serve),
         Some(Command::Serve(args)) => serve::run(&args),
         Some(Command::Sessions(args)) => sessions::run(&args),
@@ -197,7 +197,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Some(Command::Token(command)) => token::run(&command),
         Some(Command::Health(args)) => health::run(&args),
     };
-    ended.unwrap_or_else(|failure| {
+    result.unwrap_or_else(|failure| {
         if !failure.message.is_empty() {
             anstream::eprintln!("unstuck: {failure}");
         }

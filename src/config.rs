@@ -8,10 +8,10 @@
 //! Uses: domain, auth, facts, detect, policy, telemetry, rules, engine, store, notify, server, console, for the types of their
 //! settings; only app and cli use this module.
 
-mod changes;
-mod file;
-mod known;
+mod diff;
+mod document;
 mod layers;
+mod schema;
 mod settings;
 mod variables;
 
@@ -26,10 +26,10 @@ use std::{
 use thiserror::Error;
 
 pub use self::{
-    changes::changes,
-    known::Tables,
+    diff::changed_keys,
     layers::Layers,
-    settings::{Config, DEFAULTS, TABLES, layers},
+    schema::TableKeys,
+    settings::{Config, DEFAULTS, TABLE_KEYS, load_layers},
 };
 
 /// The largest configuration file that is read. A hundred times the size of a
@@ -37,53 +37,53 @@ pub use self::{
 pub const CONFIG_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The most characters of a user's text that an error repeats.
-const SHOWN_CHARS_MAX: usize = 400;
+const ESCAPED_CHARS_MAX: usize = 400;
 
 /// Why the service does not start with this configuration. One line, without
 /// control characters, whatever stands in the file.
 #[derive(Debug, Error)]
 pub enum ConfigError {
-    #[error("cannot read {}: {why}", Shown(file))]
+    #[error("cannot read {}: {why}", EscapedText(file))]
     Unreadable { file: String, why: String },
 
-    #[error("syntax error {place}: {}", Shown(why))]
-    Syntax { place: Place, why: String },
+    #[error("syntax error {place}: {}", EscapedText(why))]
+    Syntax { place: SourceLocation, why: String },
 
-    #[error("unknown key `{}` {place}{}", Shown(key), hint(nearest.as_deref()))]
+    #[error("unknown key `{}` {place}{}", EscapedText(key), did_you_mean(nearest.as_deref()))]
     UnknownKey {
         key: String,
-        place: Place,
+        place: SourceLocation,
         nearest: Option<String>,
     },
 
     #[error(
         "wrong type for `{}` {place}: expected {expected}, found {}",
-        Shown(key),
-        Shown(found)
+        EscapedText(key),
+        EscapedText(found)
     )]
     Type {
         key: String,
-        place: Place,
+        place: SourceLocation,
         expected: &'static str,
         found: String,
     },
 
-    #[error("invalid `{}`{}: {}", Shown(key), after_space(place.as_ref()), Shown(why))]
+    #[error("invalid `{}`{}: {}", EscapedText(key), with_leading_space(place.as_ref()), EscapedText(why))]
     Invalid {
         key: String,
         /// `None` where no user set it: a default, or not known.
-        place: Option<Place>,
+        place: Option<SourceLocation>,
         why: String,
     },
 
-    #[error("unknown profile `{}`{}", Shown(name), hint(nearest.as_deref()))]
+    #[error("unknown profile `{}`{}", EscapedText(name), did_you_mean(nearest.as_deref()))]
     UnknownProfile {
         name: String,
         nearest: Option<String>,
     },
 
     /// Not reachable by a user: what is merged has been checked before.
-    #[error("cannot merge the configuration: {}", Shown(&.0.to_string()))]
+    #[error("cannot merge the configuration: {}", EscapedText(&.0.to_string()))]
     Merge(#[from] ::config::ConfigError),
 }
 
@@ -101,25 +101,27 @@ impl ConfigError {
 
 /// Where a user set a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum SourceLocation {
     Line { file: Arc<str>, line: usize },
     Variable(Arc<str>),
 }
 
-impl Display for Place {
+impl Display for SourceLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Line { file, line } => write!(f, "at {}:{line}", Shown(file)),
-            Self::Variable(name) => write!(f, "from {}", Shown(name)),
+            Self::Line { file, line } => write!(f, "at {}:{line}", EscapedText(file)),
+            Self::Variable(name) => write!(f, "from {}", EscapedText(name)),
         }
     }
 }
 
-fn after_space(place: Option<&Place>) -> String {
-    place.map(|place| format!(" {place}")).unwrap_or_default()
+fn with_leading_space(location: Option<&SourceLocation>) -> String {
+    location
+        .map(|place| format!(" {place}"))
+        .unwrap_or_default()
 }
 
-fn hint(nearest: Option<&str>) -> String {
+fn did_you_mean(nearest: Option<&str>) -> String {
     nearest
         .map(|known| format!("; did you mean `{known}`?"))
         .unwrap_or_default()
@@ -127,17 +129,17 @@ fn hint(nearest: Option<&str>) -> String {
 
 /// Text from outside: escaped as by `{:?}`, so that it can neither end the
 /// line nor steer a terminal, but without the quotes; and cut short.
-struct Shown<'a>(&'a str);
+struct EscapedText<'a>(&'a str);
 
-impl Display for Shown<'_> {
+impl Display for EscapedText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for c in self.0.chars().take(SHOWN_CHARS_MAX) {
+        for c in self.0.chars().take(ESCAPED_CHARS_MAX) {
             match c {
                 '"' | '\'' | '\\' => f.write_char(c)?,
                 _ => write!(f, "{}", c.escape_debug())?,
             }
         }
-        if self.0.chars().nth(SHOWN_CHARS_MAX).is_some() {
+        if self.0.chars().nth(ESCAPED_CHARS_MAX).is_some() {
             f.write_char('…')?;
         }
         Ok(())
@@ -145,7 +147,7 @@ impl Display for Shown<'_> {
 }
 
 /// A key that needs no quotes in TOML.
-fn is_bare(key: &str) -> bool {
+fn is_bare_key(key: &str) -> bool {
     !key.is_empty()
         && key
             .bytes()
@@ -154,8 +156,8 @@ fn is_bare(key: &str) -> bool {
 
 /// `path.key`, with the quotes that TOML would ask for, so that a dot inside a
 /// key is not taken for one between two.
-fn join(path: &str, key: &str) -> String {
-    let key = if is_bare(key) {
+fn join_key(path: &str, key: &str) -> String {
+    let key = if is_bare_key(key) {
         key.to_owned()
     } else {
         format!("{key:?}")

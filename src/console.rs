@@ -6,15 +6,15 @@
 //!
 //! Uses: domain, auth, engine, store, feed, telemetry, server, api.
 
+mod browser_guard;
 mod calls;
 mod files;
 mod fleet;
-mod guard;
+mod http_error;
 mod live;
 mod policy;
 mod probes;
-mod refusal;
-mod tally;
+mod verdict_counts;
 
 use std::sync::Arc;
 
@@ -29,18 +29,18 @@ use serde::Deserialize;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-pub use guard::Hosts;
+pub use browser_guard::AllowedHosts;
 
 use crate::{
     api::Api,
     auth::{Auth, Caller},
     engine::Engine,
-    server::{places::Places, rpc},
+    server::{quota::TenantQuota, rpc},
     store::Store,
     telemetry::Metrics,
 };
-use refusal::Refusal;
-use tally::Tally;
+use http_error::HttpError;
+use verdict_counts::VerdictCounts;
 
 /// The console's keys of `[limits]`.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -49,7 +49,7 @@ pub struct Limits {
 }
 
 /// What it shows, and acts on.
-pub struct Parts {
+pub struct ConsoleDependencies {
     pub auth: Arc<Auth>,
     pub api: Api,
     pub engine: Arc<Engine>,
@@ -66,31 +66,31 @@ struct Console {
     store: Arc<Store>,
     metrics: Arc<Metrics>,
     draining: CancellationToken,
-    watchers: Places,
-    tally: Arc<Mutex<Tally>>,
+    watcher_quota: TenantQuota,
+    verdict_counts: Arc<Mutex<VerdictCounts>>,
 }
 
 /// A question is a few filters, an act a reason of 1 KiB.
 const BODY_BYTES_MAX: usize = 16 * 1024;
 
-pub fn routes(parts: Parts, limits: Limits, hosts: Hosts) -> Router {
-    let Parts {
+pub fn routes(dependencies: ConsoleDependencies, limits: Limits, hosts: AllowedHosts) -> Router {
+    let ConsoleDependencies {
         auth,
         api,
         engine,
         store,
         metrics,
         draining,
-    } = parts;
+    } = dependencies;
     let console = Console {
-        watchers: Places::new(limits.console_watchers_max, auth.clone()),
+        watcher_quota: TenantQuota::new(limits.console_watchers_max, auth.clone()),
         auth,
         api,
         engine,
         store,
         metrics,
         draining,
-        tally: Arc::default(),
+        verdict_counts: Arc::default(),
     };
     let hosts = Arc::new(hosts);
     let calls = Router::new()
@@ -100,20 +100,23 @@ pub fn routes(parts: Parts, limits: Limits, hosts: Hosts) -> Router {
         .route("/api/reset_session", post(calls::reset_session))
         .route("/api/snooze_session", post(calls::snooze_session))
         .route("/api/watch_verdicts", post(live::watch_verdicts))
-        .route("/api/me", post(calls::me))
-        .route("/api/fleet", post(fleet::fleet))
-        .route("/api/pulse", post(tally::pulse))
-        .route("/api/policy", post(policy::policy))
+        .route("/api/me", post(calls::get_caller))
+        .route("/api/fleet", post(fleet::list_fleet))
+        .route("/api/pulse", post(verdict_counts::verdicts_per_minute))
+        .route("/api/policy", post(policy::get_policy))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .route_layer(middleware::from_fn(guard::same_origin));
+        .route_layer(middleware::from_fn(browser_guard::require_same_origin));
     let page = files::routes()
         .merge(calls)
-        .route_layer(middleware::from_fn_with_state(hosts, guard::known_host))
-        .layer(middleware::from_fn(guard::sealed));
+        .route_layer(middleware::from_fn_with_state(
+            hosts,
+            browser_guard::require_allowed_host,
+        ))
+        .layer(middleware::from_fn(browser_guard::add_security_headers));
     Router::new()
-        .route("/metrics", get(probes::metrics_page))
-        .route("/healthz", get(probes::healthy))
-        .route("/readyz", get(probes::ready))
+        .route("/metrics", get(probes::render_metrics))
+        .route("/healthz", get(probes::healthz))
+        .route("/readyz", get(probes::readyz))
         .merge(page)
         .with_state(console)
 }
@@ -121,13 +124,15 @@ pub fn routes(parts: Parts, limits: Limits, hosts: Hosts) -> Router {
 impl Console {
     /// The caller, where it may call this path of the rpc table. A route that
     /// answers what an rpc answers needs the same role.
-    fn admit(&self, headers: &HeaderMap, path: &str) -> Result<Caller, Refusal> {
+    fn admit(&self, headers: &HeaderMap, path: &str) -> Result<Caller, HttpError> {
         let authorization = headers.get(header::AUTHORIZATION);
         let authorization = authorization.map(|value| value.as_bytes());
         let access = rpc::facts(path).access;
-        self.auth.admit(authorization, access).map_err(|denied| {
-            self.metrics.rejected(denied.rejection());
-            tonic::Status::from(denied).into()
-        })
+        self.auth
+            .authorize(authorization, access)
+            .map_err(|denied| {
+                self.metrics.count_rejection(denied.rejection());
+                tonic::Status::from(denied).into()
+            })
     }
 }

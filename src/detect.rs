@@ -8,22 +8,24 @@
 //!
 //! Uses: domain.
 
+mod active_runs;
 mod heap;
 mod history;
-mod paths;
-mod rarely;
+mod lazy_box;
+mod lru_map;
 mod registry;
-mod runs;
 mod streak;
 
-pub use history::{Entry, History, TurnEntry, Words};
+pub use history::{CallEntry, CallText, History, TurnEntry};
 
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use crate::domain::{CallKind, DetectorId, Explained, Look, Observation, Phrase, Precedence};
-use rarely::Rarely;
-use registry::{held, registry};
+use crate::domain::{
+    CallKind, DetectorExplanation, DetectorId, DetectorOutcome, Observation, Phrase, Precedence,
+};
+use lazy_box::LazyBox;
+use registry::{registry, state_type};
 
 /// One way of being stuck.
 ///
@@ -34,7 +36,7 @@ pub trait Detector: Default {
     type Settings: DeserializeOwned + Clone + std::fmt::Debug;
 
     /// Refuses settings that can never fire, with the arithmetic.
-    fn check(settings: &Self::Settings) -> Result<(), Futile>;
+    fn check(settings: &Self::Settings) -> Result<(), NeverFires>;
 
     /// The phrases that it listens for in turns.
     fn phrases(_settings: &Self::Settings) -> impl Iterator<Item = &Phrase> {
@@ -42,22 +44,27 @@ pub trait Detector: Default {
     }
 
     /// Says why it fires, with these settings.
-    fn explain(settings: &Self::Settings) -> Explained;
+    fn explain(settings: &Self::Settings) -> DetectorExplanation;
 
     /// What it says while it remembers nothing, where this observation leaves it
     /// nothing to remember; `None`: it is to look. Asked of those that are held
-    /// `in Rarely`.
-    fn glance(_now: &Observation) -> Option<Look> {
+    /// `in LazyBox`.
+    fn quick_check(_now: &Observation) -> Option<DetectorOutcome> {
         None
     }
 
     /// Looks at `now`, which is not yet part of `past`.
-    fn observe(&mut self, now: &Observation, past: &History, settings: &Self::Settings) -> Look;
+    fn observe(
+        &mut self,
+        now: &Observation,
+        past: &History,
+        settings: &Self::Settings,
+    ) -> DetectorOutcome;
 
     /// A loop with these events was reported and has ended: they count no more,
     /// save in a run that was found and goes on. Left out where a detector counts
     /// what no other does, or asks the history.
-    fn spend(&mut self, _cited: &[i32]) {}
+    fn consume(&mut self, _cited: &[i32]) {}
 
     /// Counts start anew: a user spoke, or the session was started again.
     fn reset(&mut self);
@@ -69,41 +76,41 @@ pub trait Detector: Default {
 /// A setting with which a detector could never find anything.
 #[derive(Debug, Error)]
 #[error("{why}")]
-pub struct Futile {
+pub struct NeverFires {
     /// The key within `[detect.<name>]`.
     pub key: &'static str,
     /// Another key that it does not agree with.
-    pub other: Option<&'static str>,
+    pub other_key: Option<&'static str>,
     pub why: String,
 }
 
-impl Futile {
+impl NeverFires {
     pub(crate) fn new(key: &'static str, why: String) -> Self {
         Self {
             key,
-            other: None,
+            other_key: None,
             why,
         }
     }
 
     /// The fault may lie with the other key as well.
-    pub(crate) fn or(self, other: &'static str) -> Self {
+    pub(crate) fn with_other_key(self, other: &'static str) -> Self {
         Self {
-            other: Some(other),
+            other_key: Some(other),
             ..self
         }
     }
 }
 
 // In the order of rank: of findings that cite equally many calls the first
-// describes the loop. Those `in Rarely` most sessions give nothing to count.
+// describes the loop. Those `in LazyBox` most sessions give nothing to count.
 registry! {
     budget: Budget,
-    infra_outage: InfraOutage in Rarely,
-    polling: Polling in Rarely,
-    fan_out: FanOut in Rarely,
-    patch_spiral: PatchSpiral in Rarely,
-    edit_revert: EditRevert in Rarely,
+    infra_outage: InfraOutage in LazyBox,
+    polling: Polling in LazyBox,
+    fan_out: FanOut in LazyBox,
+    patch_spiral: PatchSpiral in LazyBox,
+    edit_revert: EditRevert in LazyBox,
     write_churn: WriteChurn,
     read_loop: ReadLoop,
     test_fail_loop: TestFailLoop,
@@ -113,11 +120,11 @@ registry! {
     error_streak: ErrorStreak,
     near_repeat: NearRepeat,
     stagnation: Stagnation,
-    compaction_loop: CompactionLoop in Rarely,
+    compaction_loop: CompactionLoop in LazyBox,
     repetition: Repetition,
-    greeting: Greeting in Rarely,
-    monologue: Monologue in Rarely,
-    similar_turns: SimilarTurns in Rarely,
+    greeting: Greeting in LazyBox,
+    monologue: Monologue in LazyBox,
+    similar_turns: SimilarTurns in LazyBox,
 }
 
 /// Rules are ranked right after this detector.
@@ -145,29 +152,33 @@ pub fn precedence(id: DetectorId) -> Precedence {
     };
     Precedence {
         rank: rank.try_into().unwrap_or(u8::MAX),
-        of_session: NAMES.get(id.index()) == Some(&"budget"),
+        session_wide: NAMES.get(id.index()) == Some(&"budget"),
     }
 }
 
 impl Settings {
     /// Whether the budget has caps, and so must see every event.
     pub fn has_caps(&self) -> bool {
-        self.budget.enabled && self.budget.own.caps()
+        self.budget.enabled && self.budget.own.has_caps()
     }
 
     /// What a call of this kind counts as: any other, where its kind is not kept
     /// apart.
-    pub fn kind(&self, kind: CallKind) -> CallKind {
-        let apart = match kind {
+    pub fn effective_kind(&self, kind: CallKind) -> CallKind {
+        let is_separate = match kind {
             CallKind::Ordinary => true,
             CallKind::Poll => self.polling.own.apart,
             CallKind::Outage => self.infra_outage.own.apart,
         };
-        if apart { kind } else { CallKind::Ordinary }
+        if is_separate {
+            kind
+        } else {
+            CallKind::Ordinary
+        }
     }
 
     /// A detector of calls that are not kept apart never sees one.
-    fn check_apart(&self) -> Result<(), (&'static str, Futile)> {
+    fn check_excluded_kinds(&self) -> Result<(), (&'static str, NeverFires)> {
         let kinds = [
             ("polling", self.polling.enabled, self.polling.own.apart),
             (
@@ -180,7 +191,10 @@ impl Settings {
             if enabled && !apart {
                 let why = "calls that are not kept apart are left to the other detectors, \
                            so it never finds any: set enabled = false as well";
-                return Err((name, Futile::new("apart", why.to_owned()).or("enabled")));
+                return Err((
+                    name,
+                    NeverFires::new("apart", why.to_owned()).with_other_key("enabled"),
+                ));
             }
         }
         Ok(())

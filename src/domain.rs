@@ -6,39 +6,43 @@
 //! (sixteen bytes at a time).
 
 mod action;
+mod capacity;
 pub mod clock;
 mod event;
 mod finding;
 mod id;
 mod observation;
-mod repeated;
-mod room;
 mod session;
 mod tenant;
 pub mod text;
+mod text_repetition;
 mod timeline;
 mod turn;
 mod verdict;
 
 pub use action::{Action, UnknownAction};
+pub use capacity::{AgentLimits, Capacities, Capacity};
 pub use event::{
-    Args, Body, Channel, Cost, Delta, Event, Marker, MarkerKind, Operation, Outcome, Role,
+    Args, Channel, Cost, Delta, Event, EventBody, Marker, MarkerKind, Operation, Outcome, Role,
     ToolCall, Turn,
 };
-pub use finding::{Bar, DetectorId, Finding, Look, Precedence};
+pub use finding::{DetectorId, DetectorOutcome, Finding, LadderRung, Precedence};
 pub use id::{AgentId, IdError, LoopId, SessionId, VerdictId};
 pub use observation::{
-    CallFacts, CallKind, Moment, Observation, RuleSight, Seen, Sig, Used, WordHashes,
+    CallFacts, CallKind, EventPosition, Observation, ObservationBody, RuleOutcome, Sig, UsageDelta,
+    WordHashes,
 };
-pub use repeated::{RepeatSettings, Repeated};
-pub use room::{Remembered, Room, Rooms};
-pub use session::{Abstention, SessionView, Status, Totals};
+pub use session::{Abstention, SessionStatus, SessionView, Totals};
 pub use tenant::{Tenant, TenantKey};
-pub use timeline::{Explained, SessionDetail, Step, StepKind, TimelineEntry, TrendSample, ranges};
-pub use turn::{Heard, Measure, Phrase, PhraseId, Phrases, Sketch, TurnFacts};
+pub use text_repetition::{RepetitionSettings, TextRepetition};
+pub use timeline::{
+    DetectorExplanation, SessionDetail, TimelineEntry, TimelineStep, TimelineStepKind, TrendSample,
+    format_ranges,
+};
+pub use turn::{Phrase, PhraseId, PhraseMatch, Phrases, SimilarityMeasure, Sketch, TurnFacts};
 pub use verdict::{
-    Effect, Evidence, Folded, Issued, Level, Member, OPERATOR, Outlet, Standing, Trend, Verdict,
-    Waste,
+    Effect, EncodedRecord, Evidence, Level, LoopMember, OPERATOR, RecoveredState, Trend, Verdict,
+    VerdictRecord, VerdictSink, Waste,
 };
 
 /// What a broker or operator says of a session.

@@ -4,24 +4,24 @@
 //!
 //! Uses: domain, text, facts, detect, policy, rules, telemetry.
 
-mod acts;
 mod agent;
 mod breaker;
+mod carry_over;
+mod context;
 mod deltas;
 mod draft;
+mod error;
+mod event_ids;
 mod expiry;
 mod fleet;
-mod keepsakes;
-mod legacy;
-mod outbox;
+mod issuer;
+mod operator_actions;
+mod post_mortem;
 mod pressure;
 mod profile;
 mod quarantine;
 mod query;
-mod refused;
-mod seen;
 mod session;
-mod setup;
 mod slot;
 mod tenants;
 
@@ -37,32 +37,33 @@ use arc_swap::ArcSwap;
 use dashmap::{DashMap, Entry};
 use serde::Deserialize;
 
-pub use acts::{Act, SnoozeError};
 pub use breaker::BreakerSettings;
-pub use fleet::{Fleet, Search};
-pub use outbox::Clockwork;
+pub use context::EngineReloadError;
+pub use error::{OpenError, RecordError};
+pub use fleet::{FleetFilter, RankedSessions};
+pub use issuer::RunMode;
+pub use operator_actions::{OperatorRequest, SnoozeError};
 pub use profile::{Profile, Profiles};
-pub use query::Filter;
-pub use refused::{OpenError, Refused};
-pub use setup::ReloadError;
+pub use query::SessionFilter;
 
 use crate::{
     domain::{
-        Body, Event, Labels, Outlet, Remembered, Role, SessionId, SessionView, Status, Verdict,
+        AgentLimits, Event, EventBody, Labels, Role, SessionId, SessionStatus, SessionView,
+        Verdict, VerdictSink,
     },
-    facts::{EventFacts, Tools},
-    rules::Ruled,
+    facts::{EventFacts, ToolRules},
+    rules::RuleOutcomes,
     telemetry::Metrics,
-    text::Key,
+    text::HashKey,
 };
-use expiry::Place;
-use legacy::Legacy;
-use outbox::Outbox;
-use pressure::Want;
+use carry_over::CarryOver;
+use context::{EngineConfig, EngineContext};
+use expiry::DeadlineKey;
+use issuer::VerdictIssuer;
+use pressure::MemoryUse;
 use session::Session;
-use setup::{Setup, Shared};
 use slot::{Slot, Tombstone};
-use tenants::{Holding, Tenants};
+use tenants::{TenantState, Tenants};
 
 /// `[limits]`: the bounds of the engine.
 #[derive(Clone, Debug, Deserialize)]
@@ -78,7 +79,7 @@ pub struct Limits {
     pub tombstone_bytes_max: usize,
     pub past_bytes_max: usize,
     #[serde(flatten)]
-    pub remembered: Remembered,
+    pub remembered: AgentLimits,
     /// `[breaker]`; `None`: it never opens.
     #[serde(skip)]
     pub breaker: Option<BreakerSettings>,
@@ -87,31 +88,31 @@ pub struct Limits {
 /// Detects, for all sessions.
 pub struct Engine {
     sessions: DashMap<SessionId, Slot, foldhash::quality::RandomState>,
-    setup: ArcSwap<Setup>,
-    shared: Lasting,
+    config: ArcSwap<EngineConfig>,
+    state: EngineState,
     tenants: Tenants,
 }
 
 /// What stays while the engine runs.
-struct Lasting {
-    outbox: Outbox,
+struct EngineState {
+    issuer: VerdictIssuer,
     metrics: Arc<Metrics>,
-    live: AtomicUsize,
+    live_sessions: AtomicUsize,
     /// What all sessions and the tombstones of those that ended hold, by our own
     /// count.
-    bytes: AtomicUsize,
+    state_bytes: AtomicUsize,
 }
 
 /// The answer to an event.
 #[derive(Clone, Debug)]
-pub struct Recorded {
+pub struct RecordOutcome {
     /// `None`: it was not counted, since the session or agent is terminated, or
     /// it was a piece of a text or the end of mere reasoning.
     pub index: Option<i32>,
     pub duplicate: bool,
     pub verdict: Option<Arc<Verdict>>,
     /// The verdict was given now, and not before.
-    pub is_news: bool,
+    pub is_new_verdict: bool,
 }
 
 /// With 256 shards a walk over all sessions stalls a reader for a quarter of a
@@ -121,263 +122,284 @@ const SHARDS: usize = 256;
 impl Engine {
     pub fn new(
         profiles: Profiles,
-        tools: Tools,
+        tools: ToolRules,
         mut limits: Limits,
         metrics: Arc<Metrics>,
-        clockwork: Clockwork,
-        outlet: Outlet,
+        run_mode: RunMode,
+        sink: VerdictSink,
     ) -> Self {
-        let key = match clockwork {
-            Clockwork::Live => Key::random(),
+        let key = match run_mode {
+            RunMode::Live => HashKey::random(),
             // It ends nobody, and must say the same of the same trace.
-            Clockwork::Replay => {
+            RunMode::Replay => {
                 limits.breaker = None;
-                Key::fixed()
+                HashKey::fixed()
             }
         };
         Self {
             sessions: DashMap::with_hasher_and_shard_amount(Default::default(), SHARDS),
-            setup: ArcSwap::from_pointee(Setup::new(key, profiles, tools, limits)),
-            shared: Lasting {
-                outbox: Outbox::new(clockwork, outlet),
+            config: ArcSwap::from_pointee(EngineConfig::new(key, profiles, tools, limits)),
+            state: EngineState {
+                issuer: VerdictIssuer::new(run_mode, sink),
                 metrics,
-                live: AtomicUsize::new(0),
-                bytes: AtomicUsize::new(0),
+                live_sessions: AtomicUsize::new(0),
+                state_bytes: AtomicUsize::new(0),
             },
             tenants: Tenants::default(),
         }
     }
 
     /// Takes an event in. `now` is the time of its arrival.
-    pub fn record(&self, event: &Event, now: SystemTime) -> Result<Recorded, Refused> {
-        let (setup, held) = (self.setup.load(), self.tenants.of(&event.session));
-        let shared = self.shared(&setup, &held);
-        self.press(Want::Event, now, &shared);
+    pub fn record(&self, event: &Event, now: SystemTime) -> Result<RecordOutcome, RecordError> {
+        let (config, tenant) = (
+            self.config.load(),
+            self.tenants.get_or_insert(&event.session),
+        );
+        let ctx = self.context(&config, &tenant);
+        self.make_room_for(MemoryUse::Event, now, &ctx);
         // The costly part, with no lock held.
         // What is large stays in its place, since closures are handed on and on.
-        let (facts, ruled) = (&mut EventFacts::Other(None), &mut Ruled::default());
-        self.prepared(&event.session, now, || {
-            let profile = self.profile_of(event, &setup.profiles);
-            let repeats = profile.as_deref().and_then(Profile::repeats);
-            *facts = shared.facts.of(event, repeats);
-            *ruled = shared.rules.look(event, facts, shared.facts.key());
+        let (facts, rule_results) = (&mut EventFacts::Other(None), &mut RuleOutcomes::default());
+        self.prepare_catching_panic(&event.session, now, || {
+            let profile = self.profile_for_turn(event, &config.profiles);
+            let repeats = profile.as_deref().and_then(Profile::repeat_settings);
+            *facts = ctx.facts.extract(event, repeats);
+            *rule_results = ctx.rules.evaluate(event, facts, ctx.facts.key());
         })?;
-        self.with_slot(&event.session, &held, now, |slot| match slot {
-            Slot::Gone(tombstone) => Ok(tombstone.refuse(&event.session, event.cost)),
+        self.with_slot(&event.session, &tenant, now, |slot| match slot {
+            Slot::Closed(tombstone) => Ok(tombstone.reject_event(&event.session, event.cost)),
             Slot::Live(session) => {
-                session.record(event, facts, std::mem::take(ruled), now, &shared)
+                session.record(event, facts, std::mem::take(rule_results), now, &ctx)
             }
         })
     }
 
     /// The profile by which an agent's turn is looked at; `None`: it is none.
-    fn profile_of(&self, event: &Event, profiles: &Profiles) -> Option<Arc<Profile>> {
-        let Body::Turn(turn) = &event.body else {
+    fn profile_for_turn(&self, event: &Event, profiles: &Profiles) -> Option<Arc<Profile>> {
+        let EventBody::Turn(turn) = &event.body else {
             return None;
         };
-        let of_session = || {
+        let session_profile = || {
             let slot = self.sessions.get(&event.session)?;
-            profiles.named(&slot.profile()?.name)
+            profiles.get(&slot.profile()?.name)
         };
-        let or_default = || profiles.default().clone();
-        (turn.role == Role::Agent).then(|| of_session().unwrap_or_else(or_default))
+        let default_profile = || profiles.default().clone();
+        (turn.role == Role::Agent).then(|| session_profile().unwrap_or_else(default_profile))
     }
 
     /// Sets a session's profile and labels, beginning it where it is new.
-    pub fn open(
+    pub fn open_session(
         &self,
         id: &SessionId,
         profile: &str,
         labels: Labels,
         now: SystemTime,
     ) -> Result<SessionView, OpenError> {
-        let setup = self.setup.load();
-        let profile = setup.profiles.named(profile);
-        let profile = profile.ok_or_else(|| OpenError::NoProfile(setup.profiles.names()))?;
-        let held = self.tenants.of(id);
-        let shared = self.shared(&setup, &held);
-        self.press(Want::Event, now, &shared);
-        self.with_slot(id, &held, now, |slot| match slot {
-            Slot::Gone(_) => Err(OpenError::Terminated),
+        let config = self.config.load();
+        let profile = config.profiles.get(profile);
+        let profile = profile.ok_or_else(|| OpenError::NoProfile(config.profiles.join_names()))?;
+        let tenant = self.tenants.get_or_insert(id);
+        let ctx = self.context(&config, &tenant);
+        self.make_room_for(MemoryUse::Event, now, &ctx);
+        self.with_slot(id, &tenant, now, |slot| match slot {
+            Slot::Closed(_) => Err(OpenError::Terminated),
             Slot::Live(session) => {
-                session.open(profile, Arc::new(labels), &shared)?;
+                session.set_profile_and_labels(profile, Arc::new(labels), &ctx)?;
                 Ok(session.view(id))
             }
         })
     }
 
     /// How many sessions are live.
-    pub fn live(&self) -> usize {
-        self.shared.live.load(Relaxed)
+    pub fn live_sessions(&self) -> usize {
+        self.state.live_sessions.load(Relaxed)
     }
 
     /// Some tenant's detectors warn instead of terminating: they would end too
     /// many.
-    pub fn breaker_is_open(&self) -> bool {
+    pub fn is_any_breaker_open(&self) -> bool {
         let all = self.tenants.all();
-        all.iter().any(|held| held.breaker.is_open())
+        all.iter().any(|tenant| tenant.breaker.is_open())
     }
 
     /// How many bytes of state they hold.
     pub fn state_bytes(&self) -> usize {
-        self.shared.bytes.load(Relaxed)
+        self.state.state_bytes.load(Relaxed)
     }
 
     /// How many bytes terminations hold.
     pub fn tombstone_bytes(&self) -> usize {
-        let held = self.tenants.all();
-        held.iter().map(|held| held.tombstone_bytes()).sum()
+        let tenants = self.tenants.all();
+        tenants.iter().map(|tenant| tenant.tombstone_bytes()).sum()
     }
 
     /// Runs `with` on the session's slot, which is live unless the session is
     /// terminated: one that is new or had ended begins, within the limits.
-    fn with_slot<T, E: From<Refused>>(
+    fn with_slot<T, E: From<RecordError>>(
         &self,
         id: &SessionId,
-        held: &Holding,
+        tenant: &TenantState,
         now: SystemTime,
         with: impl FnOnce(&mut Slot) -> Result<T, E>,
     ) -> Result<T, E> {
         if let Some(mut slot) = self.sessions.get_mut(id)
             && !slot.is_ended()
         {
-            return self.accounted(id, held, &mut slot, now, with);
+            return self.with_accounting(id, tenant, &mut slot, now, with);
         }
-        self.reserve(held, now)?;
-        let begin = || self.begin(id, "", Arc::default(), held.legacies.take(id), now);
+        self.reserve_session(tenant, now)?;
+        let create =
+            || self.create_session(id, "", Arc::default(), tenant.carry_overs.take(id), now);
         let mut slot = match self.sessions.entry(id.clone()) {
-            Entry::Vacant(vacant) => vacant.insert(begin()),
+            Entry::Vacant(vacant) => vacant.insert(create()),
             Entry::Occupied(mut occupied) if occupied.get().is_ended() => {
-                self.discount(id, &occupied.insert(begin()));
+                self.unregister_slot(id, &occupied.insert(create()));
                 occupied.into_ref()
             }
             // Somebody else began it in the meantime.
             Entry::Occupied(occupied) => {
-                self.count_live(held, false);
+                self.update_live_sessions(tenant, false);
                 occupied.into_ref()
             }
         };
-        self.accounted(id, held, &mut slot, now, with)
+        self.with_accounting(id, tenant, &mut slot, now, with)
     }
 
     /// Takes a place among the live sessions.
-    fn reserve(&self, held: &Holding, now: SystemTime) -> Result<(), Refused> {
-        let setup = self.setup.load();
-        let shared = self.shared(&setup, held);
-        self.press(Want::New, now, &shared);
-        shared.check_bytes(Want::New)?;
-        let sessions_max = shared.limits.sessions_max;
-        let own_max = shared.share(sessions_max);
-        let take = |live: &AtomicUsize, most: usize| {
-            let taken = live.try_update(Relaxed, Relaxed, |n| (n < most).then_some(n + 1));
-            taken.map(drop).map_err(|_| Refused::Sessions(most))
+    fn reserve_session(&self, tenant: &TenantState, now: SystemTime) -> Result<(), RecordError> {
+        let config = self.config.load();
+        let ctx = self.context(&config, tenant);
+        self.make_room_for(MemoryUse::SessionOrAgent, now, &ctx);
+        ctx.check_memory(MemoryUse::SessionOrAgent)?;
+        let sessions_max = ctx.limits.sessions_max;
+        let tenant_max = ctx.tenant_share(sessions_max);
+        let try_increment = |counter: &AtomicUsize, max: usize| {
+            let incremented = counter.try_update(Relaxed, Relaxed, |n| (n < max).then_some(n + 1));
+            incremented
+                .map(drop)
+                .map_err(|_| RecordError::SessionsMax(max))
         };
-        take(&held.live, own_max)?;
-        take(shared.live, sessions_max).inspect_err(|_| {
-            held.live.fetch_sub(1, Relaxed);
+        try_increment(&tenant.live_sessions, tenant_max)?;
+        try_increment(ctx.live_sessions, sessions_max).inspect_err(|_| {
+            tenant.live_sessions.fetch_sub(1, Relaxed);
         })
     }
 
     /// A new session; its place among the live ones is already taken.
-    fn begin(
+    fn create_session(
         &self,
         id: &SessionId,
         profile: &str,
         labels: Arc<Labels>,
-        legacy: Legacy,
+        carry_over: CarryOver,
         now: SystemTime,
     ) -> Slot {
-        let profile = self.setup.load().profiles.named_or_default(profile);
-        let place = self.place(now + self.idle_max());
-        let mut session = Session::new(profile, labels, place, now);
-        session.inherit(legacy);
-        self.tenants.of(id).idle.insert(place, id);
-        self.shared.metrics.session(None, Some(Status::Active));
+        let profile = self.config.load().profiles.get_or_default(profile);
+        let key = self.new_deadline_key(now + self.idle_max());
+        let mut session = Session::new(profile, labels, key, now);
+        session.apply_carry_over(carry_over);
+        self.tenants
+            .get_or_insert(id)
+            .without_verdicts
+            .insert(key, id);
+        self.state
+            .metrics
+            .adjust_session_counts(None, Some(SessionStatus::Active));
         Slot::Live(Box::new(session))
     }
 
     /// Keeps the totals right around a change of a session, and lays it to rest
     /// where the change ended it.
-    fn accounted<T, E: From<Refused>>(
+    fn with_accounting<T, E: From<RecordError>>(
         &self,
         id: &SessionId,
-        held: &Holding,
+        tenant: &TenantState,
         slot: &mut Slot,
         now: SystemTime,
         with: impl FnOnce(&mut Slot) -> Result<T, E>,
     ) -> Result<T, E> {
         let before = slot.status();
-        let answer = self.contained(id, slot, with);
+        let answer = self.apply_catching_panic(id, slot, with);
         if let Slot::Live(session) = slot {
-            if session.is_told() && !session.stands_with_told() {
-                held.idle.remove(session.place());
-                session.stand_with_told();
-                held.told.insert(session.place(), id);
+            if session.has_verdicts() && !session.is_queued_with_verdicts() {
+                tenant.without_verdicts.remove(session.deadline_key());
+                session.set_queued_with_verdicts();
+                tenant.with_verdicts.insert(session.deadline_key(), id);
             }
-            self.weigh(held, slot, id);
+            self.update_memory_usage(tenant, slot, id);
             let after = slot.status();
-            self.shared.metrics.moved(before, after);
-            if after == Status::Terminated {
+            self.state.metrics.record_status_change(before, after);
+            if after == SessionStatus::Terminated {
                 let view = slot.view(id);
-                self.bury(slot, view, now);
+                self.close_session(slot, view, now);
             }
         }
         answer
     }
 
     /// Counts what a session holds.
-    fn weigh(&self, held: &Holding, slot: &mut Slot, id: &SessionId) {
+    fn update_memory_usage(&self, tenant: &TenantState, slot: &mut Slot, id: &SessionId) {
         if let Slot::Live(session) = slot {
-            let (was, is) = session.account(id);
-            self.count_bytes(held, was, is);
+            let (before, after) = session.update_accounted_bytes(id);
+            self.update_state_bytes(tenant, before, after);
         }
     }
 
     /// Puts a tombstone in a session's place.
-    fn bury(&self, slot: &mut Slot, view: SessionView, now: SystemTime) {
+    fn close_session(&self, slot: &mut Slot, view: SessionView, now: SystemTime) {
         let (id, status) = (view.id.clone(), view.status);
-        let place = self.place(now + self.tombstone_age());
-        self.keep(slot, &view, place.generation);
-        self.discount(&id, slot);
-        *slot = self.lay(&id, status, place, Tombstone::new(view, place));
+        let key = self.new_deadline_key(now + self.tombstone_retention());
+        self.save_post_mortem(slot, &view, key.generation);
+        self.unregister_slot(&id, slot);
+        *slot = self.register_tombstone(&id, status, key, Tombstone::new(view, key));
     }
 
     /// Takes a tombstone into the totals and its queue.
-    fn lay(&self, id: &SessionId, status: Status, place: Place, tombstone: Tombstone) -> Slot {
-        self.shared.metrics.session(None, Some(status));
-        let held = self.tenants.of(id);
-        held.graves(status).insert(place, id);
-        self.count_tombstone(&held, status, 0, tombstone.bytes());
-        Slot::Gone(Box::new(tombstone))
+    fn register_tombstone(
+        &self,
+        id: &SessionId,
+        status: SessionStatus,
+        key: DeadlineKey,
+        tombstone: Tombstone,
+    ) -> Slot {
+        self.state.metrics.adjust_session_counts(None, Some(status));
+        let tenant = self.tenants.get_or_insert(id);
+        tenant.tombstones(status).insert(key, id);
+        self.update_tombstone_bytes(&tenant, status, 0, tombstone.bytes());
+        Slot::Closed(Box::new(tombstone))
     }
 
-    fn tombstone_age(&self) -> Duration {
-        Duration::from_secs(self.setup.load().limits.tombstone_secs_max)
+    fn tombstone_retention(&self) -> Duration {
+        Duration::from_secs(self.config.load().limits.tombstone_secs_max)
     }
 
     /// Takes a slot out of the totals and its queue.
-    fn discount(&self, id: &SessionId, slot: &Slot) {
-        let held = self.tenants.of(id);
+    fn unregister_slot(&self, id: &SessionId, slot: &Slot) {
+        let tenant = self.tenants.get_or_insert(id);
         match slot {
             Slot::Live(session) => {
-                session.leave_trends(&self.shared.metrics);
-                self.count_live(&held, false);
-                held.queue_of(session).remove(session.place());
-                self.count_bytes(&held, slot.bytes(), 0);
+                session.remove_trend_metrics(&self.state.metrics);
+                self.update_live_sessions(&tenant, false);
+                tenant.idle_queue(session).remove(session.deadline_key());
+                self.update_state_bytes(&tenant, slot.bytes(), 0);
             }
-            Slot::Gone(tombstone) => {
-                held.graves(slot.status()).remove(tombstone.place());
-                self.lose_keepsake(&held, slot.generation());
-                self.count_tombstone(&held, slot.status(), slot.bytes(), 0);
+            Slot::Closed(tombstone) => {
+                tenant
+                    .tombstones(slot.status())
+                    .remove(tombstone.deadline_key());
+                self.evict_post_mortem(&tenant, slot.generation());
+                self.update_tombstone_bytes(&tenant, slot.status(), slot.bytes(), 0);
             }
         }
-        self.shared.metrics.session(Some(slot.status()), None);
+        self.state
+            .metrics
+            .adjust_session_counts(Some(slot.status()), None);
     }
 
-    fn place(&self, deadline: SystemTime) -> Place {
-        Place {
+    fn new_deadline_key(&self, deadline: SystemTime) -> DeadlineKey {
+        DeadlineKey {
             deadline,
-            generation: self.shared.outbox.next_generation(),
+            generation: self.state.issuer.next_generation(),
         }
     }
 }

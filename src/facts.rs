@@ -10,7 +10,6 @@
 
 mod ack;
 mod args;
-mod measure;
 mod model;
 mod outage;
 mod outcome;
@@ -18,53 +17,57 @@ mod progress;
 mod report;
 mod shell;
 mod sql;
+mod tool_traits;
 mod tools;
-mod traits;
+mod word_overlap;
 
 use std::{borrow::Cow, sync::Arc};
 
-pub use measure::WordOverlap;
 pub use model::{Model, ModelError, load_model};
-pub use progress::Progress;
-pub use tools::{Class, ToolRule, ToolRuleError, Tools};
+pub use progress::ProgressCounter;
+pub use tools::{ToolClass, ToolRule, ToolRuleError, ToolRules};
+pub use word_overlap::WordOverlap;
 
 use crate::{
     domain::{
-        Body, CallFacts, CallKind, Event, Outcome, RepeatSettings, Role, Sig, ToolCall, TurnFacts,
-        text,
+        CallFacts, CallKind, Event, EventBody, Outcome, RepetitionSettings, Role, Sig, ToolCall,
+        TurnFacts, text,
     },
-    text::{Key, Listener, Sketcher, Watcher, key::Tag, mask::Mask, memo::Memo},
+    text::{
+        HashKey, PhraseMatcher, RepetitionTracker, Sketcher, key::SignatureKind, mask::MaskKind,
+        memo::Memo,
+    },
 };
-use args::{Arguments, Found};
-use traits::Traits;
+use args::{NotableArguments, ParsedArguments};
+use tool_traits::ToolTraits;
 
 /// Turns events into facts.
 #[derive(Debug)]
-pub struct Facts {
-    key: Key,
-    tools: Tools,
-    reader: Arc<Reader>,
-    memo: Memo,
-    traits: Memo,
+pub struct FactExtractor {
+    key: HashKey,
+    tools: ToolRules,
+    analyzers: Arc<TurnAnalyzers>,
+    text_memo: Memo,
+    traits_memo: Memo,
 }
 
 /// How turns are read: the same for all sessions.
 #[derive(Debug, Default)]
-pub struct Reader {
-    pub listener: Listener,
+pub struct TurnAnalyzers {
+    pub phrase_matcher: PhraseMatcher,
     /// What turns are compared by; `None`: their words.
     pub model: Option<Model>,
 }
 
 /// What was made of a call: the facts, and the words for a person.
-pub struct Made<'a> {
+pub struct CallExtract<'a> {
     pub facts: CallFacts,
     pub target: Cow<'a, str>,
 }
 
 /// What was made of an event.
 pub enum EventFacts<'a> {
-    Call(Made<'a>),
+    Call(CallExtract<'a>),
     /// Of an agent's turn, and the state of the world after it.
     Turn(TurnFacts, Option<Sig>),
     /// No detector looks at it: a call that was blocked or is exempt, a marker,
@@ -82,127 +85,142 @@ impl EventFacts<'_> {
     /// The state of the world after the event, where it is known.
     pub fn state(&self) -> Option<Sig> {
         match self {
-            Self::Call(made) => made.facts.state,
+            Self::Call(extract) => extract.facts.state,
             Self::Turn(_, state) | Self::Other(state) => *state,
         }
     }
 }
 
-impl Facts {
+impl FactExtractor {
     /// As much of a turn a model looks at: some 700 words, more than most turns
     /// have.
     pub const EMBEDDED_BYTES_MAX: usize = 4_096;
     /// A verdict quotes 160 characters of a turn.
-    const QUOTED_BYTES_MAX: usize = 160 * 4;
+    const EXCERPT_BYTES_MAX: usize = 160 * 4;
 
-    pub fn new(key: Key, tools: Tools, reader: Arc<Reader>) -> Self {
+    pub fn new(key: HashKey, tools: ToolRules, reader: Arc<TurnAnalyzers>) -> Self {
         Self {
             key,
             tools,
-            reader,
-            memo: Memo::default(),
-            traits: Memo::default(),
+            analyzers: reader,
+            text_memo: Memo::default(),
+            traits_memo: Memo::default(),
         }
     }
 
-    pub fn key(&self) -> &Key {
+    pub fn key(&self) -> &HashKey {
         &self.key
     }
 
     /// The facts of an event. `repeats` says what makes a text a loop; `None`:
     /// nobody asks.
-    pub fn of<'a>(&self, event: &'a Event, repeats: Option<&RepeatSettings>) -> EventFacts<'a> {
-        let state = self.key.known(Tag::State, &event.state_hash);
+    pub fn extract<'a>(
+        &self,
+        event: &'a Event,
+        repeats: Option<&RepetitionSettings>,
+    ) -> EventFacts<'a> {
+        let state = self
+            .key
+            .signature_if_present(SignatureKind::State, &event.state_hash);
         match &event.body {
             // As if it had not been sent.
-            Body::Call(call) if call.outcome == Some(Outcome::Blocked) => EventFacts::Other(None),
-            Body::Call(call) => match self.call(event, call) {
-                Some(made) => EventFacts::Call(made),
+            EventBody::Call(call) if call.outcome == Some(Outcome::Blocked) => {
+                EventFacts::Other(None)
+            }
+            EventBody::Call(call) => match self.extract_call(event, call) {
+                Some(extract) => EventFacts::Call(extract),
                 None => EventFacts::Other(state),
             },
-            Body::Turn(turn) if turn.role == Role::Agent => {
-                EventFacts::Turn(self.turn(&turn.text, repeats), state)
+            EventBody::Turn(turn) if turn.role == Role::Agent => {
+                EventFacts::Turn(self.extract_turn(&turn.text, repeats), state)
             }
-            Body::Turn(_) | Body::Marker(_) => EventFacts::Other(state),
+            EventBody::Turn(_) | EventBody::Marker(_) => EventFacts::Other(state),
         }
     }
 
     /// The facts of a call; `None` where its tool is exempt from detection.
-    fn call<'a>(&self, event: &'a Event, call: &'a ToolCall) -> Option<Made<'a>> {
-        let tool = self.key.pair(Tag::Tool, &call.tool, 0);
+    fn extract_call<'a>(&self, event: &'a Event, call: &'a ToolCall) -> Option<CallExtract<'a>> {
+        let tool = self.key.signature(SignatureKind::Tool, &call.tool, 0);
         let traits = self
-            .traits
-            .get(tool.get(), || [Traits::of(&call.tool).packed(), 0]);
-        let traits = Traits::unpacked(traits[0]);
-        let rule = self.tools.look_up(&call.tool, traits.class);
-        let mut args = Arguments::read(&call.args, rule.ignore_args, &self.key);
-        let (class, also_writes, shown) = classify(rule.class, call, &traits, &mut args.found);
-        let lines = args.found.lines().or(shown);
-        if class == Class::Exempt {
+            .traits_memo
+            .get_or_compute(tool.get(), || [ToolTraits::from_name(&call.tool).pack(), 0]);
+        let traits = ToolTraits::unpack(traits[0]);
+        let rule = self.tools.resolve(&call.tool, traits.class);
+        let mut args = ParsedArguments::parse(&call.args, rule.ignore_args, &self.key);
+        let (class, also_writes, lines_shown) =
+            classify(rule.class, call, &traits, &mut args.notable);
+        let lines = args.notable.line_range().or(lines_shown);
+        if class == ToolClass::Exempt {
             return None;
         }
         let target = if call.target.is_empty() {
-            args.found.target.take().unwrap_or_default()
+            args.notable.target.take().unwrap_or_default()
         } else {
             call.target.as_str().into()
         };
         let key = &self.key;
-        let result = self.text(call.result.as_deref().unwrap_or_default(), Mask::Result);
-        let error = self.text(&call.error, Mask::Error);
-        let outcomes = self.outcomes(event, call, rule.ignore_result, [&result, &error]);
-        let outcome = told_outcome(class, call);
+        let result = self.hash_text(call.result.as_deref().unwrap_or_default(), MaskKind::Result);
+        let error = self.hash_text(&call.error, MaskKind::Error);
+        let outcomes = self.outcome_signatures(event, call, rule.ignore_result, [&result, &error]);
+        let outcome = effective_outcome(class, call);
         let failed = outcome == Some(Outcome::Error);
-        let signature = args.hash.map(|args| key.pair(Tag::Call, &call.tool, args));
+        let signature = args
+            .hash
+            .map(|args| key.signature(SignatureKind::Call, &call.tool, args));
         // A write's answer acknowledges, it does not tell.
-        let acts = class.writes()
-            || (class == Class::Other && traits.acts && ack::is_short(call.result.as_deref()));
+        let acts = class.is_write()
+            || (class == ToolClass::Other
+                && traits.is_action
+                && ack::is_receipt_sized(call.result.as_deref()));
         let facts = CallFacts {
-            kind: kind(class, call, failed),
+            kind: classify_kind(class, call, failed),
             call: signature,
             tool,
             operation: call.operation.unwrap_or_else(|| class.operation()),
             also_writes,
-            target: key.known(Tag::Target, &text::seen(&target)),
+            target: key
+                .signature_if_present(SignatureKind::Target, &text::strip_invisible(&target)),
             lines,
-            loose: args.words.loose(key),
-            words: args.words.all(),
+            loose_args: args.words.unordered_signature(key),
+            arg_words: args.words.into_hashes(),
             outcome,
-            masked: outcomes.masked,
-            raw: outcomes.raw,
-            said: if rule.ignore_result || (acts && !failed) {
+            masked_outcome: outcomes.masked,
+            raw_outcome: outcomes.raw,
+            response: if rule.ignore_result || (acts && !failed) {
                 None
             } else {
-                self.said(call, failed, &result)
+                self.response_signature(call, failed, &result)
             },
             error: failed
-                .then(|| self.error(call, signature, &error))
+                .then(|| self.error_signature(call, signature, &error))
                 .flatten(),
-            in_vain: failed || call.result.as_deref().is_some_and(ack::is_little),
-            looks: traits.looks,
-            content: key.known(Tag::Content, &call.content_hash),
-            state: key.known(Tag::State, &event.state_hash),
+            unproductive: failed || call.result.as_deref().is_some_and(ack::is_small_result),
+            is_read_only: traits.is_read_only,
+            content: key.signature_if_present(SignatureKind::Content, &call.content_hash),
+            state: key.signature_if_present(SignatureKind::State, &event.state_hash),
         };
-        Some(Made { facts, target })
+        Some(CallExtract { facts, target })
     }
 
-    pub fn round(&self, event: &Event) -> Option<Sig> {
-        self.key.known(Tag::Round, &event.round_id)
+    pub fn round_signature(&self, event: &Event) -> Option<Sig> {
+        self.key
+            .signature_if_present(SignatureKind::Round, &event.round_id)
     }
 
-    fn turn(&self, text: &str, repeats: Option<&RepeatSettings>) -> TurnFacts {
+    fn extract_turn(&self, text: &str, repeats: Option<&RepetitionSettings>) -> TurnFacts {
         let mut sketcher = Sketcher::default();
-        sketcher.push(text, &self.reader.listener);
-        let mut facts = sketcher.finish(&self.reader.listener);
-        facts.sketch.vector = self.vector(text);
-        facts.repeated =
-            repeats.and_then(|settings| Watcher::default().push(text, settings, &self.key));
+        sketcher.push(text, &self.analyzers.phrase_matcher);
+        let mut facts = sketcher.finish(&self.analyzers.phrase_matcher);
+        facts.sketch.vector = self.embed(text);
+        facts.repetition = repeats
+            .and_then(|settings| RepetitionTracker::default().push(text, settings, &self.key));
         facts
     }
 
     /// What the model makes of the beginning of a turn; nothing where there is
     /// none. Costly: not for under a lock.
-    pub fn vector(&self, text: &str) -> Box<[f32]> {
-        let Some(model) = &self.reader.model else {
+    pub fn embed(&self, text: &str) -> Box<[f32]> {
+        let Some(model) = &self.analyzers.model else {
             return Box::default();
         };
         let beginning = text::prefix(text, Self::EMBEDDED_BYTES_MAX);
@@ -212,79 +230,79 @@ impl Facts {
     /// How many bytes of a turn are kept while it is streamed: for the model, for
     /// the rules (`rules_bytes`, 0 without rules), and for the verdict's excerpt.
     pub fn turn_bytes_kept(&self, rules_bytes: usize) -> usize {
-        match self.reader.model {
+        match self.analyzers.model {
             Some(_) => Self::EMBEDDED_BYTES_MAX,
-            None => rules_bytes.max(Self::QUOTED_BYTES_MAX),
+            None => rules_bytes.max(Self::EXCERPT_BYTES_MAX),
         }
     }
 
-    pub fn reader(&self) -> &Reader {
-        &self.reader
+    pub fn analyzers(&self) -> &TurnAnalyzers {
+        &self.analyzers
     }
 }
 
 /// What a call does, from its tool or its command line, and whether it writes
 /// besides and which lines it shows. Finds what it acts on, on the way.
 fn classify<'a>(
-    known: Option<Class>,
+    known: Option<ToolClass>,
     call: &'a ToolCall,
-    traits: &Traits,
-    args: &mut Found<'a>,
-) -> (Class, bool, Option<(u32, u32)>) {
+    traits: &ToolTraits,
+    args: &mut NotableArguments<'a>,
+) -> (ToolClass, bool, Option<(u32, u32)>) {
     let command = args.command.take();
-    let editor = || tools::edits(command.as_deref().unwrap_or_default());
+    let editor = || tools::classify_editor_command(command.as_deref().unwrap_or_default());
     let editor = traits.is_editor.then(editor);
-    let (mut also_writes, mut shown) = (false, None);
+    let (mut also_writes, mut lines_shown) = (false, None);
     let class = match editor.or(known) {
-        Some(Class::Other) if args.waits => Class::Poll,
-        Some(Class::Other)
-            if traits.runs_sql && args.target.as_deref().is_some_and(sql::is_change) =>
+        Some(ToolClass::Other) if args.asks_to_wait => ToolClass::Poll,
+        Some(ToolClass::Other)
+            if traits.runs_sql && args.target.as_deref().is_some_and(sql::is_mutation) =>
         {
             // Each statement is of its own.
             args.target = None;
-            Class::Write
+            ToolClass::Write
         }
-        Some(Class::Other) => traits.guessed[usize::from(args.has_path())],
+        Some(ToolClass::Other) => traits.guessed_class[usize::from(args.has_path())],
         Some(class) => class,
         None => {
-            let sent = Some(call.target.as_str()).filter(|target| !target.is_empty());
-            let shell::Command {
+            let reported_target = Some(call.target.as_str()).filter(|target| !target.is_empty());
+            let shell::ShellCommand {
                 class,
                 target,
                 lines,
-                writes,
-                patches,
-            } = match command.or(sent.map(Cow::Borrowed)) {
-                None => return (Class::Execute, false, None),
-                Some(Cow::Borrowed(line)) => shell::read(line),
-                Some(Cow::Owned(line)) => shell::read(&line).into_owned(),
+                writes_files: writes,
+                has_patch: patches,
+            } = match command.or(reported_target.map(Cow::Borrowed)) {
+                None => return (ToolClass::Execute, false, None),
+                Some(Cow::Borrowed(line)) => shell::parse_command_line(line),
+                Some(Cow::Owned(line)) => shell::parse_command_line(&line).into_owned(),
             };
             also_writes = writes;
-            shown = lines;
+            lines_shown = lines;
             // A failed change of no file in particular is a failed run.
-            let run = class.writes() && target.is_none() && failed(call);
+            let is_failed_run = class.is_write() && target.is_none() && has_failed(call);
             args.target = target.or_else(|| args.target.take());
-            if run && !patches {
-                Class::Execute
+            if is_failed_run && !patches {
+                ToolClass::Execute
             } else {
                 class
             }
         }
     };
-    if class == Class::Edit
-        && let Some(file) = args.target.as_deref().and_then(patched_file)
+    if class == ToolClass::Edit
+        && let Some(file) = args.target.as_deref().and_then(find_patched_file)
     {
         args.target = Some(file.to_owned().into());
     }
-    if class == Class::Search && args.sought.is_some() {
-        args.target = args.sought.take();
+    if class == ToolClass::Search && args.search_term.is_some() {
+        args.target = args.search_term.take();
     }
-    (class, also_writes, shown)
+    (class, also_writes, lines_shown)
 }
 
 /// The first file that a patch names.
-fn patched_file(patch: &str) -> Option<&str> {
-    const HEADS: &[&str] = &[
+fn find_patched_file(patch: &str) -> Option<&str> {
+    const FILE_HEADERS: &[&str] = &[
         "*** Update File: ",
         "*** Add File: ",
         "*** Delete File: ",
@@ -292,51 +310,51 @@ fn patched_file(patch: &str) -> Option<&str> {
     ];
     let mut lines = patch.lines();
     lines.find_map(|line| {
-        HEADS
+        FILE_HEADERS
             .iter()
-            .find_map(|head| line.strip_prefix(head))
+            .find_map(|header| line.strip_prefix(header))
             .map(str::trim)
     })
 }
 
 /// An error that was sent without an outcome is one.
-fn outcome(call: &ToolCall) -> Option<Outcome> {
+fn reported_outcome(call: &ToolCall) -> Option<Outcome> {
     let error = (!call.error.is_empty()).then_some(Outcome::Error);
     call.outcome.or(error)
 }
 
-fn failed(call: &ToolCall) -> bool {
-    outcome(call) == Some(Outcome::Error)
+fn has_failed(call: &ToolCall) -> bool {
+    reported_outcome(call) == Some(Outcome::Error)
 }
 
 /// A run that prints the report of failed tests has failed, whatever its last
 /// command returned.
-fn told_outcome(class: Class, call: &ToolCall) -> Option<Outcome> {
-    let ran = class == Class::Execute && outcome(call) != Some(Outcome::Blocked);
-    let reported = |result: &String| report::tells_failures(result);
-    if ran && call.result.as_ref().is_some_and(reported) {
+fn effective_outcome(class: ToolClass, call: &ToolCall) -> Option<Outcome> {
+    let ran = class == ToolClass::Execute && reported_outcome(call) != Some(Outcome::Blocked);
+    let reports_failures = |result: &String| report::reports_failures(result);
+    if ran && call.result.as_ref().is_some_and(reports_failures) {
         return Some(Outcome::Error);
     }
-    outcome(call)
+    reported_outcome(call)
 }
 
-fn kind(class: Class, call: &ToolCall, failed: bool) -> CallKind {
-    let outage = match outcome(call) {
+fn classify_kind(class: ToolClass, call: &ToolCall, failed: bool) -> CallKind {
+    let outage = match reported_outcome(call) {
         Some(Outcome::Error) => {
-            let told = call.result.as_deref().unwrap_or_default();
-            outage::is_error(if call.error.is_empty() {
-                told
+            let result = call.result.as_deref().unwrap_or_default();
+            outage::is_outage_error(if call.error.is_empty() {
+                result
             } else {
                 &call.error
             })
         }
-        Some(Outcome::Ok) | None => call.result.as_deref().is_some_and(outage::is_result),
+        Some(Outcome::Ok) | None => call.result.as_deref().is_some_and(outage::is_outage_result),
         Some(Outcome::Blocked) => false,
     };
     match (outage, class) {
         (true, _) => CallKind::Outage,
         // A wait that fails is a failure like any other.
-        (false, Class::Poll) if !failed => CallKind::Poll,
+        (false, ToolClass::Poll) if !failed => CallKind::Poll,
         (false, _) => CallKind::Ordinary,
     }
 }

@@ -8,10 +8,10 @@
 //! Uses: domain, store, feed.
 
 mod address;
-mod courier;
 mod endpoint;
 mod message;
 mod settings;
+mod worker;
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -20,24 +20,24 @@ use thiserror::Error;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub use endpoint::{Delivery, EndpointError, Step};
-pub use settings::{Format, Secret, SecretError, Settings, Text};
+pub use endpoint::{DeliveryEvent, DeliveryOutcome, EndpointError};
+pub use settings::{Format, SecretError, SecretSource, Settings, TextOrSecret};
 
 use crate::{
     domain::{Verdict, VerdictId},
     store::Store,
 };
-use courier::Courier;
 use endpoint::Endpoint;
+use worker::DeliveryWorker;
 
 /// What those who notify find around them.
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct NotifierContext {
     pub store: Arc<Store>,
     /// Who has never been told of anything is told of what comes after this.
-    pub from: VerdictId,
+    pub start_after: VerdictId,
     /// Shows a verdict as the API has it.
-    pub show: fn(&Verdict) -> Value,
+    pub render_verdict: fn(&Verdict) -> Value,
     /// The clock.
     pub now: fn() -> SystemTime,
     pub draining: CancellationToken,
@@ -53,11 +53,11 @@ pub struct Notifier {
 #[derive(Debug, Error)]
 pub enum NotifyError {
     #[error("{0} entries, at most {ENDPOINTS_MAX}")]
-    TooMany(usize),
+    TooManyEndpoints(usize),
     #[error("[{0}].name: {1:?} is not 1 to 32 letters, digits, `-` or `_`")]
-    Name(usize, String),
+    InvalidName(usize, String),
     #[error("[{0}].name: {1:?} is taken by another entry")]
-    Taken(usize, String),
+    DuplicateName(usize, String),
     #[error("[{0}].{1}")]
     Endpoint(usize, #[source] EndpointError),
 }
@@ -68,19 +68,19 @@ const ENDPOINTS_MAX: usize = 32;
 impl Notifier {
     pub fn new(entries: Vec<Settings>) -> Result<Self, NotifyError> {
         if entries.len() > ENDPOINTS_MAX {
-            return Err(NotifyError::TooMany(entries.len()));
+            return Err(NotifyError::TooManyEndpoints(entries.len()));
         }
-        install_tls();
+        install_crypto_provider();
         let mut endpoints: Vec<Arc<Endpoint>> = Vec::new();
-        for (position, entry) in entries.into_iter().enumerate() {
-            if !is_name(&entry.name) {
-                return Err(NotifyError::Name(position, entry.name));
+        for (index, entry) in entries.into_iter().enumerate() {
+            if !is_valid_name(&entry.name) {
+                return Err(NotifyError::InvalidName(index, entry.name));
             }
             if endpoints.iter().any(|known| known.name == entry.name) {
-                return Err(NotifyError::Taken(position, entry.name));
+                return Err(NotifyError::DuplicateName(index, entry.name));
             }
             let endpoint = Endpoint::new(entry);
-            let endpoint = endpoint.map_err(|error| NotifyError::Endpoint(position, error))?;
+            let endpoint = endpoint.map_err(|error| NotifyError::Endpoint(index, error))?;
             endpoints.push(Arc::new(endpoint));
         }
         Ok(Self { endpoints })
@@ -95,33 +95,33 @@ impl Notifier {
     /// notice, and of which receiver.
     pub async fn run(
         self,
-        around: Surroundings,
-        count: impl Fn(usize, Step) + Clone + Send + Sync + 'static,
+        context: NotifierContext,
+        on_event: impl Fn(usize, DeliveryEvent) + Clone + Send + Sync + 'static,
     ) {
-        let mut couriers = JoinSet::new();
-        for (position, endpoint) in self.endpoints.into_iter().enumerate() {
-            let courier = Courier {
+        let mut workers = JoinSet::new();
+        for (index, endpoint) in self.endpoints.into_iter().enumerate() {
+            let worker = DeliveryWorker {
                 endpoint,
-                around: around.clone(),
+                context: context.clone(),
             };
-            let count = count.clone();
-            couriers.spawn(courier.run(move |step| count(position, step)));
+            let on_event = on_event.clone();
+            workers.spawn(worker.run(move |event| on_event(index, event)));
         }
-        couriers.join_all().await;
+        workers.join_all().await;
         // Where there is nobody to tell, the part of the service goes on.
-        around.draining.cancelled().await;
+        context.draining.cancelled().await;
     }
 }
 
 /// It is a metric's label, and part of a file's name.
-fn is_name(name: &str) -> bool {
-    let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    (1..=32).contains(&name.len()) && name.chars().all(fits)
+fn is_valid_name(name: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    (1..=32).contains(&name.len()) && name.chars().all(is_allowed)
 }
 
 /// TLS needs to be told once whose cryptography it is to use. An error says that
 /// it was told before.
-pub fn install_tls() {
+pub fn install_crypto_provider() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 

@@ -8,21 +8,21 @@
 //!
 //! Uses: domain.
 
-mod case;
-mod judge;
-mod memory;
-mod ruling;
+mod agent_policy;
+mod decision;
+mod loop_history;
+mod policy_state;
 mod settings;
-mod template;
-mod trail;
+mod templates;
 mod trend;
+mod trend_history;
 
-pub use case::{Judgement, Sight};
-pub use judge::Judge;
-pub use ruling::Ruling;
-pub use settings::{Ladder, LadderError, LadderSettings, Settings, TrendSettings};
-pub use template::{TemplateError, TemplateFacts, Templates};
-pub use trail::Sample;
+pub use agent_policy::AgentPolicy;
+pub use decision::Decision;
+pub use policy_state::{DetectorResults, PolicyOutcome};
+pub use settings::{Escalation, EscalationSettings, PolicySettingsError, Settings, TrendSettings};
+pub use templates::{TemplateContext, TemplateError, Templates};
+pub use trend_history::PackedSample;
 
 #[cfg(test)]
 mod tests;

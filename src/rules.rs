@@ -10,27 +10,27 @@
 //!
 //! Uses: domain, text, facts, detect, policy.
 
-mod check;
 mod counts;
+mod event_scope;
 mod expression;
 mod row;
-mod scope;
+mod type_checker;
 mod types;
 
 use cel::Context;
 use thiserror::Error;
 
 use crate::{
-    domain::{AgentId, Event, RuleSight, Sig, Totals},
+    domain::{AgentId, Event, RuleOutcome, Sig, Totals},
     facts::EventFacts,
-    text::{Key, key::Tag},
+    text::{HashKey, key::SignatureKind},
 };
 pub use counts::{RuleSettings, RuleStates};
 pub use row::{RowError, RuleRow, check_rows, compile, key_path};
 
-use check::{Patterns, Use};
-use expression::{Expression, Failed, Fault};
-use scope::Scope;
+use event_scope::EventScope;
+use expression::{EvaluationError, Expression, ExpressionError};
+use type_checker::{Patterns, Requirements};
 
 /// The expressions of a rule, as they stand in `[[rules]]`.
 #[derive(Clone, Copy, Debug)]
@@ -66,16 +66,16 @@ struct Rule {
     when: Expression,
     key: Option<Expression>,
     reset_when: Option<Expression>,
-    uses: Use,
+    requirements: Requirements,
 }
 
 /// What the rules make of an event so far, and what those need that can only be
 /// looked at once the session is known.
 #[derive(Default)]
-pub struct Ruled<'a> {
+pub struct RuleOutcomes<'a> {
     /// In a box, since it is large and most often there are no rules.
-    scope: Option<Box<Scope<'a>>>,
-    pub sights: Vec<RuleSight>,
+    scope: Option<Box<EventScope<'a>>>,
+    pub outcomes: Vec<RuleOutcome>,
 }
 
 impl Rules {
@@ -87,17 +87,17 @@ impl Rules {
         let mut patterns = Patterns::default();
         let mut rules = Vec::new();
         for (position, text) in texts.into_iter().enumerate() {
-            let refused = |(key, fault): (&'static str, Fault)| RuleError {
+            let rule_error = |(key, fault): (&'static str, ExpressionError)| RuleError {
                 rule: position,
                 key,
                 why: format!("rule {:?}: {fault}", text.name),
             };
-            rules.push(Rule::new(text, &mut patterns).map_err(refused)?);
+            rules.push(Rule::new(text, &mut patterns).map_err(rule_error)?);
         }
         Ok(Self {
-            wants_args: rules.iter().any(|rule: &Rule| rule.uses.args),
+            wants_args: rules.iter().any(|rule: &Rule| rule.requirements.args),
             rules,
-            root: expression::root(patterns),
+            root: expression::root_context(patterns),
         })
     }
 
@@ -116,112 +116,142 @@ impl Rules {
 
     /// Looks at an event, with no lock held. Nobody looks at a call that was
     /// blocked or is exempt.
-    pub fn look<'a>(&self, event: &'a Event, facts: &EventFacts<'a>, key: &Key) -> Ruled<'a> {
+    pub fn evaluate<'a>(
+        &self,
+        event: &'a Event,
+        facts: &EventFacts<'a>,
+        key: &HashKey,
+    ) -> RuleOutcomes<'a> {
         if self.is_empty() {
-            return Ruled::default();
+            return RuleOutcomes::default();
         }
-        let scope = Scope::of(event, facts, self.wants_args);
-        self.first_look(scope, key)
+        let scope = EventScope::from_event(event, facts, self.wants_args);
+        self.evaluate_without_session(scope, key)
     }
 
     /// Looks at a turn whose text came in pieces.
-    pub fn look_at_turn<'a>(&self, agent: &'a AgentId, text: &'a str, key: &Key) -> Ruled<'a> {
+    pub fn evaluate_turn<'a>(
+        &self,
+        agent: &'a AgentId,
+        text: &'a str,
+        key: &HashKey,
+    ) -> RuleOutcomes<'a> {
         if self.is_empty() {
-            return Ruled::default();
+            return RuleOutcomes::default();
         }
-        self.first_look(Some(Scope::of_turn(agent, text)), key)
+        self.evaluate_without_session(Some(EventScope::from_turn(agent, text)), key)
     }
 
-    fn first_look<'a>(&self, scope: Option<Scope<'a>>, key: &Key) -> Ruled<'a> {
-        let mut sights = Vec::new();
+    fn evaluate_without_session<'a>(
+        &self,
+        scope: Option<EventScope<'a>>,
+        key: &HashKey,
+    ) -> RuleOutcomes<'a> {
+        let mut outcomes = Vec::new();
         if let Some(scope) = &scope {
-            self.each(false, scope, key, &mut sights);
+            self.evaluate_each(false, scope, key, &mut outcomes);
         }
         let scope = scope.map(Box::new);
-        Ruled { scope, sights }
+        RuleOutcomes { scope, outcomes }
     }
 
     /// Looks once more, for the rules that name `session`.
-    pub fn look_again(&self, ruled: &mut Ruled<'_>, totals: Totals, key: &Key) {
-        if let Some(scope) = &mut ruled.scope
-            && self.rules.iter().any(|rule| rule.uses.session)
+    pub fn evaluate_with_session(
+        &self,
+        rule_outcomes: &mut RuleOutcomes<'_>,
+        totals: Totals,
+        key: &HashKey,
+    ) {
+        if let Some(scope) = &mut rule_outcomes.scope
+            && self.rules.iter().any(|rule| rule.requirements.session)
         {
             scope.session = totals;
-            self.each(true, scope, key, &mut ruled.sights);
+            self.evaluate_each(true, scope, key, &mut rule_outcomes.outcomes);
         }
     }
 
-    fn each(&self, session: bool, scope: &Scope<'_>, key: &Key, sights: &mut Vec<RuleSight>) {
+    fn evaluate_each(
+        &self,
+        names_session: bool,
+        scope: &EventScope<'_>,
+        key: &HashKey,
+        outcomes: &mut Vec<RuleOutcome>,
+    ) {
         let root: &Context<'_, '_> = &self.root;
         let mut context = root.new_inner_scope();
         context.set_variable_resolver(scope);
         for (position, rule) in (0..).zip(&self.rules) {
-            if rule.uses.session == session {
-                sights.extend(rule.look(position, &context, key));
+            if rule.requirements.session == names_session {
+                outcomes.extend(rule.evaluate(position, &context, key));
             }
         }
     }
 }
 
 impl Rule {
-    fn new(text: RuleText<'_>, patterns: &mut Patterns) -> Result<Self, (&'static str, Fault)> {
-        let mut uses = Use::default();
-        let optional = |source: &str| !source.trim().is_empty();
+    fn new(
+        text: RuleText<'_>,
+        patterns: &mut Patterns,
+    ) -> Result<Self, (&'static str, ExpressionError)> {
+        let mut requirements = Requirements::default();
+        let is_given = |source: &str| !source.trim().is_empty();
         let mut compile = |key: &'static str, source: &str| {
             let compiled = match key {
-                "key" => Expression::key(source, patterns),
-                _ => Expression::condition(source, patterns),
+                "key" => Expression::compile_key(source, patterns),
+                _ => Expression::compile_condition(source, patterns),
             };
             let (expression, own) = compiled.map_err(|fault| (key, fault))?;
-            uses += own;
+            requirements += own;
             Ok(expression)
         };
         let when = compile("when", text.when)?;
-        let key = optional(text.key).then(|| compile("key", text.key));
-        let reset_when = optional(text.reset_when).then(|| compile("reset_when", text.reset_when));
+        let key = is_given(text.key).then(|| compile("key", text.key));
+        let reset_when = is_given(text.reset_when).then(|| compile("reset_when", text.reset_when));
         let rule = Self {
             name: text.name.into(),
             when,
             key: key.transpose()?,
             reset_when: reset_when.transpose()?,
-            uses,
+            requirements,
         };
-        uses.check().map_err(|fault| ("when", fault))?;
+        requirements
+            .check_steps()
+            .map_err(|fault| ("when", fault))?;
         Ok(rule)
     }
 
     /// `None`: the event is none of its business.
-    fn look(&self, rule: u8, context: &Context<'_, '_>, key: &Key) -> Option<RuleSight> {
+    fn evaluate(&self, rule: u8, context: &Context<'_, '_>, key: &HashKey) -> Option<RuleOutcome> {
         let mut failed = None;
-        let mut holds = |name: &'static str, expression: &Expression| {
-            let truth = expression.truth(context);
-            truth.unwrap_or_else(|Failed| {
+        let mut evaluate_condition = |name: &'static str, expression: &Expression| {
+            let truth = expression.evaluate_bool(context);
+            truth.unwrap_or_else(|EvaluationError| {
                 failed = Some(name);
                 false
             })
         };
         let resets = self.reset_when.as_ref();
-        let resets = resets.is_some_and(|condition| holds("reset_when", condition));
-        let counts = holds("when", &self.when);
-        let same = counts.then(|| self.same(context, key));
-        let same = same.and_then(|same| same.map_err(|Failed| failed = Some("key")).ok());
-        let sight = RuleSight {
+        let resets = resets.is_some_and(|condition| evaluate_condition("reset_when", condition));
+        let counts = evaluate_condition("when", &self.when);
+        let same = counts.then(|| self.group_key(context, key));
+        let same = same.and_then(|same| same.map_err(|EvaluationError| failed = Some("key")).ok());
+        let outcome = RuleOutcome {
             rule,
-            same,
+            group_key: same,
             resets,
-            failed,
-            apart: self.uses.call_kind,
+            failed_expression: failed,
+            uses_call_kind: self.requirements.call_kind,
         };
-        (resets || same.is_some() || failed.is_some()).then_some(sight)
+        (resets || same.is_some() || failed.is_some()).then_some(outcome)
     }
 
     /// What the event is the same as: the rule, and its key where it has one.
-    fn same(&self, context: &Context<'_, '_>, key: &Key) -> Result<Sig, Failed> {
-        let mut hasher = key.hasher(Tag::Rule);
+    fn group_key(&self, context: &Context<'_, '_>, key: &HashKey) -> Result<Sig, EvaluationError> {
+        let mut hasher = key.hasher(SignatureKind::Rule);
         if let Some(expression) = &self.key {
-            expression.hash(context, &mut hasher)?;
+            expression.hash_value(context, &mut hasher)?;
         }
-        Ok(key.finish(hasher, &self.name))
+        Ok(key.finish_signature(hasher, &self.name))
     }
 }
 

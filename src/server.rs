@@ -9,20 +9,20 @@
 //! Uses: domain, auth, telemetry.
 
 pub mod admission;
-pub mod aside;
-mod files;
+pub mod blocking;
+mod fd_limit;
 pub mod http;
-pub mod incoming;
-pub mod outbound;
-pub mod places;
-mod port;
+pub mod idle_timer;
+pub mod listener;
+pub mod quota;
+pub mod response_queue;
 pub mod retain_body;
 pub mod rpc;
-pub mod silence;
+pub mod scheduler;
+mod socket;
 pub mod status;
 mod third_party;
 pub mod tls;
-pub mod turns;
 
 use std::{future::Future, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -31,17 +31,17 @@ use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 use tonic::{Status, transport::Server};
 
-pub use files::Places as ConnectionLimits;
-pub use port::{BindError, Port};
+pub use fd_limit::ConnectionLimits;
+pub use socket::{BindError, BoundSocket};
 pub use tls::{Tls, TlsError, TlsSettings};
 
 use crate::{
-    auth::{Auth, Caller, Denied},
+    auth::{Auth, AuthError, Caller},
     domain::clock,
-    telemetry::{Metrics, Panicked},
+    telemetry::{Metrics, PanicSite},
 };
-use places::Places;
-use turns::Turns;
+use quota::TenantQuota;
+use scheduler::FairScheduler;
 
 /// `[server]`
 #[derive(Clone, Debug, Deserialize)]
@@ -77,9 +77,9 @@ pub struct ServerContext {
     pub metrics: Arc<Metrics>,
     pub limits: Limits,
     /// Decides whose work runs next.
-    pub scheduler: Turns,
+    pub scheduler: FairScheduler,
     /// Open streams, `limits.open_streams_max` of them.
-    pub streams: Places,
+    pub streams: TenantQuota,
     /// Cancelled when the service drains: open streams end.
     pub draining: CancellationToken,
 }
@@ -92,8 +92,8 @@ impl ServerContext {
         draining: CancellationToken,
     ) -> Self {
         Self {
-            streams: Places::new(limits.open_streams_max, auth.clone()),
-            scheduler: Turns::new(clock::cores()),
+            streams: TenantQuota::new(limits.open_streams_max, auth.clone()),
+            scheduler: FairScheduler::new(clock::cores()),
             auth,
             metrics,
             limits,
@@ -109,14 +109,14 @@ impl ServerContext {
     ) -> Result<(), Status> {
         tokio::select! {
             ended = stream => ended,
-            () = self.auth.revoked(caller) => Err(Denied::UnknownToken.into()),
+            () = self.auth.wait_until_revoked(caller) => Err(AuthError::UnknownToken.into()),
         }
     }
 
     /// The status for blocking work that did not finish.
     pub fn blocking_failed(&self, error: &JoinError) -> Status {
         if error.is_panic() {
-            self.metrics.panicked(Panicked::Call);
+            self.metrics.count_panic(PanicSite::Call);
             return status::internal();
         }
         // It is cancelled only when the service ends.

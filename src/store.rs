@@ -16,17 +16,17 @@
 //!
 //! Uses: domain.
 
-mod folder;
 mod frame;
-mod hub;
-mod intake;
 mod log;
+mod publisher;
+mod queue;
 mod reading;
 mod record;
-mod shelf;
-mod standing;
+mod recovery;
+mod segment_reader;
+mod snapshot;
+mod store_dir;
 mod verify;
-mod walk;
 mod writer;
 
 #[cfg(test)]
@@ -49,19 +49,19 @@ use std::{
 use serde::Deserialize;
 use tokio::sync::broadcast;
 
-pub use folder::{Fault, Tail};
-pub use log::{Device, Medium};
-pub use reading::Page;
-pub use shelf::ReadError;
-pub use verify::{Verified, verify};
+pub use log::{LogFile, LogFileFactory};
+pub use reading::VerdictPage;
+pub use segment_reader::ReadError;
+pub use store_dir::{DamagedTail, StoreError};
+pub use verify::{LogVerification, verify};
 
-use crate::domain::{Issued, Outlet, Standing, Verdict, VerdictId};
-use folder::Folder;
-use hub::Hub;
-use intake::Intake;
+use crate::domain::{RecoveredState, Verdict, VerdictId, VerdictRecord, VerdictSink};
 use log::Log;
-use shelf::{Retention, Shelf};
-use standing::{Lasting, Ledger};
+use publisher::CommitPublisher;
+use queue::WriteQueue;
+use segment_reader::{Retention, SegmentReader};
+use snapshot::{StateChange, StateSnapshot};
+use store_dir::StoreDir;
 use writer::Writer;
 
 /// `[store]`
@@ -81,19 +81,19 @@ impl Settings {
 
 /// `[audit]`
 #[derive(Clone, Copy, Debug, Deserialize)]
-pub struct Audit {
+pub struct AuditSettings {
     pub text: bool,
 }
 
 /// So many more terminations are carried on than there may be tombstones: which of
 /// them a later part of the log lifts is only known when it is read, and those
 /// must not push out what stands.
-const LIFTED_MAX: usize = 65_536;
+const LIFTED_TERMINATIONS_MAX: usize = 65_536;
 
 /// What a store needs to be opened.
-pub struct Opening<'a> {
+pub struct StoreOptions<'a> {
     pub settings: &'a Settings,
-    pub audit: Audit,
+    pub audit: AuditSettings,
     /// How long a termination holds.
     pub tombstone_age_max: Duration,
     /// How many do.
@@ -101,217 +101,224 @@ pub struct Opening<'a> {
     pub now: SystemTime,
     /// Called when the disk took something and could not keep it. It must end
     /// the process: what is on the disk now, nobody knows.
-    pub fatal: Box<dyn Fn(io::Error) + Send>,
+    pub on_fatal: Box<dyn Fn(io::Error) + Send>,
 }
 
 #[cfg(test)]
-impl<'a> Opening<'a> {
+impl<'a> StoreOptions<'a> {
     /// Of a store that a test needs and is not about.
-    pub fn in_a_test(config: &'a crate::config::Config) -> Self {
+    pub fn for_test(config: &'a crate::config::Config) -> Self {
         Self {
             settings: &config.store,
             audit: config.audit,
             tombstone_age_max: Duration::MAX,
             tombstones_max: usize::MAX,
             now: crate::domain::clock::now(),
-            fatal: Box::new(|_| {}),
+            on_fatal: Box::new(|_| {}),
         }
     }
 }
 
 /// The store of a service.
 pub struct Store {
-    intake: Arc<Intake>,
-    hub: Arc<Hub>,
+    queue: Arc<WriteQueue>,
+    publisher: Arc<CommitPublisher>,
     disk: Option<Disk>,
     writer: Mutex<Option<JoinHandle<()>>>,
     /// How many wait for the disk.
-    awaited: AtomicUsize,
+    waiters: AtomicUsize,
 }
 
 struct Disk {
-    folder: Folder,
-    shelf: Arc<Shelf>,
+    folder: StoreDir,
+    shelf: Arc<SegmentReader>,
     retention: Retention,
     tombstones_max: AtomicUsize,
     /// What was set aside at the start, and where.
-    aside: Option<(PathBuf, Tail)>,
+    damaged_tail: Option<(PathBuf, DamagedTail)>,
     /// No other process uses the directory.
     _lock: File,
 }
 
 /// How the store is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Health {
-    Memory,
-    Fine,
+pub enum StoreHealth {
+    InMemory,
+    Healthy,
     /// At the start a damaged tail was moved into this file.
-    SetAside(PathBuf),
+    DamagedTail(PathBuf),
     /// The last write failed.
-    Failing,
+    WriteFailing,
 }
 
 /// Numbers for metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stats {
+pub struct StoreStats {
     pub commits: u64,
     pub failures: u64,
-    pub shed: u64,
-    pub queue: usize,
+    pub dropped: u64,
+    pub queue_len: usize,
     pub bytes: u64,
-    pub failing: bool,
+    pub write_failing: bool,
 }
 
 impl Store {
     /// Opens the store and says what stands. Slow: it reads the whole log.
-    pub fn open(opening: Opening<'_>) -> Result<(Self, Standing), Fault> {
-        if opening.settings.dir.as_os_str().is_empty() {
-            return Ok(Self::in_memory(opening));
+    pub fn open(options: StoreOptions<'_>) -> Result<(Self, RecoveredState), StoreError> {
+        if options.settings.dir.as_os_str().is_empty() {
+            return Ok(Self::in_memory(options));
         }
-        Self::open_on(opening, Device::FILES)
+        Self::open_with_files(options, LogFileFactory::FILES)
     }
 
-    fn in_memory(opening: Opening<'_>) -> (Self, Standing) {
-        let since = VerdictId::at(opening.now);
-        let store = Self::start(opening, None, since, since, None);
-        (store, Standing::default())
+    fn in_memory(options: StoreOptions<'_>) -> (Self, RecoveredState) {
+        let since = VerdictId::lower_bound_at(options.now);
+        let store = Self::start(options, None, since, since, None);
+        (store, RecoveredState::default())
     }
 
     /// Opens it on a disk of one's own, in a directory.
-    pub fn open_on(opening: Opening<'_>, device: Device) -> Result<(Self, Standing), Fault> {
-        let settings = opening.settings;
-        let folder = Folder(settings.dir.clone());
-        folder.make().map_err(Fault::io(&folder.0))?;
+    pub fn open_with_files(
+        options: StoreOptions<'_>,
+        files: LogFileFactory,
+    ) -> Result<(Self, RecoveredState), StoreError> {
+        let settings = options.settings;
+        let folder = StoreDir(settings.dir.clone());
+        folder.make().map_err(StoreError::io(&folder.0))?;
         let lock = folder.lock()?;
         if folder.is_unbegun()? {
-            folder.begin(opening.now)?;
+            folder.begin(options.now)?;
         }
-        let mut standing = Ledger::default();
-        let walked = folder.walk(Lasting::of, |lasting| standing.show(lasting))?;
-        folder.remove_before(walked.anchor.segment)?;
-        let aside = match walked.tail {
+        let mut snapshot = StateSnapshot::default();
+        let scan = folder.scan(StateChange::from_entry, |lasting| snapshot.apply(lasting))?;
+        folder.remove_before(scan.anchor.segment)?;
+        let damaged_tail = match scan.tail {
             Some(tail) => Some((folder.set_aside(&tail)?, tail)),
             None => None,
         };
-        let horizon = walked.anchor.horizon();
-        let ids = walked.segments.iter().filter_map(|segment| segment.ids);
-        let last = ids.map(|(_, last)| last).max().unwrap_or(horizon);
-        let active = walked.segments.last().copied();
-        let active = active.unwrap_or(folder::Segment::new(walked.anchor.segment));
-        let shelf = Arc::new(Shelf::new(folder.clone(), walked.segments, horizon));
-        let log = Log::new(folder.clone(), shelf.clone(), active, walked.head, device);
-        let log = log.map_err(Fault::io(&folder.0))?;
+        let retained_after = scan.anchor.retained_after();
+        let ids = scan.segments.iter().filter_map(|segment| segment.ids);
+        let last = ids.map(|(_, last)| last).max().unwrap_or(retained_after);
+        let active = scan.segments.last().copied();
+        let active = active.unwrap_or(store_dir::Segment::new(scan.anchor.segment));
+        let shelf = Arc::new(SegmentReader::new(
+            folder.clone(),
+            scan.segments,
+            retained_after,
+        ));
+        let log = Log::new(folder.clone(), shelf.clone(), active, scan.head, files);
+        let log = log.map_err(StoreError::io(&folder.0))?;
         let days = settings.verdicts_days_max;
         let disk = Disk {
             retention: Retention {
                 verdicts_age_max: Duration::from_secs(u64::from(days) * 24 * 60 * 60),
                 bytes_max: settings.bytes_max,
-                tombstone_age_max: opening.tombstone_age_max,
+                tombstone_age_max: options.tombstone_age_max,
                 terminations_max: usize::MAX,
             },
-            tombstones_max: AtomicUsize::new(opening.tombstones_max),
+            tombstones_max: AtomicUsize::new(options.tombstones_max),
             folder,
             shelf,
-            aside,
+            damaged_tail,
             _lock: lock,
         };
-        standing.bound(opening.tombstones_max);
-        let store = Self::start(opening, Some(log), last, last, Some(disk));
-        Ok((store, standing.into_standing(last)))
+        snapshot.limit_sessions(options.tombstones_max);
+        let store = Self::start(options, Some(log), last, last, Some(disk));
+        Ok((store, snapshot.into_recovered_state(last)))
     }
 
     fn start(
-        opening: Opening<'_>,
+        options: StoreOptions<'_>,
         log: Option<Log>,
         last: VerdictId,
         floor: VerdictId,
         disk: Option<Disk>,
     ) -> Self {
-        let queue_max = opening.settings.queue_max;
-        let intake = Arc::new(Intake::new(queue_max, last));
-        let hub = Arc::new(Hub::new(last, floor, log.is_some()));
+        let queue_max = options.settings.queue_max;
+        let queue = Arc::new(WriteQueue::new(queue_max, last));
+        let publisher = Arc::new(CommitPublisher::new(last, floor, log.is_some()));
         let writer = Writer {
-            intake: intake.clone(),
-            hub: hub.clone(),
+            queue: queue.clone(),
+            publisher: publisher.clone(),
             log,
-            text: opening.audit.text,
+            text: options.audit.text,
             backlog: Vec::new(),
             backlog_max: queue_max,
-            fatal: opening.fatal,
+            on_fatal: options.on_fatal,
         };
         Self {
-            intake,
-            hub,
+            queue,
+            publisher,
             disk,
             writer: Mutex::new(Some(std::thread::spawn(|| writer.run()))),
-            awaited: AtomicUsize::new(0),
+            waiters: AtomicUsize::new(0),
         }
     }
 
     /// Where the engine puts its verdicts. It never waits.
-    pub fn outlet(&self) -> Outlet {
-        let intake = self.intake.clone();
-        Box::new(move |issued| intake.put(issued))
+    pub fn verdict_sink(&self) -> VerdictSink {
+        let queue = self.queue.clone();
+        Box::new(move |issued| queue.enqueue(issued))
     }
 
     /// Waits until it is known whether a verdict is on disk, and says so.
-    pub async fn settled(&self, id: VerdictId) -> bool {
-        if self.hub.progress().decided < id {
-            let _waiting = Waiting::of(&self.awaited);
-            self.hub.decided(id).await;
+    pub async fn wait_until_settled(&self, id: VerdictId) -> bool {
+        if self.publisher.watermarks().settled < id {
+            let _waiting = WaiterGuard::new(&self.waiters);
+            self.publisher.wait_until_settled(id).await;
         }
         self.is_durable(id)
     }
 
     /// Somebody waits for the disk.
-    pub fn is_awaited(&self) -> bool {
-        self.awaited.load(Relaxed) > 0
+    pub fn has_waiters(&self) -> bool {
+        self.waiters.load(Relaxed) > 0
     }
 
     pub fn is_durable(&self, id: VerdictId) -> bool {
-        self.hub.progress().durable >= id && !self.intake.may_be_lost(id)
+        self.publisher.watermarks().durable >= id && !self.queue.may_be_dropped(id)
     }
 
     /// Verdicts from now on, in the order of their ids, each when it is on disk
     /// or known not to be.
-    pub fn verdicts(&self) -> broadcast::Receiver<Issued> {
-        self.hub.verdicts()
+    pub fn subscribe_verdicts(&self) -> broadcast::Receiver<VerdictRecord> {
+        self.publisher.verdicts()
     }
 
     /// Terminations from now on, the same.
-    pub fn terminations(&self) -> broadcast::Receiver<Arc<Verdict>> {
-        self.hub.terminations()
+    pub fn subscribe_terminations(&self) -> broadcast::Receiver<Arc<Verdict>> {
+        self.publisher.terminations()
     }
 
     /// The last verdict that was given.
-    pub fn last(&self) -> VerdictId {
-        self.intake.last()
+    pub fn last_verdict_id(&self) -> VerdictId {
+        self.queue.last()
     }
 
     /// The last verdict that is not kept any more.
-    pub fn horizon(&self) -> VerdictId {
+    pub fn retained_after(&self) -> VerdictId {
         match &self.disk {
-            Some(disk) => disk.shelf.horizon(),
-            None => self.hub.floor(),
+            Some(disk) => disk.shelf.retained_after(),
+            None => self.publisher.floor(),
         }
     }
 
     /// Lets go of what is too old or too much. Reads the log where there is
     /// something to let go of.
-    pub fn tidy(&self, now: SystemTime) -> Result<(), Fault> {
+    pub fn enforce_retention(&self, now: SystemTime) -> Result<(), StoreError> {
         let Some(disk) = &self.disk else {
             return Ok(());
         };
         let tombstones_max = disk.tombstones_max.load(Relaxed);
         let retention = Retention {
-            terminations_max: tombstones_max.saturating_add(LIFTED_MAX),
+            terminations_max: tombstones_max.saturating_add(LIFTED_TERMINATIONS_MAX),
             ..disk.retention
         };
-        disk.shelf.tidy(&retention, now)
+        disk.shelf.enforce_retention(&retention, now)
     }
 
     /// Carries on so many terminations from now on.
-    pub fn keep_tombstones(&self, tombstones_max: usize) {
+    pub fn set_tombstones_max(&self, tombstones_max: usize) {
         if let Some(disk) = &self.disk {
             disk.tombstones_max.store(tombstones_max, Relaxed);
         }
@@ -319,7 +326,7 @@ impl Store {
 
     /// Writes what was given until now, and nothing more.
     pub fn close(&self) {
-        self.intake.close();
+        self.queue.close();
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(writer) = writer.take() {
             // It logs its own panic.
@@ -333,42 +340,42 @@ impl Store {
     }
 
     /// What was set aside at the start, and where.
-    pub fn set_aside(&self) -> Option<&(PathBuf, Tail)> {
-        self.disk.as_ref()?.aside.as_ref()
+    pub fn damaged_tail(&self) -> Option<&(PathBuf, DamagedTail)> {
+        self.disk.as_ref()?.damaged_tail.as_ref()
     }
 
-    pub fn health(&self) -> Health {
-        match (&self.disk, self.set_aside()) {
-            (None, _) => Health::Memory,
-            (Some(_), _) if self.hub.progress().failing => Health::Failing,
-            (Some(_), Some((aside, _))) => Health::SetAside(aside.clone()),
-            (Some(_), None) => Health::Fine,
+    pub fn health(&self) -> StoreHealth {
+        match (&self.disk, self.damaged_tail()) {
+            (None, _) => StoreHealth::InMemory,
+            (Some(_), _) if self.publisher.watermarks().write_failing => StoreHealth::WriteFailing,
+            (Some(_), Some((aside, _))) => StoreHealth::DamagedTail(aside.clone()),
+            (Some(_), None) => StoreHealth::Healthy,
         }
     }
 
-    pub fn stats(&self) -> Stats {
-        Stats {
-            commits: self.hub.commits.load(Relaxed),
-            failures: self.hub.failures.load(Relaxed),
-            shed: self.intake.shed(),
-            queue: self.intake.len(),
+    pub fn stats(&self) -> StoreStats {
+        StoreStats {
+            commits: self.publisher.commits.load(Relaxed),
+            failures: self.publisher.failures.load(Relaxed),
+            dropped: self.queue.dropped_total(),
+            queue_len: self.queue.len(),
             bytes: self.disk.as_ref().map_or(0, |disk| disk.shelf.bytes()),
-            failing: self.hub.progress().failing,
+            write_failing: self.publisher.watermarks().write_failing,
         }
     }
 }
 
 /// Counts one who waits, until it is dropped.
-struct Waiting<'a>(&'a AtomicUsize);
+struct WaiterGuard<'a>(&'a AtomicUsize);
 
-impl<'a> Waiting<'a> {
-    fn of(awaited: &'a AtomicUsize) -> Self {
-        awaited.fetch_add(1, Relaxed);
-        Self(awaited)
+impl<'a> WaiterGuard<'a> {
+    fn new(waiters: &'a AtomicUsize) -> Self {
+        waiters.fetch_add(1, Relaxed);
+        Self(waiters)
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaiterGuard<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
     }

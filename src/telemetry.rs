@@ -4,12 +4,12 @@
 
 pub mod logs;
 pub mod metrics;
-mod money;
 pub mod traces;
+mod wasted_cost;
 
 pub use logs::LogFormat;
 pub use metrics::{
-    EventKind, Eviction, Metrics, Notification, Open, Panicked, Rejection, Reload, Rpc, Side,
-    StoreFigures,
+    ConfigReloadOutcome, EventKind, EvictionReason, GaugeGuard, ListenerKind, Metrics,
+    NotificationOutcome, PanicSite, Rejection, StoreSample, StreamRpc,
 };
 pub use traces::{Traces, TracesError};

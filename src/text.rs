@@ -3,22 +3,22 @@
 //!
 //! Uses: domain.
 
-mod block;
-pub mod canonical;
+mod bottom_k;
+pub mod json_hash;
 pub mod key;
-mod listener;
-mod lowest;
 pub mod mask;
 pub mod memo;
-mod repeats;
-mod script;
+mod phrases;
+mod repetition;
 pub mod shell_words;
+mod simd;
 mod sketch;
 mod stem;
 mod token;
+mod unicode;
 pub mod words;
 
-pub use key::Key;
-pub use listener::{Listener, TooManyPhrases};
-pub use repeats::Watcher;
+pub use key::HashKey;
+pub use phrases::{PhraseMatcher, TooManyPhrases};
+pub use repetition::RepetitionTracker;
 pub use sketch::Sketcher;

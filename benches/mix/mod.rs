@@ -18,9 +18,9 @@ use std::{
 };
 
 use unstuck::{
-    config::{Config, DEFAULTS, Layers, TABLES},
+    config::{Config, DEFAULTS, Layers, TABLE_KEYS},
     domain::Event,
-    engine::{Clockwork, Engine, Limits},
+    engine::{Engine, Limits, RunMode},
     pb::{self, event::Body},
     telemetry::Metrics,
 };
@@ -106,14 +106,14 @@ pub fn looping(session: &str, kind: usize) -> Vec<Event> {
 }
 
 pub fn config() -> Config {
-    let layers = Layers::load(DEFAULTS, TABLES, None, []).unwrap();
+    let layers = Layers::load(DEFAULTS, TABLE_KEYS, None, []).unwrap();
     Config::new(&layers).unwrap()
 }
 
 /// The default profile, without a bound on sessions.
 pub fn engine() -> Engine {
     let config = config();
-    let metrics = Metrics::new(config.profiles.detectors()).unwrap();
+    let metrics = Metrics::new(config.profiles.detector_names()).unwrap();
     let limits = Limits {
         sessions_max: usize::MAX,
         state_bytes_max: usize::MAX,
@@ -124,7 +124,7 @@ pub fn engine() -> Engine {
         config.tools,
         limits,
         Arc::new(metrics),
-        Clockwork::Live,
+        RunMode::Live,
         Box::new(|_| {}),
     )
 }

@@ -20,16 +20,16 @@ use std::{
 };
 
 use unstuck::{
-    detect::{self, Detector, History, Words},
+    detect::{self, CallText, Detector, History},
     domain::{
-        AgentId, Body, Cost, Delta, DetectorId, Event, Finding, Moment, Observation, Room, Seen,
-        Used, Waste,
+        AgentId, Capacity, Cost, Delta, DetectorId, Event, EventBody, EventPosition, Finding,
+        Observation, ObservationBody, UsageDelta, Waste,
     },
     engine::{Engine, Profile},
-    facts::{EventFacts, Facts},
+    facts::{EventFacts, FactExtractor},
     pb,
-    policy::{Judge, Sight},
-    text::{Key, mask},
+    policy::{AgentPolicy, DetectorResults},
+    text::{HashKey, mask},
 };
 
 /// Takes one step of a part.
@@ -89,8 +89,8 @@ parts! {
     "turn of one word of 1 MiB" 1 => || odd_turn("x", 1 << 20),
     "facts of a call" EVENTS => || facts_of(mix::healthy("s", EVENTS)),
     "signature" EVENTS => || facts_of(without_outcomes()),
-    "masking" RESULTS => || masking(mask::Mask::Result),
-    "masking as an error" RESULTS => || masking(mask::Mask::Error),
+    "masking" RESULTS => || masking(mask::MaskKind::Result),
+    "masking as an error" RESULTS => || masking(mask::MaskKind::Error),
     "history" OBSERVATIONS => history,
     "policy, nothing found" 64 => || judge(Vec::new()),
     "policy, a loop goes on" 64 => || judge(vec![near_repeat()]),
@@ -164,7 +164,7 @@ fn recorded(lines: &str, count: usize, is_stuck: bool) -> Step {
         engine.record(event, mix::now()).unwrap();
         in_session = (in_session + 1) % count;
         if in_session == 0 {
-            engine.end(&event.session, mix::now());
+            engine.end_session(&event.session, mix::now());
         }
     })
 }
@@ -180,7 +180,7 @@ fn looping_event() -> Step {
         engine.record(event, mix::now()).unwrap();
         in_session = (in_session + 1) % mix::LOOPING_EVENTS;
         if in_session == 0 {
-            engine.end(&event.session, mix::now());
+            engine.end_session(&event.session, mix::now());
         }
     })
 }
@@ -208,10 +208,10 @@ fn delta(bytes: usize, text: &str) -> Step {
         .collect();
     let engine = mix::engine();
     each(deltas, move |delta| {
-        black_box(engine.delta(delta, mix::now()).unwrap());
+        black_box(engine.record_delta(delta, mix::now()).unwrap());
         if delta.end_of_turn {
             // The same turn over and over would be a loop.
-            engine.end(&delta.session, mix::now());
+            engine.end_session(&delta.session, mix::now());
         }
     })
 }
@@ -237,7 +237,7 @@ fn turn() -> Step {
     let turns = turns.map(|text| agent_turn(String::from_utf8_lossy(text).into_owned()));
     let profile = profile();
     each(turns.collect(), move |event| {
-        black_box(facts.of(event, profile.repeats()).state());
+        black_box(facts.extract(event, profile.repeat_settings()).state());
     })
 }
 
@@ -253,7 +253,7 @@ fn odd_turn(of: &str, times: usize) -> Step {
 fn facts_of(events: Vec<Event>) -> Step {
     let facts = maker();
     each(events, move |event| {
-        let made = facts.of(event, None);
+        let made = facts.extract(event, None);
         black_box(made.state());
     })
 }
@@ -262,7 +262,7 @@ fn facts_of(events: Vec<Event>) -> Step {
 fn without_outcomes() -> Vec<Event> {
     let mut events = mix::healthy("s", EVENTS);
     for event in &mut events {
-        if let Body::Call(call) = &mut event.body {
+        if let EventBody::Call(call) = &mut event.body {
             call.result = None;
             call.error.clear();
         }
@@ -270,19 +270,23 @@ fn without_outcomes() -> Vec<Event> {
     events
 }
 
-fn maker() -> Facts {
+fn maker() -> FactExtractor {
     let config = mix::config();
-    Facts::new(Key::fixed(), config.tools, config.profiles.reader().clone())
+    FactExtractor::new(
+        HashKey::fixed(),
+        config.tools,
+        config.profiles.reader().clone(),
+    )
 }
 
-fn masking(how: mask::Mask) -> Step {
+fn masking(how: mask::MaskKind) -> Step {
     let texts = mix::calls().into_iter().filter_map(|call| call.result);
     let texts: Vec<String> = texts.collect();
     assert_eq!(texts.len(), RESULTS);
     let state = foldhash::quality::FixedState::default();
     each(texts, move |text| {
         let mut hasher = state.build_hasher();
-        mask::masked_hash(text, how, &mut hasher);
+        mask::hash_masked(text, how, &mut hasher);
         black_box(hasher.finish());
     })
 }
@@ -292,12 +296,12 @@ fn profile() -> Arc<Profile> {
 }
 
 /// When an event is made in a session that has done nothing yet.
-fn moment(index: i32) -> Moment {
-    Moment {
+fn moment(index: i32) -> EventPosition {
+    EventPosition {
         index,
         time: mix::now(),
         progress: 0,
-        moves: 0,
+        state_changes: 0,
         calls: 0,
         round: None,
     }
@@ -311,20 +315,20 @@ fn observations() -> (Vec<Observation>, History) {
     let mut observations = Vec::new();
     let remembered = mix::config().engine.remembered;
     for (index, event) in (0..).zip(&events) {
-        let EventFacts::Call(made) = facts.of(event, None) else {
+        let EventFacts::Call(made) = facts.extract(event, None) else {
             continue;
         };
         let observation = Observation {
-            at: Moment {
+            at: EventPosition {
                 progress: index as u32 / 4,
                 calls: index as u32,
                 ..moment(index)
             },
-            seen: Seen::Call(made.facts),
-            used: Used::default(),
-            rooms: remembered.into(),
+            body: ObservationBody::Call(made.facts),
+            usage: UsageDelta::default(),
+            capacities: remembered.into(),
         };
-        let words = Words {
+        let words = CallText {
             tool: "bash",
             target: &made.target,
             event_id: "",
@@ -361,16 +365,20 @@ where
     let texts = WRITTEN.as_bytes().chunks(WRITTEN.len().div_ceil(TURNS));
     for (index, text) in (0..).zip(texts) {
         let event = agent_turn(String::from_utf8_lossy(text).into_owned());
-        let EventFacts::Turn(facts, _) = facts.of(&event, profile.repeats()) else {
+        let EventFacts::Turn(facts, _) = facts.extract(&event, profile.repeat_settings()) else {
             continue;
         };
         let observation = Observation {
             at: moment(index),
-            seen: Seen::Turn(facts),
-            used: Used::default(),
-            rooms: remembered.into(),
+            body: ObservationBody::Turn(facts),
+            usage: UsageDelta::default(),
+            capacities: remembered.into(),
         };
-        history.push(&mut observation.clone(), Cost::default(), &Words::default());
+        history.push(
+            &mut observation.clone(),
+            Cost::default(),
+            &CallText::default(),
+        );
         observations.push(observation);
     }
     assert_eq!(observations.len(), TURNS);
@@ -383,7 +391,7 @@ where
 /// A call in, the oldest out.
 fn history() -> Step {
     let (observations, mut history) = observations();
-    let words = Words {
+    let words = CallText {
         tool: "bash",
         target: "/home/dev/project/src/domain/text.rs",
         event_id: "",
@@ -395,21 +403,21 @@ fn history() -> Step {
 
 fn judge(findings: Vec<(DetectorId, Finding)>) -> Step {
     let profile = profile();
-    let mut judge = Judge::default();
+    let mut judge = AgentPolicy::default();
     let agent = AgentId::default();
-    let room = Room::new(mix::config().engine.remembered.loops_max);
+    let room = Capacity::new(mix::config().engine.remembered.loops_max);
     let mut index = 0;
     Box::new(move || {
         index += 1;
-        let sight = Sight {
+        let sight = DetectorResults {
             agent: &agent,
             at: moment(index),
-            looked: 0xffff,
+            checked: 0xffff,
             findings: black_box(&findings),
             totals: Waste::default(),
-            room: &room,
+            loop_capacity: &room,
         };
-        black_box(judge.judge(&sight, &profile.policy, |_| Waste::default()));
+        black_box(judge.decide(&sight, &profile.policy, |_| Waste::default()));
     })
 }
 
@@ -417,16 +425,16 @@ fn judge(findings: Vec<(DetectorId, Finding)>) -> Step {
 fn near_repeat() -> (DetectorId, Finding) {
     let (observations, _) = observations();
     let mut calls = observations.iter();
-    let call = calls.find_map(|now| now.ordinary()?.call).unwrap();
+    let call = calls.find_map(|now| now.ordinary_call()?.call).unwrap();
     let finding = Finding {
         count: 4,
         period: 1,
         similarity: 1.0,
         confidence: 1.0,
-        bar: None,
+        rung: None,
         extends: true,
         events: [7].into_iter().collect(),
-        name: [call].into_iter().collect(),
+        loop_key: [call].into_iter().collect(),
         calls: [call].into_iter().collect(),
     };
     let mut names = detect::NAMES.iter();

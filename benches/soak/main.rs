@@ -87,7 +87,7 @@ fn main() {
 
 /// How much does not hold.
 async fn soak(minutes: f64, cores: Option<String>) -> usize {
-    unstuck::notify::install_tls();
+    unstuck::notify::install_crypto_provider();
     let mut service = Service::start(env!("CARGO_BIN_EXE_unstuck"), cores);
     let base = service.held();
     println!("before: {:.0} MiB, {} files", base.rss_mib, base.files);

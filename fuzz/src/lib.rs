@@ -13,14 +13,14 @@ use std::{
 
 use prost::Message;
 use unstuck::{
-    cli::Line,
-    config::{Config, ConfigError, DEFAULTS, Layers, TABLES},
+    cli::TraceLine,
+    config::{Config, ConfigError, DEFAULTS, Layers, TABLE_KEYS},
     domain::{Delta, Event, SessionId, Verdict, VerdictId},
-    engine::{Clockwork, Engine, Recorded, Refused},
+    engine::{Engine, RecordError, RecordOutcome, RunMode},
     pb,
-    store::{Audit, Opening, Settings, Store, verify},
+    store::{AuditSettings, Settings, Store, StoreOptions, verify},
     telemetry::Metrics,
-    text::mask::{self, Mask},
+    text::mask::{self, MaskKind},
 };
 
 /// The time at which everything arrives.
@@ -32,18 +32,18 @@ fn now() -> SystemTime {
 fn settings(toml: &[u8]) -> Result<Config, ConfigError> {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(&file, toml).unwrap();
-    Config::new(&Layers::load(DEFAULTS, TABLES, Some(file.path()), [])?)
+    Config::new(&Layers::load(DEFAULTS, TABLE_KEYS, Some(file.path()), [])?)
 }
 
 fn engine() -> Engine {
     let config = settings(b"").unwrap();
-    let metrics = Metrics::new(config.profiles.detectors()).unwrap();
+    let metrics = Metrics::new(config.profiles.detector_names()).unwrap();
     Engine::new(
         config.profiles,
         config.tools,
         config.engine,
         Arc::new(metrics),
-        Clockwork::Replay,
+        RunMode::Replay,
         Box::new(|_| {}),
     )
 }
@@ -58,10 +58,10 @@ fn with_engine<T>(with: impl FnOnce(&Engine) -> T) -> T {
     ENGINE.with_borrow(|engine| {
         let answer = with(engine);
         // After eight days nobody remembers anything.
-        engine.sweep(now() + Duration::from_secs(8 * 24 * 60 * 60), usize::MAX);
+        engine.evict_expired(now() + Duration::from_secs(8 * 24 * 60 * 60), usize::MAX);
         assert_eq!(
             (
-                engine.live(),
+                engine.live_sessions(),
                 engine.state_bytes() + engine.tombstone_bytes()
             ),
             (0, 0),
@@ -87,7 +87,7 @@ pub fn events(wire: &[u8]) {
         }
         for delta in deltas.deltas.into_iter().take(256) {
             if let Ok(delta) = Delta::try_from(delta) {
-                unless_panicked(engine.delta(&delta, now()));
+                unless_panicked(engine.record_delta(&delta, now()));
             }
         }
     });
@@ -110,14 +110,14 @@ fn record_twice(engine: &Engine, event: &Event) {
 }
 
 /// A panic in a session is contained, and here it is what is looked for.
-fn unless_panicked<T>(answer: Result<T, Refused>) -> Option<T> {
+fn unless_panicked<T>(answer: Result<T, RecordError>) -> Option<T> {
     match answer {
-        Err(Refused::Quarantined(_)) => panic!("a session has panicked"),
+        Err(RecordError::Quarantined(_)) => panic!("a session has panicked"),
         answer => answer.ok(),
     }
 }
 
-fn id(recorded: &Recorded) -> Option<VerdictId> {
+fn id(recorded: &RecordOutcome) -> Option<VerdictId> {
     recorded.verdict.as_ref().map(|verdict| verdict.id)
 }
 
@@ -175,7 +175,7 @@ fn written(engine: &Engine, turns: &[&str], cuts: &[u8]) -> Vec<Told> {
                 ..pb::Delta::default()
             };
             let recorded = engine
-                .delta(&Delta::try_from(delta).unwrap(), now())
+                .record_delta(&Delta::try_from(delta).unwrap(), now())
                 .unwrap();
             let verdict = recorded
                 .as_ref()
@@ -207,7 +207,7 @@ fn nameless(verdict: &Verdict) -> Verdict {
 /// and its hash does not depend on how its pieces fall.
 pub fn masking(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
-    for kind in [Mask::Result, Mask::Error] {
+    for kind in [MaskKind::Result, MaskKind::Error] {
         let masked = masked(&text, kind);
         // A mask is one byte and stands for at least one; marks of cuts aside.
         assert!(
@@ -217,18 +217,18 @@ pub fn masking(input: &[u8]) {
             text.len()
         );
         let mut pieces = Pieces(Vec::new());
-        mask::masked_hash(&text, kind, &mut pieces);
+        mask::hash_masked(&text, kind, &mut pieces);
         assert!(
             pieces.0.starts_with(&masked),
             "what is hashed is the masked text"
         );
     }
     let mut kept = Vec::new();
-    mask::without_media(&text, &mut |piece: &[u8]| kept.extend_from_slice(piece));
+    mask::strip_media(&text, &mut |piece: &[u8]| kept.extend_from_slice(piece));
     assert!(kept.len() <= text.len() + 256);
 }
 
-fn masked(text: &str, kind: Mask) -> Vec<u8> {
+fn masked(text: &str, kind: MaskKind) -> Vec<u8> {
     let mut masked = Vec::new();
     mask::mask(text, kind, &mut |piece| masked.extend_from_slice(piece));
     masked
@@ -254,9 +254,11 @@ impl std::hash::Hasher for Pieces {
 pub fn trace_lines(input: &[u8]) {
     with_engine(|engine| {
         for line in input.split(|byte| *byte == b'\n').take(64) {
-            match Line::parse(line) {
-                Ok(Line::Event(event)) => drop(unless_panicked(engine.record(&event, now()))),
-                Ok(Line::Delta(delta)) => drop(unless_panicked(engine.delta(&delta, now()))),
+            match TraceLine::parse(line) {
+                Ok(TraceLine::Event(event)) => drop(unless_panicked(engine.record(&event, now()))),
+                Ok(TraceLine::Delta(delta)) => {
+                    drop(unless_panicked(engine.record_delta(&delta, now())))
+                }
                 Err(fault) => assert!(!fault.to_string().is_empty()),
             }
         }
@@ -264,9 +266,9 @@ pub fn trace_lines(input: &[u8]) {
     if let Ok(event) = pb::Event::decode(input)
         && let Ok(json) = serde_json::to_string(&event)
     {
-        let line = Line::parse(json.as_bytes());
+        let line = TraceLine::parse(json.as_bytes());
         match (Event::try_from(event), line) {
-            (Ok(sent), Ok(Line::Event(read))) => {
+            (Ok(sent), Ok(TraceLine::Event(read))) => {
                 assert_eq!(format!("{sent:?}"), format!("{read:?}"), "{json}");
             }
             (Err(_), Err(_)) => {}
@@ -314,38 +316,40 @@ pub fn audit_log(input: &[u8]) {
         return;
     };
     assert!(verified.is_ok(), "opens, and is not verified");
-    let page = store.audit(None, 1_000, |_| true);
+    let page = store.read_audit_log(None, 1_000, |_| true);
     assert!(page.is_ok(), "{page:?}");
     drop(store);
     assert!(
-        verify(dir.path()).unwrap().is_sound(),
+        verify(dir.path()).unwrap().is_intact(),
         "what was damaged is set aside"
     );
     let (_, again) = open(dir.path()).expect("what was opened opens again");
     assert_eq!(names(&again), names(&standing));
 }
 
-fn open(dir: &Path) -> Result<(Store, unstuck::domain::Standing), unstuck::store::Fault> {
+fn open(
+    dir: &Path,
+) -> Result<(Store, unstuck::domain::RecoveredState), unstuck::store::StoreError> {
     let settings = Settings {
         dir: dir.to_owned(),
         verdicts_days_max: 30,
         bytes_max: Settings::BYTES_MIN,
         queue_max: 16,
     };
-    Store::open(Opening {
+    Store::open(StoreOptions {
         settings: &settings,
-        audit: Audit { text: false },
+        audit: AuditSettings { text: false },
         tombstone_age_max: Duration::from_secs(7 * 24 * 60 * 60),
         tombstones_max: 1_000_000,
         now: now(),
-        fatal: Box::new(|error| panic!("{error}")),
+        on_fatal: Box::new(|error| panic!("{error}")),
     })
 }
 
 /// Who is over, and until when who is snoozed.
-fn names(standing: &unstuck::domain::Standing) -> Vec<String> {
-    let session = |(id, folded): &(SessionId, unstuck::domain::Folded)| {
-        format!("{id:?} {:?} {:?}", folded.id, folded.open().is_some())
+fn names(standing: &unstuck::domain::RecoveredState) -> Vec<String> {
+    let session = |(id, folded): &(SessionId, unstuck::domain::EncodedRecord)| {
+        format!("{id:?} {:?} {:?}", folded.id, folded.decode().is_some())
     };
     let sessions = standing.sessions.iter().map(session);
     let agents = standing

@@ -6,13 +6,14 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use super::Invalid;
+use super::InvalidArgument;
 use crate::{
     domain::{
-        Action, AgentId, Args, Body, Channel, Cost, Delta, Event, IdError, Labels, Marker,
-        MarkerKind, Operation, Outcome, Role, SessionId, Status, Tenant, ToolCall, Turn, VerdictId,
+        Action, AgentId, Args, Channel, Cost, Delta, Event, EventBody, IdError, Labels, Marker,
+        MarkerKind, Operation, Outcome, Role, SessionId, SessionStatus, Tenant, ToolCall, Turn,
+        VerdictId,
     },
-    feed::Watch,
+    feed::VerdictFilter,
     pb,
 };
 
@@ -31,17 +32,20 @@ const TIME_SECS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_7
 
 /// Of the default tenant: for what knows no other, such as a replay.
 impl TryFrom<pb::Event> for Event {
-    type Error = Invalid;
+    type Error = InvalidArgument;
 
-    fn try_from(mut event: pb::Event) -> Result<Self, Invalid> {
-        let session = session_id(&Tenant::default(), &event.session_id)?;
-        self::event(session, &mut event)
+    fn try_from(mut event: pb::Event) -> Result<Self, InvalidArgument> {
+        let session = parse_session_id(&Tenant::default(), &event.session_id)?;
+        self::parse_event(session, &mut event)
     }
 }
 
 /// Takes an event of this session out of its message. What a refusal quotes, its
 /// ids, is still there where it cannot be taken.
-pub(super) fn event(session: SessionId, event: &mut pb::Event) -> Result<Event, Invalid> {
+pub(super) fn parse_event(
+    session: SessionId,
+    event: &mut pb::Event,
+) -> Result<Event, InvalidArgument> {
     let pb::Event {
         session_id: _, // The caller has parsed it.
         event_id,
@@ -52,18 +56,23 @@ pub(super) fn event(session: SessionId, event: &mut pb::Event) -> Result<Event, 
         usage,
         body,
     } = event;
-    check("event_id", event_id, EVENT_ID_BYTES_MAX)?;
+    check_max_len("event_id", event_id, EVENT_ID_BYTES_MAX)?;
     Ok(Event {
         session,
-        time: time.map(|time| self::time("time", time)).transpose()?,
-        agent: agent_id_of(agent_id)?,
-        round_id: bounded("round_id", take(round_id), EVENT_ID_BYTES_MAX)?,
-        state_hash: bounded("state_hash", take(state_hash), HASH_BYTES_MAX)?,
-        cost: usage.map(cost).transpose()?.unwrap_or_default(),
-        body: match body.take().ok_or_else(|| Invalid::required("body"))? {
-            pb::event::Body::ToolCall(call) => Body::Call(tool_call(call)?),
-            pb::event::Body::Turn(turn) => Body::Turn(self::turn(turn)?),
-            pb::event::Body::Marker(marker) => Body::Marker(self::marker(marker)?),
+        time: time
+            .map(|time| self::parse_time("time", time))
+            .transpose()?,
+        agent: parse_agent_id(agent_id)?,
+        round_id: with_max_len("round_id", take(round_id), EVENT_ID_BYTES_MAX)?,
+        state_hash: with_max_len("state_hash", take(state_hash), HASH_BYTES_MAX)?,
+        cost: usage.map(parse_cost).transpose()?.unwrap_or_default(),
+        body: match body
+            .take()
+            .ok_or_else(|| InvalidArgument::missing("body"))?
+        {
+            pb::event::Body::ToolCall(call) => EventBody::Call(parse_tool_call(call)?),
+            pb::event::Body::Turn(turn) => EventBody::Turn(self::parse_turn(turn)?),
+            pb::event::Body::Marker(marker) => EventBody::Marker(self::parse_marker(marker)?),
         },
         // Last, when nothing can fail any more.
         event_id: take(event_id),
@@ -72,16 +81,19 @@ pub(super) fn event(session: SessionId, event: &mut pb::Event) -> Result<Event, 
 
 /// As an event.
 impl TryFrom<pb::Delta> for Delta {
-    type Error = Invalid;
+    type Error = InvalidArgument;
 
-    fn try_from(mut delta: pb::Delta) -> Result<Self, Invalid> {
-        let session = session_id(&Tenant::default(), &delta.session_id)?;
-        self::delta(session, &mut delta)
+    fn try_from(mut delta: pb::Delta) -> Result<Self, InvalidArgument> {
+        let session = parse_session_id(&Tenant::default(), &delta.session_id)?;
+        self::parse_delta(session, &mut delta)
     }
 }
 
 /// Takes a delta of this session out of its message, in the same way.
-pub(super) fn delta(session: SessionId, delta: &mut pb::Delta) -> Result<Delta, Invalid> {
+pub(super) fn parse_delta(
+    session: SessionId,
+    delta: &mut pb::Delta,
+) -> Result<Delta, InvalidArgument> {
     let pb::Delta {
         session_id: _, // The caller has parsed it.
         agent_id,
@@ -90,23 +102,23 @@ pub(super) fn delta(session: SessionId, delta: &mut pb::Delta) -> Result<Delta, 
         text,
         end_of_turn,
     } = delta;
-    check("agent_id", agent_id, AGENT_ID_BYTES_MAX)?;
-    check("turn_id", turn_id, EVENT_ID_BYTES_MAX)?;
+    check_max_len("agent_id", agent_id, AGENT_ID_BYTES_MAX)?;
+    check_max_len("turn_id", turn_id, EVENT_ID_BYTES_MAX)?;
     Ok(Delta {
         session,
-        channel: match known::<pb::Channel>("channel", *channel)? {
+        channel: match parse_enum::<pb::Channel>("channel", *channel)? {
             pb::Channel::Unspecified | pb::Channel::Visible => Channel::Visible,
             pb::Channel::Reasoning => Channel::Reasoning,
         },
         // Nothing can fail any more.
-        agent: agent_id_of(agent_id)?,
+        agent: parse_agent_id(agent_id)?,
         turn_id: take(turn_id),
         text: take(text),
         end_of_turn: *end_of_turn,
     })
 }
 
-fn tool_call(call: pb::ToolCall) -> Result<ToolCall, Invalid> {
+fn parse_tool_call(call: pb::ToolCall) -> Result<ToolCall, InvalidArgument> {
     let pb::ToolCall {
         tool,
         operation,
@@ -119,11 +131,11 @@ fn tool_call(call: pb::ToolCall) -> Result<ToolCall, Invalid> {
         content_hash,
     } = call;
     if tool.is_empty() {
-        return Err(Invalid::required("tool_call.tool"));
+        return Err(InvalidArgument::missing("tool_call.tool"));
     }
     Ok(ToolCall {
-        tool: bounded("tool_call.tool", tool, TOOL_BYTES_MAX)?,
-        operation: match known::<pb::Operation>("tool_call.operation", operation)? {
+        tool: with_max_len("tool_call.tool", tool, TOOL_BYTES_MAX)?,
+        operation: match parse_enum::<pb::Operation>("tool_call.operation", operation)? {
             pb::Operation::Unspecified => None,
             pb::Operation::Read => Some(Operation::Read),
             pb::Operation::Write => Some(Operation::Write),
@@ -133,8 +145,8 @@ fn tool_call(call: pb::ToolCall) -> Result<ToolCall, Invalid> {
             pb::Operation::Other => Some(Operation::Other),
         },
         target,
-        args: arguments.map(args).transpose()?.unwrap_or_default(),
-        outcome: match known::<pb::Outcome>("tool_call.outcome", outcome)? {
+        args: arguments.map(parse_args).transpose()?.unwrap_or_default(),
+        outcome: match parse_enum::<pb::Outcome>("tool_call.outcome", outcome)? {
             pb::Outcome::Unspecified => None,
             pb::Outcome::Ok => Some(Outcome::Ok),
             pb::Outcome::Error => Some(Outcome::Error),
@@ -142,35 +154,35 @@ fn tool_call(call: pb::ToolCall) -> Result<ToolCall, Invalid> {
         },
         error,
         result,
-        result_hash: bounded("tool_call.result_hash", result_hash, HASH_BYTES_MAX)?,
-        content_hash: bounded("tool_call.content_hash", content_hash, HASH_BYTES_MAX)?,
+        result_hash: with_max_len("tool_call.result_hash", result_hash, HASH_BYTES_MAX)?,
+        content_hash: with_max_len("tool_call.content_hash", content_hash, HASH_BYTES_MAX)?,
     })
 }
 
-fn args(args: pb::tool_call::Arguments) -> Result<Args, Invalid> {
+fn parse_args(args: pb::tool_call::Arguments) -> Result<Args, InvalidArgument> {
     Ok(match args {
         pb::tool_call::Arguments::ArgsJson(text) => Args::Text(text),
         // The convenient form becomes the fast one.
         pb::tool_call::Arguments::Args(tree) => Args::Text(
             serde_json::to_string(&tree)
-                .map_err(|error| Invalid::field("tool_call.args", error))?,
+                .map_err(|error| InvalidArgument::new("tool_call.args", error))?,
         ),
         pb::tool_call::Arguments::ArgsHash(hash) => {
-            Args::Hash(bounded("tool_call.args_hash", hash, HASH_BYTES_MAX)?)
+            Args::Hash(with_max_len("tool_call.args_hash", hash, HASH_BYTES_MAX)?)
         }
     })
 }
 
-fn turn(turn: pb::Turn) -> Result<Turn, Invalid> {
+fn parse_turn(turn: pb::Turn) -> Result<Turn, InvalidArgument> {
     let pb::Turn {
         turn_id,
         role,
         text,
     } = turn;
     Ok(Turn {
-        turn_id: bounded("turn.turn_id", turn_id, EVENT_ID_BYTES_MAX)?,
-        role: match known::<pb::Role>("turn.role", role)? {
-            pb::Role::Unspecified => return Err(Invalid::required("turn.role")),
+        turn_id: with_max_len("turn.turn_id", turn_id, EVENT_ID_BYTES_MAX)?,
+        role: match parse_enum::<pb::Role>("turn.role", role)? {
+            pb::Role::Unspecified => return Err(InvalidArgument::missing("turn.role")),
             pb::Role::Agent => Role::Agent,
             pb::Role::User => Role::User,
             pb::Role::System => Role::System,
@@ -179,17 +191,17 @@ fn turn(turn: pb::Turn) -> Result<Turn, Invalid> {
     })
 }
 
-fn marker(marker: pb::Marker) -> Result<Marker, Invalid> {
+fn parse_marker(marker: pb::Marker) -> Result<Marker, InvalidArgument> {
     let pb::Marker {
         kind,
         context_tokens,
     } = marker;
     if context_tokens < 0 {
-        return Err(negative("marker.context_tokens"));
+        return Err(negative_error("marker.context_tokens"));
     }
     Ok(Marker {
-        kind: match known::<pb::MarkerKind>("marker.kind", kind)? {
-            pb::MarkerKind::Unspecified => return Err(Invalid::required("marker.kind")),
+        kind: match parse_enum::<pb::MarkerKind>("marker.kind", kind)? {
+            pb::MarkerKind::Unspecified => return Err(InvalidArgument::missing("marker.kind")),
             pb::MarkerKind::Compaction => MarkerKind::Compaction,
             pb::MarkerKind::NewRun => MarkerKind::NewRun,
         },
@@ -197,20 +209,20 @@ fn marker(marker: pb::Marker) -> Result<Marker, Invalid> {
     })
 }
 
-fn cost(usage: pb::Usage) -> Result<Cost, Invalid> {
+fn parse_cost(usage: pb::Usage) -> Result<Cost, InvalidArgument> {
     let pb::Usage {
         input_tokens,
         output_tokens,
         cost_usd,
     } = usage;
     if input_tokens < 0 {
-        return Err(negative("usage.input_tokens"));
+        return Err(negative_error("usage.input_tokens"));
     }
     if output_tokens < 0 {
-        return Err(negative("usage.output_tokens"));
+        return Err(negative_error("usage.output_tokens"));
     }
     if !(cost_usd.is_finite() && cost_usd >= 0.0) {
-        return Err(Invalid::field(
+        return Err(InvalidArgument::new(
             "usage.cost_usd",
             "must be finite and not negative",
         ));
@@ -222,38 +234,38 @@ fn cost(usage: pb::Usage) -> Result<Cost, Invalid> {
     })
 }
 
-pub(super) fn session_id(tenant: &Tenant, id: &str) -> Result<SessionId, Invalid> {
-    SessionId::of(tenant, id).map_err(|why| match why {
-        IdError::Empty => Invalid::required("session_id"),
+pub(super) fn parse_session_id(tenant: &Tenant, id: &str) -> Result<SessionId, InvalidArgument> {
+    SessionId::parse_for_tenant(tenant, id).map_err(|why| match why {
+        IdError::Empty => InvalidArgument::missing("session_id"),
         IdError::TooLong { .. } | IdError::Unprintable => {
-            Invalid::because("SESSION_ID_INVALID", "session_id", why)
+            InvalidArgument::with_reason("SESSION_ID_INVALID", "session_id", why)
         }
     })
 }
 
-fn agent_id_of(id: &mut String) -> Result<AgentId, Invalid> {
-    check("agent_id", id, AGENT_ID_BYTES_MAX)?;
+fn parse_agent_id(id: &mut String) -> Result<AgentId, InvalidArgument> {
+    check_max_len("agent_id", id, AGENT_ID_BYTES_MAX)?;
     Ok(take(id).into())
 }
 
 /// An operator's reason.
-pub(super) fn reason(reason: String) -> Result<String, Invalid> {
+pub(super) fn parse_reason(reason: String) -> Result<String, InvalidArgument> {
     if reason.trim().is_empty() {
-        return Err(Invalid::required("reason"));
+        return Err(InvalidArgument::missing("reason"));
     }
-    bounded("reason", reason, REASON_BYTES_MAX)
+    with_max_len("reason", reason, REASON_BYTES_MAX)
 }
 
-pub(super) fn labels(
+pub(super) fn parse_labels(
     labels: impl IntoIterator<Item = (String, String)>,
-) -> Result<Labels, Invalid> {
+) -> Result<Labels, InvalidArgument> {
     let labels: Labels = labels.into_iter().collect();
     if labels.len() > LABELS_MAX {
         let why = format!(
             "has {} entries, at most {LABELS_MAX} are allowed",
             labels.len()
         );
-        return Err(Invalid::field("labels", why));
+        return Err(InvalidArgument::new("labels", why));
     }
     for (key, value) in &labels {
         if key.is_empty() || key.len() > LABEL_KEY_BYTES_MAX {
@@ -261,32 +273,32 @@ pub(super) fn labels(
                 "a key has {} bytes, not 1 to {LABEL_KEY_BYTES_MAX}",
                 key.len()
             );
-            return Err(Invalid::field("labels", why));
+            return Err(InvalidArgument::new("labels", why));
         }
         if value.len() > LABEL_VALUE_BYTES_MAX {
             let why = format!(
                 "a value has {} bytes, at most {LABEL_VALUE_BYTES_MAX} are allowed",
                 value.len()
             );
-            return Err(Invalid::field("labels", why));
+            return Err(InvalidArgument::new("labels", why));
         }
     }
     Ok(labels)
 }
 
-pub(super) fn status(status: i32) -> Result<Option<Status>, Invalid> {
-    Ok(match known::<pb::SessionStatus>("status", status)? {
+pub(super) fn parse_status(status: i32) -> Result<Option<SessionStatus>, InvalidArgument> {
+    Ok(match parse_enum::<pb::SessionStatus>("status", status)? {
         pb::SessionStatus::Unspecified => None,
-        pb::SessionStatus::Active => Some(Status::Active),
-        pb::SessionStatus::Looping => Some(Status::Looping),
-        pb::SessionStatus::Terminated => Some(Status::Terminated),
-        pb::SessionStatus::Ended => Some(Status::Ended),
-        pb::SessionStatus::Quarantined => Some(Status::Quarantined),
+        pb::SessionStatus::Active => Some(SessionStatus::Active),
+        pb::SessionStatus::Looping => Some(SessionStatus::Looping),
+        pb::SessionStatus::Terminated => Some(SessionStatus::Terminated),
+        pb::SessionStatus::Ended => Some(SessionStatus::Ended),
+        pb::SessionStatus::Quarantined => Some(SessionStatus::Quarantined),
     })
 }
 
-fn action(field: &str, action: i32) -> Result<Option<Action>, Invalid> {
-    Ok(match known::<pb::Action>(field, action)? {
+fn parse_action(field: &str, action: i32) -> Result<Option<Action>, InvalidArgument> {
+    Ok(match parse_enum::<pb::Action>(field, action)? {
         pb::Action::Unspecified => None,
         pb::Action::Alert => Some(Action::Alert),
         pb::Action::Warn => Some(Action::Warn),
@@ -301,10 +313,10 @@ fn action(field: &str, action: i32) -> Result<Option<Action>, Invalid> {
 }
 
 /// What is watched, and after which verdict.
-pub(super) fn watch(
+pub(super) fn parse_watch(
     tenant: &Tenant,
     request: pb::WatchVerdictsRequest,
-) -> Result<(Watch, Option<VerdictId>), Invalid> {
+) -> Result<(VerdictFilter, Option<VerdictId>), InvalidArgument> {
     let pb::WatchVerdictsRequest {
         session_id,
         labels,
@@ -314,27 +326,28 @@ pub(super) fn watch(
     } = request;
     let after = match after_verdict_id.as_str() {
         "" => None,
-        id => Some(
-            VerdictId::parse(id)
-                .ok_or_else(|| Invalid::field("after_verdict_id", "is not the id of a verdict"))?,
-        ),
+        id => Some(VerdictId::parse(id).ok_or_else(|| {
+            InvalidArgument::new("after_verdict_id", "is not the id of a verdict")
+        })?),
     };
-    let watch = Watch {
+    let watch = VerdictFilter {
         tenant: Some(tenant.clone()),
         session: (!session_id.is_empty())
-            .then(|| self::session_id(tenant, &session_id))
+            .then(|| self::parse_session_id(tenant, &session_id))
             .transpose()?,
-        labels: self::labels(labels)?,
-        detector: bounded("detector", detector, TOOL_BYTES_MAX)?,
-        least_action: action("least_action", least_action)?,
+        labels: self::parse_labels(labels)?,
+        detector: with_max_len("detector", detector, TOOL_BYTES_MAX)?,
+        min_action: parse_action("least_action", least_action)?,
     };
     Ok((watch, after))
 }
 
 /// For how long a session is snoozed, to the millisecond.
-pub(super) fn snooze(duration: Option<pbjson_types::Duration>) -> Result<Duration, Invalid> {
+pub(super) fn parse_snooze_duration(
+    duration: Option<pbjson_types::Duration>,
+) -> Result<Duration, InvalidArgument> {
     let pbjson_types::Duration { seconds, nanos } =
-        duration.ok_or_else(|| Invalid::required("duration"))?;
+        duration.ok_or_else(|| InvalidArgument::missing("duration"))?;
     let seconds = u64::try_from(seconds).ok();
     let nanos = u32::try_from(nanos)
         .ok()
@@ -344,37 +357,41 @@ pub(super) fn snooze(duration: Option<pbjson_types::Duration>) -> Result<Duratio
         .map(|(secs, nanos)| Duration::new(secs, nanos));
     duration
         .filter(|duration| (Duration::from_millis(1)..=SNOOZE_MAX).contains(duration))
-        .ok_or_else(|| Invalid::field("duration", "must be more than 0 and at most 7 days"))
+        .ok_or_else(|| InvalidArgument::new("duration", "must be more than 0 and at most 7 days"))
 }
 
-fn known<E: TryFrom<i32>>(field: &str, value: i32) -> Result<E, Invalid> {
-    E::try_from(value).map_err(|_| Invalid::field(field, format!("{value} is not a known value")))
+fn parse_enum<E: TryFrom<i32>>(field: &str, value: i32) -> Result<E, InvalidArgument> {
+    E::try_from(value)
+        .map_err(|_| InvalidArgument::new(field, format!("{value} is not a known value")))
 }
 
-fn bounded(field: &str, text: String, bytes_max: usize) -> Result<String, Invalid> {
-    check(field, &text, bytes_max)?;
+fn with_max_len(field: &str, text: String, bytes_max: usize) -> Result<String, InvalidArgument> {
+    check_max_len(field, &text, bytes_max)?;
     Ok(text)
 }
 
-fn check(field: &str, text: &str, bytes_max: usize) -> Result<(), Invalid> {
+fn check_max_len(field: &str, text: &str, bytes_max: usize) -> Result<(), InvalidArgument> {
     if text.len() <= bytes_max {
         return Ok(());
     }
     let why = format!("has {} bytes, at most {bytes_max} are allowed", text.len());
-    Err(Invalid::because("FIELD_TOO_LONG", field, why))
+    Err(InvalidArgument::with_reason("FIELD_TOO_LONG", field, why))
 }
 
-fn negative(field: &str) -> Invalid {
-    Invalid::field(field, "must not be negative")
+fn negative_error(field: &str) -> InvalidArgument {
+    InvalidArgument::new(field, "must not be negative")
 }
 
-pub(super) fn time(field: &str, time: pbjson_types::Timestamp) -> Result<SystemTime, Invalid> {
+pub(super) fn parse_time(
+    field: &str,
+    time: pbjson_types::Timestamp,
+) -> Result<SystemTime, InvalidArgument> {
     let pbjson_types::Timestamp { seconds, nanos } = time;
     let nanos = u32::try_from(nanos)
         .ok()
         .filter(|nanos| *nanos < 1_000_000_000);
     let (Some(nanos), true) = (nanos, TIME_SECS.contains(&seconds)) else {
-        return Err(Invalid::field(
+        return Err(InvalidArgument::new(
             field,
             "is not a time between the years 1 and 9999",
         ));
@@ -387,5 +404,5 @@ pub(super) fn time(field: &str, time: pbjson_types::Timestamp) -> Result<SystemT
     };
     whole
         .and_then(|whole| whole.checked_add(Duration::from_nanos(nanos.into())))
-        .ok_or_else(|| Invalid::field(field, "cannot be represented"))
+        .ok_or_else(|| InvalidArgument::new(field, "cannot be represented"))
 }

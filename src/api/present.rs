@@ -4,20 +4,20 @@ mod detail;
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub(super) use detail::detail;
+pub(super) use detail::detail_to_pb;
 
 use crate::{
-    domain::{Action, Delta, Level, SessionView, Status, Trend, Verdict, Waste},
-    engine::Recorded,
+    domain::{Action, Delta, Level, SessionStatus, SessionView, Trend, Verdict, Waste},
+    engine::RecordOutcome,
     pb,
 };
 
 /// As proto3 JSON, for those who are not spoken to in gRPC.
-pub fn shown(verdict: &Verdict) -> serde_json::Value {
-    serde_json::to_value(self::verdict(verdict)).unwrap_or_default()
+pub fn verdict_to_json(verdict: &Verdict) -> serde_json::Value {
+    serde_json::to_value(self::verdict_to_pb(verdict)).unwrap_or_default()
 }
 
-pub fn verdict(verdict: &Verdict) -> pb::Verdict {
+pub fn verdict_to_pb(verdict: &Verdict) -> pb::Verdict {
     let Verdict {
         id,
         session,
@@ -26,7 +26,7 @@ pub fn verdict(verdict: &Verdict) -> pb::Verdict {
         event_index,
         action,
         detector,
-        also,
+        other_detectors: also,
         pattern,
         reason,
         confidence,
@@ -45,9 +45,9 @@ pub fn verdict(verdict: &Verdict) -> pb::Verdict {
         verdict_id: id.to_string(),
         session_id: session.to_string(),
         agent_id: agent.as_str().to_owned(),
-        time: Some(timestamp(*time)),
+        time: Some(time_to_pb(*time)),
         event_index: event_index.unwrap_or(-1),
-        action: self::action(*action).into(),
+        action: self::action_to_pb(*action).into(),
         detector: detector.to_string(),
         also: also.iter().map(ToString::to_string).collect(),
         pattern: pattern.clone(),
@@ -63,7 +63,7 @@ pub fn verdict(verdict: &Verdict) -> pb::Verdict {
                 event_id: member.event_id.clone(),
             })
             .collect(),
-        trend: trend.map(self::trend),
+        trend: trend.map(self::trend_to_pb),
         evidence: Some(pb::Evidence {
             count: evidence.count,
             period: evidence.period,
@@ -71,7 +71,7 @@ pub fn verdict(verdict: &Verdict) -> pb::Verdict {
             event_indexes: evidence.event_indexes.clone(),
             excerpt: evidence.excerpt.clone(),
         }),
-        wasted: Some(waste(*wasted)),
+        wasted: Some(waste_to_pb(*wasted)),
         retry_after: retry_after.map(|wait| pbjson_types::Duration {
             seconds: wait.as_secs().try_into().unwrap_or(i64::MAX),
             nanos: wait.subsec_nanos().cast_signed(),
@@ -83,10 +83,10 @@ pub fn verdict(verdict: &Verdict) -> pb::Verdict {
 }
 
 /// The result of an event that was taken; `verdict` is its own, as it is shown.
-pub(super) fn result(
+pub(super) fn build_event_result(
     session_id: String,
     event_id: String,
-    recorded: &Recorded,
+    recorded: &RecordOutcome,
     verdict: Option<pb::Verdict>,
 ) -> pb::EventResult {
     pb::EventResult {
@@ -94,14 +94,20 @@ pub(super) fn result(
         event_id,
         event_index: recorded.index.unwrap_or(-1),
         duplicate: recorded.duplicate,
-        action: action(recorded.verdict.as_deref().and_then(Verdict::acted)).into(),
+        action: action_to_pb(
+            recorded
+                .verdict
+                .as_deref()
+                .and_then(Verdict::effective_action),
+        )
+        .into(),
         verdict,
         error: None,
     }
 }
 
 /// The response to a delta, so far as it says which delta it was.
-pub(super) fn answered(session_id: String, delta: Delta) -> pb::StreamDeltasResponse {
+pub(super) fn build_delta_response(session_id: String, delta: Delta) -> pb::StreamDeltasResponse {
     pb::StreamDeltasResponse {
         session_id,
         agent_id: delta.agent.into(),
@@ -112,7 +118,11 @@ pub(super) fn answered(session_id: String, delta: Delta) -> pb::StreamDeltasResp
 }
 
 /// The result of an event that was not.
-pub(super) fn refused(session_id: String, event_id: String, error: pb::Error) -> pb::EventResult {
+pub(super) fn build_error_result(
+    session_id: String,
+    event_id: String,
+    error: pb::Error,
+) -> pb::EventResult {
     pb::EventResult {
         session_id,
         event_id,
@@ -123,7 +133,7 @@ pub(super) fn refused(session_id: String, event_id: String, error: pb::Error) ->
 }
 
 /// A termination that answers no event.
-pub(super) fn push(verdict: pb::Verdict) -> pb::EventResult {
+pub(super) fn build_push_result(verdict: pb::Verdict) -> pb::EventResult {
     pb::EventResult {
         session_id: verdict.session_id.clone(),
         event_index: -1,
@@ -133,7 +143,7 @@ pub(super) fn push(verdict: pb::Verdict) -> pb::EventResult {
     }
 }
 
-pub(super) fn session(view: &SessionView) -> pb::Session {
+pub(super) fn session_to_pb(view: &SessionView) -> pb::Session {
     let SessionView {
         id,
         status,
@@ -156,16 +166,16 @@ pub(super) fn session(view: &SessionView) -> pb::Session {
     } = view;
     pb::Session {
         session_id: id.to_string(),
-        status: self::status(*status).into(),
+        status: self::status_to_pb(*status).into(),
         profile: profile.to_string(),
         labels: labels.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
-        create_time: Some(timestamp(*created)),
-        last_event_time: Some(timestamp(*last_event)),
+        create_time: Some(time_to_pb(*created)),
+        last_event_time: Some(time_to_pb(*last_event)),
         events: *events,
         turns: *turns,
         usage: Some(pb::Usage {
-            input_tokens: saturated(cost.input_tokens),
-            output_tokens: saturated(cost.output_tokens),
+            input_tokens: saturate_i32(cost.input_tokens),
+            output_tokens: saturate_i32(cost.output_tokens),
             cost_usd: cost.usd,
         }),
         agents: i32::try_from(*agents).unwrap_or(i32::MAX),
@@ -174,11 +184,11 @@ pub(super) fn session(view: &SessionView) -> pb::Session {
             .map(|(agent, detector, trend)| pb::DetectorTrend {
                 agent_id: agent.as_str().to_owned(),
                 detector: detector.to_string(),
-                trend: Some(self::trend(*trend)),
+                trend: Some(self::trend_to_pb(*trend)),
             })
             .collect(),
-        last_verdicts: verdicts.iter().map(|v| self::verdict(v)).collect(),
-        wasted: Some(waste(*wasted)),
+        last_verdicts: verdicts.iter().map(|v| self::verdict_to_pb(v)).collect(),
+        wasted: Some(waste_to_pb(*wasted)),
         abstentions: abstentions
             .iter()
             .map(|abstention| pb::Abstention {
@@ -187,13 +197,13 @@ pub(super) fn session(view: &SessionView) -> pb::Session {
                 events: i32::try_from(abstention.events).unwrap_or(i32::MAX),
             })
             .collect(),
-        termination: termination.as_deref().map(self::verdict),
-        snoozed_until: snoozed_until.map(timestamp),
+        termination: termination.as_deref().map(self::verdict_to_pb),
+        snoozed_until: snoozed_until.map(time_to_pb),
         trend_samples: trend_samples.clone(),
     }
 }
 
-pub(super) fn action(action: Option<Action>) -> pb::Action {
+pub(super) fn action_to_pb(action: Option<Action>) -> pb::Action {
     match action {
         None => pb::Action::Unspecified,
         Some(Action::Alert) => pb::Action::Alert,
@@ -208,17 +218,17 @@ pub(super) fn action(action: Option<Action>) -> pb::Action {
     }
 }
 
-fn status(status: Status) -> pb::SessionStatus {
+fn status_to_pb(status: SessionStatus) -> pb::SessionStatus {
     match status {
-        Status::Active => pb::SessionStatus::Active,
-        Status::Looping => pb::SessionStatus::Looping,
-        Status::Terminated => pb::SessionStatus::Terminated,
-        Status::Ended => pb::SessionStatus::Ended,
-        Status::Quarantined => pb::SessionStatus::Quarantined,
+        SessionStatus::Active => pb::SessionStatus::Active,
+        SessionStatus::Looping => pb::SessionStatus::Looping,
+        SessionStatus::Terminated => pb::SessionStatus::Terminated,
+        SessionStatus::Ended => pb::SessionStatus::Ended,
+        SessionStatus::Quarantined => pb::SessionStatus::Quarantined,
     }
 }
 
-fn trend(trend: Trend) -> pb::Trend {
+fn trend_to_pb(trend: Trend) -> pb::Trend {
     let level = match trend.level {
         Level::Blip => pb::TrendLevel::Blip,
         Level::Trend => pb::TrendLevel::Trend,
@@ -230,34 +240,37 @@ fn trend(trend: Trend) -> pb::Trend {
     }
 }
 
-fn waste(waste: Waste) -> pb::Wasted {
+fn waste_to_pb(waste: Waste) -> pb::Wasted {
     pb::Wasted {
-        events: saturated(waste.events),
-        tokens: saturated(waste.tokens),
+        events: saturate_i32(waste.events),
+        tokens: saturate_i32(waste.tokens),
         cost_usd: waste.usd,
     }
 }
 
 /// Counts are int32, which JSON shows as numbers; beyond it they stand still.
-fn saturated(count: i64) -> i32 {
+fn saturate_i32(count: i64) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
-pub(super) fn timestamp(time: SystemTime) -> pbjson_types::Timestamp {
+pub(super) fn time_to_pb(time: SystemTime) -> pbjson_types::Timestamp {
     let (seconds, nanos) = match time.duration_since(UNIX_EPOCH) {
-        Ok(since) => (secs(since.as_secs()), since.subsec_nanos().cast_signed()),
+        Ok(since) => (
+            saturate_i64(since.as_secs()),
+            since.subsec_nanos().cast_signed(),
+        ),
         Err(before) => {
             let before = before.duration();
             // Nanoseconds count forward, also before 1970.
             match before.subsec_nanos().cast_signed() {
-                0 => (-secs(before.as_secs()), 0),
-                nanos => (-secs(before.as_secs()) - 1, 1_000_000_000 - nanos),
+                0 => (-saturate_i64(before.as_secs()), 0),
+                nanos => (-saturate_i64(before.as_secs()) - 1, 1_000_000_000 - nanos),
             }
         }
     };
     pbjson_types::Timestamp { seconds, nanos }
 }
 
-fn secs(secs: u64) -> i64 {
+fn saturate_i64(secs: u64) -> i64 {
     secs.try_into().unwrap_or(i64::MAX)
 }

@@ -2,19 +2,19 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use prost::Message;
 use tonic::{Request, Response, Status, async_trait, metadata::MetadataMap};
 
-use super::{Api, Invalid, convert, now, present, status};
+use super::{Api, InvalidArgument, convert, now, present, status};
 use crate::{
     auth::Caller,
     domain::{SessionId, Tenant, Verdict, text},
-    engine::{Act, Filter, OpenError},
+    engine::{OpenError, OperatorRequest, SessionFilter},
     pb::{self, session_service_server::SessionService},
-    server::{admission::caller, aside, outbound::Outbound},
-    store::Health,
+    server::{admission::authenticated_caller, blocking, response_queue::ResponseStream},
+    store::StoreHealth,
     telemetry::Rejection,
 };
 
-const PAGE_DEFAULT: usize = 100;
-const PAGE_MAX: usize = 1_000;
+const PAGE_SIZE_DEFAULT: usize = 100;
+const PAGE_SIZE_MAX: usize = 1_000;
 /// A page ends here, whatever was asked for. Clients accept messages of 4 MiB
 /// unless told otherwise, and 1,000 sessions that loop are 7 MB.
 const PAGE_BYTES_MAX: usize = 1024 * 1024;
@@ -23,58 +23,62 @@ const PAGE_BYTES_MAX: usize = 1024 * 1024;
 const OPERATOR_KEY: &str = "unstuck-operator";
 const OPERATOR_CHARS_MAX: usize = 128;
 
-pub(super) type Answer<T> = Result<Response<T>, Status>;
+pub(super) type RpcResult<T> = Result<Response<T>, Status>;
 
 #[async_trait]
 impl SessionService for Api {
     async fn open_session(
         &self,
         request: Request<pb::OpenSessionRequest>,
-    ) -> Answer<pb::OpenSessionResponse> {
-        let caller = caller(&request)?;
+    ) -> RpcResult<pb::OpenSessionResponse> {
+        let caller = authenticated_caller(&request)?;
         let pb::OpenSessionRequest {
             session_id,
             profile,
             labels,
         } = request.into_inner();
-        let id = self.session_id(&caller, &session_id)?;
-        let labels = convert::labels(labels).map_err(|invalid| self.reject(invalid))?;
-        let view = self.engine.open(&id, &profile, labels, now());
-        let view = view.inspect_err(|error| self.count(error))?;
-        let session = Some(self.session(&view).await);
+        let id = self.parse_session_id(&caller, &session_id)?;
+        let labels =
+            convert::parse_labels(labels).map_err(|invalid| self.count_rejected(invalid))?;
+        let view = self.engine.open_session(&id, &profile, labels, now());
+        let view = view.inspect_err(|error| self.count_open_error(error))?;
+        let session = Some(self.present_session(&view).await);
         Ok(Response::new(pb::OpenSessionResponse { session }))
     }
 
     async fn end_session(
         &self,
         request: Request<pb::EndSessionRequest>,
-    ) -> Answer<pb::EndSessionResponse> {
-        let caller = caller(&request)?;
+    ) -> RpcResult<pb::EndSessionResponse> {
+        let caller = authenticated_caller(&request)?;
         let pb::EndSessionRequest { session_id } = request.into_inner();
-        let id = self.session_id(&caller, &session_id)?;
-        let view = self.engine.end(&id, now()).ok_or_else(status::no_session)?;
-        let session = Some(self.session(&view).await);
+        let id = self.parse_session_id(&caller, &session_id)?;
+        let view = self
+            .engine
+            .end_session(&id, now())
+            .ok_or_else(status::session_not_found)?;
+        let session = Some(self.present_session(&view).await);
         Ok(Response::new(pb::EndSessionResponse { session }))
     }
 
     async fn reset_session(
         &self,
         request: Request<pb::ResetSessionRequest>,
-    ) -> Answer<pb::ResetSessionResponse> {
-        let caller = caller(&request)?;
-        let operator = operator(&caller, request.metadata());
+    ) -> RpcResult<pb::ResetSessionResponse> {
+        let caller = authenticated_caller(&request)?;
+        let operator = operator_name(&caller, request.metadata());
         let pb::ResetSessionRequest { session_id, reason } = request.into_inner();
-        let id = self.session_id(&caller, &session_id)?;
-        let reason = self.reason(reason)?;
-        let act = Act {
+        let id = self.parse_session_id(&caller, &session_id)?;
+        let reason = self.parse_reason(reason)?;
+        let act = OperatorRequest {
             reason: &reason,
             operator: &operator,
         };
-        self.check_store()?;
-        let verdict = self.engine.announce_reset(&id, &act, now());
-        let verdict = verdict.ok_or_else(status::no_session)?;
-        let shown = self.recorded(&verdict).await?;
-        self.engine.reset(&id, &verdict, now());
+        self.check_store_writable()?;
+        let verdict = self.engine.issue_reset(&id, &act, now());
+        let verdict = verdict.ok_or_else(status::session_not_found)?;
+        let shown = self.await_durable(&verdict).await?;
+        self.engine.apply_reset(&id, &verdict, now());
         tracing::info!(session = ?id, ?operator, ?reason, "an operator reset the session");
         let verdict = Some(shown);
         Ok(Response::new(pb::ResetSessionResponse { verdict }))
@@ -83,45 +87,46 @@ impl SessionService for Api {
     async fn terminate_session(
         &self,
         request: Request<pb::TerminateSessionRequest>,
-    ) -> Answer<pb::TerminateSessionResponse> {
-        let caller = caller(&request)?;
-        let operator = operator(&caller, request.metadata());
+    ) -> RpcResult<pb::TerminateSessionResponse> {
+        let caller = authenticated_caller(&request)?;
+        let operator = operator_name(&caller, request.metadata());
         let pb::TerminateSessionRequest { session_id, reason } = request.into_inner();
-        let id = self.session_id(&caller, &session_id)?;
-        let reason = self.reason(reason)?;
-        let act = Act {
+        let id = self.parse_session_id(&caller, &session_id)?;
+        let reason = self.parse_reason(reason)?;
+        let act = OperatorRequest {
             reason: &reason,
             operator: &operator,
         };
-        let verdict = self.engine.terminate(&id, &act, now());
+        let verdict = self.engine.terminate_session(&id, &act, now());
         tracing::info!(session = ?id, ?operator, ?reason, "an operator terminated the session");
-        let verdict = Some(self.answered(&verdict).await);
+        let verdict = Some(self.present_settled_verdict(&verdict).await);
         Ok(Response::new(pb::TerminateSessionResponse { verdict }))
     }
 
     async fn snooze_session(
         &self,
         request: Request<pb::SnoozeSessionRequest>,
-    ) -> Answer<pb::SnoozeSessionResponse> {
-        let caller = caller(&request)?;
-        let operator = operator(&caller, request.metadata());
+    ) -> RpcResult<pb::SnoozeSessionResponse> {
+        let caller = authenticated_caller(&request)?;
+        let operator = operator_name(&caller, request.metadata());
         let pb::SnoozeSessionRequest {
             session_id,
             duration,
             reason,
         } = request.into_inner();
-        let id = self.session_id(&caller, &session_id)?;
-        let reason = self.reason(reason)?;
-        let duration = convert::snooze(duration).map_err(|invalid| self.reject(invalid))?;
-        let act = Act {
+        let id = self.parse_session_id(&caller, &session_id)?;
+        let reason = self.parse_reason(reason)?;
+        let duration = convert::parse_snooze_duration(duration)
+            .map_err(|invalid| self.count_rejected(invalid))?;
+        let act = OperatorRequest {
             reason: &reason,
             operator: &operator,
         };
-        self.check_store()?;
+        self.check_store_writable()?;
         let now = now();
-        let verdict = self.engine.announce_snooze(&id, &act, duration, now)?;
-        let shown = self.recorded(&verdict).await?;
-        self.engine.snooze(&id, now + duration);
+        let verdict = self.engine.issue_snooze(&id, &act, duration, now)?;
+        let shown = self.await_durable(&verdict).await?;
+        self.engine.apply_snooze(&id, now + duration);
         tracing::info!(session = ?id, ?operator, ?reason, "an operator snoozed the session");
         let verdict = Some(shown);
         Ok(Response::new(pb::SnoozeSessionResponse { verdict }))
@@ -130,122 +135,128 @@ impl SessionService for Api {
     async fn get_session(
         &self,
         request: Request<pb::GetSessionRequest>,
-    ) -> Answer<pb::GetSessionResponse> {
-        let caller = caller(&request)?;
+    ) -> RpcResult<pb::GetSessionResponse> {
+        let caller = authenticated_caller(&request)?;
         let pb::GetSessionRequest { session_id } = request.into_inner();
-        let id = self.session_id(&caller, &session_id)?;
-        let detail = self.engine.detail(&id).ok_or_else(status::no_session)?;
-        let session = Some(self.session(&detail.view).await);
+        let id = self.parse_session_id(&caller, &session_id)?;
+        let detail = self
+            .engine
+            .detail(&id)
+            .ok_or_else(status::session_not_found)?;
+        let session = Some(self.present_session(&detail.view).await);
         Ok(Response::new(pb::GetSessionResponse {
             session,
-            ..present::detail(&detail)
+            ..present::detail_to_pb(&detail)
         }))
     }
 
     async fn list_sessions(
         &self,
         request: Request<pb::ListSessionsRequest>,
-    ) -> Answer<pb::ListSessionsResponse> {
-        let caller = caller(&request)?;
-        let page = Page::parse(&caller.tenant, request.into_inner());
-        let page = page.map_err(|invalid| self.reject(invalid))?;
+    ) -> RpcResult<pb::ListSessionsResponse> {
+        let caller = authenticated_caller(&request)?;
+        let query = SessionListQuery::parse(&caller.tenant, request.into_inner());
+        let query = query.map_err(|invalid| self.count_rejected(invalid))?;
         let engine = self.engine.clone();
         // All sessions are gone through for a page.
-        let list = move || engine.list(&page.filter, page.after.as_deref(), page.size);
-        let listed = aside::walk(list).await;
+        let list = move || engine.list_sessions(&query.filter, query.after.as_deref(), query.size);
+        let listed = blocking::scan_sessions(list).await;
         let (views, last) = listed.map_err(|error| self.server.blocking_failed(&error))?;
         let mut sessions = Vec::with_capacity(views.len());
         for view in &views {
-            sessions.push(self.session(view).await);
+            sessions.push(self.present_session(view).await);
         }
-        let sessions = fitting(sessions.into_iter());
-        let cut = sessions.last().filter(|_| sessions.len() < views.len());
-        let cut = cut.map(|session| page_token(&session.session_id));
-        let next = cut.or_else(|| last.map(|id| page_token(id.as_str())));
+        let sessions = collect_page(sessions.into_iter());
+        let truncated_after = sessions.last().filter(|_| sessions.len() < views.len());
+        let truncated_token = truncated_after.map(|session| encode_page_token(&session.session_id));
+        let next = truncated_token.or_else(|| last.map(|id| encode_page_token(id.as_str())));
         Ok(Response::new(pb::ListSessionsResponse {
             next_page_token: next.unwrap_or_default(),
             sessions,
         }))
     }
 
-    type WatchVerdictsStream = Outbound<pb::WatchVerdictsResponse>;
+    type WatchVerdictsStream = ResponseStream<pb::WatchVerdictsResponse>;
 
     async fn watch_verdicts(
         &self,
         request: Request<pb::WatchVerdictsRequest>,
-    ) -> Answer<Self::WatchVerdictsStream> {
-        let caller = caller(&request)?;
-        self.watch(caller, request.into_inner())
+    ) -> RpcResult<Self::WatchVerdictsStream> {
+        let caller = authenticated_caller(&request)?;
+        self.serve_watch(caller, request.into_inner())
     }
 
     async fn list_verdicts(
         &self,
         request: Request<pb::ListVerdictsRequest>,
-    ) -> Answer<pb::ListVerdictsResponse> {
-        let caller = caller(&request)?;
-        self.audit(&caller, request.into_inner()).await
+    ) -> RpcResult<pb::ListVerdictsResponse> {
+        let caller = authenticated_caller(&request)?;
+        self.query_audit_log(&caller, request.into_inner()).await
     }
 }
 
 impl Api {
-    fn session_id(&self, caller: &Caller, id: &str) -> Result<SessionId, Status> {
-        let id = convert::session_id(&caller.tenant, id);
-        Ok(id.map_err(|invalid| self.reject(invalid))?)
+    fn parse_session_id(&self, caller: &Caller, id: &str) -> Result<SessionId, Status> {
+        let id = convert::parse_session_id(&caller.tenant, id);
+        Ok(id.map_err(|invalid| self.count_rejected(invalid))?)
     }
 
-    fn count(&self, error: &OpenError) {
+    fn count_open_error(&self, error: &OpenError) {
         match error {
             OpenError::Terminated => {}
-            OpenError::NoProfile(_) => self.server.metrics.rejected(Rejection::InvalidArgument),
-            OpenError::Refused(refused) => self.server.metrics.rejected(refused.rejection()),
+            OpenError::NoProfile(_) => self
+                .server
+                .metrics
+                .count_rejection(Rejection::InvalidArgument),
+            OpenError::Record(refused) => self.server.metrics.count_rejection(refused.rejection()),
         }
     }
 
     /// An act that must outlive the process is refused while nothing can.
-    fn check_store(&self) -> Result<(), Status> {
+    fn check_store_writable(&self) -> Result<(), Status> {
         match self.store.health() {
-            Health::Failing => Err(status::not_durable()),
-            Health::Memory | Health::Fine | Health::SetAside(_) => Ok(()),
+            StoreHealth::WriteFailing => Err(status::store_not_writable()),
+            StoreHealth::InMemory | StoreHealth::Healthy | StoreHealth::DamagedTail(_) => Ok(()),
         }
     }
 
     /// Waits until an announced act is on disk, where there is one.
-    async fn recorded(&self, verdict: &Verdict) -> Result<pb::Verdict, Status> {
-        let durable = self.store.settled(verdict.id).await;
+    async fn await_durable(&self, verdict: &Verdict) -> Result<pb::Verdict, Status> {
+        let durable = self.store.wait_until_settled(verdict.id).await;
         match self.store.health() {
-            Health::Memory => {}
+            StoreHealth::InMemory => {}
             _ if durable => {}
-            _ => return Err(status::not_durable()),
+            _ => return Err(status::store_not_writable()),
         }
-        Ok(self.shown(verdict))
+        Ok(self.present_verdict(verdict))
     }
 
-    fn reason(&self, reason: String) -> Result<String, Status> {
-        Ok(convert::reason(reason).map_err(|invalid| self.reject(invalid))?)
+    fn parse_reason(&self, reason: String) -> Result<String, Status> {
+        Ok(convert::parse_reason(reason).map_err(|invalid| self.count_rejected(invalid))?)
     }
 }
 
 /// Who acts: as the credential has it, else as the caller says, which where
 /// nobody is asked is no more than that.
-fn operator(caller: &Caller, metadata: &MetadataMap) -> String {
+fn operator_name(caller: &Caller, metadata: &MetadataMap) -> String {
     if !caller.name.is_empty() {
         return caller.name.to_string();
     }
-    let said = metadata
+    let claimed = metadata
         .get(OPERATOR_KEY)
         .and_then(|said| said.to_str().ok());
-    let said = text::quoted(said.unwrap_or_default(), OPERATOR_CHARS_MAX);
-    if said.is_empty() {
+    let claimed = text::quote(claimed.unwrap_or_default(), OPERATOR_CHARS_MAX);
+    if claimed.is_empty() {
         return "unknown".to_owned();
     }
-    said
+    claimed
 }
 
 /// As many as make a page by size, and at least one.
-pub(super) fn fitting<M: Message>(all: impl Iterator<Item = M>) -> Vec<M> {
+pub(super) fn collect_page<M: Message>(messages: impl Iterator<Item = M>) -> Vec<M> {
     let mut page_bytes = 0;
     let mut page = Vec::new();
-    for message in all {
+    for message in messages {
         page_bytes += message.encoded_len();
         if page_bytes > PAGE_BYTES_MAX && !page.is_empty() {
             break;
@@ -256,14 +267,14 @@ pub(super) fn fitting<M: Message>(all: impl Iterator<Item = M>) -> Vec<M> {
 }
 
 /// What part of the list is asked for.
-struct Page {
-    filter: Filter,
+struct SessionListQuery {
+    filter: SessionFilter,
     after: Option<String>,
     size: usize,
 }
 
-impl Page {
-    fn parse(tenant: &Tenant, request: pb::ListSessionsRequest) -> Result<Self, Invalid> {
+impl SessionListQuery {
+    fn parse(tenant: &Tenant, request: pb::ListSessionsRequest) -> Result<Self, InvalidArgument> {
         let pb::ListSessionsRequest {
             page_size,
             page_token,
@@ -272,43 +283,43 @@ impl Page {
         } = request;
         let id = |id: &str| SessionId::parse(id).ok().map(|id| id.to_string());
         Ok(Self {
-            filter: Filter {
+            filter: SessionFilter {
                 tenant: tenant.clone(),
-                status: convert::status(status)?,
-                labels: convert::labels(labels)?,
+                status: convert::parse_status(status)?,
+                labels: convert::parse_labels(labels)?,
             },
-            after: read_page_token(&page_token, id)?,
-            size: self::page_size(page_size)?,
+            after: decode_page_token(&page_token, id)?,
+            size: self::parse_page_size(page_size)?,
         })
     }
 }
 
-pub(super) fn page_size(asked: i32) -> Result<usize, Invalid> {
-    let size =
-        usize::try_from(asked).map_err(|_| Invalid::field("page_size", "must not be negative"))?;
+pub(super) fn parse_page_size(requested: i32) -> Result<usize, InvalidArgument> {
+    let size = usize::try_from(requested)
+        .map_err(|_| InvalidArgument::new("page_size", "must not be negative"))?;
     Ok(match size {
-        0 => PAGE_DEFAULT,
-        size => size.min(PAGE_MAX),
+        0 => PAGE_SIZE_DEFAULT,
+        size => size.min(PAGE_SIZE_MAX),
     })
 }
 
 /// A page begins after the last entry of the page before. Encoded, so that
 /// nobody builds on what it says.
-pub(super) fn page_token(last: &str) -> String {
+pub(super) fn encode_page_token(last: &str) -> String {
     URL_SAFE_NO_PAD.encode(last)
 }
 
 /// Empty: the start.
-pub(super) fn read_page_token<T>(
+pub(super) fn decode_page_token<T>(
     token: &str,
     parse: impl FnOnce(&str) -> Option<T>,
-) -> Result<Option<T>, Invalid> {
+) -> Result<Option<T>, InvalidArgument> {
     if token.is_empty() {
         return Ok(None);
     }
     let text = URL_SAFE_NO_PAD.decode(token).ok();
     let text = text.and_then(|bytes| String::from_utf8(bytes).ok());
     let last = text.and_then(|text| parse(&text));
-    let invalid = || Invalid::field("page_token", "was not given out by this service");
+    let invalid = || InvalidArgument::new("page_token", "was not given out by this service");
     last.map(Some).ok_or_else(invalid)
 }

@@ -3,26 +3,27 @@
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-use super::Invalid;
+use super::InvalidArgument;
 use crate::{
-    engine::{OpenError, Refused, SnoozeError},
-    feed::Ended,
+    engine::{OpenError, RecordError, SnoozeError},
+    feed::FeedError,
     pb,
     server::status::{DOMAIN, RETRY_AFTER, draining, exhausted},
     store::ReadError,
 };
 
-impl From<Invalid> for Status {
-    fn from(invalid: Invalid) -> Self {
+impl From<InvalidArgument> for Status {
+    fn from(invalid: InvalidArgument) -> Self {
         let message = invalid.to_string();
-        let mut details = ErrorDetails::with_bad_request_violation(invalid.field, invalid.why);
+        let mut details =
+            ErrorDetails::with_bad_request_violation(invalid.field, invalid.description);
         details.set_error_info(invalid.reason, DOMAIN, []);
         Self::with_error_details(Code::InvalidArgument, message, details)
     }
 }
 
-impl From<Invalid> for pb::Error {
-    fn from(invalid: Invalid) -> Self {
+impl From<InvalidArgument> for pb::Error {
+    fn from(invalid: InvalidArgument) -> Self {
         Self {
             code: Code::InvalidArgument as i32,
             message: invalid.to_string(),
@@ -32,45 +33,49 @@ impl From<Invalid> for pb::Error {
     }
 }
 
-impl From<Refused> for Status {
-    fn from(refused: Refused) -> Self {
+impl From<RecordError> for Status {
+    fn from(refused: RecordError) -> Self {
         let details = match refused {
-            Refused::Sessions(_) | Refused::Bytes(_) | Refused::Agents(_) => {
-                return exhausted(reason(refused), refused.to_string());
+            RecordError::SessionsMax(_)
+            | RecordError::StateBytesMax(_)
+            | RecordError::AgentsMax(_) => {
+                return exhausted(refusal_reason(refused), refused.to_string());
             }
-            Refused::Quarantined(reference) => {
+            RecordError::Quarantined(reference) => {
                 let info = [("reference".to_owned(), reference.to_string())];
-                ErrorDetails::with_error_info(reason(refused), DOMAIN, info)
+                ErrorDetails::with_error_info(refusal_reason(refused), DOMAIN, info)
             }
         };
-        Self::with_error_details(code(refused), refused.to_string(), details)
+        Self::with_error_details(refusal_code(refused), refused.to_string(), details)
     }
 }
 
-impl From<Refused> for pb::Error {
-    fn from(refused: Refused) -> Self {
+impl From<RecordError> for pb::Error {
+    fn from(refused: RecordError) -> Self {
         Self {
-            code: code(refused) as i32,
+            code: refusal_code(refused) as i32,
             message: refused.to_string(),
-            reason: reason(refused).to_owned(),
+            reason: refusal_reason(refused).to_owned(),
             field: String::new(),
         }
     }
 }
 
-fn reason(refused: Refused) -> &'static str {
+fn refusal_reason(refused: RecordError) -> &'static str {
     match refused {
-        Refused::Sessions(_) => "SESSIONS_MAX",
-        Refused::Bytes(_) => "STATE_BYTES_MAX",
-        Refused::Agents(_) => "AGENTS_MAX",
-        Refused::Quarantined(_) => "SESSION_QUARANTINED",
+        RecordError::SessionsMax(_) => "SESSIONS_MAX",
+        RecordError::StateBytesMax(_) => "STATE_BYTES_MAX",
+        RecordError::AgentsMax(_) => "AGENTS_MAX",
+        RecordError::Quarantined(_) => "SESSION_QUARANTINED",
     }
 }
 
-fn code(refused: Refused) -> Code {
+fn refusal_code(refused: RecordError) -> Code {
     match refused {
-        Refused::Sessions(_) | Refused::Bytes(_) | Refused::Agents(_) => Code::ResourceExhausted,
-        Refused::Quarantined(_) => Code::Internal,
+        RecordError::SessionsMax(_) | RecordError::StateBytesMax(_) | RecordError::AgentsMax(_) => {
+            Code::ResourceExhausted
+        }
+        RecordError::Quarantined(_) => Code::Internal,
     }
 }
 
@@ -81,25 +86,25 @@ impl From<OpenError> for Status {
                 let details = ErrorDetails::with_error_info("SESSION_TERMINATED", DOMAIN, []);
                 Self::with_error_details(Code::FailedPrecondition, error.to_string(), details)
             }
-            OpenError::NoProfile(_) => Invalid::field("profile", error.to_string()).into(),
-            OpenError::Refused(refused) => refused.into(),
+            OpenError::NoProfile(_) => InvalidArgument::new("profile", error.to_string()).into(),
+            OpenError::Record(refused) => refused.into(),
         }
     }
 }
 
-pub(super) fn no_session() -> Status {
+pub(super) fn session_not_found() -> Status {
     let details = ErrorDetails::with_error_info("SESSION_NOT_FOUND", DOMAIN, []);
     Status::with_error_details(Code::NotFound, "there is no such session", details)
 }
 
-impl From<Ended> for Status {
-    fn from(ended: Ended) -> Self {
+impl From<FeedError> for Status {
+    fn from(ended: FeedError) -> Self {
         let message = ended.to_string();
         let (code, reason) = match ended {
-            Ended::Draining => return draining(),
-            Ended::Unreadable(error) => return error.into(),
-            Ended::TooSlow(_) => return exhausted("WATCHER_TOO_SLOW", message),
-            Ended::Unknown => (Code::OutOfRange, "VERDICT_UNKNOWN"),
+            FeedError::Draining => return draining(),
+            FeedError::Unreadable(error) => return error.into(),
+            FeedError::TooSlow(_) => return exhausted("WATCHER_TOO_SLOW", message),
+            FeedError::UnknownVerdict => (Code::OutOfRange, "VERDICT_UNKNOWN"),
         };
         let details = ErrorDetails::with_error_info(reason, DOMAIN, []);
         Self::with_error_details(code, message, details)
@@ -109,7 +114,7 @@ impl From<Ended> for Status {
 impl From<ReadError> for Status {
     fn from(error: ReadError) -> Self {
         let (code, reason) = match &error {
-            ReadError::Forgotten => (Code::OutOfRange, "VERDICT_FORGOTTEN"),
+            ReadError::NotRetained => (Code::OutOfRange, "VERDICT_FORGOTTEN"),
             ReadError::Unreadable(source) => {
                 tracing::error!(error = %source, "the audit log cannot be read");
                 (Code::DataLoss, "AUDIT_LOG_UNREADABLE")
@@ -123,14 +128,14 @@ impl From<ReadError> for Status {
 impl From<SnoozeError> for Status {
     fn from(error: SnoozeError) -> Self {
         match error {
-            SnoozeError::Unknown => no_session(),
+            SnoozeError::Unknown => session_not_found(),
             SnoozeError::Terminated => OpenError::Terminated.into(),
         }
     }
 }
 
 /// The disk takes nothing, and what was asked must outlive the process.
-pub(super) fn not_durable() -> Status {
+pub(super) fn store_not_writable() -> Status {
     let mut details = ErrorDetails::with_retry_info(Some(RETRY_AFTER));
     details.set_error_info("STORE_FAILING", DOMAIN, []);
     let message = "the store cannot be written to, so nothing was changed";
@@ -139,7 +144,7 @@ pub(super) fn not_durable() -> Status {
 
 /// The same for those who are not spoken to in gRPC: a status of HTTP, and what
 /// is wrong.
-pub fn as_http(status: &Status) -> (u16, pb::Error) {
+pub fn to_http_error(status: &Status) -> (u16, pb::Error) {
     let details = status.get_error_details();
     let reason = details.error_info().map(|info| info.reason.clone());
     let violation = details

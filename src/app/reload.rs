@@ -7,22 +7,22 @@ use thiserror::Error;
 use tokio::time;
 use tokio_util::sync::CancellationToken;
 
-use super::{App, RunError, StartError, made::check};
+use super::{App, RunError, StartError, resources::check_startup};
 use crate::{
     auth::{Auth, TokensError},
     config::{self, Config, ConfigError, Layers},
     engine::{self, Engine},
     server::{Tls, TlsError},
     store::Store,
-    telemetry::{Metrics, Reload},
+    telemetry::{ConfigReloadOutcome, Metrics},
 };
 
 /// How soon a changed file of tokens is noticed.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+const TOKENS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a reload changes: these keys, and all that begin with them and a dot.
 /// Every other needs a restart.
-const LIVE: &[&str] = &[
+const RELOADABLE_KEYS: &[&str] = &[
     "detect",
     "policy",
     "profiles",
@@ -45,7 +45,7 @@ const LIVE: &[&str] = &[
 
 /// Why the configuration stays as it was.
 #[derive(Debug, Error)]
-pub enum ReloadError {
+pub enum ConfigReloadError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The service would not start with it.
@@ -56,7 +56,7 @@ pub enum ReloadError {
     #[error("cannot use TLS ([tls]): {0}")]
     Tls(#[from] TlsError),
     #[error(transparent)]
-    Engine(#[from] engine::ReloadError),
+    Engine(#[from] engine::EngineReloadError),
 }
 
 /// Reads the configuration of a running service anew.
@@ -91,18 +91,20 @@ impl Reloader {
     /// Goes by this configuration from now on, or, where anything in it is
     /// wrong, by the old one.
     pub fn reload(&mut self, layers: Result<Layers, ConfigError>) {
-        match self.applied(layers) {
+        match self.apply(layers) {
             Ok(changed) => {
-                self.metrics.reloaded(Reload::Applied);
-                let (live, waiting): (Vec<_>, Vec<_>) =
-                    changed.into_iter().partition(|key| is_live(key));
-                tracing::info!(changed = ?live, "the configuration was read anew");
-                if !waiting.is_empty() {
-                    tracing::warn!(keys = ?waiting, "a restart is needed for these keys");
+                self.metrics
+                    .count_config_reload(ConfigReloadOutcome::Applied);
+                let (reloaded, restart_required): (Vec<_>, Vec<_>) =
+                    changed.into_iter().partition(|key| is_reloadable(key));
+                tracing::info!(changed = ?reloaded, "the configuration was read anew");
+                if !restart_required.is_empty() {
+                    tracing::warn!(keys = ?restart_required, "a restart is needed for these keys");
                 }
             }
             Err(error) => {
-                self.metrics.reloaded(Reload::Refused);
+                self.metrics
+                    .count_config_reload(ConfigReloadOutcome::Refused);
                 let error = error.to_string();
                 tracing::error!(?error, "the configuration stays as it was");
             }
@@ -111,30 +113,33 @@ impl Reloader {
 
     /// The keys that were changed. Whatever can fail is done before anything is
     /// changed, and what waits for a restart must be fit for one.
-    fn applied(&mut self, layers: Result<Layers, ConfigError>) -> Result<Vec<String>, ReloadError> {
+    fn apply(
+        &mut self,
+        layers: Result<Layers, ConfigError>,
+    ) -> Result<Vec<String>, ConfigReloadError> {
         let layers = layers?;
         let config = Config::new(&layers)?;
-        check(&config, self.insecure)?;
-        let tokens = self.auth.read()?;
-        let certificates = self.tls.as_ref().map(|tls| tls.read()).transpose()?;
+        check_startup(&config, self.insecure)?;
+        let tokens = self.auth.read_tokens()?;
+        let certificates = self.tls.as_ref().map(|tls| tls.load_files()).transpose()?;
         let tombstones_max = config.engine.tombstones_max;
         self.engine
             .reload(config.profiles, config.tools, config.engine)?;
-        self.store.keep_tombstones(tombstones_max);
-        self.auth.adopt(tokens);
-        self.engine.share_among(self.auth.tenants());
+        self.store.set_tombstones_max(tombstones_max);
+        self.auth.apply_tokens(tokens);
+        self.engine.set_tenant_count(self.auth.tenant_count());
         if let Some((tls, certificates)) = self.tls.as_ref().zip(certificates) {
-            tls.adopt(certificates);
+            tls.apply(certificates);
         }
-        let changed = config::changes(&self.layers, &layers);
+        let changed = config::changed_keys(&self.layers, &layers);
         self.layers = layers;
         Ok(changed)
     }
 }
 
-fn is_live(key: &str) -> bool {
-    LIVE.iter().any(|live| {
-        let rest = key.strip_prefix(live);
+fn is_reloadable(key: &str) -> bool {
+    RELOADABLE_KEYS.iter().any(|prefix| {
+        let rest = key.strip_prefix(prefix);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     })
 }
@@ -145,12 +150,12 @@ pub(super) async fn watch_tokens(
     engine: Arc<Engine>,
     draining: CancellationToken,
 ) -> Result<(), RunError> {
-    let mut ticks = time::interval(LOOK_INTERVAL);
+    let mut ticks = time::interval(TOKENS_CHECK_INTERVAL);
     while draining.run_until_cancelled(ticks.tick()).await.is_some() {
         match auth.reload_if_changed() {
             None => {}
             Some(Ok(())) => {
-                engine.share_among(auth.tenants());
+                engine.set_tenant_count(auth.tenant_count());
                 tracing::info!(tokens = auth.len(), "the tokens were read anew");
             }
             Some(Err(error)) => {
@@ -185,10 +190,10 @@ mod tests {
             let is_read = read(Some((variable, "1".to_owned()))) != read(None);
             // The store goes by it too, so the engine keeps the old one.
             let taken = is_read && key != "tombstone_secs_max";
-            assert_eq!(is_live(&format!("limits.{key}")), taken, "{key}");
+            assert_eq!(is_reloadable(&format!("limits.{key}")), taken, "{key}");
             assert_eq!(is_said(key), taken, "docs/security.md: {key}");
         }
-        for live in LIVE.iter().filter(|live| !live.contains('.')) {
+        for live in RELOADABLE_KEYS.iter().filter(|live| !live.contains('.')) {
             let said = is_said(&format!("[{live}]")) || is_said(&format!("[[{live}]]"));
             assert!(said, "docs/security.md: {live}");
         }

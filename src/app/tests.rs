@@ -15,8 +15,8 @@ use crate::{
     },
 };
 
-fn parts(part: impl Future<Output = Result<(), RunError>> + Send + 'static) -> Parts {
-    let mut parts = Parts::new();
+fn parts(part: impl Future<Output = Result<(), RunError>> + Send + 'static) -> ServiceTasks {
+    let mut parts = ServiceTasks::new();
     parts.spawn(part);
     parts
 }
@@ -31,16 +31,24 @@ async fn panics() -> Result<(), RunError> {
 
 #[tokio::test]
 async fn a_part_that_panics_ends_the_service_with_an_error() {
-    let ended = first_end(&mut parts(panics()), pending()).await;
+    let ended = wait_for_stop(&mut parts(panics()), pending()).await;
     assert!(matches!(ended, Err(RunError::Panicked(_))), "{ended:?}");
-    let drained = drain(parts(panics()), in_an_hour()).await;
+    let drained = drain_tasks(parts(panics()), in_an_hour()).await;
     assert!(matches!(drained, Err(RunError::Panicked(_))), "{drained:?}");
 }
 
 #[tokio::test]
 async fn a_service_that_is_asked_to_stop_ends_in_peace() {
-    assert!(first_end(&mut parts(pending()), ready(())).await.is_ok());
-    assert!(drain(parts(ready(Ok(()))), in_an_hour()).await.is_ok());
+    assert!(
+        wait_for_stop(&mut parts(pending()), ready(()))
+            .await
+            .is_ok()
+    );
+    assert!(
+        drain_tasks(parts(ready(Ok(()))), in_an_hour())
+            .await
+            .is_ok()
+    );
 }
 
 #[tokio::test]
@@ -54,11 +62,11 @@ async fn a_disk_that_hangs_holds_up_the_end_for_no_longer_than_the_deadline() {
             told.send(()).unwrap();
         }
     };
-    finish(close(never), Instant::now()).await.unwrap();
+    close_store(close(never), Instant::now()).await.unwrap();
     assert!(closed.try_recv().is_err(), "it hangs still");
     let (ends, at_once) = std::sync::mpsc::channel();
     drop(ends);
-    finish(close(at_once), in_an_hour()).await.unwrap();
+    close_store(close(at_once), in_an_hour()).await.unwrap();
     assert!(closed.try_recv().is_ok());
     drop(hangs);
 }
@@ -68,7 +76,11 @@ async fn the_sweeper_stops_when_the_service_drains() {
     let app = App::bind(config()).await.unwrap();
     let draining = app.draining.clone();
     draining.cancel();
-    assert!(sweep(app.engine, app.metrics, draining).await.is_ok());
+    assert!(
+        sweep_sessions(app.engine, app.metrics, draining)
+            .await
+            .is_ok()
+    );
 }
 
 #[tokio::test]
@@ -98,15 +110,17 @@ async fn the_sweep_gives_way_to_others_and_still_lets_go_of_all() {
     let long_ago = clock::now() - Duration::from_secs(10 * 24 * 60 * 60);
     for n in 0..200 {
         let id = SessionId::parse(&format!("s{n}")).unwrap();
-        let opened = app.engine.open(&id, "default", Labels::default(), long_ago);
+        let opened = app
+            .engine
+            .open_session(&id, "default", Labels::default(), long_ago);
         assert!(opened.is_ok());
     }
     let (engine, draining) = (app.engine.clone(), app.draining.clone());
-    let sweeping = tokio::spawn(sweep(app.engine, app.metrics, draining.clone()));
+    let sweeping = tokio::spawn(sweep_sessions(app.engine, app.metrics, draining.clone()));
     // There is one thread, so this is what has a turn in between.
     let mut left = std::collections::BTreeSet::new();
-    while engine.live() > 0 {
-        left.insert(engine.live());
+    while engine.live_sessions() > 0 {
+        left.insert(engine.live_sessions());
         task::yield_now().await;
     }
     assert!(left.len() > 5, "{left:?}");

@@ -5,7 +5,7 @@ use serde::Deserialize;
 /// What a token is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Role {
+pub enum TokenRole {
     /// Sends events and receives verdicts.
     Broker,
     /// Reads sessions and verdicts.
@@ -16,7 +16,7 @@ pub enum Role {
     Admin,
 }
 
-impl Role {
+impl TokenRole {
     pub const ALL: [Self; 4] = [Self::Broker, Self::Viewer, Self::Operator, Self::Admin];
 
     pub fn name(self) -> &'static str {
@@ -29,13 +29,13 @@ impl Role {
     }
 }
 
-impl fmt::Display for Role {
+impl fmt::Display for TokenRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }
 }
 
-impl FromStr for Role {
+impl FromStr for TokenRole {
     type Err = &'static str;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
@@ -50,11 +50,11 @@ pub enum Access {
     /// Anyone, without a token.
     Public,
     /// Callers whose token has one of these roles.
-    Roles(&'static [Role]),
+    Roles(&'static [TokenRole]),
 }
 
 impl Access {
-    pub fn allows(self, role: Role) -> bool {
+    pub fn allows(self, role: TokenRole) -> bool {
         match self {
             Self::Public => true,
             Self::Roles(roles) => roles.contains(&role),

@@ -1,15 +1,15 @@
 use std::{io::Write, path::PathBuf};
 
-use super::{tokens::bearer, *};
+use super::{tokens::parse_bearer, *};
 use crate::server::rpc;
 
 /// A file with a token for each of these, and the headers to send.
-fn file(of: &[(&str, Role, &str)]) -> (tempfile::TempPath, Vec<String>) {
+fn file(of: &[(&str, TokenRole, &str)]) -> (tempfile::TempPath, Vec<String>) {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     let mut headers = Vec::new();
     for (name, role, tenant) in of {
-        let secret = Secret::new().unwrap();
-        let entry = Entry::new(name, *role, &of_tenant(tenant), &secret).unwrap();
+        let secret = TokenSecret::new().unwrap();
+        let entry = TokenLine::new(name, *role, &of_tenant(tenant), &secret).unwrap();
         writeln!(file, "{entry}").unwrap();
         headers.push(format!("Bearer {}", secret.reveal()));
     }
@@ -24,40 +24,40 @@ fn auth(tokens: PathBuf) -> Auth {
     Auth::new(&Settings { tokens }).unwrap()
 }
 
-const LIST: Access = Access::Roles(&[Role::Viewer, Role::Operator, Role::Admin]);
-const RECORD: Access = Access::Roles(&[Role::Broker, Role::Admin]);
+const LIST: Access = Access::Roles(&[TokenRole::Viewer, TokenRole::Operator, TokenRole::Admin]);
+const RECORD: Access = Access::Roles(&[TokenRole::Broker, TokenRole::Admin]);
 
 #[test]
 fn a_token_says_who_calls_and_for_whom() {
     let (path, headers) = file(&[
-        ("ci", Role::Broker, "acme"),
-        ("alice@example.com", Role::Operator, "default"),
+        ("ci", TokenRole::Broker, "acme"),
+        ("alice@example.com", TokenRole::Operator, "default"),
     ]);
     let auth = auth(path.to_path_buf());
     assert_eq!(auth.len(), 2);
-    let ci = auth.admit(Some(headers[0].as_bytes()), RECORD).unwrap();
+    let ci = auth.authorize(Some(headers[0].as_bytes()), RECORD).unwrap();
     assert_eq!(
         (&*ci.name, ci.role, ci.tenant.name()),
-        ("ci", Role::Broker, "acme")
+        ("ci", TokenRole::Broker, "acme")
     );
-    let alice = auth.admit(Some(headers[1].as_bytes()), LIST).unwrap();
+    let alice = auth.authorize(Some(headers[1].as_bytes()), LIST).unwrap();
     assert_eq!(
         (&*alice.name, alice.tenant.name()),
         ("alice@example.com", "default")
     );
-    let denied = |header: Option<&[u8]>, access| auth.admit(header, access).unwrap_err();
+    let denied = |header: Option<&[u8]>, access| auth.authorize(header, access).unwrap_err();
     assert_eq!(
         denied(Some(headers[0].as_bytes()), LIST),
-        Denied::Role(Role::Broker)
+        AuthError::InsufficientRole(TokenRole::Broker)
     );
-    assert_eq!(denied(None, LIST), Denied::NoToken);
-    assert_eq!(denied(Some(b"Basic YTpi"), LIST), Denied::NoToken);
+    assert_eq!(denied(None, LIST), AuthError::NoToken);
+    assert_eq!(denied(Some(b"Basic YTpi"), LIST), AuthError::NoToken);
     assert_eq!(
         denied(Some(b"Bearer unstuck_x"), LIST),
-        Denied::UnknownToken
+        AuthError::UnknownToken
     );
     let cut = &headers[1].as_bytes()[..headers[1].len() - 1];
-    assert_eq!(denied(Some(cut), LIST), Denied::UnknownToken);
+    assert_eq!(denied(Some(cut), LIST), AuthError::UnknownToken);
 }
 
 #[test]
@@ -65,37 +65,37 @@ fn without_a_file_everybody_may_do_all() {
     let auth = auth(PathBuf::new());
     assert!(!auth.is_on());
     for access in [Access::Public, LIST, RECORD] {
-        assert_eq!(auth.admit(None, access), Ok(Caller::anybody()));
+        assert_eq!(auth.authorize(None, access), Ok(Caller::anonymous()));
     }
 }
 
 #[test]
 fn what_nobody_has_decided_nobody_may_do() {
-    let (path, headers) = file(&[("root", Role::Admin, "default")]);
+    let (path, headers) = file(&[("root", TokenRole::Admin, "default")]);
     let auth = auth(path.to_path_buf());
     let access = rpc::facts("/unstuck.v1.SessionService/DeleteEverything").access;
-    let admitted = auth.admit(Some(headers[0].as_bytes()), access);
-    assert_eq!(admitted, Err(Denied::Role(Role::Admin)));
+    let admitted = auth.authorize(Some(headers[0].as_bytes()), access);
+    assert_eq!(admitted, Err(AuthError::InsufficientRole(TokenRole::Admin)));
 }
 
 #[test]
 fn an_admin_may_do_all_and_nobody_sends_and_looks() {
     for row in rpc::TABLE {
-        assert!(row.access.allows(Role::Admin), "{}", row.path);
+        assert!(row.access.allows(TokenRole::Admin), "{}", row.path);
     }
     let access = |path| rpc::facts(path).access;
     assert_eq!(access("/unstuck.v1.DetectionService/RecordEvent"), RECORD);
     assert_eq!(access("/unstuck.v1.SessionService/ListSessions"), LIST);
-    assert!(RECORD.allows(Role::Broker) && !RECORD.allows(Role::Operator));
-    assert!(LIST.allows(Role::Viewer) && !LIST.allows(Role::Broker));
+    assert!(RECORD.allows(TokenRole::Broker) && !RECORD.allows(TokenRole::Operator));
+    assert!(LIST.allows(TokenRole::Viewer) && !LIST.allows(TokenRole::Broker));
 }
 
 #[test]
 fn a_changed_file_is_read_and_a_bad_one_is_not() {
-    let (path, headers) = file(&[("a", Role::Viewer, "x")]);
+    let (path, headers) = file(&[("a", TokenRole::Viewer, "x")]);
     let auth = auth(path.to_path_buf());
     assert!(auth.reload_if_changed().is_none());
-    let (other, others) = file(&[("b", Role::Viewer, "x"), ("c", Role::Viewer, "x")]);
+    let (other, others) = file(&[("b", TokenRole::Viewer, "x"), ("c", TokenRole::Viewer, "x")]);
     // Whoever writes it anew begins with nothing.
     fs::write(&path, "").unwrap();
     assert!(auth.reload_if_changed().is_none());
@@ -103,25 +103,25 @@ fn a_changed_file_is_read_and_a_bad_one_is_not() {
     fs::copy(&other, &path).unwrap();
     assert!(auth.reload_if_changed().is_none());
     assert!(auth.reload_if_changed().unwrap().is_ok());
-    assert!(auth.admit(Some(headers[0].as_bytes()), LIST).is_err());
-    assert!(auth.admit(Some(others[1].as_bytes()), LIST).is_ok());
+    assert!(auth.authorize(Some(headers[0].as_bytes()), LIST).is_err());
+    assert!(auth.authorize(Some(others[1].as_bytes()), LIST).is_ok());
     fs::write(&path, "b = { role = 'king' }").unwrap();
     assert!(auth.reload_if_changed().is_none());
     let error = auth.reload_if_changed().unwrap().unwrap_err().to_string();
     assert!(error.contains(":1:") && error.contains("king"), "{error}");
     // Said once, until it changes again.
     assert!(auth.reload_if_changed().is_none());
-    assert!(auth.admit(Some(others[1].as_bytes()), LIST).is_ok());
+    assert!(auth.authorize(Some(others[1].as_bytes()), LIST).is_ok());
 }
 
 #[test]
 fn what_was_read_and_not_adopted_is_looked_at_again() {
-    let (path, _) = file(&[("a", Role::Viewer, "x")]);
+    let (path, _) = file(&[("a", TokenRole::Viewer, "x")]);
     let auth = auth(path.to_path_buf());
     assert!(auth.reload_if_changed().is_none());
     fs::write(&path, "").unwrap();
     // A reload of the configuration that fails for another reason.
-    auth.read().unwrap();
+    auth.read_tokens().unwrap();
     assert!(auth.reload_if_changed().is_none());
     assert!(auth.reload_if_changed().unwrap().is_ok());
     assert!(auth.is_empty());
@@ -129,16 +129,16 @@ fn what_was_read_and_not_adopted_is_looked_at_again() {
 
 #[tokio::test]
 async fn who_loses_a_token_hears_of_it() {
-    let (path, headers) = file(&[("a", Role::Viewer, "x"), ("b", Role::Viewer, "x")]);
+    let (path, headers) = file(&[("a", TokenRole::Viewer, "x"), ("b", TokenRole::Viewer, "x")]);
     let auth = auth(path.to_path_buf());
-    let of = |n: usize| auth.admit(Some(headers[n].as_bytes()), LIST).unwrap();
+    let of = |n: usize| auth.authorize(Some(headers[n].as_bytes()), LIST).unwrap();
     let (a, b) = (of(0), of(1));
     let text = fs::read_to_string(&path).unwrap();
     let of_b = text.lines().find(|line| line.contains("\"b\"")).unwrap();
     fs::write(&path, of_b).unwrap();
     auth.reload().unwrap();
-    auth.revoked(&a).await;
-    let still = tokio::time::timeout(std::time::Duration::ZERO, auth.revoked(&b)).await;
+    auth.wait_until_revoked(&a).await;
+    let still = tokio::time::timeout(std::time::Duration::ZERO, auth.wait_until_revoked(&b)).await;
     assert!(still.is_err());
 }
 
@@ -178,23 +178,23 @@ fn a_file_that_makes_no_sense_is_refused_with_the_reason() {
 
 #[test]
 fn a_token_is_256_bits_and_is_not_shown_by_chance() {
-    let (one, other) = (Secret::new().unwrap(), Secret::new().unwrap());
+    let (one, other) = (TokenSecret::new().unwrap(), TokenSecret::new().unwrap());
     assert_eq!(one.reveal().len(), "unstuck_".len() + 43);
     assert_ne!(one.reveal(), other.reveal());
     assert!(!format!("{one:?}").contains(one.reveal()));
-    let entry = Entry::new("a \"b\"", Role::Viewer, &of_tenant("x"), &one);
+    let entry = TokenLine::new("a \"b\"", TokenRole::Viewer, &of_tenant("x"), &one);
     assert!(entry.unwrap_err().contains("a name is"));
-    let entry = Entry::new("ci", Role::Viewer, &of_tenant("x"), &one).unwrap();
+    let entry = TokenLine::new("ci", TokenRole::Viewer, &of_tenant("x"), &one).unwrap();
     assert!(!entry.to_string().contains(one.reveal()));
 }
 
 #[test]
 fn the_scheme_is_read_in_any_case_and_a_huge_token_not_at_all() {
-    assert_eq!(bearer(b"bEARER  x "), Some(&b"x"[..]));
-    assert_eq!(bearer(b"Bearer "), None);
-    assert_eq!(bearer(b"Bear"), None);
+    assert_eq!(parse_bearer(b"bEARER  x "), Some(&b"x"[..]));
+    assert_eq!(parse_bearer(b"Bearer "), None);
+    assert_eq!(parse_bearer(b"Bear"), None);
     assert_eq!(
-        bearer(format!("Bearer {}", "x".repeat(257)).as_bytes()),
+        parse_bearer(format!("Bearer {}", "x".repeat(257)).as_bytes()),
         None
     );
 }

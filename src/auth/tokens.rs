@@ -16,7 +16,7 @@ use blake3::Hash;
 use serde::Deserialize;
 use thiserror::Error;
 
-use super::{Caller, Role};
+use super::{Caller, TokenRole};
 use crate::domain::{Tenant, text};
 
 /// What every token begins with, so that it is known for one where it was left
@@ -49,8 +49,8 @@ pub enum TokensError {
 /// A line of the file, after the name.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Row {
-    role: Role,
+struct TokenRow {
+    role: TokenRole,
     #[serde(default)]
     tenant: Tenant,
     hash: String,
@@ -59,14 +59,14 @@ struct Row {
 /// All that are known.
 #[derive(Default)]
 pub(super) struct Tokens {
-    all: Vec<Caller>,
+    callers: Vec<Caller>,
     /// How many tenants have any.
-    pub tenants: usize,
+    pub tenant_count: usize,
 }
 
 impl Tokens {
     pub fn read(file: &Path) -> Result<Self, TokensError> {
-        let text = read(file).map_err(|source| TokensError::Unreadable {
+        let text = read_bounded(file).map_err(|source| TokensError::Unreadable {
             file: file.to_owned(),
             source,
         })?;
@@ -79,7 +79,7 @@ impl Tokens {
 
     /// On an error the line, where it is known, and what is wrong.
     pub fn parse(toml: &str) -> Result<Self, (Option<usize>, String)> {
-        let rows: BTreeMap<String, Row> = toml::from_str(toml).map_err(|error| {
+        let rows: BTreeMap<String, TokenRow> = toml::from_str(toml).map_err(|error| {
             let line = error.span().map(|span| {
                 let before = toml.get(..span.start).unwrap_or(toml);
                 1 + before.matches('\n').count()
@@ -90,19 +90,22 @@ impl Tokens {
             let why = format!("{} tokens, at most {TOKENS_MAX}", rows.len());
             return Err((None, why));
         }
-        let mut all: Vec<Caller> = Vec::with_capacity(rows.len());
+        let mut callers: Vec<Caller> = Vec::with_capacity(rows.len());
         for (name, row) in rows {
-            let caller = row.caller(&name).map_err(|why| (None, why))?;
-            if let Some(other) = all.iter().find(|known| known.token == caller.token) {
+            let caller = row.into_caller(&name).map_err(|why| (None, why))?;
+            if let Some(other) = callers
+                .iter()
+                .find(|known| known.token_hash == caller.token_hash)
+            {
                 let why = format!("{name:?} and {:?} are one token", other.name);
                 return Err((None, why));
             }
-            all.push(caller);
+            callers.push(caller);
         }
-        let tenants: BTreeSet<_> = all.iter().map(|caller| &caller.tenant).collect();
+        let tenants: BTreeSet<_> = callers.iter().map(|caller| &caller.tenant).collect();
         Ok(Self {
-            tenants: tenants.len(),
-            all,
+            tenant_count: tenants.len(),
+            callers,
         })
     }
 
@@ -111,25 +114,25 @@ impl Tokens {
     pub fn find(&self, token: &[u8]) -> Option<Caller> {
         let hash = Some(blake3::hash(token));
         let mut found = None;
-        for caller in &self.all {
-            if caller.token == hash {
+        for caller in &self.callers {
+            if caller.token_hash == hash {
                 found = Some(caller);
             }
         }
         found.cloned()
     }
 
-    pub fn has(&self, caller: &Caller) -> bool {
-        self.all.contains(caller)
+    pub fn contains(&self, caller: &Caller) -> bool {
+        self.callers.contains(caller)
     }
 
     pub fn len(&self) -> usize {
-        self.all.len()
+        self.callers.len()
     }
 }
 
-impl Row {
-    fn caller(self, name: &str) -> Result<Caller, String> {
+impl TokenRow {
+    fn into_caller(self, name: &str) -> Result<Caller, String> {
         let bytes = name.len();
         if bytes == 0 || bytes > NAME_BYTES_MAX || name.chars().any(text::is_unprintable) {
             return Err(format!(
@@ -145,12 +148,12 @@ impl Row {
             name: name.into(),
             role: self.role,
             tenant: self.tenant,
-            token: Some(hash),
+            token_hash: Some(hash),
         })
     }
 }
 
-fn read(file: &Path) -> io::Result<String> {
+fn read_bounded(file: &Path) -> io::Result<String> {
     let mut text = String::new();
     File::open(file)?
         .take(FILE_BYTES_MAX + 1)
@@ -163,22 +166,25 @@ fn read(file: &Path) -> io::Result<String> {
 }
 
 /// The token of an `Authorization` header.
-pub(super) fn bearer(authorization: &[u8]) -> Option<&[u8]> {
+pub(super) fn parse_bearer(authorization: &[u8]) -> Option<&[u8]> {
     const SCHEME: &[u8] = b"bearer ";
     let (scheme, token) = authorization.split_at_checked(SCHEME.len())?;
     let token = token.trim_ascii();
-    let is_one = !token.is_empty() && token.len() <= TOKEN_BYTES_MAX;
-    (scheme.eq_ignore_ascii_case(SCHEME) && is_one).then_some(token)
+    let is_valid = !token.is_empty() && token.len() <= TOKEN_BYTES_MAX;
+    (scheme.eq_ignore_ascii_case(SCHEME) && is_valid).then_some(token)
 }
 
 /// A new token. It is shown once and kept nowhere.
-pub struct Secret(String);
+pub struct TokenSecret(String);
 
-impl Secret {
+impl TokenSecret {
     pub fn new() -> Result<Self, getrandom::Error> {
-        let mut chance = [0; 32];
-        getrandom::fill(&mut chance)?;
-        Ok(Self(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(chance))))
+        let mut random_bytes = [0; 32];
+        getrandom::fill(&mut random_bytes)?;
+        Ok(Self(format!(
+            "{PREFIX}{}",
+            URL_SAFE_NO_PAD.encode(random_bytes)
+        )))
     }
 
     pub fn reveal(&self) -> &str {
@@ -190,7 +196,7 @@ impl Secret {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for TokenSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
     }
@@ -198,18 +204,23 @@ impl fmt::Debug for Secret {
 
 /// The line of a token in the file.
 #[derive(Debug)]
-pub struct Entry(String);
+pub struct TokenLine(String);
 
-impl Entry {
+impl TokenLine {
     /// `Err`: why the file would not be taken with it.
-    pub fn new(name: &str, role: Role, tenant: &Tenant, secret: &Secret) -> Result<Self, String> {
-        let row = Row {
+    pub fn new(
+        name: &str,
+        role: TokenRole,
+        tenant: &Tenant,
+        secret: &TokenSecret,
+    ) -> Result<Self, String> {
+        let row = TokenRow {
             role,
             tenant: tenant.clone(),
             hash: secret.hash(),
         };
-        row.clone().caller(name)?;
-        let Row { hash, .. } = row;
+        row.clone().into_caller(name)?;
+        let TokenRow { hash, .. } = row;
         let [name, tenant] = [name, tenant.name()].map(|text| toml::Value::from(text).to_string());
         Ok(Self(format!(
             "{name} = {{ role = \"{role}\", tenant = {tenant}, hash = \"{hash}\" }}"
@@ -217,7 +228,7 @@ impl Entry {
     }
 }
 
-impl fmt::Display for Entry {
+impl fmt::Display for TokenLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }

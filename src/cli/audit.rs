@@ -3,10 +3,10 @@ use std::{path::PathBuf, process::ExitCode};
 use serde::Serialize;
 
 use super::{
-    ConfigArgs, Failure,
-    output::{Output, json_line},
+    CliError, ConfigArgs,
+    output::{OutputFormat, to_json_line},
 };
-use crate::store::{self, Fault, Verified};
+use crate::store::{self, LogVerification, StoreError};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
@@ -23,28 +23,28 @@ pub(super) struct Args {
     config: ConfigArgs,
     /// A sentence for people, an object for programs.
     #[arg(long, value_enum, default_value_t)]
-    output: Output,
+    output: OutputFormat,
 }
 
 /// The outcome for programs.
 #[derive(Serialize)]
-struct Report {
+struct VerifyReport {
     sound: bool,
     #[serde(flatten)]
-    verified: Option<Verified>,
+    verified: Option<LogVerification>,
     /// What is wrong, and where.
     fault: Option<String>,
 }
 
 impl Args {
-    fn dir(&self) -> Result<PathBuf, Failure> {
+    fn store_dir(&self) -> Result<PathBuf, CliError> {
         if let Some(dir) = &self.dir {
             return Ok(dir.clone());
         }
-        let layers = self.config.layers()?;
-        let settings: store::Settings = layers.section("store").map_err(Failure::usage)?;
+        let layers = self.config.load_layers()?;
+        let settings: store::Settings = layers.section("store").map_err(CliError::usage)?;
         if settings.dir.as_os_str().is_empty() {
-            return Err(Failure::usage(
+            return Err(CliError::usage(
                 "store.dir is empty: state is kept in memory only",
             ));
         }
@@ -53,36 +53,38 @@ impl Args {
 }
 
 /// Exit 0: it is whole; 1: it is not; 2: there is none to look at.
-pub(super) fn run(command: &Command) -> Result<ExitCode, Failure> {
+pub(super) fn run(command: &Command) -> Result<ExitCode, CliError> {
     let Command::Verify(args) = command;
-    let report = match store::verify(&args.dir()?) {
-        Ok(verified) => Report {
-            sound: verified.is_sound(),
-            fault: (!verified.is_sound()).then(|| verified.to_string()),
+    let report = match store::verify(&args.store_dir()?) {
+        Ok(verified) => VerifyReport {
+            sound: verified.is_intact(),
+            fault: (!verified.is_intact()).then(|| verified.to_string()),
             verified: Some(verified),
         },
-        Err(fault @ (Fault::Damaged { .. } | Fault::Missing { .. })) => Report {
+        Err(fault @ (StoreError::Damaged { .. } | StoreError::Missing { .. })) => VerifyReport {
             sound: false,
             verified: None,
             fault: Some(fault.to_string()),
         },
-        Err(fault @ (Fault::Io { .. } | Fault::InUse { .. } | Fault::Empty { .. })) => {
-            return Err(Failure::usage(fault));
+        Err(
+            fault @ (StoreError::Io { .. } | StoreError::InUse { .. } | StoreError::Empty { .. }),
+        ) => {
+            return Err(CliError::usage(fault));
         }
     };
     match (args.output, &report) {
-        (Output::Json, report) => {
-            anstream::println!("{}", json_line(report).map_err(Failure::failed)?);
+        (OutputFormat::Json, report) => {
+            anstream::println!("{}", to_json_line(report).map_err(CliError::failed)?);
         }
         (
-            Output::Table,
-            Report {
+            OutputFormat::Table,
+            VerifyReport {
                 fault: Some(fault), ..
             },
         ) => {
-            return Err(Failure::failed(fault));
+            return Err(CliError::failed(fault));
         }
-        (Output::Table, Report { verified, .. }) => {
+        (OutputFormat::Table, VerifyReport { verified, .. }) => {
             verified
                 .iter()
                 .for_each(|verified| anstream::println!("{verified}"));

@@ -10,9 +10,9 @@ use tonic::{
     transport::{self, Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
 
-use super::{Failure, words::shown};
+use super::{CliError, text_format::sanitize};
 use crate::{
-    notify::install_tls,
+    notify::install_crypto_provider,
     pb::{self, session_service_client::SessionServiceClient},
 };
 
@@ -62,9 +62,10 @@ impl TlsArgs {
         self.ca.is_some() || self.cert.is_some()
     }
 
-    fn config(&self) -> Result<ClientTlsConfig, Failure> {
+    fn client_config(&self) -> Result<ClientTlsConfig, CliError> {
         let read = |file: &PathBuf| {
-            fs::read(file).map_err(|error| Failure::usage(format!("cannot read {file:?}: {error}")))
+            fs::read(file)
+                .map_err(|error| CliError::usage(format!("cannot read {file:?}: {error}")))
         };
         let tls = ClientTlsConfig::new();
         let tls = match &self.ca {
@@ -110,16 +111,16 @@ impl fmt::Debug for TokenArgs {
 }
 
 impl TokenArgs {
-    fn header(&self) -> Result<Option<AsciiMetadataValue>, Failure> {
+    fn authorization_header(&self) -> Result<Option<AsciiMetadataValue>, CliError> {
         let token = match (&self.token, &self.token_file) {
             (Some(token), _) => token.clone(),
             (None, Some(file)) => fs::read_to_string(file)
-                .map_err(|error| Failure::usage(format!("cannot read {file:?}: {error}")))?,
+                .map_err(|error| CliError::usage(format!("cannot read {file:?}: {error}")))?,
             (None, None) => return Ok(None),
         };
         let header = AsciiMetadataValue::try_from(format!("Bearer {}", token.trim()));
         let mut header = header
-            .map_err(|_| Failure::usage("the token is not one: it has characters of no token"))?;
+            .map_err(|_| CliError::usage("the token is not one: it has characters of no token"))?;
         header.set_sensitive(true);
         Ok(Some(header))
     }
@@ -144,26 +145,28 @@ pub(super) struct Client {
 
 /// Where to connect to: an address with or without a scheme. Who says how the
 /// service is to be known means TLS.
-pub(super) fn endpoint(
+pub(super) fn build_endpoint(
     server: &str,
     tls: &TlsArgs,
     deadline: Duration,
-) -> Result<Endpoint, Failure> {
+) -> Result<Endpoint, CliError> {
     let address = match server.split_once("://") {
         Some(_) => server.to_owned(),
         None if tls.is_set() => format!("https://{server}"),
         None => format!("http://{server}"),
     };
-    let wrong = |error: &dyn fmt::Display| Failure::usage(format!("{server:?}: {error}"));
+    let usage_error = |error: &dyn fmt::Display| CliError::usage(format!("{server:?}: {error}"));
     let secure = address.starts_with("https://");
     if tls.is_set() && !secure {
-        return Err(wrong(&"--ca and --cert are for https://"));
+        return Err(usage_error(&"--ca and --cert are for https://"));
     }
-    let mut endpoint = Endpoint::from_shared(address).map_err(|error| wrong(&error))?;
+    let mut endpoint = Endpoint::from_shared(address).map_err(|error| usage_error(&error))?;
     if secure {
-        install_tls();
-        let tls = tls.config()?;
-        endpoint = endpoint.tls_config(tls).map_err(|error| wrong(&error))?;
+        install_crypto_provider();
+        let tls = tls.client_config()?;
+        endpoint = endpoint
+            .tls_config(tls)
+            .map_err(|error| usage_error(&error))?;
     }
     // The deadline is for the answer, or for a stream's beginning.
     Ok(endpoint
@@ -172,83 +175,85 @@ pub(super) fn endpoint(
 }
 
 /// Runs a command that asks the service.
-pub(super) fn run<T>(
+pub(super) fn connect_and_run<T>(
     args: &ServerArgs,
-    command: impl AsyncFnOnce(Client) -> Result<T, Failure>,
-) -> Result<T, Failure> {
+    command: impl AsyncFnOnce(Client) -> Result<T, CliError>,
+) -> Result<T, CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(Failure::failed)?;
+        .map_err(CliError::failed)?;
     runtime.block_on(async { command(Client::connect(args).await?).await })
 }
 
 impl Client {
-    async fn connect(args: &ServerArgs) -> Result<Self, Failure> {
+    async fn connect(args: &ServerArgs) -> Result<Self, CliError> {
         let server = args.server.clone();
-        let channel = endpoint(&server, &args.tls, DEADLINE)?.connect().await;
-        let channel = channel.map_err(|error| unreachable(&server, &error))?;
+        let channel = build_endpoint(&server, &args.tls, DEADLINE)?
+            .connect()
+            .await;
+        let channel = channel.map_err(|error| connect_error(&server, &error))?;
         Ok(Self {
             service: SessionServiceClient::new(channel)
                 .max_decoding_message_size(MESSAGE_BYTES_MAX),
             server,
-            token: args.token.header()?,
+            token: args.token.authorization_header()?,
             operator: None,
         })
     }
 
     /// The same, in the name of an operator.
-    pub fn operated_by(self, args: &OperatorArgs) -> Result<Self, Failure> {
-        let named = |name: &String| AsciiMetadataValue::try_from(name).ok();
+    pub fn with_operator(self, args: &OperatorArgs) -> Result<Self, CliError> {
+        let to_metadata = |name: &String| AsciiMetadataValue::try_from(name).ok();
         let operator = match &args.operator {
-            Some(name) => Some(named(name).ok_or_else(|| {
-                Failure::usage("--operator: a name in printable ASCII, for the audit log")
+            Some(name) => Some(to_metadata(name).ok_or_else(|| {
+                CliError::usage("--operator: a name in printable ASCII, for the audit log")
             })?),
-            None => env::var("USER").ok().as_ref().and_then(named),
+            None => env::var("USER").ok().as_ref().and_then(to_metadata),
         };
         Ok(Self { operator, ..self })
     }
 
     /// Asks the service one thing.
-    pub async fn ask<Q, A>(
+    pub async fn call<Q, A>(
         &self,
-        question: Q,
-        call: impl AsyncFnOnce(SessionServiceClient<Channel>, Request<Q>) -> Result<Response<A>, Status>,
-    ) -> Result<A, Failure> {
-        let answer = call(self.service.clone(), self.request(question)).await;
-        let answer = answer.map_err(|status| self.failure(&status))?;
-        Ok(answer.into_inner())
+        message: Q,
+        rpc: impl AsyncFnOnce(SessionServiceClient<Channel>, Request<Q>) -> Result<Response<A>, Status>,
+    ) -> Result<A, CliError> {
+        let result = rpc(self.service.clone(), self.build_request(message)).await;
+        let response = result.map_err(|status| self.error_for_status(&status))?;
+        Ok(response.into_inner())
     }
 
     /// Verdicts as they happen. The status is the caller's to judge: a watch
     /// that breaks off begins anew.
-    pub async fn watch(
+    pub async fn watch_verdicts(
         &self,
         request: pb::WatchVerdictsRequest,
     ) -> Result<Streaming<pb::WatchVerdictsResponse>, Status> {
         let mut service = self.service.clone();
-        let answer = service.watch_verdicts(self.request(request)).await?;
-        Ok(answer.into_inner())
+        let response = service.watch_verdicts(self.build_request(request)).await?;
+        Ok(response.into_inner())
     }
 
     /// A page of sessions.
-    pub async fn sessions(
+    pub async fn list_sessions(
         &self,
         request: pb::ListSessionsRequest,
-    ) -> Result<pb::ListSessionsResponse, Failure> {
-        self.ask(request, async |mut service, request| {
+    ) -> Result<pb::ListSessionsResponse, CliError> {
+        self.call(request, async |mut service, request| {
             service.list_sessions(request).await
         })
         .await
     }
 
     /// Where it is, as it was given.
-    pub fn server(&self) -> String {
-        shown(&self.server)
+    pub fn display_server(&self) -> String {
+        sanitize(&self.server)
     }
 
-    fn request<Q>(&self, question: Q) -> Request<Q> {
-        let mut request = Request::new(question);
+    fn build_request<Q>(&self, message: Q) -> Request<Q> {
+        let mut request = Request::new(message);
         let metadata = request.metadata_mut();
         for (key, value) in [(TOKEN_KEY, &self.token), (OPERATOR_KEY, &self.operator)] {
             if let Some(value) = value {
@@ -259,47 +264,47 @@ impl Client {
     }
 
     /// What a status means to the person who typed the command.
-    pub fn failure(&self, status: &Status) -> Failure {
-        let server = self.server();
-        let message = shown(status.message());
+    pub fn error_for_status(&self, status: &Status) -> CliError {
+        let server = self.display_server();
+        let message = sanitize(status.message());
         match status.code() {
-            Code::NotFound => Failure::not_found(message),
-            Code::InvalidArgument => Failure::usage(message),
+            Code::NotFound => CliError::not_found(message),
+            Code::InvalidArgument => CliError::usage(message),
             // With a source it is the transport that failed, else the service
             // says why it cannot do that now.
             Code::Unavailable if status.source().is_some() => {
-                Failure::failed(format!("{server} does not answer: {message}"))
+                CliError::failed(format!("{server} does not answer: {message}"))
             }
-            Code::Unavailable => Failure::failed(format!("{server} refused: {message}")),
-            Code::DeadlineExceeded | Code::Cancelled => Failure::failed(format!(
+            Code::Unavailable => CliError::failed(format!("{server} refused: {message}")),
+            Code::DeadlineExceeded | Code::Cancelled => CliError::failed(format!(
                 "{server} has not answered within {} s",
                 DEADLINE.as_secs()
             )),
-            Code::Unauthenticated => Failure::failed(format!(
+            Code::Unauthenticated => CliError::failed(format!(
                 "{server} refused: {message} (UNSTUCK_TOKEN or --token-file gives it one)"
             )),
-            Code::Unimplemented => Failure::failed(format!("{server} cannot do that: {message}")),
-            code => Failure::failed(format!("{server} refused: {message} ({code:?})")),
+            Code::Unimplemented => CliError::failed(format!("{server} cannot do that: {message}")),
+            code => CliError::failed(format!("{server} refused: {message} ({code:?})")),
         }
     }
 }
 
-fn unreachable(server: &str, error: &transport::Error) -> Failure {
-    let server = shown(server);
-    if let Some(why) = of_tls(error) {
-        let why = shown(&why);
-        return Failure::failed(format!(
+fn connect_error(server: &str, error: &transport::Error) -> CliError {
+    let server = sanitize(server);
+    if let Some(why) = find_tls_error(error) {
+        let why = sanitize(&why);
+        return CliError::failed(format!(
             "{server} cannot be trusted: {why} (--ca says whom to trust)"
         ));
     }
-    Failure::failed(format!(
+    CliError::failed(format!(
         "nobody answers at {server}; is the service running? `unstuck serve` starts it, --server \
          or UNSTUCK_SERVER says where it is",
     ))
 }
 
 /// What TLS has against the connection, if that is why there is none.
-fn of_tls(error: &transport::Error) -> Option<String> {
+fn find_tls_error(error: &transport::Error) -> Option<String> {
     let causes = iter::successors(error.source(), |&cause| cause.source());
     let io = causes.filter_map(|cause| cause.downcast_ref::<io::Error>());
     let mut inner = io.filter_map(|error| error.get_ref());

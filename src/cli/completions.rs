@@ -5,7 +5,7 @@ use std::{io, process::ExitCode};
 use clap::CommandFactory;
 use clap_complete::Shell;
 
-use super::{Cli, Failure, output::written};
+use super::{Cli, CliError, output::map_write_error};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -14,10 +14,10 @@ pub(super) struct Args {
     shell: Shell,
 }
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     // Into memory first: the generator panics where it cannot write.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "unstuck", &mut script);
-    written(io::Write::write_all(&mut io::stdout().lock(), &script))?;
+    map_write_error(io::Write::write_all(&mut io::stdout().lock(), &script))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,6 @@
 use std::process::ExitCode;
 
-use super::{ConfigArgs, Failure, InsecureArg};
+use super::{CliError, ConfigArgs, InsecureArg};
 use crate::{app, config::Config};
 
 #[derive(Debug, clap::Subcommand)]
@@ -20,16 +20,16 @@ pub(super) struct CheckArgs {
     insecure: InsecureArg,
 }
 
-pub(super) fn run(command: &Command) -> Result<ExitCode, Failure> {
+pub(super) fn run(command: &Command) -> Result<ExitCode, CliError> {
     match command {
         Command::Print(args) => {
-            let layers = args.layers()?;
+            let layers = args.load_layers()?;
             anstream::print!("{}", layers.to_toml());
         }
         Command::Check(args) => {
-            let layers = args.config.layers()?;
-            let config = Config::new(&layers).map_err(Failure::usage)?;
-            app::check(&config, args.insecure.insecure).map_err(Failure::usage)?;
+            let layers = args.config.load_layers()?;
+            let config = Config::new(&layers).map_err(CliError::usage)?;
+            app::check_startup(&config, args.insecure.insecure).map_err(CliError::usage)?;
             match layers.file() {
                 Some(file) => anstream::println!("{}: fine", file.display()),
                 None => anstream::println!("the defaults: fine"),

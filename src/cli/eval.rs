@@ -3,8 +3,8 @@
 
 mod alarms;
 mod delay;
-mod figures;
 mod labels;
+mod metrics;
 mod report;
 
 use std::{
@@ -16,13 +16,13 @@ use std::{
 use serde::Serialize;
 
 use super::{
-    ConfigArgs, Failure,
-    output::{Output, json_line},
-    trace::{self, Halt, Reading, player::Player},
+    CliError, ConfigArgs,
+    output::{OutputFormat, to_json_line},
+    trace::{self, TraceRunError, TraceRunner, player::TracePlayer},
 };
 use alarms::Alarms;
-use figures::Figures;
-use labels::Labels;
+use labels::GroundTruth;
+use metrics::EvalMetrics;
 
 /// What the figures mean; docs/tuning.md has the same at more length.
 const DEFINITIONS: &str = "\
@@ -66,89 +66,93 @@ pub(super) struct Args {
     profile: Option<String>,
     /// A table for people, or one object on one line for programs.
     #[arg(long, value_enum, default_value_t)]
-    output: Output,
+    output: OutputFormat,
     /// List all false alarms and missed loops in the table, not the first 20 of
     /// each.
     #[arg(long)]
     list: bool,
     /// Exit with 1 if the precision is below it: 0 to 1.
-    #[arg(long, value_name = "P", value_parser = share)]
+    #[arg(long, value_name = "P", value_parser = parse_ratio)]
     min_precision: Option<f64>,
     /// Exit with 1 if the recall is below it: 0 to 1.
-    #[arg(long, value_name = "R", value_parser = share)]
+    #[arg(long, value_name = "R", value_parser = parse_ratio)]
     min_recall: Option<f64>,
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
-    eval: &'a Figures,
+struct EvalLine<'a> {
+    eval: &'a EvalMetrics,
 }
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let player = Player::new(args.config.load()?, args.profile.as_deref())?;
-    trace::check_files(&args.files)?;
-    let labels = labels::read(&args.labels)?;
+pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    let player = TracePlayer::new(args.config.load_config()?, args.profile.as_deref())?;
+    trace::check_files_exist(&args.files)?;
+    let labels = labels::read_labels(&args.labels)?;
     match evaluate(args, player, &labels) {
-        Ok(figures) => gate(args, &figures),
-        Err(halt) => halt.ended(),
+        Ok(metrics) => check_thresholds(args, &metrics),
+        Err(error) => error.into_result(),
     }
 }
 
-fn evaluate(args: &Args, player: Player, labels: &Labels) -> Result<Figures, Halt> {
+fn evaluate(
+    args: &Args,
+    player: TracePlayer,
+    labels: &GroundTruth,
+) -> Result<EvalMetrics, TraceRunError> {
     let mut alarms = Alarms::default();
-    let mut reading = Reading::new(player, false);
-    reading.files(&args.files, |given, _| {
-        alarms.count(given.verdict);
+    let mut runner = TraceRunner::new(player, false);
+    runner.run_files(&args.files, |played, _| {
+        alarms.record(played.verdict);
         Ok(())
     })?;
-    reading.check()?;
-    let sessions = reading.player.sessions().map(|(view, _)| view);
-    let figures = Figures::new(sessions, &alarms, labels, reading.bad_lines);
+    runner.require_valid_line()?;
+    let sessions = runner.player.sessions().map(|(view, _)| view);
+    let metrics = EvalMetrics::new(sessions, &alarms, labels, runner.bad_lines);
     match args.output {
-        Output::Table => report::print(&figures, args.list)?,
-        Output::Json => print_json(&figures)?,
+        OutputFormat::Table => report::print(&metrics, args.list)?,
+        OutputFormat::Json => print_json(&metrics)?,
     }
-    Ok(figures)
+    Ok(metrics)
 }
 
-fn print_json(figures: &Figures) -> io::Result<()> {
-    let line = json_line(&Line { eval: figures })?;
+fn print_json(metrics: &EvalMetrics) -> io::Result<()> {
+    let line = to_json_line(&EvalLine { eval: metrics })?;
     writeln!(io::stdout().lock(), "{line}")
 }
 
 /// What a pipeline asked for. A figure that is undefined meets nothing: a typing
 /// error in every id must not look like a pass.
-fn gate(args: &Args, figures: &Figures) -> Result<ExitCode, Failure> {
-    let score = &figures.labelled.score;
+fn check_thresholds(args: &Args, metrics: &EvalMetrics) -> Result<ExitCode, CliError> {
+    let score = &metrics.labelled.score;
     let checks = [
         ("precision", score.precision, args.min_precision),
         ("recall", score.recall, args.min_recall),
     ];
-    let missed: Vec<String> = checks
+    let shortfalls: Vec<String> = checks
         .into_iter()
-        .filter_map(|(name, value, least)| missed(name, value, least?))
+        .filter_map(|(name, value, threshold)| describe_shortfall(name, value, threshold?))
         .collect();
-    if missed.is_empty() {
+    if shortfalls.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    Err(Failure::failed(missed.join("; ")))
+    Err(CliError::failed(shortfalls.join("; ")))
 }
 
-fn missed(name: &str, value: Option<f64>, least: f64) -> Option<String> {
+fn describe_shortfall(name: &str, value: Option<f64>, threshold: f64) -> Option<String> {
     match value {
         None => Some(format!(
-            "the {name} is undefined, at least {least} is asked for"
+            "the {name} is undefined, at least {threshold} is asked for"
         )),
-        Some(value) if value < least => Some(format!(
-            "the {name} is {value:.4}, at least {least} is asked for"
+        Some(value) if value < threshold => Some(format!(
+            "the {name} is {value:.4}, at least {threshold} is asked for"
         )),
         Some(_) => None,
     }
 }
 
-fn share(text: &str) -> Result<f64, String> {
+fn parse_ratio(text: &str) -> Result<f64, String> {
     match text.parse() {
-        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        Ok(ratio) if (0.0..=1.0).contains(&ratio) => Ok(ratio),
         _ => Err("it must be a number from 0 to 1".to_owned()),
     }
 }

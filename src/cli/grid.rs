@@ -8,7 +8,7 @@ use anstyle::Style;
 
 use super::{
     style::{DIM, PLAIN},
-    words::{columns_of, cut, cut_to_last, shown},
+    text_format::{display_width, sanitize, truncate, truncate_start},
 };
 
 /// Between two columns.
@@ -18,47 +18,50 @@ const GAP: usize = 2;
 #[derive(Clone, Copy)]
 pub(super) struct Column {
     name: &'static str,
-    right: bool,
+    align_right: bool,
     /// May be cut down to so many columns.
-    least: usize,
+    width_min: usize,
     /// Is cut at its beginning: its end is the latest.
-    tail: bool,
+    keep_end: bool,
     /// Where there is no room, those with the highest number go; 0 stays.
-    goes: u8,
+    drop_priority: u8,
 }
 
 impl Column {
     pub const fn left(name: &'static str) -> Self {
         Self {
             name,
-            right: false,
-            least: usize::MAX,
-            tail: false,
-            goes: 0,
+            align_right: false,
+            width_min: usize::MAX,
+            keep_end: false,
+            drop_priority: 0,
         }
     }
 
     pub const fn right(name: &'static str) -> Self {
         Self {
-            right: true,
+            align_right: true,
             ..Self::left(name)
         }
     }
 
-    pub const fn cut_to(self, least: usize) -> Self {
-        Self { least, ..self }
+    pub const fn shrink_to(self, width_min: usize) -> Self {
+        Self { width_min, ..self }
     }
 
-    pub const fn cut_to_last(self, least: usize) -> Self {
+    pub const fn shrink_to_end(self, width_min: usize) -> Self {
         Self {
-            least,
-            tail: true,
+            width_min,
+            keep_end: true,
             ..self
         }
     }
 
-    pub const fn goes(self, goes: u8) -> Self {
-        Self { goes, ..self }
+    pub const fn drop_priority(self, goes: u8) -> Self {
+        Self {
+            drop_priority: goes,
+            ..self
+        }
     }
 }
 
@@ -68,7 +71,7 @@ pub(super) struct Cell(Vec<(String, Style)>);
 
 impl Cell {
     pub fn new(text: impl AsRef<str>, style: Style) -> Self {
-        Self(vec![(shown(text.as_ref()), style)])
+        Self(vec![(sanitize(text.as_ref()), style)])
     }
 
     pub fn plain(text: impl AsRef<str>) -> Self {
@@ -76,31 +79,31 @@ impl Cell {
     }
 
     /// Adds a piece; `text` is ours, and white space in it stays.
-    pub fn and(mut self, text: &'static str, style: Style) -> Self {
+    pub fn with_literal(mut self, text: &'static str, style: Style) -> Self {
         self.0.push((text.to_owned(), style));
         self
     }
 
     /// Adds a piece of untrusted text.
-    pub fn with(mut self, text: impl AsRef<str>, style: Style) -> Self {
-        self.0.push((shown(text.as_ref()), style));
+    pub fn with_text(mut self, text: impl AsRef<str>, style: Style) -> Self {
+        self.0.push((sanitize(text.as_ref()), style));
         self
     }
 
     fn width(&self) -> usize {
-        self.0.iter().map(|(text, _)| columns_of(text)).sum()
+        self.0.iter().map(|(text, _)| display_width(text)).sum()
     }
 
     /// Writes it, no wider than `room`.
-    fn write(&self, out: &mut impl Write, room: usize, tail: bool) -> io::Result<()> {
-        let mut left = room;
+    fn write(&self, out: &mut impl Write, width_max: usize, keep_end: bool) -> io::Result<()> {
+        let mut remaining = width_max;
         for (text, style) in &self.0 {
-            let text = if tail {
-                cut_to_last(text, left)
+            let text = if keep_end {
+                truncate_start(text, remaining)
             } else {
-                cut(text, left)
+                truncate(text, remaining)
             };
-            left -= columns_of(&text);
+            remaining -= display_width(&text);
             if *style == PLAIN {
                 write!(out, "{text}")?;
             } else {
@@ -117,79 +120,80 @@ pub(super) fn write(
     out: &mut impl Write,
     columns: &[Column],
     rows: &[Vec<Cell>],
-    room: Option<usize>,
+    width_max: Option<usize>,
 ) -> io::Result<()> {
-    let widths = widths(columns, rows, room);
+    let widths = column_widths(columns, rows, width_max);
     let header = columns.iter().map(|column| Cell::new(column.name, DIM));
     let header: Vec<Cell> = header.collect();
-    let headed = columns.iter().any(|column| !column.name.is_empty());
-    for row in headed.then_some(&header).into_iter().chain(rows) {
-        line(out, columns, row, &widths)?;
+    let has_header = columns.iter().any(|column| !column.name.is_empty());
+    for row in has_header.then_some(&header).into_iter().chain(rows) {
+        write_row(out, columns, row, &widths)?;
     }
     Ok(())
 }
 
-fn line(
+fn write_row(
     out: &mut impl Write,
     columns: &[Column],
     row: &[Cell],
     widths: &[usize],
 ) -> io::Result<()> {
     // Blanks that are owed: none are written at the end of a line.
-    let mut blanks = 0;
+    let mut pending_blanks = 0;
     let mut first = true;
     for ((column, cell), width) in columns.iter().zip(row).zip(widths) {
         if *width == 0 {
             continue;
         }
-        blanks += if first { 0 } else { GAP };
+        pending_blanks += if first { 0 } else { GAP };
         first = false;
-        let own = cell.width().min(*width);
-        if column.right {
-            blanks += width - own;
+        let cell_width = cell.width().min(*width);
+        if column.align_right {
+            pending_blanks += width - cell_width;
         }
-        if own > 0 {
-            write!(out, "{:blanks$}", "")?;
-            blanks = 0;
-            cell.write(out, *width, column.tail)?;
+        if cell_width > 0 {
+            write!(out, "{:pending_blanks$}", "")?;
+            pending_blanks = 0;
+            cell.write(out, *width, column.keep_end)?;
         }
-        if !column.right {
-            blanks += width - own;
+        if !column.align_right {
+            pending_blanks += width - cell_width;
         }
     }
     writeln!(out)
 }
 
 /// How wide each column is; 0 where it is left out.
-fn widths(columns: &[Column], rows: &[Vec<Cell>], room: Option<usize>) -> Vec<usize> {
-    let width = |(place, column): (usize, &Column)| {
-        let cells = rows.iter().filter_map(|row| row.get(place));
+fn column_widths(columns: &[Column], rows: &[Vec<Cell>], width_max: Option<usize>) -> Vec<usize> {
+    let width = |(index, column): (usize, &Column)| {
+        let cells = rows.iter().filter_map(|row| row.get(index));
         let widest = cells.map(Cell::width).max().unwrap_or(0);
         // A column with nothing in it says nothing.
         if widest == 0 {
             return 0;
         }
-        widest.max(columns_of(column.name))
+        widest.max(display_width(column.name))
     };
     let mut widths: Vec<usize> = columns.iter().enumerate().map(width).collect();
-    if let Some(room) = room {
-        leave_out(columns, &mut widths, room);
-        cut_down(columns, &mut widths, room);
+    if let Some(room) = width_max {
+        drop_columns(columns, &mut widths, room);
+        shrink_columns(columns, &mut widths, room);
     }
     widths
 }
 
 /// Leaves columns out until the others fit, cut down as far as they may be.
-fn leave_out(columns: &[Column], widths: &mut [usize], room: usize) {
+fn drop_columns(columns: &[Column], widths: &mut [usize], width_max: usize) {
     loop {
         let own = widths.iter().zip(columns);
-        let least: Vec<usize> = own.map(|(width, it)| (*width).min(it.least)).collect();
-        if total(&least) <= room {
+        let widths_min: Vec<usize> = own.map(|(width, it)| (*width).min(it.width_min)).collect();
+        if total_width(&widths_min) <= width_max {
             return;
         }
-        let shown = widths.iter_mut().zip(columns);
-        let shown = shown.filter(|(width, column)| **width > 0 && column.goes > 0);
-        match shown.max_by_key(|(_, column)| column.goes) {
+        let columns_shown = widths.iter_mut().zip(columns);
+        let droppable =
+            columns_shown.filter(|(width, column)| **width > 0 && column.drop_priority > 0);
+        match droppable.max_by_key(|(_, column)| column.drop_priority) {
             Some((width, _)) => *width = 0,
             None => return,
         }
@@ -198,19 +202,20 @@ fn leave_out(columns: &[Column], widths: &mut [usize], room: usize) {
 
 /// Takes from the column that would go first, of equals from the one that has
 /// most to spare, until all fit.
-fn cut_down(columns: &[Column], widths: &mut [usize], room: usize) {
-    while total(widths) > room {
+fn shrink_columns(columns: &[Column], widths: &mut [usize], width_max: usize) {
+    while total_width(widths) > width_max {
         let own = widths.iter_mut().zip(columns);
-        let spare = own.map(|(width, it)| (it.goes, width.saturating_sub(it.least), width));
+        let spare =
+            own.map(|(width, it)| (it.drop_priority, width.saturating_sub(it.width_min), width));
         let spare = spare.filter(|(_, spare, _)| *spare > 0);
-        match spare.max_by_key(|(goes, spare, _)| (*goes, *spare)) {
+        match spare.max_by_key(|(drop_priority, spare, _)| (*drop_priority, *spare)) {
             Some((_, _, width)) => *width -= 1,
             None => return,
         }
     }
 }
 
-fn total(widths: &[usize]) -> usize {
+fn total_width(widths: &[usize]) -> usize {
     let shown = widths.iter().filter(|width| **width > 0);
     shown.clone().sum::<usize>() + GAP * shown.count().saturating_sub(1)
 }
@@ -218,13 +223,13 @@ fn total(widths: &[usize]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::style::without_colours;
+    use crate::cli::style::strip_colours;
 
     const COLUMNS: [Column; 4] = [
-        Column::left("name").cut_to(5),
+        Column::left("name").shrink_to(5),
         Column::left("empty"),
         Column::right("count"),
-        Column::left("extra").goes(1),
+        Column::left("extra").drop_priority(1),
     ];
 
     #[track_caller]
@@ -235,7 +240,7 @@ mod tests {
             .collect();
         let mut out = Vec::new();
         write(&mut out, &COLUMNS, &rows, room).unwrap();
-        let out = without_colours(&out);
+        let out = strip_colours(&out);
         assert_eq!(out.lines().collect::<Vec<_>>(), expected);
     }
 

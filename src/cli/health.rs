@@ -5,9 +5,9 @@ use tonic_health::pb::{
 };
 
 use super::{
-    ConfigArgs, Failure,
+    CliError, ConfigArgs,
     client::{self, TlsArgs},
-    reachable, words,
+    text_format, to_local_address,
 };
 use crate::server;
 
@@ -26,37 +26,37 @@ pub(super) struct Args {
 }
 
 impl Args {
-    fn server(&self) -> Result<String, Failure> {
+    fn server_address(&self) -> Result<String, CliError> {
         if let Some(server) = &self.server {
             return Ok(server.clone());
         }
-        let layers = self.config.layers()?;
-        let server::Settings { grpc, .. } = layers.section("server").map_err(Failure::usage)?;
+        let layers = self.config.load_layers()?;
+        let server::Settings { grpc, .. } = layers.section("server").map_err(CliError::usage)?;
         if grpc.port() == 0 {
             let why = "server.grpc picks a free port; say with --server which it is";
-            return Err(Failure::usage(why));
+            return Err(CliError::usage(why));
         }
-        Ok(reachable(grpc).to_string())
+        Ok(to_local_address(grpc).to_string())
     }
 }
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let server = args.server()?;
-    let endpoint = client::endpoint(&server, &args.tls, DEADLINE)?;
+pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    let server = args.server_address()?;
+    let endpoint = client::build_endpoint(&server, &args.tls, DEADLINE)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(Failure::failed)?;
+        .map_err(CliError::failed)?;
     let status = runtime.block_on(async {
         let channel = endpoint
             .connect()
             .await
-            .map_err(|_| Failure::failed(format!("nobody answers at {server:?}")))?;
-        let answer = HealthClient::new(channel)
+            .map_err(|_| CliError::failed(format!("nobody answers at {server:?}")))?;
+        let response = HealthClient::new(channel)
             .check(HealthCheckRequest::default())
             .await
-            .map_err(|status| Failure::failed(words::shown(status.message())))?;
-        Ok::<_, Failure>(answer.into_inner().status())
+            .map_err(|status| CliError::failed(text_format::sanitize(status.message())))?;
+        Ok::<_, CliError>(response.into_inner().status())
     })?;
     match status {
         ServingStatus::Serving => {
@@ -64,7 +64,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }
         ServingStatus::Unknown | ServingStatus::NotServing | ServingStatus::ServiceUnknown => {
-            Err(Failure::failed("not serving"))
+            Err(CliError::failed("not serving"))
         }
     }
 }

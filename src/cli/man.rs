@@ -5,7 +5,7 @@ use std::{fs, io, path::PathBuf, process::ExitCode};
 use clap::CommandFactory;
 use clap_mangen::Man;
 
-use super::{Cli, Failure, output::written};
+use super::{Cli, CliError, output::map_write_error};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -15,14 +15,14 @@ pub(super) struct Args {
     directory: Option<PathBuf>,
 }
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     match &args.directory {
-        None => written(Man::new(Cli::command()).render(&mut io::stdout().lock()))?,
+        None => map_write_error(Man::new(Cli::command()).render(&mut io::stdout().lock()))?,
         Some(directory) => {
             let write = fs::create_dir_all(directory)
                 .and_then(|()| clap_mangen::generate_to(Cli::command(), directory));
             write.map_err(|error| {
-                Failure::failed(format!("cannot write to {}: {error}", directory.display()))
+                CliError::failed(format!("cannot write to {}: {error}", directory.display()))
             })?;
         }
     }

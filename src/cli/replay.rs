@@ -8,17 +8,17 @@ mod summary;
 use std::{io, path::PathBuf, process::ExitCode};
 
 use super::{
-    ConfigArgs, Failure,
-    output::Output,
+    CliError, ConfigArgs,
+    output::OutputFormat,
     trace::{
-        self, Halt, Reading,
-        player::{Given, Player},
+        self, TraceRunError, TraceRunner,
+        player::{TracePlayer, TraceVerdict},
     },
 };
 use crate::domain::Action;
 use json::JsonLines;
-use report::Report;
-use summary::{Summary, Tally};
+use report::ReplayReport;
+use summary::{ReplayCounts, ReplaySummary};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -33,7 +33,7 @@ pub(super) struct Args {
     profile: Option<String>,
     /// A timeline for people, or an object a line for programs.
     #[arg(long, value_enum, default_value_t)]
-    output: Output,
+    output: OutputFormat,
     /// Exit with 1 if a verdict asks for this action or a stronger one: alert,
     /// warn, throttle, checkpoint, ask, block, break, escalate, terminate.
     #[arg(long, value_name = "ACTION")]
@@ -43,26 +43,26 @@ pub(super) struct Args {
     strict: bool,
 }
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let player = Player::new(args.config.load()?, args.profile.as_deref())?;
-    trace::check_files(&args.files)?;
-    replay(args, player).or_else(Halt::ended)
+pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    let player = TracePlayer::new(args.config.load_config()?, args.profile.as_deref())?;
+    trace::check_files_exist(&args.files)?;
+    replay(args, player).or_else(TraceRunError::into_result)
 }
 
 /// Where verdicts go.
-enum Sink {
+enum ReplayOutput {
     /// Printed as they are given.
     Json(JsonLines),
     /// Kept: the events of sessions may alternate, and a timeline is of one.
-    Table(Report),
+    Table(ReplayReport),
 }
 
-impl Sink {
-    fn give(&mut self, given: Given, live: bool) -> io::Result<()> {
+impl ReplayOutput {
+    fn write_verdict(&mut self, played: TraceVerdict, live: bool) -> io::Result<()> {
         match self {
-            Self::Json(lines) => lines.print(&given.verdict, live),
+            Self::Json(lines) => lines.print(&played.verdict, live),
             Self::Table(report) => {
-                report.keep(given);
+                report.push(played);
                 Ok(())
             }
         }
@@ -70,24 +70,26 @@ impl Sink {
 }
 
 /// A run over all the files.
-fn replay(args: &Args, player: Player) -> Result<ExitCode, Halt> {
+fn replay(args: &Args, player: TracePlayer) -> Result<ExitCode, TraceRunError> {
     let mut sink = match args.output {
-        Output::Table => Sink::Table(Report::default()),
-        Output::Json => Sink::Json(JsonLines::to_stdout()),
+        OutputFormat::Table => ReplayOutput::Table(ReplayReport::default()),
+        OutputFormat::Json => ReplayOutput::Json(JsonLines::to_stdout()),
     };
-    let mut tally = Tally::default();
-    let mut reading = Reading::new(player, args.strict);
-    reading.files(&args.files, |given, live| {
-        tally.count(&given.verdict);
-        sink.give(given, live)
+    let mut counts = ReplayCounts::default();
+    let mut runner = TraceRunner::new(player, args.strict);
+    runner.run_files(&args.files, |played, live| {
+        counts.record(&played.verdict);
+        sink.write_verdict(played, live)
     })?;
-    let summary = Summary::new(&reading.player, &tally, reading.bad_lines);
+    let summary = ReplaySummary::new(&runner.player, &counts, runner.bad_lines);
     match sink {
-        Sink::Json(lines) => lines.finish(&summary)?,
-        Sink::Table(report) => report.print(&reading.player, &tally, &summary)?,
+        ReplayOutput::Json(lines) => lines.finish(&summary)?,
+        ReplayOutput::Table(report) => report.print(&runner.player, &counts, &summary)?,
     }
-    reading.check()?;
-    let strongest = tally.strongest();
-    let met = args.fail_on.is_some_and(|least| strongest >= Some(least));
-    Ok(ExitCode::from(u8::from(met)))
+    runner.require_valid_line()?;
+    let strongest = counts.strongest_action();
+    let reached = args
+        .fail_on
+        .is_some_and(|threshold| strongest >= Some(threshold));
+    Ok(ExitCode::from(u8::from(reached)))
 }

@@ -6,11 +6,11 @@ use std::{
 };
 
 use super::{
-    Failure,
+    CliError,
     client::{self, OperatorArgs, ServerArgs},
-    output::{Output, proto_line, written},
+    output::{OutputFormat, map_write_error, to_proto_json_line},
     style::BOLD,
-    words::shown,
+    text_format::sanitize,
 };
 use crate::pb;
 
@@ -28,30 +28,30 @@ pub(super) struct Args {
     operator: OperatorArgs,
     /// A line for people, or the entry of the audit log as an object.
     #[arg(long, value_enum, default_value_t)]
-    output: Output,
+    output: OutputFormat,
 }
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let request = pb::ResetSessionRequest {
         session_id: args.id.clone(),
         reason: args.reason.clone(),
     };
-    let answer = client::run(&args.server, async |client| {
-        let client = client.operated_by(&args.operator)?;
-        let reset = client.ask(request, async |mut service, request| {
+    let response = client::connect_and_run(&args.server, async |client| {
+        let client = client.with_operator(&args.operator)?;
+        let reset = client.call(request, async |mut service, request| {
             service.reset_session(request).await
         });
         reset.await
     })?;
-    written(print(args, &answer.verdict.unwrap_or_default()))?;
+    map_write_error(print(args, &response.verdict.unwrap_or_default()))?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn print(args: &Args, verdict: &pb::Verdict) -> io::Result<()> {
     match args.output {
-        Output::Json => writeln!(io::stdout().lock(), "{}", proto_line(verdict)?),
-        Output::Table => {
-            let id = shown(&args.id);
+        OutputFormat::Json => writeln!(io::stdout().lock(), "{}", to_proto_json_line(verdict)?),
+        OutputFormat::Table => {
+            let id = sanitize(&args.id);
             let mut out = anstream::stdout().lock();
             writeln!(
                 out,

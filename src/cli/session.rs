@@ -1,6 +1,6 @@
 //! `unstuck session ID`: what a session did, and why each verdict fired.
 
-mod history;
+mod earlier_verdicts;
 mod lanes;
 mod timeline;
 
@@ -13,18 +13,20 @@ use anstream::AutoStream;
 use jiff::Timestamp;
 
 use super::{
-    Failure,
+    CliError,
     client::{self, ServerArgs},
-    clock,
     grid::{self, Cell, Column},
-    output::{Output, columns, proto_line, terminal, written},
+    output::{
+        OutputFormat, map_write_error, output_width, terminal_dimensions, to_proto_json_line,
+    },
     sessions::status_name,
     style::{self, BOLD, DIM, PLAIN},
-    verdict::Block,
-    words::{cost, counted, shown, spark, wrapped},
+    text_format::{format_cost, pluralize, sanitize, sparkline, wrap},
+    time_format,
+    verdict::VerdictBlock,
 };
 use crate::pb::{self, GetSessionResponse, Session, SessionStatus, TrendLevel};
-use history::History;
+use earlier_verdicts::EarlierVerdicts;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -35,87 +37,96 @@ pub(super) struct Args {
     server: ServerArgs,
     /// A page for people, or one object on one line for programs.
     #[arg(long, value_enum, default_value_t)]
-    output: Output,
+    output: OutputFormat,
 }
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let request = pb::GetSessionRequest {
         session_id: args.id.clone(),
     };
-    let (answer, earlier) = client::run(&args.server, async |client| {
-        let get = client.ask(request, async |mut service, request| {
+    let (response, earlier) = client::connect_and_run(&args.server, async |client| {
+        let get = client.call(request, async |mut service, request| {
             service.get_session(request).await
         });
-        let answer = get.await?;
+        let response = get.await?;
         let earlier = match args.output {
-            Output::Table if is_over(&answer) => history::of(&client, &args.id).await,
-            _ => History::default(),
+            OutputFormat::Table if is_closed(&response) => {
+                earlier_verdicts::fetch(&client, &args.id).await
+            }
+            _ => EarlierVerdicts::default(),
         };
-        Ok((answer, earlier))
+        Ok((response, earlier))
     })?;
-    written(match args.output {
-        Output::Table => print(&answer, &earlier),
-        Output::Json => print_json(&answer),
+    map_write_error(match args.output {
+        OutputFormat::Table => print_page(&response, &earlier),
+        OutputFormat::Json => print_json(&response),
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Of a session that is over the service may know no more than how it ended;
 /// what was said before is in the audit log.
-fn is_over(answer: &GetSessionResponse) -> bool {
-    let status = answer.session.as_ref().map(Session::status);
+fn is_closed(response: &GetSessionResponse) -> bool {
+    let status = response.session.as_ref().map(Session::status);
     matches!(
         status,
         Some(SessionStatus::Terminated | SessionStatus::Ended)
     )
 }
 
-fn print_json(answer: &GetSessionResponse) -> io::Result<()> {
-    writeln!(io::stdout().lock(), "{}", proto_line(answer)?)
+fn print_json(response: &GetSessionResponse) -> io::Result<()> {
+    writeln!(io::stdout().lock(), "{}", to_proto_json_line(response)?)
 }
 
-fn print(answer: &GetSessionResponse, earlier: &History) -> io::Result<()> {
+fn print_page(response: &GetSessionResponse, earlier: &EarlierVerdicts) -> io::Result<()> {
     let stdout = io::stdout().lock();
-    let columns = columns(&stdout);
+    let columns = output_width(&stdout);
     let mut out = BufWriter::new(AutoStream::auto(stdout));
-    write(&mut out, answer, earlier, columns)?;
+    write_page(&mut out, response, earlier, columns)?;
     out.flush()
 }
 
-fn write(
+fn write_page(
     out: &mut impl Write,
     answer: &GetSessionResponse,
-    earlier: &History,
+    earlier: &EarlierVerdicts,
     columns: usize,
 ) -> io::Result<()> {
     let Some(session) = &answer.session else {
         return Ok(());
     };
-    head(out, session, columns)?;
-    timeline::write(out, answer, terminal().map(|(columns, _)| columns))?;
-    verdicts(out, answer, earlier, columns)?;
-    trends(out, answer)?;
-    abstentions(out, session, columns)
+    write_header(out, session, columns)?;
+    timeline::write_timeline(
+        out,
+        answer,
+        terminal_dimensions().map(|(columns, _)| columns),
+    )?;
+    write_verdicts(out, answer, earlier, columns)?;
+    write_trends(out, answer)?;
+    write_abstentions(out, session, columns)
 }
 
 /// Who it is, how it stands, what it has cost.
-fn head(out: &mut impl Write, session: &Session, columns: usize) -> io::Result<()> {
+fn write_header(out: &mut impl Write, session: &Session, columns: usize) -> io::Result<()> {
     let now = Timestamp::now();
     let status = session.status();
-    let style = style::of_status(status);
-    let id = shown(&session.session_id);
+    let style = style::status_style(status);
+    let id = sanitize(&session.session_id);
     let status = status_name(status);
     writeln!(out, "{BOLD}{id}{BOLD:#}  {style}{status}{style:#}")?;
     let usage = session.usage.unwrap_or_default();
     let tokens = i64::from(usage.input_tokens) + i64::from(usage.output_tokens);
-    let mut did = cost(session.events.into(), tokens, usage.cost_usd);
+    let mut usage_text = format_cost(session.events.into(), tokens, usage.cost_usd);
     if session.agents > 1 {
-        did += &format!(", {} agents", session.agents);
+        usage_text += &format!(", {} agents", session.agents);
     }
-    let since = |stamp: &Option<pbjson_types::Timestamp>| {
+    let format_since = |stamp: &Option<pbjson_types::Timestamp>| {
         let at = stamp.as_ref()?;
-        let age = clock::age(Some(at), now);
-        Some(format!("{} UTC, {age} ago", clock::date_time(at)))
+        let age = time_format::format_age(Some(at), now);
+        Some(format!(
+            "{} UTC, {age} ago",
+            time_format::format_date_time(at)
+        ))
     };
     let wasted = session.wasted.unwrap_or_default();
     let mut labels: Vec<String> = session
@@ -124,15 +135,21 @@ fn head(out: &mut impl Write, session: &Session, columns: usize) -> io::Result<(
         .map(|(key, value)| format!("{key}={value}"))
         .collect();
     labels.sort_unstable();
-    let lost = match wasted.events {
+    let wasted_text = match wasted.events {
         0 => String::new(),
-        events => cost(events.into(), wasted.tokens.into(), wasted.cost_usd),
+        events => format_cost(events.into(), wasted.tokens.into(), wasted.cost_usd),
     };
     let rows = [
-        ("so far", did),
-        ("in loops", lost),
-        ("began", since(&session.create_time).unwrap_or_default()),
-        ("heard", since(&session.last_event_time).unwrap_or_default()),
+        ("so far", usage_text),
+        ("in loops", wasted_text),
+        (
+            "began",
+            format_since(&session.create_time).unwrap_or_default(),
+        ),
+        (
+            "heard",
+            format_since(&session.last_event_time).unwrap_or_default(),
+        ),
         ("labels", labels.join("  ")),
         ("profile", session.profile.clone()),
         (
@@ -140,12 +157,12 @@ fn head(out: &mut impl Write, session: &Session, columns: usize) -> io::Result<(
             session
                 .snoozed_until
                 .as_ref()
-                .map(|until| format!("until {} UTC", clock::date_time(until)))
+                .map(|until| format!("until {} UTC", time_format::format_date_time(until)))
                 .unwrap_or_default(),
         ),
     ];
     for (label, text) in rows {
-        for line in wrapped(&text, columns - 10) {
+        for line in wrap(&text, columns - 10) {
             writeln!(out, "{DIM}{label:<10}{DIM:#}{line}")?;
         }
     }
@@ -153,24 +170,24 @@ fn head(out: &mut impl Write, session: &Session, columns: usize) -> io::Result<(
 }
 
 /// Each with its rule.
-fn verdicts(
+fn write_verdicts(
     out: &mut impl Write,
     answer: &GetSessionResponse,
-    earlier: &History,
+    earlier: &EarlierVerdicts,
     columns: usize,
 ) -> io::Result<()> {
     let Some(session) = &answer.session else {
         return Ok(());
     };
     let termination = session.termination.iter();
-    let new = |verdict: &&pb::Verdict| {
-        let mut shown = session.last_verdicts.iter();
-        !shown.any(|shown| shown.verdict_id == verdict.verdict_id)
+    let is_unlisted = |verdict: &&pb::Verdict| {
+        let mut listed = session.last_verdicts.iter();
+        !listed.any(|other| other.verdict_id == verdict.verdict_id)
     };
     let mut verdicts: Vec<_> = session
         .last_verdicts
         .iter()
-        .chain(termination.chain(&earlier.verdicts).filter(new))
+        .chain(termination.chain(&earlier.verdicts).filter(is_unlisted))
         .collect();
     // The ids sort by time. As the service gave it comes before as the log has
     // it: with its text.
@@ -181,14 +198,14 @@ fn verdicts(
     }
     writeln!(out, "{BOLD}Verdicts{BOLD:#}")?;
     earlier.write_note(out, &session.session_id)?;
-    for (place, verdict) in verdicts.iter().enumerate() {
-        let (before, after) = (verdicts.iter().take(place), verdicts.iter().skip(place + 1));
-        let mut block = Block::new(verdict);
+    for (index, verdict) in verdicts.iter().enumerate() {
+        let (before, after) = (verdicts.iter().take(index), verdicts.iter().skip(index + 1));
+        let mut block = VerdictBlock::new(verdict);
         // A rule is told once, where it is first met.
         if !before.into_iter().any(|it| it.detector == verdict.detector) {
             let mut explanations = answer.explanations.iter();
             let known = explanations.find(|known| known.detector == verdict.detector);
-            block = block.explained(known);
+            block = block.with_explanation(known);
         }
         // Of the corrections of a loop the latest counts.
         if after.into_iter().any(|it| it.loop_id == verdict.loop_id) {
@@ -200,22 +217,24 @@ fn verdicts(
 }
 
 /// Of each agent and detector, over the events of the timeline.
-fn trends(out: &mut impl Write, answer: &GetSessionResponse) -> io::Result<()> {
-    let trends = answer.session.iter().flat_map(|session| &session.trends);
+fn write_trends(out: &mut impl Write, response: &GetSessionResponse) -> io::Result<()> {
+    let trends = response.session.iter().flat_map(|session| &session.trends);
     let rows: Vec<Vec<Cell>> = trends
-        .map(|of| {
-            let events = answer.timeline.iter();
-            let own = events.filter(|entry| entry.agent_id == of.agent_id);
+        .map(|detector_trend| {
+            let events = response.timeline.iter();
+            let own = events.filter(|entry| entry.agent_id == detector_trend.agent_id);
             let samples = own.map(|entry| {
                 let mut samples = entry.trends.iter();
-                let sample = samples.find(|sample| sample.detector == of.detector);
+                let sample = samples.find(|sample| sample.detector == detector_trend.detector);
                 sample.map_or(0.0, |sample| sample.ema)
             });
-            let trend = of.trend.unwrap_or_default();
+            let trend = detector_trend.trend.unwrap_or_default();
             vec![
-                Cell::default().and("  ", DIM).with(&of.detector, PLAIN),
-                Cell::plain(&of.agent_id),
-                Cell::plain(spark(samples)),
+                Cell::default()
+                    .with_literal("  ", DIM)
+                    .with_text(&detector_trend.detector, PLAIN),
+                Cell::plain(&detector_trend.agent_id),
+                Cell::plain(sparkline(samples)),
                 Cell::plain(format!("{:.2}", trend.ema)),
                 Cell::new(level_name(trend.level()), DIM),
             ]
@@ -240,20 +259,20 @@ fn level_name(level: TrendLevel) -> &'static str {
 }
 
 /// "Not looking" is not "no loop".
-fn abstentions(out: &mut impl Write, session: &Session, columns: usize) -> io::Result<()> {
+fn write_abstentions(out: &mut impl Write, session: &Session, columns: usize) -> io::Result<()> {
     if session.abstentions.is_empty() {
         return Ok(());
     }
     writeln!(out, "{BOLD}Not looked at{BOLD:#}")?;
     for abstention in &session.abstentions {
         let events = u64::try_from(abstention.events).unwrap_or_default();
-        let told = format!(
+        let text = format!(
             "{} passed over {}: {} was not sent",
             abstention.detector,
-            counted(events, "event"),
+            pluralize(events, "event"),
             abstention.field
         );
-        for line in wrapped(&told, columns - 2) {
+        for line in wrap(&text, columns - 2) {
             writeln!(out, "  {line}")?;
         }
     }

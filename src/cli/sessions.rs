@@ -13,14 +13,14 @@ use anstream::AutoStream;
 use jiff::Timestamp;
 
 use super::{
-    Failure,
+    CliError,
     client::{self, Client, ServerArgs},
     grid,
-    output::{Output, proto_line, terminal, written},
-    words::{cost, counted, wrapped},
+    output::{OutputFormat, map_write_error, terminal_dimensions, to_proto_json_line},
+    text_format::{format_cost, pluralize, wrap},
 };
 use crate::pb::{self, SessionStatus};
-pub(super) use row::{Row, status_name};
+pub(super) use row::{SessionTableRow, status_name};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -30,7 +30,7 @@ pub(super) struct Args {
     #[arg(long, value_enum, value_name = "STATUS")]
     status: Option<StatusName>,
     /// Only sessions that have this label; may be given more than once.
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
     labels: Vec<(String, String)>,
     /// Stay, and show how they stand every two seconds; Ctrl-C ends it.
     #[arg(long)]
@@ -38,7 +38,7 @@ pub(super) struct Args {
     /// A table for people, the worst first; or an object a line for programs, in
     /// the order of the ids.
     #[arg(long, value_enum, default_value_t)]
-    output: Output,
+    output: OutputFormat,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -63,7 +63,7 @@ impl From<StatusName> for SessionStatus {
 }
 
 /// `key=value`.
-pub(super) fn label(text: &str) -> Result<(String, String), String> {
+pub(super) fn parse_label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err("a label is KEY=VALUE".to_owned()),
@@ -72,43 +72,45 @@ pub(super) fn label(text: &str) -> Result<(String, String), String> {
 
 /// Which sessions to ask for.
 #[derive(Clone, Default)]
-pub(super) struct Wanted {
+pub(super) struct SessionSelector {
     pub status: Option<SessionStatus>,
     pub labels: HashMap<String, String>,
 }
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let wanted = Wanted {
+pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    let selector = SessionSelector {
         status: args.status.map(SessionStatus::from),
         labels: args.labels.iter().cloned().collect(),
     };
     match (args.watch, args.output) {
-        (true, Output::Table) if terminal().is_some() => {
-            client::run(&args.server, async |client| {
-                screen::watch(&client, &wanted).await
+        (true, OutputFormat::Table) if terminal_dimensions().is_some() => {
+            client::connect_and_run(&args.server, async |client| {
+                screen::watch_sessions(&client, &selector).await
             })?
         }
         (true, _) => {
             let why = "--watch draws on a terminal; `unstuck watch` is for pipes and programs";
-            return Err(Failure::usage(why));
+            return Err(CliError::usage(why));
         }
-        (false, Output::Table) => {
-            let rows = client::run(&args.server, async |client| rows(&client, &wanted).await)?;
-            written(print(rows))?;
+        (false, OutputFormat::Table) => {
+            let rows = client::connect_and_run(&args.server, async |client| {
+                fetch_rows(&client, &selector).await
+            })?;
+            map_write_error(print_table(rows))?;
         }
-        (false, Output::Json) => client::run(&args.server, async |client| {
-            each(&client, &wanted, print_json).await
+        (false, OutputFormat::Json) => client::connect_and_run(&args.server, async |client| {
+            for_each_page(&client, &selector, print_json).await
         })?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Gives each page of the sessions, in the order of their ids.
-pub(super) async fn each(
+pub(super) async fn for_each_page(
     client: &Client,
-    wanted: &Wanted,
-    mut take: impl FnMut(Vec<pb::Session>) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+    selector: &SessionSelector,
+    mut handle_page: impl FnMut(Vec<pb::Session>) -> Result<(), CliError>,
+) -> Result<(), CliError> {
     /// As many as the service gives at most.
     const PAGE_SIZE: i32 = 1_000;
     let mut page_token = String::new();
@@ -116,11 +118,11 @@ pub(super) async fn each(
         let request = pb::ListSessionsRequest {
             page_size: PAGE_SIZE,
             page_token,
-            status: wanted.status.unwrap_or_default().into(),
-            labels: wanted.labels.clone(),
+            status: selector.status.unwrap_or_default().into(),
+            labels: selector.labels.clone(),
         };
-        let page = client.sessions(request).await?;
-        take(page.sessions)?;
+        let page = client.list_sessions(request).await?;
+        handle_page(page.sessions)?;
         if page.next_page_token.is_empty() {
             return Ok(());
         }
@@ -129,36 +131,39 @@ pub(super) async fn each(
 }
 
 /// The sessions, the worst first.
-async fn rows(client: &Client, wanted: &Wanted) -> Result<Vec<Row>, Failure> {
+async fn fetch_rows(
+    client: &Client,
+    selector: &SessionSelector,
+) -> Result<Vec<SessionTableRow>, CliError> {
     let mut rows = Vec::new();
-    each(client, wanted, |sessions| {
-        rows.extend(sessions.iter().map(Row::new));
+    for_each_page(client, selector, |sessions| {
+        rows.extend(sessions.iter().map(SessionTableRow::new));
         Ok(())
     })
     .await?;
-    rows.sort_by(Row::worst_first);
+    rows.sort_by(SessionTableRow::cmp_worst_first);
     Ok(rows)
 }
 
-fn print_json(sessions: Vec<pb::Session>) -> Result<(), Failure> {
+fn print_json(sessions: Vec<pb::Session>) -> Result<(), CliError> {
     let print = || {
         let mut out = BufWriter::new(io::stdout().lock());
         for session in &sessions {
-            writeln!(out, "{}", proto_line(session)?)?;
+            writeln!(out, "{}", to_proto_json_line(session)?)?;
         }
         out.flush()
     };
-    written(print())
+    map_write_error(print())
 }
 
-fn print(rows: Vec<Row>) -> io::Result<()> {
-    let room = terminal().map(|(columns, _)| columns);
+fn print_table(rows: Vec<SessionTableRow>) -> io::Result<()> {
+    let width_max = terminal_dimensions().map(|(columns, _)| columns);
     let mut out = BufWriter::new(AutoStream::auto(io::stdout().lock()));
-    write_table(&mut out, &rows, room)?;
+    write_table(&mut out, &rows, width_max)?;
     if !rows.is_empty() {
         writeln!(out)?;
     }
-    for line in wrapped(&conclusion(&rows), room.unwrap_or(usize::MAX)) {
+    for line in wrap(&render_summary(&rows), width_max.unwrap_or(usize::MAX)) {
         writeln!(out, "{line}")?;
     }
     out.flush()
@@ -167,19 +172,19 @@ fn print(rows: Vec<Row>) -> io::Result<()> {
 /// The table alone.
 pub(super) fn write_table(
     out: &mut impl Write,
-    rows: &[Row],
-    room: Option<usize>,
+    rows: &[SessionTableRow],
+    width_max: Option<usize>,
 ) -> io::Result<()> {
     let now = Timestamp::now();
-    let cells: Vec<_> = rows.iter().map(|row| row.cells(now)).collect();
+    let cells: Vec<_> = rows.iter().map(|row| row.render_cells(now)).collect();
     if cells.is_empty() {
         return Ok(());
     }
-    grid::write(out, &row::COLUMNS, &cells, room)
+    grid::write(out, &row::COLUMNS, &cells, width_max)
 }
 
 /// `12 sessions: 2 looping, 9 active, 1 terminated. Loops have cost 47 events.`
-fn conclusion(rows: &[Row]) -> String {
+fn render_summary(rows: &[SessionTableRow]) -> String {
     let all = u64::try_from(rows.len()).unwrap_or(u64::MAX);
     let statuses = [
         SessionStatus::Looping,
@@ -188,16 +193,16 @@ fn conclusion(rows: &[Row]) -> String {
         SessionStatus::Ended,
         SessionStatus::Quarantined,
     ];
-    let shares: Vec<String> = statuses
+    let status_counts: Vec<String> = statuses
         .into_iter()
         .filter_map(|status| {
             let count = rows.iter().filter(|row| row.status() == status).count();
             (count > 0).then(|| format!("{count} {}", status_name(status)))
         })
         .collect();
-    let mut told = counted(all, "session");
-    if !shares.is_empty() {
-        told += &format!(": {}", shares.join(", "));
+    let mut text = pluralize(all, "session");
+    if !status_counts.is_empty() {
+        text += &format!(": {}", status_counts.join(", "));
     }
     let (events, tokens, usd) = rows.iter().fold((0, 0, 0.0), |(events, tokens, usd), row| {
         let wasted = row.wasted();
@@ -209,7 +214,7 @@ fn conclusion(rows: &[Row]) -> String {
         )
     });
     if events > 0 {
-        told += &format!(". Loops have cost {}", cost(events, tokens, usd));
+        text += &format!(". Loops have cost {}", format_cost(events, tokens, usd));
     }
-    told + "."
+    text + "."
 }

@@ -8,12 +8,12 @@ use std::{
 use jiff::{SignedDuration, Timestamp};
 
 use super::{
-    Failure,
+    CliError,
     client::{self, OperatorArgs, ServerArgs},
-    clock,
-    output::{Output, proto_line, written},
+    output::{OutputFormat, map_write_error, to_proto_json_line},
     style::BOLD,
-    words::shown,
+    text_format::sanitize,
+    time_format,
 };
 use crate::pb;
 
@@ -23,7 +23,7 @@ pub(super) struct Args {
     #[arg(value_name = "ID")]
     id: String,
     /// For how long: 30m, 2h30m, 1day.
-    #[arg(long = "for", value_name = "SPAN", value_parser = clock::span)]
+    #[arg(long = "for", value_name = "SPAN", value_parser = time_format::parse_span)]
     span: SignedDuration,
     /// Why, for the audit log.
     #[arg(long, value_name = "TEXT")]
@@ -34,35 +34,35 @@ pub(super) struct Args {
     operator: OperatorArgs,
     /// A line for people, or the entry of the audit log as an object.
     #[arg(long, value_enum, default_value_t)]
-    output: Output,
+    output: OutputFormat,
 }
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let request = pb::SnoozeSessionRequest {
         session_id: args.id.clone(),
-        duration: Some(clock::span_to_wire(args.span)),
+        duration: Some(time_format::span_to_wire(args.span)),
         reason: args.reason.clone(),
     };
-    let answer = client::run(&args.server, async |client| {
-        let client = client.operated_by(&args.operator)?;
-        let snooze = client.ask(request, async |mut service, request| {
+    let response = client::connect_and_run(&args.server, async |client| {
+        let client = client.with_operator(&args.operator)?;
+        let snooze = client.call(request, async |mut service, request| {
             service.snooze_session(request).await
         });
         snooze.await
     })?;
-    written(print(args, &answer.verdict.unwrap_or_default()))?;
+    map_write_error(print(args, &response.verdict.unwrap_or_default()))?;
     Ok(ExitCode::SUCCESS)
 }
 
 fn print(args: &Args, verdict: &pb::Verdict) -> io::Result<()> {
     match args.output {
-        Output::Json => writeln!(io::stdout().lock(), "{}", proto_line(verdict)?),
-        Output::Table => {
-            let id = shown(&args.id);
+        OutputFormat::Json => writeln!(io::stdout().lock(), "{}", to_proto_json_line(verdict)?),
+        OutputFormat::Table => {
+            let id = sanitize(&args.id);
             let until = Timestamp::now()
                 .checked_add(args.span)
                 .unwrap_or(Timestamp::MAX);
-            let until = clock::date_time(&clock::to_wire(until));
+            let until = time_format::format_date_time(&time_format::time_to_wire(until));
             let mut out = anstream::stdout().lock();
             writeln!(
                 out,

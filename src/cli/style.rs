@@ -7,10 +7,10 @@ use crate::pb::{Action, SessionStatus};
 pub(super) const PLAIN: Style = Style::new();
 pub(super) const BOLD: Style = Style::new().bold();
 pub(super) const DIM: Style = Style::new().dimmed();
-pub(super) const BAD: Style = AnsiColor::Red.on_default();
+pub(super) const RED: Style = AnsiColor::Red.on_default();
 
 /// Calm for what only tells, red for what stops.
-pub(super) fn of_action(action: Action) -> Style {
+pub(super) fn action_style(action: Action) -> Style {
     let color = match action {
         Action::Unspecified | Action::Alert => AnsiColor::Cyan,
         Action::Warn => AnsiColor::Yellow,
@@ -22,7 +22,7 @@ pub(super) fn of_action(action: Action) -> Style {
 }
 
 /// What needs a person stands out, what is over recedes.
-pub(super) fn of_status(status: SessionStatus) -> Style {
+pub(super) fn status_style(status: SessionStatus) -> Style {
     match status {
         SessionStatus::Looping => AnsiColor::Yellow.on_default().bold(),
         SessionStatus::Active => AnsiColor::Green.on_default(),
@@ -33,7 +33,7 @@ pub(super) fn of_status(status: SessionStatus) -> Style {
 }
 
 /// A column of the timeline: neighbours differ.
-pub(super) fn of_lane(lane: usize) -> Style {
+pub(super) fn lane_style(lane: usize) -> Style {
     const COLORS: [AnsiColor; 6] = [
         AnsiColor::Cyan,
         AnsiColor::Magenta,
@@ -48,7 +48,7 @@ pub(super) fn of_lane(lane: usize) -> Style {
 
 /// Takes out colours, and nothing else that a terminal obeys.
 #[cfg(test)]
-pub(super) fn without_colours(page: &[u8]) -> String {
+pub(super) fn strip_colours(page: &[u8]) -> String {
     let page = std::str::from_utf8(page).unwrap();
     let mut pieces = page.split('\x1b');
     let mut out = pieces.next().unwrap_or_default().to_owned();

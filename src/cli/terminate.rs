@@ -11,12 +11,12 @@ use std::{
 use tokio::task::JoinHandle;
 
 use super::{
-    Failure,
+    CliError,
     client::{self, Client, OperatorArgs, ServerArgs},
-    output::{Output, proto_line, written},
-    sessions::{StatusName, label},
+    output::{OutputFormat, map_write_error, to_proto_json_line},
+    sessions::{StatusName, parse_label},
     style::BOLD,
-    words::{counted, shown},
+    text_format::{pluralize, sanitize},
 };
 use crate::{
     domain::OPERATOR,
@@ -36,7 +36,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "TEXT", required_unless_present = "dry_run")]
     reason: Option<String>,
     /// All live sessions that have this label; may be given more than once.
-    #[arg(long = "label", id = "labels", value_name = "KEY=VALUE", value_parser = label)]
+    #[arg(long = "label", id = "labels", value_name = "KEY=VALUE", value_parser = parse_label)]
     labels: Vec<(String, String)>,
     /// All sessions that loop and whose last verdict is of this detector.
     #[arg(long, value_name = "NAME")]
@@ -56,22 +56,24 @@ pub(super) struct Args {
     operator: OperatorArgs,
     /// A line a session for people, or its verdict as an object a line.
     #[arg(long, value_enum, default_value_t)]
-    output: Output,
+    output: OutputFormat,
 }
 
 /// Requests under way at a time. The service takes 64 streams a connection.
-const AT_A_TIME: usize = 16;
+const CONCURRENT_REQUESTS_MAX: usize = 16;
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    client::run(&args.server, async |client| {
-        let client = client.operated_by(&args.operator)?;
+pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    client::connect_and_run(&args.server, async |client| {
+        let client = client.with_operator(&args.operator)?;
         let ids = if args.ids.is_empty() {
-            bulk::choose(&client, args).await?
+            bulk::select_sessions(&client, args).await?
         } else {
             args.ids.clone()
         };
         match &args.reason {
-            Some(reason) if !args.dry_run => terminate(&client, &ids, reason, args.output).await,
+            Some(reason) if !args.dry_run => {
+                terminate_all(&client, &ids, reason, args.output).await
+            }
             _ => Ok(()),
         }
     })?;
@@ -79,62 +81,69 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// Ends them all. One that fails does not keep the others.
-async fn terminate(
+async fn terminate_all(
     client: &Client,
     ids: &[String],
     reason: &str,
-    output: Output,
-) -> Result<(), Failure> {
-    let mut failed: Vec<Failure> = Vec::new();
-    for chunk in ids.chunks(AT_A_TIME) {
-        let asked: Vec<_> = chunk.iter().map(|id| ask(client, id, reason)).collect();
-        for (id, answer) in chunk.iter().zip(asked) {
-            let answer = answer.await.map_err(Failure::failed)?;
+    output: OutputFormat,
+) -> Result<(), CliError> {
+    let mut failures: Vec<CliError> = Vec::new();
+    for chunk in ids.chunks(CONCURRENT_REQUESTS_MAX) {
+        let requests: Vec<_> = chunk
+            .iter()
+            .map(|id| spawn_termination(client, id, reason))
+            .collect();
+        for (id, answer) in chunk.iter().zip(requests) {
+            let answer = answer.await.map_err(CliError::failed)?;
             match answer {
-                Ok(verdict) => written(report(id, &verdict, reason, output))?,
+                Ok(verdict) => map_write_error(print_result(id, &verdict, reason, output))?,
                 Err(failure) => {
-                    anstream::eprintln!("unstuck: {}: {failure}", shown(id));
-                    failed.push(failure);
+                    anstream::eprintln!("unstuck: {}: {failure}", sanitize(id));
+                    failures.push(failure);
                 }
             }
         }
     }
-    match (failed.pop(), failed.len()) {
+    match (failures.pop(), failures.len()) {
         (None, _) => Ok(()),
         // Said already: the code is what is left to tell.
-        (Some(failure), 0) if ids.len() == 1 => Err(failure.silent()),
+        (Some(failure), 0) if ids.len() == 1 => Err(failure.without_message()),
         (Some(_), others) => {
             let count = u64::try_from(others + 1).unwrap_or(u64::MAX);
-            let sessions = counted(count, "session");
-            Err(Failure::failed(format!(
+            let sessions = pluralize(count, "session");
+            Err(CliError::failed(format!(
                 "{sessions} could not be terminated"
             )))
         }
     }
 }
 
-fn ask(client: &Client, id: &str, reason: &str) -> JoinHandle<Result<Verdict, Failure>> {
+fn spawn_termination(
+    client: &Client,
+    id: &str,
+    reason: &str,
+) -> JoinHandle<Result<Verdict, CliError>> {
     let client = client.clone();
     let request = pb::TerminateSessionRequest {
         session_id: id.to_owned(),
         reason: reason.to_owned(),
     };
     tokio::spawn(async move {
-        let answer = client.ask(request, async |mut service, request| {
+        let response = client.call(request, async |mut service, request| {
             service.terminate_session(request).await
         });
-        Ok(answer.await?.verdict.unwrap_or_default())
+        Ok(response.await?.verdict.unwrap_or_default())
     })
 }
 
-fn report(id: &str, verdict: &Verdict, reason: &str, output: Output) -> io::Result<()> {
-    if let Output::Json = output {
-        return writeln!(io::stdout().lock(), "{}", proto_line(verdict)?);
+fn print_result(id: &str, verdict: &Verdict, reason: &str, output: OutputFormat) -> io::Result<()> {
+    if let OutputFormat::Json = output {
+        return writeln!(io::stdout().lock(), "{}", to_proto_json_line(verdict)?);
     }
-    let id = shown(id);
-    let ours = verdict.detector == OPERATOR && verdict.reason == reason;
+    let id = sanitize(id);
+    let is_ours = verdict.detector == OPERATOR && verdict.reason == reason;
     let mut out = anstream::stdout().lock();
-    if ours {
+    if is_ours {
         writeln!(out, "terminated {BOLD}{id}{BOLD:#}")?;
         if !verdict.durable {
             anstream::eprintln!(
@@ -144,7 +153,7 @@ fn report(id: &str, verdict: &Verdict, reason: &str, output: Output) -> io::Resu
         return Ok(());
     }
     // The first verdict stands; whoever comes later should know whose it was.
-    let (by, why) = (shown(&verdict.detector), shown(&verdict.reason));
+    let (by, why) = (sanitize(&verdict.detector), sanitize(&verdict.reason));
     writeln!(
         out,
         "{BOLD}{id}{BOLD:#} was terminated before, by {by}: {why}"

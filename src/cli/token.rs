@@ -3,11 +3,11 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use super::{
-    Failure,
-    output::{Output, json_line},
+    CliError,
+    output::{OutputFormat, to_json_line},
 };
 use crate::{
-    auth::{Entry, Role, Secret},
+    auth::{TokenLine, TokenRole, TokenSecret},
     domain::Tenant,
 };
 
@@ -26,39 +26,39 @@ pub(super) struct Args {
     /// What it is for: broker (sends events), viewer (looks on), operator (also
     /// ends, resets and snoozes sessions) or admin (all).
     #[arg(long, value_name = "ROLE")]
-    role: Role,
+    role: TokenRole,
     /// Whose sessions it is for.
     #[arg(long, value_name = "TENANT", default_value = "default", value_parser = Tenant::parse)]
     tenant: Tenant,
     /// Sentences for people, an object for programs.
     #[arg(long, value_enum, default_value_t)]
-    output: Output,
+    output: OutputFormat,
 }
 
 #[derive(Serialize)]
-struct Report<'a> {
+struct TokenReport<'a> {
     token: &'a str,
     /// For the file of tokens.
     line: String,
 }
 
-pub(super) fn run(Command::New(args): &Command) -> Result<ExitCode, Failure> {
-    let secret = Secret::new().map_err(Failure::failed)?;
-    let entry = Entry::new(&args.name, args.role, &args.tenant, &secret);
-    let entry = entry.map_err(Failure::usage)?;
+pub(super) fn run(Command::New(args): &Command) -> Result<ExitCode, CliError> {
+    let secret = TokenSecret::new().map_err(CliError::failed)?;
+    let entry = TokenLine::new(&args.name, args.role, &args.tenant, &secret);
+    let entry = entry.map_err(CliError::usage)?;
     match args.output {
-        Output::Table => {
+        OutputFormat::Table => {
             anstream::println!("The token, which is shown only now:");
             anstream::println!("{}", secret.reveal());
             anstream::println!("The line for the file that [auth] tokens names:");
             anstream::println!("{entry}");
         }
-        Output::Json => {
-            let report = Report {
+        OutputFormat::Json => {
+            let report = TokenReport {
                 token: secret.reveal(),
                 line: entry.to_string(),
             };
-            anstream::println!("{}", json_line(&report).map_err(Failure::failed)?);
+            anstream::println!("{}", to_json_line(&report).map_err(CliError::failed)?);
         }
     }
     Ok(ExitCode::SUCCESS)

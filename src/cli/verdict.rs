@@ -3,12 +3,12 @@
 use std::io::{self, Write};
 
 use super::{
-    clock,
     style::{self, DIM},
-    words::{cost, cut, shown, wrapped},
+    text_format::{format_cost, sanitize, truncate, wrap},
+    time_format,
 };
 use crate::{
-    domain::ranges,
+    domain::format_ranges,
     pb::{Action, Evidence, Explanation, Verdict, Wasted},
 };
 
@@ -27,13 +27,13 @@ pub(super) fn action_name(action: Action) -> &'static str {
 }
 
 /// A verdict with what it rests on.
-pub(super) struct Block<'a> {
+pub(super) struct VerdictBlock<'a> {
     verdict: &'a Verdict,
     explanation: Option<&'a Explanation>,
     with_correction: bool,
 }
 
-impl<'a> Block<'a> {
+impl<'a> VerdictBlock<'a> {
     pub fn new(verdict: &'a Verdict) -> Self {
         Self {
             verdict,
@@ -50,7 +50,7 @@ impl<'a> Block<'a> {
     }
 
     /// With the rule that it follows.
-    pub fn explained(self, explanation: Option<&'a Explanation>) -> Self {
+    pub fn with_explanation(self, explanation: Option<&'a Explanation>) -> Self {
         Self {
             explanation,
             ..self
@@ -59,44 +59,47 @@ impl<'a> Block<'a> {
 
     pub fn write(&self, out: &mut impl Write, columns: usize) -> io::Result<()> {
         let verdict = self.verdict;
-        self.heading(out)?;
-        for line in wrapped(&verdict.pattern, columns - INDENT.len()) {
+        self.write_heading(out)?;
+        for line in wrap(&verdict.pattern, columns - INDENT.len()) {
             writeln!(out, "{INDENT}{line}")?;
         }
-        row(out, "why", &verdict.reason, columns)?;
+        write_row(out, "why", &verdict.reason, columns)?;
         if let Some(explanation) = self.explanation {
-            row(out, "rule", &explanation.rule, columns)?;
-            row(out, "fires at", &explanation.threshold, columns)?;
+            write_row(out, "rule", &explanation.rule, columns)?;
+            write_row(out, "fires at", &explanation.threshold, columns)?;
         }
-        row(out, "events", &self.events(), columns)?;
+        write_row(out, "events", &self.format_events(), columns)?;
         if let Some(explanation) = self.explanation {
-            row(out, "avoided by", &explanation.quiet, columns)?;
+            write_row(out, "avoided by", &explanation.quiet, columns)?;
         }
-        row(out, "cost so far", &self.wasted(), columns)?;
-        row(out, "wait", &self.wait(), columns)?;
+        write_row(out, "cost so far", &self.format_wasted(), columns)?;
+        write_row(out, "wait", &self.format_wait(), columns)?;
         if self.with_correction {
-            row(out, "correction", &verdict.correction, columns)?;
+            write_row(out, "correction", &verdict.correction, columns)?;
         }
         writeln!(out)
     }
 
     /// `● WARN at event 13 · exact_repeat · 2026-03-11 09:14:40`
-    fn heading(&self, out: &mut impl Write) -> io::Result<()> {
+    fn write_heading(&self, out: &mut impl Write) -> io::Result<()> {
         let verdict = self.verdict;
-        let style = style::of_action(verdict.action());
+        let style = style::action_style(verdict.action());
         write!(out, "  {style}● {}{style:#}", action_name(verdict.action()))?;
         if verdict.event_index >= 0 {
             write!(out, " at event {}", verdict.event_index)?;
         }
-        let also = verdict.also.iter().map(|also| format!(", {}", shown(also)));
-        let detectors = shown(&verdict.detector) + &also.collect::<String>();
+        let also = verdict
+            .also
+            .iter()
+            .map(|also| format!(", {}", sanitize(also)));
+        let detectors = sanitize(&verdict.detector) + &also.collect::<String>();
         write!(out, " {DIM}·{DIM:#} {detectors}")?;
-        let agent = cut(&shown(&verdict.agent_id), AGENT_COLUMNS_MAX);
+        let agent = truncate(&sanitize(&verdict.agent_id), AGENT_COLUMNS_MAX);
         let mut notes = Vec::new();
         if !agent.is_empty() {
             notes.push(format!("agent {agent}"));
         }
-        notes.extend(verdict.time.as_ref().map(clock::date_time));
+        notes.extend(verdict.time.as_ref().map(time_format::format_date_time));
         if verdict.shadow {
             notes.push("shadow".to_owned());
         }
@@ -106,19 +109,19 @@ impl<'a> Block<'a> {
         writeln!(out)
     }
 
-    fn events(&self) -> String {
+    fn format_events(&self) -> String {
         let evidence = self.verdict.evidence.as_ref();
-        let indexes = ranges(evidence.map_or(&[], |evidence| &evidence.event_indexes));
+        let indexes = format_ranges(evidence.map_or(&[], |evidence| &evidence.event_indexes));
         match evidence {
             // An explanation names the number that was needed: here is what stood.
             Some(Evidence { count: 1.., .. }) if self.explanation.is_some() => {
-                format!("{indexes} ({})", standing(self.verdict))
+                format!("{indexes} ({})", format_repetitions(self.verdict))
             }
             _ => indexes,
         }
     }
 
-    fn wasted(&self) -> String {
+    fn format_wasted(&self) -> String {
         // An operator's act rests on no event and cost nothing.
         if self.verdict.event_index < 0 {
             return String::new();
@@ -128,10 +131,10 @@ impl<'a> Block<'a> {
             tokens,
             cost_usd,
         } = self.verdict.wasted.unwrap_or_default();
-        cost(events.into(), tokens.into(), cost_usd)
+        format_cost(events.into(), tokens.into(), cost_usd)
     }
 
-    fn wait(&self) -> String {
+    fn format_wait(&self) -> String {
         let wait = self.verdict.retry_after.as_ref();
         wait.map(|wait| format!("{} s", wait.seconds))
             .unwrap_or_default()
@@ -139,10 +142,10 @@ impl<'a> Block<'a> {
 }
 
 /// A label and its text, nothing where there is none.
-fn row(out: &mut impl Write, label: &str, text: &str, columns: usize) -> io::Result<()> {
-    let room = columns - INDENT.len() - LABEL_COLUMNS;
+fn write_row(out: &mut impl Write, label: &str, text: &str, columns: usize) -> io::Result<()> {
+    let width_max = columns - INDENT.len() - LABEL_COLUMNS;
     let mut label = label;
-    for line in wrapped(text, room) {
+    for line in wrap(text, width_max) {
         writeln!(out, "{INDENT}{DIM}{label:<LABEL_COLUMNS$}{DIM:#}{line}")?;
         label = "";
     }
@@ -150,23 +153,23 @@ fn row(out: &mut impl Write, label: &str, text: &str, columns: usize) -> io::Res
 }
 
 /// What happened, where the text of it is not kept: `3 times read_file`.
-pub(super) fn gist(verdict: &Verdict) -> String {
+pub(super) fn describe_verdict(verdict: &Verdict) -> String {
     if verdict.detector == crate::domain::OPERATOR {
-        let told = match (&*verdict.pattern, &*verdict.operator) {
+        let summary = match (&*verdict.pattern, &*verdict.operator) {
             (pattern, "" | "unknown") => pattern.to_owned(),
             (pattern, operator) => format!("{pattern}, {operator}"),
         };
-        return format!("{told}: {}", verdict.reason);
+        return format!("{summary}: {}", verdict.reason);
     }
     if !verdict.pattern.is_empty() {
         return verdict.pattern.clone();
     }
     let tools: Vec<&str> = verdict.members.iter().map(|m| m.tool.as_str()).collect();
-    format!("{} {}", standing(verdict), tools.join(", "))
+    format!("{} {}", format_repetitions(verdict), tools.join(", "))
 }
 
 /// `3 times`, or `3 laps of 2`.
-fn standing(verdict: &Verdict) -> String {
+fn format_repetitions(verdict: &Verdict) -> String {
     let evidence = verdict.evidence.clone().unwrap_or_default();
     match (evidence.count, evidence.period) {
         (1, _) => "once".to_owned(),

@@ -1,24 +1,24 @@
 //! `unstuck verdicts`: the audit log, oldest first.
 
-mod lines;
+mod printer;
 
 use std::{collections::HashMap, process::ExitCode};
 
 use jiff::Timestamp;
 
 use super::{
-    Failure,
+    CliError,
     client::{self, Client, ServerArgs},
-    clock,
-    output::{Output, written},
-    sessions::label,
+    output::{OutputFormat, map_write_error},
+    sessions::parse_label,
+    time_format,
 };
 use crate::{
     detect,
     domain::{Action, OPERATOR},
     pb,
 };
-pub(super) use lines::Lines;
+pub(super) use printer::VerdictPrinter;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -27,14 +27,14 @@ pub(super) struct Args {
     #[command(flatten)]
     filter: FilterArgs,
     /// Only verdicts from then on: a time as in RFC 3339, or how long ago (2h).
-    #[arg(long, value_name = "WHEN", value_parser = clock::when)]
+    #[arg(long, value_name = "WHEN", value_parser = time_format::parse_time)]
     since: Option<Timestamp>,
     /// Only verdicts before then.
-    #[arg(long, value_name = "WHEN", value_parser = clock::when)]
+    #[arg(long, value_name = "WHEN", value_parser = time_format::parse_time)]
     until: Option<Timestamp>,
     /// A line a verdict for people, or an object a line for programs.
     #[arg(long, value_enum, default_value_t)]
-    output: Output,
+    output: OutputFormat,
 }
 
 /// Which verdicts.
@@ -44,7 +44,7 @@ pub(super) struct FilterArgs {
     #[arg(long, value_name = "ID", default_value = "")]
     session: String,
     /// Only of sessions that have this label; may be given more than once.
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label)]
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
     labels: Vec<(String, String)>,
     /// Only of this detector; `operator` for what people did.
     #[arg(long, value_name = "NAME", default_value = "")]
@@ -57,25 +57,25 @@ pub(super) struct FilterArgs {
 
 impl FilterArgs {
     /// A name that is misspelt finds nothing, which looks as if all were well.
-    pub fn hint(&self) {
-        hint_detector(&self.detector);
+    pub fn check_detector_name(&self) {
+        warn_if_unknown_detector(&self.detector);
     }
 
-    pub fn watch(&self, after_verdict_id: String) -> pb::WatchVerdictsRequest {
+    pub fn to_watch_request(&self, after_verdict_id: String) -> pb::WatchVerdictsRequest {
         pb::WatchVerdictsRequest {
             session_id: self.session.clone(),
-            labels: self.labels(),
+            labels: self.label_map(),
             detector: self.detector.clone(),
-            least_action: self.least_action(),
+            least_action: self.min_action(),
             after_verdict_id,
         }
     }
 
-    fn labels(&self) -> HashMap<String, String> {
+    fn label_map(&self) -> HashMap<String, String> {
         self.labels.iter().cloned().collect()
     }
 
-    fn least_action(&self) -> i32 {
+    fn min_action(&self) -> i32 {
         let name = self.least.map(|action| action.name().to_ascii_uppercase());
         let action = name.and_then(|name| pb::Action::from_str_name(&format!("ACTION_{name}")));
         action.unwrap_or_default().into()
@@ -84,14 +84,14 @@ impl FilterArgs {
 
 /// The service may know detectors that this program does not, so it is asked
 /// all the same.
-pub(super) fn hint_detector(name: &str) {
+pub(super) fn warn_if_unknown_detector(name: &str) {
     let known = || detect::NAMES.iter().copied().chain([OPERATOR]);
     if name.is_empty() || known().any(|known| known == name) {
         return;
     }
     let nearest = known().max_by(|a, b| {
-        let alike = |known| strsim::jaro_winkler(known, name);
-        alike(a).total_cmp(&alike(b))
+        let similarity = |known| strsim::jaro_winkler(known, name);
+        similarity(a).total_cmp(&similarity(b))
     });
     anstream::eprintln!(
         "unstuck: no detector is called {name:?} here; did you mean {}?",
@@ -99,34 +99,36 @@ pub(super) fn hint_detector(name: &str) {
     );
 }
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    args.filter.hint();
-    client::run(&args.server, async |client| list(&client, args).await)?;
+pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    args.filter.check_detector_name();
+    client::connect_and_run(&args.server, async |client| {
+        list_verdicts(&client, args).await
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn list(client: &Client, args: &Args) -> Result<(), Failure> {
-    let mut lines = Lines::new(args.output);
+async fn list_verdicts(client: &Client, args: &Args) -> Result<(), CliError> {
+    let mut lines = VerdictPrinter::new(args.output);
     let mut request = pb::ListVerdictsRequest {
         // A page is printed as it comes: small enough to be there at once.
         page_size: 200,
         page_token: String::new(),
         session_id: args.filter.session.clone(),
-        labels: args.filter.labels(),
+        labels: args.filter.label_map(),
         detector: args.filter.detector.clone(),
-        least_action: args.filter.least_action(),
-        start_time: args.since.map(clock::to_wire),
-        end_time: args.until.map(clock::to_wire),
+        least_action: args.filter.min_action(),
+        start_time: args.since.map(time_format::time_to_wire),
+        end_time: args.until.map(time_format::time_to_wire),
         newest_first: false,
     };
     loop {
         let page = client
-            .ask(request.clone(), async |mut service, request| {
+            .call(request.clone(), async |mut service, request| {
                 service.list_verdicts(request).await
             })
             .await?;
         for verdict in &page.verdicts {
-            written(lines.print(verdict))?;
+            map_write_error(lines.print(verdict))?;
         }
         if page.next_page_token.is_empty() {
             return Ok(());

@@ -10,17 +10,17 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use tonic::{Code, Status};
 
 use super::{
-    Failure,
+    CliError,
     client::{self, Client, ServerArgs},
-    output::{Output, written},
-    verdicts::{FilterArgs, Lines},
-    words::shown,
+    output::{OutputFormat, map_write_error},
+    text_format::sanitize,
+    verdicts::{FilterArgs, VerdictPrinter},
 };
 use crate::pb;
 
 /// The pauses between two attempts to connect: from a moment to half a minute,
 /// for as long as somebody waits.
-const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
+const RECONNECT_BACKOFF: ExponentialBuilder = ExponentialBuilder::new()
     .with_min_delay(Duration::from_millis(250))
     .with_max_delay(Duration::from_secs(30))
     .with_jitter()
@@ -37,50 +37,55 @@ pub(super) struct Args {
     after: String,
     /// A line a verdict for people, or an object a line for programs.
     #[arg(long, value_enum, default_value_t)]
-    output: Output,
+    output: OutputFormat,
 }
 
-pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    args.filter.hint();
-    client::run(&args.server, async |client| watch(&client, args).await)?;
+pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    args.filter.check_detector_name();
+    client::connect_and_run(&args.server, async |client| {
+        watch_verdicts(&client, args).await
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// How a watch broke off.
-enum Broken {
+enum WatchStreamError {
     /// It may stand again.
-    ForNow(Status),
-    ForGood(Failure),
+    Transient(Status),
+    Fatal(CliError),
 }
 
 /// Goes on after the last verdict seen, however often the connection breaks.
-async fn watch(client: &Client, args: &Args) -> Result<(), Failure> {
-    let mut lines = Lines::new(args.output);
+async fn watch_verdicts(client: &Client, args: &Args) -> Result<(), CliError> {
+    let mut lines = VerdictPrinter::new(args.output);
     let mut after = args.after.clone();
-    let mut pauses = PAUSES.build();
-    let mut stood = false;
+    let mut backoff = RECONNECT_BACKOFF.build();
+    let mut was_connected = false;
     loop {
-        let seen = after.clone();
-        let broken = follow(
-            client,
-            args,
-            &mut after,
-            &mut lines,
-            || match std::mem::replace(&mut stood, true) {
-                false => tell(&format!("watching {}", client.server())),
-                true => tell("the watch stands again"),
-            },
-        );
-        let status = match broken.await {
-            Broken::ForGood(failure) => return Err(failure),
-            Broken::ForNow(status) if !stood => return Err(client.failure(&status)),
-            Broken::ForNow(status) => status,
+        let after_before = after.clone();
+        let attempt =
+            stream_verdicts(
+                client,
+                args,
+                &mut after,
+                &mut lines,
+                || match std::mem::replace(&mut was_connected, true) {
+                    false => print_status(&format!("watching {}", client.display_server())),
+                    true => print_status("the watch stands again"),
+                },
+            );
+        let status = match attempt.await {
+            WatchStreamError::Fatal(failure) => return Err(failure),
+            WatchStreamError::Transient(status) if !was_connected => {
+                return Err(client.error_for_status(&status));
+            }
+            WatchStreamError::Transient(status) => status,
         };
         // A watch that brought something was sound: the next pause is short.
-        if seen != after {
-            pauses = PAUSES.build();
+        if after_before != after {
+            backoff = RECONNECT_BACKOFF.build();
         }
-        let pause = pauses.next().unwrap_or_default();
+        let delay = backoff.next().unwrap_or_default();
         let why = match status.message() {
             "" => "the service has gone",
             message => message,
@@ -90,47 +95,47 @@ async fn watch(client: &Client, args: &Args) -> Result<(), Failure> {
         } else {
             "after the last verdict seen"
         };
-        tell(&format!(
+        print_status(&format!(
             "the watch broke off ({}); it goes on {from}, next attempt in {:.1} s",
-            shown(why),
-            pause.as_secs_f32()
+            sanitize(why),
+            delay.as_secs_f32()
         ));
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(delay).await;
     }
 }
 
 /// One connection's worth of verdicts. `after` moves on with them.
-async fn follow(
+async fn stream_verdicts(
     client: &Client,
     args: &Args,
     after: &mut String,
-    lines: &mut Lines,
-    stands: impl FnOnce(),
-) -> Broken {
-    let request = args.filter.watch(after.clone());
-    let mut verdicts = match client.watch(request).await {
+    lines: &mut VerdictPrinter,
+    on_connected: impl FnOnce(),
+) -> WatchStreamError {
+    let request = args.filter.to_watch_request(after.clone());
+    let mut verdicts = match client.watch_verdicts(request).await {
         Ok(verdicts) => verdicts,
-        Err(status) => return broken(client, status),
+        Err(status) => return classify_status(client, status),
     };
-    stands();
+    on_connected();
     loop {
         match verdicts.message().await {
             Ok(Some(pb::WatchVerdictsResponse { verdict })) => {
                 if let Some(verdict) = verdict {
-                    if let Err(failure) = written(lines.print(&verdict)) {
-                        return Broken::ForGood(failure);
+                    if let Err(failure) = map_write_error(lines.print(&verdict)) {
+                        return WatchStreamError::Fatal(failure);
                     }
                     *after = verdict.verdict_id;
                 }
             }
-            Ok(None) => return Broken::ForNow(Status::unavailable("")),
-            Err(status) => return broken(client, status),
+            Ok(None) => return WatchStreamError::Transient(Status::unavailable("")),
+            Err(status) => return classify_status(client, status),
         }
     }
 }
 
 /// Whether another attempt can go better.
-fn broken(client: &Client, status: Status) -> Broken {
+fn classify_status(client: &Client, status: Status) -> WatchStreamError {
     match status.code() {
         // A watcher that was too slow is cut off, and may resume.
         Code::Unavailable
@@ -139,17 +144,17 @@ fn broken(client: &Client, status: Status) -> Broken {
         | Code::Cancelled
         | Code::Aborted
         | Code::Internal
-        | Code::Unknown => Broken::ForNow(status),
-        Code::OutOfRange => Broken::ForGood(Failure::failed(format!(
+        | Code::Unknown => WatchStreamError::Transient(status),
+        Code::OutOfRange => WatchStreamError::Fatal(CliError::failed(format!(
             "{}; without --after the watch begins now, `unstuck verdicts` lists what is kept",
-            shown(status.message())
+            sanitize(status.message())
         ))),
-        _ => Broken::ForGood(client.failure(&status)),
+        _ => WatchStreamError::Fatal(client.error_for_status(&status)),
     }
 }
 
 /// Standard output is for verdicts.
-fn tell(what: &str) {
-    writeln!(anstream::stderr(), "unstuck: {what}").unwrap_or_default();
+fn print_status(message: &str) {
+    writeln!(anstream::stderr(), "unstuck: {message}").unwrap_or_default();
     io::stderr().flush().unwrap_or_default();
 }

@@ -14,10 +14,10 @@ use toml::{
 };
 
 use super::{
-    ConfigError, Place,
-    file::{Document, Places},
-    join,
-    known::{Known, Tables, nearest},
+    ConfigError, SourceLocation,
+    document::{Document, KeyLocations},
+    join_key,
+    schema::{ConfigSchema, TableKeys, find_nearest},
     variables,
 };
 
@@ -28,7 +28,7 @@ pub struct Layers {
     merged: Config,
     /// The same, as it is read: a start asks for some thirty sections.
     table: toml::Table,
-    places: Places,
+    locations: KeyLocations,
     profile: Option<String>,
     file: Option<PathBuf>,
 }
@@ -39,34 +39,34 @@ impl Layers {
     /// needs no process of its own.
     pub fn load(
         defaults: &'static str,
-        tables: Tables,
+        tables: TableKeys,
         file: Option<&Path>,
         env: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, ConfigError> {
         let defaults = Document::new("the built-in defaults", defaults);
         let root = defaults.parse()?;
-        let known = Known::from_defaults(root.get_ref(), &defaults.text, tables);
+        let schema = ConfigSchema::from_defaults(root.get_ref(), &defaults.text, tables);
         // The built-in profiles are held to the same keys as a user's.
-        defaults.check(&known, root.get_ref())?;
-        let mut builder = Config::builder().add_source(source(&defaults));
+        defaults.check_keys(&schema, root.get_ref())?;
+        let mut builder = Config::builder().add_source(to_config_source(&defaults));
 
-        let mut places = Places::new();
+        let mut locations = KeyLocations::new();
         if let Some(path) = file {
             let document = Document::read(path)?;
-            places = document.check(&known, document.parse()?.get_ref())?;
-            builder = builder.add_source(source(&document));
+            locations = document.check_keys(&schema, document.parse()?.get_ref())?;
+            builder = builder.add_source(to_config_source(&document));
         }
-        for variable in variables::read(&known, env)? {
+        for variable in variables::parse_variables(&schema, env)? {
             builder = builder.set_override(&variable.key, variable.value)?;
             let item = format!("{}[", variable.key);
-            places.retain(|key, _| !key.starts_with(&item));
-            places.insert(variable.key, variable.place);
+            locations.retain(|key, _| !key.starts_with(&item));
+            locations.insert(variable.key, variable.location);
         }
         let merged = builder.build()?;
         Ok(Self {
-            table: table(&merged),
+            table: to_toml_table(&merged),
             merged,
-            places,
+            locations,
             profile: None,
             file: file.map(Path::to_owned),
         })
@@ -77,22 +77,22 @@ impl Layers {
     pub fn section<T: DeserializeOwned>(&self, path: &str) -> Result<T, ConfigError> {
         let top = path.split('.').next().unwrap_or_default();
         let found = self.table.get(top).cloned();
-        let only = found.map(|section| (top.to_owned(), section));
-        let text = written(&only.into_iter().collect());
+        let top_section = found.map(|section| (top.to_owned(), section));
+        let text = render_toml(&top_section.into_iter().collect());
         let document = Document::new("the merged configuration", &text);
         let root = document.parse()?;
-        let section =
-            find(root, path).ok_or_else(|| ConfigError::invalid(path, "no such section"))?;
+        let section = find_section(root, path)
+            .ok_or_else(|| ConfigError::invalid(path, "no such section"))?;
         T::deserialize(ValueDeserializer::from(section.clone())).map_err(|error| {
             let key = error
                 .span()
-                .and_then(|span| key_at(path.to_owned(), &section, &span));
+                .and_then(|span| find_key_at(path.to_owned(), &section, &span));
             self.invalid(key.as_deref().unwrap_or(path), error.message())
         })
     }
 
     /// The names of all profiles, sorted.
-    pub fn profiles(&self) -> Vec<String> {
+    pub fn profile_names(&self) -> Vec<String> {
         let mut names: Vec<_> = self.profile_tables().into_keys().collect();
         names.sort_unstable();
         names
@@ -100,11 +100,11 @@ impl Layers {
 
     /// These layers with `[profiles.<name>.detect.*]` and
     /// `[profiles.<name>.policy]` laid over `[detect.*]` and `[policy]`.
-    pub fn profile(&self, name: &str) -> Result<Self, ConfigError> {
+    pub fn with_profile(&self, name: &str) -> Result<Self, ConfigError> {
         let Some(profile) = self.profile_tables().remove(name) else {
             return Err(ConfigError::UnknownProfile {
                 name: name.to_owned(),
-                nearest: nearest(name, self.profiles().iter()),
+                nearest: find_nearest(name, self.profile_names().iter()),
             });
         };
         let mut builder = Config::builder().add_source(self.merged.clone());
@@ -115,9 +115,9 @@ impl Layers {
         }
         let merged = builder.build()?;
         Ok(Self {
-            table: table(&merged),
+            table: to_toml_table(&merged),
             merged,
-            places: self.places.clone(),
+            locations: self.locations.clone(),
             profile: Some(name.to_owned()),
             file: self.file.clone(),
         })
@@ -125,7 +125,7 @@ impl Layers {
 
     /// The merged configuration, sorted by key.
     pub fn to_toml(&self) -> String {
-        written(&self.table)
+        render_toml(&self.table)
     }
 
     pub fn file(&self) -> Option<&Path> {
@@ -134,9 +134,9 @@ impl Layers {
 
     /// A setting that makes no sense, and where it was set if by a user.
     pub fn invalid(&self, key: &str, why: impl Display) -> ConfigError {
-        let key = self.set_as(key);
+        let key = self.source_key(key);
         ConfigError::Invalid {
-            place: self.place(&key).cloned(),
+            place: self.location_of(&key).cloned(),
             key,
             why: why.to_string(),
         }
@@ -144,9 +144,9 @@ impl Layers {
 
     /// Two settings that do not agree, of which the fault is the one that a user
     /// set.
-    pub fn disagree(&self, key: &str, other: Option<&str>, why: impl Display) -> ConfigError {
-        let is_set = |key: &&str| self.place(&self.set_as(key)).is_some();
-        let set = [key].into_iter().chain(other).find(is_set);
+    pub fn conflict(&self, key: &str, other: Option<&str>, why: impl Display) -> ConfigError {
+        let is_set_by_user = |key: &&str| self.location_of(&self.source_key(key)).is_some();
+        let set = [key].into_iter().chain(other).find(is_set_by_user);
         self.invalid(set.unwrap_or(key), why)
     }
 
@@ -157,7 +157,7 @@ impl Layers {
 
     /// The key under which the value of `key` was set: in a profile, that may
     /// be the profile's.
-    fn set_as(&self, key: &str) -> String {
+    fn source_key(&self, key: &str) -> String {
         self.profile
             .as_ref()
             .map(|name| format!("profiles.{name}.{key}"))
@@ -167,17 +167,17 @@ impl Layers {
 
     /// Where a user set `key`; for what is missing in a row of `[[tools]]`,
     /// where that row stands.
-    fn place(&self, key: &str) -> Option<&Place> {
+    fn location_of(&self, key: &str) -> Option<&SourceLocation> {
         let mut key = key;
         loop {
-            if let Some(place) = self.places.get(key) {
-                return Some(place);
+            if let Some(location) = self.locations.get(key) {
+                return Some(location);
             }
-            let cut = key.rfind(['.', '['])?;
+            let parent_end = key.rfind(['.', '['])?;
             if !key.contains('[') {
                 return None;
             }
-            key = &key[..cut];
+            key = &key[..parent_end];
         }
     }
 }
@@ -192,19 +192,19 @@ impl fmt::Debug for Layers {
 }
 
 /// What was read from TOML can be written as TOML.
-fn table(merged: &Config) -> toml::Table {
+fn to_toml_table(merged: &Config) -> toml::Table {
     merged.clone().try_deserialize().unwrap_or_default()
 }
 
-fn written(table: &toml::Table) -> String {
+fn render_toml(table: &toml::Table) -> String {
     toml::to_string_pretty(table).unwrap_or_default()
 }
 
-fn source(document: &Document) -> File<config::FileSourceString, FileFormat> {
+fn to_config_source(document: &Document) -> File<config::FileSourceString, FileFormat> {
     File::from_str(&document.text, FileFormat::Toml)
 }
 
-fn find<'i>(root: Spanned<DeTable<'i>>, path: &str) -> Option<Spanned<DeValue<'i>>> {
+fn find_section<'i>(root: Spanned<DeTable<'i>>, path: &str) -> Option<Spanned<DeValue<'i>>> {
     let whole = root.span();
     let mut value = &Spanned::new(whole, DeValue::Table(root.into_inner()));
     for key in path.split('.') {
@@ -215,17 +215,17 @@ fn find<'i>(root: Spanned<DeTable<'i>>, path: &str) -> Option<Spanned<DeValue<'i
 
 /// The key whose value, or whose own name, stands at `span`. The innermost:
 /// an array of tables begins where its first table does.
-fn key_at(path: String, value: &Spanned<DeValue<'_>>, span: &Range<usize>) -> Option<String> {
+fn find_key_at(path: String, value: &Spanned<DeValue<'_>>, span: &Range<usize>) -> Option<String> {
     let inside = match value.get_ref() {
         DeValue::Table(table) => table.iter().find_map(|(key, value)| {
-            let at = join(&path, key.get_ref());
+            let at = join_key(&path, key.get_ref());
             let own = (key.span() == *span).then(|| at.clone());
-            own.or_else(|| key_at(at, value, span))
+            own.or_else(|| find_key_at(at, value, span))
         }),
         DeValue::Array(items) => items
             .iter()
             .enumerate()
-            .find_map(|(index, item)| key_at(format!("{path}[{index}]"), item, span)),
+            .find_map(|(index, item)| find_key_at(format!("{path}[{index}]"), item, span)),
         _ => None,
     };
     inside.or_else(|| (value.span() == *span).then_some(path))

@@ -10,19 +10,19 @@ use crate::{
     auth, console, detect,
     domain::DetectorId,
     engine::{self, Profile, Profiles},
-    facts::{Model, Reader, ToolRule, Tools, load_model},
+    facts::{Model, ToolRule, ToolRules, TurnAnalyzers, load_model},
     notify,
-    policy::{self, LadderSettings, Templates, TrendSettings},
+    policy::{self, EscalationSettings, Templates, TrendSettings},
     rules::{self, RowError, RuleRow},
     server, store, telemetry,
-    text::Listener,
+    text::PhraseMatcher,
 };
 
 /// The manual, and the base layer.
 pub const DEFAULTS: &str = include_str!("default.toml");
 
 /// Where the configuration is found when nobody says so.
-const FILE: &str = "unstuck.toml";
+const DEFAULT_FILE: &str = "unstuck.toml";
 
 /// Everything that is configured, checked as a whole.
 #[derive(Debug)]
@@ -34,39 +34,39 @@ pub struct Config {
     pub limits: server::Limits,
     pub console: console::Limits,
     pub store: store::Settings,
-    pub audit: store::Audit,
+    pub audit: store::AuditSettings,
     pub telemetry: telemetry::traces::Settings,
     pub profiles: Profiles,
-    pub tools: Tools,
+    pub tools: ToolRules,
     pub notify: Vec<notify::Settings>,
 }
 
 #[derive(Default, Deserialize)]
-struct Mode {
+struct ProfileModeSection {
     #[serde(default)]
-    mode: ModeName,
+    mode: ProfileMode,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum ModeName {
+enum ProfileMode {
     #[default]
     Enforce,
     Shadow,
 }
 
 /// The layers from the given file, or from `unstuck.toml` where it is.
-pub fn layers(file: Option<&Path>) -> Result<Layers, ConfigError> {
-    let beside = PathBuf::from(FILE);
-    let found = beside.exists().then_some(&*beside);
+pub fn load_layers(file: Option<&Path>) -> Result<Layers, ConfigError> {
+    let default_file = PathBuf::from(DEFAULT_FILE);
+    let found = default_file.exists().then_some(&*default_file);
     // Variables that are not text are none of ours.
     let variables = std::env::vars_os()
         .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
-    Layers::load(DEFAULTS, TABLES, file.or(found), variables)
+    Layers::load(DEFAULTS, TABLE_KEYS, file.or(found), variables)
 }
 
 /// The keys of each `[[name]]`.
-pub const TABLES: super::Tables = &[
+pub const TABLE_KEYS: super::TableKeys = &[
     ("tools", ToolRule::KEYS),
     ("rules", RuleRow::KEYS),
     ("notify", notify::Settings::KEYS),
@@ -75,22 +75,22 @@ pub const TABLES: super::Tables = &[
 impl Config {
     pub fn new(layers: &Layers) -> Result<Self, ConfigError> {
         let rules: Vec<ToolRule> = layers.section("tools")?;
-        if rules.len() > Tools::RULES_MAX {
-            let why = format!("{} entries, at most {}", rules.len(), Tools::RULES_MAX);
+        if rules.len() > ToolRules::RULES_MAX {
+            let why = format!("{} entries, at most {}", rules.len(), ToolRules::RULES_MAX);
             return Err(layers.invalid("tools", why));
         }
         Ok(Self {
             server: layers.section("server")?,
             auth: layers.section("auth")?,
-            tls: sound_tls(layers)?,
-            engine: sound_limits(layers)?,
+            tls: load_tls_settings(layers)?,
+            engine: load_limits(layers)?,
             limits: layers.section("limits")?,
             console: layers.section("limits")?,
-            store: sound_store(layers)?,
+            store: load_store_settings(layers)?,
             audit: layers.section("audit")?,
-            telemetry: telemetry(layers)?,
-            profiles: profiles(layers)?,
-            tools: Tools::new(rules).map_err(|error| layers.invalid("tools", error))?,
+            telemetry: load_telemetry_settings(layers)?,
+            profiles: build_profiles(layers)?,
+            tools: ToolRules::new(rules).map_err(|error| layers.invalid("tools", error))?,
             notify: layers.section("notify")?,
         })
     }
@@ -100,7 +100,7 @@ impl Config {
 const SECS_MAX: i64 = 100 * 366 * 24 * 60 * 60;
 
 /// The most of each limit that has one, and what would go wrong beyond it.
-const MOST: &[(&str, i64, &str)] = &[
+const LIMIT_MAXIMA: &[(&str, i64, &str)] = &[
     (
         "message_bytes_max",
         64 * 1024 * 1024,
@@ -151,42 +151,43 @@ const MOST: &[(&str, i64, &str)] = &[
 
 /// A limit of nothing would refuse everything, a time without end cannot be
 /// reckoned with, and some limits are no limits when they are huge.
-fn sound_limits(layers: &Layers) -> Result<engine::Limits, ConfigError> {
+fn load_limits(layers: &Layers) -> Result<engine::Limits, ConfigError> {
     let all: BTreeMap<String, i64> = layers.section("limits")?;
     for (key, limit) in all {
-        let refused = |why: String| Err(layers.invalid(&format!("limits.{key}"), why));
+        let reject = |why: String| Err(layers.invalid(&format!("limits.{key}"), why));
         if limit < 1 {
-            return refused(format!("{limit} would refuse everything: at least 1"));
+            return reject(format!("{limit} would refuse everything: at least 1"));
         }
         if key.ends_with("_secs_max") && limit > SECS_MAX {
-            return refused(format!(
+            return reject(format!(
                 "{limit} seconds are more than 100 years, {SECS_MAX}"
             ));
         }
-        let most = MOST.iter().find(|(name, ..)| *name == key);
-        if let Some((_, most, why)) = most.filter(|(_, most, _)| limit > *most) {
-            return refused(format!("{limit} is more than {most}: {why}"));
+        let entry = LIMIT_MAXIMA.iter().find(|(name, ..)| *name == key);
+        if let Some((_, limit_max, why)) = entry.filter(|(_, limit_max, _)| limit > *limit_max) {
+            return reject(format!("{limit} is more than {limit_max}: {why}"));
         }
         if key == "streams_max" {
-            let (each, room) = (server::STREAM_OVERHEAD_BYTES, server::OVERHEAD_BYTES_MAX);
-            let all = limit.saturating_mul(each.into());
-            if all > room.into() {
-                return refused(format!(
+            let (bytes_per_stream, bytes_max) =
+                (server::STREAM_OVERHEAD_BYTES, server::OVERHEAD_BYTES_MAX);
+            let all = limit.saturating_mul(bytes_per_stream.into());
+            if all > bytes_max.into() {
+                return reject(format!(
                     "{limit} is more than {}: small messages may lie unread on each stream, for \
-                     which the transport counts {each} bytes, and beyond {room} it ends the \
-                     connection: {limit} × {each} = {all}",
-                    room / each,
+                     which the transport counts {bytes_per_stream} bytes, and beyond {bytes_max} it ends the \
+                     connection: {limit} × {bytes_per_stream} = {all}",
+                    bytes_max / bytes_per_stream,
                 ));
             }
         }
     }
     let mut limits: engine::Limits = layers.section("limits")?;
-    limits.breaker = Some(sound_breaker(layers)?);
+    limits.breaker = Some(load_breaker_settings(layers)?);
     Ok(limits)
 }
 
 /// A share is one of a whole.
-fn sound_breaker(layers: &Layers) -> Result<engine::BreakerSettings, ConfigError> {
+fn load_breaker_settings(layers: &Layers) -> Result<engine::BreakerSettings, ConfigError> {
     let settings: engine::BreakerSettings = layers.section("breaker")?;
     let share_max = settings.share_max;
     if !(share_max > 0.0 && share_max <= 1.0) {
@@ -203,7 +204,7 @@ fn sound_breaker(layers: &Layers) -> Result<engine::BreakerSettings, ConfigError
 }
 
 /// A log that keeps nothing cannot be resumed, and a queue of nothing loses all.
-fn sound_store(layers: &Layers) -> Result<store::Settings, ConfigError> {
+fn load_store_settings(layers: &Layers) -> Result<store::Settings, ConfigError> {
     let settings: store::Settings = layers.section("store")?;
     for (key, number, least) in [
         ("bytes_max", settings.bytes_max, store::Settings::BYTES_MIN),
@@ -219,7 +220,7 @@ fn sound_store(layers: &Layers) -> Result<store::Settings, ConfigError> {
 }
 
 /// A certificate is of no use without its key.
-fn sound_tls(layers: &Layers) -> Result<server::TlsSettings, ConfigError> {
+fn load_tls_settings(layers: &Layers) -> Result<server::TlsSettings, ConfigError> {
     let settings: server::TlsSettings = layers.section("tls")?;
     settings.check().map_err(|(missing, set)| {
         let why = format!("needs `tls.{missing}` too");
@@ -228,29 +229,30 @@ fn sound_tls(layers: &Layers) -> Result<server::TlsSettings, ConfigError> {
     Ok(settings)
 }
 
-fn telemetry(layers: &Layers) -> Result<telemetry::traces::Settings, ConfigError> {
+fn load_telemetry_settings(layers: &Layers) -> Result<telemetry::traces::Settings, ConfigError> {
     let settings: telemetry::traces::Settings = layers.section("telemetry")?;
-    let checked = settings.check();
+    let checked = settings.validate();
     checked.map_err(|why| layers.invalid("telemetry.otlp", why))?;
     Ok(settings)
 }
 
-fn profiles(layers: &Layers) -> Result<Profiles, ConfigError> {
+fn build_profiles(layers: &Layers) -> Result<Profiles, ConfigError> {
     const DEFAULT: &str = "default";
-    let names = layers.profiles().into_iter();
+    let names = layers.profile_names().into_iter();
     let others = names.filter(|name| name != DEFAULT);
     let rows: Vec<RuleRow> = layers.section("rules")?;
-    let names = layers.profiles().into_iter().collect();
+    let names = layers.profile_names().into_iter().collect();
     rules::check_rows(&rows, &names).map_err(|error| invalid_row(layers, &error))?;
     let rules = rules::compile(&rows).map_err(|error| invalid_row(layers, &error))?;
-    let others = others.map(|name| profile(layers, &name, &rows));
+    let others = others.map(|name| build_profile(layers, &name, &rows));
     let mut others = others.collect::<Result<Vec<_>, _>>()?;
-    let mut default = profile(layers, DEFAULT, &rows)?;
-    let model = model(layers, std::iter::once(&mut default).chain(&mut others))?;
+    let mut default = build_profile(layers, DEFAULT, &rows)?;
+    let model = load_shared_model(layers, std::iter::once(&mut default).chain(&mut others))?;
     let all = || std::iter::once(&default).chain(&others);
     let phrases = all().flat_map(|profile| profile.detect.phrases());
-    let reader = Reader {
-        listener: Listener::new(phrases).map_err(|error| layers.invalid("detect", error))?,
+    let reader = TurnAnalyzers {
+        phrase_matcher: PhraseMatcher::new(phrases)
+            .map_err(|error| layers.invalid("detect", error))?,
         model,
     };
     Ok(Profiles::new(default, others, rules, reader))
@@ -258,7 +260,7 @@ fn profiles(layers: &Layers) -> Result<Profiles, ConfigError> {
 
 /// The model that profiles name, which is one for all: turns are read before it
 /// is known whose they are.
-fn model<'a>(
+fn load_shared_model<'a>(
     layers: &Layers,
     profiles: impl Iterator<Item = &'a mut Profile>,
 ) -> Result<Option<Model>, ConfigError> {
@@ -269,7 +271,7 @@ fn model<'a>(
         if settings.model.is_empty() {
             continue;
         }
-        let invalid = |why: String| Err(layers.profile(&profile.name)?.invalid(KEY, why));
+        let invalid = |why: String| Err(layers.with_profile(&profile.name)?.invalid(KEY, why));
         let (folder, model) = match &known {
             Some(known) => known,
             None => match load_model(Path::new(&settings.model)) {
@@ -287,17 +289,17 @@ fn model<'a>(
     Ok(known.map(|(_, model)| model))
 }
 
-fn profile(layers: &Layers, name: &str, rows: &[RuleRow]) -> Result<Profile, ConfigError> {
-    let layers = layers.profile(name)?;
-    let Mode { mode } = layers.section(&format!("profiles.{name}"))?;
+fn build_profile(layers: &Layers, name: &str, rows: &[RuleRow]) -> Result<Profile, ConfigError> {
+    let layers = layers.with_profile(name)?;
+    let ProfileModeSection { mode } = layers.section(&format!("profiles.{name}"))?;
     let detect: detect::Settings = layers.section("detect")?;
-    let disagree = |section: &str, key: &str, other: Option<&str>, why: String| {
+    let conflict = |section: &str, key: &str, other: Option<&str>, why: String| {
         let path = |key: &str| format!("{section}.{key}");
-        layers.disagree(&path(key), other.map(path).as_deref(), why)
+        layers.conflict(&path(key), other.map(path).as_deref(), why)
     };
-    detect.check().map_err(|(detector, futile)| {
+    detect.check().map_err(|(detector, error)| {
         let section = format!("detect.{detector}");
-        disagree(&section, futile.key, futile.other, futile.why)
+        conflict(&section, error.key, error.other_key, error.why)
     })?;
     let rules = rows.iter().enumerate();
     let rule_settings = rules
@@ -307,43 +309,43 @@ fn profile(layers: &Layers, name: &str, rows: &[RuleRow]) -> Result<Profile, Con
         .map_err(|error| invalid_row(&layers, &error))?;
     let trend: TrendSettings = layers.section("policy")?;
     trend
-        .check()
-        .map_err(|error| disagree("policy", error.key, error.other, error.why))?;
-    let sections: BTreeMap<String, LadderSettings> = layers.section("detect")?;
+        .validate()
+        .map_err(|error| conflict("policy", error.key, error.other, error.why))?;
+    let sections: BTreeMap<String, EscalationSettings> = layers.section("detect")?;
     let ladders = (0..).zip(detect::NAMES).filter_map(|(id, name)| {
         let precedence = detect::precedence(DetectorId(id));
-        let ladder = sections.get(*name)?.ladder(name, precedence);
+        let ladder = sections.get(*name)?.to_escalation(name, precedence);
         Some(ladder.map_err(|error| {
             let section = format!("detect.{name}");
-            disagree(&section, error.key, error.other, error.why)
+            conflict(&section, error.key, error.other, error.why)
         }))
     });
-    let of_rules = rules.map(|(position, row)| {
+    let rule_ladders = rules.map(|(position, row)| {
         row.ladder(position)
             .map_err(|error| invalid_row(&layers, &error))
     });
-    let ladders = ladders.chain(of_rules).collect::<Result<_, _>>()?;
-    let templates = templates(&sections, rows, &layers)?;
+    let ladders = ladders.chain(rule_ladders).collect::<Result<_, _>>()?;
+    let templates = build_templates(&sections, rows, &layers)?;
     Ok(Profile {
         name: name.into(),
         detect,
         rules: rule_settings,
         policy: policy::Settings {
             trend,
-            ladders,
-            shadow: mode == ModeName::Shadow,
+            escalations: ladders,
+            shadow: mode == ProfileMode::Shadow,
         },
         templates,
     })
 }
 
 fn invalid_row(layers: &Layers, error: &RowError) -> ConfigError {
-    layers.disagree(&error.key, error.other.as_deref(), error)
+    layers.conflict(&error.key, error.other.as_deref(), error)
 }
 
 /// The texts of the detectors and of the rules.
-fn templates(
-    sections: &BTreeMap<String, LadderSettings>,
+fn build_templates(
+    sections: &BTreeMap<String, EscalationSettings>,
     rows: &[RuleRow],
     layers: &Layers,
 ) -> Result<Templates, ConfigError> {
@@ -351,9 +353,13 @@ fn templates(
         let texts = [section.pattern.clone(), section.correction.clone()];
         (name.clone(), texts)
     });
-    let of_rules = rows.iter().map(|row| (row.detector(), row.texts()));
-    Templates::new(texts.chain(of_rules)).map_err(|error| {
-        let rule = rows.iter().position(|row| row.detector() == error.detector);
+    let rule_texts = rows
+        .iter()
+        .map(|row| (row.detector_name(), row.message_templates()));
+    Templates::new(texts.chain(rule_texts)).map_err(|error| {
+        let rule = rows
+            .iter()
+            .position(|row| row.detector_name() == error.detector);
         let key = match rule {
             Some(position) => rules::key_path(position, error.key),
             None => format!("detect.{}.{}", error.detector, error.key),
@@ -369,7 +375,7 @@ mod tests {
     #[track_caller]
     fn check(variable: &str, value: &str, expected: Option<&str>) {
         let variable = [(format!("UNSTUCK__{variable}"), value.to_owned())];
-        let layers = Layers::load(DEFAULTS, TABLES, None, variable).unwrap();
+        let layers = Layers::load(DEFAULTS, TABLE_KEYS, None, variable).unwrap();
         let refused = Config::new(&layers).err().map(|error| error.to_string());
         match expected {
             Some(why) => assert!(refused.is_some_and(|error| error.contains(why))),

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use super::{CONFIG_BYTES_MAX, ConfigError, Layers, Tables};
+use super::{CONFIG_BYTES_MAX, ConfigError, Layers, TableKeys};
 
 const DEFAULTS: &str = r#"
 tools = []
@@ -39,7 +39,7 @@ mode = "enforce"
 count = 2
 "#;
 
-const TABLES: Tables = &[("tools", &["name", "class", "ignore_args"])];
+const TABLES: TableKeys = &[("tools", &["name", "class", "ignore_args"])];
 
 type Env<'a> = &'a [(&'a str, &'a str)];
 
@@ -481,7 +481,7 @@ fn profiles_are_the_built_in_ones_and_the_users_sorted() {
         &[("UNSTUCK__PROFILES__ZEN__MODE", "shadow")],
     )
     .unwrap();
-    assert_eq!(layers.profiles(), ["default", "lax", "strict", "zen"]);
+    assert_eq!(layers.profile_names(), ["default", "lax", "strict", "zen"]);
 }
 
 #[test]
@@ -495,7 +495,7 @@ fn a_profile_is_laid_over_the_sections() {
         policy.cooldown = 1
     ";
     let layers = layers(FILE, &[]).unwrap();
-    let strict = layers.profile("strict").unwrap();
+    let strict = layers.with_profile("strict").unwrap();
     let of = |layers: &Layers| layers.section::<Detect>("detect").unwrap().exact_repeat;
     assert_eq!(
         of(&layers),
@@ -525,7 +525,7 @@ fn a_profile_is_laid_over_the_sections() {
 #[test]
 fn an_unknown_profile_names_the_nearest() {
     let layers = Layers::load(DEFAULTS, TABLES, None, []).unwrap();
-    let error = layers.profile("strcit\n").unwrap_err();
+    let error = layers.with_profile("strcit\n").unwrap_err();
     assert_eq!(
         error.to_string(),
         "unknown profile `strcit\\n`; did you mean `strict`?"
@@ -549,15 +549,15 @@ fn an_invalid_setting_says_where_it_was_set_if_by_a_user() {
     for (layers, place) in [
         (set.clone(), "`detect.exact_repeat.count` at unstuck.toml:2"),
         (
-            set.profile("default").unwrap(),
+            set.with_profile("default").unwrap(),
             "`detect.exact_repeat.count` at unstuck.toml:2",
         ),
         (
-            set.profile("lax").unwrap(),
+            set.with_profile("lax").unwrap(),
             "`profiles.lax.detect.exact_repeat.count` at unstuck.toml:4",
         ),
         (
-            set.profile("strict").unwrap(),
+            set.with_profile("strict").unwrap(),
             "`profiles.strict.detect.exact_repeat.count`",
         ),
         (layers(b"", &[]).unwrap(), "`detect.exact_repeat.count`"),

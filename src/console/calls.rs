@@ -10,7 +10,7 @@ use tonic::{Request, metadata::MetadataMap};
 
 use super::{
     Console,
-    refusal::{Answer, Json, Refusal},
+    http_error::{HttpError, Json, JsonResult},
 };
 use crate::{
     pb::{self, session_service_server::SessionService},
@@ -21,8 +21,8 @@ pub(super) async fn get_session(
     State(console): State<Console>,
     headers: HeaderMap,
     body: Bytes,
-) -> Answer<pb::GetSessionResponse> {
-    let request = console.request(&headers, &body, "GetSession")?;
+) -> JsonResult<pb::GetSessionResponse> {
+    let request = console.parse_request(&headers, &body, "GetSession")?;
     Ok(Json(console.api.get_session(request).await?.into_inner()))
 }
 
@@ -30,8 +30,8 @@ pub(super) async fn list_verdicts(
     State(console): State<Console>,
     headers: HeaderMap,
     body: Bytes,
-) -> Answer<pb::ListVerdictsResponse> {
-    let request = console.request(&headers, &body, "ListVerdicts")?;
+) -> JsonResult<pb::ListVerdictsResponse> {
+    let request = console.parse_request(&headers, &body, "ListVerdicts")?;
     Ok(Json(console.api.list_verdicts(request).await?.into_inner()))
 }
 
@@ -39,8 +39,8 @@ pub(super) async fn terminate_session(
     State(console): State<Console>,
     headers: HeaderMap,
     body: Bytes,
-) -> Answer<pb::TerminateSessionResponse> {
-    let request = console.request(&headers, &body, "TerminateSession")?;
+) -> JsonResult<pb::TerminateSessionResponse> {
+    let request = console.parse_request(&headers, &body, "TerminateSession")?;
     let answer = console.api.terminate_session(request).await?;
     Ok(Json(answer.into_inner()))
 }
@@ -49,8 +49,8 @@ pub(super) async fn reset_session(
     State(console): State<Console>,
     headers: HeaderMap,
     body: Bytes,
-) -> Answer<pb::ResetSessionResponse> {
-    let request = console.request(&headers, &body, "ResetSession")?;
+) -> JsonResult<pb::ResetSessionResponse> {
+    let request = console.parse_request(&headers, &body, "ResetSession")?;
     Ok(Json(console.api.reset_session(request).await?.into_inner()))
 }
 
@@ -58,8 +58,8 @@ pub(super) async fn snooze_session(
     State(console): State<Console>,
     headers: HeaderMap,
     body: Bytes,
-) -> Answer<pb::SnoozeSessionResponse> {
-    let request = console.request(&headers, &body, "SnoozeSession")?;
+) -> JsonResult<pb::SnoozeSessionResponse> {
+    let request = console.parse_request(&headers, &body, "SnoozeSession")?;
     let answer = console.api.snooze_session(request).await?;
     Ok(Json(answer.into_inner()))
 }
@@ -67,14 +67,14 @@ pub(super) async fn snooze_session(
 impl Console {
     /// A request as it would have come in over gRPC, for a caller who may: what it
     /// may see is decided there.
-    fn request<T: DeserializeOwned>(
+    fn parse_request<T: DeserializeOwned>(
         &self,
         headers: &HeaderMap,
         body: &[u8],
         rpc: &str,
-    ) -> Result<Request<T>, Refusal> {
+    ) -> Result<Request<T>, HttpError> {
         let caller = self.admit(headers, &path(rpc))?;
-        let mut request = Request::new(parsed(headers, body)?);
+        let mut request = Request::new(parse_body(headers, body)?);
         *request.metadata_mut() = MetadataMap::from_headers(headers.clone());
         request.extensions_mut().insert(caller);
         Ok(request)
@@ -88,7 +88,7 @@ pub(super) fn path(rpc: &str) -> String {
 
 /// Whom the page speaks to.
 #[derive(Debug, Serialize)]
-pub(super) struct Me {
+pub(super) struct CallerInfo {
     /// Empty: nobody was asked.
     name: String,
     role: &'static str,
@@ -97,18 +97,21 @@ pub(super) struct Me {
     may: Vec<&'static str>,
 }
 
-const ACTS: [(&str, &str); 3] = [
+const OPERATOR_ACTIONS: [(&str, &str); 3] = [
     ("terminate", "TerminateSession"),
     ("snooze", "SnoozeSession"),
     ("reset", "ResetSession"),
 ];
 
-pub(super) async fn me(State(console): State<Console>, headers: HeaderMap) -> Answer<Me> {
+pub(super) async fn get_caller(
+    State(console): State<Console>,
+    headers: HeaderMap,
+) -> JsonResult<CallerInfo> {
     let caller = console.admit(&headers, &path("ListSessions"))?;
-    let allowed = ACTS
+    let allowed = OPERATOR_ACTIONS
         .iter()
         .filter(|(_, rpc)| rpc::facts(&path(rpc)).access.allows(caller.role));
-    Ok(Json(Me {
+    Ok(Json(CallerInfo {
         name: caller.name.to_string(),
         role: caller.role.name(),
         tenant: caller.tenant.name().to_owned(),
@@ -117,16 +120,19 @@ pub(super) async fn me(State(console): State<Console>, headers: HeaderMap) -> An
 }
 
 /// A form of another page's cannot send this type without asking first.
-pub(super) fn parsed<T: DeserializeOwned>(headers: &HeaderMap, body: &[u8]) -> Result<T, Refusal> {
-    let kind = headers.get(header::CONTENT_TYPE);
-    if kind.is_none_or(|kind| kind != "application/json") {
+pub(super) fn parse_body<T: DeserializeOwned>(
+    headers: &HeaderMap,
+    body: &[u8],
+) -> Result<T, HttpError> {
+    let content_type = headers.get(header::CONTENT_TYPE);
+    if content_type.is_none_or(|kind| kind != "application/json") {
         let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-        return Err(Refusal::new(
+        return Err(HttpError::new(
             status,
             "CONTENT_TYPE",
             "the content type must be application/json",
         ));
     }
     serde_json::from_slice(body)
-        .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, "JSON_INVALID", error))
+        .map_err(|error| HttpError::new(StatusCode::BAD_REQUEST, "JSON_INVALID", error))
 }

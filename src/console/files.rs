@@ -70,27 +70,32 @@ pub(super) fn routes() -> Router<Console> {
     all.fold(Router::new(), |router, file| {
         let File { path, kind, text } = *file;
         let tag = format!("\"{}\"", blake3::hash(text.as_bytes()).to_hex());
-        let answer = move |headers: HeaderMap| {
+        let handler = move |headers: HeaderMap| {
             let known = headers.get(header::IF_NONE_MATCH);
-            std::future::ready(answer(
+            std::future::ready(respond_with_file(
                 text,
                 kind,
                 &tag,
                 known.is_some_and(|it| *it == *tag),
             ))
         };
-        router.route(path, get(answer))
+        router.route(path, get(handler))
     })
 }
 
 /// A browser keeps it, and asks whether it still holds.
-fn answer(text: &'static str, kind: &'static str, tag: &str, is_known: bool) -> Response {
+fn respond_with_file(
+    text: &'static str,
+    kind: &'static str,
+    tag: &str,
+    is_cached: bool,
+) -> Response {
     let headers = [
         (header::CONTENT_TYPE, kind),
         (header::CACHE_CONTROL, "no-cache"),
         (header::ETAG, tag),
     ];
-    match is_known {
+    match is_cached {
         true => (StatusCode::NOT_MODIFIED, headers).into_response(),
         false => (headers, text).into_response(),
     }

@@ -11,20 +11,20 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Console,
-    calls::{parsed, path},
-    refusal::{Answer, Json, Refusal},
+    calls::{parse_body, path},
+    http_error::{HttpError, Json, JsonResult},
 };
 use crate::{
-    domain::{Action, Status, Tenant},
-    engine::{Fleet, Search},
+    domain::{Action, SessionStatus, Tenant},
+    engine::{FleetFilter, RankedSessions},
     pb,
-    server::aside,
+    server::blocking,
 };
 
 /// What is looked for.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Question {
+pub(super) struct FleetQuery {
     /// By name. Empty: any.
     status: String,
     /// Words, each of which must be found.
@@ -36,7 +36,7 @@ pub(super) struct Question {
     most: usize,
 }
 
-impl Default for Question {
+impl Default for FleetQuery {
     fn default() -> Self {
         Self {
             status: String::new(),
@@ -50,91 +50,95 @@ impl Default for Question {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Answered {
+pub(super) struct FleetPage {
     sessions: Vec<pb::Session>,
     /// How many were found, by status.
     counts: BTreeMap<&'static str, usize>,
 }
 
 /// As many as a page shows, and no more than a browser draws at once.
-const MOST_MAX: usize = 200;
+const PAGE_ROWS_MAX: usize = 200;
 /// So many places from the top are sorted; who looks further down, searches.
 const SKIP_MAX: usize = 20_000;
 const SEARCH_BYTES_MAX: usize = 512;
 
-pub(super) async fn fleet(
+pub(super) async fn list_fleet(
     State(console): State<Console>,
     headers: HeaderMap,
     body: Bytes,
-) -> Answer<Answered> {
+) -> JsonResult<FleetPage> {
     let caller = console.admit(&headers, &path("ListSessions"))?;
-    let question: Question = parsed(&headers, &body)?;
-    let (skip, most) = (question.skip, question.most.min(MOST_MAX));
-    let search = search(caller.tenant, question)?;
+    let query: FleetQuery = parse_body(&headers, &body)?;
+    let (skip, most) = (query.skip, query.most.min(PAGE_ROWS_MAX));
+    let search = build_search(caller.tenant, query)?;
     // The engine's locks are held for microseconds each, but there may be many.
     let engine = console.engine.clone();
-    let look = move || engine.fleet(&search, skip, most);
-    let found = aside::walk(look).await;
-    let draining = |_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "DRAINING", "shutting down");
-    let Fleet { sessions, counts } = found.map_err(draining)?;
+    let scan = move || engine.rank_sessions(&search, skip, most);
+    let found = blocking::scan_sessions(scan).await;
+    let draining = |_| HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "DRAINING", "shutting down");
+    let RankedSessions { sessions, counts } = found.map_err(draining)?;
     let mut rows = Vec::with_capacity(sessions.len());
     for view in &sessions {
-        rows.push(row(console.api.session(view).await));
+        rows.push(summarize_session(console.api.present_session(view).await));
     }
-    Ok(Json(Answered {
+    Ok(Json(FleetPage {
         sessions: rows,
         counts,
     }))
 }
 
-fn search(tenant: Tenant, question: Question) -> Result<Search, Refusal> {
-    let refused = |field: &str, why: String| {
-        let told = format!("{field}: {why}");
-        Err(Refusal::new(StatusCode::BAD_REQUEST, "FIELD_INVALID", told))
+fn build_search(tenant: Tenant, query: FleetQuery) -> Result<FleetFilter, HttpError> {
+    let invalid_field = |field: &str, why: String| {
+        let message = format!("{field}: {why}");
+        Err(HttpError::new(
+            StatusCode::BAD_REQUEST,
+            "FIELD_INVALID",
+            message,
+        ))
     };
-    let mut statuses = Status::ALL.into_iter();
-    let status = match question.status.as_str() {
+    let mut statuses = SessionStatus::ALL.into_iter();
+    let status = match query.status.as_str() {
         "" => None,
         name => match statuses.find(|status| status.name() == name) {
             Some(status) => Some(status),
-            None => return refused("status", format!("{name:?} is not one")),
+            None => return invalid_field("status", format!("{name:?} is not one")),
         },
     };
-    let least_action = match question.least_action.as_str() {
+    let least_action = match query.least_action.as_str() {
         "" => None,
         name => match name.parse::<Action>() {
             Ok(action) => Some(action),
-            Err(error) => return refused("least_action", error.to_string()),
+            Err(error) => return invalid_field("least_action", error.to_string()),
         },
     };
-    if question.search.len() > SEARCH_BYTES_MAX {
-        return refused("search", format!("at most {SEARCH_BYTES_MAX} bytes"));
+    if query.search.len() > SEARCH_BYTES_MAX {
+        return invalid_field("search", format!("at most {SEARCH_BYTES_MAX} bytes"));
     }
-    if question.skip > SKIP_MAX {
-        return refused("skip", format!("at most {SKIP_MAX}; search instead"));
+    if query.skip > SKIP_MAX {
+        return invalid_field("skip", format!("at most {SKIP_MAX}; search instead"));
     }
-    let words = question.search.to_lowercase();
-    Ok(Search {
+    let words = query.search.to_lowercase();
+    Ok(FleetFilter {
         tenant,
         status,
         words: words.split_whitespace().map(str::to_owned).collect(),
-        detector: question.detector,
-        least_action,
+        detector: query.detector,
+        min_action: least_action,
     })
 }
 
 /// What a row of the table shows: of the verdicts the last, without what only
 /// its own page tells.
-fn row(session: pb::Session) -> pb::Session {
+fn summarize_session(session: pb::Session) -> pb::Session {
     let mut session = session;
     let last = session.last_verdicts.pop();
-    session.last_verdicts = last.map(brief).into_iter().collect();
-    session.termination = session.termination.map(brief);
+    session.last_verdicts = last.map(summarize_verdict).into_iter().collect();
+    session.termination = session.termination.map(summarize_verdict);
     session.abstentions.clear();
     session
 }
 
-fn brief(verdict: pb::Verdict) -> pb::Verdict {
+fn summarize_verdict(verdict: pb::Verdict) -> pb::Verdict {
     pb::Verdict {
         correction: String::new(),
         members: Vec::new(),

@@ -19,20 +19,20 @@ use serde::Serialize;
 
 use super::{
     Console,
-    calls::{parsed, path},
-    refusal::Refusal,
+    calls::{parse_body, path},
+    http_error::HttpError,
 };
 use crate::{
     api::Api,
-    auth::{Auth, Caller, Denied},
+    auth::{Auth, AuthError, Caller},
     feed::Feed,
     pb,
-    server::places::Place,
-    telemetry::{Rejection, Rpc},
+    server::quota::Permit,
+    telemetry::{Rejection, StreamRpc},
 };
 
 /// Who watches from now on is first shown these.
-const RECENT: usize = 100;
+const RECENT_VERDICTS: usize = 100;
 /// Proxies give up on a connection that is silent for a minute.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
@@ -40,76 +40,84 @@ pub(super) async fn watch_verdicts(
     State(console): State<Console>,
     headers: HeaderMap,
     body: Bytes,
-) -> Result<impl IntoResponse, Refusal> {
+) -> Result<impl IntoResponse, HttpError> {
     let caller = console.admit(&headers, &path("WatchVerdicts"))?;
-    let mut request: pb::WatchVerdictsRequest = parsed(&headers, &body)?;
+    let mut request: pb::WatchVerdictsRequest = parse_body(&headers, &body)?;
     if let Some(last) = headers.get("last-event-id") {
         request.after_verdict_id = last.to_str().unwrap_or("?").to_owned();
     }
     if request.after_verdict_id.is_empty() {
-        request.after_verdict_id = console.store.before_last(RECENT).to_string();
+        request.after_verdict_id = console
+            .store
+            .cursor_before_last(RECENT_VERDICTS)
+            .to_string();
     }
-    let place = console.watchers.take(&caller.tenant).map_err(|share| {
-        console.metrics.rejected(Rejection::ConsoleWatchersMax);
-        let status = StatusCode::SERVICE_UNAVAILABLE;
-        let told = format!("{share} pages watch already (limits.console_watchers_max)");
-        Refusal::new(status, "CONSOLE_WATCHERS_MAX", told)
-    })?;
-    let open = console.metrics.stream(Rpc::WatchVerdicts);
-    let live = Live {
-        feed: console.api.feed(&caller, request)?,
+    let permit = console
+        .watcher_quota
+        .try_acquire(&caller.tenant)
+        .map_err(|share| {
+            console
+                .metrics
+                .count_rejection(Rejection::ConsoleWatchersMax);
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            let message = format!("{share} pages watch already (limits.console_watchers_max)");
+            HttpError::new(status, "CONSOLE_WATCHERS_MAX", message)
+        })?;
+    let open = console.metrics.track_stream(StreamRpc::WatchVerdicts);
+    let live = LiveFeed {
+        feed: console.api.open_feed(&caller, request)?,
         api: console.api,
         auth: console.auth,
         caller,
-        is_behind: true,
-        _held: (place, open),
+        is_catching_up: true,
+        _guards: (permit, open),
     };
     let events = stream::unfold(Some(live), |live| async {
         let mut live = live?;
-        let (event, goes_on) = live.next().await;
-        Some((Ok::<_, Infallible>(event), goes_on.then_some(live)))
+        let (event, has_more) = live.next().await;
+        Some((Ok::<_, Infallible>(event), has_more.then_some(live)))
     });
     Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
 }
 
-struct Live<G> {
+struct LiveFeed<G> {
     feed: Feed,
     api: Api,
     auth: Arc<Auth>,
     caller: Caller,
     /// What was missed has not all been sent.
-    is_behind: bool,
-    _held: (Place, G),
+    is_catching_up: bool,
+    _guards: (Permit, G),
 }
 
-impl<G> Live<G> {
+impl<G> LiveFeed<G> {
     /// The next event, and whether more may come.
     async fn next(&mut self) -> (Event, bool) {
         let next = async {
-            match self.is_behind {
-                true => self.feed.next_missed().await,
+            match self.is_catching_up {
+                true => self.feed.next_from_backlog().await,
                 false => self.feed.next().await.map(Some),
             }
         };
         let next = tokio::select! {
-            next = next => next.map_err(|ended| self.api.ended(ended)),
-            () = self.auth.revoked(&self.caller) => Err(Denied::UnknownToken.into()),
+            next = next => next.map_err(|ended| self.api.feed_end_status(ended)),
+            () = self.auth.wait_until_revoked(&self.caller) => Err(AuthError::UnknownToken.into()),
         };
         match next {
             Ok(Some(verdict)) => {
-                let shown = self.api.shown(&verdict);
-                (event("verdict", &shown).id(shown.verdict_id), true)
+                let message = self.api.present_verdict(&verdict);
+                (sse_event("verdict", &message).id(message.verdict_id), true)
             }
             Ok(None) => {
-                self.is_behind = false;
-                (event("live", &()), true)
+                self.is_catching_up = false;
+                (sse_event("live", &()), true)
             }
-            Err(ended) => (event("end", Refusal::from(ended).error()), false),
+            Err(ended) => (sse_event("end", HttpError::from(ended).error()), false),
         }
     }
 }
 
-fn event(name: &str, data: &impl Serialize) -> Event {
+fn sse_event(name: &str, data: &impl Serialize) -> Event {
     // Printed on one line, with no line break that would end the event.
     let data = serde_json::to_string(data).unwrap_or_default();
     Event::default().event(name).data(data)

@@ -11,45 +11,45 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     Console,
-    calls::{parsed, path},
-    refusal::{Answer, Json, Refusal},
-    tally::{HOURS, Kind, Tally},
+    calls::{parse_body, path},
+    http_error::{HttpError, Json, JsonResult},
+    verdict_counts::{HOURS_MAX, VerdictCounts, VerdictKind},
 };
 use crate::engine::Profile;
 
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Question {
+struct PolicyQuery {
     /// Of how many hours, up to now.
     hours: u64,
 }
 
-impl Default for Question {
+impl Default for PolicyQuery {
     fn default() -> Self {
-        Self { hours: HOURS }
+        Self { hours: HOURS_MAX }
     }
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Policy {
+pub(super) struct PolicyReport {
     /// What was done is counted over these.
     hours: u64,
-    profiles: Vec<InForce>,
+    profiles: Vec<ProfileReport>,
 }
 
 /// A profile.
 #[derive(Debug, Serialize)]
-struct InForce {
+struct ProfileReport {
     name: String,
     shadow: bool,
     alpha: f64,
     saturation: f64,
     cooldown: u32,
-    detectors: Vec<Detector>,
+    detectors: Vec<DetectorReport>,
 }
 
 #[derive(Debug, Serialize)]
-struct Detector {
+struct DetectorReport {
     name: String,
     enabled: bool,
     soft: &'static str,
@@ -67,43 +67,43 @@ struct Detector {
     would: BTreeMap<&'static str, u32>,
 }
 
-pub(super) async fn policy(
+pub(super) async fn get_policy(
     State(console): State<Console>,
     headers: HeaderMap,
     body: Bytes,
-) -> Answer<Policy> {
+) -> JsonResult<PolicyReport> {
     let tenant = console.admit(&headers, &path("ListVerdicts"))?.tenant;
-    let Question { hours } = parsed(&headers, &body)?;
-    if !(1..=HOURS).contains(&hours) {
-        let told = format!("hours: from 1 to {HOURS}");
+    let PolicyQuery { hours } = parse_body(&headers, &body)?;
+    if !(1..=HOURS_MAX).contains(&hours) {
+        let message = format!("hours: from 1 to {HOURS_MAX}");
         let status = StatusCode::BAD_REQUEST;
-        return Err(Refusal::new(status, "FIELD_INVALID", told));
+        return Err(HttpError::new(status, "FIELD_INVALID", message));
     }
     let engine = console.engine.clone();
-    let look = |tally: &Tally, now| {
-        let kinds = tally.kinds(&tenant, hours, now);
+    let query = |counts: &VerdictCounts, now| {
+        let kinds = counts.counts_by_kind(&tenant, hours, now);
         let profiles = engine.profiles();
         let all = profiles.all();
-        all.map(|profile| in_force(profile, &kinds)).collect()
+        all.map(|profile| report_profile(profile, &kinds)).collect()
     };
-    let profiles = console.tallied(look).await?;
-    Ok(Json(Policy { hours, profiles }))
+    let profiles = console.with_verdict_counts(query).await?;
+    Ok(Json(PolicyReport { hours, profiles }))
 }
 
-fn in_force(profile: &Profile, kinds: &BTreeMap<&Kind, u32>) -> InForce {
+fn report_profile(profile: &Profile, kinds: &BTreeMap<&VerdictKind, u32>) -> ProfileReport {
     let policy = &profile.policy;
-    let own = |kind: &Kind| kind.profile == profile.name;
+    let own = |kind: &VerdictKind| kind.profile == profile.name;
     let kinds: Vec<_> = kinds.iter().filter(|(kind, _)| own(kind)).collect();
-    let detectors = policy.ladders.iter().map(|ladder| {
+    let detectors = policy.escalations.iter().map(|ladder| {
         let explained = profile.explain(&ladder.name);
         let explained = explained.as_ref();
-        let times = |shadow: bool| {
+        let counts_by_action = |shadow: bool| {
             let own = kinds.iter();
             let own = own.filter(|(kind, _)| kind.detector == ladder.name && kind.shadow == shadow);
             own.filter_map(|(kind, times)| Some((kind.action?.name(), **times)))
                 .collect()
         };
-        Detector {
+        DetectorReport {
             name: ladder.name.to_string(),
             enabled: ladder.enabled,
             soft: ladder.soft.name(),
@@ -113,12 +113,14 @@ fn in_force(profile: &Profile, kinds: &BTreeMap<&Kind, u32>) -> InForce {
             window: ladder.window,
             rule: explained.map(|it| it.rule.to_owned()).unwrap_or_default(),
             threshold: explained.map(|it| it.threshold.clone()).unwrap_or_default(),
-            quiet: explained.map(|it| it.quiet.to_owned()).unwrap_or_default(),
-            did: times(false),
-            would: times(true),
+            quiet: explained
+                .map(|it| it.avoided_by.to_owned())
+                .unwrap_or_default(),
+            did: counts_by_action(false),
+            would: counts_by_action(true),
         }
     });
-    InForce {
+    ProfileReport {
         name: profile.name.to_string(),
         shadow: policy.shadow,
         alpha: policy.trend.alpha,

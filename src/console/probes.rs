@@ -7,62 +7,64 @@ use axum::{
     response::IntoResponse,
 };
 
-use super::{Console, refusal::Refusal};
+use super::{Console, http_error::HttpError};
 use crate::{
-    store::{Health, Stats},
-    telemetry::StoreFigures,
+    store::{StoreHealth, StoreStats},
+    telemetry::StoreSample,
 };
 
-pub(super) async fn metrics_page(
+pub(super) async fn render_metrics(
     State(console): State<Console>,
     headers: HeaderMap,
-) -> Result<impl IntoResponse, Refusal> {
+) -> Result<impl IntoResponse, HttpError> {
     const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
     console.admit(&headers, "/metrics")?;
-    let Stats {
+    let StoreStats {
         commits,
         failures,
-        shed,
-        queue,
+        dropped: shed,
+        queue_len: queue,
         bytes,
-        failing,
+        write_failing: failing,
     } = console.store.stats();
-    console.metrics.store(&StoreFigures {
+    console.metrics.set_store_sample(&StoreSample {
         commits,
         failures,
-        shed,
-        queue,
+        dropped: shed,
+        queue_len: queue,
         bytes,
-        failing,
+        write_failing: failing,
     });
     Ok(([(header::CONTENT_TYPE, FORMAT)], console.metrics.render()))
 }
 
 /// The process runs. It also says what it does not do.
-pub(super) async fn healthy(State(console): State<Console>) -> String {
-    let store = stored(&console);
-    match console.engine.breaker_is_open() {
+pub(super) async fn healthz(State(console): State<Console>) -> String {
+    let store = describe_store_health(&console);
+    match console.engine.is_any_breaker_open() {
         true => format!("{store}ok; the breaker is open: detectors warn instead of terminating\n"),
         false => store,
     }
 }
 
-fn stored(console: &Console) -> String {
+fn describe_store_health(console: &Console) -> String {
     match console.store.health() {
-        Health::Fine => "ok\n".to_owned(),
-        Health::Memory => "ok; state is kept in memory only\n".to_owned(),
-        Health::SetAside(aside) => {
+        StoreHealth::Healthy => "ok\n".to_owned(),
+        StoreHealth::InMemory => "ok; state is kept in memory only\n".to_owned(),
+        StoreHealth::DamagedTail(aside) => {
             let aside = aside.display();
             format!("ok; a damaged tail of the audit log was set aside in {aside}\n")
         }
-        Health::Failing => "ok; the store cannot be written to: terminations are not durable, \
+        StoreHealth::WriteFailing => {
+            "ok; the store cannot be written to: terminations are not durable, \
                             resets are refused\n"
-            .to_owned(),
+                .to_owned()
+        }
     }
 }
 
 /// The process takes calls.
-pub(super) async fn ready(State(console): State<Console>) -> (StatusCode, &'static str) {
+pub(super) async fn readyz(State(console): State<Console>) -> (StatusCode, &'static str) {
     if console.draining.is_cancelled() {
         (StatusCode::SERVICE_UNAVAILABLE, "draining\n")
     } else {

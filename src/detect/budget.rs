@@ -3,8 +3,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde::Deserialize;
 use smallvec::smallvec;
 
-use super::{Detector, Futile, History};
-use crate::domain::{Bar, Explained, Finding, Look, Observation, Sig, Totals, Used};
+use super::{Detector, NeverFires, History};
+use crate::domain::{LadderRung, DetectorExplanation, Finding, DetectorOutcome, Observation, Sig, Totals, UsageDelta};
 
 /// Fires when a session has used `warn_share` of a cap, and again when it has
 /// used all of it: events, turns, tokens, US dollars, seconds.
@@ -34,49 +34,49 @@ const ROUNDING: f64 = 1e-9;
 
 /// A bar of a cap that was passed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Passed {
+pub struct ReachedCap {
     /// What is counted: "events", "US dollars".
     pub unit: &'static str,
     pub used: f64,
     pub cap: f64,
-    bar: Bar,
+    rung: LadderRung,
 }
 
 impl Settings {
     /// There is any cap at all.
-    pub fn caps(&self) -> bool {
-        self.each(Totals::default())
+    pub fn has_caps(&self) -> bool {
+        self.usage_by_cap(Totals::default())
             .iter()
             .any(|(_, cap, _)| *cap > 0.0)
     }
 
     /// The worst bar that was passed since the last observation.
-    pub fn passed(&self, used: &Used) -> Option<Passed> {
-        let [before, now] = [self.each(used.before), self.each(used.now)];
+    pub fn reached_cap(&self, used: &UsageDelta) -> Option<ReachedCap> {
+        let [before, now] = [self.usage_by_cap(used.before), self.usage_by_cap(used.now)];
         let passed = before.into_iter().zip(now).filter_map(|(before, now)| {
             let (unit, cap, used) = now;
             let past = |used: f64, share: f64| used >= cap * share * (1.0 - ROUNDING);
             let reached = |share| cap > 0.0 && !past(before.2, share) && past(used, share);
             let bar = match (reached(1.0), reached(self.warn_share)) {
-                (true, _) => Bar::Hard,
-                (false, true) => Bar::Soft,
+                (true, _) => LadderRung::Hard,
+                (false, true) => LadderRung::Soft,
                 (false, false) => return None,
             };
-            Some(Passed {
+            Some(ReachedCap {
                 unit,
                 used,
                 cap,
-                bar,
+                rung: bar,
             })
         });
         passed.max_by(|a, b| {
             let shares = || (a.used / a.cap).total_cmp(&(b.used / b.cap));
-            a.bar.cmp(&b.bar).then_with(shares)
+            a.rung.cmp(&b.rung).then_with(shares)
         })
     }
 
     /// Each cap, and what was used of it.
-    fn each(&self, used: Totals) -> [(&'static str, f64, f64); 5] {
+    fn usage_by_cap(&self, used: Totals) -> [(&'static str, f64, f64); 5] {
         [
             ("events", self.events_max.into(), used.events as f64),
             ("turns", self.turns_max.into(), used.turns as f64),
@@ -90,51 +90,51 @@ impl Settings {
 impl Detector for Budget {
     type Settings = Settings;
 
-    fn check(settings: &Settings) -> Result<(), Futile> {
+    fn check(settings: &Settings) -> Result<(), NeverFires> {
         let (share, usd) = (settings.warn_share, settings.cost_usd_max);
         if !(share > 0.0 && share <= 1.0) {
             let why = format!("{share} is not above 0 and at most 1");
-            return Err(Futile::new("warn_share", why));
+            return Err(NeverFires::new("warn_share", why));
         }
         if usd < 0.0 {
             let why = format!("{usd} could never be spent: 0 is no cap");
-            return Err(Futile::new("cost_usd_max", why));
+            return Err(NeverFires::new("cost_usd_max", why));
         }
         Ok(())
     }
 
-    fn explain(settings: &Settings) -> Explained {
-        let caps = settings.each(Totals::default()).into_iter();
+    fn explain(settings: &Settings) -> DetectorExplanation {
+        let caps = settings.usage_by_cap(Totals::default()).into_iter();
         let caps = caps.filter(|(_, cap, _)| *cap > 0.0);
         let caps: Vec<String> = caps.map(|(unit, cap, _)| format!("{cap} {unit}")).collect();
         let threshold = match caps.is_empty() {
             true => "no cap is set".to_owned(),
             false => format!("{} of {}, then all", settings.warn_share, caps.join(", ")),
         };
-        Explained {
+        DetectorExplanation {
             rule: "the session, all its agents together, has used up what it was given",
             threshold,
-            quiet: "a larger cap, or a reset, which begins the count anew",
+            avoided_by: "a larger cap, or a reset, which begins the count anew",
         }
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
-        if !settings.caps() {
-            return Look::Away;
+    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+        if !settings.has_caps() {
+            return DetectorOutcome::NotApplicable;
         }
-        let Some(passed) = settings.passed(&now.used) else {
-            return Look::Clear;
+        let Some(reached) = settings.reached_cap(&now.usage) else {
+            return DetectorOutcome::NoMatch;
         };
-        Look::found(Finding {
+        DetectorOutcome::from_finding(Finding {
             // Whole units: what a template says of it is `used` and `cap`.
-            count: passed.used as i32,
+            count: reached.used as i32,
             period: 0,
             similarity: 1.0,
             confidence: 1.0,
-            bar: Some(passed.bar),
+            rung: Some(reached.rung),
             extends: false,
             events: smallvec![now.at.index],
-            name: smallvec![name(&passed)],
+            loop_key: smallvec![loop_key(&reached)],
             calls: smallvec![],
         })
     }
@@ -147,9 +147,9 @@ impl Detector for Budget {
 }
 
 /// Each bar of each cap is told of its own.
-fn name(passed: &Passed) -> Sig {
+fn loop_key(reached: &ReachedCap) -> Sig {
     let mut hasher = DefaultHasher::new();
-    ("budget", passed.unit, passed.bar as u8).hash(&mut hasher);
+    ("budget", reached.unit, reached.rung as u8).hash(&mut hasher);
     Sig::new(hasher.finish())
 }
 
@@ -174,9 +174,9 @@ mod tests {
         secs: 0,
     };
 
-    fn passed(before: Totals, now: Totals) -> Option<(&'static str, Bar)> {
-        let passed = SETTINGS.passed(&Used { before, now })?;
-        Some((passed.unit, passed.bar))
+    fn passed(before: Totals, now: Totals) -> Option<(&'static str, LadderRung)> {
+        let passed = SETTINGS.reached_cap(&UsageDelta { before, now })?;
+        Some((passed.unit, passed.rung))
     }
 
     fn tokens(tokens: i64) -> Totals {
@@ -188,12 +188,12 @@ mod tests {
         assert_eq!(passed(tokens(0), tokens(799)), None);
         assert_eq!(
             passed(tokens(799), tokens(800)),
-            Some(("tokens", Bar::Soft))
+            Some(("tokens", LadderRung::Soft))
         );
         assert_eq!(passed(tokens(800), tokens(999)), None);
         assert_eq!(
             passed(tokens(999), tokens(1_000)),
-            Some(("tokens", Bar::Hard))
+            Some(("tokens", LadderRung::Hard))
         );
         assert_eq!(passed(tokens(1_000), tokens(9_999)), None);
     }
@@ -202,7 +202,7 @@ mod tests {
     fn a_leap_over_both_bars_is_the_last() {
         assert_eq!(
             passed(tokens(0), tokens(5_000)),
-            Some(("tokens", Bar::Hard))
+            Some(("tokens", LadderRung::Hard))
         );
     }
 
@@ -222,7 +222,7 @@ mod tests {
             (Totals { secs: 48, ..START }, "seconds"),
         ];
         for (now, unit) in cases {
-            assert_eq!(passed(START, now), Some((unit, Bar::Soft)));
+            assert_eq!(passed(START, now), Some((unit, LadderRung::Soft)));
         }
     }
 
@@ -234,7 +234,7 @@ mod tests {
             tokens: 2_000,
             ..START
         };
-        assert_eq!(passed(START, now), Some(("tokens", Bar::Hard)));
+        assert_eq!(passed(START, now), Some(("tokens", LadderRung::Hard)));
     }
 
     #[test]
@@ -247,12 +247,12 @@ mod tests {
             wall_secs_max: 0,
             ..SETTINGS
         };
-        let used = Used {
+        let used = UsageDelta {
             before: START,
             now: tokens(i64::MAX),
         };
-        assert!(!none.caps() && none.passed(&used).is_none());
-        assert!(SETTINGS.caps());
+        assert!(!none.has_caps() && none.reached_cap(&used).is_none());
+        assert!(SETTINGS.has_caps());
     }
 
     #[test]

@@ -3,8 +3,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde::Deserialize;
 use smallvec::SmallVec;
 
-use super::{Detector, Futile, History, streak::Streak};
-use crate::domain::{Explained, Look, MarkerKind, Observation, Seen, Sig};
+use super::{Detector, NeverFires, History, streak::Streak};
+use crate::domain::{DetectorExplanation, DetectorOutcome, MarkerKind, Observation, ObservationBody, Sig};
 
 /// Fires when the context is summarised `count` times in a row with no tool call
 /// between, or without progress and ending at the same size each time: what is
@@ -19,49 +19,49 @@ use crate::domain::{Explained, Look, MarkerKind, Observation, Seen, Sig};
 /// one that fails and one more try are ordinary.
 #[derive(Default)]
 pub struct CompactionLoop {
-    idle: Streak,
-    last: Option<(i32, u32)>,
-    stuck: Streak,
+    without_calls: Streak,
+    last_size_and_progress: Option<(i32, u32)>,
+    same_size: Streak,
     /// Allocated with the first marker: most sessions have none.
-    work: Option<Box<Work>>,
+    calls_between: Option<Box<CallsBetween>>,
 }
 
 /// The different calls between two compactions.
 #[derive(Default)]
-struct Work {
-    before: SmallVec<[Sig; CALLS_MAX]>,
-    now: SmallVec<[Sig; CALLS_MAX]>,
+struct CallsBetween {
+    previous: SmallVec<[Sig; CALLS_MAX]>,
+    current: SmallVec<[Sig; CALLS_MAX]>,
     /// How many of those now were not made before.
-    fresh: u32,
+    new_calls: u32,
 }
 
 /// As many calls of a stretch are told from those of the next.
 const CALLS_MAX: usize = 32;
 
-impl Work {
+impl CallsBetween {
     /// What the history knows of the stretch before the first compaction.
-    fn since(past: &History) -> Box<Self> {
+    fn from_history(past: &History) -> Box<Self> {
         let calls = past.calls().filter_map(|entry| entry.call);
         Box::new(Self {
-            now: calls.take(CALLS_MAX).collect(),
+            current: calls.take(CALLS_MAX).collect(),
             ..Self::default()
         })
     }
 
     fn push(&mut self, call: Sig) {
-        if self.now.contains(&call) {
+        if self.current.contains(&call) {
             return;
         }
-        self.fresh += u32::from(!self.before.contains(&call));
-        if self.now.len() < CALLS_MAX {
-            self.now.push(call);
+        self.new_calls += u32::from(!self.previous.contains(&call));
+        if self.current.len() < CALLS_MAX {
+            self.current.push(call);
         }
     }
 
     /// Another stretch begins: how many fresh calls this one had.
-    fn turn(&mut self) -> u32 {
-        self.before = std::mem::take(&mut self.now);
-        std::mem::take(&mut self.fresh)
+    fn start_next(&mut self) -> u32 {
+        self.previous = std::mem::take(&mut self.current);
+        std::mem::take(&mut self.new_calls)
     }
 }
 
@@ -79,75 +79,75 @@ const SIZE_TOLERANCE: u32 = 100;
 impl Detector for CompactionLoop {
     type Settings = Settings;
 
-    fn check(settings: &Settings) -> Result<(), Futile> {
+    fn check(settings: &Settings) -> Result<(), NeverFires> {
         if settings.count < 2 {
             let why = format!("{} compactions are no loop: at least 2 are", settings.count);
-            return Err(Futile::new("count", why));
+            return Err(NeverFires::new("count", why));
         }
         if settings.work == 0 {
             let why = "with 0 any two compactions have work between: at least 1";
-            return Err(Futile::new("work", why.to_owned()));
+            return Err(NeverFires::new("work", why.to_owned()));
         }
         Ok(())
     }
 
-    fn explain(settings: &Settings) -> Explained {
-        Explained {
+    fn explain(settings: &Settings) -> DetectorExplanation {
+        DetectorExplanation {
             rule: "the context is summarised again and again, and no work comes between",
             threshold: format!(
                 "{} in a row with no tool call between, or with no progress, to the same size, and \
                  fewer than {} new calls between",
                 settings.count, settings.work
             ),
-            quiet: "progress between, calls not made before, or a tool call and another size",
+            avoided_by: "progress between, calls not made before, or a tool call and another size",
         }
     }
 
     #[inline]
-    fn glance(now: &Observation) -> Option<Look> {
-        (!now.is_compaction()).then_some(Look::Away)
+    fn quick_check(now: &Observation) -> Option<DetectorOutcome> {
+        (!now.is_compaction()).then_some(DetectorOutcome::NotApplicable)
     }
 
-    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {
-        let (kind, size) = match &now.seen {
-            Seen::Marker {
+    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> DetectorOutcome {
+        let (kind, size) = match &now.body {
+            ObservationBody::Marker {
                 kind,
                 context_tokens,
             } => (*kind, *context_tokens),
-            Seen::Call(facts) => {
-                self.idle.clear();
+            ObservationBody::Call(facts) => {
+                self.without_calls.clear();
                 if let (Some(work), Some(call), false) =
-                    (&mut self.work, facts.call, facts.failed())
+                    (&mut self.calls_between, facts.call, facts.failed())
                 {
                     work.push(call);
                 }
-                return Look::Away;
+                return DetectorOutcome::NotApplicable;
             }
-            Seen::Turn(_) | Seen::Text(_) | Seen::Other => return Look::Away,
+            ObservationBody::Turn(_) | ObservationBody::PartialText(_) | ObservationBody::Other => return DetectorOutcome::NotApplicable,
         };
         if kind != MarkerKind::Compaction {
-            return Look::Away;
+            return DetectorOutcome::NotApplicable;
         }
-        self.idle.push(now.at, None);
-        let work = self.work.get_or_insert_with(|| Work::since(past));
-        let worked = work.turn() >= settings.work;
-        let same = self.last.is_some_and(|(last, progress)| {
+        self.without_calls.push(now.at, None);
+        let work = self.calls_between.get_or_insert_with(|| CallsBetween::from_history(past));
+        let worked = work.start_next() >= settings.work;
+        let same = self.last_size_and_progress.is_some_and(|(last, progress)| {
             let near = size.abs_diff(last) <= last.unsigned_abs() / SIZE_TOLERANCE;
             size > 0 && progress == now.at.progress && near && !worked
         });
-        self.last = Some((size, now.at.progress));
+        self.last_size_and_progress = Some((size, now.at.progress));
         if same {
-            self.stuck.push(now.at, None);
+            self.same_size.push(now.at, None);
         } else {
-            self.stuck.restart(now.at, None);
+            self.same_size.restart(now.at, None);
         }
-        let found = self.idle.finding(settings.count);
-        match found.or_else(|| self.stuck.finding(settings.count)) {
+        let found = self.without_calls.finding_at_threshold(settings.count);
+        match found.or_else(|| self.same_size.finding_at_threshold(settings.count)) {
             Some(mut finding) => {
-                finding.name = [name()].into_iter().collect();
-                Look::found(finding)
+                finding.loop_key = [loop_key()].into_iter().collect();
+                DetectorOutcome::from_finding(finding)
             }
-            None => Look::Clear,
+            None => DetectorOutcome::NoMatch,
         }
     }
 
@@ -156,13 +156,13 @@ impl Detector for CompactionLoop {
     }
 
     fn heap_bytes(&self) -> usize {
-        let work = |_: &Work| size_of::<Work>();
-        self.idle.heap_bytes() + self.stuck.heap_bytes() + self.work.as_deref().map_or(0, work)
+        let work = |_: &CallsBetween| size_of::<CallsBetween>();
+        self.without_calls.heap_bytes() + self.same_size.heap_bytes() + self.calls_between.as_deref().map_or(0, work)
     }
 }
 
 /// All compaction loops of an agent are one loop.
-fn name() -> Sig {
+fn loop_key() -> Sig {
     let mut hasher = DefaultHasher::new();
     "compaction".hash(&mut hasher);
     Sig::new(hasher.finish())
@@ -179,7 +179,7 @@ mod tests {
 
     #[track_caller]
     fn marks(script: Script, expected: &str) {
-        assert_eq!(script.marks::<CompactionLoop>(&SETTINGS), expected);
+        assert_eq!(script.outcome_letters::<CompactionLoop>(&SETTINGS), expected);
     }
 
     #[test]
@@ -252,7 +252,7 @@ mod tests {
         let found = (call("a") + compaction().times(4)).findings::<CompactionLoop>(&SETTINGS);
         assert_eq!(found[0].events.as_slice(), [1, 2, 3]);
         assert_eq!(found[1].events.as_slice(), [4]);
-        assert_eq!(found[0].name, found[1].name);
+        assert_eq!(found[0].loop_key, found[1].loop_key);
     }
 
     #[test]

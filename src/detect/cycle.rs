@@ -1,8 +1,8 @@
 use serde::Deserialize;
 use smallvec::SmallVec;
 
-use super::{Detector, Futile, History, heap};
-use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Operation, Sig};
+use super::{Detector, NeverFires, History, heap};
+use crate::domain::{CallFacts, DetectorExplanation, Finding, DetectorOutcome, EventPosition, Observation, Operation, Sig};
 
 /// Fires when a sequence of 2 to `period_max` rounds stands `count` times at the
 /// tail, with the same states each lap; or when a round of several calls is
@@ -25,16 +25,16 @@ pub struct Cycle {
     next: u8,
     /// By period: how many of the last rounds equal the one a period before.
     /// `None`: no round has equalled one of these.
-    runs: Option<Box<[u16; PERIOD_MAX + 1]>>,
+    run_lengths: Option<Box<[u16; PERIOD_MAX + 1]>>,
     /// Rounds since the last one that read or searched.
-    since_read: u16,
+    rounds_since_read: u16,
     /// The round before completed or extended a cycle.
-    stood: bool,
-    present: Round,
+    was_in_cycle: bool,
+    current: Round,
     progress: Option<u32>,
     /// The latest event of a loop that was reported and has ended: as soon as
     /// the history is at hand, rounds up to it count no more.
-    spent: Option<i32>,
+    consumed_until: Option<i32>,
 }
 
 /// `[detect.cycle]`
@@ -61,15 +61,15 @@ struct Round {
     calls: u8,
     /// All of them in one, in any order.
     sum: u64,
-    reads: bool,
+    has_reads: bool,
     /// As far as it went it completes or extends a cycle.
-    stands: bool,
+    in_cycle: bool,
 }
 
 impl Detector for Cycle {
     type Settings = Settings;
 
-    fn check(settings: &Settings) -> Result<(), Futile> {
+    fn check(settings: &Settings) -> Result<(), NeverFires> {
         let Settings {
             count,
             window,
@@ -77,14 +77,14 @@ impl Detector for Cycle {
             ..
         } = *settings;
         if count < 2 {
-            return Err(Futile::new(
+            return Err(NeverFires::new(
                 "count",
                 format!("{count} laps are no cycle: at least 2 are"),
             ));
         }
         if !(2..=PERIOD_MAX as u32).contains(&period_max) {
             let why = format!("{period_max} is not a period between 2 and {PERIOD_MAX}");
-            return Err(Futile::new("period_max", why));
+            return Err(NeverFires::new("period_max", why));
         }
         History::check_window(window)?;
         if count.saturating_mul(2) > window {
@@ -92,13 +92,13 @@ impl Detector for Cycle {
                 "{count} laps of 2 calls are {}, more than the window of {window}",
                 count.saturating_mul(2)
             );
-            return Err(Futile::new("count", why).or("window"));
+            return Err(NeverFires::new("count", why).with_other_key("window"));
         }
         Ok(())
     }
 
-    fn explain(settings: &Settings) -> Explained {
-        Explained {
+    fn explain(settings: &Settings) -> DetectorExplanation {
+        DetectorExplanation {
             rule: if settings.ignore_outcome {
                 "the same calls come in the same order, lap after lap, whatever comes of them"
             } else {
@@ -108,7 +108,7 @@ impl Detector for Cycle {
                 "{} laps of 2 to {} calls in the last {} calls",
                 settings.count, settings.period_max, settings.window
             ),
-            quiet: if settings.ignore_outcome {
+            avoided_by: if settings.ignore_outcome {
                 "a call that is not part of the circle"
             } else {
                 "a call that is not part of the circle, or another outcome of one that is"
@@ -116,52 +116,52 @@ impl Detector for Cycle {
         }
     }
 
-    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {
-        if let Some(spent) = self.spent.take() {
-            self.keep_after(spent, past);
+    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> DetectorOutcome {
+        if let Some(spent) = self.consumed_until.take() {
+            self.drop_rounds_through(spent, past);
         }
         if now.is_compaction() {
-            self.lose_reads();
+            self.drop_reads();
         }
-        let Some(facts) = now.ordinary() else {
-            return Look::Away;
+        let Some(facts) = now.ordinary_call() else {
+            return DetectorOutcome::NotApplicable;
         };
         let Some(call) = facts.call else {
             self.reset();
-            return Look::Abstained("tool_call.args");
+            return DetectorOutcome::MissingField("tool_call.args");
         };
-        if self.moved_by_others(now.at, facts) && !settings.ignore_outcome {
+        if self.progressed_by_others(now.at, facts) && !settings.ignore_outcome {
             self.reset();
         }
         self.progress = Some(now.at.progress);
         // Both are keyed hashes: nobody can make two pairs equal.
-        let outcome = facts.masked.get().rotate_left(32);
+        let outcome = facts.masked_outcome.get().rotate_left(32);
         let state = match settings.ignore_outcome {
             true => call.get(),
             false => call.get() ^ outcome,
         };
         if !self.push(now.at, facts, state | 1) {
-            return Look::Away;
+            return DetectorOutcome::NotApplicable;
         }
-        let tail = self.tail(settings);
-        self.present.stands = tail.is_some();
+        let tail = self.find_cycle(settings);
+        self.current.in_cycle = tail.is_some();
         match tail {
             Some((period, run)) => {
                 let laps = u32::from(run) / period as u32 + 1;
                 let extends = usize::from(run) > (settings.count as usize - 1) * period;
-                Look::found(found(now, past, period, laps, extends))
+                DetectorOutcome::from_finding(build_finding(now, past, period, laps, extends))
             }
             // The rest of the round may complete the lap.
-            None if self.stood && now.at.round.is_some() => Look::Standing,
-            None => Look::Clear,
+            None if self.was_in_cycle && now.at.round.is_some() => DetectorOutcome::Unchanged,
+            None => DetectorOutcome::NoMatch,
         }
     }
 
-    fn spend(&mut self, cited: &[i32]) {
+    fn consume(&mut self, cited: &[i32]) {
         // What was found itself, and may go on with the rest of its round.
-        let goes_on = self.present.stands || (self.stood && self.present.id.is_some());
+        let goes_on = self.current.in_cycle || (self.was_in_cycle && self.current.id.is_some());
         if !goes_on {
-            self.spent = cited.iter().copied().max().max(self.spent);
+            self.consumed_until = cited.iter().copied().max().max(self.consumed_until);
         }
     }
 
@@ -171,26 +171,26 @@ impl Detector for Cycle {
 
     fn heap_bytes(&self) -> usize {
         let runs = |runs: &[u16; PERIOD_MAX + 1]| size_of_val(runs);
-        heap::list(&self.present.states) + self.runs.as_deref().map_or(0, runs)
+        heap::vec_bytes(&self.current.states) + self.run_lengths.as_deref().map_or(0, runs)
     }
 }
 
 impl Cycle {
     /// Whether there was progress that the agent's own calls do not explain.
     /// What they change themselves is part of the lap.
-    fn moved_by_others(&self, at: Moment, facts: &CallFacts) -> bool {
+    fn progressed_by_others(&self, at: EventPosition, facts: &CallFacts) -> bool {
         let own = u32::from(facts.wrote() || facts.state.is_some());
         let moved = |before| at.progress.wrapping_sub(before) > own;
         self.progress.is_some_and(moved)
     }
 
     /// Takes a call in; false where its round has it already.
-    fn push(&mut self, at: Moment, facts: &CallFacts, state: u64) -> bool {
-        if at.round.is_none() || self.present.id != at.round {
+    fn push(&mut self, at: EventPosition, facts: &CallFacts, state: u64) -> bool {
+        if at.round.is_none() || self.current.id != at.round {
             self.close_round();
-            self.present.id = at.round;
+            self.current.id = at.round;
         }
-        let round = &mut self.present;
+        let round = &mut self.current;
         if round.id.is_some() {
             if round.states.contains(&state) || round.states.len() == Round::CALLS_MAX {
                 return false;
@@ -199,51 +199,51 @@ impl Cycle {
         }
         round.calls += 1;
         round.sum = round.sum.wrapping_add(state).max(1);
-        round.reads |= matches!(facts.operation, Operation::Read | Operation::Search);
+        round.has_reads |= matches!(facts.operation, Operation::Read | Operation::Search);
         true
     }
 
     fn close_round(&mut self) {
-        if self.present.calls == 0 {
-            self.present.clear();
+        if self.current.calls == 0 {
+            self.current.clear();
             return;
         }
-        let round = self.present.tag();
-        if self.knows(round) {
-            let mut runs = self.runs.take().unwrap_or_default();
+        let round = self.current.tag();
+        if self.has_round(round) {
+            let mut runs = self.run_lengths.take().unwrap_or_default();
             for period in 1..=PERIOD_MAX {
-                let goes_on = self.rounds[self.back(period)] == round;
+                let goes_on = self.rounds[self.ring_index(period)] == round;
                 runs[period] = if goes_on {
                     runs[period].saturating_add(1)
                 } else {
                     0
                 };
             }
-            self.runs = Some(runs);
-        } else if let Some(runs) = &mut self.runs {
+            self.run_lengths = Some(runs);
+        } else if let Some(runs) = &mut self.run_lengths {
             **runs = Default::default();
         }
         self.rounds[usize::from(self.next) % PERIOD_MAX] = round;
         self.next = (self.next + 1) % PERIOD_MAX as u8;
-        self.since_read = if self.present.reads {
+        self.rounds_since_read = if self.current.has_reads {
             0
         } else {
-            self.since_read.saturating_add(1)
+            self.rounds_since_read.saturating_add(1)
         };
-        self.stood = self.present.stands;
-        self.present.clear();
+        self.was_in_cycle = self.current.in_cycle;
+        self.current.clear();
     }
 
     /// Whether any of the rounds was this one: most often none was.
-    fn knows(&self, round: u32) -> bool {
+    fn has_round(&self, round: u32) -> bool {
         let equal = |any, known: &u32| any | (*known == round);
         self.rounds.iter().fold(false, equal)
     }
 
     /// How long the run of a period is with this round.
-    fn run(&self, period: usize, round: u32) -> u16 {
-        if self.rounds[self.back(period)] == round {
-            let before = self.runs.as_ref().map_or(0, |runs| runs[period]);
+    fn run_length(&self, period: usize, round: u32) -> u16 {
+        if self.rounds[self.ring_index(period)] == round {
+            let before = self.run_lengths.as_ref().map_or(0, |runs| runs[period]);
             before.saturating_add(1)
         } else {
             0
@@ -251,38 +251,38 @@ impl Cycle {
     }
 
     /// Where the round stands that was closed so many rounds ago.
-    fn back(&self, rounds: usize) -> usize {
+    fn ring_index(&self, rounds: usize) -> usize {
         (usize::from(self.next) + PERIOD_MAX - rounds) % PERIOD_MAX
     }
 
     /// The shortest period that stands often enough, and its run.
-    fn tail(&self, settings: &Settings) -> Option<(usize, u16)> {
-        let round = self.present.tag();
-        if !self.knows(round) {
+    fn find_cycle(&self, settings: &Settings) -> Option<(usize, u16)> {
+        let round = self.current.tag();
+        if !self.has_round(round) {
             return None;
         }
         let period_max =
             (settings.period_max as usize).min((settings.window / settings.count) as usize);
         let laps = settings.count as usize - 1;
-        let equal = usize::from(self.run(1, round)) + 1;
+        let equal = usize::from(self.run_length(1, round)) + 1;
         // A lap of equal calls is a repeat, not a cycle; a round of several calls
         // is a lap of its own.
-        let varied = |period: usize| equal < period || (period == 1 && self.present.calls > 1);
+        let varied = |period: usize| equal < period || (period == 1 && self.current.calls > 1);
         (1..=period_max)
             .filter(|period| varied(*period))
-            .map(|period| (period, self.run(period, round)))
+            .map(|period| (period, self.run_length(period, round)))
             .find(|(period, run)| usize::from(*run) >= laps * period)
     }
 
     /// The context was summarised: rounds up to the last one that read or
     /// searched count no more.
-    fn lose_reads(&mut self) {
+    fn drop_reads(&mut self) {
         self.close_round();
-        self.keep(usize::from(self.since_read));
+        self.keep_last_rounds(usize::from(self.rounds_since_read));
     }
 
     /// Rounds with an event up to this one count no more.
-    fn keep_after(&mut self, event: i32, past: &History) {
+    fn drop_rounds_through(&mut self, event: i32, past: &History) {
         let (mut fresh, mut last) = (0usize, None);
         for entry in past.calls() {
             let begins = entry.round.is_none() || last != Some(entry.round);
@@ -295,24 +295,24 @@ impl Cycle {
             last = Some(entry.round);
         }
         if fresh == 0 {
-            self.present.states.clear();
-            self.present.calls = 0;
-            self.present.sum = 0;
+            self.current.states.clear();
+            self.current.calls = 0;
+            self.current.sum = 0;
         }
         // The latest of them may still go on.
-        self.keep(fresh.saturating_sub(1));
+        self.keep_last_rounds(fresh.saturating_sub(1));
     }
 
     /// Of the closed rounds only the last so many count.
-    fn keep(&mut self, kept: usize) {
+    fn keep_last_rounds(&mut self, kept: usize) {
         for period in 1..=PERIOD_MAX {
             let whole = kept.saturating_sub(period).try_into().unwrap_or(u16::MAX);
-            if let Some(runs) = &mut self.runs {
+            if let Some(runs) = &mut self.run_lengths {
                 runs[period] = runs[period].min(whole);
             }
             if period > kept {
-                self.rounds[self.back(period)] = 0;
-                self.stood = false;
+                self.rounds[self.ring_index(period)] = 0;
+                self.was_in_cycle = false;
             }
         }
     }
@@ -332,24 +332,24 @@ impl Round {
         self.states.clear();
         self.calls = 0;
         self.sum = 0;
-        self.reads = false;
-        self.stands = false;
+        self.has_reads = false;
+        self.in_cycle = false;
     }
 }
 
 /// The last `laps` laps of `period` rounds.
-fn found(now: &Observation, past: &History, period: usize, laps: u32, extends: bool) -> Finding {
+fn build_finding(now: &Observation, past: &History, period: usize, laps: u32, extends: bool) -> Finding {
     let mut events: SmallVec<[i32; 8]> = SmallVec::new();
     let mut calls: SmallVec<[Sig; 4]> = SmallVec::new();
     // By lap, latest first: its raw outcomes in any order, and how many.
     let mut outcomes: SmallVec<[(u64, i32); 4]> = SmallVec::new();
     let mut in_round: SmallVec<[Sig; 4]> = SmallVec::new();
     let (mut round, mut rounds) = (now.at.round, 1);
-    let own = now.ordinary();
-    let own = own.map(|facts| (now.at.index, now.at.round, facts.call, facts.raw.tag()));
+    let own = now.ordinary_call();
+    let own = own.map(|facts| (now.at.index, now.at.round, facts.call, facts.raw_outcome.tag()));
     let earlier = past
         .calls()
-        .map(|entry| (entry.index, entry.round, entry.call, entry.raw));
+        .map(|entry| (entry.index, entry.round, entry.call, entry.raw_outcome));
     for (index, of_round, call, raw) in own.into_iter().chain(earlier) {
         if !events.is_empty() && (of_round.is_none() || of_round != round) {
             rounds += 1;
@@ -390,10 +390,10 @@ fn found(now: &Observation, past: &History, period: usize, laps: u32, extends: b
         period: size,
         similarity: 1.0,
         confidence: if exact { 1.0 } else { 0.9 },
-        bar: None,
+        rung: None,
         extends,
         events,
-        name: calls.clone(),
+        loop_key: calls.clone(),
         calls,
     }
 }
@@ -419,7 +419,7 @@ mod tests {
 
     #[track_caller]
     fn marks(script: Script, expected: &str) {
-        assert_eq!(script.marks::<Cycle>(&SETTINGS), expected);
+        assert_eq!(script.outcome_letters::<Cycle>(&SETTINGS), expected);
     }
 
     fn rounds(laps: &[&str]) -> Script {

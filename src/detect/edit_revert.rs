@@ -1,8 +1,8 @@
 use serde::Deserialize;
 use smallvec::SmallVec;
 
-use super::{Detector, Futile, History, heap, paths::Paths};
-use crate::domain::{CallFacts, Explained, Finding, Look, Observation, Sig};
+use super::{Detector, NeverFires, History, heap, lru_map::LruMap};
+use crate::domain::{CallFacts, DetectorExplanation, Finding, DetectorOutcome, Observation, Sig};
 
 /// Fires on a write whose `content_hash` equals an earlier one of that file,
 /// another content lying between: the agent undoes its own edit.
@@ -15,7 +15,7 @@ use crate::domain::{CallFacts, Explained, Finding, Look, Observation, Sig};
 /// The hash is exact, as in the published rule.
 #[derive(Default)]
 pub struct EditRevert {
-    paths: Paths<Contents>,
+    paths: LruMap<WrittenContents>,
 }
 
 /// `[detect.edit_revert]`
@@ -27,17 +27,17 @@ pub struct Settings {
 }
 
 #[derive(Default)]
-struct Contents {
+struct WrittenContents {
     /// The contents that were written and when, oldest first.
-    fresh: SmallVec<[(Sig, i32); 4]>,
+    uncited: SmallVec<[(Sig, i32); 4]>,
     /// What it was last written to hold.
     last: Option<Sig>,
     /// The contents between which the file goes back and forth.
-    cited: SmallVec<[Sig; 4]>,
+    cycled: SmallVec<[Sig; 4]>,
     count: i32,
 }
 
-impl Contents {
+impl WrittenContents {
     /// Contents that are kept a file: as many as can stand in the last 20 calls,
     /// the published rule's window.
     const CONTENTS_MAX: usize = 20;
@@ -46,106 +46,106 @@ impl Contents {
 impl Detector for EditRevert {
     type Settings = Settings;
 
-    fn check(settings: &Settings) -> Result<(), Futile> {
+    fn check(settings: &Settings) -> Result<(), NeverFires> {
         let within = settings.within;
         if matches!(within, 1 | 2) {
             let why = format!(
                 "a revert takes 3 writes (one content, another, the first again), \
                  which never stand in the last {within} calls"
             );
-            return Err(Futile::new("within", why));
+            return Err(NeverFires::new("within", why));
         }
-        if within as usize > Contents::CONTENTS_MAX {
+        if within as usize > WrittenContents::CONTENTS_MAX {
             let why = format!(
                 "{within} calls are more than the {} contents that are kept",
-                Contents::CONTENTS_MAX
+                WrittenContents::CONTENTS_MAX
             );
-            return Err(Futile::new("within", why));
+            return Err(NeverFires::new("within", why));
         }
         Ok(())
     }
 
-    fn explain(settings: &Settings) -> Explained {
-        Explained {
+    fn explain(settings: &Settings) -> DetectorExplanation {
+        DetectorExplanation {
             rule: "a write takes a file back to a content that it had before, another content lying \
                    between",
             threshold: match settings.within {
                 0 => "once, however long ago".to_owned(),
                 within => format!("once in the last {within} calls"),
             },
-            quiet: "a content that the file has not had yet",
+            avoided_by: "a content that the file has not had yet",
         }
     }
 
     #[inline]
-    fn glance(now: &Observation) -> Option<Look> {
-        let Some(facts) = now.ordinary().filter(|facts| facts.wrote()) else {
-            return Some(Look::Away);
+    fn quick_check(now: &Observation) -> Option<DetectorOutcome> {
+        let Some(facts) = now.ordinary_call().filter(|facts| facts.wrote()) else {
+            return Some(DetectorOutcome::NotApplicable);
         };
-        lacks(facts).map(Look::Abstained)
+        missing_field(facts).map(DetectorOutcome::MissingField)
     }
 
-    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {
-        let Some(facts) = now.ordinary().filter(|facts| facts.wrote()) else {
-            return Look::Away;
+    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> DetectorOutcome {
+        let Some(facts) = now.ordinary_call().filter(|facts| facts.wrote()) else {
+            return DetectorOutcome::NotApplicable;
         };
         let (Some(path), Some(content)) = (facts.target, facts.content) else {
-            return lacks(facts).map_or(Look::Away, Look::Abstained);
+            return missing_field(facts).map_or(DetectorOutcome::NotApplicable, DetectorOutcome::MissingField);
         };
-        let contents = self.paths.of(path, &now.rooms.paths);
+        let contents = self.paths.get_or_insert(path, &now.capacities.paths);
         let index = now.at.index;
         if contents.last.replace(content) == Some(content) {
             // The latest write of a content is the last to leave the window.
-            if let Some((_, event)) = contents.fresh.last_mut()
+            if let Some((_, event)) = contents.uncited.last_mut()
                 && settings.within > 0
             {
                 *event = index;
             }
-            return Look::Away;
+            return DetectorOutcome::NotApplicable;
         }
-        let begin = past.begin_of(settings.within, now.at);
-        let extends = contents.cited.contains(&content);
+        let begin = past.window_start(settings.within, now.at);
+        let extends = contents.cycled.contains(&content);
         let first = contents
-            .fresh
+            .uncited
             .iter()
             .rposition(|(known, event)| *known == content && *event >= begin);
         let events = match first {
             Some(first) if !extends => {
-                let run = contents.fresh.drain(first..);
-                contents.cited = SmallVec::new();
+                let run = contents.uncited.drain(first..);
+                contents.cycled = SmallVec::new();
                 let mut events = SmallVec::new();
                 for (known, event) in run {
-                    contents.cited.push(known);
+                    contents.cycled.push(known);
                     events.push(event);
                 }
-                contents.fresh.clear();
+                contents.uncited.clear();
                 contents.count = 1;
                 events.push(index);
                 events
             }
             _ if extends => {
-                contents.fresh.clear();
+                contents.uncited.clear();
                 contents.count = contents.count.saturating_add(1);
                 SmallVec::from_slice(&[index])
             }
             _ => {
-                contents.cited.clear();
-                if contents.fresh.len() == Contents::CONTENTS_MAX {
-                    contents.fresh.remove(0);
+                contents.cycled.clear();
+                if contents.uncited.len() == WrittenContents::CONTENTS_MAX {
+                    contents.uncited.remove(0);
                 }
-                contents.fresh.push((content, index));
-                return Look::Clear;
+                contents.uncited.push((content, index));
+                return DetectorOutcome::NoMatch;
             }
         };
-        Look::found(Finding {
+        DetectorOutcome::from_finding(Finding {
             count: contents.count,
             period: 0,
             similarity: 1.0,
             confidence: 1.0,
-            bar: None,
+            rung: None,
             extends,
             events,
-            name: [path].into_iter().collect(),
+            loop_key: [path].into_iter().collect(),
             calls: facts.call.into_iter().collect(),
         })
     }
@@ -155,13 +155,13 @@ impl Detector for EditRevert {
     }
 
     fn heap_bytes(&self) -> usize {
-        let contents = |of: &Contents| heap::short_list(&of.fresh) + heap::short_list(&of.cited);
+        let contents = |of: &WrittenContents| heap::small_vec_bytes(&of.uncited) + heap::small_vec_bytes(&of.cycled);
         self.paths.heap_bytes(contents)
     }
 }
 
 /// What it would have needed of a write, the first of it.
-fn lacks(facts: &CallFacts) -> Option<&'static str> {
+fn missing_field(facts: &CallFacts) -> Option<&'static str> {
     match (facts.target, facts.content) {
         (None, _) => Some("tool_call.target"),
         (Some(_), None) => Some("tool_call.content_hash"),
@@ -185,7 +185,7 @@ mod tests {
     #[track_caller]
     fn marks(script: Script, expected: &str) {
         assert_eq!(
-            script.marks::<EditRevert>(&Settings { within: 0 }),
+            script.outcome_letters::<EditRevert>(&Settings { within: 0 }),
             expected
         );
     }
@@ -272,6 +272,6 @@ mod tests {
         let found = writes("f", "xabab").findings::<EditRevert>(&Settings { within: 0 });
         assert_eq!(found[0].events.as_slice(), [1, 2, 3]);
         assert_eq!(found[1].events.as_slice(), [4]);
-        assert_eq!(found[0].name, found[1].name);
+        assert_eq!(found[0].loop_key, found[1].loop_key);
     }
 }

@@ -1,7 +1,7 @@
 use serde::Deserialize;
 
-use super::{Detector, Futile, History, streak::Streak};
-use crate::domain::{Explained, Finding, Look, Observation, Sig};
+use super::{Detector, NeverFires, History, streak::Streak};
+use crate::domain::{DetectorExplanation, Finding, DetectorOutcome, Observation, Sig};
 
 /// Fires when `count` failures in a row have the same error (masked) although
 /// the arguments vary or the tools rotate: unknown tool, denied, missing
@@ -28,59 +28,59 @@ pub struct Settings {
 impl Detector for ErrorStreak {
     type Settings = Settings;
 
-    fn check(settings: &Settings) -> Result<(), Futile> {
+    fn check(settings: &Settings) -> Result<(), NeverFires> {
         if settings.count < 2 {
             let why = format!("{} failures are no streak: at least 2 are", settings.count);
-            return Err(Futile::new("count", why));
+            return Err(NeverFires::new("count", why));
         }
         Ok(())
     }
 
-    fn explain(settings: &Settings) -> Explained {
-        Explained {
+    fn explain(settings: &Settings) -> DetectorExplanation {
+        DetectorExplanation {
             rule: "calls in a row fail with the same error, although they vary",
             threshold: format!("{} in a row", settings.count),
-            quiet: "a success or another error between",
+            avoided_by: "a success or another error between",
         }
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
-        let Some(facts) = now.ordinary() else {
-            return Look::Away;
+    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+        let Some(facts) = now.ordinary_call() else {
+            return DetectorOutcome::NotApplicable;
         };
         if !facts.failed() {
             self.reset();
-            return Look::Clear;
+            return DetectorOutcome::NoMatch;
         }
         if facts.is_change() && facts.target.is_some() {
-            return Look::Away;
+            return DetectorOutcome::NotApplicable;
         }
         let Some(error) = facts.error else {
             self.reset();
-            return Look::Abstained("tool_call.error");
+            return DetectorOutcome::MissingField("tool_call.error");
         };
         if self.error.replace(error) == Some(error) {
             if !self.streak.push(now.at, facts.call) {
-                return Look::Away;
+                return DetectorOutcome::NotApplicable;
             }
         } else {
             self.streak.restart(now.at, facts.call);
         }
         // One call over and over is another detector's.
-        let varied = self.streak.distinct() > 1;
-        let found = varied.then(|| self.streak.finding(settings.count));
+        let varied = self.streak.distinct_calls() > 1;
+        let found = varied.then(|| self.streak.finding_at_threshold(settings.count));
         match found.flatten() {
-            Some(finding) => Look::found(Finding {
+            Some(finding) => DetectorOutcome::from_finding(Finding {
                 confidence: 0.9,
-                name: [error].into_iter().collect(),
+                loop_key: [error].into_iter().collect(),
                 ..finding
             }),
-            None => Look::Clear,
+            None => DetectorOutcome::NoMatch,
         }
     }
 
-    fn spend(&mut self, cited: &[i32]) {
-        self.streak.spend(cited);
+    fn consume(&mut self, cited: &[i32]) {
+        self.streak.consume(cited);
     }
 
     fn reset(&mut self) {
@@ -107,7 +107,7 @@ mod tests {
 
     #[track_caller]
     fn marks(script: Script, expected: &str) {
-        assert_eq!(script.marks::<ErrorStreak>(&SETTINGS), expected);
+        assert_eq!(script.outcome_letters::<ErrorStreak>(&SETTINGS), expected);
     }
 
     #[test]
@@ -203,7 +203,7 @@ mod tests {
         let found = (call("x") + calls("a b c d e").fails("e")).findings::<ErrorStreak>(&SETTINGS);
         assert_eq!(found[0].events.as_slice(), [1, 2, 3, 4]);
         assert_eq!(found[1].events.as_slice(), [5]);
-        assert_eq!(found[0].name, found[1].name);
+        assert_eq!(found[0].loop_key, found[1].loop_key);
         assert_eq!(found[0].calls.len(), 4);
     }
 

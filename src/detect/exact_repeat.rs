@@ -1,7 +1,7 @@
 use serde::Deserialize;
 
-use super::{Detector, Futile, History, streak::Streak};
-use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Operation, Sig};
+use super::{Detector, NeverFires, History, streak::Streak};
+use crate::domain::{CallFacts, DetectorExplanation, Finding, DetectorOutcome, EventPosition, Observation, Operation, Sig};
 
 /// Fires when the last `count` calls are one call (tool and canonical
 /// arguments) in the same state: equal outcome, no progress between.
@@ -15,7 +15,7 @@ use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Op
 /// on about no healthy coding session, without on one in six.
 #[derive(Default)]
 pub struct ExactRepeat {
-    like: Option<Like>,
+    repeated_call: Option<RepeatedCall>,
     streak: Streak,
 }
 
@@ -29,11 +29,11 @@ pub struct Settings {
 }
 
 /// What the calls of the run have in common.
-struct Like {
+struct RepeatedCall {
     call: Sig,
     /// Tags will do, since the call itself is compared whole.
-    masked: u32,
-    raw: u32,
+    masked_outcome: u32,
+    raw_outcome: u32,
     progress: u32,
     operation: Operation,
     /// Equal without masking, too.
@@ -43,29 +43,29 @@ struct Like {
 impl Detector for ExactRepeat {
     type Settings = Settings;
 
-    fn check(settings: &Settings) -> Result<(), Futile> {
+    fn check(settings: &Settings) -> Result<(), NeverFires> {
         let Settings { count, window, .. } = *settings;
         if count < 2 {
             let why = format!("{count} calls are no repeat: at least 2 are");
-            return Err(Futile::new("count", why));
+            return Err(NeverFires::new("count", why));
         }
         History::check_window(window)?;
         if count > window {
             let why = format!("{count} calls in a row never stand in a window of {window}");
-            return Err(Futile::new("count", why).or("window"));
+            return Err(NeverFires::new("count", why).with_other_key("window"));
         }
         Ok(())
     }
 
-    fn explain(settings: &Settings) -> Explained {
-        Explained {
+    fn explain(settings: &Settings) -> DetectorExplanation {
+        DetectorExplanation {
             rule: if settings.ignore_outcome {
                 "the last calls are one call, whatever came of it"
             } else {
                 "the last calls are one call with the same outcome, and no progress between"
             },
             threshold: format!("{} in a row", settings.count),
-            quiet: if settings.ignore_outcome {
+            avoided_by: if settings.ignore_outcome {
                 "another call between"
             } else {
                 "another call, another result, or a write that changed something between"
@@ -73,26 +73,26 @@ impl Detector for ExactRepeat {
         }
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
+    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
         if now.is_compaction() {
-            let lost =
-                |like: &mut Like| matches!(like.operation, Operation::Read | Operation::Search);
-            if self.like.take_if(lost).is_some() {
+            let is_read =
+                |repeated: &mut RepeatedCall| matches!(repeated.operation, Operation::Read | Operation::Search);
+            if self.repeated_call.take_if(is_read).is_some() {
                 self.streak.clear();
             }
         }
-        match now.ordinary() {
-            Some(facts) => self.call(now.at, facts, settings),
-            None => Look::Away,
+        match now.ordinary_call() {
+            Some(facts) => self.observe_call(now.at, facts, settings),
+            None => DetectorOutcome::NotApplicable,
         }
     }
 
-    fn spend(&mut self, cited: &[i32]) {
-        self.streak.spend(cited);
+    fn consume(&mut self, cited: &[i32]) {
+        self.streak.consume(cited);
     }
 
     fn reset(&mut self) {
-        self.like = None;
+        self.repeated_call = None;
         self.streak.clear();
     }
 
@@ -102,49 +102,49 @@ impl Detector for ExactRepeat {
 }
 
 impl ExactRepeat {
-    fn call(&mut self, at: Moment, facts: &CallFacts, settings: &Settings) -> Look {
+    fn observe_call(&mut self, at: EventPosition, facts: &CallFacts, settings: &Settings) -> DetectorOutcome {
         let Some(call) = facts.call else {
             self.reset();
-            return Look::Abstained("tool_call.args");
+            return DetectorOutcome::MissingField("tool_call.args");
         };
-        match &mut self.like {
-            Some(like) if like.goes_on(call, at, facts, settings) => {
+        match &mut self.repeated_call {
+            Some(repeated) if repeated.matches(call, at, facts, settings) => {
                 if !self.streak.push(at, Some(call)) {
-                    return Look::Away;
+                    return DetectorOutcome::NotApplicable;
                 }
-                like.exact &= like.raw == facts.raw.tag();
+                repeated.exact &= repeated.raw_outcome == facts.raw_outcome.tag();
             }
             _ => {
-                self.like = Some(Like::new(call, at, facts));
+                self.repeated_call = Some(RepeatedCall::new(call, at, facts));
                 self.streak.restart(at, Some(call));
             }
         }
-        let exact = self.like.as_ref().is_some_and(|like| like.exact);
-        match self.streak.finding(settings.count) {
-            Some(finding) => Look::found(Finding {
+        let exact = self.repeated_call.as_ref().is_some_and(|repeated| repeated.exact);
+        match self.streak.finding_at_threshold(settings.count) {
+            Some(finding) => DetectorOutcome::from_finding(Finding {
                 period: 1,
                 confidence: if exact { 1.0 } else { 0.9 },
                 ..finding
             }),
-            None => Look::Clear,
+            None => DetectorOutcome::NoMatch,
         }
     }
 }
 
-impl Like {
-    fn new(call: Sig, at: Moment, facts: &CallFacts) -> Self {
+impl RepeatedCall {
+    fn new(call: Sig, at: EventPosition, facts: &CallFacts) -> Self {
         Self {
             call,
-            masked: facts.masked.tag(),
-            raw: facts.raw.tag(),
+            masked_outcome: facts.masked_outcome.tag(),
+            raw_outcome: facts.raw_outcome.tag(),
             progress: at.progress,
             operation: facts.operation,
             exact: true,
         }
     }
 
-    fn goes_on(&self, call: Sig, at: Moment, facts: &CallFacts, settings: &Settings) -> bool {
-        let same_state = self.masked == facts.masked.tag() && self.progress == at.progress;
+    fn matches(&self, call: Sig, at: EventPosition, facts: &CallFacts, settings: &Settings) -> bool {
+        let same_state = self.masked_outcome == facts.masked_outcome.tag() && self.progress == at.progress;
         self.call == call && (same_state || settings.ignore_outcome)
     }
 }

@@ -1,8 +1,8 @@
 use serde::Deserialize;
 use smallvec::SmallVec;
 
-use super::{Detector, Futile, History, heap};
-use crate::domain::{Explained, Finding, Look, Observation, Sig};
+use super::{Detector, NeverFires, History, heap};
+use crate::domain::{DetectorExplanation, Finding, DetectorOutcome, Observation, Sig};
 
 /// Fires when one round issues the same calls `count` times over: a model that
 /// stutters while it fans out.
@@ -17,7 +17,7 @@ pub struct FanOut {
     calls: Vec<(Sig, u32)>,
     /// The latest of its events, with the call that each made.
     events: Vec<(i32, Sig)>,
-    found: bool,
+    reported: bool,
 }
 
 /// `[detect.fan_out]`
@@ -34,38 +34,38 @@ impl FanOut {
 impl Detector for FanOut {
     type Settings = Settings;
 
-    fn check(settings: &Settings) -> Result<(), Futile> {
+    fn check(settings: &Settings) -> Result<(), NeverFires> {
         if settings.count < 2 {
             let why = format!("{} calls are no stutter: at least 2 are", settings.count);
-            return Err(Futile::new("count", why));
+            return Err(NeverFires::new("count", why));
         }
         Ok(())
     }
 
-    fn explain(settings: &Settings) -> Explained {
-        Explained {
+    fn explain(settings: &Settings) -> DetectorExplanation {
+        DetectorExplanation {
             rule: "one model response makes the same call several times",
             threshold: format!("{} equal calls in one round", settings.count),
-            quiet: "making each call once a response; different calls in one round are fine",
+            avoided_by: "making each call once a response; different calls in one round are fine",
         }
     }
 
     #[inline]
-    fn glance(now: &Observation) -> Option<Look> {
-        now.at.round.is_none().then_some(Look::Away)
+    fn quick_check(now: &Observation) -> Option<DetectorOutcome> {
+        now.at.round.is_none().then_some(DetectorOutcome::NotApplicable)
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
-        let (Some(facts), Some(round)) = (now.ordinary(), now.at.round) else {
-            return Look::Away;
+    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+        let (Some(facts), Some(round)) = (now.ordinary_call(), now.at.round) else {
+            return DetectorOutcome::NotApplicable;
         };
         let Some(call) = facts.call else {
-            return Look::Abstained("tool_call.args");
+            return DetectorOutcome::MissingField("tool_call.args");
         };
         if self.round.replace(round) != Some(round) {
             self.calls.clear();
             self.events.clear();
-            self.found = false;
+            self.reported = false;
         }
         if self.events.len() == Self::EVENTS_MAX {
             self.events.remove(0);
@@ -80,28 +80,28 @@ impl Detector for FanOut {
         self.calls[position].1 += 1;
         let count = self.calls[position].1;
         if count < settings.count {
-            return Look::Clear;
+            return DetectorOutcome::NoMatch;
         }
-        let extends = std::mem::replace(&mut self.found, true);
+        let extends = std::mem::replace(&mut self.reported, true);
         let repeated = self.calls.iter().filter(|(_, times)| *times > 1);
         let repeated: SmallVec<[Sig; 4]> = repeated.map(|(call, _)| *call).collect();
         let events = self
             .events
             .iter()
             .filter(|(_, call)| repeated.contains(call));
-        Look::found(Finding {
+        DetectorOutcome::from_finding(Finding {
             count: count.try_into().unwrap_or(i32::MAX),
             period: 0,
             similarity: 1.0,
             confidence: 1.0,
-            bar: None,
+            rung: None,
             extends,
             events: if extends {
                 SmallVec::from_slice(&[now.at.index])
             } else {
                 events.map(|(event, _)| *event).collect()
             },
-            name: [round].into_iter().collect(),
+            loop_key: [round].into_iter().collect(),
             calls: repeated,
         })
     }
@@ -111,7 +111,7 @@ impl Detector for FanOut {
     }
 
     fn heap_bytes(&self) -> usize {
-        heap::list(&self.calls) + heap::list(&self.events)
+        heap::vec_bytes(&self.calls) + heap::vec_bytes(&self.events)
     }
 }
 
@@ -124,7 +124,7 @@ mod tests {
 
     #[track_caller]
     fn marks(script: Script, expected: &str) {
-        assert_eq!(script.marks::<FanOut>(&SETTINGS), expected);
+        assert_eq!(script.outcome_letters::<FanOut>(&SETTINGS), expected);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 use serde::Deserialize;
 use smallvec::smallvec;
 
-use super::{Detector, Futile, History};
-use crate::domain::{Explained, Finding, Look, Observation, Phrase, Phrases, Seen, Sig, TurnFacts};
+use super::{Detector, NeverFires, History};
+use crate::domain::{DetectorExplanation, Finding, DetectorOutcome, Observation, Phrase, Phrases, ObservationBody, Sig, TurnFacts};
 
 /// Fires when an agent in the middle of its work greets as if there were none: a
 /// turn of `chars_min` to `chars_max` characters that holds one of `markers` with
@@ -21,9 +21,9 @@ pub struct Greeting {
     /// Greetings in a row.
     count: u32,
     /// Names the loop: the words of the first greeting.
-    first: Option<Sig>,
+    first_greeting: Option<Sig>,
     /// How many calls the session had made when the agent gave a report.
-    reported: Option<u32>,
+    calls_at_report: Option<u32>,
 }
 
 /// `[detect.greeting]`
@@ -40,7 +40,7 @@ pub struct Settings {
 impl Detector for Greeting {
     type Settings = Settings;
 
-    fn check(settings: &Settings) -> Result<(), Futile> {
+    fn check(settings: &Settings) -> Result<(), NeverFires> {
         let Settings {
             chars_min,
             chars_max,
@@ -48,11 +48,11 @@ impl Detector for Greeting {
         } = *settings;
         if settings.markers.is_empty() {
             let why = "there is no phrase to know a greeting by: set enabled = false instead";
-            return Err(Futile::new("markers", why.to_owned()));
+            return Err(NeverFires::new("markers", why.to_owned()));
         }
         if chars_min > chars_max {
             let why = format!("no turn has {chars_min} characters or more and {chars_max} at most");
-            return Err(Futile::new("chars_min", why).or("chars_max"));
+            return Err(NeverFires::new("chars_min", why).with_other_key("chars_max"));
         }
         Ok(())
     }
@@ -61,8 +61,8 @@ impl Detector for Greeting {
         settings.markers.iter()
     }
 
-    fn explain(settings: &Settings) -> Explained {
-        Explained {
+    fn explain(settings: &Settings) -> DetectorExplanation {
+        DetectorExplanation {
             rule: "it greets as if there were nothing to do",
             threshold: if settings.anywhere {
                 format!(
@@ -76,39 +76,39 @@ impl Detector for Greeting {
                     settings.words_before, settings.chars_min, settings.chars_max
                 )
             },
-            quiet: "a report of what was done, a message of the user, or no greeting",
+            avoided_by: "a report of what was done, a message of the user, or no greeting",
         }
     }
 
     #[inline]
-    fn glance(now: &Observation) -> Option<Look> {
-        let speaks = matches!(now.seen, Seen::Turn(_));
-        (!speaks).then_some(Look::Away)
+    fn quick_check(now: &Observation) -> Option<DetectorOutcome> {
+        let speaks = matches!(now.body, ObservationBody::Turn(_));
+        (!speaks).then_some(DetectorOutcome::NotApplicable)
     }
 
-    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {
-        let Seen::Turn(turn) = &now.seen else {
-            return Look::Away;
+    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> DetectorOutcome {
+        let ObservationBody::Turn(turn) = &now.body else {
+            return DetectorOutcome::NotApplicable;
         };
-        let at_work = past.has_calls() && self.reported != Some(now.at.calls);
+        let at_work = past.has_calls() && self.calls_at_report != Some(now.at.calls);
         if turn.chars > settings.chars_max {
-            self.reported = Some(now.at.calls);
+            self.calls_at_report = Some(now.at.calls);
         }
-        if !settings.greets(turn) || !(at_work || settings.anywhere) {
+        if !settings.is_greeting(turn) || !(at_work || settings.anywhere) {
             self.count = 0;
-            return Look::Clear;
+            return DetectorOutcome::NoMatch;
         }
         self.count = self.count.saturating_add(1);
-        let first = *self.first.get_or_insert_with(|| turn.sketch.signature());
-        Look::found(Finding {
+        let first = *self.first_greeting.get_or_insert_with(|| turn.sketch.signature());
+        DetectorOutcome::from_finding(Finding {
             count: self.count.try_into().unwrap_or(i32::MAX),
             period: 0,
             similarity: 1.0,
             confidence: 1.0,
-            bar: None,
+            rung: None,
             extends: self.count > 1,
             events: smallvec![now.at.index],
-            name: smallvec![first],
+            loop_key: smallvec![first],
             calls: smallvec![],
         })
     }
@@ -116,7 +116,7 @@ impl Detector for Greeting {
     /// The name stays: to greet once more after the user spoke is the same loop.
     fn reset(&mut self) {
         self.count = 0;
-        self.reported = None;
+        self.calls_at_report = None;
     }
 
     fn heap_bytes(&self) -> usize {
@@ -125,8 +125,8 @@ impl Detector for Greeting {
 }
 
 impl Settings {
-    fn greets(&self, turn: &TurnFacts) -> bool {
-        let Some(words_before) = turn.hears(&self.markers) else {
+    fn is_greeting(&self, turn: &TurnFacts) -> bool {
+        let Some(words_before) = turn.words_before_first(&self.markers) else {
             return false;
         };
         let short = turn.chars <= self.chars_max && words_before <= self.words_before;
@@ -155,7 +155,7 @@ mod tests {
 
     #[track_caller]
     fn check(script: Script, expected: &str) {
-        assert_eq!(script.marks::<Greeting>(&settings()), expected);
+        assert_eq!(script.outcome_letters::<Greeting>(&settings()), expected);
     }
 
     fn hello() -> Script {
@@ -210,7 +210,7 @@ mod tests {
         };
         let long = format!("{} How can I help?", "It is done. ".repeat(30));
         let script = hello() + turn("Hi there") + turn(&long) + turn("No.");
-        assert_eq!(script.marks::<Greeting>(&settings), "!.!.");
+        assert_eq!(script.outcome_letters::<Greeting>(&settings), "!.!.");
     }
 
     #[test]

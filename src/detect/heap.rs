@@ -2,12 +2,12 @@
 
 use smallvec::{Array, SmallVec};
 
-pub(super) fn list<T>(list: &Vec<T>) -> usize {
+pub(super) fn vec_bytes<T>(list: &Vec<T>) -> usize {
     list.capacity() * size_of::<T>()
 }
 
 /// Nothing, as long as it is short.
-pub(super) fn short_list<A: Array>(list: &SmallVec<A>) -> usize {
+pub(super) fn small_vec_bytes<A: Array>(list: &SmallVec<A>) -> usize {
     match list.spilled() {
         true => list.capacity() * size_of::<A::Item>(),
         false => 0,

@@ -1,6 +1,6 @@
-mod calls;
-mod row;
-mod words;
+mod call_ring;
+mod call_row;
+mod text_ring;
 
 use std::{
     collections::VecDeque,
@@ -9,58 +9,58 @@ use std::{
 
 use smallvec::SmallVec;
 
-pub use calls::Entry;
-pub use words::Words;
+pub use call_ring::CallEntry;
+pub use text_ring::CallText;
 
-use super::{Futile, heap};
+use super::{NeverFires, heap};
 use crate::domain::{
-    CallFacts, CallKind, Cost, MarkerKind, Member, Moment, Observation, Operation, Seen, Sig,
-    Sketch, Step, StepKind, TurnFacts, Waste,
+    CallFacts, CallKind, Cost, EventPosition, LoopMember, MarkerKind, Observation, ObservationBody,
+    Operation, Sig, Sketch, TimelineStep, TimelineStepKind, TurnFacts, Waste,
 };
-use calls::Calls;
+use call_ring::CallRing;
 
 /// What one agent of a session did lately. There is one a session and agent; no
 /// detector keeps a ring of its own.
 #[derive(Default)]
 pub struct History {
-    calls: Calls,
+    calls: CallRing,
     /// The latest event that was a wait.
-    waited: Option<i32>,
+    last_wait: Option<i32>,
     /// What there is beside calls, once there is anything.
-    talk: Option<Box<Talk>>,
+    turn_history: Option<Box<TurnHistory>>,
 }
 
 #[derive(Default)]
-struct Talk {
+struct TurnHistory {
     turns: VecDeque<TurnEntry>,
     /// Of the last of them.
     sketches: VecDeque<Sketch>,
     /// How many turns there were, empty ones too.
-    turns_made: u32,
+    turn_count: u32,
     /// What else happened. Most often one thing: a user spoke.
-    marks: SmallVec<[Mark; 1]>,
+    other_events: SmallVec<[OtherEvent; 1]>,
 }
 
 /// Something that is neither a call nor a turn of the agent.
-struct Mark {
+struct OtherEvent {
     index: i32,
     time: SystemTime,
-    what: Marked,
+    kind: OtherEventKind,
 }
 
 #[derive(Clone, Copy)]
-enum Marked {
+enum OtherEventKind {
     User,
     Compaction,
     NewRun,
 }
 
 /// Slow polling is patience, not a loop.
-const PATIENCE: Duration = Duration::from_secs(120);
+const SLOW_POLL_INTERVAL: Duration = Duration::from_secs(120);
 
 /// A turn that was not empty.
 pub struct TurnEntry {
-    pub at: Moment,
+    pub at: EventPosition,
     /// Its number among all turns, empty ones too.
     pub number: u32,
     /// Equal for turns of equal words.
@@ -76,58 +76,63 @@ impl History {
     /// Similar turns are sought among the last five.
     pub const SKETCHES_MAX: usize = 5;
     /// More compactions than that tell no more.
-    pub const MARKS_MAX: usize = 8;
+    pub const OTHER_EVENTS_MAX: usize = 8;
     /// A verdict quotes no more of a target than that.
     pub const TARGET_BYTES_MAX: usize = 200;
 
     /// Refuses a window wider than what is kept.
-    pub(super) fn check_window(window: u32) -> Result<(), Futile> {
+    pub(super) fn check_window(window: u32) -> Result<(), NeverFires> {
         let kept = Self::CALLS_MAX;
         if window as usize <= kept {
             return Ok(());
         }
         let why = format!("{window} calls are more than the {kept} that are kept");
-        Err(Futile::new("window", why))
+        Err(NeverFires::new("window", why))
     }
 
     /// The ordinary calls, latest first: polls and outages count for nobody
     /// else.
-    pub fn calls(&self) -> impl Iterator<Item = Entry> {
+    pub fn calls(&self) -> impl Iterator<Item = CallEntry> {
         self.calls.ordinary()
     }
 
     /// The latest ordinary call that equals this one.
-    pub fn latest(&self, call: Sig) -> Option<Entry> {
+    pub fn latest_call(&self, call: Sig) -> Option<CallEntry> {
         self.calls.latest_ordinary(call)
     }
 
     /// Those of the last `window` ordinary calls that acted on this target, latest
     /// first.
-    pub fn calls_on(&self, target: Sig, window: usize) -> impl Iterator<Item = Entry> {
-        self.calls.on(target, window)
+    pub fn calls_on_target(&self, target: Sig, window: usize) -> impl Iterator<Item = CallEntry> {
+        self.calls.on_target(target, window)
     }
 
     /// Whether a call shows patience: an equal one that went well had the same
     /// result, and the agent has waited since, for two minutes or by a wait.
-    pub fn is_patient(&self, now: Moment, facts: &CallFacts) -> bool {
+    pub fn is_slow_poll(&self, now: EventPosition, facts: &CallFacts) -> bool {
         let last = facts
             .call
             .and_then(|call| self.calls.latest(call, now.time));
         let Some((index, masked, ago)) = last else {
             return false;
         };
-        let waited = ago >= PATIENCE || self.waited.is_some_and(|wait| wait > index);
-        waited && masked == facts.masked.tag() && !facts.failed()
+        let waited = ago >= SLOW_POLL_INTERVAL || self.last_wait.is_some_and(|wait| wait > index);
+        waited && masked == facts.masked_outcome.tag() && !facts.failed()
     }
 
     /// The turns that were not empty, latest first.
     pub fn turns(&self) -> impl Iterator<Item = &TurnEntry> {
-        self.talk.iter().flat_map(|talk| talk.turns.iter().rev())
+        self.turn_history
+            .iter()
+            .flat_map(|history| history.turns.iter().rev())
     }
 
     /// The last of them, with what they can be compared by.
     pub fn sketches(&self) -> impl Iterator<Item = (&TurnEntry, &Sketch)> {
-        let sketches = self.talk.iter().flat_map(|talk| talk.sketches.iter().rev());
+        let sketches = self
+            .turn_history
+            .iter()
+            .flat_map(|history| history.sketches.iter().rev());
         self.turns().zip(sketches)
     }
 
@@ -138,24 +143,26 @@ impl History {
 
     /// Whether all that was tried since the agent's last turn came to nothing, if
     /// anything was.
-    pub fn tried_in_vain(&self) -> bool {
+    pub fn no_productive_call_since_turn(&self) -> bool {
         let turn = self.turns().next().map_or(i32::MIN, |turn| turn.at.index);
-        self.calls.all_in_vain(turn)
+        self.calls.all_unproductive_since(turn)
     }
 
     /// Whether a call after this event went well and said what none before it had
     /// said.
-    pub fn brought_news(&self, since: i32) -> bool {
-        self.calls.any_news(since)
+    pub fn has_new_result_since(&self, since: i32) -> bool {
+        self.calls.has_new_result_since(since)
     }
 
-    pub fn turns_made(&self) -> u32 {
-        self.talk.as_ref().map_or(0, |talk| talk.turns_made)
+    pub fn turn_count(&self) -> u32 {
+        self.turn_history
+            .as_ref()
+            .map_or(0, |history| history.turn_count)
     }
 
     /// The event that begins the last `calls` calls, of which the present one is
     /// the last; with 0, any event does.
-    pub fn begin_of(&self, calls: u32, now: Moment) -> i32 {
+    pub fn window_start(&self, calls: u32, now: EventPosition) -> i32 {
         let Some(earlier) = (calls as usize).checked_sub(1) else {
             return i32::MIN;
         };
@@ -164,86 +171,94 @@ impl History {
     }
 
     /// Takes in what the detectors have looked at, and the sketch out of it.
-    pub fn push(&mut self, now: &mut Observation, cost: Cost, words: &Words<'_>) {
-        match &mut now.seen {
-            Seen::Call(facts) => self.push_call(now.at, facts, cost, words),
-            Seen::Turn(facts) => self.push_turn(now.at, facts, cost),
-            Seen::Marker {
+    pub fn push(&mut self, now: &mut Observation, cost: Cost, words: &CallText<'_>) {
+        match &mut now.body {
+            ObservationBody::Call(facts) => self.push_call(now.at, facts, cost, words),
+            ObservationBody::Turn(facts) => self.push_turn(now.at, facts, cost),
+            ObservationBody::Marker {
                 kind: MarkerKind::Compaction,
                 ..
             } => {
-                self.lose_reads();
-                self.mark(now.at.index, now.at.time, Marked::Compaction);
+                self.consume_reads();
+                self.push_other_event(now.at.index, now.at.time, OtherEventKind::Compaction);
             }
-            Seen::Marker {
+            ObservationBody::Marker {
                 kind: MarkerKind::NewRun,
                 ..
-            } => self.mark(now.at.index, now.at.time, Marked::NewRun),
-            Seen::Text(_) | Seen::Other => {}
+            } => self.push_other_event(now.at.index, now.at.time, OtherEventKind::NewRun),
+            ObservationBody::PartialText(_) | ObservationBody::Other => {}
         }
     }
 
     /// A user spoke.
     pub fn push_user(&mut self, index: i32, time: SystemTime) {
-        self.mark(index, time, Marked::User);
+        self.push_other_event(index, time, OtherEventKind::User);
     }
 
-    fn mark(&mut self, index: i32, time: SystemTime, what: Marked) {
-        let marks = &mut self.talk.get_or_insert_default().marks;
-        if marks.len() == Self::MARKS_MAX {
+    fn push_other_event(&mut self, index: i32, time: SystemTime, kind: OtherEventKind) {
+        let marks = &mut self.turn_history.get_or_insert_default().other_events;
+        if marks.len() == Self::OTHER_EVENTS_MAX {
             marks.remove(0);
         }
-        marks.push(Mark { index, time, what });
+        marks.push(OtherEvent { index, time, kind });
     }
 
     /// The context was summarised: what was read or searched may be read again.
-    fn lose_reads(&mut self) {
+    fn consume_reads(&mut self) {
         self.calls
-            .spend(|_, operation| matches!(operation, Operation::Read | Operation::Search));
+            .consume(|_, operation| matches!(operation, Operation::Read | Operation::Search));
     }
 
-    fn push_call(&mut self, at: Moment, facts: &CallFacts, cost: Cost, words: &Words<'_>) {
+    fn push_call(
+        &mut self,
+        at: EventPosition,
+        facts: &CallFacts,
+        cost: Cost,
+        words: &CallText<'_>,
+    ) {
         if facts.kind == CallKind::Poll {
-            self.waited = Some(at.index);
+            self.last_wait = Some(at.index);
         }
         self.calls.push(at, facts, cost, words);
     }
 
     /// An empty turn is no news.
-    fn push_turn(&mut self, at: Moment, facts: &mut TurnFacts, cost: Cost) {
-        let talk = self.talk.get_or_insert_default();
-        talk.turns_made = talk.turns_made.saturating_add(1);
+    fn push_turn(&mut self, at: EventPosition, facts: &mut TurnFacts, cost: Cost) {
+        let history = self.turn_history.get_or_insert_default();
+        history.turn_count = history.turn_count.saturating_add(1);
         if facts.sketch.is_empty() {
             return;
         }
-        if talk.turns.len() == Self::TURNS_MAX {
-            talk.turns.pop_front();
+        if history.turns.len() == Self::TURNS_MAX {
+            history.turns.pop_front();
         }
-        if talk.sketches.len() == Self::SKETCHES_MAX {
-            talk.sketches.pop_front();
+        if history.sketches.len() == Self::SKETCHES_MAX {
+            history.sketches.pop_front();
         }
-        talk.turns.push_back(TurnEntry {
+        history.turns.push_back(TurnEntry {
             at,
-            number: talk.turns_made,
+            number: history.turn_count,
             tokens: facts.sketch.signature(),
             cost,
         });
-        talk.sketches.push_back(std::mem::take(&mut facts.sketch));
+        history
+            .sketches
+            .push_back(std::mem::take(&mut facts.sketch));
     }
 
     /// Marks the calls that a verdict cited.
-    pub fn spend(&mut self, events: &[i32]) {
-        self.calls.spend(|index, _| events.contains(&index));
+    pub fn consume(&mut self, events: &[i32]) {
+        self.calls.consume(|index, _| events.contains(&index));
     }
 
     /// The latest call that equals this one, in words, and what it did.
-    pub fn member(&self, call: Sig) -> Option<(Member, Operation)> {
-        self.calls.member(call)
+    pub fn find_member(&self, call: Sig) -> Option<(LoopMember, Operation)> {
+        self.calls.find_member(call)
     }
 
     /// What the kept events from `index` on have cost.
     pub fn cost_since(&self, index: i32) -> Waste {
-        let turn = |turn: &TurnEntry| (turn.at.index, Waste::of(1, turn.cost));
+        let turn = |turn: &TurnEntry| (turn.at.index, Waste::new(1, turn.cost));
         let turns = self.turns().map(turn);
         let mut waste = Waste::default();
         for (_, cost) in self
@@ -260,49 +275,55 @@ impl History {
     /// Forgets what was done: a user spoke, or the session was started again.
     pub fn clear(&mut self) {
         self.calls.clear();
-        if let Some(talk) = &mut self.talk {
-            talk.turns.clear();
-            talk.sketches.clear();
-            talk.marks.clear();
+        if let Some(history) = &mut self.turn_history {
+            history.turns.clear();
+            history.sketches.clear();
+            history.other_events.clear();
         }
     }
 
     /// What is kept, for a person, each with the signature of its call; in no
     /// order.
-    pub fn steps(&self) -> impl Iterator<Item = (Option<Sig>, Step)> {
-        let talk = || self.talk.iter();
-        let turns = talk().flat_map(|talk| &talk.turns).map(|turn| {
-            let kind = StepKind::AgentTurn;
-            (None, step(turn.at.index, turn.at.time, kind))
+    pub fn timeline_steps(&self) -> impl Iterator<Item = (Option<Sig>, TimelineStep)> {
+        let history = || self.turn_history.iter();
+        let turns = history().flat_map(|history| &history.turns).map(|turn| {
+            let kind = TimelineStepKind::AgentTurn;
+            (None, timeline_step(turn.at.index, turn.at.time, kind))
         });
-        let marks = talk().flat_map(|talk| &talk.marks).map(|mark| {
-            let kind = match mark.what {
-                Marked::User => StepKind::UserTurn,
-                Marked::Compaction => StepKind::Compaction,
-                Marked::NewRun => StepKind::NewRun,
-            };
-            (None, step(mark.index, mark.time, kind))
-        });
-        self.calls.steps().chain(turns).chain(marks)
+        let marks = history()
+            .flat_map(|history| &history.other_events)
+            .map(|event| {
+                let kind = match event.kind {
+                    OtherEventKind::User => TimelineStepKind::UserTurn,
+                    OtherEventKind::Compaction => TimelineStepKind::Compaction,
+                    OtherEventKind::NewRun => TimelineStepKind::NewRun,
+                };
+                (None, timeline_step(event.index, event.time, kind))
+            });
+        self.calls.timeline_steps().chain(turns).chain(marks)
     }
 
     pub fn heap_bytes(&self) -> usize {
-        self.calls.heap_bytes() + self.talk.as_deref().map_or(0, Talk::bytes)
+        self.calls.heap_bytes()
+            + self
+                .turn_history
+                .as_deref()
+                .map_or(0, TurnHistory::memory_bytes)
     }
 }
 
-impl Talk {
-    fn bytes(&self) -> usize {
+impl TurnHistory {
+    fn memory_bytes(&self) -> usize {
         size_of::<Self>()
             + self.turns.capacity() * size_of::<TurnEntry>()
-            + heap::short_list(&self.marks)
+            + heap::small_vec_bytes(&self.other_events)
             + self.sketches.capacity() * size_of::<Sketch>()
             + self.sketches.iter().map(Sketch::heap_bytes).sum::<usize>()
     }
 }
 
-fn step(index: i32, time: SystemTime, kind: StepKind) -> Step {
-    Step { index, time, kind }
+fn timeline_step(index: i32, time: SystemTime, kind: TimelineStepKind) -> TimelineStep {
+    TimelineStep { index, time, kind }
 }
 
 #[cfg(test)]

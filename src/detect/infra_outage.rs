@@ -2,8 +2,8 @@ use std::time::{Duration, SystemTime};
 
 use serde::Deserialize;
 
-use super::{Detector, Futile, History, streak::Streak};
-use crate::domain::{CallKind, Explained, Finding, Look, Observation, Seen, Sig};
+use super::{Detector, NeverFires, History, streak::Streak};
+use crate::domain::{CallKind, DetectorExplanation, Finding, DetectorOutcome, Observation, ObservationBody, Sig};
 
 /// Fires when `count` calls in a row meet a rate limit, a server's fault or a
 /// dead connection: the world outside is down, and trying again at once does not
@@ -19,10 +19,10 @@ use crate::domain::{CallKind, Explained, Finding, Look, Observation, Seen, Sig};
 pub struct InfraOutage {
     streak: Streak,
     /// The call that met it first: it names the outage.
-    first: Option<Sig>,
+    first_call: Option<Sig>,
     round: Option<Sig>,
-    last: Option<SystemTime>,
-    gap: Option<Duration>,
+    last_time: Option<SystemTime>,
+    last_gap: Option<Duration>,
 }
 
 /// `[detect.infra_outage]`
@@ -34,83 +34,83 @@ pub struct Settings {
 }
 
 /// A pause that grows by this much backs off.
-const BACKOFF: f64 = 1.5;
+const BACKOFF_FACTOR_MIN: f64 = 1.5;
 
 impl Detector for InfraOutage {
     type Settings = Settings;
 
-    fn check(settings: &Settings) -> Result<(), Futile> {
+    fn check(settings: &Settings) -> Result<(), NeverFires> {
         if settings.count < 2 {
             let why = format!("{} failures are no outage: at least 2 are", settings.count);
-            return Err(Futile::new("count", why));
+            return Err(NeverFires::new("count", why));
         }
         Ok(())
     }
 
-    fn explain(settings: &Settings) -> Explained {
-        Explained {
+    fn explain(settings: &Settings) -> DetectorExplanation {
+        DetectorExplanation {
             rule: "calls in a row meet a rate limit, a server's fault or a dead connection",
             threshold: format!("{} in a row", settings.count),
-            quiet: "a call that goes through, or a pause of one and a half times the last or more before \
+            avoided_by: "a call that goes through, or a pause of one and a half times the last or more before \
                     each retry",
         }
     }
 
     #[inline]
-    fn glance(now: &Observation) -> Option<Look> {
-        let Seen::Call(facts) = &now.seen else {
-            return Some(Look::Away);
+    fn quick_check(now: &Observation) -> Option<DetectorOutcome> {
+        let ObservationBody::Call(facts) = &now.body else {
+            return Some(DetectorOutcome::NotApplicable);
         };
         match facts.kind {
-            CallKind::Ordinary => Some(Look::Clear),
-            CallKind::Poll => Some(Look::Away),
+            CallKind::Ordinary => Some(DetectorOutcome::NoMatch),
+            CallKind::Poll => Some(DetectorOutcome::NotApplicable),
             CallKind::Outage => None,
         }
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
-        let Seen::Call(facts) = &now.seen else {
-            return Look::Away;
+    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+        let ObservationBody::Call(facts) = &now.body else {
+            return DetectorOutcome::NotApplicable;
         };
         if facts.kind == CallKind::Poll {
-            return Look::Away;
+            return DetectorOutcome::NotApplicable;
         }
         if facts.kind != CallKind::Outage {
             self.reset();
-            return Look::Clear;
+            return DetectorOutcome::NoMatch;
         }
         let round = std::mem::replace(&mut self.round, now.at.round);
         if round.is_some() && round == now.at.round {
-            return Look::Away;
+            return DetectorOutcome::NotApplicable;
         }
         let gap = self
-            .last
+            .last_time
             .replace(now.at.time)
             .and_then(|last| now.at.time.duration_since(last).ok());
-        let before = std::mem::replace(&mut self.gap, gap);
-        let patient = matches!((before, gap), (Some(before), Some(gap))
-            if gap > Duration::ZERO && gap.as_secs_f64() >= BACKOFF * before.as_secs_f64());
-        if patient || !self.streak.push(now.at, facts.call) {
-            return Look::Away;
+        let before = std::mem::replace(&mut self.last_gap, gap);
+        let backs_off = matches!((before, gap), (Some(before), Some(gap))
+            if gap > Duration::ZERO && gap.as_secs_f64() >= BACKOFF_FACTOR_MIN * before.as_secs_f64());
+        if backs_off || !self.streak.push(now.at, facts.call) {
+            return DetectorOutcome::NotApplicable;
         }
         // Which call meets it hardly matters.
-        let first = *self.first.get_or_insert(facts.call.unwrap_or(facts.masked));
-        match self.streak.finding(settings.count) {
-            Some(finding) => Look::found(Finding {
+        let first = *self.first_call.get_or_insert(facts.call.unwrap_or(facts.masked_outcome));
+        match self.streak.finding_at_threshold(settings.count) {
+            Some(finding) => DetectorOutcome::from_finding(Finding {
                 confidence: 0.9,
-                name: [first].into_iter().collect(),
+                loop_key: [first].into_iter().collect(),
                 ..finding
             }),
-            None => Look::Clear,
+            None => DetectorOutcome::NoMatch,
         }
     }
 
     fn reset(&mut self) {
         self.streak.clear();
-        self.first = None;
+        self.first_call = None;
         self.round = None;
-        self.last = None;
-        self.gap = None;
+        self.last_time = None;
+        self.last_gap = None;
     }
 
     fn heap_bytes(&self) -> usize {
@@ -130,7 +130,7 @@ mod tests {
 
     #[track_caller]
     fn marks(script: Script, expected: &str) {
-        assert_eq!(script.marks::<InfraOutage>(&SETTINGS), expected);
+        assert_eq!(script.outcome_letters::<InfraOutage>(&SETTINGS), expected);
     }
 
     fn outages(secs: &[u64]) -> Script {
@@ -182,7 +182,7 @@ mod tests {
         marks(calls("a b c d").outage(), "..!+");
         let many: Script = (0..40).map(|n| call(&n.to_string()).outage()).sum();
         let found = many.findings::<InfraOutage>(&SETTINGS);
-        assert!(found.iter().all(|finding| finding.name == found[0].name));
+        assert!(found.iter().all(|finding| finding.loop_key == found[0].loop_key));
     }
 
     #[test]

@@ -2,10 +2,10 @@ use serde::Deserialize;
 use smallvec::SmallVec;
 
 use super::{
-    Detector, Entry, Futile, History,
-    runs::{Runs, Step},
+    Detector, CallEntry, NeverFires, History,
+    active_runs::{ActiveRuns, RunStep},
 };
-use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Operation, Sig};
+use crate::domain::{CallFacts, DetectorExplanation, Finding, DetectorOutcome, EventPosition, Observation, Operation, Sig};
 
 /// Fires when one call in the same state stands `count` times in the window with
 /// other calls between, but no progress between.
@@ -19,9 +19,9 @@ use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Op
 #[derive(Default)]
 pub struct InterleavedRepeat {
     /// The calls that were found, as long as they go on.
-    runs: Runs<Repeat>,
+    runs: ActiveRuns<RepeatKey>,
     /// The latest event on which a call returned something else than before.
-    news: Option<i32>,
+    last_new_result: Option<i32>,
 }
 
 /// `[detect.interleaved_repeat]`
@@ -32,9 +32,9 @@ pub struct Settings {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Repeat {
+struct RepeatKey {
     call: Sig,
-    masked: Sig,
+    masked_outcome: Sig,
     progress: u32,
     operation: Operation,
 }
@@ -42,10 +42,10 @@ struct Repeat {
 impl Detector for InterleavedRepeat {
     type Settings = Settings;
 
-    fn check(settings: &Settings) -> Result<(), Futile> {
+    fn check(settings: &Settings) -> Result<(), NeverFires> {
         let Settings { count, window } = *settings;
         if count < 2 {
-            return Err(Futile::new(
+            return Err(NeverFires::new(
                 "count",
                 format!("{count} calls are no repeat: at least 2 are"),
             ));
@@ -54,30 +54,30 @@ impl Detector for InterleavedRepeat {
         if count >= window {
             let why =
                 format!("{count} calls with others between never stand in a window of {window}");
-            return Err(Futile::new("count", why).or("window"));
+            return Err(NeverFires::new("count", why).with_other_key("window"));
         }
         Ok(())
     }
 
-    fn explain(settings: &Settings) -> Explained {
-        Explained {
+    fn explain(settings: &Settings) -> DetectorExplanation {
+        DetectorExplanation {
             rule: "one call with the same outcome keeps coming back among others, and no progress between",
             threshold: format!(
                 "{} times in the last {} calls",
                 settings.count, settings.window
             ),
-            quiet: "a write that changed something or a changed state between, or another result",
+            avoided_by: "a write that changed something or a changed state between, or another result",
         }
     }
 
-    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {
+    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> DetectorOutcome {
         if now.is_compaction() {
-            let kept = |run: &Repeat| !matches!(run.operation, Operation::Read | Operation::Search);
-            self.runs.retain(kept);
+            let is_retained = |run: &RepeatKey| !matches!(run.operation, Operation::Read | Operation::Search);
+            self.runs.retain(is_retained);
         }
-        match now.ordinary() {
-            Some(facts) => self.call(now.at, facts, past, settings),
-            None => Look::Away,
+        match now.ordinary_call() {
+            Some(facts) => self.observe_call(now.at, facts, past, settings),
+            None => DetectorOutcome::NotApplicable,
         }
     }
 
@@ -91,50 +91,50 @@ impl Detector for InterleavedRepeat {
 }
 
 impl InterleavedRepeat {
-    fn call(&mut self, at: Moment, facts: &CallFacts, past: &History, settings: &Settings) -> Look {
-        self.runs.pass(settings.window);
+    fn observe_call(&mut self, at: EventPosition, facts: &CallFacts, past: &History, settings: &Settings) -> DetectorOutcome {
+        self.runs.advance(settings.window);
         self.runs.retain(|run| run.progress == at.progress);
         let Some(call) = facts.call else {
-            return Look::Abstained("tool_call.args");
+            return DetectorOutcome::MissingField("tool_call.args");
         };
-        let last = past.latest(call);
-        if last.is_some_and(|last| is_news(facts, last)) {
-            self.news = Some(at.index);
+        let last = past.latest_call(call);
+        if last.is_some_and(|last| is_new_result(facts, last)) {
+            self.last_new_result = Some(at.index);
             self.runs.clear();
         }
-        let repeat = Repeat {
+        let repeat = RepeatKey {
             call,
-            masked: facts.masked,
+            masked_outcome: facts.masked_outcome,
             progress: at.progress,
             operation: facts.operation,
         };
-        match self.runs.step(&repeat, at, facts) {
-            Step::On { count, exact } => {
+        match self.runs.extend(&repeat, at, facts) {
+            RunStep::Extended { count, exact } => {
                 let events = SmallVec::from_slice(&[at.index]);
-                return Look::found(found(count, exact, true, events, call));
+                return DetectorOutcome::from_finding(build_finding(count, exact, true, events, call));
             }
-            Step::Counted => return Look::Standing,
-            Step::None => {}
+            RunStep::AlreadyCounted => return DetectorOutcome::Unchanged,
+            RunStep::NotInRun => {}
         }
-        let occurrences = last.and_then(|_| self.occurrences(call, at, facts, past, settings));
+        let occurrences = last.and_then(|_| self.find_occurrences(call, at, facts, past, settings));
         let Some((events, exact)) = occurrences else {
             return if self.runs.is_empty() {
-                Look::Clear
+                DetectorOutcome::NoMatch
             } else {
-                Look::Standing
+                DetectorOutcome::Unchanged
             };
         };
         let count = events.len().try_into().unwrap_or(i32::MAX);
-        self.runs.begin(repeat, count, at, facts.raw, exact);
-        Look::found(found(count, exact, false, events, call))
+        self.runs.insert(repeat, count, at, facts.raw_outcome, exact);
+        DetectorOutcome::from_finding(build_finding(count, exact, false, events, call))
     }
 
     /// The events that make the pattern, oldest first, where there are enough,
     /// and whether their outcomes are exactly equal.
-    fn occurrences(
+    fn find_occurrences(
         &self,
         call: Sig,
-        at: Moment,
+        at: EventPosition,
         facts: &CallFacts,
         past: &History,
         settings: &Settings,
@@ -146,16 +146,16 @@ impl InterleavedRepeat {
         let mut other = false;
         let mut others_between = false;
         for entry in past.calls().take(settings.window as usize - 1) {
-            if entry.progress != Some(at.progress) || Some(entry.index) < self.news {
+            if entry.progress != Some(at.progress) || Some(entry.index) < self.last_new_result {
                 break;
             }
             if entry.call != Some(call) {
                 other = true;
-            } else if entry.masked != facts.masked.tag() {
+            } else if entry.masked_outcome != facts.masked_outcome.tag() {
                 break;
-            } else if !entry.spent && (entry.round.is_none() || entry.round != round) {
+            } else if !entry.consumed && (entry.round.is_none() || entry.round != round) {
                 events.push(entry.index);
-                exact &= entry.raw == facts.raw.tag();
+                exact &= entry.raw_outcome == facts.raw_outcome.tag();
                 round = entry.round;
                 others_between |= other;
             }
@@ -167,20 +167,20 @@ impl InterleavedRepeat {
 
 /// Whether an equal call returned something else when it was last made. What a
 /// write answers is no news: what it changed is progress, or is not.
-fn is_news(facts: &CallFacts, last: Entry) -> bool {
-    !facts.is_change() && last.masked != facts.masked.tag()
+fn is_new_result(facts: &CallFacts, last: CallEntry) -> bool {
+    !facts.is_change() && last.masked_outcome != facts.masked_outcome.tag()
 }
 
-fn found(count: i32, exact: bool, extends: bool, events: SmallVec<[i32; 8]>, call: Sig) -> Finding {
+fn build_finding(count: i32, exact: bool, extends: bool, events: SmallVec<[i32; 8]>, call: Sig) -> Finding {
     Finding {
         count,
         period: 0,
         similarity: 1.0,
         confidence: if exact { 1.0 } else { 0.9 },
-        bar: None,
+        rung: None,
         extends,
         events,
-        name: [call].into_iter().collect(),
+        loop_key: [call].into_iter().collect(),
         calls: [call].into_iter().collect(),
     }
 }
@@ -204,7 +204,7 @@ mod tests {
 
     #[track_caller]
     fn marks(script: Script, expected: &str) {
-        assert_eq!(script.marks::<InterleavedRepeat>(&SETTINGS), expected);
+        assert_eq!(script.outcome_letters::<InterleavedRepeat>(&SETTINGS), expected);
     }
 
     #[test]
@@ -294,7 +294,7 @@ mod tests {
         let far: Script = (0..29).map(|n| call(&n.to_string())).sum();
         check(calls("a x a y a") + far.clone() + call("a"), &[0; 35]);
         let gone = calls("a x a y a z a") + far + call("b") + call("a");
-        assert!(gone.marks::<InterleavedRepeat>(&SETTINGS).ends_with("=.."));
+        assert!(gone.outcome_letters::<InterleavedRepeat>(&SETTINGS).ends_with("=.."));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 use serde::Deserialize;
 use smallvec::smallvec;
 
-use super::{Detector, Futile, History, streak::Streak};
-use crate::domain::{Explained, Finding, Look, Observation, Phrase, Phrases, Seen, Sig, TurnFacts};
+use super::{Detector, NeverFires, History, streak::Streak};
+use crate::domain::{DetectorExplanation, Finding, DetectorOutcome, Observation, Phrase, Phrases, ObservationBody, Sig, TurnFacts};
 
 /// Fires when an agent talks and does nothing: `count` empty turns in a row, or
 /// `count` + 1 turns in a row that are equal, or short and announce a new start
@@ -16,14 +16,14 @@ use crate::domain::{Explained, Finding, Look, Observation, Phrase, Phrases, Seen
 #[derive(Default)]
 pub struct Monologue {
     /// How many calls the session had made at the latest turn.
-    calls: u32,
+    calls_at_last_turn: u32,
     empty: Streak,
     equal: Streak,
     announcing: Streak,
     /// The words of the latest turn that was not empty.
-    latest: Option<Sig>,
+    latest_words: Option<Sig>,
     /// Names the loop of announcements: the words of the first.
-    first: Option<Sig>,
+    first_announcement: Option<Sig>,
 }
 
 /// `[detect.monologue]`
@@ -37,13 +37,13 @@ pub struct Settings {
 impl Detector for Monologue {
     type Settings = Settings;
 
-    fn check(settings: &Settings) -> Result<(), Futile> {
+    fn check(settings: &Settings) -> Result<(), NeverFires> {
         if settings.count < 2 {
             let why = format!(
                 "{} empty turns are no monologue: at least 2 are",
                 settings.count
             );
-            return Err(Futile::new("count", why));
+            return Err(NeverFires::new("count", why));
         }
         Ok(())
     }
@@ -52,8 +52,8 @@ impl Detector for Monologue {
         settings.announcements.iter()
     }
 
-    fn explain(settings: &Settings) -> Explained {
-        Explained {
+    fn explain(settings: &Settings) -> DetectorExplanation {
+        DetectorExplanation {
             rule: "turns in a row are empty, equal, or only announce a new start",
             threshold: format!(
                 "{} empty ones, or {} others of at most {} characters",
@@ -61,33 +61,33 @@ impl Detector for Monologue {
                 settings.count.saturating_add(1),
                 settings.chars_max
             ),
-            quiet: "a tool call between, or a turn that says something",
+            avoided_by: "a tool call between, or a turn that says something",
         }
     }
 
     #[inline]
-    fn glance(now: &Observation) -> Option<Look> {
-        let speaks = matches!(now.seen, Seen::Turn(_));
-        (!speaks).then_some(Look::Away)
+    fn quick_check(now: &Observation) -> Option<DetectorOutcome> {
+        let speaks = matches!(now.body, ObservationBody::Turn(_));
+        (!speaks).then_some(DetectorOutcome::NotApplicable)
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
-        let Seen::Turn(turn) = &now.seen else {
-            return Look::Away;
+    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+        let ObservationBody::Turn(turn) = &now.body else {
+            return DetectorOutcome::NotApplicable;
         };
-        if now.at.calls != self.calls {
+        if now.at.calls != self.calls_at_last_turn {
             self.reset();
-            self.calls = now.at.calls;
+            self.calls_at_last_turn = now.at.calls;
         }
         let found = if turn.sketch.is_empty() {
             self.empty.push(now.at, None);
             let nothing = turn.sketch.signature();
-            named(self.empty.finding(settings.count), nothing, 1.0)
+            with_loop_key(self.empty.finding_at_threshold(settings.count), nothing, 1.0)
         } else {
             self.empty.clear();
-            self.say(now, turn, settings)
+            self.observe_text(now, turn, settings)
         };
-        found.map_or(Look::Clear, Look::found)
+        found.map_or(DetectorOutcome::NoMatch, DetectorOutcome::from_finding)
     }
 
     fn reset(&mut self) {
@@ -100,33 +100,33 @@ impl Detector for Monologue {
 }
 
 impl Monologue {
-    fn say(&mut self, now: &Observation, turn: &TurnFacts, settings: &Settings) -> Option<Finding> {
+    fn observe_text(&mut self, now: &Observation, turn: &TurnFacts, settings: &Settings) -> Option<Finding> {
         let needed = settings.count.saturating_add(1);
         let words = turn.sketch.signature();
-        if self.latest.replace(words) == Some(words) {
+        if self.latest_words.replace(words) == Some(words) {
             self.equal.push(now.at, None);
         } else {
             self.equal.restart(now.at, None);
         }
         let announces =
-            turn.chars <= settings.chars_max && turn.hears(&settings.announcements).is_some();
+            turn.chars <= settings.chars_max && turn.words_before_first(&settings.announcements).is_some();
         if announces {
             self.announcing.push(now.at, None);
-            self.first.get_or_insert(words);
+            self.first_announcement.get_or_insert(words);
         } else {
             self.announcing.clear();
-            self.first = None;
+            self.first_announcement = None;
         }
-        let equal = named(self.equal.finding(needed), words, 1.0);
-        let first = self.first.unwrap_or(words);
-        equal.or_else(|| named(self.announcing.finding(needed), first, 0.9))
+        let equal = with_loop_key(self.equal.finding_at_threshold(needed), words, 1.0);
+        let first = self.first_announcement.unwrap_or(words);
+        equal.or_else(|| with_loop_key(self.announcing.finding_at_threshold(needed), first, 0.9))
     }
 }
 
 /// The loop is known by what is said.
-fn named(finding: Option<Finding>, words: Sig, confidence: f64) -> Option<Finding> {
+fn with_loop_key(finding: Option<Finding>, words: Sig, confidence: f64) -> Option<Finding> {
     finding.map(|finding| Finding {
-        name: smallvec![words],
+        loop_key: smallvec![words],
         confidence,
         ..finding
     })

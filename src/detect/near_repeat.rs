@@ -1,7 +1,7 @@
 use serde::Deserialize;
 
-use super::{Detector, Futile, History, heap, streak::Streak};
-use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Sig, WordHashes};
+use super::{Detector, NeverFires, History, heap, streak::Streak};
+use crate::domain::{CallFacts, DetectorExplanation, Finding, DetectorOutcome, EventPosition, Observation, Sig, WordHashes};
 
 /// Fires when `count` calls in a row of one tool have arguments that differ, but
 /// not once numbers and the order of words are ignored, or that overlap by
@@ -17,9 +17,9 @@ use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Si
 /// another query part.
 #[derive(Default)]
 pub struct NearRepeat {
-    last: Option<Last>,
+    last_call: Option<LastCall>,
     /// The words of its arguments, in a buffer that serves the next.
-    words: Vec<u32>,
+    last_words: Vec<u32>,
     streak: Streak,
     similarity: f64,
 }
@@ -31,101 +31,101 @@ pub struct Settings {
     pub similarity: f64,
 }
 
-struct Last {
+struct LastCall {
     call: Sig,
-    said: Sig,
+    response: Sig,
     /// A tag will do, since what was said is compared whole.
     tool: u32,
     progress: u32,
-    loose: Option<Sig>,
+    loose_args: Option<Sig>,
 }
 
 impl Detector for NearRepeat {
     type Settings = Settings;
 
-    fn check(settings: &Settings) -> Result<(), Futile> {
+    fn check(settings: &Settings) -> Result<(), NeverFires> {
         if settings.count < 2 {
             let why = format!("{} calls are no repeat: at least 2 are", settings.count);
-            return Err(Futile::new("count", why));
+            return Err(NeverFires::new("count", why));
         }
         if !(settings.similarity > 0.0 && settings.similarity <= 1.0) {
             let why = format!("{} is not above 0 and at most 1", settings.similarity);
-            return Err(Futile::new("similarity", why));
+            return Err(NeverFires::new("similarity", why));
         }
         Ok(())
     }
 
-    fn explain(settings: &Settings) -> Explained {
-        Explained {
+    fn explain(settings: &Settings) -> DetectorExplanation {
+        DetectorExplanation {
             rule: "calls in a row of one tool hardly differ and get the same answer",
             threshold: format!(
                 "{} in a row that differ in numbers and the order of words only, or share {} of \
                  their words",
                 settings.count, settings.similarity
             ),
-            quiet: "another answer, other words, another tool or a successful write between",
+            avoided_by: "another answer, other words, another tool or a successful write between",
         }
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
-        match now.ordinary() {
-            Some(facts) if !facts.wrote() => self.call(now.at, facts, settings),
+    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+        match now.ordinary_call() {
+            Some(facts) if !facts.wrote() => self.observe_call(now.at, facts, settings),
             Some(_) => {
                 self.reset();
-                Look::Away
+                DetectorOutcome::NotApplicable
             }
-            None => Look::Away,
+            None => DetectorOutcome::NotApplicable,
         }
     }
 
-    fn spend(&mut self, cited: &[i32]) {
-        self.streak.spend(cited);
+    fn consume(&mut self, cited: &[i32]) {
+        self.streak.consume(cited);
     }
 
     fn reset(&mut self) {
-        self.last = None;
+        self.last_call = None;
         self.streak.clear();
         self.similarity = 0.0;
     }
 
     fn heap_bytes(&self) -> usize {
-        heap::list(&self.words) + self.streak.heap_bytes()
+        heap::vec_bytes(&self.last_words) + self.streak.heap_bytes()
     }
 }
 
 impl NearRepeat {
-    fn call(&mut self, at: Moment, facts: &CallFacts, settings: &Settings) -> Look {
-        let (Some(call), Some(said)) = (facts.call, facts.said) else {
+    fn observe_call(&mut self, at: EventPosition, facts: &CallFacts, settings: &Settings) -> DetectorOutcome {
+        let (Some(call), Some(said)) = (facts.call, facts.response) else {
             self.reset();
             let missing = facts.call.map_or("tool_call.args", |_| "tool_call.result");
-            return Look::Abstained(missing);
+            return DetectorOutcome::MissingField(missing);
         };
-        let same_state = |last: &Last| last.said == said && last.progress == at.progress;
-        let last = self.last.replace(Last {
+        let same_state = |last: &LastCall| last.response == said && last.progress == at.progress;
+        let last = self.last_call.replace(LastCall {
             tool: facts.tool.tag(),
             call,
-            said,
+            response: said,
             progress: at.progress,
-            loose: facts.loose,
+            loose_args: facts.loose_args,
         });
         let last = last.filter(|last| last.tool == facts.tool.tag() && same_state(last));
         if last.as_ref().is_some_and(|last| last.call == call) {
-            return if self.streak.stands() {
-                Look::Standing
+            return if self.streak.is_ongoing() {
+                DetectorOutcome::Unchanged
             } else {
-                Look::Clear
+                DetectorOutcome::NoMatch
             };
         }
         let alike = last
-            .and_then(|last| last.similarity(&self.words, facts))
+            .and_then(|last| last.similarity(&self.last_words, facts))
             .filter(|similarity| *similarity >= settings.similarity);
-        self.words.clear();
-        self.words.extend_from_slice(&facts.words);
+        self.last_words.clear();
+        self.last_words.extend_from_slice(&facts.arg_words);
         match alike {
             Some(similarity) => {
                 self.similarity = self.similarity.min(similarity);
                 if !self.streak.push(at, Some(call)) {
-                    return Look::Away;
+                    return DetectorOutcome::NotApplicable;
                 }
             }
             None => {
@@ -133,35 +133,35 @@ impl NearRepeat {
                 self.streak.restart(at, Some(call));
             }
         }
-        match self.streak.finding(settings.count) {
-            Some(finding) => Look::found(Finding {
+        match self.streak.finding_at_threshold(settings.count) {
+            Some(finding) => DetectorOutcome::from_finding(Finding {
                 similarity: self.similarity,
                 confidence: self.similarity.min(0.9),
                 // The calls go on changing; what they say does not.
-                name: [said].into_iter().collect(),
+                loop_key: [said].into_iter().collect(),
                 ..finding
             }),
-            None => Look::Clear,
+            None => DetectorOutcome::NoMatch,
         }
     }
 }
 
-impl Last {
+impl LastCall {
     /// How alike two different calls are; `None`: their arguments are too long
     /// to say.
     fn similarity(&self, words: &[u32], facts: &CallFacts) -> Option<f64> {
-        if self.loose.is_some() && self.loose == facts.loose {
+        if self.loose_args.is_some() && self.loose_args == facts.loose_args {
             return Some(1.0);
         }
-        let (words, others) = (distinct(words), distinct(&facts.words));
-        let shared = shared(&words, &others);
+        let (words, others) = (sorted_distinct(words), sorted_distinct(&facts.arg_words));
+        let shared = count_shared(&words, &others);
         let all = words.len() + others.len() - shared;
         (all > 0).then(|| shared as f64 / all as f64)
     }
 }
 
 /// The hashes, sorted, each once.
-fn distinct(words: &[u32]) -> WordHashes {
+fn sorted_distinct(words: &[u32]) -> WordHashes {
     let mut distinct = WordHashes::from_slice(words);
     distinct.sort_unstable();
     distinct.dedup();
@@ -169,7 +169,7 @@ fn distinct(words: &[u32]) -> WordHashes {
 }
 
 /// How many hashes two sorted lists have in common.
-fn shared(a: &[u32], b: &[u32]) -> usize {
+fn count_shared(a: &[u32], b: &[u32]) -> usize {
     a.iter()
         .filter(|hash| b.binary_search(hash).is_ok())
         .count()
@@ -192,12 +192,12 @@ mod tests {
 
     #[track_caller]
     fn marks(script: Script, expected: &str) {
-        assert_eq!(script.marks::<NearRepeat>(&SETTINGS), expected);
+        assert_eq!(script.outcome_letters::<NearRepeat>(&SETTINGS), expected);
     }
 
     /// A call that differs from the others in a number only.
     fn query(n: u32) -> Script {
-        call(&format!("query {n}")).loose("query").says("nothing")
+        call(&format!("query {n}")).loose("query").responds("nothing")
     }
 
     fn queries(n: u32) -> Script {
@@ -214,13 +214,13 @@ mod tests {
         let reworded = |new: u32| {
             call(&new.to_string())
                 .words((0..19).chain([100 + new]))
-                .says("x")
+                .responds("x")
         };
         check((0..4).map(reworded).sum(), &[0, 0, 0, 4]);
         let other = |new: u32| {
             call(&new.to_string())
                 .words((0..17).chain([100 + new]))
-                .says("x")
+                .responds("x")
         };
         check((0..4).map(other).sum(), &[0; 4]);
     }
@@ -230,7 +230,7 @@ mod tests {
         let reworded = |new: u32| {
             call(&new.to_string())
                 .words((0..19).chain([100 + new]))
-                .says("x")
+                .responds("x")
         };
         let found = (0..4)
             .map(reworded)
@@ -243,9 +243,9 @@ mod tests {
 
     #[test]
     fn another_result_is_news() {
-        let page = |n: u32| query(n).says(&n.to_string());
+        let page = |n: u32| query(n).responds(&n.to_string());
         check((0..12).map(page).sum(), &[0; 12]);
-        check(queries(3) + query(8).says("hit") + query(9), &[0; 5]);
+        check(queries(3) + query(8).responds("hit") + query(9), &[0; 5]);
     }
 
     #[test]
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn successful_writes_never_count_and_progress_starts_anew() {
-        let edit_ok = |n: u32| edit("f", &n.to_string()).loose("edit").says("ok");
+        let edit_ok = |n: u32| edit("f", &n.to_string()).loose("edit").responds("ok");
         marks((0..5).map(edit_ok).sum(), "     ");
         check(queries(3) + edit("f", "1") + query(9), &[0; 5]);
         check(queries(3) + query(9).after_progress(), &[0; 4]);
@@ -304,7 +304,7 @@ mod tests {
         let found = (read("f") + queries(5)).findings::<NearRepeat>(&SETTINGS);
         assert_eq!(found[0].events.as_slice(), [1, 2, 3, 4]);
         assert_eq!(found[1].events.as_slice(), [5]);
-        assert_eq!(found[0].name, found[1].name);
+        assert_eq!(found[0].loop_key, found[1].loop_key);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 use serde::Deserialize;
 use smallvec::SmallVec;
 
-use super::{Detector, Futile, History, heap, paths::Paths};
-use crate::domain::{Explained, Finding, Look, Observation, Sig};
+use super::{Detector, NeverFires, History, heap, lru_map::LruMap};
+use crate::domain::{DetectorExplanation, Finding, DetectorOutcome, Observation, Sig};
 
 /// Fires when the failed edits and writes of one path reach `count`; a success
 /// takes one off, and firing starts the count anew. Paths are apart.
@@ -11,7 +11,7 @@ use crate::domain::{Explained, Finding, Look, Observation, Sig};
 /// are those of the published loop guards.
 #[derive(Default)]
 pub struct PatchSpiral {
-    paths: Paths<Failures>,
+    paths: LruMap<PathFailures>,
 }
 
 /// `[detect.patch_spiral]`
@@ -24,7 +24,7 @@ pub struct Settings {
 const FAILURES_MAX: u32 = 64;
 
 #[derive(Default)]
-struct Failures {
+struct PathFailures {
     events: SmallVec<[i32; 4]>,
     calls: SmallVec<[Sig; 4]>,
     round: Option<Sig>,
@@ -33,85 +33,85 @@ struct Failures {
 impl Detector for PatchSpiral {
     type Settings = Settings;
 
-    fn check(settings: &Settings) -> Result<(), Futile> {
+    fn check(settings: &Settings) -> Result<(), NeverFires> {
         if settings.count < 2 {
             let why = format!("{} failures are no spiral: at least 2 are", settings.count);
-            return Err(Futile::new("count", why));
+            return Err(NeverFires::new("count", why));
         }
         if settings.count > FAILURES_MAX {
             let why = format!(
                 "{} failures are more than the {FAILURES_MAX} that are kept",
                 settings.count
             );
-            return Err(Futile::new("count", why));
+            return Err(NeverFires::new("count", why));
         }
         Ok(())
     }
 
-    fn explain(settings: &Settings) -> Explained {
-        Explained {
+    fn explain(settings: &Settings) -> DetectorExplanation {
+        DetectorExplanation {
             rule: "edits and writes of one path keep failing",
             threshold: format!("{} failures, less one for each success", settings.count),
-            quiet: "an edit or write of that path that succeeds",
+            avoided_by: "an edit or write of that path that succeeds",
         }
     }
 
     #[inline]
-    fn glance(now: &Observation) -> Option<Look> {
-        let Some(facts) = now.ordinary().filter(|facts| facts.is_change()) else {
-            return Some(Look::Away);
+    fn quick_check(now: &Observation) -> Option<DetectorOutcome> {
+        let Some(facts) = now.ordinary_call().filter(|facts| facts.is_change()) else {
+            return Some(DetectorOutcome::NotApplicable);
         };
-        (facts.target.is_some() && !facts.failed()).then_some(Look::Clear)
+        (facts.target.is_some() && !facts.failed()).then_some(DetectorOutcome::NoMatch)
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
-        let Some(facts) = now.ordinary().filter(|facts| facts.is_change()) else {
-            return Look::Away;
+    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+        let Some(facts) = now.ordinary_call().filter(|facts| facts.is_change()) else {
+            return DetectorOutcome::NotApplicable;
         };
         let Some(path) = facts.target else {
-            return Look::Abstained("tool_call.target");
+            return DetectorOutcome::MissingField("tool_call.target");
         };
         if !facts.failed() {
-            if let Some(failures) = self.paths.get(path) {
+            if let Some(failures) = self.paths.get_mut(path) {
                 failures.events.pop();
                 failures.calls.pop();
             }
-            return Look::Clear;
+            return DetectorOutcome::NoMatch;
         }
-        let failures = self.paths.of(path, &now.rooms.paths);
+        let failures = self.paths.get_or_insert(path, &now.capacities.paths);
         if now.at.round.is_some() && failures.round == now.at.round {
-            return Look::Away;
+            return DetectorOutcome::NotApplicable;
         }
         failures.round = now.at.round;
         failures.events.push(now.at.index);
         failures.calls.extend(facts.call);
         if failures.events.len() < settings.count as usize {
-            return Look::Clear;
+            return DetectorOutcome::NoMatch;
         }
-        let anew = Failures {
+        let cleared = PathFailures {
             round: now.at.round,
-            ..Failures::default()
+            ..PathFailures::default()
         };
-        let Failures {
+        let PathFailures {
             events, mut calls, ..
-        } = std::mem::replace(failures, anew);
+        } = std::mem::replace(failures, cleared);
         calls.sort_unstable();
         calls.dedup();
-        Look::found(Finding {
+        DetectorOutcome::from_finding(Finding {
             count: events.len().try_into().unwrap_or(i32::MAX),
             period: 0,
             similarity: 1.0,
             confidence: 1.0,
-            bar: None,
+            rung: None,
             extends: false,
             events: events.into_iter().collect(),
-            name: [path].into_iter().collect(),
+            loop_key: [path].into_iter().collect(),
             calls,
         })
     }
 
-    fn spend(&mut self, cited: &[i32]) {
-        for failures in self.paths.all() {
+    fn consume(&mut self, cited: &[i32]) {
+        for failures in self.paths.values_mut() {
             failures.events.retain(|event| !cited.contains(event));
             if failures.events.is_empty() {
                 failures.calls.clear();
@@ -124,7 +124,7 @@ impl Detector for PatchSpiral {
     }
 
     fn heap_bytes(&self) -> usize {
-        let failures = |of: &Failures| heap::short_list(&of.events) + heap::short_list(&of.calls);
+        let failures = |of: &PathFailures| heap::small_vec_bytes(&of.events) + heap::small_vec_bytes(&of.calls);
         self.paths.heap_bytes(failures)
     }
 }
@@ -143,7 +143,7 @@ mod tests {
 
     #[track_caller]
     fn marks(script: Script, expected: &str) {
-        assert_eq!(script.marks::<PatchSpiral>(&SETTINGS), expected);
+        assert_eq!(script.outcome_letters::<PatchSpiral>(&SETTINGS), expected);
     }
 
     /// Edits of a file, by letter: `f` fails, `s` succeeds.
@@ -222,7 +222,7 @@ mod tests {
         let found = (run("x") + edits("f", "ffffffff")).findings::<PatchSpiral>(&SETTINGS);
         assert_eq!(found[0].events.as_slice(), [1, 2, 3, 4]);
         assert_eq!(found[1].events.as_slice(), [5, 6, 7, 8]);
-        assert_eq!(found[0].name, found[1].name);
+        assert_eq!(found[0].loop_key, found[1].loop_key);
         assert_eq!(found[0].calls.len(), 4);
     }
 

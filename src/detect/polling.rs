@@ -1,8 +1,8 @@
 use serde::Deserialize;
 
-use super::{Detector, Futile, History, paths::Paths, streak::Streak};
+use super::{Detector, NeverFires, History, lru_map::LruMap, streak::Streak};
 use crate::domain::{
-    CallFacts, CallKind, Explained, Finding, Look, Observation, Operation, Seen, Sig,
+    CallFacts, CallKind, DetectorExplanation, Finding, DetectorOutcome, Observation, Operation, ObservationBody, Sig,
 };
 
 /// Fires when a poll keeps returning the same `count` times: a tool that waits
@@ -18,14 +18,14 @@ use crate::domain::{
 /// ends.
 #[derive(Default)]
 pub struct Polling {
-    polls: Paths<Looks>,
+    polls: LruMap<PollState>,
     progress: u32,
-    found: bool,
+    reported: bool,
 }
 
 #[derive(Default)]
-struct Looks {
-    answer: Option<Sig>,
+struct PollState {
+    last_outcome: Option<Sig>,
     streak: Streak,
 }
 
@@ -40,52 +40,52 @@ pub struct Settings {
 impl Detector for Polling {
     type Settings = Settings;
 
-    fn check(settings: &Settings) -> Result<(), Futile> {
+    fn check(settings: &Settings) -> Result<(), NeverFires> {
         if settings.count < 2 {
             let why = format!("{} polls are no loop: at least 2 are", settings.count);
-            return Err(Futile::new("count", why));
+            return Err(NeverFires::new("count", why));
         }
         Ok(())
     }
 
-    fn explain(settings: &Settings) -> Explained {
-        Explained {
+    fn explain(settings: &Settings) -> DetectorExplanation {
+        DetectorExplanation {
             rule: "a wait, or a look whether something has changed, keeps returning the same",
             threshold: format!("{} times in a row", settings.count),
-            quiet: "anything new in the answer, or work between the looks: a write, a run",
+            avoided_by: "anything new in the answer, or work between the looks: a write, a run",
         }
     }
 
     #[inline]
-    fn glance(now: &Observation) -> Option<Look> {
-        let polls = matches!(&now.seen, Seen::Call(facts) if facts.kind == CallKind::Poll);
-        (!polls).then_some(Look::Away)
+    fn quick_check(now: &Observation) -> Option<DetectorOutcome> {
+        let polls = matches!(&now.body, ObservationBody::Call(facts) if facts.kind == CallKind::Poll);
+        (!polls).then_some(DetectorOutcome::NotApplicable)
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
-        let Seen::Call(facts) = &now.seen else {
-            return Look::Away;
+    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+        let ObservationBody::Call(facts) = &now.body else {
+            return DetectorOutcome::NotApplicable;
         };
         match facts.kind {
-            CallKind::Poll => self.poll(now, facts, settings),
+            CallKind::Poll => self.observe_poll(now, facts, settings),
             CallKind::Ordinary
                 if !matches!(facts.operation, Operation::Read | Operation::Search) =>
             {
                 self.reset();
-                Look::Away
+                DetectorOutcome::NotApplicable
             }
-            CallKind::Ordinary | CallKind::Outage => Look::Away,
+            CallKind::Ordinary | CallKind::Outage => DetectorOutcome::NotApplicable,
         }
     }
 
     fn reset(&mut self) {
         self.polls.clear();
         self.progress = 0;
-        self.found = false;
+        self.reported = false;
     }
 
     fn heap_bytes(&self) -> usize {
-        self.polls.heap_bytes(|looks| looks.streak.heap_bytes())
+        self.polls.heap_bytes(|state| state.streak.heap_bytes())
     }
 }
 
@@ -93,31 +93,31 @@ impl Polling {
     /// Polls of one wait that a finding names.
     const CALLS_MAX: usize = 16;
 
-    fn poll(&mut self, now: &Observation, facts: &CallFacts, settings: &Settings) -> Look {
+    fn observe_poll(&mut self, now: &Observation, facts: &CallFacts, settings: &Settings) -> DetectorOutcome {
         let at = now.at;
-        let poll = subject(facts);
-        let known = self.polls.get(poll).and_then(|looks| looks.answer);
-        if self.progress != at.progress || known.is_some_and(|answer| answer != facts.masked) {
+        let poll = poll_key(facts);
+        let known = self.polls.get_mut(poll).and_then(|state| state.last_outcome);
+        if self.progress != at.progress || known.is_some_and(|answer| answer != facts.masked_outcome) {
             self.reset();
             self.progress = at.progress;
         }
-        let looks = self.polls.of(poll, &now.rooms.commands);
-        looks.answer = Some(facts.masked);
-        if !looks.streak.push(at, facts.call) {
-            return Look::Away;
+        let state = self.polls.get_or_insert(poll, &now.capacities.commands);
+        state.last_outcome = Some(facts.masked_outcome);
+        if !state.streak.push(at, facts.call) {
+            return DetectorOutcome::NotApplicable;
         }
-        match looks.streak.finding(settings.count) {
+        match state.streak.finding_at_threshold(settings.count) {
             Some(finding) => {
-                self.found = true;
-                Look::found(Finding {
-                    name: [poll].into_iter().collect(),
+                self.reported = true;
+                DetectorOutcome::from_finding(Finding {
+                    loop_key: [poll].into_iter().collect(),
                     // They wait for the same: one loop, whichever is found.
-                    calls: self.polls.paths().take(Self::CALLS_MAX).collect(),
+                    calls: self.polls.keys().take(Self::CALLS_MAX).collect(),
                     ..finding
                 })
             }
-            None if self.found => Look::Standing,
-            None => Look::Clear,
+            None if self.reported => DetectorOutcome::Unchanged,
+            None => DetectorOutcome::NoMatch,
         }
     }
 }
@@ -125,8 +125,8 @@ impl Polling {
 /// What is polled. A wait that says nothing is the same wait however long it is,
 /// so that `sleep 5`, `sleep 10`, `sleep 20` are one; a look is told by all its
 /// arguments, for job 1 and job 2 are two.
-fn subject(facts: &CallFacts) -> Sig {
-    let wait = facts.loose.filter(|_| facts.said.is_none());
+fn poll_key(facts: &CallFacts) -> Sig {
+    let wait = facts.loose_args.filter(|_| facts.response.is_none());
     let wait = wait.map(|words| Sig::new(words.get() ^ facts.tool.get()));
     wait.or(facts.call).unwrap_or(facts.tool)
 }
@@ -143,7 +143,7 @@ mod tests {
 
     #[track_caller]
     fn marks(script: Script, expected: &str) {
-        assert_eq!(script.marks::<Polling>(&SETTINGS), expected);
+        assert_eq!(script.outcome_letters::<Polling>(&SETTINGS), expected);
     }
 
     /// No event of the script is found.
@@ -207,7 +207,7 @@ mod tests {
             poll(&format!("job {n}"))
                 .loose("job")
                 .result("pending")
-                .says("pending")
+                .responds("pending")
         };
         quiet((0..20).map(look).sum());
     }
@@ -235,9 +235,9 @@ mod tests {
     fn reading_meanwhile_is_no_progress() {
         let lap = |n: usize| read(&n.to_string()) + poll("status");
         let laps: Script = (0..11).map(lap).sum();
-        assert_eq!(laps.marks::<Polling>(&SETTINGS).trim_end().len(), 22);
+        assert_eq!(laps.outcome_letters::<Polling>(&SETTINGS).trim_end().len(), 22);
         let laps: Script = (0..10).map(lap).sum();
-        assert!(laps.marks::<Polling>(&SETTINGS).ends_with('!'));
+        assert!(laps.outcome_letters::<Polling>(&SETTINGS).ends_with('!'));
     }
 
     #[test]
@@ -269,7 +269,7 @@ mod tests {
         let found = (read("f") + poll("p").times(11)).findings::<Polling>(&SETTINGS);
         assert_eq!(found[0].events.as_slice(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
         assert_eq!(found[1].events.as_slice(), [11]);
-        assert_eq!(found[0].name, found[1].name);
+        assert_eq!(found[0].loop_key, found[1].loop_key);
     }
 
     #[test]

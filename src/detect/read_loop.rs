@@ -2,12 +2,12 @@ use serde::Deserialize;
 use smallvec::SmallVec;
 
 use super::{
-    Detector, Entry, Futile, History, heap,
-    paths::Paths,
-    runs::{Runs, Step},
+    Detector, CallEntry, NeverFires, History, heap,
+    lru_map::LruMap,
+    active_runs::{ActiveRuns, RunStep},
     streak::Streak,
 };
-use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Operation, Sig};
+use crate::domain::{CallFacts, DetectorExplanation, Finding, DetectorOutcome, EventPosition, Observation, Operation, Sig};
 
 /// Fires when the same read (path and lines) of an unchanged file stands `count`
 /// times in the window, or when four reads in a row of one file bring no line
@@ -22,10 +22,10 @@ use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Op
 #[derive(Default)]
 pub struct ReadLoop {
     /// The reads that were found, as long as they go on.
-    runs: Runs<Read>,
-    seen: Paths<Coverage>,
-    path: Option<Sig>,
-    stale: Streak,
+    runs: ActiveRuns<ReadKey>,
+    coverage: LruMap<Coverage>,
+    last_path: Option<Sig>,
+    stale_reads: Streak,
 }
 
 /// `[detect.read_loop]`
@@ -45,7 +45,7 @@ pub struct Settings {
 
 /// What makes two reads the same.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Read {
+struct ReadKey {
     path: Sig,
     lines: Option<(u32, u32)>,
     outcome: Sig,
@@ -54,15 +54,15 @@ struct Read {
     progress: u32,
 }
 
-impl Read {
-    fn now(path: Sig, at: Moment, facts: &CallFacts, settings: &Settings) -> Self {
-        let content = facts.content.unwrap_or(facts.raw);
+impl ReadKey {
+    fn new(path: Sig, at: EventPosition, facts: &CallFacts, settings: &Settings) -> Self {
+        let content = facts.content.unwrap_or(facts.raw_outcome);
         let content = settings.by_content.then_some(content);
         Self {
             path,
             lines: facts.lines.filter(|_| content.is_none()),
-            outcome: content.unwrap_or(facts.masked),
-            call: facts.call.filter(|_| is_blind(facts) && content.is_none()),
+            outcome: content.unwrap_or(facts.masked_outcome),
+            call: facts.call.filter(|_| has_no_content(facts) && content.is_none()),
             progress: if settings.ignore_progress {
                 0
             } else {
@@ -72,21 +72,21 @@ impl Read {
     }
 
     /// The same lines of its path once looked otherwise.
-    fn has_changed(&self, entry: &Entry, settings: &Settings) -> bool {
+    fn has_changed(&self, entry: &CallEntry, settings: &Settings) -> bool {
         !settings.by_content
             && !settings.ignore_progress
             && entry.operation == Operation::Read
             && entry.lines == self.lines
-            && entry.masked != self.outcome.tag()
+            && entry.masked_outcome != self.outcome.tag()
     }
 
     /// It is the same as this call on its path.
-    fn is_again(&self, entry: &Entry, settings: &Settings) -> bool {
+    fn matches(&self, entry: &CallEntry, settings: &Settings) -> bool {
         let same = if settings.by_content {
-            let raw = entry.raw == self.outcome.tag();
+            let raw = entry.raw_outcome == self.outcome.tag();
             entry.content.map_or(raw, |content| content == self.outcome)
         } else {
-            entry.lines == self.lines && entry.masked == self.outcome.tag()
+            entry.lines == self.lines && entry.masked_outcome == self.outcome.tag()
         };
         same && (self.call.is_none() || entry.call == self.call)
             && entry.operation == Operation::Read
@@ -95,8 +95,8 @@ impl Read {
 }
 
 /// Nothing was sent that tells one state of the file from another.
-fn is_blind(facts: &CallFacts) -> bool {
-    facts.said.is_none() && facts.content.is_none()
+fn has_no_content(facts: &CallFacts) -> bool {
+    facts.response.is_none() && facts.content.is_none()
 }
 
 /// The lines of a file that were read since it last changed.
@@ -104,12 +104,12 @@ fn is_blind(facts: &CallFacts) -> bool {
 struct Coverage {
     progress: u32,
     content: Option<Sig>,
-    lines: Stretches,
+    lines: LineRanges,
 }
 
 /// Lines that were read: one stretch of most files.
 #[derive(Default)]
-enum Stretches {
+enum LineRanges {
     #[default]
     None,
     One(u32, u32),
@@ -120,7 +120,7 @@ enum Stretches {
 impl Detector for ReadLoop {
     type Settings = Settings;
 
-    fn check(settings: &Settings) -> Result<(), Futile> {
+    fn check(settings: &Settings) -> Result<(), NeverFires> {
         let Settings {
             count,
             window,
@@ -128,13 +128,13 @@ impl Detector for ReadLoop {
             ..
         } = *settings;
         if count < 2 {
-            return Err(Futile::new(
+            return Err(NeverFires::new(
                 "count",
                 format!("{count} reads are no loop: at least 2 are"),
             ));
         }
         if stale == 1 {
-            return Err(Futile::new(
+            return Err(NeverFires::new(
                 "stale",
                 format!("{stale} read is no loop: at least 2 are, and 0 turns this off"),
             ));
@@ -142,13 +142,13 @@ impl Detector for ReadLoop {
         History::check_window(window)?;
         if count > window {
             let why = format!("{count} reads never stand in a window of {window} calls");
-            return Err(Futile::new("count", why).or("window"));
+            return Err(NeverFires::new("count", why).with_other_key("window"));
         }
         Ok(())
     }
 
-    fn explain(settings: &Settings) -> Explained {
-        Explained {
+    fn explain(settings: &Settings) -> DetectorExplanation {
+        DetectorExplanation {
             rule: if settings.ignore_progress {
                 "the same file is read again and again, whatever was written between"
             } else {
@@ -165,42 +165,42 @@ impl Detector for ReadLoop {
                     settings.count, settings.window
                 ),
             },
-            quiet: "a write that changed something, another content, lines not yet read, or a compaction",
+            avoided_by: "a write that changed something, another content, lines not yet read, or a compaction",
         }
     }
 
-    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {
+    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> DetectorOutcome {
         if now.is_compaction() {
             self.reset();
         }
-        let Some(facts) = now.ordinary() else {
-            return Look::Away;
+        let Some(facts) = now.ordinary_call() else {
+            return DetectorOutcome::NotApplicable;
         };
-        self.runs.pass(settings.window);
+        self.runs.advance(settings.window);
         if facts.operation != Operation::Read {
             if let Some(path) = facts.target.filter(|_| facts.wrote()) {
-                self.seen.forget(path);
-                self.path = None;
+                self.coverage.remove(path);
+                self.last_path = None;
             }
-            return Look::Away;
+            return DetectorOutcome::NotApplicable;
         }
         let Some(path) = facts.target else {
-            return Look::Abstained("tool_call.target");
+            return DetectorOutcome::MissingField("tool_call.target");
         };
         if facts.failed() {
-            return self.nothing();
+            return self.no_match_outcome();
         }
-        if is_blind(facts) && facts.call.is_none() {
-            return Look::Abstained("tool_call.args");
+        if has_no_content(facts) && facts.call.is_none() {
+            return DetectorOutcome::MissingField("tool_call.args");
         }
-        let read = Read::now(path, now.at, facts, settings);
-        let stale = self.stale(now, path, facts, past, settings);
-        let same = self.same(read, now.at, facts, past, settings);
-        same.or(stale).map_or_else(|| self.nothing(), Look::found)
+        let read = ReadKey::new(path, now.at, facts, settings);
+        let stale = self.observe_stale_read(now, path, facts, past, settings);
+        let same = self.observe_same_read(read, now.at, facts, past, settings);
+        same.or(stale).map_or_else(|| self.no_match_outcome(), DetectorOutcome::from_finding)
     }
 
-    fn spend(&mut self, cited: &[i32]) {
-        self.stale.spend(cited);
+    fn consume(&mut self, cited: &[i32]) {
+        self.stale_reads.consume(cited);
     }
 
     fn reset(&mut self) {
@@ -209,44 +209,44 @@ impl Detector for ReadLoop {
 
     fn heap_bytes(&self) -> usize {
         let coverage = |of: &Coverage| of.lines.heap_bytes();
-        self.runs.heap_bytes() + self.seen.heap_bytes(coverage) + self.stale.heap_bytes()
+        self.runs.heap_bytes() + self.coverage.heap_bytes(coverage) + self.stale_reads.heap_bytes()
     }
 }
 
 impl ReadLoop {
     /// The same read, some calls apart perhaps.
-    fn same(
+    fn observe_same_read(
         &mut self,
-        read: Read,
-        at: Moment,
+        read: ReadKey,
+        at: EventPosition,
         facts: &CallFacts,
         past: &History,
         settings: &Settings,
     ) -> Option<Finding> {
-        let is_same = |run: &Read| (run.path, run.lines) == (read.path, read.lines);
-        let goes_on = |run: &Read| run.progress == read.progress && (!is_same(run) || *run == read);
+        let is_same = |run: &ReadKey| (run.path, run.lines) == (read.path, read.lines);
+        let goes_on = |run: &ReadKey| run.progress == read.progress && (!is_same(run) || *run == read);
         self.runs.retain(goes_on);
-        match self.runs.step(&read, at, facts) {
-            Step::On { count, exact } => {
+        match self.runs.extend(&read, at, facts) {
+            RunStep::Extended { count, exact } => {
                 let events = SmallVec::from_slice(&[at.index]);
-                return Some(found(count, exact, true, events, read.path, facts.call));
+                return Some(build_finding(count, exact, true, events, read.path, facts.call));
             }
-            Step::Counted => return None,
-            Step::None => {}
+            RunStep::AlreadyCounted => return None,
+            RunStep::NotInRun => {}
         }
         let mut events: SmallVec<[i32; 8]> = SmallVec::new();
         events.push(at.index);
         let mut exact = true;
         let mut round = at.round;
-        for entry in past.calls_on(read.path, settings.window as usize - 1) {
+        for entry in past.calls_on_target(read.path, settings.window as usize - 1) {
             if read.has_changed(&entry, settings) {
                 // It changed and changed back: that is two changes.
                 break;
             }
-            let same = read.is_again(&entry, settings) && !entry.spent;
+            let same = read.matches(&entry, settings) && !entry.consumed;
             if same && (entry.round.is_none() || entry.round != round) {
                 events.push(entry.index);
-                exact &= entry.raw == facts.raw.tag();
+                exact &= entry.raw_outcome == facts.raw_outcome.tag();
                 round = entry.round;
             }
         }
@@ -255,21 +255,21 @@ impl ReadLoop {
         }
         events.reverse();
         let count = events.len().try_into().unwrap_or(i32::MAX);
-        self.runs.begin(read, count, at, facts.raw, exact);
-        Some(found(count, exact, false, events, read.path, facts.call))
+        self.runs.insert(read, count, at, facts.raw_outcome, exact);
+        Some(build_finding(count, exact, false, events, read.path, facts.call))
     }
 
     /// Nothing new: another read between two of a loop does not end it.
-    fn nothing(&self) -> Look {
-        if self.runs.is_empty() && !self.stale.stands() {
-            Look::Clear
+    fn no_match_outcome(&self) -> DetectorOutcome {
+        if self.runs.is_empty() && !self.stale_reads.is_ongoing() {
+            DetectorOutcome::NoMatch
         } else {
-            Look::Standing
+            DetectorOutcome::Unchanged
         }
     }
 
     /// Reads in a row that bring nothing new.
-    fn stale(
+    fn observe_stale_read(
         &mut self,
         now: &Observation,
         path: Sig,
@@ -277,17 +277,17 @@ impl ReadLoop {
         past: &History,
         settings: &Settings,
     ) -> Option<Finding> {
-        if self.path.replace(path) != Some(path) {
-            self.stale.clear();
+        if self.last_path.replace(path) != Some(path) {
+            self.stale_reads.clear();
         }
         // Which part of the file it was, nobody said.
-        if is_blind(facts) && facts.lines.is_none() {
+        if has_no_content(facts) && facts.lines.is_none() {
             return None;
         }
-        let coverage = self.seen.of(path, &now.rooms.paths);
+        let coverage = self.coverage.get_or_insert(path, &now.capacities.paths);
         let content = coverage.content.zip(facts.content);
         let changed =
-            content.is_some_and(|(known, new)| known != new) || reads_otherwise(path, facts, past);
+            content.is_some_and(|(known, new)| known != new) || outcome_changed(path, facts, past);
         let progress = now.at.progress;
         if changed || coverage.progress != progress {
             *coverage = Coverage {
@@ -296,36 +296,36 @@ impl ReadLoop {
             };
         }
         coverage.content = facts.content.or(coverage.content);
-        if coverage.lines.add(facts.lines.unwrap_or((1, WHOLE_LINES))) {
-            self.stale.clear();
+        if coverage.lines.insert(facts.lines.unwrap_or((1, WHOLE_FILE_LINES))) {
+            self.stale_reads.clear();
             return None;
         }
         let stale = (settings.stale > 0).then_some(settings.stale)?;
-        if !self.stale.push(now.at, facts.call) {
+        if !self.stale_reads.push(now.at, facts.call) {
             return None;
         }
-        let finding = self.stale.finding(stale)?;
+        let finding = self.stale_reads.finding_at_threshold(stale)?;
         Some(Finding {
-            name: [path].into_iter().collect(),
+            loop_key: [path].into_iter().collect(),
             ..finding
         })
     }
 }
 
 /// What a read of a whole file shows at most: agents' tools cut there.
-const WHOLE_LINES: u32 = 2_000;
+const WHOLE_FILE_LINES: u32 = 2_000;
 
 /// Whether the same lines read otherwise when they were last read: a log that
 /// grows is changed, though nobody wrote it here.
-fn reads_otherwise(path: Sig, facts: &CallFacts, past: &History) -> bool {
+fn outcome_changed(path: Sig, facts: &CallFacts, past: &History) -> bool {
     let mut reads = past
-        .calls_on(path, History::CALLS_MAX)
+        .calls_on_target(path, History::CALLS_MAX)
         .filter(|entry| entry.operation == Operation::Read && entry.lines == facts.lines);
     let last = reads.next();
-    last.is_some_and(|last| last.masked != facts.masked.tag())
+    last.is_some_and(|last| last.masked_outcome != facts.masked_outcome.tag())
 }
 
-fn found(
+fn build_finding(
     count: i32,
     exact: bool,
     extends: bool,
@@ -338,28 +338,28 @@ fn found(
         period: 0,
         similarity: 1.0,
         confidence: if exact { 1.0 } else { 0.9 },
-        bar: None,
+        rung: None,
         extends,
         events,
-        name: [path].into_iter().collect(),
+        loop_key: [path].into_iter().collect(),
         calls: call.into_iter().collect(),
     }
 }
 
-impl Stretches {
+impl LineRanges {
     /// Separate stretches that are kept; beyond it neighbours are joined, which
     /// errs on the loud side by a few lines of a file read in a hundred pieces.
-    const STRETCHES_MAX: usize = 32;
+    const RANGES_MAX: usize = 32;
 
     fn heap_bytes(&self) -> usize {
         match self {
             Self::None | Self::One(..) => 0,
-            Self::Many(lines) => size_of_val(&**lines) + heap::short_list(lines),
+            Self::Many(lines) => size_of_val(&**lines) + heap::small_vec_bytes(lines),
         }
     }
 
     /// Adds lines; true where any of them is new.
-    fn add(&mut self, (first, last): (u32, u32)) -> bool {
+    fn insert(&mut self, (first, last): (u32, u32)) -> bool {
         let covers = |from: u32, to: u32| from <= first && last <= to;
         match self {
             Self::None => *self = Self::One(first, last),
@@ -367,21 +367,21 @@ impl Stretches {
             Self::One(from, to) => {
                 let mut lines = SmallVec::new();
                 lines.push((*from, *to));
-                join(&mut lines, first, last);
+                merge_range(&mut lines, first, last);
                 *self = match lines[..] {
                     [(from, to)] => Self::One(from, to),
                     _ => Self::Many(Box::new(lines)),
                 };
             }
             Self::Many(lines) if lines.iter().any(|(from, to)| covers(*from, *to)) => return false,
-            Self::Many(lines) => join(lines, first, last),
+            Self::Many(lines) => merge_range(lines, first, last),
         }
         true
     }
 }
 
 /// Adds a stretch to others, and joins those that touch.
-fn join(lines: &mut SmallVec<[(u32, u32); 4]>, first: u32, last: u32) {
+fn merge_range(lines: &mut SmallVec<[(u32, u32); 4]>, first: u32, last: u32) {
     lines.push((first, last));
     lines.sort_unstable();
     lines.dedup_by(|(from, to), (_, end)| {
@@ -391,7 +391,7 @@ fn join(lines: &mut SmallVec<[(u32, u32); 4]>, first: u32, last: u32) {
         }
         touches
     });
-    if lines.len() > Stretches::STRETCHES_MAX {
+    if lines.len() > LineRanges::RANGES_MAX {
         let (_, to) = lines.remove(1);
         lines[0].1 = to;
     }
@@ -417,11 +417,11 @@ mod tests {
 
     #[track_caller]
     fn marks(script: Script, expected: &str) {
-        assert_eq!(script.marks::<ReadLoop>(&SETTINGS), expected);
+        assert_eq!(script.outcome_letters::<ReadLoop>(&SETTINGS), expected);
     }
 
     fn page(first: u32) -> Script {
-        read("f").lines(first, first + 99).says(&first.to_string())
+        read("f").lines(first, first + 99).responds(&first.to_string())
     }
 
     #[test]
@@ -473,13 +473,13 @@ mod tests {
             .map(|n| read("f") + edit("g", n))
             .into_iter()
             .sum();
-        assert_eq!(laps.marks::<ReadLoop>(&settings), ". . ! + ");
+        assert_eq!(laps.outcome_letters::<ReadLoop>(&settings), ". . ! + ");
     }
 
     #[test]
     fn a_file_that_reads_otherwise_has_changed() {
         let log: Script = ["1", "2", "3", "4", "5", "6", "7"]
-            .map(|n| read("log").says(n))
+            .map(|n| read("log").responds(n))
             .into_iter()
             .sum();
         check(log, &[0; 7]);
@@ -509,7 +509,7 @@ mod tests {
         let found = |stale| {
             let again = page(1) + page(101) + page(20) + page(50) + page(10) + page(70);
             let settings = Settings { stale, ..SETTINGS };
-            again.marks::<ReadLoop>(&settings)
+            again.outcome_letters::<ReadLoop>(&settings)
         };
         assert_eq!(found(0), "......");
         assert_eq!(found(2), "...!++");
@@ -521,7 +521,7 @@ mod tests {
         marks(page(1) + page(101) + again, ".....!+");
         let later: Script = (0..40).map(|n| run(&n.to_string())).sum();
         let found = page(1) + page(101) + later + page(20) + page(50) + page(10) + page(70);
-        assert!(found.marks::<ReadLoop>(&SETTINGS).ends_with(" ...!"));
+        assert!(found.outcome_letters::<ReadLoop>(&SETTINGS).ends_with(" ...!"));
     }
 
     #[test]
@@ -561,7 +561,7 @@ mod tests {
         let far: Script = (0..19).map(|n| run(&n.to_string())).sum();
         check(reads("f f") + far.clone() + read("f"), &[0; 22]);
         let gone = reads("f f f") + far + call("x") + reads("g f");
-        assert!(gone.marks::<ReadLoop>(&SETTINGS).ends_with(" .."));
+        assert!(gone.outcome_letters::<ReadLoop>(&SETTINGS).ends_with(" .."));
     }
 
     #[test]
@@ -600,12 +600,12 @@ mod tests {
 
     #[test]
     fn a_file_read_in_a_hundred_pieces_stays_bounded() {
-        let mut coverage = Stretches::default();
-        assert!((0..100).all(|n| coverage.add((n * 10, n * 10 + 1))));
-        let Stretches::Many(stretches) = coverage else {
+        let mut coverage = LineRanges::default();
+        assert!((0..100).all(|n| coverage.insert((n * 10, n * 10 + 1))));
+        let LineRanges::Many(stretches) = coverage else {
             panic!("one stretch");
         };
-        assert_eq!(stretches.len(), Stretches::STRETCHES_MAX);
+        assert_eq!(stretches.len(), LineRanges::RANGES_MAX);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 /// names, their settings (a section each) and their state (a field each, so
 /// that a session needs no box and no virtual call a detector).
 macro_rules! registry {
-    ($($name:ident: $detector:ident $(in $held:ident)?,)+) => {
+    ($($name:ident: $detector:ident $(in $wrapper:ident)?,)+) => {
         $(pub mod $name;)+
 
         /// The detectors' names, by rank: config sections and metric labels.
@@ -24,10 +24,10 @@ macro_rules! registry {
 
         impl Settings {
             /// Refuses settings that can never fire; the first name is the section.
-            pub fn check(&self) -> Result<(), (&'static str, Futile)> {
+            pub fn check(&self) -> Result<(), (&'static str, NeverFires)> {
                 $(<$name::$detector as Detector>::check(&self.$name.own)
-                    .map_err(|futile| (stringify!($name), futile))?;)+
-                self.check_apart()
+                    .map_err(|error| (stringify!($name), error))?;)+
+                self.check_excluded_kinds()
             }
 
             /// The phrases that any detector listens for in turns.
@@ -37,7 +37,7 @@ macro_rules! registry {
             }
 
             /// Why the detector of this name fires; `None`: there is none.
-            pub fn explain(&self, detector: &str) -> Option<crate::domain::Explained> {
+            pub fn explain(&self, detector: &str) -> Option<crate::domain::DetectorExplanation> {
                 $(if detector == stringify!($name) {
                     return Some(<$name::$detector as Detector>::explain(&self.$name.own));
                 })+
@@ -48,30 +48,30 @@ macro_rules! registry {
         /// The state of every detector, for one agent of one session.
         #[derive(Default)]
         pub struct Detectors {
-            $($name: held!($name::$detector $(, $held)?),)+
+            $($name: state_type!($name::$detector $(, $wrapper)?),)+
         }
 
         impl Detectors {
             /// Shows the observation to each detector that is switched on, in
-            /// the order of rank. `tell` gets what is found and who abstained;
+            /// the order of rank. `report` gets what is found and who abstained;
             /// returned are those that looked and found nothing, as bits.
             pub fn observe(
                 &mut self,
                 now: &crate::domain::Observation,
                 past: &History,
                 settings: &Settings,
-                mut tell: impl FnMut(crate::domain::DetectorId, crate::domain::Look),
+                mut report: impl FnMut(crate::domain::DetectorId, crate::domain::DetectorOutcome),
             ) -> u64 {
-                use crate::domain::Look;
+                use crate::domain::DetectorOutcome;
 
                 let mut rank = 0u8;
                 let mut clear = 0;
                 $(
                     if settings.$name.enabled {
                         match self.$name.observe(now, past, &settings.$name.own) {
-                            Look::Away | Look::Standing => {}
-                            Look::Clear => clear |= 1 << rank,
-                            look => tell(crate::domain::DetectorId(rank), look),
+                            DetectorOutcome::NotApplicable | DetectorOutcome::Unchanged => {}
+                            DetectorOutcome::NoMatch => clear |= 1 << rank,
+                            outcome => report(crate::domain::DetectorId(rank), outcome),
                         }
                     }
                     rank += 1;
@@ -81,8 +81,8 @@ macro_rules! registry {
             }
 
             /// A reported loop with these events has ended.
-            pub fn spend(&mut self, cited: &[i32]) {
-                $(self.$name.spend(cited);)+
+            pub fn consume(&mut self, cited: &[i32]) {
+                $(self.$name.consume(cited);)+
             }
 
             pub fn reset(&mut self) {
@@ -97,9 +97,9 @@ macro_rules! registry {
 }
 
 /// The type in which a detector's state is held: itself, or something about it.
-macro_rules! held {
+macro_rules! state_type {
     ($detector:ty) => { $detector };
-    ($detector:ty, $held:ident) => { $held<$detector> };
+    ($detector:ty, $wrapper:ident) => { $wrapper<$detector> };
 }
 
-pub(super) use {held, registry};
+pub(super) use {registry, state_type};

@@ -1,7 +1,7 @@
 use smallvec::SmallVec;
 
-use super::{Detector, Futile, History};
-use crate::domain::{Explained, Finding, Look, Observation, RepeatSettings, Repeated, Seen};
+use super::{Detector, NeverFires, History};
+use crate::domain::{DetectorExplanation, Finding, DetectorOutcome, Observation, RepetitionSettings, TextRepetition, ObservationBody};
 
 /// The text of a turn repeats itself.
 ///
@@ -30,13 +30,13 @@ const NOTICED_CHARS: u32 = 64;
 const CHUNK_WINDOW_MAX: u32 = 4_096;
 
 impl Detector for Repetition {
-    type Settings = RepeatSettings;
+    type Settings = RepetitionSettings;
 
-    fn check(settings: &RepeatSettings) -> Result<(), Futile> {
-        let RepeatSettings { count, chars, .. } = *settings;
+    fn check(settings: &RepetitionSettings) -> Result<(), NeverFires> {
+        let RepetitionSettings { count, chars, .. } = *settings;
         if count < 2 {
             let why = format!("{count} copies are no repetition: at least 2 are");
-            return Err(Futile::new("count", why));
+            return Err(NeverFires::new("count", why));
         }
         let repeated = chars - chars / count;
         if repeated < NOTICED_CHARS {
@@ -44,12 +44,12 @@ impl Detector for Repetition {
                 "{count} times over {chars} characters, only {repeated} repeat others, of the \
                  {NOTICED_CHARS} in which that is noticed"
             );
-            return Err(Futile::new("chars", why).or("count"));
+            return Err(NeverFires::new("chars", why).with_other_key("count"));
         }
         check_chunks(settings)
     }
 
-    fn explain(settings: &RepeatSettings) -> Explained {
+    fn explain(settings: &RepetitionSettings) -> DetectorExplanation {
         let chunks: Vec<String> = settings
             .chunk_sizes()
             .map(|size| size.to_string())
@@ -60,7 +60,7 @@ impl Detector for Repetition {
             settings.chunk_count,
             settings.chunk_window
         );
-        Explained {
+        DetectorExplanation {
             rule: "the text of a turn repeats itself",
             threshold: if settings.chunks_only {
                 chunks
@@ -71,20 +71,20 @@ impl Detector for Repetition {
                     settings.count, settings.chars
                 )
             },
-            quiet: "text that goes on with something new",
+            avoided_by: "text that goes on with something new",
         }
     }
 
-    fn observe(&mut self, now: &Observation, _: &History, _: &RepeatSettings) -> Look {
-        let event = match &now.seen {
+    fn observe(&mut self, now: &Observation, _: &History, _: &RepetitionSettings) -> DetectorOutcome {
+        let event = match &now.body {
             // The turn is no event yet.
-            Seen::Text(_) => None,
+            ObservationBody::PartialText(_) => None,
             // A call ends the text, and with it a loop that stood there.
-            Seen::Turn(_) | Seen::Call(_) => Some(now.at.index),
-            Seen::Marker { .. } | Seen::Other => return Look::Away,
+            ObservationBody::Turn(_) | ObservationBody::Call(_) => Some(now.at.index),
+            ObservationBody::Marker { .. } | ObservationBody::Other => return DetectorOutcome::NotApplicable,
         };
-        now.repeated().map_or(Look::Clear, |repeated| {
-            Look::found(found(repeated, event.into_iter().collect()))
+        now.repetition().map_or(DetectorOutcome::NoMatch, |repeated| {
+            DetectorOutcome::from_finding(build_finding(repeated, event.into_iter().collect()))
         })
     }
 
@@ -95,8 +95,8 @@ impl Detector for Repetition {
     }
 }
 
-fn check_chunks(settings: &RepeatSettings) -> Result<(), Futile> {
-    let RepeatSettings {
+fn check_chunks(settings: &RepetitionSettings) -> Result<(), NeverFires> {
+    let RepetitionSettings {
         chunk_count,
         chunk_window,
         chunks_only,
@@ -105,7 +105,7 @@ fn check_chunks(settings: &RepeatSettings) -> Result<(), Futile> {
     if chunk_window == 0 {
         let why = "with a chunk_window of 0 there are no chunks, and nothing else is looked for";
         return match chunks_only {
-            true => Err(Futile::new("chunks_only", why.to_owned()).or("chunk_window")),
+            true => Err(NeverFires::new("chunks_only", why.to_owned()).with_other_key("chunk_window")),
             false => Ok(()),
         };
     }
@@ -113,32 +113,32 @@ fn check_chunks(settings: &RepeatSettings) -> Result<(), Futile> {
         let why = format!(
             "{chunk_window} characters are more than the {CHUNK_WINDOW_MAX} of which there is room"
         );
-        return Err(Futile::new("chunk_window", why));
+        return Err(NeverFires::new("chunk_window", why));
     }
     if chunk_count < 2 {
         let why = format!("{chunk_count} copies are no repetition: at least 2 are");
-        return Err(Futile::new("chunk_count", why));
+        return Err(NeverFires::new("chunk_count", why));
     }
     if settings.chunk_sizes().next().is_none() {
         let least = settings.chunks.iter().min().copied().unwrap_or_default();
         let why = format!(
             "{chunk_count} chunks of {least} characters do not fit into chunk_window, {chunk_window}"
         );
-        return Err(Futile::new("chunks", why).or("chunk_window"));
+        return Err(NeverFires::new("chunks", why).with_other_key("chunk_window"));
     }
     Ok(())
 }
 
-fn found(repeated: &Repeated, events: SmallVec<[i32; 8]>) -> Finding {
+fn build_finding(repeated: &TextRepetition, events: SmallVec<[i32; 8]>) -> Finding {
     Finding {
         count: repeated.count,
         period: repeated.period,
         similarity: repeated.similarity,
         confidence: repeated.similarity,
-        bar: Some(repeated.bar),
-        extends: repeated.goes_on,
+        rung: Some(repeated.rung),
+        extends: repeated.extends,
         events,
-        name: std::iter::once(repeated.name).collect(),
+        loop_key: std::iter::once(repeated.loop_key).collect(),
         calls: SmallVec::new(),
     }
 }
@@ -147,8 +147,8 @@ fn found(repeated: &Repeated, events: SmallVec<[i32; 8]>) -> Finding {
 mod tests {
     use super::*;
 
-    fn settings() -> RepeatSettings {
-        RepeatSettings {
+    fn settings() -> RepetitionSettings {
+        RepetitionSettings {
             count: 3,
             chars: 150,
             chunks: vec![50, 80, 120],
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(change: impl FnOnce(&mut RepeatSettings), key: Option<&str>) {
+    fn check(change: impl FnOnce(&mut RepetitionSettings), key: Option<&str>) {
         let mut settings = settings();
         change(&mut settings);
         let refused = Repetition::check(&settings).err().map(|futile| futile.key);

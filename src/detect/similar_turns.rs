@@ -3,9 +3,9 @@ use std::sync::Arc;
 use serde::Deserialize;
 use smallvec::{SmallVec, smallvec};
 
-use super::{Detector, Futile, History, heap};
+use super::{Detector, NeverFires, History, heap};
 use crate::domain::{
-    Explained, Finding, Look, Measure, Moment, Observation, Phrase, Phrases, Seen, Sig, Sketch,
+    DetectorExplanation, Finding, DetectorOutcome, SimilarityMeasure, EventPosition, Observation, Phrase, Phrases, ObservationBody, Sig, Sketch,
     TurnFacts,
 };
 
@@ -41,8 +41,8 @@ pub struct SimilarTurns {
     streak: u32,
     /// Names the loop: the tokens of the turn that the first similar one was
     /// like.
-    first: Option<Sig>,
-    starts: NewStarts,
+    loop_key: Option<Sig>,
+    new_starts: NewStarts,
 }
 
 /// The new starts since something moved.
@@ -50,10 +50,10 @@ pub struct SimilarTurns {
 struct NewStarts {
     progress: u32,
     /// By the number of the turn, and its event.
-    at: SmallVec<[(u32, i32); 4]>,
+    announced: SmallVec<[(u32, i32); 4]>,
     /// Names the loop.
-    first: Option<Sig>,
-    told: u32,
+    loop_key: Option<Sig>,
+    reports: u32,
 }
 
 /// `[detect.similar_turns]`
@@ -66,8 +66,8 @@ pub struct Settings {
     pub model: String,
     /// The model.
     #[serde(skip)]
-    pub measure: Option<Arc<dyn Measure>>,
-    pub empty: Empty,
+    pub measure: Option<Arc<dyn SimilarityMeasure>>,
+    pub empty: EmptyTurnPolicy,
     /// A turn that differs from its like in numbers only is dissimilar.
     pub numbers_are_progress: bool,
     /// Turns are alike whatever was written in between.
@@ -85,7 +85,7 @@ pub struct Settings {
 /// What an empty turn is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Empty {
+pub enum EmptyTurnPolicy {
     /// As if it had not been made.
     Skip,
     /// A turn that is like no other.
@@ -100,14 +100,14 @@ const STEMS_MIN: usize = 4;
 const OPENING_WORDS_MAX: u32 = 50;
 /// The confidence in what is not equal word for word, as in calls that are equal
 /// once masked.
-const NOT_EXACT: f64 = 0.9;
+const INEXACT_CONFIDENCE: f64 = 0.9;
 /// A warning, and a stronger word when it goes on.
-const TOLD_MAX: u32 = 2;
+const REPORTS_MAX: u32 = 2;
 
 impl Detector for SimilarTurns {
     type Settings = Settings;
 
-    fn check(settings: &Settings) -> Result<(), Futile> {
+    fn check(settings: &Settings) -> Result<(), NeverFires> {
         let Settings {
             count,
             window,
@@ -116,15 +116,15 @@ impl Detector for SimilarTurns {
         } = *settings;
         let window_max = History::SKETCHES_MAX as u32;
         if count == 0 {
-            return Err(Futile::new("count", "must be at least 1".to_owned()));
+            return Err(NeverFires::new("count", "must be at least 1".to_owned()));
         }
         if window == 0 || window > window_max {
             let why = format!("{window} turns to compare with, of 1 to {window_max} that are kept");
-            return Err(Futile::new("window", why));
+            return Err(NeverFires::new("window", why));
         }
         if !(similarity > 0.0 && similarity <= 1.0) {
             let why = format!("{similarity} is not above 0 and at most 1");
-            return Err(Futile::new("similarity", why));
+            return Err(NeverFires::new("similarity", why));
         }
         settings.check_idle()?;
         settings.check_restarts()
@@ -134,14 +134,14 @@ impl Detector for SimilarTurns {
         settings.new_starts.iter()
     }
 
-    fn explain(settings: &Settings) -> Explained {
-        Explained {
+    fn explain(settings: &Settings) -> DetectorExplanation {
+        DetectorExplanation {
             rule: "turns in a row say what was said before",
             threshold: format!(
                 "{} in a row, each sharing {} or more of its words with one of the {} before",
                 settings.count, settings.similarity, settings.window
             ),
-            quiet: if settings.numbers_are_progress {
+            avoided_by: if settings.numbers_are_progress {
                 "a turn that says something else, or the same of another number"
             } else {
                 "a turn that says something else"
@@ -150,21 +150,21 @@ impl Detector for SimilarTurns {
     }
 
     #[inline]
-    fn glance(now: &Observation) -> Option<Look> {
-        let speaks = matches!(now.seen, Seen::Turn(_));
-        (!speaks).then_some(Look::Away)
+    fn quick_check(now: &Observation) -> Option<DetectorOutcome> {
+        let speaks = matches!(now.body, ObservationBody::Turn(_));
+        (!speaks).then_some(DetectorOutcome::NotApplicable)
     }
 
-    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {
-        let Seen::Turn(turn) = &now.seen else {
-            return Look::Away;
+    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> DetectorOutcome {
+        let ObservationBody::Turn(turn) = &now.body else {
+            return DetectorOutcome::NotApplicable;
         };
-        if turn.sketch.is_empty() && settings.empty == Empty::Skip {
-            return Look::Away;
+        if turn.sketch.is_empty() && settings.empty == EmptyTurnPolicy::Skip {
+            return DetectorOutcome::NotApplicable;
         }
-        let again = self.repeat(now.at, &turn.sketch, past, settings);
-        let anew = self.starts.announce(now.at, turn, past, settings);
-        again.or(anew).map_or(Look::Clear, Look::found)
+        let repeated = self.observe_repeat(now.at, &turn.sketch, past, settings);
+        let restarted = self.new_starts.observe_new_start(now.at, turn, past, settings);
+        repeated.or(restarted).map_or(DetectorOutcome::NoMatch, DetectorOutcome::from_finding)
     }
 
     fn reset(&mut self) {
@@ -172,60 +172,60 @@ impl Detector for SimilarTurns {
     }
 
     fn heap_bytes(&self) -> usize {
-        heap::short_list(&self.starts.at)
+        heap::small_vec_bytes(&self.new_starts.announced)
     }
 }
 
 impl Settings {
-    fn check_idle(&self) -> Result<(), Futile> {
+    fn check_idle(&self) -> Result<(), NeverFires> {
         let history_max = History::TURNS_MAX as u32;
         if self.history > history_max {
             let why = format!("{} turns, of {history_max} that are kept", self.history);
-            return Err(Futile::new("history", why));
+            return Err(NeverFires::new("history", why));
         }
         if !(self.stems > 0.0 && self.stems <= 1.0) {
             let why = format!("{} is not above 0 and at most 1", self.stems);
-            return Err(Futile::new("stems", why));
+            return Err(NeverFires::new("stems", why));
         }
         Ok(())
     }
 
-    fn check_restarts(&self) -> Result<(), Futile> {
+    fn check_restarts(&self) -> Result<(), NeverFires> {
         if self.restarts > self.restarts_window {
             let why = format!(
                 "{} new starts do not fit into {} turns",
                 self.restarts, self.restarts_window
             );
-            return Err(Futile::new("restarts", why).or("restarts_window"));
+            return Err(NeverFires::new("restarts", why).with_other_key("restarts_window"));
         }
         if self.restarts > 0 && self.new_starts.is_empty() {
             let why = "there is no phrase to know a new start by: set restarts = 0 as well";
-            return Err(Futile::new("new_starts", why.to_owned()).or("restarts"));
+            return Err(NeverFires::new("new_starts", why.to_owned()).with_other_key("restarts"));
         }
         Ok(())
     }
 
     /// How alike two turns are, where they are alike enough.
-    fn alike(&self, turn: &Sketch, earlier: &Sketch) -> Option<f64> {
+    fn similarity_if_alike(&self, turn: &Sketch, earlier: &Sketch) -> Option<f64> {
         if self.numbers_are_progress && turn.differs_in_numbers_only(earlier) {
             return None;
         }
         match &self.measure {
-            Some(model) => model.similarity_of(turn, earlier, self.similarity),
-            None => turn.overlap_of(earlier, self.similarity),
+            Some(model) => model.similarity_at_least(turn, earlier, self.similarity),
+            None => turn.overlap_at_least(earlier, self.similarity),
         }
     }
 
     /// How much of one turn the other says again, where that is enough while
     /// nothing is done.
-    fn says_again(&self, turn: &Sketch, earlier: &Sketch, calls: u32) -> Option<f64> {
+    fn restated_share(&self, turn: &Sketch, earlier: &Sketch, calls: u32) -> Option<f64> {
         if let (CONTAINED_TOKENS_MIN.., true) = turn.containment(earlier) {
-            return Some(NOT_EXACT);
+            return Some(INEXACT_CONFIDENCE);
         }
         // Where calls are never sent, nobody knows whether nothing is done, and
         // a report a step says much of the last one again.
         let moved = self.numbers_are_progress && turn.numbers != earlier.numbers;
-        let (share, few) = turn.common_stems(earlier);
+        let (share, few) = turn.stem_overlap(earlier);
         let again = calls > 0 && !moved && few >= STEMS_MIN && share >= self.stems;
         again.then_some(share)
     }
@@ -233,21 +233,21 @@ impl Settings {
 
 impl SimilarTurns {
     /// Counts turns that are like an earlier one.
-    fn repeat(
+    fn observe_repeat(
         &mut self,
-        now: Moment,
+        now: EventPosition,
         turn: &Sketch,
         past: &History,
         settings: &Settings,
     ) -> Option<Finding> {
         let similar = most_similar(now, turn, past, settings);
-        let like = similar.or_else(|| idle(now, turn, past, settings));
+        let like = similar.or_else(|| most_similar_without_calls(now, turn, past, settings));
         let Some((similarity, like)) = like else {
             self.streak = 0;
-            self.first = None;
+            self.loop_key = None;
             return None;
         };
-        let first = *self.first.get_or_insert(like);
+        let first = *self.loop_key.get_or_insert(like);
         self.streak = self.streak.saturating_add(1);
         if self.streak < settings.count {
             return None;
@@ -264,10 +264,10 @@ impl SimilarTurns {
             period: 0,
             similarity,
             confidence: similarity,
-            bar: None,
+            rung: None,
             extends,
             events,
-            name: smallvec![first],
+            loop_key: smallvec![first],
             calls: smallvec![],
         })
     }
@@ -275,9 +275,9 @@ impl SimilarTurns {
 
 impl NewStarts {
     /// Counts turns that announce a new start.
-    fn announce(
+    fn observe_new_start(
         &mut self,
-        now: Moment,
+        now: EventPosition,
         turn: &TurnFacts,
         past: &History,
         settings: &Settings,
@@ -288,32 +288,32 @@ impl NewStarts {
                 ..Self::default()
             };
         }
-        let announced = turn.hears(&settings.new_starts);
+        let announced = turn.words_before_first(&settings.new_starts);
         if settings.restarts == 0 || announced.is_none_or(|words| words > OPENING_WORDS_MAX) {
             return None;
         }
-        if !past.tried_in_vain() {
+        if !past.no_productive_call_since_turn() {
             return None;
         }
-        let number = past.turns_made() + 1;
+        let number = past.turn_count() + 1;
         let begin = (number + 1).saturating_sub(settings.restarts_window);
-        self.at.retain(|(earlier, _)| *earlier >= begin);
-        self.at.push((number, now.index));
-        let first = *self.first.get_or_insert_with(|| turn.sketch.signature());
-        if self.at.len() < settings.restarts as usize || self.told == TOLD_MAX {
+        self.announced.retain(|(earlier, _)| *earlier >= begin);
+        self.announced.push((number, now.index));
+        let first = *self.loop_key.get_or_insert_with(|| turn.sketch.signature());
+        if self.announced.len() < settings.restarts as usize || self.reports == REPORTS_MAX {
             return None;
         }
-        self.told += 1;
-        let events = self.at.drain(..).map(|(_, event)| event);
+        self.reports += 1;
+        let events = self.announced.drain(..).map(|(_, event)| event);
         Some(Finding {
             count: settings.restarts.try_into().unwrap_or(i32::MAX),
             period: 0,
             similarity: 0.0,
-            confidence: NOT_EXACT,
-            bar: None,
+            confidence: INEXACT_CONFIDENCE,
+            rung: None,
             extends: false,
             events: events.collect(),
-            name: smallvec![first],
+            loop_key: smallvec![first],
             calls: smallvec![],
         })
     }
@@ -321,28 +321,28 @@ impl NewStarts {
 
 /// How alike the most similar of the last turns is, and its tokens.
 fn most_similar(
-    now: Moment,
+    now: EventPosition,
     turn: &Sketch,
     past: &History,
     settings: &Settings,
 ) -> Option<(f64, Sig)> {
     // Where empty turns are turns, they have their places among the last.
     let begin = match settings.empty {
-        Empty::Skip => 0,
-        Empty::Reset => (past.turns_made() + 1).saturating_sub(settings.window),
+        EmptyTurnPolicy::Skip => 0,
+        EmptyTurnPolicy::Reset => (past.turn_count() + 1).saturating_sub(settings.window),
     };
     past.sketches()
         .take(settings.window as usize)
         .take_while(|(earlier, _)| earlier.number >= begin)
         .take_while(|(earlier, _)| settings.ignore_progress || earlier.at.progress == now.progress)
-        .filter_map(|(earlier, sketch)| Some((settings.alike(turn, sketch)?, earlier)))
-        .filter(|(_, earlier)| settings.ignore_progress || !past.brought_news(earlier.at.index))
+        .filter_map(|(earlier, sketch)| Some((settings.similarity_if_alike(turn, sketch)?, earlier)))
+        .filter(|(_, earlier)| settings.ignore_progress || !past.has_new_result_since(earlier.at.index))
         .map(|(similarity, earlier)| (similarity, earlier.tokens))
         .max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
 /// The same for a turn since whose like nothing was done.
-fn idle(now: Moment, turn: &Sketch, past: &History, settings: &Settings) -> Option<(f64, Sig)> {
+fn most_similar_without_calls(now: EventPosition, turn: &Sketch, past: &History, settings: &Settings) -> Option<(f64, Sig)> {
     if !settings.idle {
         return None;
     }
@@ -359,7 +359,7 @@ fn idle(now: Moment, turn: &Sketch, past: &History, settings: &Settings) -> Opti
         .take(settings.window as usize)
         .take_while(|(earlier, _)| earlier.at.calls == now.calls)
         .filter_map(|(earlier, sketch)| {
-            let share = settings.says_again(turn, sketch, now.calls)?;
+            let share = settings.restated_share(turn, sketch, now.calls)?;
             Some((share, earlier.tokens))
         })
         .max_by(|a, b| a.0.total_cmp(&b.0))
@@ -381,7 +381,7 @@ mod tests {
             similarity: 0.85,
             model: String::new(),
             measure: None,
-            empty: Empty::Skip,
+            empty: EmptyTurnPolicy::Skip,
             numbers_are_progress: true,
             ignore_progress: false,
             idle: true,
@@ -573,7 +573,7 @@ mod tests {
         let step = |(n, mark): (usize, char)| {
             let words = [n, n + 40, n + 80].map(|n| "x".repeat(n + 1)).join(" ");
             let announced = if mark == '*' { "let me start over" } else { "" };
-            turn(&format!("{announced} {words} {words}s")) + call(&words).says(&words)
+            turn(&format!("{announced} {words} {words}s")) + call(&words).responds(&words)
         };
         marks.chars().enumerate().map(step).sum()
     }
@@ -610,11 +610,11 @@ mod tests {
         let lap = |n: &str| turn(&format!("{n}: a different approach")) + call(n);
         let known: Script = ["a", "b", "c"].map(lap).into_iter().sum();
         check(known, &[0, 0, 0, 0, 3, 0]);
-        let much = |n: &str| lap(n).brings_much();
+        let much = |n: &str| lap(n).productive();
         check(["a", "b", "c"].map(much).into_iter().sum(), &[0; 6]);
-        let some = |n: &str| lap(n) + call("look").brings_much();
+        let some = |n: &str| lap(n) + call("look").productive();
         check(["a", "b", "c"].map(some).into_iter().sum(), &[0; 9]);
-        let once = lap("a") + call("look").brings_much() + turn("and?") + lap("b") + lap("c");
+        let once = lap("a") + call("look").productive() + turn("and?") + lap("b") + lap("c");
         check(once, &[0, 0, 0, 0, 0, 0, 3, 0]);
     }
 
@@ -635,7 +635,7 @@ mod tests {
 
     #[test]
     fn what_is_said_of_one_new_thing_after_another_does_not_count() {
-        let lap = |n: &str| turn("let me look at the next file") + read(n).says(n);
+        let lap = |n: &str| turn("let me look at the next file") + read(n).responds(n);
         let laps = |names: [&str; 6]| names.map(lap).into_iter().sum::<Script>();
         check(laps(["a", "b", "c", "d", "e", "f"]), &[0; 12]);
         // The same again, or a failure, is nothing new.

@@ -1,7 +1,7 @@
 use serde::Deserialize;
 
-use super::{Detector, Futile, History, streak::Streak};
-use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Operation, Sig};
+use super::{Detector, NeverFires, History, streak::Streak};
+use crate::domain::{CallFacts, DetectorExplanation, Finding, DetectorOutcome, EventPosition, Observation, Operation, Sig};
 
 /// Fires when `count` calls in a row, with arguments that vary, all say the same
 /// (raw: a changed number is news), or when `count` calls that act leave the
@@ -14,17 +14,17 @@ use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Op
 /// captcha page is longer, three tries that miss are not.
 #[derive(Default)]
 pub struct Stagnation {
-    said: Option<(Sig, u32)>,
+    last_response: Option<(Sig, u32)>,
     same_result: Streak,
     /// Of the state of the world, where it is told.
-    world: Option<Box<World>>,
+    world: Option<Box<WorldState>>,
 }
 
 #[derive(Default)]
-struct World {
+struct WorldState {
     /// The state and how often it had changed: one that went away and came back
     /// is another.
-    state: Option<(Sig, u32)>,
+    last_state: Option<(Sig, u32)>,
     same_state: Streak,
 }
 
@@ -37,43 +37,43 @@ pub struct Settings {
 impl Detector for Stagnation {
     type Settings = Settings;
 
-    fn check(settings: &Settings) -> Result<(), Futile> {
+    fn check(settings: &Settings) -> Result<(), NeverFires> {
         if settings.count < 2 {
             let why = format!("{} calls do not stand still: at least 2 do", settings.count);
-            return Err(Futile::new("count", why));
+            return Err(NeverFires::new("count", why));
         }
         Ok(())
     }
 
-    fn explain(settings: &Settings) -> Explained {
-        Explained {
+    fn explain(settings: &Settings) -> DetectorExplanation {
+        DetectorExplanation {
             rule: "calls that vary lead nowhere: one result, or a state that stays as it was",
             threshold: format!("{} in a row", settings.count),
-            quiet: "another result, a changed state, or a write that changed something",
+            avoided_by: "another result, a changed state, or a write that changed something",
         }
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
-        let Some(facts) = now.ordinary() else {
-            return Look::Away;
+    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+        let Some(facts) = now.ordinary_call() else {
+            return DetectorOutcome::NotApplicable;
         };
-        let by_state = self.state(now.at, facts, settings);
-        let by_result = self.result(now.at, facts, settings);
+        let by_state = self.observe_state(now.at, facts, settings);
+        let by_result = self.observe_result(now.at, facts, settings);
         let world = self.world.as_ref();
-        let stands =
-            self.same_result.stands() || world.is_some_and(|world| world.same_state.stands());
+        let is_ongoing =
+            self.same_result.is_ongoing() || world.is_some_and(|world| world.same_state.is_ongoing());
         match (by_result, by_state) {
-            (Look::Found(finding), _) => Look::Found(finding),
-            (_, Some(finding)) => Look::found(finding),
-            (Look::Clear, None) if stands => Look::Standing,
+            (DetectorOutcome::Match(finding), _) => DetectorOutcome::Match(finding),
+            (_, Some(finding)) => DetectorOutcome::from_finding(finding),
+            (DetectorOutcome::NoMatch, None) if is_ongoing => DetectorOutcome::Unchanged,
             (other, None) => other,
         }
     }
 
-    fn spend(&mut self, cited: &[i32]) {
-        self.same_result.spend(cited);
+    fn consume(&mut self, cited: &[i32]) {
+        self.same_result.consume(cited);
         if let Some(world) = &mut self.world {
-            world.same_state.spend(cited);
+            world.same_state.consume(cited);
         }
     }
 
@@ -82,62 +82,62 @@ impl Detector for Stagnation {
     }
 
     fn heap_bytes(&self) -> usize {
-        let world = |world: &World| size_of::<World>() + world.same_state.heap_bytes();
+        let world = |world: &WorldState| size_of::<WorldState>() + world.same_state.heap_bytes();
         self.same_result.heap_bytes() + self.world.as_deref().map_or(0, world)
     }
 }
 
 impl Stagnation {
-    fn result(&mut self, at: Moment, facts: &CallFacts, settings: &Settings) -> Look {
-        let (Some(call), Some(said), false) = (facts.call, facts.said, facts.failed()) else {
-            self.said = None;
+    fn observe_result(&mut self, at: EventPosition, facts: &CallFacts, settings: &Settings) -> DetectorOutcome {
+        let (Some(call), Some(said), false) = (facts.call, facts.response, facts.failed()) else {
+            self.last_response = None;
             self.same_result.clear();
             let missing = facts.call.map_or("tool_call.args", |_| "tool_call.result");
             return if facts.failed() {
-                Look::Clear
+                DetectorOutcome::NoMatch
             } else {
-                Look::Abstained(missing)
+                DetectorOutcome::MissingField(missing)
             };
         };
-        if self.said == Some((said, at.progress)) {
+        if self.last_response == Some((said, at.progress)) {
             if !self.same_result.push(at, Some(call)) {
-                return Look::Away;
+                return DetectorOutcome::NotApplicable;
             }
         } else {
-            self.said = Some((said, at.progress));
+            self.last_response = Some((said, at.progress));
             self.same_result.restart(at, Some(call));
         }
-        let varied = self.same_result.distinct() > 1;
-        let found = varied.then(|| self.same_result.finding(settings.count));
+        let varied = self.same_result.distinct_calls() > 1;
+        let found = varied.then(|| self.same_result.finding_at_threshold(settings.count));
         match found.flatten() {
-            Some(finding) => Look::found(Finding {
-                name: [said].into_iter().collect(),
+            Some(finding) => DetectorOutcome::from_finding(Finding {
+                loop_key: [said].into_iter().collect(),
                 ..finding
             }),
-            None => Look::Clear,
+            None => DetectorOutcome::NoMatch,
         }
     }
 
-    fn state(&mut self, at: Moment, facts: &CallFacts, settings: &Settings) -> Option<Finding> {
+    fn observe_state(&mut self, at: EventPosition, facts: &CallFacts, settings: &Settings) -> Option<Finding> {
         let state = facts.state?;
-        let now = (state, at.moves);
+        let now = (state, at.state_changes);
         let world = self.world.get_or_insert_default();
-        if world.state.replace(now) != Some(now) {
+        if world.last_state.replace(now) != Some(now) {
             // The first call brought the state about; those after it keep it.
             world.same_state.clear();
             return None;
         }
         let acts = match facts.operation {
             Operation::Read | Operation::Search => false,
-            Operation::Other => !facts.looks,
+            Operation::Other => !facts.is_read_only,
             Operation::Write | Operation::Edit | Operation::Execute => true,
         };
         if !acts || !world.same_state.push(at, facts.call) {
             return None;
         }
-        let finding = world.same_state.finding(settings.count)?;
+        let finding = world.same_state.finding_at_threshold(settings.count)?;
         Some(Finding {
-            name: [state].into_iter().collect(),
+            loop_key: [state].into_iter().collect(),
             ..finding
         })
     }
@@ -157,19 +157,19 @@ mod tests {
 
     #[track_caller]
     fn marks(script: Script, expected: &str) {
-        assert_eq!(script.marks::<Stagnation>(&SETTINGS), expected);
+        assert_eq!(script.outcome_letters::<Stagnation>(&SETTINGS), expected);
     }
 
     #[test]
     fn looking_leaves_the_state_as_it_was() {
         let clicks: Script = (0..7).map(|n| call(&n.to_string()).state("page")).sum();
         check(clicks.clone(), &[0, 0, 0, 0, 0, 0, 6]);
-        check(clicks.looking(), &[0; 7]);
+        check(clicks.read_only(), &[0; 7]);
     }
 
     #[test]
     fn what_a_loop_was_reported_with_counts_no_more() {
-        let same = |names: &str| calls(names).says("captcha");
+        let same = |names: &str| calls(names).responds("captcha");
         check(same("a b c d") + cited() + same("e f g h"), &[0; 8]);
         check(
             same("a b c d") + cited() + same("e f g h i j"),
@@ -184,20 +184,20 @@ mod tests {
     #[test]
     fn six_different_calls_with_one_result_are_found_and_each_that_goes_on() {
         check(
-            calls("a b c d e f g").says("captcha"),
+            calls("a b c d e f g").responds("captcha"),
             &[0, 0, 0, 0, 0, 6, 7],
         );
         marks(
-            calls("a b c d e f g").says("captcha") + call("h").says("x"),
+            calls("a b c d e f g").responds("captcha") + call("h").responds("x"),
             ".....!+.",
         );
     }
 
     #[test]
     fn equal_calls_do_not_vary() {
-        check(call("a").says("x").times(8), &[0; 8]);
+        check(call("a").responds("x").times(8), &[0; 8]);
         let found = (call("a").times(7) + call("b"))
-            .says("x")
+            .responds("x")
             .findings::<Stagnation>(&SETTINGS);
         assert_eq!(found[0].events.as_slice(), [0, 1, 2, 3, 4, 5, 6, 7]);
         assert!(!found[0].extends);
@@ -205,8 +205,8 @@ mod tests {
 
     #[test]
     fn another_result_a_failure_or_progress_starts_anew() {
-        let (five, six) = (calls("a b c d e").says("x"), call("f").says("x"));
-        check(five.clone() + call("y").says("y") + six.clone(), &[0; 7]);
+        let (five, six) = (calls("a b c d e").responds("x"), call("f").responds("x"));
+        check(five.clone() + call("y").responds("y") + six.clone(), &[0; 7]);
         check(five.clone() + call("y").fails("x") + six.clone(), &[0; 7]);
         check(five.clone() + six.clone().after_progress(), &[0; 6]);
         check(five.clone() + edit("g", "1") + six.clone(), &[0; 7]);
@@ -221,13 +221,13 @@ mod tests {
             .into_iter()
             .sum();
         marks(edits, "??????");
-        marks(call("a").says("x").without_args(), "?");
+        marks(call("a").responds("x").without_args(), "?");
     }
 
     #[test]
     fn a_round_counts_once() {
-        check(calls("a b c d e f g").says("x").round("1"), &[0; 7]);
-        let round = |n: &str| (call(n) + call("z")).says("x").round(n);
+        check(calls("a b c d e f g").responds("x").round("1"), &[0; 7]);
+        let round = |n: &str| (call(n) + call("z")).responds("x").round(n);
         let six: Script = ["1", "2", "3", "4", "5", "6"].map(round).into_iter().sum();
         marks(six, ". . . . . ! ");
     }
@@ -248,7 +248,7 @@ mod tests {
             &[0, 0, 0, 0, 0, 0, 6],
         );
         check(read("f").state("s").times(8), &[0; 8]);
-        let looks = calls("a b c d e f g") + read("f").says("text") + call("h");
+        let looks = calls("a b c d e f g") + read("f").responds("text") + call("h");
         marks(looks.state("s"), "??????!=+");
     }
 
@@ -279,9 +279,9 @@ mod tests {
     #[test]
     fn evidence_names_the_events_and_what_they_say() {
         let found =
-            (call("x") + calls("a b c d e f g").says("x")).findings::<Stagnation>(&SETTINGS);
+            (call("x") + calls("a b c d e f g").responds("x")).findings::<Stagnation>(&SETTINGS);
         assert_eq!(found[0].events.as_slice(), [1, 2, 3, 4, 5, 6]);
-        assert_eq!(found[0].name, found[1].name);
+        assert_eq!(found[0].loop_key, found[1].loop_key);
         assert_eq!(found[1].events.as_slice(), [7]);
     }
 

@@ -1,7 +1,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use super::heap;
-use crate::domain::{Finding, Moment, Sig};
+use crate::domain::{EventPosition, Finding, Sig};
 
 /// Events in a row that are alike in what a detector looks for. The calls of one
 /// round count once.
@@ -12,20 +12,20 @@ use crate::domain::{Finding, Moment, Sig};
 #[derive(Default)]
 pub(super) enum Streak {
     #[default]
-    None,
+    Empty,
     /// One event, in a round of its own.
     One {
         event: i32,
         call: Option<Sig>,
     },
-    Run(Box<Run>),
+    Many(Box<StreakEvents>),
 }
 
 #[derive(Default)]
-pub(super) struct Run {
+pub(super) struct StreakEvents {
     count: u32,
     /// It was found: what comes now extends it.
-    found: bool,
+    reported: bool,
     round: Option<Sig>,
     /// Its events as long as it is short; then the latest.
     events: SmallVec<[i32; 8]>,
@@ -39,60 +39,62 @@ const CALLS_MAX: usize = 16;
 
 impl Streak {
     /// Takes an event in; false where its round has been counted.
-    pub fn push(&mut self, at: Moment, call: Option<Sig>) -> bool {
+    pub fn push(&mut self, at: EventPosition, call: Option<Sig>) -> bool {
         match self {
-            Self::None if at.round.is_none() => {
+            Self::Empty if at.round.is_none() => {
                 let event = at.index;
                 *self = Self::One { event, call };
                 true
             }
-            Self::Run(run) => run.push(at, call),
-            Self::None | Self::One { .. } => self.boxed(|run| run.push(at, call)),
+            Self::Many(run) => run.push(at, call),
+            Self::Empty | Self::One { .. } => self.with_boxed(|run| run.push(at, call)),
         }
     }
 
     /// Gives it a box.
-    fn boxed<T>(&mut self, with: impl FnOnce(&mut Run) -> T) -> T {
-        let mut run = Box::<Run>::default();
+    fn with_boxed<T>(&mut self, update: impl FnOnce(&mut StreakEvents) -> T) -> T {
+        let mut run = Box::<StreakEvents>::default();
         if let Self::One { event, call } = self {
             run.count = 1;
             run.events.push(*event);
             run.calls.extend(*call);
         }
-        let answer = with(&mut run);
-        *self = Self::Run(run);
-        answer
+        let result = update(&mut run);
+        *self = Self::Many(run);
+        result
     }
 
     /// Begins anew with this event.
-    pub fn restart(&mut self, at: Moment, call: Option<Sig>) {
+    pub fn restart(&mut self, at: EventPosition, call: Option<Sig>) {
         self.clear();
         self.push(at, call);
     }
 
     pub fn heap_bytes(&self) -> usize {
         match self {
-            Self::None | Self::One { .. } => 0,
-            Self::Run(run) => {
-                size_of::<Run>() + heap::short_list(&run.events) + heap::short_list(&run.calls)
+            Self::Empty | Self::One { .. } => 0,
+            Self::Many(run) => {
+                size_of::<StreakEvents>()
+                    + heap::small_vec_bytes(&run.events)
+                    + heap::small_vec_bytes(&run.calls)
             }
         }
     }
 
     pub fn clear(&mut self) {
         match self {
-            Self::Run(run) => run.clear(),
-            Self::None | Self::One { .. } => *self = Self::None,
+            Self::Many(run) => run.clear(),
+            Self::Empty | Self::One { .. } => *self = Self::Empty,
         }
     }
 
     /// Lets go of its events before `begin`.
-    pub fn forget_before(&mut self, begin: i32) {
+    pub fn remove_before(&mut self, begin: i32) {
         match self {
-            Self::None => {}
+            Self::Empty => {}
             Self::One { event, .. } if *event >= begin => {}
-            Self::One { .. } => *self = Self::None,
-            Self::Run(run) => {
+            Self::One { .. } => *self = Self::Empty,
+            Self::Many(run) => {
                 let old = run.events.iter().take_while(|event| **event < begin);
                 let old = old.count();
                 run.events.drain(..old);
@@ -103,43 +105,43 @@ impl Streak {
 
     /// Lets go of events that a loop was reported with, unless it was found
     /// itself and only goes on.
-    pub fn spend(&mut self, cited: &[i32]) {
+    pub fn consume(&mut self, cited: &[i32]) {
         match self {
-            Self::One { event, .. } if cited.contains(event) => *self = Self::None,
-            Self::None | Self::One { .. } => {}
-            Self::Run(run) => run.spend(cited),
+            Self::One { event, .. } if cited.contains(event) => *self = Self::Empty,
+            Self::Empty | Self::One { .. } => {}
+            Self::Many(run) => run.consume(cited),
         }
     }
 
     /// How many different calls are in it.
-    pub fn distinct(&self) -> usize {
+    pub fn distinct_calls(&self) -> usize {
         match self {
-            Self::None => 0,
+            Self::Empty => 0,
             Self::One { call, .. } => usize::from(call.is_some()),
-            Self::Run(run) => run.calls.len(),
+            Self::Many(run) => run.calls.len(),
         }
     }
 
     /// It was found, and nothing has broken it since.
-    pub fn stands(&self) -> bool {
-        matches!(self, Self::Run(run) if run.found)
+    pub fn is_ongoing(&self) -> bool {
+        matches!(self, Self::Many(run) if run.reported)
     }
 
     /// What is found once it is `needed` long; named by its calls. Ask only on
     /// an event that counted, and only where nothing else forbids to find it:
     /// the first answer cites all events, the others extend it.
-    pub fn finding(&mut self, needed: u32) -> Option<Finding> {
+    pub fn finding_at_threshold(&mut self, needed: u32) -> Option<Finding> {
         match self {
-            Self::None => None,
+            Self::Empty => None,
             Self::One { .. } if needed > 1 => None,
-            Self::One { .. } => self.boxed(|run| run.finding(needed)),
-            Self::Run(run) => run.finding(needed),
+            Self::One { .. } => self.with_boxed(|run| run.finding_at_threshold(needed)),
+            Self::Many(run) => run.finding_at_threshold(needed),
         }
     }
 }
 
-impl Run {
-    fn push(&mut self, at: Moment, call: Option<Sig>) -> bool {
+impl StreakEvents {
+    fn push(&mut self, at: EventPosition, call: Option<Sig>) -> bool {
         let counts = self.count == 0 || at.round.is_none() || at.round != self.round;
         self.round = at.round;
         if let Some(call) = call
@@ -162,31 +164,31 @@ impl Run {
 
     fn clear(&mut self) {
         self.count = 0;
-        self.found = false;
+        self.reported = false;
         self.round = None;
         self.events.clear();
         self.calls.clear();
     }
 
-    fn spend(&mut self, cited: &[i32]) {
-        if self.found || self.count == 0 {
+    fn consume(&mut self, cited: &[i32]) {
+        if self.reported || self.count == 0 {
             return;
         }
         let before = self.events.len();
         self.events.retain(|event| !cited.contains(event));
-        let gone = before - self.events.len();
-        self.count = self.count.saturating_sub(gone as u32);
+        let removed = before - self.events.len();
+        self.count = self.count.saturating_sub(removed as u32);
         if self.events.is_empty() {
             self.calls.clear();
         }
     }
 
-    fn finding(&mut self, needed: u32) -> Option<Finding> {
+    fn finding_at_threshold(&mut self, needed: u32) -> Option<Finding> {
         if self.count < needed {
-            self.found = false;
+            self.reported = false;
             return None;
         }
-        let extends = std::mem::replace(&mut self.found, true);
+        let extends = std::mem::replace(&mut self.reported, true);
         let events = match self.events.last() {
             Some(last) if extends => smallvec![*last],
             _ => self.events.clone(),
@@ -196,10 +198,10 @@ impl Run {
             period: 0,
             similarity: 1.0,
             confidence: 1.0,
-            bar: None,
+            rung: None,
             extends,
             events,
-            name: self.calls.clone(),
+            loop_key: self.calls.clone(),
             calls: self.calls.clone(),
         })
     }

@@ -1,8 +1,8 @@
 use serde::Deserialize;
 use smallvec::SmallVec;
 
-use super::{Detector, Futile, History, heap, paths::Paths, streak::Streak};
-use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Operation, Sig};
+use super::{Detector, NeverFires, History, heap, lru_map::LruMap, streak::Streak};
+use crate::domain::{CallFacts, DetectorExplanation, Finding, DetectorOutcome, EventPosition, Observation, Operation, Sig};
 
 /// Fires when the same command fails `count` runs in a row with the same error
 /// (masked: a duration is not another error, another number of failures is).
@@ -16,14 +16,14 @@ use crate::domain::{CallFacts, Explained, Finding, Look, Moment, Observation, Op
 /// Cost: a look-up of the command, on runs only. Three is the published rule's.
 #[derive(Default)]
 pub struct TestFailLoop {
-    commands: Paths<Runs>,
+    commands: LruMap<CommandFailures>,
     /// The command that was found last.
-    found: Option<Sig>,
-    call: Option<Sig>,
-    in_a_row: Streak,
-    errors: SmallVec<[Sig; 1]>,
+    last_reported: Option<Sig>,
+    last_call: Option<Sig>,
+    same_call_failures: Streak,
+    same_call_errors: SmallVec<[Sig; 1]>,
     /// One of them came twice.
-    twice: bool,
+    error_came_twice: bool,
 }
 
 /// `[detect.test_fail_loop]`
@@ -38,34 +38,34 @@ pub struct Settings {
 }
 
 #[derive(Default)]
-struct Runs {
-    error: Option<Sig>,
-    failures: Streak,
+struct CommandFailures {
+    last_error: Option<Sig>,
+    streak: Streak,
 }
 
 impl Detector for TestFailLoop {
     type Settings = Settings;
 
-    fn check(settings: &Settings) -> Result<(), Futile> {
+    fn check(settings: &Settings) -> Result<(), NeverFires> {
         if settings.count < 2 {
             let why = format!("{} failures are no loop: at least 2 are", settings.count);
-            return Err(Futile::new("count", why));
+            return Err(NeverFires::new("count", why));
         }
         let Settings { count, within, .. } = *settings;
         let within_max = History::CALLS_MAX as u32;
         if within > within_max {
             let why = format!("{within} calls are more than the {within_max} that are kept");
-            return Err(Futile::new("within", why));
+            return Err(NeverFires::new("within", why));
         }
         if within > 0 && count > within {
             let why = format!("{count} runs never stand in the last {within} calls");
-            return Err(Futile::new("count", why).or("within"));
+            return Err(NeverFires::new("count", why).with_other_key("within"));
         }
         Ok(())
     }
 
-    fn explain(settings: &Settings) -> Explained {
-        Explained {
+    fn explain(settings: &Settings) -> DetectorExplanation {
+        DetectorExplanation {
             rule: "one command keeps failing with the same error, whatever was edited between",
             threshold: {
                 let Settings {
@@ -83,33 +83,33 @@ impl Detector for TestFailLoop {
                 }
                 threshold
             },
-            quiet: "a run that passes, or fails with another error",
+            avoided_by: "a run that passes, or fails with another error",
         }
     }
 
-    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> Look {
-        let Some(facts) = now.ordinary() else {
-            return Look::Away;
+    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> DetectorOutcome {
+        let Some(facts) = now.ordinary_call() else {
+            return DetectorOutcome::NotApplicable;
         };
-        let in_a_row = self.same_call(now.at, facts, settings);
+        let in_a_row = self.observe_same_call(now.at, facts, settings);
         if !matches!(facts.operation, Operation::Execute | Operation::Other) {
-            return in_a_row.map_or(Look::Away, Look::found);
+            return in_a_row.map_or(DetectorOutcome::NotApplicable, DetectorOutcome::from_finding);
         }
         let Some(call) = facts.call else {
-            return Look::Abstained("tool_call.args");
+            return DetectorOutcome::MissingField("tool_call.args");
         };
-        let begin = past.begin_of(settings.within, now.at);
-        match self.same_error(now, call, facts, begin, settings) {
-            Look::Found(finding) => Look::Found(finding),
-            other => in_a_row.map_or(other, Look::found),
+        let begin = past.window_start(settings.within, now.at);
+        match self.observe_same_error(now, call, facts, begin, settings) {
+            DetectorOutcome::Match(finding) => DetectorOutcome::Match(finding),
+            other => in_a_row.map_or(other, DetectorOutcome::from_finding),
         }
     }
 
-    fn spend(&mut self, cited: &[i32]) {
-        self.in_a_row.spend(cited);
+    fn consume(&mut self, cited: &[i32]) {
+        self.same_call_failures.consume(cited);
         self.commands
-            .all()
-            .for_each(|runs| runs.failures.spend(cited));
+            .values_mut()
+            .for_each(|command| command.streak.consume(cited));
     }
 
     fn reset(&mut self) {
@@ -117,78 +117,78 @@ impl Detector for TestFailLoop {
     }
 
     fn heap_bytes(&self) -> usize {
-        let commands = self.commands.heap_bytes(|runs| runs.failures.heap_bytes());
-        commands + self.in_a_row.heap_bytes() + heap::short_list(&self.errors)
+        let commands = self.commands.heap_bytes(|command| command.streak.heap_bytes());
+        commands + self.same_call_failures.heap_bytes() + heap::small_vec_bytes(&self.same_call_errors)
     }
 }
 
 impl TestFailLoop {
-    fn same_error(
+    fn observe_same_error(
         &mut self,
         now: &Observation,
         call: Sig,
         facts: &CallFacts,
         begin: i32,
         settings: &Settings,
-    ) -> Look {
+    ) -> DetectorOutcome {
         if !facts.failed() {
             // A command that had not failed is another matter.
-            let fails = self.commands.forget(call);
-            return if fails { Look::Clear } else { Look::Away };
+            let fails = self.commands.remove(call);
+            return if fails { DetectorOutcome::NoMatch } else { DetectorOutcome::NotApplicable };
         }
         let Some(error) = facts.error else {
-            return Look::Abstained("tool_call.error");
+            return DetectorOutcome::MissingField("tool_call.error");
         };
-        let runs = self.commands.of(call, &now.rooms.commands);
-        if runs.error.replace(error) == Some(error) {
-            if !runs.failures.push(now.at, Some(call)) {
-                return Look::Away;
+        let failures = self.commands.get_or_insert(call, &now.capacities.commands);
+        if failures.last_error.replace(error) == Some(error) {
+            if !failures.streak.push(now.at, Some(call)) {
+                return DetectorOutcome::NotApplicable;
             }
         } else {
-            runs.failures.restart(now.at, Some(call));
+            failures.streak.restart(now.at, Some(call));
         }
-        runs.failures.forget_before(begin);
-        if let Some(finding) = runs.failures.finding(settings.count) {
-            self.found = Some(call);
-            return Look::found(Finding {
+        failures.streak.remove_before(begin);
+        if let Some(finding) = failures.streak.finding_at_threshold(settings.count) {
+            self.last_reported = Some(call);
+            return DetectorOutcome::from_finding(Finding {
                 confidence: 0.9,
                 ..finding
             });
         }
-        let found = self.found.and_then(|found| self.commands.get(found));
+        let found = self.last_reported.and_then(|found| self.commands.get_mut(found));
         match found {
-            Some(runs) if runs.failures.stands() => Look::Standing,
-            _ => Look::Clear,
+            Some(failures) if failures.streak.is_ongoing() => DetectorOutcome::Unchanged,
+            _ => DetectorOutcome::NoMatch,
         }
     }
 
     /// One call that fails and fails, with errors that come back.
-    fn same_call(&mut self, at: Moment, facts: &CallFacts, settings: &Settings) -> Option<Finding> {
+    fn observe_same_call(&mut self, at: EventPosition, facts: &CallFacts, settings: &Settings) -> Option<Finding> {
         /// Errors that are remembered of one run of failures.
         const ERRORS_MAX: usize = 8;
         // Failed edits and writes of a path are another detector's.
         let error = facts.error.filter(|_| !facts.is_change());
         let (Some(call), Some(error)) = (facts.call, error) else {
-            self.call = None;
+            self.last_call = None;
             return None;
         };
-        if self.call.replace(call) == Some(call) {
-            if !self.in_a_row.push(at, Some(call)) {
+        if self.last_call.replace(call) == Some(call) {
+            if !self.same_call_failures.push(at, Some(call)) {
                 return None;
             }
         } else {
-            self.in_a_row.restart(at, Some(call));
-            self.errors.clear();
-            self.twice = false;
+            self.same_call_failures.restart(at, Some(call));
+            self.same_call_errors.clear();
+            self.error_came_twice = false;
         }
-        self.twice |= self.errors.contains(&error);
-        if self.errors.len() == ERRORS_MAX {
-            self.errors.remove(0);
+        self.error_came_twice |= self.same_call_errors.contains(&error);
+        if self.same_call_errors.len() == ERRORS_MAX {
+            self.same_call_errors.remove(0);
         }
-        self.errors.push(error);
-        let found = (self.twice && settings.mixed_errors).then(|| {
+        self.same_call_errors.push(error);
+        let found = (self.error_came_twice && settings.mixed_errors).then(|| {
             let needed = settings.count.saturating_add(1);
-            self.in_a_row.finding(needed)
+            self.same_call_failures.finding_at_threshold(needed)
         });
         found.flatten()
     }
@@ -212,7 +212,7 @@ mod tests {
 
     #[track_caller]
     fn marks(script: Script, expected: &str) {
-        assert_eq!(script.marks::<TestFailLoop>(&SETTINGS), expected);
+        assert_eq!(script.outcome_letters::<TestFailLoop>(&SETTINGS), expected);
     }
 
     fn test(error: &str) -> Script {
@@ -327,7 +327,7 @@ mod tests {
             (run("ls") + (test("e") + edit("f", "1")).times(4)).findings::<TestFailLoop>(&SETTINGS);
         assert_eq!(found[0].events.as_slice(), [1, 3, 5]);
         assert_eq!(found[1].events.as_slice(), [7]);
-        assert_eq!(found[0].name, found[1].name);
+        assert_eq!(found[0].loop_key, found[1].loop_key);
     }
 
     #[test]

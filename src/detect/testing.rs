@@ -7,29 +7,29 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{Detector, History, Words};
+use super::{CallText, Detector, History};
 use crate::{
     domain::{
-        CallFacts, CallKind, Cost, Finding, Look, MarkerKind, Moment, Observation, Operation,
-        Outcome, Remembered, Rooms, Seen, Sig, Used,
+        AgentLimits, CallFacts, CallKind, Capacities, Cost, DetectorOutcome, EventPosition,
+        Finding, MarkerKind, Observation, ObservationBody, Operation, Outcome, Sig, UsageDelta,
     },
-    facts::Progress,
-    text::{Listener, Sketcher},
+    facts::ProgressCounter,
+    text::{PhraseMatcher, Sketcher},
 };
 
 /// More than any script needs.
-pub const ROOM: Remembered = Remembered {
+pub const AGENT_LIMITS: AgentLimits = AgentLimits {
     paths_max: 256,
     commands_max: 64,
     loops_max: 32,
 };
 
 #[derive(Clone)]
-pub struct Script(Vec<Step>);
+pub struct Script(Vec<ScriptStep>);
 
 #[derive(Clone)]
-enum Step {
-    Call(Box<Call>),
+enum ScriptStep {
+    Call(Box<ScriptCall>),
     Turn(String),
     Compaction(i32),
     User,
@@ -37,7 +37,7 @@ enum Step {
 }
 
 #[derive(Clone)]
-struct Call {
+struct ScriptCall {
     facts: CallFacts,
     round: Option<Sig>,
     secs: u64,
@@ -58,23 +58,23 @@ pub fn call(name: &str) -> Script {
         kind: CallKind::Ordinary,
         tool: sig("tool"),
         lines: None,
-        loose: None,
-        words: Default::default(),
-        said: None,
+        loose_args: None,
+        arg_words: Default::default(),
+        response: None,
         error: None,
-        in_vain: true,
-        looks: false,
+        unproductive: true,
+        is_read_only: false,
         call: Some(sig(name)),
         operation: Operation::Other,
         also_writes: false,
         target: Some(sig("target")),
         outcome: Some(Outcome::Ok),
-        masked: sig("same"),
-        raw: sig("same"),
+        masked_outcome: sig("same"),
+        raw_outcome: sig("same"),
         content: None,
         state: None,
     };
-    Script(vec![Step::Call(Box::new(Call {
+    Script(vec![ScriptStep::Call(Box::new(ScriptCall {
         facts,
         round: None,
         secs: 0,
@@ -83,13 +83,13 @@ pub fn call(name: &str) -> Script {
 }
 
 /// A call as the detectors see it.
-pub fn seen_call(operation: Operation, kind: CallKind) -> Seen {
+pub fn seen_call(operation: Operation, kind: CallKind) -> ObservationBody {
     let script = call("a")
         .operation(operation)
         .with(|call| call.facts.kind = kind);
     match script.0.into_iter().next() {
-        Some(Step::Call(call)) => Seen::Call(call.facts),
-        _ => Seen::Other,
+        Some(ScriptStep::Call(call)) => ObservationBody::Call(call.facts),
+        _ => ObservationBody::Other,
     }
 }
 
@@ -125,11 +125,11 @@ pub fn run(command: &str) -> Script {
 }
 
 pub fn turn(text: &str) -> Script {
-    Script(vec![Step::Turn(text.to_owned())])
+    Script(vec![ScriptStep::Turn(text.to_owned())])
 }
 
 pub fn user() -> Script {
-    Script(vec![Step::User])
+    Script(vec![ScriptStep::User])
 }
 
 pub fn compaction() -> Script {
@@ -137,12 +137,12 @@ pub fn compaction() -> Script {
 }
 
 pub fn compaction_to(tokens: i32) -> Script {
-    Script(vec![Step::Compaction(tokens)])
+    Script(vec![ScriptStep::Compaction(tokens)])
 }
 
 /// A verdict has cited all that was done so far. It is no event.
 pub fn cited() -> Script {
-    Script(vec![Step::Cited])
+    Script(vec![ScriptStep::Cited])
 }
 
 impl Script {
@@ -171,24 +171,24 @@ impl Script {
 
     pub fn result(self, text: &str) -> Self {
         self.with(|call| {
-            call.facts.masked = sig(text);
-            call.facts.raw = sig(text);
+            call.facts.masked_outcome = sig(text);
+            call.facts.raw_outcome = sig(text);
         })
     }
 
     /// A result that tells something.
-    pub fn says(self, text: &str) -> Self {
+    pub fn responds(self, text: &str) -> Self {
         self.result(text)
-            .with(|call| call.facts.said = Some(sig(text)))
+            .with(|call| call.facts.response = Some(sig(text)))
     }
 
     /// Another raw outcome, the same once masked.
     pub fn raw(self, text: &str) -> Self {
-        self.with(|call| call.facts.raw = sig(text))
+        self.with(|call| call.facts.raw_outcome = sig(text))
     }
 
     pub fn fails(self, error: &str) -> Self {
-        self.says(error).with(|call| {
+        self.responds(error).with(|call| {
             call.facts.outcome = Some(Outcome::Error);
             call.facts.error = Some(sig(error));
         })
@@ -200,8 +200,8 @@ impl Script {
     }
 
     pub fn content(self, text: &str) -> Self {
-        let told = format!("content {text}");
-        self.result(&told)
+        let result_text = format!("content {text}");
+        self.result(&result_text)
             .with(|call| call.facts.content = Some(sig(text)))
     }
 
@@ -209,8 +209,8 @@ impl Script {
     pub fn state(self, text: &str) -> Self {
         self.with(|call| {
             call.facts.state = Some(sig(text));
-            call.facts.masked = sig(&format!("{:?} {text}", call.facts.masked));
-            call.facts.raw = call.facts.masked;
+            call.facts.masked_outcome = sig(&format!("{:?} {text}", call.facts.masked_outcome));
+            call.facts.raw_outcome = call.facts.masked_outcome;
         })
     }
 
@@ -220,22 +220,22 @@ impl Script {
 
     /// The arguments without numbers and the order of words.
     pub fn loose(self, words: &str) -> Self {
-        self.with(|call| call.facts.loose = Some(sig(words)))
+        self.with(|call| call.facts.loose_args = Some(sig(words)))
     }
 
     /// The arguments' words, as hashes.
     pub fn words(self, words: impl Iterator<Item = u32> + Clone) -> Self {
-        self.with(|call| call.facts.words = words.clone().collect())
+        self.with(|call| call.facts.arg_words = words.clone().collect())
     }
 
     /// It brought much back, or nobody knows what.
-    pub fn brings_much(self) -> Self {
-        self.with(|call| call.facts.in_vain = false)
+    pub fn productive(self) -> Self {
+        self.with(|call| call.facts.unproductive = false)
     }
 
     /// A call that looks, of a tool of no known class.
-    pub fn looking(self) -> Self {
-        self.with(|call| call.facts.looks = true)
+    pub fn read_only(self) -> Self {
+        self.with(|call| call.facts.is_read_only = true)
     }
 
     pub fn without_args(self) -> Self {
@@ -267,9 +267,9 @@ impl Script {
         self.with(|call| call.after_progress = true)
     }
 
-    fn with(mut self, change: impl Fn(&mut Call)) -> Self {
+    fn with(mut self, change: impl Fn(&mut ScriptCall)) -> Self {
         for step in &mut self.0 {
-            if let Step::Call(call) = step {
+            if let ScriptStep::Call(call) = step {
                 change(call);
             }
         }
@@ -278,99 +278,108 @@ impl Script {
 
     /// What the detector counts on each event; 0 where it finds nothing.
     pub fn counts<D: Detector>(self, settings: &D::Settings) -> Vec<i32> {
-        let count = |look| match look {
-            Look::Found(finding) => finding.count,
-            Look::Away | Look::Abstained(_) | Look::Clear | Look::Standing => 0,
+        let count = |outcome| match outcome {
+            DetectorOutcome::Match(finding) => finding.count,
+            DetectorOutcome::NotApplicable
+            | DetectorOutcome::MissingField(_)
+            | DetectorOutcome::NoMatch
+            | DetectorOutcome::Unchanged => 0,
         };
-        self.looks::<D>(settings).into_iter().map(count).collect()
+        self.outcomes::<D>(settings)
+            .into_iter()
+            .map(count)
+            .collect()
     }
 
     pub fn findings<D: Detector>(self, settings: &D::Settings) -> Vec<Finding> {
-        let found = |look| match look {
-            Look::Found(finding) => Some(*finding),
-            Look::Away | Look::Abstained(_) | Look::Clear | Look::Standing => None,
+        let found = |outcome| match outcome {
+            DetectorOutcome::Match(finding) => Some(*finding),
+            DetectorOutcome::NotApplicable
+            | DetectorOutcome::MissingField(_)
+            | DetectorOutcome::NoMatch
+            | DetectorOutcome::Unchanged => None,
         };
-        let looks = self.looks::<D>(settings).into_iter();
-        looks.filter_map(found).collect()
+        let outcomes = self.outcomes::<D>(settings).into_iter();
+        outcomes.filter_map(found).collect()
     }
 
     /// A letter an event: ` ` away, `?` abstained, `.` clear, `=` standing, `!`
     /// found, `+` found to go on.
-    pub fn marks<D: Detector>(self, settings: &D::Settings) -> String {
-        let mark = |look: &Look| match look {
-            Look::Away => ' ',
-            Look::Abstained(_) => '?',
-            Look::Clear => '.',
-            Look::Standing => '=',
-            Look::Found(finding) if finding.extends => '+',
-            Look::Found(_) => '!',
+    pub fn outcome_letters<D: Detector>(self, settings: &D::Settings) -> String {
+        let mark = |outcome: &DetectorOutcome| match outcome {
+            DetectorOutcome::NotApplicable => ' ',
+            DetectorOutcome::MissingField(_) => '?',
+            DetectorOutcome::NoMatch => '.',
+            DetectorOutcome::Unchanged => '=',
+            DetectorOutcome::Match(finding) if finding.extends => '+',
+            DetectorOutcome::Match(_) => '!',
         };
-        self.looks::<D>(settings).iter().map(mark).collect()
+        self.outcomes::<D>(settings).iter().map(mark).collect()
     }
 
     /// Plays the script as the engine does.
-    fn looks<D: Detector>(self, settings: &D::Settings) -> Vec<Look> {
+    fn outcomes<D: Detector>(self, settings: &D::Settings) -> Vec<DetectorOutcome> {
         let mut detector = D::default();
         let mut past = History::default();
-        let mut progress = Progress::default();
-        let mut looks = Vec::new();
+        let mut progress = ProgressCounter::default();
+        let mut outcomes = Vec::new();
         for step in self.0 {
-            let index = looks.len() as i32;
+            let index = outcomes.len() as i32;
             let (mut round, mut secs) = (None, 0);
             let seen = match step {
-                Step::Cited => {
+                ScriptStep::Cited => {
                     let cited: Vec<i32> = (0..index).collect();
-                    past.spend(&cited);
-                    detector.spend(&cited);
+                    past.consume(&cited);
+                    detector.consume(&cited);
                     continue;
                 }
-                Step::User => {
-                    progress.start_anew();
+                ScriptStep::User => {
+                    progress.start_new_work();
                     detector.reset();
                     past.clear();
-                    looks.push(Look::Away);
+                    outcomes.push(DetectorOutcome::NotApplicable);
                     continue;
                 }
-                Step::Compaction(context_tokens) => Seen::Marker {
+                ScriptStep::Compaction(context_tokens) => ObservationBody::Marker {
                     kind: MarkerKind::Compaction,
                     context_tokens,
                 },
-                Step::Turn(text) => {
-                    let listener = Listener::new(D::phrases(settings)).unwrap();
+                ScriptStep::Turn(text) => {
+                    let listener = PhraseMatcher::new(D::phrases(settings)).unwrap();
                     let mut sketcher = Sketcher::default();
                     sketcher.push(&text, &listener);
-                    Seen::Turn(sketcher.finish(&listener))
+                    ObservationBody::Turn(sketcher.finish(&listener))
                 }
-                Step::Call(call) => {
+                ScriptStep::Call(call) => {
                     if call.after_progress {
                         progress.advance();
                     }
-                    progress.act();
-                    progress.see_state(call.facts.state);
-                    let rooms = Rooms::from(ROOM);
-                    progress.note(&call.facts, &rooms.paths);
+                    progress.record_call();
+                    progress.record_state(call.facts.state);
+                    let capacities = Capacities::from(AGENT_LIMITS);
+                    progress.record_write(&call.facts, &capacities.paths);
                     (round, secs) = (call.round, call.secs);
-                    Seen::Call(call.facts)
+                    ObservationBody::Call(call.facts)
                 }
             };
-            let at = Moment {
+            let at = EventPosition {
                 index,
                 time: SystemTime::UNIX_EPOCH + Duration::from_secs(secs),
                 progress: progress.count(),
-                moves: progress.moves(),
+                state_changes: progress.state_changes(),
                 calls: progress.calls(),
                 round,
             };
             let mut now = Observation {
                 at,
-                seen,
-                used: Used::default(),
-                rooms: ROOM.into(),
+                body: seen,
+                usage: UsageDelta::default(),
+                capacities: AGENT_LIMITS.into(),
             };
-            looks.push(detector.observe(&now, &past, settings));
-            past.push(&mut now, Cost::default(), &Words::default());
+            outcomes.push(detector.observe(&now, &past, settings));
+            past.push(&mut now, Cost::default(), &CallText::default());
         }
-        looks
+        outcomes
     }
 }
 

@@ -1,7 +1,7 @@
 use serde::Deserialize;
 
-use super::{Detector, Futile, History, streak::Streak};
-use crate::domain::{CallFacts, Explained, Finding, Look, Observation, Operation, Sig};
+use super::{Detector, NeverFires, History, streak::Streak};
+use crate::domain::{CallFacts, DetectorExplanation, Finding, DetectorOutcome, Observation, Operation, Sig};
 
 /// Fires when `count` writes in a row to one file change nothing, or when it is
 /// rewritten whole `rewrites` times with no read of it and no run between.
@@ -14,8 +14,8 @@ use crate::domain::{CallFacts, Explained, Finding, Look, Observation, Operation,
 /// are churn.
 #[derive(Default)]
 pub struct WriteChurn {
-    path: Option<Sig>,
-    content: Option<Sig>,
+    last_path: Option<Sig>,
+    last_content: Option<Sig>,
     unchanged: Streak,
     rewrites: Streak,
 }
@@ -30,61 +30,61 @@ pub struct Settings {
 impl Detector for WriteChurn {
     type Settings = Settings;
 
-    fn check(settings: &Settings) -> Result<(), Futile> {
+    fn check(settings: &Settings) -> Result<(), NeverFires> {
         for (key, limit) in [("count", settings.count), ("rewrites", settings.rewrites)] {
             if limit < 2 {
                 let why = format!("{limit} writes are no churn: at least 2 are");
-                return Err(Futile::new(key, why));
+                return Err(NeverFires::new(key, why));
             }
         }
         Ok(())
     }
 
-    fn explain(settings: &Settings) -> Explained {
-        Explained {
+    fn explain(settings: &Settings) -> DetectorExplanation {
+        DetectorExplanation {
             rule: "writes of one file change nothing, or rewrite it again and again without a look at it",
             threshold: format!(
                 "{} writes in a row that change nothing, or {} rewrites with no read of it and no \
                  run between",
                 settings.count, settings.rewrites
             ),
-            quiet: "a read of the file or a run between, or another file",
+            avoided_by: "a read of the file or a run between, or another file",
         }
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> Look {
-        let Some(facts) = now.ordinary() else {
-            return Look::Away;
+    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+        let Some(facts) = now.ordinary_call() else {
+            return DetectorOutcome::NotApplicable;
         };
         if !facts.wrote() {
-            let looks = match facts.operation {
+            let inspects = match facts.operation {
                 Operation::Execute | Operation::Other => true,
-                Operation::Read => facts.target == self.path,
+                Operation::Read => facts.target == self.last_path,
                 Operation::Write | Operation::Edit | Operation::Search => false,
             };
-            if looks {
+            if inspects {
                 self.reset();
             }
-            return Look::Away;
+            return DetectorOutcome::NotApplicable;
         }
         let Some(path) = facts.target else {
-            return Look::Abstained("tool_call.target");
+            return DetectorOutcome::MissingField("tool_call.target");
         };
-        if self.path.replace(path) != Some(path) {
+        if self.last_path.replace(path) != Some(path) {
             self.reset();
-            self.path = Some(path);
+            self.last_path = Some(path);
         }
-        self.write(now, path, facts, settings)
+        self.observe_write(now, path, facts, settings)
     }
 
-    fn spend(&mut self, cited: &[i32]) {
-        self.unchanged.spend(cited);
-        self.rewrites.spend(cited);
+    fn consume(&mut self, cited: &[i32]) {
+        self.unchanged.consume(cited);
+        self.rewrites.consume(cited);
     }
 
     fn reset(&mut self) {
-        self.path = None;
-        self.content = None;
+        self.last_path = None;
+        self.last_content = None;
         self.unchanged.clear();
         self.rewrites.clear();
     }
@@ -95,19 +95,19 @@ impl Detector for WriteChurn {
 }
 
 impl WriteChurn {
-    fn write(
+    fn observe_write(
         &mut self,
         now: &Observation,
         path: Sig,
         facts: &CallFacts,
         settings: &Settings,
-    ) -> Look {
+    ) -> DetectorOutcome {
         // Without a content the same write again changes nothing. The same edit
         // again does: it would not have found its place otherwise.
         let whole = facts.operation == Operation::Write;
         let content = facts.content.or(facts.call.filter(|_| whole));
-        let same = content.is_some() && self.content == content;
-        self.content = content;
+        let same = content.is_some() && self.last_content == content;
+        self.last_content = content;
         let counts = if same {
             self.unchanged.push(now.at, facts.call)
         } else {
@@ -115,17 +115,17 @@ impl WriteChurn {
             whole && self.rewrites.push(now.at, facts.call)
         };
         let found = match (counts, same) {
-            (true, true) => self.unchanged.finding(settings.count),
-            (true, false) => self.rewrites.finding(settings.rewrites),
+            (true, true) => self.unchanged.finding_at_threshold(settings.count),
+            (true, false) => self.rewrites.finding_at_threshold(settings.rewrites),
             (false, _) => None,
         };
         match found {
-            Some(finding) => Look::found(Finding {
-                name: [path].into_iter().collect(),
+            Some(finding) => DetectorOutcome::from_finding(Finding {
+                loop_key: [path].into_iter().collect(),
                 ..finding
             }),
-            None if self.unchanged.stands() || self.rewrites.stands() => Look::Standing,
-            None => Look::Clear,
+            None if self.unchanged.is_ongoing() || self.rewrites.is_ongoing() => DetectorOutcome::Unchanged,
+            None => DetectorOutcome::NoMatch,
         }
     }
 }
@@ -147,7 +147,7 @@ mod tests {
 
     #[track_caller]
     fn marks(script: Script, expected: &str) {
-        assert_eq!(script.marks::<WriteChurn>(&SETTINGS), expected);
+        assert_eq!(script.outcome_letters::<WriteChurn>(&SETTINGS), expected);
     }
 
     fn drafts(n: usize) -> Script {
@@ -250,8 +250,8 @@ mod tests {
         assert_eq!(found[0].events.as_slice(), [1, 2, 3]);
         assert_eq!(found[1].events.as_slice(), [4]);
         assert_eq!(
-            found[0].name,
-            drafts(10).findings::<WriteChurn>(&SETTINGS)[0].name
+            found[0].loop_key,
+            drafts(10).findings::<WriteChurn>(&SETTINGS)[0].loop_key
         );
     }
 

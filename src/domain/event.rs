@@ -16,11 +16,11 @@ pub struct Event {
     /// Empty: unknown.
     pub state_hash: String,
     pub cost: Cost,
-    pub body: Body,
+    pub body: EventBody,
 }
 
 #[derive(Clone, Debug)]
-pub enum Body {
+pub enum EventBody {
     Call(ToolCall),
     Turn(Turn),
     Marker(Marker),

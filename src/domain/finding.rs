@@ -22,29 +22,29 @@ pub struct Precedence {
     pub rank: u8,
     /// What it finds is of the session, not of the agent that happened to send
     /// the event: it is told each time, and where it ends anything, it ends all.
-    pub of_session: bool,
+    pub session_wide: bool,
 }
 
 /// What a detector makes of an observation.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Look {
+pub enum DetectorOutcome {
     /// The observation is not of its kind.
-    Away,
+    NotApplicable,
     /// It would have looked, but this field was not sent.
-    Abstained(&'static str),
+    MissingField(&'static str),
     /// It looked and found nothing.
-    Clear,
+    NoMatch,
     /// What it found before still stands, and the observation is neither for nor
     /// against it: a call between two rounds of a loop.
-    Standing,
+    Unchanged,
     /// The observation completes or extends its pattern.
     /// In a box, since it is large and seldom.
-    Found(Box<Finding>),
+    Match(Box<Finding>),
 }
 
-impl Look {
-    pub fn found(finding: Finding) -> Self {
-        Self::Found(Box::new(finding))
+impl DetectorOutcome {
+    pub fn from_finding(finding: Finding) -> Self {
+        Self::Match(Box::new(finding))
     }
 }
 
@@ -62,7 +62,7 @@ pub struct Finding {
     pub confidence: f64,
     /// `Some`: the detector itself says which rung of its ladder is due. `None`:
     /// the loop's trend decides.
-    pub bar: Option<Bar>,
+    pub rung: Option<LadderRung>,
     /// The event goes on with the run that this detector found last, unbroken.
     pub extends: bool,
     /// The events that are new in the pattern, oldest first: all of them when
@@ -70,7 +70,7 @@ pub struct Finding {
     pub events: SmallVec<[i32; 8]>,
     /// What the loop is named by: the signatures of its distinct calls, or
     /// where these keep changing its path, error, round or text.
-    pub name: SmallVec<[Sig; 4]>,
+    pub loop_key: SmallVec<[Sig; 4]>,
     /// Its distinct calls, as far as they are known.
     pub calls: SmallVec<[Sig; 4]>,
 }
@@ -78,16 +78,16 @@ pub struct Finding {
 /// How bad a loop is, for a detector that measures it: so much text, so much of
 /// a budget. The rungs are the ladder's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Bar {
+pub enum LadderRung {
     Soft,
     Hard,
-    Last,
+    Final,
 }
 
 impl Finding {
     /// All that it cites: another finding that cites any of it sees the same
     /// loop.
-    pub fn cites(&self) -> impl Iterator<Item = Sig> + '_ {
-        self.name.iter().chain(&self.calls).copied()
+    pub fn cited_signatures(&self) -> impl Iterator<Item = Sig> + '_ {
+        self.loop_key.iter().chain(&self.calls).copied()
     }
 }

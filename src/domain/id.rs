@@ -20,10 +20,10 @@ impl SessionId {
 
     /// Of the default tenant: for what knows no other, such as a replay.
     pub fn parse(id: &str) -> Result<Self, IdError> {
-        Self::of(&Tenant::default(), id)
+        Self::parse_for_tenant(&Tenant::default(), id)
     }
 
-    pub fn of(tenant: &Tenant, id: &str) -> Result<Self, IdError> {
+    pub fn parse_for_tenant(tenant: &Tenant, id: &str) -> Result<Self, IdError> {
         if id.is_empty() {
             return Err(IdError::Empty);
         }
@@ -42,25 +42,25 @@ impl SessionId {
 
     /// The id, without its tenant.
     pub fn as_str(&self) -> &str {
-        Tenant::split(&self.0).1
+        Tenant::split_key(&self.0).1
     }
 
-    pub fn is_of(&self, tenant: &Tenant) -> bool {
+    pub fn belongs_to(&self, tenant: &Tenant) -> bool {
         self.0.starts_with(tenant.prefix())
     }
 
     /// Whether it is of the default tenant, whose name takes no byte.
     #[inline]
-    pub fn is_of_default(&self) -> bool {
+    pub fn is_of_default_tenant(&self) -> bool {
         self.0.as_bytes().first() == Some(&0)
     }
 
     pub fn tenant_key(&self) -> TenantKey<'_> {
-        TenantKey::new(Tenant::split(&self.0).0)
+        TenantKey::new(Tenant::split_key(&self.0).0)
     }
 
     pub fn tenant(&self) -> Tenant {
-        Tenant::of_prefix(Tenant::split(&self.0).0)
+        Tenant::from_prefix(Tenant::split_key(&self.0).0)
     }
 }
 
@@ -144,7 +144,7 @@ impl VerdictId {
     }
 
     /// Before every verdict that is given at this time or later.
-    pub fn at(time: SystemTime) -> Self {
+    pub fn lower_bound_at(time: SystemTime) -> Self {
         let millis = time.duration_since(UNIX_EPOCH).unwrap_or_default();
         Self(millis.as_millis() << Self::RANDOM_BITS)
     }
@@ -219,6 +219,6 @@ mod tests {
     #[test]
     fn a_verdict_id_tells_when_it_was_given() {
         let time = UNIX_EPOCH + Duration::from_millis(1_767_225_600_123);
-        assert_eq!(VerdictId::at(time).time(), time);
+        assert_eq!(VerdictId::lower_bound_at(time).time(), time);
     }
 }

@@ -2,7 +2,7 @@ use std::{num::NonZeroU64, time::SystemTime};
 
 use smallvec::SmallVec;
 
-use super::{MarkerKind, Operation, Outcome, Repeated, Rooms, Totals, TurnFacts};
+use super::{Capacities, MarkerKind, Operation, Outcome, TextRepetition, Totals, TurnFacts};
 
 /// A keyed hash: equal signatures mean equal things, and nobody who does not
 /// know the key can make two different things equal.
@@ -31,16 +31,16 @@ impl Sig {
 /// What facts make of an event, once, for every detector.
 #[derive(Clone, Debug)]
 pub struct Observation {
-    pub at: Moment,
-    pub seen: Seen,
-    pub used: Used,
+    pub at: EventPosition,
+    pub body: ObservationBody,
+    pub usage: UsageDelta,
     /// How much detectors may remember.
-    pub rooms: Rooms,
+    pub capacities: Capacities,
 }
 
 /// When an observation was made.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment {
+pub struct EventPosition {
     /// The event's number in its session.
     pub index: i32,
     /// The event's own time, else its arrival.
@@ -49,7 +49,7 @@ pub struct Moment {
     /// calls with the same number have no progress between them.
     pub progress: u32,
     /// How often the state of the world had been seen to change, on any event.
-    pub moves: u32,
+    pub state_changes: u32,
     /// How many calls the session had made since a user spoke or a run began,
     /// whichever agent made them: between two turns with the same number nothing
     /// was done.
@@ -60,7 +60,7 @@ pub struct Moment {
 
 /// What the whole session has used, all agents together.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Used {
+pub struct UsageDelta {
     /// When an observation was made last.
     pub before: Totals,
     pub now: Totals,
@@ -71,8 +71,8 @@ impl Observation {
     #[inline]
     pub fn is_compaction(&self) -> bool {
         matches!(
-            self.seen,
-            Seen::Marker {
+            self.body,
+            ObservationBody::Marker {
                 kind: MarkerKind::Compaction,
                 ..
             }
@@ -81,32 +81,37 @@ impl Observation {
 
     /// How the text repeats itself.
     #[inline]
-    pub fn repeated(&self) -> Option<&Repeated> {
-        match &self.seen {
-            Seen::Text(repeated) => Some(repeated),
-            Seen::Turn(turn) => turn.repeated.as_ref(),
-            Seen::Call(_) | Seen::Marker { .. } | Seen::Other => None,
+    pub fn repetition(&self) -> Option<&TextRepetition> {
+        match &self.body {
+            ObservationBody::PartialText(repeated) => Some(repeated),
+            ObservationBody::Turn(turn) => turn.repetition.as_ref(),
+            ObservationBody::Call(_) | ObservationBody::Marker { .. } | ObservationBody::Other => {
+                None
+            }
         }
     }
 
     /// The call, where it is one that most detectors look at.
     #[inline]
-    pub fn ordinary(&self) -> Option<&CallFacts> {
-        match &self.seen {
-            Seen::Call(facts) => (facts.kind == CallKind::Ordinary).then_some(facts),
-            Seen::Turn(_) | Seen::Text(_) | Seen::Marker { .. } | Seen::Other => None,
+    pub fn ordinary_call(&self) -> Option<&CallFacts> {
+        match &self.body {
+            ObservationBody::Call(facts) => (facts.kind == CallKind::Ordinary).then_some(facts),
+            ObservationBody::Turn(_)
+            | ObservationBody::PartialText(_)
+            | ObservationBody::Marker { .. }
+            | ObservationBody::Other => None,
         }
     }
 }
 
 #[derive(Clone, Debug)]
-pub enum Seen {
+pub enum ObservationBody {
     Call(CallFacts),
     /// An agent's turn. Turns of users and systems never reach a detector.
     Turn(TurnFacts),
     /// A text that is being written has repeated itself. No event: the turn will
     /// be one when it is complete.
-    Text(Repeated),
+    PartialText(TextRepetition),
     Marker {
         kind: MarkerKind,
         context_tokens: i32,
@@ -118,17 +123,17 @@ pub enum Seen {
 
 /// What a rule of the operator's makes of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RuleSight {
+pub struct RuleOutcome {
     /// The rule's place among the rules.
     pub rule: u8,
     /// `Some`: the event counts, and this is what it is the same as.
-    pub same: Option<Sig>,
+    pub group_key: Option<Sig>,
     /// The count starts anew, before this event.
     pub resets: bool,
     /// The expression that could not be evaluated.
-    pub failed: Option<&'static str>,
+    pub failed_expression: Option<&'static str>,
     /// It tells polls and outages apart itself, so it sees them too.
-    pub apart: bool,
+    pub uses_call_kind: bool,
 }
 
 /// A tool call that was made (a blocked one never reaches a detector).
@@ -148,28 +153,28 @@ pub struct CallFacts {
     /// The lines of the target it asked for, first and last from 1; `None`: all.
     pub lines: Option<(u32, u32)>,
     /// The arguments without their numbers and the order of their words.
-    pub loose: Option<Sig>,
+    pub loose_args: Option<Sig>,
     /// The arguments' words, where there are so many that two calls can differ in
     /// one and still overlap by nine tenths.
-    pub words: WordHashes,
+    pub arg_words: WordHashes,
     pub outcome: Option<Outcome>,
     /// All that was sent of the outcome, masked. Equal calls with equal
     /// outcomes repeat.
-    pub masked: Sig,
+    pub masked_outcome: Sig,
     /// The same, raw: tells an exact repeat from one that is equal only once
     /// times and ids are ignored.
-    pub raw: Sig,
+    pub raw_outcome: Sig,
     /// What the call said: its result, else its error, raw but for media. `None`
     /// where nothing was sent, or nothing that says anything (empty, ok, done,
     /// a write's answer).
-    pub said: Option<Sig>,
+    pub response: Option<Sig>,
     /// The masked error of a call that failed.
     pub error: Option<Sig>,
     /// It failed, or brought back no more than a line or two. What was not sent,
     /// or only as a hash, may be much.
-    pub in_vain: bool,
+    pub unproductive: bool,
     /// By its name it looks and changes nothing: `get_text`, `browser_snapshot`.
-    pub looks: bool,
+    pub is_read_only: bool,
     /// The file after a write, or as read; `None`: unknown.
     pub content: Option<Sig>,
     /// The world after the call; `None`: unknown.

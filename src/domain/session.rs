@@ -4,7 +4,7 @@ use super::{AgentId, Cost, Labels, SessionId, Trend, Verdict, Waste};
 
 /// How a session stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum SessionStatus {
     /// Watched; no loop stands.
     Active,
     /// Watched; a loop that was reported stands.
@@ -17,7 +17,7 @@ pub enum Status {
     Quarantined,
 }
 
-impl Status {
+impl SessionStatus {
     pub const ALL: [Self; 5] = [
         Self::Active,
         Self::Looping,
@@ -53,7 +53,7 @@ pub struct Totals {
 #[derive(Clone, Debug)]
 pub struct SessionView {
     pub id: SessionId,
-    pub status: Status,
+    pub status: SessionStatus,
     pub profile: Arc<str>,
     pub labels: Arc<Labels>,
     pub created: SystemTime,
@@ -79,10 +79,10 @@ pub struct SessionView {
 
 impl SessionView {
     /// An id that nobody has heard of before.
-    pub fn unheard_of(id: &SessionId, profile: &Arc<str>, now: SystemTime) -> Self {
+    pub fn unknown(id: &SessionId, profile: &Arc<str>, now: SystemTime) -> Self {
         Self {
             id: id.clone(),
-            status: Status::Ended,
+            status: SessionStatus::Ended,
             profile: profile.clone(),
             labels: Arc::default(),
             created: now,

@@ -58,12 +58,12 @@ impl Tenant {
     }
 
     /// The tenant that a key begins with, and the rest of it.
-    pub(super) fn split(key: &str) -> (&str, &str) {
+    pub(super) fn split_key(key: &str) -> (&str, &str) {
         let length = key.as_bytes().first().copied().map_or(0, usize::from);
         key.split_at(1 + length)
     }
 
-    pub(super) fn of_prefix(prefix: &str) -> Self {
+    pub(super) fn from_prefix(prefix: &str) -> Self {
         Self(prefix.into())
     }
 }
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_same_id_of_two_tenants_is_two_sessions() {
-        let of = |name: &str, id: &str| SessionId::of(&tenant(name), id).unwrap();
+        let of = |name: &str, id: &str| SessionId::parse_for_tenant(&tenant(name), id).unwrap();
         let all = [
             of("default", "s"),
             of("a", "s"),
@@ -134,7 +134,7 @@ mod tests {
         }
         assert_eq!(all[1].as_str(), "s");
         assert_eq!(all[1].tenant(), tenant("a"));
-        assert!(all[2].is_of(&tenant("as")) && !all[2].is_of(&tenant("a")));
+        assert!(all[2].belongs_to(&tenant("as")) && !all[2].belongs_to(&tenant("a")));
         assert_eq!(all[0], SessionId::parse("s").unwrap());
         assert!(all[0].tenant().is_default());
     }

@@ -11,7 +11,7 @@ use wide::u8x16;
 /// or a letter they choose its shape.
 pub fn is_unprintable(c: char) -> bool {
     c.is_whitespace()
-        || is_unseen(c)
+        || is_invisible(c)
         || matches!(c,
             '\u{115f}' | '\u{1160}'      // Hangul fillers
             | '\u{180b}'..='\u{180f}'   // Mongolian variation selectors
@@ -22,7 +22,7 @@ pub fn is_unprintable(c: char) -> bool {
 
 /// Characters that show nothing of their own: controls, zero-width characters,
 /// bidirectional overrides, tags. Text with and without them is the same text.
-pub fn is_unseen(c: char) -> bool {
+pub fn is_invisible(c: char) -> bool {
     c.is_control() && !c.is_whitespace()
         || matches!(c,
             '\u{ad}'                    // soft hyphen
@@ -41,26 +41,26 @@ pub fn is_unseen(c: char) -> bool {
 
 /// The text as a reader sees it: without unseen characters. Nearly every text
 /// is borrowed.
-pub fn seen(text: &str) -> Cow<'_, str> {
-    if is_plain(text) || !text.chars().any(is_unseen) {
+pub fn strip_invisible(text: &str) -> Cow<'_, str> {
+    if is_plain_ascii(text) || !text.chars().any(is_invisible) {
         Cow::Borrowed(text)
     } else {
-        Cow::Owned(text.chars().filter(|c| !is_unseen(*c)).collect())
+        Cow::Owned(text.chars().filter(|c| !is_invisible(*c)).collect())
     }
 }
 
 /// Visible ASCII and white space only. Without a branch for each lane, for it is
 /// asked of the arguments of every call, and nearly all are plain to the end.
-fn is_plain(text: &str) -> bool {
+fn is_plain_ascii(text: &str) -> bool {
     let bytes = text.as_bytes();
     let (lanes, rest) = bytes.as_chunks::<LANES>();
     let mut plain = if rest.is_empty() {
         u8x16::MAX
     } else {
-        plain(&tail(bytes))
+        plain_byte_mask(&last_lane(bytes))
     };
     for lane in lanes {
-        plain &= self::plain(lane);
+        plain &= self::plain_byte_mask(lane);
     }
     plain.to_bitmask() == (1 << LANES) - 1
 }
@@ -70,7 +70,7 @@ const LANES: usize = 16;
 
 /// The last lane: it may begin in the one before, and what a shorter text lacks
 /// are spaces.
-fn tail(bytes: &[u8]) -> [u8; LANES] {
+fn last_lane(bytes: &[u8]) -> [u8; LANES] {
     bytes.last_chunk().copied().unwrap_or_else(|| {
         let mut lane = [b' '; LANES];
         if let Some(head) = lane.get_mut(..bytes.len()) {
@@ -82,7 +82,7 @@ fn tail(bytes: &[u8]) -> [u8; LANES] {
 
 /// All ones for each byte that is plain.
 #[inline]
-fn plain(lane: &[u8; LANES]) -> u8x16 {
+fn plain_byte_mask(lane: &[u8; LANES]) -> u8x16 {
     let lane = u8x16::new(*lane);
     let between = |first: u8, last: u8| {
         let above = lane - u8x16::splat(first);
@@ -94,14 +94,14 @@ fn plain(lane: &[u8; LANES]) -> u8x16 {
 /// Quotes agent text for a person or a prompt: on one line, without unseen
 /// characters, `"` as `'` so that it cannot leave the quotes a template puts
 /// around it, and at most `chars_max` characters.
-pub fn quoted(text: &str, chars_max: usize) -> String {
+pub fn quote(text: &str, chars_max: usize) -> String {
     let (head, rest) = text.split_at_checked(chars_max).unwrap_or((text, ""));
     if !is_quotable(head.as_bytes()) {
-        return made_quotable(text, chars_max);
+        return quote_char_by_char(text, chars_max);
     }
-    let goes_on = rest.chars().any(|c| !c.is_whitespace() && !is_unseen(c));
+    let is_truncated = rest.chars().any(|c| !c.is_whitespace() && !is_invisible(c));
     let mut out = head.trim_end_matches(' ').replace('"', "'");
-    if goes_on {
+    if is_truncated {
         out.push('…');
     }
     out
@@ -117,11 +117,11 @@ fn is_quotable(text: &[u8]) -> bool {
     are_plain && !is_gapped && !text.starts_with(b" ")
 }
 
-fn made_quotable(text: &str, chars_max: usize) -> String {
+fn quote_char_by_char(text: &str, chars_max: usize) -> String {
     let mut out = String::with_capacity(text.len().min(chars_max * 4));
     let mut chars = 0;
     let mut gap = false;
-    for c in text.chars().filter(|c| !is_unseen(*c)) {
+    for c in text.chars().filter(|c| !is_invisible(*c)) {
         if c.is_whitespace() {
             gap = !out.is_empty();
             continue;
@@ -163,13 +163,13 @@ mod tests {
             text in "([a-c\" ]{0,12}|[ -~\n]{0,30}|[a \u{200b}é]{0,12}){0,3}",
             chars_max in 0usize..30,
         ) {
-            prop_assert_eq!(quoted(&text, chars_max), made_quotable(&text, chars_max));
+            prop_assert_eq!(quote(&text, chars_max), quote_char_by_char(&text, chars_max));
         }
     }
 
     #[track_caller]
     fn check(text: &str, expected: &str) {
-        assert_eq!(quoted(text, 24), expected);
+        assert_eq!(quote(text, 24), expected);
     }
 
     #[test]
@@ -188,9 +188,12 @@ mod tests {
 
     #[test]
     fn what_is_seen_is_the_text_without_what_is_not() {
-        assert!(matches!(seen("a\tb é\n"), Cow::Borrowed("a\tb é\n")));
-        assert_eq!(seen("a\u{200b}b"), "ab");
-        assert_eq!(seen("a\x07b"), "ab");
+        assert!(matches!(
+            strip_invisible("a\tb é\n"),
+            Cow::Borrowed("a\tb é\n")
+        ));
+        assert_eq!(strip_invisible("a\u{200b}b"), "ab");
+        assert_eq!(strip_invisible("a\x07b"), "ab");
     }
 
     #[test]

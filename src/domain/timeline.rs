@@ -9,16 +9,16 @@ pub struct SessionDetail {
     /// Oldest first.
     pub timeline: Vec<TimelineEntry>,
     /// Of each detector in its verdicts, once.
-    pub explanations: Vec<(Arc<str>, Explained)>,
+    pub explanations: Vec<(Arc<str>, DetectorExplanation)>,
 }
 
 /// An event that is still kept.
 #[derive(Clone, Debug)]
 pub struct TimelineEntry {
-    pub step: Step,
+    pub step: TimelineStep,
     pub agent: AgentId,
     /// Equal calls share a number, from 1; 0: equal to no other.
-    pub same: i32,
+    pub call_group: i32,
     /// The loop that cites it.
     pub loop_id: Option<LoopId>,
     pub trends: Vec<TrendSample>,
@@ -26,10 +26,13 @@ pub struct TimelineEntry {
 
 impl TimelineEntry {
     /// What it takes in memory.
-    pub fn bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         let said = match &self.step.kind {
-            StepKind::Call { tool, target, .. } => tool.len() + target.len(),
-            StepKind::AgentTurn | StepKind::UserTurn | StepKind::Compaction | StepKind::NewRun => 0,
+            TimelineStepKind::Call { tool, target, .. } => tool.len() + target.len(),
+            TimelineStepKind::AgentTurn
+            | TimelineStepKind::UserTurn
+            | TimelineStepKind::Compaction
+            | TimelineStepKind::NewRun => 0,
         };
         size_of::<Self>() + said + self.agent.as_str().len() + size_of_val(&*self.trends)
     }
@@ -37,14 +40,14 @@ impl TimelineEntry {
 
 /// What an agent did.
 #[derive(Clone, Debug)]
-pub struct Step {
+pub struct TimelineStep {
     pub index: i32,
     pub time: SystemTime,
-    pub kind: StepKind,
+    pub kind: TimelineStepKind,
 }
 
 #[derive(Clone, Debug)]
-pub enum StepKind {
+pub enum TimelineStepKind {
     Call {
         tool: String,
         target: String,
@@ -68,17 +71,17 @@ pub struct TrendSample {
 
 /// Why a detector fires, with the settings in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Explained {
+pub struct DetectorExplanation {
     /// What it looks for.
     pub rule: &'static str,
     /// How much of it makes a finding.
     pub threshold: String,
     /// What would have kept it quiet.
-    pub quiet: &'static str,
+    pub avoided_by: &'static str,
 }
 
 /// Indexes of events for a person: `4, 10–13`.
-pub fn ranges(indexes: &[i32]) -> String {
+pub fn format_ranges(indexes: &[i32]) -> String {
     let runs = indexes.chunk_by(|a, b| a.checked_add(1) == Some(*b));
     let runs = runs.filter_map(|run| {
         let (first, last) = (run.first()?, run.last()?);
@@ -97,7 +100,7 @@ mod tests {
 
     #[test]
     fn neighbouring_events_become_a_range() {
-        let check = |indexes: &[i32], expected: &str| assert_eq!(ranges(indexes), expected);
+        let check = |indexes: &[i32], expected: &str| assert_eq!(format_ranges(indexes), expected);
         check(&[], "");
         check(&[7], "7");
         check(&[7, 8], "7, 8");

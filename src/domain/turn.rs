@@ -6,7 +6,7 @@ use std::{
 use serde::Deserialize;
 use smallvec::SmallVec;
 
-use super::{Repeated, Sig};
+use super::{Sig, TextRepetition};
 
 /// A turn of an agent.
 #[derive(Clone, Debug, Default)]
@@ -15,22 +15,25 @@ pub struct TurnFacts {
     /// How many characters it has.
     pub chars: usize,
     /// The known phrases in it, each where it comes first.
-    pub heard: SmallVec<[Heard; 2]>,
+    pub phrase_matches: SmallVec<[PhraseMatch; 2]>,
     /// Its text repeats itself, and nothing was said of that while it was
     /// written.
-    pub repeated: Option<Repeated>,
+    pub repetition: Option<TextRepetition>,
 }
 
 impl TurnFacts {
     /// Where any of the phrases first comes: after so many words.
-    pub fn hears(&self, phrases: &Phrases) -> Option<u32> {
-        let of_them = self.heard.iter().filter(|heard| phrases.has(heard.phrase));
+    pub fn words_before_first(&self, phrases: &Phrases) -> Option<u32> {
+        let of_them = self
+            .phrase_matches
+            .iter()
+            .filter(|heard| phrases.contains(heard.phrase));
         of_them.map(|heard| heard.words_before).min()
     }
 }
 
 /// A way to say how alike two turns are.
-pub trait Measure: Debug + Send + Sync {
+pub trait SimilarityMeasure: Debug + Send + Sync {
     /// What is kept of a turn to compare it by.
     fn sketch(&self, text: &str) -> Sketch;
 
@@ -38,7 +41,7 @@ pub trait Measure: Debug + Send + Sync {
     fn similarity(&self, a: &Sketch, b: &Sketch) -> f64;
 
     /// The same where it is `least` or more: what a detector asks for.
-    fn similarity_of(&self, a: &Sketch, b: &Sketch, least: f64) -> Option<f64> {
+    fn similarity_at_least(&self, a: &Sketch, b: &Sketch, least: f64) -> Option<f64> {
         let similarity = self.similarity(a, b);
         (similarity >= least).then_some(similarity)
     }
@@ -76,9 +79,10 @@ impl Sketch {
 
     /// Shared tokens by all tokens (Jaccard); 0 for two empty turns.
     pub fn overlap(&self, other: &Self) -> f64 {
-        let (shared_words, all_words) = shared(&self.words, &other.words, Self::WORDS_MAX);
+        let (shared_words, all_words) =
+            count_shared_and_union(&self.words, &other.words, Self::WORDS_MAX);
         let (shared_numbers, all_numbers) =
-            shared(&self.numbers, &other.numbers, Self::NUMBERS_MAX);
+            count_shared_and_union(&self.numbers, &other.numbers, Self::NUMBERS_MAX);
         let all = all_words + all_numbers;
         if all == 0 {
             return 0.0;
@@ -88,19 +92,19 @@ impl Sketch {
 
     /// The overlap where it is `least` or more. Most turns are unlike, and show
     /// it soon.
-    pub fn overlap_of(&self, other: &Self, least: f64) -> Option<f64> {
+    pub fn overlap_at_least(&self, other: &Self, least: f64) -> Option<f64> {
         let is_sample = |sketch: &Self| {
             sketch.words.len() == Self::WORDS_MAX || sketch.numbers.len() == Self::NUMBERS_MAX
         };
         let overlap = if is_sample(self) || is_sample(other) {
             self.overlap(other)
         } else {
-            let all = self.tokens() + other.tokens();
-            let (numbers, _) = shared(&self.numbers, &other.numbers, usize::MAX);
+            let all = self.token_count() + other.token_count();
+            let (numbers, _) = count_shared_and_union(&self.numbers, &other.numbers, usize::MAX);
             // Of n and m tokens s · (n + m) / (1 + s) must be shared.
             let needed = (least * all as f64 / (1.0 + least)).floor() as usize;
             let needed = needed.saturating_sub(numbers as usize);
-            let both = shared_of(&self.words, &other.words, needed)? + numbers as usize;
+            let both = count_shared_at_least(&self.words, &other.words, needed)? + numbers as usize;
             both as f64 / (all - both).max(1) as f64
         };
         (overlap >= least).then_some(overlap)
@@ -109,19 +113,19 @@ impl Sketch {
     /// How many tokens the smaller of the two turns has, and whether the larger
     /// one has them all.
     pub fn containment(&self, other: &Self) -> (usize, bool) {
-        let (small, large) = if self.tokens() <= other.tokens() {
+        let (small, large) = if self.token_count() <= other.token_count() {
             (self, other)
         } else {
             (other, self)
         };
         let whole =
-            contains(&large.words, &small.words) && contains(&large.numbers, &small.numbers);
-        (small.tokens(), whole)
+            is_superset(&large.words, &small.words) && is_superset(&large.numbers, &small.numbers);
+        (small.token_count(), whole)
     }
 
     /// How much of the meaning of one turn is in the other: shared stems by
     /// those of the turn with fewer. Second, how many that one has.
-    pub fn common_stems(&self, other: &Self) -> (f64, usize) {
+    pub fn stem_overlap(&self, other: &Self) -> (f64, usize) {
         let (mut own, mut of_other) = (self.sorted_stems(), other.sorted_stems());
         // What a sample would have above its highest nobody knows.
         let highest = |sketch: &Self, stems: &Stems| match stems.last() {
@@ -161,7 +165,7 @@ impl Sketch {
         Sig::new(hasher.finish())
     }
 
-    fn tokens(&self) -> usize {
+    fn token_count(&self) -> usize {
         self.words.len() + self.numbers.len()
     }
 
@@ -176,7 +180,7 @@ type Stems = SmallVec<[u16; Sketch::STEMS_MAX]>;
 
 /// How many hashes two sorted lists share and how many they have together. A
 /// full list is a sample, so only the lowest `sample` of the union count.
-fn shared(a: &[u32], b: &[u32], sample: usize) -> (u32, u32) {
+fn count_shared_and_union(a: &[u32], b: &[u32], sample: usize) -> (u32, u32) {
     let limit = if a.len() == sample || b.len() == sample {
         sample
     } else {
@@ -197,7 +201,7 @@ fn shared(a: &[u32], b: &[u32], sample: usize) -> (u32, u32) {
 
 /// How many hashes two sorted lists share; `None`: fewer than `needed`, which is
 /// known as soon as too many of the first are alone.
-fn shared_of(a: &[u32], b: &[u32], needed: usize) -> Option<usize> {
+fn count_shared_at_least(a: &[u32], b: &[u32], needed: usize) -> Option<usize> {
     let spare = a.len().checked_sub(needed)?;
     let (mut i, mut j, mut shared) = (0, 0, 0);
     while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
@@ -212,8 +216,8 @@ fn shared_of(a: &[u32], b: &[u32], needed: usize) -> Option<usize> {
 }
 
 /// Whether a sorted list holds all of another.
-fn contains(large: &[u32], small: &[u32]) -> bool {
-    shared(large, small, usize::MAX).0 as usize == small.len()
+fn is_superset(large: &[u32], small: &[u32]) -> bool {
+    count_shared_and_union(large, small, usize::MAX).0 as usize == small.len()
 }
 
 /// A phrase to listen for in turns, in lower case.
@@ -254,7 +258,7 @@ impl Phrases {
         self.0.is_empty()
     }
 
-    fn has(&self, id: PhraseId) -> bool {
+    fn contains(&self, id: PhraseId) -> bool {
         self.0.binary_search_by_key(&id, |phrase| phrase.id).is_ok()
     }
 }
@@ -269,7 +273,7 @@ impl From<Vec<Phrase>> for Phrases {
 
 /// A phrase that is in a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct PhraseMatch {
     pub phrase: PhraseId,
     /// Words that stand before it.
     pub words_before: u32,
@@ -281,15 +285,15 @@ mod tests {
 
     #[test]
     fn two_sorted_lists_share_what_both_have() {
-        assert_eq!(shared(&[1, 2, 3], &[2, 3, 4], 512), (2, 4));
-        assert_eq!(shared(&[], &[], 512), (0, 0));
-        assert_eq!(shared(&[1], &[], 512), (0, 1));
+        assert_eq!(count_shared_and_union(&[1, 2, 3], &[2, 3, 4], 512), (2, 4));
+        assert_eq!(count_shared_and_union(&[], &[], 512), (0, 0));
+        assert_eq!(count_shared_and_union(&[1], &[], 512), (0, 1));
     }
 
     #[test]
     fn of_a_sample_only_the_lowest_of_both_count() {
-        assert_eq!(shared(&[1, 2, 9], &[1, 2, 3, 4], 3), (2, 3));
-        assert_eq!(shared(&[1, 2, 3], &[1, 2, 3], 3), (3, 3));
+        assert_eq!(count_shared_and_union(&[1, 2, 9], &[1, 2, 3, 4], 3), (2, 3));
+        assert_eq!(count_shared_and_union(&[1, 2, 3], &[1, 2, 3], 3), (3, 3));
     }
 
     #[test]
@@ -299,11 +303,11 @@ mod tests {
             ..Sketch::default()
         };
         let few = sketch(&[9, 3, 3, 700]);
-        assert_eq!(few.common_stems(&sketch(&[3, 9, 11, 800])), (2.0 / 3.0, 3));
-        assert_eq!(few.common_stems(&sketch(&[])), (0.0, 0));
+        assert_eq!(few.stem_overlap(&sketch(&[3, 9, 11, 800])), (2.0 / 3.0, 3));
+        assert_eq!(few.stem_overlap(&sketch(&[])), (0.0, 0));
         // Of 512 stems the lowest are kept: 700 may be among the others.
         let many: Vec<u16> = (0..Sketch::STEMS_MAX as u16).collect();
-        assert_eq!(few.common_stems(&sketch(&many)), (1.0, 2));
+        assert_eq!(few.stem_overlap(&sketch(&many)), (1.0, 2));
     }
 
     #[test]
@@ -329,7 +333,11 @@ mod tests {
                 let overlap = a.overlap(b);
                 for least in [0.1, 0.5, 5.0 / 6.0, 0.85, 1.0] {
                     let expected = (overlap >= least).then_some(overlap);
-                    assert_eq!(a.overlap_of(b, least), expected, "{a:?} {b:?} {least}");
+                    assert_eq!(
+                        a.overlap_at_least(b, least),
+                        expected,
+                        "{a:?} {b:?} {least}"
+                    );
                 }
             }
         }
@@ -337,8 +345,8 @@ mod tests {
 
     #[test]
     fn a_list_contains_another_or_not() {
-        assert!(contains(&[1, 2, 3], &[1, 3]));
-        assert!(!contains(&[1, 2, 3], &[1, 4]));
+        assert!(is_superset(&[1, 2, 3], &[1, 3]));
+        assert!(!is_superset(&[1, 2, 3], &[1, 4]));
     }
 
     #[test]

@@ -20,14 +20,14 @@ pub struct Verdict {
     /// `None`: the record of an act that asks for nothing, such as a reset.
     pub action: Option<Action>,
     pub detector: Arc<str>,
-    pub also: Vec<Arc<str>>,
+    pub other_detectors: Vec<Arc<str>>,
     pub pattern: String,
     pub reason: String,
     pub confidence: f64,
     pub correction: String,
     /// `None`: no loop, an operator acted.
     pub loop_id: Option<LoopId>,
-    pub members: Vec<Member>,
+    pub members: Vec<LoopMember>,
     pub trend: Option<Trend>,
     pub evidence: Evidence,
     pub wasted: Waste,
@@ -41,14 +41,14 @@ pub struct Verdict {
 
 impl Verdict {
     /// What a broker is to do now: nothing in shadow mode.
-    pub fn acted(&self) -> Option<Action> {
+    pub fn effective_action(&self) -> Option<Action> {
         self.action.filter(|_| !self.shadow)
     }
 
     /// What it takes in memory.
-    pub fn bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         let Self {
-            also,
+            other_detectors: also,
             pattern,
             reason,
             correction,
@@ -57,8 +57,11 @@ impl Verdict {
             operator,
             ..
         } = self;
-        let member = |member: &Member| {
-            size_of::<Member>() + member.tool.len() + member.target.len() + member.event_id.len()
+        let member = |member: &LoopMember| {
+            size_of::<LoopMember>()
+                + member.tool.len()
+                + member.target.len()
+                + member.event_id.len()
         };
         size_of::<Self>()
             + also.len() * size_of::<Arc<str>>()
@@ -72,14 +75,14 @@ impl Verdict {
 
     /// It ends its session or sub-agent for good.
     pub fn terminates(&self) -> bool {
-        self.acted() == Some(Action::Terminate)
+        self.effective_action() == Some(Action::Terminate)
     }
 }
 
 /// A verdict that was given, with what watchers filter by and what outlives the
 /// session.
 #[derive(Clone, Debug)]
-pub struct Issued {
+pub struct VerdictRecord {
     pub verdict: Arc<Verdict>,
     pub labels: Arc<Labels>,
     /// The profile that the session is watched with.
@@ -102,39 +105,39 @@ pub enum Effect {
 
 /// Takes verdicts as they are given, in the order of their ids. Called with
 /// locks held, so it must not wait.
-pub type Outlet = Box<dyn Fn(Issued) + Send + Sync>;
+pub type VerdictSink = Box<dyn Fn(VerdictRecord) + Send + Sync>;
 
 /// A termination as it is kept on disk: small, and opened when it is asked for.
 /// There may be a million of them.
 #[derive(Clone, Debug)]
-pub struct Folded {
+pub struct EncodedRecord {
     pub id: VerdictId,
-    pub record: Box<[u8]>,
-    pub unfold: fn(VerdictId, &[u8]) -> Option<Issued>,
+    pub bytes: Box<[u8]>,
+    pub decode: fn(VerdictId, &[u8]) -> Option<VerdictRecord>,
 }
 
-impl Folded {
-    pub fn open(&self) -> Option<Issued> {
-        (self.unfold)(self.id, &self.record)
+impl EncodedRecord {
+    pub fn decode(&self) -> Option<VerdictRecord> {
+        (self.decode)(self.id, &self.bytes)
     }
 }
 
 /// What held when the process ended, and holds again.
 #[derive(Debug, Default)]
-pub struct Standing {
+pub struct RecoveredState {
     /// Sessions that are over.
-    pub sessions: Vec<(SessionId, Folded)>,
+    pub sessions: Vec<(SessionId, EncodedRecord)>,
     /// Sub-agents that are over, of sessions that are not.
-    pub agents: Vec<(SessionId, AgentId, Folded)>,
+    pub agents: Vec<(SessionId, AgentId, EncodedRecord)>,
     /// Until when a session's verdicts are `shadow`.
     pub snoozes: Vec<(SessionId, SystemTime)>,
     /// The last verdict that was given.
-    pub last: VerdictId,
+    pub last_verdict: VerdictId,
 }
 
 /// A distinct call in a loop.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct LoopMember {
     pub tool: String,
     pub target: String,
     pub event_id: String,
@@ -185,7 +188,7 @@ pub struct Waste {
 
 impl Waste {
     #[inline]
-    pub fn of(events: i64, cost: Cost) -> Self {
+    pub fn new(events: i64, cost: Cost) -> Self {
         Self {
             events,
             tokens: cost.tokens(),
@@ -194,7 +197,7 @@ impl Waste {
     }
 
     /// What came on top of an earlier reading.
-    pub fn since(self, earlier: Self) -> Self {
+    pub fn saturating_sub(self, earlier: Self) -> Self {
         Self {
             events: (self.events - earlier.events).max(0),
             tokens: (self.tokens - earlier.tokens).max(0),

@@ -4,12 +4,12 @@ use smallvec::SmallVec;
 
 use super::{Profile, draft::Drafts};
 use crate::{
-    detect::{Detectors, History, Words},
+    detect::{CallText, Detectors, History},
     domain::{
-        AgentId, CallKind, Cost, DetectorId, Finding, Look, Member, Observation, Operation,
-        RuleSight, Seen, Used, Verdict, Waste,
+        AgentId, CallKind, Cost, DetectorId, DetectorOutcome, Finding, LoopMember, Observation,
+        ObservationBody, Operation, RuleOutcome, UsageDelta, Verdict, Waste,
     },
-    policy::{Judge, Judgement, Ruling, Sight, TemplateFacts},
+    policy::{AgentPolicy, Decision, DetectorResults, PolicyOutcome, TemplateContext},
     rules::RuleStates,
 };
 
@@ -19,33 +19,33 @@ pub(super) struct Agent {
     pub history: History,
     detectors: Detectors,
     rules: RuleStates,
-    pub judge: Judge,
+    pub policy: AgentPolicy,
     pub drafts: Drafts,
     /// What its own events have cost: those of others are not its loop's.
     totals: Waste,
     /// What its detectors held when they were last weighed.
     detectors_bytes: usize,
     /// `Some`: this sub-agent is over.
-    pub terminated: Option<Arc<Verdict>>,
+    pub termination: Option<Arc<Verdict>>,
 }
 
 /// Detectors are weighed on the first events of an agent, and then on so many of
 /// them once: to look at all they hold on every one would cost as much as they do,
 /// and in eight events they grow by a kilobyte or two at most.
-const WEIGHED_EVERY: i64 = 8;
+const DETECTOR_BYTES_UPDATE_INTERVAL: i64 = 8;
 
 /// What came of an observation.
-pub(super) struct Outcome {
+pub(super) struct ObservationOutcome {
     /// The detectors that found something.
-    pub found: SmallVec<[DetectorId; 4]>,
+    pub matched_detectors: SmallVec<[DetectorId; 4]>,
     /// The detectors that could not look, and what they lacked.
-    pub abstained: SmallVec<[(DetectorId, &'static str); 4]>,
-    pub judgement: Option<Box<Judgement>>,
+    pub missing_fields: SmallVec<[(DetectorId, &'static str); 4]>,
+    pub policy_outcome: Option<Box<PolicyOutcome>>,
 }
 
 /// A ruling in words.
-pub(super) struct Told {
-    pub members: Vec<Member>,
+pub(super) struct RenderedVerdict {
+    pub members: Vec<LoopMember>,
     pub pattern: String,
     pub correction: String,
 }
@@ -57,11 +57,11 @@ impl Agent {
             history: History::default(),
             detectors: Detectors::default(),
             rules: RuleStates::default(),
-            judge: Judge::default(),
+            policy: AgentPolicy::default(),
             drafts: Drafts::default(),
             totals: Waste::default(),
             detectors_bytes: 0,
-            terminated: None,
+            termination: None,
         }
     }
 
@@ -69,116 +69,131 @@ impl Agent {
     /// judges what they found.
     pub fn observe(
         &mut self,
-        now: &mut Observation,
-        ruled: &[RuleSight],
+        observation: &mut Observation,
+        rule_results: &[RuleOutcome],
         cost: Cost,
-        words: &Words<'_>,
+        words: &CallText<'_>,
         profile: &Profile,
-    ) -> Outcome {
-        let at = now.at;
-        let events = i64::from(!matches!(now.seen, Seen::Text(_)));
-        let repeated = now.repeated().filter(|repeated| !repeated.goes_on);
-        if let Some(name) = repeated.map(|repeated| repeated.name) {
-            self.judge.end_run(name);
+    ) -> ObservationOutcome {
+        let at = observation.at;
+        let events = i64::from(!matches!(observation.body, ObservationBody::PartialText(_)));
+        let repeated = observation
+            .repetition()
+            .filter(|repeated| !repeated.extends);
+        if let Some(name) = repeated.map(|repeated| repeated.loop_key) {
+            self.policy.end_text_run(name);
         }
-        if let Seen::Call(facts) = &mut now.seen {
-            if facts.kind == CallKind::Ordinary && self.history.is_patient(at, facts) {
+        if let ObservationBody::Call(facts) = &mut observation.body {
+            if facts.kind == CallKind::Ordinary && self.history.is_slow_poll(at, facts) {
                 facts.kind = CallKind::Poll;
             }
-            facts.kind = profile.detect.kind(facts.kind);
+            facts.kind = profile.detect.effective_kind(facts.kind);
         }
-        let mut looked = 0u64;
+        let mut checked = 0u64;
         let mut findings: SmallVec<[(DetectorId, Finding); 2]> = SmallVec::new();
-        let mut abstained = SmallVec::new();
-        let mut tell = |detector: DetectorId, look| match look {
-            Look::Away => {}
-            Look::Abstained(field) => abstained.push((detector, field)),
-            Look::Clear => looked |= 1 << detector.0,
+        let mut missing_fields = SmallVec::new();
+        let mut record_result = |detector: DetectorId, look| match look {
+            DetectorOutcome::NotApplicable => {}
+            DetectorOutcome::MissingField(field) => missing_fields.push((detector, field)),
+            DetectorOutcome::NoMatch => checked |= 1 << detector.0,
             // Neither found nor missed: the trend only fades.
-            Look::Standing => {}
-            Look::Found(finding) => {
-                looked |= 1 << detector.0;
+            DetectorOutcome::Unchanged => {}
+            DetectorOutcome::Match(finding) => {
+                checked |= 1 << detector.0;
                 findings.push((detector, *finding));
             }
         };
         let (detectors, history) = (&mut self.detectors, &self.history);
-        let clear = detectors.observe(now, history, &profile.detect, &mut tell);
-        self.rules.observe(ruled, now, profile.rules(), &mut tell);
-        looked |= clear;
-        self.history.push(now, cost, words);
-        self.totals += Waste::of(events, cost);
+        let clear = detectors.observe(observation, history, &profile.detect, &mut record_result);
+        self.rules.observe(
+            rule_results,
+            observation,
+            profile.rules(),
+            &mut record_result,
+        );
+        checked |= clear;
+        self.history.push(observation, cost, words);
+        self.totals += Waste::new(events, cost);
         let totals = self.totals;
-        let sight = Sight {
+        let results = DetectorResults {
             agent: &self.id,
             at,
-            looked,
+            checked,
             findings: &findings,
             totals,
-            room: &now.rooms.loops,
+            loop_capacity: &observation.capacities.loops,
         };
         let history = &self.history;
-        let began = |first| totals.since(history.cost_since(first));
-        let judgement = self.judge.judge(&sight, &profile.policy, began);
-        if let Some(ruling) = judgement.as_ref().and_then(|j| j.ruling.as_ref()) {
-            self.history.spend(&ruling.evidence.event_indexes);
+        let totals_before = |first| totals.saturating_sub(history.cost_since(first));
+        let policy_outcome = self.policy.decide(&results, &profile.policy, totals_before);
+        if let Some(decision) = policy_outcome.as_ref().and_then(|j| j.decision.as_ref()) {
+            self.history.consume(&decision.evidence.event_indexes);
         }
-        let spent = self.judge.take_spent();
-        if !spent.is_empty() {
-            self.history.spend(&spent);
-            self.detectors.spend(&spent);
+        let consumed = self.policy.take_consumed_events();
+        if !consumed.is_empty() {
+            self.history.consume(&consumed);
+            self.detectors.consume(&consumed);
         }
-        if totals.events % WEIGHED_EVERY == 0 || totals.events < WEIGHED_EVERY {
+        if totals.events % DETECTOR_BYTES_UPDATE_INTERVAL == 0
+            || totals.events < DETECTOR_BYTES_UPDATE_INTERVAL
+        {
             self.detectors_bytes = self.detectors.heap_bytes();
         }
-        Outcome {
-            found: match findings.is_empty() {
+        ObservationOutcome {
+            matched_detectors: match findings.is_empty() {
                 true => SmallVec::new(),
                 false => findings.iter().map(|(detector, _)| *detector).collect(),
             },
-            abstained,
-            judgement,
+            missing_fields,
+            policy_outcome,
         }
     }
 
     /// Takes in what an earlier event of it has cost.
-    pub fn spend(&mut self, cost: Cost) {
-        self.totals += Waste::of(0, cost);
+    pub fn add_cost(&mut self, cost: Cost) {
+        self.totals += Waste::new(0, cost);
     }
 
     /// It counts no more.
-    pub fn is_over(&self) -> bool {
-        self.terminated.is_some()
+    pub fn is_terminated(&self) -> bool {
+        self.termination.is_some()
     }
 
     /// Puts a ruling into words, while the calls it cites are still known.
     /// `began` is where a text begins to repeat itself.
-    pub fn tell(&self, ruling: &Ruling, used: Used, began: u64, profile: &Profile) -> Told {
-        let calls = ruling.calls.iter();
+    pub fn render_verdict(
+        &self,
+        decision: &Decision,
+        used: UsageDelta,
+        repetition_start: u64,
+        profile: &Profile,
+    ) -> RenderedVerdict {
+        let calls = decision.calls.iter();
         let mut operation = None;
-        let members: Vec<Member> = calls
-            .filter_map(|sig| self.history.member(*sig))
+        let members: Vec<LoopMember> = calls
+            .filter_map(|sig| self.history.find_member(*sig))
             .map(|(member, does)| {
                 operation.get_or_insert(does);
                 member
             })
             .collect();
-        let evidence = &ruling.evidence;
-        let facts = TemplateFacts::new(
+        let evidence = &decision.evidence;
+        let facts = TemplateContext::new(
             (evidence.count, evidence.period, evidence.similarity),
             operation.unwrap_or(Operation::Other).verb(),
             &members,
-            (&evidence.excerpt, began),
+            (&evidence.excerpt, repetition_start),
         );
-        let budget = profile.detect.budget.own.passed(&used);
+        let budget = profile.detect.budget.own.reached_cap(&used);
         let facts = match budget {
-            Some(passed) => facts.of_budget(passed.unit, passed.used, passed.cap),
+            Some(passed) => facts.with_budget(passed.unit, passed.used, passed.cap),
             None => facts,
         };
-        let detector = profile.detector(ruling.detector);
-        Told {
+        let detector = profile.detector_name(decision.detector);
+        RenderedVerdict {
             members,
-            pattern: profile.templates.pattern(&detector, &facts),
-            correction: profile.templates.correction(&detector, &facts),
+            pattern: profile.templates.render_pattern(&detector, &facts),
+            correction: profile.templates.render_correction(&detector, &facts),
         }
     }
 
@@ -187,7 +202,7 @@ impl Agent {
         self.history.clear();
         self.detectors.reset();
         self.rules.reset();
-        self.judge.reset();
+        self.policy.reset();
         self.drafts.clear();
     }
 
@@ -196,11 +211,11 @@ impl Agent {
             + self.history.heap_bytes()
             + self.detectors_bytes
             + self
-                .terminated
+                .termination
                 .as_ref()
-                .map_or(0, |verdict| verdict.bytes())
+                .map_or(0, |verdict| verdict.memory_bytes())
             + self.rules.heap_bytes()
-            + self.judge.heap_bytes()
+            + self.policy.heap_bytes()
             + self.drafts.heap_bytes()
     }
 }

@@ -25,92 +25,99 @@ pub struct BreakerSettings {
 
 /// What the breaker says about one more termination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Leave {
-    Granted,
+pub(super) enum BreakerDecision {
+    Allowed,
     Withheld,
 }
 
 /// Counts the sessions of a tenant that detectors end, or would.
 #[derive(Default)]
 pub(super) struct Breaker {
-    recent: Mutex<Recent>,
+    window: Mutex<TerminationWindow>,
 }
 
 #[derive(Default)]
-struct Recent {
+struct TerminationWindow {
     /// How long a slice is, in milliseconds: a reload may change it.
-    each: u128,
+    slice_millis: u128,
     /// By slice of the window, oldest first.
     slices: VecDeque<(u64, u64)>,
-    ended: u64,
+    terminations: u64,
     is_open: bool,
 }
 
 /// The window moves on by a sixteenth of its length.
-const SLICES: u64 = 16;
+const WINDOW_SLICES: u64 = 16;
 
 impl Breaker {
     /// A detector wants to end a session, while so many others are live.
-    pub fn ask(&self, settings: &BreakerSettings, live: usize, now: SystemTime) -> Leave {
-        let mut recent = self.recent();
-        let slice = recent.move_on(settings, now);
-        recent.ended += 1;
-        match recent.slices.back_mut() {
+    pub fn request_termination(
+        &self,
+        settings: &BreakerSettings,
+        live: usize,
+        now: SystemTime,
+    ) -> BreakerDecision {
+        let mut window = self.lock_window();
+        let slice = window.advance(settings, now);
+        window.terminations += 1;
+        match window.slices.back_mut() {
             Some((last, ended)) if *last == slice => *ended += 1,
-            _ => recent.slices.push_back((slice, 1)),
+            _ => window.slices.push_back((slice, 1)),
         }
-        recent.is_open = recent.is_open || recent.is_too_many(settings, live);
-        match recent.is_open {
-            true => Leave::Withheld,
-            false => Leave::Granted,
+        window.is_open = window.is_open || window.exceeds(settings, live);
+        match window.is_open {
+            true => BreakerDecision::Withheld,
+            false => BreakerDecision::Allowed,
         }
     }
 
     pub fn is_open(&self) -> bool {
-        self.recent().is_open
+        self.lock_window().is_open
     }
 
     /// Closes it when the storm is over: when half of what opened it would not
     /// be reached any more, so that it does not flutter.
-    pub fn look(&self, settings: &BreakerSettings, live: usize, now: SystemTime) {
-        let mut recent = self.recent();
-        if recent.is_open {
-            recent.move_on(settings, now);
-            let calm = BreakerSettings {
+    pub fn close_if_calm(&self, settings: &BreakerSettings, live: usize, now: SystemTime) {
+        let mut window = self.lock_window();
+        if window.is_open {
+            window.advance(settings, now);
+            let close_settings = BreakerSettings {
                 share_max: settings.share_max / 2.0,
                 sessions_min: settings.sessions_min / 2,
                 ..*settings
             };
-            recent.is_open = recent.is_too_many(&calm, live);
+            window.is_open = window.exceeds(&close_settings, live);
         }
     }
 
-    fn recent(&self) -> MutexGuard<'_, Recent> {
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_window(&self) -> MutexGuard<'_, TerminationWindow> {
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Recent {
+impl TerminationWindow {
     /// Forgets what lies before the window; the slice that it is now.
-    fn move_on(&mut self, settings: &BreakerSettings, now: SystemTime) -> u64 {
+    fn advance(&mut self, settings: &BreakerSettings, now: SystemTime) -> u64 {
         let millis = now
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default()
             .as_millis();
-        let each = (u128::from(settings.window_secs.max(1)) * 1_000 / u128::from(SLICES)).max(1);
-        let slice = u64::try_from(millis / each).unwrap_or(u64::MAX);
-        let was = std::mem::replace(&mut self.each, each);
-        if was != each {
+        let slice_millis =
+            (u128::from(settings.window_secs.max(1)) * 1_000 / u128::from(WINDOW_SLICES)).max(1);
+        let slice = u64::try_from(millis / slice_millis).unwrap_or(u64::MAX);
+        let previous = std::mem::replace(&mut self.slice_millis, slice_millis);
+        if previous != slice_millis {
             // What was counted keeps its time, in slices of the new length.
             for (number, _) in &mut self.slices {
-                *number = u64::try_from(u128::from(*number) * was / each).unwrap_or(u64::MAX);
+                *number = u64::try_from(u128::from(*number) * previous / slice_millis)
+                    .unwrap_or(u64::MAX);
             }
         }
         while let Some((oldest, ended)) = self.slices.front() {
-            if oldest.saturating_add(SLICES) > slice {
+            if oldest.saturating_add(WINDOW_SLICES) > slice {
                 break;
             }
-            self.ended -= ended;
+            self.terminations -= ended;
             self.slices.pop_front();
         }
         // A clock that goes back must not make more slices than there are.
@@ -119,9 +126,10 @@ impl Recent {
             .map_or(slice, |(last, _)| slice.max(*last))
     }
 
-    fn is_too_many(&self, settings: &BreakerSettings, live: usize) -> bool {
-        let fleet = self.ended as f64 + live as f64;
-        self.ended > settings.sessions_min && self.ended as f64 > settings.share_max * fleet
+    fn exceeds(&self, settings: &BreakerSettings, live: usize) -> bool {
+        let sessions = self.terminations as f64 + live as f64;
+        self.terminations > settings.sessions_min
+            && self.terminations as f64 > settings.share_max * sessions
     }
 }
 
@@ -144,20 +152,22 @@ mod tests {
     #[test]
     fn a_longer_window_forgets_too() {
         let breaker = Breaker::default();
-        breaker.ask(&SETTINGS, 100, at(0));
+        breaker.request_termination(&SETTINGS, 100, at(0));
         let longer = BreakerSettings {
             window_secs: 2 * SETTINGS.window_secs,
             ..SETTINGS
         };
-        breaker.ask(&longer, 100, at(10));
-        assert_eq!(breaker.recent().ended, 2);
-        breaker.ask(&longer, 100, at(1_000));
-        assert_eq!(breaker.recent().ended, 1);
+        breaker.request_termination(&longer, 100, at(10));
+        assert_eq!(breaker.lock_window().terminations, 2);
+        breaker.request_termination(&longer, 100, at(1_000));
+        assert_eq!(breaker.lock_window().terminations, 1);
     }
 
     /// How many of so many are let end, with `live` others.
     fn granted(breaker: &Breaker, asked: usize, live: usize, secs: u64) -> usize {
-        let asked = (0..asked).filter(|_| breaker.ask(&SETTINGS, live, at(secs)) == Leave::Granted);
+        let asked = (0..asked).filter(|_| {
+            breaker.request_termination(&SETTINGS, live, at(secs)) == BreakerDecision::Allowed
+        });
         asked.count()
     }
 
@@ -174,14 +184,14 @@ mod tests {
         let breaker = Breaker::default();
         assert_eq!(granted(&breaker, 10, 8, 0), 4);
         for secs in (0..=160).step_by(10) {
-            breaker.look(&SETTINGS, 8, at(secs));
+            breaker.close_if_calm(&SETTINGS, 8, at(secs));
             assert_eq!(breaker.is_open(), secs < 160, "after {secs} s");
         }
         assert_eq!(granted(&breaker, 1, 8, 161), 1);
 
         assert_eq!(granted(&breaker, 10, 8, 200), 3);
         assert_eq!(granted(&breaker, 10, 8, 300), 0);
-        breaker.look(&SETTINGS, 8, at(400));
+        breaker.close_if_calm(&SETTINGS, 8, at(400));
         assert!(breaker.is_open(), "it was asked since");
     }
 
@@ -189,10 +199,10 @@ mod tests {
     fn a_clock_that_goes_back_does_no_harm() {
         let breaker = Breaker::default();
         for secs in [500, 100, 300, 0, 501] {
-            breaker.ask(&SETTINGS, 1_000, at(secs));
-            breaker.look(&SETTINGS, 1_000, at(secs));
+            breaker.request_termination(&SETTINGS, 1_000, at(secs));
+            breaker.close_if_calm(&SETTINGS, 1_000, at(secs));
         }
-        assert_eq!(breaker.recent().slices.len(), 1);
+        assert_eq!(breaker.lock_window().slices.len(), 1);
         assert!(!breaker.is_open());
     }
 }

@@ -1,7 +1,7 @@
 use crate::{
-    domain::{Channel, RepeatSettings, Repeated, Sig, TurnFacts, text},
-    facts::Facts,
-    text::{Sketcher, Watcher},
+    domain::{Channel, RepetitionSettings, Sig, TextRepetition, TurnFacts, text},
+    facts::FactExtractor,
+    text::{RepetitionTracker, Sketcher},
 };
 
 /// The texts that an agent is writing, latest last.
@@ -13,32 +13,32 @@ pub(super) struct Drafts {
 }
 
 /// A piece of a text.
-pub(super) struct Piece<'a> {
-    pub turn: Sig,
+pub(super) struct DraftChunk<'a> {
+    pub turn_key: Sig,
     pub channel: Channel,
     pub text: &'a str,
     /// Of the text so much of the beginning is kept.
-    pub kept_bytes_max: usize,
+    pub prefix_bytes_max: usize,
 }
 
 struct Draft {
-    turn: Sig,
+    turn_key: Sig,
     /// What is to be a turn; `None`: there was only reasoning so far.
-    written: Option<Box<Written>>,
+    text: Option<Box<DraftText>>,
     /// Watches of what is written, and of the reasoning beside it.
-    visible: Option<Box<Watcher>>,
-    reasoning: Option<Box<Watcher>>,
+    visible_tracker: Option<Box<RepetitionTracker>>,
+    reasoning_tracker: Option<Box<RepetitionTracker>>,
     /// What it held when it was last weighed.
     bytes: usize,
 }
 
 #[derive(Default)]
-struct Written {
+struct DraftText {
     sketcher: Sketcher,
     /// The beginning of the text, for the verdict's excerpt and for a model.
-    beginning: String,
+    prefix: String,
     /// There was text that is not part of it.
-    goes_on: bool,
+    is_truncated: bool,
 }
 
 impl Drafts {
@@ -49,53 +49,53 @@ impl Drafts {
     /// `None`: nobody asks.
     pub fn push(
         &mut self,
-        piece: &Piece<'_>,
-        repeats: Option<&RepeatSettings>,
-        facts: &Facts,
-    ) -> Option<Repeated> {
-        let position = self.position(piece.turn).unwrap_or_else(|| {
+        chunk: &DraftChunk<'_>,
+        repeats: Option<&RepetitionSettings>,
+        facts: &FactExtractor,
+    ) -> Option<TextRepetition> {
+        let position = self.position(chunk.turn_key).unwrap_or_else(|| {
             if self.drafts.len() == Self::DRAFTS_MAX {
                 self.bytes -= self.drafts.remove(0).bytes;
             }
-            self.drafts.push(Draft::new(piece.turn));
+            self.drafts.push(Draft::new(chunk.turn_key));
             self.drafts.len() - 1
         });
         let draft = self.drafts.get_mut(position)?;
-        let repeated = draft.push(piece, repeats, facts);
+        let repeated = draft.push(chunk, repeats, facts);
         self.bytes -= draft.bytes;
-        self.bytes += draft.weigh();
+        self.bytes += draft.update_bytes();
         repeated
     }
 
     /// The text is complete: its facts and its beginning. `None`: nothing was
     /// written of it, and reasoning alone is no turn.
-    pub fn finish(&mut self, turn: Sig, facts: &Facts) -> Option<(TurnFacts, String)> {
-        let draft = self.drafts.remove(self.position(turn)?);
+    pub fn finish(&mut self, turn_key: Sig, facts: &FactExtractor) -> Option<(TurnFacts, String)> {
+        let draft = self.drafts.remove(self.position(turn_key)?);
         self.bytes -= draft.bytes;
-        let written = draft.written?;
-        let facts = written.sketcher.finish(&facts.reader().listener);
-        Some((facts, written.beginning))
+        let text = draft.text?;
+        let facts = text.sketcher.finish(&facts.analyzers().phrase_matcher);
+        Some((facts, text.prefix))
     }
 
     /// The beginning of what was written of this text.
-    pub fn beginning(&self, turn: Sig) -> &str {
-        let draft = self.drafts.iter().find(|draft| draft.turn == turn);
-        let written = draft.and_then(|draft| draft.written.as_deref());
-        written.map_or("", |written| &written.beginning)
+    pub fn prefix(&self, turn_key: Sig) -> &str {
+        let draft = self.drafts.iter().find(|draft| draft.turn_key == turn_key);
+        let text = draft.and_then(|draft| draft.text.as_deref());
+        text.map_or("", |text| &text.prefix)
     }
 
     /// The text was to be stopped: what comes now is another, but a loop in it
     /// that was found before goes on.
-    pub fn restart(&mut self, turn: Sig) {
-        let position = self.position(turn);
+    pub fn restart(&mut self, turn_key: Sig) {
+        let position = self.position(turn_key);
         if let Some(draft) = position.and_then(|position| self.drafts.get_mut(position)) {
-            draft.written = None;
-            let watchers = [&mut draft.visible, &mut draft.reasoning];
-            for watcher in watchers.into_iter().flatten() {
-                watcher.restart();
+            draft.text = None;
+            let trackers = [&mut draft.visible_tracker, &mut draft.reasoning_tracker];
+            for tracker in trackers.into_iter().flatten() {
+                tracker.restart();
             }
             self.bytes -= draft.bytes;
-            self.bytes += draft.weigh();
+            self.bytes += draft.update_bytes();
         }
     }
 
@@ -105,8 +105,10 @@ impl Drafts {
         self.drafts.clear();
     }
 
-    fn position(&self, turn: Sig) -> Option<usize> {
-        self.drafts.iter().position(|draft| draft.turn == turn)
+    fn position(&self, turn_key: Sig) -> Option<usize> {
+        self.drafts
+            .iter()
+            .position(|draft| draft.turn_key == turn_key)
     }
 
     pub fn heap_bytes(&self) -> usize {
@@ -115,93 +117,95 @@ impl Drafts {
 }
 
 impl Draft {
-    fn new(turn: Sig) -> Self {
+    fn new(turn_key: Sig) -> Self {
         Self {
-            turn,
-            written: None,
-            visible: None,
-            reasoning: None,
+            turn_key,
+            text: None,
+            visible_tracker: None,
+            reasoning_tracker: None,
             bytes: 0,
         }
     }
 
     fn push(
         &mut self,
-        piece: &Piece<'_>,
-        repeats: Option<&RepeatSettings>,
-        facts: &Facts,
-    ) -> Option<Repeated> {
-        let watcher = match piece.channel {
+        chunk: &DraftChunk<'_>,
+        repeats: Option<&RepetitionSettings>,
+        facts: &FactExtractor,
+    ) -> Option<TextRepetition> {
+        let tracker = match chunk.channel {
             Channel::Visible => {
-                let written = self.written.get_or_insert_default();
-                written.sketcher.push(piece.text, &facts.reader().listener);
-                written.begin(piece.text, piece.kept_bytes_max);
-                &mut self.visible
+                let text = self.text.get_or_insert_default();
+                text.sketcher
+                    .push(chunk.text, &facts.analyzers().phrase_matcher);
+                text.extend_prefix(chunk.text, chunk.prefix_bytes_max);
+                &mut self.visible_tracker
             }
-            Channel::Reasoning => &mut self.reasoning,
+            Channel::Reasoning => &mut self.reasoning_tracker,
         };
-        let settings = repeats.filter(|_| !piece.text.is_empty())?;
-        let watcher = watcher.get_or_insert_default();
-        watcher.push(piece.text, settings, facts.key())
+        let settings = repeats.filter(|_| !chunk.text.is_empty())?;
+        let tracker = tracker.get_or_insert_default();
+        tracker.push(chunk.text, settings, facts.key())
     }
 
     /// How many bytes it holds now.
-    fn weigh(&mut self) -> usize {
+    fn update_bytes(&mut self) -> usize {
         self.bytes = self.heap_bytes();
         self.bytes
     }
 
     fn heap_bytes(&self) -> usize {
-        let written = |text: &Written| {
-            size_of::<Written>() + text.sketcher.heap_bytes() + text.beginning.capacity()
+        let text_bytes = |text: &DraftText| {
+            size_of::<DraftText>() + text.sketcher.heap_bytes() + text.prefix.capacity()
         };
-        let watcher = |watcher: &Watcher| size_of::<Watcher>() + watcher.heap_bytes();
-        self.written.as_deref().map_or(0, written)
-            + self.visible.as_deref().map_or(0, watcher)
-            + self.reasoning.as_deref().map_or(0, watcher)
+        let tracker_bytes =
+            |tracker: &RepetitionTracker| size_of::<RepetitionTracker>() + tracker.heap_bytes();
+        self.text.as_deref().map_or(0, text_bytes)
+            + self.visible_tracker.as_deref().map_or(0, tracker_bytes)
+            + self.reasoning_tracker.as_deref().map_or(0, tracker_bytes)
     }
 }
 
-impl Written {
+impl DraftText {
     /// Once a character does not fit no other does, so that the beginning does
     /// not depend on how the text is cut.
-    fn begin(&mut self, piece: &str, bytes_max: usize) {
-        if self.goes_on {
+    fn extend_prefix(&mut self, chunk: &str, bytes_max: usize) {
+        if self.is_truncated {
             return;
         }
-        let fits = text::prefix(piece, bytes_max.saturating_sub(self.beginning.len()));
-        self.goes_on = fits.len() < piece.len();
-        let held = self.beginning.len();
-        if held + fits.len() > self.beginning.capacity() {
+        let fitting = text::prefix(chunk, bytes_max.saturating_sub(self.prefix.len()));
+        self.is_truncated = fitting.len() < chunk.len();
+        let len = self.prefix.len();
+        if len + fitting.len() > self.prefix.capacity() {
             // Doubled as a string does, but for no more than there will be.
-            let more = fits.len().max(held).min(bytes_max - held);
-            self.beginning.reserve_exact(more);
+            let additional = fitting.len().max(len).min(bytes_max - len);
+            self.prefix.reserve_exact(additional);
         }
-        self.beginning.push_str(fits);
+        self.prefix.push_str(fitting);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{facts::Tools, text::Key};
+    use crate::{facts::ToolRules, text::HashKey};
 
     #[test]
     fn the_beginning_does_not_depend_on_how_the_text_is_cut() {
-        let tools = Tools::new(Vec::new()).unwrap();
-        let facts = Facts::new(Key::fixed(), tools, Default::default());
-        let turn = facts.key().name("draft", "", "");
+        let tools = ToolRules::new(Vec::new()).unwrap();
+        let facts = FactExtractor::new(HashKey::fixed(), tools, Default::default());
+        let turn = facts.key().id_signature("draft", "", "");
         let kept_bytes_max = 600;
         let filled = "x".repeat(kept_bytes_max - 1);
         let mut drafts = Drafts::default();
         for text in [&filled, "é", "y"] {
-            let piece = Piece {
-                turn,
+            let chunk = DraftChunk {
+                turn_key: turn,
                 channel: Channel::Visible,
                 text,
-                kept_bytes_max,
+                prefix_bytes_max: kept_bytes_max,
             };
-            drafts.push(&piece, None, &facts);
+            drafts.push(&chunk, None, &facts);
         }
         assert_eq!(drafts.finish(turn, &facts).unwrap().1, filled);
     }

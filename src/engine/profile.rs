@@ -5,8 +5,8 @@ use std::{
 
 use crate::{
     detect,
-    domain::{DetectorId, Explained, RepeatSettings},
-    facts::Reader,
+    domain::{DetectorExplanation, DetectorId, RepetitionSettings},
+    facts::TurnAnalyzers,
     policy::{self, Templates},
     rules::{RuleSettings, Rules},
 };
@@ -24,15 +24,15 @@ pub struct Profile {
 
 impl Profile {
     /// The detector's name.
-    pub fn detector(&self, id: DetectorId) -> Arc<str> {
-        let ladder = self.policy.ladders.get(id.index());
+    pub fn detector_name(&self, id: DetectorId) -> Arc<str> {
+        let ladder = self.policy.escalations.get(id.index());
         ladder.map(|ladder| ladder.name.clone()).unwrap_or_default()
     }
 
     /// Why the detector or rule of this name fires.
-    pub fn explain(&self, name: &str) -> Option<Explained> {
+    pub fn explain(&self, name: &str) -> Option<DetectorExplanation> {
         let rule = || {
-            let mut ladders = self.policy.ladders.iter();
+            let mut ladders = self.policy.escalations.iter();
             let id = ladders.position(|ladder| *ladder.name == *name)?;
             let rule = id.checked_sub(detect::NAMES.len())?;
             self.rules.get(rule).map(RuleSettings::explain)
@@ -51,7 +51,7 @@ impl Profile {
     }
 
     /// What makes a text that repeats itself a loop; `None`: nobody asks.
-    pub fn repeats(&self) -> Option<&RepeatSettings> {
+    pub fn repeat_settings(&self) -> Option<&RepetitionSettings> {
         let section = &self.detect.repetition;
         section.enabled.then_some(&section.own)
     }
@@ -63,7 +63,7 @@ pub struct Profiles {
     default: Arc<Profile>,
     others: BTreeMap<Arc<str>, Arc<Profile>>,
     rules: Arc<Rules>,
-    reader: Arc<Reader>,
+    reader: Arc<TurnAnalyzers>,
 }
 
 impl Profiles {
@@ -72,18 +72,18 @@ impl Profiles {
         default: Profile,
         others: impl IntoIterator<Item = Profile>,
         rules: Rules,
-        reader: Reader,
+        reader: TurnAnalyzers,
     ) -> Self {
-        let named = |profile: Profile| (profile.name.clone(), Arc::new(profile));
+        let with_name = |profile: Profile| (profile.name.clone(), Arc::new(profile));
         Self {
             default: Arc::new(default),
-            others: others.into_iter().map(named).collect(),
+            others: others.into_iter().map(with_name).collect(),
             rules: Arc::new(rules),
             reader: Arc::new(reader),
         }
     }
 
-    pub fn reader(&self) -> &Arc<Reader> {
+    pub fn reader(&self) -> &Arc<TurnAnalyzers> {
         &self.reader
     }
 
@@ -97,13 +97,13 @@ impl Profiles {
     }
 
     /// The names of all detectors and rules, by their ids.
-    pub fn detectors(&self) -> impl Iterator<Item = &str> {
-        let ladders = self.default.policy.ladders.iter();
+    pub fn detector_names(&self) -> impl Iterator<Item = &str> {
+        let ladders = self.default.policy.escalations.iter();
         ladders.map(|ladder| &*ladder.name)
     }
 
     /// The profile of that name; the default where it is empty.
-    pub fn named(&self, name: &str) -> Option<Arc<Profile>> {
+    pub fn get(&self, name: &str) -> Option<Arc<Profile>> {
         if name.is_empty() || name == &*self.default.name {
             return Some(self.default.clone());
         }
@@ -117,18 +117,18 @@ impl Profiles {
     }
 
     /// The profile of that name, or the default where there is none any more.
-    pub fn named_or_default(&self, name: &str) -> Arc<Profile> {
-        self.named(name).unwrap_or_else(|| self.default.clone())
+    pub fn get_or_default(&self, name: &str) -> Arc<Profile> {
+        self.get(name).unwrap_or_else(|| self.default.clone())
     }
 
     /// The folders of the models that turns are compared by.
-    pub fn models(&self) -> BTreeSet<&str> {
+    pub fn model_folders(&self) -> BTreeSet<&str> {
         self.all()
             .map(|profile| profile.detect.similar_turns.own.model.as_str())
             .collect()
     }
 
-    pub fn names(&self) -> String {
+    pub fn join_names(&self) -> String {
         let others = self.others.keys().map(|name| &**name);
         let names: Vec<&str> = std::iter::once(&*self.default.name).chain(others).collect();
         names.join(", ")

@@ -10,29 +10,34 @@ use std::{
 
 use uuid::Uuid;
 
-use super::{Engine, Refused, session::Session, slot::Slot};
-use crate::{domain::SessionId, telemetry::Panicked};
+use super::{Engine, RecordError, session::Session, slot::Slot};
+use crate::{domain::SessionId, telemetry::PanicSite};
 
 impl Engine {
     /// Runs what may panic before its session is looked up.
-    pub(super) fn prepared<T>(
+    pub(super) fn prepare_catching_panic<T>(
         &self,
         id: &SessionId,
         now: SystemTime,
         prepare: impl FnOnce() -> T,
-    ) -> Result<T, Refused> {
+    ) -> Result<T, RecordError> {
         match panic::catch_unwind(AssertUnwindSafe(prepare)) {
             Ok(prepared) => Ok(prepared),
-            Err(_) => self.with_slot(id, &self.tenants.of(id), now, |slot| match slot {
-                // It is over; there is nothing to set aside.
-                Slot::Gone(_) => Err(Refused::Quarantined(self.panicked(id))),
-                Slot::Live(session) => Err(self.set_aside(id, session)),
-            }),
+            Err(_) => self.with_slot(
+                id,
+                &self.tenants.get_or_insert(id),
+                now,
+                |slot| match slot {
+                    // It is over; there is nothing to set aside.
+                    Slot::Closed(_) => Err(RecordError::Quarantined(self.report_panic(id))),
+                    Slot::Live(session) => Err(self.quarantine_session(id, session)),
+                },
+            ),
         }
     }
 
     /// Runs what changes a session.
-    pub(super) fn contained<T, E: From<Refused>>(
+    pub(super) fn apply_catching_panic<T, E: From<RecordError>>(
         &self,
         id: &SessionId,
         slot: &mut Slot,
@@ -40,23 +45,23 @@ impl Engine {
     ) -> Result<T, E> {
         let answer = panic::catch_unwind(AssertUnwindSafe(|| with(slot)));
         answer.unwrap_or_else(|_| match slot {
-            Slot::Gone(_) => Err(Refused::Quarantined(self.panicked(id)).into()),
-            Slot::Live(session) => Err(self.set_aside(id, session).into()),
+            Slot::Closed(_) => Err(RecordError::Quarantined(self.report_panic(id)).into()),
+            Slot::Live(session) => Err(self.quarantine_session(id, session).into()),
         })
     }
 
-    fn set_aside(&self, id: &SessionId, session: &mut Box<Session>) -> Refused {
-        let reference = self.panicked(id);
-        session.leave_trends(&self.shared.metrics);
-        **session = session.quarantined(reference);
-        Refused::Quarantined(reference)
+    fn quarantine_session(&self, id: &SessionId, session: &mut Box<Session>) -> RecordError {
+        let reference = self.report_panic(id);
+        session.remove_trend_metrics(&self.state.metrics);
+        **session = session.to_quarantined(reference);
+        RecordError::Quarantined(reference)
     }
 
     /// Says that something panicked. What it was stands in the log already,
     /// without the words of the panic: they may quote an agent.
-    fn panicked(&self, session: &SessionId) -> Uuid {
+    fn report_panic(&self, session: &SessionId) -> Uuid {
         let reference = Uuid::now_v7();
-        self.shared.metrics.panicked(Panicked::Session);
+        self.state.metrics.count_panic(PanicSite::Session);
         tracing::error!(
             ?session,
             %reference,

@@ -1,29 +1,32 @@
-mod answer;
-mod judged;
-mod legacy;
-mod story;
-mod streamed;
+mod carry_over;
+mod deltas;
+mod maintenance;
+mod outcome;
 mod timeline;
-mod upkeep;
+mod verdict_history;
+mod verdicts;
 mod view;
 
 use std::{sync::Arc, time::SystemTime};
 
-use answer::{latched, recorded, stops_text};
+pub(super) use deltas::AppendOutcome;
+use deltas::{WHOLE, turn_key};
+use outcome::{new_event_outcome, stops_text, terminated_outcome};
 use smallvec::SmallVec;
-use story::Untold;
-pub(super) use streamed::Longer;
-use streamed::{WHOLE, turn_name};
+use verdict_history::LazyVerdictHistory;
 
-use super::{Profile, Recorded, Refused, Shared, Want, agent::Agent, expiry::Place, seen::Seen};
+use super::{
+    EngineContext, MemoryUse, Profile, RecordError, RecordOutcome, agent::Agent,
+    event_ids::RecentEventIds, expiry::DeadlineKey,
+};
 use crate::{
-    detect::Words,
+    detect::CallText,
     domain::{
-        self, AgentId, Body, Cost, DetectorId, Event, Labels, Marker, MarkerKind, Repeated, Role,
-        SessionId, Sig, ToolCall, Totals, TurnFacts, Verdict, Waste,
+        self, AgentId, Cost, DetectorId, Event, EventBody, Labels, Marker, MarkerKind, Role,
+        SessionId, Sig, TextRepetition, ToolCall, Totals, TurnFacts, Verdict, Waste,
     },
-    facts::{EventFacts, Made, Progress},
-    rules::Ruled,
+    facts::{CallExtract, EventFacts, ProgressCounter},
+    rules::RuleOutcomes,
     telemetry::EventKind,
 };
 
@@ -31,10 +34,10 @@ use crate::{
 pub(super) struct Session {
     profile: Arc<Profile>,
     /// The setup that the profile was last taken from.
-    setup: u64,
+    config_version: u64,
     labels: Arc<Labels>,
     labels_bytes: usize,
-    place: Place,
+    deadline_key: DeadlineKey,
     created: SystemTime,
     /// When it was last heard of, by the engine's clock.
     last_seen: SystemTime,
@@ -42,83 +45,88 @@ pub(super) struct Session {
     turns: i32,
     cost: Cost,
     /// What it had used when the detectors last looked.
-    looked_at: Totals,
-    progress: Progress,
+    last_checked_totals: Totals,
+    progress: ProgressCounter,
     /// Most sessions have one.
     agents: SmallVec<[Agent; 1]>,
-    seen: Seen,
+    event_ids: RecentEventIds,
     abstentions: Vec<(DetectorId, &'static str, u32)>,
-    story: Untold,
+    verdict_history: LazyVerdictHistory,
     accounted_bytes: usize,
 }
 
 /// How many verdicts a view shows.
-const VERDICTS_SHOWN: usize = 8;
+const VIEW_VERDICTS_MAX: usize = 8;
 
 /// An event that is to be shown to an agent's detectors.
-struct Shown<'a> {
+struct ObservationContext<'a> {
     session: &'a SessionId,
-    agent: usize,
+    agent_position: usize,
     index: i32,
     /// The event's own time, else its arrival.
     time: SystemTime,
     now: SystemTime,
     round: Option<Sig>,
     cost: Cost,
-    words: Words<'a>,
+    words: CallText<'a>,
     /// What to quote: the text of a turn, or the unit that it repeats.
-    text: &'a str,
-    rules: Ruled<'a>,
+    quote: &'a str,
+    rule_results: RuleOutcomes<'a>,
     /// The character where a text begins to repeat itself.
-    began: u64,
+    repetition_start: u64,
     /// A text is being written; there is no event yet.
-    unfinished: bool,
+    is_partial: bool,
 }
 
-impl<'a> Shown<'a> {
-    fn quoting(self, repeated: &'a Repeated) -> Self {
+impl<'a> ObservationContext<'a> {
+    fn with_repetition(self, repeated: &'a TextRepetition) -> Self {
         Self {
-            text: &repeated.unit,
-            began: repeated.began,
+            quote: &repeated.unit,
+            repetition_start: repeated.start_char,
             ..self
         }
     }
 }
 
 impl Session {
-    pub fn new(profile: Arc<Profile>, labels: Arc<Labels>, place: Place, now: SystemTime) -> Self {
+    pub fn new(
+        profile: Arc<Profile>,
+        labels: Arc<Labels>,
+        deadline_key: DeadlineKey,
+        now: SystemTime,
+    ) -> Self {
         Self {
             profile,
-            setup: 0,
+            config_version: 0,
             labels_bytes: domain::labels_bytes(&labels),
             labels,
-            place,
+            deadline_key,
             created: now,
             last_seen: now,
             events: 0,
             turns: 0,
             cost: Cost::default(),
-            looked_at: Totals::default(),
-            progress: Progress::default(),
+            last_checked_totals: Totals::default(),
+            progress: ProgressCounter::default(),
             agents: SmallVec::new(),
-            seen: Seen::default(),
+            event_ids: RecentEventIds::default(),
             abstentions: Vec::new(),
-            story: Untold::default(),
+            verdict_history: LazyVerdictHistory::default(),
             accounted_bytes: 0,
         }
     }
 
     /// Takes another profile and other labels. A text that is being written was
     /// listened to in the old way, and begins anew.
-    pub fn open(
+    pub fn set_profile_and_labels(
         &mut self,
         profile: Arc<Profile>,
         labels: Arc<Labels>,
-        shared: &Shared,
-    ) -> Result<(), Refused> {
+        ctx: &EngineContext,
+    ) -> Result<(), RecordError> {
         let labels_bytes = domain::labels_bytes(&labels);
         if labels_bytes > self.labels_bytes {
-            shared.check_bytes(Want::Event)?;
+            ctx.check_memory(MemoryUse::Event)?;
         }
         if self.profile.name != profile.name {
             self.agents
@@ -135,66 +143,67 @@ impl Session {
         &mut self,
         event: &Event,
         facts: &mut EventFacts<'_>,
-        ruled: Ruled<'_>,
+        rule_results: RuleOutcomes<'_>,
         now: SystemTime,
-        shared: &Shared,
-    ) -> Result<Recorded, Refused> {
-        let heard = std::mem::replace(&mut self.last_seen, now);
-        self.wake(now, shared);
-        self.adopt(shared);
-        if let Some(verdict) = self.ended(&event.agent) {
-            self.story.avoidable += Waste::of(1, event.cost);
-            return Ok(latched(verdict));
+        ctx: &EngineContext,
+    ) -> Result<RecordOutcome, RecordError> {
+        let previous_last_seen = std::mem::replace(&mut self.last_seen, now);
+        self.expire_snooze(now, ctx);
+        self.refresh_profile(ctx);
+        if let Some(verdict) = self.find_termination(&event.agent) {
+            self.verdict_history.avoidable += Waste::new(1, event.cost);
+            return Ok(terminated_outcome(verdict));
         }
         self.check_quarantine()?;
-        let key = shared.facts.key();
-        let name = (!event.event_id.is_empty()).then(|| key.name("event", "", &event.event_id));
-        if let Some(index) = name.and_then(|name| self.seen.index_of(name)) {
-            return Ok(self.repeated(index));
+        let key = ctx.facts.key();
+        let name =
+            (!event.event_id.is_empty()).then(|| key.id_signature("event", "", &event.event_id));
+        if let Some(index) = name.and_then(|name| self.event_ids.index_of(name)) {
+            return Ok(self.duplicate_outcome(index));
         }
-        self.admit(Want::Event, heard, shared)?;
-        let agent = self.agent(&event.agent, shared)?;
+        self.admit(MemoryUse::Event, previous_last_seen, ctx)?;
+        let agent = self.find_or_add_agent(&event.agent, ctx)?;
         #[cfg(test)]
-        super::tests::strike(event);
-        self.progress.see_state(facts.state());
+        super::tests::inject_event_panic(event);
+        self.progress.record_state(facts.state());
         let turn = match &event.body {
-            Body::Turn(turn) if turn.role == Role::Agent => turn.turn_id.as_str(),
-            Body::Turn(_) | Body::Call(_) | Body::Marker(_) => "",
+            EventBody::Turn(turn) if turn.role == Role::Agent => turn.turn_id.as_str(),
+            EventBody::Turn(_) | EventBody::Call(_) | EventBody::Marker(_) => "",
         };
-        let names = [name, turn_name(WHOLE, &event.agent, turn, shared)];
+        let names = [name, turn_key(WHOLE, &event.agent, turn, ctx)];
         if !turn.is_empty()
-            && let Some(index) = self.streamed(&event.agent, turn, shared)
+            && let Some(index) = self.streamed_turn_index(&event.agent, turn, ctx)
         {
-            self.complete(agent, index, event.cost, names, shared);
-            return Ok(self.repeated(index));
+            self.merge_streamed_turn(agent, index, event.cost, names, ctx);
+            return Ok(self.duplicate_outcome(index));
         }
-        let index = self.accept(event.cost, names, shared);
-        let shown = Shown {
+        let index = self.register_event(event.cost, names, ctx);
+        let obs = ObservationContext {
             session: &event.session,
-            agent,
+            agent_position: agent,
             index,
             time: event.time.unwrap_or(now),
             now,
-            round: shared.facts.round(event),
+            round: ctx.facts.round_signature(event),
             cost: event.cost,
-            words: Words::default(),
-            text: "",
-            rules: ruled,
-            began: 0,
-            unfinished: false,
+            words: CallText::default(),
+            quote: "",
+            rule_results: rule_results,
+            repetition_start: 0,
+            is_partial: false,
         };
         let verdict = match &event.body {
-            Body::Call(call) => {
-                shared.metrics.event(EventKind::ToolCall);
-                self.call(event, call, facts, shown, shared)
+            EventBody::Call(call) => {
+                ctx.metrics.count_event(EventKind::ToolCall);
+                self.record_call(event, call, facts, obs, ctx)
             }
-            Body::Turn(turn) => {
-                shared.metrics.event(EventKind::Turn);
-                self.turn(turn, facts, shown, shared)
+            EventBody::Turn(turn) => {
+                ctx.metrics.count_event(EventKind::Turn);
+                self.record_turn(turn, facts, obs, ctx)
             }
-            Body::Marker(marker) => {
-                shared.metrics.event(EventKind::Marker);
-                self.marker(*marker, shown, shared)
+            EventBody::Marker(marker) => {
+                ctx.metrics.count_event(EventKind::Marker);
+                self.record_marker(*marker, obs, ctx)
             }
         };
         if verdict.as_ref().is_some_and(stops_text)
@@ -202,38 +211,47 @@ impl Session {
         {
             agent.drafts.clear();
         }
-        Ok(recorded(index, verdict))
+        Ok(new_event_outcome(index, verdict))
     }
 
     /// Whether there is memory for it. A session that is refused is not heard of,
     /// and may have to make room.
-    fn admit(&mut self, want: Want, heard: SystemTime, shared: &Shared) -> Result<(), Refused> {
-        let admitted = shared.check_bytes(want);
-        admitted.inspect_err(|_| self.last_seen = heard)
+    fn admit(
+        &mut self,
+        memory_use: MemoryUse,
+        previous_last_seen: SystemTime,
+        ctx: &EngineContext,
+    ) -> Result<(), RecordError> {
+        let checked = ctx.check_memory(memory_use);
+        checked.inspect_err(|_| self.last_seen = previous_last_seen)
     }
 
     /// The answer to an event that was seen before.
-    fn repeated(&self, index: i32) -> Recorded {
-        let verdict = self.story.verdicts.iter().rev();
+    fn duplicate_outcome(&self, index: i32) -> RecordOutcome {
+        let verdict = self.verdict_history.verdicts.iter().rev();
         let verdict = verdict.clone().find(|v| v.event_index == Some(index));
-        Recorded {
+        RecordOutcome {
             index: Some(index),
             duplicate: true,
             verdict: verdict.cloned(),
-            is_news: false,
+            is_new_verdict: false,
         }
     }
 
     /// The position of an agent, which is new perhaps.
-    fn agent(&mut self, id: &AgentId, shared: &Shared) -> Result<usize, Refused> {
+    fn find_or_add_agent(
+        &mut self,
+        id: &AgentId,
+        ctx: &EngineContext,
+    ) -> Result<usize, RecordError> {
         if let Some(position) = self.agents.iter().position(|agent| agent.id == *id) {
             return Ok(position);
         }
-        shared.check_bytes(Want::New)?;
-        let agents_max = shared.limits.agents_max;
+        ctx.check_memory(MemoryUse::SessionOrAgent)?;
+        let agents_max = ctx.limits.agents_max;
         // The main agent has its place, whoever came before it.
         if self.agents.len() >= agents_max && !id.is_main() {
-            return Err(Refused::Agents(agents_max));
+            return Err(RecordError::AgentsMax(agents_max));
         }
         self.agents.push(Agent::new(id.clone()));
         Ok(self.agents.len() - 1)
@@ -241,108 +259,111 @@ impl Session {
 
     /// The verdict that ended the session or the agent, if any. It answers a
     /// duplicate too: once terminated, terminated in every answer.
-    fn ended(&self, id: &AgentId) -> Option<Arc<Verdict>> {
-        let of_agent = || {
+    fn find_termination(&self, id: &AgentId) -> Option<Arc<Verdict>> {
+        let agent_termination = || {
             let agent = self.agents.iter().find(|agent| agent.id == *id)?;
-            agent.terminated.clone()
+            agent.termination.clone()
         };
-        self.story.termination.clone().or_else(of_agent)
+        self.verdict_history
+            .termination
+            .clone()
+            .or_else(agent_termination)
     }
 
     /// Gives an event its number.
-    fn accept(&mut self, cost: Cost, names: [Option<Sig>; 2], shared: &Shared) -> i32 {
+    fn register_event(&mut self, cost: Cost, names: [Option<Sig>; 2], ctx: &EngineContext) -> i32 {
         let index = self.events;
         self.events = self.events.saturating_add(1);
         self.cost += cost;
         for name in names.into_iter().flatten() {
-            self.seen.remember(name, index, shared.limits.event_ids_max);
+            self.event_ids.insert(name, index, ctx.limits.event_ids_max);
         }
         index
     }
 
-    fn call(
+    fn record_call(
         &mut self,
         event: &Event,
         call: &ToolCall,
         facts: &mut EventFacts<'_>,
-        shown: Shown<'_>,
-        shared: &Shared,
+        obs: ObservationContext<'_>,
+        ctx: &EngineContext,
     ) -> Option<Arc<Verdict>> {
-        self.agents.get_mut(shown.agent)?.drafts.clear();
+        self.agents.get_mut(obs.agent_position)?.drafts.clear();
         if call.outcome != Some(domain::Outcome::Blocked) {
-            self.progress.act();
+            self.progress.record_call();
         }
         // It is moved once, since it is large.
-        let EventFacts::Call(Made { facts, target }) = facts.take() else {
-            return self.show_aside(shown, shared);
+        let EventFacts::Call(CallExtract { facts, target }) = facts.take() else {
+            return self.run_budget_and_rules(obs, ctx);
         };
-        let rooms = domain::Rooms::from(shared.limits.remembered);
-        self.progress.note(&facts, &rooms.paths);
-        shared.metrics.forgot(&rooms);
-        let words = Words {
+        let rooms = domain::Capacities::from(ctx.limits.remembered);
+        self.progress.record_write(&facts, &rooms.paths);
+        ctx.metrics.count_capacity_evictions(&rooms);
+        let words = CallText {
             tool: &call.tool,
             target: &target,
             event_id: &event.event_id,
         };
-        let shown = Shown { words, ..shown };
-        self.show(domain::Seen::Call(facts), shown, shared)
+        let obs = ObservationContext { words, ..obs };
+        self.run_detectors(domain::ObservationBody::Call(facts), obs, ctx)
     }
 
-    fn turn(
+    fn record_turn(
         &mut self,
         turn: &domain::Turn,
         facts: &mut EventFacts<'_>,
-        shown: Shown<'_>,
-        shared: &Shared,
+        obs: ObservationContext<'_>,
+        ctx: &EngineContext,
     ) -> Option<Arc<Verdict>> {
         match (turn.role, facts.take()) {
             (Role::User, _) => {
-                self.start_anew();
-                let agent = self.agents.get_mut(shown.agent)?;
-                agent.history.push_user(shown.index, shown.time);
-                self.show_aside(shown, shared)
+                self.start_new_run();
+                let agent = self.agents.get_mut(obs.agent_position)?;
+                agent.history.push_user(obs.index, obs.time);
+                self.run_budget_and_rules(obs, ctx)
             }
             (Role::Agent, EventFacts::Turn(facts, _)) => {
                 let text = &turn.text;
-                self.agent_turn(facts, Shown { text, ..shown }, shared)
+                self.record_agent_turn(facts, ObservationContext { quote: text, ..obs }, ctx)
             }
-            (Role::Agent | Role::System, _) => self.show_aside(shown, shared),
+            (Role::Agent | Role::System, _) => self.run_budget_and_rules(obs, ctx),
         }
     }
 
-    fn agent_turn(
+    fn record_agent_turn(
         &mut self,
         facts: TurnFacts,
-        shown: Shown<'_>,
-        shared: &Shared,
+        obs: ObservationContext<'_>,
+        ctx: &EngineContext,
     ) -> Option<Arc<Verdict>> {
         self.turns = self.turns.saturating_add(1);
-        let repeated = facts.repeated.clone();
-        let shown = match &repeated {
-            Some(repeated) => shown.quoting(repeated),
-            None => shown,
+        let repeated = facts.repetition.clone();
+        let obs = match &repeated {
+            Some(repeated) => obs.with_repetition(repeated),
+            None => obs,
         };
-        self.show(domain::Seen::Turn(facts), shown, shared)
+        self.run_detectors(domain::ObservationBody::Turn(facts), obs, ctx)
     }
 
-    fn marker(
+    fn record_marker(
         &mut self,
         marker: Marker,
-        shown: Shown<'_>,
-        shared: &Shared,
+        obs: ObservationContext<'_>,
+        ctx: &EngineContext,
     ) -> Option<Arc<Verdict>> {
         if marker.kind == MarkerKind::NewRun {
-            self.start_anew();
+            self.start_new_run();
         }
-        let seen = domain::Seen::Marker {
+        let seen = domain::ObservationBody::Marker {
             kind: marker.kind,
             context_tokens: marker.context_tokens,
         };
-        self.show(seen, shown, shared)
+        self.run_detectors(seen, obs, ctx)
     }
 
-    fn start_anew(&mut self) {
-        self.progress.start_anew();
+    fn start_new_run(&mut self) {
+        self.progress.start_new_work();
         self.agents.iter_mut().for_each(Agent::reset);
     }
 
@@ -354,12 +375,12 @@ impl Session {
         &self.labels
     }
 
-    pub fn place(&self) -> Place {
-        self.place
+    pub fn deadline_key(&self) -> DeadlineKey {
+        self.deadline_key
     }
 
-    pub fn set_place(&mut self, place: Place) {
-        self.place = place;
+    pub fn set_deadline_key(&mut self, key: DeadlineKey) {
+        self.deadline_key = key;
     }
 
     pub fn last_seen(&self) -> SystemTime {

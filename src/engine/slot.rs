@@ -1,50 +1,53 @@
 use std::sync::Arc;
 
-use super::{Act, Profile, Recorded, expiry::Place, fleet::Plight, outbox, session::Session};
+use super::{
+    OperatorRequest, Profile, RecordOutcome, expiry::DeadlineKey, fleet::Severity, issuer,
+    session::Session,
+};
 use crate::{
     domain::{
-        Cost, Delta, Folded, Labels, SessionId, SessionView, Status, TimelineEntry, Verdict, Waste,
-        labels_bytes,
+        Cost, Delta, EncodedRecord, Labels, SessionId, SessionStatus, SessionView, TimelineEntry,
+        Verdict, Waste, labels_bytes,
     },
-    text::Key,
+    text::HashKey,
 };
 
 /// A session's place in the map: live, or the tombstone of one that is over.
 pub(super) enum Slot {
     Live(Box<Session>),
-    Gone(Box<Tombstone>),
+    Closed(Box<Tombstone>),
 }
 
 /// What stays of a session that was terminated or has ended.
 pub(super) struct Tombstone {
-    remains: Remains,
-    place: Place,
+    content: TombstoneContent,
+    deadline_key: DeadlineKey,
     bytes: usize,
 }
 
-enum Remains {
+enum TombstoneContent {
     /// Of a session that was over since the service started.
-    Whole(Box<SessionView>),
+    Full(Box<SessionView>),
     /// Of one that was terminated before: a million of them must fit.
-    Folded(Folded),
+    Encoded(EncodedRecord),
 }
 
 impl Slot {
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> SessionStatus {
         match self {
             Self::Live(session) => session.status(),
-            Self::Gone(tombstone) => tombstone.status(),
+            Self::Closed(tombstone) => tombstone.status(),
         }
     }
 
     pub fn is_ended(&self) -> bool {
-        matches!(self, Self::Gone(tombstone) if tombstone.status() == Status::Ended)
+        matches!(self, Self::Closed(tombstone) if tombstone.status() == SessionStatus::Ended)
     }
 
     pub fn generation(&self) -> u64 {
         match self {
-            Self::Live(session) => session.place().generation,
-            Self::Gone(tombstone) => tombstone.place.generation,
+            Self::Live(session) => session.deadline_key().generation,
+            Self::Closed(tombstone) => tombstone.deadline_key.generation,
         }
     }
 
@@ -52,36 +55,36 @@ impl Slot {
     pub fn bytes(&self) -> usize {
         match self {
             Self::Live(session) => session.accounted_bytes(),
-            Self::Gone(tombstone) => tombstone.bytes,
+            Self::Closed(tombstone) => tombstone.bytes,
         }
     }
 
     pub fn labels(&self, id: &SessionId) -> Arc<Labels> {
         match self {
             Self::Live(session) => session.labels().clone(),
-            Self::Gone(tombstone) => tombstone.view(id).labels,
+            Self::Closed(tombstone) => tombstone.view(id).labels,
         }
     }
 
     pub fn profile_name(&self) -> &str {
         match self {
             Self::Live(session) => &session.profile().name,
-            Self::Gone(tombstone) => tombstone.profile_name(),
+            Self::Closed(tombstone) => tombstone.profile_name(),
         }
     }
 
     pub fn last_verdict(&self, id: &SessionId) -> Option<Arc<Verdict>> {
         match self {
             Self::Live(session) => session.last_verdict().cloned(),
-            Self::Gone(tombstone) => tombstone.termination(id),
+            Self::Closed(tombstone) => tombstone.termination(id),
         }
     }
 
     /// How badly it is stuck.
-    pub fn plight(&self) -> Plight {
+    pub fn severity(&self) -> Severity {
         match self {
-            Self::Live(session) => session.plight(),
-            Self::Gone(tombstone) => tombstone.plight(),
+            Self::Live(session) => session.severity(),
+            Self::Closed(tombstone) => tombstone.severity(),
         }
     }
 
@@ -89,15 +92,15 @@ impl Slot {
     pub fn profile(&self) -> Option<&Arc<Profile>> {
         match self {
             Self::Live(session) => Some(session.profile()),
-            Self::Gone(_) => None,
+            Self::Closed(_) => None,
         }
     }
 
     /// The beginning of the text that this piece is the end of.
-    pub fn written(&self, delta: &Delta, key: &Key) -> String {
+    pub fn draft_text(&self, delta: &Delta, key: &HashKey) -> String {
         match self {
-            Self::Live(session) => session.written(delta, key),
-            Self::Gone(_) => String::new(),
+            Self::Live(session) => session.draft_text(delta, key),
+            Self::Closed(_) => String::new(),
         }
     }
 
@@ -105,7 +108,7 @@ impl Slot {
     pub fn terminations(&self, id: &SessionId) -> Vec<Arc<Verdict>> {
         match self {
             Self::Live(session) => session.terminations(),
-            Self::Gone(tombstone) => tombstone.termination(id).into_iter().collect(),
+            Self::Closed(tombstone) => tombstone.termination(id).into_iter().collect(),
         }
     }
 
@@ -113,14 +116,14 @@ impl Slot {
     pub fn timeline(&self) -> Vec<TimelineEntry> {
         match self {
             Self::Live(session) => session.timeline(),
-            Self::Gone(_) => Vec::new(),
+            Self::Closed(_) => Vec::new(),
         }
     }
 
     pub fn view(&self, id: &SessionId) -> SessionView {
         match self {
             Self::Live(session) => session.view(id),
-            Self::Gone(tombstone) => tombstone.view(id),
+            Self::Closed(tombstone) => tombstone.view(id),
         }
     }
 }
@@ -128,137 +131,141 @@ impl Slot {
 impl Tombstone {
     /// Keeps what a later question is about: how the session ended. What it had
     /// learned was told when it ended.
-    pub fn new(mut view: SessionView, place: Place) -> Self {
+    pub fn new(mut view: SessionView, key: DeadlineKey) -> Self {
         view.trends = Vec::new();
         view.trend_samples = Vec::new();
         view.abstentions = Vec::new();
         view.snoozed_until = None;
         view.verdicts = view.termination.iter().cloned().collect();
-        let verdicts: usize = view.verdicts.iter().map(|verdict| verdict.bytes()).sum();
+        let verdicts: usize = view
+            .verdicts
+            .iter()
+            .map(|verdict| verdict.memory_bytes())
+            .sum();
         let bytes =
             size_of::<Self>() + size_of::<SessionView>() + labels_bytes(&view.labels) + verdicts;
-        let bytes = bytes_with(&view.id, bytes);
+        let bytes = slot_bytes(&view.id, bytes);
         Self {
-            remains: Remains::Whole(Box::new(view)),
-            place,
+            content: TombstoneContent::Full(Box::new(view)),
+            deadline_key: key,
             bytes,
         }
     }
 
     /// Of a session that was terminated before the service started.
-    pub fn folded(id: &SessionId, folded: Folded, place: Place) -> Self {
+    pub fn from_encoded(id: &SessionId, encoded: EncodedRecord, key: DeadlineKey) -> Self {
         Self {
-            bytes: bytes_with(id, size_of::<Self>() + folded.record.len()),
-            remains: Remains::Folded(folded),
-            place,
+            bytes: slot_bytes(id, size_of::<Self>() + encoded.bytes.len()),
+            content: TombstoneContent::Encoded(encoded),
+            deadline_key: key,
         }
     }
 
-    pub fn place(&self) -> Place {
-        self.place
+    pub fn deadline_key(&self) -> DeadlineKey {
+        self.deadline_key
     }
 
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    fn status(&self) -> Status {
-        match &self.remains {
-            Remains::Whole(view) => view.status,
-            Remains::Folded(_) => Status::Terminated,
+    fn status(&self) -> SessionStatus {
+        match &self.content {
+            TombstoneContent::Full(view) => view.status,
+            TombstoneContent::Encoded(_) => SessionStatus::Terminated,
         }
     }
 
-    fn plight(&self) -> Plight {
-        match &self.remains {
-            Remains::Whole(view) => {
-                Plight::new(view.status, 0.0, view.wasted, view.termination.as_deref())
+    fn severity(&self) -> Severity {
+        match &self.content {
+            TombstoneContent::Full(view) => {
+                Severity::new(view.status, 0.0, view.wasted, view.termination.as_deref())
             }
-            Remains::Folded(folded) => Plight::terminated(folded.id),
+            TombstoneContent::Encoded(encoded) => Severity::of_termination(encoded.id),
         }
     }
 
     /// Empty where it would have to be unfolded.
     fn profile_name(&self) -> &str {
-        match &self.remains {
-            Remains::Whole(view) => &view.profile,
-            Remains::Folded(_) => "",
+        match &self.content {
+            TombstoneContent::Full(view) => &view.profile,
+            TombstoneContent::Encoded(_) => "",
         }
     }
 
     fn view(&self, id: &SessionId) -> SessionView {
-        match &self.remains {
-            Remains::Whole(view) => (**view).clone(),
-            Remains::Folded(folded) => unfolded(id, folded),
+        match &self.content {
+            TombstoneContent::Full(view) => (**view).clone(),
+            TombstoneContent::Encoded(encoded) => decode_view(id, encoded),
         }
     }
 
     pub fn termination(&self, id: &SessionId) -> Option<Arc<Verdict>> {
-        match &self.remains {
-            Remains::Whole(view) => view.termination.clone(),
-            Remains::Folded(folded) => unfolded(id, folded).termination,
+        match &self.content {
+            TombstoneContent::Full(view) => view.termination.clone(),
+            TombstoneContent::Encoded(encoded) => decode_view(id, encoded).termination,
         }
     }
 
     /// The answer to everything that is sent to a terminated session.
-    pub fn latched(&self, id: &SessionId) -> Recorded {
-        Recorded {
+    pub fn terminated_outcome(&self, id: &SessionId) -> RecordOutcome {
+        RecordOutcome {
             index: None,
             duplicate: false,
             verdict: self.termination(id),
-            is_news: false,
+            is_new_verdict: false,
         }
     }
 
     /// Answers an event; had the termination been heeded, it would not have
     /// cost anything.
-    pub fn refuse(&mut self, id: &SessionId, cost: Cost) -> Recorded {
-        if let Remains::Whole(view) = &mut self.remains {
-            view.avoidable += Waste::of(1, cost);
+    pub fn reject_event(&mut self, id: &SessionId, cost: Cost) -> RecordOutcome {
+        if let TombstoneContent::Full(view) = &mut self.content {
+            view.avoidable += Waste::new(1, cost);
         }
-        self.latched(id)
+        self.terminated_outcome(id)
     }
 }
 
 /// What a slot takes beside what it holds: its entry in the map, half of which
 /// is empty, its place in a queue, and the head of its id.
-const OWN_BYTES: usize = 256;
+const SLOT_OVERHEAD_BYTES: usize = 256;
 
 /// What a slot takes in all, when it holds so much. The allocator rounds up by an
 /// eighth. Measured: with these the process grows by what is counted.
-pub(super) fn bytes_with(id: &SessionId, held: usize) -> usize {
-    held + held / 8 + id.as_str().len() + OWN_BYTES
+pub(super) fn slot_bytes(id: &SessionId, content_bytes: usize) -> usize {
+    content_bytes + content_bytes / 8 + id.as_str().len() + SLOT_OVERHEAD_BYTES
 }
 
 /// What the record of a termination tells of its session.
-fn unfolded(id: &SessionId, folded: &Folded) -> SessionView {
-    let time = folded.id.time();
-    let Some(issued) = folded.open() else {
+fn decode_view(id: &SessionId, encoded: &EncodedRecord) -> SessionView {
+    let time = encoded.id.time();
+    let Some(record) = encoded.decode() else {
         // Written by a later version, perhaps. It is over all the same.
-        let act = Act {
+        let request = OperatorRequest {
             reason: "terminated before the service started",
             operator: "unknown",
         };
         let verdict = Verdict {
-            id: folded.id,
+            id: encoded.id,
             durable: true,
-            ..outbox::termination(id, &act, time)
+            ..issuer::termination_verdict(id, &request, time)
         };
-        return terminated(
-            SessionView::unheard_of(id, &"default".into(), time),
+        return terminated_view(
+            SessionView::unknown(id, &"default".into(), time),
             Arc::new(verdict),
         );
     };
     let view = SessionView {
-        labels: issued.labels,
-        ..SessionView::unheard_of(id, &issued.profile, time)
+        labels: record.labels,
+        ..SessionView::unknown(id, &record.profile, time)
     };
-    terminated(view, issued.verdict)
+    terminated_view(view, record.verdict)
 }
 
-fn terminated(view: SessionView, verdict: Arc<Verdict>) -> SessionView {
+fn terminated_view(view: SessionView, verdict: Arc<Verdict>) -> SessionView {
     SessionView {
-        status: Status::Terminated,
+        status: SessionStatus::Terminated,
         events: verdict
             .event_index
             .map_or(0, |index| index.saturating_add(1)),

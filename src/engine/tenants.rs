@@ -12,78 +12,81 @@ use std::{
 use dashmap::DashMap;
 
 use super::{
-    Engine, Shared, breaker::Breaker, expiry::Queue, keepsakes::Keepsakes, legacy::Legacies,
-    session::Session,
+    Engine, EngineContext, breaker::Breaker, carry_over::CarryOverCache, expiry::DeadlineQueue,
+    post_mortem::PostMortemCache, session::Session,
 };
-use crate::domain::{SessionId, Status, Tenant};
+use crate::domain::{SessionId, SessionStatus, Tenant};
 
 #[derive(Default)]
-pub(super) struct Holding {
+pub(super) struct TenantState {
     /// Live sessions by when they would have been idle for too long: those that
     /// were told nothing yet, and those that were, which memory lets go of last.
-    pub idle: Queue,
-    pub told: Queue,
+    pub without_verdicts: DeadlineQueue,
+    pub with_verdicts: DeadlineQueue,
     /// Tombstones by when they expire: a session that ended must never push out
     /// one that was terminated.
-    pub ended: Queue,
-    pub terminated: Queue,
-    pub legacies: Legacies,
+    pub ended_tombstones: DeadlineQueue,
+    pub terminated_tombstones: DeadlineQueue,
+    pub carry_overs: CarryOverCache,
     /// What led to the end of some of those that are over.
-    pub keepsakes: Keepsakes,
+    pub post_mortems: PostMortemCache,
     /// Keeps detectors from ending a large share of its sessions.
     pub breaker: Breaker,
-    pub live: AtomicUsize,
+    pub live_sessions: AtomicUsize,
     /// What its sessions and the tombstones of those that ended hold, by our own
     /// count.
-    pub bytes: AtomicUsize,
+    pub state_bytes: AtomicUsize,
     /// What the tombstones of terminated ones hold: apart, since they must hold
     /// and can make no room for sessions.
     pub terminated_bytes: AtomicUsize,
 }
 
-impl Holding {
+impl TenantState {
     /// Where a live session stands.
-    pub fn queue_of(&self, session: &Session) -> &Queue {
-        match session.stands_with_told() {
-            true => &self.told,
-            false => &self.idle,
+    pub fn idle_queue(&self, session: &Session) -> &DeadlineQueue {
+        match session.is_queued_with_verdicts() {
+            true => &self.with_verdicts,
+            false => &self.without_verdicts,
         }
     }
 
     /// What its terminations hold, those of sub-agents too.
     pub fn tombstone_bytes(&self) -> usize {
-        self.terminated_bytes.load(Relaxed) + self.legacies.bytes()
+        self.terminated_bytes.load(Relaxed) + self.carry_overs.bytes()
     }
 
-    pub fn graves(&self, status: Status) -> &Queue {
+    pub fn tombstones(&self, status: SessionStatus) -> &DeadlineQueue {
         match status {
-            Status::Terminated => &self.terminated,
-            Status::Active | Status::Looping | Status::Ended | Status::Quarantined => &self.ended,
+            SessionStatus::Terminated => &self.terminated_tombstones,
+            SessionStatus::Active
+            | SessionStatus::Looping
+            | SessionStatus::Ended
+            | SessionStatus::Quarantined => &self.ended_tombstones,
         }
     }
 }
 
 pub(super) struct Tenants {
     /// Apart, since where no tokens are asked for it is the only one.
-    default: Holding,
-    others: DashMap<Tenant, Arc<Holding>, foldhash::quality::RandomState>,
+    default: TenantState,
+    others: DashMap<Tenant, Arc<TenantState>, foldhash::quality::RandomState>,
     /// Among how many the limits are shared.
     count: AtomicUsize,
 }
 
 /// What a tenant holds, while something is done to it.
-pub(super) enum Held<'a> {
-    Default(&'a Holding),
-    Other(Arc<Holding>),
+pub(super) enum TenantRef<'a> {
+    Default(&'a TenantState),
+    Other(Arc<TenantState>),
 }
 
-impl Deref for Held<'_> {
-    type Target = Holding;
+impl Deref for TenantRef<'_> {
+    type Target = TenantState;
 
-    fn deref(&self) -> &Holding {
+    fn deref(&self) -> &TenantState {
         match self {
-            Self::Default(holding) => holding,
-            Self::Other(holding) => holding,
+            Self::Default(state) => state,
+            Self::Other(state) => state,
         }
     }
 }
@@ -91,7 +94,7 @@ impl Deref for Held<'_> {
 impl Default for Tenants {
     fn default() -> Self {
         Self {
-            default: Holding::default(),
+            default: TenantState::default(),
             others: DashMap::default(),
             count: AtomicUsize::new(1),
         }
@@ -100,26 +103,27 @@ impl Default for Tenants {
 
 impl Tenants {
     /// What the tenant of this session holds.
-    pub fn of(&self, id: &SessionId) -> Held<'_> {
-        if id.is_of_default() {
-            return Held::Default(&self.default);
+    pub fn get_or_insert(&self, id: &SessionId) -> TenantRef<'_> {
+        if id.is_of_default_tenant() {
+            return TenantRef::Default(&self.default);
         }
         let tenant = id.tenant_key();
         if let Some(known) = self.others.get(tenant.as_str()) {
-            return Held::Other(known.clone());
+            return TenantRef::Other(known.clone());
         }
-        Held::Other(self.others.entry(id.tenant()).or_default().clone())
+        TenantRef::Other(self.others.entry(id.tenant()).or_default().clone())
     }
 
-    pub fn all(&self) -> Vec<Held<'_>> {
-        let named = self.named().into_iter();
-        named.map(|(_, held)| held).collect()
+    pub fn all(&self) -> Vec<TenantRef<'_>> {
+        let named = self.all_named().into_iter();
+        named.map(|(_, state)| state).collect()
     }
 
-    pub fn named(&self) -> Vec<(Tenant, Held<'_>)> {
-        let default = (Tenant::default(), Held::Default(&self.default));
-        let named =
-            |(tenant, held): (&Tenant, &Arc<Holding>)| (tenant.clone(), Held::Other(held.clone()));
+    pub fn all_named(&self) -> Vec<(Tenant, TenantRef<'_>)> {
+        let default = (Tenant::default(), TenantRef::Default(&self.default));
+        let named = |(tenant, state): (&Tenant, &Arc<TenantState>)| {
+            (tenant.clone(), TenantRef::Other(state.clone()))
+        };
         let others = self.others.iter().map(|other| named(other.pair()));
         std::iter::once(default).chain(others).collect()
     }
@@ -129,10 +133,10 @@ impl Tenants {
     }
 }
 
-impl Shared<'_> {
+impl EngineContext<'_> {
     /// A tenant's part of a limit.
-    pub fn share(&self, limit: usize) -> usize {
-        match self.tenants {
+    pub fn tenant_share(&self, limit: usize) -> usize {
+        match self.tenant_count {
             // On every event, and a division costs more than all else here.
             1 => limit.max(1),
             tenants => (limit / tenants).max(1),
@@ -140,45 +144,51 @@ impl Shared<'_> {
     }
 
     /// Whether somebody holds more than is theirs.
-    pub fn is_over_share(&self, holding: &Holding) -> bool {
-        holding.live.load(Relaxed) > self.share(self.limits.sessions_max)
-            || holding.bytes.load(Relaxed) > self.share(self.limits.state_bytes_max)
+    pub fn is_over_share(&self, tenant: &TenantState) -> bool {
+        tenant.live_sessions.load(Relaxed) > self.tenant_share(self.limits.sessions_max)
+            || tenant.state_bytes.load(Relaxed) > self.tenant_share(self.limits.state_bytes_max)
     }
 }
 
 impl Engine {
     /// Shares the limits among so many tenants.
-    pub fn share_among(&self, tenants: usize) {
+    pub fn set_tenant_count(&self, tenants: usize) {
         self.tenants.count.store(tenants.max(1), Relaxed);
     }
 
     /// Another live session, or one less.
-    pub(super) fn count_live(&self, held: &Holding, more: bool) {
-        for live in [&self.shared.live, &held.live] {
+    pub(super) fn update_live_sessions(&self, tenant: &TenantState, more: bool) {
+        for counter in [&self.state.live_sessions, &tenant.live_sessions] {
             match more {
-                true => live.fetch_add(1, Relaxed),
-                false => live.fetch_sub(1, Relaxed),
+                true => counter.fetch_add(1, Relaxed),
+                false => counter.fetch_sub(1, Relaxed),
             };
         }
     }
 
     /// A tombstone is laid, or removed.
-    pub(super) fn count_tombstone(&self, held: &Holding, status: Status, was: usize, is: usize) {
-        if status == Status::Terminated {
-            let more = is.wrapping_sub(was);
-            held.terminated_bytes.fetch_add(more, Relaxed);
+    pub(super) fn update_tombstone_bytes(
+        &self,
+        tenant: &TenantState,
+        status: SessionStatus,
+        before: usize,
+        after: usize,
+    ) {
+        if status == SessionStatus::Terminated {
+            let more = after.wrapping_sub(before);
+            tenant.terminated_bytes.fetch_add(more, Relaxed);
         } else {
-            self.count_bytes(held, was, is);
+            self.update_state_bytes(tenant, before, after);
         }
     }
 
     /// Something that held so many bytes holds so many now.
-    pub(super) fn count_bytes(&self, held: &Holding, was: usize, is: usize) {
-        if was != is {
+    pub(super) fn update_state_bytes(&self, tenant: &TenantState, before: usize, after: usize) {
+        if before != after {
             // Atomics wrap, and so a difference below zero is subtracted.
-            let more = is.wrapping_sub(was);
-            self.shared.bytes.fetch_add(more, Relaxed);
-            held.bytes.fetch_add(more, Relaxed);
+            let more = after.wrapping_sub(before);
+            self.state.state_bytes.fetch_add(more, Relaxed);
+            tenant.state_bytes.fetch_add(more, Relaxed);
         }
     }
 }

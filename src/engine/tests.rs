@@ -3,7 +3,7 @@ use std::time::UNIX_EPOCH;
 use super::*;
 use crate::{
     config::{Config, DEFAULTS, Layers},
-    domain::{Action, AgentId, Args, Body, Cost, Delta, Role, Tenant, ToolCall, Turn},
+    domain::{Action, AgentId, Args, Cost, Delta, EventBody, Role, Tenant, ToolCall, Turn},
 };
 
 fn engine() -> Engine {
@@ -11,53 +11,55 @@ fn engine() -> Engine {
 }
 
 fn engine_with(variables: &[(&str, &str)]) -> Engine {
-    engine_by(Clockwork::Replay, variables)
+    engine_in_mode(RunMode::Replay, variables)
 }
 
 /// Live ones have a breaker.
-fn engine_by(clockwork: Clockwork, variables: &[(&str, &str)]) -> Engine {
+fn engine_in_mode(run_mode: RunMode, variables: &[(&str, &str)]) -> Engine {
     let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
     let layers = Layers::load(DEFAULTS, &[], None, variables.iter().map(owned)).unwrap();
     let config = Config::new(&layers).unwrap();
-    let metrics = Metrics::new(config.profiles.detectors()).unwrap();
+    let metrics = Metrics::new(config.profiles.detector_names()).unwrap();
     Engine::new(
         config.profiles,
         config.tools,
         config.engine,
         Arc::new(metrics),
-        clockwork,
+        run_mode,
         Box::new(|_| {}),
     )
 }
 
 #[track_caller]
 fn assert_metric(engine: &Engine, line: &str) {
-    let page = engine.shared.metrics.render();
+    let page = engine.state.metrics.render();
     assert!(page.lines().any(|known| known == line), "{line}\n{page}");
 }
 
 /// A fault on purpose, in an event of the agent of this name.
-pub(super) fn strike(event: &Event) {
+pub(super) fn inject_event_panic(event: &Event) {
     assert_ne!(event.agent.as_str(), "panics", "said by an agent");
 }
 
 /// A fault on purpose, in a piece of text.
-pub(super) fn strike_text(text: &str) {
+pub(super) fn inject_text_panic(text: &str) {
     assert_ne!(text, "panics", "said by an agent");
 }
 
-const BECAUSE: Act<'static> = Act {
+const OPERATOR_REQUEST: OperatorRequest<'static> = OperatorRequest {
     reason: "it loops",
     operator: "ann",
 };
 
 fn reset(engine: &Engine, secs: u64) -> Arc<Verdict> {
-    let announced = engine.announce_reset(&id(), &BECAUSE, after(secs)).unwrap();
-    engine.reset(&id(), &announced, after(secs));
+    let announced = engine
+        .issue_reset(&id(), &OPERATOR_REQUEST, after(secs))
+        .unwrap();
+    engine.apply_reset(&id(), &announced, after(secs));
     announced
 }
 
-fn event(agent: &str, event_id: &str, body: Body) -> Event {
+fn event(agent: &str, event_id: &str, body: EventBody) -> Event {
     Event {
         session: id(),
         event_id: event_id.to_owned(),
@@ -70,17 +72,17 @@ fn event(agent: &str, event_id: &str, body: Body) -> Event {
     }
 }
 
-fn idle_now(engine: &Engine) -> Duration {
-    let (setup, held) = (engine.setup.load(), engine.tenants.of(&id()));
-    engine.shared(&setup, &held).idle_now()
+fn current_idle_max(engine: &Engine) -> Duration {
+    let (config, state) = (engine.config.load(), engine.tenants.get_or_insert(&id()));
+    engine.context(&config, &state).current_idle_max()
 }
 
 fn id() -> SessionId {
     SessionId::parse("s").unwrap()
 }
 
-fn say(text: &str) -> Body {
-    Body::Turn(Turn {
+fn say(text: &str) -> EventBody {
+    EventBody::Turn(Turn {
         turn_id: String::new(),
         role: Role::Agent,
         text: text.to_owned(),
@@ -110,16 +112,16 @@ fn new_loop(engine: &Engine, name: usize, event_id: impl Fn(usize) -> String) {
             args: Args::Text(format!("{{\"n\":{name}}}")),
             ..ToolCall::default()
         };
-        let event = event("", &event_id(n), Body::Call(call));
+        let event = event("", &event_id(n), EventBody::Call(call));
         engine.record(&event, UNIX_EPOCH).unwrap();
     }
 }
 
-fn kept(engine: &Engine) -> usize {
+fn retained_verdicts(engine: &Engine) -> usize {
     let slot = engine.sessions.get(&id()).unwrap();
     match &*slot {
-        Slot::Live(session) => session.verdicts_kept(),
-        Slot::Gone(_) => 0,
+        Slot::Live(session) => session.retained_verdicts(),
+        Slot::Closed(_) => 0,
     }
 }
 
@@ -130,7 +132,7 @@ fn verdicts_that_nobody_can_ask_for_are_let_go() {
     for name in 0..40 {
         new_loop(&engine, name, once(name));
     }
-    assert_eq!(kept(&engine), 8);
+    assert_eq!(retained_verdicts(&engine), 8);
 }
 
 #[test]
@@ -139,7 +141,7 @@ fn verdicts_that_a_duplicate_may_ask_for_are_kept() {
     for name in 0..40 {
         new_loop(&engine, name, |n| format!("{name}.{n}"));
     }
-    assert_eq!(kept(&engine), 40);
+    assert_eq!(retained_verdicts(&engine), 40);
 }
 
 #[test]
@@ -148,13 +150,13 @@ fn labels_and_the_words_of_verdicts_count_as_state() {
     new_loop(&engine, 0, |_| String::new());
     let loud = engine.state_bytes();
     let verdict = engine.get(&id()).unwrap().verdicts.pop().unwrap();
-    assert!(loud > verdict.bytes() && verdict.bytes() > size_of::<Verdict>() + 200);
+    assert!(loud > verdict.memory_bytes() && verdict.memory_bytes() > size_of::<Verdict>() + 200);
 
     let labels = Labels::from([("team".to_owned(), "x".repeat(250))]);
-    engine.open(&id(), "", labels, UNIX_EPOCH).unwrap();
+    engine.open_session(&id(), "", labels, UNIX_EPOCH).unwrap();
     assert!(engine.state_bytes() >= loud + 254);
-    engine.end(&id(), UNIX_EPOCH).unwrap();
-    engine.sweep(after(700_000), 10);
+    engine.end_session(&id(), UNIX_EPOCH).unwrap();
+    engine.evict_expired(after(700_000), 10);
     assert_eq!(engine.state_bytes(), 0);
 }
 
@@ -166,8 +168,8 @@ fn after(secs: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(secs)
 }
 
-fn turn(role: Role, turn_id: &str, text: &str) -> Body {
-    Body::Turn(Turn {
+fn turn(role: Role, turn_id: &str, text: &str) -> EventBody {
+    EventBody::Turn(Turn {
         turn_id: turn_id.to_owned(),
         role,
         text: text.to_owned(),
@@ -188,15 +190,17 @@ fn delta(turn_id: &str, text: &str) -> Delta {
 #[test]
 fn sessions_that_end_push_out_no_termination() {
     let engine = engine_with(&[("UNSTUCK__LIMITS__TOMBSTONES_MAX", "10")]);
-    engine.terminate(&named("bad"), &BECAUSE, after(0));
+    engine.terminate_session(&named("bad"), &OPERATOR_REQUEST, after(0));
     for n in 0..50 {
         let id = named(&format!("fine-{n}"));
-        engine.open(&id, "", Labels::new(), after(1)).unwrap();
-        engine.end(&id, after(1));
+        engine
+            .open_session(&id, "", Labels::new(), after(1))
+            .unwrap();
+        engine.end_session(&id, after(1));
     }
-    engine.sweep(after(2), 1_000);
+    engine.evict_expired(after(2), 1_000);
     let view = engine.get(&named("bad")).unwrap();
-    assert_eq!(view.status, Status::Terminated);
+    assert_eq!(view.status, SessionStatus::Terminated);
     assert!(engine.get(&named("fine-0")).is_none());
     assert!(engine.get(&named("fine-49")).is_some());
 }
@@ -205,29 +209,37 @@ fn sessions_that_end_push_out_no_termination() {
 fn one_id_that_begins_and_ends_again_and_again_leaves_one_tombstone() {
     let engine = engine();
     for _ in 0..100 {
-        engine.open(&id(), "", Labels::new(), after(1)).unwrap();
-        engine.end(&id(), after(1));
+        engine
+            .open_session(&id(), "", Labels::new(), after(1))
+            .unwrap();
+        engine.end_session(&id(), after(1));
     }
-    let held = engine.tenants.of(&id());
-    assert_eq!((held.idle.len(), held.ended.len()), (0, 1));
+    let state = engine.tenants.get_or_insert(&id());
+    assert_eq!(
+        (state.without_verdicts.len(), state.ended_tombstones.len()),
+        (0, 1)
+    );
     reset(&engine, 2);
-    assert_eq!((held.idle.len(), held.ended.len()), (1, 0));
+    assert_eq!(
+        (state.without_verdicts.len(), state.ended_tombstones.len()),
+        (1, 0)
+    );
 }
 
 #[test]
 fn a_session_is_forgotten_when_it_was_idle_and_not_later() {
     let engine = engine_with(&[("UNSTUCK__LIMITS__IDLE_SECS_MAX", "10")]);
-    let open = |name: &str, secs| engine.open(&named(name), "", Labels::new(), after(secs));
+    let open = |name: &str, secs| engine.open_session(&named(name), "", Labels::new(), after(secs));
     open("a", 0).unwrap();
     let mut heard = event("", "", say("on it"));
     heard.session = named("a");
     engine.record(&heard, after(4)).unwrap();
     for secs in 1..14 {
         open(&format!("b{secs}"), secs).unwrap();
-        engine.sweep(after(secs), 1_000);
+        engine.evict_expired(after(secs), 1_000);
         assert!(engine.get(&named("a")).is_some(), "at {secs} s");
     }
-    engine.sweep(after(14), 1_000);
+    engine.evict_expired(after(14), 1_000);
     assert!(engine.get(&named("a")).is_none());
 }
 
@@ -235,36 +247,36 @@ fn a_session_is_forgotten_when_it_was_idle_and_not_later() {
 fn tombstones_are_counted() {
     let engine = engine();
     let reason = "why ".repeat(200);
-    let act = Act {
+    let request = OperatorRequest {
         reason: &reason,
-        ..BECAUSE
+        ..OPERATOR_REQUEST
     };
-    engine.terminate(&id(), &act, after(0));
+    engine.terminate_session(&id(), &request, after(0));
     assert!(engine.tombstone_bytes() > 800);
     assert_eq!(engine.state_bytes(), 0);
     reset(&engine, 1);
     assert_eq!(engine.tombstone_bytes(), 0);
     assert!(engine.state_bytes() > 800);
-    engine.end(&id(), after(1));
+    engine.end_session(&id(), after(1));
     assert!(engine.state_bytes() > 0);
-    engine.sweep(after(700_000), 10);
+    engine.evict_expired(after(700_000), 10);
     assert_eq!(engine.state_bytes(), 0);
 }
 
 /// Terminates so many sessions that nobody has heard of, for a long reason.
 fn terminate_many(engine: &Engine, tenant: &str, many: usize) {
     let reason = "why ".repeat(200);
-    let act = Act {
+    let request = OperatorRequest {
         reason: &reason,
-        ..BECAUSE
+        ..OPERATOR_REQUEST
     };
     for n in 0..many {
-        engine.terminate(&of_tenant(tenant, &format!("s{n}")), &act, after(1));
+        engine.terminate_session(&of_tenant(tenant, &format!("s{n}")), &request, after(1));
     }
 }
 
 fn of_tenant(tenant: &str, name: &str) -> SessionId {
-    SessionId::of(&Tenant::parse(tenant).unwrap(), name).unwrap()
+    SessionId::parse_for_tenant(&Tenant::parse(tenant).unwrap(), name).unwrap()
 }
 
 #[test]
@@ -274,20 +286,20 @@ fn terminations_take_no_room_from_sessions_nor_from_other_tenants() {
         ("UNSTUCK__LIMITS__TOMBSTONE_BYTES_MAX", "1000000"),
     ];
     let engine = engine_with(&limits);
-    engine.share_among(2);
+    engine.set_tenant_count(2);
     terminate_many(&engine, "few", 100);
     let few = engine.tombstone_bytes();
     terminate_many(&engine, "many", 2_000);
     assert!(engine.tombstone_bytes() > 1_000_000, "{few}");
-    engine.sweep(after(2), 10_000);
+    engine.evict_expired(after(2), 10_000);
     let left = engine.tombstone_bytes();
     assert!(left <= few + 500_000, "{left}");
     let status = |tenant, name| engine.get(&of_tenant(tenant, name)).map(|view| view.status);
-    assert_eq!(status("few", "s0"), Some(Status::Terminated));
+    assert_eq!(status("few", "s0"), Some(SessionStatus::Terminated));
     assert_eq!(status("many", "s0"), None, "the oldest of its own");
-    assert_eq!(status("many", "s1999"), Some(Status::Terminated));
+    assert_eq!(status("many", "s1999"), Some(SessionStatus::Terminated));
     for tenant in ["few", "many"] {
-        let opened = engine.open(&of_tenant(tenant, "new"), "", Labels::new(), after(3));
+        let opened = engine.open_session(&of_tenant(tenant, "new"), "", Labels::new(), after(3));
         assert!(opened.is_ok());
     }
 }
@@ -304,10 +316,10 @@ fn what_ended_sub_agents_stays_within_the_bytes_of_terminations() {
         let record = |_| engine.record(&of_agent(), after(1)).unwrap().verdict;
         let last = (0..6).map(record).last().flatten().unwrap();
         assert!(last.terminates());
-        engine.end(&session, after(1));
+        engine.end_session(&session, after(1));
     }
     assert!(engine.tombstone_bytes() > 100_000);
-    engine.sweep(after(2), 1_000);
+    engine.evict_expired(after(2), 1_000);
     let left = engine.tombstone_bytes();
     assert!(left > 50_000 && left <= 100_000, "{left}");
     // What begins again takes it up, and with it its bytes.
@@ -327,12 +339,16 @@ fn labels_of_a_live_session_grow_only_within_the_budget() {
         let labels = (0..many).map(|n| (format!("label-{n}"), "x".repeat(200)));
         labels.collect()
     };
-    let open = |many| engine.open(&id(), "", labels(many), after(1)).map(drop);
+    let open = |many| {
+        engine
+            .open_session(&id(), "", labels(many), after(1))
+            .map(drop)
+    };
     open(2).unwrap();
-    engine.shared.bytes.store(200_000, Relaxed);
+    engine.state.state_bytes.store(200_000, Relaxed);
     assert!(matches!(
         open(3),
-        Err(OpenError::Refused(Refused::Bytes(_)))
+        Err(OpenError::Record(RecordError::StateBytesMax(_)))
     ));
     assert_eq!(engine.get(&id()).unwrap().labels.len(), 2);
     open(2).unwrap();
@@ -345,19 +361,23 @@ fn a_session_that_is_refused_is_not_heard_of() {
     engine
         .record(&event("", "", say("on it")), after(0))
         .unwrap();
-    let held = engine.state_bytes();
-    engine.shared.bytes.store(200_000, Relaxed);
+    let state = engine.state_bytes();
+    engine.state.state_bytes.store(200_000, Relaxed);
     for secs in 1..12 {
         assert!(
             engine
                 .record(&event("", "", say("on it")), after(secs))
                 .is_err()
         );
-        assert!(engine.delta(&delta("t", "on it"), after(secs)).is_err());
+        assert!(
+            engine
+                .record_delta(&delta("t", "on it"), after(secs))
+                .is_err()
+        );
     }
-    engine.shared.bytes.store(held, Relaxed);
-    engine.sweep(after(12), 10);
-    assert_eq!(engine.live(), 0);
+    engine.state.state_bytes.store(state, Relaxed);
+    engine.evict_expired(after(12), 10);
+    assert_eq!(engine.live_sessions(), 0);
 }
 
 #[test]
@@ -365,21 +385,24 @@ fn a_reset_takes_no_place_that_is_not_there_and_is_counted() {
     let engine = engine_with(&[("UNSTUCK__LIMITS__SESSIONS_MAX", "1")]);
     let other = || {
         engine
-            .open(&named("other"), "", Labels::new(), after(1))
+            .open_session(&named("other"), "", Labels::new(), after(1))
             .map(drop)
     };
-    engine.terminate(&id(), &BECAUSE, after(0));
+    engine.terminate_session(&id(), &OPERATOR_REQUEST, after(0));
     reset(&engine, 1);
-    assert_eq!(engine.live(), 1);
-    let held = engine.state_bytes();
-    assert!(held > 500, "{held}");
-    engine.terminate(&id(), &BECAUSE, after(2));
+    assert_eq!(engine.live_sessions(), 1);
+    let state = engine.state_bytes();
+    assert!(state > 500, "{state}");
+    engine.terminate_session(&id(), &OPERATOR_REQUEST, after(2));
     other().unwrap();
     reset(&engine, 3);
-    assert_eq!(engine.live(), 1);
+    assert_eq!(engine.live_sessions(), 1);
     assert!(engine.get(&id()).is_none(), "it begins with its next event");
-    assert_eq!(answer(&engine, "s").unwrap_err(), Refused::Sessions(1));
-    engine.end(&named("other"), after(4));
+    assert_eq!(
+        answer(&engine, "s").unwrap_err(),
+        RecordError::SessionsMax(1)
+    );
+    engine.end_session(&named("other"), after(4));
     assert_eq!(answer(&engine, "s").unwrap().index, Some(0));
 }
 
@@ -388,10 +411,10 @@ fn the_main_agent_has_its_place_whatever_an_earlier_session_left() {
     let engine = engine_with(&[("UNSTUCK__LIMITS__AGENTS_MAX", "2")]);
     end_agent(&engine, "a", 1);
     end_agent(&engine, "b", 2);
-    engine.end(&id(), after(3));
+    engine.end_session(&id(), after(3));
     assert!(answer(&engine, "s").is_ok());
     let another = engine.record(&event("c", "", say("hello")), after(4));
-    assert_eq!(another.unwrap_err(), Refused::Agents(2));
+    assert_eq!(another.unwrap_err(), RecordError::AgentsMax(2));
 }
 
 #[test]
@@ -399,18 +422,18 @@ fn another_profile_begins_a_text_anew() {
     let engine = engine();
     let open = |profile: &str| {
         engine
-            .open(&id(), profile, Labels::new(), after(1))
+            .open_session(&id(), profile, Labels::new(), after(1))
             .unwrap()
     };
     open("default");
-    let piece = |text: &str| {
-        let piece = Delta {
+    let chunk = |text: &str| {
+        let chunk = Delta {
             end_of_turn: false,
             ..delta("t", text)
         };
-        engine.delta(&piece, after(1)).unwrap();
+        engine.record_delta(&chunk, after(1)).unwrap();
     };
-    piece(&"a text of some length ".repeat(40));
+    chunk(&"a text of some length ".repeat(40));
     let writing = engine.state_bytes();
     open("default");
     assert_eq!(engine.state_bytes(), writing);
@@ -423,8 +446,11 @@ fn a_new_agent_is_refused_when_there_is_too_much_state() {
     let engine = engine_with(&[("UNSTUCK__LIMITS__STATE_BYTES_MAX", "30000")]);
     let record = |agent: &str| engine.record(&event(agent, "", say("hello")), after(0));
     record("agent-0").unwrap();
-    engine.shared.bytes.store(28_000, Relaxed);
-    assert_eq!(record("agent-1").err(), Some(Refused::Bytes(30_000)));
+    engine.state.state_bytes.store(28_000, Relaxed);
+    assert_eq!(
+        record("agent-1").err(),
+        Some(RecordError::StateBytesMax(30_000))
+    );
     assert!(record("agent-0").is_ok(), "who is known goes on");
 }
 
@@ -446,7 +472,9 @@ fn a_users_turn_is_never_taken_for_an_agents() {
 #[test]
 fn a_streamed_turn_counts_once_and_costs_what_its_turn_says() {
     let engine = engine();
-    let streamed = engine.delta(&delta("t", "hello there"), after(0)).unwrap();
+    let streamed = engine
+        .record_delta(&delta("t", "hello there"), after(0))
+        .unwrap();
     let mut whole = event("", "e0", turn(Role::Agent, "t", "hello there"));
     whole.cost.output_tokens = 7;
     for _ in 0..2 {
@@ -463,7 +491,7 @@ fn a_streamed_turn_counts_once_and_costs_what_its_turn_says() {
 fn a_changed_state_on_any_event_is_progress() {
     let engine = engine();
     let call = || {
-        Body::Call(ToolCall {
+        EventBody::Call(ToolCall {
             tool: "t".to_owned(),
             args: Args::Text("{}".to_owned()),
             ..ToolCall::default()
@@ -490,7 +518,7 @@ fn a_session_whose_looping_agent_is_over_does_not_loop() {
         engine.record(&event, after(0)).unwrap();
     }
     let view = engine.get(&id()).unwrap();
-    assert_eq!(view.status, Status::Active);
+    assert_eq!(view.status, SessionStatus::Active);
     assert!(view.trends.is_empty());
 }
 
@@ -505,7 +533,11 @@ fn end_agent(engine: &Engine, agent: &str, secs: u64) -> Arc<Verdict> {
 }
 
 /// What an event of the agent is answered with, where that is a termination.
-fn latched(engine: &Engine, agent: &str, secs: u64) -> Option<crate::domain::VerdictId> {
+fn find_termination_id(
+    engine: &Engine,
+    agent: &str,
+    secs: u64,
+) -> Option<crate::domain::VerdictId> {
     let answer = engine.record(&event(agent, "", say("hello")), after(secs));
     let verdict = answer.unwrap().verdict;
     Some(verdict.filter(|verdict| verdict.terminates())?.id)
@@ -515,57 +547,65 @@ fn latched(engine: &Engine, agent: &str, secs: u64) -> Option<crate::domain::Ver
 fn a_terminated_agent_stays_so_when_its_session_ends_or_is_forgotten() {
     let engine = engine();
     let ended = Some(end_agent(&engine, "helper", 1).id);
-    engine.end(&id(), after(2));
-    assert_eq!(latched(&engine, "helper", 3), ended);
-    assert_eq!(latched(&engine, "", 3), None);
-    engine.sweep(after(90_000), 10);
+    engine.end_session(&id(), after(2));
+    assert_eq!(find_termination_id(&engine, "helper", 3), ended);
+    assert_eq!(find_termination_id(&engine, "", 3), None);
+    engine.evict_expired(after(90_000), 10);
     assert!(engine.get(&id()).is_none(), "it was idle for a day");
-    assert_eq!(latched(&engine, "helper", 90_001), ended);
+    assert_eq!(find_termination_id(&engine, "helper", 90_001), ended);
     reset(&engine, 90_002);
-    assert_eq!(latched(&engine, "helper", 90_003), None);
+    assert_eq!(find_termination_id(&engine, "helper", 90_003), None);
 }
 
 #[test]
 fn a_reset_is_announced_first_and_forgets_only_what_was_before() {
     let engine = engine();
     let before = Some(end_agent(&engine, "first", 1).id);
-    let announced = engine.announce_reset(&id(), &BECAUSE, after(2)).unwrap();
-    assert_eq!(latched(&engine, "first", 2), before, "it is not done yet");
+    let announced = engine
+        .issue_reset(&id(), &OPERATOR_REQUEST, after(2))
+        .unwrap();
+    assert_eq!(
+        find_termination_id(&engine, "first", 2),
+        before,
+        "it is not done yet"
+    );
     let since = Some(end_agent(&engine, "second", 2).id);
-    engine.reset(&id(), &announced, after(3));
-    assert_eq!(latched(&engine, "first", 3), None);
-    assert_eq!(latched(&engine, "second", 3), since);
+    engine.apply_reset(&id(), &announced, after(3));
+    assert_eq!(find_termination_id(&engine, "first", 3), None);
+    assert_eq!(find_termination_id(&engine, "second", 3), since);
 
-    let announced = engine.announce_reset(&id(), &BECAUSE, after(4)).unwrap();
-    let over = engine.terminate(&id(), &BECAUSE, after(4));
-    engine.reset(&id(), &announced, after(5));
-    assert_eq!(latched(&engine, "", 5), Some(over.id));
+    let announced = engine
+        .issue_reset(&id(), &OPERATOR_REQUEST, after(4))
+        .unwrap();
+    let over = engine.terminate_session(&id(), &OPERATOR_REQUEST, after(4));
+    engine.apply_reset(&id(), &announced, after(5));
+    assert_eq!(find_termination_id(&engine, "", 5), Some(over.id));
 }
 
 #[test]
 fn an_agent_that_waits_for_its_session_can_be_reset() {
     let engine = engine();
     end_agent(&engine, "helper", 1);
-    engine.sweep(after(90_000), 10);
+    engine.evict_expired(after(90_000), 10);
     assert!(engine.get(&id()).is_none());
     reset(&engine, 90_001);
-    assert_eq!(latched(&engine, "helper", 90_002), None);
+    assert_eq!(find_termination_id(&engine, "helper", 90_002), None);
 }
 
 #[test]
 fn what_a_session_leaves_is_forgotten_after_seven_days() {
     let engine = engine();
     end_agent(&engine, "helper", 1);
-    engine.end(&id(), after(2));
-    engine.sweep(after(604_802), 10);
-    assert_eq!(latched(&engine, "helper", 604_803), None);
+    engine.end_session(&id(), after(2));
+    engine.evict_expired(after(604_802), 10);
+    assert_eq!(find_termination_id(&engine, "helper", 604_803), None);
 }
 
-fn folded(name: &str, given: SystemTime) -> (SessionId, crate::domain::Folded) {
-    let folded = crate::domain::Folded {
-        id: crate::domain::VerdictId::at(given),
-        record: b"what only its store can read".to_vec().into(),
-        unfold: |_, _| None,
+fn encoded_termination(name: &str, given: SystemTime) -> (SessionId, crate::domain::EncodedRecord) {
+    let folded = crate::domain::EncodedRecord {
+        id: crate::domain::VerdictId::lower_bound_at(given),
+        bytes: b"what only its store can read".to_vec().into(),
+        decode: |_, _| None,
     };
     (named(name), folded)
 }
@@ -577,14 +617,20 @@ fn a_termination_that_stood_is_read_when_it_is_asked_for_and_not_before() {
     static READ: AtomicUsize = AtomicUsize::new(0);
     let engine = engine();
     let sessions = (0..1_000).map(|n| {
-        let (id, folded) = folded(&format!("s{n}"), after(1));
+        let (id, folded) = encoded_termination(&format!("s{n}"), after(1));
         let unfold = |_, _: &[u8]| {
             READ.fetch_add(1, Relaxed);
             None
         };
-        (id, crate::domain::Folded { unfold, ..folded })
+        (
+            id,
+            crate::domain::EncodedRecord {
+                decode: unfold,
+                ..folded
+            },
+        )
     });
-    let standing = crate::domain::Standing {
+    let standing = crate::domain::RecoveredState {
         sessions: sessions.collect(),
         ..Default::default()
     };
@@ -598,38 +644,41 @@ fn a_termination_that_stood_is_read_when_it_is_asked_for_and_not_before() {
 fn what_stood_is_restored_unless_it_has_expired() {
     let engine = engine();
     let now = after(700_000);
-    let standing = crate::domain::Standing {
-        sessions: vec![folded("new", now), folded("old", after(1))],
+    let standing = crate::domain::RecoveredState {
+        sessions: vec![
+            encoded_termination("new", now),
+            encoded_termination("old", after(1)),
+        ],
         snoozes: vec![(id(), after(700_100))],
-        last: crate::domain::VerdictId::at(after(800_000)),
+        last_verdict: crate::domain::VerdictId::lower_bound_at(after(800_000)),
         ..Default::default()
     };
     engine.restore(standing, now);
     let view = engine.get(&named("new")).unwrap();
-    assert_eq!(view.status, Status::Terminated);
+    assert_eq!(view.status, SessionStatus::Terminated);
     assert!(
         view.termination.unwrap().terminates(),
         "though nobody can read it"
     );
     assert!(engine.get(&named("old")).is_none());
-    engine.open(&id(), "", Labels::new(), now).unwrap();
+    engine.open_session(&id(), "", Labels::new(), now).unwrap();
     assert_eq!(
         engine.get(&id()).unwrap().snoozed_until,
         Some(after(700_100))
     );
-    let next = engine.terminate(&named("next"), &BECAUSE, now);
-    assert!(next.id > crate::domain::VerdictId::at(after(800_000)));
+    let next = engine.terminate_session(&named("next"), &OPERATOR_REQUEST, now);
+    assert!(next.id > crate::domain::VerdictId::lower_bound_at(after(800_000)));
 }
 
 // A panic in one session
 
-fn panic_in(engine: &Engine, session: &str) -> Refused {
+fn panic_in(engine: &Engine, session: &str) -> RecordError {
     let mut event = event("panics", "", say("hello"));
     event.session = named(session);
     engine.record(&event, after(1)).unwrap_err()
 }
 
-fn answer(engine: &Engine, session: &str) -> Result<Recorded, Refused> {
+fn answer(engine: &Engine, session: &str) -> Result<RecordOutcome, RecordError> {
     let mut event = event("", "", say("hello"));
     event.session = named(session);
     engine.record(&event, after(2))
@@ -641,18 +690,21 @@ fn a_panic_quarantines_its_session_and_no_other() {
     answer(&engine, "s").unwrap();
     answer(&engine, "other").unwrap();
     let refused = panic_in(&engine, "s");
-    assert!(matches!(refused, Refused::Quarantined(_)));
+    assert!(matches!(refused, RecordError::Quarantined(_)));
     assert_eq!(
         answer(&engine, "s").unwrap_err(),
         refused,
         "the same reference"
     );
     assert_eq!(
-        engine.delta(&delta("t", "x"), after(2)).unwrap_err(),
+        engine.record_delta(&delta("t", "x"), after(2)).unwrap_err(),
         refused
     );
     assert_eq!(answer(&engine, "other").unwrap().index, Some(1));
-    assert_eq!(engine.get(&id()).unwrap().status, Status::Quarantined);
+    assert_eq!(
+        engine.get(&id()).unwrap().status,
+        SessionStatus::Quarantined
+    );
     assert_metric(&engine, "unstuck_panics_total{where=\"session\"} 1");
     assert_metric(&engine, "unstuck_sessions{status=\"quarantined\"} 1");
     assert_metric(&engine, "unstuck_sessions{status=\"active\"} 1");
@@ -666,34 +718,35 @@ fn a_panic_quarantines_its_session_and_no_other() {
 fn a_panic_in_a_text_that_goes_on_quarantines_its_session() {
     let engine = engine();
     answer(&engine, "other").unwrap();
-    let piece = |text: &str| {
-        let piece = Delta {
+    let chunk = |text: &str| {
+        let chunk = Delta {
             end_of_turn: false,
             ..delta("t", text)
         };
-        engine.delta(&piece, after(1))
+        engine.record_delta(&chunk, after(1))
     };
-    piece("let me").unwrap();
-    piece(" look").unwrap();
-    let refused = piece("panics").unwrap_err();
-    assert!(matches!(refused, Refused::Quarantined(_)));
-    assert_eq!(piece(" at it").unwrap_err(), refused);
+    chunk("let me").unwrap();
+    chunk(" look").unwrap();
+    let refused = chunk("panics").unwrap_err();
+    assert!(matches!(refused, RecordError::Quarantined(_)));
+    assert_eq!(chunk(" at it").unwrap_err(), refused);
     assert_eq!(answer(&engine, "other").unwrap().index, Some(1));
     assert_metric(&engine, "unstuck_panics_total{where=\"session\"} 1");
     assert_metric(&engine, "unstuck_sessions{status=\"quarantined\"} 1");
     // Its bytes are counted as what is left of it.
-    engine.terminate(&id(), &BECAUSE, after(2));
+    engine.terminate_session(&id(), &OPERATOR_REQUEST, after(2));
     let far = after(1_000_000_000);
     for _ in 0..10 {
-        engine.sweep(far, 1_000);
+        engine.evict_expired(far, 1_000);
     }
-    assert_eq!((engine.live(), engine.state_bytes()), (0, 0));
+    assert_eq!((engine.live_sessions(), engine.state_bytes()), (0, 0));
 }
 
 #[test]
 fn a_panic_before_the_session_is_known_quarantines_it_too() {
     let engine = engine();
-    let prepared: Result<(), _> = engine.prepared(&id(), after(0), || panic!("on purpose"));
+    let prepared: Result<(), _> =
+        engine.prepare_catching_panic(&id(), after(0), || panic!("on purpose"));
     let refused = prepared.unwrap_err();
     assert_eq!(answer(&engine, "s").unwrap_err(), refused);
 }
@@ -703,15 +756,16 @@ fn who_was_terminated_stays_so_through_a_quarantine() {
     let engine = engine();
     let over = Some(end_agent(&engine, "helper", 1).id);
     panic_in(&engine, "s");
-    assert_eq!(latched(&engine, "helper", 2), over);
-    let verdict = engine.terminate(&id(), &BECAUSE, after(3));
+    assert_eq!(find_termination_id(&engine, "helper", 2), over);
+    let verdict = engine.terminate_session(&id(), &OPERATOR_REQUEST, after(3));
     assert_eq!(
         answer(&engine, "s").unwrap().verdict.unwrap().id,
         verdict.id
     );
-    let prepared: Result<(), _> = engine.prepared(&id(), after(4), || panic!("on purpose"));
+    let prepared: Result<(), _> =
+        engine.prepare_catching_panic(&id(), after(4), || panic!("on purpose"));
     assert!(prepared.is_err());
-    assert_eq!(engine.get(&id()).unwrap().status, Status::Terminated);
+    assert_eq!(engine.get(&id()).unwrap().status, SessionStatus::Terminated);
 }
 
 #[test]
@@ -720,12 +774,15 @@ fn the_totals_are_right_after_a_panic() {
     new_loop(&engine, 0, |_| String::new());
     panic_in(&engine, "s");
     panic_in(&engine, "new");
-    assert_eq!(engine.live(), 2);
-    engine.sweep(after(10_000_000), 10);
-    assert_eq!((engine.live(), engine.state_bytes()), (0, 0));
-    let held = engine.tenants.of(&id());
-    assert_eq!((held.idle.len(), held.told.len()), (0, 0));
-    for status in Status::ALL {
+    assert_eq!(engine.live_sessions(), 2);
+    engine.evict_expired(after(10_000_000), 10);
+    assert_eq!((engine.live_sessions(), engine.state_bytes()), (0, 0));
+    let state = engine.tenants.get_or_insert(&id());
+    assert_eq!(
+        (state.without_verdicts.len(), state.with_verdicts.len()),
+        (0, 0)
+    );
+    for status in SessionStatus::ALL {
         let line = format!("unstuck_sessions{{status=\"{}\"}} 0", status.name());
         assert_metric(&engine, &line);
     }
@@ -740,7 +797,7 @@ const SMALL: (&str, &str) = ("UNSTUCK__LIMITS__STATE_BYTES_MAX", "200000");
 fn fill(engine: &Engine, prefix: &str, secs: u64) -> usize {
     let open = |n: usize| {
         let id = named(&format!("{prefix}{n}"));
-        engine.open(&id, "", Labels::new(), after(secs))
+        engine.open_session(&id, "", Labels::new(), after(secs))
     };
     let refused = (0..10_000).position(|n| open(n).is_err());
     refused.unwrap()
@@ -757,7 +814,7 @@ fn from_nine_tenths_on_a_new_session_takes_the_place_of_one_that_was_idle() {
     assert!((90..95).contains(&percent(&engine)), "{}", percent(&engine));
     assert_eq!(fill(&engine, "b", 59), 0, "nobody was idle for a minute");
     engine
-        .open(&named("c"), "", Labels::new(), after(60))
+        .open_session(&named("c"), "", Labels::new(), after(60))
         .unwrap();
     assert!(engine.get(&named("a0")).is_none(), "the longest idle");
     assert!(engine.get(&named("a1")).is_some());
@@ -772,21 +829,23 @@ fn from_nine_tenths_on_a_new_session_takes_the_place_of_one_that_was_idle() {
 #[test]
 fn sessions_that_were_told_something_go_last_and_terminations_stay() {
     let engine = engine_with(&[SMALL]);
-    engine.terminate(&named("over"), &BECAUSE, after(0));
+    engine.terminate_session(&named("over"), &OPERATOR_REQUEST, after(0));
     new_loop(&engine, 0, |_| String::new());
     let others = fill(&engine, "a", 1);
     let last = named(&format!("a{}", others - 1));
     for n in (0..).take_while(|_| engine.get(&last).is_some()) {
         let id = named(&format!("b{n}"));
-        engine.open(&id, "", Labels::new(), after(100)).unwrap();
+        engine
+            .open_session(&id, "", Labels::new(), after(100))
+            .unwrap();
     }
-    assert_eq!(engine.get(&id()).unwrap().status, Status::Looping);
+    assert_eq!(engine.get(&id()).unwrap().status, SessionStatus::Looping);
     // Now there is nobody else: those that are new are not idle.
     fill(&engine, "c", 101);
     assert!(engine.get(&id()).is_none());
     assert_eq!(
         engine.get(&named("over")).unwrap().status,
-        Status::Terminated
+        SessionStatus::Terminated
     );
 }
 
@@ -794,39 +853,39 @@ fn sessions_that_were_told_something_go_last_and_terminations_stay() {
 fn from_three_quarters_on_idle_sessions_are_forgotten_sooner() {
     let engine = engine_with(&[SMALL]);
     let day = Duration::from_secs(86_400);
-    assert_eq!(idle_now(&engine), day);
+    assert_eq!(current_idle_max(&engine), day);
     for (bytes, hours) in [(150_000, 24), (165_000, 12), (180_000, 0), (300_000, 0)] {
-        engine.shared.bytes.store(bytes, Relaxed);
-        let about = idle_now(&engine).as_secs() / 3_600;
+        engine.state.state_bytes.store(bytes, Relaxed);
+        let about = current_idle_max(&engine).as_secs() / 3_600;
         assert_eq!(about, hours, "at {bytes} bytes");
     }
-    assert_eq!(idle_now(&engine), Duration::from_secs(60));
-    engine.shared.bytes.store(0, Relaxed);
+    assert_eq!(current_idle_max(&engine), Duration::from_secs(60));
+    engine.state.state_bytes.store(0, Relaxed);
 
     let taken = fill(&engine, "a", 0);
-    engine.sweep(after(20_000), 10_000);
-    let left = engine.live();
+    engine.evict_expired(after(20_000), 10_000);
+    let left = engine.live_sessions();
     assert!(left < taken && left > taken / 2, "{left} of {taken}");
-    assert!(idle_now(&engine) > Duration::from_secs(20_000));
+    assert!(current_idle_max(&engine) > Duration::from_secs(20_000));
 }
 
 #[test]
 fn deltas_are_refused_before_events_and_events_last() {
     let engine = engine_with(&[SMALL]);
     answer(&engine, "s").unwrap();
-    let full = Refused::Bytes(200_000);
-    let piece = || engine.delta(&delta("", "x"), after(3)).map(drop);
-    let at = |bytes| engine.shared.bytes.store(bytes, Relaxed);
+    let full = RecordError::StateBytesMax(200_000);
+    let chunk = || engine.record_delta(&delta("", "x"), after(3)).map(drop);
+    let at = |bytes| engine.state.state_bytes.store(bytes, Relaxed);
     at(189_000);
-    assert_eq!(piece(), Ok(()));
+    assert_eq!(chunk(), Ok(()));
     at(190_000);
-    assert_eq!(piece(), Err(full));
+    assert_eq!(chunk(), Err(full));
     assert!(answer(&engine, "s").is_ok());
     at(200_000);
     assert_eq!(answer(&engine, "s").map(drop), Err(full));
     assert_eq!(
         engine
-            .open(&named("new"), "", Labels::new(), after(3))
+            .open_session(&named("new"), "", Labels::new(), after(3))
             .unwrap_err()
             .to_string(),
         full.to_string()
@@ -840,8 +899,8 @@ fn a_full_service_still_answers_who_is_terminated_and_what_was_sent_before() {
     engine
         .record(&event("", "e", say("hello")), after(1))
         .unwrap();
-    engine.shared.bytes.store(200_000, Relaxed);
-    assert_eq!(latched(&engine, "helper", 2), over);
+    engine.state.state_bytes.store(200_000, Relaxed);
+    assert_eq!(find_termination_id(&engine, "helper", 2), over);
     let again = engine.record(&event("", "e", say("hello")), after(2));
     assert!(again.unwrap().duplicate);
 }
@@ -873,41 +932,45 @@ fn storm_of(
 
 #[test]
 fn a_policy_that_would_end_a_large_share_of_the_fleet_only_warns() {
-    let engine = engine_by(Clockwork::Live, &[]);
+    let engine = engine_in_mode(RunMode::Live, &[]);
     let actions = storm(&engine, 0..30, 0);
     let ended = actions
         .iter()
         .filter(|action| **action == Action::Terminate);
     assert_eq!((actions.len(), ended.count()), (30, 20));
     assert_eq!(actions.last(), Some(&Action::Warn));
-    assert!(engine.breaker_is_open());
+    assert!(engine.is_any_breaker_open());
     assert_metric(&engine, "unstuck_breaker_open 1");
     assert_metric(&engine, "unstuck_terminations_withheld_total 10");
     let spared = engine.get(&named("s29")).unwrap();
-    assert_eq!(spared.status, Status::Looping);
+    assert_eq!(spared.status, SessionStatus::Looping);
     let reason = &spared.verdicts.last().unwrap().reason;
     assert!(
         reason.contains("not terminated, since too many"),
         "{reason}"
     );
     assert_eq!(
-        engine.terminate(&named("s29"), &BECAUSE, after(1)).action,
+        engine
+            .terminate_session(&named("s29"), &OPERATOR_REQUEST, after(1))
+            .action,
         Some(Action::Terminate),
         "operators always may"
     );
 
-    engine.sweep(after(301), 10);
-    assert!(!engine.breaker_is_open());
+    engine.evict_expired(after(301), 10);
+    assert!(!engine.is_any_breaker_open());
     assert_metric(&engine, "unstuck_breaker_open 0");
     assert_eq!(storm(&engine, 28..29, 302), [Action::Terminate]);
 }
 
 #[test]
 fn a_large_fleet_may_lose_a_few_and_a_replay_ends_whom_it_would() {
-    let engine = engine_by(Clockwork::Live, &[]);
+    let engine = engine_in_mode(RunMode::Live, &[]);
     for n in 0..200 {
         let id = named(&format!("fine{n}"));
-        engine.open(&id, "", Labels::new(), after(0)).unwrap();
+        engine
+            .open_session(&id, "", Labels::new(), after(0))
+            .unwrap();
     }
     let replay = engine_with(&[]);
     for engine in [engine, replay] {
@@ -918,48 +981,55 @@ fn a_large_fleet_may_lose_a_few_and_a_replay_ends_whom_it_would() {
 
 // Tenants
 
-fn theirs(tenant: &str, id: &str) -> SessionId {
-    SessionId::of(&crate::domain::Tenant::parse(tenant).unwrap(), id).unwrap()
+fn tenant_session(tenant: &str, id: &str) -> SessionId {
+    SessionId::parse_for_tenant(&crate::domain::Tenant::parse(tenant).unwrap(), id).unwrap()
 }
 
 fn open_many(engine: &Engine, tenant: &str, many: std::ops::Range<usize>, secs: u64) -> usize {
-    let id = |n| theirs(tenant, &format!("s{n}"));
-    let opened = |n: &usize| engine.open(&id(*n), "", Labels::new(), after(secs));
+    let id = |n| tenant_session(tenant, &format!("s{n}"));
+    let opened = |n: &usize| engine.open_session(&id(*n), "", Labels::new(), after(secs));
     many.take_while(|n| opened(n).is_ok()).count()
 }
 
 #[test]
 fn a_tenant_has_its_share_of_the_sessions_and_no_other_is_refused_for_it() {
     let engine = engine_with(&[("UNSTUCK__LIMITS__SESSIONS_MAX", "10")]);
-    engine.share_among(2);
+    engine.set_tenant_count(2);
     assert_eq!(open_many(&engine, "a", 0..20, 0), 5);
     assert_eq!(open_many(&engine, "b", 0..20, 0), 5);
     // One's own make way when they are idle, never the other's.
     assert_eq!(open_many(&engine, "a", 20..25, 1_000), 5);
-    assert!(engine.get(&theirs("a", "s0")).is_none());
-    assert!((0..5).all(|n| engine.get(&theirs("b", &format!("s{n}"))).is_some()));
-    assert_eq!(engine.live(), 10);
+    assert!(engine.get(&tenant_session("a", "s0")).is_none());
+    assert!((0..5).all(|n| engine.get(&tenant_session("b", &format!("s{n}"))).is_some()));
+    assert_eq!(engine.live_sessions(), 10);
 }
 
 #[test]
 fn who_has_more_than_its_share_makes_way_once_there_are_others() {
     let engine = engine_with(&[("UNSTUCK__LIMITS__SESSIONS_MAX", "10")]);
     assert_eq!(open_many(&engine, "a", 0..20, 0), 10);
-    engine.share_among(2);
+    engine.set_tenant_count(2);
     assert_eq!(open_many(&engine, "b", 0..20, 1_000), 5);
-    assert_eq!(engine.tenants.of(&theirs("a", "s")).live.load(Relaxed), 5);
+    assert_eq!(
+        engine
+            .tenants
+            .get_or_insert(&tenant_session("a", "s"))
+            .live_sessions
+            .load(Relaxed),
+        5
+    );
 }
 
 #[test]
 fn a_tenant_has_its_share_of_the_memory() {
     let engine = engine_with(&[SMALL]);
-    engine.share_among(2);
+    engine.set_tenant_count(2);
     let few = open_many(&engine, "a", 0..10_000, 0);
     // The last one of the other may have gone a little over.
     assert!(open_many(&engine, "b", 0..10_000, 0) + 1 >= few);
     let bytes = |tenant| {
-        let held = engine.tenants.of(&theirs(tenant, "s"));
-        held.bytes.load(Relaxed)
+        let state = engine.tenants.get_or_insert(&tenant_session(tenant, "s"));
+        state.state_bytes.load(Relaxed)
     };
     assert!((90_000..=100_000).contains(&bytes("a")), "{}", bytes("a"));
     assert_eq!(bytes("a") + bytes("b"), engine.state_bytes());
@@ -968,15 +1038,19 @@ fn a_tenant_has_its_share_of_the_memory() {
 #[test]
 fn the_terminations_of_one_tenant_push_out_none_of_another() {
     let engine = engine_with(&[("UNSTUCK__LIMITS__TOMBSTONES_MAX", "10")]);
-    engine.share_among(2);
-    engine.terminate(&theirs("b", "over"), &BECAUSE, after(0));
+    engine.set_tenant_count(2);
+    engine.terminate_session(&tenant_session("b", "over"), &OPERATOR_REQUEST, after(0));
     for n in 0..50 {
-        engine.terminate(&theirs("a", &format!("s{n}")), &BECAUSE, after(1));
+        engine.terminate_session(
+            &tenant_session("a", &format!("s{n}")),
+            &OPERATOR_REQUEST,
+            after(1),
+        );
     }
-    engine.sweep(after(2), 1_000);
-    assert!(engine.get(&theirs("b", "over")).is_some());
-    let held = engine.tenants.of(&theirs("a", "s"));
-    assert_eq!(held.terminated.len(), 5);
+    engine.evict_expired(after(2), 1_000);
+    assert!(engine.get(&tenant_session("b", "over")).is_some());
+    let state = engine.tenants.get_or_insert(&tenant_session("a", "s"));
+    assert_eq!(state.terminated_tombstones.len(), 5);
 }
 
 // What led to an end
@@ -989,21 +1063,25 @@ fn loop_and_end(engine: &Engine, session: &SessionId) -> usize {
             args: Args::Text("{}".to_owned()),
             ..ToolCall::default()
         };
-        let mut call = event("", "", Body::Call(call));
+        let mut call = event("", "", EventBody::Call(call));
         call.session = session.clone();
         engine.record(&call, after(0)).unwrap();
     }
-    engine.end(session, after(0)).unwrap();
+    engine.end_session(session, after(0)).unwrap();
     let detail = engine.detail(session).unwrap();
     assert_eq!(
         (detail.view.status, detail.view.verdicts.len()),
-        (Status::Ended, 1)
+        (SessionStatus::Ended, 1)
     );
     assert_eq!(detail.timeline.len(), 3);
-    detail.timeline.iter().map(|entry| entry.bytes()).sum()
+    detail
+        .timeline
+        .iter()
+        .map(|entry| entry.memory_bytes())
+        .sum()
 }
 
-fn events_kept(engine: &Engine, session: &SessionId) -> usize {
+fn retained_events(engine: &Engine, session: &SessionId) -> usize {
     engine.detail(session).unwrap().timeline.len()
 }
 
@@ -1012,14 +1090,16 @@ fn what_led_to_an_end_is_kept_until_the_session_begins_anew_or_is_forgotten() {
     let engine = engine();
     let bytes = loop_and_end(&engine, &id());
     assert!(bytes > 300 && engine.state_bytes() > bytes);
-    engine.open(&id(), "", Labels::new(), after(1)).unwrap();
-    assert_eq!(events_kept(&engine, &id()), 0);
+    engine
+        .open_session(&id(), "", Labels::new(), after(1))
+        .unwrap();
+    assert_eq!(retained_events(&engine, &id()), 0);
     loop_and_end(&engine, &id());
-    engine.terminate(&id(), &BECAUSE, after(2));
+    engine.terminate_session(&id(), &OPERATOR_REQUEST, after(2));
     reset(&engine, 3);
-    assert_eq!(events_kept(&engine, &id()), 0);
+    assert_eq!(retained_events(&engine, &id()), 0);
     loop_and_end(&engine, &id());
-    engine.sweep(after(700_000), 10);
+    engine.evict_expired(after(700_000), 10);
     assert_eq!(engine.state_bytes(), 0);
 }
 
@@ -1027,8 +1107,8 @@ fn what_led_to_an_end_is_kept_until_the_session_begins_anew_or_is_forgotten() {
 fn who_terminates_a_session_that_is_over_still_sees_what_led_there() {
     let engine = engine();
     loop_and_end(&engine, &id());
-    engine.terminate(&id(), &BECAUSE, after(1));
-    assert_eq!(events_kept(&engine, &id()), 3);
+    engine.terminate_session(&id(), &OPERATOR_REQUEST, after(1));
+    assert_eq!(retained_events(&engine, &id()), 3);
 }
 
 #[test]
@@ -1037,27 +1117,27 @@ fn of_a_session_that_ended_well_no_events_are_kept() {
     engine
         .record(&event("", "", say("done")), after(0))
         .unwrap();
-    engine.end(&id(), after(0));
-    assert_eq!(events_kept(&engine, &id()), 0);
+    engine.end_session(&id(), after(0));
+    assert_eq!(retained_events(&engine, &id()), 0);
 }
 
 #[test]
 fn what_led_to_an_end_stays_within_its_bytes_the_newest_of_each_tenant() {
     let engine = engine_with(&[("UNSTUCK__LIMITS__PAST_BYTES_MAX", "20000")]);
-    engine.share_among(2);
-    loop_and_end(&engine, &theirs("b", "s"));
-    let all = || (0..40).map(|n| theirs("a", &format!("s{n}")));
+    engine.set_tenant_count(2);
+    loop_and_end(&engine, &tenant_session("b", "s"));
+    let all = || (0..40).map(|n| tenant_session("a", &format!("s{n}")));
     for session in all() {
         loop_and_end(&engine, &session);
     }
     let kept: Vec<bool> = all()
-        .map(|session| events_kept(&engine, &session) > 0)
+        .map(|session| retained_events(&engine, &session) > 0)
         .collect();
     let few = kept.iter().filter(|is_kept| **is_kept).count();
     assert!((2..10).contains(&few), "{few}");
     assert!(kept[40 - few..].iter().all(|is_kept| *is_kept), "{kept:?}");
     assert_eq!(
-        events_kept(&engine, &theirs("b", "s")),
+        retained_events(&engine, &tenant_session("b", "s")),
         3,
         "of another tenant"
     );
@@ -1067,24 +1147,24 @@ fn what_led_to_an_end_stays_within_its_bytes_the_newest_of_each_tenant() {
 fn what_led_to_an_end_goes_first_when_memory_is_short() {
     let engine = engine_with(&[SMALL]);
     loop_and_end(&engine, &id());
-    engine.terminate(&id(), &BECAUSE, after(0));
+    engine.terminate_session(&id(), &OPERATOR_REQUEST, after(0));
     fill(&engine, "a", 0);
-    assert_eq!(events_kept(&engine, &id()), 0);
-    assert_eq!(engine.get(&id()).unwrap().status, Status::Terminated);
+    assert_eq!(retained_events(&engine, &id()), 0);
+    assert_eq!(engine.get(&id()).unwrap().status, SessionStatus::Terminated);
 }
 
 #[test]
 fn a_storm_in_one_tenant_holds_back_no_other() {
-    let engine = engine_by(Clockwork::Live, &[]);
-    engine.share_among(2);
-    let of = |tenant: &'static str| move |n| theirs(tenant, &format!("s{n}"));
+    let engine = engine_in_mode(RunMode::Live, &[]);
+    engine.set_tenant_count(2);
+    let of = |tenant: &'static str| move |n| tenant_session(tenant, &format!("s{n}"));
     let ended = storm_of(&engine, of("many"), 0..30, 0);
     assert_eq!(ended.last(), Some(&Action::Warn));
     let ended = storm_of(&engine, of("few"), 0..5, 1);
     assert_eq!(ended, vec![Action::Terminate; 5]);
-    assert!(engine.breaker_is_open());
+    assert!(engine.is_any_breaker_open());
     assert_metric(&engine, "unstuck_breaker_open 1");
-    engine.sweep(after(301), 10);
-    assert!(!engine.breaker_is_open());
+    engine.evict_expired(after(301), 10);
+    assert!(!engine.is_any_breaker_open());
     assert_metric(&engine, "unstuck_breaker_open 0");
 }

@@ -9,11 +9,11 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use super::sql;
 
 /// Longer texts say something.
-const BYTES_MAX: usize = 160;
+const SHORT_TEXT_BYTES_MAX: usize = 160;
 
 /// Words that only say that it went well, or yes or no.
 #[rustfmt::skip]
-const WORDS: &[&str] = &[
+const ACKNOWLEDGEMENTS: &[&str] = &[
     "ok", "okay", "done", "true", "false", "yes", "no", "success", "successful", "successfully",
     "null", "none", "undefined", "{}", "[]", "complete", "completed", "passed", "all checks passed",
     "exists", "sent", "set", "saved", "created", "updated", "deleted", "removed", "added", "moved",
@@ -23,7 +23,7 @@ const WORDS: &[&str] = &[
 
 /// Phrases of harnesses for a command that printed nothing.
 #[rustfmt::skip]
-const NO_OUTPUT: &[&str] = &[
+const NO_OUTPUT_PHRASES: &[&str] = &[
     "no output", "without output", "not produce any output", "no stdout", "produced no output",
     "empty output",
 ];
@@ -33,35 +33,35 @@ pub(super) fn is_acknowledgement(result: &str) -> bool {
     if result.is_empty() {
         return true;
     }
-    if result.len() > BYTES_MAX {
+    if result.len() > SHORT_TEXT_BYTES_MAX {
         return false;
     }
     if result.starts_with('{') {
-        return serde_json::from_str(result).is_ok_and(|Acknowledges(only)| only);
+        return serde_json::from_str(result).is_ok_and(|AcknowledgementCheck(only)| only);
     }
     if is_scalar(result) {
         return true;
     }
-    let mut buffer = [0; BYTES_MAX];
-    let said = lower(result, &mut buffer);
-    let bare = said.trim_matches(|c: char| !c.is_alphanumeric() && c != '{' && c != '[');
-    is_word(said)
-        || is_word(bare)
-        || says_no_output(said)
-        || said.lines().last().is_some_and(is_all_passed)
-        || sql::is_receipt(bare)
+    let mut buffer = [0; SHORT_TEXT_BYTES_MAX];
+    let lowered = lowercase_into(result, &mut buffer);
+    let bare = lowered.trim_matches(|c: char| !c.is_alphanumeric() && c != '{' && c != '[');
+    is_acknowledgement_word(lowered)
+        || is_acknowledgement_word(bare)
+        || reports_no_output(lowered)
+        || lowered.lines().last().is_some_and(is_all_passed)
+        || sql::is_sql_receipt(bare)
 }
 
-fn is_word(said: &str) -> bool {
+fn is_acknowledgement_word(text: &str) -> bool {
     /// None is longer.
     const WORD_BYTES_MAX: usize = 17;
-    said.len() <= WORD_BYTES_MAX && WORDS.contains(&said)
+    text.len() <= WORD_BYTES_MAX && ACKNOWLEDGEMENTS.contains(&text)
 }
 
 /// A result of a line or two: whoever sought something has hardly found it.
-pub(super) fn is_little(result: &str) -> bool {
-    const LITTLE_BYTES_MAX: usize = 256;
-    result.trim().len() <= LITTLE_BYTES_MAX
+pub(super) fn is_small_result(result: &str) -> bool {
+    const SMALL_RESULT_BYTES_MAX: usize = 256;
+    result.trim().len() <= SMALL_RESULT_BYTES_MAX
 }
 
 /// A number by itself, or as the one row of one column: `0`, `[(0,)]`.
@@ -71,92 +71,100 @@ fn is_scalar(result: &str) -> bool {
 }
 
 /// The text in small letters, in a buffer that has room for it.
-fn lower<'b>(text: &str, buffer: &'b mut [u8; BYTES_MAX]) -> &'b str {
-    let Some(small) = buffer.get_mut(..text.len()) else {
+fn lowercase_into<'b>(text: &str, buffer: &'b mut [u8; SHORT_TEXT_BYTES_MAX]) -> &'b str {
+    let Some(lowered) = buffer.get_mut(..text.len()) else {
         return "";
     };
-    small.copy_from_slice(text.as_bytes());
-    small.make_ascii_lowercase();
-    std::str::from_utf8(small).unwrap_or_default()
+    lowered.copy_from_slice(text.as_bytes());
+    lowered.make_ascii_lowercase();
+    std::str::from_utf8(lowered).unwrap_or_default()
 }
 
-fn says_no_output(said: &str) -> bool {
+fn reports_no_output(text: &str) -> bool {
     /// Each of the phrases holds it, and most texts do not.
-    static OUT: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("out"));
-    let may = OUT.find(said.as_bytes()).is_some();
-    may && NO_OUTPUT.iter().any(|phrase| said.contains(phrase))
+    static OUT_FINDER: LazyLock<memmem::Finder<'static>> =
+        LazyLock::new(|| memmem::Finder::new("out"));
+    let is_candidate = OUT_FINDER.find(text.as_bytes()).is_some();
+    is_candidate && NO_OUTPUT_PHRASES.iter().any(|phrase| text.contains(phrase))
 }
 
 /// Whether a value only acknowledges: `{"success": true}`, `{"status": "ok"}`.
-struct Acknowledges(bool);
+struct AcknowledgementCheck(bool);
 
-impl<'de> Deserialize<'de> for Acknowledges {
+impl<'de> Deserialize<'de> for AcknowledgementCheck {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(OnlyAcknowledges)
+        deserializer.deserialize_any(AcknowledgementVisitor)
     }
 }
 
-struct OnlyAcknowledges;
+struct AcknowledgementVisitor;
 
-impl<'de> Visitor<'de> for OnlyAcknowledges {
-    type Value = Acknowledges;
+impl<'de> Visitor<'de> for AcknowledgementVisitor {
+    type Value = AcknowledgementCheck;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON value")
     }
 
-    fn visit_unit<E>(self) -> Result<Acknowledges, E> {
-        Ok(Acknowledges(true))
+    fn visit_unit<E>(self) -> Result<AcknowledgementCheck, E> {
+        Ok(AcknowledgementCheck(true))
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Acknowledges, E> {
-        Ok(Acknowledges(true))
+    fn visit_bool<E>(self, _: bool) -> Result<AcknowledgementCheck, E> {
+        Ok(AcknowledgementCheck(true))
     }
 
-    fn visit_u64<E>(self, _: u64) -> Result<Acknowledges, E> {
-        Ok(Acknowledges(false))
+    fn visit_u64<E>(self, _: u64) -> Result<AcknowledgementCheck, E> {
+        Ok(AcknowledgementCheck(false))
     }
 
-    fn visit_i64<E>(self, _: i64) -> Result<Acknowledges, E> {
-        Ok(Acknowledges(false))
+    fn visit_i64<E>(self, _: i64) -> Result<AcknowledgementCheck, E> {
+        Ok(AcknowledgementCheck(false))
     }
 
-    fn visit_f64<E>(self, _: f64) -> Result<Acknowledges, E> {
-        Ok(Acknowledges(false))
+    fn visit_f64<E>(self, _: f64) -> Result<AcknowledgementCheck, E> {
+        Ok(AcknowledgementCheck(false))
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Acknowledges, E> {
+    fn visit_str<E>(self, text: &str) -> Result<AcknowledgementCheck, E> {
         let text = text.trim();
-        let only = WORDS.iter().any(|word| word.eq_ignore_ascii_case(text));
-        Ok(Acknowledges(only))
+        let only = ACKNOWLEDGEMENTS
+            .iter()
+            .any(|word| word.eq_ignore_ascii_case(text));
+        Ok(AcknowledgementCheck(only))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Acknowledges, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<AcknowledgementCheck, A::Error> {
         let mut all = true;
-        while let Some(Acknowledges(only)) = items.next_element()? {
+        while let Some(AcknowledgementCheck(only)) = items.next_element()? {
             all &= only;
         }
-        Ok(Acknowledges(all))
+        Ok(AcknowledgementCheck(all))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Acknowledges, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(
+        self,
+        mut entries: A,
+    ) -> Result<AcknowledgementCheck, A::Error> {
         let mut all = true;
-        while let Some((serde::de::IgnoredAny, Acknowledges(only))) = entries.next_entry()? {
+        while let Some((serde::de::IgnoredAny, AcknowledgementCheck(only))) =
+            entries.next_entry()?
+        {
             all &= only;
         }
-        Ok(Acknowledges(all))
+        Ok(AcknowledgementCheck(all))
     }
 }
 
 /// "12 passed", "=== 12 passed in 0.1s ===", "test result: ok. 12 passed; 0 failed".
 fn is_all_passed(line: &str) -> bool {
-    let counted = |word: &str| {
+    let count_before = |word: &str| {
         let before = line.split_once(word).map(|(before, _)| before);
         let number = before.and_then(|before| before.trim_end().rsplit(' ').next());
         number.and_then(|number| number.parse::<u32>().ok())
     };
-    counted("passed").is_some()
-        && counted("failed").unwrap_or(0) == 0
+    count_before("passed").is_some()
+        && count_before("failed").unwrap_or(0) == 0
         && !line.contains("failure")
         && !line.contains("error")
 }
@@ -164,11 +172,11 @@ fn is_all_passed(line: &str) -> bool {
 /// "exit code 1", "Command failed with exit code 2", "exited with status 1".
 pub(super) fn is_exit_status(error: &str) -> bool {
     #[rustfmt::skip]
-    const PARTS: &[&str] = &[
+    const EXIT_STATUS_WORDS: &[&str] = &[
         "command", "process", "failed", "exit", "exited", "returned", "with", "code", "status",
         "non", "zero", "error", "shell", "the", "a",
     ];
-    error.len() <= BYTES_MAX
+    error.len() <= SHORT_TEXT_BYTES_MAX
         && error
             .as_bytes()
             .windows(4)
@@ -178,16 +186,18 @@ pub(super) fn is_exit_status(error: &str) -> bool {
             .filter(|word| !word.is_empty())
             .all(|word| {
                 word.bytes().all(|byte| byte.is_ascii_digit())
-                    || PARTS.iter().any(|part| part.eq_ignore_ascii_case(word))
+                    || EXIT_STATUS_WORDS
+                        .iter()
+                        .any(|part| part.eq_ignore_ascii_case(word))
             })
 }
 
 /// A short error without the name of the tool: "no such tool: foo" is one error
 /// whatever it was called.
-pub(super) fn without_name<'a>(error: &'a str, tool: &str) -> Cow<'a, str> {
+pub(super) fn replace_tool_name<'a>(error: &'a str, tool: &str) -> Cow<'a, str> {
     /// A shorter name is in many words.
     const NAME_BYTES_MIN: usize = 3;
-    if tool.len() < NAME_BYTES_MIN || error.len() > BYTES_MAX || !error.contains(tool) {
+    if tool.len() < NAME_BYTES_MIN || error.len() > SHORT_TEXT_BYTES_MAX || !error.contains(tool) {
         return Cow::Borrowed(error);
     }
     Cow::Owned(error.replace(tool, "<tool>"))
@@ -195,7 +205,7 @@ pub(super) fn without_name<'a>(error: &'a str, tool: &str) -> Cow<'a, str> {
 
 /// Names of tools that act on something and answer with a receipt.
 #[rustfmt::skip]
-const ACTS: &[&str] = &[
+const ACTION_VERBS: &[&str] = &[
     "send", "post", "create", "add", "update", "set", "delete", "remove", "save", "submit", "close",
     "assign", "click", "type", "fill", "press", "key", "drag", "select", "think", "plan", "memory",
     "log", "notify", "reply", "email", "message", "book", "cancel", "approve", "upload", "computer",
@@ -206,12 +216,16 @@ const ACTS: &[&str] = &[
 
 /// Whether a tool of no known class acts, by the words of its name; its short
 /// answer is then a receipt.
-pub(super) fn acts(tool: &str) -> bool {
-    super::tools::words(tool).any(|word| ACTS.iter().any(|act| act.eq_ignore_ascii_case(word)))
+pub(super) fn has_action_verb(tool: &str) -> bool {
+    super::tools::split_name_words(tool).any(|word| {
+        ACTION_VERBS
+            .iter()
+            .any(|act| act.eq_ignore_ascii_case(word))
+    })
 }
 
 /// Whether a result is as short as a receipt, which is a line.
-pub(super) fn is_short(result: Option<&str>) -> bool {
+pub(super) fn is_receipt_sized(result: Option<&str>) -> bool {
     const RECEIPT_BYTES_MAX: usize = 80;
     let result = result.unwrap_or_default().trim();
     result.len() <= RECEIPT_BYTES_MAX && !result.contains('\n')
@@ -256,7 +270,11 @@ mod tests {
 
     #[test]
     fn every_word_is_known() {
-        assert!(WORDS.iter().all(|word| is_word(word)));
+        assert!(
+            ACKNOWLEDGEMENTS
+                .iter()
+                .all(|word| is_acknowledgement_word(word))
+        );
     }
 
     #[test]
@@ -293,14 +311,18 @@ mod tests {
 
     #[test]
     fn an_error_that_names_the_tool_is_the_same_of_every_tool() {
-        let error = |tool: &str| without_name(&format!("No such tool: {tool}"), tool).into_owned();
+        let error =
+            |tool: &str| replace_tool_name(&format!("No such tool: {tool}"), tool).into_owned();
         assert_eq!(error("foo"), error("browser"));
-        assert_eq!(without_name("No such file: x", "cat"), "No such file: x");
+        assert_eq!(
+            replace_tool_name("No such file: x", "cat"),
+            "No such file: x"
+        );
     }
 
     #[test]
     fn the_short_answer_of_a_tool_that_acts_is_a_receipt() {
-        let is_receipt = |tool, result| acts(tool) && is_short(Some(result));
+        let is_receipt = |tool, result| has_action_verb(tool) && is_receipt_sized(Some(result));
         assert!(is_receipt("send_email", "Email sent successfully"));
         assert!(is_receipt("browserClick", "Clicked element"));
         assert!(!is_receipt("browser", "captcha required"));

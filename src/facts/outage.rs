@@ -15,7 +15,7 @@ const ERROR_BYTES_MAX: usize = 2_048;
 
 /// Words that no ordinary failure uses.
 #[rustfmt::skip]
-const PHRASES: &[&str] = &[
+const OUTAGE_PHRASES: &[&str] = &[
     "too many requests", "rate limit", "rate_limit", "ratelimit", "quota exceeded",
     "service unavailable", "temporarily unavailable", "bad gateway", "gateway timeout",
     "gateway time-out", "internal server error", "server is overloaded", "overloaded_error",
@@ -28,102 +28,118 @@ const PHRASES: &[&str] = &[
 ];
 
 /// Two of one list: each is faster than one that can do both.
-static SEEKER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| seeker(StartKind::Unanchored));
-static BEGINNING: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| seeker(StartKind::Anchored));
+static PHRASE_SEARCHER: LazyLock<Option<AhoCorasick>> =
+    LazyLock::new(|| build_searcher(StartKind::Unanchored));
+static PREFIX_SEARCHER: LazyLock<Option<AhoCorasick>> =
+    LazyLock::new(|| build_searcher(StartKind::Anchored));
 
-fn seeker(start: StartKind) -> Option<AhoCorasick> {
+fn build_searcher(start: StartKind) -> Option<AhoCorasick> {
     AhoCorasick::builder()
         .ascii_case_insensitive(true)
         .match_kind(MatchKind::LeftmostFirst)
         .start_kind(start)
-        .build(PHRASES)
+        .build(OUTAGE_PHRASES)
         .ok()
 }
 
 /// A failure whose error is an outage.
-pub(super) fn is_error(error: &str) -> bool {
+pub(super) fn is_outage_error(error: &str) -> bool {
     let head = text::prefix(error, ERROR_BYTES_MAX);
-    (says_so(head) || leading_status(head) || has_status(head)) && !is_of_tests(head)
+    (contains_phrase(head) || starts_with_status(head) || contains_labelled_status(head))
+        && !is_test_output(head)
 }
 
 /// A success whose whole short result is the report of an outage.
-pub(super) fn is_result(result: &str) -> bool {
+pub(super) fn is_outage_result(result: &str) -> bool {
     let result = result.trim();
-    let report = result.len() <= RESULT_BYTES_MAX && !result.contains('\n');
-    report && (begins_with_phrase(result) || leading_status(result)) && !is_of_tests(result)
+    let is_one_line = result.len() <= RESULT_BYTES_MAX && !result.contains('\n');
+    is_one_line
+        && (starts_with_phrase(result) || starts_with_status(result))
+        && !is_test_output(result)
 }
 
 /// What a test prints may name an outage that it is about.
-fn is_of_tests(text: &str) -> bool {
-    const WORDS: &[&str] = &[
+fn is_test_output(text: &str) -> bool {
+    const TEST_OUTPUT_WORDS: &[&str] = &[
         "FAILED ",
         "AssertionError",
         "assert ",
         " test passed",
         "assertion ",
     ];
-    let counted = |word| {
+    let follows_digit = |word| {
         text.match_indices(word).any(|(at, _)| {
             let before = at.checked_sub(1).and_then(|at| text.as_bytes().get(at));
             before.is_some_and(u8::is_ascii_digit)
         })
     };
-    counted(" failed") || counted(" passed") || WORDS.iter().any(|word| text.contains(word))
+    follows_digit(" failed")
+        || follows_digit(" passed")
+        || TEST_OUTPUT_WORDS.iter().any(|word| text.contains(word))
 }
 
 /// A phrase that stands by itself: `ENOTFOUND` is not in `FileNotFoundError`, and
 /// `test_rate_limit.py` is a name.
-fn says_so(text: &str) -> bool {
-    let phrases = SEEKER.as_ref().map(|seeker| seeker.find_iter(text));
+fn contains_phrase(text: &str) -> bool {
+    let phrases = PHRASE_SEARCHER
+        .as_ref()
+        .map(|seeker| seeker.find_iter(text));
     let mut phrases = phrases.into_iter().flatten();
-    phrases.any(|found| stands_alone(text, found))
+    phrases.any(|found| is_whole_word(text, found))
 }
 
-fn begins_with_phrase(text: &str) -> bool {
+fn starts_with_phrase(text: &str) -> bool {
     let rest = ["error: ", "Error: "]
         .iter()
         .find_map(|head| text.strip_prefix(head));
     let text = rest.unwrap_or(text);
     let input = Input::new(text).anchored(Anchored::Yes);
-    let found = BEGINNING.as_ref().and_then(|seeker| seeker.find(input));
-    found.is_some_and(|found| stands_alone(text, found))
+    let found = PREFIX_SEARCHER
+        .as_ref()
+        .and_then(|seeker| seeker.find(input));
+    found.is_some_and(|found| is_whole_word(text, found))
 }
 
-fn stands_alone(text: &str, found: Match) -> bool {
-    let alone = |at: Option<&u8>| {
+fn is_whole_word(text: &str, found: Match) -> bool {
+    let is_boundary = |at: Option<&u8>| {
         at.is_none_or(|byte| !byte.is_ascii_alphanumeric() && !b"_/.-".contains(byte))
     };
     let bytes = text.as_bytes();
     let before = found.start().checked_sub(1).and_then(|at| bytes.get(at));
     let after = bytes.get(found.end()).filter(|byte| **byte != b'.');
-    alone(before) && alone(after)
+    is_boundary(before) && is_boundary(after)
 }
 
 /// "503 Service Unavailable": the status comes first and a reason follows.
-fn leading_status(text: &str) -> bool {
+fn starts_with_status(text: &str) -> bool {
     let (number, rest) = text.split_once([' ', ':']).unwrap_or((text, ""));
-    is_status(number) && says_so(rest)
+    is_status(number) && contains_phrase(rest)
 }
 
 /// 429 or 5xx as a word, where the text says that it is a status.
-fn has_status(text: &str) -> bool {
-    const TOLD: &[&str] = &["http", "status", "response", "status_code", "statuscode"];
+fn contains_labelled_status(text: &str) -> bool {
+    const STATUS_LABELS: &[&str] = &["http", "status", "response", "status_code", "statuscode"];
     // Most errors have no such number at all.
     let mut fours_and_fives = memchr2_iter(b'4', b'5', text.as_bytes());
     if !fours_and_fives.any(|at| text.get(at..at + 3).is_some_and(is_status)) {
         return false;
     }
-    let mut before = ["", ""];
+    let mut previous_words = ["", ""];
     for word in text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')) {
         if word.is_empty() {
             continue;
         }
-        let is = |name: &str| TOLD.iter().any(|told| told.eq_ignore_ascii_case(name));
-        let told = is(before[1]) || (before[1].eq_ignore_ascii_case("code") && is(before[0]));
-        if is_status(word) && told {
+        let is_label = |name: &str| {
+            STATUS_LABELS
+                .iter()
+                .any(|label| label.eq_ignore_ascii_case(name))
+        };
+        let is_labelled = is_label(previous_words[1])
+            || (previous_words[1].eq_ignore_ascii_case("code") && is_label(previous_words[0]));
+        if is_status(word) && is_labelled {
             return true;
         }
-        before = [before[1], word];
+        previous_words = [previous_words[1], word];
     }
     false
 }
@@ -155,7 +171,7 @@ mod tests {
             "overloaded_error",
             "500: Internal Server Error",
         ] {
-            assert!(is_error(error), "{error}");
+            assert!(is_outage_error(error), "{error}");
         }
     }
 
@@ -176,22 +192,22 @@ mod tests {
             "AssertionError: Error: 500 !== 200",
             "ModuleNotFoundError: No module named 'x'",
         ] {
-            assert!(!is_error(error), "{error}");
+            assert!(!is_outage_error(error), "{error}");
         }
     }
 
     #[test]
     fn only_a_short_result_that_is_nothing_else_is_an_outage() {
-        assert!(is_result("upstream error 503 network_error"));
-        assert!(is_result("503 Service Unavailable"));
-        assert!(!is_result(
+        assert!(is_outage_result("upstream error 503 network_error"));
+        assert!(is_outage_result("503 Service Unavailable"));
+        assert!(!is_outage_result(
             "fn retry() { // on connection refused we wait }"
         ));
-        assert!(!is_result(
+        assert!(!is_outage_result(
             "the docs say: on 503 service unavailable, retry\nand so on"
         ));
-        assert!(!is_result("Error: rate limit test passed for a"));
-        assert!(!is_result("200 ok"));
-        assert!(!is_result("500 rows"));
+        assert!(!is_outage_result("Error: rate limit test passed for a"));
+        assert!(!is_outage_result("200 ok"));
+        assert!(!is_outage_result("500 rows"));
     }
 }

@@ -2,81 +2,83 @@
 
 use std::{borrow::Cow, hash::Hasher};
 
-use super::{Facts, ack};
+use super::{FactExtractor, ack};
 use crate::{
     domain::{Event, Outcome, Sig, ToolCall},
     text::{
-        key::Tag,
-        mask::{self, Mask},
+        key::SignatureKind,
+        mask::{self, MaskKind},
     },
 };
 
 /// The hashes of a result or an error; zeros where there is none.
 #[derive(Default)]
-pub(super) struct TextFacts {
+pub(super) struct TextHashes {
     pub raw: u64,
     /// Without times, ids and the like.
     pub masked: u64,
     /// Of a result, without media; `None`: it tells nothing.
-    telling: Option<Sig>,
+    informative: Option<Sig>,
 }
 
 /// All that was sent of an outcome.
-pub(super) struct Outcomes {
+pub(super) struct OutcomeSignatures {
     pub masked: Sig,
     pub raw: Sig,
 }
 
-impl Facts {
+impl FactExtractor {
     /// The hashes of a text. What repeats is looked at once.
-    pub(super) fn text(&self, text: &str, kind: Mask) -> TextFacts {
+    pub(super) fn hash_text(&self, text: &str, kind: MaskKind) -> TextHashes {
         if text.is_empty() {
-            return TextFacts::default();
+            return TextHashes::default();
         }
         let mut hasher = self.key.hasher(match kind {
-            Mask::Result => Tag::Result,
-            Mask::Error => Tag::Error,
+            MaskKind::Result => SignatureKind::Result,
+            MaskKind::Error => SignatureKind::Error,
         });
         hasher.write(text.as_bytes());
         let raw = hasher.finish();
-        let [masked, telling] = self.memo.get(raw, || {
-            let (masked, may_have_media) = self.masked(text, kind);
-            let telling = match kind {
-                Mask::Result => self.telling(text, raw, may_have_media).map_or(0, Sig::get),
-                Mask::Error => 0,
+        let [masked, informative] = self.text_memo.get_or_compute(raw, || {
+            let (masked, may_have_media) = self.hash_masked(text, kind);
+            let informative = match kind {
+                MaskKind::Result => self
+                    .informative_signature(text, raw, may_have_media)
+                    .map_or(0, Sig::get),
+                MaskKind::Error => 0,
             };
-            [masked, telling]
+            [masked, informative]
         });
-        TextFacts {
+        TextHashes {
             raw,
             masked,
-            telling: (telling != 0).then(|| Sig::new(telling)),
+            informative: (informative != 0).then(|| Sig::new(informative)),
         }
     }
 
     /// The hash of what masking makes of a text, and whether the text may have media.
-    fn masked(&self, text: &str, kind: Mask) -> (u64, bool) {
-        let mut hasher = self.key.hasher(Tag::Outcome);
+    fn hash_masked(&self, text: &str, kind: MaskKind) -> (u64, bool) {
+        let mut hasher = self.key.hasher(SignatureKind::Outcome);
         if mask::is_only_media(text) {
             hasher.write(text.as_bytes());
             return (hasher.finish(), true);
         }
-        let seen = mask::masked_hash(text, kind, &mut hasher);
-        (hasher.finish(), seen.may_have_media)
+        let summary = mask::hash_masked(text, kind, &mut hasher);
+        (hasher.finish(), summary.may_have_media)
     }
 
     /// A result raw but for media; `None`: it tells nothing. Without media that is
     /// its raw hash.
-    fn telling(&self, result: &str, raw: u64, may_have_media: bool) -> Option<Sig> {
+    fn informative_signature(&self, result: &str, raw: u64, may_have_media: bool) -> Option<Sig> {
         if ack::is_acknowledgement(result) || mask::is_only_media(result) {
             return None;
         }
         if !may_have_media {
             return Some(Sig::new(raw));
         }
-        let mut hasher = self.key.hasher(Tag::Said);
+        let mut hasher = self.key.hasher(SignatureKind::Response);
         let mut pieces = 0;
-        mask::without_media(result, &mut |piece| {
+        mask::strip_media(result, &mut |piece| {
             hasher.write(piece);
             pieces += 1;
         });
@@ -84,46 +86,55 @@ impl Facts {
     }
 
     /// What the call said, raw but for media, where it says anything.
-    pub(super) fn said(&self, call: &ToolCall, failed: bool, result: &TextFacts) -> Option<Sig> {
+    pub(super) fn response_signature(
+        &self,
+        call: &ToolCall,
+        failed: bool,
+        result: &TextHashes,
+    ) -> Option<Sig> {
         if !failed && call.result_hash.is_empty() {
-            return result.telling;
+            return result.informative;
         }
         if !failed {
-            return self.key.known(Tag::Result, &call.result_hash);
+            return self
+                .key
+                .signature_if_present(SignatureKind::Result, &call.result_hash);
         }
-        let told = call.result.as_deref().unwrap_or_default();
-        if call.error.is_empty() && told.is_empty() {
+        let result_text = call.result.as_deref().unwrap_or_default();
+        if call.error.is_empty() && result_text.is_empty() {
             return None;
         }
-        let mut hasher = self.key.hasher(Tag::Said);
+        let mut hasher = self.key.hasher(SignatureKind::Response);
         hasher.write(call.error.as_bytes());
-        hasher.write(told.as_bytes());
+        hasher.write(result_text.as_bytes());
         Some(Sig::new(hasher.finish()))
     }
 
     /// The masked error of a call that failed.
-    pub(super) fn error(
+    pub(super) fn error_signature(
         &self,
         call: &ToolCall,
         signature: Option<Sig>,
-        error: &TextFacts,
+        error: &TextHashes,
     ) -> Option<Sig> {
         // Some brokers send what went wrong as the result, or beside the error.
-        let told = call.result.as_deref().unwrap_or_default();
-        if call.error.is_empty() && told.is_empty() {
+        let result_text = call.result.as_deref().unwrap_or_default();
+        if call.error.is_empty() && result_text.is_empty() {
             return None;
         }
-        let mut hasher = self.key.hasher(Tag::Error);
-        let without_name = |text: &str| match ack::without_name(text, &call.tool) {
-            Cow::Owned(text) => Some(self.masked(&text, Mask::Error).0),
+        let mut hasher = self.key.hasher(SignatureKind::Error);
+        let hash_without_name = |text: &str| match ack::replace_tool_name(text, &call.tool) {
+            Cow::Owned(text) => Some(self.hash_masked(&text, MaskKind::Error).0),
             Cow::Borrowed(_) => None,
         };
-        let error = without_name(&call.error).unwrap_or(error.masked);
-        let told_masked = without_name(told);
+        let error = hash_without_name(&call.error).unwrap_or(error.masked);
+        let unnamed_result = hash_without_name(result_text);
         hasher.write_u64(error);
-        hasher.write_u64(told_masked.unwrap_or_else(|| self.text(told, Mask::Error).masked));
+        hasher.write_u64(
+            unnamed_result.unwrap_or_else(|| self.hash_text(result_text, MaskKind::Error).masked),
+        );
         // An exit status alone says nothing across different calls.
-        if told.is_empty()
+        if result_text.is_empty()
             && ack::is_exit_status(&call.error)
             && let Some(signature) = signature
         {
@@ -135,44 +146,51 @@ impl Facts {
     /// All that was sent of an outcome, in one hash with masked texts and one with
     /// raw ones. What was not sent leaves its own mark, so that "unknown" never
     /// equals "empty".
-    pub(super) fn outcomes(
+    pub(super) fn outcome_signatures(
         &self,
         event: &Event,
         call: &ToolCall,
         ignore_result: bool,
-        [result, error]: [&TextFacts; 2],
-    ) -> Outcomes {
+        [result, error]: [&TextHashes; 2],
+    ) -> OutcomeSignatures {
         let key = &self.key;
-        let text = |text: &str| match text {
+        let hash_or_zero = |text: &str| match text {
             "" => 0,
-            text => key.text(Tag::Outcome, text),
+            text => key.hash_text(SignatureKind::Outcome, text),
         };
-        let marked = match call.outcome {
+        let outcome_code = match call.outcome {
             None => 0,
             Some(Outcome::Ok) => 1,
             Some(Outcome::Error) => 2,
             Some(Outcome::Blocked) => 3,
         };
-        let (result_kind, told) = match &call.result {
+        let (result_kind, result_hashes) = match &call.result {
             _ if ignore_result => (0, [0; 2]),
-            _ if !call.result_hash.is_empty() => (1, [text(&call.result_hash); 2]),
+            _ if !call.result_hash.is_empty() => (1, [hash_or_zero(&call.result_hash); 2]),
             Some(_) => (2, [result.masked, result.raw]),
             None => (0, [0; 2]),
         };
-        let state = [text(&call.content_hash), text(&event.state_hash)];
-        let rest = if state == [0; 2] {
+        let state_hashes = [
+            hash_or_zero(&call.content_hash),
+            hash_or_zero(&event.state_hash),
+        ];
+        let rest = if state_hashes == [0; 2] {
             0
         } else {
-            key.both(Tag::Outcome, state[0], state[1])
+            key.hash_pair(SignatureKind::Outcome, state_hashes[0], state_hashes[1])
         };
-        let rest = key.both(Tag::Outcome, rest, marked << 8 | result_kind);
-        let of = |result: u64, error: u64| {
-            let texts = key.both(Tag::Outcome, result, error);
-            Sig::new(key.both(Tag::Outcome, rest, texts))
+        let rest = key.hash_pair(
+            SignatureKind::Outcome,
+            rest,
+            outcome_code << 8 | result_kind,
+        );
+        let combine = |result: u64, error: u64| {
+            let texts = key.hash_pair(SignatureKind::Outcome, result, error);
+            Sig::new(key.hash_pair(SignatureKind::Outcome, rest, texts))
         };
-        Outcomes {
-            masked: of(told[0], error.masked),
-            raw: of(told[1], error.raw),
+        OutcomeSignatures {
+            masked: combine(result_hashes[0], error.masked),
+            raw: combine(result_hashes[1], error.raw),
         }
     }
 }

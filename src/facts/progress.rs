@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 
-use crate::domain::{CallFacts, Room, Sig};
+use crate::domain::{CallFacts, Capacity, Sig};
 
 /// Counts a session's progress: a successful write that changed something, a
 /// changed state of the world, a user's message. Two calls with the same count
@@ -8,10 +8,10 @@ use crate::domain::{CallFacts, Room, Sig};
 ///
 /// One per session, not per agent: a write by one agent is progress for all.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct ProgressCounter {
     count: u32,
     /// How much of it were changes of state.
-    moves: u32,
+    state_changes: u32,
     /// Calls since a user spoke or a run began.
     calls: u32,
     state: Option<Sig>,
@@ -20,13 +20,13 @@ pub struct Progress {
     contents: VecDeque<(Sig, Sig)>,
 }
 
-impl Progress {
+impl ProgressCounter {
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    pub fn moves(&self) -> u32 {
-        self.moves
+    pub fn state_changes(&self) -> u32 {
+        self.state_changes
     }
 
     pub fn calls(&self) -> u32 {
@@ -34,12 +34,12 @@ impl Progress {
     }
 
     /// A call was made, by whichever agent.
-    pub fn act(&mut self) {
+    pub fn record_call(&mut self) {
         self.calls = self.calls.saturating_add(1);
     }
 
     /// A user spoke, or a run began: whatever comes next is new work.
-    pub fn start_anew(&mut self) {
+    pub fn start_new_work(&mut self) {
         self.calls = 0;
         self.advance();
     }
@@ -52,9 +52,9 @@ impl Progress {
     /// Takes note of what a call wrote and says how far the session is. Where
     /// there is no room the path written first is forgotten: its next write counts
     /// as a change, which errs on the quiet side.
-    pub fn note(&mut self, call: &CallFacts, paths: &Room) -> u32 {
+    pub fn record_write(&mut self, call: &CallFacts, paths: &Capacity) -> u32 {
         let writes = call.wrote() || (call.also_writes && !call.failed());
-        if writes && self.changes_content(call, paths) {
+        if writes && self.update_content(call, paths) {
             self.advance();
         }
         self.count
@@ -62,25 +62,29 @@ impl Progress {
 
     /// Takes note of the state that an event left the world in, where it is
     /// known. The first state ever seen is no change.
-    pub fn see_state(&mut self, state: Option<Sig>) {
+    pub fn record_state(&mut self, state: Option<Sig>) {
         let Some(new) = state else { return };
         if self.state.replace(new).is_some_and(|old| old != new) {
-            self.moves = self.moves.wrapping_add(1);
+            self.state_changes = self.state_changes.wrapping_add(1);
             self.advance();
         }
     }
 
     /// A write of the same content, or the same write again, changes nothing.
-    fn changes_content(&mut self, call: &CallFacts, paths: &Room) -> bool {
+    fn update_content(&mut self, call: &CallFacts, paths: &Capacity) -> bool {
         let Some(content) = call.content.or(call.call) else {
             return true;
         };
         // A tool that keeps one thing, a plan for instance, is its own path.
         let path = call.target.unwrap_or(call.tool);
-        if let Some(known) = self.contents.iter_mut().find(|(known, _)| *known == path) {
+        if let Some(known) = self
+            .contents
+            .iter_mut()
+            .find(|(known_path, _)| *known_path == path)
+        {
             return std::mem::replace(&mut known.1, content) != content;
         }
-        paths.make(&mut self.contents, VecDeque::len, |contents| {
+        paths.evict_to_fit(&mut self.contents, VecDeque::len, |contents| {
             contents.pop_front();
         });
         self.contents.push_back((path, content));

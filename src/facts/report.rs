@@ -13,45 +13,45 @@ const TAIL_BYTES_MAX: usize = 2_048;
 
 /// Phrases with which a runner says that tests failed.
 #[rustfmt::skip]
-const PHRASES: &[&str] = &[
+const FAILURE_PHRASES: &[&str] = &[
     "test result: failed",                    // cargo test
     "failed (failures=", "failed (errors=",   // unittest
     "--- fail: ",                             // go test
 ];
 /// Phrases that say so after a number other than 0.
 #[rustfmt::skip]
-const COUNTED: &[&str] = &[
+const COUNTED_PHRASES: &[&str] = &[
     " failed, ", " failed in ", " failed |",  // pytest, jest, vitest
     " failing\n", " failing ",                // mocha
     " failure\n", " failures\n",              // rspec
     " tests failed",                          // ctest, nextest
 ];
 
-static SEEKER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+static PHRASE_SEARCHER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     AhoCorasick::builder()
         .ascii_case_insensitive(true)
-        .build(PHRASES.iter().chain(COUNTED))
+        .build(FAILURE_PHRASES.iter().chain(COUNTED_PHRASES))
         .ok()
 });
 
-pub(super) fn tells_failures(result: &str) -> bool {
+pub(super) fn reports_failures(result: &str) -> bool {
     let tail = text::suffix(result, TAIL_BYTES_MAX);
     // Which each of the phrases holds, and most reports do not.
-    let fails = |at: usize| tail.as_bytes().get(at..at + 4);
-    let fails = |at| fails(at).is_some_and(|word| word.eq_ignore_ascii_case(b"fail"));
-    if !memchr2_iter(b'f', b'F', tail.as_bytes()).any(fails) {
+    let bytes_at = |at: usize| tail.as_bytes().get(at..at + 4);
+    let is_fail = |at| bytes_at(at).is_some_and(|word| word.eq_ignore_ascii_case(b"fail"));
+    if !memchr2_iter(b'f', b'F', tail.as_bytes()).any(is_fail) {
         return false;
     }
-    SEEKER.as_ref().is_some_and(|seeker| {
+    PHRASE_SEARCHER.as_ref().is_some_and(|seeker| {
         seeker.find_overlapping_iter(tail).any(|found| {
-            let counted = found.pattern().as_usize() >= PHRASES.len();
-            !counted || counts_some(tail.get(..found.start()).unwrap_or_default())
+            let needs_count = found.pattern().as_usize() >= FAILURE_PHRASES.len();
+            !needs_count || ends_with_nonzero_number(tail.get(..found.start()).unwrap_or_default())
         })
     })
 }
 
 /// Whether a number other than 0 ends the text.
-fn counts_some(before: &str) -> bool {
+fn ends_with_nonzero_number(before: &str) -> bool {
     let digits = before.trim_end_matches(|c: char| c.is_ascii_digit());
     before
         .get(digits.len()..)
@@ -75,7 +75,7 @@ mod tests {
             "Ran 3 tests in 0.001s\n\nFAILED (failures=1)",
             "3 examples, 1 failure\n",
         ] {
-            assert!(tells_failures(failed), "{failed}");
+            assert!(reports_failures(failed), "{failed}");
         }
         for passed in [
             "3 passed in 0.12s",
@@ -87,7 +87,7 @@ mod tests {
             "error: 2 warnings emitted",
             "",
         ] {
-            assert!(!tells_failures(passed), "{passed}");
+            assert!(!reports_failures(passed), "{passed}");
         }
     }
 }

@@ -5,42 +5,42 @@ use std::borrow::Cow;
 
 use memchr::memchr2;
 
-use super::tools::Class;
+use super::tools::ToolClass;
 use crate::text::shell_words;
 
 /// What was made of a command line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Command<'a> {
-    pub class: Class,
+pub(super) struct ShellCommand<'a> {
+    pub class: ToolClass,
     /// The file it is about; `None`: the whole line.
     pub target: Option<Cow<'a, str>>,
     /// The lines of the file it shows, from 1.
     pub lines: Option<(u32, u32)>,
     /// A part of it changes a file, whatever the whole does.
-    pub writes: bool,
+    pub writes_files: bool,
     /// It holds a patch.
-    pub patches: bool,
+    pub has_patch: bool,
 }
 
-impl Command<'_> {
-    fn plain(class: Class) -> Self {
+impl ShellCommand<'_> {
+    fn with_class(class: ToolClass) -> Self {
         Self {
             class,
             target: None,
             lines: None,
-            writes: false,
-            patches: false,
+            writes_files: false,
+            has_patch: false,
         }
     }
 
-    pub fn into_owned<'b>(self) -> Command<'b> {
+    pub fn into_owned<'b>(self) -> ShellCommand<'b> {
         let target = self.target.map(|target| Cow::Owned(target.into_owned()));
-        Command { target, ..self }
+        ShellCommand { target, ..self }
     }
 }
 
 /// How a patch begins, wherever it stands.
-const PATCH: &str = "*** Begin Patch";
+const PATCH_HEADER: &str = "*** Begin Patch";
 
 /// Longer lines are programs, not commands: they are taken as they are.
 const LINE_BYTES_MAX: usize = 1_024;
@@ -49,48 +49,51 @@ const LINE_BYTES_MAX: usize = 1_024;
 /// one that waits makes the line a poll, one that nobody knows makes it a run,
 /// whatever it writes besides, and only a line of nothing but looking is a read
 /// or a search.
-pub(super) fn read(line: &str) -> Command<'_> {
+pub(super) fn parse_command_line(line: &str) -> ShellCommand<'_> {
     if line.trim_start().is_empty() {
-        return Command::plain(Class::Poll);
+        return ShellCommand::with_class(ToolClass::Poll);
     }
     // One letter of each first: most lines have neither a patch nor a document.
     if memchr2(b'*', b'<', line.as_bytes()).is_none() {
-        return of_script(script(line));
+        return parse_script(unwrap_shell_script(line));
     }
-    if line.contains(PATCH) {
-        return Command {
-            patches: true,
-            ..Command::plain(Class::Edit)
+    if line.contains(PATCH_HEADER) {
+        return ShellCommand {
+            has_patch: true,
+            ..ShellCommand::with_class(ToolClass::Edit)
         };
     }
-    of_script(without_documents(script(line)))
+    parse_script(strip_heredocs(unwrap_shell_script(line)))
 }
 
-fn of_script(line: Cow<'_, str>) -> Command<'_> {
+fn parse_script(line: Cow<'_, str>) -> ShellCommand<'_> {
     if line.len() > LINE_BYTES_MAX {
-        return Command::plain(Class::Execute);
+        return ShellCommand::with_class(ToolClass::Execute);
     }
     match line {
-        Cow::Borrowed(line) => of_line(line),
-        Cow::Owned(line) => of_line(&line).into_owned(),
+        Cow::Borrowed(line) => parse_line(line),
+        Cow::Owned(line) => parse_line(&line).into_owned(),
     }
 }
 
-fn of_line(line: &str) -> Command<'_> {
-    if let Some(words) = shell_words::plain(line) {
-        return of_words(&words);
+fn parse_line(line: &str) -> ShellCommand<'_> {
+    if let Some(words) = shell_words::split_plain(line) {
+        return parse_words(&words);
     }
-    match shell_words::Split::of(line) {
-        Some(split) => of_words(&split.words()).into_owned(),
-        None => Command::plain(Class::Execute),
+    match shell_words::SplitLine::parse(line) {
+        Some(split) => parse_words(&split.words()).into_owned(),
+        None => ShellCommand::with_class(ToolClass::Execute),
     }
 }
 
-fn of_words<'a>(words: &[&'a str]) -> Command<'a> {
-    let mut writes = false;
-    let mut strongest: Option<Part> = None;
-    for part in words.split(|word| parts(word)).filter_map(Part::read) {
-        writes |= part.class.writes();
+fn parse_words<'a>(words: &[&'a str]) -> ShellCommand<'a> {
+    let mut writes_files = false;
+    let mut strongest: Option<SimpleCommand> = None;
+    for part in words
+        .split(|word| is_separator(word))
+        .filter_map(SimpleCommand::parse)
+    {
+        writes_files |= part.class.is_write();
         if strongest
             .as_ref()
             .is_none_or(|known| part.rank() > known.rank())
@@ -99,25 +102,25 @@ fn of_words<'a>(words: &[&'a str]) -> Command<'a> {
         }
     }
     strongest.map_or_else(
-        || Command::plain(Class::Execute),
-        |part| Command {
+        || ShellCommand::with_class(ToolClass::Execute),
+        |part| ShellCommand {
             class: part.class,
             target: part.target.map(Cow::Borrowed),
             lines: part.lines,
-            writes,
-            patches: false,
+            writes_files,
+            has_patch: false,
         },
     )
 }
 
 /// Whether a word stands between two simple commands. Words are compared as
 /// bytes: texts would be compared by calls, one for each that they could be.
-fn parts(word: &str) -> bool {
+fn is_separator(word: &str) -> bool {
     matches!(word.as_bytes(), b"&&" | b"||" | b";" | b"|" | b"&")
 }
 
 /// The script of `bash -lc "…"`, else the line itself.
-fn script(line: &str) -> Cow<'_, str> {
+fn unwrap_shell_script(line: &str) -> Cow<'_, str> {
     const SHELLS: &[&str] = &["bash", "sh", "zsh", "/bin/bash", "/bin/sh"];
     let inner = || {
         let line = line.trim_start();
@@ -139,7 +142,7 @@ fn script(line: &str) -> Cow<'_, str> {
 }
 
 /// The line without the texts between `<<TAG` and `TAG`.
-fn without_documents(line: Cow<'_, str>) -> Cow<'_, str> {
+fn strip_heredocs(line: Cow<'_, str>) -> Cow<'_, str> {
     if !line.as_bytes().contains(&b'<') || !line.contains("<<") {
         return line;
     }
@@ -162,57 +165,62 @@ fn without_documents(line: Cow<'_, str>) -> Cow<'_, str> {
 }
 
 /// A simple command.
-struct Part<'a> {
-    class: Class,
+struct SimpleCommand<'a> {
+    class: ToolClass,
     target: Option<&'a str>,
     lines: Option<(u32, u32)>,
 }
 
-impl<'a> Part<'a> {
+impl<'a> SimpleCommand<'a> {
     /// `None`: it says nothing about what the line does (`cd`, `export`, a
     /// filter behind a pipe).
-    fn read(words: &[&'a str]) -> Option<Self> {
-        let redirection = words.iter().position(|word| redirects(word));
-        let (name, rest) = command(redirection.map_or(words, |at| before(words, at)))?;
+    fn parse(words: &[&'a str]) -> Option<Self> {
+        let redirection = words.iter().position(|word| is_redirection(word));
+        let (name, rest) =
+            split_name(redirection.map_or(words, |at| words_before_redirection(words, at)))?;
         // Where the output of a run goes does not matter; that of an `echo` does.
         if let Some(at) = redirection
             && let b"echo" | b"printf" | b"cat" | b"sed" | b"awk" | b"jq" | b"sort" = name
-            && let Some((file, appends)) = redirected(words.get(at..)?)
+            && let Some((file, appends)) = redirection_target(words.get(at..)?)
         {
-            let class = if appends { Class::Edit } else { Class::Write };
-            return Some(Self::plain(class, Some(file)));
+            let class = if appends {
+                ToolClass::Edit
+            } else {
+                ToolClass::Write
+            };
+            return Some(Self::with_target(class, Some(file)));
         }
         let part = match name {
             b"cd" | b"export" | b"set" | b"true" | b"source" | b"wc" | b"sort" | b"uniq"
             | b"awk" | b"cut" | b"tr" | b"xargs" | b"jq" => return None,
             b"cat" | b"less" | b"more" | b"bat" | b"nl" | b"file" | b"stat" => {
-                Self::plain(Class::Read, operand(rest))
+                Self::with_target(ToolClass::Read, last_operand(rest))
             }
             b"head" => Self {
-                lines: count_of(rest).map(|n| (1, n)),
-                ..Self::plain(Class::Read, operand(rest))
+                lines: parse_line_count(rest).map(|n| (1, n)),
+                ..Self::with_target(ToolClass::Read, last_operand(rest))
             },
             // Which lines the end of a file has, nobody knows.
-            b"tail" => Self::plain(Class::Search, None),
+            b"tail" => Self::with_target(ToolClass::Search, None),
             b"grep" | b"rg" | b"ag" | b"find" | b"fd" | b"which" | b"ls" | b"tree" | b"pwd"
-            | b"du" => Self::plain(Class::Search, None),
-            b"sleep" | b"wait" => Self::plain(Class::Poll, None),
+            | b"du" => Self::with_target(ToolClass::Search, None),
+            b"sleep" | b"wait" => Self::with_target(ToolClass::Poll, None),
             b"sed" if rest.iter().any(|word| word.starts_with("-i")) => {
-                Self::plain(Class::Edit, rest.last().copied())
+                Self::with_target(ToolClass::Edit, rest.last().copied())
             }
-            b"sed" => Self::sed(rest)?,
-            b"tee" | b"patch" => Self::plain(Class::Write, operand(rest)),
+            b"sed" => Self::parse_sed(rest)?,
+            b"tee" | b"patch" => Self::with_target(ToolClass::Write, last_operand(rest)),
             // Many files, or a directory: the command itself is what is written.
             b"touch" | b"mkdir" | b"rm" | b"mv" | b"cp" | b"ln" | b"chmod" => {
-                Self::plain(Class::Write, None)
+                Self::with_target(ToolClass::Write, None)
             }
-            b"git" => Self::git(rest),
-            _ => Self::plain(Class::Execute, None),
+            b"git" => Self::parse_git(rest),
+            _ => Self::with_target(ToolClass::Execute, None),
         };
         Some(part)
     }
 
-    fn plain(class: Class, target: Option<&'a str>) -> Self {
+    fn with_target(class: ToolClass, target: Option<&'a str>) -> Self {
         Self {
             class,
             target,
@@ -221,19 +229,19 @@ impl<'a> Part<'a> {
     }
 
     /// `sed -n '10,20p' file` shows lines; any other `sed` is a filter.
-    fn sed(rest: &[&'a str]) -> Option<Self> {
+    fn parse_sed(rest: &[&'a str]) -> Option<Self> {
         let script = rest.iter().find(|word| !word.starts_with('-'))?;
         let (from, to) = script.strip_suffix('p')?.split_once(',')?;
         let lines = Some((from.parse().ok()?, to.parse().ok()?));
         let file = rest.last().filter(|word| *word != script)?;
         Some(Self {
             lines,
-            ..Self::plain(Class::Read, Some(file))
+            ..Self::with_target(ToolClass::Read, Some(file))
         })
     }
 
-    fn git(rest: &[&'a str]) -> Self {
-        const CHANGES: &[&str] = &[
+    fn parse_git(rest: &[&'a str]) -> Self {
+        const MUTATING_SUBCOMMANDS: &[&str] = &[
             "add",
             "commit",
             "checkout",
@@ -256,26 +264,28 @@ impl<'a> Part<'a> {
         ];
         let verb = rest.iter().find(|word| !word.starts_with('-'));
         match verb.copied() {
-            Some(verb) if CHANGES.contains(&verb) => Self::plain(Class::Write, None),
-            Some("grep") => Self::plain(Class::Search, None),
-            _ => Self::plain(Class::Execute, None),
+            Some(verb) if MUTATING_SUBCOMMANDS.contains(&verb) => {
+                Self::with_target(ToolClass::Write, None)
+            }
+            Some("grep") => Self::with_target(ToolClass::Search, None),
+            _ => Self::with_target(ToolClass::Execute, None),
         }
     }
 
     fn rank(&self) -> u8 {
         match self.class {
-            Class::Poll => 4,
-            Class::Execute | Class::Exempt | Class::Other => 3,
-            Class::Write | Class::Edit => 2,
-            Class::Search => 1,
-            Class::Read => 0,
+            ToolClass::Poll => 4,
+            ToolClass::Execute | ToolClass::Exempt | ToolClass::Other => 3,
+            ToolClass::Write | ToolClass::Edit => 2,
+            ToolClass::Search => 1,
+            ToolClass::Read => 0,
         }
     }
 }
 
 /// The name of a command without its path, and its arguments; assignments,
 /// `sudo`, `timeout 10` and the like before it do not count.
-fn command<'w, 'a>(words: &'w [&'a str]) -> Option<(&'a [u8], &'w [&'a str])> {
+fn split_name<'w, 'a>(words: &'w [&'a str]) -> Option<(&'a [u8], &'w [&'a str])> {
     let mut words = words;
     loop {
         let (first, rest) = words.split_first()?;
@@ -300,7 +310,7 @@ fn is_assignment(word: &[u8]) -> bool {
 }
 
 /// Whether what follows a word is where output goes.
-fn redirects(word: &str) -> bool {
+fn is_redirection(word: &str) -> bool {
     matches!(
         word.as_bytes(),
         b">" | b">>" | b">&" | b"&>" | b">&1" | b">&2"
@@ -308,7 +318,7 @@ fn redirects(word: &str) -> bool {
 }
 
 /// The words before the redirection at `at`: `> file` or `2> file`.
-fn before<'w, 'a>(words: &'w [&'a str], at: usize) -> &'w [&'a str] {
+fn words_before_redirection<'w, 'a>(words: &'w [&'a str], at: usize) -> &'w [&'a str] {
     match words.get(..at).unwrap_or(words) {
         [before @ .., "1" | "2"] => before,
         before => before,
@@ -317,20 +327,20 @@ fn before<'w, 'a>(words: &'w [&'a str], at: usize) -> &'w [&'a str] {
 
 /// The file that output goes to, unless it is thrown away, and whether it is
 /// added to it.
-fn redirected<'a>(words: &[&'a str]) -> Option<(&'a str, bool)> {
+fn redirection_target<'a>(words: &[&'a str]) -> Option<(&'a str, bool)> {
     let at = words.iter().position(|word| matches!(*word, ">" | ">>"))?;
     let file = *words.get(at + 1)?;
-    let kept = !file.starts_with("/dev/") && !file.starts_with('&');
-    kept.then(|| (file, words[at] == ">>"))
+    let is_file = !file.starts_with("/dev/") && !file.starts_with('&');
+    is_file.then(|| (file, words[at] == ">>"))
 }
 
 /// The last argument that is no option and no number of one.
-fn operand<'a>(rest: &[&'a str]) -> Option<&'a str> {
+fn last_operand<'a>(rest: &[&'a str]) -> Option<&'a str> {
     rest.iter().rfind(|word| !word.starts_with('-')).copied()
 }
 
 /// `-n 40`, `-40`, `-n40`.
-fn count_of(rest: &[&str]) -> Option<u32> {
+fn parse_line_count(rest: &[&str]) -> Option<u32> {
     let mut words = rest.iter();
     while let Some(word) = words.next() {
         if *word == "-n" {
@@ -348,8 +358,8 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(line: &str, class: Class, target: Option<&str>) {
-        let command = read(line);
+    fn check(line: &str, class: ToolClass, target: Option<&str>) {
+        let command = parse_command_line(line);
         assert_eq!(
             (command.class, command.target.as_deref()),
             (class, target),
@@ -359,58 +369,69 @@ mod tests {
 
     #[test]
     fn looking_is_reading_or_searching() {
-        check("cat src/main.rs", Class::Read, Some("src/main.rs"));
+        check("cat src/main.rs", ToolClass::Read, Some("src/main.rs"));
         check(
             "cd app && cat src/main.rs",
-            Class::Read,
+            ToolClass::Read,
             Some("src/main.rs"),
         );
-        check("/bin/cat 'a b.txt'", Class::Read, Some("a b.txt"));
-        check("head -n 40 a.rs", Class::Read, Some("a.rs"));
-        check("cat a.rs | wc -l", Class::Read, Some("a.rs"));
-        check("cat a.rs 2>/dev/null", Class::Read, Some("a.rs"));
-        check("cat a.rs 2>&1", Class::Read, Some("a.rs"));
-        check("grep -rn foo src", Class::Search, None);
-        check("cat a | grep b", Class::Search, None);
-        check("sed -n '10,20p' a.rs", Class::Read, Some("a.rs"));
+        check("/bin/cat 'a b.txt'", ToolClass::Read, Some("a b.txt"));
+        check("head -n 40 a.rs", ToolClass::Read, Some("a.rs"));
+        check("cat a.rs | wc -l", ToolClass::Read, Some("a.rs"));
+        check("cat a.rs 2>/dev/null", ToolClass::Read, Some("a.rs"));
+        check("cat a.rs 2>&1", ToolClass::Read, Some("a.rs"));
+        check("grep -rn foo src", ToolClass::Search, None);
+        check("cat a | grep b", ToolClass::Search, None);
+        check("sed -n '10,20p' a.rs", ToolClass::Read, Some("a.rs"));
     }
 
     #[test]
     fn changing_is_writing() {
-        check("sed -i 's/a/b/' a.rs", Class::Edit, Some("a.rs"));
-        check("echo hi > out.txt", Class::Write, Some("out.txt"));
-        check("echo hi>>out.txt", Class::Edit, Some("out.txt"));
-        check("cd a && git add . && git commit -m x", Class::Write, None);
-        check("mkdir -p a/b", Class::Write, None);
+        check("sed -i 's/a/b/' a.rs", ToolClass::Edit, Some("a.rs"));
+        check("echo hi > out.txt", ToolClass::Write, Some("out.txt"));
+        check("echo hi>>out.txt", ToolClass::Edit, Some("out.txt"));
+        check(
+            "cd a && git add . && git commit -m x",
+            ToolClass::Write,
+            None,
+        );
+        check("mkdir -p a/b", ToolClass::Write, None);
     }
 
     #[test]
     fn everything_else_is_a_run() {
-        check("pytest -q", Class::Execute, None);
-        check("cargo test 2>&1 | tail -5", Class::Execute, None);
-        check("RUST_LOG=debug timeout 10 cargo run", Class::Execute, None);
-        check("make > /dev/null 2>&1", Class::Execute, None);
-        check("pytest > out.txt; tail out.txt", Class::Execute, None);
-        check("pytest | tee log", Class::Execute, None);
-        check("echo 'x' > a.py && python a.py", Class::Execute, None);
-        assert!(read("echo 'x' > a.py && python a.py").writes);
-        check("git status --short", Class::Execute, None);
-        check("echo 'a > b'", Class::Execute, None);
-        check("echo \"unbalanced", Class::Execute, None);
+        check("pytest -q", ToolClass::Execute, None);
+        check("cargo test 2>&1 | tail -5", ToolClass::Execute, None);
+        check(
+            "RUST_LOG=debug timeout 10 cargo run",
+            ToolClass::Execute,
+            None,
+        );
+        check("make > /dev/null 2>&1", ToolClass::Execute, None);
+        check("pytest > out.txt; tail out.txt", ToolClass::Execute, None);
+        check("pytest | tee log", ToolClass::Execute, None);
+        check("echo 'x' > a.py && python a.py", ToolClass::Execute, None);
+        assert!(parse_command_line("echo 'x' > a.py && python a.py").writes_files);
+        check("git status --short", ToolClass::Execute, None);
+        check("echo 'a > b'", ToolClass::Execute, None);
+        check("echo \"unbalanced", ToolClass::Execute, None);
     }
 
     #[test]
     fn waiting_is_polling() {
-        check("", Class::Poll, None);
-        check("  \n", Class::Poll, None);
-        check("sleep 30", Class::Poll, None);
-        check("sleep 30 && curl localhost", Class::Poll, None);
+        check("", ToolClass::Poll, None);
+        check("  \n", ToolClass::Poll, None);
+        check("sleep 30", ToolClass::Poll, None);
+        check("sleep 30 && curl localhost", ToolClass::Poll, None);
     }
 
     #[test]
     fn shown_lines_are_known() {
-        assert_eq!(read("sed -n '10,20p' a.rs").lines, Some((10, 20)));
-        assert_eq!(read("head -40 a.rs").lines, Some((1, 40)));
-        assert_eq!(read("cat a.rs").lines, None);
+        assert_eq!(
+            parse_command_line("sed -n '10,20p' a.rs").lines,
+            Some((10, 20))
+        );
+        assert_eq!(parse_command_line("head -40 a.rs").lines, Some((1, 40)));
+        assert_eq!(parse_command_line("cat a.rs").lines, None);
     }
 }

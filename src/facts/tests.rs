@@ -1,5 +1,5 @@
 use super::*;
-use crate::domain::{AgentId, Args, Body, Cost, Operation, Room, SessionId};
+use crate::domain::{AgentId, Args, Capacity, Cost, EventBody, Operation, SessionId};
 
 fn event(call: ToolCall) -> Event {
     Event {
@@ -10,7 +10,7 @@ fn event(call: ToolCall) -> Event {
         round_id: String::new(),
         state_hash: String::new(),
         cost: Cost::default(),
-        body: Body::Call(call),
+        body: EventBody::Call(call),
     }
 }
 
@@ -20,16 +20,16 @@ fn facts_with(rules: &str, call: ToolCall) -> (CallFacts, String) {
         tools: Vec<ToolRule>,
     }
     let rules: Rules = toml::from_str(rules).unwrap();
-    let facts = Facts::new(
-        Key::fixed(),
-        Tools::new(rules.tools).unwrap(),
+    let facts = FactExtractor::new(
+        HashKey::fixed(),
+        ToolRules::new(rules.tools).unwrap(),
         Arc::default(),
     );
     let event = event(call);
-    let Body::Call(call) = &event.body else {
+    let EventBody::Call(call) = &event.body else {
         unreachable!()
     };
-    let made = facts.call(&event, call).unwrap();
+    let made = facts.extract_call(&event, call).unwrap();
     (made.facts, made.target.into_owned())
 }
 
@@ -225,7 +225,7 @@ fn an_acknowledgement_or_a_writes_answer_tells_nothing() {
             outcome: Some(Outcome::Ok),
             ..call(tool, "{}")
         };
-        facts_with("tools = []", sent).0.said
+        facts_with("tools = []", sent).0.response
     };
     assert!(of("t", "3 rows").is_some());
     assert_eq!(of("t", " OK\n"), None);
@@ -257,7 +257,7 @@ fn outcome(result: Option<&str>, error: &str) -> (Sig, Sig) {
             ..call("t", "{}")
         },
     );
-    (made.0.masked, made.0.raw)
+    (made.0.masked_outcome, made.0.raw_outcome)
 }
 
 #[test]
@@ -285,8 +285,8 @@ fn write(path: &str, args: &str, content: &str) -> CallFacts {
 
 #[test]
 fn a_write_is_progress_when_it_changes_something() {
-    let mut progress = Progress::default();
-    let mut after = |write: &CallFacts| progress.note(write, &Room::new(9));
+    let mut progress = ProgressCounter::default();
+    let mut after = |write: &CallFacts| progress.record_write(write, &Capacity::new(9));
     assert_eq!(after(&write("a", "1", "x")), 1);
     assert_eq!(after(&write("a", "2", "x")), 1, "the same content");
     assert_eq!(after(&write("a", "2", "y")), 2);
@@ -297,15 +297,15 @@ fn a_write_is_progress_when_it_changes_something() {
 
 #[test]
 fn a_path_that_was_forgotten_is_written_anew() {
-    let (mut progress, room) = (Progress::default(), Room::new(2));
+    let (mut progress, room) = (ProgressCounter::default(), Capacity::new(2));
     for (path, count) in [("a", 1), ("b", 2), ("b", 2), ("c", 3), ("b", 3), ("a", 4)] {
         assert_eq!(
-            progress.note(&write(path, "1", "x"), &room),
+            progress.record_write(&write(path, "1", "x"), &room),
             count,
             "{path}"
         );
     }
-    assert_eq!(room.forgotten(), 2);
+    assert_eq!(room.evicted(), 2);
 }
 
 #[test]
@@ -314,15 +314,18 @@ fn a_failed_write_is_no_progress() {
         outcome: Some(Outcome::Error),
         ..write("a", "1", "x")
     };
-    assert_eq!(Progress::default().note(&failed, &Room::new(9)), 0);
+    assert_eq!(
+        ProgressCounter::default().record_write(&failed, &Capacity::new(9)),
+        0
+    );
 }
 
 #[test]
 fn a_changed_state_is_progress() {
-    let mut progress = Progress::default();
+    let mut progress = ProgressCounter::default();
     let mut after = |state| {
-        progress.see_state(Some(Sig::new(state)));
-        progress.see_state(None);
+        progress.record_state(Some(Sig::new(state)));
+        progress.record_state(None);
         progress.count()
     };
     assert_eq!(after(1), 0, "the first state is no change");
@@ -347,7 +350,7 @@ fn long_plain_arguments_are_equal_only_as_they_are() {
     let same = |bytes: usize| {
         let of = |gap: &str| {
             let args = Args::Text(format!("{}{gap}end", "x".repeat(bytes)));
-            args::Arguments::read(&args, &[], &Key::fixed()).hash
+            args::ParsedArguments::parse(&args, &[], &HashKey::fixed()).hash
         };
         of(" ") == of("  ")
     };
@@ -358,9 +361,9 @@ fn long_plain_arguments_are_equal_only_as_they_are() {
 #[test]
 fn what_a_long_error_or_report_says_is_sought_at_one_end_of_it() {
     let filler = |bytes: usize| "x ".repeat(bytes / 2);
-    let is_outage = |before| outage::is_error(&(filler(before) + "connection refused"));
+    let is_outage = |before| outage::is_outage_error(&(filler(before) + "connection refused"));
     assert!(is_outage(2_000) && !is_outage(2_048));
     let is_report =
-        |after| report::tells_failures(&("1 failed, 3 passed ".to_owned() + &filler(after)));
+        |after| report::reports_failures(&("1 failed, 3 passed ".to_owned() + &filler(after)));
     assert!(is_report(2_000) && !is_report(2_048));
 }

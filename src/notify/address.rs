@@ -8,18 +8,18 @@ use thiserror::Error;
 
 #[derive(Debug, Error)]
 #[error("it is a private address; allow_private = true permits it")]
-pub(super) struct Private;
+pub(super) struct PrivateAddressError;
 
 /// Resolves names to public addresses only.
-pub(super) struct PublicOnly;
+pub(super) struct PublicResolver;
 
-impl Resolve for PublicOnly {
+impl Resolve for PublicResolver {
     fn resolve(&self, name: Name) -> Resolving {
         Box::pin(async move {
-            let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
-            let public: Vec<SocketAddr> = found.filter(|found| is_public(found.ip())).collect();
+            let resolved = tokio::net::lookup_host((name.as_str(), 0)).await?;
+            let public: Vec<SocketAddr> = resolved.filter(|found| is_public(found.ip())).collect();
             if public.is_empty() {
-                return Err(Private.into());
+                return Err(PrivateAddressError.into());
             }
             Ok(Box::new(public.into_iter()) as Addrs)
         })

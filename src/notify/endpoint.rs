@@ -20,11 +20,11 @@ use standardwebhooks::{
 use thiserror::Error;
 
 use super::{
-    address::{Private, PublicOnly, is_public},
-    message::{Notice, templates},
+    address::{PrivateAddressError, PublicResolver, is_public},
+    message::{Notification, template_environment},
     settings::{Format, SecretError, Settings},
 };
-use crate::{domain::Issued, feed::Watch};
+use crate::{domain::VerdictRecord, feed::VerdictFilter};
 
 /// A receiver that was checked and is ready to be called.
 pub(super) struct Endpoint {
@@ -38,8 +38,8 @@ pub(super) struct Endpoint {
     /// Where it is; a template may name what comes after the host only.
     origin: String,
     /// How many parts its path has, whatever fills them.
-    path_parts: usize,
-    has_body: bool,
+    path_segments: usize,
+    has_body_template: bool,
     settings: Settings,
 }
 
@@ -53,9 +53,9 @@ pub struct EndpointError {
 
 /// What became of a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Delivery {
+pub enum DeliveryOutcome {
     /// It is of shadow mode, and the receiver has not asked for those.
-    Unwanted,
+    Skipped,
     Delivered,
     /// The receiver does not want it, and would not later.
     Refused,
@@ -65,24 +65,24 @@ pub enum Delivery {
 
 /// What is counted of the way to a receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum DeliveryEvent {
     /// A try failed, and another will be made.
     Retried,
-    Ended(Delivery),
+    Finished(DeliveryOutcome),
 }
 
 /// Why a try failed. What the receiver or the network says is not repeated in
 /// logs: it may quote the URL.
 #[derive(Debug, Error)]
-enum Failure {
+enum AttemptError {
     #[error("the receiver answered {0}")]
-    Answered(StatusCode, Option<Duration>),
+    Status(StatusCode, Option<Duration>),
     #[error("the receiver could not be reached")]
     Unreachable,
     #[error("the receiver's address is private")]
-    Private,
+    PrivateAddress,
     #[error("the notice could not be made")]
-    Unmade,
+    InvalidRequest,
 }
 
 const URL: &str = "url";
@@ -90,56 +90,56 @@ const BODY: &str = "body";
 
 impl Endpoint {
     pub fn new(settings: Settings) -> Result<Self, EndpointError> {
-        let refused = |key, why: &dyn ToString| EndpointError {
+        let invalid = |key, why: &dyn ToString| EndpointError {
             key,
             why: why.to_string(),
         };
-        let mut templates = templates();
-        let url = settings.url.read().map_err(|error| refused(URL, &error))?;
+        let mut templates = template_environment();
+        let url = settings.url.read().map_err(|error| invalid(URL, &error))?;
         let compile = |templates: &mut Environment<'static>, name: &'static str, text: &str| {
             templates.add_template_owned(name, text.to_owned())
         };
         // A template's fault may quote it, and a URL may hold a token.
         compile(&mut templates, URL, &url)
-            .map_err(|_| refused(URL, &"it is not a template that can be read"))?;
-        compile(&mut templates, BODY, &settings.body).map_err(|error| refused(BODY, &error))?;
+            .map_err(|_| invalid(URL, &"it is not a template that can be read"))?;
+        compile(&mut templates, BODY, &settings.body).map_err(|error| invalid(BODY, &error))?;
         let method = Method::from_bytes(settings.method.as_bytes())
-            .map_err(|error| refused("method", &error))?;
+            .map_err(|error| invalid("method", &error))?;
         let signer = settings.secret.as_ref().map(|secret| {
-            let secret = secret.read().map_err(|error| refused("secret", &error))?;
-            Webhook::new(&secret).map_err(|_| refused("secret", &"it is not base64"))
+            let secret = secret.read().map_err(|error| invalid("secret", &error))?;
+            Webhook::new(&secret).map_err(|_| invalid("secret", &"it is not base64"))
         });
         let mut endpoint = Self {
             name: settings.name.clone(),
-            client: client(&settings).map_err(|error| refused(URL, &error.without_url()))?,
+            client: build_client(&settings).map_err(|error| invalid(URL, &error.without_url()))?,
             method,
-            headers: headers(&settings)?,
+            headers: parse_headers(&settings)?,
             format: settings.format,
             signer: signer.transpose()?,
             templates,
-            origin: origin(&url, &settings).map_err(|why| refused(URL, &why))?,
-            path_parts: 0,
-            has_body: !settings.body.is_empty(),
+            origin: parse_origin(&url, &settings).map_err(|why| invalid(URL, &why))?,
+            path_segments: 0,
+            has_body_template: !settings.body.is_empty(),
             settings,
         };
-        endpoint.try_templates()?;
-        endpoint.path_parts = endpoint
-            .made_url(&Notice::sample())
-            .map_or(0, |url| parts(&url));
+        endpoint.check_templates()?;
+        endpoint.path_segments = endpoint
+            .render_url(&Notification::sample())
+            .map_or(0, |url| count_path_segments(&url));
         Ok(endpoint)
     }
 
     /// Templates that do not render are refused at start.
-    fn try_templates(&self) -> Result<(), EndpointError> {
-        let sample = Notice::sample();
-        self.made_url(&sample).map_err(|_| EndpointError {
+    fn check_templates(&self) -> Result<(), EndpointError> {
+        let sample = Notification::sample();
+        self.render_url(&sample).map_err(|_| EndpointError {
             key: URL,
             why: "it does not make a URL of the same host".to_owned(),
         })?;
         let rendered = self
             .templates
             .get_template(BODY)
-            .and_then(|body| body.render(sample.facts()));
+            .and_then(|body| body.render(sample.template_context()));
         rendered.map(drop).map_err(|error| EndpointError {
             key: BODY,
             why: error.to_string(),
@@ -147,12 +147,12 @@ impl Endpoint {
     }
 
     /// What it is to be told of.
-    pub fn watch(&self) -> Watch {
-        Watch {
+    pub fn verdict_filter(&self) -> VerdictFilter {
+        VerdictFilter {
             tenant: self.settings.tenant.clone(),
             labels: self.settings.labels.clone(),
-            least_action: Some(self.settings.least_action),
-            ..Watch::default()
+            min_action: Some(self.settings.least_action),
+            ..VerdictFilter::default()
         }
     }
 
@@ -160,60 +160,64 @@ impl Endpoint {
     /// is called for each try that failed.
     pub async fn deliver(
         &self,
-        issued: &Issued,
-        shown: Value,
+        issued: &VerdictRecord,
+        verdict_json: Value,
         now: fn() -> SystemTime,
-        retried: impl Fn(),
-    ) -> Delivery {
+        on_retry: impl Fn(),
+    ) -> DeliveryOutcome {
         if issued.verdict.shadow && !self.settings.shadow {
-            return Delivery::Unwanted;
+            return DeliveryOutcome::Skipped;
         }
-        let notice = Notice::new(issued, shown);
-        let given = issued.verdict.id.time();
-        let age = now().duration_since(given).unwrap_or_default();
+        let notification = Notification::new(issued, verdict_json);
+        let issued_at = issued.verdict.id.time();
+        let age = now().duration_since(issued_at).unwrap_or_default();
         let expiry = Duration::from_secs(self.settings.expiry_secs_max);
-        let Some(left) = expiry.checked_sub(age) else {
-            return Delivery::Expired;
+        let Some(remaining) = expiry.checked_sub(age) else {
+            return DeliveryOutcome::Expired;
         };
         let backoff = ExponentialBuilder::new()
             .with_min_delay(Duration::from_millis(self.settings.retry_millis_min))
             .with_max_delay(Duration::from_millis(self.settings.retry_millis_max))
             .with_jitter()
             .without_max_times();
-        let mut first = true;
-        let tries = (|| self.send(&notice, now()))
+        let mut is_first_retry = true;
+        let attempts = (|| self.send(&notification, now()))
             .retry(backoff)
-            .when(Failure::may_pass)
-            .adjust(|failure: &Failure, wait| failure.asked_wait().max(wait))
+            .when(AttemptError::is_retryable)
+            .adjust(|failure: &AttemptError, wait| failure.retry_after().max(wait))
             .notify(|failure, wait| {
-                retried();
+                on_retry();
                 // Few are under way at a time, so that is a few lines while a
                 // receiver is down.
-                if std::mem::replace(&mut first, false) {
+                if std::mem::replace(&mut is_first_retry, false) {
                     tracing::warn!(endpoint = self.name, %failure, "notice will be sent again");
                 } else {
                     tracing::debug!(endpoint = self.name, %failure, ?wait, "notice will be sent again");
                 }
             });
-        let failure = match tokio::time::timeout(left, tries).await {
-            Ok(Ok(())) => return Delivery::Delivered,
+        let failure = match tokio::time::timeout(remaining, attempts).await {
+            Ok(Ok(())) => return DeliveryOutcome::Delivered,
             Ok(Err(failure)) => failure,
             Err(_) => {
-                tracing::warn!(endpoint = self.name, verdict = notice.id, "notice expired");
-                return Delivery::Expired;
+                tracing::warn!(
+                    endpoint = self.name,
+                    verdict = notification.id,
+                    "notice expired"
+                );
+                return DeliveryOutcome::Expired;
             }
         };
-        tracing::warn!(endpoint = self.name, verdict = notice.id, %failure, "notice refused");
-        Delivery::Refused
+        tracing::warn!(endpoint = self.name, verdict = notification.id, %failure, "notice refused");
+        DeliveryOutcome::Refused
     }
 
-    async fn send(&self, notice: &Notice, now: SystemTime) -> Result<(), Failure> {
-        let request = self.request(notice, now)?;
+    async fn send(&self, notification: &Notification, now: SystemTime) -> Result<(), AttemptError> {
+        let request = self.build_request(notification, now)?;
         let response = self.client.execute(request).await.map_err(|error| {
-            if is_private(&error) {
-                Failure::Private
+            if is_private_address_error(&error) {
+                AttemptError::PrivateAddress
             } else {
-                Failure::Unreachable
+                AttemptError::Unreachable
             }
         })?;
         let status = response.status();
@@ -222,35 +226,46 @@ impl Endpoint {
         }
         let wait = response.headers().get(RETRY_AFTER);
         let wait = wait.and_then(|wait| wait.to_str().ok()?.parse().ok());
-        Err(Failure::Answered(status, wait.map(Duration::from_secs)))
+        Err(AttemptError::Status(status, wait.map(Duration::from_secs)))
     }
 
-    fn request(&self, notice: &Notice, now: SystemTime) -> Result<Request, Failure> {
-        let body = if self.has_body {
+    fn build_request(
+        &self,
+        notification: &Notification,
+        now: SystemTime,
+    ) -> Result<Request, AttemptError> {
+        let body = if self.has_body_template {
             let template = self.templates.get_template(BODY);
-            let body = template.and_then(|template| template.render(notice.facts()));
-            body.map_err(|_| Failure::Unmade)?
+            let body =
+                template.and_then(|template| template.render(notification.template_context()));
+            body.map_err(|_| AttemptError::InvalidRequest)?
         } else {
-            notice.body(self.format)
+            notification.render_body(self.format)
         };
-        let mut request = Request::new(self.method.clone(), self.url(notice)?);
+        let mut request = Request::new(self.method.clone(), self.request_url(notification)?);
         let headers = request.headers_mut();
-        let kind = if self.has_body {
+        let content_type = if self.has_body_template {
             "application/json"
         } else {
             self.format.content_type()
         };
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         headers.extend(self.headers.clone());
-        self.sign(&notice.id, &body, now, headers)
-            .ok_or(Failure::Unmade)?;
+        self.add_signature_headers(&notification.id, &body, now, headers)
+            .ok_or(AttemptError::InvalidRequest)?;
         *request.body_mut() = Some(body.into());
         Ok(request)
     }
 
     /// As Standard Webhooks has it; the id goes along unsigned too, for
     /// receivers that have seen it before.
-    fn sign(&self, id: &str, body: &str, now: SystemTime, headers: &mut HeaderMap) -> Option<()> {
+    fn add_signature_headers(
+        &self,
+        id: &str,
+        body: &str,
+        now: SystemTime,
+        headers: &mut HeaderMap,
+    ) -> Option<()> {
         let now = now.duration_since(UNIX_EPOCH).ok()?.as_secs();
         headers.insert(HEADER_WEBHOOK_ID, id.parse().ok()?);
         headers.insert(HEADER_WEBHOOK_TIMESTAMP, now.into());
@@ -264,29 +279,38 @@ impl Endpoint {
 
     /// Whatever an agent writes, it chooses neither the host nor another path:
     /// a session may be called `..`.
-    fn url(&self, notice: &Notice) -> Result<Url, Failure> {
-        let url = self.made_url(notice)?;
-        let same = parts(&url) == self.path_parts;
-        if same { Ok(url) } else { Err(Failure::Unmade) }
+    fn request_url(&self, notification: &Notification) -> Result<Url, AttemptError> {
+        let url = self.render_url(notification)?;
+        let is_same_path = count_path_segments(&url) == self.path_segments;
+        if is_same_path {
+            Ok(url)
+        } else {
+            Err(AttemptError::InvalidRequest)
+        }
     }
 
-    fn made_url(&self, notice: &Notice) -> Result<Url, Failure> {
+    fn render_url(&self, notification: &Notification) -> Result<Url, AttemptError> {
         let template = self.templates.get_template(URL);
-        let url = template.and_then(|template| template.render(notice.facts()));
-        let url = Url::parse(&url.map_err(|_| Failure::Unmade)?).map_err(|_| Failure::Unmade)?;
-        let same = url.origin().ascii_serialization() == self.origin;
-        if same { Ok(url) } else { Err(Failure::Unmade) }
+        let url = template.and_then(|template| template.render(notification.template_context()));
+        let url = Url::parse(&url.map_err(|_| AttemptError::InvalidRequest)?)
+            .map_err(|_| AttemptError::InvalidRequest)?;
+        let is_same_origin = url.origin().ascii_serialization() == self.origin;
+        if is_same_origin {
+            Ok(url)
+        } else {
+            Err(AttemptError::InvalidRequest)
+        }
     }
 }
 
-impl Failure {
+impl AttemptError {
     /// Whether another try may succeed. A name that resolves to a private
     /// address may be on its way to another.
-    fn may_pass(&self) -> bool {
+    fn is_retryable(&self) -> bool {
         match self {
-            Self::Unreachable | Self::Private => true,
-            Self::Unmade => false,
-            Self::Answered(status, _) => {
+            Self::Unreachable | Self::PrivateAddress => true,
+            Self::InvalidRequest => false,
+            Self::Status(status, _) => {
                 status.is_server_error()
                     || matches!(
                         *status,
@@ -298,15 +322,15 @@ impl Failure {
         }
     }
 
-    fn asked_wait(&self) -> Option<Duration> {
+    fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Answered(_, wait) => *wait,
+            Self::Status(_, wait) => *wait,
             _ => None,
         }
     }
 }
 
-fn client(settings: &Settings) -> reqwest::Result<Client> {
+fn build_client(settings: &Settings) -> reqwest::Result<Client> {
     let timeout = Duration::from_secs(settings.timeout_secs_max);
     let client = Client::builder()
         .redirect(redirect::Policy::none())
@@ -316,12 +340,12 @@ fn client(settings: &Settings) -> reqwest::Result<Client> {
     if settings.allow_private {
         client.build()
     } else {
-        client.dns_resolver(PublicOnly).build()
+        client.dns_resolver(PublicResolver).build()
     }
 }
 
-fn headers(settings: &Settings) -> Result<HeaderMap, EndpointError> {
-    let refused = |name: &str, why: &dyn ToString| EndpointError {
+fn parse_headers(settings: &Settings) -> Result<HeaderMap, EndpointError> {
+    let invalid = |name: &str, why: &dyn ToString| EndpointError {
         key: "headers",
         why: format!("{name}: {}", why.to_string()),
     };
@@ -329,40 +353,40 @@ fn headers(settings: &Settings) -> Result<HeaderMap, EndpointError> {
     for (name, text) in &settings.headers {
         let value = text
             .read()
-            .map_err(|error: SecretError| refused(name, &error))?;
+            .map_err(|error: SecretError| invalid(name, &error))?;
         let mut value = HeaderValue::from_str(&value)
-            .map_err(|_| refused(name, &"it has characters that a header cannot have"))?;
+            .map_err(|_| invalid(name, &"it has characters that a header cannot have"))?;
         value.set_sensitive(true);
-        let name = HeaderName::try_from(name).map_err(|error| refused(name, &error))?;
+        let name = HeaderName::try_from(name).map_err(|error| invalid(name, &error))?;
         headers.insert(name, value);
     }
     Ok(headers)
 }
 
 /// Scheme, host and port of the URL, which must not be a template's doing.
-fn origin(url: &str, settings: &Settings) -> Result<String, String> {
-    let fixed = url.split("{{").next().unwrap_or_default();
-    let fixed = Url::parse(fixed).map_err(|_| "it is not a URL with a scheme and a host")?;
-    let http = fixed.scheme() == "http" && settings.allow_http;
-    if fixed.scheme() != "https" && !http {
+fn parse_origin(url: &str, settings: &Settings) -> Result<String, String> {
+    let fixed_part = url.split("{{").next().unwrap_or_default();
+    let fixed = Url::parse(fixed_part).map_err(|_| "it is not a URL with a scheme and a host")?;
+    let is_allowed_http = fixed.scheme() == "http" && settings.allow_http;
+    if fixed.scheme() != "https" && !is_allowed_http {
         return Err("it must begin with https://; allow_http = true permits http://".to_owned());
     }
     let host = fixed.host_str().ok_or("it names no host")?;
     let literal = host.trim_matches(['[', ']']).parse::<IpAddr>();
     if literal.is_ok_and(|address| !is_public(address)) && !settings.allow_private {
-        return Err(Private.to_string());
+        return Err(PrivateAddressError.to_string());
     }
     Ok(fixed.origin().ascii_serialization())
 }
 
-fn parts(url: &Url) -> usize {
+fn count_path_segments(url: &Url) -> usize {
     url.path_segments().map_or(0, Iterator::count)
 }
 
-fn is_private(error: &reqwest::Error) -> bool {
+fn is_private_address_error(error: &reqwest::Error) -> bool {
     let mut cause: Option<&(dyn Error + 'static)> = error.source();
     while let Some(error) = cause {
-        if error.is::<Private>() {
+        if error.is::<PrivateAddressError>() {
             return true;
         }
         cause = error.source();
@@ -375,7 +399,7 @@ mod tests {
     use super::*;
 
     fn endpoint(entry: &str) -> Result<Endpoint, EndpointError> {
-        super::super::install_tls();
+        super::super::install_crypto_provider();
         let entry = format!("name = 'a'\n{entry}");
         Endpoint::new(toml::from_str(&entry).unwrap())
     }
@@ -429,32 +453,37 @@ mod tests {
     fn what_an_agent_writes_does_not_choose_the_path() {
         let endpoint = endpoint("url = 'https://example.com/kill/{{ session_id }}'").unwrap();
         for hostile in ["..", "%2e%2e", "../admin", "a/b", "a/../../b"] {
-            let notice = Notice {
+            let notice = Notification {
                 session_id: hostile.to_owned(),
-                ..Notice::sample()
+                ..Notification::sample()
             };
-            assert!(endpoint.url(&notice).is_err(), "{hostile}");
+            assert!(endpoint.request_url(&notice).is_err(), "{hostile}");
         }
     }
 
     #[test]
     fn a_url_may_name_the_session() {
         let url = "url = 'https://example.com/kill/{{ session_id | urlencode }}?by={{ type }}'";
-        let notice = Notice {
+        let notice = Notification {
             session_id: "a/b".to_owned(),
             kind: "session.terminated".to_owned(),
-            ..Notice::sample()
+            ..Notification::sample()
         };
         assert_eq!(
-            endpoint(url).unwrap().url(&notice).unwrap().as_str(),
+            endpoint(url)
+                .unwrap()
+                .request_url(&notice)
+                .unwrap()
+                .as_str(),
             "https://example.com/kill/a%2Fb?by=session.terminated"
         );
     }
 
     #[test]
     fn an_answer_that_will_not_change_is_not_asked_for_again() {
-        let again =
-            |status: u16| Failure::Answered(StatusCode::from_u16(status).unwrap(), None).may_pass();
+        let again = |status: u16| {
+            AttemptError::Status(StatusCode::from_u16(status).unwrap(), None).is_retryable()
+        };
         assert!([500, 502, 503, 429, 408, 425].into_iter().all(again));
         assert!(![301, 302, 400, 401, 404, 410].into_iter().any(again));
     }

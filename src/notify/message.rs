@@ -6,11 +6,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::settings::Format;
-use crate::domain::{Action, Issued, OPERATOR, Verdict, text};
+use crate::domain::{Action, OPERATOR, Verdict, VerdictRecord, text};
 
 /// A notice about a verdict: what the built-in formats say and templates name.
 #[derive(Serialize)]
-pub(super) struct Notice {
+pub(super) struct Notification {
     /// The verdict's id: the same however often it is sent.
     pub id: String,
     /// `session.terminated`, …
@@ -30,19 +30,19 @@ pub(super) struct Notice {
 }
 
 /// Where events come from, as CloudEvents asks.
-const SOURCE: &str = "/unstuck";
+const CLOUD_EVENT_SOURCE: &str = "/unstuck";
 /// Discord refuses more than 2,000 characters, of which every one may need a
 /// backslash, Slack more than 3,000 in a block, where `&` becomes five.
 const SUMMARY_CHARS_MAX: usize = 590;
 const QUOTE_CHARS_MAX: usize = 300;
 
-impl Notice {
+impl Notification {
     /// `shown` is the verdict as the API has it.
-    pub fn new(issued: &Issued, shown: Value) -> Self {
+    pub fn new(issued: &VerdictRecord, verdict_json: Value) -> Self {
         let verdict = &issued.verdict;
         Self {
             id: verdict.id.to_string(),
-            kind: kind(verdict),
+            kind: event_type(verdict),
             session_id: verdict.session.to_string(),
             action: verdict
                 .action
@@ -53,41 +53,41 @@ impl Notice {
             pattern: verdict.pattern.clone(),
             reason: verdict.reason.clone(),
             labels: json!(*issued.labels),
-            time: shown.get("time").cloned().unwrap_or_default(),
-            summary: summary(verdict),
-            verdict: shown,
+            time: verdict_json.get("time").cloned().unwrap_or_default(),
+            summary: render_summary(verdict),
+            verdict: verdict_json,
         }
     }
 
     /// For the check of templates.
     pub fn sample() -> Self {
-        let word = || "x".to_owned();
+        let placeholder = || "x".to_owned();
         Self {
-            id: word(),
-            kind: word(),
-            session_id: word(),
-            action: word(),
-            detector: word(),
-            pattern: word(),
-            reason: word(),
+            id: placeholder(),
+            kind: placeholder(),
+            session_id: placeholder(),
+            action: placeholder(),
+            detector: placeholder(),
+            pattern: placeholder(),
+            reason: placeholder(),
             labels: json!({}),
-            time: json!(word()),
+            time: json!(placeholder()),
             verdict: json!({}),
-            summary: word(),
+            summary: placeholder(),
         }
     }
 
     /// What a template may name.
-    pub fn facts(&self) -> minijinja::Value {
+    pub fn template_context(&self) -> minijinja::Value {
         minijinja::Value::from(minijinja::value::Serde(self))
     }
 
-    pub fn body(&self, format: Format) -> String {
+    pub fn render_body(&self, format: Format) -> String {
         let body = match format {
             Format::CloudEvents => json!({
                 "specversion": "1.0",
                 "id": self.id,
-                "source": SOURCE,
+                "source": CLOUD_EVENT_SOURCE,
                 "type": self.kind,
                 "subject": self.session_id,
                 "time": self.time,
@@ -95,7 +95,7 @@ impl Notice {
                 "data": { "verdict": self.verdict, "labels": self.labels },
             }),
             Format::Slack => {
-                let text = slack_text(&self.summary);
+                let text = escape_slack(&self.summary);
                 json!({
                     "text": text,
                     "blocks": [{ "type": "section", "text": { "type": "mrkdwn", "text": text } }],
@@ -103,7 +103,7 @@ impl Notice {
             }
             // No agent can ping anybody.
             Format::Discord => json!({
-                "content": discord_text(&self.summary),
+                "content": escape_discord(&self.summary),
                 "allowed_mentions": { "parse": [] },
             }),
         };
@@ -121,7 +121,7 @@ impl Format {
 }
 
 /// What has happened to the session, as the type of a CloudEvent.
-fn kind(verdict: &Verdict) -> String {
+fn event_type(verdict: &Verdict) -> String {
     let happened = match verdict.action {
         Some(Action::Alert) => "alerted",
         Some(Action::Warn) => "warned",
@@ -137,9 +137,9 @@ fn kind(verdict: &Verdict) -> String {
     format!("session.{happened}")
 }
 
-fn summary(verdict: &Verdict) -> String {
+fn render_summary(verdict: &Verdict) -> String {
     let action = verdict.action.map(Action::name).unwrap_or("changed");
-    let quoted = |words: &str| text::quoted(words, QUOTE_CHARS_MAX);
+    let quoted = |words: &str| text::quote(words, QUOTE_CHARS_MAX);
     let mut line = format!(
         "{} session {}",
         action.to_uppercase(),
@@ -160,18 +160,18 @@ fn summary(verdict: &Verdict) -> String {
             wasted.events, wasted.tokens, wasted.usd
         );
     }
-    text::quoted(&line, SUMMARY_CHARS_MAX)
+    text::quote(&line, SUMMARY_CHARS_MAX)
 }
 
 /// Slack reads `<…>` as links and mentions, and asks for these three escapes.
-fn slack_text(text: &str) -> String {
+fn escape_slack(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
 }
 
 /// Discord reads Markdown, in which a backslash takes a sign for itself.
-fn discord_text(text: &str) -> String {
+fn escape_discord(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         if "\\*_~`|>#[]()-@<:".contains(c) {
@@ -183,14 +183,14 @@ fn discord_text(text: &str) -> String {
 }
 
 /// All but what RFC 3986 calls unreserved.
-const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+const URL_ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 
 /// Templates for URLs and bodies.
-pub(super) fn templates() -> Environment<'static> {
+pub(super) fn template_environment() -> Environment<'static> {
     /// A runaway template stops here.
     const FUEL: u64 = 50_000;
     let mut templates = Environment::new();
@@ -199,7 +199,7 @@ pub(super) fn templates() -> Environment<'static> {
     // Jinja's own leaves `/` as it is, with which a session's name would choose
     // another path.
     templates.add_filter("urlencode", |text: &str| {
-        utf8_percent_encode(text, RESERVED).to_string()
+        utf8_percent_encode(text, URL_ESCAPED).to_string()
     });
     templates
 }
@@ -208,17 +208,17 @@ pub(super) fn templates() -> Environment<'static> {
 mod tests {
     use super::*;
 
-    fn notice(summary: &str) -> Notice {
-        Notice {
+    fn notice(summary: &str) -> Notification {
+        Notification {
             summary: summary.to_owned(),
             kind: "session.terminated".to_owned(),
             session_id: "s".to_owned(),
-            ..Notice::sample()
+            ..Notification::sample()
         }
     }
 
     fn body(format: Format, summary: &str) -> Value {
-        serde_json::from_str(&notice(summary).body(format)).unwrap()
+        serde_json::from_str(&notice(summary).render_body(format)).unwrap()
     }
 
     #[test]
@@ -255,10 +255,10 @@ mod tests {
 
     #[test]
     fn a_message_stays_within_the_receivers_limits() {
-        let long = text::quoted(&"*".repeat(9_000), SUMMARY_CHARS_MAX);
+        let long = text::quote(&"*".repeat(9_000), SUMMARY_CHARS_MAX);
         let discord = body(Format::Discord, &long);
         assert!(discord["content"].as_str().unwrap().chars().count() <= 2_000);
-        let long = text::quoted(&"&".repeat(9_000), SUMMARY_CHARS_MAX);
+        let long = text::quote(&"&".repeat(9_000), SUMMARY_CHARS_MAX);
         let slack = body(Format::Slack, &long);
         assert!(slack["text"].as_str().unwrap().chars().count() <= 40_000);
         let block = slack["blocks"][0]["text"]["text"].as_str().unwrap();

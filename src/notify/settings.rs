@@ -10,18 +10,18 @@ use crate::domain::{Action, Labels, Tenant};
 pub struct Settings {
     /// Its metric label, and its name in logs.
     pub name: String,
-    pub url: Text,
+    pub url: TextOrSecret,
     #[serde(default)]
     pub format: Format,
     #[serde(default = "post")]
     pub method: String,
     #[serde(default)]
-    pub headers: BTreeMap<String, Text>,
+    pub headers: BTreeMap<String, TextOrSecret>,
     /// A template for the body; empty: what the format has.
     #[serde(default)]
     pub body: String,
     /// Signs what is sent.
-    pub secret: Option<Secret>,
+    pub secret: Option<SecretSource>,
     /// This action and stronger.
     #[serde(default = "warn")]
     pub least_action: Action,
@@ -83,15 +83,15 @@ pub enum Format {
 /// A text, or where a secret one is kept.
 #[derive(Clone, Deserialize)]
 #[serde(untagged)]
-pub enum Text {
+pub enum TextOrSecret {
     Plain(String),
-    Secret(Secret),
+    Secret(SecretSource),
 }
 
 /// Where a secret is kept: never in the configuration itself.
 #[derive(Clone, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
-pub enum Secret {
+pub enum SecretSource {
     Environment { env: String },
     File { file: PathBuf },
 }
@@ -107,7 +107,7 @@ pub enum SecretError {
     Empty,
 }
 
-impl Secret {
+impl SecretSource {
     /// A line end at the end is not part of it.
     pub fn read(&self) -> Result<String, SecretError> {
         let text = match self {
@@ -127,7 +127,7 @@ impl Secret {
     }
 }
 
-impl Text {
+impl TextOrSecret {
     pub fn read(&self) -> Result<String, SecretError> {
         match self {
             Self::Plain(text) => Ok(text.clone()),
@@ -136,7 +136,7 @@ impl Text {
     }
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for SecretSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Environment { env } => write!(f, "the environment variable {env}"),
@@ -146,7 +146,7 @@ impl fmt::Debug for Secret {
 }
 
 /// A plain text may still hold a token that somebody wrote there.
-impl fmt::Debug for Text {
+impl fmt::Debug for TextOrSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Plain(_) => f.write_str("a text"),
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_secret_that_cannot_be_had_is_named_by_its_place() {
-        let missing = Secret::Environment {
+        let missing = SecretSource::Environment {
             env: "UNSTUCK_NO_SUCH".to_owned(),
         };
         assert!(
@@ -214,7 +214,7 @@ mod tests {
                 .to_string()
                 .contains("UNSTUCK_NO_SUCH")
         );
-        let missing = Secret::File {
+        let missing = SecretSource::File {
             file: "no/such/file".into(),
         };
         assert!(

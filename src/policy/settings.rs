@@ -3,14 +3,14 @@ use std::sync::Arc;
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::domain::{Action, Bar, Precedence};
+use crate::domain::{Action, LadderRung, Precedence};
 
 /// Everything the policy goes by, for one profile.
 #[derive(Debug)]
 pub struct Settings {
     pub trend: TrendSettings,
     /// By rank of the detector.
-    pub ladders: Vec<Ladder>,
+    pub escalations: Vec<Escalation>,
     /// Verdicts are reported, not to be acted on.
     pub shadow: bool,
 }
@@ -33,7 +33,7 @@ pub struct TrendSettings {
 
 /// The rungs of a detector.
 #[derive(Clone, Debug)]
-pub struct Ladder {
+pub struct Escalation {
     pub name: Arc<str>,
     pub precedence: Precedence,
     pub enabled: bool,
@@ -49,7 +49,7 @@ pub struct Ladder {
 
 /// The policy's keys of `[detect.<name>]`.
 #[derive(Clone, Debug, Deserialize)]
-pub struct LadderSettings {
+pub struct EscalationSettings {
     pub enabled: bool,
     /// Events in a loop when it is first found; a detector without this key
     /// needs but one.
@@ -69,15 +69,19 @@ pub struct LadderSettings {
 /// Settings under which a rung or a trend could never be reached.
 #[derive(Debug, Error)]
 #[error("{why}")]
-pub struct LadderError {
+pub struct PolicySettingsError {
     pub key: &'static str,
     /// Another key that it does not agree with.
     pub other: Option<&'static str>,
     pub why: String,
 }
 
-impl LadderSettings {
-    pub fn ladder(&self, name: &str, precedence: Precedence) -> Result<Ladder, LadderError> {
+impl EscalationSettings {
+    pub fn to_escalation(
+        &self,
+        name: &str,
+        precedence: Precedence,
+    ) -> Result<Escalation, PolicySettingsError> {
         let Self {
             enabled,
             count,
@@ -90,14 +94,14 @@ impl LadderSettings {
         } = *self;
         let last = last.unwrap_or(hard);
         if hard > last {
-            return Err(LadderError {
+            return Err(PolicySettingsError {
                 key: "hard",
                 other: Some("last"),
                 why: format!("{hard} is stronger than last, {last}, which could never be reached"),
             });
         }
         if soft > hard {
-            return Err(LadderError {
+            return Err(PolicySettingsError {
                 key: "soft",
                 other: Some("hard"),
                 why: format!("{soft} is stronger than hard, {hard}, which could never be reached"),
@@ -107,13 +111,13 @@ impl LadderSettings {
             let why = format!(
                 "a loop is first found with {count} events, so it never holds just {terminate_after}"
             );
-            return Err(LadderError {
+            return Err(PolicySettingsError {
                 key: "terminate_after",
                 other: Some("count"),
                 why,
             });
         }
-        Ok(Ladder {
+        Ok(Escalation {
             name: name.into(),
             precedence,
             enabled,
@@ -126,19 +130,19 @@ impl LadderSettings {
     }
 }
 
-impl Ladder {
+impl Escalation {
     /// The rung for a bar that a detector has seen passed.
-    pub fn at(&self, bar: Bar) -> Action {
+    pub fn action_at(&self, bar: LadderRung) -> Action {
         match bar {
-            Bar::Soft => self.soft,
-            Bar::Hard => self.hard,
-            Bar::Last => self.last,
+            LadderRung::Soft => self.soft,
+            LadderRung::Hard => self.hard,
+            LadderRung::Final => self.last,
         }
     }
 
     /// The rung for a loop that comes back after this was said of it.
-    pub fn above(&self, said: Option<Action>) -> Action {
-        if said >= Some(self.hard) {
+    pub fn action_after(&self, strongest_action: Option<Action>) -> Action {
+        if strongest_action >= Some(self.hard) {
             self.last
         } else {
             self.hard
@@ -147,23 +151,23 @@ impl Ladder {
 }
 
 impl TrendSettings {
-    pub fn check(&self) -> Result<(), LadderError> {
-        let share = |key, value: f64| {
+    pub fn validate(&self) -> Result<(), PolicySettingsError> {
+        let check_fraction = |key, value: f64| {
             if value > 0.0 && value <= 1.0 {
                 return Ok(());
             }
             let why = format!("{value} is not above 0 and at most 1");
-            Err(LadderError {
+            Err(PolicySettingsError {
                 key,
                 other: None,
                 why,
             })
         };
-        share("alpha", self.alpha)?;
-        share("saturation", self.saturation)?;
+        check_fraction("alpha", self.alpha)?;
+        check_fraction("saturation", self.saturation)?;
         if self.saturation >= 1.0 {
             let why = "a trend never rises above 1, so it could never be chronic".to_owned();
-            return Err(LadderError {
+            return Err(PolicySettingsError {
                 key: "saturation",
                 other: None,
                 why,
@@ -174,7 +178,7 @@ impl TrendSettings {
                 "{} is not between 1 and throttle_secs_max, {}",
                 self.throttle_secs, self.throttle_secs_max
             );
-            return Err(LadderError {
+            return Err(PolicySettingsError {
                 key: "throttle_secs",
                 other: Some("throttle_secs_max"),
                 why,

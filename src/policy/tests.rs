@@ -4,14 +4,14 @@ use smallvec::smallvec;
 
 use super::*;
 use crate::domain::{
-    Action, AgentId, Bar, DetectorId, Finding, Level, Moment, Precedence, Sig, Waste,
+    Action, AgentId, DetectorId, EventPosition, Finding, LadderRung, Level, Precedence, Sig, Waste,
 };
 
 const A: DetectorId = DetectorId(0);
 const B: DetectorId = DetectorId(1);
 
 fn settings(soft: Action, hard: Action, terminate_after: u32) -> Settings {
-    let ladder = |name: &str| Ladder {
+    let ladder = |name: &str| Escalation {
         name: name.into(),
         precedence: Precedence::default(),
         enabled: true,
@@ -29,7 +29,7 @@ fn settings(soft: Action, hard: Action, terminate_after: u32) -> Settings {
             throttle_secs: 5,
             throttle_secs_max: 300,
         },
-        ladders: vec![ladder("a"), ladder("b")],
+        escalations: vec![ladder("a"), ladder("b")],
         shadow: false,
     }
 }
@@ -37,58 +37,61 @@ fn settings(soft: Action, hard: Action, terminate_after: u32) -> Settings {
 /// What a detector says of one event of a script: nothing (`-`), that it looked
 /// in vain (`.`), or that it found the loop of a letter, in capitals where the
 /// event completes the pattern and else extends it.
-struct Bench {
-    judge: Judge,
+struct PolicyHarness {
+    policy: AgentPolicy,
     settings: Settings,
     index: i32,
-    held: i32,
+    loop_events: i32,
 }
 
-impl Bench {
+impl PolicyHarness {
     fn new(settings: Settings) -> Self {
         Self {
-            judge: Judge::default(),
+            policy: AgentPolicy::default(),
             settings,
             index: 0,
-            held: 0,
+            loop_events: 0,
         }
     }
 
-    fn play(&mut self, script: &str) -> Vec<Option<Ruling>> {
+    fn play(&mut self, script: &str) -> Vec<Option<Decision>> {
         script.chars().map(|step| self.step(step)).collect()
     }
 
-    fn step(&mut self, step: char) -> Option<Ruling> {
+    fn step(&mut self, step: char) -> Option<Decision> {
         let extends = step.is_ascii_lowercase();
         let findings = if step.is_alphabetic() {
-            self.held = if extends { self.held + 1 } else { 3 };
+            self.loop_events = if extends { self.loop_events + 1 } else { 3 };
             let first = if extends { self.index } else { self.index - 2 };
-            vec![(A, finding(step, self.held, extends, first..=self.index))]
+            vec![(
+                A,
+                finding(step, self.loop_events, extends, first..=self.index),
+            )]
         } else {
             vec![]
         };
-        self.judge(if step == '-' { 0 } else { 1 }, &findings)
+        self.decide(if step == '-' { 0 } else { 1 }, &findings)
     }
 
-    fn judge(&mut self, looked: u64, findings: &[(DetectorId, Finding)]) -> Option<Ruling> {
+    fn decide(&mut self, checked: u64, findings: &[(DetectorId, Finding)]) -> Option<Decision> {
         let index = self.index;
         self.index += 1;
-        let sight = Sight {
+        let results = DetectorResults {
             agent: &AgentId::default(),
             at: moment(index, u64::try_from(index).unwrap()),
-            looked,
+            checked,
             findings,
-            totals: spent(i64::from(index) + 1),
-            room: &crate::domain::Room::new(32),
+            totals: waste_of_events(i64::from(index) + 1),
+            loop_capacity: &crate::domain::Capacity::new(32),
         };
-        let judgement = self
-            .judge
-            .judge(&sight, &self.settings, |first| spent(first.into()));
-        judgement.and_then(|judgement| judgement.ruling)
+        let policy_outcome = self.policy.decide(&results, &self.settings, |first| {
+            waste_of_events(first.into())
+        });
+        policy_outcome.and_then(|policy_outcome| policy_outcome.decision)
     }
 }
 
-fn spent(events: i64) -> Waste {
+fn waste_of_events(events: i64) -> Waste {
     Waste {
         events,
         tokens: 10 * events,
@@ -96,12 +99,12 @@ fn spent(events: i64) -> Waste {
     }
 }
 
-fn moment(index: i32, secs: u64) -> Moment {
-    Moment {
+fn moment(index: i32, secs: u64) -> EventPosition {
+    EventPosition {
         index,
         time: SystemTime::UNIX_EPOCH + Duration::from_secs(secs),
         progress: 0,
-        moves: 0,
+        state_changes: 0,
         calls: 0,
         round: None,
     }
@@ -118,10 +121,10 @@ fn finding(
         period: 1,
         similarity: 1.0,
         confidence: 1.0,
-        bar: None,
+        rung: None,
         extends,
         events: events.collect(),
-        name: smallvec![Sig::new(name.to_ascii_lowercase().into())],
+        loop_key: smallvec![Sig::new(name.to_ascii_lowercase().into())],
         calls: smallvec![Sig::new(name.to_ascii_lowercase().into())],
     }
 }
@@ -129,7 +132,8 @@ fn finding(
 /// The actions on a script, a letter each: `w`arn, `B`lock, `T`erminate, …
 #[track_caller]
 fn check(settings: Settings, script: &str, expected: &str) {
-    let name = |ruling: &Option<Ruling>| match ruling.as_ref().map(|ruling| ruling.action) {
+    let name = |decision: &Option<Decision>| match decision.as_ref().map(|decision| decision.action)
+    {
         None => '.',
         Some(Action::Alert) => 'a',
         Some(Action::Warn) => 'w',
@@ -137,7 +141,7 @@ fn check(settings: Settings, script: &str, expected: &str) {
         Some(Action::Terminate) => 'T',
         Some(_) => '?',
     };
-    let rulings = Bench::new(settings).play(script);
+    let rulings = PolicyHarness::new(settings).play(script);
     assert_eq!(
         rulings.iter().map(name).collect::<String>(),
         expected,
@@ -177,15 +181,15 @@ fn a_loop_ends_the_session_when_it_holds_enough_events() {
 
 #[test]
 fn however_much_a_loop_holds_its_first_verdict_is_soft() {
-    let mut bench = Bench::new(settings(Action::Warn, Action::Block, 6));
+    let mut bench = PolicyHarness::new(settings(Action::Warn, Action::Block, 6));
     let mut laps = finding('x', 3, false, 0..=20);
     laps.period = 7;
-    let first = bench.judge(1, &[(A, laps.clone())]).unwrap();
+    let first = bench.decide(1, &[(A, laps.clone())]).unwrap();
     assert_eq!(first.action, Action::Warn);
     laps.extends = true;
     let rest: Vec<Action> = (0..3)
-        .filter_map(|_| bench.judge(1, &[(A, laps.clone())]))
-        .map(|ruling| ruling.action)
+        .filter_map(|_| bench.decide(1, &[(A, laps.clone())]))
+        .map(|decision| decision.action)
         .collect();
     assert_eq!(rest, [Action::Block, Action::Terminate]);
 }
@@ -199,11 +203,11 @@ fn runs_of_a_loop_add_up_but_its_end_is_announced() {
 
 #[test]
 fn what_a_loop_held_before_a_user_spoke_does_not_count() {
-    let mut bench = Bench::new(settings(Action::Warn, Action::Block, 6));
+    let mut bench = PolicyHarness::new(settings(Action::Warn, Action::Block, 6));
     bench.play("..Xx");
-    bench.judge.reset();
+    bench.policy.reset();
     let last = bench.play("..Xx").pop().flatten();
-    assert!(last.is_none_or(|ruling| ruling.action < Action::Terminate));
+    assert!(last.is_none_or(|decision| decision.action < Action::Terminate));
 }
 
 #[test]
@@ -228,53 +232,54 @@ fn events_nobody_looks_at_end_no_loop() {
 
 #[test]
 fn findings_on_one_event_are_one_loop_described_by_the_widest() {
-    let mut bench = Bench::new(warn_block());
+    let mut bench = PolicyHarness::new(warn_block());
     let mut wide = finding('x', 4, false, 0..=3);
     wide.calls.push(Sig::new(99));
     let narrow = finding('x', 3, false, 1..=3);
-    let ruling = bench.judge(3, &[(A, narrow.clone()), (B, wide)]).unwrap();
+    let decision = bench.decide(3, &[(A, narrow.clone()), (B, wide)]).unwrap();
     assert_eq!(
-        (ruling.detector, ruling.also.as_slice()),
+        (decision.detector, decision.other_detectors.as_slice()),
         (B, [A].as_slice())
     );
-    let ruling = Bench::new(warn_block())
-        .judge(3, &[(A, narrow.clone()), (B, narrow)])
+    let decision = PolicyHarness::new(warn_block())
+        .decide(3, &[(A, narrow.clone()), (B, narrow)])
         .unwrap();
-    assert_eq!(ruling.detector, A, "equally wide: the lower rank");
+    assert_eq!(decision.detector, A, "equally wide: the lower rank");
 }
 
 #[test]
 fn another_detector_that_cites_the_same_call_sees_the_same_loop() {
-    let mut bench = Bench::new(warn_block());
-    let first = bench.judge(1, &[(A, finding('x', 3, false, 0..=2))]);
+    let mut bench = PolicyHarness::new(warn_block());
+    let first = bench.decide(1, &[(A, finding('x', 3, false, 0..=2))]);
     let mut wider = finding('x', 4, false, 0..=3);
     wider.calls.push(Sig::new(99));
-    let again = bench.judge(2, &[(B, wider)]);
+    let again = bench.decide(2, &[(B, wider)]);
     assert!(first.is_some());
     assert!(again.is_none(), "{again:?}");
 }
 
 #[test]
 fn a_loop_keeps_its_name_and_counts_its_cost_from_its_first_event() {
-    let mut bench = Bench::new(warn_block());
-    let rulings: Vec<Ruling> = bench.play("....Xx").into_iter().flatten().collect();
+    let mut bench = PolicyHarness::new(warn_block());
+    let rulings: Vec<Decision> = bench.play("....Xx").into_iter().flatten().collect();
     assert_eq!(rulings[0].loop_id, rulings[1].loop_id);
-    assert_eq!(rulings[0].wasted, spent(3));
-    assert_eq!(rulings[1].wasted, spent(4));
+    assert_eq!(rulings[0].wasted, waste_of_events(3));
+    assert_eq!(rulings[1].wasted, waste_of_events(4));
     assert_eq!(rulings[1].evidence.event_indexes, [2, 3, 4, 5]);
 }
 
 #[test]
 fn what_lies_between_two_runs_of_a_loop_was_not_wasted() {
-    let mut bench = Bench::new(warn_block());
+    let mut bench = PolicyHarness::new(warn_block());
     let last = bench.play("..X.......X").pop().flatten().unwrap();
-    assert_eq!(last.wasted, spent(6));
+    assert_eq!(last.wasted, waste_of_events(6));
 }
 
 #[test]
 fn loops_of_different_agents_have_different_names() {
     let cites = [Sig::new(1), Sig::new(2)];
-    let name = |agent: &str, cites: &[Sig]| memory::loop_id(&AgentId::new(agent), cites);
+    let name =
+        |agent: &str, cites: &[Sig]| loop_history::compute_loop_id(&AgentId::new(agent), cites);
     assert_ne!(name("", &cites), name("sub", &cites));
     assert_eq!(
         name("", &cites),
@@ -285,9 +290,9 @@ fn loops_of_different_agents_have_different_names() {
 #[test]
 fn a_throttled_loop_that_comes_back_waits_longer_before_anybody_is_asked() {
     let waits = settings(Action::Throttle, Action::Ask, 0);
-    let rulings = Bench::new(waits).play("..X..X..X..X");
+    let rulings = PolicyHarness::new(waits).play("..X..X..X..X");
     let told: Vec<_> = rulings.iter().flatten().collect();
-    let actions: Vec<Action> = told.iter().map(|ruling| ruling.action).collect();
+    let actions: Vec<Action> = told.iter().map(|decision| decision.action).collect();
     assert_eq!(
         actions,
         [
@@ -299,7 +304,7 @@ fn a_throttled_loop_that_comes_back_waits_longer_before_anybody_is_asked() {
     );
     let secs: Vec<u64> = told
         .iter()
-        .filter_map(|ruling| ruling.retry_after)
+        .filter_map(|decision| decision.retry_after)
         .map(|wait| wait.as_secs())
         .collect();
     assert_eq!(secs, [5, 10, 20]);
@@ -308,25 +313,25 @@ fn a_throttled_loop_that_comes_back_waits_longer_before_anybody_is_asked() {
 #[test]
 fn the_wait_of_a_throttle_has_a_limit() {
     let waits = settings(Action::Throttle, Action::Throttle, 0);
-    let rulings = Bench::new(waits).play(&"..X".repeat(9));
+    let rulings = PolicyHarness::new(waits).play(&"..X".repeat(9));
     let last = rulings.into_iter().flatten().next_back().unwrap();
     assert_eq!(last.retry_after, Some(Duration::from_secs(300)));
 }
 
 #[test]
 fn two_finds_in_a_row_are_chronic_until_the_trend_has_halved() {
-    let mut bench = Bench::new(warn_block());
+    let mut bench = PolicyHarness::new(warn_block());
     bench.play("..Xx");
-    let trend = bench.judge.trend(A).unwrap();
+    let trend = bench.policy.trend(A).unwrap();
     assert!((trend.ema - 0.51).abs() < 1e-6);
     assert_eq!(trend.level, Level::Chronic);
     bench.play(".");
-    let level = |bench: &Bench| bench.judge.trend(A).unwrap().level;
+    let level = |bench: &PolicyHarness| bench.policy.trend(A).unwrap().level;
     assert_eq!(level(&bench), Level::Chronic, "0.357, no longer above");
     bench.play(".");
     assert_eq!(level(&bench), Level::Blip, "0.2499, below half of it");
     bench.play(&".".repeat(20));
-    assert_eq!(bench.judge.trend(A), None);
+    assert_eq!(bench.policy.trend(A), None);
 }
 
 #[test]
@@ -337,7 +342,7 @@ fn a_trend_fades_with_time_but_not_in_a_short_pause() {
         let (first, second) = (moment(0, 0), moment(1, secs));
         trends.update((first, None), 1, 1, &settings);
         trends.update((second, Some(first.time)), 1, 1, &settings);
-        trends.of(A).unwrap().ema
+        trends.get(A).unwrap().ema
     };
     assert!((after(60) - 0.51).abs() < 1e-6);
     assert!((after(660) - (0.3 + 0.7 * 0.15)).abs() < 1e-6);
@@ -345,18 +350,18 @@ fn a_trend_fades_with_time_but_not_in_a_short_pause() {
 
 #[test]
 fn loops_are_bounded_and_the_oldest_that_ended_is_forgotten() {
-    let mut bench = Bench::new(warn_block());
+    let mut bench = PolicyHarness::new(warn_block());
     for n in 0..100u64 {
         let mut found = finding('x', 3, false, 0..=2);
-        found.name = smallvec![Sig::new(1_000 + n)];
+        found.loop_key = smallvec![Sig::new(1_000 + n)];
         found.calls.clear();
-        assert!(bench.judge(1, &[(A, found)]).is_some());
+        assert!(bench.decide(1, &[(A, found)]).is_some());
     }
     let mut found = finding('x', 3, false, 0..=2);
-    found.name = smallvec![Sig::new(1_000)];
+    found.loop_key = smallvec![Sig::new(1_000)];
     found.calls.clear();
-    let ruling = bench.judge(1, &[(A, found)]).unwrap();
-    assert_eq!(ruling.action, Action::Warn, "forgotten, so new");
+    let decision = bench.decide(1, &[(A, found)]).unwrap();
+    assert_eq!(decision.action, Action::Warn, "forgotten, so new");
 }
 
 /// What is said of a loop whose detector says itself how bad it is: a letter a
@@ -365,27 +370,27 @@ fn loops_are_bounded_and_the_oldest_that_ended_is_forgotten() {
 #[track_caller]
 fn check_bars(script: &str, expected: &[Action]) {
     let mut settings = settings(Action::Warn, Action::Break, 0);
-    settings.ladders[0].last = Action::Escalate;
-    let mut bench = Bench::new(settings);
+    settings.escalations[0].last = Action::Escalate;
+    let mut bench = PolicyHarness::new(settings);
     let mut extends = false;
     let mut told = Vec::new();
     for step in script.chars() {
         let bar = match step {
-            's' => Bar::Soft,
-            'h' => Bar::Hard,
-            'l' => Bar::Last,
+            's' => LadderRung::Soft,
+            'h' => LadderRung::Hard,
+            'l' => LadderRung::Final,
             _ => {
-                bench.judge(1, &[]);
+                bench.decide(1, &[]);
                 extends = false;
                 continue;
             }
         };
         let mut found = finding('x', 3, extends, 0..=2);
-        found.bar = Some(bar);
-        told.extend(bench.judge(1, &[(A, found)]));
+        found.rung = Some(bar);
+        told.extend(bench.decide(1, &[(A, found)]));
         extends = true;
     }
-    let actions: Vec<Action> = told.iter().map(|ruling| ruling.action).collect();
+    let actions: Vec<Action> = told.iter().map(|decision| decision.action).collect();
     assert_eq!(actions, expected, "{script}");
 }
 
@@ -411,16 +416,16 @@ fn a_loop_that_comes_back_is_reported_a_rung_higher() {
 #[test]
 fn without_a_last_rung_the_hard_one_is_the_last() {
     let ladder = ladder(Action::Warn, Action::Block, 3, 0)
-        .ladder("x", Precedence::default())
+        .to_escalation("x", Precedence::default())
         .unwrap();
     assert_eq!(
-        [Bar::Soft, Bar::Hard, Bar::Last].map(|bar| ladder.at(bar)),
+        [LadderRung::Soft, LadderRung::Hard, LadderRung::Final].map(|bar| ladder.action_at(bar)),
         [Action::Warn, Action::Block, Action::Block]
     );
 }
 
-fn ladder(soft: Action, hard: Action, count: u32, terminate_after: u32) -> LadderSettings {
-    LadderSettings {
+fn ladder(soft: Action, hard: Action, count: u32, terminate_after: u32) -> EscalationSettings {
+    EscalationSettings {
         enabled: true,
         count,
         window: 10,
@@ -435,9 +440,9 @@ fn ladder(soft: Action, hard: Action, count: u32, terminate_after: u32) -> Ladde
 
 #[test]
 fn a_rung_that_can_never_be_reached_is_refused() {
-    let key = |ladder: LadderSettings| {
+    let key = |ladder: EscalationSettings| {
         ladder
-            .ladder("x", Precedence::default())
+            .to_escalation("x", Precedence::default())
             .err()
             .map(|error| error.key)
     };
@@ -458,55 +463,57 @@ fn a_rung_that_can_never_be_reached_is_refused() {
 
 #[test]
 fn a_run_that_goes_on_is_the_same_loop_whatever_ended_it_for_another_detector() {
-    let mut bench = Bench::new(warn_block());
+    let mut bench = PolicyHarness::new(warn_block());
     let of = |name, extends, events| finding(name, 3, extends, events);
     let both = [(A, of('x', false, 0..=2)), (B, of('x', false, 0..=2))];
-    assert!(bench.judge(3, &both).is_some());
+    assert!(bench.decide(3, &both).is_some());
     // A looks in vain: for it the loop has ended.
-    assert!(bench.judge(1, &[]).is_none());
+    assert!(bench.decide(1, &[]).is_none());
     let mut longer = of('x', true, 2..=2);
-    longer.name = smallvec![Sig::new(7), Sig::new('x'.into())];
-    assert!(bench.judge(2, &[(B, longer)]).is_none(), "told before");
-    assert!(bench.judge(2, &[(B, of('y', false, 3..=5))]).is_some());
+    longer.loop_key = smallvec![Sig::new(7), Sig::new('x'.into())];
+    assert!(bench.decide(2, &[(B, longer)]).is_none(), "told before");
+    assert!(bench.decide(2, &[(B, of('y', false, 3..=5))]).is_some());
 }
 
 #[test]
 fn events_of_a_reported_loop_are_spent_once_it_has_ended() {
-    let mut bench = Bench::new(warn_block());
+    let mut bench = PolicyHarness::new(warn_block());
     bench.index = 2;
     bench.play("X");
-    assert!(bench.judge.take_spent().is_empty(), "it stands");
+    assert!(bench.policy.take_consumed_events().is_empty(), "it stands");
     bench.play("x.");
-    assert_eq!(bench.judge.take_spent(), [0, 1, 2, 3]);
-    assert!(bench.judge.take_spent().is_empty(), "once");
+    assert_eq!(bench.policy.take_consumed_events(), [0, 1, 2, 3]);
+    assert!(bench.policy.take_consumed_events().is_empty(), "once");
 }
 
 #[test]
 fn a_loop_stands_while_its_detector_finds_another() {
-    let mut bench = Bench::new(warn_block());
+    let mut bench = PolicyHarness::new(warn_block());
     bench.index = 2;
     bench.play("XY");
-    assert!(bench.judge.take_spent().is_empty(), "both stand");
+    assert!(bench.policy.take_consumed_events().is_empty(), "both stand");
     bench.play(".");
-    assert_eq!(bench.judge.take_spent(), [0, 1, 2, 1, 2, 3]);
+    assert_eq!(bench.policy.take_consumed_events(), [0, 1, 2, 1, 2, 3]);
 }
 
 #[test]
 fn what_is_used_of_a_budget_is_the_reason() {
     let mut settings = settings(Action::Ask, Action::Terminate, 0);
-    settings.ladders[0].precedence.of_session = true;
-    let mut bench = Bench::new(settings);
+    settings.escalations[0].precedence.session_wide = true;
+    let mut bench = PolicyHarness::new(settings);
     let mut reason = |name, bar| {
         let mut finding = finding(name, 80, false, 0..=0);
-        finding.bar = Some(bar);
-        bench.judge(1, &[(A, finding)]).map(|ruling| ruling.reason)
+        finding.rung = Some(bar);
+        bench
+            .decide(1, &[(A, finding)])
+            .map(|decision| decision.reason)
     };
     assert_eq!(
-        reason('s', Bar::Soft).as_deref(),
+        reason('s', LadderRung::Soft).as_deref(),
         Some("the share of its budget at which to warn is used")
     );
     assert_eq!(
-        reason('h', Bar::Hard).as_deref(),
+        reason('h', LadderRung::Hard).as_deref(),
         Some("its budget is used up")
     );
 }

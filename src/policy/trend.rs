@@ -2,9 +2,9 @@ use std::time::{Duration, SystemTime};
 
 use super::{
     settings::Settings,
-    trail::{Sample, Trail},
+    trend_history::{PackedSample, TrendHistory},
 };
-use crate::domain::{DetectorId, Level, Moment, Trend};
+use crate::domain::{DetectorId, EventPosition, Level, Trend};
 
 /// How each detector has been finding lately, for one agent.
 ///
@@ -16,86 +16,92 @@ use crate::domain::{DetectorId, Level, Moment, Trend};
 #[derive(Default)]
 pub(super) struct Trends {
     /// By rank; empty until a detector finds something.
-    states: Vec<State>,
+    states: Vec<TrendState>,
     /// The detectors that have a trend, as bits: most events find none.
-    standing: u64,
-    trail: Trail,
+    active_bits: u64,
+    history: TrendHistory,
 }
 
 #[derive(Clone, Copy, Default)]
-struct State {
+struct TrendState {
     ema: f32,
     chronic: bool,
 }
 
 /// Below this a trend is over.
-const NONE: f32 = 0.01;
+const EMA_MIN: f32 = 0.01;
 /// From here a blip is a trend.
-const TREND: f32 = 0.4;
+const TREND_EMA_MIN: f32 = 0.4;
 /// A pause of up to a minute is the pace of work, not a change of it.
-const PAUSE: Duration = Duration::from_secs(60);
+const IDLE_GRACE: Duration = Duration::from_secs(60);
 /// Beyond it a trend is halved every ten minutes.
-const HALF_LIFE_SECS: f32 = 600.0;
+const IDLE_HALF_LIFE_SECS: f32 = 600.0;
 
 impl Trends {
     /// Moves every average by one event, given when the one before was made:
     /// `looked` and `found` are sets of detectors as bits.
     pub fn update(
         &mut self,
-        (at, last): (Moment, Option<SystemTime>),
-        looked: u64,
+        (at, previous_time): (EventPosition, Option<SystemTime>),
+        checked: u64,
         found: u64,
         settings: &Settings,
     ) {
-        if self.standing | found == 0 {
+        if self.active_bits | found == 0 {
             return;
         }
-        self.states.resize(settings.ladders.len(), State::default());
-        let idle = idle_factor(last, at.time);
+        self.states
+            .resize(settings.escalations.len(), TrendState::default());
+        let decay = idle_decay(previous_time, at.time);
         let alpha = settings.trend.alpha as f32;
         let saturation = settings.trend.saturation as f32;
-        for (rank, (state, ladder)) in self.states.iter_mut().zip(&settings.ladders).enumerate() {
+        for (rank, (state, ladder)) in self
+            .states
+            .iter_mut()
+            .zip(&settings.escalations)
+            .enumerate()
+        {
             let bit = 1u64 << rank;
             if state.ema == 0.0 && found & bit == 0 {
                 continue;
             }
-            state.ema *= idle;
+            state.ema *= decay;
             state.ema = if found & bit != 0 {
                 alpha + (1.0 - alpha) * state.ema
-            } else if looked & bit != 0 {
+            } else if checked & bit != 0 {
                 (1.0 - alpha) * state.ema
             } else {
                 state.ema * (-1.0 / ladder.window as f32).exp2()
             };
-            self.standing |= bit;
-            if state.ema < NONE {
-                *state = State::default();
-                self.standing &= !bit;
+            self.active_bits |= bit;
+            if state.ema < EMA_MIN {
+                *state = TrendState::default();
+                self.active_bits &= !bit;
             } else if state.ema > saturation {
                 state.chronic = true;
             } else if state.ema < saturation / 2.0 {
                 state.chronic = false;
             }
             let detector = DetectorId(rank as u8);
-            self.trail
-                .note(at.index, detector, state.ema, found & bit != 0);
+            self.history
+                .push(at.index, detector, state.ema, found & bit != 0);
         }
     }
 
     /// The trends after an event.
-    pub fn samples(&self, index: i32) -> impl Iterator<Item = &Sample> {
-        self.trail.at(index)
+    pub fn samples(&self, index: i32) -> impl Iterator<Item = &PackedSample> {
+        self.history.samples_at(index)
     }
 
-    pub fn raise(&self, first: i32, levels: &mut [f64]) {
-        self.trail.raise(first, levels);
+    pub fn raise_levels(&self, first: i32, levels: &mut [f64]) {
+        self.history.raise_levels(first, levels);
     }
 
-    pub fn of(&self, detector: DetectorId) -> Option<Trend> {
+    pub fn get(&self, detector: DetectorId) -> Option<Trend> {
         let state = self.states.get(detector.index())?;
         let level = if state.chronic {
             Level::Chronic
-        } else if state.ema >= TREND {
+        } else if state.ema >= TREND_EMA_MIN {
             Level::Trend
         } else {
             Level::Blip
@@ -108,19 +114,19 @@ impl Trends {
     }
 
     pub fn is_chronic(&self, detector: DetectorId) -> bool {
-        self.of(detector)
+        self.get(detector)
             .is_some_and(|trend| trend.level == Level::Chronic)
     }
 
     pub fn heap_bytes(&self) -> usize {
-        self.states.capacity() * size_of::<State>() + self.trail.heap_bytes()
+        self.states.capacity() * size_of::<TrendState>() + self.history.heap_bytes()
     }
 }
 
 /// What is left of a trend after the time between two events.
-fn idle_factor(last: Option<SystemTime>, time: SystemTime) -> f32 {
+fn idle_decay(previous_time: Option<SystemTime>, time: SystemTime) -> f32 {
     // Clocks of traces may run backwards: that is no idleness.
-    let idle = last.and_then(|last| time.duration_since(last).ok());
-    let beyond = idle.unwrap_or_default().saturating_sub(PAUSE);
-    (-beyond.as_secs_f32() / HALF_LIFE_SECS).exp2()
+    let idle = previous_time.and_then(|last| time.duration_since(last).ok());
+    let beyond = idle.unwrap_or_default().saturating_sub(IDLE_GRACE);
+    (-beyond.as_secs_f32() / IDLE_HALF_LIFE_SECS).exp2()
 }

@@ -13,10 +13,10 @@
 use std::collections::VecDeque;
 
 use crate::{
-    detect::Futile,
+    detect::NeverFires,
     domain::{
-        CallKind, DetectorId, Explained, Finding, Look, Observation, Operation, RuleSight, Seen,
-        Sig,
+        CallKind, DetectorExplanation, DetectorId, DetectorOutcome, Finding, Observation,
+        ObservationBody, Operation, RuleOutcome, Sig,
     },
 };
 
@@ -34,30 +34,30 @@ pub struct RuleSettings {
 #[derive(Default)]
 pub struct RuleStates {
     /// The agent's events so far.
-    events: u32,
+    events_seen: u32,
     /// Of the rules up to the last that ever counted anything.
-    states: Vec<State>,
+    states: Vec<RuleState>,
 }
 
 #[derive(Default)]
-struct State {
+struct RuleState {
     /// The events of the window that count, oldest first.
-    counted: VecDeque<Counted>,
+    counted_events: VecDeque<CountedEvent>,
     /// The event up to which what was found stands.
-    stands_until: Option<u32>,
+    ongoing_until: Option<u32>,
 }
 
-struct Counted {
-    same: Sig,
+struct CountedEvent {
+    group_key: Sig,
     /// The agent's event, and the session's.
-    at: u32,
-    index: i32,
+    agent_event: u32,
+    session_event: i32,
     round: Option<Sig>,
     call: Option<Sig>,
     /// The model has lost it when its context is summarised.
     is_read: bool,
     /// How long the run is that was found up to here; 0: none was.
-    run: u32,
+    run_length: u32,
 }
 
 impl RuleSettings {
@@ -65,37 +65,37 @@ impl RuleSettings {
     pub const WINDOW_MAX: u32 = 256;
 
     /// Says why it fires.
-    pub fn explain(&self) -> Explained {
+    pub fn explain(&self) -> DetectorExplanation {
         let Self {
             count,
             window,
             consecutive,
             ..
         } = self;
-        Explained {
+        DetectorExplanation {
             rule: "a rule of the operator's own",
             threshold: if *consecutive {
                 format!("{count} events in a row that it counts as the same, in {window}")
             } else {
                 format!("{count} events that it counts as the same in the last {window}")
             },
-            quiet: "events that its expressions leave out or tell apart",
+            avoided_by: "events that its expressions leave out or tell apart",
         }
     }
 
-    pub fn check(&self) -> Result<(), Futile> {
+    pub fn check(&self) -> Result<(), NeverFires> {
         let Self { count, window, .. } = *self;
         if window == 0 || window > Self::WINDOW_MAX {
             let most = Self::WINDOW_MAX;
             let why = format!("{window} events, of 1 to {most} that are kept");
-            return Err(Futile::new("window", why));
+            return Err(NeverFires::new("window", why));
         }
         if count == 0 {
-            return Err(Futile::new("count", "must be at least 1".to_owned()));
+            return Err(NeverFires::new("count", "must be at least 1".to_owned()));
         }
         if count > window {
             let why = format!("{count} events never stand in a window of {window}");
-            return Err(Futile::new("count", why).or("window"));
+            return Err(NeverFires::new("count", why).with_other_key("window"));
         }
         Ok(())
     }
@@ -105,61 +105,64 @@ impl RuleStates {
     /// Counts what the rules make of an event. `first` is the first rule's id.
     pub fn observe(
         &mut self,
-        sights: &[RuleSight],
+        rule_outcomes: &[RuleOutcome],
         now: &Observation,
         (first, settings): (u8, &[RuleSettings]),
-        mut tell: impl FnMut(DetectorId, Look),
+        mut emit: impl FnMut(DetectorId, DetectorOutcome),
     ) {
         // A text that is being written is no event yet.
-        if settings.is_empty() || matches!(now.seen, Seen::Text(_)) {
+        if settings.is_empty() || matches!(now.body, ObservationBody::PartialText(_)) {
             return;
         }
-        self.events = self.events.saturating_add(1);
+        self.events_seen = self.events_seen.saturating_add(1);
         if now.is_compaction() {
-            self.lose_reads();
+            self.remove_reads();
         }
         for (rule, settings) in (0..).zip(settings).filter(|(_, settings)| settings.enabled) {
-            let sight = sights.iter().find(|sight| sight.rule == rule);
-            let sight = sight.filter(|sight| sight.apart || !is_apart(now));
-            let look = self.look(rule, sight, now, settings);
-            tell(DetectorId(first.saturating_add(rule)), look);
+            let rule_outcome = rule_outcomes
+                .iter()
+                .find(|rule_outcome| rule_outcome.rule == rule);
+            let rule_outcome = rule_outcome
+                .filter(|rule_outcome| rule_outcome.uses_call_kind || !is_excluded_call(now));
+            let outcome = self.evaluate(rule, rule_outcome, now, settings);
+            emit(DetectorId(first.saturating_add(rule)), outcome);
         }
     }
 
-    fn look(
+    fn evaluate(
         &mut self,
         rule: u8,
-        sight: Option<&RuleSight>,
+        rule_outcome: Option<&RuleOutcome>,
         now: &Observation,
         settings: &RuleSettings,
-    ) -> Look {
-        let at = self.events;
-        let place = usize::from(rule);
-        let Some(sight) = sight else {
+    ) -> DetectorOutcome {
+        let at = self.events_seen;
+        let position = usize::from(rule);
+        let Some(rule_outcome) = rule_outcome else {
             return self
                 .states
-                .get_mut(place)
-                .map_or(Look::Away, |state| state.pass(at));
+                .get_mut(position)
+                .map_or(DetectorOutcome::NotApplicable, |state| state.skip_event(at));
         };
-        if self.states.len() <= place {
-            self.states.resize_with(place + 1, State::default);
+        if self.states.len() <= position {
+            self.states.resize_with(position + 1, RuleState::default);
         }
-        let Some(state) = self.states.get_mut(place) else {
-            return Look::Away;
+        let Some(state) = self.states.get_mut(position) else {
+            return DetectorOutcome::NotApplicable;
         };
-        if sight.resets {
-            state.counted.clear();
+        if rule_outcome.resets {
+            state.counted_events.clear();
         }
-        match (sight.same, sight.failed) {
-            (Some(same), _) => state.count(same, at, now, settings),
-            (None, Some(expression)) => Look::Abstained(expression),
-            (None, None) => state.pass(at),
+        match (rule_outcome.group_key, rule_outcome.failed_expression) {
+            (Some(same), _) => state.count_event(same, at, now, settings),
+            (None, Some(expression)) => DetectorOutcome::MissingField(expression),
+            (None, None) => state.skip_event(at),
         }
     }
 
-    fn lose_reads(&mut self) {
+    fn remove_reads(&mut self) {
         for state in &mut self.states {
-            state.counted.retain(|counted| !counted.is_read);
+            state.counted_events.retain(|counted| !counted.is_read);
         }
     }
 
@@ -168,74 +171,94 @@ impl RuleStates {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        let counted = |state: &State| state.counted.capacity() * size_of::<Counted>();
-        self.states.capacity() * size_of::<State>() + self.states.iter().map(counted).sum::<usize>()
+        let counted =
+            |state: &RuleState| state.counted_events.capacity() * size_of::<CountedEvent>();
+        self.states.capacity() * size_of::<RuleState>()
+            + self.states.iter().map(counted).sum::<usize>()
     }
 }
 
-impl State {
+impl RuleState {
     /// An event that does not count: what was found ends a window later.
-    fn pass(&mut self, at: u32) -> Look {
-        match self.stands_until {
+    fn skip_event(&mut self, at: u32) -> DetectorOutcome {
+        match self.ongoing_until {
             Some(until) if at > until => {
-                self.stands_until = None;
-                Look::Clear
+                self.ongoing_until = None;
+                DetectorOutcome::NoMatch
             }
-            _ => Look::Away,
+            _ => DetectorOutcome::NotApplicable,
         }
     }
 
-    fn count(&mut self, same: Sig, at: u32, now: &Observation, settings: &RuleSettings) -> Look {
+    fn count_event(
+        &mut self,
+        same: Sig,
+        at: u32,
+        now: &Observation,
+        settings: &RuleSettings,
+    ) -> DetectorOutcome {
         let oldest = at.saturating_sub(settings.window - 1);
-        while self.counted.front().is_some_and(|first| first.at < oldest) {
-            self.counted.pop_front();
+        while self
+            .counted_events
+            .front()
+            .is_some_and(|first| first.agent_event < oldest)
+        {
+            self.counted_events.pop_front();
         }
-        if settings.consecutive && self.counted.back().is_some_and(|last| last.same != same) {
-            self.counted.clear();
+        if settings.consecutive
+            && self
+                .counted_events
+                .back()
+                .is_some_and(|last| last.group_key != same)
+        {
+            self.counted_events.clear();
         }
         let round = now.at.round;
         let alike = || {
-            self.counted
+            self.counted_events
                 .iter()
                 .rev()
-                .filter(|counted| counted.same == same)
+                .filter(|counted| counted.group_key == same)
         };
         if round.is_some() && alike().any(|counted| counted.round == round) {
-            return Look::Standing;
+            return DetectorOutcome::Unchanged;
         }
-        let last_run = alike().next().map_or(0, |last| last.run);
+        let last_run = alike().next().map_or(0, |last| last.run_length);
         let extends = last_run > 0;
-        let stand = match last_run {
+        let run_length = match last_run {
             0 => alike().count() as u32 + 1,
             run => run.saturating_add(1),
         };
-        let found = stand >= settings.count;
-        self.counted.push_back(Counted {
-            same,
-            at,
-            index: now.at.index,
+        let found = run_length >= settings.count;
+        self.counted_events.push_back(CountedEvent {
+            group_key: same,
+            agent_event: at,
+            session_event: now.at.index,
             round,
-            call: call(now),
+            call: call_signature(now),
             is_read: is_read(now),
-            run: if found { stand } else { 0 },
+            run_length: if found { run_length } else { 0 },
         });
         if found {
-            self.stands_until = Some(at.saturating_add(settings.window - 1));
-            return Look::found(self.finding(same, stand, extends));
+            self.ongoing_until = Some(at.saturating_add(settings.window - 1));
+            return DetectorOutcome::from_finding(self.build_finding(same, run_length, extends));
         }
-        match self.stands_until {
-            Some(until) if at <= until && !settings.consecutive => Look::Standing,
+        match self.ongoing_until {
+            Some(until) if at <= until && !settings.consecutive => DetectorOutcome::Unchanged,
             _ => {
-                self.stands_until = None;
-                Look::Clear
+                self.ongoing_until = None;
+                DetectorOutcome::NoMatch
             }
         }
     }
 
-    fn finding(&self, same: Sig, count: u32, extends: bool) -> Finding {
+    fn build_finding(&self, same: Sig, count: u32, extends: bool) -> Finding {
         /// As many as a loop is known by.
         const CALLS_MAX: usize = 16;
-        let alike = self.counted.iter().filter(|counted| counted.same == same);
+        let alike = self
+            .counted_events
+            .iter()
+            .filter(|counted| counted.group_key == same);
         let mut calls = smallvec::SmallVec::new();
         for call in alike.clone().filter_map(|counted| counted.call) {
             if calls.len() < CALLS_MAX && !calls.contains(&call) {
@@ -246,7 +269,7 @@ impl State {
         let mut events: smallvec::SmallVec<[i32; 8]> = alike
             .rev()
             .take(fresh)
-            .map(|counted| counted.index)
+            .map(|counted| counted.session_event)
             .collect();
         events.reverse();
         Finding {
@@ -254,38 +277,46 @@ impl State {
             period: 0,
             similarity: 1.0,
             confidence: 1.0,
-            bar: None,
+            rung: None,
             extends,
             events,
-            name: [same].into_iter().collect(),
+            loop_key: [same].into_iter().collect(),
             calls,
         }
     }
 }
 
 /// A poll, or a call that met an outage: others look at it.
-fn is_apart(now: &Observation) -> bool {
-    matches!(&now.seen, Seen::Call(facts) if facts.kind != CallKind::Ordinary)
+fn is_excluded_call(now: &Observation) -> bool {
+    matches!(&now.body, ObservationBody::Call(facts) if facts.kind != CallKind::Ordinary)
 }
 
-fn call(now: &Observation) -> Option<Sig> {
-    match &now.seen {
-        Seen::Call(facts) => facts.call,
-        Seen::Turn(_) | Seen::Text(_) | Seen::Marker { .. } | Seen::Other => None,
+fn call_signature(now: &Observation) -> Option<Sig> {
+    match &now.body {
+        ObservationBody::Call(facts) => facts.call,
+        ObservationBody::Turn(_)
+        | ObservationBody::PartialText(_)
+        | ObservationBody::Marker { .. }
+        | ObservationBody::Other => None,
     }
 }
 
 fn is_read(now: &Observation) -> bool {
-    match &now.seen {
-        Seen::Call(facts) => matches!(facts.operation, Operation::Read | Operation::Search),
-        Seen::Turn(_) | Seen::Text(_) | Seen::Marker { .. } | Seen::Other => false,
+    match &now.body {
+        ObservationBody::Call(facts) => {
+            matches!(facts.operation, Operation::Read | Operation::Search)
+        }
+        ObservationBody::Turn(_)
+        | ObservationBody::PartialText(_)
+        | ObservationBody::Marker { .. }
+        | ObservationBody::Other => false,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{Bar, MarkerKind, Moment, Repeated, Used};
+    use crate::domain::{EventPosition, LadderRung, MarkerKind, TextRepetition, UsageDelta};
 
     const SETTINGS: RuleSettings = RuleSettings {
         enabled: true,
@@ -298,38 +329,38 @@ mod tests {
         Sig::new(letter as u64)
     }
 
-    fn event(index: usize, seen: Seen, round: Option<char>) -> Observation {
+    fn event(index: usize, seen: ObservationBody, round: Option<char>) -> Observation {
         Observation {
-            rooms: crate::detect::testing::ROOM.into(),
-            at: Moment {
+            capacities: crate::detect::testing::AGENT_LIMITS.into(),
+            at: EventPosition {
                 index: index as i32,
                 time: std::time::SystemTime::UNIX_EPOCH,
                 progress: 0,
-                moves: 0,
+                state_changes: 0,
                 calls: 0,
                 round: round.map(sig),
             },
-            seen,
-            used: Used::default(),
+            body: seen,
+            usage: UsageDelta::default(),
         }
     }
 
-    fn sight(same: Option<char>) -> RuleSight {
-        RuleSight {
+    fn sight(same: Option<char>) -> RuleOutcome {
+        RuleOutcome {
             rule: 0,
-            same: same.map(sig),
+            group_key: same.map(sig),
             resets: false,
-            failed: None,
-            apart: false,
+            failed_expression: None,
+            uses_call_kind: false,
         }
     }
 
     fn look(
         states: &mut RuleStates,
-        sight: &[RuleSight],
+        sight: &[RuleOutcome],
         now: &Observation,
         settings: &RuleSettings,
-    ) -> Look {
+    ) -> DetectorOutcome {
         let mut looks = Vec::new();
         let rules = (40, std::slice::from_ref(settings));
         states.observe(sight, now, rules, |id, look| looks.push((id, look)));
@@ -339,14 +370,14 @@ mod tests {
         look
     }
 
-    fn mark(look: &Look) -> char {
+    fn mark(look: &DetectorOutcome) -> char {
         match look {
-            Look::Away => ' ',
-            Look::Abstained(_) => '?',
-            Look::Clear => '.',
-            Look::Standing => '=',
-            Look::Found(finding) if finding.extends => '+',
-            Look::Found(_) => '!',
+            DetectorOutcome::NotApplicable => ' ',
+            DetectorOutcome::MissingField(_) => '?',
+            DetectorOutcome::NoMatch => '.',
+            DetectorOutcome::Unchanged => '=',
+            DetectorOutcome::Match(finding) if finding.extends => '+',
+            DetectorOutcome::Match(_) => '!',
         }
     }
 
@@ -358,17 +389,17 @@ mod tests {
         let step = |(index, c)| {
             let sight = match c {
                 '-' => None,
-                '0' => Some(RuleSight {
+                '0' => Some(RuleOutcome {
                     resets: true,
                     ..sight(None)
                 }),
-                '?' => Some(RuleSight {
-                    failed: Some("when"),
+                '?' => Some(RuleOutcome {
+                    failed_expression: Some("when"),
                     ..sight(None)
                 }),
                 same => Some(sight(Some(same))),
             };
-            let now = event(index, Seen::Other, None);
+            let now = event(index, ObservationBody::Other, None);
             mark(&look(&mut states, sight.as_slice(), &now, settings))
         };
         let marks: String = script.chars().enumerate().map(step).collect();
@@ -399,23 +430,23 @@ mod tests {
     #[test]
     fn a_text_that_is_being_written_is_no_event() {
         let mut states = RuleStates::default();
-        let repeated = Repeated {
+        let repeated = TextRepetition {
             unit: "again".into(),
-            name: sig('t'),
+            loop_key: sig('t'),
             count: 3,
             period: 5,
-            began: 0,
+            start_char: 0,
             similarity: 1.0,
-            bar: Bar::Soft,
-            goes_on: false,
+            rung: LadderRung::Soft,
+            extends: false,
         };
         let mut marks = String::new();
         for index in 0..3 {
-            let now = event(index, Seen::Other, None);
+            let now = event(index, ObservationBody::Other, None);
             let found = look(&mut states, &[sight(Some('a'))], &now, &SETTINGS);
             marks.push(mark(&found));
             for _ in 0..SETTINGS.window {
-                let text = event(index, Seen::Text(repeated.clone()), None);
+                let text = event(index, ObservationBody::PartialText(repeated.clone()), None);
                 states.observe(&[], &text, (40, &[SETTINGS]), |id, _| panic!("{id:?}"));
             }
         }
@@ -451,7 +482,7 @@ mod tests {
         let mut states = RuleStates::default();
         let mut marks = String::new();
         for (index, round) in ['x', 'x', 'x', 'y', 'z'].into_iter().enumerate() {
-            let now = event(index, Seen::Other, Some(round));
+            let now = event(index, ObservationBody::Other, Some(round));
             marks.push(mark(&look(
                 &mut states,
                 &[sight(Some('a'))],
@@ -467,7 +498,7 @@ mod tests {
         use crate::detect::testing::seen_call;
         let mut states = RuleStates::default();
         let mut marks = String::new();
-        let compaction = Seen::Marker {
+        let compaction = ObservationBody::Marker {
             kind: MarkerKind::Compaction,
             context_tokens: 0,
         };
@@ -476,7 +507,7 @@ mod tests {
             .into_iter()
             .enumerate()
         {
-            let counts = matches!(seen, Seen::Call(_));
+            let counts = matches!(seen, ObservationBody::Call(_));
             let now = event(index, seen, None);
             let sights = counts.then(|| sight(Some('a')));
             marks.push(mark(&look(&mut states, sights.as_slice(), &now, &SETTINGS)));
@@ -502,8 +533,8 @@ mod tests {
         let mut states = RuleStates::default();
         let blind = sight(Some('a'));
         assert_eq!(mark(&look(&mut states, &[blind], &now, &settings)), ' ');
-        let sees = RuleSight {
-            apart: true,
+        let sees = RuleOutcome {
+            uses_call_kind: true,
             ..blind
         };
         assert_eq!(mark(&look(&mut states, &[sees], &now, &settings)), '!');
@@ -518,11 +549,13 @@ mod tests {
         };
         let mut states = RuleStates::default();
         for index in 0..10_000 {
-            let now = event(index, Seen::Other, None);
+            let now = event(index, ObservationBody::Other, None);
             let letter = char::from(b'a' + (index % 7) as u8);
             look(&mut states, &[sight(Some(letter))], &now, &settings);
         }
-        assert!(states.heap_bytes() <= 512 * size_of::<Counted>() + 4 * size_of::<State>());
+        assert!(
+            states.heap_bytes() <= 512 * size_of::<CountedEvent>() + 4 * size_of::<RuleState>()
+        );
     }
 
     #[test]
@@ -531,7 +564,7 @@ mod tests {
             enabled: false,
             ..SETTINGS
         };
-        let now = event(0, Seen::Other, None);
+        let now = event(0, ObservationBody::Other, None);
         let rules = (40, std::slice::from_ref(&off));
         let sights = [sight(Some('a'))];
         RuleStates::default().observe(&sights, &now, rules, |_, look| panic!("{look:?}"));
@@ -544,14 +577,16 @@ mod tests {
         let mut found = Vec::new();
         for index in 0..4 {
             let now = event(index, seen_call(Operation::Write, CallKind::Ordinary), None);
-            if let Look::Found(finding) = look(&mut states, &[sight(Some('a'))], &now, &SETTINGS) {
+            if let DetectorOutcome::Match(finding) =
+                look(&mut states, &[sight(Some('a'))], &now, &SETTINGS)
+            {
                 found.push(finding);
             }
         }
         assert_eq!(found[0].events.as_slice(), [0, 1, 2]);
         assert_eq!(found[1].events.as_slice(), [3]);
         assert_eq!((found[1].count, found[1].calls.len()), (4, 1));
-        assert_eq!(found[0].name.as_slice(), [sig('a')]);
+        assert_eq!(found[0].loop_key.as_slice(), [sig('a')]);
     }
 
     #[test]

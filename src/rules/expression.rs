@@ -10,7 +10,7 @@ use cel::{
 };
 
 use super::{
-    check::{Check, Patterns, Use},
+    type_checker::{Patterns, Requirements, TypeChecker},
     types::Type,
 };
 
@@ -21,16 +21,16 @@ pub(super) struct Expression {
 
 /// An expression that cannot be used, and where in it.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct ExpressionError {
     /// Line and column, from 1; `None`: the whole of it.
-    pub at: Option<(usize, usize)>,
-    pub why: String,
+    pub position: Option<(usize, usize)>,
+    pub reason: String,
 }
 
 /// It could not be evaluated on an event: a field is missing, or of another
 /// type.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Failed;
+pub(super) struct EvaluationError;
 
 /// Longer ones are programs: they belong into a service of their own.
 const EXPRESSION_BYTES_MAX: usize = 1_024;
@@ -42,7 +42,10 @@ const PARSER_STACK_BYTES: usize = 32 * 1024 * 1024;
 
 impl Expression {
     /// One that says yes or no.
-    pub fn condition(source: &str, patterns: &mut Patterns) -> Result<(Self, Use), Fault> {
+    pub fn compile_condition(
+        source: &str,
+        patterns: &mut Patterns,
+    ) -> Result<(Self, Requirements), ExpressionError> {
         Self::new(source, patterns, |kind| match kind {
             Type::Bool | Type::Any => Ok(()),
             other => Err(format!("it is {other}, and must be true or false")),
@@ -50,7 +53,10 @@ impl Expression {
     }
 
     /// One that says what is the same.
-    pub fn key(source: &str, patterns: &mut Patterns) -> Result<(Self, Use), Fault> {
+    pub fn compile_key(
+        source: &str,
+        patterns: &mut Patterns,
+    ) -> Result<(Self, Requirements), ExpressionError> {
         Self::new(source, patterns, |kind| match kind {
             Type::Map => Err("an object is no key: name the fields that matter".to_owned()),
             _ => Ok(()),
@@ -60,38 +66,42 @@ impl Expression {
     fn new(
         source: &str,
         patterns: &mut Patterns,
-        fits: impl FnOnce(Type) -> Result<(), String>,
-    ) -> Result<(Self, Use), Fault> {
+        check_type: impl FnOnce(Type) -> Result<(), String>,
+    ) -> Result<(Self, Requirements), ExpressionError> {
         if source.trim().is_empty() {
-            return Err(Fault::whole("it is empty".to_owned()));
+            return Err(ExpressionError::without_position("it is empty".to_owned()));
         }
         if source.len() > EXPRESSION_BYTES_MAX {
-            return Err(Fault::whole(format!(
+            return Err(ExpressionError::without_position(format!(
                 "{} bytes, at most {EXPRESSION_BYTES_MAX}",
                 source.len()
             )));
         }
         let (root, info) = parse(source)?;
-        let mut check = Check::new(patterns, NESTING_MAX.into());
-        let checked = check.expression(&root);
-        let placed = |(id, why): (u64, String)| Fault {
-            at: position(&info, id),
-            why,
+        let mut check = TypeChecker::new(patterns, NESTING_MAX.into());
+        let checked = check.check_expression(&root);
+        let with_position = |(id, why): (u64, String)| ExpressionError {
+            position: line_and_column(&info, id),
+            reason: why,
         };
-        let kind = checked.map_err(placed)?;
-        fits(kind).map_err(Fault::whole)?;
-        Ok((Self { root }, check.uses))
+        let kind = checked.map_err(with_position)?;
+        check_type(kind).map_err(ExpressionError::without_position)?;
+        Ok((Self { root }, check.requirements))
     }
 
-    pub fn truth(&self, context: &Context<'_, '_>) -> Result<bool, Failed> {
-        let value = self.value(context)?;
-        let truth = value.downcast_ref::<CelBool>().ok_or(Failed)?;
+    pub fn evaluate_bool(&self, context: &Context<'_, '_>) -> Result<bool, EvaluationError> {
+        let value = self.evaluate(context)?;
+        let truth = value.downcast_ref::<CelBool>().ok_or(EvaluationError)?;
         Ok(*truth.inner())
     }
 
     /// Hashes what it evaluates to: a scalar, or a list of them.
-    pub fn hash(&self, context: &Context<'_, '_>, hasher: &mut impl Hasher) -> Result<(), Failed> {
-        let value = self.value(context)?;
+    pub fn hash_value(
+        &self,
+        context: &Context<'_, '_>,
+        hasher: &mut impl Hasher,
+    ) -> Result<(), EvaluationError> {
+        let value = self.evaluate(context)?;
         match value.downcast_ref::<CelList>() {
             Some(list) => {
                 hasher.write_usize(list.inner().len());
@@ -102,28 +112,34 @@ impl Expression {
         }
     }
 
-    fn value<'e, 'v>(&'e self, context: &'e Context<'_, 'v>) -> Result<CowVal<'e, 'v>, Failed> {
-        Value::resolve_val(&self.root, context).map_err(|_| Failed)
+    fn evaluate<'e, 'v>(
+        &'e self,
+        context: &'e Context<'_, 'v>,
+    ) -> Result<CowVal<'e, 'v>, EvaluationError> {
+        Value::resolve_val(&self.root, context).map_err(|_| EvaluationError)
     }
 }
 
-impl Fault {
-    pub fn whole(why: String) -> Self {
-        Self { at: None, why }
+impl ExpressionError {
+    pub fn without_position(why: String) -> Self {
+        Self {
+            position: None,
+            reason: why,
+        }
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for ExpressionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some((line, column)) = self.at {
+        if let Some((line, column)) = self.position {
             write!(f, "line {line}, column {column}: ")?;
         }
-        f.write_str(&self.why)
+        f.write_str(&self.reason)
     }
 }
 
 /// A function as the interpreter calls it.
-type Function = Box<
+type CelFunction = Box<
     dyn for<'c, 'v> Fn(&mut FunctionContext<'c, 'v>) -> Result<CowVal<'c, 'v>, ExecutionError>
         + Send
         + Sync,
@@ -131,9 +147,9 @@ type Function = Box<
 
 /// The context that every evaluation is an inner scope of: a new one each time
 /// would cost twenty times as much.
-pub(super) fn root(patterns: Patterns) -> Context<'static, 'static> {
+pub(super) fn root_context(patterns: Patterns) -> Context<'static, 'static> {
     let mut root = Context::with_env(Arc::new(Env::stdlib()));
-    let matches: Function = Box::new(move |call| {
+    let matches: CelFunction = Box::new(move |call| {
         let text = call
             .this
             .as_ref()
@@ -155,7 +171,7 @@ pub(super) fn root(patterns: Patterns) -> Context<'static, 'static> {
     root
 }
 
-fn hash_scalar(value: &dyn Val, hasher: &mut impl Hasher) -> Result<(), Failed> {
+fn hash_scalar(value: &dyn Val, hasher: &mut impl Hasher) -> Result<(), EvaluationError> {
     if let Some(text) = value.downcast_ref::<CelString>() {
         hasher.write_u8(1);
         hasher.write_usize(text.inner().len());
@@ -175,47 +191,51 @@ fn hash_scalar(value: &dyn Val, hasher: &mut impl Hasher) -> Result<(), Failed> 
     } else if value.downcast_ref::<CelNull>().is_some() {
         hasher.write_u8(6);
     } else {
-        return Err(Failed);
+        return Err(EvaluationError);
     }
     Ok(())
 }
 
 /// Parses on a thread with a stack that is deep enough.
-fn parse(source: &str) -> Result<(IdedExpr, SourceInfo), Fault> {
+fn parse(source: &str) -> Result<(IdedExpr, SourceInfo), ExpressionError> {
     let parse = || {
         let parser = Env::stdlib().parser().max_recursion_depth(NESTING_MAX);
         let parsed = parser.parse_with_source_info(source);
-        parsed.map_err(|errors| parse_fault(&errors))
+        parsed.map_err(|errors| parse_error(&errors))
     };
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(PARSER_STACK_BYTES);
         let parsed = thread.spawn_scoped(scope, parse).ok();
         let parsed = parsed.and_then(|thread| thread.join().ok());
-        parsed.unwrap_or_else(|| Err(Fault::whole("it cannot be parsed".to_owned())))
+        parsed.unwrap_or_else(|| {
+            Err(ExpressionError::without_position(
+                "it cannot be parsed".to_owned(),
+            ))
+        })
     })
 }
 
-fn parse_fault(errors: &cel::ParseErrors) -> Fault {
+fn parse_error(errors: &cel::ParseErrors) -> ExpressionError {
     let Some(first) = errors.errors.first() else {
-        return Fault::whole("it is not an expression".to_owned());
+        return ExpressionError::without_position("it is not an expression".to_owned());
     };
     if errors
         .errors
         .iter()
         .any(|error| error.msg.contains("Recursion limit"))
     {
-        return Fault::whole(format!("it nests more than {NESTING_MAX} deep"));
+        return ExpressionError::without_position(format!("it nests more than {NESTING_MAX} deep"));
     }
     let (line, column) = first.pos;
     let at = usize::try_from(line).ok().zip(usize::try_from(column).ok());
-    Fault {
-        at: at.filter(|(line, _)| *line > 0),
-        why: first.msg.clone(),
+    ExpressionError {
+        position: at.filter(|(line, _)| *line > 0),
+        reason: first.msg.clone(),
     }
 }
 
 /// Line and column of a part, from 1.
-fn position(info: &SourceInfo, id: u64) -> Option<(usize, usize)> {
+fn line_and_column(info: &SourceInfo, id: u64) -> Option<(usize, usize)> {
     let (start, _) = info.offset_for(id)?;
     let before: String = info.source.chars().take(start as usize).collect();
     let line = before.matches('\n').count() + 1;

@@ -10,7 +10,7 @@ use super::{RuleSettings, RuleText, Rules};
 use crate::{
     detect::{self, RULE_PREFIX, RULES_MAX},
     domain::{Action, DetectorId},
-    policy::{Ladder, LadderSettings},
+    policy::{Escalation, EscalationSettings},
 };
 
 /// A row of `[[rules]]`. What is left out has these defaults.
@@ -150,7 +150,7 @@ pub fn key_path(position: usize, key: &str) -> String {
 
 impl RuleRow {
     /// Its name among the detectors.
-    pub fn detector(&self) -> String {
+    pub fn detector_name(&self) -> String {
         format!("{RULE_PREFIX}{}", self.name)
     }
 
@@ -164,15 +164,15 @@ impl RuleRow {
         };
         settings.check().map_err(|futile| RowError {
             key: key_path(position, futile.key),
-            other: futile.other.map(|other| key_path(position, other)),
+            other: futile.other_key.map(|other| key_path(position, other)),
             why: futile.why,
         })?;
         Ok(settings)
     }
 
     /// The actions that follow when it fires.
-    pub fn ladder(&self, position: usize) -> Result<Ladder, RowError> {
-        let settings = LadderSettings {
+    pub fn ladder(&self, position: usize) -> Result<Escalation, RowError> {
+        let settings = EscalationSettings {
             enabled: true,
             count: self.count,
             window: self.window,
@@ -184,7 +184,7 @@ impl RuleRow {
             correction: String::new(),
         };
         let id = DetectorId((detect::NAMES.len() + position) as u8);
-        let ladder = settings.ladder(&self.detector(), detect::precedence(id));
+        let ladder = settings.to_escalation(&self.detector_name(), detect::precedence(id));
         ladder.map_err(|error| RowError {
             key: key_path(position, error.key),
             other: error.other.map(|other| key_path(position, other)),
@@ -194,7 +194,7 @@ impl RuleRow {
 
     /// The texts of its verdicts: the pattern for a person, the correction for the
     /// agent.
-    pub fn texts(&self) -> [String; 2] {
+    pub fn message_templates(&self) -> [String; 2] {
         let name = &self.name;
         let pattern = format!(
             "the rule {name} has matched {{{{ count }}}} {{% if count == 1 %}}time{{% else \

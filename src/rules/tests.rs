@@ -2,11 +2,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    domain::{Args, Body, Cost, Marker, MarkerKind, Outcome, Role, SessionId, ToolCall, Turn},
-    facts::{Facts, Tools},
+    domain::{Args, Cost, EventBody, Marker, MarkerKind, Outcome, Role, SessionId, ToolCall, Turn},
+    facts::{FactExtractor, ToolRules},
 };
 
-fn event(body: Body) -> Event {
+fn event(body: EventBody) -> Event {
     Event {
         session: SessionId::parse("s").unwrap(),
         event_id: String::new(),
@@ -24,7 +24,7 @@ fn event(body: Body) -> Event {
 }
 
 fn call(tool: &str, args: &str) -> Event {
-    event(Body::Call(ToolCall {
+    event(EventBody::Call(ToolCall {
         tool: tool.to_owned(),
         args: Args::Text(args.to_owned()),
         outcome: Some(Outcome::Error),
@@ -43,7 +43,7 @@ fn fetch() -> Event {
 }
 
 fn turn(role: Role, text: &str) -> Event {
-    event(Body::Turn(Turn {
+    event(EventBody::Turn(Turn {
         turn_id: String::new(),
         role,
         text: text.to_owned(),
@@ -51,7 +51,7 @@ fn turn(role: Role, text: &str) -> Event {
 }
 
 fn compaction() -> Event {
-    event(Body::Marker(Marker {
+    event(EventBody::Marker(Marker {
         kind: MarkerKind::Compaction,
         context_tokens: 9_000,
     }))
@@ -76,25 +76,25 @@ fn refusal(text: RuleText<'_>) -> Option<String> {
     Rules::new([text]).err().map(|error| error.to_string())
 }
 
-fn sight(text: RuleText<'_>, event: &Event) -> Option<RuleSight> {
+fn sight(text: RuleText<'_>, event: &Event) -> Option<RuleOutcome> {
     let rules = Rules::new([text]).unwrap();
-    let key = Key::fixed();
-    let facts = Facts::new(
+    let key = HashKey::fixed();
+    let facts = FactExtractor::new(
         key.clone(),
-        Tools::new(Vec::new()).unwrap(),
+        ToolRules::new(Vec::new()).unwrap(),
         Default::default(),
     )
-    .of(event, None);
-    let mut ruled = rules.look(event, &facts, &key);
-    rules.look_again(&mut ruled, TOTALS, &key);
-    ruled.sights.first().copied()
+    .extract(event, None);
+    let mut ruled = rules.evaluate(event, &facts, &key);
+    rules.evaluate_with_session(&mut ruled, TOTALS, &key);
+    ruled.outcomes.first().copied()
 }
 
 /// Whether the event counts; `None`: that cannot be said.
 fn holds(when: &str, event: &Event) -> Option<bool> {
     match sight(RuleText { when, ..RULE }, event) {
-        Some(sight) if sight.failed.is_some() => None,
-        sight => Some(sight.is_some_and(|sight| sight.same.is_some())),
+        Some(sight) if sight.failed_expression.is_some() => None,
+        sight => Some(sight.is_some_and(|sight| sight.group_key.is_some())),
     }
 }
 
@@ -166,7 +166,7 @@ fn what_the_session_has_used_is_seen() {
 #[test]
 fn a_call_that_was_blocked_is_seen_by_no_rule() {
     let mut blocked = fetch();
-    if let Body::Call(call) = &mut blocked.body {
+    if let EventBody::Call(call) = &mut blocked.body {
         call.outcome = Some(Outcome::Blocked);
     }
     assert_eq!(sight(RULE, &blocked), None);
@@ -190,7 +190,7 @@ fn what_cannot_be_evaluated_does_not_count_and_is_told() {
         holds("tool == \"x\" && args.method == \"GET\"", &fetch()),
         Some(false)
     );
-    let failed = |text| sight(text, &fetch()).unwrap().failed;
+    let failed = |text| sight(text, &fetch()).unwrap().failed_expression;
     assert_eq!(
         failed(RuleText {
             key: "args.nothing",
@@ -222,7 +222,7 @@ fn an_expression_sees_the_beginning_of_a_long_text() {
     let mut event = turn(Role::Agent, &("é".repeat(600) + "end"));
     all_hold(&event, &["size(text) == 512"]);
     event = call("t", "{}");
-    if let Body::Call(call) = &mut event.body {
+    if let EventBody::Call(call) = &mut event.body {
         call.result = Some("x".repeat(5_000));
         call.error = "x".repeat(5_000);
         call.target = "x".repeat(5_000);
@@ -235,7 +235,8 @@ fn an_expression_sees_the_beginning_of_a_long_text() {
 
 #[test]
 fn the_key_tells_what_is_the_same() {
-    let same = |key, event: &Event| sight(RuleText { key, ..RULE }, event).and_then(|s| s.same);
+    let same =
+        |key, event: &Event| sight(RuleText { key, ..RULE }, event).and_then(|s| s.group_key);
     let other = call("web_fetch", r#"{"url": "https://a.b/d", "tries": 3}"#);
     assert_eq!(same("", &fetch()), same("", &other));
     assert_eq!(same("args.tries", &fetch()), same("args.tries", &other));
@@ -254,10 +255,10 @@ fn the_key_tells_what_is_the_same() {
     // An object is no key, and neither is a list of lists.
     assert_eq!(same("[[tool]]", &fetch()), None);
     let two = Rules::new([RULE, RuleText { name: "s", ..RULE }]).unwrap();
-    let key = Key::fixed();
+    let key = HashKey::fixed();
     let agent = AgentId::default();
-    let ruled = two.look_at_turn(&agent, "", &key);
-    assert_ne!(ruled.sights[0].same, ruled.sights[1].same);
+    let ruled = two.evaluate_turn(&agent, "", &key);
+    assert_ne!(ruled.outcomes[0].group_key, ruled.outcomes[1].group_key);
 }
 
 #[test]
@@ -436,7 +437,7 @@ fn a_text_is_not_searched_once_for_each_argument() {
 fn a_pattern_takes_linear_time() {
     let event = call("t", "{}");
     let mut event = event;
-    if let Body::Call(call) = &mut event.body {
+    if let EventBody::Call(call) = &mut event.body {
         call.target = "a".repeat(4_096);
     }
     assert_eq!(

@@ -20,11 +20,11 @@ pub(super) enum Type {
 
 impl Type {
     /// It is, or may be.
-    pub fn is(self, other: Self) -> bool {
+    pub fn may_be(self, other: Self) -> bool {
         self == other || self == Self::Any
     }
 
-    fn is_number(self) -> bool {
+    fn may_be_number(self) -> bool {
         matches!(self, Self::Int | Self::Double | Self::Any)
     }
 }
@@ -54,25 +54,25 @@ pub(super) fn literal_type(literal: &LiteralValue) -> Type {
     }
 }
 
-pub(super) fn unary(name: &str, a: Type) -> Option<Type> {
+pub(super) fn unary_result(name: &str, a: Type) -> Option<Type> {
     match name {
-        operators::LOGICAL_NOT if a.is(Type::Bool) => Some(Type::Bool),
+        operators::LOGICAL_NOT if a.may_be(Type::Bool) => Some(Type::Bool),
         operators::NOT_STRICTLY_FALSE => Some(Type::Bool),
-        operators::NEGATE if a.is_number() => Some(a),
-        "size" if a.is(Type::Text) || a == Type::List || a == Type::Map => Some(Type::Int),
-        "int" if a.is_number() || a == Type::Text => Some(Type::Int),
-        "double" if a.is_number() || a == Type::Text => Some(Type::Double),
-        "string" if a.is_number() || a == Type::Text || a == Type::Bool => Some(Type::Text),
+        operators::NEGATE if a.may_be_number() => Some(a),
+        "size" if a.may_be(Type::Text) || a == Type::List || a == Type::Map => Some(Type::Int),
+        "int" if a.may_be_number() || a == Type::Text => Some(Type::Int),
+        "double" if a.may_be_number() || a == Type::Text => Some(Type::Double),
+        "string" if a.may_be_number() || a == Type::Text || a == Type::Bool => Some(Type::Text),
         _ => None,
     }
 }
 
-pub(super) fn binary(name: &str, a: Type, b: Type) -> Option<Type> {
-    let alike = a.is(b) || b == Type::Any;
-    let numbers = a.is_number() && b.is_number();
+pub(super) fn binary_result(name: &str, a: Type, b: Type) -> Option<Type> {
+    let alike = a.may_be(b) || b == Type::Any;
+    let numbers = a.may_be_number() && b.may_be_number();
     match name {
         operators::LOGICAL_AND | operators::LOGICAL_OR => {
-            (a.is(Type::Bool) && b.is(Type::Bool)).then_some(Type::Bool)
+            (a.may_be(Type::Bool) && b.may_be(Type::Bool)).then_some(Type::Bool)
         }
         operators::EQUALS | operators::NOT_EQUALS => {
             (alike || numbers || a == Type::Null || b == Type::Null).then_some(Type::Bool)
@@ -81,7 +81,7 @@ pub(super) fn binary(name: &str, a: Type, b: Type) -> Option<Type> {
         | operators::LESS_EQUALS
         | operators::GREATER
         | operators::GREATER_EQUALS => {
-            let texts = a.is(Type::Text) && b.is(Type::Text);
+            let texts = a.may_be(Type::Text) && b.may_be(Type::Text);
             (numbers || texts).then_some(Type::Bool)
         }
         operators::ADD => {
@@ -92,32 +92,32 @@ pub(super) fn binary(name: &str, a: Type, b: Type) -> Option<Type> {
         operators::SUBSTRACT | operators::MULTIPLY | operators::DIVIDE | operators::MODULO => {
             (alike && numbers).then_some(if a == Type::Any { b } else { a })
         }
-        operators::IN => (b.is(Type::List) || b == Type::Map).then_some(Type::Bool),
+        operators::IN => (b.may_be(Type::List) || b == Type::Map).then_some(Type::Bool),
         operators::INDEX | operators::OPT_INDEX | operators::OPT_SELECT => {
-            (a.is(Type::List) || a == Type::Map).then_some(Type::Any)
+            (a.may_be(Type::List) || a == Type::Map).then_some(Type::Any)
         }
         _ => None,
     }
 }
 
-pub(super) fn ternary(name: &str, condition: Type, a: Type, b: Type) -> Option<Type> {
-    let chooses = name == operators::CONDITIONAL && condition.is(Type::Bool);
+pub(super) fn ternary_result(name: &str, condition: Type, a: Type, b: Type) -> Option<Type> {
+    let chooses = name == operators::CONDITIONAL && condition.may_be(Type::Bool);
     chooses.then_some(if a == b { a } else { Type::Any })
 }
 
-pub(super) fn method(name: &str, operands: &[Type]) -> Option<Type> {
+pub(super) fn method_result(name: &str, operands: &[Type]) -> Option<Type> {
     match (name, operands) {
         ("contains" | "startsWith" | "endsWith" | "matches", [a, b]) => {
-            (a.is(Type::Text) && b.is(Type::Text)).then_some(Type::Bool)
+            (a.may_be(Type::Text) && b.may_be(Type::Text)).then_some(Type::Bool)
         }
-        ("size", [a]) => unary(name, *a),
+        ("size", [a]) => unary_result(name, *a),
         ("orValue", [Type::Any, _]) => Some(Type::Any),
         ("hasValue", [Type::Any]) => Some(Type::Bool),
         _ => None,
     }
 }
 
-pub(super) fn misused(name: &str, operands: &[Type]) -> String {
+pub(super) fn misuse_message(name: &str, operands: &[Type]) -> String {
     const FUNCTIONS: &[&str] = &[
         "contains",
         "startsWith",
@@ -136,14 +136,18 @@ pub(super) fn misused(name: &str, operands: &[Type]) -> String {
     ];
     let is_word = name.starts_with(|c: char| c.is_ascii_alphabetic());
     if is_word && !FUNCTIONS.contains(&name) {
-        return unknown("function", name, FUNCTIONS.iter().copied());
+        return unknown_name_message("function", name, FUNCTIONS.iter().copied());
     }
     let name = name.trim_matches(['_', '@']);
     let kinds: Vec<String> = operands.iter().map(Type::to_string).collect();
     format!("`{name}` does not go with {}", kinds.join(" and "))
 }
 
-pub(super) fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> String {
+pub(super) fn unknown_name_message<'a>(
+    what: &str,
+    name: &str,
+    known: impl Iterator<Item = &'a str>,
+) -> String {
     let near = |known: &&str| (strsim::jaro_winkler(known, name) * 1e6) as u32;
     let nearest = known.max_by_key(near).unwrap_or_default();
     format!("there is no {what} `{name}`; did you mean `{nearest}`?")

@@ -25,16 +25,16 @@ use tower_layer::Layer;
 
 use super::{
     ServerContext,
-    places::{Place, Places},
+    quota::{Permit, TenantQuota},
     retain_body,
     rpc::{self, Load, ResponseKind, RpcFacts},
+    scheduler::SchedulerHandle,
     status,
     third_party::ThirdPartyStream,
-    turns::Line,
 };
 use crate::{
-    auth::{Caller, Denied},
-    telemetry::{Open, Panicked, Rejection, Rpc},
+    auth::{AuthError, Caller},
+    telemetry::{GaugeGuard, PanicSite, Rejection, StreamRpc},
 };
 
 /// Makes the [`AdmissionService`]. `D` is the detection service: events bypass the
@@ -49,11 +49,11 @@ pub struct AdmissionLayer<D> {
 pub struct AdmissionState {
     context: Arc<ServerContext>,
     /// Unary calls that are not answered yet.
-    calls: Places,
+    call_quota: TenantQuota,
     /// Pages that are not sent yet.
-    pages: Places,
+    page_quota: TenantQuota,
     /// Streams of the health service, whose clients have no token.
-    health_streams: Places,
+    health_streams: TenantQuota,
 }
 
 /// The services behind admission.
@@ -82,10 +82,10 @@ impl<D: Clone> Layer<Routes> for AdmissionLayer<D> {
 const UNQUEUED_CALLS_MAX: usize = 16;
 
 /// Pages that are not sent yet, over all tenants.
-const PAGES_MAX: usize = 256;
+const LARGE_RESPONSES_MAX: usize = 256;
 
 /// The prefix of the detection service's paths.
-const DETECTION: &str = "/unstuck.v1.DetectionService/";
+const DETECTION_PATH_PREFIX: &str = "/unstuck.v1.DetectionService/";
 
 impl<D> Service<HttpRequest<Body>> for AdmissionService<D>
 where
@@ -110,25 +110,25 @@ where
             Err(rejected) => return AdmittedCall::Rejected(Some(rejected)),
         };
         let Admitted {
-            call,
-            response,
+            call_permit,
+            response_permit,
             third_party,
         } = admitted;
-        let answer = match third_party {
-            _ if request.uri().path().starts_with(DETECTION) => {
+        let response = match third_party {
+            _ if request.uri().path().starts_with(DETECTION_PATH_PREFIX) => {
                 self.admission.detection.call(request)
             }
             None => Box::pin(self.routes.call(request)),
             Some(stream) => {
-                let answer = self.routes.call(stream.bound_request(request));
-                Box::pin(async move { Ok(stream.bound_response(answer.await?)) })
+                let response = self.routes.call(stream.bound_request(request));
+                Box::pin(async move { Ok(stream.bound_response(response.await?)) })
             }
         };
         AdmittedCall::Running {
             state: self.admission.state.clone(),
-            call,
+            call_permit,
+            response_permit,
             response,
-            answer,
             deadline: None,
         }
     }
@@ -140,10 +140,10 @@ pub enum AdmittedCall {
     Running {
         state: Arc<AdmissionState>,
         /// Of a call that is limited, until it is answered.
-        call: Option<CallPermit>,
+        call_permit: Option<CallPermit>,
         /// Until the response has been sent.
-        response: Option<ResponsePermit>,
-        answer: BoxFuture<Response<Body>, Infallible>,
+        response_permit: Option<ResponsePermit>,
+        response: BoxFuture<Response<Body>, Infallible>,
         /// Made when the call first waits.
         deadline: Option<Pin<Box<Sleep>>>,
     },
@@ -151,20 +151,20 @@ pub enum AdmittedCall {
 
 /// One of `limits.calls_max`, and the call's handle to the scheduler.
 pub struct CallPermit {
-    line: Line,
-    place: Place,
+    handle: SchedulerHandle,
+    permit: Permit,
 }
 
 /// One of the pages or streams that may be open at a time.
 pub struct ResponsePermit {
-    _place: Place,
+    _permit: Permit,
     /// The gauge of open streams.
-    _open: Option<Open>,
+    _open: Option<GaugeGuard>,
 }
 
 struct Admitted {
-    call: Option<CallPermit>,
-    response: Option<ResponsePermit>,
+    call_permit: Option<CallPermit>,
+    response_permit: Option<ResponsePermit>,
     third_party: Option<ThirdPartyStream>,
 }
 
@@ -172,40 +172,40 @@ impl Future for AdmittedCall {
     type Output = Result<Response<Body>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let (state, call, response, answer, deadline) = match &mut *self {
+        let (state, call_permit, response_permit, response, deadline) = match &mut *self {
             Self::Rejected(rejected) => {
                 let rejected = rejected.take().unwrap_or_else(status::internal);
                 return Poll::Ready(Ok(rejected.into_http()));
             }
             Self::Running {
                 state,
-                call,
+                call_permit,
+                response_permit,
                 response,
-                answer,
                 deadline,
-            } => (state, call, response, answer, deadline),
+            } => (state, call_permit, response_permit, response, deadline),
         };
         let metrics = &state.context.metrics;
-        let mut poll_answer = |cx: &mut Context<'_>| {
+        let mut poll_response = |cx: &mut Context<'_>| {
             // Uncaught, a panic would end the connection without a reason.
-            let polled = AssertUnwindSafe(|| answer.as_mut().poll(cx));
+            let polled = AssertUnwindSafe(|| response.as_mut().poll(cx));
             panic::catch_unwind(polled).unwrap_or_else(|_| {
-                metrics.panicked(Panicked::Call);
+                metrics.count_panic(PanicSite::Call);
                 Poll::Ready(Ok(status::internal().into_http()))
             })
         };
         // Under contention the call waits for its tenant's turn.
-        let polled = match call {
-            Some(call) => {
-                let is_contended = call.place.is_in_crowd(UNQUEUED_CALLS_MAX);
-                call.line.poll(cx, is_contended, poll_answer)
+        let polled = match call_permit {
+            Some(CallPermit { handle, permit }) => {
+                let is_contended = permit.is_contended(UNQUEUED_CALLS_MAX);
+                handle.poll(cx, is_contended, poll_response)
             }
-            None => poll_answer(cx),
+            None => poll_response(cx),
         };
         let answered = match polled {
             Poll::Ready(answered) => answered.inspect(|answer| {
                 if let Some(why) = status::unread_in(answer.headers()) {
-                    metrics.rejected(why);
+                    metrics.count_rejection(why);
                 }
             }),
             // A call that waits has a deadline.
@@ -216,14 +216,14 @@ impl Future for AdmittedCall {
                 if deadline.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
                 }
-                metrics.rejected(Rejection::CallSecsMax);
+                metrics.count_rejection(Rejection::CallSecsMax);
                 Ok(status::call_too_long(secs).into_http())
             }
         };
         // The call's permit is released before the caller gets the answer and may
         // call again; that of the response goes with its body.
-        *call = None;
-        let permit = response.take();
+        *call_permit = None;
+        let permit = response_permit.take();
         Poll::Ready(answered.map(|answer| match permit {
             Some(permit) => answer.map(|body| retain_body::retain(body, permit)),
             None => answer,
@@ -235,9 +235,9 @@ impl<D> AdmissionLayer<D> {
     pub fn new(context: Arc<ServerContext>, detection: D) -> Self {
         let (limits, auth) = (&context.limits, &context.auth);
         let state = Arc::new(AdmissionState {
-            calls: Places::new(limits.calls_max, auth.clone()),
-            pages: Places::new(PAGES_MAX, auth.clone()),
-            health_streams: Places::unshared(limits.open_streams_max),
+            call_quota: TenantQuota::new(limits.calls_max, auth.clone()),
+            page_quota: TenantQuota::new(LARGE_RESPONSES_MAX, auth.clone()),
+            health_streams: TenantQuota::without_tenant_shares(limits.open_streams_max),
             context,
         });
         Self { state, detection }
@@ -254,14 +254,14 @@ impl AdmissionState {
         let context = &self.context;
         let caller = context
             .auth
-            .admit(authorization, facts.access)
+            .authorize(authorization, facts.access)
             .map_err(|denied| {
-                context.metrics.rejected(denied.rejection());
+                context.metrics.count_rejection(denied.rejection());
                 Status::from(denied)
             })?;
         let admitted = Admitted {
-            call: self.call_permit(facts, &caller)?,
-            response: self.response_permit(facts, &caller)?,
+            call_permit: self.call_permit(facts, &caller)?,
+            response_permit: self.response_permit(facts, &caller)?,
             third_party: ThirdPartyStream::new(facts.response, &caller, context),
         };
         request.extensions_mut().insert(caller);
@@ -273,12 +273,15 @@ impl AdmissionState {
             return Ok(None);
         }
         let context = &self.context;
-        let place = self.calls.take(&caller.tenant).map_err(|share| {
-            context.metrics.rejected(Rejection::CallsMax);
-            status::too_many_calls(context.limits.calls_max, share)
-        })?;
-        let line = context.scheduler.line(caller.tenant.clone());
-        Ok(Some(CallPermit { line, place }))
+        let permit = self
+            .call_quota
+            .try_acquire(&caller.tenant)
+            .map_err(|share| {
+                context.metrics.count_rejection(Rejection::CallsMax);
+                status::too_many_calls(context.limits.calls_max, share)
+            })?;
+        let handle = context.scheduler.handle(caller.tenant.clone());
+        Ok(Some(CallPermit { handle, permit }))
     }
 
     fn response_permit(
@@ -292,42 +295,52 @@ impl AdmissionState {
             ResponseKind::Page => self.page(caller)?,
             ResponseKind::Stream(rpc) => self.stream(streams, rpc, caller)?,
             ResponseKind::ReflectionStream => {
-                self.stream(streams, Rpc::ServerReflectionInfo, caller)?
+                self.stream(streams, StreamRpc::ServerReflectionInfo, caller)?
             }
-            ResponseKind::HealthStream => self.stream(&self.health_streams, Rpc::Watch, caller)?,
+            ResponseKind::HealthStream => {
+                self.stream(&self.health_streams, StreamRpc::HealthWatch, caller)?
+            }
         };
         Ok(Some(permit))
     }
 
     fn page(&self, caller: &Caller) -> Result<ResponsePermit, Status> {
-        let place = self.pages.take(&caller.tenant).map_err(|share| {
-            self.context.metrics.rejected(Rejection::CallsMax);
-            status::too_many_pages(PAGES_MAX, share)
-        })?;
+        let permit = self
+            .page_quota
+            .try_acquire(&caller.tenant)
+            .map_err(|share| {
+                self.context.metrics.count_rejection(Rejection::CallsMax);
+                status::too_many_pages(LARGE_RESPONSES_MAX, share)
+            })?;
         Ok(ResponsePermit {
-            _place: place,
+            _permit: permit,
             _open: None,
         })
     }
 
-    fn stream(&self, quota: &Places, rpc: Rpc, caller: &Caller) -> Result<ResponsePermit, Status> {
+    fn stream(
+        &self,
+        quota: &TenantQuota,
+        rpc: StreamRpc,
+        caller: &Caller,
+    ) -> Result<ResponsePermit, Status> {
         let context = &self.context;
-        let place = quota.take(&caller.tenant).map_err(|share| {
-            context.metrics.rejected(Rejection::OpenStreamsMax);
+        let permit = quota.try_acquire(&caller.tenant).map_err(|share| {
+            context.metrics.count_rejection(Rejection::OpenStreamsMax);
             status::too_many_streams(context.limits.open_streams_max, share)
         })?;
         Ok(ResponsePermit {
-            _place: place,
-            _open: Some(context.metrics.stream(rpc)),
+            _permit: permit,
+            _open: Some(context.metrics.track_stream(rpc)),
         })
     }
 }
 
 /// The caller, as admission found it.
-pub fn caller<T>(request: &Request<T>) -> Result<Caller, Status> {
+pub fn authenticated_caller<T>(request: &Request<T>) -> Result<Caller, Status> {
     let caller = request.extensions().get::<Caller>().cloned();
     // Every request passes through admission; without it, refuse.
-    Ok(caller.ok_or(Denied::NoToken)?)
+    Ok(caller.ok_or(AuthError::NoToken)?)
 }
 
 #[cfg(test)]
@@ -341,12 +354,12 @@ mod tests {
     use super::*;
     use crate::{
         api::Api,
-        auth::{self, Auth, Entry, Role, Secret},
+        auth::{self, Auth, TokenLine, TokenRole, TokenSecret},
         config::{Config, DEFAULTS, Layers},
         domain::{Tenant, clock::cores},
-        engine::{Clockwork, Engine},
+        engine::{Engine, RunMode},
         pb,
-        store::{Opening, Store},
+        store::{Store, StoreOptions},
         telemetry::Metrics,
     };
 
@@ -356,8 +369,8 @@ mod tests {
     fn guarded(tenants: [&str; 2]) -> (Services, [String; 2]) {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let headers = tenants.map(|tenant| {
-            let (tenant, secret) = (Tenant::parse(tenant).unwrap(), Secret::new().unwrap());
-            let entry = Entry::new(tenant.name(), Role::Broker, &tenant, &secret).unwrap();
+            let (tenant, secret) = (Tenant::parse(tenant).unwrap(), TokenSecret::new().unwrap());
+            let entry = TokenLine::new(tenant.name(), TokenRole::Broker, &tenant, &secret).unwrap();
             writeln!(file, "{entry}").unwrap();
             format!("Bearer {}", secret.reveal())
         });
@@ -366,15 +379,15 @@ mod tests {
         let memory = ("UNSTUCK__STORE__DIR".to_owned(), String::new());
         let layers = Layers::load(DEFAULTS, &[], None, [memory]).unwrap();
         let config = Config::new(&layers).unwrap();
-        let (store, _) = Store::open(Opening::in_a_test(&config)).unwrap();
+        let (store, _) = Store::open(StoreOptions::for_test(&config)).unwrap();
         let metrics = Arc::new(Metrics::new([]).unwrap());
         let engine = Engine::new(
             config.profiles,
             config.tools,
             config.engine,
             metrics.clone(),
-            Clockwork::Live,
-            store.outlet(),
+            RunMode::Live,
+            store.verdict_sink(),
         );
         let (engine, store) = (Arc::new(engine), Arc::new(store));
         let draining = CancellationToken::new();
@@ -409,8 +422,8 @@ mod tests {
         let (mut services, [token, _]) = guarded(["t", "u"]);
         let AdmittedCall::Running {
             state,
-            call,
-            response,
+            call_permit,
+            response_permit,
             deadline,
             ..
         } = services.call(record(&token))
@@ -420,9 +433,9 @@ mod tests {
         let metrics = state.context.metrics.clone();
         let call = AdmittedCall::Running {
             state,
-            call,
-            response,
-            answer: Box::pin(async { panic!("said by an agent") }),
+            call_permit,
+            response_permit,
+            response: Box::pin(async { panic!("said by an agent") }),
             deadline,
         };
         let answer = call.await.unwrap();

@@ -19,7 +19,7 @@ use hyper_util::{
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::incoming::Door;
+use super::listener::Listener;
 use crate::telemetry::{Metrics, Rejection};
 
 /// A page's requests have heads of a few hundred bytes; hyper would take 400 KiB
@@ -29,55 +29,58 @@ const HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Serves until the service drains, and then what was begun. `patience` is for
 /// the head of each request, and for what follows it.
 pub async fn serve(
-    mut door: Door,
+    mut listener: Listener,
     routes: Router,
-    patience: Duration,
+    timeout: Duration,
     metrics: Arc<Metrics>,
     draining: CancellationToken,
 ) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
-        .header_read_timeout(patience)
+        .header_read_timeout(timeout)
         .max_buf_size(HEAD_BYTES_MAX);
-    let routes = routes.layer(middleware::from_fn_with_state((patience, metrics), in_time));
-    let open = GracefulShutdown::new();
-    while let Some(connection) = draining.run_until_cancelled(door.accept()).await {
+    let routes = routes.layer(middleware::from_fn_with_state(
+        (timeout, metrics),
+        limit_body_time,
+    ));
+    let connections = GracefulShutdown::new();
+    while let Some(connection) = draining.run_until_cancelled(listener.accept()).await {
         let service = TowerToHyperService::new(routes.clone());
         let connection = http.serve_connection(TokioIo::new(connection), service);
-        let served = open.watch(connection);
+        let served = connections.watch(connection);
         tokio::spawn(async move {
             if let Err(error) = served.await {
                 tracing::debug!(%error, "an HTTP connection ended early");
             }
         });
     }
-    drop(door);
-    open.shutdown().await;
+    drop(listener);
+    connections.shutdown().await;
 }
 
 /// Lets the body of a request come only so long: whoever waits for it waits for no
 /// more, and the connection ends.
-async fn in_time(
-    State((patience, metrics)): State<(Duration, Arc<Metrics>)>,
+async fn limit_body_time(
+    State((timeout, metrics)): State<(Duration, Arc<Metrics>)>,
     request: Request,
     next: Next,
 ) -> Response {
-    let deadline = Instant::now() + patience;
-    let timed = |body: Body| {
-        let pieces = (body.into_data_stream(), metrics);
+    let deadline = Instant::now() + timeout;
+    let with_deadline = |body: Body| {
+        let state = (body.into_data_stream(), metrics);
         Body::from_stream(stream::unfold(
-            pieces,
-            move |(mut pieces, metrics)| async move {
-                let piece = match timeout_at(deadline, pieces.next()).await {
-                    Ok(piece) => piece?.map_err(io::Error::other),
+            state,
+            move |(mut chunks, metrics)| async move {
+                let chunk = match timeout_at(deadline, chunks.next()).await {
+                    Ok(chunk) => chunk?.map_err(io::Error::other),
                     Err(_) => {
-                        metrics.rejected(Rejection::HandshakeSecsMax);
+                        metrics.count_rejection(Rejection::HandshakeSecsMax);
                         Err(io::ErrorKind::TimedOut.into())
                     }
                 };
-                Some((piece, (pieces, metrics)))
+                Some((chunk, (chunks, metrics)))
             },
         ))
     };
-    next.run(request.map(timed)).await
+    next.run(request.map(with_deadline)).await
 }

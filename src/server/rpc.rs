@@ -2,8 +2,8 @@
 //! may be refused under load, and which permit its response needs.
 
 use crate::{
-    auth::{Access, Role},
-    telemetry::Rpc,
+    auth::{Access, TokenRole},
+    telemetry::StreamRpc,
 };
 
 /// What the server must know of a path before it runs the handler.
@@ -34,7 +34,7 @@ pub enum ResponseKind {
     /// number is bounded.
     Page,
     /// A stream of ours, one of `limits.open_streams_max`.
-    Stream(Rpc),
+    Stream(StreamRpc),
     /// A stream of tonic's health service. Its clients need no token, so it has a
     /// quota of its own.
     HealthStream,
@@ -42,17 +42,17 @@ pub enum ResponseKind {
     ReflectionStream,
 }
 
-const SEND: Access = Access::Roles(&[Role::Broker, Role::Admin]);
-const READ: Access = Access::Roles(&[Role::Viewer, Role::Operator, Role::Admin]);
-const OPERATE: Access = Access::Roles(&[Role::Operator, Role::Admin]);
-const ANY_TOKEN: Access = Access::Roles(&Role::ALL);
+const SEND: Access = Access::Roles(&[TokenRole::Broker, TokenRole::Admin]);
+const READ: Access = Access::Roles(&[TokenRole::Viewer, TokenRole::Operator, TokenRole::Admin]);
+const OPERATE: Access = Access::Roles(&[TokenRole::Operator, TokenRole::Admin]);
+const ANY_TOKEN: Access = Access::Roles(&TokenRole::ALL);
 
 /// Every rpc by its path, and every HTTP route that is no rpc.
 #[rustfmt::skip]
 pub const TABLE: &[RpcFacts] = &[
     row("/unstuck.v1.DetectionService/RecordEvent", SEND, Load::Limited, ResponseKind::Small),
-    row("/unstuck.v1.DetectionService/StreamEvents", SEND, Load::Exempt, ResponseKind::Stream(Rpc::StreamEvents)),
-    row("/unstuck.v1.DetectionService/StreamDeltas", SEND, Load::Exempt, ResponseKind::Stream(Rpc::StreamDeltas)),
+    row("/unstuck.v1.DetectionService/StreamEvents", SEND, Load::Exempt, ResponseKind::Stream(StreamRpc::StreamEvents)),
+    row("/unstuck.v1.DetectionService/StreamDeltas", SEND, Load::Exempt, ResponseKind::Stream(StreamRpc::StreamDeltas)),
     row("/unstuck.v1.SessionService/OpenSession", SEND, Load::Limited, ResponseKind::Small),
     row("/unstuck.v1.SessionService/EndSession", SEND, Load::Limited, ResponseKind::Small),
     row("/unstuck.v1.SessionService/ResetSession", OPERATE, Load::Exempt, ResponseKind::Small),
@@ -61,7 +61,7 @@ pub const TABLE: &[RpcFacts] = &[
     row("/unstuck.v1.SessionService/GetSession", READ, Load::Limited, ResponseKind::Page),
     row("/unstuck.v1.SessionService/ListSessions", READ, Load::Limited, ResponseKind::Page),
     // Until its one request has arrived a watch is a unary call.
-    row("/unstuck.v1.SessionService/WatchVerdicts", READ, Load::Limited, ResponseKind::Stream(Rpc::WatchVerdicts)),
+    row("/unstuck.v1.SessionService/WatchVerdicts", READ, Load::Limited, ResponseKind::Stream(StreamRpc::WatchVerdicts)),
     row("/unstuck.v1.SessionService/ListVerdicts", READ, Load::Limited, ResponseKind::Page),
     // Probes have no token, and the answer is one bit.
     row("/grpc.health.v1.Health/Check", Access::Public, Load::Exempt, ResponseKind::Small),

@@ -8,7 +8,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 use uuid::Uuid;
 
-use crate::{auth::Denied, telemetry::Rejection};
+use crate::{auth::AuthError, telemetry::Rejection};
 
 /// The domain of `ErrorInfo`.
 pub const DOMAIN: &str = "unstuck.v1";
@@ -17,12 +17,12 @@ pub const DOMAIN: &str = "unstuck.v1";
 /// second.
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-impl From<Denied> for Status {
-    fn from(denied: Denied) -> Self {
+impl From<AuthError> for Status {
+    fn from(denied: AuthError) -> Self {
         let (code, reason) = match denied {
-            Denied::NoToken => (Code::Unauthenticated, "TOKEN_REQUIRED"),
-            Denied::UnknownToken => (Code::Unauthenticated, "TOKEN_UNKNOWN"),
-            Denied::Role(_) => (Code::PermissionDenied, "ROLE_INSUFFICIENT"),
+            AuthError::NoToken => (Code::Unauthenticated, "TOKEN_REQUIRED"),
+            AuthError::UnknownToken => (Code::Unauthenticated, "TOKEN_UNKNOWN"),
+            AuthError::InsufficientRole(_) => (Code::PermissionDenied, "ROLE_INSUFFICIENT"),
         };
         let details = ErrorDetails::with_error_info(reason, DOMAIN, []);
         Self::with_error_details(code, denied.to_string(), details)

@@ -20,7 +20,7 @@ use tonic::{
 
 use super::{ServerContext, rpc::ResponseKind, status};
 use crate::{
-    auth::{Caller, Denied},
+    auth::{AuthError, Caller},
     telemetry::{Metrics, Rejection},
 };
 
@@ -59,7 +59,7 @@ impl ThirdPartyStream {
                     end: Box::pin(async move {
                         tokio::select! {
                             () = draining.cancelled() => status::draining(),
-                            () = auth.revoked(&caller) => Denied::UnknownToken.into(),
+                            () = auth.wait_until_revoked(&caller) => AuthError::UnknownToken.into(),
                         }
                     }),
                     idle: Some(IdleLimit {
@@ -130,5 +130,5 @@ async fn idle(limit: Option<&IdleLimit>) {
         return std::future::pending().await;
     };
     sleep(*max).await;
-    metrics.rejected(Rejection::StreamIdleSecsMax);
+    metrics.count_rejection(Rejection::StreamIdleSecsMax);
 }

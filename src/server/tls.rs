@@ -26,7 +26,7 @@ use tokio::{
 use tokio_rustls::{Accept, TlsAcceptor, server::TlsStream};
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
-use crate::telemetry::{Metrics, Rejection, Side};
+use crate::telemetry::{ListenerKind, Metrics, Rejection};
 
 /// `[tls]`
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -80,13 +80,13 @@ pub enum TlsError {
 /// The certificates of a service, as they are by now.
 pub struct Tls {
     settings: TlsSettings,
-    both: ArcSwap<Both>,
+    configs: ArcSwap<TlsConfigs>,
 }
 
 /// Certificates that were read and are not in force yet.
-pub struct Fresh(Arc<Both>);
+pub struct LoadedCertificates(Arc<TlsConfigs>);
 
-struct Both {
+struct TlsConfigs {
     grpc: Arc<ServerConfig>,
     http: Arc<ServerConfig>,
 }
@@ -98,49 +98,56 @@ impl Tls {
             return Ok(None);
         }
         Ok(Some(Self {
-            both: ArcSwap::from_pointee(Both::read(settings)?),
+            configs: ArcSwap::from_pointee(TlsConfigs::load(settings)?),
             settings: settings.clone(),
         }))
     }
 
     /// Reads the files again, and changes nothing yet.
-    pub fn read(&self) -> Result<Fresh, TlsError> {
-        Ok(Fresh(Arc::new(Both::read(&self.settings)?)))
+    pub fn load_files(&self) -> Result<LoadedCertificates, TlsError> {
+        Ok(LoadedCertificates(Arc::new(TlsConfigs::load(
+            &self.settings,
+        )?)))
     }
 
     /// Goes by what was read from now on. Connections that stand go on with what
     /// they began with.
-    pub fn adopt(&self, Fresh(both): Fresh) {
-        self.both.store(both);
+    pub fn apply(&self, LoadedCertificates(configs): LoadedCertificates) {
+        self.configs.store(configs);
     }
 
-    pub fn accept(&self, side: Side, socket: TcpStream, metrics: Arc<Metrics>) -> Wire {
-        let both = self.both.load();
+    pub fn accept(
+        &self,
+        side: ListenerKind,
+        socket: TcpStream,
+        metrics: Arc<Metrics>,
+    ) -> MaybeTlsStream {
+        let configs = self.configs.load();
         let config = match side {
-            Side::Grpc => both.grpc.clone(),
-            Side::Http => both.http.clone(),
+            ListenerKind::Grpc => configs.grpc.clone(),
+            ListenerKind::Http => configs.http.clone(),
         };
         let handshake = TlsAcceptor::from(config).accept(socket);
-        Wire::Handshake(Box::new(handshake), metrics)
+        MaybeTlsStream::Handshake(Box::new(handshake), metrics)
     }
 }
 
-impl Both {
-    fn read(settings: &TlsSettings) -> Result<Self, TlsError> {
-        let speaking = |protocol: &[u8], config: &ServerConfig| {
+impl TlsConfigs {
+    fn load(settings: &TlsSettings) -> Result<Self, TlsError> {
+        let with_alpn = |protocol: &[u8], config: &ServerConfig| {
             let mut config = config.clone();
             config.alpn_protocols = vec![protocol.to_vec()];
             Arc::new(config)
         };
-        let config = server_config(settings)?;
+        let config = build_server_config(settings)?;
         Ok(Self {
-            grpc: speaking(b"h2", &config),
-            http: speaking(b"http/1.1", &config),
+            grpc: with_alpn(b"h2", &config),
+            http: with_alpn(b"http/1.1", &config),
         })
     }
 }
 
-fn server_config(settings: &TlsSettings) -> Result<ServerConfig, TlsError> {
+fn build_server_config(settings: &TlsSettings) -> Result<ServerConfig, TlsError> {
     let TlsSettings {
         cert,
         key,
@@ -157,7 +164,7 @@ fn server_config(settings: &TlsSettings) -> Result<ServerConfig, TlsError> {
         .map_err(unusable)?;
     let config = if is_set(client_ca) {
         let mut roots = RootCertStore::empty();
-        for authority in certificates(client_ca)? {
+        for authority in read_certificates(client_ca)? {
             roots.add(authority).map_err(|source| TlsError::Unusable {
                 file: client_ca.clone(),
                 source,
@@ -173,23 +180,23 @@ fn server_config(settings: &TlsSettings) -> Result<ServerConfig, TlsError> {
     } else {
         config.with_no_client_auth()
     };
-    let secret = PrivateKeyDer::from_pem_file(key).map_err(unreadable(key))?;
+    let secret = PrivateKeyDer::from_pem_file(key).map_err(unreadable_error(key))?;
     config
-        .with_single_cert(certificates(cert)?, secret)
+        .with_single_cert(read_certificates(cert)?, secret)
         .map_err(unusable)
 }
 
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let all = CertificateDer::pem_file_iter(file).map_err(unreadable(file))?;
+fn read_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let all = CertificateDer::pem_file_iter(file).map_err(unreadable_error(file))?;
     let all: Result<Vec<_>, _> = all.collect();
-    let all = all.map_err(unreadable(file))?;
+    let all = all.map_err(unreadable_error(file))?;
     if all.is_empty() {
         return Err(TlsError::Empty(file.to_owned()));
     }
     Ok(all)
 }
 
-fn unreadable(file: &Path) -> impl Fn(pem::Error) -> TlsError {
+fn unreadable_error(file: &Path) -> impl Fn(pem::Error) -> TlsError {
     move |source| TlsError::Unreadable {
         file: file.to_owned(),
         source,
@@ -198,22 +205,22 @@ fn unreadable(file: &Path) -> impl Fn(pem::Error) -> TlsError {
 
 /// A socket with or without TLS. The handshake is made by whoever first reads or
 /// writes, so that no connection waits for another's.
-pub enum Wire {
+pub enum MaybeTlsStream {
     Plain(TcpStream),
     Handshake(Box<Accept<TcpStream>>, Arc<Metrics>),
-    Secure(Box<TlsStream<TcpStream>>),
-    Broken,
+    Tls(Box<TlsStream<TcpStream>>),
+    Failed,
 }
 
-impl Wire {
-    fn poll_secured(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+impl MaybeTlsStream {
+    fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Self::Handshake(handshake, metrics) = self {
             *self = match ready!(Pin::new(handshake).poll(cx)) {
-                Ok(stream) => Self::Secure(Box::new(stream)),
+                Ok(stream) => Self::Tls(Box::new(stream)),
                 Err(error) => {
-                    metrics.rejected(Rejection::TlsHandshake);
+                    metrics.count_rejection(Rejection::TlsHandshake);
                     tracing::debug!(%error, "a TLS handshake failed");
-                    Self::Broken
+                    Self::Failed
                 }
             };
         }
@@ -221,65 +228,65 @@ impl Wire {
     }
 
     /// Runs `with` on what there is to read from and write to.
-    fn poll_with<T>(
+    fn poll_stream<T>(
         &mut self,
         cx: &mut Context<'_>,
-        with: impl FnOnce(Pin<&mut dyn Stream>, &mut Context<'_>) -> Poll<io::Result<T>>,
+        operation: impl FnOnce(Pin<&mut dyn AsyncStream>, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        ready!(self.poll_secured(cx))?;
+        ready!(self.poll_handshake(cx))?;
         match self {
-            Self::Plain(stream) => with(Pin::new(stream), cx),
-            Self::Secure(stream) => with(Pin::new(&mut **stream), cx),
-            Self::Handshake(..) | Self::Broken => {
+            Self::Plain(stream) => operation(Pin::new(stream), cx),
+            Self::Tls(stream) => operation(Pin::new(&mut **stream), cx),
+            Self::Handshake(..) | Self::Failed => {
                 Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()))
             }
         }
     }
 }
 
-trait Stream: AsyncRead + AsyncWrite + Unpin {}
+trait AsyncStream: AsyncRead + AsyncWrite + Unpin {}
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Stream for S {}
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncStream for S {}
 
-impl AsyncRead for Wire {
+impl AsyncRead for MaybeTlsStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.poll_with(cx, |stream, cx| stream.poll_read(cx, buffer))
+        self.poll_stream(cx, |stream, cx| stream.poll_read(cx, buffer))
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for MaybeTlsStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.poll_with(cx, |stream, cx| stream.poll_write(cx, bytes))
+        self.poll_stream(cx, |stream, cx| stream.poll_write(cx, bytes))
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll_with(cx, |stream, cx| stream.poll_flush(cx))
+        self.poll_stream(cx, |stream, cx| stream.poll_flush(cx))
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Self::Handshake(..) = &*self {
             // There is nobody to take leave of, and the rest may never come.
-            *self = Self::Broken;
+            *self = Self::Failed;
             return Poll::Ready(Ok(()));
         }
-        self.poll_with(cx, |stream, cx| stream.poll_shutdown(cx))
+        self.poll_stream(cx, |stream, cx| stream.poll_shutdown(cx))
     }
 
     fn is_write_vectored(&self) -> bool {
         match self {
             Self::Plain(stream) => stream.is_write_vectored(),
-            Self::Secure(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
             // It becomes one, and hyper asks before the handshake.
             Self::Handshake(..) => true,
-            Self::Broken => false,
+            Self::Failed => false,
         }
     }
 
@@ -288,19 +295,19 @@ impl AsyncWrite for Wire {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.poll_with(cx, |stream, cx| stream.poll_write_vectored(cx, slices))
+        self.poll_stream(cx, |stream, cx| stream.poll_write_vectored(cx, slices))
     }
 }
 
-impl Connected for Wire {
+impl Connected for MaybeTlsStream {
     type ConnectInfo = TcpConnectInfo;
 
     fn connect_info(&self) -> TcpConnectInfo {
         let socket = match self {
             Self::Plain(stream) => Some(stream),
             Self::Handshake(handshake, _) => handshake.get_ref(),
-            Self::Secure(stream) => Some(stream.get_ref().0),
-            Self::Broken => None,
+            Self::Tls(stream) => Some(stream.get_ref().0),
+            Self::Failed => None,
         };
         socket.map_or(
             TcpConnectInfo {

@@ -26,13 +26,13 @@ const PAYLOAD_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// One record of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Entry<'a> {
+pub(super) struct LogEntry<'a> {
     pub kind: u8,
     pub id: VerdictId,
     pub body: &'a [u8],
 }
 
-impl Entry<'_> {
+impl LogEntry<'_> {
     pub fn append_to(&self, payload: &mut Vec<u8>) {
         let bytes = u32::try_from(self.body.len()).unwrap_or(u32::MAX);
         payload.extend_from_slice(&bytes.to_le_bytes());
@@ -76,7 +76,7 @@ impl Frame<'_> {
 
     /// Its entries; they end early where one does not fit, which the hash rules
     /// out for what this program wrote.
-    pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+    pub fn entries(&self) -> impl Iterator<Item = LogEntry<'_>> {
         let mut rest = self.payload;
         std::iter::from_fn(move || {
             let (header, behind) = rest.split_at_checked(ENTRY_HEADER_BYTES)?;
@@ -85,7 +85,7 @@ impl Frame<'_> {
             let bytes = usize::try_from(u32::from_le_bytes(*bytes)).ok()?;
             let (body, next) = behind.split_at_checked(bytes)?;
             rest = next;
-            Some(Entry {
+            Some(LogEntry {
                 kind: *kind,
                 id: VerdictId(u128::from_be_bytes(id.try_into().ok()?)),
                 body,
@@ -184,7 +184,7 @@ mod tests {
         let mut payload = Vec::new();
         for (kind, body) in [(1, &b"one"[..]), (2, b"")] {
             let id = VerdictId(u128::from(kind));
-            Entry { kind, id, body }.append_to(&mut payload);
+            LogEntry { kind, id, body }.append_to(&mut payload);
         }
         let (mut bytes, hash) = seal(&GENESIS, &payload);
         let first = bytes.len();

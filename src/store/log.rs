@@ -9,20 +9,20 @@ use std::{
 };
 
 use super::{
-    folder::{Folder, Segment},
     frame::{self, Hash},
-    shelf::Shelf,
+    segment_reader::SegmentReader,
+    store_dir::{Segment, StoreDir},
 };
 use crate::domain::VerdictId;
 
 /// What is written to. A file, or in tests one that fails.
-pub trait Medium: Send {
+pub trait LogFile: Send {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
     fn sync(&mut self) -> io::Result<()>;
-    fn cut(&mut self, bytes: u64) -> io::Result<()>;
+    fn truncate(&mut self, bytes: u64) -> io::Result<()>;
 }
 
-impl Medium for File {
+impl LogFile for File {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.write_all(bytes)
     }
@@ -31,21 +31,21 @@ impl Medium for File {
         self.sync_data()
     }
 
-    fn cut(&mut self, bytes: u64) -> io::Result<()> {
+    fn truncate(&mut self, bytes: u64) -> io::Result<()> {
         self.set_len(bytes)
     }
 }
 
 /// What the log is written to; tests have others.
 #[derive(Clone, Copy)]
-pub struct Device {
+pub struct LogFileFactory {
     /// Opens a segment for writing, which is made where it is not there.
-    pub open: fn(&Path) -> io::Result<Box<dyn Medium>>,
+    pub open: fn(&Path) -> io::Result<Box<dyn LogFile>>,
     /// A segment of this size is full.
     pub segment_bytes: u64,
 }
 
-impl Device {
+impl LogFileFactory {
     pub const FILES: Self = Self {
         open: |path| {
             let file = File::options().create(true).append(true).open(path)?;
@@ -57,7 +57,7 @@ impl Device {
 
 /// Why something is not on disk.
 #[derive(Debug)]
-pub(super) enum Unwritten {
+pub(super) enum CommitError {
     /// The disk is full, read-only, or gone: it may be tried again.
     Refused(io::Error),
     /// The disk took it and could not keep it. What is on it now, nobody knows.
@@ -65,10 +65,10 @@ pub(super) enum Unwritten {
 }
 
 pub(super) struct Log {
-    folder: Folder,
-    shelf: Arc<Shelf>,
-    device: Device,
-    file: Box<dyn Medium>,
+    folder: StoreDir,
+    shelf: Arc<SegmentReader>,
+    device: LogFileFactory,
+    file: Box<dyn LogFile>,
     segment: Segment,
     head: Hash,
     /// Something may stand behind the last frame.
@@ -84,11 +84,11 @@ const SEGMENT_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Log {
     pub fn new(
-        folder: Folder,
-        shelf: Arc<Shelf>,
+        folder: StoreDir,
+        shelf: Arc<SegmentReader>,
         segment: Segment,
         head: Hash,
-        device: Device,
+        device: LogFileFactory,
     ) -> io::Result<Self> {
         Ok(Self {
             file: (device.open)(&folder.segment(segment.number))?,
@@ -106,11 +106,11 @@ impl Log {
         &mut self,
         payload: &[u8],
         ids: Option<(VerdictId, VerdictId)>,
-    ) -> Result<(), Unwritten> {
+    ) -> Result<(), CommitError> {
         if self.torn {
             self.file
-                .cut(self.segment.bytes)
-                .map_err(Unwritten::Refused)?;
+                .truncate(self.segment.bytes)
+                .map_err(CommitError::Refused)?;
             self.torn = false;
         }
         if self.is_full(ids) {
@@ -118,8 +118,8 @@ impl Log {
         }
         let (frame, hash) = frame::seal(&self.head, payload);
         self.torn = true;
-        self.file.append(&frame).map_err(Unwritten::Refused)?;
-        self.file.sync().map_err(Unwritten::Unsynced)?;
+        self.file.append(&frame).map_err(CommitError::Refused)?;
+        self.file.sync().map_err(CommitError::Unsynced)?;
         self.torn = false;
         self.head = hash;
         self.segment.grow(ids, frame.len() as u64);
@@ -136,12 +136,12 @@ impl Log {
     }
 
     /// Goes on in a new segment.
-    fn turn_over(&mut self) -> Result<(), Unwritten> {
+    fn turn_over(&mut self) -> Result<(), CommitError> {
         let segment = Segment::new(self.segment.number + 1);
         let file = (self.device.open)(&self.folder.segment(segment.number));
-        self.file = file.map_err(Unwritten::Refused)?;
+        self.file = file.map_err(CommitError::Refused)?;
         // Its name must be as durable as what will stand in it.
-        self.folder.sync().map_err(Unwritten::Unsynced)?;
+        self.folder.sync().map_err(CommitError::Unsynced)?;
         self.segment = segment;
         self.shelf.grown(segment);
         Ok(())

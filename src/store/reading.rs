@@ -2,76 +2,78 @@
 
 use super::{
     Disk, Store,
-    hub::Hub,
-    shelf::{Reached, ReadError},
+    publisher::CommitPublisher,
+    segment_reader::{ReadError, ReadPosition},
 };
-use crate::domain::{Issued, VerdictId};
+use crate::domain::{VerdictId, VerdictRecord};
 
 /// A part of the log.
 #[derive(Debug)]
-pub struct Page {
-    pub verdicts: Vec<Issued>,
+pub struct VerdictPage {
+    pub verdicts: Vec<VerdictRecord>,
     /// All up to this one were looked at.
-    pub last: VerdictId,
+    pub cursor: VerdictId,
     /// There is nothing more for now.
-    pub end: bool,
+    pub at_end: bool,
 }
 
 /// A page looks at no more verdicts than this, however few it finds: some 50 ms.
-const LOOKED_AT_MAX: usize = 50_000;
+const SCANNED_VERDICTS_MAX: usize = 50_000;
 
 impl Store {
     /// Up to `most` verdicts that `wants` asks for, after the given one, as they
     /// were given where that is not long ago, else as the log has them. Reads
     /// the disk.
-    pub fn resume(
+    pub fn read_after(
         &self,
         after: VerdictId,
         most: usize,
-        mut wants: impl FnMut(&Issued) -> bool,
-    ) -> Result<Page, ReadError> {
-        match (self.hub.page(after, most, &mut wants), &self.disk) {
-            (Err(ReadError::Forgotten), Some(disk)) => disk.page(after, most, wants),
+        mut wants: impl FnMut(&VerdictRecord) -> bool,
+    ) -> Result<VerdictPage, ReadError> {
+        match (self.publisher.page(after, most, &mut wants), &self.disk) {
+            (Err(ReadError::NotRetained), Some(disk)) => disk.page(after, most, wants),
             (page, _) => page,
         }
     }
 
     /// As [`resume`](Self::resume), but as the audit log has them; `None` begins
     /// with the first that is kept.
-    pub fn audit(
+    pub fn read_audit_log(
         &self,
         after: Option<VerdictId>,
         most: usize,
-        wants: impl FnMut(&Issued) -> bool,
-    ) -> Result<Page, ReadError> {
-        let after = after.unwrap_or_else(|| self.horizon());
+        wants: impl FnMut(&VerdictRecord) -> bool,
+    ) -> Result<VerdictPage, ReadError> {
+        let after = after.unwrap_or_else(|| self.retained_after());
         match &self.disk {
             Some(disk) => disk.page(after, most, wants),
-            None => self.hub.page(after, most, wants),
+            None => self.publisher.page(after, most, wants),
         }
     }
 
     /// As [`audit`](Self::audit), but the newest first, from the one before the
     /// given one on; `None` begins with the last.
-    pub fn audit_back(
+    pub fn read_audit_log_reverse(
         &self,
         before: Option<VerdictId>,
         most: usize,
-        wants: impl FnMut(&Issued) -> bool,
-    ) -> Result<Page, ReadError> {
+        wants: impl FnMut(&VerdictRecord) -> bool,
+    ) -> Result<VerdictPage, ReadError> {
         let before = before.unwrap_or(VerdictId(u128::MAX));
         match &self.disk {
             Some(disk) => page(most, wants, |show| {
-                disk.shelf.read_back(before, LOOKED_AT_MAX, show)
+                disk.shelf.read_back(before, SCANNED_VERDICTS_MAX, show)
             }),
-            None => page(most, wants, |show| Ok(self.hub.read_back(before, show))),
+            None => page(most, wants, |show| {
+                Ok(self.publisher.read_back(before, show))
+            }),
         }
     }
 
     /// The verdict after which the last `most` recent ones come, which are still
     /// whole.
-    pub fn before_last(&self, most: usize) -> VerdictId {
-        self.hub.before_last(most)
+    pub fn cursor_before_last(&self, most: usize) -> VerdictId {
+        self.publisher.before_last(most)
     }
 }
 
@@ -80,30 +82,30 @@ impl Disk {
         &self,
         after: VerdictId,
         most: usize,
-        wants: impl FnMut(&Issued) -> bool,
-    ) -> Result<Page, ReadError> {
+        wants: impl FnMut(&VerdictRecord) -> bool,
+    ) -> Result<VerdictPage, ReadError> {
         page(most, wants, |show| {
-            self.shelf.read(after, LOOKED_AT_MAX, show)
+            self.shelf.read(after, SCANNED_VERDICTS_MAX, show)
         })
     }
 }
 
-impl Hub {
+impl CommitPublisher {
     fn page(
         &self,
         after: VerdictId,
         most: usize,
-        wants: impl FnMut(&Issued) -> bool,
-    ) -> Result<Page, ReadError> {
+        wants: impl FnMut(&VerdictRecord) -> bool,
+    ) -> Result<VerdictPage, ReadError> {
         page(most, wants, |show| self.read(after, show))
     }
 }
 
 fn page(
     most: usize,
-    mut wants: impl FnMut(&Issued) -> bool,
-    read: impl FnOnce(&mut dyn FnMut(Issued) -> bool) -> Result<Reached, ReadError>,
-) -> Result<Page, ReadError> {
+    mut wants: impl FnMut(&VerdictRecord) -> bool,
+    read: impl FnOnce(&mut dyn FnMut(VerdictRecord) -> bool) -> Result<ReadPosition, ReadError>,
+) -> Result<VerdictPage, ReadError> {
     let mut verdicts = Vec::new();
     let reached = read(&mut |issued| {
         if wants(&issued) {
@@ -111,9 +113,9 @@ fn page(
         }
         verdicts.len() < most
     })?;
-    Ok(Page {
+    Ok(VerdictPage {
         verdicts,
-        last: reached.last,
-        end: reached.end,
+        cursor: reached.cursor,
+        at_end: reached.at_end,
     })
 }

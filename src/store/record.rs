@@ -10,8 +10,8 @@ use std::{
 use prost::Message;
 
 use crate::domain::{
-    Action, AgentId, Effect, Evidence, Issued, Level, LoopId, Member, OPERATOR, SessionId, Tenant,
-    Trend, Verdict, VerdictId, Waste, ranges,
+    Action, AgentId, Effect, Evidence, Level, LoopId, LoopMember, OPERATOR, SessionId, Tenant,
+    Trend, Verdict, VerdictId, VerdictRecord, Waste, format_ranges,
 };
 
 /// The kinds of entries, by what they change for good. Only these must be
@@ -84,7 +84,7 @@ struct Record {
     #[prost(fixed64, optional, tag = "12")]
     loop_id: Option<u64>,
     #[prost(message, repeated, tag = "13")]
-    members: Vec<Call>,
+    members: Vec<MemberRecord>,
     #[prost(double, optional, tag = "14")]
     ema: Option<f64>,
     /// The place in `Level::ALL`.
@@ -102,7 +102,7 @@ struct Record {
     #[prost(string, tag = "20")]
     excerpt: String,
     #[prost(message, optional, tag = "21")]
-    wasted: Option<Cost>,
+    wasted: Option<WasteRecord>,
     #[prost(uint64, optional, tag = "22")]
     retry_after_millis: Option<u64>,
     #[prost(bool, tag = "23")]
@@ -126,7 +126,7 @@ struct Record {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct Call {
+struct MemberRecord {
     #[prost(string, tag = "1")]
     tool: String,
     /// As `pattern`.
@@ -137,7 +137,7 @@ struct Call {
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
-struct Cost {
+struct WasteRecord {
     #[prost(int64, tag = "1")]
     events: i64,
     #[prost(int64, tag = "2")]
@@ -148,7 +148,7 @@ struct Cost {
 
 /// The body of a verdict's entry. Without `text` nothing of it quotes the agent:
 /// no target, pattern, excerpt or correction. What an operator wrote stays.
-pub(super) fn fold(issued: &Issued, text: bool) -> Vec<u8> {
+pub(super) fn encode(issued: &VerdictRecord, text: bool) -> Vec<u8> {
     let verdict = &*issued.verdict;
     let text = text || &*verdict.detector == OPERATOR;
     let quoted = |words: &String| if text { words.clone() } else { String::new() };
@@ -170,7 +170,11 @@ pub(super) fn fold(issued: &Issued, text: bool) -> Vec<u8> {
         event_index: verdict.event_index,
         action: verdict.action.map_or(0, |action| action as u32 + 1),
         detector: verdict.detector.to_string(),
-        also: verdict.also.iter().map(ToString::to_string).collect(),
+        also: verdict
+            .other_detectors
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
         pattern: quoted(&verdict.pattern),
         reason: verdict.reason.clone(),
         confidence: verdict.confidence,
@@ -179,7 +183,7 @@ pub(super) fn fold(issued: &Issued, text: bool) -> Vec<u8> {
         members: verdict
             .members
             .iter()
-            .map(|member| Call {
+            .map(|member| MemberRecord {
                 tool: member.tool.clone(),
                 target: quoted(&member.target),
                 event_id: member.event_id.clone(),
@@ -192,7 +196,7 @@ pub(super) fn fold(issued: &Issued, text: bool) -> Vec<u8> {
         similarity: verdict.evidence.similarity,
         event_indexes: verdict.evidence.event_indexes.clone(),
         excerpt: quoted(&verdict.evidence.excerpt),
-        wasted: Some(Cost {
+        wasted: Some(WasteRecord {
             events: verdict.wasted.events,
             tokens: verdict.wasted.tokens,
             usd: verdict.wasted.usd,
@@ -211,7 +215,7 @@ pub(super) fn fold(issued: &Issued, text: bool) -> Vec<u8> {
 }
 
 /// The verdict of an entry's body. `None`: this program did not write it.
-pub(super) fn unfold(id: VerdictId, body: &[u8]) -> Option<Issued> {
+pub(super) fn decode(id: VerdictId, body: &[u8]) -> Option<VerdictRecord> {
     let mut record = Record::decode(body).ok()?;
     let effect = match u8::try_from(record.kind).ok()? {
         SAID => Effect::None,
@@ -222,7 +226,7 @@ pub(super) fn unfold(id: VerdictId, body: &[u8]) -> Option<Issued> {
     };
     let labels = Arc::new(std::mem::take(&mut record.labels));
     let profile = std::mem::take(&mut record.profile).into();
-    Some(Issued {
+    Some(VerdictRecord {
         verdict: Arc::new(verdict(id, record)?),
         labels,
         profile,
@@ -235,13 +239,13 @@ fn session_id(tenant: &str, id: &str) -> Option<SessionId> {
         "" => Tenant::default(),
         name => Tenant::parse(name).ok()?,
     };
-    SessionId::of(&tenant, id).ok()
+    SessionId::parse_for_tenant(&tenant, id).ok()
 }
 
 fn verdict(id: VerdictId, record: Record) -> Option<Verdict> {
     let action = (record.action as usize).checked_sub(1);
     let level = Level::ALL.get(record.level as usize).copied()?;
-    let Cost {
+    let WasteRecord {
         events,
         tokens,
         usd,
@@ -250,7 +254,7 @@ fn verdict(id: VerdictId, record: Record) -> Option<Verdict> {
         true => (facts(&record), instead(action)),
         false => (record.pattern, record.correction),
     };
-    let members = record.members.into_iter().map(|call| Member {
+    let members = record.members.into_iter().map(|call| LoopMember {
         tool: call.tool,
         target: call.target,
         event_id: call.event_id,
@@ -266,7 +270,7 @@ fn verdict(id: VerdictId, record: Record) -> Option<Verdict> {
             None => None,
         },
         detector: record.detector.into(),
-        also: record.also.into_iter().map(Into::into).collect(),
+        other_detectors: record.also.into_iter().map(Into::into).collect(),
         pattern,
         reason: record.reason,
         confidence: record.confidence,
@@ -316,7 +320,7 @@ fn facts(record: &Record) -> String {
         said += &format!(", tools {}", tools.join(", "));
     }
     if !record.event_indexes.is_empty() {
-        said += &format!(", events {}", ranges(&record.event_indexes));
+        said += &format!(", events {}", format_ranges(&record.event_indexes));
     }
     said
 }
@@ -353,7 +357,7 @@ mod tests {
     #[test]
     fn a_verdict_with_text_comes_back_whole() {
         let issued = looping(7, "s", Action::Warn);
-        let back = unfold(VerdictId(7), &fold(&issued, true)).unwrap();
+        let back = decode(VerdictId(7), &encode(&issued, true)).unwrap();
         let durable = Verdict {
             durable: true,
             ..(*issued.verdict).clone()
@@ -366,13 +370,13 @@ mod tests {
     #[test]
     fn without_text_the_facts_still_tell_what_happened() {
         let issued = looping(7, "s", Action::Warn);
-        let body = fold(&issued, false);
+        let body = encode(&issued, false);
         let written = String::from_utf8_lossy(&body);
         for quoted in ["src/main.rs", "nothing changed", "another way", "fn main"] {
             assert!(format!("{issued:?}").contains(quoted));
             assert!(!written.contains(quoted), "{quoted} is in {written}");
         }
-        let back = unfold(VerdictId(7), &body).unwrap().verdict;
+        let back = decode(VerdictId(7), &body).unwrap().verdict;
         assert_eq!(
             back.pattern,
             "read_loop: count 3, tools read_file, events 4, 6, 8"

@@ -6,12 +6,12 @@ use std::{
 };
 
 use crate::domain::{
-    Action, AgentId, Effect, Evidence, Issued, Labels, Level, LoopId, Member, SessionId, Trend,
-    Verdict, VerdictId, Waste,
+    Action, AgentId, Effect, Evidence, Labels, Level, LoopId, LoopMember, SessionId, Trend,
+    Verdict, VerdictId, VerdictRecord, Waste,
 };
 
 /// A detector's verdict with all that it may hold.
-pub(super) fn looping(id: u128, session: &str, action: Action) -> Issued {
+pub(super) fn looping(id: u128, session: &str, action: Action) -> VerdictRecord {
     let verdict = Verdict {
         id: VerdictId(id),
         session: SessionId::parse(session).unwrap(),
@@ -20,13 +20,13 @@ pub(super) fn looping(id: u128, session: &str, action: Action) -> Issued {
         event_index: Some(8),
         action: Some(action),
         detector: "read_loop".into(),
-        also: vec!["exact_repeat".into()],
+        other_detectors: vec!["exact_repeat".into()],
         pattern: "read src/main.rs 3 times, nothing changed".to_owned(),
         reason: "first time this loop is seen".to_owned(),
         confidence: 1.0,
         correction: "You have read src/main.rs; try another way.".to_owned(),
         loop_id: Some(LoopId(5)),
-        members: vec![Member {
+        members: vec![LoopMember {
             tool: "read_file".to_owned(),
             target: "src/main.rs".to_owned(),
             event_id: "e8".to_owned(),
@@ -56,7 +56,7 @@ pub(super) fn looping(id: u128, session: &str, action: Action) -> Issued {
         true => Effect::Terminated,
         false => Effect::None,
     };
-    Issued {
+    VerdictRecord {
         verdict: Arc::new(verdict),
         labels: Arc::new(Labels::from([("team".to_owned(), "blue".to_owned())])),
         profile: "default".into(),
@@ -65,12 +65,12 @@ pub(super) fn looping(id: u128, session: &str, action: Action) -> Issued {
 }
 
 /// A detector ended the session.
-pub(super) fn terminated(id: u128, session: &str) -> Issued {
+pub(super) fn terminated(id: u128, session: &str) -> VerdictRecord {
     looping(id, session, Action::Terminate)
 }
 
 /// An operator lets the session begin anew.
-pub(super) fn reset(id: u128, session: &str) -> Issued {
+pub(super) fn reset(id: u128, session: &str) -> VerdictRecord {
     let mut issued = looping(id, session, Action::Warn);
     let verdict = Verdict {
         action: None,

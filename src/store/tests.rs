@@ -12,8 +12,8 @@ use std::{
 use tempfile::TempDir;
 
 use super::{
-    frame::Entry,
-    record::fold,
+    frame::LogEntry,
+    record::encode,
     testing::{looping, reset, terminated},
     *,
 };
@@ -28,34 +28,34 @@ fn settings(dir: &Path) -> Settings {
     }
 }
 
-fn opening(settings: &Settings) -> Opening<'_> {
-    Opening {
+fn opening(settings: &Settings) -> StoreOptions<'_> {
+    StoreOptions {
         settings,
-        audit: Audit { text: false },
+        audit: AuditSettings { text: false },
         tombstone_age_max: Duration::from_secs(1_000_000),
         tombstones_max: 1_000_000,
         now: UNIX_EPOCH,
-        fatal: Box::new(|error| panic!("{error}")),
+        on_fatal: Box::new(|error| panic!("{error}")),
     }
 }
 
 /// Segments of some 250 verdicts.
-const SMALL: Device = Device {
+const SMALL: LogFileFactory = LogFileFactory {
     segment_bytes: 64 * 1024,
-    ..Device::FILES
+    ..LogFileFactory::FILES
 };
 
-fn open(dir: &TempDir) -> (Store, Standing) {
-    Store::open_on(opening(&settings(dir.path())), SMALL).unwrap()
+fn open(dir: &TempDir) -> (Store, RecoveredState) {
+    Store::open_with_files(opening(&settings(dir.path())), SMALL).unwrap()
 }
 
-fn put(store: &Store, issued: impl IntoIterator<Item = Issued>) {
-    let outlet = store.outlet();
+fn put(store: &Store, issued: impl IntoIterator<Item = VerdictRecord>) {
+    let outlet = store.verdict_sink();
     issued.into_iter().for_each(outlet);
 }
 
 /// The names of the sessions that stand terminated.
-fn names(standing: &Standing) -> Vec<&str> {
+fn names(standing: &RecoveredState) -> Vec<&str> {
     let mut names: Vec<&str> = standing
         .sessions
         .iter()
@@ -65,7 +65,7 @@ fn names(standing: &Standing) -> Vec<&str> {
     names
 }
 
-fn ids(page: &Page) -> Vec<u128> {
+fn ids(page: &VerdictPage) -> Vec<u128> {
     page.verdicts
         .iter()
         .map(|issued| issued.verdict.id.0)
@@ -73,14 +73,14 @@ fn ids(page: &Page) -> Vec<u128> {
 }
 
 /// A store that was written to and closed.
-fn written(issued: impl IntoIterator<Item = Issued>) -> TempDir {
+fn written(issued: impl IntoIterator<Item = VerdictRecord>) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     put(&open(&dir).0, issued);
     dir
 }
 
 fn segment(dir: &TempDir, number: u32) -> PathBuf {
-    Folder(dir.path().to_owned()).segment(number)
+    StoreDir(dir.path().to_owned()).segment(number)
 }
 
 fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
@@ -99,18 +99,24 @@ async fn what_was_settled_stands_after_a_restart() {
             &store,
             [terminated(1, "a"), terminated(2, "b"), reset(3, "a")],
         );
-        assert!(store.settled(VerdictId(3)).await);
+        assert!(store.wait_until_settled(VerdictId(3)).await);
         assert_eq!(verify(dir.path()).unwrap().records, 3);
     }
     let (store, standing) = open(&dir);
-    assert_eq!((names(&standing), standing.last), (vec!["b"], VerdictId(3)));
-    let back = standing.sessions[0].1.open().unwrap();
+    assert_eq!(
+        (names(&standing), standing.last_verdict),
+        (vec!["b"], VerdictId(3))
+    );
+    let back = standing.sessions[0].1.decode().unwrap();
     assert_eq!(
         (back.verdict.id, back.verdict.durable),
         (VerdictId(2), true)
     );
     assert!(store.is_durable(VerdictId(2)));
-    assert_eq!(ids(&store.audit(None, 10, |_| true).unwrap()), [1, 2, 3]);
+    assert_eq!(
+        ids(&store.read_audit_log(None, 10, |_| true).unwrap()),
+        [1, 2, 3]
+    );
 }
 
 #[test]
@@ -120,17 +126,17 @@ fn a_damaged_tail_is_set_aside_and_the_rest_stands() {
         put(&open(&dir).0, [terminated(2, "b")]);
         let path = segment(&dir, 1);
         change(&path, |bytes| bytes.truncate(bytes.len() - cut));
-        assert!(!verify(dir.path()).unwrap().is_sound());
+        assert!(!verify(dir.path()).unwrap().is_intact());
         let (store, standing) = open(&dir);
         assert_eq!(names(&standing), ["a"]);
-        let Health::SetAside(aside) = store.health() else {
+        let StoreHealth::DamagedTail(aside) = store.health() else {
             panic!("{:?}", store.health())
         };
-        let (_, tail) = store.set_aside().unwrap();
+        let (_, tail) = store.damaged_tail().unwrap();
         assert_eq!(fs::read(aside).unwrap().len() as u64, tail.bytes);
         put(&store, [terminated(3, "c")]);
         drop(store);
-        assert!(verify(dir.path()).unwrap().is_sound());
+        assert!(verify(dir.path()).unwrap().is_intact());
         assert_eq!(names(&open(&dir).1), ["a", "c"]);
     }
 }
@@ -209,11 +215,14 @@ fn a_second_store_in_the_same_directory_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let _first = open(&dir);
     let second = Store::open(opening(&settings(dir.path()))).err();
-    assert!(matches!(second, Some(Fault::InUse { .. })), "{second:?}");
+    assert!(
+        matches!(second, Some(StoreError::InUse { .. })),
+        "{second:?}"
+    );
 }
 
 /// Verdicts that fill some 250 bytes each.
-fn many(ids: std::ops::RangeInclusive<u128>) -> impl Iterator<Item = Issued> {
+fn many(ids: std::ops::RangeInclusive<u128>) -> impl Iterator<Item = VerdictRecord> {
     // A second apart, so that they have an age.
     ids.map(|id| looping((id * 1_000) << 80, "s", Action::Escalate))
 }
@@ -223,7 +232,7 @@ fn nth(n: u128) -> VerdictId {
 }
 
 /// Writes them in the order in which a store would, without its queue.
-fn write_all(dir: &TempDir, issued: impl Iterator<Item = Issued>) {
+fn write_all(dir: &TempDir, issued: impl Iterator<Item = VerdictRecord>) {
     let (store, _) = open(dir);
     let mut log = {
         let disk = store.disk.as_ref().unwrap();
@@ -231,20 +240,20 @@ fn write_all(dir: &TempDir, issued: impl Iterator<Item = Issued>) {
         Log::new(
             folder,
             shelf,
-            folder::Segment::new(1),
+            store_dir::Segment::new(1),
             frame::GENESIS,
             SMALL,
         )
         .unwrap()
     };
-    let all: Vec<Issued> = issued.collect();
+    let all: Vec<VerdictRecord> = issued.collect();
     for batch in all.chunks(100) {
         let mut payload = Vec::new();
         for issued in batch {
-            let body = fold(issued, false);
+            let body = encode(issued, false);
             let (kind, id) = (record::kind(issued.effect), issued.verdict.id);
             let body = &body;
-            Entry { kind, id, body }.append_to(&mut payload);
+            LogEntry { kind, id, body }.append_to(&mut payload);
         }
         let (first, last) = (&batch[0], &batch[batch.len() - 1]);
         log.commit(&payload, Some((first.verdict.id, last.verdict.id)))
@@ -268,15 +277,19 @@ fn what_is_let_go_of_leaves_its_terminations_and_a_sound_chain() {
             bytes_max: SMALL.segment_bytes,
             ..settings(dir.path())
         };
-        let (store, _) = Store::open_on(opening(&small), SMALL).unwrap();
-        assert!(store.resume(VerdictId(5), 1, |_| true).is_ok());
-        store.tidy(nth(2_000).time()).unwrap();
+        let (store, _) = Store::open_with_files(opening(&small), SMALL).unwrap();
+        assert!(store.read_after(VerdictId(5), 1, |_| true).is_ok());
+        store.enforce_retention(nth(2_000).time()).unwrap();
         assert!(store.stats().bytes <= 2 * SMALL.segment_bytes);
-        let gone = store.resume(VerdictId(5), 1, |_| true);
-        assert!(matches!(gone, Err(ReadError::Forgotten)), "{gone:?}");
-        let first = store.horizon().time().duration_since(UNIX_EPOCH).unwrap();
+        let gone = store.read_after(VerdictId(5), 1, |_| true);
+        assert!(matches!(gone, Err(ReadError::NotRetained)), "{gone:?}");
+        let first = store
+            .retained_after()
+            .time()
+            .duration_since(UNIX_EPOCH)
+            .unwrap();
         let first = u128::from(first.as_secs()) + 1;
-        let page = store.audit(None, 2, |_| true).unwrap();
+        let page = store.read_audit_log(None, 2, |_| true).unwrap();
         assert_eq!(ids(&page), [nth(first).0, nth(first + 1).0]);
     }
     let rest = verify(dir.path()).unwrap();
@@ -294,18 +307,20 @@ fn no_more_terminations_are_carried_on_or_stand_than_there_may_be_tombstones() {
         bytes_max: SMALL.segment_bytes,
         ..settings(dir.path())
     };
-    let three = Opening {
+    let three = StoreOptions {
         tombstones_max: 3,
         ..opening(&small)
     };
-    let (store, standing) = Store::open_on(three, SMALL).unwrap();
+    let (store, standing) = Store::open_with_files(three, SMALL).unwrap();
     assert_eq!(names(&standing), ["s7", "s8", "s9"]);
     let disk = store.disk.as_ref().unwrap();
     let retention = Retention {
         terminations_max: 5,
         ..disk.retention
     };
-    disk.shelf.tidy(&retention, nth(2_000).time()).unwrap();
+    disk.shelf
+        .enforce_retention(&retention, nth(2_000).time())
+        .unwrap();
     drop(store);
     let (_, carried_on) = open(&dir);
     assert_eq!(names(&carried_on), ["s5", "s6", "s7", "s8", "s9"]);
@@ -324,11 +339,11 @@ fn to_let_go_of_the_oldest_nothing_else_is_read() {
         bytes_max: 4 * SMALL.segment_bytes,
         ..settings(dir.path())
     };
-    let (store, _) = Store::open_on(opening(&half), SMALL).unwrap();
+    let (store, _) = Store::open_with_files(opening(&half), SMALL).unwrap();
     // Whoever reads it will find that it is damaged.
     let damaged = segment(&dir, last - 1);
     change(&damaged, |bytes| bytes[200] ^= 1);
-    store.tidy(nth(2_000).time()).unwrap();
+    store.enforce_retention(nth(2_000).time()).unwrap();
     assert!(verify(dir.path()).is_err());
     change(&damaged, |bytes| bytes[200] ^= 1);
     assert!(verify(dir.path()).unwrap().begins_at_segment > 1);
@@ -349,9 +364,9 @@ fn a_termination_that_was_let_go_of_is_still_lifted_by_a_later_reset() {
         bytes_max: SMALL.segment_bytes,
         ..settings(dir.path())
     };
-    let (store, standing) = Store::open_on(opening(&small), SMALL).unwrap();
+    let (store, standing) = Store::open_with_files(opening(&small), SMALL).unwrap();
     assert_eq!(names(&standing), ["kept"]);
-    store.tidy(nth(2_000).time()).unwrap();
+    store.enforce_retention(nth(2_000).time()).unwrap();
     drop(store);
     assert!(verify(dir.path()).unwrap().begins_at_segment > 1);
     assert_eq!(names(&open(&dir).1), ["kept"]);
@@ -365,10 +380,13 @@ fn what_is_damaged_is_not_let_go_of() {
         bytes_max: SMALL.segment_bytes,
         ..settings(dir.path())
     };
-    let (store, _) = Store::open_on(opening(&small), SMALL).unwrap();
+    let (store, _) = Store::open_with_files(opening(&small), SMALL).unwrap();
     let first = segment(&dir, 1);
     change(&first, |bytes| bytes.truncate(bytes.len() - 1));
-    let why = store.tidy(nth(2_000).time()).unwrap_err().to_string();
+    let why = store
+        .enforce_retention(nth(2_000).time())
+        .unwrap_err()
+        .to_string();
     assert!(why.contains("audit-00000001.log is damaged"), "{why}");
     assert!(first.exists());
 }
@@ -379,9 +397,13 @@ fn verdicts_are_let_go_of_by_age() {
     write_all(&dir, many(1..=2_000));
     let (store, _) = open(&dir);
     let day = Duration::from_secs(24 * 60 * 60);
-    store.tidy(nth(2_000).time() + 29 * day).unwrap();
+    store
+        .enforce_retention(nth(2_000).time() + 29 * day)
+        .unwrap();
     let kept = verify(dir.path()).unwrap();
-    store.tidy(nth(2_000).time() + 31 * day).unwrap();
+    store
+        .enforce_retention(nth(2_000).time() + 31 * day)
+        .unwrap();
     let left = verify(dir.path()).unwrap();
     assert!(left.records < kept.records, "{left:?} {kept:?}");
     assert_eq!(left.segments, 1);
@@ -394,10 +416,12 @@ fn a_page_goes_on_where_the_last_one_ended() {
     let (store, _) = open(&dir);
     let (mut after, mut seen) = (None, Vec::new());
     loop {
-        let page = store.audit(after, 50, |v| v.verdict.id.0 % 7 == 0).unwrap();
+        let page = store
+            .read_audit_log(after, 50, |v| v.verdict.id.0 % 7 == 0)
+            .unwrap();
         seen.extend(ids(&page));
-        after = Some(page.last);
-        if page.end {
+        after = Some(page.cursor);
+        if page.at_end {
             break;
         }
     }
@@ -411,16 +435,19 @@ fn a_page_goes_on_where_the_last_one_ended() {
 #[test]
 fn in_memory_only_the_last_are_kept() {
     let (store, _) = Store::open(opening(&settings(Path::new("")))).unwrap();
-    assert_eq!(store.health(), Health::Memory);
+    assert_eq!(store.health(), StoreHealth::InMemory);
     for id in 1..=5_000 {
         put(&store, [terminated(id, "s")]);
     }
     store.close();
     assert!(!store.is_durable(VerdictId(5_000)));
-    let page = store.resume(VerdictId(4_990), 3, |_| true).unwrap();
-    assert_eq!((ids(&page), page.end), (vec![4_991, 4_992, 4_993], false));
-    let gone = store.resume(VerdictId(1), 3, |_| true);
-    assert!(matches!(gone, Err(ReadError::Forgotten)), "{gone:?}");
+    let page = store.read_after(VerdictId(4_990), 3, |_| true).unwrap();
+    assert_eq!(
+        (ids(&page), page.at_end),
+        (vec![4_991, 4_992, 4_993], false)
+    );
+    let gone = store.read_after(VerdictId(1), 3, |_| true);
+    assert!(matches!(gone, Err(ReadError::NotRetained)), "{gone:?}");
 }
 
 // A disk that fails
@@ -433,7 +460,7 @@ const READ_ONLY: u8 = 2;
 
 struct Faulty(File);
 
-impl Medium for Faulty {
+impl LogFile for Faulty {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         match FAULT.load(Relaxed) {
             FINE => self.0.append(bytes),
@@ -450,50 +477,50 @@ impl Medium for Faulty {
         self.0.sync()
     }
 
-    fn cut(&mut self, bytes: u64) -> io::Result<()> {
+    fn truncate(&mut self, bytes: u64) -> io::Result<()> {
         match FAULT.load(Relaxed) {
             READ_ONLY => Err(ErrorKind::ReadOnlyFilesystem.into()),
-            _ => self.0.cut(bytes),
+            _ => self.0.truncate(bytes),
         }
     }
 }
 
-const FAULTY: Device = Device {
+const FAULTY: LogFileFactory = LogFileFactory {
     open: |path| {
         let file = File::options().create(true).append(true).open(path)?;
         Ok(Box::new(Faulty(file)))
     },
-    ..Device::FILES
+    ..LogFileFactory::FILES
 };
 
 #[tokio::test]
 async fn a_disk_that_is_full_or_read_only_loses_no_termination_and_refuses_acts() {
     let dir = tempfile::tempdir().unwrap();
     let settings = settings(dir.path());
-    let (store, _) = Store::open_on(opening(&settings), FAULTY).unwrap();
-    let mut watch = store.verdicts();
+    let (store, _) = Store::open_with_files(opening(&settings), FAULTY).unwrap();
+    let mut watch = store.subscribe_verdicts();
     put(&store, [terminated(1, "a")]);
-    assert!(store.settled(VerdictId(1)).await);
+    assert!(store.wait_until_settled(VerdictId(1)).await);
     for (fault, id) in [(FULL, 2), (READ_ONLY, 12)] {
         FAULT.store(fault, Relaxed);
         let name = format!("b{id}");
         put(&store, [terminated(id, &name)]);
-        assert!(!store.settled(VerdictId(id)).await);
-        assert_eq!(store.health(), Health::Failing);
+        assert!(!store.wait_until_settled(VerdictId(id)).await);
+        assert_eq!(store.health(), StoreHealth::WriteFailing);
         put(
             &store,
             [reset(id + 1, &name), looping(id + 2, "w", Action::Warn)],
         );
-        assert!(!store.settled(VerdictId(id + 2)).await);
+        assert!(!store.wait_until_settled(VerdictId(id + 2)).await);
         let failures = store.stats().failures;
-        assert!(failures >= 2 && store.stats().failing, "{failures}");
+        assert!(failures >= 2 && store.stats().write_failing, "{failures}");
 
         FAULT.store(FINE, Relaxed);
         put(&store, [terminated(id + 3, "c")]);
-        assert!(store.settled(VerdictId(id + 3)).await);
+        assert!(store.wait_until_settled(VerdictId(id + 3)).await);
         assert!(store.is_durable(VerdictId(id)), "it was tried again");
         assert!(!store.is_durable(VerdictId(id + 1)) && !store.is_durable(VerdictId(id + 2)));
-        assert_eq!(store.health(), Health::Fine);
+        assert_eq!(store.health(), StoreHealth::Healthy);
     }
     let mut seen = Vec::new();
     while let Ok(issued) = watch.try_recv() {
@@ -504,9 +531,9 @@ async fn a_disk_that_is_full_or_read_only_loses_no_termination_and_refuses_acts(
         [1, 2, 4, 5, 12, 14, 15],
         "acts that were refused are unheard of"
     );
-    assert_eq!(store.stats().shed, 4);
+    assert_eq!(store.stats().dropped, 4);
     drop(store);
-    assert!(verify(dir.path()).unwrap().is_sound());
+    assert!(verify(dir.path()).unwrap().is_intact());
     assert_eq!(names(&open(&dir).1), ["a", "b12", "b2", "c"]);
 }
 
@@ -516,7 +543,7 @@ static TAKES: AtomicBool = AtomicBool::new(false);
 
 struct Closed(File);
 
-impl Medium for Closed {
+impl LogFile for Closed {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         LARGEST.fetch_max(bytes.len(), Relaxed);
         match TAKES.load(Relaxed) {
@@ -529,17 +556,17 @@ impl Medium for Closed {
         self.0.sync()
     }
 
-    fn cut(&mut self, bytes: u64) -> io::Result<()> {
-        self.0.cut(bytes)
+    fn truncate(&mut self, bytes: u64) -> io::Result<()> {
+        self.0.truncate(bytes)
     }
 }
 
-const CLOSED: Device = Device {
+const CLOSED: LogFileFactory = LogFileFactory {
     open: |path| {
         let file = File::options().create(true).append(true).open(path)?;
         Ok(Box::new(Closed(file)))
     },
-    ..Device::FILES
+    ..LogFileFactory::FILES
 };
 
 /// Else each termination would wait for all that were not written before it.
@@ -551,17 +578,17 @@ async fn however_much_waits_for_a_full_disk_a_try_costs_no_more_than_a_batch() {
         queue_max: 10_000,
         ..settings(dir.path())
     };
-    let (store, _) = Store::open_on(opening(&settings), CLOSED).unwrap();
+    let (store, _) = Store::open_with_files(opening(&settings), CLOSED).unwrap();
     for id in 1..=ENDED {
         put(&store, [terminated(id, &format!("s{id}"))]);
     }
-    assert!(!store.settled(VerdictId(ENDED)).await);
-    let one = fold(&terminated(ENDED, "s5000"), false).len() + 64;
+    assert!(!store.wait_until_settled(VerdictId(ENDED)).await);
+    let one = encode(&terminated(ENDED, "s5000"), false).len() + 64;
     let largest = LARGEST.load(Relaxed);
-    assert!(largest <= intake::BATCH_MAX * one, "{largest} bytes");
+    assert!(largest <= queue::BATCH_MAX * one, "{largest} bytes");
     TAKES.store(true, Relaxed);
     put(&store, [terminated(ENDED + 1, "last")]);
-    assert!(store.settled(VerdictId(ENDED + 1)).await);
+    assert!(store.wait_until_settled(VerdictId(ENDED + 1)).await);
     assert!((1..=ENDED).all(|id| store.is_durable(VerdictId(id))));
     drop(store);
     assert_eq!(open(&dir).1.sessions.len() as u128, ENDED + 1);
@@ -569,7 +596,7 @@ async fn however_much_waits_for_a_full_disk_a_try_costs_no_more_than_a_batch() {
 
 struct Unsynced;
 
-impl Medium for Unsynced {
+impl LogFile for Unsynced {
     fn append(&mut self, _: &[u8]) -> io::Result<()> {
         Ok(())
     }
@@ -578,14 +605,14 @@ impl Medium for Unsynced {
         Err(io::Error::other("the cable came off"))
     }
 
-    fn cut(&mut self, _: u64) -> io::Result<()> {
+    fn truncate(&mut self, _: u64) -> io::Result<()> {
         Ok(())
     }
 }
 
-const UNSYNCED: Device = Device {
+const UNSYNCED: LogFileFactory = LogFileFactory {
     open: |_| Ok(Box::new(Unsynced)),
-    ..Device::FILES
+    ..LogFileFactory::FILES
 };
 
 #[test]
@@ -593,15 +620,15 @@ fn a_sync_that_fails_ends_the_process_and_settles_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let settings = settings(dir.path());
     let (failed, told) = mpsc::channel();
-    let opening = Opening {
-        fatal: Box::new(move |error| failed.send(error.to_string()).unwrap()),
+    let opening = StoreOptions {
+        on_fatal: Box::new(move |error| failed.send(error.to_string()).unwrap()),
         ..opening(&settings)
     };
-    let (store, _) = Store::open_on(opening, UNSYNCED).unwrap();
+    let (store, _) = Store::open_with_files(opening, UNSYNCED).unwrap();
     put(&store, [terminated(1, "a")]);
     let told = told.recv_timeout(Duration::from_secs(60));
     assert_eq!(told.as_deref(), Ok("the cable came off"));
     store.close();
-    assert!(store.hub.progress().decided < VerdictId(1));
+    assert!(store.publisher.watermarks().settled < VerdictId(1));
     assert!(!store.is_durable(VerdictId(1)));
 }

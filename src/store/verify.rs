@@ -4,11 +4,11 @@ use std::{fmt, path::Path};
 
 use serde::Serialize;
 
-use super::folder::{Fault, Folder, Tail};
+use super::store_dir::{DamagedTail, StoreDir, StoreError};
 
 /// What a check came to.
 #[derive(Clone, Debug, Serialize)]
-pub struct Verified {
+pub struct LogVerification {
     /// How many records follow one another without a gap.
     pub records: u64,
     pub segments: usize,
@@ -18,19 +18,19 @@ pub struct Verified {
     /// The log begins where earlier segments were let go of.
     pub begins_at_segment: u32,
     /// What stands behind the last whole frame, where something does.
-    pub tail: Option<Tail>,
+    pub tail: Option<DamagedTail>,
     /// A service writes to it.
     pub in_use: bool,
 }
 
-impl Verified {
+impl LogVerification {
     /// A tail that is being written is no damage.
-    pub fn is_sound(&self) -> bool {
+    pub fn is_intact(&self) -> bool {
         self.tail.is_none() || self.in_use
     }
 }
 
-impl fmt::Display for Verified {
+impl fmt::Display for LogVerification {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             records,
@@ -40,7 +40,7 @@ impl fmt::Display for Verified {
             ..
         } = self;
         if let Some(tail) = self.tail.filter(|_| !self.in_use) {
-            let Tail {
+            let DamagedTail {
                 segment,
                 offset,
                 bytes,
@@ -60,25 +60,21 @@ impl fmt::Display for Verified {
 }
 
 /// Reads the whole log and checks every hash. Changes nothing.
-pub fn verify(dir: &Path) -> Result<Verified, Fault> {
-    let folder = Folder(dir.to_owned());
+pub fn verify(dir: &Path) -> Result<LogVerification, StoreError> {
+    let folder = StoreDir(dir.to_owned());
     if folder.is_unbegun()? {
         let path = folder.0;
-        return Err(Fault::Empty { path });
+        return Err(StoreError::Empty { path });
     }
     let in_use = folder.is_locked();
-    let walked = folder.walk(|_| None::<()>, drop)?;
-    Ok(Verified {
-        records: walked.records,
-        segments: walked.segments.len(),
-        bytes: walked.segments.iter().map(|segment| segment.bytes).sum(),
-        head: walked
-            .head
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect(),
-        begins_at_segment: walked.anchor.segment,
-        tail: walked.tail,
+    let scan = folder.scan(|_| None::<()>, drop)?;
+    Ok(LogVerification {
+        records: scan.records,
+        segments: scan.segments.len(),
+        bytes: scan.segments.iter().map(|segment| segment.bytes).sum(),
+        head: scan.head.iter().map(|byte| format!("{byte:02x}")).collect(),
+        begins_at_segment: scan.anchor.segment,
+        tail: scan.tail,
         in_use,
     })
 }

@@ -8,25 +8,25 @@ use std::{
 };
 
 use super::{
-    frame::Entry,
-    hub::{Hub, Progress},
-    intake::{BATCH_MAX, Batch, Intake},
-    log::{Log, Unwritten},
+    frame::LogEntry,
+    log::{CommitError, Log},
+    publisher::{CommitPublisher, Watermarks},
+    queue::{BATCH_MAX, Batch, WriteQueue},
     record,
 };
-use crate::domain::{Effect, Issued, VerdictId};
+use crate::domain::{Effect, VerdictId, VerdictRecord};
 
 pub(super) struct Writer {
-    pub intake: Arc<Intake>,
-    pub hub: Arc<Hub>,
+    pub queue: Arc<WriteQueue>,
+    pub publisher: Arc<CommitPublisher>,
     /// `None`: in memory only.
     pub log: Option<Log>,
     pub text: bool,
     /// Terminations that were answered and are not on disk, until they are.
-    pub backlog: Vec<Issued>,
+    pub backlog: Vec<VerdictRecord>,
     pub backlog_max: usize,
     /// Called when a sync failed, or this thread: the process must end.
-    pub fatal: Box<dyn Fn(io::Error) + Send>,
+    pub on_fatal: Box<dyn Fn(io::Error) + Send>,
 }
 
 /// While the disk takes nothing it is tried this often, and with every verdict.
@@ -39,15 +39,15 @@ impl Writer {
         let work = panic::catch_unwind(AssertUnwindSafe(|| self.work()));
         match work {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => (self.fatal)(error),
-            Err(_) => (self.fatal)(io::Error::other("the writer of the store panicked")),
+            Ok(Err(error)) => (self.on_fatal)(error),
+            Err(_) => (self.on_fatal)(io::Error::other("the writer of the store panicked")),
         }
     }
 
     fn work(&mut self) -> io::Result<()> {
         loop {
-            let failing = self.hub.progress().failing;
-            let Some(batch) = self.intake.next(failing.then_some(RETRY_INTERVAL)) else {
+            let failing = self.publisher.watermarks().write_failing;
+            let Some(batch) = self.queue.next_batch(failing.then_some(RETRY_INTERVAL)) else {
                 break;
             };
             self.commit(batch)?;
@@ -61,9 +61,9 @@ impl Writer {
     fn commit(&mut self, batch: Batch) -> io::Result<()> {
         match self.catch_up().and_then(|()| self.write(&batch.issued)) {
             Ok(()) => self.written(batch),
-            Err(Unwritten::Refused(error)) => self.refused(batch, &error),
-            Err(Unwritten::Unsynced(error)) => {
-                Hub::count(&self.hub.failures);
+            Err(CommitError::Refused(error)) => self.refused(batch, &error),
+            Err(CommitError::Unsynced(error)) => {
+                CommitPublisher::count(&self.publisher.failures);
                 return Err(error);
             }
         }
@@ -72,86 +72,87 @@ impl Writer {
 
     /// Writes what the disk would not take before, no more of it at once than of
     /// anything else: while the disk takes nothing, every try costs the same.
-    fn catch_up(&mut self) -> Result<(), Unwritten> {
+    fn catch_up(&mut self) -> Result<(), CommitError> {
         while !self.backlog.is_empty() {
-            let some: Vec<Issued> = self.backlog.iter().take(BATCH_MAX).cloned().collect();
+            let some: Vec<VerdictRecord> = self.backlog.iter().take(BATCH_MAX).cloned().collect();
             self.write(&some)?;
             self.backlog.drain(..some.len());
-            let before = self.hub.progress();
+            let before = self.publisher.watermarks();
             let durable = last(&some).max(before.durable);
-            self.hub.publish(Vec::new(), Progress { durable, ..before });
+            self.publisher
+                .publish(Vec::new(), Watermarks { durable, ..before });
         }
         Ok(())
     }
 
     /// With nothing to write it finds out whether the disk takes it again.
-    fn write(&mut self, batch: &[Issued]) -> Result<(), Unwritten> {
+    fn write(&mut self, batch: &[VerdictRecord]) -> Result<(), CommitError> {
         let Some(log) = &mut self.log else {
             return Ok(());
         };
         let mut payload = Vec::new();
         for issued in batch {
-            let entry = Entry {
+            let entry = LogEntry {
                 kind: record::kind(issued.effect),
                 id: issued.verdict.id,
-                body: &record::fold(issued, self.text),
+                body: &record::encode(issued, self.text),
             };
             entry.append_to(&mut payload);
         }
-        let id = |issued: &Issued| issued.verdict.id;
+        let id = |issued: &VerdictRecord| issued.verdict.id;
         let ids = batch.first().map(id).zip(batch.last().map(id));
         log.commit(&payload, ids)?;
-        Hub::count(&self.hub.commits);
+        CommitPublisher::count(&self.publisher.commits);
         Ok(())
     }
 
     fn written(&mut self, Batch { issued, through }: Batch) {
-        let before = self.hub.progress();
-        if before.failing {
+        let before = self.publisher.watermarks();
+        if before.write_failing {
             tracing::info!("the store can be written to again");
         }
-        let decided = through.max(before.decided);
+        let decided = through.max(before.settled);
         let durable = match &self.log {
             Some(_) => decided,
             None => VerdictId(0),
         };
-        let progress = Progress {
-            decided,
+        let progress = Watermarks {
+            settled: decided,
             durable,
-            failing: false,
+            write_failing: false,
         };
-        self.hub.publish(issued, progress);
+        self.publisher.publish(issued, progress);
     }
 
     /// Terminations hold and are tried again; an operator's act is refused, so
     /// nobody hears of it; the others are only said.
     fn refused(&mut self, batch: Batch, error: &io::Error) {
-        Hub::count(&self.hub.failures);
-        let before = self.hub.progress();
-        if !before.failing {
+        CommitPublisher::count(&self.publisher.failures);
+        let before = self.publisher.watermarks();
+        if !before.write_failing {
             tracing::error!(%error, "the store cannot be written to; resets are refused");
         }
-        let decided = batch.through.max(before.decided);
+        let decided = batch.through.max(before.settled);
         let mut batch = batch.issued;
         for issued in &batch {
             let has_room = self.backlog.len() < self.backlog_max;
             if issued.effect == Effect::Terminated && has_room {
                 self.backlog.push(issued.clone());
             } else {
-                self.intake.give_up(issued.verdict.id);
+                self.queue.mark_dropped(issued.verdict.id);
             }
         }
         batch.retain(|issued| matches!(issued.effect, Effect::None | Effect::Terminated));
-        let progress = Progress {
-            decided,
-            failing: true,
+        let progress = Watermarks {
+            settled: decided,
+            write_failing: true,
             ..before
         };
-        self.hub.publish(batch, progress);
+        self.publisher.publish(batch, progress);
     }
 }
 
-fn last(batch: &[Issued]) -> VerdictId {
+fn last(batch: &[VerdictRecord]) -> VerdictId {
     let last = batch.last();
     last.map(|issued| issued.verdict.id).unwrap_or_default()
 }

@@ -18,46 +18,46 @@ pub enum LogFormat {
 
 /// Lines that wait to be written, some 2 MiB. Beyond it they are let go of: whoever
 /// reads standard error may hang, and nobody else is to wait for that.
-const LINES_MAX: usize = 8_192;
+const QUEUED_LINES_MAX: usize = 8_192;
 /// So long the last lines are waited for; where nobody reads them, half of it.
-const END_MAX: Duration = Duration::from_secs(2);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The thread that writes the lines.
-pub struct Logs {
+pub struct LogWriter {
     writer: WorkerGuard,
-    lost: ErrorCounter,
+    dropped_lines: ErrorCounter,
 }
 
-impl Logs {
+impl LogWriter {
     /// Counts the lines that were let go of.
-    pub fn lost(&self) -> ErrorCounter {
-        self.lost.clone()
+    pub fn dropped_lines(&self) -> ErrorCounter {
+        self.dropped_lines.clone()
     }
 
     /// Waits for the last lines, as long as that is worth it.
-    pub fn end(self) {
-        let (written, are_written) = mpsc::channel();
+    pub fn shutdown(self) {
+        let (done_sender, done_receiver) = mpsc::channel();
         thread::spawn(move || {
             drop(self.writer);
             // Who waits may have given up.
-            let _ = written.send(());
+            let _ = done_sender.send(());
         });
-        let _ = are_written.recv_timeout(END_MAX);
+        let _ = done_receiver.recv_timeout(FLUSH_TIMEOUT);
     }
 }
 
 /// Logs go to standard error, at level `info` unless `RUST_LOG` says otherwise;
 /// spans go where `traces` says. A second call in one process changes nothing.
-pub fn init(format: LogFormat, traces: &Traces) -> Logs {
+pub fn init(format: LogFormat, traces: &Traces) -> LogWriter {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr())
         && std::env::var_os("NO_COLOR").is_none();
     let (stderr, writer) = NonBlockingBuilder::default()
-        .buffered_lines_limit(LINES_MAX)
+        .buffered_lines_limit(QUEUED_LINES_MAX)
         .lossy(true)
         .thread_name("logs")
         .finish(std::io::stderr());
-    let lost = stderr.error_counter();
+    let dropped_lines = stderr.error_counter();
     let lines = fmt::layer().with_writer(stderr);
     let lines = match format {
         LogFormat::Text => lines.with_ansi(ansi).boxed(),
@@ -67,14 +67,17 @@ pub fn init(format: LogFormat, traces: &Traces) -> Logs {
     layers.extend(traces.layer().map(Layer::boxed));
     // An earlier subscriber stays: there is nobody to tell.
     let _ = tracing_subscriber::registry().with(layers).try_init();
-    Logs { writer, lost }
+    LogWriter {
+        writer,
+        dropped_lines,
+    }
 }
 
 /// A panic says where it happened and nothing else: its message may quote what
 /// an agent wrote.
-pub fn log_panics() {
+pub fn install_panic_hook() {
     std::panic::set_hook(Box::new(|panic| {
-        let place = panic.location().map(ToString::to_string);
-        tracing::error!(place = ?place, "a bug: something panicked");
+        let location = panic.location().map(ToString::to_string);
+        tracing::error!(place = ?location, "a bug: something panicked");
     }));
 }

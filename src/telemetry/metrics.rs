@@ -4,7 +4,7 @@
 
 mod help;
 mod notifications;
-mod open;
+mod open_gauges;
 mod rejections;
 mod reloads;
 mod safety;
@@ -15,20 +15,20 @@ use std::{fmt, time::Duration};
 use metrics::{Counter, Gauge, Histogram, with_local_recorder};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
-pub use notifications::Notification;
-pub use open::{Open, Rpc, Side};
-pub use rejections::{Eviction, Rejection};
-pub use reloads::Reload;
-pub use safety::Panicked;
-pub use store::StoreFigures;
+pub use notifications::NotificationOutcome;
+pub use open_gauges::{GaugeGuard, ListenerKind, StreamRpc};
+pub use rejections::{EvictionReason, Rejection};
+pub use reloads::ConfigReloadOutcome;
+pub use safety::PanicSite;
+pub use store::StoreSample;
 
-use super::money::Money;
-use crate::domain::{Action, DetectorId, Level, OPERATOR, Rooms, Status, Waste};
-use notifications::OfReceivers;
-use rejections::Rejected;
-use reloads::Reloads;
-use safety::OfSafety;
-use store::OfStore;
+use super::wasted_cost::WastedCost;
+use crate::domain::{Action, Capacities, DetectorId, Level, OPERATOR, SessionStatus, Waste};
+use notifications::NotificationMetrics;
+use rejections::RejectionCounters;
+use reloads::ReloadCounters;
+use safety::SafetyMetrics;
+use store::StoreMetrics;
 
 /// What came in.
 #[derive(Clone, Copy, Debug)]
@@ -41,35 +41,35 @@ pub enum EventKind {
 /// The handles.
 pub struct Metrics {
     exporter: PrometheusHandle,
-    events: [Counter; 3],
+    events_by_kind: [Counter; 3],
     delta_bytes: Counter,
-    detectors: Vec<OfDetector>,
-    wasted_usd: Money,
-    sessions: [Gauge; Status::ALL.len()],
+    detectors: Vec<DetectorMetrics>,
+    wasted_usd: WastedCost,
+    sessions_by_status: [Gauge; SessionStatus::ALL.len()],
     sessions_max: Gauge,
     state_bytes: Gauge,
     tombstone_bytes: Gauge,
     state_bytes_max: Gauge,
-    terminated_by_operator: Counter,
-    evicted: [Counter; 3],
-    forgotten: [Counter; 4],
+    operator_terminations: Counter,
+    session_evictions: [Counter; 3],
+    capacity_evictions: [Counter; 4],
     event_duration: Histogram,
-    streams: [Gauge; Rpc::NAMES.len()],
-    connections: [Gauge; 2],
-    coalesced: Counter,
-    log_lines_lost: Counter,
-    rejected: Rejected,
-    safety: OfSafety,
-    reloads: Reloads,
-    store: OfStore,
-    notifications: OfReceivers,
+    open_streams: [Gauge; StreamRpc::NAMES.len()],
+    open_connections: [Gauge; 2],
+    coalesced_responses: Counter,
+    dropped_log_lines: Counter,
+    rejections: RejectionCounters,
+    safety: SafetyMetrics,
+    reloads: ReloadCounters,
+    store: StoreMetrics,
+    notifications: NotificationMetrics,
 }
 
-struct OfDetector {
+struct DetectorMetrics {
     detections: Counter,
     verdicts: [Counter; 9],
-    terminated: Counter,
-    in_trend: [Gauge; 3],
+    terminations: Counter,
+    sessions_in_trend: [Gauge; 3],
     wasted_events: Counter,
     wasted_tokens: Counter,
 }
@@ -111,42 +111,42 @@ impl Metrics {
     }
 
     /// Folds recorded durations into their buckets; to be called now and then.
-    pub fn tidy(&self) {
+    pub fn drain_histograms(&self) {
         self.exporter.run_upkeep();
     }
 
-    pub fn event(&self, kind: EventKind) {
-        self.events[kind as usize].increment(1);
+    pub fn count_event(&self, kind: EventKind) {
+        self.events_by_kind[kind as usize].increment(1);
     }
 
-    pub fn event_duration(&self, duration: Duration) {
+    pub fn record_event_duration(&self, duration: Duration) {
         self.event_duration.record(duration);
     }
 
-    pub fn delta(&self, bytes: usize) {
+    pub fn count_delta_bytes(&self, bytes: usize) {
         self.delta_bytes.increment(bytes as u64);
     }
 
-    pub fn detection(&self, detector: DetectorId) {
+    pub fn count_detection(&self, detector: DetectorId) {
         if let Some(of) = self.detectors.get(detector.index()) {
             of.detections.increment(1);
         }
     }
 
-    pub fn verdict(&self, detector: DetectorId, action: Action) {
+    pub fn count_verdict(&self, detector: DetectorId, action: Action) {
         if let Some(of) = self.detectors.get(detector.index()) {
             of.verdicts[action as usize].increment(1);
         }
     }
 
-    pub fn terminated(&self, detector: Option<DetectorId>) {
+    pub fn count_termination(&self, detector: Option<DetectorId>) {
         match detector.and_then(|detector| self.detectors.get(detector.index())) {
-            Some(of) => of.terminated.increment(1),
-            None => self.terminated_by_operator.increment(1),
+            Some(of) => of.terminations.increment(1),
+            None => self.operator_terminations.increment(1),
         }
     }
 
-    pub fn wasted(&self, detector: DetectorId, waste: Waste) {
+    pub fn add_waste(&self, detector: DetectorId, waste: Waste) {
         if let Some(of) = self.detectors.get(detector.index()) {
             of.wasted_events.increment(waste.events.unsigned_abs());
             of.wasted_tokens.increment(waste.tokens.unsigned_abs());
@@ -154,122 +154,134 @@ impl Metrics {
         self.wasted_usd.add(detector, waste.usd);
     }
 
-    pub fn trend(&self, detector: DetectorId, before: Option<Level>, after: Option<Level>) {
+    pub fn adjust_trend_counts(
+        &self,
+        detector: DetectorId,
+        before: Option<Level>,
+        after: Option<Level>,
+    ) {
         let Some(of) = self.detectors.get(detector.index()) else {
             return;
         };
         if let Some(level) = before {
-            of.in_trend[level as usize].decrement(1);
+            of.sessions_in_trend[level as usize].decrement(1);
         }
         if let Some(level) = after {
-            of.in_trend[level as usize].increment(1);
+            of.sessions_in_trend[level as usize].increment(1);
         }
     }
 
-    pub fn session(&self, before: Option<Status>, after: Option<Status>) {
+    pub fn adjust_session_counts(
+        &self,
+        before: Option<SessionStatus>,
+        after: Option<SessionStatus>,
+    ) {
         if let Some(status) = before {
-            self.sessions[status as usize].decrement(1);
+            self.sessions_by_status[status as usize].decrement(1);
         }
         if let Some(status) = after {
-            self.sessions[status as usize].increment(1);
+            self.sessions_by_status[status as usize].increment(1);
         }
     }
 
     /// A session went from one status to another, or stayed.
-    pub fn moved(&self, before: Status, after: Status) {
+    pub fn record_status_change(&self, before: SessionStatus, after: SessionStatus) {
         if before != after {
-            self.session(Some(before), Some(after));
+            self.adjust_session_counts(Some(before), Some(after));
         }
     }
 
     /// The bounds of the service, beside which its size means something.
-    pub fn limits(&self, sessions_max: usize, state_bytes_max: usize) {
+    pub fn set_limits(&self, sessions_max: usize, state_bytes_max: usize) {
         self.sessions_max.set(sessions_max as f64);
         self.state_bytes_max.set(state_bytes_max as f64);
     }
 
-    pub fn state_bytes(&self, sessions: usize, tombstones: usize) {
+    pub fn set_state_bytes(&self, sessions: usize, tombstones: usize) {
         self.state_bytes.set(sessions as f64);
         self.tombstone_bytes.set(tombstones as f64);
     }
 
     /// Sessions whose terminations a stream will not be pushed, to make room.
-    pub fn pushes_forgotten(&self, sessions: usize) {
-        let [.., counter] = &self.forgotten;
+    pub fn count_evicted_push_sessions(&self, sessions: usize) {
+        let [.., counter] = &self.capacity_evictions;
         counter.increment(sessions as u64);
     }
 
     /// What was forgotten to make room.
-    pub fn forgot(&self, rooms: &Rooms) {
-        let Rooms {
+    pub fn count_capacity_evictions(&self, rooms: &Capacities) {
+        let Capacities {
             paths,
             commands,
             loops,
         } = rooms;
-        for (room, counter) in [paths, commands, loops].into_iter().zip(&self.forgotten) {
-            if room.forgotten() > 0 {
-                counter.increment(room.forgotten().into());
+        for (room, counter) in [paths, commands, loops]
+            .into_iter()
+            .zip(&self.capacity_evictions)
+        {
+            if room.evicted() > 0 {
+                counter.increment(room.evicted().into());
             }
         }
     }
 
-    pub fn evicted(&self, why: Eviction) {
-        self.evicted[why as usize].increment(1);
+    pub fn count_session_eviction(&self, reason: EvictionReason) {
+        self.session_evictions[reason as usize].increment(1);
     }
 
     /// A panic was contained.
-    pub fn panicked(&self, place: Panicked) {
-        self.safety.panicked(place);
+    pub fn count_panic(&self, site: PanicSite) {
+        self.safety.count_panic(site);
     }
 
     /// A response that was not read stands for another one too.
-    pub fn coalesced(&self) {
-        self.coalesced.increment(1);
+    pub fn count_coalesced_response(&self) {
+        self.coalesced_responses.increment(1);
     }
 
     /// Log lines that were let go of so far.
-    pub fn log_lines_lost(&self, lines: usize) {
-        self.log_lines_lost.absolute(lines as u64);
+    pub fn set_dropped_log_lines(&self, lines: usize) {
+        self.dropped_log_lines.absolute(lines as u64);
     }
 
     /// A detector was not let end a session.
-    pub fn withheld(&self) {
-        self.safety.withheld();
+    pub fn count_withheld_termination(&self) {
+        self.safety.count_withheld_termination();
     }
 
-    pub fn breaker(&self, is_open: bool) {
-        self.safety.breaker(is_open);
+    pub fn set_breaker_open(&self, is_open: bool) {
+        self.safety.set_breaker_open(is_open);
     }
 
-    pub fn reloaded(&self, result: Reload) {
+    pub fn count_config_reload(&self, result: ConfigReloadOutcome) {
         self.reloads[result as usize].increment(1);
     }
 
-    pub fn rejected(&self, why: Rejection) {
-        self.rejected[why as usize].increment(1);
+    pub fn count_rejection(&self, reason: Rejection) {
+        self.rejections[reason as usize].increment(1);
     }
 
-    pub fn store(&self, figures: &StoreFigures) {
-        self.store.set(figures);
+    pub fn set_store_sample(&self, sample: &StoreSample) {
+        self.store.set(sample);
     }
 
-    pub fn notification(&self, receiver: usize, outcome: Notification) {
-        self.notifications.count(receiver, outcome);
+    pub fn count_notification(&self, receiver: usize, outcome: NotificationOutcome) {
+        self.notifications.count_outcome(receiver, outcome);
     }
 
     /// A try to deliver a notice failed, and another will be made.
-    pub fn notification_retried(&self, receiver: usize) {
-        self.notifications.retried(receiver);
+    pub fn count_notification_retry(&self, receiver: usize) {
+        self.notifications.count_retry(receiver);
     }
 
     /// Counts a stream as open until the guard is dropped.
-    pub fn stream(&self, rpc: Rpc) -> Open {
-        Open::new(&self.streams[rpc as usize])
+    pub fn track_stream(&self, rpc: StreamRpc) -> GaugeGuard {
+        GaugeGuard::new(&self.open_streams[rpc as usize])
     }
 
     /// Counts a connection as open until the guard is dropped.
-    pub fn connection(&self, side: Side) -> Open {
-        Open::new(&self.connections[side as usize])
+    pub fn track_connection(&self, side: ListenerKind) -> GaugeGuard {
+        GaugeGuard::new(&self.open_connections[side as usize])
     }
 }
 
@@ -298,34 +310,38 @@ fn register(exporter: PrometheusHandle, detectors: &[&str], receivers: &[&str]) 
     };
     Metrics {
         exporter,
-        events: ["tool_call", "turn", "marker"]
+        events_by_kind: ["tool_call", "turn", "marker"]
             .map(|kind| zero(counter!("unstuck_events_total", "kind" => kind))),
         delta_bytes: zero(counter!("unstuck_delta_bytes_total")),
-        detectors: detectors.iter().map(|name| of_detector(name)).collect(),
-        wasted_usd: Money::new(detectors),
-        sessions: Status::ALL
+        detectors: detectors
+            .iter()
+            .map(|name| register_detector(name))
+            .collect(),
+        wasted_usd: WastedCost::new(detectors),
+        sessions_by_status: SessionStatus::ALL
             .map(|status| none(gauge!("unstuck_sessions", "status" => status.name()))),
         sessions_max: none(gauge!("unstuck_sessions_max")),
         state_bytes: none(gauge!("unstuck_state_bytes")),
         tombstone_bytes: none(gauge!("unstuck_tombstone_bytes")),
         state_bytes_max: none(gauge!("unstuck_state_bytes_max")),
-        terminated_by_operator: zero(
+        operator_terminations: zero(
             counter!("unstuck_sessions_terminated_total", "cause" => OPERATOR),
         ),
-        forgotten: ["path", "command", "loop", "stream_session"]
+        capacity_evictions: ["path", "command", "loop", "stream_session"]
             .map(|what| zero(counter!("unstuck_forgotten_total", "what" => what))),
-        evicted: Eviction::NAMES
+        session_evictions: EvictionReason::NAMES
             .map(|why| zero(counter!("unstuck_sessions_evicted_total", "reason" => why))),
         event_duration: histogram!("unstuck_event_duration_seconds"),
-        streams: Rpc::NAMES.map(|rpc| none(gauge!("unstuck_streams", "rpc" => rpc))),
-        connections: Side::NAMES.map(|side| none(gauge!("unstuck_connections", "side" => side))),
-        coalesced: zero(counter!("unstuck_responses_coalesced_total")),
-        log_lines_lost: zero(counter!("unstuck_log_lines_lost_total")),
-        rejected: rejections::register(),
-        safety: OfSafety::register(),
+        open_streams: StreamRpc::NAMES.map(|rpc| none(gauge!("unstuck_streams", "rpc" => rpc))),
+        open_connections: ListenerKind::NAMES
+            .map(|side| none(gauge!("unstuck_connections", "side" => side))),
+        coalesced_responses: zero(counter!("unstuck_responses_coalesced_total")),
+        dropped_log_lines: zero(counter!("unstuck_log_lines_lost_total")),
+        rejections: rejections::register(),
+        safety: SafetyMetrics::register(),
         reloads: reloads::register(),
-        store: OfStore::register(),
-        notifications: OfReceivers::register(receivers),
+        store: StoreMetrics::register(),
+        notifications: NotificationMetrics::register(receivers),
     }
 }
 
@@ -333,7 +349,7 @@ fn register(exporter: PrometheusHandle, detectors: &[&str], receivers: &[&str]) 
     clippy::disallowed_macros,
     reason = "the one place where metrics are made"
 )]
-fn of_detector(name: &str) -> OfDetector {
+fn register_detector(name: &str) -> DetectorMetrics {
     use metrics::{counter, gauge};
 
     let name = name.to_owned();
@@ -345,13 +361,13 @@ fn of_detector(name: &str) -> OfDetector {
         gauge.set(0);
         gauge
     };
-    OfDetector {
+    DetectorMetrics {
         detections: zero(counter!("unstuck_detections_total", "detector" => name.clone())),
         verdicts: Action::ALL.map(|action| {
             zero(counter!("unstuck_verdicts_total", "detector" => name.clone(), "action" => action.name()))
         }),
-        terminated: zero(counter!("unstuck_sessions_terminated_total", "cause" => name.clone())),
-        in_trend: Level::ALL.map(|level| {
+        terminations: zero(counter!("unstuck_sessions_terminated_total", "cause" => name.clone())),
+        sessions_in_trend: Level::ALL.map(|level| {
             none(gauge!("unstuck_sessions_in_trend", "detector" => name.clone(), "level" => level.name()))
         }),
         wasted_events: zero(counter!("unstuck_wasted_events_total", "detector" => name.clone())),

@@ -14,7 +14,7 @@ use tracing::{Metadata, Span, debug_span, field};
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 use tracing_subscriber::{Layer, Registry, filter::filter_fn};
 
-use super::metrics::Rpc;
+use super::metrics::StreamRpc;
 
 /// What the last spans may take to be sent when the service ends: a collector
 /// that is gone must not hold up the end.
@@ -35,15 +35,15 @@ impl Settings {
     }
 
     /// Why nothing could be sent there.
-    pub fn check(&self) -> Result<(), &'static str> {
-        const WANTED: &str = "must be empty or like http://127.0.0.1:4317, without TLS: send to a \
+    pub fn validate(&self) -> Result<(), &'static str> {
+        const EXPECTED: &str = "must be empty or like http://127.0.0.1:4317, without TLS: send to a \
                               collector beside the service";
         if !self.is_on() {
             return Ok(());
         }
-        let address: Uri = self.otlp.parse().map_err(|_| WANTED)?;
-        let is_plain = address.scheme_str() == Some("http") && address.host().is_some();
-        is_plain.then_some(()).ok_or(WANTED)
+        let address: Uri = self.otlp.parse().map_err(|_| EXPECTED)?;
+        let is_plain_http = address.scheme_str() == Some("http") && address.host().is_some();
+        is_plain_http.then_some(()).ok_or(EXPECTED)
     }
 }
 
@@ -80,11 +80,11 @@ impl Traces {
     pub(super) fn layer(&self) -> Option<impl Layer<Registry> + Send + Sync + 'static> {
         let tracer = self.0.as_ref()?.tracer("unstuck");
         let layer = tracing_opentelemetry::layer().with_tracer(tracer);
-        Some(layer.with_filter(filter_fn(is_ours)))
+        Some(layer.with_filter(filter_fn(is_own_span)))
     }
 
     /// Sends what is left.
-    pub fn end(self) {
+    pub fn shutdown(self) {
         let Some(provider) = self.0 else {
             return;
         };
@@ -96,14 +96,14 @@ impl Traces {
 
 /// Our own spans and log lines, which carry no agent text, and no others':
 /// what the transport would say of each frame costs more than it tells.
-fn is_ours(metadata: &Metadata<'_>) -> bool {
+fn is_own_span(metadata: &Metadata<'_>) -> bool {
     metadata.target().starts_with("unstuck") && *metadata.level() <= tracing::Level::DEBUG
 }
 
 /// The span of a call; a stream's lasts as long as the stream. It continues the
 /// caller's trace where the call says which that is.
-pub fn call(request: &Request<()>) -> Span {
-    let (service, method) = names(request.uri().path());
+pub fn call_span(request: &Request<()>) -> Span {
+    let (service, method) = split_rpc_path(request.uri().path());
     let span = debug_span!(
         "call",
         otel.name = format!("{service}/{method}"),
@@ -112,7 +112,7 @@ pub fn call(request: &Request<()>) -> Span {
         rpc.service = service,
         rpc.method = method,
     );
-    let parent = TraceContextPropagator::new().extract(&Headers(request.headers()));
+    let parent = TraceContextPropagator::new().extract(&HeaderExtractor(request.headers()));
     // It fails where the span is not recorded: then there is nothing to place.
     let _ = span.set_parent(parent);
     span
@@ -120,7 +120,7 @@ pub fn call(request: &Request<()>) -> Span {
 
 /// The span of one message on a stream: a trace of its own, for a stream may
 /// last for days, with a link to the stream's.
-pub fn message(rpc: Rpc) -> Span {
+pub fn message_span(rpc: StreamRpc) -> Span {
     let span = debug_span!(
         parent: None,
         "message",
@@ -135,17 +135,17 @@ pub fn message(rpc: Rpc) -> Span {
 }
 
 /// A path is the caller's word: only what looks like one of gRPC's is repeated.
-fn names(path: &str) -> (&str, &str) {
-    let is_sound = |c: char| c.is_ascii_alphanumeric() || "._/".contains(c);
+fn split_rpc_path(path: &str) -> (&str, &str) {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "._/".contains(c);
     path.strip_prefix('/')
-        .filter(|path| path.len() <= PATH_BYTES_MAX && path.chars().all(is_sound))
+        .filter(|path| path.len() <= PATH_BYTES_MAX && path.chars().all(is_allowed))
         .and_then(|path| path.split_once('/'))
         .unwrap_or(("unknown", "unknown"))
 }
 
-struct Headers<'a>(&'a HeaderMap);
+struct HeaderExtractor<'a>(&'a HeaderMap);
 
-impl Extractor for Headers<'_> {
+impl Extractor for HeaderExtractor<'_> {
     fn get(&self, key: &str) -> Option<&str> {
         self.0.get(key)?.to_str().ok()
     }
@@ -164,7 +164,7 @@ mod tests {
         let settings = Settings {
             otlp: otlp.to_owned(),
         };
-        assert_eq!(settings.check().is_ok(), sound, "{otlp:?}");
+        assert_eq!(settings.validate().is_ok(), sound, "{otlp:?}");
     }
 
     #[test]
@@ -181,7 +181,7 @@ mod tests {
     fn a_path_that_is_none_of_grpcs_is_not_repeated() {
         let record = "/unstuck.v1.DetectionService/RecordEvent";
         assert_eq!(
-            names(record),
+            split_rpc_path(record),
             ("unstuck.v1.DetectionService", "RecordEvent")
         );
         for path in [
@@ -192,7 +192,7 @@ mod tests {
             "/a/\u{202e}",
             &format!("/a/{}", "b".repeat(200)),
         ] {
-            assert_eq!(names(path), ("unknown", "unknown"), "{path:?}");
+            assert_eq!(split_rpc_path(path), ("unknown", "unknown"), "{path:?}");
         }
     }
 

@@ -10,19 +10,19 @@ use crate::domain::Sig;
 /// The key of all signatures. The server draws one at random when it starts;
 /// replay uses a fixed one, so that the same trace always prints the same.
 #[derive(Clone, Debug)]
-pub struct Key {
+pub struct HashKey {
     /// For what is hashed piece by piece.
     state: SeedableRandomState,
     /// A seed for each tag, and what all share: for what is hashed at once. Most
     /// of a call is short texts, for which a hasher that must be ready for more
     /// pieces costs several times as much.
-    seeds: [u64; Tag::COUNT],
-    shared: &'static SharedSeed,
+    seeds: [u64; SignatureKind::COUNT],
+    shared_seed: &'static SharedSeed,
 }
 
 /// What a signature is of, so that a path never equals a command.
 #[derive(Clone, Copy)]
-pub(crate) enum Tag {
+pub(crate) enum SignatureKind {
     Call,
     Target,
     Content,
@@ -38,7 +38,7 @@ pub(crate) enum Tag {
     JsonList,
     Words,
     Tool,
-    Said,
+    Response,
     Error,
     Result,
     Rule,
@@ -47,11 +47,11 @@ pub(crate) enum Tag {
     Draft,
 }
 
-impl Tag {
+impl SignatureKind {
     const COUNT: usize = Self::Text as usize + 1;
 }
 
-impl Key {
+impl HashKey {
     pub fn random() -> Self {
         let seed = std::collections::hash_map::RandomState::new().hash_one(0);
         Self::new(seed, SharedSeed::global_random())
@@ -67,13 +67,13 @@ impl Key {
         Self {
             state,
             seeds,
-            shared,
+            shared_seed: shared,
         }
     }
 
     /// The signature of an id within its kind: event ids, turn ids.
-    pub fn name(&self, kind: &str, agent: &str, id: &str) -> Sig {
-        let mut hasher = self.hasher(Tag::Name);
+    pub fn id_signature(&self, kind: &str, agent: &str, id: &str) -> Sig {
+        let mut hasher = self.hasher(SignatureKind::Name);
         for part in [kind, agent, id] {
             hasher.write_usize(part.len());
             hasher.write(part.as_bytes());
@@ -82,52 +82,52 @@ impl Key {
     }
 
     /// The signature of a text that is being written: asked for with each piece.
-    pub fn draft(&self, turn_id: &str) -> Sig {
-        let mut hasher = self.hasher(Tag::Draft);
+    pub fn draft_signature(&self, turn_id: &str) -> Sig {
+        let mut hasher = self.hasher(SignatureKind::Draft);
         hasher.write(turn_id.as_bytes());
         Sig::new(hasher.finish())
     }
 
-    pub(crate) fn hasher(&self, tag: Tag) -> FoldHasher<'static> {
+    pub(crate) fn hasher(&self, tag: SignatureKind) -> FoldHasher<'static> {
         let mut hasher = self.state.build_hasher();
         hasher.write_u8(tag as u8);
         hasher
     }
 
     #[inline]
-    fn seeded(&self, tag: Tag) -> fast::FoldHasher<'static> {
-        fast::FoldHasher::with_seed(self.seeds[tag as usize], self.shared)
+    fn seeded_hasher(&self, tag: SignatureKind) -> fast::FoldHasher<'static> {
+        fast::FoldHasher::with_seed(self.seeds[tag as usize], self.shared_seed)
     }
 
     /// The hash of a whole text.
     #[inline]
-    pub(crate) fn text(&self, tag: Tag, text: &str) -> u64 {
-        let mut hasher = self.seeded(tag);
+    pub(crate) fn hash_text(&self, tag: SignatureKind, text: &str) -> u64 {
+        let mut hasher = self.seeded_hasher(tag);
         hasher.write(text.as_bytes());
         hasher.finish()
     }
 
     /// The hash of two numbers, in this order.
     #[inline]
-    pub(crate) fn both(&self, tag: Tag, first: u64, second: u64) -> u64 {
-        let mut hasher = self.seeded(tag);
+    pub(crate) fn hash_pair(&self, tag: SignatureKind, first: u64, second: u64) -> u64 {
+        let mut hasher = self.seeded_hasher(tag);
         hasher.write_u128(u128::from(first) << 64 | u128::from(second));
         hasher.finish()
     }
 
-    pub(crate) fn known(&self, tag: Tag, text: &str) -> Option<Sig> {
-        (!text.is_empty()).then(|| self.pair(tag, text, 0))
+    pub(crate) fn signature_if_present(&self, tag: SignatureKind, text: &str) -> Option<Sig> {
+        (!text.is_empty()).then(|| self.signature(tag, text, 0))
     }
 
     /// The signature of what was hashed, and of whose it is.
-    pub(crate) fn finish(&self, mut hasher: FoldHasher<'static>, owner: &str) -> Sig {
+    pub(crate) fn finish_signature(&self, mut hasher: FoldHasher<'static>, owner: &str) -> Sig {
         hasher.write_usize(owner.len());
         hasher.write(owner.as_bytes());
         Sig::new(hasher.finish())
     }
 
     #[inline]
-    pub(crate) fn pair(&self, tag: Tag, text: &str, number: u64) -> Sig {
-        Sig::new(self.both(tag, self.text(tag, text), number))
+    pub(crate) fn signature(&self, tag: SignatureKind, text: &str, number: u64) -> Sig {
+        Sig::new(self.hash_pair(tag, self.hash_text(tag, text), number))
     }
 }

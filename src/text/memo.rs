@@ -11,47 +11,47 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// the other two.
 #[derive(Debug)]
 pub(crate) struct Memo {
-    places: Box<[Place]>,
+    entries: Box<[MemoEntry]>,
 }
 
 #[derive(Debug, Default)]
-struct Place {
-    check: AtomicU64,
-    made: [AtomicU64; 2],
+struct MemoEntry {
+    checksum: AtomicU64,
+    value: [AtomicU64; 2],
 }
 
 impl Memo {
     /// 24 KiB: half of a core's nearest cache.
-    const PLACES: usize = 1_024;
+    const ENTRIES: usize = 1_024;
 
     /// What is known of the text with this hash, else what `make` makes of it.
-    pub fn get(&self, text: u64, make: impl FnOnce() -> [u64; 2]) -> [u64; 2] {
-        let Some(place) = self.places.get(text as usize % Self::PLACES) else {
-            return make();
+    pub fn get_or_compute(&self, text: u64, compute: impl FnOnce() -> [u64; 2]) -> [u64; 2] {
+        let Some(entry) = self.entries.get(text as usize % Self::ENTRIES) else {
+            return compute();
         };
-        let [first, second] = &place.made;
-        let known = [first.load(Relaxed), second.load(Relaxed)];
-        if place.check.load(Relaxed) == checked(text, known) {
-            return known;
+        let [first, second] = &entry.value;
+        let cached = [first.load(Relaxed), second.load(Relaxed)];
+        if entry.checksum.load(Relaxed) == entry_checksum(text, cached) {
+            return cached;
         }
-        let made = make();
-        place.check.store(checked(text, made), Relaxed);
-        first.store(made[0], Relaxed);
-        second.store(made[1], Relaxed);
-        made
+        let value = compute();
+        entry.checksum.store(entry_checksum(text, value), Relaxed);
+        first.store(value[0], Relaxed);
+        second.store(value[1], Relaxed);
+        value
     }
 }
 
 /// A place that nobody has written holds zeros, which must not be anybody's.
-fn checked(text: u64, made: [u64; 2]) -> u64 {
+fn entry_checksum(text: u64, value: [u64; 2]) -> u64 {
     const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
-    text ^ made[0].rotate_left(21) ^ made[1].rotate_left(42) ^ SEED
+    text ^ value[0].rotate_left(21) ^ value[1].rotate_left(42) ^ SEED
 }
 
 impl Default for Memo {
     fn default() -> Self {
         Self {
-            places: (0..Self::PLACES).map(|_| Place::default()).collect(),
+            entries: (0..Self::ENTRIES).map(|_| MemoEntry::default()).collect(),
         }
     }
 }
@@ -63,25 +63,25 @@ mod tests {
     #[test]
     fn what_is_known_is_not_made_again_until_its_place_is_taken() {
         let memo = Memo::default();
-        let other = 7 + Memo::PLACES as u64;
-        assert_eq!(memo.get(7, || [1, 2]), [1, 2]);
-        assert_eq!(memo.get(7, || unreachable!()), [1, 2]);
-        assert_eq!(memo.get(other, || [3, 4]), [3, 4]);
-        assert_eq!(memo.get(7, || [1, 2]), [1, 2]);
-        assert_eq!(memo.get(0, || [5, 6]), [5, 6]);
+        let other = 7 + Memo::ENTRIES as u64;
+        assert_eq!(memo.get_or_compute(7, || [1, 2]), [1, 2]);
+        assert_eq!(memo.get_or_compute(7, || unreachable!()), [1, 2]);
+        assert_eq!(memo.get_or_compute(other, || [3, 4]), [3, 4]);
+        assert_eq!(memo.get_or_compute(7, || [1, 2]), [1, 2]);
+        assert_eq!(memo.get_or_compute(0, || [5, 6]), [5, 6]);
     }
 
     #[test]
     fn threads_never_get_what_was_made_of_another_text() {
         let memo = Memo::default();
-        let texts = |n: u64| n % 5 * Memo::PLACES as u64;
+        let texts = |n: u64| n % 5 * Memo::ENTRIES as u64;
         std::thread::scope(|scope| {
             for thread in 0..2 {
                 let memo = &memo;
                 scope.spawn(move || {
                     for n in 0..20_000 {
                         let text = texts(n * (thread + 1));
-                        assert_eq!(memo.get(text, || [text, !text]), [text, !text]);
+                        assert_eq!(memo.get_or_compute(text, || [text, !text]), [text, !text]);
                     }
                 });
             }

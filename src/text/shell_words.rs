@@ -5,95 +5,100 @@ use std::str::Bytes;
 use smallvec::SmallVec;
 
 /// As many as most lines have without an allocation.
-pub(crate) type Words<'a> = SmallVec<[&'a str; 24]>;
+pub(crate) type ShellWords<'a> = SmallVec<[&'a str; 24]>;
 
 /// What a byte is to a line.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Byte {
+enum ShellByte {
     /// Part of a word.
     Plain,
     Space,
-    Line,
+    Newline,
     Quote,
     Operator,
     /// An escape, or the beginning of a comment.
-    Odd,
+    Special,
 }
 
-static BYTES: [Byte; 256] = {
-    let mut bytes = [Byte::Plain; 256];
-    bytes[b' ' as usize] = Byte::Space;
-    bytes[b'\t' as usize] = Byte::Space;
-    bytes[b'\n' as usize] = Byte::Line;
-    bytes[b'"' as usize] = Byte::Quote;
-    bytes[b'\'' as usize] = Byte::Quote;
-    bytes[b';' as usize] = Byte::Operator;
-    bytes[b'|' as usize] = Byte::Operator;
-    bytes[b'&' as usize] = Byte::Operator;
-    bytes[b'>' as usize] = Byte::Operator;
-    bytes[b'\\' as usize] = Byte::Odd;
-    bytes[b'#' as usize] = Byte::Odd;
+static SHELL_BYTES: [ShellByte; 256] = {
+    let mut bytes = [ShellByte::Plain; 256];
+    bytes[b' ' as usize] = ShellByte::Space;
+    bytes[b'\t' as usize] = ShellByte::Space;
+    bytes[b'\n' as usize] = ShellByte::Newline;
+    bytes[b'"' as usize] = ShellByte::Quote;
+    bytes[b'\'' as usize] = ShellByte::Quote;
+    bytes[b';' as usize] = ShellByte::Operator;
+    bytes[b'|' as usize] = ShellByte::Operator;
+    bytes[b'&' as usize] = ShellByte::Operator;
+    bytes[b'>' as usize] = ShellByte::Operator;
+    bytes[b'\\' as usize] = ShellByte::Special;
+    bytes[b'#' as usize] = ShellByte::Special;
     bytes
 };
 
 /// The words of a line without escapes, comments and words that are quoted in
 /// part, which most are, where they stand. `None`: it is none, see [`Split`].
-pub(crate) fn plain(line: &str) -> Option<Words<'_>> {
+pub(crate) fn split_plain(line: &str) -> Option<ShellWords<'_>> {
     let bytes = line.as_bytes();
-    let mut words = Words::new();
+    let mut words = ShellWords::new();
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
-        at = match BYTES[usize::from(*byte)] {
-            Byte::Plain => word(line, at, at, &mut words)?,
-            Byte::Space => at + 1,
-            Byte::Line => {
+        at = match SHELL_BYTES[usize::from(*byte)] {
+            ShellByte::Plain => push_word(line, at, at, &mut words)?,
+            ShellByte::Space => at + 1,
+            ShellByte::Newline => {
                 words.push(";");
                 at + 1
             }
-            Byte::Quote => quoted(line, at, &mut words)?,
-            Byte::Operator => operator(line, at, &mut words)?,
-            Byte::Odd => return None,
+            ShellByte::Quote => push_quoted(line, at, &mut words)?,
+            ShellByte::Operator => push_operator(line, at, &mut words)?,
+            ShellByte::Special => return None,
         };
     }
     Some(words)
 }
 
 /// Takes in the word that began at `begun` and goes on at `at`, to its end.
-fn word<'a>(line: &'a str, begun: usize, at: usize, words: &mut Words<'a>) -> Option<usize> {
+fn push_word<'a>(
+    line: &'a str,
+    start: usize,
+    at: usize,
+    words: &mut ShellWords<'a>,
+) -> Option<usize> {
     let bytes = line.as_bytes();
     let mut at = at;
     while let Some(byte) = bytes.get(at) {
-        match BYTES[usize::from(*byte)] {
-            Byte::Plain => at += 1,
+        match SHELL_BYTES[usize::from(*byte)] {
+            ShellByte::Plain => at += 1,
             // `a&>b` and `>&1` stay whole: they redirect, they do not part.
-            Byte::Operator if redirects(bytes, at) => {
+            ShellByte::Operator if is_redirecting_ampersand(bytes, at) => {
                 if bytes.get(at + 1) == Some(byte) {
                     return None;
                 }
                 at += 1;
             }
-            Byte::Space | Byte::Line | Byte::Operator => break,
-            Byte::Quote | Byte::Odd => return None,
+            ShellByte::Space | ShellByte::Newline | ShellByte::Operator => break,
+            ShellByte::Quote | ShellByte::Special => return None,
         }
     }
-    words.push(line.get(begun..at)?);
+    words.push(line.get(start..at)?);
     Some(at)
 }
 
 /// Takes in a word that is quoted as a whole.
-fn quoted<'a>(line: &'a str, at: usize, words: &mut Words<'a>) -> Option<usize> {
+fn push_quoted<'a>(line: &'a str, at: usize, words: &mut ShellWords<'a>) -> Option<usize> {
     let bytes = line.as_bytes();
     let quote = *bytes.get(at)?;
     let len = memchr::memchr(quote, bytes.get(at + 1..)?)?;
     let word = line.get(at + 1..at + 1 + len)?;
     let after = at + len + 2;
-    let alone = matches!(
+    let ends_word = matches!(
         bytes.get(after),
         None | Some(b' ' | b'\t' | b'\n' | b';' | b'|' | b'>')
     );
     // Between single quotes nothing is an escape.
     let escapes = quote == b'"' && memchr::memchr(b'\\', word.as_bytes()).is_some();
-    if escapes || !alone {
+    if escapes || !ends_word {
         return None;
     }
     words.push(word);
@@ -101,10 +106,10 @@ fn quoted<'a>(line: &'a str, at: usize, words: &mut Words<'a>) -> Option<usize> 
 }
 
 /// Takes in an operator, or the word that begins with it.
-fn operator<'a>(line: &'a str, at: usize, words: &mut Words<'a>) -> Option<usize> {
+fn push_operator<'a>(line: &'a str, at: usize, words: &mut ShellWords<'a>) -> Option<usize> {
     let bytes = line.as_bytes();
-    if redirects(bytes, at) {
-        return word(line, at, at, words);
+    if is_redirecting_ampersand(bytes, at) {
+        return push_word(line, at, at, words);
     }
     let byte = *bytes.get(at)?;
     let end = at
@@ -115,30 +120,30 @@ fn operator<'a>(line: &'a str, at: usize, words: &mut Words<'a>) -> Option<usize
         };
     // `>&1` stays whole.
     if byte == b'>' && bytes.get(end) == Some(&b'&') {
-        return word(line, at, end, words);
+        return push_word(line, at, end, words);
     }
     words.push(line.get(at..end)?);
     Some(end)
 }
 
 /// Whether the `&` there is part of `>&` or `&>`.
-fn redirects(bytes: &[u8], at: usize) -> bool {
+fn is_redirecting_ampersand(bytes: &[u8], at: usize) -> bool {
     bytes.get(at) == Some(&b'&')
         && (bytes.get(at + 1) == Some(&b'>')
             || at.checked_sub(1).and_then(|before| bytes.get(before)) == Some(&b'>'))
 }
 
 /// The words of any line: what quotes and escapes mean is what it is to a shell.
-pub(crate) struct Split {
+pub(crate) struct SplitLine {
     /// One behind the other, without quotes and escapes.
     text: String,
     ends: SmallVec<[usize; 24]>,
 }
 
-impl Split {
+impl SplitLine {
     /// `None`: its quotes do not match, or it ends with an escape.
-    pub fn of(line: &str) -> Option<Self> {
-        let spaced = spaced(line);
+    pub fn parse(line: &str) -> Option<Self> {
+        let spaced = space_operators(line);
         let mut bytes = spaced.bytes();
         let mut text = Vec::with_capacity(spaced.len());
         let mut ends = SmallVec::new();
@@ -149,7 +154,7 @@ impl Split {
                     bytes.by_ref().find(|byte| *byte == b'\n');
                 }
                 _ => {
-                    unquoted(byte, &mut bytes, &mut text)?;
+                    unquote_word(byte, &mut bytes, &mut text)?;
                     ends.push(text.len());
                 }
             }
@@ -158,7 +163,7 @@ impl Split {
         Some(Self { text, ends })
     }
 
-    pub fn words(&self) -> Words<'_> {
+    pub fn words(&self) -> ShellWords<'_> {
         let begins = std::iter::once(&0).chain(&self.ends);
         let words = begins.zip(&self.ends);
         words
@@ -168,11 +173,11 @@ impl Split {
 }
 
 /// Takes in the word that begins with `first`, up to white space.
-fn unquoted(first: u8, bytes: &mut Bytes<'_>, text: &mut Vec<u8>) -> Option<()> {
+fn unquote_word(first: u8, bytes: &mut Bytes<'_>, text: &mut Vec<u8>) -> Option<()> {
     let mut next = Some(first);
     while let Some(byte) = next {
         match byte {
-            b'"' => double_quoted(bytes, text)?,
+            b'"' => unquote_double_quoted(bytes, text)?,
             b'\'' => loop {
                 match bytes.next()? {
                     b'\'' => break,
@@ -188,7 +193,7 @@ fn unquoted(first: u8, bytes: &mut Bytes<'_>, text: &mut Vec<u8>) -> Option<()> 
     Some(())
 }
 
-fn double_quoted(bytes: &mut Bytes<'_>, text: &mut Vec<u8>) -> Option<()> {
+fn unquote_double_quoted(bytes: &mut Bytes<'_>, text: &mut Vec<u8>) -> Option<()> {
     loop {
         match bytes.next()? {
             b'"' => return Some(()),
@@ -204,7 +209,7 @@ fn double_quoted(bytes: &mut Bytes<'_>, text: &mut Vec<u8>) -> Option<()> {
 
 /// Puts white space around operators that stand outside quotes, so that
 /// splitting into words finds them.
-fn spaced(line: &str) -> String {
+fn space_operators(line: &str) -> String {
     let mut out = String::with_capacity(line.len() + 8);
     let mut quote = None;
     let mut chars = line.chars().peekable();
@@ -224,13 +229,13 @@ fn spaced(line: &str) -> String {
             (None, ';' | '|' | '&' | '>') => {
                 // `2>&1` and `&>` stay whole: they redirect, they do not part.
                 let redirects = c == '&' && (out.ends_with('>') || chars.peek() == Some(&'>'));
-                let again = chars.next_if_eq(&c).is_some();
+                let is_doubled = chars.next_if_eq(&c).is_some();
                 if redirects {
                     out.push(c);
                 } else {
                     out.push(' ');
                     out.push(c);
-                    if again {
+                    if is_doubled {
                         out.push(c);
                     }
                     if c != '>' || chars.peek() != Some(&'&') {
@@ -255,8 +260,8 @@ mod tests {
     #[test]
     fn operators_and_quotes_make_words() {
         let check = |line: &str, expected: &[&str]| {
-            assert_eq!(plain(line).unwrap().as_slice(), expected, "{line}");
-            let split = Split::of(line).unwrap();
+            assert_eq!(split_plain(line).unwrap().as_slice(), expected, "{line}");
+            let split = SplitLine::parse(line).unwrap();
             assert_eq!(split.words().as_slice(), expected, "{line}");
         };
         check("cd a&&ls -l b", &["cd", "a", "&&", "ls", "-l", "b"]);
@@ -269,10 +274,10 @@ mod tests {
             "run 2>/dev/null; run &",
             &["run", "2", ">", "/dev/null", ";", "run", "&"],
         );
-        assert_eq!(plain("echo a\\ b"), None);
-        let split = Split::of("echo --x='a b'").unwrap();
+        assert_eq!(split_plain("echo a\\ b"), None);
+        let split = SplitLine::parse("echo --x='a b'").unwrap();
         assert_eq!(split.words().as_slice(), ["echo", "--x=a b"]);
-        assert!(Split::of("echo 'a").is_none());
+        assert!(SplitLine::parse("echo 'a").is_none());
     }
 
     proptest! {
@@ -281,12 +286,12 @@ mod tests {
         fn a_plain_line_has_the_words_that_it_has_anyway(
             line in r#"(a|é| |\t|\n|;|\||&|>|>&1|2>|&&|'|"|'a b'|"c;d"|\\|\#|=){0,12}"#,
         ) {
-            let split = Split::of(&line);
-            if let Some(words) = plain(&line) {
-                prop_assert_eq!(Some(words), split.as_ref().map(Split::words));
+            let split = SplitLine::parse(&line);
+            if let Some(words) = split_plain(&line) {
+                prop_assert_eq!(Some(words), split.as_ref().map(SplitLine::words));
             }
             let split = split.map(|split| split.words().iter().map(|word| word.to_string()).collect());
-            prop_assert_eq!(split, shlex::split(&spaced(&line)));
+            prop_assert_eq!(split, shlex::split(&space_operators(&line)));
         }
     }
 }

@@ -1,11 +1,11 @@
 use std::ops::Range;
 
 use super::{
-    block::{Block, part},
-    listener::{Hearing, Listener},
-    lowest::Lowest,
-    script,
-    token::{Kind, Token},
+    bottom_k::BottomKSketch,
+    phrases::{PhraseMatchState, PhraseMatcher},
+    simd::{ByteClasses, bit_range},
+    token::{Token, TokenByte},
+    unicode,
 };
 use crate::domain::{Sketch, TurnFacts, text};
 
@@ -14,24 +14,24 @@ use crate::domain::{Sketch, TurnFacts, text};
 /// at, so that its cost has a bound.
 #[derive(Default)]
 pub struct Sketcher {
-    words: Lowest<{ Sketch::WORDS_MAX }>,
-    numbers: Lowest<{ Sketch::NUMBERS_MAX }>,
-    stems: Lowest<{ Sketch::STEMS_MAX }>,
-    hearing: Hearing,
+    words: BottomKSketch<{ Sketch::WORDS_MAX }>,
+    numbers: BottomKSketch<{ Sketch::NUMBERS_MAX }>,
+    stems: BottomKSketch<{ Sketch::STEMS_MAX }>,
+    phrase_state: PhraseMatchState,
     /// The token that the last piece ended in.
     token: Token,
     /// Tokens begun.
-    tokens: u32,
+    token_count: u32,
     chars: usize,
     /// How much of the beginning was taken in.
     head_bytes: usize,
     /// The latest of it that is not read yet: to begin and to end reading costs as
     /// much as some dozen bytes, and the pieces of a text are a few.
-    unread: String,
+    pending: String,
     /// What came after the beginning, the latest of it.
     tail: String,
     /// Some of what came after the beginning was let go of.
-    gap: bool,
+    has_gap: bool,
 }
 
 impl Sketcher {
@@ -43,100 +43,105 @@ impl Sketcher {
     const TAIL_BYTES_MAX: usize = 1_024;
 
     /// So much of what is unread is read together.
-    const UNREAD_BYTES_MAX: usize = 128;
+    const PENDING_BYTES_MAX: usize = 128;
 
-    pub fn push(&mut self, piece: &str, listener: &Listener) {
+    pub fn push(&mut self, piece: &str, matcher: &PhraseMatcher) {
         // Once a character goes to the tail all others do, so that the parts do
         // not depend on how the text is cut.
-        let room = if self.tail.is_empty() && !self.gap {
+        let head_room = if self.tail.is_empty() && !self.has_gap {
             Self::HEAD_BYTES_MAX - self.head_bytes
         } else {
             0
         };
-        let head = text::prefix(piece, room);
+        let head = text::prefix(piece, head_room);
         self.head_bytes += head.len();
-        if self.unread.len() + head.len() > Self::UNREAD_BYTES_MAX {
-            self.read(listener);
+        if self.pending.len() + head.len() > Self::PENDING_BYTES_MAX {
+            self.flush_pending(matcher);
         }
-        if head.len() > Self::UNREAD_BYTES_MAX {
-            self.take(head, listener);
+        if head.len() > Self::PENDING_BYTES_MAX {
+            self.process(head, matcher);
         } else if !head.is_empty() {
-            self.unread
-                .reserve_exact(Self::UNREAD_BYTES_MAX - self.unread.len());
-            self.unread.push_str(head);
+            self.pending
+                .reserve_exact(Self::PENDING_BYTES_MAX - self.pending.len());
+            self.pending.push_str(head);
         }
         if head.len() < piece.len() {
             // No more comes to the beginning.
-            self.read(listener);
-            self.unread = String::new();
-            self.keep(&piece[head.len()..]);
+            self.flush_pending(matcher);
+            self.pending = String::new();
+            self.append_tail(&piece[head.len()..]);
         }
     }
 
     /// Reads what is unread.
-    fn read(&mut self, listener: &Listener) {
-        let mut unread = std::mem::take(&mut self.unread);
-        self.take(&unread, listener);
-        unread.clear();
-        self.unread = unread;
+    fn flush_pending(&mut self, matcher: &PhraseMatcher) {
+        let mut pending = std::mem::take(&mut self.pending);
+        self.process(&pending, matcher);
+        pending.clear();
+        self.pending = pending;
     }
 
     /// Keeps the end of what comes after the beginning.
-    fn keep(&mut self, rest: &str) {
+    fn append_tail(&mut self, rest: &str) {
         // Twice as much as is needed, so that moving it is rare.
-        const ROOM: usize = 2 * Sketcher::TAIL_BYTES_MAX;
+        const TAIL_CAPACITY: usize = 2 * Sketcher::TAIL_BYTES_MAX;
         self.chars += rest.chars().count();
-        let last = last_bytes(rest, Self::TAIL_BYTES_MAX);
+        let last = suffix(rest, Self::TAIL_BYTES_MAX);
         if last.len() < rest.len() {
             // What came before is too far back, and no neighbour of it.
-            self.gap = true;
+            self.has_gap = true;
             self.tail.clear();
         }
-        if self.tail.len() + last.len() > ROOM {
+        if self.tail.len() + last.len() > TAIL_CAPACITY {
             self.trim_tail();
         }
-        self.tail.reserve_exact(ROOM - self.tail.len());
+        self.tail.reserve_exact(TAIL_CAPACITY - self.tail.len());
         self.tail.push_str(last);
     }
 
-    pub fn finish(mut self, listener: &Listener) -> TurnFacts {
-        self.read(listener);
+    pub fn finish(mut self, matcher: &PhraseMatcher) -> TurnFacts {
+        self.flush_pending(matcher);
         let chars = self.chars;
         self.trim_tail();
-        if self.gap {
+        if self.has_gap {
             self.end_token();
-            self.hearing.interrupt();
+            self.phrase_state.reset();
         }
         let tail = std::mem::take(&mut self.tail);
-        self.take(&tail, listener);
+        self.process(&tail, matcher);
         self.end_token();
         TurnFacts {
             sketch: Sketch {
                 words: self.words.finish(),
                 numbers: self.numbers.finish(),
-                stems: self.stems.finish_unsorted().iter().map(half).collect(),
+                stems: self
+                    .stems
+                    .finish_unsorted()
+                    .iter()
+                    .map(upper_half)
+                    .collect(),
                 vector: Box::default(),
             },
             chars,
-            heard: self.hearing.heard,
-            repeated: None,
+            phrase_matches: self.phrase_state.matches,
+            repetition: None,
         }
     }
 
     fn trim_tail(&mut self) {
-        let kept = last_bytes(&self.tail, Self::TAIL_BYTES_MAX).len();
-        let cut = self.tail.len() - kept;
-        self.gap |= cut > 0;
-        self.tail.drain(..cut);
+        let retained = suffix(&self.tail, Self::TAIL_BYTES_MAX).len();
+        let excess = self.tail.len() - retained;
+        self.has_gap |= excess > 0;
+        self.tail.drain(..excess);
     }
 
-    fn take(&mut self, piece: &str, listener: &Listener) {
+    fn process(&mut self, piece: &str, matcher: &PhraseMatcher) {
         let bytes = piece.as_bytes();
         let mut at = 0;
         while at < bytes.len() {
-            at += self.take_plain(&bytes[at..], listener);
+            at += self.process_ascii(&bytes[at..], matcher);
             if let Some(c) = piece[at..].chars().next() {
-                script::lowered(c, |c| self.take_lower(c, listener));
+                unicode::for_each_lowercase(c, |c| self.process_lowercase(c, matcher));
                 self.chars += 1;
                 at += c.len_utf8();
             }
@@ -144,15 +149,15 @@ impl Sketcher {
     }
 
     /// Takes in the ASCII that a text begins with: how many bytes.
-    fn take_plain(&mut self, text: &[u8], listener: &Listener) -> usize {
-        let (before, within) = (self.tokens, !self.token.is_empty());
+    fn process_ascii(&mut self, text: &[u8], matcher: &PhraseMatcher) -> usize {
+        let (tokens_before, in_token) = (self.token_count, !self.token.is_empty());
         let mut at = 0;
-        while at < text.len() && Kind::of(text[at]) != Kind::Other {
-            at += self.take_block(&text[at..]);
+        while at < text.len() && TokenByte::from_byte(text[at]) != TokenByte::Other {
+            at += self.process_ascii_block(&text[at..]);
         }
         let text = &text[..at];
-        listener.hear(text, &mut self.hearing, |n| {
-            before.saturating_add(begun(&text[..=n], within))
+        matcher.match_piece(text, &mut self.phrase_state, |n| {
+            tokens_before.saturating_add(count_token_starts(&text[..=n], in_token))
         });
         self.chars += at;
         at
@@ -160,21 +165,21 @@ impl Sketcher {
 
     /// Takes in the ASCII that a text begins with, as much as a block holds: how
     /// many bytes.
-    fn take_block(&mut self, text: &[u8]) -> usize {
-        let block = Block::of(text);
-        let mut gaps = block.others(block.seen);
+    fn process_ascii_block(&mut self, text: &[u8]) -> usize {
+        let block = ByteClasses::classify(text);
+        let mut separators = block.complement(block.visible);
         let mut begin = 0;
-        while gaps != 0 {
-            let end = gaps.trailing_zeros() as usize;
-            let is_space = Kind::of(text[end]) == Kind::Space;
+        while separators != 0 {
+            let end = separators.trailing_zeros() as usize;
+            let is_space = TokenByte::from_byte(text[end]) == TokenByte::Space;
             if begin < end && is_space && self.token.is_empty() {
                 // A whole one, as nearly all are.
                 let mut token = Token::default();
-                push(&mut token, &block, text, begin..end);
-                self.tokens = self.tokens.saturating_add(1);
-                self.note(&token);
+                push_block_bytes(&mut token, &block, text, begin..end);
+                self.token_count = self.token_count.saturating_add(1);
+                self.record_token(&token);
             } else {
-                self.take_part(&block, text, begin..end);
+                self.push_token_part(&block, text, begin..end);
                 if is_space {
                     self.end_token();
                 }
@@ -183,11 +188,11 @@ impl Sketcher {
                 return end;
             }
             begin = end + 1;
-            gaps &= gaps - 1;
+            separators &= separators - 1;
         }
         // The last one goes on: where it begins another block holds all of it.
         if begin == 0 || block.length == text.len() {
-            self.take_part(&block, text, begin..block.length);
+            self.push_token_part(&block, text, begin..block.length);
             return block.length;
         }
         begin
@@ -195,34 +200,34 @@ impl Sketcher {
 
     /// Takes in a part of a token, or nothing.
     #[cold]
-    fn take_part(&mut self, block: &Block, text: &[u8], part: Range<usize>) {
+    fn push_token_part(&mut self, block: &ByteClasses, text: &[u8], part: Range<usize>) {
         if !part.is_empty() {
             self.begin_token();
-            push(&mut self.token, block, text, part);
+            push_block_bytes(&mut self.token, block, text, part);
         }
     }
 
     /// Any character, in lower case.
     #[cold]
-    fn take_lower(&mut self, c: char, listener: &Listener) {
-        if text::is_unseen(c) {
+    fn process_lowercase(&mut self, c: char, matcher: &PhraseMatcher) {
+        if text::is_invisible(c) {
             return;
         }
         if c.is_whitespace() {
             self.end_token();
         } else {
             self.begin_token();
-            self.token.push(c);
+            self.token.push_char(c);
         }
         let mut buffer = [0; 4];
         let bytes = c.encode_utf8(&mut buffer).as_bytes();
-        let tokens = self.tokens;
-        listener.hear(bytes, &mut self.hearing, |_| tokens);
+        let tokens = self.token_count;
+        matcher.match_piece(bytes, &mut self.phrase_state, |_| tokens);
     }
 
     fn begin_token(&mut self) {
         if self.token.is_empty() {
-            self.tokens = self.tokens.saturating_add(1);
+            self.token_count = self.token_count.saturating_add(1);
         }
     }
 
@@ -231,11 +236,11 @@ impl Sketcher {
             return;
         }
         let token = std::mem::take(&mut self.token);
-        self.note(&token);
+        self.record_token(&token);
     }
 
     #[inline(always)]
-    fn note(&mut self, token: &Token) {
+    fn record_token(&mut self, token: &Token) {
         let hash = token.hash();
         if token.has_digit() {
             return self.numbers.push(hash);
@@ -251,36 +256,39 @@ impl Sketcher {
         self.words.heap_bytes()
             + self.numbers.heap_bytes()
             + self.stems.heap_bytes()
-            + self.unread.capacity()
+            + self.pending.capacity()
             + self.tail.capacity()
     }
 }
 
 /// Takes some bytes of a block into a token.
 #[inline(always)]
-fn push(token: &mut Token, block: &Block, text: &[u8], bytes: Range<usize>) {
-    let (letters, digits) = (part(block.letters, &bytes), part(block.digits, &bytes));
-    token.push_run(&text[bytes.start..], bytes.len(), letters, digits);
+fn push_block_bytes(token: &mut Token, block: &ByteClasses, text: &[u8], bytes: Range<usize>) {
+    let (letters, digits) = (
+        bit_range(block.letters, &bytes),
+        bit_range(block.digits, &bytes),
+    );
+    token.push_ascii(&text[bytes.start..], bytes.len(), letters, digits);
 }
 
 /// How many tokens begin in a text of ASCII, which may begin within one.
-fn begun(text: &[u8], within: bool) -> u32 {
-    let mut spaced = !within;
+fn count_token_starts(text: &[u8], in_token: bool) -> u32 {
+    let mut after_space = !in_token;
     let begins = text.iter().filter(|byte| {
-        let is_space = Kind::of(**byte) == Kind::Space;
-        std::mem::replace(&mut spaced, is_space) && !is_space
+        let is_space = TokenByte::from_byte(**byte) == TokenByte::Space;
+        std::mem::replace(&mut after_space, is_space) && !is_space
     });
     begins.count() as u32
 }
 
 /// The longest end of at most `bytes_max` bytes that begins between characters.
-fn last_bytes(text: &str, bytes_max: usize) -> &str {
+fn suffix(text: &str, bytes_max: usize) -> &str {
     let from = text.ceil_char_boundary(text.len().saturating_sub(bytes_max));
     &text[from..]
 }
 
 /// The upper half of a hash: of two hashes the lower has no higher one.
-fn half(hash: &u32) -> u16 {
+fn upper_half(hash: &u32) -> u16 {
     (hash >> 16) as u16
 }
 
@@ -293,7 +301,7 @@ mod tests {
 
     fn facts(pieces: &[&str]) -> TurnFacts {
         let phrases = ["start over".to_owned(), "hi there".to_owned()].map(Phrase::from);
-        let listener = Listener::new(&phrases).unwrap();
+        let listener = PhraseMatcher::new(&phrases).unwrap();
         let mut sketcher = Sketcher::default();
         for piece in pieces {
             sketcher.push(piece, &listener);

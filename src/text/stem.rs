@@ -1,4 +1,4 @@
-use super::script;
+use super::unicode;
 
 /// The beginning of a word, which stays when the word is inflected: "inspect",
 /// "inspected" and "inspection" begin alike. Cheaper than a stemmer that knows a
@@ -9,59 +9,59 @@ pub(super) struct Stem {
     /// than ours they overlap.
     letters: u64,
     /// Letters of the whole word.
-    count: u32,
+    letter_count: u32,
 }
 
 impl Stem {
     /// So many letters stand for a word; five tell "config" from "connect".
-    const LETTERS: u32 = 5;
+    const PREFIX_LETTERS: u32 = 5;
     /// Shorter words ("the", "now", "run") say little about what a turn is about.
-    const LETTERS_MIN: u32 = 4;
+    const WORD_LETTERS_MIN: u32 = 4;
 
     /// Takes in a character of the word, in lower case.
     pub fn push(&mut self, c: char) {
-        if script::is_letter(c) {
+        if unicode::is_letter(c) {
             self.push_letter(c.into());
         }
     }
 
     #[inline]
     pub fn push_letter(&mut self, letter: u32) {
-        if self.count < Self::LETTERS {
-            self.letters ^= u64::from(letter) << (8 * self.count);
+        if self.letter_count < Self::PREFIX_LETTERS {
+            self.letters ^= u64::from(letter) << (8 * self.letter_count);
         }
-        self.count = self.count.saturating_add(1);
+        self.letter_count = self.letter_count.saturating_add(1);
     }
 
     /// Takes in the letters that a word of ASCII begins with: so many of these
     /// bytes in lower case, the first lowest.
     #[inline]
-    pub fn begin(&mut self, bytes: u64, letters: u32) {
-        let wanted = letters.min(Self::LETTERS);
+    pub fn set_ascii_prefix(&mut self, bytes: u64, letters: u32) {
+        let wanted = letters.min(Self::PREFIX_LETTERS);
         self.letters = bytes & ((1 << (8 * wanted)) - 1);
-        self.count = letters;
+        self.letter_count = letters;
     }
 
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.letter_count == 0
     }
 
     /// `None`: the word carries no meaning of its own.
     #[inline]
     pub fn hash(self) -> Option<u32> {
-        if self.count < Self::LETTERS_MIN || self.is_common() {
+        if self.letter_count < Self::WORD_LETTERS_MIN || self.is_common() {
             return None;
         }
-        Some((mixed(self.letters) >> 32) as u32)
+        Some((mix(self.letters) >> 32) as u32)
     }
 
     #[inline]
     fn is_common(self) -> bool {
-        let key = key(self.letters, self.count);
-        let mut slot = slot(key);
-        while COMMON[slot] != 0 {
-            if COMMON[slot] == key {
+        let key = table_key(self.letters, self.letter_count);
+        let mut slot = table_slot(key);
+        while COMMON_TABLE[slot] != 0 {
+            if COMMON_TABLE[slot] == key {
                 return true;
             }
             slot = (slot + 1) % SLOTS;
@@ -71,7 +71,7 @@ impl Stem {
 }
 
 /// Words of four letters and more that every text has.
-const WORDS: [&str; 60] = [
+const COMMON_WORDS: [&str; 60] = [
     "about", "after", "again", "also", "been", "before", "both", "could", "does", "doing", "done",
     "each", "every", "from", "have", "having", "here", "into", "just", "like", "make", "more",
     "most", "much", "must", "need", "only", "other", "over", "same", "shall", "should", "some",
@@ -85,18 +85,18 @@ const SLOTS: usize = 256;
 
 /// The same by the letters they begin with and their length, at the slot of that
 /// or the next free one; 0: free.
-const COMMON: [u64; SLOTS] = {
+const COMMON_TABLE: [u64; SLOTS] = {
     let mut table = [0; SLOTS];
     let mut n = 0;
-    while n < WORDS.len() {
-        let bytes = WORDS[n].as_bytes();
+    while n < COMMON_WORDS.len() {
+        let bytes = COMMON_WORDS[n].as_bytes();
         let (mut letters, mut at) = (0, 0);
-        while at < bytes.len() && at < Stem::LETTERS as usize {
+        while at < bytes.len() && at < Stem::PREFIX_LETTERS as usize {
             letters |= (bytes[at] as u64) << (8 * at);
             at += 1;
         }
-        let key = key(letters, bytes.len() as u32);
-        let mut slot = slot(key);
+        let key = table_key(letters, bytes.len() as u32);
+        let mut slot = table_slot(key);
         while table[slot] != 0 {
             slot = (slot + 1) % SLOTS;
         }
@@ -108,19 +108,19 @@ const COMMON: [u64; SLOTS] = {
 
 /// Letters and length in one: five characters leave a byte for it.
 #[inline]
-const fn key(letters: u64, count: u32) -> u64 {
+const fn table_key(letters: u64, count: u32) -> u64 {
     let count = if count < 255 { count } else { 255 };
     letters | (count as u64) << 56
 }
 
 #[inline]
-const fn slot(key: u64) -> usize {
-    (mixed(key) >> (64 - SLOTS.ilog2())) as usize
+const fn table_slot(key: u64) -> usize {
+    (mix(key) >> (64 - SLOTS.ilog2())) as usize
 }
 
 /// Any mixing does: who makes stems collide makes only its own turns alike.
 #[inline]
-const fn mixed(letters: u64) -> u64 {
+const fn mix(letters: u64) -> u64 {
     letters.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn short_and_common_words_have_none() {
-        for word in WORDS.iter().chain(&["the", "a", "—"]) {
+        for word in COMMON_WORDS.iter().chain(&["the", "a", "—"]) {
             assert_eq!(stem(word), None, "{word}");
         }
         assert!(

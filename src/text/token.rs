@@ -1,6 +1,6 @@
 //! A token of a turn: what stands between white space, in lower case.
 
-use super::{block::word_at, script, stem::Stem};
+use super::{simd::load_word, stem::Stem, unicode};
 
 /// The token that is being read. Its hash depends on its characters alone, not
 /// on the pieces they came in. It has no key: of a long turn the lowest hashes are
@@ -12,14 +12,14 @@ pub(super) struct Token {
     hash: u64,
     /// The latest bytes that are not in the hash yet, the first lowest.
     pending: u64,
-    bytes: u32,
+    byte_count: u32,
     has_digit: bool,
     stem: Stem,
 }
 
 /// What a byte is to a token.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TokenByte {
     /// Part of it: a letter, a digit or a mark of ASCII.
     Part,
     Space,
@@ -27,38 +27,38 @@ pub(super) enum Kind {
     Other,
 }
 
-const KINDS: [Kind; 256] = {
-    let mut kinds = [Kind::Other; 256];
+const TOKEN_BYTES: [TokenByte; 256] = {
+    let mut kinds = [TokenByte::Other; 256];
     let mut byte = 0;
     while byte < 128 {
         kinds[byte] = match byte as u8 {
             // As `char::is_whitespace` has it.
-            b' ' | b'\t'..=b'\r' => Kind::Space,
-            b'!'..=b'~' => Kind::Part,
-            _ => Kind::Other,
+            b' ' | b'\t'..=b'\r' => TokenByte::Space,
+            b'!'..=b'~' => TokenByte::Part,
+            _ => TokenByte::Other,
         };
         byte += 1;
     }
     kinds
 };
 
-impl Kind {
+impl TokenByte {
     #[inline]
-    pub fn of(byte: u8) -> Self {
-        KINDS[usize::from(byte)]
+    pub fn from_byte(byte: u8) -> Self {
+        TOKEN_BYTES[usize::from(byte)]
     }
 }
 
 /// As wide as the hash goes at a time.
-const WORD: usize = size_of::<u64>();
+const WORD_BYTES: usize = size_of::<u64>();
 /// Odd, with its bits well spread: the digits of pi.
 const FACTOR: u64 = 0x2436_a885_a308_d313;
-const LAST_FACTOR: u64 = 0x1319_8a2e_0370_7345;
+const FINAL_FACTOR: u64 = 0x1319_8a2e_0370_7345;
 
 impl Token {
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.bytes == 0
+        self.byte_count == 0
     }
 
     #[inline]
@@ -76,28 +76,31 @@ impl Token {
     /// which are digits. Of a whole token half of this is known to be nothing, and
     /// is left out.
     #[inline(always)]
-    pub fn push_run(&mut self, text: &[u8], length: usize, letters: u64, digits: u64) {
-        let first = lower(word_at(text, length.min(WORD)));
-        self.push_word(first, length.min(WORD));
-        let mut at = WORD;
+    pub fn push_ascii(&mut self, text: &[u8], length: usize, letters: u64, digits: u64) {
+        let first = lowercase_ascii(load_word(text, length.min(WORD_BYTES)));
+        self.push_word(first, length.min(WORD_BYTES));
+        let mut at = WORD_BYTES;
         while at < length {
-            let taken = (length - at).min(WORD);
-            self.push_word(lower(word_at(&text[at..], taken)), taken);
-            at += taken;
+            let chunk_len = (length - at).min(WORD_BYTES);
+            self.push_word(
+                lowercase_ascii(load_word(&text[at..], chunk_len)),
+                chunk_len,
+            );
+            at += chunk_len;
         }
         self.has_digit |= digits != 0;
         // Where they are the first bytes, adding one carries through all.
         let are_first = letters & letters.wrapping_add(1) == 0;
         if are_first && self.stem.is_empty() {
-            self.stem.begin(first, letters.trailing_ones());
+            self.stem.set_ascii_prefix(first, letters.trailing_ones());
         } else {
-            self.push_letters(text, letters);
+            self.push_stem_letters(text, letters);
         }
     }
 
     /// Those of a word with marks before or within it, or that goes on.
     #[inline(never)]
-    fn push_letters(&mut self, text: &[u8], mut letters: u64) {
+    fn push_stem_letters(&mut self, text: &[u8], mut letters: u64) {
         while letters != 0 {
             let letter = text[letters.trailing_zeros() as usize];
             self.stem.push_letter(letter.to_ascii_lowercase().into());
@@ -106,10 +109,10 @@ impl Token {
     }
 
     /// Takes a character in, in lower case.
-    pub fn push(&mut self, c: char) {
-        self.has_digit |= script::is_figure(c);
+    pub fn push_char(&mut self, c: char) {
+        self.has_digit |= unicode::is_numeric(c);
         self.stem.push(c);
-        let mut buffer = [0; WORD / 2];
+        let mut buffer = [0; WORD_BYTES / 2];
         let length = c.encode_utf8(&mut buffer).len();
         self.push_word(u32::from_le_bytes(buffer).into(), length);
     }
@@ -117,33 +120,35 @@ impl Token {
     /// Takes in so many bytes, at most eight, the first lowest.
     #[inline]
     fn push_word(&mut self, word: u64, length: usize) {
-        let filled = self.bytes as usize % WORD;
+        let filled = self.byte_count as usize % WORD_BYTES;
         self.pending |= word << (8 * filled);
-        self.bytes = self.bytes.wrapping_add(length as u32);
-        if filled + length >= WORD {
-            self.hash = fold(self.hash ^ self.pending, FACTOR);
+        self.byte_count = self.byte_count.wrapping_add(length as u32);
+        if filled + length >= WORD_BYTES {
+            self.hash = folded_multiply(self.hash ^ self.pending, FACTOR);
             // What there was no room for.
-            self.pending = word.checked_shr(8 * (WORD - filled) as u32).unwrap_or(0);
+            self.pending = word
+                .checked_shr(8 * (WORD_BYTES - filled) as u32)
+                .unwrap_or(0);
         }
     }
 
     #[inline]
     pub fn hash(&self) -> u32 {
-        let last = self.pending ^ u64::from(self.bytes).rotate_right(8);
-        (fold(fold(self.hash ^ last, FACTOR), LAST_FACTOR) >> 32) as u32
+        let last = self.pending ^ u64::from(self.byte_count).rotate_right(8);
+        (folded_multiply(folded_multiply(self.hash ^ last, FACTOR), FINAL_FACTOR) >> 32) as u32
     }
 }
 
 /// The two halves of a product, folded into one.
 #[inline]
-fn fold(a: u64, b: u64) -> u64 {
+fn folded_multiply(a: u64, b: u64) -> u64 {
     let product = u128::from(a ^ b.rotate_left(17)).wrapping_mul(u128::from(b));
     (product as u64) ^ ((product >> 64) as u64)
 }
 
 /// Eight bytes of ASCII in lower case.
 #[inline]
-fn lower(word: u64) -> u64 {
+fn lowercase_ascii(word: u64) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const TOPS: u64 = 0x80 * ONES;
     // A byte's top bit is set from `A` on, and from the one after `Z` on.
@@ -157,13 +162,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::text::block::Block;
+    use crate::text::simd::ByteClasses;
 
     fn push(token: &mut Token, text: &str, behind: &str) {
         if !text.is_empty() {
-            let block = Block::of(text.as_bytes());
+            let block = ByteClasses::classify(text.as_bytes());
             let all = format!("{text}{behind}");
-            token.push_run(all.as_bytes(), text.len(), block.letters, block.digits);
+            token.push_ascii(all.as_bytes(), text.len(), block.letters, block.digits);
         }
     }
 
@@ -176,10 +181,11 @@ mod tests {
     #[test]
     fn eight_bytes_are_lowered_as_one_by_one() {
         for first in b'!'..=b'~' {
-            let bytes: [u8; WORD] = std::array::from_fn(|n| b'!' + (first - b'!' + n as u8) % 94);
+            let bytes: [u8; WORD_BYTES] =
+                std::array::from_fn(|n| b'!' + (first - b'!' + n as u8) % 94);
             let lowered = bytes.map(|byte| byte.to_ascii_lowercase());
             assert_eq!(
-                lower(u64::from_le_bytes(bytes)),
+                lowercase_ascii(u64::from_le_bytes(bytes)),
                 u64::from_le_bytes(lowered)
             );
         }
@@ -215,7 +221,7 @@ mod tests {
                 push(&mut pieces, piece, " and more");
             }
             let mut chars = Token::default();
-            text.to_lowercase().chars().for_each(|c| chars.push(c));
+            text.to_lowercase().chars().for_each(|c| chars.push_char(c));
             let of = |token: &Token| (token.hash(), token.has_digit(), token.stem());
             prop_assert_eq!(of(&pieces), of(&whole(&text)));
             prop_assert_eq!(of(&chars), of(&whole(&text)));

@@ -1,69 +1,69 @@
-use super::{Key, key::Tag};
+use super::{HashKey, key::SignatureKind};
 use crate::domain::{Sig, WordHashes};
 
 /// The words of a call's arguments without their numbers: what stays the same
 /// when a call is only reworded, reordered or counted up.
 #[derive(Debug, Default)]
-pub(crate) struct Words {
+pub(crate) struct ArgumentWords {
     /// The words' hashes, in any order, added up.
-    sum: u64,
+    hash_sum: u64,
     hashes: WordHashes,
     bytes: usize,
 }
 
-impl Words {
+impl ArgumentWords {
     /// Longer arguments carry a file or a program, whose words say little about
     /// the call; and the cost of a call has a bound.
     const BYTES_MAX: usize = 1_024;
     /// Two sets that differ in one word overlap by .9 from 19 shared words on.
-    const SET_MIN: usize = 19;
+    const SET_LEN_MIN: usize = 19;
 
-    pub fn push(&mut self, text: &str) {
+    pub fn push_text(&mut self, text: &str) {
         self.bytes += text.len();
         if self.bytes > Self::BYTES_MAX {
             return;
         }
-        let mut word = Word::default();
+        let mut word = WordHasher::default();
         if text.is_ascii() {
             for byte in text.bytes() {
-                match LETTERS[usize::from(byte)] {
-                    NO_LETTER => self.take(&mut word),
+                match LOWERCASE_LETTERS[usize::from(byte)] {
+                    SEPARATOR => self.finish_word(&mut word),
                     DIGIT => {}
-                    letter => word.push(letter),
+                    letter => word.push_letter(letter),
                 }
             }
         } else {
             for c in text.chars() {
                 if !c.is_alphanumeric() {
-                    self.take(&mut word);
+                    self.finish_word(&mut word);
                 } else if !c.is_numeric() {
                     let mut bytes = [0; 4];
                     let letter = c.to_ascii_lowercase().encode_utf8(&mut bytes);
-                    letter.bytes().for_each(|byte| word.push(byte));
+                    letter.bytes().for_each(|byte| word.push_letter(byte));
                 }
             }
         }
-        self.take(&mut word);
+        self.finish_word(&mut word);
     }
 
     /// Takes a word in, where there is one, and begins another.
-    fn take(&mut self, word: &mut Word) {
+    fn finish_word(&mut self, word: &mut WordHasher) {
         if word.len > 0 {
             let hash = std::mem::take(word).hash();
-            self.sum = self.sum.wrapping_add(hash);
+            self.hash_sum = self.hash_sum.wrapping_add(hash);
             self.hashes.push((hash >> 32) as u32);
         }
     }
 
     /// One signature for all of them; `None`: there are none, or too many.
-    pub fn loose(&self, key: &Key) -> Option<Sig> {
+    pub fn unordered_signature(&self, key: &HashKey) -> Option<Sig> {
         (self.bytes <= Self::BYTES_MAX && !self.hashes.is_empty())
-            .then(|| Sig::new(key.both(Tag::Words, self.sum, 0)))
+            .then(|| Sig::new(key.hash_pair(SignatureKind::Words, self.hash_sum, 0)))
     }
 
     /// All of them, where an overlap of .9 short of all is possible.
-    pub fn all(self) -> WordHashes {
-        if self.bytes > Self::BYTES_MAX || self.hashes.len() < Self::SET_MIN {
+    pub fn into_hashes(self) -> WordHashes {
+        if self.bytes > Self::BYTES_MAX || self.hashes.len() < Self::SET_LEN_MIN {
             return WordHashes::default();
         }
         self.hashes
@@ -71,10 +71,10 @@ impl Words {
 }
 
 /// What a byte is in a word: no part of it, a digit, else the small letter.
-const NO_LETTER: u8 = 0;
+const SEPARATOR: u8 = 0;
 const DIGIT: u8 = 1;
-static LETTERS: [u8; 256] = {
-    let mut letters = [NO_LETTER; 256];
+static LOWERCASE_LETTERS: [u8; 256] = {
+    let mut letters = [SEPARATOR; 256];
     let mut byte = 0;
     while byte < 128u8 {
         if byte.is_ascii_digit() {
@@ -92,7 +92,7 @@ static LETTERS: [u8; 256] = {
 /// repeating them does as well. By hand, for a hasher that is asked for every
 /// letter costs more than all the rest of a call's arguments.
 #[derive(Default)]
-struct Word {
+struct WordHasher {
     /// The letters since the last eighth one.
     chunk: u64,
     len: u64,
@@ -100,23 +100,23 @@ struct Word {
     state: u64,
 }
 
-impl Word {
+impl WordHasher {
     /// Odd, and with as many ones as zeros: digits of pi.
     const SEED: u64 = 0x243f_6a88_85a3_08d3;
     const FACTOR: u64 = 0x1319_8a2e_0370_7345;
 
     #[inline]
-    fn push(&mut self, letter: u8) {
+    fn push_letter(&mut self, letter: u8) {
         self.chunk = self.chunk << 8 | u64::from(letter);
         self.len += 1;
         if self.len.is_multiple_of(8) {
-            self.state = fold(self.state ^ self.chunk ^ Self::SEED, Self::FACTOR);
+            self.state = folded_multiply(self.state ^ self.chunk ^ Self::SEED, Self::FACTOR);
             self.chunk = 0;
         }
     }
 
     fn hash(self) -> u64 {
-        fold(
+        folded_multiply(
             self.state ^ self.chunk ^ Self::SEED,
             Self::FACTOR ^ self.len << 32,
         )
@@ -125,7 +125,7 @@ impl Word {
 
 /// Both halves of the product, so that every bit of the factors counts.
 #[inline]
-fn fold(a: u64, b: u64) -> u64 {
+fn folded_multiply(a: u64, b: u64) -> u64 {
     let product = u128::from(a) * u128::from(b);
     (product as u64) ^ (product >> 64) as u64
 }
@@ -135,9 +135,9 @@ mod tests {
     use super::*;
 
     fn loose(text: &str) -> Option<Sig> {
-        let mut words = Words::default();
-        words.push(text);
-        words.loose(&Key::fixed())
+        let mut words = ArgumentWords::default();
+        words.push_text(text);
+        words.unordered_signature(&HashKey::fixed())
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use unstuck::{
-    domain::{AgentId, Args, Body, Event, Outcome, ToolCall},
+    domain::{AgentId, Args, Event, EventBody, Outcome, ToolCall},
     pb::{self, event::Body::ToolCall as Called, tool_call::Arguments::ArgsJson},
 };
 
@@ -143,7 +143,7 @@ fn of_a_recorded_healthy_session_few_calls_allocate() {
     let (mut calls, mut plain, mut allocating, mut allocations) = (0, 0, 0, 0);
     for event in &recorded(1) {
         let taken = allocation_counter::measure(|| play(event)).count_total;
-        let Body::Call(call) = &event.body else {
+        let EventBody::Call(call) = &event.body else {
             assert_eq!(taken, 0, "{event:?}");
             continue;
         };

@@ -31,7 +31,7 @@ impl Table {
     fn row(&mut self, input: &str, (code, message): (String, String)) {
         // Nothing that was sent may steer whoever reads the answer.
         assert!(
-            !message.contains(unstuck::domain::text::is_unseen),
+            !message.contains(unstuck::domain::text::is_invisible),
             "{message:?}"
         );
         self.rows.push([input.to_owned(), code, message]);
@@ -537,7 +537,7 @@ async fn transport(server: &Server) -> Table {
     )
     .await;
     table.row("a service that is not there", told(call));
-    unstuck::notify::install_tls();
+    unstuck::notify::install_crypto_provider();
     let http = reqwest::Client::new();
     let page = format!("http://{}/nowhere", server.http);
     let answer = within(http.get(page).send()).await.unwrap();

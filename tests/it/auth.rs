@@ -14,7 +14,7 @@ use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_prost::ProstCodec;
 use tonic_types::StatusExt;
 use unstuck::{
-    auth::{Access, Entry, Role, Secret},
+    auth::{Access, TokenLine, TokenRole, TokenSecret},
     domain::Tenant,
     pb::{
         self, Action, FILE_DESCRIPTOR_SET, Verdict, session_service_client::SessionServiceClient,
@@ -48,9 +48,9 @@ impl Tokens {
 
     pub fn add(&mut self, name: &str) {
         let (role, tenant) = name.split_once('@').unwrap_or((name, "default"));
-        let secret = Secret::new().unwrap();
+        let secret = TokenSecret::new().unwrap();
         let tenant = Tenant::parse(tenant).unwrap();
-        let entry = Entry::new(name, role.parse().unwrap(), &tenant, &secret).unwrap();
+        let entry = TokenLine::new(name, role.parse().unwrap(), &tenant, &secret).unwrap();
         let token = secret.reveal().to_owned();
         self.all.push((name.to_owned(), token, entry.to_string()));
         self.write();
@@ -182,7 +182,7 @@ async fn every_rpc_answers_the_roles_that_may_and_no_other() {
     for path in rpcs() {
         let name = path.rsplit('/').next().unwrap();
         let (_, who) = table.iter().find(|(what, _)| what == name).expect(name);
-        for role in Role::ALL {
+        for role in TokenRole::ALL {
             let status = knock(&channel, &path, Some(tokens.of(role.name()))).await;
             let is_refused = status.code() == Code::PermissionDenied;
             assert_eq!(
@@ -265,7 +265,7 @@ async fn what_is_no_rpc_of_ours_is_decided_too() {
 }
 
 async fn page_of(server: &Server, page: &str, token: Option<&str>) -> reqwest::Response {
-    unstuck::notify::install_tls();
+    unstuck::notify::install_crypto_provider();
     let url = format!("http://{}/{page}", server.http);
     let mut request = reqwest::Client::new().get(url);
     if let Some(token) = token {

@@ -105,7 +105,10 @@ fn bad_events() -> Vec<(Event, &'static str)> {
 /// Nothing in it steers a terminal.
 #[track_caller]
 fn assert_plain(text: &str) {
-    assert!(!text.contains(unstuck::domain::text::is_unseen), "{text:?}");
+    assert!(
+        !text.contains(unstuck::domain::text::is_invisible),
+        "{text:?}"
+    );
 }
 
 #[tokio::test]

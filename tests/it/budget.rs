@@ -7,7 +7,7 @@ use std::{
 
 use unstuck::{
     domain::{Action, Verdict},
-    engine::Clockwork,
+    engine::RunMode,
 };
 
 use crate::play::{Line, Player};
@@ -15,7 +15,7 @@ use crate::play::{Line, Player};
 /// The verdicts on so many calls of two agents in turn, each of 10 tokens, a
 /// second apart, with a message of the user after the third.
 fn verdicts(config: &str, calls: usize) -> Vec<Arc<Verdict>> {
-    let mut player = Player::with(config, Clockwork::Replay).unwrap();
+    let mut player = Player::with(config, RunMode::Replay).unwrap();
     let line = |n: usize| {
         let agent = ["a", "b"][n % 2];
         let call = format!(
@@ -148,7 +148,7 @@ fn a_message_of_the_user_may_use_up_what_is_left() {
 fn turns_count_where_they_end_and_pieces_of_text_do_not() {
     let mut player = Player::with(
         "[detect.budget]\nturns_max = 2\nevents_max = 9",
-        Clockwork::Replay,
+        RunMode::Replay,
     )
     .unwrap();
     let piece = |turn: &str, end: bool| {
@@ -172,7 +172,7 @@ fn turns_count_where_they_end_and_pieces_of_text_do_not() {
 fn a_clock_that_goes_back_passes_no_bar_twice() {
     let mut player = Player::with(
         "[detect.budget]\nwall_secs_max = 10\nhard = 'ask'",
-        Clockwork::Replay,
+        RunMode::Replay,
     )
     .unwrap();
     let start: SystemTime = player.now;
@@ -189,13 +189,13 @@ fn a_clock_that_goes_back_passes_no_bar_twice() {
 /// A loop that was told of more strongly does not hide it.
 #[test]
 fn a_budget_is_told_beside_a_loop() {
-    let mut player = Player::with("[detect.budget]\nevents_max = 10", Clockwork::Replay).unwrap();
+    let mut player = Player::with("[detect.budget]\nevents_max = 10", RunMode::Replay).unwrap();
     let line = r#"{"session_id": "s", "tool_call": {"tool": "t", "args_json": "{}", "outcome": "OUTCOME_OK", "result": "x"}}"#;
     let given = player.verdicts(&Line::read(&format!("{line}\n").repeat(10)));
     let given: Vec<_> = given
         .iter()
         .map(|v| {
-            let also: Vec<&str> = v.also.iter().map(|name| &**name).collect();
+            let also: Vec<&str> = v.other_detectors.iter().map(|name| &**name).collect();
             (
                 v.event_index.unwrap(),
                 v.action.unwrap(),

@@ -23,7 +23,7 @@ use proptest::{
 use unstuck::{
     detect,
     domain::{Action, Labels, SessionId},
-    engine::Clockwork,
+    engine::RunMode,
     pb::{self, event::Body, tool_call::Arguments},
 };
 
@@ -197,10 +197,10 @@ fn only(detector: &str, settings: &str) -> Player {
     let off = |name: &&str| format!("[profiles.classic.detect.{name}]\nenabled = false\n");
     let others: String = others.map(off).collect();
     let config = format!("{others}[profiles.classic.detect.{detector}]\n{settings}");
-    let player = Player::with(&config, Clockwork::Replay).unwrap();
+    let player = Player::with(&config, RunMode::Replay).unwrap();
     let opened = player
         .engine
-        .open(&session(), "classic", Labels::default(), player.now);
+        .open_session(&session(), "classic", Labels::default(), player.now);
     opened.unwrap();
     player
 }

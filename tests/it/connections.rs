@@ -215,7 +215,7 @@ async fn without_file_descriptors_it_waits_and_goes_on() {
     let running = Running::start(unstuck(directory.path(), &[], &settings));
     let server = running.server().await;
     server.record(ask("x").of("s")).await;
-    unstuck::notify::install_tls();
+    unstuck::notify::install_crypto_provider();
     let client = reqwest::Client::new();
     let url = format!("http://{}/metrics", running.http);
     let page = async || {

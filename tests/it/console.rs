@@ -11,7 +11,7 @@ use crate::{
 };
 
 fn client() -> reqwest::Client {
-    unstuck::notify::install_tls();
+    unstuck::notify::install_crypto_provider();
     reqwest::Client::new()
 }
 
@@ -395,7 +395,7 @@ async fn the_policy_shows_what_it_did_beside_what_it_would_have_done() {
     assert_eq!(detector(&trial)["would"], json!({"warn": 1}));
     assert_eq!(detector(&trial)["soft"], "warn");
     assert!(detector(&trial)["rule"].as_str().unwrap().len() > 10);
-    let names = config("").profiles.detectors().count();
+    let names = config("").profiles.detector_names().count();
     assert_eq!(enforced["detectors"].as_array().unwrap().len(), names);
     let mut last_hour = asked(&server, "policy", json!({"hours": 1})).await;
     assert_eq!(last_hour["hours"].take(), 1);

@@ -1,12 +1,12 @@
 //! Turns compared by a model of static embeddings: a real one, where the build
 //! has the feature; a clear refusal where it has not, or the model is not there.
 
-use unstuck::engine::Clockwork;
+use unstuck::engine::RunMode;
 
 use crate::play::Player;
 
 fn refusal(config: &str) -> String {
-    match Player::with(config, Clockwork::Replay) {
+    match Player::with(config, RunMode::Replay) {
         Ok(_) => panic!("it loads: {config}"),
         Err(refused) => refused.to_string(),
     }
@@ -86,7 +86,7 @@ mod with_a_model {
     }
 
     fn actions(config: &str, lines: &[Line]) -> Vec<Action> {
-        let mut player = Player::with(config, Clockwork::Replay).unwrap();
+        let mut player = Player::with(config, RunMode::Replay).unwrap();
         let verdicts = player.verdicts(lines);
         verdicts
             .iter()
@@ -130,7 +130,7 @@ mod with_a_model {
             "{config}[profiles.lenient.detect.similar_turns]\nmodel = '{}'",
             folder.path().display()
         );
-        assert!(Player::with(&shared, Clockwork::Replay).is_ok());
+        assert!(Player::with(&shared, RunMode::Replay).is_ok());
         let two = format!("{config}[profiles.lenient.detect.similar_turns]\nmodel = 'other'");
         let said = refusal(&two);
         assert!(said.contains("one model serves all profiles"), "{said}");

@@ -5,9 +5,9 @@ use std::{fs, path::Path, sync::Arc, time::SystemTime};
 
 use unstuck::{
     domain::SessionId,
-    engine::{Clockwork, Engine},
+    engine::{Engine, RunMode},
     pb::SessionStatus,
-    store::{Opening, Store, verify},
+    store::{Store, StoreOptions, verify},
     telemetry::Metrics,
 };
 
@@ -30,22 +30,22 @@ fn now() -> SystemTime {
 fn end_sessions(dir: &Path, sessions: u32) -> u64 {
     let dir = dir.join("unstuck-data");
     let config = config(&format!("[store]\ndir = {dir:?}\n"));
-    let metrics = Arc::new(Metrics::new(config.profiles.detectors()).unwrap());
-    let opening = Opening {
+    let metrics = Arc::new(Metrics::new(config.profiles.detector_names()).unwrap());
+    let opening = StoreOptions {
         settings: &config.store,
         audit: config.audit,
         tombstone_age_max: std::time::Duration::from_secs(config.engine.tombstone_secs_max),
         tombstones_max: config.engine.tombstones_max,
         now: now(),
-        fatal: Box::new(|error| panic!("{error}")),
+        on_fatal: Box::new(|error| panic!("{error}")),
     };
     let (store, _) = Store::open(opening).unwrap();
-    let outlet = store.outlet();
+    let outlet = store.verdict_sink();
     let (profiles, tools, limits) = (config.profiles, config.tools, config.engine);
-    let engine = Engine::new(profiles, tools, limits, metrics, Clockwork::Live, outlet);
+    let engine = Engine::new(profiles, tools, limits, metrics, RunMode::Live, outlet);
     for n in 0..sessions {
         let session = SessionId::parse(&format!("s{n}")).unwrap();
-        engine.terminate(&session, &BECAUSE, now());
+        engine.terminate_session(&session, &BECAUSE, now());
     }
     store.close();
     let log = verify(&dir).unwrap();

@@ -17,9 +17,9 @@ use tonic::{
 use tonic_types::StatusExt;
 use unstuck::{
     app::App,
-    config::{Config, DEFAULTS, Layers, TABLES},
+    config::{Config, DEFAULTS, Layers, TABLE_KEYS},
     domain::SessionId,
-    engine::{Act, Engine},
+    engine::{Engine, OperatorRequest},
     pb::{
         self, Action, Event, EventResult, Operation, Outcome, Role, StreamDeltasRequest,
         StreamDeltasResponse, StreamEventsRequest, StreamEventsResponse, Verdict,
@@ -48,7 +48,7 @@ pub fn config(toml: &str) -> Config {
         (!toml.contains("[store]")).then(|| ("UNSTUCK__STORE__DIR".to_owned(), String::new()));
     let layers = Layers::load(
         DEFAULTS,
-        TABLES,
+        TABLE_KEYS,
         Some(file.path()),
         [port("GRPC"), port("HTTP")].into_iter().chain(memory),
     );
@@ -56,21 +56,21 @@ pub fn config(toml: &str) -> Config {
 }
 
 /// What an operator does to an engine of the test's own.
-pub const BECAUSE: Act<'static> = Act {
+pub const BECAUSE: OperatorRequest<'static> = OperatorRequest {
     reason: "the test wants it",
     operator: "the test",
 };
 
 /// Where there is such a session.
 pub fn reset(engine: &Engine, session: &SessionId, now: SystemTime) {
-    if let Some(announced) = engine.announce_reset(session, &BECAUSE, now) {
-        engine.reset(session, &announced, now);
+    if let Some(announced) = engine.issue_reset(session, &BECAUSE, now) {
+        engine.apply_reset(session, &announced, now);
     }
 }
 
 /// A page over plain HTTP.
 pub async fn get(url: String) -> reqwest::Result<reqwest::Response> {
-    unstuck::notify::install_tls();
+    unstuck::notify::install_crypto_provider();
     reqwest::get(url).await
 }
 

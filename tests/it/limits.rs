@@ -6,8 +6,8 @@ use std::{
 };
 
 use unstuck::{
-    domain::{self, SessionId, Status},
-    engine::{Clockwork, Engine, Refused},
+    domain::{self, SessionId, SessionStatus},
+    engine::{Engine, RecordError, RunMode},
     pb::{self, Action, Event, Operation, Outcome},
     telemetry::Metrics,
 };
@@ -193,7 +193,7 @@ fn engine(toml: &str) -> Clocked {
         config.tools,
         config.engine,
         metrics.clone(),
-        Clockwork::Live,
+        RunMode::Live,
         Box::new(|_| {}),
     );
     Clocked { engine, metrics }
@@ -204,13 +204,13 @@ fn at(secs: u64) -> SystemTime {
 }
 
 impl Clocked {
-    fn record(&self, event: pb::Event, secs: u64) -> Result<i32, Refused> {
+    fn record(&self, event: pb::Event, secs: u64) -> Result<i32, RecordError> {
         let event = domain::Event::try_from(event).unwrap();
         let recorded = self.engine.record(&event, at(secs))?;
         Ok(recorded.index.unwrap_or(-1))
     }
 
-    fn status(&self, session: &str) -> Option<Status> {
+    fn status(&self, session: &str) -> Option<SessionStatus> {
         let id = SessionId::parse(session).unwrap();
         self.engine.get(&id).map(|view| view.status)
     }
@@ -231,18 +231,18 @@ fn a_session_is_forgotten_when_it_was_idle_for_too_long() {
     clocked.record(ask("x").of("idle"), 0).unwrap();
     clocked.record(ask("x").of("busy"), 0).unwrap();
     clocked.record(ask("x").of("busy"), 30).unwrap();
-    clocked.engine.sweep(at(59), 100);
-    assert_eq!(clocked.engine.live(), 2);
-    clocked.engine.sweep(at(60), 100);
+    clocked.engine.evict_expired(at(59), 100);
+    assert_eq!(clocked.engine.live_sessions(), 2);
+    clocked.engine.evict_expired(at(60), 100);
     assert_eq!(
         (clocked.status("idle"), clocked.status("busy")),
-        (None, Some(Status::Active))
+        (None, Some(SessionStatus::Active))
     );
     clocked.assert_metric("unstuck_sessions_evicted_total{reason=\"idle\"} 1");
-    clocked.engine.sweep(at(90), 100);
+    clocked.engine.evict_expired(at(90), 100);
     assert_eq!(
         (
-            clocked.engine.live(),
+            clocked.engine.live_sessions(),
             clocked.engine.state_bytes() + clocked.engine.tombstone_bytes()
         ),
         (0, 0)
@@ -256,8 +256,8 @@ fn a_sweep_takes_no_more_than_its_slice() {
     for n in 0..10 {
         clocked.record(ask("x").of(&format!("s{n}")), 0).unwrap();
     }
-    clocked.engine.sweep(at(60), 4);
-    assert_eq!(clocked.engine.live(), 6);
+    clocked.engine.evict_expired(at(60), 4);
+    assert_eq!(clocked.engine.live_sessions(), 6);
 }
 
 #[test]
@@ -266,9 +266,9 @@ fn an_idle_session_makes_room_for_a_new_one() {
     clocked.record(ask("x").of("old"), 0).unwrap();
     assert_eq!(
         clocked.record(ask("x").of("new"), 59),
-        Err(Refused::Sessions(1))
+        Err(RecordError::SessionsMax(1))
     );
-    clocked.engine.sweep(at(60), 100);
+    clocked.engine.evict_expired(at(60), 100);
     assert_eq!(clocked.record(ask("x").of("new"), 60), Ok(0));
 }
 
@@ -277,11 +277,11 @@ fn a_session_that_began_anew_is_judged_by_its_own_time() {
     let clocked = engine("[limits]\nidle_secs_max = 60");
     let id = SessionId::parse("s").unwrap();
     clocked.record(ask("x").of("s"), 0).unwrap();
-    clocked.engine.end(&id, at(1));
+    clocked.engine.end_session(&id, at(1));
     clocked.record(ask("x").of("s"), 50).unwrap();
-    clocked.engine.sweep(at(60), 100);
-    assert_eq!(clocked.status("s"), Some(Status::Active));
-    clocked.engine.sweep(at(110), 100);
+    clocked.engine.evict_expired(at(60), 100);
+    assert_eq!(clocked.status("s"), Some(SessionStatus::Active));
+    clocked.engine.evict_expired(at(110), 100);
     assert_eq!(clocked.status("s"), None);
 }
 
@@ -291,16 +291,16 @@ fn a_session_that_began_anew_takes_one_place_in_a_sweep() {
     let id = SessionId::parse("busy").unwrap();
     for _ in 0..5 {
         clocked.record(ask("x").of("busy"), 0).unwrap();
-        clocked.engine.end(&id, at(0));
+        clocked.engine.end_session(&id, at(0));
     }
     clocked.record(ask("x").of("busy"), 59).unwrap();
-    clocked.engine.sweep(at(60), 100);
+    clocked.engine.evict_expired(at(60), 100);
     clocked.record(ask("x").of("idle"), 60).unwrap();
     clocked.record(ask("x").of("busy"), 119).unwrap();
-    clocked.engine.sweep(at(120), 2);
+    clocked.engine.evict_expired(at(120), 2);
     assert_eq!(
         (clocked.status("idle"), clocked.status("busy")),
-        (None, Some(Status::Active))
+        (None, Some(SessionStatus::Active))
     );
 }
 
@@ -309,10 +309,10 @@ fn a_tombstone_holds_until_it_expires() {
     let clocked = engine("[limits]\nidle_secs_max = 60\ntombstone_secs_max = 600");
     let id = SessionId::parse("s").unwrap();
     clocked.record(ask("x").of("s"), 0).unwrap();
-    clocked.engine.terminate(&id, &BECAUSE, at(10));
-    clocked.engine.sweep(at(609), 100);
+    clocked.engine.terminate_session(&id, &BECAUSE, at(10));
+    clocked.engine.evict_expired(at(609), 100);
     assert_eq!(clocked.record(ask("x").of("s"), 609), Ok(-1));
-    clocked.engine.sweep(at(610), 100);
+    clocked.engine.evict_expired(at(610), 100);
     assert_eq!(clocked.record(ask("x").of("s"), 610), Ok(0));
     clocked.assert_metric("unstuck_sessions_evicted_total{reason=\"tombstone\"} 1");
 }
@@ -322,10 +322,10 @@ fn beyond_tombstones_max_the_oldest_is_forgotten() {
     let clocked = engine("[limits]\ntombstones_max = 2");
     for (secs, session) in (0..).zip(["a", "b", "c"]) {
         let id = SessionId::parse(session).unwrap();
-        clocked.engine.terminate(&id, &BECAUSE, at(secs));
+        clocked.engine.terminate_session(&id, &BECAUSE, at(secs));
     }
-    clocked.engine.sweep(at(3), 100);
-    let terminated = Some(Status::Terminated);
+    clocked.engine.evict_expired(at(3), 100);
+    let terminated = Some(SessionStatus::Terminated);
     let left = ["a", "b", "c"].map(|session| clocked.status(session));
     assert_eq!(left, [None, terminated, terminated]);
 }
@@ -336,7 +336,7 @@ fn the_state_of_a_session_stops_growing() {
     let id = SessionId::parse("s").unwrap();
     clocked
         .engine
-        .open(&id, "lenient", Default::default(), at(0))
+        .open_session(&id, "lenient", Default::default(), at(0))
         .unwrap();
     // One named event, then loops without end: nobody can ask for their
     // verdicts again, so they need not be kept.
@@ -363,22 +363,22 @@ fn the_totals_are_nothing_when_nobody_is_left() {
             clocked.record(event, 0).unwrap();
         }
         match n % 4 {
-            0 => drop(clocked.engine.end(&id(n), at(0))),
-            1 => drop(clocked.engine.terminate(&id(n), &BECAUSE, at(0))),
+            0 => drop(clocked.engine.end_session(&id(n), at(0))),
+            1 => drop(clocked.engine.terminate_session(&id(n), &BECAUSE, at(0))),
             2 => reset(&clocked.engine, &id(n), at(0)),
             _ => {}
         }
     }
-    assert!(clocked.engine.live() > 0 && clocked.engine.state_bytes() > 0);
-    clocked.engine.sweep(at(10_000_000), 1_000);
+    assert!(clocked.engine.live_sessions() > 0 && clocked.engine.state_bytes() > 0);
+    clocked.engine.evict_expired(at(10_000_000), 1_000);
     assert_eq!(
         (
-            clocked.engine.live(),
+            clocked.engine.live_sessions(),
             clocked.engine.state_bytes() + clocked.engine.tombstone_bytes()
         ),
         (0, 0)
     );
-    for status in Status::ALL {
+    for status in SessionStatus::ALL {
         clocked.assert_metric(&format!(
             "unstuck_sessions{{status=\"{}\"}} 0",
             status.name()

@@ -11,9 +11,9 @@ use std::{
 use proptest::{collection::vec, prelude::*, sample::select, test_runner::FileFailurePersistence};
 use tempfile::TempDir;
 use unstuck::{
-    domain::{Action, Event, Labels, SessionId, Status, VerdictId},
-    engine::{Clockwork, Engine, OpenError, Recorded, Refused},
-    store::{Opening, Store, verify},
+    domain::{Action, Event, Labels, SessionId, SessionStatus, VerdictId},
+    engine::{Engine, OpenError, RecordError, RecordOutcome, RunMode},
+    store::{Store, StoreOptions, verify},
     telemetry::Metrics,
 };
 
@@ -290,23 +290,23 @@ fn at(secs: u64) -> SystemTime {
 
 fn started(dir: &std::path::Path, secs: u64) -> (Engine, Store) {
     let config = settings(dir);
-    let opened = Store::open(Opening {
+    let opened = Store::open(StoreOptions {
         settings: &config.store,
         audit: config.audit,
         tombstone_age_max: Duration::from_secs(TOMBSTONE_SECS),
         tombstones_max: config.engine.tombstones_max,
         now: at(secs),
-        fatal: Box::new(|error| panic!("{error}")),
+        on_fatal: Box::new(|error| panic!("{error}")),
     });
     let (store, standing) = opened.unwrap();
-    let metrics = Metrics::new(config.profiles.detectors()).unwrap();
+    let metrics = Metrics::new(config.profiles.detector_names()).unwrap();
     let engine = Engine::new(
         config.profiles,
         config.tools,
         config.engine,
         Arc::new(metrics),
-        Clockwork::Live,
-        store.outlet(),
+        RunMode::Live,
+        store.verdict_sink(),
     );
     engine.restore(standing, at(secs));
     (engine, store)
@@ -345,7 +345,7 @@ impl Real {
         }
     }
 
-    fn record(&self, name: &str, id: &str, secs: u64) -> Result<Answer, Refused> {
+    fn record(&self, name: &str, id: &str, secs: u64) -> Result<Answer, RecordError> {
         // Each call is of its own, so that nobody sees a loop.
         let event = ask(&format!("{name} {id}")).of(name).id(id);
         let event = Event::try_from(event).unwrap();
@@ -355,13 +355,17 @@ impl Real {
 
     /// It is on disk.
     fn settled(&self, verdict: VerdictId) -> bool {
-        self.runtime.block_on(self.store.settled(verdict))
+        self.runtime
+            .block_on(self.store.wait_until_settled(verdict))
     }
 
     /// All verdicts that are kept, by their ids.
     fn audit(&self) -> Vec<VerdictId> {
-        self.settled(self.store.last());
-        let page = self.store.audit(None, usize::MAX, |_| true).unwrap();
+        self.settled(self.store.last_verdict_id());
+        let page = self
+            .store
+            .read_audit_log(None, usize::MAX, |_| true)
+            .unwrap();
         page.verdicts
             .iter()
             .map(|issued| issued.verdict.id)
@@ -369,7 +373,7 @@ impl Real {
     }
 }
 
-fn answer(recorded: &Recorded) -> Answer {
+fn answer(recorded: &RecordOutcome) -> Answer {
     let index = recorded.index.map(|index| usize::try_from(index).unwrap());
     let verdict = recorded.verdict.as_ref();
     let verdict = verdict.and_then(|verdict| Some((verdict.action?, verdict.id)));
@@ -413,7 +417,7 @@ impl Both {
             Op::Reset(which) => self.reset(NAMES[*which], now),
             Op::Wait(secs) => {
                 self.model.wait(*secs);
-                self.real.engine.sweep(at(self.model.secs), 1_000);
+                self.real.engine.evict_expired(at(self.model.secs), 1_000);
             }
             Op::Restart => {
                 self.model.restart();
@@ -428,7 +432,10 @@ impl Both {
 
     fn open(&mut self, name: &'static str, step: usize, now: SystemTime) {
         let labels = Labels::from([("step".to_owned(), step.to_string())]);
-        let opened = self.real.engine.open(&id(name), "", labels.clone(), now);
+        let opened = self
+            .real
+            .engine
+            .open_session(&id(name), "", labels.clone(), now);
         if let Some(State::Terminated { .. }) = self.model.state(name) {
             assert!(matches!(opened, Err(OpenError::Terminated)), "{opened:?}");
         } else if self.model.begin(name) {
@@ -436,7 +443,7 @@ impl Both {
             self.model.sessions.get_mut(name).unwrap().labels = labels;
         } else {
             assert!(
-                matches!(opened, Err(OpenError::Refused(Refused::Sessions(_)))),
+                matches!(opened, Err(OpenError::Record(RecordError::SessionsMax(_)))),
                 "{opened:?}"
             );
         }
@@ -446,7 +453,7 @@ impl Both {
         let expected = self.model.event(name, event);
         let answered = self.real.record(name, event, self.model.secs);
         match (expected, answered) {
-            (Expected::Refused, Err(Refused::Sessions(_))) => {}
+            (Expected::Refused, Err(RecordError::SessionsMax(_))) => {}
             (Expected::Known(expected), Ok(answered)) => assert_eq!(answered, expected),
             (Expected::New(index, action), Ok(answered)) => {
                 let given = answered.2.map(|(action, _)| action);
@@ -461,7 +468,11 @@ impl Both {
     }
 
     fn end(&mut self, name: &'static str, now: SystemTime) {
-        let ended = self.real.engine.end(&id(name), now).map(|view| view.status);
+        let ended = self
+            .real
+            .engine
+            .end_session(&id(name), now)
+            .map(|view| view.status);
         let until = self.model.secs + TOMBSTONE_SECS;
         let expected = match self
             .model
@@ -470,19 +481,19 @@ impl Both {
             .map(|session| &mut session.state)
         {
             None => None,
-            Some(State::Terminated { .. }) => Some(Status::Terminated),
+            Some(State::Terminated { .. }) => Some(SessionStatus::Terminated),
             Some(state) => {
                 if let State::Live { .. } = state {
                     *state = State::Ended { until };
                 }
-                Some(Status::Ended)
+                Some(SessionStatus::Ended)
             }
         };
         assert_eq!(ended, expected);
     }
 
     fn terminate(&mut self, name: &'static str, now: SystemTime) {
-        let verdict = self.real.engine.terminate(&id(name), &BECAUSE, now);
+        let verdict = self.real.engine.terminate_session(&id(name), &BECAUSE, now);
         if let Some(State::Terminated { by, .. }) = self.model.state(name) {
             assert_eq!(verdict.id, by, "the first one stands");
             return;
@@ -496,12 +507,12 @@ impl Both {
     }
 
     fn reset(&mut self, name: &'static str, now: SystemTime) {
-        let announced = self.real.engine.announce_reset(&id(name), &BECAUSE, now);
+        let announced = self.real.engine.issue_reset(&id(name), &BECAUSE, now);
         let known = self.model.sessions.remove(name);
         assert_eq!(announced.is_some(), known.is_some());
         if let (Some(announced), Some(known)) = (announced, known) {
             assert!(self.real.settled(announced.id), "on disk before it is done");
-            self.real.engine.reset(&id(name), &announced, now);
+            self.real.engine.apply_reset(&id(name), &announced, now);
             self.model.give(announced.id);
             // One that was over needs a place; without one it begins with its next
             // event.
@@ -526,7 +537,7 @@ impl Both {
 
     /// The two look alike from outside.
     fn compare(&self) {
-        assert_eq!(self.real.engine.live(), self.model.live());
+        assert_eq!(self.real.engine.live_sessions(), self.model.live());
         for name in NAMES {
             let view = self.real.engine.get(&id(name));
             let modelled = self.model.sessions.get(name);
@@ -538,12 +549,20 @@ impl Both {
             let terminated = view.termination.map(|verdict| verdict.id);
             match modelled.state {
                 State::Live { events, .. } => {
-                    assert!(matches!(view.status, Status::Active | Status::Looping));
+                    assert!(matches!(
+                        view.status,
+                        SessionStatus::Active | SessionStatus::Looping
+                    ));
                     assert_eq!((view.events as usize, terminated), (events, None), "{name}");
                 }
-                State::Ended { .. } => assert_eq!((view.status, terminated), (Status::Ended, None)),
+                State::Ended { .. } => {
+                    assert_eq!((view.status, terminated), (SessionStatus::Ended, None))
+                }
                 State::Terminated { by, .. } => {
-                    assert_eq!((view.status, terminated), (Status::Terminated, Some(by)));
+                    assert_eq!(
+                        (view.status, terminated),
+                        (SessionStatus::Terminated, Some(by))
+                    );
                 }
             }
         }

@@ -10,9 +10,9 @@ use std::{
 
 use serde::Deserialize;
 use unstuck::{
-    config::{Config, ConfigError, DEFAULTS, Layers, TABLES},
+    config::{Config, ConfigError, DEFAULTS, Layers, TABLE_KEYS},
     domain::{Delta, Event, Verdict, VerdictId},
-    engine::{Clockwork, Engine, Recorded},
+    engine::{Engine, RecordOutcome, RunMode},
     pb,
     telemetry::Metrics,
 };
@@ -54,19 +54,23 @@ pub struct Player {
 impl Player {
     /// With the defaults.
     pub fn new() -> Self {
-        Self::with("", Clockwork::Replay).unwrap()
+        Self::with("", RunMode::Replay).unwrap()
     }
 
     /// With a user's settings over the defaults. The environment of whoever
     /// runs the tests plays no part.
-    pub fn with(config_toml: &str, clockwork: Clockwork) -> Result<Self, ConfigError> {
+    pub fn with(config_toml: &str, clockwork: RunMode) -> Result<Self, ConfigError> {
         let file = tempfile::NamedTempFile::new().unwrap();
         write(&file, config_toml).unwrap();
-        let layers = Layers::load(DEFAULTS, TABLES, Some(file.path()), [])?;
+        let layers = Layers::load(DEFAULTS, TABLE_KEYS, Some(file.path()), [])?;
         let config = Config::new(&layers)?;
-        let metrics = Metrics::new(config.profiles.detectors()).unwrap();
+        let metrics = Metrics::new(config.profiles.detector_names()).unwrap();
         Ok(Self {
-            detectors: config.profiles.detectors().map(str::to_owned).collect(),
+            detectors: config
+                .profiles
+                .detector_names()
+                .map(str::to_owned)
+                .collect(),
             engine: Engine::new(
                 config.profiles,
                 config.tools,
@@ -81,18 +85,18 @@ impl Player {
 
     /// The answer; `None` to a delta of which there is nothing to say.
     #[track_caller]
-    pub fn play(&mut self, line: &Line) -> Option<Recorded> {
+    pub fn play(&mut self, line: &Line) -> Option<RecordOutcome> {
         match line {
             Line::Event(event) => Some(self.event(event)),
             Line::Delta(delta) => {
                 let delta = Delta::try_from(delta.clone()).unwrap();
-                self.engine.delta(&delta, self.now).unwrap()
+                self.engine.record_delta(&delta, self.now).unwrap()
             }
         }
     }
 
     #[track_caller]
-    pub fn event(&mut self, event: &pb::Event) -> Recorded {
+    pub fn event(&mut self, event: &pb::Event) -> RecordOutcome {
         let event = Event::try_from(event.clone()).unwrap();
         self.now = event.time.unwrap_or(self.now);
         self.engine.record(&event, self.now).unwrap()

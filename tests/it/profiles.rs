@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs::write, sync::LazyLock};
 
 use serde_json::Value;
 use unstuck::{
-    config::{Config, DEFAULTS, Layers, TABLES},
+    config::{Config, DEFAULTS, Layers, TABLE_KEYS},
     detect,
 };
 
@@ -14,7 +14,7 @@ fn load(file: &str, env: &[(&str, &str)]) -> Result<Layers, String> {
     let path = dir.path().join("unstuck.toml");
     write(&path, file).unwrap();
     let env = env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
-    let loaded = Layers::load(DEFAULTS, TABLES, Some(&path), env)
+    let loaded = Layers::load(DEFAULTS, TABLE_KEYS, Some(&path), env)
         .and_then(|layers| Config::new(&layers).map(|_| layers));
     let here = format!("{}/", dir.path().display());
     loaded.map_err(|error| error.to_string().replace(&here, ""))
@@ -30,7 +30,11 @@ type Numbers = BTreeMap<(&'static str, String), i64>;
 
 fn numbers(profile: &str) -> Numbers {
     static LAYERS: LazyLock<Layers> = LazyLock::new(|| load("", &[]).unwrap());
-    let detect: Value = LAYERS.profile(profile).unwrap().section("detect").unwrap();
+    let detect: Value = LAYERS
+        .with_profile(profile)
+        .unwrap()
+        .section("detect")
+        .unwrap();
     let keys = detect::NAMES.iter().flat_map(|name| {
         let keys = detect[*name].as_object().unwrap().iter();
         let numbers = keys.filter_map(|(key, value)| Some((key.clone(), value.as_i64()?)));
@@ -54,7 +58,7 @@ fn ends(numbers: &Numbers, name: &'static str) -> i64 {
 
 #[test]
 fn the_built_in_profiles_load() {
-    let names = load("", &[]).unwrap().profiles();
+    let names = load("", &[]).unwrap().profile_names();
     assert_eq!(names, ["classic", "default", "lenient", "strict"]);
 }
 

@@ -15,7 +15,7 @@ use proptest::{
 use prost::Message;
 use unstuck::{
     domain::{Action, Delta, Event, SessionId},
-    engine::{Clockwork, Recorded},
+    engine::{RecordOutcome, RunMode},
     pb::{self, event::Body, tool_call::Arguments},
 };
 
@@ -162,7 +162,7 @@ fn read() -> Act {
 /// The event's number, whether it is a duplicate, and the essence of the verdict.
 type Answer = (Option<i32>, bool, Option<String>);
 
-fn answer(recorded: &Recorded) -> Answer {
+fn answer(recorded: &RecordOutcome) -> Answer {
     let verdict = recorded.verdict.as_deref().map(essence);
     (recorded.index, recorded.duplicate, verdict)
 }
@@ -420,11 +420,11 @@ proptest! {
     fn the_same_events_give_the_same_verdicts(acts in acts()) {
         let events = events("s", &acts);
         let names = |player: &mut Player| -> Vec<_> {
-            let name = |recorded: Recorded| recorded.verdict.map(|v| (v.id, v.loop_id));
+            let name = |recorded: RecordOutcome| recorded.verdict.map(|v| (v.id, v.loop_id));
             events.iter().map(|event| name(player.event(event))).collect()
         };
         prop_assert_eq!(names(&mut Player::new()), names(&mut Player::new()));
-        let mut live = Player::with("", Clockwork::Live).unwrap();
+        let mut live = Player::with("", RunMode::Live).unwrap();
         prop_assert_eq!(answers(&mut Player::new(), &events), answers(&mut live, &events));
     }
 
@@ -433,16 +433,16 @@ proptest! {
         let mut player = Player::new();
         for (n, acts) in histories.iter().enumerate() {
             answers(&mut player, &events(&format!("s{n}"), acts));
-            prop_assert!(player.engine.live() <= n + 1);
+            prop_assert!(player.engine.live_sessions() <= n + 1);
         }
         for n in 0..histories.len() {
             let id = SessionId::parse(&format!("s{n}")).unwrap();
-            prop_assert!(player.engine.end(&id, player.now).is_some());
+            prop_assert!(player.engine.end_session(&id, player.now).is_some());
         }
-        prop_assert_eq!(player.engine.live(), 0);
+        prop_assert_eq!(player.engine.live_sessions(), 0);
         // Then their tombstones expire.
         let long_after = player.now + Duration::from_secs(8 * 24 * 60 * 60);
-        player.engine.sweep(long_after, histories.len());
+        player.engine.evict_expired(long_after, histories.len());
         prop_assert_eq!(player.engine.state_bytes(), 0);
         prop_assert_eq!(player.engine.tombstone_bytes(), 0);
     }
@@ -588,7 +588,7 @@ fn show(player: &mut Player, wire: &[u8]) -> bool {
         .ok()
         .and_then(|delta| Delta::try_from(delta).ok());
     if let Some(delta) = &delta {
-        let _ = player.engine.delta(delta, player.now);
+        let _ = player.engine.record_delta(delta, player.now);
     }
     event.is_some() || delta.is_some()
 }
@@ -613,7 +613,7 @@ proptest! {
                 }
                 show(player, &wire);
             }
-            player.engine.sweep(player.now, 100);
+            player.engine.evict_expired(player.now, 100);
         });
     }
 

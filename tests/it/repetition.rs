@@ -5,7 +5,7 @@ use std::{fs, path::Path, sync::Arc};
 
 use unstuck::{
     domain::{Action, Verdict},
-    engine::Clockwork,
+    engine::RunMode,
     pb::{self, Channel},
 };
 
@@ -57,7 +57,7 @@ fn told_in(
 
 fn actions(told: &[(usize, Arc<Verdict>)]) -> Vec<Action> {
     told.iter()
-        .filter_map(|(_, verdict)| verdict.acted())
+        .filter_map(|(_, verdict)| verdict.effective_action())
         .collect()
 }
 
@@ -378,7 +378,7 @@ fn every_kind_of_loop_is_found() {
         let delay = at - before.chars().count();
         println!("{kind:<36}{delay:>8}  {}", verdict.pattern);
         assert_eq!(&*verdict.detector, "repetition");
-        assert_eq!(verdict.acted(), Some(Action::Warn), "{kind}");
+        assert_eq!(verdict.effective_action(), Some(Action::Warn), "{kind}");
     }
 }
 
@@ -412,7 +412,7 @@ fn a_verdict_says_what_is_repeated_how_often_and_since_when() {
     assert_eq!(first.evidence.excerpt, SENTENCE.trim());
     assert_eq!(first.event_index, None, "there is no event yet");
     let (_, second) = &told[1];
-    assert_eq!(second.acted(), Some(Action::Break));
+    assert_eq!(second.effective_action(), Some(Action::Break));
     assert!(second.correction.contains(SENTENCE.trim()));
     assert_eq!(first.loop_id, second.loop_id);
 }
@@ -471,7 +471,7 @@ fn what_is_written_and_the_reasoning_beside_it_are_watched_apart() {
         })
         .collect();
     let verdicts = player.verdicts(&looping);
-    assert_eq!(verdicts[0].acted(), Some(Action::Warn));
+    assert_eq!(verdicts[0].effective_action(), Some(Action::Warn));
 }
 
 #[test]
@@ -480,7 +480,7 @@ fn a_whole_turn_is_watched_and_a_streamed_one_is_not_judged_twice() {
     let whole = turn(&SENTENCE.repeat(8)).named("whole").of("s");
     let verdict = player.event(&whole).verdict.expect("a loop");
     assert_eq!(
-        (&*verdict.detector, verdict.acted()),
+        (&*verdict.detector, verdict.effective_action()),
         ("repetition", Some(Action::Break))
     );
     assert_eq!(verdict.event_index, Some(0));
@@ -497,7 +497,7 @@ fn a_whole_turn_is_watched_and_a_streamed_one_is_not_judged_twice() {
 #[test]
 fn in_shadow_mode_a_text_is_not_begun_anew() {
     let shadow = "[profiles.default]\nmode = \"shadow\"";
-    let mut player = Player::with(shadow, Clockwork::Replay).unwrap();
+    let mut player = Player::with(shadow, RunMode::Replay).unwrap();
     let told = told(&mut player, &SENTENCE.repeat(60), 7);
     let actions: Vec<_> = told
         .iter()

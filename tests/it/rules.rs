@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use unstuck::{
     domain::{Action, SessionId, Verdict},
-    engine::Clockwork,
+    engine::RunMode,
     telemetry::Metrics,
 };
 
@@ -22,7 +22,7 @@ fn told(verdict: &Verdict) -> Told {
 
 #[track_caller]
 fn check(config: &str, ndjson: &str, expected: &[(&str, i32, Action, &str)]) {
-    let mut player = Player::with(config, Clockwork::Replay).unwrap();
+    let mut player = Player::with(config, RunMode::Replay).unwrap();
     let verdicts = player.verdicts(&Line::read(ndjson));
     let told: Vec<Told> = verdicts.iter().map(|verdict| told(verdict)).collect();
     let expected: Vec<Told> = expected
@@ -34,7 +34,7 @@ fn check(config: &str, ndjson: &str, expected: &[(&str, i32, Action, &str)]) {
 
 #[track_caller]
 fn refusal(config: &str) -> String {
-    match Player::with(config, Clockwork::Replay) {
+    match Player::with(config, RunMode::Replay) {
         Ok(_) => panic!("it is accepted: {config}"),
         Err(error) => error.to_string(),
     }
@@ -78,7 +78,7 @@ fn the_examples_find_what_they_say() {
 
 #[test]
 fn a_rules_verdict_says_what_the_rule_says() {
-    let mut player = Player::with(&example("rules.toml"), Clockwork::Replay).unwrap();
+    let mut player = Player::with(&example("rules.toml"), RunMode::Replay).unwrap();
     let verdicts = player.verdicts(&Line::read(&example("rules.ndjson")));
     let [url, outside, tokens] = verdicts.as_slice() else {
         panic!("{} verdicts", verdicts.len());
@@ -97,7 +97,7 @@ fn a_rules_verdict_says_what_the_rule_says() {
 
 #[test]
 fn a_rule_without_texts_has_some() {
-    let mut player = Player::with(TWO_DEPLOYS, Clockwork::Replay).unwrap();
+    let mut player = Player::with(TWO_DEPLOYS, RunMode::Replay).unwrap();
     let ndjson = call("s", "", "deploy", 1) + &call("s", "", "deploy", 2);
     let verdicts = player.verdicts(&Line::read(&ndjson));
     assert_eq!(
@@ -198,7 +198,7 @@ fn what_a_rule_cannot_evaluate_is_told_of_the_session() {
         name = "far"
         when = "args.distance > 3"
     "#;
-    let mut player = Player::with(config, Clockwork::Replay).unwrap();
+    let mut player = Player::with(config, RunMode::Replay).unwrap();
     assert!(
         player
             .verdicts(&Line::read(&call("s", "", "walk", 1).repeat(2)))
@@ -285,13 +285,13 @@ fn there_are_at_most_thirty_two_rules() {
         let rule = |n: usize| format!("[[rules]]\nname = 'r{n}'\nwhen = 'true'\n");
         (0..count).map(rule).collect()
     };
-    assert!(Player::with(&rules(32), Clockwork::Replay).is_ok());
+    assert!(Player::with(&rules(32), RunMode::Replay).is_ok());
     assert!(refusal(&rules(33)).ends_with("33 rules, at most 32"));
 }
 
 #[test]
 fn a_rules_series_exist_from_the_start() {
-    let player = Player::with(TWO_DEPLOYS, Clockwork::Replay).unwrap();
+    let player = Player::with(TWO_DEPLOYS, RunMode::Replay).unwrap();
     let text = Metrics::new(player.detectors.iter().map(String::as_str))
         .unwrap()
         .render();

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use serde::Deserialize;
 use unstuck::{
     domain::{Action, Verdict},
-    engine::Clockwork,
+    engine::RunMode,
 };
 
 use crate::play::{Line, Player};
@@ -94,13 +94,13 @@ impl Level {
 impl Case {
     /// What happens instead of what is expected.
     fn fault(&self) -> Option<String> {
-        let mut player = match Player::with(&self.config_toml, Clockwork::Replay) {
+        let mut player = match Player::with(&self.config_toml, RunMode::Replay) {
             Ok(player) => player,
             Err(refused) => return Some(format!("its settings are refused: {refused}")),
         };
         let lines = self.trace.iter().map(|line| Line::parse(line).unwrap());
         let verdicts = player.verdicts(&lines.collect::<Vec<_>>());
-        let acted = |verdict: &Arc<Verdict>| Some((verdict.acted()?, verdict.clone()));
+        let acted = |verdict: &Arc<Verdict>| Some((verdict.effective_action()?, verdict.clone()));
         let acted: Vec<_> = verdicts.iter().filter_map(acted).collect();
         let strongest = acted.iter().map(|(action, _)| *action).max();
 

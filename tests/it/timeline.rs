@@ -145,7 +145,7 @@ fn every_detector_says_why_it_fires_and_what_keeps_it_quiet() {
     let settings = &config.profiles.default().detect;
     for name in detect::NAMES {
         let explained = settings.explain(name).unwrap();
-        for text in [explained.rule, &explained.threshold, explained.quiet] {
+        for text in [explained.rule, &explained.threshold, explained.avoided_by] {
             assert!(!text.is_empty() && !text.ends_with('.'), "{name}: {text:?}");
         }
     }

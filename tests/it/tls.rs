@@ -71,7 +71,7 @@ impl Authority {
 }
 
 async fn connect_with(address: std::net::SocketAddr, tls: ClientTlsConfig) -> Option<Channel> {
-    unstuck::notify::install_tls();
+    unstuck::notify::install_crypto_provider();
     let endpoint = Endpoint::from_shared(format!("https://{address}")).unwrap();
     within(endpoint.tls_config(tls).unwrap().connect())
         .await

@@ -22,7 +22,7 @@ use std::{
 use serde_json::{Value, json};
 use unstuck::{
     domain::{Action, Verdict},
-    engine::Clockwork,
+    engine::RunMode,
 };
 
 use crate::play::{Line, Player};
@@ -113,7 +113,7 @@ fn shown(page: &str) -> Value {
 /// With the settings that stand beside a trace, if any.
 fn player(trace: &Path) -> Player {
     let settings = fs::read_to_string(trace.with_extension("toml")).unwrap_or_default();
-    Player::with(&settings, Clockwork::Replay).unwrap()
+    Player::with(&settings, RunMode::Replay).unwrap()
 }
 
 /// The detectors and their traces.
@@ -178,7 +178,9 @@ fn given(mut player: Player, lines: &[Line], own: &str) -> Vec<Told> {
             given.push(Told {
                 session: session.to_owned(),
                 event_id: event_id.to_owned(),
-                action: verdict.acted().expect("the default profile enforces"),
+                action: verdict
+                    .effective_action()
+                    .expect("the default profile enforces"),
                 detector: seen_by(&verdict, own).to_owned(),
             });
         }
@@ -188,7 +190,7 @@ fn given(mut player: Player, lines: &[Line], own: &str) -> Vec<Told> {
 
 /// The file's own detector where it has seen the loop, else who describes it.
 fn seen_by<'a>(verdict: &'a Verdict, own: &'a str) -> &'a str {
-    if verdict.also.iter().any(|other| **other == *own) {
+    if verdict.other_detectors.iter().any(|other| **other == *own) {
         own
     } else {
         &verdict.detector

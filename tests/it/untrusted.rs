@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use unstuck::{domain::text::is_unseen, pb};
+use unstuck::{domain::text::is_invisible, pb};
 
 use crate::{
     harness::*,
@@ -45,7 +45,7 @@ async fn say_it_everywhere(server: &Server) {
 /// Only line breaks steer it.
 #[track_caller]
 fn assert_plain(text: &str, what: &str) {
-    let bad = text.chars().find(|c| is_unseen(*c) && *c != '\n');
+    let bad = text.chars().find(|c| is_invisible(*c) && *c != '\n');
     assert_eq!(bad, None, "{what}: {text}");
 }
 

@@ -1,21 +1,24 @@
-use super::{session, timestamp};
+use super::{session_to_pb, time_to_pb};
 use crate::{
-    domain::{Explained, Operation, Outcome, SessionDetail, Step, StepKind, TimelineEntry},
+    domain::{
+        DetectorExplanation, Operation, Outcome, SessionDetail, TimelineEntry, TimelineStep,
+        TimelineStepKind,
+    },
     pb,
 };
 
 /// A session with its timeline and why its detectors fire.
-pub(crate) fn detail(detail: &SessionDetail) -> pb::GetSessionResponse {
+pub(crate) fn detail_to_pb(detail: &SessionDetail) -> pb::GetSessionResponse {
     let SessionDetail {
         view,
         timeline,
         explanations,
     } = detail;
-    let explanation = |(detector, explained): &(_, Explained)| {
-        let Explained {
+    let explanation = |(detector, explained): &(_, DetectorExplanation)| {
+        let DetectorExplanation {
             rule,
             threshold,
-            quiet,
+            avoided_by: quiet,
         } = explained;
         pb::Explanation {
             detector: std::sync::Arc::to_string(detector),
@@ -25,17 +28,17 @@ pub(crate) fn detail(detail: &SessionDetail) -> pb::GetSessionResponse {
         }
     };
     pb::GetSessionResponse {
-        session: Some(session(view)),
-        timeline: timeline.iter().map(entry).collect(),
+        session: Some(session_to_pb(view)),
+        timeline: timeline.iter().map(timeline_entry_to_pb).collect(),
         explanations: explanations.iter().map(explanation).collect(),
     }
 }
 
-fn entry(entry: &TimelineEntry) -> pb::TimelineEntry {
+fn timeline_entry_to_pb(entry: &TimelineEntry) -> pb::TimelineEntry {
     let TimelineEntry {
         step,
         agent,
-        same,
+        call_group: same,
         loop_id,
         trends,
     } = entry;
@@ -49,20 +52,20 @@ fn entry(entry: &TimelineEntry) -> pb::TimelineEntry {
         same: *same,
         loop_id: loop_id.map(|id| id.to_string()).unwrap_or_default(),
         trends: trends.collect(),
-        ..self::step(step)
+        ..self::step_to_pb(step)
     }
 }
 
 /// What is known of the event itself.
-fn step(step: &Step) -> pb::TimelineEntry {
-    let Step { index, time, kind } = step;
+fn step_to_pb(step: &TimelineStep) -> pb::TimelineEntry {
+    let TimelineStep { index, time, kind } = step;
     let mut entry = pb::TimelineEntry {
         event_index: *index,
-        time: Some(timestamp(*time)),
+        time: Some(time_to_pb(*time)),
         ..pb::TimelineEntry::default()
     };
     let kind = match kind {
-        StepKind::Call {
+        TimelineStepKind::Call {
             tool,
             target,
             operation,
@@ -70,20 +73,20 @@ fn step(step: &Step) -> pb::TimelineEntry {
         } => {
             entry.tool.clone_from(tool);
             entry.target.clone_from(target);
-            entry.operation = self::operation(*operation).into();
-            entry.outcome = self::outcome(*outcome).into();
+            entry.operation = self::operation_to_pb(*operation).into();
+            entry.outcome = self::outcome_to_pb(*outcome).into();
             pb::TimelineKind::ToolCall
         }
-        StepKind::AgentTurn => pb::TimelineKind::AgentTurn,
-        StepKind::UserTurn => pb::TimelineKind::UserTurn,
-        StepKind::Compaction => pb::TimelineKind::Compaction,
-        StepKind::NewRun => pb::TimelineKind::NewRun,
+        TimelineStepKind::AgentTurn => pb::TimelineKind::AgentTurn,
+        TimelineStepKind::UserTurn => pb::TimelineKind::UserTurn,
+        TimelineStepKind::Compaction => pb::TimelineKind::Compaction,
+        TimelineStepKind::NewRun => pb::TimelineKind::NewRun,
     };
     entry.kind = kind.into();
     entry
 }
 
-fn operation(operation: Operation) -> pb::Operation {
+fn operation_to_pb(operation: Operation) -> pb::Operation {
     match operation {
         Operation::Read => pb::Operation::Read,
         Operation::Write => pb::Operation::Write,
@@ -94,7 +97,7 @@ fn operation(operation: Operation) -> pb::Operation {
     }
 }
 
-fn outcome(outcome: Option<Outcome>) -> pb::Outcome {
+fn outcome_to_pb(outcome: Option<Outcome>) -> pb::Outcome {
     match outcome {
         None => pb::Outcome::Unspecified,
         Some(Outcome::Ok) => pb::Outcome::Ok,

@@ -8,43 +8,43 @@ use crate::domain::{SessionId, Verdict};
 /// The verdicts of a run, by session.
 #[derive(Default)]
 pub(super) struct Alarms {
-    by_session: HashMap<SessionId, Alarmed, foldhash::fast::RandomState>,
+    by_session: HashMap<SessionId, SessionAlarms, foldhash::fast::RandomState>,
     /// Those that ask nobody to act.
     pub shadow_verdicts: u64,
 }
 
 /// A session that was found.
-pub(super) struct Alarmed {
+pub(super) struct SessionAlarms {
     pub first: Arc<Verdict>,
     pub verdicts: u64,
-    pub by_detector: BTreeMap<Arc<str>, Share>,
+    pub by_detector: BTreeMap<Arc<str>, DetectorAlarms>,
 }
 
 /// A detector's part in a session's verdicts.
-pub(super) struct Share {
+pub(super) struct DetectorAlarms {
     pub first_index: Option<i32>,
     pub verdicts: u64,
 }
 
 impl Alarms {
-    pub fn count(&mut self, verdict: Arc<Verdict>) {
-        if verdict.acted().is_none() {
+    pub fn record(&mut self, verdict: Arc<Verdict>) {
+        if verdict.effective_action().is_none() {
             self.shadow_verdicts += 1;
             return;
         }
-        let alarmed = self
+        let session_alarms = self
             .by_session
             .entry(verdict.session.clone())
-            .or_insert_with(|| Alarmed::new(&verdict));
-        alarmed.count(&verdict);
+            .or_insert_with(|| SessionAlarms::new(&verdict));
+        session_alarms.record(&verdict);
     }
 
-    pub fn of(&self, session: &SessionId) -> Option<&Alarmed> {
+    pub fn get(&self, session: &SessionId) -> Option<&SessionAlarms> {
         self.by_session.get(session)
     }
 }
 
-impl Alarmed {
+impl SessionAlarms {
     fn new(first: &Arc<Verdict>) -> Self {
         Self {
             first: first.clone(),
@@ -53,14 +53,17 @@ impl Alarmed {
         }
     }
 
-    fn count(&mut self, verdict: &Verdict) {
+    fn record(&mut self, verdict: &Verdict) {
         self.verdicts += 1;
-        for detector in std::iter::once(&verdict.detector).chain(&verdict.also) {
-            let share = self.by_detector.entry(detector.clone()).or_insert(Share {
-                first_index: verdict.event_index,
-                verdicts: 0,
-            });
-            share.verdicts += 1;
+        for detector in std::iter::once(&verdict.detector).chain(&verdict.other_detectors) {
+            let detector_alarms =
+                self.by_detector
+                    .entry(detector.clone())
+                    .or_insert(DetectorAlarms {
+                        first_index: verdict.event_index,
+                        verdicts: 0,
+                    });
+            detector_alarms.verdicts += 1;
         }
     }
 }

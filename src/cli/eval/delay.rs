@@ -2,7 +2,7 @@ use serde::Serialize;
 
 /// How many events after the label's the first verdicts came.
 #[derive(Debug, Default, PartialEq, Serialize)]
-pub(super) struct Delay {
+pub(super) struct DetectionDelay {
     /// Found, and labelled with where the loop begins.
     pub sessions: usize,
     /// Those whose verdict came before the label's event.
@@ -11,16 +11,16 @@ pub(super) struct Delay {
     pub p90: Option<i64>,
 }
 
-impl Delay {
-    pub fn of(mut events: Vec<i64>) -> Self {
-        events.sort_unstable();
+impl DetectionDelay {
+    pub fn from_delays(mut delays: Vec<i64>) -> Self {
+        delays.sort_unstable();
         Self {
-            sessions: events.len(),
-            early: events.partition_point(|delay| *delay < 0),
-            median: median(&events),
+            sessions: delays.len(),
+            early: delays.partition_point(|delay| *delay < 0),
+            median: median(&delays),
             // The nearest rank: a delay that was there, not one between two.
-            p90: events
-                .get((events.len() * 9).div_ceil(10).saturating_sub(1))
+            p90: delays
+                .get((delays.len() * 9).div_ceil(10).saturating_sub(1))
                 .copied(),
         }
     }
@@ -39,13 +39,13 @@ mod tests {
 
     #[track_caller]
     fn check(events: &[i64], early: usize, median: Option<f64>, p90: Option<i64>) {
-        let expected = Delay {
+        let expected = DetectionDelay {
             sessions: events.len(),
             early,
             median,
             p90,
         };
-        assert_eq!(Delay::of(events.to_vec()), expected);
+        assert_eq!(DetectionDelay::from_delays(events.to_vec()), expected);
     }
 
     #[test]

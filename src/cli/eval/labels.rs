@@ -10,14 +10,14 @@ use thiserror::Error;
 
 use crate::{
     cli::{
-        Failure,
-        trace::{self, input::Lines, line},
+        CliError,
+        trace::{self, line, reader::NdjsonReader},
     },
     domain::{IdError, SessionId},
 };
 
 /// What is known of sessions, by a person's word.
-pub(super) type Labels = BTreeMap<SessionId, Label>;
+pub(super) type GroundTruth = BTreeMap<SessionId, Label>;
 
 /// What a person says of a session.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(super) struct Label {
 
 /// A label as it is written. What else stands there is the labeller's own.
 #[derive(Deserialize)]
-struct Written {
+struct LabelRecord {
     session_id: String,
     #[serde(rename = "loop")]
     looping: bool,
@@ -44,64 +44,68 @@ struct Written {
 
 /// Why a line is not a label.
 #[derive(Debug, Error)]
-enum Fault {
+enum LabelLineError {
     #[error(transparent)]
-    Unreadable(#[from] line::Fault),
+    Unreadable(#[from] line::TraceLineError),
     #[error("expected an object with session_id and loop")]
     NotAnObject,
     #[error("session_id: {0}")]
     Id(#[from] IdError),
     #[error("the session is labelled otherwise in line {0}")]
-    Contradicts(u64),
+    Conflict(u64),
 }
 
 /// Reads all labels. One that cannot be read would quietly change every figure,
 /// so the first ends it.
-pub(super) fn read(path: &Path) -> Result<Labels, Failure> {
-    let file = File::open(path).map_err(|error| trace::unreadable(path, &error))?;
-    parse(path, file)
+pub(super) fn read_labels(path: &Path) -> Result<GroundTruth, CliError> {
+    let file = File::open(path).map_err(|error| trace::read_error(path, &error))?;
+    parse_labels(path, file)
 }
 
-fn parse(path: &Path, file: impl Read) -> Result<Labels, Failure> {
-    let mut labels = Labels::new();
-    let mut lines = Lines::new(BufReader::new(file));
-    let unreadable = |error| trace::unreadable(path, &error);
-    while let Some((number, line)) = lines.next().map_err(unreadable)? {
+fn parse_labels(path: &Path, file: impl Read) -> Result<GroundTruth, CliError> {
+    let mut labels = GroundTruth::new();
+    let mut lines = NdjsonReader::new(BufReader::new(file));
+    let to_read_error = |error| trace::read_error(path, &error);
+    while let Some((number, line)) = lines.next().map_err(to_read_error)? {
         let label = line
-            .map_err(Fault::from)
+            .map_err(LabelLineError::from)
             .and_then(|line| Label::parse(line, number));
         label
-            .and_then(|(id, label)| add(&mut labels, id, label))
-            .map_err(|fault| Failure::usage(trace::complaint(path, number, &fault)))?;
+            .and_then(|(id, label)| insert_label(&mut labels, id, label))
+            .map_err(|error| CliError::usage(trace::format_line_error(path, number, &error)))?;
     }
     Ok(labels)
 }
 
 /// The same label twice is one: files of labels are put together.
-fn add(labels: &mut Labels, id: SessionId, label: Label) -> Result<(), Fault> {
+fn insert_label(
+    labels: &mut GroundTruth,
+    id: SessionId,
+    label: Label,
+) -> Result<(), LabelLineError> {
     match labels.entry(id) {
-        Entry::Vacant(place) => {
-            place.insert(label);
+        Entry::Vacant(vacant) => {
+            vacant.insert(label);
             Ok(())
         }
-        Entry::Occupied(first) if first.get().agrees(&label) => Ok(()),
-        Entry::Occupied(first) => Err(Fault::Contradicts(first.get().line)),
+        Entry::Occupied(existing) if existing.get().agrees_with(&label) => Ok(()),
+        Entry::Occupied(existing) => Err(LabelLineError::Conflict(existing.get().line)),
     }
 }
 
 impl Label {
-    fn parse(json: &[u8], line: u64) -> Result<(SessionId, Self), Fault> {
+    fn parse(json: &[u8], line: u64) -> Result<(SessionId, Self), LabelLineError> {
         // serde takes a list for a struct as well, by position.
         if !json.starts_with(b"{") {
-            return Err(Fault::NotAnObject);
+            return Err(LabelLineError::NotAnObject);
         }
-        let Written {
+        let LabelRecord {
             session_id,
             looping,
             first_loop_event,
             kind,
             why,
-        } = serde_json::from_slice(json).map_err(line::Fault::from)?;
+        } = serde_json::from_slice(json).map_err(line::TraceLineError::from)?;
         let label = Self {
             looping,
             first_loop_event,
@@ -112,7 +116,7 @@ impl Label {
         Ok((SessionId::parse(&session_id)?, label))
     }
 
-    fn agrees(&self, other: &Self) -> bool {
+    fn agrees_with(&self, other: &Self) -> bool {
         (self.looping, self.first_loop_event) == (other.looping, other.first_loop_event)
     }
 }
@@ -123,7 +127,7 @@ mod tests {
 
     #[track_caller]
     fn check(file: &str, expected: &str) {
-        let told = match parse(Path::new("l"), file.as_bytes()) {
+        let told = match parse_labels(Path::new("l"), file.as_bytes()) {
             Ok(labels) => labels
                 .iter()
                 .map(|(id, label)| format!("{id} {} {:?};", label.looping, label.first_loop_event))

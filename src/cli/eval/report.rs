@@ -6,11 +6,11 @@ use std::io::{self, BufWriter, Write};
 use anstream::AutoStream;
 use anstyle::Style;
 
-use super::figures::{FalseAlarm, Figures, Miss, Score};
+use super::metrics::{EvalMetrics, FalseAlarm, MissedLoop, Score};
 use crate::{
     cli::{
         output,
-        words::{counted, grouped, wrapped},
+        text_format::{group_digits, pluralize, wrap},
     },
     domain::text,
 };
@@ -28,19 +28,23 @@ const INDENT: &str = "    ";
 /// Columns between two numbers.
 const GAP: u16 = 1;
 
-pub(super) fn print(figures: &Figures, list_all: bool) -> io::Result<()> {
+pub(super) fn print(metrics: &EvalMetrics, list_all: bool) -> io::Result<()> {
     let stdout = io::stdout().lock();
-    let columns = output::columns(&stdout);
+    let columns = output::output_width(&stdout);
     // Takes colours out where they are not wanted.
     let mut out = BufWriter::new(AutoStream::auto(stdout));
-    for sentence in conclusion(figures) {
-        paragraph(&mut out, &sentence, columns)?;
+    for sentence in render_summary(metrics) {
+        write_paragraph(&mut out, &sentence, columns)?;
     }
-    writeln!(out, "\n{}", table(figures))?;
-    paragraph(&mut out, &silent(figures), columns)?;
-    let alarms: Vec<_> = figures.false_alarms.iter().map(alarm).collect();
-    let misses: Vec<_> = figures.misses.iter().map(miss).collect();
-    let missing = figures.missing_sessions.iter();
+    writeln!(out, "\n{}", render_table(metrics))?;
+    write_paragraph(&mut out, &render_silent_detectors(metrics), columns)?;
+    let alarms: Vec<_> = metrics
+        .false_alarms
+        .iter()
+        .map(render_false_alarm)
+        .collect();
+    let misses: Vec<_> = metrics.misses.iter().map(render_missed_loop).collect();
+    let missing = metrics.missing_sessions.iter();
     let missing: Vec<_> = missing.map(|id| (id.as_str(), vec![])).collect();
     for (heading, items) in [
         ("False alarms: labelled no loop, but found", alarms),
@@ -48,73 +52,73 @@ pub(super) fn print(figures: &Figures, list_all: bool) -> io::Result<()> {
         ("Labelled, but not in the traces: not counted", missing),
     ] {
         let max = if list_all { usize::MAX } else { LISTED_MAX };
-        list(&mut out, heading, &items, max, columns)?;
+        write_list(&mut out, heading, &items, max, columns)?;
     }
     out.flush()
 }
 
-fn paragraph(out: &mut impl Write, text: &str, columns: usize) -> io::Result<()> {
-    wrapped(text, columns)
+fn write_paragraph(out: &mut impl Write, text: &str, columns: usize) -> io::Result<()> {
+    wrap(text, columns)
         .iter()
         .try_for_each(|line| writeln!(out, "{line}"))
 }
 
 /// The run in a few sentences.
-fn conclusion(figures: &Figures) -> Vec<String> {
-    let (labelled, unlabelled) = (&figures.labelled, &figures.unlabelled);
-    let mut told = vec![format!(
+fn render_summary(metrics: &EvalMetrics) -> Vec<String> {
+    let (labelled, unlabelled) = (&metrics.labelled, &metrics.unlabelled);
+    let mut sentences = vec![format!(
         "{} in {}: {} labelled ({}, {} healthy), {} not.",
-        counted(figures.events, "event"),
-        counted(figures.sessions, "session"),
-        grouped(labelled.sessions),
-        counted(labelled.loops, "loop"),
-        grouped(labelled.healthy),
-        grouped(unlabelled.sessions),
+        pluralize(metrics.events, "event"),
+        pluralize(metrics.sessions, "session"),
+        group_digits(labelled.sessions),
+        pluralize(labelled.loops, "loop"),
+        group_digits(labelled.healthy),
+        group_digits(unlabelled.sessions),
     )];
     if labelled.sessions > 0 {
-        told.push(agreement(&labelled.score));
+        sentences.push(render_score(&labelled.score));
     }
     if let Some(rate) = unlabelled.verdicts_per_1000_events {
-        told.push(format!(
+        sentences.push(format!(
             "Without a label: {} in {} of {}, {rate:.1} per 1,000 events.",
-            counted(unlabelled.verdicts, "verdict"),
-            grouped(unlabelled.found_sessions),
-            counted(unlabelled.sessions, "session"),
+            pluralize(unlabelled.verdicts, "verdict"),
+            group_digits(unlabelled.found_sessions),
+            pluralize(unlabelled.sessions, "session"),
         ));
     }
-    if figures.shadow_verdicts > 0 {
-        let verdicts = counted(figures.shadow_verdicts, "shadow verdict");
-        told.push(format!(
+    if metrics.shadow_verdicts > 0 {
+        let verdicts = pluralize(metrics.shadow_verdicts, "shadow verdict");
+        sentences.push(format!(
             "{verdicts} not counted: the profile's mode is shadow."
         ));
     }
-    if figures.bad_lines > 0 {
-        let lines = counted(figures.bad_lines, "line");
-        told.push(format!("Not read, and left out: {lines}."));
+    if metrics.bad_lines > 0 {
+        let lines = pluralize(metrics.bad_lines, "line");
+        sentences.push(format!("Not read, and left out: {lines}."));
     }
-    told
+    sentences
 }
 
-fn agreement(score: &Score) -> String {
-    let mut told = format!(
+fn render_score(score: &Score) -> String {
+    let mut text = format!(
         "Precision {}, recall {}, F1 {}",
-        share(score.precision),
-        share(score.recall),
-        share(score.f1),
+        format_ratio(score.precision),
+        format_ratio(score.recall),
+        format_ratio(score.f1),
     );
     let delay = &score.delay;
     if let (Some(median), Some(p90)) = (delay.median, delay.p90) {
-        told += &format!("; delay {median} (median) and {p90} (90th percentile) events");
+        text += &format!("; delay {median} (median) and {p90} (90th percentile) events");
     }
     if delay.early > 0 {
         let verdicts = delay.sessions;
-        told += &format!(", {} of {verdicts} before the label", delay.early);
+        text += &format!(", {} of {verdicts} before the label", delay.early);
     }
-    told + "."
+    text + "."
 }
 
 /// A row for each detector that found something, and one for all.
-fn table(figures: &Figures) -> String {
+fn render_table(metrics: &EvalMetrics) -> String {
     let header = [
         "detector",
         "TP",
@@ -126,47 +130,47 @@ fn table(figures: &Figures) -> String {
         "p90",
         "per 1,000",
     ];
-    let unlabelled = &figures.unlabelled;
-    let mut rows: Vec<_> = figures
+    let unlabelled = &metrics.unlabelled;
+    let mut rows: Vec<_> = metrics
         .detectors
         .iter()
-        .filter(|(_, of)| has_found(&of.score, of.unlabelled_verdicts))
-        .map(|(name, of)| row(name, &of.score, of.verdicts_per_1000_events))
+        .filter(|(_, of)| has_detections(&of.score, of.unlabelled_verdicts))
+        .map(|(name, of)| render_row(name, &of.score, of.verdicts_per_1000_events))
         .collect();
-    let all = &figures.labelled.score;
-    rows.push(row("all", all, unlabelled.verdicts_per_1000_events));
-    output::table(header.map(str::to_owned), rows, GAP)
+    let all = &metrics.labelled.score;
+    rows.push(render_row("all", all, unlabelled.verdicts_per_1000_events));
+    output::render_table(header.map(str::to_owned), rows, GAP)
 }
 
-fn has_found(score: &Score, unlabelled_verdicts: u64) -> bool {
+fn has_detections(score: &Score, unlabelled_verdicts: u64) -> bool {
     score.true_positives + score.false_positives + unlabelled_verdicts > 0
 }
 
-fn row(name: &str, score: &Score, rate: Option<f64>) -> [String; 9] {
+fn render_row(name: &str, score: &Score, rate: Option<f64>) -> [String; 9] {
     let number = |number: Option<String>| number.unwrap_or_else(|| "–".to_owned());
     [
         name.to_owned(),
-        grouped(score.true_positives),
-        grouped(score.false_positives),
-        share(score.precision),
-        share(score.recall),
-        share(score.f1),
+        group_digits(score.true_positives),
+        group_digits(score.false_positives),
+        format_ratio(score.precision),
+        format_ratio(score.recall),
+        format_ratio(score.f1),
         number(score.delay.median.map(|events| events.to_string())),
         number(score.delay.p90.map(|events| events.to_string())),
         number(rate.map(|rate| format!("{rate:.1}"))),
     ]
 }
 
-fn share(share: Option<f64>) -> String {
+fn format_ratio(share: Option<f64>) -> String {
     share.map_or_else(|| "–".to_owned(), |share| format!("{share:.2}"))
 }
 
 /// Who had nothing to say.
-fn silent(figures: &Figures) -> String {
-    let names: Vec<&str> = figures
+fn render_silent_detectors(metrics: &EvalMetrics) -> String {
+    let names: Vec<&str> = metrics
         .detectors
         .iter()
-        .filter(|(_, of)| !has_found(&of.score, of.unlabelled_verdicts))
+        .filter(|(_, of)| !has_detections(&of.score, of.unlabelled_verdicts))
         .map(|(name, _)| &**name)
         .collect();
     if names.is_empty() {
@@ -176,46 +180,46 @@ fn silent(figures: &Figures) -> String {
 }
 
 /// A session, and what is said about it.
-type Item<'a> = (&'a str, Vec<String>);
+type ReportItem<'a> = (&'a str, Vec<String>);
 
-fn alarm(alarm: &FalseAlarm) -> Item<'_> {
+fn render_false_alarm(alarm: &FalseAlarm) -> ReportItem<'_> {
     let mut verdict = alarm.detector.to_string();
     if let Some(index) = alarm.event_index {
         verdict += &format!(" at event {index}");
     }
-    let pattern = text::quoted(&alarm.pattern, TEXT_CHARS_MAX);
-    let told = format!("{verdict}: {pattern}");
-    let label = label(alarm.kind.as_deref(), alarm.why.as_deref());
+    let pattern = text::quote(&alarm.pattern, TEXT_CHARS_MAX);
+    let description = format!("{verdict}: {pattern}");
+    let label = render_label(alarm.kind.as_deref(), alarm.why.as_deref());
     let label = label.map(|label| format!("label: {label}"));
     (
         &alarm.session_id,
-        std::iter::once(told).chain(label).collect(),
+        std::iter::once(description).chain(label).collect(),
     )
 }
 
-fn miss(miss: &Miss) -> Item<'_> {
+fn render_missed_loop(miss: &MissedLoop) -> ReportItem<'_> {
     let began = miss.first_loop_event;
     let began = began.map(|event| format!("from event {event}"));
-    let label = label(miss.kind.as_deref(), miss.why.as_deref());
-    let told: Vec<String> = began.into_iter().chain(label).collect();
-    let told = (!told.is_empty()).then(|| told.join(": "));
-    (&miss.session_id, told.into_iter().collect())
+    let label = render_label(miss.kind.as_deref(), miss.why.as_deref());
+    let parts: Vec<String> = began.into_iter().chain(label).collect();
+    let description = (!parts.is_empty()).then(|| parts.join(": "));
+    (&miss.session_id, description.into_iter().collect())
 }
 
 /// What the labeller said.
-fn label(kind: Option<&str>, why: Option<&str>) -> Option<String> {
+fn render_label(kind: Option<&str>, why: Option<&str>) -> Option<String> {
     let parts = [kind, why].into_iter().flatten();
     let parts: Vec<String> = parts
-        .map(|part| text::quoted(part, TEXT_CHARS_MAX))
+        .map(|part| text::quote(part, TEXT_CHARS_MAX))
         .filter(|part| !part.is_empty())
         .collect();
     (!parts.is_empty()).then(|| parts.join(", "))
 }
 
-fn list(
+fn write_list(
     out: &mut impl Write,
     heading: &str,
-    items: &[Item<'_>],
+    items: &[ReportItem<'_>],
     max: usize,
     columns: usize,
 ) -> io::Result<()> {
@@ -223,11 +227,11 @@ fn list(
         return Ok(());
     }
     writeln!(out, "\n{BOLD}{heading} ({}){BOLD:#}", items.len())?;
-    for (id, told) in items.iter().take(max) {
-        writeln!(out, "  {}", text::quoted(id, ID_CHARS_MAX))?;
-        for line in told
+    for (id, details) in items.iter().take(max) {
+        writeln!(out, "  {}", text::quote(id, ID_CHARS_MAX))?;
+        for line in details
             .iter()
-            .flat_map(|text| wrapped(text, columns - INDENT.len()))
+            .flat_map(|text| wrap(text, columns - INDENT.len()))
         {
             writeln!(out, "{INDENT}{DIM}{line}{DIM:#}")?;
         }

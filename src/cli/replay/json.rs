@@ -2,10 +2,10 @@ use std::io::{self, BufWriter, StdoutLock, Write};
 
 use serde::Serialize;
 
-use super::summary::Summary;
+use super::summary::ReplaySummary;
 use crate::{
     api,
-    cli::output::{json_line, proto_line},
+    cli::output::{to_json_line, to_proto_json_line},
     domain::Verdict,
 };
 
@@ -15,8 +15,8 @@ pub(super) struct JsonLines {
 }
 
 #[derive(Serialize)]
-struct Last<'a> {
-    summary: &'a Summary,
+struct SummaryLine<'a> {
+    summary: &'a ReplaySummary,
 }
 
 impl JsonLines {
@@ -28,13 +28,13 @@ impl JsonLines {
 
     /// Prints a verdict; at once where the input is `live`.
     pub fn print(&mut self, verdict: &Verdict, live: bool) -> io::Result<()> {
-        let line = proto_line(&api::present_verdict(verdict))?;
+        let line = to_proto_json_line(&api::present_verdict(verdict))?;
         writeln!(self.out, "{line}")?;
         if live { self.out.flush() } else { Ok(()) }
     }
 
-    pub fn finish(mut self, summary: &Summary) -> io::Result<()> {
-        writeln!(self.out, "{}", json_line(&Last { summary })?)?;
+    pub fn finish(mut self, summary: &ReplaySummary) -> io::Result<()> {
+        writeln!(self.out, "{}", to_json_line(&SummaryLine { summary })?)?;
         self.out.flush()
     }
 }

@@ -11,38 +11,46 @@ use std::{
 
 use anstream::AutoStream;
 
-use super::summary::{Summary, Tally};
+use super::summary::{ReplayCounts, ReplaySummary};
 use crate::cli::{
-    output::columns,
-    trace::player::{Given, Player},
-    words::{cost, counted, wrapped},
+    output::output_width,
+    text_format::{format_cost, pluralize, wrap},
+    trace::player::{TracePlayer, TraceVerdict},
 };
 
 /// The verdicts of a run, by session in the order of the trace.
 #[derive(Default)]
-pub(super) struct Report {
-    given: BTreeMap<usize, Vec<Given>>,
+pub(super) struct ReplayReport {
+    verdicts_by_session: BTreeMap<usize, Vec<TraceVerdict>>,
 }
 
-impl Report {
-    pub fn keep(&mut self, given: Given) {
-        self.given.entry(given.session).or_default().push(given);
+impl ReplayReport {
+    pub fn push(&mut self, played: TraceVerdict) {
+        self.verdicts_by_session
+            .entry(played.session)
+            .or_default()
+            .push(played);
     }
 
-    pub fn print(&self, player: &Player, tally: &Tally, summary: &Summary) -> io::Result<()> {
+    pub fn print(
+        &self,
+        player: &TracePlayer,
+        counts: &ReplayCounts,
+        summary: &ReplaySummary,
+    ) -> io::Result<()> {
         let stdout = io::stdout().lock();
-        let columns = columns(&stdout);
+        let columns = output_width(&stdout);
         // Takes colours out where they are not wanted.
         let mut out = BufWriter::new(AutoStream::auto(stdout));
-        for (place, given) in &self.given {
-            if let Some(view) = player.session(*place) {
-                timeline::write(&mut out, &view, given, columns)?;
+        for (index, verdicts) in &self.verdicts_by_session {
+            if let Some(view) = player.session(*index) {
+                timeline::write_session(&mut out, &view, verdicts, columns)?;
             }
         }
         if summary.verdicts.total > 0 {
-            writeln!(out, "{}\n", totals::table(tally))?;
+            writeln!(out, "{}\n", totals::render_totals(counts))?;
         }
-        for line in wrapped(&conclusion(summary), columns) {
+        for line in wrap(&render_summary(summary), columns) {
             writeln!(out, "{line}")?;
         }
         out.flush()
@@ -50,61 +58,61 @@ impl Report {
 }
 
 /// The run in a few words.
-fn conclusion(summary: &Summary) -> String {
-    let events = counted(summary.events, "event");
-    let sessions = counted(summary.sessions, "session");
-    let mut told = format!("{events} in {sessions}");
-    let verdicts = counted(summary.verdicts.total, "verdict");
-    told += &match (summary.looping_sessions, summary.sessions) {
+fn render_summary(summary: &ReplaySummary) -> String {
+    let events = pluralize(summary.events, "event");
+    let sessions = pluralize(summary.sessions, "session");
+    let mut text = format!("{events} in {sessions}");
+    let verdicts = pluralize(summary.verdicts.total, "verdict");
+    text += &match (summary.looping_sessions, summary.sessions) {
         (0, _) => ": no loops.".to_owned(),
         (1, 1) => format!(", which looped: {verdicts}."),
         (looping, _) => format!(", {looping} of them looping: {verdicts}."),
     };
     let saved = summary.saved;
     if saved.events > 0 {
-        let saved = cost(saved.events, saved.tokens, saved.cost_usd);
-        told += &format!(" Acting on the first ones would have saved {saved}.");
+        let saved = format_cost(saved.events, saved.tokens, saved.cost_usd);
+        text += &format!(" Acting on the first ones would have saved {saved}.");
     } else if summary.verdicts.total > 0 {
-        told +=
+        text +=
             " Each came with the last event of its loop: acting on it would have saved nothing.";
     }
     if summary.bad_lines > 0 {
-        let lines = counted(summary.bad_lines, "line");
+        let lines = pluralize(summary.bad_lines, "line");
         let were = if summary.bad_lines == 1 {
             "was"
         } else {
             "were"
         };
-        told += &format!(" {lines} could not be read and {were} left out.");
+        text += &format!(" {lines} could not be read and {were} left out.");
     }
-    told
+    text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::replay::summary::{Sum, Verdicts};
+    use crate::cli::replay::summary::{ReplayVerdictTotals, WasteTotals};
 
     #[track_caller]
-    fn check(sessions: u64, looping: u64, verdicts: u64, saved: Sum, expected: &str) {
-        let summary = Summary {
+    fn check(sessions: u64, looping: u64, verdicts: u64, saved: WasteTotals, expected: &str) {
+        let summary = ReplaySummary {
             events: 37,
             sessions,
             looping_sessions: looping,
-            verdicts: Verdicts {
+            verdicts: ReplayVerdictTotals {
                 total: verdicts,
-                ..Verdicts::default()
+                ..ReplayVerdictTotals::default()
             },
             saved,
-            ..Summary::default()
+            ..ReplaySummary::default()
         };
-        assert_eq!(conclusion(&summary), expected);
+        assert_eq!(render_summary(&summary), expected);
     }
 
     #[test]
     fn the_last_words_are_a_sentence() {
-        let nothing = Sum::default();
-        let saved = Sum {
+        let nothing = WasteTotals::default();
+        let saved = WasteTotals {
             events: 5,
             tokens: 12_300,
             cost_usd: 0.41,
@@ -114,7 +122,7 @@ mod tests {
             1,
             1,
             1,
-            Sum {
+            WasteTotals {
                 events: 1,
                 ..nothing
             },

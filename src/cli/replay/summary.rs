@@ -3,31 +3,31 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Serialize, Serializer};
 
 use crate::{
-    cli::trace::player::Player,
-    domain::{Action, Status, Verdict, Waste},
+    cli::trace::player::TracePlayer,
+    domain::{Action, SessionStatus, Verdict, Waste},
 };
 
 /// The verdicts of a run, counted.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
-    by_detector: BTreeMap<Arc<str>, Counts>,
-    strongest: Option<Action>,
+pub(super) struct ReplayCounts {
+    by_detector: BTreeMap<Arc<str>, CountsByAction>,
+    strongest_action: Option<Action>,
 }
 
 /// Verdicts by action.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts([u64; Action::ALL.len()]);
+pub(super) struct CountsByAction([u64; Action::ALL.len()]);
 
-impl Tally {
-    pub fn count(&mut self, verdict: &Verdict) {
-        self.strongest = self.strongest.max(verdict.acted());
+impl ReplayCounts {
+    pub fn record(&mut self, verdict: &Verdict) {
+        self.strongest_action = self.strongest_action.max(verdict.effective_action());
         let Some(action) = verdict.action else {
             return;
         };
         match self.by_detector.get_mut(&verdict.detector) {
             Some(counts) => counts.add(action, 1),
             None => {
-                let mut counts = Counts::default();
+                let mut counts = CountsByAction::default();
                 counts.add(action, 1);
                 self.by_detector.insert(verdict.detector.clone(), counts);
             }
@@ -35,17 +35,17 @@ impl Tally {
     }
 
     /// What the strongest verdict asks for, those in shadow mode apart.
-    pub fn strongest(&self) -> Option<Action> {
-        self.strongest
+    pub fn strongest_action(&self) -> Option<Action> {
+        self.strongest_action
     }
 
-    pub fn by_detector(&self) -> impl Iterator<Item = (&str, Counts)> {
+    pub fn by_detector(&self) -> impl Iterator<Item = (&str, CountsByAction)> {
         let counts = self.by_detector.iter();
         counts.map(|(detector, counts)| (&**detector, *counts))
     }
 
-    pub fn by_action(&self) -> Counts {
-        let mut all = Counts::default();
+    pub fn by_action(&self) -> CountsByAction {
+        let mut all = CountsByAction::default();
         for (_, counts) in self.by_detector() {
             for (action, count) in counts.iter() {
                 all.add(action, count);
@@ -55,12 +55,12 @@ impl Tally {
     }
 }
 
-impl Counts {
+impl CountsByAction {
     fn add(&mut self, action: Action, count: u64) {
         self.0[action as usize] += count;
     }
 
-    pub fn of(self, action: Action) -> u64 {
+    pub fn get(self, action: Action) -> u64 {
         self.0[action as usize]
     }
 
@@ -76,7 +76,7 @@ impl Counts {
 }
 
 /// By the names that actions have in the API.
-impl Serialize for Counts {
+impl Serialize for CountsByAction {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let name = |action: Action| format!("ACTION_{}", action.name().to_ascii_uppercase());
         serializer.collect_map(self.iter().map(|(action, count)| (name(action), count)))
@@ -85,36 +85,36 @@ impl Serialize for Counts {
 
 /// What came of a run.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Summary {
+pub(super) struct ReplaySummary {
     /// That were accepted: no duplicates, nothing after a termination.
     pub events: u64,
     pub sessions: u64,
     pub bad_lines: u64,
-    pub verdicts: Verdicts,
+    pub verdicts: ReplayVerdictTotals,
     /// Sessions with a verdict.
     pub looping_sessions: u64,
     pub terminated_sessions: u64,
     /// What the loops have cost.
-    pub wasted: Sum,
+    pub wasted: WasteTotals,
     /// What of it acting on the verdicts would have saved.
-    pub saved: Sum,
+    pub saved: WasteTotals,
 }
 
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Verdicts {
+pub(super) struct ReplayVerdictTotals {
     pub total: u64,
     pub by_detector: BTreeMap<Arc<str>, u64>,
-    pub by_action: Counts,
+    pub by_action: CountsByAction,
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub(super) struct Sum {
+pub(super) struct WasteTotals {
     pub events: i64,
     pub tokens: i64,
     pub cost_usd: f64,
 }
 
-impl From<Waste> for Sum {
+impl From<Waste> for WasteTotals {
     fn from(waste: Waste) -> Self {
         let Waste {
             events,
@@ -137,13 +137,13 @@ impl From<Waste> for Sum {
     }
 }
 
-impl Summary {
-    pub fn new(player: &Player, tally: &Tally, bad_lines: u64) -> Self {
-        let by_action = tally.by_action();
-        let by_detector = tally.by_detector.iter();
+impl ReplaySummary {
+    pub fn new(player: &TracePlayer, counts: &ReplayCounts, bad_lines: u64) -> Self {
+        let by_action = counts.by_action();
+        let by_detector = counts.by_detector.iter();
         let mut summary = Self {
             bad_lines,
-            verdicts: Verdicts {
+            verdicts: ReplayVerdictTotals {
                 total: by_action.total(),
                 by_detector: by_detector
                     .map(|(name, n)| (name.clone(), n.total()))
@@ -157,7 +157,7 @@ impl Summary {
             summary.sessions += 1;
             summary.events += u64::from(view.events.unsigned_abs());
             summary.looping_sessions += u64::from(looping);
-            summary.terminated_sessions += u64::from(view.status == Status::Terminated);
+            summary.terminated_sessions += u64::from(view.status == SessionStatus::Terminated);
             wasted += view.wasted;
             saved += view.avoidable;
         }

@@ -18,35 +18,36 @@ pub(super) struct Lanes(Vec<Lane>);
 
 /// Where an event stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct LanePosition {
     pub lane: usize,
     pub mark: char,
 }
 
 impl Lanes {
     pub fn new(timeline: &[TimelineEntry]) -> Self {
-        let mut found: Vec<(Lane, Weight)> = Vec::new();
+        let mut candidates: Vec<(Lane, LanePriority)> = Vec::new();
         for (order, entry) in timeline.iter().enumerate() {
-            let Some(lane) = lane(entry) else { continue };
+            let Some(lane) = lane_of(entry) else { continue };
             let cited = !entry.loop_id.is_empty();
-            match found.iter_mut().find(|(known, _)| *known == lane) {
-                Some((_, weight)) => weight.add(cited),
-                None => found.push((lane, Weight::new(order, cited))),
+            match candidates.iter_mut().find(|(known, _)| *known == lane) {
+                Some((_, priority)) => priority.add(cited),
+                None => candidates.push((lane, LanePriority::new(order, cited))),
             }
         }
         // What a loop cites is what somebody looks for; then what is frequent.
-        found.sort_by_key(|(_, weight)| std::cmp::Reverse((weight.cited, weight.events)));
-        found.truncate(LANES_MAX);
-        found.sort_by_key(|(_, weight)| weight.order);
-        Self(found.into_iter().map(|(lane, _)| lane).collect())
+        candidates
+            .sort_by_key(|(_, priority)| std::cmp::Reverse((priority.cited, priority.events)));
+        candidates.truncate(LANES_MAX);
+        candidates.sort_by_key(|(_, priority)| priority.order);
+        Self(candidates.into_iter().map(|(lane, _)| lane).collect())
     }
 
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    pub fn place(&self, entry: &TimelineEntry) -> Option<Place> {
-        let own = lane(entry)?;
+    pub fn position(&self, entry: &TimelineEntry) -> Option<LanePosition> {
+        let own = lane_of(entry)?;
         let lane = self.0.iter().position(|lane| *lane == own)?;
         let letters = self.0.iter().take(lane);
         let letters = letters.filter(|lane| matches!(lane, Lane::Same(_))).count();
@@ -54,7 +55,7 @@ impl Lanes {
             Lane::Same(_) => ('A'..='Z').nth(letters).unwrap_or('?'),
             Lane::Loop(_) => '≈',
         };
-        Some(Place { lane, mark })
+        Some(LanePosition { lane, mark })
     }
 
     /// Whether some lane holds equal calls, and whether one holds others.
@@ -64,7 +65,7 @@ impl Lanes {
     }
 }
 
-fn lane(entry: &TimelineEntry) -> Option<Lane> {
+fn lane_of(entry: &TimelineEntry) -> Option<Lane> {
     match (entry.same, entry.loop_id.as_str()) {
         (1.., _) => Some(Lane::Same(entry.same)),
         (_, "") => None,
@@ -73,13 +74,13 @@ fn lane(entry: &TimelineEntry) -> Option<Lane> {
 }
 
 /// How much speaks for showing a lane.
-struct Weight {
+struct LanePriority {
     order: usize,
     events: usize,
     cited: bool,
 }
 
-impl Weight {
+impl LanePriority {
     fn new(order: usize, cited: bool) -> Self {
         Self {
             order,
@@ -110,8 +111,8 @@ mod tests {
     fn check(events: &[(i32, &str)], expected: &str) {
         let timeline: Vec<_> = events.iter().map(|event| entry(*event)).collect();
         let lanes = Lanes::new(&timeline);
-        let told = timeline.iter().map(|entry| match lanes.place(entry) {
-            Some(Place { lane, mark }) => format!("{mark}{lane}"),
+        let told = timeline.iter().map(|entry| match lanes.position(entry) {
+            Some(LanePosition { lane, mark }) => format!("{mark}{lane}"),
             None => "·".to_owned(),
         });
         assert_eq!(told.collect::<Vec<_>>().join(" "), expected);
@@ -137,7 +138,7 @@ mod tests {
         let timeline: Vec<_> = events.iter().map(|event| entry(*event)).collect();
         let lanes = Lanes::new(&timeline);
         assert_eq!(lanes.count(), LANES_MAX);
-        assert_eq!(lanes.place(&entry((10, "x"))).map(|p| p.mark), Some('H'));
-        assert_eq!(lanes.place(&entry((9, ""))), None);
+        assert_eq!(lanes.position(&entry((10, "x"))).map(|p| p.mark), Some('H'));
+        assert_eq!(lanes.position(&entry((9, ""))), None);
     }
 }

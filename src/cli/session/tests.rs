@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    cli::style::without_colours,
+    cli::style::strip_colours,
     pb::{Outcome, TimelineEntry, TimelineKind, Verdict},
 };
 
@@ -19,8 +19,8 @@ fn call(event_index: i32, same: i32, loop_id: &str, target: &str) -> TimelineEnt
 
 fn page(answer: &GetSessionResponse) -> String {
     let mut out = Vec::new();
-    write(&mut out, answer, &History::default(), 80).unwrap();
-    without_colours(&out)
+    write_page(&mut out, answer, &EarlierVerdicts::default(), 80).unwrap();
+    strip_colours(&out)
 }
 
 /// Not the colours, which are ours.

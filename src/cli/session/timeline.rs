@@ -2,14 +2,14 @@ use std::io::{self, Write};
 
 use anstyle::Style;
 
-use super::lanes::{Lanes, Place};
+use super::lanes::{LanePosition, Lanes};
 use crate::{
     cli::{
-        clock,
         grid::{self, Cell, Column},
-        style::{self, BAD, BOLD, DIM, PLAIN},
+        style::{self, BOLD, DIM, PLAIN, RED},
+        text_format::pluralize,
+        time_format,
         verdict::action_name,
-        words::counted,
     },
     pb::{GetSessionResponse, Outcome, TimelineEntry, TimelineKind, Verdict},
 };
@@ -17,25 +17,28 @@ use crate::{
 /// An index, a time, the lanes, who, what, how it ended, what was said.
 const COLUMNS: [Column; 8] = [
     Column::right("event"),
-    Column::left("UTC").goes(2),
+    Column::left("UTC").drop_priority(2),
     Column::left("same"),
-    Column::left("agent").cut_to(8),
-    Column::left("tool").cut_to(10),
-    Column::left("target").cut_to(24),
-    Column::left("outcome").goes(1),
+    Column::left("agent").shrink_to(8),
+    Column::left("tool").shrink_to(10),
+    Column::left("target").shrink_to(24),
+    Column::left("outcome").drop_priority(1),
     Column::left("verdict"),
 ];
 
 /// What it did lately, the members of each loop below each other.
-pub(super) fn write(
+pub(super) fn write_timeline(
     out: &mut impl Write,
-    answer: &GetSessionResponse,
-    room: Option<usize>,
+    response: &GetSessionResponse,
+    width_max: Option<usize>,
 ) -> io::Result<()> {
     writeln!(out, "{BOLD}Timeline{BOLD:#}")?;
-    let timeline = &answer.timeline;
+    let timeline = &response.timeline;
     if timeline.is_empty() {
-        let events = answer.session.as_ref().map_or(0, |session| session.events);
+        let events = response
+            .session
+            .as_ref()
+            .map_or(0, |session| session.events);
         let why = match events {
             0 => "No events yet.",
             _ => "Its events are kept no longer: the session is over.",
@@ -43,7 +46,7 @@ pub(super) fn write(
         return writeln!(out, "  {DIM}{why}{DIM:#}\n");
     }
     let lanes = Lanes::new(timeline);
-    let verdicts = answer.session.iter().flat_map(|session| {
+    let verdicts = response.session.iter().flat_map(|session| {
         let termination = session.termination.iter();
         session.last_verdicts.iter().chain(termination)
     });
@@ -51,35 +54,35 @@ pub(super) fn write(
     let mut rows = Vec::new();
     let mut expected = 0;
     for entry in timeline {
-        rows.extend(gap(expected, entry.event_index));
-        rows.push(row(entry, &lanes, &verdicts));
+        rows.extend(render_gap(expected, entry.event_index));
+        rows.push(render_row(entry, &lanes, &verdicts));
         expected = entry.event_index.saturating_add(1);
     }
-    grid::write(out, &COLUMNS, &rows, room)?;
-    legend(out, &lanes)?;
+    grid::write(out, &COLUMNS, &rows, width_max)?;
+    write_legend(out, &lanes)?;
     writeln!(out)
 }
 
 /// Events that are not kept.
-fn gap(expected: i32, index: i32) -> Option<Vec<Cell>> {
+fn render_gap(expected: i32, index: i32) -> Option<Vec<Cell>> {
     let missing = u64::try_from(index.saturating_sub(expected)).ok()?;
-    let told = match (missing, expected) {
+    let text = match (missing, expected) {
         (0, _) => return None,
-        (_, 0) => format!("{} before", counted(missing, "event")),
-        _ => format!("{} not kept", counted(missing, "event")),
+        (_, 0) => format!("{} before", pluralize(missing, "event")),
+        _ => format!("{} not kept", pluralize(missing, "event")),
     };
     let mut cells = vec![Cell::default(); COLUMNS.len()];
     if let Some(cell) = cells.first_mut() {
         *cell = Cell::new("⋮", DIM);
     }
     if let Some(cell) = cells.get_mut(5) {
-        *cell = Cell::new(told, DIM);
+        *cell = Cell::new(text, DIM);
     }
     Some(cells)
 }
 
-fn row(entry: &TimelineEntry, lanes: &Lanes, verdicts: &[&Verdict]) -> Vec<Cell> {
-    let place = lanes.place(entry);
+fn render_row(entry: &TimelineEntry, lanes: &Lanes, verdicts: &[&Verdict]) -> Vec<Cell> {
+    let position = lanes.position(entry);
     let cited = !entry.loop_id.is_empty();
     let text = if cited { PLAIN } else { DIM };
     let (tool, target) = match entry.kind() {
@@ -93,53 +96,65 @@ fn row(entry: &TimelineEntry, lanes: &Lanes, verdicts: &[&Verdict]) -> Vec<Cell>
     let outcome = match entry.outcome() {
         Outcome::Unspecified => Cell::default(),
         Outcome::Ok => Cell::new("ok", DIM),
-        Outcome::Error => Cell::new("error", BAD),
+        Outcome::Error => Cell::new("error", RED),
         Outcome::Blocked => Cell::new("blocked", DIM),
     };
-    let time = entry.time.as_ref().map(clock::time).unwrap_or_default();
+    let time = entry
+        .time
+        .as_ref()
+        .map(time_format::format_time)
+        .unwrap_or_default();
     vec![
         Cell::new(entry.event_index.to_string(), text),
         Cell::new(time, DIM),
-        lane_cell(lanes.count(), place, cited),
+        render_lanes(lanes.count(), position, cited),
         Cell::new(&entry.agent_id, DIM),
         Cell::new(tool, text),
         Cell::new(target, text),
         outcome,
-        said(entry, verdicts),
+        render_verdict(entry, verdicts),
     ]
 }
 
 /// `·A··`: a place for every lane, this event's in its own.
-fn lane_cell(lanes: usize, place: Option<Place>, cited: bool) -> Cell {
+fn render_lanes(lanes: usize, position: Option<LanePosition>, cited: bool) -> Cell {
     (0..lanes).fold(Cell::default(), |cell, lane| {
-        let cell = if lane > 0 { cell.and(" ", PLAIN) } else { cell };
-        match place {
-            Some(place) if place.lane == lane => {
-                let style: Style = if cited { style::of_lane(lane) } else { PLAIN };
-                cell.with(place.mark.to_string(), style)
+        let cell = if lane > 0 {
+            cell.with_literal(" ", PLAIN)
+        } else {
+            cell
+        };
+        match position {
+            Some(position) if position.lane == lane => {
+                let style: Style = if cited {
+                    style::lane_style(lane)
+                } else {
+                    PLAIN
+                };
+                cell.with_text(position.mark.to_string(), style)
             }
-            _ => cell.and("·", DIM),
+            _ => cell.with_literal("·", DIM),
         }
     })
 }
 
 /// The verdict that was given on the event.
-fn said(entry: &TimelineEntry, verdicts: &[&Verdict]) -> Cell {
-    let given = verdicts
+fn render_verdict(entry: &TimelineEntry, verdicts: &[&Verdict]) -> Cell {
+    let verdict_at_event = verdicts
         .iter()
         .find(|verdict| verdict.event_index == entry.event_index);
-    match given {
+    match verdict_at_event {
         Some(verdict) => {
             let action = verdict.action();
-            let told = format!("◀ {} {}", action_name(action), verdict.detector);
-            Cell::new(told, style::of_action(action))
+            let text = format!("◀ {} {}", action_name(action), verdict.detector);
+            Cell::new(text, style::action_style(action))
         }
         None => Cell::default(),
     }
 }
 
-fn legend(out: &mut impl Write, lanes: &Lanes) -> io::Result<()> {
-    let told = match lanes.kinds() {
+fn write_legend(out: &mut impl Write, lanes: &Lanes) -> io::Result<()> {
+    let text = match lanes.kinds() {
         (false, false) => return Ok(()),
         (true, false) => "Equal calls share a letter.",
         (false, true) => "≈ marks the members of a loop that are alike, but not equal.",
@@ -147,5 +162,5 @@ fn legend(out: &mut impl Write, lanes: &Lanes) -> io::Result<()> {
             "Equal calls share a letter; ≈ marks members of a loop that are alike, but not equal."
         }
     };
-    writeln!(out, "{DIM}{told}{DIM:#}")
+    writeln!(out, "{DIM}{text}{DIM:#}")
 }

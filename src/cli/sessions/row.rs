@@ -4,60 +4,60 @@ use jiff::Timestamp;
 
 use crate::{
     cli::{
-        clock,
         grid::{Cell, Column},
         style::{self, BOLD, DIM, PLAIN},
+        text_format::{abbreviate_number, format_usd, sparkline},
+        time_format,
         verdict::action_name,
-        words::{money, short, spark},
     },
     pb::{Action, Session, SessionStatus, Verdict, Wasted},
 };
 
 pub(in crate::cli) const COLUMNS: [Column; 12] = [
     Column::left("STATUS"),
-    Column::left("SESSION").cut_to(16),
-    Column::left("LABELS").cut_to(16).goes(5),
-    Column::left("DETECTOR").cut_to(12),
+    Column::left("SESSION").shrink_to(16),
+    Column::left("LABELS").shrink_to(16).drop_priority(5),
+    Column::left("DETECTOR").shrink_to(12),
     Column::left("ACTION"),
-    Column::left("TREND").cut_to_last(8).goes(1),
-    Column::right("EVENTS").goes(4),
+    Column::left("TREND").shrink_to_end(8).drop_priority(1),
+    Column::right("EVENTS").drop_priority(4),
     Column::right("WASTED"),
-    Column::right("TOKENS").goes(6),
-    Column::right("COST").goes(2),
-    Column::right("AGE").goes(3),
+    Column::right("TOKENS").drop_priority(6),
+    Column::right("COST").drop_priority(2),
+    Column::right("AGE").drop_priority(3),
     Column::right("HEARD"),
 ];
 
 /// A session in the table: what of it is shown, and no more.
-pub(in crate::cli) struct Row {
+pub(in crate::cli) struct SessionTableRow {
     id: String,
     status: SessionStatus,
-    who: String,
+    labels: String,
     detector: String,
     action: Action,
     trend: Vec<f64>,
     events: i32,
     wasted: Wasted,
     created: Option<pbjson_types::Timestamp>,
-    heard: Option<pbjson_types::Timestamp>,
+    last_event: Option<pbjson_types::Timestamp>,
     snoozed: bool,
 }
 
-impl Row {
+impl SessionTableRow {
     pub fn new(session: &Session) -> Self {
         let last = session.last_verdicts.last();
         let last = session.termination.as_ref().or(last);
         Self {
             id: session.session_id.clone(),
             status: session.status(),
-            who: who(session),
+            labels: render_labels(session),
             detector: last.map(|last| last.detector.clone()).unwrap_or_default(),
             action: last.map(Verdict::action).unwrap_or_default(),
             trend: session.trend_samples.clone(),
             events: session.events,
             wasted: session.wasted.unwrap_or_default(),
             created: session.create_time,
-            heard: session.last_event_time,
+            last_event: session.last_event_time,
             snoozed: session.snoozed_until.is_some(),
         }
     }
@@ -72,8 +72,8 @@ impl Row {
 
     /// Those that loop, by what was asked for, how chronic it is and what it
     /// has cost; then those that may loop next; then what is over.
-    pub fn worst_first(&self, other: &Self) -> std::cmp::Ordering {
-        let badness = |row: &Self| {
+    pub fn cmp_worst_first(&self, other: &Self) -> std::cmp::Ordering {
+        let sort_key = |row: &Self| {
             let status = match row.status {
                 SessionStatus::Looping | SessionStatus::Quarantined => 0,
                 SessionStatus::Active => 1,
@@ -89,75 +89,75 @@ impl Row {
             let percent = (trend * 100.0) as i32;
             (status, Reverse((action, percent, row.wasted.events)))
         };
-        let ids = || self.id.cmp(&other.id);
-        badness(self).cmp(&badness(other)).then_with(ids)
+        let by_id = || self.id.cmp(&other.id);
+        sort_key(self).cmp(&sort_key(other)).then_with(by_id)
     }
 
-    pub fn cells(&self, now: Timestamp) -> Vec<Cell> {
-        let over = matches!(
+    pub fn render_cells(&self, now: Timestamp) -> Vec<Cell> {
+        let is_closed = matches!(
             self.status,
             SessionStatus::Ended | SessionStatus::Unspecified
         );
-        let stuck = matches!(
+        let is_stuck = matches!(
             self.status,
             SessionStatus::Looping | SessionStatus::Terminated
         );
-        let text = if over { DIM } else { PLAIN };
-        let told = if stuck { text } else { DIM };
-        let status = Cell::new(status_name(self.status), style::of_status(self.status));
+        let text_style = if is_closed { DIM } else { PLAIN };
+        let verdict_style = if is_stuck { text_style } else { DIM };
+        let status = Cell::new(status_name(self.status), style::status_style(self.status));
         let action = match &*self.detector {
             "" => Cell::default(),
-            _ if stuck => Cell::new(action_name(self.action), style::of_action(self.action)),
+            _ if is_stuck => Cell::new(action_name(self.action), style::action_style(self.action)),
             _ => Cell::new(action_name(self.action), DIM),
         };
-        let id = match self.status {
+        let id_style = match self.status {
             SessionStatus::Looping => BOLD,
-            _ => text,
+            _ => text_style,
         };
-        let (age, heard) = (&self.created, &self.heard);
-        let age = clock::age(age.as_ref(), now);
-        let heard = clock::age(heard.as_ref(), now);
+        let (created, last_event) = (&self.created, &self.last_event);
+        let age = time_format::format_age(created.as_ref(), now);
+        let last_event_age = time_format::format_age(last_event.as_ref(), now);
         vec![
             if self.snoozed {
-                status.and(" z", DIM)
+                status.with_literal(" z", DIM)
             } else {
                 status
             },
-            Cell::new(&self.id, id),
-            Cell::new(&self.who, DIM),
-            Cell::new(&self.detector, told),
+            Cell::new(&self.id, id_style),
+            Cell::new(&self.labels, DIM),
+            Cell::new(&self.detector, verdict_style),
             action,
             Cell::new(
-                spark(self.trend.iter().copied()),
-                style::of_status(self.status),
+                sparkline(self.trend.iter().copied()),
+                style::status_style(self.status),
             ),
-            Cell::new(short(self.events), text),
-            Cell::new(number(self.wasted.events), text),
-            Cell::new(number(self.wasted.tokens), text),
-            Cell::new(self.cost(), text),
+            Cell::new(abbreviate_number(self.events), text_style),
+            Cell::new(format_nonzero(self.wasted.events), text_style),
+            Cell::new(format_nonzero(self.wasted.tokens), text_style),
+            Cell::new(self.format_cost(), text_style),
             Cell::new(age, DIM),
-            Cell::new(heard, DIM),
+            Cell::new(last_event_age, DIM),
         ]
     }
 
-    fn cost(&self) -> String {
+    fn format_cost(&self) -> String {
         match self.wasted.cost_usd {
-            usd if usd > 0.0 => money(usd),
+            usd if usd > 0.0 => format_usd(usd),
             _ => String::new(),
         }
     }
 }
 
 /// Nothing is shown as nothing: the eye finds what is there.
-fn number(number: i32) -> String {
+fn format_nonzero(number: i32) -> String {
     match number {
         ..=0 => String::new(),
-        number => short(number),
+        number => abbreviate_number(number),
     }
 }
 
 /// Its labels, and how many agents act in it where there are several.
-fn who(session: &Session) -> String {
+fn render_labels(session: &Session) -> String {
     let mut labels: Vec<String> = session
         .labels
         .iter()

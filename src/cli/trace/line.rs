@@ -3,9 +3,9 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::{
-    api::Invalid,
+    api::InvalidArgument,
     domain::{Delta, Event},
-    engine::{OpenError, Refused},
+    engine::{OpenError, RecordError},
     pb,
 };
 
@@ -15,26 +15,26 @@ use crate::{
     clippy::large_enum_variant,
     reason = "there is one at a time, on the stack; a box would cost every event an allocation"
 )]
-pub enum Line {
+pub enum TraceLine {
     Event(Event),
     Delta(Delta),
 }
 
 /// Why a line is not taken.
 #[derive(Debug, Error)]
-pub enum Fault {
+pub enum TraceLineError {
     #[error("the line is longer than {} MiB", .0 / 1024 / 1024)]
     TooLong(usize),
     #[error("not UTF-8: {0}")]
-    Text(#[from] std::str::Utf8Error),
-    #[error("{}", located(.0))]
+    Utf8(#[from] std::str::Utf8Error),
+    #[error("{}", format_json_error(.0))]
     Json(#[from] serde_json::Error),
     #[error(transparent)]
-    Invalid(#[from] Invalid),
+    Invalid(#[from] InvalidArgument),
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] RecordError),
     #[error(transparent)]
-    Unopened(#[from] OpenError),
+    Open(#[from] OpenError),
 }
 
 #[derive(Deserialize)]
@@ -43,13 +43,13 @@ struct DeltaLine {
     delta: pb::Delta,
 }
 
-impl Line {
+impl TraceLine {
     /// Takes the same checks as a message to the server.
-    pub fn parse(json: &[u8]) -> Result<Self, Fault> {
+    pub fn parse(json: &[u8]) -> Result<Self, TraceLineError> {
         // Once for the line is faster than once for each of its strings.
         let json = std::str::from_utf8(json)?;
         // No event has a field of that name, so nothing else need be tried.
-        if begins_with_delta(json) {
+        if starts_with_delta_key(json) {
             let DeltaLine { delta } = serde_json::from_str(json)?;
             return Ok(Self::Delta(delta.try_into()?));
         }
@@ -58,7 +58,7 @@ impl Line {
             // JSON can spell a key in more than one way.
             Err(error) => match serde_json::from_str(json) {
                 Ok(DeltaLine { delta }) => Ok(Self::Delta(delta.try_into()?)),
-                Err(_) => match without_nulls(json) {
+                Err(_) => match parse_event_without_nulls(json) {
                     Some(event) => Ok(Self::Event(event.try_into()?)),
                     None => Err(error.into()),
                 },
@@ -69,7 +69,7 @@ impl Line {
 
 /// proto3 JSON takes `null` for a field that is not set; pbjson does so only for
 /// messages. The slow way, for traces that were written from Python's `None`.
-fn without_nulls(json: &str) -> Option<pb::Event> {
+fn parse_event_without_nulls(json: &str) -> Option<pb::Event> {
     let mut event: Map<String, Value> = serde_json::from_str(json).ok()?;
     event.retain(|_, value| !value.is_null());
     for part in event.values_mut().filter_map(Value::as_object_mut) {
@@ -78,17 +78,17 @@ fn without_nulls(json: &str) -> Option<pb::Event> {
     serde_json::from_value(event.into()).ok()
 }
 
-fn begins_with_delta(json: &str) -> bool {
-    let inside = json.strip_prefix('{').unwrap_or_default();
-    inside.trim_ascii_start().starts_with("\"delta\"")
+fn starts_with_delta_key(json: &str) -> bool {
+    let body = json.strip_prefix('{').unwrap_or_default();
+    body.trim_ascii_start().starts_with("\"delta\"")
 }
 
 /// A parser's error without its line, which is always the first.
-fn located(error: &serde_json::Error) -> String {
-    let told = error.to_string();
-    let place = format!(" at line {} column {}", error.line(), error.column());
-    match told.strip_suffix(&*place) {
+fn format_json_error(error: &serde_json::Error) -> String {
+    let message = error.to_string();
+    let suffix = format!(" at line {} column {}", error.line(), error.column());
+    match message.strip_suffix(&*suffix) {
         Some(why) => format!("{why} (column {})", error.column()),
-        None => told,
+        None => message,
     }
 }

@@ -4,139 +4,140 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use super::line::{Fault, Line};
+use super::line::{TraceLine, TraceLineError};
 use crate::{
-    cli::Failure,
+    cli::CliError,
     config::Config,
     domain::{Labels, SessionId, SessionView, Verdict, VerdictId},
-    engine::{Clockwork, Engine, Limits, Recorded},
+    engine::{Engine, Limits, RecordOutcome, RunMode},
     telemetry::Metrics,
 };
 
 /// Plays lines to an engine, by the clock of the trace.
-pub(in crate::cli) struct Player {
+pub(in crate::cli) struct TracePlayer {
     engine: Engine,
     /// `None`: the default, in which every session begins.
     profile: Option<String>,
-    places: HashMap<SessionId, usize, foldhash::fast::RandomState>,
+    session_indexes: HashMap<SessionId, usize, foldhash::fast::RandomState>,
     /// In the order of their first lines, so that nothing depends on a hash.
-    sessions: Vec<Session>,
+    sessions: Vec<TraceSession>,
     /// The verdict that was given last.
-    last: Option<VerdictId>,
+    last_verdict_id: Option<VerdictId>,
 }
 
-struct Session {
+struct TraceSession {
     id: SessionId,
     /// The time of its latest event that had one.
     clock: SystemTime,
     /// An event has had one.
-    timed: bool,
-    looping: bool,
+    has_time: bool,
+    has_verdict: bool,
 }
 
 /// A verdict, when it is given.
 #[derive(Debug)]
-pub(in crate::cli) struct Given {
+pub(in crate::cli) struct TraceVerdict {
     /// Which session it is of, counted from the first.
     pub session: usize,
     /// Its time is of the trace, not the epoch for want of any.
-    pub timed: bool,
+    pub has_time: bool,
     pub verdict: Arc<Verdict>,
 }
 
-impl Player {
-    pub fn new(config: Config, profile: Option<&str>) -> Result<Self, Failure> {
+impl TracePlayer {
+    pub fn new(config: Config, profile: Option<&str>) -> Result<Self, CliError> {
         if let Some(name) = profile
-            && config.profiles.named(name).is_none()
+            && config.profiles.get(name).is_none()
         {
-            let names = config.profiles.names();
+            let names = config.profiles.join_names();
             let why = format!("there is no profile {name:?}; there are {names}");
-            return Err(Failure::usage(why));
+            return Err(CliError::usage(why));
         }
-        let metrics = Metrics::new(config.profiles.detectors()).map_err(Failure::failed)?;
+        let metrics = Metrics::new(config.profiles.detector_names()).map_err(CliError::failed)?;
         Ok(Self {
             engine: Engine::new(
                 config.profiles,
                 config.tools,
-                unbounded(config.engine),
+                lift_server_limits(config.engine),
                 Arc::new(metrics),
-                Clockwork::Replay,
+                RunMode::Replay,
                 // Verdicts are taken from the answers.
                 Box::new(|_| {}),
             ),
             profile: profile.map(str::to_owned),
-            places: HashMap::default(),
+            session_indexes: HashMap::default(),
             sessions: Vec::new(),
-            last: None,
+            last_verdict_id: None,
         })
     }
 
     /// Plays a line. A verdict is given once: answers to duplicates and to what
     /// follows a termination repeat it.
-    pub fn play(&mut self, line: &Line) -> Result<Option<Given>, Fault> {
+    pub fn play(&mut self, line: &TraceLine) -> Result<Option<TraceVerdict>, TraceLineError> {
         let (id, time) = match line {
-            Line::Event(event) => (&event.session, event.time),
-            Line::Delta(delta) => (&delta.session, None),
+            TraceLine::Event(event) => (&event.session, event.time),
+            TraceLine::Delta(delta) => (&delta.session, None),
         };
-        let place = self.place(id, time.unwrap_or(UNIX_EPOCH))?;
-        let Some(session) = self.sessions.get_mut(place) else {
+        let index = self.session_index(id, time.unwrap_or(UNIX_EPOCH))?;
+        let Some(session) = self.sessions.get_mut(index) else {
             return Ok(None);
         };
         if let Some(time) = time {
             session.clock = time;
-            session.timed = true;
+            session.has_time = true;
         }
-        let answer = match line {
-            Line::Event(event) => Some(self.engine.record(event, session.clock)?),
-            Line::Delta(delta) => self.engine.delta(delta, session.clock)?,
+        let recorded = match line {
+            TraceLine::Event(event) => Some(self.engine.record(event, session.clock)?),
+            TraceLine::Delta(delta) => self.engine.record_delta(delta, session.clock)?,
         };
-        let Some(Recorded {
+        let Some(RecordOutcome {
             verdict: Some(verdict),
             ..
-        }) = answer
+        }) = recorded
         else {
             return Ok(None);
         };
         // Ids grow, so whatever is not above the last was given before.
-        if self.last >= Some(verdict.id) {
+        if self.last_verdict_id >= Some(verdict.id) {
             return Ok(None);
         }
-        self.last = Some(verdict.id);
-        session.looping = true;
-        Ok(Some(Given {
-            session: place,
-            timed: session.timed,
+        self.last_verdict_id = Some(verdict.id);
+        session.has_verdict = true;
+        Ok(Some(TraceVerdict {
+            session: index,
+            has_time: session.has_time,
             verdict,
         }))
     }
 
     /// The session's place; a new one is opened, at `now`.
-    fn place(&mut self, id: &SessionId, now: SystemTime) -> Result<usize, Fault> {
-        if let Some(place) = self.places.get(id) {
-            return Ok(*place);
+    fn session_index(&mut self, id: &SessionId, now: SystemTime) -> Result<usize, TraceLineError> {
+        if let Some(index) = self.session_indexes.get(id) {
+            return Ok(*index);
         }
         if let Some(profile) = &self.profile {
-            self.engine.open(id, profile, Labels::new(), now)?;
+            self.engine.open_session(id, profile, Labels::new(), now)?;
         }
-        let place = self.sessions.len();
-        self.places.insert(id.clone(), place);
-        self.sessions.push(Session {
+        let index = self.sessions.len();
+        self.session_indexes.insert(id.clone(), index);
+        self.sessions.push(TraceSession {
             id: id.clone(),
             clock: now,
-            timed: false,
-            looping: false,
+            has_time: false,
+            has_verdict: false,
         });
-        Ok(place)
+        Ok(index)
     }
 
     /// The sessions as they stand, and whether each has had a verdict.
     pub fn sessions(&self) -> impl Iterator<Item = (SessionView, bool)> {
-        let seen = |session: &Session| Some((self.engine.get(&session.id)?, session.looping));
-        self.sessions.iter().filter_map(seen)
+        let view_with_flag =
+            |session: &TraceSession| Some((self.engine.get(&session.id)?, session.has_verdict));
+        self.sessions.iter().filter_map(view_with_flag)
     }
 
-    pub fn session(&self, place: usize) -> Option<SessionView> {
-        self.engine.get(&self.sessions.get(place)?.id)
+    pub fn session(&self, index: usize) -> Option<SessionView> {
+        self.engine.get(&self.sessions.get(index)?.id)
     }
 }
 
@@ -144,7 +145,7 @@ impl Player {
 /// itself, and must not answer differently because a trace is long: it takes any
 /// number of sessions, and forgets none. What bounds a single session stays as it
 /// is, for a server would judge the trace so.
-fn unbounded(limits: Limits) -> Limits {
+fn lift_server_limits(limits: Limits) -> Limits {
     let Limits {
         sessions_max: _,
         state_bytes_max: _,

@@ -1,13 +1,13 @@
 use std::io::BufRead;
 
 use super::{
-    input::Lines,
-    line::{Fault, Line},
+    line::{TraceLine, TraceLineError},
+    reader::NdjsonReader,
 };
 
 #[track_caller]
 fn read(mut reader: impl BufRead, expected: &[(u64, &str)]) {
-    let mut lines = Lines::new(&mut reader);
+    let mut lines = NdjsonReader::new(&mut reader);
     let mut found = Vec::new();
     while let Some((number, line)) = lines.next().unwrap() {
         let line = line.map_or_else(
@@ -31,7 +31,7 @@ fn lines_are_numbered_also_the_empty_ones() {
 
 #[test]
 fn a_line_that_is_too_long_is_skipped_to_its_end() {
-    const MAX: usize = Lines::<&[u8]>::LINE_BYTES_MAX;
+    const MAX: usize = NdjsonReader::<&[u8]>::LINE_BYTES_MAX;
     let mut file = vec![b'x'; MAX + 1];
     file.extend_from_slice(b"\nb\n");
     let too_long = "the line is longer than 16 MiB";
@@ -42,20 +42,20 @@ fn a_line_that_is_too_long_is_skipped_to_its_end() {
 
 #[test]
 fn a_line_may_be_as_long_as_the_limit() {
-    const MAX: usize = Lines::<&[u8]>::LINE_BYTES_MAX;
+    const MAX: usize = NdjsonReader::<&[u8]>::LINE_BYTES_MAX;
     let mut file = vec![b'x'; MAX];
     file.push(b'\n');
-    let mut lines = Lines::new(&*file);
+    let mut lines = NdjsonReader::new(&*file);
     let (_, line) = lines.next().unwrap().unwrap();
     assert_eq!(line.unwrap().len(), MAX);
 }
 
 #[track_caller]
 fn check(json: &str, expected: &str) {
-    let told = match Line::parse(json.as_bytes()) {
-        Ok(Line::Event(event)) => format!("event of {}", event.session),
-        Ok(Line::Delta(delta)) => format!("delta of {}", delta.session),
-        Err(Fault::Json(_)) => "not JSON of ours".to_owned(),
+    let told = match TraceLine::parse(json.as_bytes()) {
+        Ok(TraceLine::Event(event)) => format!("event of {}", event.session),
+        Ok(TraceLine::Delta(delta)) => format!("delta of {}", delta.session),
+        Err(TraceLineError::Json(_)) => "not JSON of ours".to_owned(),
         Err(fault) => fault.to_string(),
     };
     assert_eq!(told, expected);
@@ -79,13 +79,13 @@ fn a_line_is_an_event_or_a_delta() {
 
 #[test]
 fn a_line_is_text() {
-    let fault = Line::parse(b"{\"session_id\":\"\xff\"}").unwrap_err();
+    let fault = TraceLine::parse(b"{\"session_id\":\"\xff\"}").unwrap_err();
     assert!(fault.to_string().starts_with("not UTF-8: "), "{fault}");
 }
 
 #[test]
 fn a_fault_in_json_names_its_column() {
-    let fault = Line::parse(br#"{"session_id":"s","turm":{}}"#).unwrap_err();
+    let fault = TraceLine::parse(br#"{"session_id":"s","turm":{}}"#).unwrap_err();
     let told = fault.to_string();
     assert!(
         told.starts_with("unknown field `turm`, expected one of"),

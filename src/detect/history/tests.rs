@@ -10,8 +10,8 @@ use proptest::{
 
 use super::*;
 use crate::{
-    detect::testing::{ROOM, seen_call, sig},
-    domain::{Outcome, Used},
+    detect::testing::{AGENT_LIMITS, seen_call, sig},
+    domain::{Outcome, UsageDelta},
 };
 
 /// What happened.
@@ -28,7 +28,7 @@ enum Happened {
 /// A call, with all that is told of it.
 #[derive(Clone, Debug)]
 struct Made {
-    at: Moment,
+    at: EventPosition,
     facts: CallFacts,
     cost: Cost,
     /// Tool, target and event id.
@@ -73,15 +73,15 @@ fn facts() -> impl Strategy<Value = CallFacts> {
     );
     facts.prop_map(
         |(kind, operation, call, target, outcome, [masked, raw], content, lines)| {
-            let Seen::Call(facts) = seen_call(operation, kind) else {
+            let ObservationBody::Call(facts) = seen_call(operation, kind) else {
                 unreachable!("it is a call");
             };
             CallFacts {
                 call,
                 target,
                 outcome,
-                masked,
-                raw,
+                masked_outcome: masked,
+                raw_outcome: raw,
                 content,
                 lines,
                 ..facts
@@ -102,11 +102,11 @@ fn made() -> impl Strategy<Value = Box<Made>> {
     let words = [word(255), word(History::TARGET_BYTES_MAX), word(255)];
     let made = (facts(), round, cost, words);
     made.prop_map(|(facts, round, cost, words)| {
-        let at = Moment {
+        let at = EventPosition {
             index: 0,
             time: SystemTime::UNIX_EPOCH,
             progress: 0,
-            moves: 0,
+            state_changes: 0,
             calls: 0,
             round,
         };
@@ -131,12 +131,12 @@ impl Made {
     fn push_to(&self, past: &mut History) {
         let mut now = Observation {
             at: self.at,
-            seen: Seen::Call(self.facts.clone()),
-            used: Used::default(),
-            rooms: ROOM.into(),
+            body: ObservationBody::Call(self.facts.clone()),
+            usage: UsageDelta::default(),
+            capacities: AGENT_LIMITS.into(),
         };
         let [tool, target, event_id] = &self.words;
-        let words = Words {
+        let words = CallText {
             tool,
             target,
             event_id,
@@ -149,24 +149,24 @@ impl Made {
     }
 
     /// As it is to be found when the session has made progress so often.
-    fn entry(&self, progress: u32) -> Entry {
-        Entry {
+    fn entry(&self, progress: u32) -> CallEntry {
+        CallEntry {
             index: self.at.index,
             progress: (self.at.progress == progress).then_some(progress),
             round: self.at.round,
             call: self.facts.call,
             operation: self.facts.operation,
             lines: self.facts.lines,
-            masked: self.facts.masked.tag(),
-            raw: self.facts.raw.tag(),
+            masked_outcome: self.facts.masked_outcome.tag(),
+            raw_outcome: self.facts.raw_outcome.tag(),
             content: self.facts.content,
-            spent: self.spent,
+            consumed: self.spent,
         }
     }
 
-    fn member(&self) -> (Member, Operation) {
+    fn member(&self) -> (LoopMember, Operation) {
         let [tool, target, event_id] = self.words.clone();
-        let member = Member {
+        let member = LoopMember {
             tool,
             target,
             event_id,
@@ -174,40 +174,43 @@ impl Made {
         (member, self.facts.operation)
     }
 
-    fn step(&self) -> (Option<Sig>, Step) {
+    fn step(&self) -> (Option<Sig>, TimelineStep) {
         let [tool, target, _] = self.words.clone();
-        let kind = StepKind::Call {
+        let kind = TimelineStepKind::Call {
             tool,
             target,
             operation: self.facts.operation,
             outcome: self.facts.outcome,
         };
-        (self.facts.call, step(self.at.index, self.at.time, kind))
+        (
+            self.facts.call,
+            timeline_step(self.at.index, self.at.time, kind),
+        )
     }
 }
 
 /// All of an entry, to be compared.
-fn of_entry(entry: Entry) -> impl PartialEq + Debug {
-    let Entry {
+fn of_entry(entry: CallEntry) -> impl PartialEq + Debug {
+    let CallEntry {
         index,
         progress,
         round,
         call,
         operation,
         lines,
-        masked,
-        raw,
+        masked_outcome: masked,
+        raw_outcome: raw,
         content,
-        spent,
+        consumed: spent,
     } = entry;
     let made = (index, progress, round, call, operation, lines);
     (made, masked, raw, content, spent)
 }
 
 /// All of a step, to be compared.
-fn of_step((call, step): (Option<Sig>, Step)) -> impl PartialEq + Debug {
+fn of_step((call, step): (Option<Sig>, TimelineStep)) -> impl PartialEq + Debug {
     let kind = match step.kind {
-        StepKind::Call {
+        TimelineStepKind::Call {
             tool,
             target,
             operation,
@@ -238,7 +241,7 @@ proptest! {
                 }
                 Happened::Cited(ago) => {
                     let cited: Vec<i32> = ago.iter().map(|ago| index - ago).collect();
-                    past.spend(&cited);
+                    past.consume(&cited);
                     for made in &mut list {
                         made.spent |= cited.contains(&made.at.index);
                     }
@@ -246,7 +249,7 @@ proptest! {
                 Happened::Call(mut made, moves) => {
                     progress += moves;
                     let time = made.at.time + Duration::from_millis(1_001 * index as u64);
-                    made.at = Moment { index, time, progress, ..made.at };
+                    made.at = EventPosition { index, time, progress, ..made.at };
                     made.push_to(&mut past);
                     list.push(*made);
                 }
@@ -263,29 +266,29 @@ proptest! {
             for call in &calls {
                 let equal = |made: &&Made| made.facts.call == Some(*call);
                 prop_assert_eq!(
-                    past.latest(*call).map(of_entry),
+                    past.latest_call(*call).map(of_entry),
                     ordinary().find(equal).map(entry)
                 );
                 prop_assert_eq!(
-                    past.member(*call),
+                    past.find_member(*call),
                     latest_first().find(equal).map(Made::member)
                 );
             }
             for target in &targets {
                 let on = ordinary().take(20).filter(|made| made.facts.target == Some(*target));
                 prop_assert_eq!(
-                    past.calls_on(*target, 20).map(of_entry).collect::<Vec<_>>(),
+                    past.calls_on_target(*target, 20).map(of_entry).collect::<Vec<_>>(),
                     on.map(entry).collect::<Vec<_>>()
                 );
             }
             for since in [0, index - 20, index - 3] {
                 let mut waste = Waste::default();
                 for made in list.iter().filter(|made| made.at.index >= since) {
-                    waste += Waste::of(1, made.cost);
+                    waste += Waste::new(1, made.cost);
                 }
                 prop_assert_eq!(past.cost_since(since), waste);
             }
-            let mut steps: Vec<_> = past.steps().collect();
+            let mut steps: Vec<_> = past.timeline_steps().collect();
             steps.sort_by_key(|(_, step)| step.index);
             prop_assert_eq!(
                 steps.into_iter().map(of_step).collect::<Vec<_>>(),

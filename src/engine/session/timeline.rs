@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::Session;
 use crate::{
     domain::{Sig, TimelineEntry, TrendSample},
-    policy::Sample,
+    policy::PackedSample,
 };
 
 /// Of a session with many agents, what a person scrolls through.
@@ -25,17 +25,17 @@ impl Session {
 
     fn steps(&self) -> impl Iterator<Item = (Option<Sig>, TimelineEntry)> {
         self.agents.iter().flat_map(|agent| {
-            agent.history.steps().map(|(call, step)| {
-                let sample = |sample: &Sample| TrendSample {
-                    detector: self.profile.detector(sample.detector),
+            agent.history.timeline_steps().map(|(call, step)| {
+                let sample = |sample: &PackedSample| TrendSample {
+                    detector: self.profile.detector_name(sample.detector),
                     ema: sample.ema(),
                     found: sample.found,
                 };
                 let entry = TimelineEntry {
                     agent: agent.id.clone(),
-                    same: 0,
-                    loop_id: agent.judge.loop_of(step.index),
-                    trends: agent.judge.samples(step.index).map(sample).collect(),
+                    call_group: 0,
+                    loop_id: agent.policy.find_loop_with_event(step.index),
+                    trends: agent.policy.samples(step.index).map(sample).collect(),
                     step,
                 };
                 (call, entry)
@@ -48,8 +48,8 @@ impl Session {
     pub(super) fn trend_samples(&self) -> Vec<f64> {
         let first = self.events.saturating_sub(TREND_SAMPLES_MAX).max(0);
         let mut levels: Vec<f64> = (first..self.events).map(|_| 0.0).collect();
-        for agent in self.acting() {
-            agent.judge.raise(first, &mut levels);
+        for agent in self.active_agents() {
+            agent.policy.raise_levels(first, &mut levels);
         }
         if levels.iter().all(|level| *level == 0.0) {
             levels.clear();
@@ -61,18 +61,18 @@ impl Session {
 /// Numbers the calls that are made more than once, in the order in which they
 /// first stand in the timeline.
 fn number_equal_calls(entries: &mut [(Option<Sig>, TimelineEntry)]) {
-    let mut made: BTreeMap<Sig, (usize, i32)> = BTreeMap::new();
+    let mut counts: BTreeMap<Sig, (usize, i32)> = BTreeMap::new();
     for call in entries.iter().filter_map(|(call, _)| *call) {
-        made.entry(call).or_default().0 += 1;
+        counts.entry(call).or_default().0 += 1;
     }
     let mut numbers = 1..;
     for (call, entry) in entries {
-        let times_and_number = call.and_then(|call| made.get_mut(&call));
+        let times_and_number = call.and_then(|call| counts.get_mut(&call));
         if let Some((2.., number)) = times_and_number {
             if *number == 0 {
                 *number = numbers.next().unwrap_or_default();
             }
-            entry.same = *number;
+            entry.call_group = *number;
         }
     }
 }

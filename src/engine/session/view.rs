@@ -2,27 +2,27 @@
 
 use std::sync::Arc;
 
-use super::{Agent, Session, VERDICTS_SHOWN};
-use crate::domain::{Abstention, DetectorId, SessionId, SessionView, Status, Verdict};
-use crate::engine::fleet::Plight;
+use super::{Agent, Session, VIEW_VERDICTS_MAX};
+use crate::domain::{Abstention, DetectorId, SessionId, SessionStatus, SessionView, Verdict};
+use crate::engine::fleet::Severity;
 
 impl Session {
-    pub fn status(&self) -> Status {
-        let story = &*self.story;
-        if story.termination.is_some() {
-            Status::Terminated
-        } else if story.quarantine.is_some() {
-            Status::Quarantined
-        } else if self.acting().any(|agent| agent.judge.is_looping()) {
-            Status::Looping
+    pub fn status(&self) -> SessionStatus {
+        let history = &*self.verdict_history;
+        if history.termination.is_some() {
+            SessionStatus::Terminated
+        } else if history.quarantine.is_some() {
+            SessionStatus::Quarantined
+        } else if self.active_agents().any(|agent| agent.policy.is_looping()) {
+            SessionStatus::Looping
         } else {
-            Status::Active
+            SessionStatus::Active
         }
     }
 
     /// The agents that are not over.
-    pub(super) fn acting(&self) -> impl Iterator<Item = &Agent> {
-        self.agents.iter().filter(|agent| !agent.is_over())
+    pub(super) fn active_agents(&self) -> impl Iterator<Item = &Agent> {
+        self.agents.iter().filter(|agent| !agent.is_terminated())
     }
 
     /// The verdicts that ended agents of it, all of them: a view shows the last
@@ -30,31 +30,31 @@ impl Session {
     pub fn terminations(&self) -> Vec<Arc<Verdict>> {
         let agents = self.agents.iter();
         agents
-            .filter_map(|agent| agent.terminated.clone())
+            .filter_map(|agent| agent.termination.clone())
             .collect()
     }
 
     pub fn last_verdict(&self) -> Option<&Arc<Verdict>> {
-        self.story.verdicts.back()
+        self.verdict_history.verdicts.back()
     }
 
     /// How badly it is stuck.
-    pub fn plight(&self) -> Plight {
+    pub fn severity(&self) -> Severity {
         let last = self.last_verdict().map(|verdict| &**verdict);
-        Plight::new(
+        Severity::new(
             self.status(),
             self.strongest_trend(),
-            self.story.wasted,
+            self.verdict_history.wasted,
             last,
         )
     }
 
     fn strongest_trend(&self) -> f64 {
-        let detectors = self.profile.policy.ladders.len();
+        let detectors = self.profile.policy.escalations.len();
         let ranks = || (0..).map(DetectorId).take(detectors);
         let trends = self
-            .acting()
-            .flat_map(|agent| ranks().filter_map(|rank| Some(agent.judge.trend(rank)?.ema)));
+            .active_agents()
+            .flat_map(|agent| ranks().filter_map(|rank| Some(agent.policy.trend(rank)?.ema)));
         trends.fold(0.0, f64::max)
     }
 
@@ -62,17 +62,21 @@ impl Session {
         let ranks = || {
             (0..)
                 .map(DetectorId)
-                .take(self.profile.policy.ladders.len())
+                .take(self.profile.policy.escalations.len())
         };
-        let trends = self.acting().flat_map(|agent| {
+        let trends = self.active_agents().flat_map(|agent| {
             ranks().filter_map(|rank| {
-                let trend = agent.judge.trend(rank)?;
-                Some((agent.id.clone(), self.profile.detector(rank), trend))
+                let trend = agent.policy.trend(rank)?;
+                Some((agent.id.clone(), self.profile.detector_name(rank), trend))
             })
         });
-        let hidden = self.story.verdicts.len().saturating_sub(VERDICTS_SHOWN);
+        let hidden = self
+            .verdict_history
+            .verdicts
+            .len()
+            .saturating_sub(VIEW_VERDICTS_MAX);
         let abstention = |(detector, field, events): &(DetectorId, &'static str, u32)| Abstention {
-            detector: self.profile.detector(*detector),
+            detector: self.profile.detector_name(*detector),
             field,
             events: *events,
         };
@@ -89,17 +93,23 @@ impl Session {
             agents: self.agents.len(),
             trends: trends.collect(),
             trend_samples: self.trend_samples(),
-            verdicts: self.story.verdicts.iter().skip(hidden).cloned().collect(),
-            wasted: self.story.wasted,
-            avoidable: self.story.avoidable,
+            verdicts: self
+                .verdict_history
+                .verdicts
+                .iter()
+                .skip(hidden)
+                .cloned()
+                .collect(),
+            wasted: self.verdict_history.wasted,
+            avoidable: self.verdict_history.avoidable,
             abstentions: self.abstentions.iter().map(abstention).collect(),
-            termination: self.story.termination.clone(),
-            snoozed_until: self.story.snoozed_until,
+            termination: self.verdict_history.termination.clone(),
+            snoozed_until: self.verdict_history.snoozed_until,
         }
     }
 
     #[cfg(test)]
-    pub fn verdicts_kept(&self) -> usize {
-        self.story.verdicts.len()
+    pub fn retained_verdicts(&self) -> usize {
+        self.verdict_history.verdicts.len()
     }
 }

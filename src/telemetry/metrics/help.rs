@@ -2,7 +2,7 @@
 
 use metrics::Unit;
 
-const COUNTERS: [(&str, &str); 12] = [
+const COUNTER_HELP: [(&str, &str); 12] = [
     ("unstuck_events_total", "Events accepted, by kind."),
     (
         "unstuck_delta_bytes_total",
@@ -57,7 +57,7 @@ const COUNTERS: [(&str, &str); 12] = [
 pub(super) fn describe() {
     use metrics::{describe_counter, describe_gauge, describe_histogram};
 
-    for (name, help) in COUNTERS {
+    for (name, help) in COUNTER_HELP {
         describe_counter!(name, help);
     }
     describe_gauge!("unstuck_sessions", "Sessions, by status.");

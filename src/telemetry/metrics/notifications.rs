@@ -3,25 +3,25 @@
 use metrics::Counter;
 
 #[derive(Clone, Copy, Debug)]
-pub enum Notification {
+pub enum NotificationOutcome {
     Delivered,
     Refused,
     Expired,
 }
 
-impl Notification {
+impl NotificationOutcome {
     const NAMES: [&'static str; 3] = ["delivered", "refused", "expired"];
 }
 
 /// By receiver, in the order of the configuration.
-pub(super) struct OfReceivers(Vec<OfReceiver>);
+pub(super) struct NotificationMetrics(Vec<ReceiverMetrics>);
 
-struct OfReceiver {
-    ended: [Counter; 3],
+struct ReceiverMetrics {
+    outcomes: [Counter; 3],
     retries: Counter,
 }
 
-impl OfReceivers {
+impl NotificationMetrics {
     #[expect(
         clippy::disallowed_macros,
         reason = "a part of the one place where metrics are made"
@@ -39,8 +39,8 @@ impl OfReceivers {
             counter.absolute(0);
             counter
         };
-        let of = |name: &&str| OfReceiver {
-            ended: Notification::NAMES.map(|outcome| {
+        let register_receiver = |name: &&str| ReceiverMetrics {
+            outcomes: NotificationOutcome::NAMES.map(|outcome| {
                 zero(metrics::counter!(
                     "unstuck_notifications_total",
                     "receiver" => (*name).to_owned(),
@@ -52,16 +52,16 @@ impl OfReceivers {
                 "receiver" => (*name).to_owned()
             )),
         };
-        Self(names.iter().map(of).collect())
+        Self(names.iter().map(register_receiver).collect())
     }
 
-    pub fn count(&self, receiver: usize, outcome: Notification) {
+    pub fn count_outcome(&self, receiver: usize, outcome: NotificationOutcome) {
         if let Some(of) = self.0.get(receiver) {
-            of.ended[outcome as usize].increment(1);
+            of.outcomes[outcome as usize].increment(1);
         }
     }
 
-    pub fn retried(&self, receiver: usize) {
+    pub fn count_retry(&self, receiver: usize) {
         if let Some(of) = self.0.get(receiver) {
             of.retries.increment(1);
         }

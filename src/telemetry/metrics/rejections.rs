@@ -86,7 +86,7 @@ impl Rejection {
 
 /// Why a session is forgotten.
 #[derive(Clone, Copy, Debug)]
-pub enum Eviction {
+pub enum EvictionReason {
     /// It was idle for `idle_secs_max`.
     Idle,
     /// It was idle, and memory was short.
@@ -95,19 +95,19 @@ pub enum Eviction {
     Tombstone,
 }
 
-impl Eviction {
+impl EvictionReason {
     pub(super) const NAMES: [&'static str; 3] = ["idle", "pressure", "tombstone"];
 }
 
-pub(super) type Rejected = [Counter; Rejection::ALL.len()];
+pub(super) type RejectionCounters = [Counter; Rejection::ALL.len()];
 
 #[expect(
     clippy::disallowed_macros,
     reason = "a part of the one place where metrics are made"
 )]
-pub(super) fn register() -> Rejected {
-    Rejection::ALL.map(|why| {
-        let counter = metrics::counter!("unstuck_rejected_total", "reason" => why.name());
+pub(super) fn register() -> RejectionCounters {
+    Rejection::ALL.map(|reason| {
+        let counter = metrics::counter!("unstuck_rejected_total", "reason" => reason.name());
         counter.absolute(0);
         counter
     })

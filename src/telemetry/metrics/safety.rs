@@ -4,7 +4,7 @@ use metrics::{Counter, Gauge};
 
 /// Where a panic was contained.
 #[derive(Clone, Copy, Debug)]
-pub enum Panicked {
+pub enum PanicSite {
     /// In a session, which is quarantined.
     Session,
     /// In a stream's task, which ended with a reason.
@@ -13,13 +13,13 @@ pub enum Panicked {
     Call,
 }
 
-pub(super) struct OfSafety {
+pub(super) struct SafetyMetrics {
     panics: [Counter; 3],
     breaker_open: Gauge,
-    withheld: Counter,
+    withheld_terminations: Counter,
 }
 
-impl OfSafety {
+impl SafetyMetrics {
     #[expect(
         clippy::disallowed_macros,
         reason = "a part of the one place where metrics are made"
@@ -49,19 +49,19 @@ impl OfSafety {
             panics: ["session", "stream", "call"]
                 .map(|place| zero(counter!("unstuck_panics_total", "where" => place))),
             breaker_open,
-            withheld: zero(counter!("unstuck_terminations_withheld_total")),
+            withheld_terminations: zero(counter!("unstuck_terminations_withheld_total")),
         }
     }
 
-    pub fn panicked(&self, place: Panicked) {
-        self.panics[place as usize].increment(1);
+    pub fn count_panic(&self, site: PanicSite) {
+        self.panics[site as usize].increment(1);
     }
 
-    pub fn breaker(&self, is_open: bool) {
+    pub fn set_breaker_open(&self, is_open: bool) {
         self.breaker_open.set(f64::from(u8::from(is_open)));
     }
 
-    pub fn withheld(&self) {
-        self.withheld.increment(1);
+    pub fn count_withheld_termination(&self) {
+        self.withheld_terminations.increment(1);
     }
 }

@@ -4,25 +4,25 @@ use metrics::{Counter, Gauge};
 
 /// By the store's own count.
 #[derive(Clone, Copy, Debug)]
-pub struct StoreFigures {
+pub struct StoreSample {
     pub commits: u64,
     pub failures: u64,
-    pub shed: u64,
-    pub queue: usize,
+    pub dropped: u64,
+    pub queue_len: usize,
     pub bytes: u64,
-    pub failing: bool,
+    pub write_failing: bool,
 }
 
-pub(super) struct OfStore {
+pub(super) struct StoreMetrics {
     commits: Counter,
     failures: Counter,
-    shed: Counter,
-    queue: Gauge,
+    dropped: Counter,
+    queue_len: Gauge,
     bytes: Gauge,
-    failing: Gauge,
+    write_failing: Gauge,
 }
 
-impl OfStore {
+impl StoreMetrics {
     #[expect(
         clippy::disallowed_macros,
         reason = "a part of the one place where metrics are made"
@@ -42,31 +42,32 @@ impl OfStore {
         describe_gauge!("unstuck_store_queue", "Verdicts that wait for the disk.");
         describe_gauge!("unstuck_store_bytes", "Bytes of the audit log.");
         describe_gauge!("unstuck_store_failing", "1 while the disk refuses writes.");
-        let of = Self {
+        let store_metrics = Self {
             commits: counter!("unstuck_store_commits_total"),
             failures: counter!("unstuck_store_failures_total"),
-            shed: counter!("unstuck_store_shed_total"),
-            queue: gauge!("unstuck_store_queue"),
+            dropped: counter!("unstuck_store_shed_total"),
+            queue_len: gauge!("unstuck_store_queue"),
             bytes: gauge!("unstuck_store_bytes"),
-            failing: gauge!("unstuck_store_failing"),
+            write_failing: gauge!("unstuck_store_failing"),
         };
-        of.set(&StoreFigures {
+        store_metrics.set(&StoreSample {
             commits: 0,
             failures: 0,
-            shed: 0,
-            queue: 0,
+            dropped: 0,
+            queue_len: 0,
             bytes: 0,
-            failing: false,
+            write_failing: false,
         });
-        of
+        store_metrics
     }
 
-    pub fn set(&self, figures: &StoreFigures) {
-        self.commits.absolute(figures.commits);
-        self.failures.absolute(figures.failures);
-        self.shed.absolute(figures.shed);
-        self.queue.set(figures.queue as f64);
-        self.bytes.set(figures.bytes as f64);
-        self.failing.set(f64::from(u8::from(figures.failing)));
+    pub fn set(&self, sample: &StoreSample) {
+        self.commits.absolute(sample.commits);
+        self.failures.absolute(sample.failures);
+        self.dropped.absolute(sample.dropped);
+        self.queue_len.set(sample.queue_len as f64);
+        self.bytes.set(sample.bytes as f64);
+        self.write_failing
+            .set(f64::from(u8::from(sample.write_failing)));
     }
 }

@@ -2,24 +2,24 @@
 //! space folded. Done first, so that a recogniser never meets a colour code
 //! within a number.
 
-use super::Mask;
-use super::lanes::{self, BLOCK, between, bits, equal};
-use crate::domain::text::is_unseen;
+use super::MaskKind;
+use super::simd_lanes::{self, BLOCK_BYTES, equals, in_range, match_bits};
+use crate::domain::text::is_invisible;
 
 /// A terminal's title or link longer than this is taken for text; bounds what a
 /// text full of openings can cost.
-const COMMAND_BYTES_MAX: usize = 512;
+const ESCAPE_STRING_BYTES_MAX: usize = 512;
 
 /// Writes `text` to `buffer`, cleaned, and returns how many bytes that took:
 /// never more than the text has; and whether all but white space is there. Behind them are zeros, a block of them, for which
 /// the buffer has room. A run of white space becomes one space, or one line feed
 /// where it held one: a number and the unit after it stand on one line.
-pub fn clean(text: &str, kind: Mask, buffer: &mut [u8]) -> (usize, bool) {
-    let mut cleaned = Cleaned {
+pub fn clean(text: &str, kind: MaskKind, buffer: &mut [u8]) -> (usize, bool) {
+    let mut cleaned = CleanBuffer {
         buffer,
         len: 0,
-        gap: NO_GAP,
-        is_whole: true,
+        pending_space: NO_SPACE,
+        is_lossless: true,
     };
     let bytes = text.as_bytes();
     // Nearly all of nearly every text stays as it is: from here on, up to `at`.
@@ -27,117 +27,117 @@ pub fn clean(text: &str, kind: Mask, buffer: &mut [u8]) -> (usize, bool) {
     let mut at = 0;
     let mut after_gap = false;
     while at < bytes.len() {
-        let (mut breaks, last_is_gap) = breaks(bytes, at, after_gap);
+        let (mut special, last_is_gap) = find_special_bytes(bytes, at, after_gap);
         after_gap = last_is_gap;
         let start = at;
-        at += BLOCK;
-        while breaks != 0 {
-            let stop = start + breaks.trailing_zeros() as usize;
-            cleaned.piece(bytes.get(from..stop).unwrap_or_default());
-            from = cleaned.odd(text, stop, kind);
-            breaks &= lanes::from(from - start);
+        at += BLOCK_BYTES;
+        while special != 0 {
+            let special_at = start + special.trailing_zeros() as usize;
+            cleaned.push_run(bytes.get(from..special_at).unwrap_or_default());
+            from = cleaned.push_special(text, special_at, kind);
+            special &= simd_lanes::bits_from(from - start);
             if from >= at {
                 at = from;
                 after_gap = false;
             }
         }
     }
-    cleaned.piece(bytes.get(from..).unwrap_or_default());
-    let Cleaned {
+    cleaned.push_run(bytes.get(from..).unwrap_or_default());
+    let CleanBuffer {
         buffer,
         len,
-        is_whole,
+        is_lossless,
         ..
     } = cleaned;
-    if let Some(behind) = buffer.get_mut(len..len + BLOCK) {
+    if let Some(behind) = buffer.get_mut(len..len + BLOCK_BYTES) {
         behind.fill(0);
     }
-    (len, is_whole)
+    (len, is_lossless)
 }
 
 /// A bit for each byte of the block at `start` that cannot stay as it is: all but
 /// visible ASCII, and spaces and line feeds that stand alone. And whether the last
 /// one is such a gap.
 #[inline]
-fn breaks(bytes: &[u8], start: usize, after_gap: bool) -> (u64, bool) {
+fn find_special_bytes(bytes: &[u8], start: usize, after_gap: bool) -> (u64, bool) {
     let rest = bytes.get(start..).unwrap_or_default();
     // Zeros would be no part of the text; letters stay.
-    let mut short = [b'a'; BLOCK];
+    let mut short = [b'a'; BLOCK_BYTES];
     let block = rest.first_chunk().unwrap_or_else(|| {
         if let Some(head) = short.get_mut(..rest.len()) {
             head.copy_from_slice(rest);
         }
         &short
     });
-    let shown = bits(block, |lane| between(lane, b'!', b'~'));
-    let gaps = bits(block, |lane| equal(lane, b' ') | equal(lane, b'\n'));
-    let again = gaps & (gaps << 1 | u64::from(after_gap));
-    (again | !(shown | gaps), gaps >> (BLOCK - 1) != 0)
+    let visible = match_bits(block, |lane| in_range(lane, b'!', b'~'));
+    let gaps = match_bits(block, |lane| equals(lane, b' ') | equals(lane, b'\n'));
+    let repeated = gaps & (gaps << 1 | u64::from(after_gap));
+    (repeated | !(visible | gaps), gaps >> (BLOCK_BYTES - 1) != 0)
 }
 
 /// Cleaned text holds no such byte.
-const NO_GAP: u8 = 0;
+const NO_SPACE: u8 = 0;
 
-struct Cleaned<'a> {
+struct CleanBuffer<'a> {
     buffer: &'a mut [u8],
     len: usize,
     /// White space seen and not yet written: at the end it is left out.
-    gap: u8,
+    pending_space: u8,
     /// Nothing but white space was left out.
-    is_whole: bool,
+    is_lossless: bool,
 }
 
-impl Cleaned<'_> {
+impl CleanBuffer<'_> {
     /// Takes in a piece that can stay as it is; a gap at either end may be part of a
     /// longer one.
-    fn piece(&mut self, mut piece: &[u8]) {
+    fn push_run(&mut self, mut piece: &[u8]) {
         if let [first @ (b' ' | b'\n'), rest @ ..] = piece {
-            self.space(*first == b'\n');
+            self.add_space(*first == b'\n');
             piece = rest;
         }
         if piece.is_empty() {
             return;
         }
-        self.fill_gap();
+        self.flush_space();
         if let [rest @ .., last @ (b' ' | b'\n')] = piece {
-            self.put(rest);
-            self.space(*last == b'\n');
+            self.write(rest);
+            self.add_space(*last == b'\n');
         } else {
-            self.put(piece);
+            self.write(piece);
         }
     }
 
     #[inline]
-    fn fill_gap(&mut self) {
-        if self.gap != NO_GAP && self.len > 0 {
-            let space = self.gap;
-            self.put(&[space]);
+    fn flush_space(&mut self) {
+        if self.pending_space != NO_SPACE && self.len > 0 {
+            let space = self.pending_space;
+            self.write(&[space]);
         }
-        self.gap = NO_GAP;
+        self.pending_space = NO_SPACE;
     }
 
     #[inline]
-    fn put(&mut self, bytes: &[u8]) {
+    fn write(&mut self, bytes: &[u8]) {
         if let Some(free) = self.buffer.get_mut(self.len..self.len + bytes.len()) {
             free.copy_from_slice(bytes);
             self.len += bytes.len();
         }
     }
 
-    fn space(&mut self, ends_line: bool) {
-        let ends_line = ends_line || self.gap == b'\n';
-        self.gap = if ends_line { b'\n' } else { b' ' };
+    fn add_space(&mut self, ends_line: bool) {
+        let ends_line = ends_line || self.pending_space == b'\n';
+        self.pending_space = if ends_line { b'\n' } else { b' ' };
     }
 
     /// Takes in white space and what is not ASCII, as far as it goes, and says where
     /// that is.
-    fn odd(&mut self, text: &str, mut at: usize, kind: Mask) -> usize {
+    fn push_special(&mut self, text: &str, mut at: usize, kind: MaskKind) -> usize {
         let bytes = text.as_bytes();
         while let Some(&byte) = bytes.get(at) {
             at += match byte {
                 b'!'..=b'~' => break,
                 b' ' => {
-                    self.space(false);
+                    self.add_space(false);
                     let mut end = at + 1;
                     // An indent has many.
                     while let Some(b' ') = bytes.get(end) {
@@ -146,46 +146,50 @@ impl Cleaned<'_> {
                     end - at
                 }
                 b'\t'..=b'\r' => {
-                    self.space(matches!(byte, b'\n' | b'\r'));
+                    self.add_space(matches!(byte, b'\n' | b'\r'));
                     1
                 }
                 0x1b => {
-                    self.is_whole = false;
+                    self.is_lossless = false;
                     escape_len(bytes.get(at..).unwrap_or_default())
                 }
                 0..=0x7f => {
-                    self.is_whole = false;
+                    self.is_lossless = false;
                     1
                 }
-                _ => self.wide(bytes, at, text, kind),
+                _ => self.push_wide_char(bytes, at, text, kind),
             };
         }
         at
     }
 
     /// A character beyond ASCII.
-    fn wide(&mut self, bytes: &[u8], at: usize, text: &str, kind: Mask) -> usize {
+    fn push_wide_char(&mut self, bytes: &[u8], at: usize, text: &str, kind: MaskKind) -> usize {
         let Some(c) = text.get(at..).and_then(|rest| rest.chars().next()) else {
             return 1;
         };
         if c == '\u{9b}' {
-            self.is_whole = false;
+            self.is_lossless = false;
             return c.len_utf8() + control_len(bytes.get(at + 2..).unwrap_or_default());
         }
         if c.is_whitespace() {
-            self.space(c != '\u{a0}');
-        } else if !is_unseen(c) {
-            let folded = if kind == Mask::Error { lower(c) } else { c };
-            self.fill_gap();
-            self.put(folded.encode_utf8(&mut [0; 4]).as_bytes());
+            self.add_space(c != '\u{a0}');
+        } else if !is_invisible(c) {
+            let folded = if kind == MaskKind::Error {
+                lowercase_same_len(c)
+            } else {
+                c
+            };
+            self.flush_space();
+            self.write(folded.encode_utf8(&mut [0; 4]).as_bytes());
         } else {
-            self.is_whole = false;
+            self.is_lossless = false;
         }
         c.len_utf8()
     }
 }
 /// The small letter, where it takes no more room.
-fn lower(c: char) -> char {
+fn lowercase_same_len(c: char) -> char {
     let mut small = c.to_lowercase();
     match (small.next(), small.next()) {
         (Some(one), None) if one.len_utf8() == c.len_utf8() => one,
@@ -197,7 +201,7 @@ fn lower(c: char) -> char {
 fn escape_len(bytes: &[u8]) -> usize {
     match bytes.get(1) {
         Some(b'[') => 2 + control_len(bytes.get(2..).unwrap_or_default()),
-        Some(b']' | b'P' | b'X' | b'^' | b'_') => command_len(bytes),
+        Some(b']' | b'P' | b'X' | b'^' | b'_') => escape_string_len(bytes),
         Some(b' '..=b'/') => 2 + usize::from(matches!(bytes.get(2), Some(b'0'..=b'~'))),
         Some(b'0'..=b'Z' | b'\\' | b'`'..=b'~') => 2,
         _ => 1,
@@ -213,8 +217,8 @@ fn control_len(bytes: &[u8]) -> usize {
 }
 
 /// A title or a link: ends with BEL or ESC \. Without its end, only its opening.
-fn command_len(bytes: &[u8]) -> usize {
-    let window = bytes.get(..COMMAND_BYTES_MAX).unwrap_or(bytes);
+fn escape_string_len(bytes: &[u8]) -> usize {
+    let window = bytes.get(..ESCAPE_STRING_BYTES_MAX).unwrap_or(bytes);
     let end = window.iter().skip(2).position(|b| matches!(b, 7 | 0x1b));
     match end.map(|i| i + 2) {
         Some(i) if window.get(i) == Some(&7) => i + 1,

@@ -16,7 +16,7 @@ impl<'a> Cursor<'a> {
 
     /// The same text at another place.
     #[inline]
-    pub fn to(self, at: usize) -> Self {
+    pub fn with_offset(self, at: usize) -> Self {
         Self { at, ..self }
     }
 
@@ -28,7 +28,7 @@ impl<'a> Cursor<'a> {
 
     /// The byte `back` before here; 1 is the last one.
     #[inline]
-    pub fn behind(self, back: usize) -> u8 {
+    pub fn peek_back(self, back: usize) -> u8 {
         let index = self.at.checked_sub(back);
         index.and_then(|i| self.text.get(i)).copied().unwrap_or(0)
     }
@@ -37,7 +37,7 @@ impl<'a> Cursor<'a> {
         self.text.get(self.at..).unwrap_or_default()
     }
 
-    pub fn since(self, start: usize) -> &'a [u8] {
+    pub fn slice_from(self, start: usize) -> &'a [u8] {
         self.text.get(start..self.at).unwrap_or_default()
     }
 
@@ -57,48 +57,48 @@ impl<'a> Cursor<'a> {
         hit
     }
 
-    pub fn eat_all(&mut self, bytes: &[u8]) -> bool {
+    pub fn eat_bytes(&mut self, bytes: &[u8]) -> bool {
         let hit = self.rest().starts_with(bytes);
         self.at += if hit { bytes.len() } else { 0 };
         hit
     }
 
     /// Goes past all bytes that `is`, and says how many there were.
-    pub fn skip(&mut self, is: impl Fn(u8) -> bool) -> usize {
+    pub fn skip_while(&mut self, is: impl Fn(u8) -> bool) -> usize {
         let count = self.rest().iter().take_while(|b| is(**b)).count();
         self.at += count;
         count
     }
 
-    pub fn letters(&mut self) -> &'a [u8] {
+    pub fn eat_letters(&mut self) -> &'a [u8] {
         let start = self.at;
-        self.skip(|b| b.is_ascii_alphabetic());
-        self.since(start)
+        self.skip_while(|b| b.is_ascii_alphabetic());
+        self.slice_from(start)
     }
 
     /// All the digits here as one number, if there are `least` to `most` of them
     /// and it is in `range`.
-    pub fn number(
+    pub fn eat_number(
         &mut self,
-        least: usize,
-        most: usize,
+        digits_min: usize,
+        digits_max: usize,
         range: std::ops::RangeInclusive<u32>,
     ) -> Option<u32> {
-        let digits = self.rest().iter().take(most + 1);
+        let digits = self.rest().iter().take(digits_max + 1);
         let digits = digits.take_while(|b| b.is_ascii_digit()).count();
-        if digits < least || digits > most {
+        if digits < digits_min || digits > digits_max {
             return None;
         }
         let start = self.at;
         self.at += digits;
-        let value = self.since(start).iter().fold(0u32, |n, b| {
+        let value = self.slice_from(start).iter().fold(0u32, |n, b| {
             n.saturating_mul(10).saturating_add(u32::from(b - b'0'))
         });
         range.contains(&value).then_some(value)
     }
 
     /// Whether a word ends here.
-    pub fn word_ends(self) -> bool {
+    pub fn is_word_end(self) -> bool {
         !self.peek(0).is_ascii_alphanumeric() && self.peek(0) != b'_'
     }
 }

@@ -4,22 +4,22 @@
 use super::cursor::Cursor;
 
 /// The shortest abbreviation of a commit that git prints.
-pub const HEX_WORD_LEN_MIN: usize = 7;
+pub const HEX_HASH_LEN_MIN: usize = 7;
 const LONG_ID_LEN_MIN: usize = 12;
 
 /// `f81d4fae-7dec-11d0-a765-00a0c91e6bf6`
-pub fn uuid(mut c: Cursor) -> Option<usize> {
+pub fn uuid_end(mut c: Cursor) -> Option<usize> {
     for (i, len) in [8, 4, 4, 4, 12].into_iter().enumerate() {
         let hyphen = i == 0 || c.eat(b'-');
-        if !hyphen || c.skip(|b| b.is_ascii_hexdigit()) != len {
+        if !hyphen || c.skip_while(|b| b.is_ascii_hexdigit()) != len {
             return None;
         }
     }
-    c.word_ends().then_some(c.at)
+    c.is_word_end().then_some(c.at)
 }
 
 /// `0x7ffe`: an address, whatever its length.
-pub fn address(word: &[u8]) -> bool {
+pub fn is_address(word: &[u8]) -> bool {
     matches!(word, [b'0', b'x' | b'X', digits @ ..]
         if !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit))
 }
@@ -27,9 +27,9 @@ pub fn address(word: &[u8]) -> bool {
 /// A hash. It has a letter, or it is a number and thus a result; it has a digit,
 /// or it may be a word ("defaced", "effaced"): one hash of seven digits in a
 /// thousand has none. Hashes are not written in mixed case.
-pub fn hex_word(word: &[u8]) -> bool {
+pub fn is_hex_hash(word: &[u8]) -> bool {
     let any = |is: fn(&u8) -> bool| word.iter().any(is);
-    word.len() >= HEX_WORD_LEN_MIN
+    word.len() >= HEX_HASH_LEN_MIN
         && word.iter().all(u8::is_ascii_hexdigit)
         && any(u8::is_ascii_digit)
         && any(u8::is_ascii_lowercase) != any(u8::is_ascii_uppercase)
@@ -46,7 +46,7 @@ fn is_quantity(word: &[u8]) -> bool {
 
 /// `011CSHoEeqs5C35K2UUqR7Fy`: long, and digits in two places or more.
 /// `base64decoder` and `configuration12` have a meaning.
-pub fn long_id(word: &[u8]) -> bool {
+pub fn is_long_id(word: &[u8]) -> bool {
     let starts = word
         .windows(2)
         .filter(|pair| matches!(pair, [a, b] if !a.is_ascii_digit() && b.is_ascii_digit()));
@@ -55,7 +55,7 @@ pub fn long_id(word: &[u8]) -> bool {
 }
 
 /// `E0502`, `TS2304`, `F401`: capitals, then three digits to five.
-pub fn error_code(word: &[u8]) -> bool {
+pub fn is_error_code(word: &[u8]) -> bool {
     let letters = word.iter().take_while(|b| b.is_ascii_uppercase()).count();
     let digits = word.get(letters..).unwrap_or_default();
     (1..=3).contains(&letters)

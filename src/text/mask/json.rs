@@ -2,8 +2,8 @@
 //! also within a string of JSON, or as Python prints them.
 
 use super::cursor::Cursor;
-use super::media::names_media;
-use super::one_of;
+use super::is_one_of;
+use super::media::is_media_type;
 use std::ops::Range;
 
 const KEY_BYTES_MAX: usize = 64;
@@ -13,40 +13,40 @@ const VALUE_BYTES_MAX: usize = 256;
 const SIBLING_BYTES_MAX: usize = 128;
 
 /// A key and the value behind it; of a string what is within the quotes.
-pub struct Member {
+pub struct JsonMember {
     pub key: Range<usize>,
     pub value: Range<usize>,
     pub is_string: bool,
 }
 
 /// The member whose key's opening quote stands at `at`.
-pub fn member(text: &[u8], at: usize) -> Option<Member> {
-    let (key, value) = key(text, at)?;
-    with_value(key, value)
+pub fn parse_member(text: &[u8], at: usize) -> Option<JsonMember> {
+    let (key, value) = parse_key(text, at)?;
+    parse_value(key, value)
 }
 
 /// The value of the member there, where it is another on every call: an id, a
 /// time, a duration; or bytes of a picture or a sound.
-pub fn noise(text: &[u8], at: usize) -> Option<Range<usize>> {
-    let member = member(text, at)?;
+pub fn find_noise_value(text: &[u8], at: usize) -> Option<Range<usize>> {
+    let member = parse_member(text, at)?;
     let is_short = member.value.len() <= VALUE_BYTES_MAX;
-    let is_noise = is_short && is_per_call(text.get(member.key.clone())?);
+    let is_noise = is_short && is_volatile_key(text.get(member.key.clone())?);
     (is_noise || is_media(text, &member)).then_some(member.value)
 }
 
 /// What ends with a quote before a colon: a key, if it has an opening one.
-pub struct KeyBefore<'a> {
+pub struct QuotedKey<'a> {
     before: &'a [u8],
     quote: u8,
 }
 
-pub fn key_before(text: &[u8], colon: usize) -> Option<KeyBefore<'_>> {
+pub fn find_key_before(text: &[u8], colon: usize) -> Option<QuotedKey<'_>> {
     let before = match text.get(..colon)? {
         [before @ .., b' ' | b'\n'] => before,
         before => before,
     };
     match before {
-        [before @ .., quote @ (b'"' | b'\'')] => Some(KeyBefore {
+        [before @ .., quote @ (b'"' | b'\'')] => Some(QuotedKey {
             before,
             quote: *quote,
         }),
@@ -54,15 +54,15 @@ pub fn key_before(text: &[u8], colon: usize) -> Option<KeyBefore<'_>> {
     }
 }
 
-impl KeyBefore<'_> {
+impl QuotedKey<'_> {
     /// Where the key has its opening quote, if it says that its value may be noise:
     /// most say no, and their values are not looked at.
-    pub fn noisy(&self) -> Option<usize> {
+    pub fn noise_key_start(&self) -> Option<usize> {
         let before = match self.before {
             [before @ .., b'\\'] => before,
             before => before,
         };
-        let len = before.iter().rev().take_while(|b| in_key(**b)).count();
+        let len = before.iter().rev().take_while(|b| is_key_byte(**b)).count();
         let (before, key) = before.split_at(before.len() - len);
         // Behind a word a quote ends a string, or is an apostrophe.
         let opens = match before {
@@ -70,43 +70,47 @@ impl KeyBefore<'_> {
             [opening] => *opening == self.quote,
             [] => false,
         };
-        (opens && is_length(len) && (is_per_call(key) || may_hold_media(key)))
+        (opens && is_key_length(len) && (is_volatile_key(key) || may_hold_media(key)))
             .then(|| before.len() - 1)
     }
 }
 
-fn in_key(byte: u8) -> bool {
+fn is_key_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'$' | b'@')
 }
 
-fn is_length(key: usize) -> bool {
+fn is_key_length(key: usize) -> bool {
     (1..=KEY_BYTES_MAX).contains(&key)
 }
 
 /// The key whose opening quote stands at `at`, and where its value begins.
-fn key(text: &[u8], at: usize) -> Option<(Range<usize>, Cursor<'_>)> {
+fn parse_key(text: &[u8], at: usize) -> Option<(Range<usize>, Cursor<'_>)> {
     let mut c = Cursor::new(text, at);
     let quote = c.peek(0);
     c.at += 1;
     let start = c.at;
-    let len = c.skip(in_key);
+    let len = c.skip_while(is_key_byte);
     let key = start..c.at;
     c.eat(b'\\');
-    if !is_length(len) || !c.eat(quote) {
+    if !is_key_length(len) || !c.eat(quote) {
         return None;
     }
-    c.skip(|b| matches!(b, b' ' | b'\n'));
+    c.skip_while(|b| matches!(b, b' ' | b'\n'));
     if !c.eat(b':') {
         return None;
     }
-    c.skip(|b| matches!(b, b' ' | b'\n'));
+    c.skip_while(|b| matches!(b, b' ' | b'\n'));
     Some((key, c))
 }
 
-fn with_value(key: Range<usize>, c: Cursor) -> Option<Member> {
+fn parse_value(key: Range<usize>, c: Cursor) -> Option<JsonMember> {
     let is_string = matches!(c.peek(0), b'"' | b'\'' | b'\\');
-    let value = if is_string { string(c)? } else { number(c)? };
-    Some(Member {
+    let value = if is_string {
+        parse_string(c)?
+    } else {
+        parse_number(c)?
+    };
+    Some(JsonMember {
         key,
         value,
         is_string,
@@ -115,7 +119,7 @@ fn with_value(key: Range<usize>, c: Cursor) -> Option<Member> {
 
 /// What is within the quotes. The closing one is escaped if the opening one is.
 /// Without a closing one the string goes to the end of the text.
-fn string(mut c: Cursor) -> Option<Range<usize>> {
+fn parse_string(mut c: Cursor) -> Option<Range<usize>> {
     let escaped = c.eat(b'\\');
     let quote = c.peek(0);
     if !matches!(quote, b'"' | b'\'') {
@@ -124,7 +128,7 @@ fn string(mut c: Cursor) -> Option<Range<usize>> {
     c.at += 1;
     let start = c.at;
     loop {
-        c.skip(|b| b != quote && b != b'\\');
+        c.skip_while(|b| b != quote && b != b'\\');
         match c.peek(0) {
             b'\\' if escaped && c.peek(1) == quote => break,
             b'\\' => c.at += 2,
@@ -134,21 +138,22 @@ fn string(mut c: Cursor) -> Option<Range<usize>> {
     Some(start..c.at)
 }
 
-fn number(mut c: Cursor) -> Option<Range<usize>> {
+fn parse_number(mut c: Cursor) -> Option<Range<usize>> {
     let start = c.at;
     c.eat(b'-');
-    let digits = c.skip(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
-    (digits > 0 && c.word_ends()).then_some(start..c.at)
+    let digits =
+        c.skip_while(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-'));
+    (digits > 0 && c.is_word_end()).then_some(start..c.at)
 }
 
 /// The last word says what a value is: `createdAt`, `message_id`. A duration may
 /// have its unit behind: `elapsed_ms`, `durationInSeconds`.
-fn is_per_call(key: &[u8]) -> bool {
-    let mut words = Words(key);
+fn is_volatile_key(key: &[u8]) -> bool {
+    let mut words = KeyWords(key);
     let Some(last) = words.next() else {
         return false;
     };
-    const LAST: [&str; 12] = [
+    const VOLATILE_WORDS: [&str; 12] = [
         "id",
         "ts",
         "time",
@@ -166,35 +171,37 @@ fn is_per_call(key: &[u8]) -> bool {
         "ns", "us", "ms", "s", "sec", "secs", "seconds", "millis", "micros", "nanos", "minutes",
         "min",
     ];
-    const DURATIONS: [&str; 4] = ["duration", "elapsed", "latency", "took"];
-    one_of(last, &LAST)
-        || one_of(last, &UNITS)
-            && Words(words.0)
+    const DURATION_WORDS: [&str; 4] = ["duration", "elapsed", "latency", "took"];
+    is_one_of(last, &VOLATILE_WORDS)
+        || is_one_of(last, &UNITS)
+            && KeyWords(words.0)
                 .next()
-                .is_some_and(|w| one_of(w, &["time", "uptime", "runtime"]))
-        || Words(key).any(|w| one_of(w, &DURATIONS))
+                .is_some_and(|w| is_one_of(w, &["time", "uptime", "runtime"]))
+        || KeyWords(key).any(|w| is_one_of(w, &DURATION_WORDS))
 }
 
 /// Whether the value is a picture or a sound: by its key, or by the type beside.
-pub fn is_media(text: &[u8], member: &Member) -> bool {
+pub fn is_media(text: &[u8], member: &JsonMember) -> bool {
     let key = text.get(member.key.clone()).unwrap_or_default();
-    member.is_string && (names_base64(key) || names_data(key) && has_media_sibling(text, member))
+    member.is_string && (is_base64_key(key) || is_data_key(key) && has_media_sibling(text, member))
 }
 
 fn may_hold_media(key: &[u8]) -> bool {
-    names_base64(key) || names_data(key)
+    is_base64_key(key) || is_data_key(key)
 }
 
-fn names_base64(key: &[u8]) -> bool {
-    Words(key).any(|w| one_of(w, &["base64", "b64"]))
+fn is_base64_key(key: &[u8]) -> bool {
+    KeyWords(key).any(|w| is_one_of(w, &["base64", "b64"]))
 }
 
-fn names_data(key: &[u8]) -> bool {
-    Words(key).next().is_some_and(|w| one_of(w, &["data"]))
+fn is_data_key(key: &[u8]) -> bool {
+    KeyWords(key)
+        .next()
+        .is_some_and(|w| is_one_of(w, &["data"]))
 }
 
 /// Whether the object around the member names a type of media: `"type": "image"`.
-fn has_media_sibling(text: &[u8], member: &Member) -> bool {
+fn has_media_sibling(text: &[u8], member: &JsonMember) -> bool {
     let before = text.get(..member.key.start).unwrap_or_default();
     let before = before.iter().rev().take(SIBLING_BYTES_MAX);
     let start = member.key.start - before.take_while(|b| **b != b'{').count();
@@ -205,14 +212,14 @@ fn has_media_sibling(text: &[u8], member: &Member) -> bool {
     siblings.into_iter().any(|range| {
         let object = text.get(range).unwrap_or_default();
         let mut quoted = object.split(|b| matches!(b, b'"' | b'\''));
-        quoted.any(names_media)
+        quoted.any(is_media_type)
     })
 }
 
 /// The words of a key, last first, in snake, kebab or camel case.
-struct Words<'a>(&'a [u8]);
+struct KeyWords<'a>(&'a [u8]);
 
-impl<'a> Iterator for Words<'a> {
+impl<'a> Iterator for KeyWords<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {

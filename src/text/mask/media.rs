@@ -2,25 +2,25 @@
 //! bytes; what a model was told about it is in the text around.
 
 use super::cursor::Cursor;
-use super::stops::has_run;
-use super::{MASKED, json};
+use super::noise_candidates::contains_base64_run;
+use super::{PLACEHOLDER, json};
 use memchr::memmem::Finder;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::LazyLock;
 
 /// From here on a run of base64 is media if it begins like a known format.
-const KNOWN_LEN_MIN: usize = 64;
+const KNOWN_FORMAT_LEN_MIN: usize = 64;
 /// So much of it may be padding.
 const PADDING_LEN_MAX: usize = 2;
 /// The shortest run, without its padding.
-pub const RUN_LEN_MIN: usize = KNOWN_LEN_MIN - PADDING_LEN_MAX;
+pub const RUN_LEN_MIN: usize = KNOWN_FORMAT_LEN_MIN - PADDING_LEN_MAX;
 /// From here on any run of base64 is a payload: longer than keys and signatures.
-const ANY_LEN_MIN: usize = 256;
+const ANY_FORMAT_LEN_MIN: usize = 256;
 
 /// How PNG, JPEG, GIF, RIFF (WebP, WAV), BMP, MP3, Ogg, FLAC and SVG begin. The
 /// slashes that a JPEG or an MP3 may begin with are not part of a run.
-const BEGINNINGS: [&[u8]; 10] = [
+const FORMAT_PREFIXES: [&[u8]; 10] = [
     b"iVBORw0KGgo",
     b"9j/",
     b"R0lGOD",
@@ -35,58 +35,58 @@ const BEGINNINGS: [&[u8]; 10] = [
 
 /// Looks for payloads along a text.
 #[derive(Default)]
-pub struct Media {
+pub struct MediaScanner {
     /// Up to here the text is known not to be a payload. A run that turned out to
     /// be none is not looked at again, or a long path would cost its square.
-    seen: usize,
+    scanned_to: usize,
 }
 
-impl Media {
+impl MediaScanner {
     /// A word of fewer letters is none by itself.
-    pub const RUN_LEN_MIN: usize = KNOWN_LEN_MIN;
+    pub const RUN_LEN_MIN: usize = KNOWN_FORMAT_LEN_MIN;
 
     /// The payload that begins with `word`, or is announced by it.
-    pub fn payload(&mut self, text: &[u8], word: Range<usize>) -> Option<Range<usize>> {
+    pub fn find_payload(&mut self, text: &[u8], word: Range<usize>) -> Option<Range<usize>> {
         let next = text.get(word.end).copied();
         if next == Some(b':')
-            && let Some(payload) = data_uri(text, word.start)
+            && let Some(payload) = data_uri_payload(text, word.start)
         {
             return Some(payload);
         }
-        self.run(text, word)
+        self.find_run(text, word)
     }
 
     /// The payload that begins with `word` and is told by itself.
-    fn run(&mut self, text: &[u8], word: Range<usize>) -> Option<Range<usize>> {
+    fn find_run(&mut self, text: &[u8], word: Range<usize>) -> Option<Range<usize>> {
         let next = text.get(word.end).copied();
-        let is_long = word.len() >= KNOWN_LEN_MIN || matches!(next, Some(b'/' | b'+'));
-        if !is_long || word.start < self.seen {
+        let is_long = word.len() >= KNOWN_FORMAT_LEN_MIN || matches!(next, Some(b'/' | b'+'));
+        if !is_long || word.start < self.scanned_to {
             return None;
         }
         // A run that is long enough goes on at least until there.
-        let far = text.get(word.start + KNOWN_LEN_MIN - PADDING_LEN_MAX - 1);
-        if !far.is_some_and(|byte| is_base64(*byte)) {
+        let min_end_byte = text.get(word.start + KNOWN_FORMAT_LEN_MIN - PADDING_LEN_MAX - 1);
+        if !min_end_byte.is_some_and(|byte| is_base64(*byte)) {
             return None;
         }
-        let run = run_from(text, word.start);
-        self.seen = run.end;
+        let run = base64_run_at(text, word.start);
+        self.scanned_to = run.end;
         is_payload(text.get(run.clone())?).then_some(run)
     }
 }
 
 /// The payloads of a text that are told by themselves.
-pub fn payloads(text: &[u8]) -> SmallVec<[Range<usize>; 2]> {
+pub fn find_payloads(text: &[u8]) -> SmallVec<[Range<usize>; 2]> {
     let mut payloads = SmallVec::new();
-    if !has_run(text, RUN_LEN_MIN) {
+    if !contains_base64_run(text, RUN_LEN_MIN) {
         return payloads;
     }
-    let mut media = Media::default();
+    let mut media = MediaScanner::default();
     let mut c = Cursor::new(text, 0);
     while !c.rest().is_empty() {
-        c.skip(|b| !b.is_ascii_alphanumeric());
+        c.skip_while(|b| !b.is_ascii_alphanumeric());
         let start = c.at;
-        c.skip(|b| b.is_ascii_alphanumeric());
-        if let Some(payload) = media.run(text, start..c.at) {
+        c.skip_while(|b| b.is_ascii_alphanumeric());
+        if let Some(payload) = media.find_run(text, start..c.at) {
             c.at = payload.end;
             payloads.push(payload);
         }
@@ -96,33 +96,33 @@ pub fn payloads(text: &[u8]) -> SmallVec<[Range<usize>; 2]> {
 
 /// Calls `out` with the pieces of `text` without its pictures and sounds, else as
 /// it is and however long: how results are compared whose calls differ.
-pub fn without_media(text: &str, out: &mut impl FnMut(&[u8])) {
+pub fn strip_media(text: &str, out: &mut impl FnMut(&[u8])) {
     let text = text.as_bytes();
     if !may_have_media(text) {
         return out(text);
     }
-    let mut media = Media::default();
+    let mut media = MediaScanner::default();
     let mut c = Cursor::new(text, 0);
-    let mut plain = 0;
+    let mut unmasked_from = 0;
     while !c.rest().is_empty() {
-        c.skip(|b| !b.is_ascii_alphanumeric() && b != b'"');
+        c.skip_while(|b| !b.is_ascii_alphanumeric() && b != b'"');
         let start = c.at;
         let payload = if c.eat(b'"') {
-            json::member(text, start)
+            json::parse_member(text, start)
                 .filter(|member| json::is_media(text, member))
                 .map(|member| member.value)
         } else {
-            c.skip(|b| b.is_ascii_alphanumeric());
-            media.payload(text, start..c.at)
+            c.skip_while(|b| b.is_ascii_alphanumeric());
+            media.find_payload(text, start..c.at)
         };
         if let Some(payload) = payload {
-            out(text.get(plain..payload.start).unwrap_or_default());
-            out(MASKED);
-            plain = payload.end;
+            out(text.get(unmasked_from..payload.start).unwrap_or_default());
+            out(PLACEHOLDER);
+            unmasked_from = payload.end;
             c.at = c.at.max(payload.end);
         }
     }
-    out(text.get(plain..).unwrap_or_default());
+    out(text.get(unmasked_from..).unwrap_or_default());
 }
 
 /// Whether a text can have any: it has a `data`, a `64` or a run that is long
@@ -131,7 +131,7 @@ fn may_have_media(text: &[u8]) -> bool {
     /// `data`, `Data` and `DATA`: other mixtures are several words.
     static NAMES: LazyLock<[Finder<'static>; 3]> =
         LazyLock::new(|| ["ata", "ATA", "64"].map(Finder::new));
-    NAMES.iter().any(|name| name.find(text).is_some()) || has_run(text, RUN_LEN_MIN)
+    NAMES.iter().any(|name| name.find(text).is_some()) || contains_base64_run(text, RUN_LEN_MIN)
 }
 
 fn is_base64(byte: u8) -> bool {
@@ -139,16 +139,16 @@ fn is_base64(byte: u8) -> bool {
 }
 
 /// The run of base64 that begins at `at`, its padding included.
-fn run_from(text: &[u8], at: usize) -> Range<usize> {
+fn base64_run_at(text: &[u8], at: usize) -> Range<usize> {
     let mut c = Cursor::new(text, at);
-    c.skip(is_base64);
+    c.skip_while(is_base64);
     // At most two, and only behind something.
     let _ = c.at > at && c.eat(b'=') && c.eat(b'=');
     at..c.at
 }
 
 /// The run of base64 around `at`, in text that is not cleaned.
-pub fn run_around(text: &[u8], at: usize) -> Range<usize> {
+pub fn base64_run_around(text: &[u8], at: usize) -> Range<usize> {
     let before = text.get(..at).unwrap_or_default();
     let back = before.iter().rev().take_while(|b| is_base64(**b)).count();
     let mut start = at - back.min(at);
@@ -158,38 +158,40 @@ pub fn run_around(text: &[u8], at: usize) -> Range<usize> {
         .iter()
         .take_while(|b| **b == b'/')
         .count();
-    start..run_from(text, start).end.max(at)
+    start..base64_run_at(text, start).end.max(at)
 }
 
 /// A run that is a payload rather than a path or a long name: base64 has one
 /// slash in 64, a path one in 15 or so, and all kinds of characters.
 pub fn is_payload(run: &[u8]) -> bool {
-    if run.len() < KNOWN_LEN_MIN {
+    if run.len() < KNOWN_FORMAT_LEN_MIN {
         return false;
     }
     let slashes = run.iter().filter(|b| **b == b'/').count();
     let any = |is: fn(&u8) -> bool| run.iter().any(is);
     let mixed = any(u8::is_ascii_lowercase) && any(u8::is_ascii_uppercase);
-    let known = BEGINNINGS.iter().any(|b| run.starts_with(b));
+    let is_known_format = FORMAT_PREFIXES.iter().any(|b| run.starts_with(b));
     mixed
         && any(u8::is_ascii_digit)
         && slashes * 20 <= run.len()
-        && (known || run.len() >= ANY_LEN_MIN)
+        && (is_known_format || run.len() >= ANY_FORMAT_LEN_MIN)
 }
 
 /// The payload of a `data:image/png;base64,…` at `at`. Data of other types is
 /// text for all we know.
-pub fn data_uri(text: &[u8], at: usize) -> Option<Range<usize>> {
+pub fn data_uri_payload(text: &[u8], at: usize) -> Option<Range<usize>> {
     let mut c = Cursor::new(text, at);
-    if !c.eat_all(b"data:") || !names_media(c.rest()) {
+    if !c.eat_bytes(b"data:") || !is_media_type(c.rest()) {
         return None;
     }
-    c.skip(|b| b.is_ascii_alphanumeric() || matches!(b, b'/' | b'+' | b'.' | b'-' | b'=' | b';'));
-    (c.since(at).ends_with(b";base64") && c.eat(b',')).then(|| run_from(text, c.at))
+    c.skip_while(|b| {
+        b.is_ascii_alphanumeric() || matches!(b, b'/' | b'+' | b'.' | b'-' | b'=' | b';')
+    });
+    (c.slice_from(at).ends_with(b";base64") && c.eat(b',')).then(|| base64_run_at(text, c.at))
 }
 
 /// Whether a type, as in `image/png` or `"type": "image"`, is one of media.
-pub fn names_media(name: &[u8]) -> bool {
+pub fn is_media_type(name: &[u8]) -> bool {
     [b"image", b"audio", b"video"]
         .iter()
         .any(|m| name.starts_with(*m))

@@ -2,14 +2,14 @@
 //! error is read word by word: what its numbers mean is said by the words before.
 
 use super::cursor::Cursor;
-use super::errors::{Kept, kept};
-use super::media::Media;
-use super::stops::Stops;
-use super::{Before, MASKED, Mask, ids, place, results, when};
+use super::error_numbers::{NumberRole, classify_number};
+use super::media::MediaScanner;
+use super::noise_candidates::NoiseCandidates;
+use super::{MaskKind, PLACEHOLDER, PrecedingWord, datetime, ephemeral, ids, results};
 use std::ops::Range;
 
 /// Stands for a path below a temporary directory.
-pub const TEMP: &[u8] = b"<tmp>";
+pub const TEMP_PLACEHOLDER: &[u8] = b"<tmp>";
 
 const LETTER: u8 = 1;
 const DIGIT: u8 = 2;
@@ -34,7 +34,7 @@ static CLASSES: [u8; 256] = {
 };
 
 /// The class of the byte at `at`; past the end it is a sign.
-fn class(text: &[u8], at: usize) -> u8 {
+fn class_at(text: &[u8], at: usize) -> u8 {
     let byte = text.get(at);
     byte.map_or(SIGN, |byte| CLASSES[usize::from(*byte)])
 }
@@ -43,23 +43,23 @@ fn class(text: &[u8], at: usize) -> u8 {
 /// whether it may have media.
 pub fn scan(
     text: &mut [u8],
-    stops: Option<Stops>,
-    kind: Mask,
+    candidates: Option<NoiseCandidates>,
+    kind: MaskKind,
     out: &mut impl FnMut(&[u8]),
 ) -> bool {
-    let mut scan = Scan {
+    let mut scan = Scanner {
         text,
         kind,
         at: 0,
-        plain: 0,
-        before: Before::default(),
-        media: Media::default(),
+        unflushed_from: 0,
+        preceding: PrecedingWord::default(),
+        media: MediaScanner::default(),
         out,
     };
-    let may_have_media = match stops {
-        Some(stops) => results::read(&mut scan, stops),
+    let may_have_media = match candidates {
+        Some(stops) => results::mask_result(&mut scan, stops),
         None => {
-            scan.words();
+            scan.scan_words();
             true
         }
     };
@@ -67,94 +67,97 @@ pub fn scan(
     may_have_media
 }
 
-pub struct Scan<'a, F> {
+pub struct Scanner<'a, F> {
     pub text: &'a mut [u8],
-    kind: Mask,
+    kind: MaskKind,
     /// What lies before is decided.
     pub at: usize,
     /// What lies from here to `at` is to be passed on as it is.
-    pub plain: usize,
+    pub unflushed_from: usize,
     /// The word or comparison last seen; it says what a number behind it means.
-    before: Before,
-    media: Media,
+    preceding: PrecedingWord,
+    media: MediaScanner,
     out: &'a mut F,
 }
 
-impl<F: FnMut(&[u8])> Scan<'_, F> {
+impl<F: FnMut(&[u8])> Scanner<'_, F> {
     fn cursor(&self) -> Cursor<'_> {
         Cursor::new(self.text, self.at)
     }
 
     fn flush(&mut self, to: usize) {
-        let piece = self.text.get_mut(self.plain..to).unwrap_or_default();
-        if self.kind == Mask::Error {
+        let piece = self
+            .text
+            .get_mut(self.unflushed_from..to)
+            .unwrap_or_default();
+        if self.kind == MaskKind::Error {
             piece.make_ascii_lowercase();
         }
         if !piece.is_empty() {
             (self.out)(piece);
         }
-        self.plain = to;
+        self.unflushed_from = to;
     }
 
     /// Writes `with` instead of the text in `range`, and goes on behind it.
     pub fn replace(&mut self, range: Range<usize>, with: &[u8]) {
         self.flush(range.start);
         (self.out)(with);
-        self.plain = range.end;
+        self.unflushed_from = range.end;
         self.at = range.end;
     }
 
-    fn words(&mut self) {
+    fn scan_words(&mut self) {
         loop {
-            self.skip();
+            self.skip_plain_words();
             match self.text.get(self.at) {
-                Some(b'\n') => self.line_end(),
-                Some(b'/') => self.slash(),
-                Some(b'=' | b'!' | b'<' | b'>') => self.comparison(),
-                Some(_) => self.word(),
+                Some(b'\n') => self.scan_line_end(),
+                Some(b'/') => self.scan_slash(),
+                Some(b'=' | b'!' | b'<' | b'>') => self.scan_comparison(),
+                Some(_) => self.scan_word(),
                 None => break,
             }
         }
     }
 
-    fn line_end(&mut self) {
+    fn scan_line_end(&mut self) {
         if let Some(byte) = self.text.get_mut(self.at) {
             *byte = b' ';
         }
-        self.before.end_line();
+        self.preceding.end_line();
         self.at += 1;
     }
 
-    fn slash(&mut self) {
-        match place::temp_path(self.cursor()) {
-            Some(end) => self.replace(self.at..end, TEMP),
+    fn scan_slash(&mut self) {
+        match ephemeral::temp_path_end(self.cursor()) {
+            Some(end) => self.replace(self.at..end, TEMP_PLACEHOLDER),
             None => self.at += 1,
         }
     }
 
     /// `==`, `!=`, `<=`, `>=`: the numbers beside are what an error is about.
-    fn comparison(&mut self) {
+    fn scan_comparison(&mut self) {
         let start = self.at;
         self.at += 1;
         if self.cursor().peek(0) == b'=' {
             self.at += 1;
-            self.before = Before::new(start..self.at);
+            self.preceding = PrecedingWord::new(start..self.at);
         }
     }
 
     /// Goes past mere words and what is nothing at all: most of most texts.
-    fn skip(&mut self) {
+    fn skip_plain_words(&mut self) {
         let text = &*self.text;
         let mut at = self.at;
         loop {
-            match class(text, at) {
+            match class_at(text, at) {
                 0 => at += 1,
                 LETTER => {
                     let (end, has_digit) = word_end(text, at);
-                    if has_digit || !is_mere_word(text, at, end) {
+                    if has_digit || !is_plain_word(text, at, end) {
                         break;
                     }
-                    self.before = Before::new(at..end);
+                    self.preceding = PrecedingWord::new(at..end);
                     at = end;
                 }
                 _ => break,
@@ -164,48 +167,48 @@ impl<F: FnMut(&[u8])> Scan<'_, F> {
     }
 
     /// A run of ASCII letters and digits begins here.
-    fn word(&mut self) {
+    fn scan_word(&mut self) {
         let (end, has_digit) = word_end(self.text, self.at);
-        if let Some(payload) = self.media.payload(self.text, self.at..end) {
-            return self.replace(payload, MASKED);
+        if let Some(payload) = self.media.find_payload(self.text, self.at..end) {
+            return self.replace(payload, PLACEHOLDER);
         }
         let c = self.cursor();
         let is_drive = end - self.at == 1 && c.peek(1) == b':';
-        if is_drive && let Some(end) = place::windows_temp_path(c) {
-            return self.replace(self.at..end, TEMP);
+        if is_drive && let Some(end) = ephemeral::windows_temp_path_end(c) {
+            return self.replace(self.at..end, TEMP_PLACEHOLDER);
         }
-        if let Some(end) = noise(c, end, has_digit) {
-            return self.replace(self.at..end, MASKED);
+        if let Some(end) = noise_end(c, end, has_digit) {
+            return self.replace(self.at..end, PLACEHOLDER);
         }
         if has_digit {
-            self.error_word(end);
+            self.mask_error_word(end);
         } else {
-            self.before = Before::new(self.at..end);
+            self.preceding = PrecedingWord::new(self.at..end);
             self.at = end;
         }
     }
 
     /// In an error numbers go, also those within a name: `worker7`.
-    fn error_word(&mut self, end: usize) {
+    fn mask_error_word(&mut self, end: usize) {
         let mut c = self.cursor();
-        let word = c.to(end).since(self.at);
-        if ids::error_code(word) {
+        let word = c.with_offset(end).slice_from(self.at);
+        if ids::is_error_code(word) {
             self.at = end;
             return;
         }
-        if ids::long_id(word) {
-            return self.replace(self.at..end, MASKED);
+        if ids::is_long_id(word) {
+            return self.replace(self.at..end, PLACEHOLDER);
         }
-        let has_letters = !c.letters().is_empty();
+        let has_letters = !c.eat_letters().is_empty();
         let start = c.at;
         let end = numbers_end(c);
         if has_letters {
-            self.before = Before::new(self.at..start);
+            self.preceding = PrecedingWord::new(self.at..start);
         }
-        match kept(self.text, &self.before, start, end) {
-            Kept::No => return self.replace(start..end, MASKED),
-            Kept::Alone => {}
-            Kept::Listed => self.before.carry(end),
+        match classify_number(self.text, &self.preceding, start, end) {
+            NumberRole::Noise => return self.replace(start..end, PLACEHOLDER),
+            NumberRole::Significant => {}
+            NumberRole::ListItem => self.preceding.extend_to(end),
         }
         self.at = end;
     }
@@ -213,84 +216,84 @@ impl<F: FnMut(&[u8])> Scan<'_, F> {
 
 /// Where the noise that begins with this word ends: what is masked in results
 /// and errors alike.
-pub fn noise(c: Cursor, end: usize, has_digit: bool) -> Option<usize> {
-    let word = c.to(end).since(c.at);
-    let next = c.to(end).peek(0);
+pub fn noise_end(c: Cursor, end: usize, has_digit: bool) -> Option<usize> {
+    let word = c.with_offset(end).slice_from(c.at);
+    let next = c.with_offset(end).peek(0);
     if word.len() == 8
         && next == b'-'
-        && let Some(end) = ids::uuid(c)
+        && let Some(end) = ids::uuid_end(c)
     {
         return Some(end);
     }
     if !has_digit {
         let is_name = matches!(next, b' ' | b',') && c.peek(0).is_ascii_uppercase();
-        return is_name.then(|| when::named_date(c)).flatten();
+        return is_name.then(|| datetime::named_date_end(c)).flatten();
     }
-    if in_number(c) {
+    if is_fraction(c) {
         return None;
     }
-    if ids::address(word) || ids::hex_word(word) {
+    if ids::is_address(word) || ids::is_hex_hash(word) {
         return Some(end);
     }
     let mut digits = c;
-    digits.skip(|b| b.is_ascii_digit());
+    digits.skip_while(|b| b.is_ascii_digit());
     if digits.at > c.at {
-        return measure(c, digits.at);
+        return measurement_end(c, digits.at);
     }
     None
 }
 
 /// Where the run of letters and digits at `at` ends, and whether it has a digit.
 pub fn word_end(text: &[u8], at: usize) -> (usize, bool) {
-    let (mut end, mut seen) = (at, 0);
+    let (mut end, mut classes) = (at, 0);
     loop {
-        let class = class(text, end) & (LETTER | DIGIT);
+        let class = class_at(text, end) & (LETTER | DIGIT);
         if class == 0 {
-            return (end, seen & DIGIT != 0);
+            return (end, classes & DIGIT != 0);
         }
-        seen |= class;
+        classes |= class;
         end += 1;
     }
 }
 
 /// Whether a run of letters is none of what a word can begin, by its length and
 /// what stands beside it: most are told by that.
-fn is_mere_word(text: &[u8], at: usize, end: usize) -> bool {
+fn is_plain_word(text: &[u8], at: usize, end: usize) -> bool {
     let begins = match text.get(end) {
         Some(b':' | b'/' | b'+') => true,
         Some(b'-') => end - at == 8,
-        Some(b' ' | b',') => when::begins_name(text.get(at..end).unwrap_or_default()),
+        Some(b' ' | b',') => datetime::can_begin_date_name(text.get(at..end).unwrap_or_default()),
         _ => false,
     };
-    !begins && end - at < Media::RUN_LEN_MIN
+    !begins && end - at < MediaScanner::RUN_LEN_MIN
 }
 
 /// Whether this is the fraction of a number, or of a version.
-pub fn in_number(c: Cursor) -> bool {
-    c.behind(1) == b'.' && c.behind(2).is_ascii_digit()
+pub fn is_fraction(c: Cursor) -> bool {
+    c.peek_back(1) == b'.' && c.peek_back(2).is_ascii_digit()
 }
 
 /// A date, an address, a time or a duration that begins with these digits, which
 /// end at `end`. How many there are and what follows says what it can be: most
 /// numbers are none.
 #[inline]
-pub fn measure(c: Cursor, end: usize) -> Option<usize> {
-    let rest = c.to(end);
-    let in_name = c.behind(1) == b'_';
+pub fn measurement_end(c: Cursor, end: usize) -> Option<usize> {
+    let rest = c.with_offset(end);
+    let in_name = c.peek_back(1) == b'_';
     match (end - c.at, rest.peek(0)) {
         (_, b'.' | b',') if !rest.peek(1).is_ascii_digit() => None,
-        (4, b'-' | b'/') | (8, b'T' | b'_' | b'-') | (1..=2, b'/' | b'-') => when::date(c),
-        (1..=2, b':') if !in_name => when::time(c),
-        (1..=3, b'.') => when::date(c)
-            .or_else(|| place::ip_port(c))
-            .or_else(|| when::duration(c)),
-        (1..=2, b' ') if when::begins_name(rest.to(end + 1).rest()) => {
-            when::date(c).or_else(|| when::duration(c))
+        (4, b'-' | b'/') | (8, b'T' | b'_' | b'-') | (1..=2, b'/' | b'-') => datetime::date_end(c),
+        (1..=2, b':') if !in_name => datetime::time_end(c),
+        (1..=3, b'.') => datetime::date_end(c)
+            .or_else(|| ephemeral::ip_port_end(c))
+            .or_else(|| datetime::duration_end(c)),
+        (1..=2, b' ') if datetime::can_begin_date_name(rest.with_offset(end + 1).rest()) => {
+            datetime::date_end(c).or_else(|| datetime::duration_end(c))
         }
-        (_, b' ') if !when::begins_unit(rest.to(end + 1)) => None,
-        (_, b'A'..=b'Z' | b'a'..=b'z' | 0xc2 | 0xce) if !when::begins_unit(rest) => None,
+        (_, b' ') if !datetime::can_begin_unit(rest.with_offset(end + 1)) => None,
+        (_, b'A'..=b'Z' | b'a'..=b'z' | 0xc2 | 0xce) if !datetime::can_begin_unit(rest) => None,
         (_, b' ' | b'.' | b',' | b'A'..=b'Z' | b'a'..=b'z' | 0xc2 | 0xce) if !in_name => {
-            when::duration(c)
+            datetime::duration_end(c)
         }
         _ => None,
     }
@@ -298,10 +301,10 @@ pub fn measure(c: Cursor, end: usize) -> Option<usize> {
 
 /// Where numbers end that belong together: `1.2.3`, `12:34`, `1,234`.
 fn numbers_end(mut c: Cursor) -> usize {
-    c.at = when::decimal(c);
+    c.at = datetime::decimal_end(c);
     while matches!(c.peek(0), b'.' | b':') && c.peek(1).is_ascii_digit() {
         c.at += 1;
-        c.at = when::decimal(c);
+        c.at = datetime::decimal_end(c);
     }
     c.at
 }

@@ -1,35 +1,35 @@
-use super::Mask::{Error, Result};
+use super::MaskKind::{Error, Result};
 use super::*;
 use foldhash::fast::FixedState;
 use proptest::prelude::*;
 use std::hash::BuildHasher;
 
-fn masked(kind: Mask, text: &str) -> String {
+fn masked(kind: MaskKind, text: &str) -> String {
     let mut out = Vec::new();
     mask(text, kind, &mut |piece| out.extend_from_slice(piece));
     String::from_utf8_lossy(&out).into_owned()
 }
 
-fn hashed(kind: Mask, text: &str) -> u64 {
+fn hashed(kind: MaskKind, text: &str) -> u64 {
     let mut hasher = FixedState::with_seed(7).build_hasher();
-    masked_hash(text, kind, &mut hasher);
+    hash_masked(text, kind, &mut hasher);
     hasher.finish()
 }
 
 #[track_caller]
-fn same(kind: Mask, a: &str, b: &str) {
+fn same(kind: MaskKind, a: &str, b: &str) {
     assert_eq!(masked(kind, a), masked(kind, b));
     assert_eq!(hashed(kind, a), hashed(kind, b));
 }
 
 #[track_caller]
-fn differ(kind: Mask, a: &str, b: &str) {
+fn differ(kind: MaskKind, a: &str, b: &str) {
     assert_ne!(masked(kind, a), masked(kind, b));
     assert_ne!(hashed(kind, a), hashed(kind, b));
 }
 
 #[track_caller]
-fn becomes(kind: Mask, text: &str, expected: &str) {
+fn becomes(kind: MaskKind, text: &str, expected: &str) {
     assert_eq!(masked(kind, text), expected);
 }
 
@@ -363,7 +363,7 @@ fn pictures_and_sounds_go() {
 fn without_media_all_else_is_as_it_was() {
     let plain = |text: &str| {
         let mut out = Vec::new();
-        without_media(text, &mut |piece| out.extend_from_slice(piece));
+        strip_media(text, &mut |piece| out.extend_from_slice(piece));
         String::from_utf8(out).unwrap()
     };
     let image = |data: &str| format!("{{\"data\": \"{data}\", \"type\": \"image\"}} 12ms\n 7é");
@@ -598,7 +598,7 @@ fn texts() -> impl Strategy<Value = String> {
     prop::collection::vec(piece, 0..40).prop_map(|pieces| pieces.concat())
 }
 
-fn kinds() -> impl Strategy<Value = Mask> {
+fn kinds() -> impl Strategy<Value = MaskKind> {
     prop::sample::select(vec![Result, Error])
 }
 
@@ -606,7 +606,7 @@ proptest! {
     #[test]
     fn no_text_makes_it_panic(text in any::<String>(), known in texts(), times in 1usize..60, kind in kinds()) {
         hashed(kind, &text);
-        without_media(&known, &mut |_| ());
+        strip_media(&known, &mut |_| ());
         hashed(kind, &known);
         hashed(kind, &known.repeat(times));
     }
@@ -631,7 +631,7 @@ proptest! {
     fn the_hash_is_that_of_the_whole_however_the_pieces_fall(text in texts(), times in 1usize..60, kind in kinds()) {
         let text = text.repeat(times);
         let mut hasher = FixedState::with_seed(7).build_hasher();
-        let mut chunks = Chunks { hasher: &mut hasher, chunk: [0; CHUNK_BYTES], filled: 0, total: 0 };
+        let mut chunks = HashChunker { hasher: &mut hasher, chunk: [0; CHUNK_BYTES], filled: 0, total: 0 };
         let mut whole = Vec::new();
         mask(&text, kind, &mut |piece| whole.extend_from_slice(piece));
         chunks.push(&whole);

@@ -10,7 +10,7 @@ use std::{
 };
 
 use tempfile::TempDir;
-use unstuck::store::{Device, Medium};
+use unstuck::store::{LogFile, LogFileFactory};
 
 use super::Chance;
 
@@ -45,7 +45,7 @@ struct Inner {
 /// their directories.
 static DISKS: LazyLock<Mutex<HashMap<PathBuf, Arc<State>>>> = LazyLock::new(Mutex::default);
 
-pub const DEVICE: Device = Device {
+pub const DEVICE: LogFileFactory = LogFileFactory {
     open: |path| {
         let state = DISKS.lock().unwrap()[path.parent().unwrap()].clone();
         Ok(Box::new(Handle::open(path, state)?))
@@ -161,7 +161,7 @@ impl Handle {
     }
 }
 
-impl Medium for Handle {
+impl LogFile for Handle {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.work(
             |disk| disk.takes,
@@ -186,7 +186,7 @@ impl Medium for Handle {
         done
     }
 
-    fn cut(&mut self, bytes: u64) -> io::Result<()> {
+    fn truncate(&mut self, bytes: u64) -> io::Result<()> {
         self.work(
             |disk| disk.takes,
             |file, (synced, written)| {

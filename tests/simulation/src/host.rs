@@ -18,10 +18,10 @@ use turmoil::net::{TcpListener, TcpStream};
 use unstuck::{
     api::Api,
     auth::Auth,
-    config::{Config, DEFAULTS, Layers, TABLES},
-    engine::{Clockwork, Engine},
+    config::{Config, DEFAULTS, Layers, TABLE_KEYS},
+    engine::{RunMode, Engine},
     server::{self, ServerContext},
-    store::{Opening, Store},
+    store::{StoreOptions, Store},
     telemetry::Metrics,
 };
 
@@ -58,26 +58,26 @@ impl Host {
     pub async fn run(self) -> turmoil::Result {
         let dir = self.disk.dir.path().display().to_string();
         let config = config(&format!("{HASTY}[store]\ndir = {dir:?}\n"));
-        let opening = Opening {
+        let opening = StoreOptions {
             settings: &config.store,
             audit: config.audit,
             tombstone_age_max: Duration::from_secs(config.engine.tombstone_secs_max),
             tombstones_max: config.engine.tombstones_max,
             now: now(),
             // The power failed: there is nobody to tell.
-            fatal: Box::new(|_| {}),
+            on_fatal: Box::new(|_| {}),
         };
-        let (store, standing) = Store::open_on(opening, DEVICE)?;
+        let (store, standing) = Store::open_with_files(opening, DEVICE)?;
         let store = Arc::new(store);
         *self.store.lock().unwrap() = Arc::downgrade(&store);
-        let metrics = Arc::new(Metrics::new(config.profiles.detectors())?);
+        let metrics = Arc::new(Metrics::new(config.profiles.detector_names())?);
         let engine = Arc::new(Engine::new(
             config.profiles,
             config.tools,
             config.engine,
             metrics.clone(),
-            Clockwork::Live,
-            store.outlet(),
+            RunMode::Live,
+            store.verdict_sink(),
         ));
         engine.restore(standing, now());
         let auth = Arc::new(Auth::new(&config.auth)?);
@@ -102,7 +102,7 @@ impl Host {
             return;
         };
         self.disk.open();
-        while !is_ready(store.settled(store.last())) {
+        while !is_ready(store.wait_until_settled(store.last_verdict_id())) {
             thread::sleep(A_MOMENT);
         }
         self.disk.hold();
@@ -118,7 +118,7 @@ impl Host {
             && luck.below(2) == 0
         {
             self.disk.take();
-            while !self.disk.is_asked_to_sync() && !is_ready(store.settled(store.last())) {
+            while !self.disk.is_asked_to_sync() && !is_ready(store.wait_until_settled(store.last_verdict_id())) {
                 thread::sleep(A_MOMENT);
             }
         }
@@ -142,7 +142,7 @@ fn now() -> SystemTime {
 fn config(toml: &str) -> Config {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(&file, toml).unwrap();
-    Config::new(&Layers::load(DEFAULTS, TABLES, Some(file.path()), []).unwrap()).unwrap()
+    Config::new(&Layers::load(DEFAULTS, TABLE_KEYS, Some(file.path()), []).unwrap()).unwrap()
 }
 
 fn is_ready(future: impl Future) -> bool {

@@ -4,29 +4,29 @@ use crate::{
     api,
     cli::{
         style::{BOLD, DIM},
-        trace::player::Given,
-        verdict::Block,
-        words::{cost, shown},
+        text_format::{format_cost, sanitize},
+        trace::player::TraceVerdict,
+        verdict::VerdictBlock,
     },
     domain::SessionView,
 };
 
 /// A session's heading, and its verdicts one below the other.
-pub(super) fn write(
+pub(super) fn write_session(
     out: &mut impl Write,
     view: &SessionView,
-    given: &[Given],
+    verdicts: &[TraceVerdict],
     columns: usize,
 ) -> io::Result<()> {
-    let id = shown(view.id.as_str());
-    let cost = cost(view.events.into(), view.cost.tokens(), view.cost.usd);
+    let id = sanitize(view.id.as_str());
+    let cost = format_cost(view.events.into(), view.cost.tokens(), view.cost.usd);
     let status = view.status.name();
     writeln!(out, "{BOLD}{id}{BOLD:#}\n{DIM}{cost}, {status}{DIM:#}\n")?;
-    for given in given {
-        let mut verdict = api::present_verdict(&given.verdict);
+    for played in verdicts {
+        let mut verdict = api::present_verdict(&played.verdict);
         // The trace does not tell.
-        verdict.time = verdict.time.filter(|_| given.timed);
-        Block::new(&verdict).write(out, columns)?;
+        verdict.time = verdict.time.filter(|_| played.has_time);
+        VerdictBlock::new(&verdict).write(out, columns)?;
     }
     Ok(())
 }

@@ -1,0 +1,41 @@
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::RunError;
+use crate::{
+    api,
+    domain::{VerdictId, clock},
+    notify::{DeliveryEvent, DeliveryOutcome, Notifier, NotifierContext},
+    store::Store,
+    telemetry::{Metrics, NotificationOutcome},
+};
+
+/// Tells the receivers of verdicts.
+pub(super) async fn run_notifier(
+    notifier: Notifier,
+    store: Arc<Store>,
+    from: VerdictId,
+    metrics: Arc<Metrics>,
+    draining: CancellationToken,
+) -> Result<(), RunError> {
+    let count = move |endpoint, step| {
+        let outcome = match step {
+            DeliveryEvent::Retried => return metrics.count_notification_retry(endpoint),
+            DeliveryEvent::Finished(DeliveryOutcome::Skipped) => return,
+            DeliveryEvent::Finished(DeliveryOutcome::Delivered) => NotificationOutcome::Delivered,
+            DeliveryEvent::Finished(DeliveryOutcome::Refused) => NotificationOutcome::Refused,
+            DeliveryEvent::Finished(DeliveryOutcome::Expired) => NotificationOutcome::Expired,
+        };
+        metrics.count_notification(endpoint, outcome);
+    };
+    let context = NotifierContext {
+        store,
+        start_after: from,
+        render_verdict: api::verdict_to_json,
+        now: clock::now,
+        draining,
+    };
+    notifier.run(context, count).await;
+    Ok(())
+}

@@ -1,0 +1,297 @@
+use std::{collections::BTreeMap, sync::Arc};
+
+use serde::Serialize;
+
+use super::{
+    alarms::{Alarms, SessionAlarms},
+    delay::DetectionDelay,
+    labels::{GroundTruth, Label},
+};
+use crate::{
+    detect,
+    domain::{Action, SessionId, SessionView, Verdict},
+};
+
+/// How well the verdicts agree with the labels. An undefined figure is `None`.
+#[derive(Debug, Serialize)]
+pub(super) struct EvalMetrics {
+    pub events: u64,
+    pub sessions: u64,
+    pub bad_lines: u64,
+    pub shadow_verdicts: u64,
+    pub labelled: LabelledMetrics,
+    pub unlabelled: UnlabelledMetrics,
+    /// Every detector, also those that found nothing.
+    pub detectors: BTreeMap<Arc<str>, DetectorScore>,
+    /// Labelled no loop and found, in the order of the traces.
+    pub false_alarms: Vec<FalseAlarm>,
+    /// Labelled a loop and not found.
+    pub misses: Vec<MissedLoop>,
+    /// Labelled and not in the traces: not counted.
+    pub missing_sessions: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct LabelledMetrics {
+    pub sessions: u64,
+    pub loops: u64,
+    pub healthy: u64,
+    #[serde(flatten)]
+    pub score: Score,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Score {
+    pub true_positives: u64,
+    pub false_positives: u64,
+    pub false_negatives: u64,
+    pub true_negatives: u64,
+    pub precision: Option<f64>,
+    pub recall: Option<f64>,
+    pub f1: Option<f64>,
+    pub delay: DetectionDelay,
+}
+
+#[derive(Debug, Default, Serialize)]
+pub(super) struct UnlabelledMetrics {
+    pub sessions: u64,
+    pub events: u64,
+    pub found_sessions: u64,
+    pub verdicts: u64,
+    pub verdicts_per_1000_events: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct DetectorScore {
+    #[serde(flatten)]
+    pub score: Score,
+    pub unlabelled_verdicts: u64,
+    pub verdicts_per_1000_events: Option<f64>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct FalseAlarm {
+    pub session_id: String,
+    pub detector: Arc<str>,
+    pub also: Vec<Arc<str>>,
+    pub action: Option<&'static str>,
+    pub event_index: Option<i32>,
+    pub pattern: String,
+    pub kind: Option<String>,
+    pub why: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct MissedLoop {
+    pub session_id: String,
+    pub first_loop_event: Option<u32>,
+    pub kind: Option<String>,
+    pub why: Option<String>,
+}
+
+/// The labelled sessions that were found, by all detectors or by one.
+#[derive(Default)]
+struct DetectionCounts {
+    loops: u64,
+    healthy: u64,
+    delays: Vec<i64>,
+    unlabelled_verdicts: u64,
+}
+
+/// Figures in the making.
+#[derive(Default)]
+struct EvalMetricsBuilder {
+    events: u64,
+    sessions: u64,
+    loops: u64,
+    healthy: u64,
+    detections: DetectionCounts,
+    by_detector: BTreeMap<Arc<str>, DetectionCounts>,
+    unlabelled: UnlabelledMetrics,
+    false_alarms: Vec<FalseAlarm>,
+    misses: Vec<MissedLoop>,
+}
+
+impl EvalMetrics {
+    pub fn new(
+        sessions: impl Iterator<Item = SessionView>,
+        alarms: &Alarms,
+        labels: &GroundTruth,
+        bad_lines: u64,
+    ) -> Self {
+        let mut builder = EvalMetricsBuilder::new();
+        let mut missing: BTreeMap<&SessionId, &Label> = labels.iter().collect();
+        for view in sessions {
+            let events = u64::from(view.events.unsigned_abs());
+            builder.sessions += 1;
+            builder.events += events;
+            let session_alarms = alarms.get(&view.id);
+            match missing.remove(&view.id) {
+                Some(label) => builder.add_labelled(&view.id, label, session_alarms),
+                None => builder.add_unlabelled(events, session_alarms),
+            }
+        }
+        let mut metrics = builder.build();
+        metrics.bad_lines = bad_lines;
+        metrics.shadow_verdicts = alarms.shadow_verdicts;
+        metrics.missing_sessions = missing.keys().map(|id| id.to_string()).collect();
+        metrics
+    }
+}
+
+impl EvalMetricsBuilder {
+    fn new() -> Self {
+        let names = detect::NAMES.iter();
+        Self {
+            by_detector: names
+                .map(|name| ((*name).into(), DetectionCounts::default()))
+                .collect(),
+            ..Self::default()
+        }
+    }
+
+    fn add_labelled(&mut self, id: &SessionId, label: &Label, alarmed: Option<&SessionAlarms>) {
+        let count = if label.looping {
+            &mut self.loops
+        } else {
+            &mut self.healthy
+        };
+        *count += 1;
+        let Some(alarmed) = alarmed else {
+            if label.looping {
+                self.misses.push(MissedLoop::new(id, label));
+            }
+            return;
+        };
+        if !label.looping {
+            let alarm = FalseAlarm::new(&alarmed.first, label);
+            self.false_alarms.push(alarm);
+        }
+        self.detections
+            .add_session(label, alarmed.first.event_index);
+        for (detector, share) in &alarmed.by_detector {
+            let found = self.by_detector.entry(detector.clone()).or_default();
+            found.add_session(label, share.first_index);
+        }
+    }
+
+    fn add_unlabelled(&mut self, events: u64, alarmed: Option<&SessionAlarms>) {
+        self.unlabelled.sessions += 1;
+        self.unlabelled.events += events;
+        let Some(alarmed) = alarmed else {
+            return;
+        };
+        self.unlabelled.found_sessions += 1;
+        self.unlabelled.verdicts += alarmed.verdicts;
+        for (detector, share) in &alarmed.by_detector {
+            let found = self.by_detector.entry(detector.clone()).or_default();
+            found.unlabelled_verdicts += share.verdicts;
+        }
+    }
+
+    fn build(self) -> EvalMetrics {
+        let Self {
+            events,
+            sessions,
+            loops,
+            healthy,
+            detections: found,
+            by_detector,
+            mut unlabelled,
+            false_alarms,
+            misses,
+        } = self;
+        let per_1000 = |verdicts| ratio(verdicts * 1_000, unlabelled.events);
+        let to_detector_score = |(name, found): (Arc<str>, DetectionCounts)| {
+            let detector_score = DetectorScore {
+                unlabelled_verdicts: found.unlabelled_verdicts,
+                verdicts_per_1000_events: per_1000(found.unlabelled_verdicts),
+                score: Score::new(found, loops, healthy),
+            };
+            (name, detector_score)
+        };
+        let detectors = by_detector.into_iter().map(to_detector_score).collect();
+        unlabelled.verdicts_per_1000_events = per_1000(unlabelled.verdicts);
+        EvalMetrics {
+            events,
+            sessions,
+            bad_lines: 0,
+            shadow_verdicts: 0,
+            labelled: LabelledMetrics {
+                sessions: loops + healthy,
+                loops,
+                healthy,
+                score: Score::new(found, loops, healthy),
+            },
+            unlabelled,
+            detectors,
+            false_alarms,
+            misses,
+            missing_sessions: Vec::new(),
+        }
+    }
+}
+
+impl DetectionCounts {
+    fn add_session(&mut self, label: &Label, first_index: Option<i32>) {
+        if !label.looping {
+            self.healthy += 1;
+            return;
+        }
+        self.loops += 1;
+        if let (Some(began), Some(index)) = (label.first_loop_event, first_index) {
+            self.delays.push(i64::from(index) - i64::from(began));
+        }
+    }
+}
+
+impl Score {
+    /// Of `loops` and `healthy` sessions, those found.
+    fn new(detections: DetectionCounts, loops: u64, healthy: u64) -> Self {
+        let (true_positives, false_positives) = (detections.loops, detections.healthy);
+        let false_negatives = loops - true_positives;
+        Self {
+            true_positives,
+            false_positives,
+            false_negatives,
+            true_negatives: healthy - false_positives,
+            precision: ratio(true_positives, true_positives + false_positives),
+            recall: ratio(true_positives, loops),
+            f1: ratio(
+                2 * true_positives,
+                2 * true_positives + false_positives + false_negatives,
+            ),
+            delay: DetectionDelay::from_delays(detections.delays),
+        }
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+impl FalseAlarm {
+    fn new(first: &Verdict, label: &Label) -> Self {
+        Self {
+            session_id: first.session.to_string(),
+            detector: first.detector.clone(),
+            also: first.other_detectors.clone(),
+            action: first.action.map(Action::name),
+            event_index: first.event_index,
+            pattern: first.pattern.clone(),
+            kind: label.kind.clone(),
+            why: label.why.clone(),
+        }
+    }
+}
+
+impl MissedLoop {
+    fn new(id: &SessionId, label: &Label) -> Self {
+        Self {
+            session_id: id.to_string(),
+            first_loop_event: label.first_loop_event,
+            kind: label.kind.clone(),
+            why: label.why.clone(),
+        }
+    }
+}

@@ -1,0 +1,220 @@
+use std::io::{self, Write};
+
+use anstream::AutoStream;
+
+use crate::{
+    cli::{
+        output::{OutputFormat, terminal_dimensions, to_proto_json_line},
+        style::{self, BOLD, DIM},
+        text_format::{display_width, sanitize, truncate},
+        time_format,
+        verdict::{action_name, describe_verdict},
+    },
+    pb::Verdict,
+};
+
+/// The longest action.
+const ACTION_COLUMNS: usize = 10;
+
+/// How wide the columns stand.
+struct ColumnWidths {
+    /// Without the year and the seconds.
+    short_time: bool,
+    detector: usize,
+    /// Ids that are longer push the rest of their line to the right.
+    session: usize,
+}
+
+/// With the longest detector of ours.
+const WIDE: ColumnWidths = ColumnWidths {
+    short_time: false,
+    detector: 18,
+    session: 24,
+};
+/// In 80 columns that leaves room for a few words.
+const NARROW: ColumnWidths = ColumnWidths {
+    short_time: true,
+    detector: 14,
+    session: 20,
+};
+/// Below so many columns what happened would have no room in a wide line.
+const NARROW_COLUMNS: usize = 100;
+
+/// Verdicts, a line each, printed at once.
+pub(in crate::cli) struct VerdictPrinter {
+    output: OutputFormat,
+}
+
+impl VerdictPrinter {
+    pub fn new(output: OutputFormat) -> Self {
+        Self { output }
+    }
+
+    pub fn print(&mut self, verdict: &Verdict) -> io::Result<()> {
+        match self.output {
+            OutputFormat::Table => {
+                let width_max = terminal_dimensions().map(|(columns, _)| columns);
+                let mut out = AutoStream::auto(io::stdout().lock());
+                write_line(&mut out, verdict, width_max)?;
+                out.flush()
+            }
+            OutputFormat::Json => {
+                let mut out = io::stdout().lock();
+                writeln!(out, "{}", to_proto_json_line(verdict)?)?;
+                out.flush()
+            }
+        }
+    }
+}
+
+/// `2026-03-11 09:15:10  WARN  read_loop  demo  read src/main.rs 3 times`
+fn write_line(out: &mut impl Write, verdict: &Verdict, width_max: Option<usize>) -> io::Result<()> {
+    let time = verdict.time.as_ref().map(time_format::format_date_time);
+    let mut time = time.unwrap_or_default();
+    let action = action_name(verdict.action());
+    let style = style::action_style(verdict.action());
+    let mut session = sanitize(&verdict.session_id);
+    let agent = sanitize(&verdict.agent_id);
+    if !agent.is_empty() {
+        session += &format!(" ({agent})");
+    }
+    let mut description = sanitize(&describe_verdict(verdict));
+    if verdict.shadow {
+        description += " (shadow)";
+    }
+    let width_max = width_max.unwrap_or(usize::MAX);
+    let widths = if width_max < NARROW_COLUMNS {
+        NARROW
+    } else {
+        WIDE
+    };
+    let mut detector = sanitize(&verdict.detector);
+    if widths.short_time {
+        // `2026-03-11 09:15:10`
+        time = time.chars().skip(5).take(11).collect();
+        detector = truncate(&detector, widths.detector);
+    }
+    let pad = |text: &str, columns: usize| " ".repeat(columns.saturating_sub(display_width(text)));
+    // Of a narrow line the action stays: what was said is cut, and the id where
+    // it would take all of it.
+    let prefix_width = display_width(&time) + 2 + ACTION_COLUMNS + 2 + widths.detector + 2;
+    let session_width_max = if widths.short_time {
+        widths.session
+    } else {
+        width_max.saturating_sub(prefix_width)
+    };
+    let session = truncate(&session, session_width_max);
+    let remaining =
+        width_max.saturating_sub(prefix_width + display_width(&session).max(widths.session) + 2);
+    let description = truncate(&description, remaining);
+    writeln!(
+        out,
+        "{DIM}{time}{DIM:#}  {style}{action:<ACTION_COLUMNS$}{style:#}  \
+         {detector}{}  {BOLD}{session}{BOLD:#}{}  {description}",
+        pad(&detector, widths.detector),
+        pad(&session, widths.session),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{cli::style::strip_colours, pb};
+
+    #[track_caller]
+    fn check(verdict: &Verdict, room: Option<usize>, expected: &str) {
+        let mut out = Vec::new();
+        write_line(&mut out, verdict, room).unwrap();
+        assert_eq!(strip_colours(&out), expected);
+    }
+
+    fn verdict() -> Verdict {
+        Verdict {
+            session_id: "demo".to_owned(),
+            time: Some(pbjson_types::Timestamp {
+                seconds: 1_773_220_510,
+                nanos: 0,
+            }),
+            action: pb::Action::Warn.into(),
+            detector: "read_loop".to_owned(),
+            pattern: "read src/main.rs 3 times, nothing changed".to_owned(),
+            ..Verdict::default()
+        }
+    }
+
+    #[test]
+    fn a_verdict_is_a_line_that_is_cut_to_its_room() {
+        check(
+            &verdict(),
+            None,
+            "2026-03-11 09:15:10  WARN        read_loop           demo                      \
+             read src/main.rs 3 times, nothing changed\n",
+        );
+        check(
+            &verdict(),
+            Some(100),
+            "2026-03-11 09:15:10  WARN        read_loop           demo                      \
+             read src/main.rs 3 t…\n",
+        );
+    }
+
+    #[test]
+    fn a_narrow_line_leaves_room_for_what_happened_and_is_never_too_long() {
+        check(
+            &verdict(),
+            Some(80),
+            "03-11 09:15  WARN        read_loop       demo                  read src/main.rs…\n",
+        );
+        let long = Verdict {
+            session_id: "research/a-very-long-name-of-a-session".to_owned(),
+            detector: "interleaved_repeat".to_owned(),
+            ..verdict()
+        };
+        check(
+            &long,
+            Some(80),
+            "03-11 09:15  WARN        interleaved_r…  research/a-very-lon…  read src/main.rs…\n",
+        );
+        for room in 40..130 {
+            let mut out = Vec::new();
+            write_line(&mut out, &long, Some(room)).unwrap();
+            let line = strip_colours(&out);
+            let columns = display_width(line.trim_end());
+            assert!(columns <= room.max(61), "{columns} of {room}: {line}");
+        }
+    }
+
+    #[test]
+    fn without_its_text_a_verdict_still_says_what_happened() {
+        let member = |tool: &str| pb::Member {
+            tool: tool.to_owned(),
+            ..Default::default()
+        };
+        let bare = Verdict {
+            pattern: String::new(),
+            members: vec![member("read_file"), member("grep")],
+            evidence: Some(pb::Evidence {
+                count: 3,
+                period: 2,
+                ..Default::default()
+            }),
+            ..verdict()
+        };
+        assert_eq!(describe_verdict(&bare), "3 laps of 2 read_file, grep");
+    }
+
+    #[test]
+    fn hostile_text_stays_on_the_line() {
+        let hostile = Verdict {
+            session_id: "a\x1b[2Jb".to_owned(),
+            agent_id: "\u{9b}31m".to_owned(),
+            pattern: "x\r\ny\u{202e}".to_owned(),
+            ..verdict()
+        };
+        check(
+            &hostile,
+            None,
+            "2026-03-11 09:15:10  WARN        read_loop           a[2Jb (31m)               x y\n",
+        );
+    }
+}

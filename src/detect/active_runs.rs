@@ -1,0 +1,101 @@
+use super::heap;
+use crate::domain::{CallFacts, EventPosition, Sig};
+
+/// Repeats that were found and go on with other calls between, one a key.
+pub(super) struct ActiveRuns<K> {
+    /// Empty in all sessions but those that loop.
+    runs: Vec<ActiveRun<K>>,
+}
+
+struct ActiveRun<K> {
+    key: K,
+    count: i32,
+    /// Calls since its latest event.
+    calls_since: u32,
+    round: Option<Sig>,
+    raw_outcome: Sig,
+    /// Equal without masking, too.
+    exact: bool,
+}
+
+/// What an event is to a run.
+pub(super) enum RunStep {
+    /// It is in no run.
+    NotInRun,
+    /// Its round has been counted.
+    AlreadyCounted,
+    /// It goes on with one: how long that is now, and whether exactly equal.
+    Extended { count: i32, exact: bool },
+}
+
+impl<K> Default for ActiveRuns<K> {
+    fn default() -> Self {
+        Self { runs: Vec::new() }
+    }
+}
+
+impl<K: PartialEq> ActiveRuns<K> {
+    /// Beyond it the run that was found longest ago is forgotten.
+    const RUNS_MAX: usize = 4;
+
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    pub fn clear(&mut self) {
+        self.runs.clear();
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        heap::vec_bytes(&self.runs)
+    }
+
+    /// A call was made: runs whose latest event has left the window are over.
+    pub fn advance(&mut self, window: u32) {
+        if self.runs.is_empty() {
+            return;
+        }
+        self.runs.retain_mut(|run| {
+            run.calls_since = run.calls_since.saturating_add(1);
+            run.calls_since < window
+        });
+    }
+
+    pub fn retain(&mut self, is_active: impl Fn(&K) -> bool) {
+        if !self.runs.is_empty() {
+            self.runs.retain(|run| is_active(&run.key));
+        }
+    }
+
+    pub fn extend(&mut self, key: &K, at: EventPosition, facts: &CallFacts) -> RunStep {
+        let Some(run) = self.runs.iter_mut().find(|run| run.key == *key) else {
+            return RunStep::NotInRun;
+        };
+        run.calls_since = 0;
+        if at.round.is_some() && run.round == at.round {
+            return RunStep::AlreadyCounted;
+        }
+        run.round = at.round;
+        run.count = run.count.saturating_add(1);
+        run.exact &= run.raw_outcome == facts.raw_outcome;
+        RunStep::Extended {
+            count: run.count,
+            exact: run.exact,
+        }
+    }
+
+    /// A run was found with this event.
+    pub fn insert(&mut self, key: K, count: i32, at: EventPosition, raw: Sig, exact: bool) {
+        if self.runs.len() == Self::RUNS_MAX {
+            self.runs.remove(0);
+        }
+        self.runs.push(ActiveRun {
+            key,
+            count,
+            calls_since: 0,
+            round: at.round,
+            raw_outcome: raw,
+            exact,
+        });
+    }
+}

@@ -1,0 +1,49 @@
+use super::{Detector, History};
+use crate::domain::{DetectorOutcome, Observation};
+
+/// A detector that most sessions give nothing to count: until something does it
+/// takes no room.
+pub struct LazyBox<D> {
+    state: Option<Box<D>>,
+}
+
+impl<D> Default for LazyBox<D> {
+    fn default() -> Self {
+        Self { state: None }
+    }
+}
+
+impl<D: Detector> LazyBox<D> {
+    #[inline]
+    pub fn observe(
+        &mut self,
+        now: &Observation,
+        past: &History,
+        settings: &D::Settings,
+    ) -> DetectorOutcome {
+        if self.state.is_none()
+            && let Some(outcome) = D::quick_check(now)
+        {
+            return outcome;
+        }
+        let detector = self.state.get_or_insert_default();
+        detector.observe(now, past, settings)
+    }
+
+    pub fn consume(&mut self, cited: &[i32]) {
+        if let Some(detector) = &mut self.state {
+            detector.consume(cited);
+        }
+    }
+
+    pub fn reset(&mut self) {
+        if let Some(detector) = &mut self.state {
+            detector.reset();
+        }
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        let begun = |detector: &D| size_of::<D>() + detector.heap_bytes();
+        self.state.as_deref().map_or(0, begun)
+    }
+}

@@ -1,0 +1,281 @@
+use std::{collections::HashMap, ops::AddAssign};
+
+use cel::{
+    IdedExpr,
+    common::{
+        ast::{CallExpr, ComprehensionExpr, Expr, LiteralValue, SelectExpr},
+        types::CelString,
+    },
+};
+use regex::{Regex, RegexBuilder};
+
+use super::{
+    event_scope::{ARGS_VALUES_MAX, VARIABLES},
+    expression::ExpressionError,
+    types::{
+        Type, binary_result, literal_type, method_result, misuse_message, ternary_result,
+        unary_result, unknown_name_message,
+    },
+};
+
+/// The patterns of all expressions, compiled.
+pub(super) type Patterns = HashMap<Box<str>, Regex>;
+
+/// What expressions ask for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Requirements {
+    pub session: bool,
+    pub args: bool,
+    pub call_kind: bool,
+    /// The parts that are evaluated, at most.
+    steps: usize,
+}
+
+/// Goes through an expression once, before it is ever evaluated: every name is
+/// known, every operation has operands that it takes, and what it costs is
+/// bounded. What it lets through either evaluates or fails; it does not panic.
+pub(super) struct TypeChecker<'a> {
+    patterns: &'a mut Patterns,
+    nesting_max: usize,
+    nesting: usize,
+    /// What `exists` and its like call the items they walk over.
+    locals: Vec<String>,
+    /// How often the present part is evaluated, at most.
+    evaluations: usize,
+    pub requirements: Requirements,
+}
+
+/// The part at fault, and why.
+type CheckResult<T> = Result<T, (u64, String)>;
+
+/// Steps of the expressions of a rule. One takes 20 to 200 ns.
+const STEPS_MAX: usize = 8_192;
+/// While a session is locked others may wait for it: 20 µs are bearable.
+const SESSION_STEPS_MAX: usize = 200;
+/// To search one of the event's texts, which have 4 KiB, takes as long as so many.
+const TEXT_SEARCH_STEPS: usize = 32;
+/// A pattern as a program: a hundred times that of a path or an address. What it
+/// searches is bounded too, and the time is linear in both.
+const PATTERN_BYTES_MAX: usize = 128 * 1024;
+
+impl<'a> TypeChecker<'a> {
+    pub fn new(patterns: &'a mut Patterns, nesting_max: usize) -> Self {
+        Self {
+            patterns,
+            nesting_max,
+            nesting: 0,
+            locals: Vec::new(),
+            evaluations: 1,
+            requirements: Requirements::default(),
+        }
+    }
+
+    pub fn check_expression(&mut self, expr: &IdedExpr) -> CheckResult<Type> {
+        // A row of `+` nests without a parenthesis.
+        if self.nesting == self.nesting_max {
+            return Err((
+                expr.id,
+                format!("it nests more than {} deep", self.nesting_max),
+            ));
+        }
+        self.nesting += 1;
+        self.requirements.steps = self.requirements.steps.saturating_add(self.evaluations);
+        let kind = self.check_node(expr);
+        self.nesting -= 1;
+        kind
+    }
+
+    fn check_node(&mut self, expr: &IdedExpr) -> CheckResult<Type> {
+        let reject = |why: &str| Err((expr.id, why.to_owned()));
+        match &expr.expr {
+            Expr::Literal(LiteralValue::Bytes(_)) => reject("there are no bytes, only texts"),
+            Expr::Literal(literal) => Ok(literal_type(literal)),
+            Expr::Ident(name) => self.check_variable(expr.id, name),
+            Expr::Select(select) => self.check_select(expr.id, select),
+            Expr::Call(call) => self.check_call(expr.id, call),
+            Expr::Comprehension(comprehension) => self.check_comprehension(expr.id, comprehension),
+            Expr::List(list) => {
+                for item in &list.elements {
+                    self.check_expression(item)?;
+                }
+                Ok(Type::List)
+            }
+            Expr::Map(_) | Expr::Struct(_) => reject("objects cannot be made here, only lists"),
+            Expr::Unspecified => reject("something is missing"),
+        }
+    }
+
+    fn check_variable(&mut self, id: u64, name: &str) -> CheckResult<Type> {
+        if self.locals.iter().any(|local| local == name) {
+            return Ok(Type::Any);
+        }
+        let known = VARIABLES.iter().find(|(known, _)| *known == name);
+        let Some((_, kind)) = known else {
+            return Err((
+                id,
+                unknown_name_message("variable", name, VARIABLES.iter().map(|(n, _)| *n)),
+            ));
+        };
+        self.requirements.args |= name == "args";
+        self.requirements.call_kind |= name == "call_kind";
+        self.requirements.session |= name.starts_with("session.");
+        Ok(*kind)
+    }
+
+    fn check_select(&mut self, id: u64, select: &SelectExpr) -> CheckResult<Type> {
+        let of_session = matches!(&select.operand.expr, Expr::Ident(name) if name == "session");
+        if of_session && !self.locals.iter().any(|local| local == "session") {
+            let kind = self.check_variable(id, &format!("session.{}", select.field))?;
+            return match select.test {
+                true => Err((id, "it is always there".to_owned())),
+                false => Ok(kind),
+            };
+        }
+        let operand = self.check_expression(&select.operand)?;
+        if !operand.may_be(Type::Map) {
+            return Err((id, format!("{operand} has no field `{}`", select.field)));
+        }
+        Ok(if select.test { Type::Bool } else { Type::Any })
+    }
+
+    fn check_call(&mut self, id: u64, call: &CallExpr) -> CheckResult<Type> {
+        let mut operands = Vec::new();
+        for operand in call.target.as_deref().into_iter().chain(&call.args) {
+            operands.push(self.check_expression(operand)?);
+        }
+        if call.func_name == "matches"
+            && let Some(target) = &call.target
+        {
+            self.compile_pattern(id, call)?;
+            if self.is_event_text(target) {
+                let more = self.evaluations.saturating_mul(TEXT_SEARCH_STEPS);
+                self.requirements.steps = self.requirements.steps.saturating_add(more);
+            }
+        }
+        let name = call.func_name.as_str();
+        let kind = match (call.target.is_some(), operands.as_slice()) {
+            (false, [a]) => unary_result(name, *a),
+            (false, [a, b]) => binary_result(name, *a, *b),
+            (false, [a, b, c]) => ternary_result(name, *a, *b, *c),
+            (true, operands) => method_result(name, operands),
+            (false, _) => None,
+        };
+        kind.ok_or_else(|| (id, misuse_message(name, &operands)))
+    }
+
+    /// Whether this is a text of the event. In a walk it would be searched for each
+    /// item; the items themselves are together no longer than the arguments.
+    fn is_event_text(&self, expr: &IdedExpr) -> bool {
+        matches!(&expr.expr, Expr::Ident(name) if !self.locals.contains(name))
+    }
+
+    /// A pattern that an agent could write would be compiled on every event, and
+    /// could be of any size.
+    fn compile_pattern(&mut self, id: u64, call: &CallExpr) -> CheckResult<()> {
+        let Some(pattern) = call.args.first().and_then(string_literal) else {
+            return Err((id, "the pattern must be written out, as a text".to_owned()));
+        };
+        if !self.patterns.contains_key(pattern) {
+            let compiled = RegexBuilder::new(pattern)
+                .size_limit(PATTERN_BYTES_MAX)
+                .build()
+                .map_err(|error| (id, regex_error(&error)))?;
+            self.patterns.insert(pattern.into(), compiled);
+        }
+        Ok(())
+    }
+
+    /// `exists`, `all` and `exists_one`. What makes lists is left out: an
+    /// object's fields come in any order, and so would they.
+    fn check_comprehension(
+        &mut self,
+        id: u64,
+        comprehension: &ComprehensionExpr,
+    ) -> CheckResult<Type> {
+        let yields_bool = matches!(
+            comprehension.accu_init.expr,
+            Expr::Literal(LiteralValue::Boolean(_) | LiteralValue::Int(_))
+        );
+        if !yields_bool {
+            let why =
+                "lists cannot be made of others here: ask with `exists`, `all` or `exists_one`";
+            return Err((id, why.to_owned()));
+        }
+        let range = self.check_expression(&comprehension.iter_range)?;
+        if !range.may_be(Type::List) && !range.may_be(Type::Map) {
+            return Err((id, format!("{range} has no items")));
+        }
+        let outer = self.evaluations;
+        self.evaluations = outer.saturating_mul(max_items(&comprehension.iter_range));
+        let locals = self.locals.len();
+        self.locals.extend([
+            comprehension.iter_var.clone(),
+            comprehension.accu_var.clone(),
+        ]);
+        for part in [
+            &comprehension.accu_init,
+            &comprehension.loop_cond,
+            &comprehension.loop_step,
+            &comprehension.result,
+        ] {
+            self.check_expression(part)?;
+        }
+        self.locals.truncate(locals);
+        self.evaluations = outer;
+        Ok(Type::Bool)
+    }
+}
+
+impl Requirements {
+    /// Refuses what could take long.
+    pub fn check_steps(&self) -> Result<(), ExpressionError> {
+        let (most, why) = match self.session {
+            true => (SESSION_STEPS_MAX, ", since it names `session`"),
+            false => (STEPS_MAX, ""),
+        };
+        if self.steps <= most {
+            return Ok(());
+        }
+        let walks = "a walk over arguments counts as";
+        Err(ExpressionError::without_position(format!(
+            "its expressions may take {} steps an event ({walks} {ARGS_VALUES_MAX}), at most \
+             {most}{why}",
+            self.steps
+        )))
+    }
+}
+
+impl AddAssign for Requirements {
+    fn add_assign(&mut self, other: Self) {
+        self.session |= other.session;
+        self.args |= other.args;
+        self.call_kind |= other.call_kind;
+        self.steps = self.steps.saturating_add(other.steps);
+    }
+}
+
+/// How many items a walk goes over at most.
+fn max_items(range: &IdedExpr) -> usize {
+    match &range.expr {
+        Expr::List(list) => list.elements.len(),
+        _ => ARGS_VALUES_MAX,
+    }
+}
+
+fn string_literal(expr: &IdedExpr) -> Option<&str> {
+    match &expr.expr {
+        Expr::Literal(LiteralValue::String(text)) => Some(CelString::inner(text)),
+        _ => None,
+    }
+}
+
+/// The last line says what is wrong; those before draw the pattern.
+fn regex_error(error: &regex::Error) -> String {
+    let text = error.to_string();
+    let why = text
+        .lines()
+        .last()
+        .unwrap_or_default()
+        .trim_start_matches("error: ");
+    format!("the pattern is no regular expression: {why}")
+}

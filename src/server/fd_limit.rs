@@ -1,0 +1,98 @@
+//! Connections are files: how many there may be below the process's limit.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// What the process opens besides connections of clients: its listeners and
+/// wakers, the log and what is read of it, webhooks, a collector.
+const RESERVED_FILES: usize = 64;
+
+/// How many connections each side may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionLimits {
+    pub grpc: usize,
+    pub http: usize,
+}
+
+impl ConnectionLimits {
+    /// As many as are wanted, where the limit on open files can be raised so
+    /// far; else as many as fit below it.
+    pub fn fit_to_file_limit(self) -> Self {
+        let wanted = self
+            .grpc
+            .saturating_add(self.http)
+            .saturating_add(RESERVED_FILES);
+        let files_max = raise_file_limit(wanted);
+        let clamped = self.clamp_to(files_max);
+        if clamped != self {
+            tracing::warn!(
+                files_max,
+                grpc = clamped.grpc,
+                http = clamped.http,
+                "the limit on open files allows fewer connections than [limits] does"
+            );
+        }
+        clamped
+    }
+
+    fn clamp_to(self, files_max: usize) -> Self {
+        let available = files_max.saturating_sub(RESERVED_FILES);
+        if self.grpc.saturating_add(self.http) <= available {
+            return self;
+        }
+        // Probes and scrapes need few, brokers the rest.
+        let http = self.http.min(available / 4).max(1);
+        let grpc = self.grpc.min(available.saturating_sub(http)).max(1);
+        Self { grpc, http }
+    }
+}
+
+/// The limit on open files, raised to what is wanted as far as it may be.
+fn raise_file_limit(wanted: usize) -> usize {
+    let limit = getrlimit(Resource::Nofile);
+    let to_usize = |limit: Option<u64>| {
+        limit.map_or(usize::MAX, |files| {
+            usize::try_from(files).unwrap_or(usize::MAX)
+        })
+    };
+    let current = to_usize(limit.current);
+    if current >= wanted {
+        return current;
+    }
+    let target = wanted.min(to_usize(limit.maximum));
+    let new_limit = Rlimit {
+        current: Some(target as u64),
+        ..limit
+    };
+    match setrlimit(Resource::Nofile, new_limit) {
+        Ok(()) => target,
+        Err(error) => {
+            tracing::warn!(%error, "cannot raise the limit on open files");
+            current
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(files_max: usize, expected: (usize, usize)) {
+        let wanted = ConnectionLimits {
+            grpc: 128,
+            http: 64,
+        };
+        let ConnectionLimits { grpc, http } = wanted.clamp_to(files_max);
+        assert_eq!((grpc, http), expected);
+    }
+
+    #[test]
+    fn connections_stay_below_the_limit_on_open_files() {
+        check(1_024, (128, 64));
+        check(256, (128, 64));
+        check(255, (128, 47));
+        check(104, (30, 10));
+        check(64, (1, 1));
+        check(0, (1, 1));
+    }
+}

@@ -1,0 +1,180 @@
+//! What the writer has done, for all who wait for it or want to know.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use tokio::sync::{broadcast, watch};
+
+use super::segment_reader::{ReadError, ReadPosition};
+use crate::domain::{Effect, Verdict, VerdictId, VerdictRecord};
+
+/// A watcher that is further behind is cut off, and one that was away for no
+/// longer resumes without the disk. Every slot is three pointers.
+const RECENT_MAX: usize = 4_096;
+/// A stream that is further behind asks for each of its sessions instead.
+const TERMINATIONS_MAX: usize = 1_024;
+
+pub(super) struct CommitPublisher {
+    watermarks: watch::Sender<Watermarks>,
+    verdicts: broadcast::Sender<VerdictRecord>,
+    terminations: broadcast::Sender<Arc<Verdict>>,
+    recent: Mutex<RecentVerdicts>,
+    pub commits: AtomicU64,
+    pub failures: AtomicU64,
+}
+
+/// How far the writer has come. Verdicts are written in the order of their ids,
+/// so two ids say it of all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Watermarks {
+    /// Whether it could be written is known up to this one.
+    pub settled: VerdictId,
+    /// Up to this one all are on disk, save what was given up.
+    pub durable: VerdictId,
+    /// The last write failed.
+    pub write_failing: bool,
+}
+
+/// The last verdicts, whole: with the text that is not on the disk.
+struct RecentVerdicts {
+    verdicts: VecDeque<VerdictRecord>,
+    /// The last one that is not here any more.
+    floor: VerdictId,
+}
+
+impl CommitPublisher {
+    pub fn new(last: VerdictId, floor: VerdictId, on_disk: bool) -> Self {
+        Self {
+            watermarks: watch::Sender::new(Watermarks {
+                settled: last,
+                // What was read from the disk is on it.
+                durable: if on_disk { last } else { VerdictId(0) },
+                write_failing: false,
+            }),
+            verdicts: broadcast::Sender::new(RECENT_MAX),
+            terminations: broadcast::Sender::new(TERMINATIONS_MAX),
+            recent: Mutex::new(RecentVerdicts {
+                verdicts: VecDeque::new(),
+                floor,
+            }),
+            commits: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
+        }
+    }
+
+    pub fn verdicts(&self) -> broadcast::Receiver<VerdictRecord> {
+        self.verdicts.subscribe()
+    }
+
+    pub fn terminations(&self) -> broadcast::Receiver<Arc<Verdict>> {
+        self.terminations.subscribe()
+    }
+
+    pub fn watermarks(&self) -> Watermarks {
+        *self.watermarks.borrow()
+    }
+
+    /// Waits until it is known whether the verdict is on disk.
+    pub async fn wait_until_settled(&self, id: VerdictId) -> Watermarks {
+        let mut progress = self.watermarks.subscribe();
+        let decided = progress.wait_for(|progress| progress.settled >= id).await;
+        // The sender is ours, so it is there.
+        decided.map_or_else(|_| self.watermarks(), |progress| *progress)
+    }
+
+    /// Tells everybody of verdicts, then those who wait for them: who has an
+    /// answer finds the verdict everywhere.
+    pub fn publish(&self, batch: Vec<VerdictRecord>, progress: Watermarks) {
+        let mut recent = self.recent();
+        for issued in batch {
+            if recent.verdicts.len() == RECENT_MAX
+                && let Some(oldest) = recent.verdicts.pop_front()
+            {
+                recent.floor = oldest.verdict.id;
+            }
+            recent.verdicts.push_back(issued.clone());
+            if issued.effect == Effect::Terminated {
+                // An error says that nobody listens.
+                let _ = self.terminations.send(issued.verdict.clone());
+            }
+            let _ = self.verdicts.send(issued);
+        }
+        drop(recent);
+        self.watermarks.send_replace(progress);
+    }
+
+    /// Shows the recent verdicts after the given one until `show` has enough.
+    pub fn read(
+        &self,
+        after: VerdictId,
+        mut show: impl FnMut(VerdictRecord) -> bool,
+    ) -> Result<ReadPosition, ReadError> {
+        let mut reached = ReadPosition {
+            cursor: after,
+            at_end: false,
+        };
+        let recent = self.recent();
+        if after < recent.floor {
+            return Err(ReadError::NotRetained);
+        }
+        let known = recent
+            .verdicts
+            .partition_point(|issued| issued.verdict.id <= after);
+        for issued in recent.verdicts.range(known..) {
+            reached.cursor = issued.verdict.id;
+            if !show(issued.clone()) {
+                return Ok(reached);
+            }
+        }
+        reached.at_end = true;
+        Ok(reached)
+    }
+
+    /// Shows the recent verdicts before the given one, the newest first, until
+    /// `show` has enough.
+    pub fn read_back(
+        &self,
+        before: VerdictId,
+        mut show: impl FnMut(VerdictRecord) -> bool,
+    ) -> ReadPosition {
+        let mut reached = ReadPosition {
+            cursor: before,
+            at_end: false,
+        };
+        let recent = self.recent();
+        let earlier = |issued: &&VerdictRecord| issued.verdict.id < before;
+        for issued in recent.verdicts.iter().rev().filter(earlier) {
+            reached.cursor = issued.verdict.id;
+            if !show(issued.clone()) {
+                return reached;
+            }
+        }
+        reached.at_end = true;
+        reached
+    }
+
+    /// The verdict that the last `most` recent ones follow.
+    pub fn before_last(&self, most: usize) -> VerdictId {
+        let recent = self.recent();
+        let before = recent.verdicts.iter().rev().nth(most);
+        before.map_or(recent.floor, |issued| issued.verdict.id)
+    }
+
+    /// What is not among the recent ones any more ends here.
+    pub fn floor(&self) -> VerdictId {
+        self.recent().floor
+    }
+
+    pub fn count(counter: &AtomicU64) {
+        counter.fetch_add(1, Relaxed);
+    }
+
+    fn recent(&self) -> MutexGuard<'_, RecentVerdicts> {
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

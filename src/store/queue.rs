@@ -1,0 +1,279 @@
+//! Where verdicts wait for the disk: bounded, and nobody who puts one in waits.
+
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::{
+        Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use crate::domain::{self, Action, Effect, VerdictId, VerdictRecord};
+
+pub(super) struct WriteQueue {
+    state: Mutex<QueueState>,
+    filled: Condvar,
+    queue_max: usize,
+    bytes_max: usize,
+    dropped_total: AtomicU64,
+    any_dropped: AtomicBool,
+}
+
+#[derive(Default)]
+struct QueueState {
+    queue: VecDeque<VerdictRecord>,
+    /// What those in the queue take.
+    bytes: usize,
+    /// How many in the queue have somebody who waits for the disk.
+    urgent: usize,
+    closed: bool,
+    last: VerdictId,
+    /// Verdicts that are on no disk and will not be, as many as are remembered.
+    dropped: BTreeSet<VerdictId>,
+    /// Up to this one it is not known any more which were lost.
+    untracked_through: VerdictId,
+}
+
+/// Verdicts that nobody waits for are written together with what comes within
+/// this time.
+const LINGER: Duration = Duration::from_millis(2);
+/// Lost verdicts that are remembered by their ids, 16 bytes each.
+const DROPPED_IDS_MAX: usize = 65_536;
+/// What the queue may take beside its number: verdicts of 1 KiB, as most are, fill
+/// both. One with much text has some 12 KiB.
+const BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Verdicts in one write.
+pub(super) const BATCH_MAX: usize = 1_024;
+
+impl WriteQueue {
+    pub fn new(queue_max: usize, last: VerdictId) -> Self {
+        Self {
+            state: Mutex::new(QueueState {
+                last,
+                ..QueueState::default()
+            }),
+            filled: Condvar::new(),
+            queue_max,
+            bytes_max: BYTES_MAX,
+            dropped_total: AtomicU64::new(0),
+            any_dropped: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes a verdict in, or lets go of it where there are too many of its
+    /// kind: alerts first, then warnings, then what is stronger, then what
+    /// operators do, which is refused then. While the disk hangs, callers give up
+    /// and ask again, and each asking leaves an act. Terminations always find room:
+    /// to ask again adds none, since each is of another session or sub-agent, and
+    /// the verdict is the one that its tombstone holds.
+    pub fn enqueue(&self, issued: VerdictRecord) {
+        let mut state = self.lock();
+        state.last = issued.verdict.id;
+        if !self.has_room(&state, &issued) {
+            self.record_dropped(&mut state, issued.verdict.id);
+            return;
+        }
+        state.bytes += bytes(&issued);
+        let urgent = is_urgent(&issued);
+        state.urgent += usize::from(urgent);
+        let wake = urgent || state.queue.is_empty();
+        state.queue.push_back(issued);
+        drop(state);
+        if wake {
+            self.filled.notify_one();
+        }
+    }
+
+    fn has_room(&self, state: &QueueState, issued: &VerdictRecord) -> bool {
+        let quarters = match (issued.effect, issued.verdict.action) {
+            (Effect::Terminated, _) => return true,
+            (Effect::Reset | Effect::Snoozed(_), _) => 8,
+            (Effect::None, Some(Action::Alert) | None) => 2,
+            (Effect::None, Some(Action::Warn | Action::Throttle)) => 3,
+            (Effect::None, Some(_)) => 4,
+        };
+        let share = |of: usize| of.saturating_mul(quarters).div_ceil(4);
+        state.queue.len() < share(self.queue_max) && state.bytes < share(self.bytes_max)
+    }
+
+    /// The next verdicts to write, oldest first; none where `patience` ended
+    /// without any. `None`: there will be no more.
+    pub fn next_batch(&self, timeout: Option<Duration>) -> Option<Batch> {
+        let mut state = self.lock();
+        let is_idle = |state: &mut QueueState| state.queue.is_empty() && !state.closed;
+        state = match timeout {
+            None => {
+                let waited = self.filled.wait_while(state, is_idle);
+                waited.unwrap_or_else(PoisonError::into_inner)
+            }
+            Some(patience) => {
+                let waited = self.filled.wait_timeout_while(state, patience, is_idle);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        };
+        if state.queue.is_empty() {
+            return (!state.closed).then(Batch::default);
+        }
+        let until = Instant::now() + LINGER;
+        while state.urgent == 0 && !state.closed && state.queue.len() < BATCH_MAX {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let waited = self.filled.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let most = state.queue.len().min(BATCH_MAX);
+        let issued: Vec<VerdictRecord> = state.queue.drain(..most).collect();
+        state.urgent -= issued.iter().filter(|issued| is_urgent(issued)).count();
+        state.bytes -= issued.iter().map(bytes).sum::<usize>();
+        let through = match (state.queue.is_empty(), issued.last()) {
+            (false, Some(last)) => last.verdict.id,
+            _ => state.last,
+        };
+        Some(Batch { issued, through })
+    }
+
+    /// A verdict will not be on disk.
+    pub fn mark_dropped(&self, id: VerdictId) {
+        self.record_dropped(&mut self.lock(), id);
+    }
+
+    fn record_dropped(&self, state: &mut QueueState, id: VerdictId) {
+        state.dropped.insert(id);
+        if state.dropped.len() > DROPPED_IDS_MAX
+            && let Some(oldest) = state.dropped.pop_first()
+        {
+            state.untracked_through = oldest;
+        }
+        self.any_dropped.store(true, Relaxed);
+        self.dropped_total.fetch_add(1, Relaxed);
+    }
+
+    /// It was let go of. Where so many were that they are not all remembered,
+    /// that is said of the oldest too: better than to promise what is not.
+    pub fn may_be_dropped(&self, id: VerdictId) -> bool {
+        if !self.any_dropped.load(Relaxed) {
+            return false;
+        }
+        let state = self.lock();
+        id <= state.untracked_through || state.dropped.contains(&id)
+    }
+
+    /// What it has in hand is still given out.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.filled.notify_all();
+    }
+
+    /// The last verdict that was given.
+    pub fn last(&self) -> VerdictId {
+        self.lock().last
+    }
+
+    pub fn len(&self) -> usize {
+        self.lock().queue.len()
+    }
+
+    pub fn dropped_total(&self) -> u64 {
+        self.dropped_total.load(Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What one write takes.
+#[derive(Default)]
+pub(super) struct Batch {
+    pub issued: Vec<VerdictRecord>,
+    /// All up to this one are in it, were before, or were let go of: whoever waits
+    /// for one of those waits no longer.
+    pub through: VerdictId,
+}
+
+fn bytes(issued: &VerdictRecord) -> usize {
+    size_of::<VerdictRecord>()
+        + issued.verdict.memory_bytes()
+        + domain::labels_bytes(&issued.labels)
+}
+
+/// Its caller waits for the disk.
+fn is_urgent(issued: &VerdictRecord) -> bool {
+    issued.effect != Effect::None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::testing::{looping, reset, terminated};
+
+    fn kept(intake: &WriteQueue) -> Vec<u128> {
+        let batch = intake.next_batch(None).unwrap().issued;
+        batch.iter().map(|issued| issued.verdict.id.0).collect()
+    }
+
+    #[test]
+    fn the_weakest_are_let_go_first_acts_beyond_twice_the_room_and_terminations_never() {
+        let intake = WriteQueue::new(4, VerdictId(0));
+        for id in 1..=3 {
+            intake.enqueue(looping(id, "s", Action::Alert));
+        }
+        intake.enqueue(looping(4, "s", Action::Warn));
+        intake.enqueue(looping(5, "s", Action::Warn));
+        intake.enqueue(looping(6, "s", Action::Escalate));
+        intake.enqueue(looping(7, "s", Action::Escalate));
+        intake.enqueue(terminated(8, "s"));
+        intake.enqueue(reset(9, "s"));
+        assert_eq!(intake.dropped_total(), 3);
+        assert_eq!((intake.len(), intake.last()), (6, VerdictId(9)));
+        assert!(intake.may_be_dropped(VerdictId(7)) && !intake.may_be_dropped(VerdictId(9)));
+        (10..=20).for_each(|id| intake.enqueue(reset(id, "s")));
+        intake.enqueue(terminated(21, "t"));
+        assert_eq!(kept(&intake), [1, 2, 4, 6, 8, 9, 10, 11, 21]);
+    }
+
+    #[test]
+    fn large_verdicts_fill_the_queue_before_their_number_does() {
+        let each = bytes(&looping(1, "s", Action::Escalate));
+        let intake = WriteQueue {
+            bytes_max: 4 * each,
+            ..WriteQueue::new(1_000, VerdictId(0))
+        };
+        for id in 1..=9 {
+            intake.enqueue(looping(id, "s", Action::Escalate));
+        }
+        intake.enqueue(terminated(10, "s"));
+        (11..=20).for_each(|id| intake.enqueue(reset(id, "s")));
+        assert_eq!(kept(&intake), [1, 2, 3, 4, 10, 11, 12, 13]);
+        // What was taken out leaves its room.
+        intake.enqueue(looping(21, "s", Action::Alert));
+        assert_eq!((kept(&intake), intake.dropped_total()), (vec![21], 12));
+    }
+
+    #[test]
+    fn nobody_waits_for_what_was_let_go_of_last() {
+        let intake = WriteQueue::new(1, VerdictId(0));
+        intake.enqueue(looping(1, "s", Action::Alert));
+        intake.enqueue(looping(2, "s", Action::Alert));
+        assert_eq!(intake.next_batch(None).unwrap().through, VerdictId(2));
+    }
+
+    #[test]
+    fn what_was_put_in_before_the_end_is_given_out() {
+        let intake = WriteQueue::new(4, VerdictId(0));
+        intake.enqueue(looping(1, "s", Action::Warn));
+        intake.close();
+        assert_eq!(kept(&intake), [1]);
+        assert!(intake.next_batch(None).is_none());
+    }
+
+    #[test]
+    fn patience_ends() {
+        let intake = WriteQueue::new(4, VerdictId(0));
+        let batch = intake.next_batch(Some(Duration::ZERO)).unwrap();
+        assert!(batch.issued.is_empty());
+    }
+}

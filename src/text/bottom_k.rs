@@ -1,0 +1,177 @@
+use crate::domain::Sketch;
+
+/// The `N` lowest distinct hashes of all that are pushed: all of them where
+/// there are no more than `N`, else a fair sample. Room for an eighth more makes
+/// the sorting rare; once there are `N` they stay sorted, and hardly any comes
+/// among them.
+pub(super) struct BottomKSketch<const N: usize> {
+    hashes: Vec<u32>,
+    /// None above it is among the lowest; the highest there is: there are fewer
+    /// than `N`.
+    max_kept: u32,
+}
+
+impl<const N: usize> Default for BottomKSketch<N> {
+    fn default() -> Self {
+        Self {
+            hashes: Vec::new(),
+            max_kept: u32::MAX,
+        }
+    }
+}
+
+impl<const N: usize> BottomKSketch<N> {
+    const CAPACITY: usize = N + N / 8;
+
+    #[inline]
+    pub fn push(&mut self, hash: u32) {
+        if self.max_kept != u32::MAX {
+            return self.insert(hash);
+        }
+        if self.hashes.len() == self.hashes.capacity() {
+            self.grow();
+            if self.max_kept != u32::MAX {
+                return self.insert(hash);
+            }
+        }
+        self.hashes.push(hash);
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        /// The words of a short turn.
+        const INITIAL_CAPACITY: usize = 64;
+        /// In a longer one many come again: more room only for those that do not.
+        const COMPACT_MIN: usize = 256;
+        if self.hashes.len() >= COMPACT_MIN.min(N) {
+            self.compact();
+        }
+        let additional = self
+            .hashes
+            .len()
+            .max(INITIAL_CAPACITY)
+            .min(Self::CAPACITY - self.hashes.len());
+        if self.hashes.capacity() < self.hashes.len() + additional / 2 {
+            self.hashes.reserve_exact(additional);
+        }
+    }
+
+    /// Takes the place of the highest of `N`, if it is lower.
+    fn insert(&mut self, hash: u32) {
+        if hash > self.max_kept {
+            return;
+        }
+        let at = self.hashes.partition_point(|known| *known < hash);
+        if self.hashes.get(at).is_some_and(|known| *known != hash) {
+            self.hashes.pop();
+            self.hashes.insert(at, hash);
+            self.max_kept = self.hashes.last().copied().unwrap_or(self.max_kept);
+        }
+    }
+
+    fn compact(&mut self) {
+        sort_hashes(&mut self.hashes);
+        self.hashes.dedup();
+        self.hashes.truncate(N);
+        if let Some(highest) = self.hashes.get(N - 1) {
+            self.max_kept = *highest;
+        }
+    }
+
+    #[inline]
+    pub fn heap_bytes(&self) -> usize {
+        self.hashes.capacity() * size_of::<u32>()
+    }
+
+    /// All that were pushed, in any order and some more than once perhaps, where
+    /// there are no more than `N`.
+    pub fn finish_unsorted(mut self) -> Vec<u32> {
+        if self.hashes.len() > N {
+            self.compact();
+        }
+        self.hashes
+    }
+
+    pub fn finish(mut self) -> Box<[u32]> {
+        self.compact();
+        self.hashes.into_boxed_slice()
+    }
+}
+
+/// Sorts hashes. They are spread evenly, so that the top bits say where nearly
+/// each belongs: a third of what comparing costs.
+fn sort_hashes(hashes: &mut [u32]) {
+    match hashes.len() {
+        0..=32 => hashes.sort_unstable(),
+        33..=128 => bucket_sort::<64, 128>(hashes),
+        129..=288 => bucket_sort::<128, 288>(hashes),
+        289.. => bucket_sort::<256, { BottomKSketch::<{ Sketch::WORDS_MAX }>::CAPACITY }>(hashes),
+    }
+}
+
+/// By so many buckets, and at most so many hashes.
+fn bucket_sort<const BUCKETS: usize, const LEN_MAX: usize>(hashes: &mut [u32]) {
+    /// Who makes words for it fills one bucket: then they are compared. A word that
+    /// stands often does so as well, but equal hashes are in their place at once.
+    const BUCKET_LEN_MAX: u16 = 64;
+    let bucket = |hash: u32| (hash >> (32 - BUCKETS.ilog2())) as usize % BUCKETS;
+    let mut counts = [0u16; BUCKETS];
+    for hash in &*hashes {
+        counts[bucket(*hash)] += 1;
+    }
+    let fullest = counts.iter().copied().fold(0, u16::max);
+    if fullest > BUCKET_LEN_MAX || hashes.len() > LEN_MAX {
+        return hashes.sort_unstable();
+    }
+    let mut begin = 0;
+    for count in &mut counts {
+        begin += std::mem::replace(count, begin);
+    }
+    let mut sorted = [0; LEN_MAX];
+    for hash in &*hashes {
+        let next_index = &mut counts[bucket(*hash)];
+        sorted[usize::from(*next_index)] = *hash;
+        *next_index += 1;
+    }
+    hashes.copy_from_slice(&sorted[..hashes.len()]);
+    // What is left to do is within the buckets.
+    let mut last = 0;
+    for n in 0..hashes.len() {
+        let hash = hashes[n];
+        if hash >= last {
+            last = hash;
+            continue;
+        }
+        let mut at = n;
+        while at > 0 && hashes[at - 1] > hash {
+            hashes[at] = hashes[at - 1];
+            at -= 1;
+        }
+        hashes[at] = hash;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_sorted_however_they_are_spread() {
+        let spread = |n: usize| (0..n as u32).map(|n| n.wrapping_mul(0x9e37_79b1)).collect();
+        // Some that stand often, and some made for one bucket.
+        let frequent = |n: usize| (0..n as u32).map(|n| (n % 7).wrapping_mul(0x9e37_79b1));
+        let narrow = |n: usize| (0..n as u32).rev().map(|n| n % 101);
+        for n in [0, 1, 32, 33, 128, 129, 288, 289, 576, 577, 700] {
+            for mut hashes in [
+                spread(n),
+                frequent(n).collect::<Vec<_>>(),
+                narrow(n).collect(),
+            ] {
+                let mut sorted = hashes.clone();
+                sorted.sort_unstable();
+                sort_hashes(&mut hashes);
+                assert_eq!(hashes, sorted, "{n}");
+            }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! A JSON value as one hash, made while serde_json parses, without a tree: an
+//! object is the commutative sum of its mixed entries, an array is hashed in
+//! order, white space and the spelling of numbers do not matter.
+
+use std::{borrow::Cow, fmt};
+
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+
+use super::{
+    key::{HashKey, SignatureKind},
+    words::ArgumentWords,
+};
+use crate::domain::text;
+
+/// What a value held that somebody may want to know.
+#[derive(Default)]
+pub(crate) struct CapturedValue<'a> {
+    pub text: Option<Cow<'a, str>>,
+    /// The first two: nobody asks for more.
+    pub numbers: [Option<u64>; 2],
+}
+
+impl<'a> CapturedValue<'a> {
+    /// The words of a list are one text: `["ls", "-l"]` is a command line.
+    fn append_text(&mut self, text: Cow<'a, str>) {
+        self.text = Some(match self.text.take() {
+            Some(before) => Cow::Owned(format!("{before} {text}")),
+            None => text,
+        });
+    }
+
+    fn push_number(&mut self, number: u64) {
+        if let Some(free) = self.numbers.iter_mut().find(|slot| slot.is_none()) {
+            *free = Some(number);
+        }
+    }
+}
+
+/// A key, borrowed where it has no escapes.
+pub(crate) struct JsonKey<'de>(pub Cow<'de, str>);
+
+impl<'de> serde::Deserialize<'de> for JsonKey<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct JsonKeyVisitor;
+        impl<'de> Visitor<'de> for JsonKeyVisitor {
+            type Value = JsonKey<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a key")
+            }
+            fn visit_borrowed_str<E>(self, word: &'de str) -> Result<JsonKey<'de>, E> {
+                Ok(JsonKey(Cow::Borrowed(word)))
+            }
+            fn visit_str<E>(self, word: &str) -> Result<JsonKey<'de>, E> {
+                Ok(JsonKey(Cow::Owned(word.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(JsonKeyVisitor)
+    }
+}
+
+/// How all values of some arguments are read.
+pub(crate) struct JsonHasher<'k> {
+    pub key: &'k HashKey,
+    /// Nothing unseen stands in the JSON itself: only its escapes can hold some.
+    pub is_visible_only: bool,
+    pub words: ArgumentWords,
+}
+
+impl JsonHasher<'_> {
+    /// Text with and without unseen characters is the same text.
+    fn hash_raw_text(&self, text: &str) -> u64 {
+        if self.is_visible_only {
+            self.key.hash_text(SignatureKind::JsonText, text)
+        } else {
+            self.hash_unescaped_text(text)
+        }
+    }
+
+    /// JSON can hold unseen characters as escapes.
+    fn hash_unescaped_text(&self, text: &str) -> u64 {
+        self.key
+            .hash_text(SignatureKind::JsonText, &text::strip_invisible(text))
+    }
+
+    /// An entry of an object.
+    pub fn hash_entry(&self, name: &JsonKey<'_>, value: u64) -> u64 {
+        let name = match &name.0 {
+            Cow::Borrowed(name) => self.hash_raw_text(name),
+            Cow::Owned(name) => self.hash_unescaped_text(name),
+        };
+        self.key.hash_pair(SignatureKind::JsonEntry, name, value)
+    }
+
+    /// An object, of the sum of its entries.
+    pub fn hash_object(&self, sum: u64) -> u64 {
+        self.key.hash_pair(SignatureKind::JsonObject, sum, 0)
+    }
+
+    fn hash_scalar(&self, kind: u8, bits: u64) -> u64 {
+        self.key
+            .hash_pair(SignatureKind::JsonNumber, u64::from(kind), bits)
+    }
+}
+
+/// Any value; tells what it held where somebody asks.
+pub(crate) struct JsonValueVisitor<'r, 'k, 'a> {
+    pub hasher: &'r mut JsonHasher<'k>,
+    pub capture: Option<&'r mut CapturedValue<'a>>,
+}
+
+impl<'r, 'k> JsonValueVisitor<'r, 'k, '_> {
+    pub fn nested(hasher: &'r mut JsonHasher<'k>) -> Self {
+        Self {
+            hasher,
+            capture: None,
+        }
+    }
+
+    /// 1, 1.0 and the 1 of a protobuf Struct are one number. Integers that a
+    /// double cannot hold stay themselves.
+    fn hash_number(self, value: f64) -> u64 {
+        let value = if value == 0.0 { 0.0 } else { value };
+        if let Some(capture) = self.capture {
+            capture.push_number(value as u64);
+        }
+        self.hasher.hash_scalar(b'n', value.to_bits())
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for JsonValueVisitor<'_, '_, 'de> {
+    type Value = u64;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<u64, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for JsonValueVisitor<'_, '_, 'de> {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<u64, E> {
+        Ok(self.hasher.hash_scalar(b'0', 0))
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<u64, E> {
+        Ok(self.hasher.hash_scalar(b'b', u64::from(value)))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<u64, E> {
+        if value < 1 << 53 {
+            Ok(self.hash_number(value as f64))
+        } else {
+            Ok(self.hasher.hash_scalar(b'u', value))
+        }
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<u64, E> {
+        if value.unsigned_abs() < 1 << 53 {
+            Ok(self.hash_number(value as f64))
+        } else {
+            Ok(self.hasher.hash_scalar(b'i', value.cast_unsigned()))
+        }
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<u64, E> {
+        Ok(self.hash_number(value))
+    }
+
+    fn visit_borrowed_str<E>(self, value: &'de str) -> Result<u64, E> {
+        self.hasher.words.push_text(value);
+        if let Some(capture) = self.capture {
+            capture.append_text(Cow::Borrowed(value));
+        }
+        Ok(self.hasher.hash_raw_text(value))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<u64, E> {
+        self.hasher.words.push_text(value);
+        if let Some(capture) = self.capture {
+            capture.append_text(Cow::Owned(value.to_owned()));
+        }
+        Ok(self.hasher.hash_unescaped_text(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<u64, A::Error> {
+        let mut list_hash = 0;
+        let mut capture = self.capture;
+        loop {
+            let item = JsonValueVisitor {
+                hasher: self.hasher,
+                capture: capture.as_deref_mut(),
+            };
+            match seq.next_element_seed(item)? {
+                Some(value) => {
+                    list_hash = self
+                        .hasher
+                        .key
+                        .hash_pair(SignatureKind::JsonList, list_hash, value)
+                }
+                None => {
+                    return Ok(self
+                        .hasher
+                        .key
+                        .hash_pair(SignatureKind::JsonList, list_hash, 0));
+                }
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<u64, A::Error> {
+        let mut entry_sum = 0u64;
+        while let Some(name) = map.next_key()? {
+            let value = map.next_value_seed(JsonValueVisitor::nested(self.hasher))?;
+            entry_sum = entry_sum.wrapping_add(self.hasher.hash_entry(&name, value));
+        }
+        Ok(self.hasher.hash_object(entry_sum))
+    }
+}

@@ -1,0 +1,93 @@
+//! Places that are another each time: temporary files, and the port that the
+//! system gave.
+
+use super::cursor::Cursor;
+
+const TEMP_ROOTS: [&[u8]; 7] = [
+    b"/tmp/",
+    b"/var/tmp/",
+    b"/var/folders/",
+    b"/private/tmp/",
+    b"/private/var/tmp/",
+    b"/private/var/folders/",
+    b"/dev/shm/",
+];
+
+/// `127.0.0.1:54321`. An address without a port is a result.
+pub fn ip_port_end(mut c: Cursor) -> Option<usize> {
+    for i in 0..4 {
+        if i > 0 && !c.eat(b'.') {
+            return None;
+        }
+        c.eat_number(1, 3, 0..=255)?;
+    }
+    (c.eat(b':') && c.eat_number(1, 5, 0..=65535).is_some() && c.is_word_end()).then_some(c.at)
+}
+
+/// A path below a temporary directory: up to its end, or to the name that it is
+/// told by. That is `main.rs` in `/tmp/build/src/main.rs`: what tells two findings
+/// of a search apart; a name that may have been made up on the spot is not kept.
+pub fn temp_path_end(mut c: Cursor) -> Option<usize> {
+    let start = c.at;
+    // Most paths are below other directories.
+    if !matches!(c.peek(1), b't' | b'v' | b'p' | b'd') {
+        return None;
+    }
+    let begins = !is_path_byte(c.peek_back(1))
+        || (c.peek_back(1) == b'/' && c.peek_back(2) == b'/' && c.peek_back(3) == b':');
+    if !begins || !TEMP_ROOTS.iter().any(|root| c.eat_bytes(root)) {
+        return None;
+    }
+    c.skip_while(is_path_byte);
+    Some(masked_path_end(start, c))
+}
+
+/// The same for `C:\Users\me\AppData\Local\Temp\…`, backslashes doubled or not.
+pub fn windows_temp_path_end(mut c: Cursor) -> Option<usize> {
+    let start = c.at;
+    c.at += 1;
+    if !c.eat(b':') || !matches!(c.peek(0), b'\\' | b'/') {
+        return None;
+    }
+    c.skip_while(|b| is_path_byte(b) || b == b'\\');
+    let path = c.slice_from(start);
+    let mut names = path.split(|b| matches!(b, b'\\' | b'/'));
+    names
+        .by_ref()
+        .find(|name| name.eq_ignore_ascii_case(b"temp") || name.eq_ignore_ascii_case(b"tmp"))?;
+    names
+        .any(|name| !name.is_empty())
+        .then(|| masked_path_end(start, c))
+}
+
+fn is_path_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte >= 0x80 || b"/._-+~@%#$={}".contains(&byte)
+}
+
+/// Where the part of the path from `start` to `c` ends that is to be masked. A
+/// full stop at the end belongs to the sentence.
+fn masked_path_end(start: usize, c: Cursor) -> usize {
+    let mut path = c.slice_from(start);
+    while let [shorter @ .., b'.'] = path {
+        path = shorter;
+    }
+    let is_slash = |b: &u8| matches!(b, b'/' | b'\\');
+    let depth = path.iter().filter(|b| is_slash(b)).count();
+    let name = path.iter().rposition(is_slash).map_or(0, |i| i + 1);
+    if depth >= 3 && is_meaningful_name(path.get(name..).unwrap_or_default()) {
+        start + name - 1
+    } else {
+        start + path.len()
+    }
+}
+
+/// A name with an ending that somebody gave: letters only, and not `tmp…`.
+fn is_meaningful_name(name: &[u8]) -> bool {
+    let plain = |b: &u8| b.is_ascii_alphabetic() || matches!(b, b'_' | b'-' | b'.');
+    let dot = name.iter().position(|b| *b == b'.');
+    dot.is_some_and(|i| i > 0 && i + 1 < name.len())
+        && name.iter().all(plain)
+        && !name
+            .get(..3)
+            .is_some_and(|n| n.eq_ignore_ascii_case(b"tmp"))
+}

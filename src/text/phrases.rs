@@ -1,0 +1,141 @@
+use std::collections::BTreeMap;
+
+use aho_corasick::{
+    Anchored,
+    automaton::{Automaton, StateID},
+    dfa::DFA,
+};
+use smallvec::SmallVec;
+use thiserror::Error;
+
+use crate::domain::{Phrase, PhraseId, PhraseMatch};
+
+/// Listens for the phrases of all profiles at once, a byte at a time: one
+/// automaton, made once.
+#[derive(Clone, Debug, Default)]
+pub struct PhraseMatcher {
+    /// `None`: there is nothing to listen for.
+    automaton: Option<(DFA, StateID)>,
+    /// By the automaton's number of a phrase: its name and how many words it has.
+    phrases: Vec<(PhraseId, u32)>,
+}
+
+/// The phrases are too many or too long to listen for.
+#[derive(Debug, Error)]
+#[error("cannot listen for so many phrases: {0}")]
+pub struct TooManyPhrases(String);
+
+/// How far a text has been listened to.
+#[derive(Clone, Default)]
+pub(super) struct PhraseMatchState {
+    /// `None`: at the beginning.
+    state: Option<StateID>,
+    pub matches: SmallVec<[PhraseMatch; 2]>,
+}
+
+impl PhraseMatcher {
+    /// A text in which more phrases were heard is about phrases.
+    const MATCHES_MAX: usize = 16;
+
+    pub fn new<'a>(phrases: impl IntoIterator<Item = &'a Phrase>) -> Result<Self, TooManyPhrases> {
+        let phrases: BTreeMap<PhraseId, &str> = phrases
+            .into_iter()
+            .map(|phrase| (phrase.id, phrase.text.as_str()))
+            .collect();
+        let too_many = |error: &dyn std::error::Error| TooManyPhrases(error.to_string());
+        // The phrases are in lower case, and what is not ASCII is lowered before.
+        let automaton = DFA::builder()
+            .ascii_case_insensitive(true)
+            .build(phrases.values())
+            .map_err(|error| too_many(&error))?;
+        let start = automaton
+            .start_state(Anchored::No)
+            .map_err(|error| too_many(&error))?;
+        let words = |text: &str| text.split_whitespace().count() as u32;
+        Ok(Self {
+            automaton: Some((automaton, start)),
+            phrases: phrases
+                .into_iter()
+                .map(|(id, text)| (id, words(text)))
+                .collect(),
+        })
+    }
+
+    /// Takes in a piece of a text, ASCII in either case and all else in lower case;
+    /// `words(n)` have begun up to the byte `n` of it, which is asked only where a
+    /// phrase ends.
+    #[inline]
+    pub(super) fn match_piece(
+        &self,
+        piece: &[u8],
+        match_state: &mut PhraseMatchState,
+        words: impl Fn(usize) -> u32,
+    ) {
+        let Some((automaton, start)) = &self.automaton else {
+            return;
+        };
+        let mut state = match_state.state.unwrap_or(*start);
+        let mut at = 0;
+        while at < piece.len() {
+            let consumed = advance_to_special(automaton, &mut state, &piece[at..]);
+            at += consumed;
+            if automaton.is_special(state) {
+                self.record_matches(automaton, state, words(at - 1), match_state);
+            }
+        }
+        match_state.state = Some(state);
+    }
+
+    /// The phrases that end in this state, if any do.
+    #[cold]
+    fn record_matches(
+        &self,
+        automaton: &DFA,
+        state: StateID,
+        words: u32,
+        match_state: &mut PhraseMatchState,
+    ) {
+        if automaton.is_match(state) {
+            let numbers = 0..automaton.match_len(state);
+            for number in numbers.map(|n| automaton.match_pattern(state, n)) {
+                self.record_match(number.as_usize(), words, match_state);
+            }
+        }
+    }
+
+    fn record_match(&self, number: usize, words: u32, match_state: &mut PhraseMatchState) {
+        let Some((phrase, phrase_words)) = self.phrases.get(number).copied() else {
+            return;
+        };
+        let is_recorded = match_state
+            .matches
+            .iter()
+            .any(|found| found.phrase == phrase);
+        if !is_recorded && match_state.matches.len() < Self::MATCHES_MAX {
+            match_state.matches.push(PhraseMatch {
+                phrase,
+                words_before: words.saturating_sub(phrase_words),
+            });
+        }
+    }
+}
+
+/// Takes in a piece up to where a phrase may end: how many bytes. A loop of its own,
+/// in which all that it needs is in registers.
+#[inline(never)]
+fn advance_to_special(automaton: &DFA, state: &mut StateID, piece: &[u8]) -> usize {
+    let mut current = *state;
+    let special = piece.iter().position(|byte| {
+        current = automaton.next_state(Anchored::No, current, *byte);
+        automaton.is_special(current)
+    });
+    *state = current;
+    special.map_or(piece.len(), |n| n + 1)
+}
+
+impl PhraseMatchState {
+    /// Some of the text was left out: no phrase goes over the gap.
+    pub fn reset(&mut self) {
+        self.state = None;
+    }
+}

@@ -1,0 +1,467 @@
+use super::{content::LEVELS, period::PERIOD_MAX, *};
+use proptest::prelude::*;
+
+fn settings() -> RepetitionSettings {
+    RepetitionSettings {
+        count: 3,
+        chars: 150,
+        chunks: vec![50, 80, 120],
+        chunk_count: 3,
+        chunk_window: 0,
+        chunks_only: false,
+    }
+}
+
+fn classic() -> RepetitionSettings {
+    RepetitionSettings {
+        chunk_window: 200,
+        chunks_only: true,
+        ..settings()
+    }
+}
+
+/// What is found in a text, with the character on which it is, pushed in pieces
+/// of so many characters.
+fn found(text: &str, chars: usize, settings: &RepetitionSettings) -> Vec<(usize, TextRepetition)> {
+    let mut watcher = RepetitionTracker::default();
+    let chars_of: Vec<char> = text.chars().collect();
+    let mut at = 0;
+    let mut found = Vec::new();
+    for piece in chars_of.chunks(chars) {
+        at += piece.len();
+        let piece: String = piece.iter().collect();
+        let repeated = watcher.push(&piece, settings, &HashKey::fixed());
+        found.extend(repeated.map(|repeated| (at, repeated)));
+    }
+    found
+}
+
+/// The characters on which each bar is first passed.
+fn bars(text: &str) -> Vec<(LadderRung, usize)> {
+    let mut bars: Vec<(LadderRung, usize)> = Vec::new();
+    for (at, repeated) in found(text, 1, &settings()) {
+        if bars.last().is_none_or(|(bar, _)| *bar < repeated.rung) {
+            bars.push((repeated.rung, at));
+        }
+    }
+    bars
+}
+
+#[track_caller]
+fn first(text: &str) -> TextRepetition {
+    let found = found(text, 1, &settings());
+    found.into_iter().next().expect("it is found").1
+}
+
+#[test]
+fn prose_is_found_at_3_copies_over_150_characters_and_is_worse_at_4_and_8() {
+    let text = "Wait, but the test still fails, so the mock must be wrong. ".repeat(20);
+    assert_eq!(
+        bars(&text),
+        [
+            (LadderRung::Soft, 177),
+            (LadderRung::Hard, 300),
+            (LadderRung::Final, 800)
+        ]
+    );
+    let word = "exactly ".repeat(150);
+    assert_eq!(
+        bars(&word),
+        [
+            (LadderRung::Soft, 150),
+            (LadderRung::Hard, 300),
+            (LadderRung::Final, 800)
+        ]
+    );
+}
+
+#[test]
+fn what_is_found_names_the_unit_how_often_it_stands_and_where_it_began() {
+    let text = format!(
+        "Let me see: {}",
+        "I will check it once more now. ".repeat(6)
+    );
+    let repeated = first(&text);
+    assert_eq!(&*repeated.unit, "I will check it once more now.");
+    assert_eq!((repeated.count, repeated.period), (4, 31));
+    // The white space before it is repeated as well.
+    assert_eq!(repeated.start_char, 11);
+    assert_eq!(repeated.similarity, 1.0);
+}
+
+#[test]
+fn characters_are_counted_not_bytes() {
+    let text = "設定ファイルをもう一度確認してから、次の手順に進みます。".repeat(20);
+    assert_eq!(bars(&text)[0], (LadderRung::Soft, 150));
+    let repeated = first(&text);
+    assert_eq!(
+        (repeated.count, repeated.period, repeated.start_char),
+        (5, 28, 0)
+    );
+}
+
+#[test]
+fn a_unit_has_one_name_wherever_it_begins() {
+    let unit = "go back and look at the log of the worker again, ";
+    let turned = format!("{}{}", &unit[20..], &unit[..20]);
+    let other = "go back and look at the log of the server again, ";
+    let name = |unit: &str| first(&unit.repeat(8)).loop_key;
+    assert_eq!(name(unit), name(&turned));
+    assert_ne!(name(unit), name(other));
+}
+
+#[test]
+fn a_counter_is_one_loop_however_many_digits_it_has() {
+    let line = |n| format!("Attempt {n} failed, I will try the same command again.\n");
+    let text: String = (0..200).map(line).collect();
+    let found = found(&text, 1, &settings());
+    let (_, first) = &found[0];
+    assert_eq!((first.count, first.similarity), (8, 0.9));
+    assert!(
+        found
+            .iter()
+            .all(|(_, other)| other.loop_key == first.loop_key)
+    );
+}
+
+#[test]
+fn what_nobody_sees_makes_no_difference() {
+    let text = "I am sure that this is the right file, let me open it. ".repeat(20);
+    let hidden: String = text
+        .chars()
+        .enumerate()
+        .flat_map(|(n, c)| [Some(c), (n % 7 == n / 90).then_some('\u{200b}')])
+        .flatten()
+        .collect();
+    let plain = |found: Vec<(usize, TextRepetition)>| -> Vec<TextRepetition> {
+        found.into_iter().map(|(_, repeated)| repeated).collect()
+    };
+    assert_eq!(
+        plain(found(&hidden, 1, &settings())),
+        plain(found(&text, 1, &settings()))
+    );
+}
+
+#[test]
+fn what_was_found_before_a_restart_goes_on_after_it() {
+    let text = "I am sure that this is the right file, let me open it. ".repeat(6);
+    let mut watcher = RepetitionTracker::default();
+    let key = HashKey::fixed();
+    let before = watcher.push(&text, &settings(), &key).unwrap();
+    watcher.restart();
+    let after = watcher.push(&text, &settings(), &key).unwrap();
+    assert_eq!((before.extends, after.extends), (false, true));
+    assert_eq!(
+        (before.loop_key, before.start_char),
+        (after.loop_key, after.start_char)
+    );
+}
+
+#[test]
+fn of_a_whole_text_both_ends_are_watched() {
+    let unit = "This is the last thing that I have to say about it. ";
+    let fresh: String = (0..16_000).map(|n| format!("{:x} ", n * 7_919)).collect();
+    let at_end = format!("{fresh}{}", unit.repeat(20));
+    assert!(at_end.len() > 64 * 1_024);
+    let key = HashKey::fixed();
+    let last = RepetitionTracker::default()
+        .push(&at_end, &settings(), &key)
+        .expect("found at the end");
+    // The white space before it is repeated as well.
+    assert_eq!(last.start_char as usize, fresh.len() - 1);
+    let at_begin = format!("{}{fresh}", unit.repeat(20));
+    let first = RepetitionTracker::default()
+        .push(&at_begin, &settings(), &key)
+        .expect("found at the beginning");
+    assert_eq!((first.start_char, first.loop_key), (0, last.loop_key));
+    assert_eq!(
+        RepetitionTracker::default().push(&fresh, &settings(), &key),
+        None
+    );
+}
+
+#[test]
+fn a_watcher_stays_within_its_bounds() {
+    const BYTES_MAX: usize = 11 * 1_024;
+    let mut watcher = RepetitionTracker::default();
+    let settings = RepetitionSettings {
+        chunks_only: false,
+        ..classic()
+    };
+    assert_eq!(watcher.heap_bytes(), 0);
+    for n in 0..400 {
+        let piece = format!("word{n} of {}. 「{}」\n", n % 17, "loop ".repeat(n % 40));
+        watcher.push(&piece, &settings, &HashKey::fixed());
+        let chunks = watcher.chunks.heap_bytes();
+        assert!(watcher.heap_bytes() - chunks + size_of::<RepetitionTracker>() <= BYTES_MAX);
+        assert!(chunks <= 4 * 1_024);
+    }
+}
+
+#[test]
+fn sentences_that_come_back_begin_where_they_do_however_long_the_text_is() {
+    // More sentences than are kept, then some of their own that come back.
+    let fresh: String = (0..200).map(|n| format!("{}. ", fresh_words(n))).collect();
+    let known: Vec<String> = (900..907).map(fresh_words).collect();
+    let order = [
+        0, 3, 5, 1, 6, 2, 4, 2, 0, 6, 4, 1, 5, 3, 6, 1, 3, 0, 2, 5, 4,
+    ];
+    let back: String = order
+        .iter()
+        .cycle()
+        .take(80)
+        .map(|n| known[*n].clone() + ". ")
+        .collect();
+    let found = first(&(fresh.clone() + &back));
+    assert_eq!(found.period, 0);
+    assert!(
+        found.start_char as usize >= fresh.len() - 400,
+        "{}",
+        found.start_char
+    );
+}
+
+/// A sentence that no other number has.
+fn fresh_words(n: u32) -> String {
+    let word = |k: u32| {
+        let letter = |i: u32| char::from(b'a' + ((n / 26u32.pow(i) + k * 7) % 26) as u8);
+        (0..4).map(letter).chain(['x'; 2]).collect::<String>()
+    };
+    (0..6).map(word).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn a_word_without_end_is_no_trouble() {
+    let mut watcher = RepetitionTracker::default();
+    for _ in 0..80 {
+        let piece: String = (0..1_000u32)
+            .map(|n| char::from(b'a' + (n * n % 23) as u8))
+            .collect();
+        watcher.push(&piece, &settings(), &HashKey::fixed());
+    }
+}
+
+/// A plain statement of what [`Periods`] does: at each byte, every period.
+struct NaivePeriods {
+    text: Vec<u8>,
+    exact: Vec<u32>,
+    blind: Vec<u32>,
+}
+
+impl NaivePeriods {
+    /// The strongest bar that any primitive period has passed at this byte.
+    fn push(&mut self, byte: u8, settings: &RepetitionSettings) -> Option<LadderRung> {
+        let fold = |byte: u8| if byte.is_ascii_digit() { b'0' } else { byte };
+        let at = self.text.len();
+        self.text.push(byte);
+        let mut strongest = None;
+        for period in 1..=at.min(PERIOD_MAX) {
+            let before = self.text[at - period];
+            self.exact[period] = if before == byte {
+                self.exact[period] + 1
+            } else {
+                0
+            };
+            self.blind[period] = match fold(before) == fold(byte) {
+                true => self.blind[period] + 1,
+                false => 0,
+            };
+            let span = period as u32;
+            if self.blind[period] + span < content::required_span_min(span, settings) {
+                continue;
+            }
+            let unit = &self.text[at + 1 - period..];
+            let folded: Vec<u8> = unit.iter().map(|byte| fold(*byte)).collect();
+            let measured = content::UnitStats::measure(unit);
+            let top = |run: u32, bars: [(u32, u32); 3]| {
+                let passed =
+                    |bar| run + span >= content::required_span(bar, span, measured.chars, settings);
+                bars.into_iter().rposition(passed).map(|bar| LEVELS[bar])
+            };
+            if is_primitive(unit) {
+                strongest = strongest.max(top(self.exact[period], measured.thresholds(false)));
+            }
+            if let Some(bars) = measured
+                .digit_blind_thresholds(false)
+                .filter(|_| is_primitive(&folded))
+            {
+                strongest = strongest.max(top(self.blind[period], bars));
+            }
+        }
+        strongest
+    }
+}
+
+fn is_primitive(unit: &[u8]) -> bool {
+    let is_period = |part: usize| unit[part..].iter().zip(unit).all(|(a, b)| a == b);
+    !(1..=unit.len() / 2).any(|part| unit.len().is_multiple_of(part) && is_period(part))
+}
+
+/// Texts in which something often repeats itself: units of any length, cut off
+/// anywhere, with changed digits and fresh text between.
+fn loops() -> impl Strategy<Value = String> {
+    let unit = prop_oneof![
+        "[a-c ]{1,6}",
+        "[a-z ,.]{5,40}",
+        "[a-z]{2,7}( [a-z]{2,7}){5,12}[.]\n",
+        "[a-z{}();= ]{10,60}",
+        "[0-9,]{3,20}",
+        "[a-zé漢字 ]{3,30}",
+    ];
+    let run = (unit, 1..40usize, 0..40usize).prop_map(|(unit, copies, cut)| {
+        let text = unit.repeat(copies);
+        let end = text.floor_char_boundary(text.len().saturating_sub(cut));
+        text[..end].to_owned()
+    });
+    let counted = ("[a-z]{3,8}", "( [a-z]{2,6}){6,9}", 1..30u32)
+        .prop_map(|(a, b, n)| (0..n).map(|n| format!("{a} {}{b}\n", n % 10)).collect());
+    let fresh = "[a-z]{2,9}( [a-z]{2,9}){0,12}[.] ";
+    let part = prop_oneof![run, counted, fresh.prop_map(String::from)];
+    prop::collection::vec(part, 1..6).prop_map(|parts| parts.concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// None is missed, and none comes late.
+    #[test]
+    fn periods_are_found_where_a_plain_search_finds_them(text in loops()) {
+        let settings = settings();
+        let text = &text.as_bytes()[..text.len().min(2_000)];
+        let mut plain = NaivePeriods {
+            text: Vec::new(),
+            exact: vec![0; PERIOD_MAX + 1],
+            blind: vec![0; PERIOD_MAX + 1],
+        };
+        let mut periods = period::PeriodTracker::default();
+        let (mut expected, mut strongest) = (None, None);
+        for (at, byte) in text.iter().enumerate() {
+            expected = expected.max(plain.push(*byte, &settings));
+            periods.push_byte(*byte);
+            if periods.is_due() {
+                let passed = periods.check_due_runs(false, &settings);
+                strongest = strongest.max(passed.map(|passed| passed.bar));
+            }
+            prop_assert_eq!(strongest, expected, "at byte {}", at);
+        }
+    }
+
+    #[test]
+    fn how_a_text_is_cut_makes_no_difference(
+        text in loops(),
+        cuts in prop::collection::vec(1..50usize, 1..400),
+    ) {
+        let one_by_one = found(&text, 1, &settings());
+        let chars: Vec<char> = text.chars().collect();
+        let mut watcher = RepetitionTracker::default();
+        let mut at = 0;
+        for cut in cuts.into_iter().chain([chars.len()]) {
+            let end = (at + cut).min(chars.len());
+            let piece: String = chars[at..end].iter().collect();
+            let together = watcher.push(&piece, &settings(), &HashKey::fixed());
+            let apart = one_by_one.iter().filter(|(found, _)| (at + 1..=end).contains(found));
+            let first_of_strongest = apart.map(|(_, repeated)| repeated).reduce(|best, other| {
+                if other.rung > best.rung { other } else { best }
+            });
+            // Whether it was told before depends on what was told together.
+            let told = |repeated: &TextRepetition| TextRepetition { extends: false, ..repeated.clone() };
+            prop_assert_eq!(together.as_ref().map(told), first_of_strongest.map(told));
+            at = end;
+        }
+    }
+
+    #[test]
+    fn the_chunk_tier_fires_on_all_that_its_source_fires_on_and_no_later(
+        text in chunky(),
+        piece in 1..30usize,
+    ) {
+        let ours = found(&text, 1, &classic()).first().map(|(at, _)| *at);
+        let chars: Vec<char> = text.chars().collect();
+        let ends = (piece..=chars.len()).step_by(piece);
+        let theirs = ends.map(|end| &chars[..end]).find(|text| source_fires(text));
+        if let Some(theirs) = theirs {
+            prop_assert!(ours.is_some_and(|ours| ours <= theirs.len()), "{:?}", ours);
+        }
+    }
+}
+
+/// The source's rule, plainly: at each delta, whether any 50 characters of the
+/// last 200 stand there three times without overlapping.
+fn source_fires(text: &[char]) -> bool {
+    let window = &text[text.len().saturating_sub(200)..];
+    window.windows(50).any(|pattern| {
+        let (mut count, mut at) = (0, 0);
+        while at + 50 <= window.len() {
+            let same = &window[at..at + 50] == pattern;
+            count += usize::from(same);
+            at += if same { 50 } else { 1 };
+        }
+        count >= 3
+    })
+}
+
+/// Texts with periods around those that the chunk tier sees.
+fn chunky() -> impl Strategy<Value = String> {
+    let run = ("[a-zé .]{8,90}", 1..12usize).prop_map(|(unit, copies)| unit.repeat(copies));
+    let part = prop_oneof![run, "[a-z ]{1,60}".prop_map(String::from)];
+    prop::collection::vec(part, 1..5).prop_map(|parts| parts.concat())
+}
+
+#[test]
+fn the_chunk_tier_has_its_sources_numbers() {
+    let fires = |period: usize| {
+        let unit: String = ('a'..='z').cycle().step_by(7).take(period - 1).collect();
+        let unit = format!("{unit}#");
+        found(&unit.repeat(30), 1, &classic())
+            .first()
+            .map(|(at, found)| (*at, found.count))
+    };
+    assert_eq!(fires(50), Some((150, 3)));
+    assert_eq!(fires(75), Some((200, 3)));
+    assert_eq!(fires(76), None, "the window does not hold it");
+    assert_eq!(fires(38), None, "copies that overlap count once");
+    assert_eq!(fires(37), Some((198, 3)));
+}
+
+#[test]
+fn a_chunk_that_goes_on_is_worse_window_by_window() {
+    let text = "this is a sentence of exactly fifty characters ok ".repeat(40);
+    let told: Vec<_> = found(&text, 1, &classic())
+        .into_iter()
+        .map(|(at, repeated)| (repeated.rung, at))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            (LadderRung::Soft, 150),
+            (LadderRung::Hard, 350),
+            (LadderRung::Final, 950)
+        ]
+    );
+}
+
+#[test]
+fn of_a_long_piece_the_first_and_the_last_32_kib_are_watched() {
+    /// Words of which none comes back.
+    fn prose(bytes: usize) -> String {
+        let mut seed = 7_u64;
+        let mut letter = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            char::from(b'a' + (seed >> 33) as u8 % 26)
+        };
+        let words = (0..bytes / 8).map(|_| (0..7).map(|_| letter()).chain([' ']).collect());
+        words.collect::<Vec<String>>().concat()
+    }
+    let is_found = |before: usize, after: usize| {
+        let copies = "Wait, but the test still fails, so the mock must be wrong. ".repeat(8);
+        let text = [prose(before), copies, prose(after)].concat();
+        let mut watcher = RepetitionTracker::default();
+        watcher
+            .push(&text, &settings(), &HashKey::fixed())
+            .is_some()
+    };
+    assert!(is_found(32_000, 100_000));
+    assert!(!is_found(33_000, 100_000));
+    assert!(is_found(100_000, 32_000));
+    assert!(!is_found(100_000, 33_000));
+}
