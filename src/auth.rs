@@ -12,9 +12,11 @@ mod tokens;
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, LazyLock},
     time::SystemTime,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use arc_swap::ArcSwap;
 use serde::Deserialize;
@@ -218,7 +220,7 @@ impl Auth {
 }
 
 fn lock_stamp(stamp: &Mutex<Option<FileStamp>>) -> MutexGuard<'_, Option<FileStamp>> {
-    stamp.lock().unwrap_or_else(PoisonError::into_inner)
+    stamp.lock()
 }
 
 fn read_file_stamp(file: &Path) -> io::Result<FileStamp> {

@@ -39,12 +39,14 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
     thread::JoinHandle,
     time::{Duration, SystemTime},
 };
+
+use parking_lot::Mutex;
 
 use serde::Deserialize;
 use tokio::sync::broadcast;
@@ -327,7 +329,7 @@ impl Store {
     /// Writes what was given until now, and nothing more.
     pub fn close(&self) {
         self.queue.close();
-        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = self.writer.lock();
         if let Some(writer) = writer.take() {
             // It logs its own panic.
             let _ = writer.join();

@@ -5,10 +5,12 @@ use std::{
     convert::Infallible,
     hash::{Hash, Hasher},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use smallvec::SmallVec;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
@@ -56,7 +58,7 @@ pub(super) struct TenantSessionCounts(Arc<Mutex<HashMap<Tenant, Arc<AtomicUsize>
 
 impl TenantSessionCounts {
     fn counter_for(&self, tenant: &Tenant) -> Arc<AtomicUsize> {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.0.lock();
         counts.entry(tenant.clone()).or_default().clone()
     }
 }
@@ -186,7 +188,7 @@ impl TerminationPushes {
     }
 
     fn lock_sessions(&self) -> MutexGuard<'_, TrackedSessions> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sessions.lock()
     }
 }
 

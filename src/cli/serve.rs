@@ -3,9 +3,11 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::{Arc, Mutex, PoisonError},
+    sync::Arc,
     time::Duration,
 };
+
+use parking_lot::Mutex;
 
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -112,7 +114,7 @@ async fn reload_on_sighup(mut hangups: Signal, reloader: Reloader, file: Option<
     while hangups.recv().await.is_some() {
         let (reloader, file) = (reloader.clone(), file.clone());
         let reloaded = tokio::task::spawn_blocking(move || {
-            let mut reloader = reloader.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut reloader = reloader.lock();
             reloader.reload(crate::config::load_layers(file.as_deref()));
         });
         // A panic ends this reload and no other; the log has its place.

@@ -6,9 +6,10 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use serde::Deserialize;
 
@@ -91,7 +92,7 @@ impl Breaker {
     }
 
     fn lock_window(&self) -> MutexGuard<'_, TerminationWindow> {
-        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+        self.window.lock()
     }
 }
 

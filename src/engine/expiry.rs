@@ -1,8 +1,9 @@
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{Engine, EngineContext, MemoryUse, slot::Slot};
 use crate::{domain::SessionId, telemetry::EvictionReason};
@@ -53,7 +54,7 @@ impl DeadlineQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<DeadlineKey, SessionId>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock()
     }
 }
 

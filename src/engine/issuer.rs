@@ -1,11 +1,13 @@
 use std::{
     hash::BuildHasher,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{SystemTime, UNIX_EPOCH},
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::OperatorRequest;
 use crate::domain::{
@@ -84,7 +86,7 @@ impl VerdictIssuer {
     }
 
     fn lock_ids(&self) -> MutexGuard<'_, VerdictIdGenerator> {
-        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ids.lock()
     }
 }
 

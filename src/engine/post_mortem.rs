@@ -5,10 +5,9 @@
 //! Only of sessions that were terminated or told something: the others ended
 //! well, are many more, and would push these out.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, sync::Arc};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{Engine, TenantState, slot::Slot};
 use crate::domain::{
@@ -71,7 +70,7 @@ impl PostMortemCache {
     }
 
     fn lock(&self) -> MutexGuard<'_, PostMortemEntries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock()
     }
 }
 

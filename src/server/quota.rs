@@ -1,9 +1,8 @@
 //! A bound on what is open at a time, of which each tenant has an equal share.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::HashMap, sync::Arc};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{auth::Auth, domain::Tenant};
 
@@ -67,7 +66,7 @@ impl TenantQuota {
     }
 
     fn lock_counts(&self) -> MutexGuard<'_, PermitCounts> {
-        self.0.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.counts.lock()
     }
 }
 

@@ -6,10 +6,12 @@ use std::{
     future::Future,
     panic::AssertUnwindSafe,
     pin::Pin,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     task::{Context, Poll, Waker},
     time::Duration,
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use futures_util::FutureExt;
 use prost::Message;
@@ -133,7 +135,7 @@ impl<T: StreamResponse> ResponseQueue<T> {
     }
 
     fn lock_pending(&self) -> MutexGuard<'_, PendingResponses<T>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock()
     }
 
     /// Changes what waits, and wakes the reader.

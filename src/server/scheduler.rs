@@ -16,11 +16,13 @@ use std::{
     mem,
     pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU8, Ordering::SeqCst},
     },
     task::{Context, Poll, Waker},
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use futures_util::task::AtomicWaker;
 
@@ -94,7 +96,7 @@ impl FairScheduler {
     }
 
     fn lock_queues(&self) -> MutexGuard<'_, TenantQueues> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// A turn, or a place in the tenant's line. One of a crowd stands in line for each,
@@ -296,7 +298,7 @@ mod tests {
     /// Works for so many turns, and says so each time.
     async fn work(name: &'static str, many: usize, done: Arc<Mutex<Vec<&'static str>>>) {
         for _ in 0..many {
-            done.lock().unwrap().push(name);
+            done.lock().push(name);
             yield_to_others().await;
         }
     }
@@ -328,7 +330,7 @@ mod tests {
         }
         drop(held);
         tasks.join_all().await;
-        let done = done.lock().unwrap();
+        let done = done.lock();
         assert_eq!(done.len(), 203);
         let last = done.iter().rposition(|name| *name == "few").unwrap();
         assert!(last <= 12, "some of theirs for each of its own: {last}");
@@ -395,14 +397,14 @@ mod tests {
                 // A turn is free for each when it comes.
                 tasks.spawn(poll_fn(move |cx| {
                     line.poll(cx, true, |_| {
-                        done.lock().unwrap().push(name);
+                        done.lock().push(name);
                         Poll::Ready(())
                     })
                 }));
             }
         }
         tasks.join_all().await;
-        let done = done.lock().unwrap();
+        let done = done.lock();
         assert_eq!(done.len(), 101);
         let few = done.iter().position(|name| *name == "few").unwrap();
         assert!(few <= 2, "some of theirs for the one: {few}");

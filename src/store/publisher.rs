@@ -3,10 +3,12 @@
 use std::{
     collections::VecDeque,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use tokio::sync::{broadcast, watch};
 
@@ -175,6 +177,6 @@ impl CommitPublisher {
     }
 
     fn recent(&self) -> MutexGuard<'_, RecentVerdicts> {
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+        self.recent.lock()
     }
 }

@@ -2,12 +2,11 @@
 
 use std::{
     collections::{BTreeSet, VecDeque},
-    sync::{
-        Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     time::{Duration, Instant},
 };
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::domain::{self, Action, Effect, VerdictId, VerdictRecord};
 
@@ -102,16 +101,12 @@ impl WriteQueue {
     pub fn next_batch(&self, timeout: Option<Duration>) -> Option<Batch> {
         let mut state = self.lock();
         let is_idle = |state: &mut QueueState| state.queue.is_empty() && !state.closed;
-        state = match timeout {
-            None => {
-                let waited = self.filled.wait_while(state, is_idle);
-                waited.unwrap_or_else(PoisonError::into_inner)
+        match timeout {
+            None => self.filled.wait_while(&mut state, is_idle),
+            Some(timeout) => {
+                self.filled.wait_while_for(&mut state, is_idle, timeout);
             }
-            Some(patience) => {
-                let waited = self.filled.wait_timeout_while(state, patience, is_idle);
-                waited.unwrap_or_else(PoisonError::into_inner).0
-            }
-        };
+        }
         if state.queue.is_empty() {
             return (!state.closed).then(Batch::default);
         }
@@ -121,8 +116,7 @@ impl WriteQueue {
             if left.is_zero() {
                 break;
             }
-            let waited = self.filled.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.filled.wait_for(&mut state, left);
         }
         let most = state.queue.len().min(BATCH_MAX);
         let issued: Vec<VerdictRecord> = state.queue.drain(..most).collect();
@@ -181,7 +175,7 @@ impl WriteQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -3,9 +3,10 @@
 use std::{
     fs::{self, File},
     io::{self, BufReader, Read},
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
+
+use parking_lot::{Mutex, MutexGuard};
 
 use thiserror::Error;
 
@@ -195,7 +196,7 @@ impl SegmentReader {
         retention: &Retention,
         now: SystemTime,
     ) -> Result<(), StoreError> {
-        let Ok(_alone) = self.tidying.try_lock() else {
+        let Some(_alone) = self.tidying.try_lock() else {
             return Ok(());
         };
         let Some((last, kept)) = self.overdue(retention, now) else {
@@ -252,7 +253,7 @@ impl SegmentReader {
     }
 
     fn lock(&self) -> MutexGuard<'_, SegmentsState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

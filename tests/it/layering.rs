@@ -2,7 +2,7 @@
 //! failure says what to do.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
@@ -241,6 +241,32 @@ fn no_file_is_longer_than_a_person_reads() {
     }
 }
 
+/// Type names that several modules may define: each module has its own.
+const NAMES_OF_MANY: &[&str] = &["Settings", "Args", "Limits", "Error", "Command"];
+
+#[test]
+fn a_type_name_has_one_definition() {
+    let mut defined: BTreeMap<String, String> = BTreeMap::new();
+    for file in sources() {
+        for name in file.types() {
+            if NAMES_OF_MANY.contains(&name.as_str()) {
+                continue;
+            }
+            let other = defined.insert(name.clone(), file.path.clone());
+            assert!(
+                other.as_ref().is_none_or(|other| *other == file.path),
+                "{}: `{name}` is also defined in {}; give one of them a name of its own",
+                file.path,
+                other.unwrap_or_default(),
+            );
+        }
+    }
+    assert!(
+        defined.len() > 300,
+        "types are no longer found: {defined:?}"
+    );
+}
+
 #[test]
 fn there_is_no_mod_rs() {
     for path in files(&root().join("src")) {
@@ -445,6 +471,24 @@ impl Source {
             }
         }
         used
+    }
+
+    /// The names of the types that it defines, without associated types.
+    fn types(&self) -> Vec<String> {
+        let defined = |line: &str| {
+            let item = line.trim_start();
+            let is_nested = item.len() < line.len();
+            let item = match item.strip_prefix("pub") {
+                Some(rest) if rest.starts_with('(') => rest.split_once(") ")?.1,
+                Some(rest) => rest.trim_start(),
+                None => item,
+            };
+            let (keyword, rest) = item.split_once(' ')?;
+            let is_type = ["struct", "enum", "trait", "union"].contains(&keyword)
+                || keyword == "type" && !is_nested;
+            is_type.then(|| words(rest).next().map(str::to_owned))?
+        };
+        self.code.lines().filter_map(defined).collect()
     }
 
     /// The code has this text, not as the end of a longer name.
