@@ -27,7 +27,7 @@ use thiserror::Error;
 
 pub use self::{
     diff::changed_keys,
-    layers::Layers,
+    layers::{BuiltInFiles, Layers},
     schema::TableKeys,
     settings::{Config, DEFAULTS, TABLE_KEYS, load_layers},
 };

@@ -48,7 +48,7 @@ pub use query::SessionFilter;
 
 use crate::{
     domain::{
-        AgentLimits, Event, EventBody, Labels, Role, SessionId, SessionStatus, SessionView,
+        Event, EventBody, Labels, Role, SessionId, SessionStatus, SessionView,
         Verdict, VerdictSink,
     },
     facts::{EventFacts, ToolRules},
@@ -71,15 +71,13 @@ pub struct Limits {
     pub sessions_max: usize,
     pub state_bytes_max: usize,
     pub idle_secs_max: u64,
-    pub pressed_idle_secs_min: u64,
+    pub pressure_idle_secs_min: u64,
     pub agents_max: usize,
     pub event_ids_max: usize,
     pub tombstones_max: usize,
     pub tombstone_secs_max: u64,
     pub tombstone_bytes_max: usize,
-    pub past_bytes_max: usize,
-    #[serde(flatten)]
-    pub remembered: AgentLimits,
+    pub post_mortem_bytes_max: usize,
     /// `[breaker]`; `None`: it never opens.
     #[serde(skip)]
     pub breaker: Option<BreakerSettings>,

@@ -11,7 +11,7 @@ use crate::domain::{DetectorExplanation, DetectorOutcome, MarkerKind, Observatio
 /// kept fills the context, and the agent no longer gets to work.
 ///
 /// Resets with a tool call, or for the second with progress, another size, or
-/// work: `work` different calls that went well and that the stretch before did
+/// work: `fresh_calls_min` different calls that went well and that the stretch before did
 /// not make. An agent that reads on and on is summarised to the same size each
 /// time by its harness; one that reads the same again is stuck.
 ///
@@ -70,7 +70,7 @@ impl CallsBetween {
 pub struct Settings {
     pub count: u32,
     /// So many fresh calls between two compactions are work.
-    pub work: u32,
+    pub fresh_calls_min: u32,
 }
 
 /// Sizes within a hundredth of each other are the same.
@@ -84,9 +84,9 @@ impl Detector for CompactionLoop {
             let why = format!("{} compactions are no loop: at least 2 are", settings.count);
             return Err(NeverFires::new("count", why));
         }
-        if settings.work == 0 {
+        if settings.fresh_calls_min == 0 {
             let why = "with 0 any two compactions have work between: at least 1";
-            return Err(NeverFires::new("work", why.to_owned()));
+            return Err(NeverFires::new("fresh_calls_min", why.to_owned()));
         }
         Ok(())
     }
@@ -97,7 +97,7 @@ impl Detector for CompactionLoop {
             threshold: format!(
                 "{} in a row with no tool call between, or with no progress, to the same size, and \
                  fewer than {} new calls between",
-                settings.count, settings.work
+                settings.count, settings.fresh_calls_min
             ),
             avoided_by: "progress between, calls not made before, or a tool call and another size",
         }
@@ -130,7 +130,7 @@ impl Detector for CompactionLoop {
         }
         self.without_calls.push(now.at, None);
         let work = self.calls_between.get_or_insert_with(|| CallsBetween::from_history(past));
-        let worked = work.start_next() >= settings.work;
+        let worked = work.start_next() >= settings.fresh_calls_min;
         let same = self.last_size_and_progress.is_some_and(|(last, progress)| {
             let near = size.abs_diff(last) <= last.unsigned_abs() / SIZE_TOLERANCE;
             size > 0 && progress == now.at.progress && near && !worked
@@ -175,7 +175,10 @@ mod tests {
         Script, call, compaction, compaction_to, edit, read, reads, turn, user,
     };
 
-    const SETTINGS: Settings = Settings { count: 3, work: 5 };
+    const SETTINGS: Settings = Settings {
+        count: 3,
+        fresh_calls_min: 5,
+    };
 
     #[track_caller]
     fn marks(script: Script, expected: &str) {
@@ -258,7 +261,12 @@ mod tests {
     #[test]
     fn settings_that_can_never_fire_are_refused() {
         assert!(CompactionLoop::check(&SETTINGS).is_ok());
-        let check = |count, work| CompactionLoop::check(&Settings { count, work });
+        let check = |count, fresh_calls_min| {
+            CompactionLoop::check(&Settings {
+                count,
+                fresh_calls_min,
+            })
+        };
         assert!(check(1, 5).is_err() && check(3, 0).is_err());
     }
 }

@@ -34,7 +34,7 @@ pub struct Settings {
     pub count: u32,
     pub window: u32,
     /// Reads in a row that bring no new line; 0: they do not matter.
-    pub stale: u32,
+    pub reads_without_new_lines: u32,
     /// A read repeats whatever was written in between, as long as the file is
     /// the same.
     pub ignore_progress: bool,
@@ -124,7 +124,7 @@ impl Detector for ReadLoop {
         let Settings {
             count,
             window,
-            stale,
+            reads_without_new_lines,
             ..
         } = *settings;
         if count < 2 {
@@ -133,10 +133,10 @@ impl Detector for ReadLoop {
                 format!("{count} reads are no loop: at least 2 are"),
             ));
         }
-        if stale == 1 {
+        if reads_without_new_lines == 1 {
             return Err(NeverFires::new(
-                "stale",
-                format!("{stale} read is no loop: at least 2 are, and 0 turns this off"),
+                "reads_without_new_lines",
+                format!("{reads_without_new_lines} read is no loop: at least 2 are, and 0 turns this off"),
             ));
         }
         History::check_window(window)?;
@@ -154,13 +154,13 @@ impl Detector for ReadLoop {
             } else {
                 "the same file is read again and again, and nothing has changed"
             },
-            threshold: match settings.stale {
+            threshold: match settings.reads_without_new_lines {
                 0 => format!(
                     "{} equal reads in the last {} calls",
                     settings.count, settings.window
                 ),
-                stale => format!(
-                    "{} equal reads in the last {} calls, or {stale} reads in a row that bring no \
+                reads => format!(
+                    "{} equal reads in the last {} calls, or {reads} reads in a row that bring no \
                      new line",
                     settings.count, settings.window
                 ),
@@ -300,11 +300,12 @@ impl ReadLoop {
             self.stale_reads.clear();
             return None;
         }
-        let stale = (settings.stale > 0).then_some(settings.stale)?;
+        let reads = settings.reads_without_new_lines;
+        let threshold = (reads > 0).then_some(reads)?;
         if !self.stale_reads.push(now.at, facts.call) {
             return None;
         }
-        let finding = self.stale_reads.finding_at_threshold(stale)?;
+        let finding = self.stale_reads.finding_at_threshold(threshold)?;
         Some(Finding {
             loop_key: [path].into_iter().collect(),
             ..finding
@@ -406,7 +407,7 @@ mod tests {
         by_content: false,
         count: 3,
         window: 20,
-        stale: 4,
+        reads_without_new_lines: 4,
         ignore_progress: false,
     };
 
@@ -506,9 +507,12 @@ mod tests {
 
     #[test]
     fn reads_that_bring_no_new_line_may_be_let_pass_or_found_sooner() {
-        let found = |stale| {
+        let found = |reads_without_new_lines| {
             let again = page(1) + page(101) + page(20) + page(50) + page(10) + page(70);
-            let settings = Settings { stale, ..SETTINGS };
+            let settings = Settings {
+                reads_without_new_lines,
+                ..SETTINGS
+            };
             again.outcome_letters::<ReadLoop>(&settings)
         };
         assert_eq!(found(0), "......");
@@ -610,11 +614,11 @@ mod tests {
 
     #[test]
     fn settings_that_can_never_fire_are_refused() {
-        let refuses = |count, window, stale| {
+        let refuses = |count, window, reads_without_new_lines| {
             let settings = Settings {
                 count,
                 window,
-                stale,
+                reads_without_new_lines,
                 ..SETTINGS
             };
             ReadLoop::check(&settings).is_err()

@@ -13,13 +13,13 @@ use crate::domain::{
 /// `window` one to which its similarity is at least `similarity` (by default the
 /// overlap of their words). The first turn counts 0.
 ///
-/// While nothing is done (with `idle`, and no tool call since) a turn is also
+/// While nothing is done (with `loose_match_without_calls`, and no tool call since) a turn is also
 /// like one of the last `history` with equal words, one of the last `window` that
 /// contains it or is contained in it, and, in a session known to make calls, one
-/// with which it shares the meaning: `stems` of the words' beginnings.
+/// with which it shares the meaning: `stem_overlap` of the words' beginnings.
 ///
 /// Fires too when the agent announces a new start again and again: `restarts` of
-/// the last `restarts_window` turns begin with one of the phrases `new_starts`,
+/// the last `restarts_window` turns begin with one of the phrases `restart_phrases`,
 /// and nothing moved since, whatever was called in between. Then the count begins
 /// anew; it is told twice at most, since words alone end no session.
 ///
@@ -73,13 +73,13 @@ pub struct Settings {
     /// Turns are alike whatever was written in between.
     pub ignore_progress: bool,
     /// While nothing is done, more makes turns alike.
-    pub idle: bool,
+    pub loose_match_without_calls: bool,
     pub history: u32,
-    pub stems: f64,
+    pub stem_overlap: f64,
     /// 0: they do not matter.
     pub restarts: u32,
     pub restarts_window: u32,
-    pub new_starts: Phrases,
+    pub restart_phrases: Phrases,
 }
 
 /// What an empty turn is.
@@ -131,7 +131,7 @@ impl Detector for SimilarTurns {
     }
 
     fn phrases(settings: &Settings) -> impl Iterator<Item = &Phrase> {
-        settings.new_starts.iter()
+        settings.restart_phrases.iter()
     }
 
     fn explain(settings: &Settings) -> DetectorExplanation {
@@ -183,9 +183,9 @@ impl Settings {
             let why = format!("{} turns, of {history_max} that are kept", self.history);
             return Err(NeverFires::new("history", why));
         }
-        if !(self.stems > 0.0 && self.stems <= 1.0) {
-            let why = format!("{} is not above 0 and at most 1", self.stems);
-            return Err(NeverFires::new("stems", why));
+        if !(self.stem_overlap > 0.0 && self.stem_overlap <= 1.0) {
+            let why = format!("{} is not above 0 and at most 1", self.stem_overlap);
+            return Err(NeverFires::new("stem_overlap", why));
         }
         Ok(())
     }
@@ -198,9 +198,9 @@ impl Settings {
             );
             return Err(NeverFires::new("restarts", why).with_other_key("restarts_window"));
         }
-        if self.restarts > 0 && self.new_starts.is_empty() {
+        if self.restarts > 0 && self.restart_phrases.is_empty() {
             let why = "there is no phrase to know a new start by: set restarts = 0 as well";
-            return Err(NeverFires::new("new_starts", why.to_owned()).with_other_key("restarts"));
+            return Err(NeverFires::new("restart_phrases", why.to_owned()).with_other_key("restarts"));
         }
         Ok(())
     }
@@ -226,7 +226,7 @@ impl Settings {
         // a report a step says much of the last one again.
         let moved = self.numbers_are_progress && turn.numbers != earlier.numbers;
         let (share, few) = turn.stem_overlap(earlier);
-        let again = calls > 0 && !moved && few >= STEMS_MIN && share >= self.stems;
+        let again = calls > 0 && !moved && few >= STEMS_MIN && share >= self.stem_overlap;
         again.then_some(share)
     }
 }
@@ -288,7 +288,7 @@ impl NewStarts {
                 ..Self::default()
             };
         }
-        let announced = turn.words_before_first(&settings.new_starts);
+        let announced = turn.words_before_first(&settings.restart_phrases);
         if settings.restarts == 0 || announced.is_none_or(|words| words > OPENING_WORDS_MAX) {
             return None;
         }
@@ -343,7 +343,7 @@ fn most_similar(
 
 /// The same for a turn since whose like nothing was done.
 fn most_similar_without_calls(now: EventPosition, turn: &Sketch, past: &History, settings: &Settings) -> Option<(f64, Sig)> {
-    if !settings.idle {
+    if !settings.loose_match_without_calls {
         return None;
     }
     let tokens = turn.signature();
@@ -384,12 +384,12 @@ mod tests {
             empty: EmptyTurnPolicy::Skip,
             numbers_are_progress: true,
             ignore_progress: false,
-            idle: true,
+            loose_match_without_calls: true,
             history: 50,
-            stems: 0.5,
+            stem_overlap: 0.5,
             restarts: 3,
             restarts_window: 8,
-            new_starts: new_starts
+            restart_phrases: new_starts
                 .map(|text| Phrase::from(text.to_owned()))
                 .to_vec()
                 .into(),
@@ -669,19 +669,19 @@ mod tests {
         };
         assert_eq!(refused(far), Some("history"));
         let none = Settings {
-            stems: 0.0,
+            stem_overlap: 0.0,
             ..settings()
         };
-        assert_eq!(refused(none), Some("stems"));
+        assert_eq!(refused(none), Some("stem_overlap"));
         let many = Settings {
             restarts: 11,
             ..settings()
         };
         assert_eq!(refused(many), Some("restarts"));
         let silent = Settings {
-            new_starts: Phrases::default(),
+            restart_phrases: Phrases::default(),
             ..settings()
         };
-        assert_eq!(refused(silent), Some("new_starts"));
+        assert_eq!(refused(silent), Some("restart_phrases"));
     }
 }

@@ -10,18 +10,11 @@ use std::{
 use super::{CallText, Detector, History};
 use crate::{
     domain::{
-        AgentLimits, CallFacts, CallKind, Capacities, Cost, DetectorOutcome, EventPosition,
+        CallFacts, CallKind, Capacities, Cost, DetectorOutcome, EventPosition,
         Finding, MarkerKind, Observation, ObservationBody, Operation, Outcome, Sig, UsageDelta,
     },
     facts::ProgressCounter,
     text::{PhraseMatcher, Sketcher},
-};
-
-/// More than any script needs.
-pub const AGENT_LIMITS: AgentLimits = AgentLimits {
-    paths_max: 256,
-    commands_max: 64,
-    loops_max: 32,
 };
 
 #[derive(Clone)]
@@ -356,7 +349,7 @@ impl Script {
                     }
                     progress.record_call();
                     progress.record_state(call.facts.state);
-                    let capacities = Capacities::from(AGENT_LIMITS);
+                    let capacities = Capacities::default();
                     progress.record_write(&call.facts, &capacities.paths);
                     (round, secs) = (call.round, call.secs);
                     ObservationBody::Call(call.facts)
@@ -374,7 +367,7 @@ impl Script {
                 at,
                 body: seen,
                 usage: UsageDelta::default(),
-                capacities: AGENT_LIMITS.into(),
+                capacities: Capacities::default(),
             };
             outcomes.push(detector.observe(&now, &past, settings));
             past.push(&mut now, Cost::default(), &CallText::default());

@@ -1,15 +1,5 @@
 use std::cell::Cell;
 
-use serde::Deserialize;
-
-/// Keys of `[limits]`: what is remembered of an agent at most.
-#[derive(Clone, Copy, Debug, Deserialize)]
-pub struct AgentLimits {
-    pub paths_max: usize,
-    pub commands_max: usize,
-    pub loops_max: usize,
-}
-
 /// What is remembered of an agent, by kind.
 #[derive(Clone, Debug)]
 pub struct Capacities {
@@ -21,12 +11,25 @@ pub struct Capacities {
     pub loops: Capacity,
 }
 
-impl From<AgentLimits> for Capacities {
-    fn from(limits: AgentLimits) -> Self {
+impl Capacities {
+    /// Paths that each detector keeps of an agent, and a session of what was written
+    /// to them. An agent that works on more files at once is in no loop. Beyond it
+    /// the least recently used one is evicted.
+    pub const PATHS_MAX: usize = 256;
+    /// Failed commands and polls that each detector keeps of an agent. Beyond it the
+    /// least recently used one is evicted.
+    pub const COMMANDS_MAX: usize = 64;
+    /// Loops that are kept of an agent to recognise one that comes back. Beyond it
+    /// the one that ended first is evicted.
+    pub const LOOPS_MAX: usize = 32;
+}
+
+impl Default for Capacities {
+    fn default() -> Self {
         Self {
-            paths: Capacity::new(limits.paths_max),
-            commands: Capacity::new(limits.commands_max),
-            loops: Capacity::new(limits.loops_max),
+            paths: Capacity::new(Self::PATHS_MAX),
+            commands: Capacity::new(Self::COMMANDS_MAX),
+            loops: Capacity::new(Self::LOOPS_MAX),
         }
     }
 }
@@ -47,8 +50,7 @@ impl Capacity {
         }
     }
 
-    /// Forgets until there is room for one more. It may take more than once: a
-    /// reload can lower the bound.
+    /// Evicts entries until one more fits.
     pub fn evict_to_fit<T>(
         &self,
         collection: &mut T,

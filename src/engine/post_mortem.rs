@@ -1,6 +1,6 @@
 //! What led to the end of sessions that are over, for those who ask later why.
 //! In memory only, since it is what agents wrote; the newest of each tenant,
-//! within `limits.past_bytes_max`, and counted as state.
+//! within `limits.post_mortem_bytes_max`, and counted as state.
 //!
 //! Only of sessions that were terminated or told something: the others ended
 //! well, are many more, and would push these out.
@@ -79,7 +79,7 @@ impl Engine {
     /// the view is of its end.
     pub(super) fn save_post_mortem(&self, slot: &Slot, view: &SessionView, generation: u64) {
         let (config, tenant) = (self.config.load(), self.tenants.get_or_insert(&view.id));
-        let limit = config.limits.past_bytes_max;
+        let limit = config.limits.post_mortem_bytes_max;
         let is_of_interest = view.status == SessionStatus::Terminated || !view.verdicts.is_empty();
         if limit == 0 || !is_of_interest {
             return;

@@ -71,7 +71,7 @@ impl EngineContext<'_> {
 
     /// After how long a session counts as idle, as full as it is now: all of
     /// `idle_secs_max` up to three quarters, and from nine tenths on no more
-    /// than `pressed_idle_secs_min`.
+    /// than `pressure_idle_secs_min`.
     pub fn current_idle_max(&self) -> Duration {
         let (longest, shortest) = (self.limits.idle_secs_max, self.idle_min().as_secs());
         let max = self.limits.state_bytes_max;
@@ -104,7 +104,7 @@ impl EngineContext<'_> {
 
     fn idle_min(&self) -> Duration {
         let limits = self.limits;
-        Duration::from_secs(limits.pressed_idle_secs_min.min(limits.idle_secs_max))
+        Duration::from_secs(limits.pressure_idle_secs_min.min(limits.idle_secs_max))
     }
 }
 

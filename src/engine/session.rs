@@ -297,7 +297,7 @@ impl Session {
         let EventFacts::Call(CallExtract { facts, target }) = facts.take() else {
             return self.run_budget_and_rules(obs, ctx);
         };
-        let rooms = domain::Capacities::from(ctx.limits.remembered);
+        let rooms = domain::Capacities::default();
         self.progress.record_write(&facts, &rooms.paths);
         ctx.metrics.count_capacity_evictions(&rooms);
         let words = CallText {

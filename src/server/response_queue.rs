@@ -57,7 +57,7 @@ pub trait StreamResponse: Message + Sized + 'static {
 /// How a stream is served.
 pub struct StreamContext {
     /// How much may be unread,
-    pub responses_max: usize,
+    pub unread_responses_max: usize,
     pub response_bytes_max: usize,
     /// and how long a client may take to make room.
     pub read_timeout: Duration,
@@ -70,7 +70,7 @@ pub struct StreamContext {
 impl StreamContext {
     /// Whether one more may be unread. One is taken whatever its size.
     fn has_capacity(&self, responses: usize, bytes: usize) -> bool {
-        let is_below_count = responses < self.responses_max;
+        let is_below_count = responses < self.unread_responses_max;
         responses == 0 || is_below_count && bytes < self.response_bytes_max
     }
 }
@@ -368,10 +368,10 @@ mod tests {
 
     type Response = pb::StreamDeltasResponse;
 
-    fn terms(responses_max: usize) -> StreamContext {
+    fn terms(unread_responses_max: usize) -> StreamContext {
         let metrics = Arc::new(Metrics::new([]).unwrap());
         StreamContext {
-            responses_max,
+            unread_responses_max,
             response_bytes_max: 1_000,
             read_timeout: Duration::from_secs(10),
             render: Box::new(crate::api::present_verdict),
@@ -398,8 +398,8 @@ mod tests {
         }
     }
 
-    fn queue(responses_max: usize) -> (ResponseSender<Response>, ResponseStream<Response>) {
-        let queue = ResponseQueue::new(terms(responses_max));
+    fn queue(unread_responses_max: usize) -> (ResponseSender<Response>, ResponseStream<Response>) {
+        let queue = ResponseQueue::new(terms(unread_responses_max));
         let outbound = ResponseStream {
             queue: queue.clone(),
         };

@@ -10,7 +10,7 @@ use proptest::{
 
 use super::*;
 use crate::{
-    detect::testing::{AGENT_LIMITS, seen_call, sig},
+    detect::testing::{seen_call, sig},
     domain::{Outcome, UsageDelta},
 };
 
@@ -133,7 +133,7 @@ impl Made {
             at: self.at,
             body: ObservationBody::Call(self.facts.clone()),
             usage: UsageDelta::default(),
-            capacities: AGENT_LIMITS.into(),
+            capacities: crate::domain::Capacities::default(),
         };
         let [tool, target, event_id] = &self.words;
         let words = CallText {
