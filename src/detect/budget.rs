@@ -3,8 +3,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde::Deserialize;
 use smallvec::smallvec;
 
-use super::{Detector, NeverFires, History};
-use crate::domain::{LadderRung, DetectorExplanation, Finding, DetectorOutcome, Observation, Sig, Totals, UsageDelta};
+use super::{Detector, History, NeverFires};
+use crate::domain::{
+    DetectorExplanation, DetectorOutcome, Finding, LadderRung, Observation, Sig, Totals, UsageDelta,
+};
 
 /// Fires when a session has used `warn_share` of a cap, and again when it has
 /// used all of it: events, turns, tokens, US dollars, seconds.
@@ -118,7 +120,12 @@ impl Detector for Budget {
         }
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        _past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         if !settings.has_caps() {
             return DetectorOutcome::NotApplicable;
         }

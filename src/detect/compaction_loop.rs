@@ -3,8 +3,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde::Deserialize;
 use smallvec::SmallVec;
 
-use super::{Detector, NeverFires, History, streak::Streak};
-use crate::domain::{DetectorExplanation, DetectorOutcome, MarkerKind, Observation, ObservationBody, Sig};
+use super::{Detector, History, NeverFires, streak::Streak};
+use crate::domain::{
+    DetectorExplanation, DetectorOutcome, MarkerKind, Observation, ObservationBody, Sig,
+};
 
 /// Fires when the context is summarised `count` times in a row with no tool call
 /// between, or without progress and ending at the same size each time: what is
@@ -108,7 +110,12 @@ impl Detector for CompactionLoop {
         (!now.is_compaction()).then_some(DetectorOutcome::NotApplicable)
     }
 
-    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let (kind, size) = match &now.body {
             ObservationBody::Marker {
                 kind,
@@ -123,13 +130,17 @@ impl Detector for CompactionLoop {
                 }
                 return DetectorOutcome::NotApplicable;
             }
-            ObservationBody::Turn(_) | ObservationBody::PartialText(_) | ObservationBody::Other => return DetectorOutcome::NotApplicable,
+            ObservationBody::Turn(_) | ObservationBody::PartialText(_) | ObservationBody::Other => {
+                return DetectorOutcome::NotApplicable;
+            }
         };
         if kind != MarkerKind::Compaction {
             return DetectorOutcome::NotApplicable;
         }
         self.without_calls.push(now.at, None);
-        let work = self.calls_between.get_or_insert_with(|| CallsBetween::from_history(past));
+        let work = self
+            .calls_between
+            .get_or_insert_with(|| CallsBetween::from_history(past));
         let worked = work.start_next() >= settings.work;
         let same = self.last_size_and_progress.is_some_and(|(last, progress)| {
             let near = size.abs_diff(last) <= last.unsigned_abs() / SIZE_TOLERANCE;
@@ -157,7 +168,9 @@ impl Detector for CompactionLoop {
 
     fn heap_bytes(&self) -> usize {
         let work = |_: &CallsBetween| size_of::<CallsBetween>();
-        self.without_calls.heap_bytes() + self.same_size.heap_bytes() + self.calls_between.as_deref().map_or(0, work)
+        self.without_calls.heap_bytes()
+            + self.same_size.heap_bytes()
+            + self.calls_between.as_deref().map_or(0, work)
     }
 }
 
@@ -179,7 +192,10 @@ mod tests {
 
     #[track_caller]
     fn marks(script: Script, expected: &str) {
-        assert_eq!(script.outcome_letters::<CompactionLoop>(&SETTINGS), expected);
+        assert_eq!(
+            script.outcome_letters::<CompactionLoop>(&SETTINGS),
+            expected
+        );
     }
 
     #[test]

@@ -1,8 +1,11 @@
 use serde::Deserialize;
 use smallvec::SmallVec;
 
-use super::{Detector, NeverFires, History, heap};
-use crate::domain::{CallFacts, DetectorExplanation, Finding, DetectorOutcome, EventPosition, Observation, Operation, Sig};
+use super::{Detector, History, NeverFires, heap};
+use crate::domain::{
+    CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation,
+    Operation, Sig,
+};
 
 /// Fires when a sequence of 2 to `period_max` rounds stands `count` times at the
 /// tail, with the same states each lap; or when a round of several calls is
@@ -116,7 +119,12 @@ impl Detector for Cycle {
         }
     }
 
-    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         if let Some(spent) = self.consumed_until.take() {
             self.drop_rounds_through(spent, past);
         }
@@ -338,7 +346,13 @@ impl Round {
 }
 
 /// The last `laps` laps of `period` rounds.
-fn build_finding(now: &Observation, past: &History, period: usize, laps: u32, extends: bool) -> Finding {
+fn build_finding(
+    now: &Observation,
+    past: &History,
+    period: usize,
+    laps: u32,
+    extends: bool,
+) -> Finding {
     let mut events: SmallVec<[i32; 8]> = SmallVec::new();
     let mut calls: SmallVec<[Sig; 4]> = SmallVec::new();
     // By lap, latest first: its raw outcomes in any order, and how many.
@@ -346,7 +360,14 @@ fn build_finding(now: &Observation, past: &History, period: usize, laps: u32, ex
     let mut in_round: SmallVec<[Sig; 4]> = SmallVec::new();
     let (mut round, mut rounds) = (now.at.round, 1);
     let own = now.ordinary_call();
-    let own = own.map(|facts| (now.at.index, now.at.round, facts.call, facts.raw_outcome.tag()));
+    let own = own.map(|facts| {
+        (
+            now.at.index,
+            now.at.round,
+            facts.call,
+            facts.raw_outcome.tag(),
+        )
+    });
     let earlier = past
         .calls()
         .map(|entry| (entry.index, entry.round, entry.call, entry.raw_outcome));

@@ -1,7 +1,7 @@
 use serde::Deserialize;
 
-use super::{Detector, NeverFires, History, streak::Streak};
-use crate::domain::{DetectorExplanation, Finding, DetectorOutcome, Observation, Sig};
+use super::{Detector, History, NeverFires, streak::Streak};
+use crate::domain::{DetectorExplanation, DetectorOutcome, Finding, Observation, Sig};
 
 /// Fires when `count` failures in a row have the same error (masked) although
 /// the arguments vary or the tools rotate: unknown tool, denied, missing
@@ -44,7 +44,12 @@ impl Detector for ErrorStreak {
         }
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        _past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let Some(facts) = now.ordinary_call() else {
             return DetectorOutcome::NotApplicable;
         };

@@ -1,8 +1,8 @@
 use serde::Deserialize;
 use smallvec::SmallVec;
 
-use super::{Detector, NeverFires, History, heap};
-use crate::domain::{DetectorExplanation, Finding, DetectorOutcome, Observation, Sig};
+use super::{Detector, History, NeverFires, heap};
+use crate::domain::{DetectorExplanation, DetectorOutcome, Finding, Observation, Sig};
 
 /// Fires when one round issues the same calls `count` times over: a model that
 /// stutters while it fans out.
@@ -52,10 +52,18 @@ impl Detector for FanOut {
 
     #[inline]
     fn quick_check(now: &Observation) -> Option<DetectorOutcome> {
-        now.at.round.is_none().then_some(DetectorOutcome::NotApplicable)
+        now.at
+            .round
+            .is_none()
+            .then_some(DetectorOutcome::NotApplicable)
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        _past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let (Some(facts), Some(round)) = (now.ordinary_call(), now.at.round) else {
             return DetectorOutcome::NotApplicable;
         };

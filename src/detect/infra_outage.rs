@@ -2,8 +2,10 @@ use std::time::{Duration, SystemTime};
 
 use serde::Deserialize;
 
-use super::{Detector, NeverFires, History, streak::Streak};
-use crate::domain::{CallKind, DetectorExplanation, Finding, DetectorOutcome, Observation, ObservationBody, Sig};
+use super::{Detector, History, NeverFires, streak::Streak};
+use crate::domain::{
+    CallKind, DetectorExplanation, DetectorOutcome, Finding, Observation, ObservationBody, Sig,
+};
 
 /// Fires when `count` calls in a row meet a rate limit, a server's fault or a
 /// dead connection: the world outside is down, and trying again at once does not
@@ -68,7 +70,12 @@ impl Detector for InfraOutage {
         }
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        _past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let ObservationBody::Call(facts) = &now.body else {
             return DetectorOutcome::NotApplicable;
         };
@@ -94,7 +101,9 @@ impl Detector for InfraOutage {
             return DetectorOutcome::NotApplicable;
         }
         // Which call meets it hardly matters.
-        let first = *self.first_call.get_or_insert(facts.call.unwrap_or(facts.masked_outcome));
+        let first = *self
+            .first_call
+            .get_or_insert(facts.call.unwrap_or(facts.masked_outcome));
         match self.streak.finding_at_threshold(settings.count) {
             Some(finding) => DetectorOutcome::from_finding(Finding {
                 confidence: 0.9,
@@ -182,7 +191,11 @@ mod tests {
         marks(calls("a b c d").outage(), "..!+");
         let many: Script = (0..40).map(|n| call(&n.to_string()).outage()).sum();
         let found = many.findings::<InfraOutage>(&SETTINGS);
-        assert!(found.iter().all(|finding| finding.loop_key == found[0].loop_key));
+        assert!(
+            found
+                .iter()
+                .all(|finding| finding.loop_key == found[0].loop_key)
+        );
     }
 
     #[test]

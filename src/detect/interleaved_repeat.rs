@@ -2,10 +2,13 @@ use serde::Deserialize;
 use smallvec::SmallVec;
 
 use super::{
-    Detector, CallEntry, NeverFires, History,
+    CallEntry, Detector, History, NeverFires,
     active_runs::{ActiveRuns, RunStep},
 };
-use crate::domain::{CallFacts, DetectorExplanation, Finding, DetectorOutcome, EventPosition, Observation, Operation, Sig};
+use crate::domain::{
+    CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation,
+    Operation, Sig,
+};
 
 /// Fires when one call in the same state stands `count` times in the window with
 /// other calls between, but no progress between.
@@ -70,9 +73,15 @@ impl Detector for InterleavedRepeat {
         }
     }
 
-    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         if now.is_compaction() {
-            let is_retained = |run: &RepeatKey| !matches!(run.operation, Operation::Read | Operation::Search);
+            let is_retained =
+                |run: &RepeatKey| !matches!(run.operation, Operation::Read | Operation::Search);
             self.runs.retain(is_retained);
         }
         match now.ordinary_call() {
@@ -91,7 +100,13 @@ impl Detector for InterleavedRepeat {
 }
 
 impl InterleavedRepeat {
-    fn observe_call(&mut self, at: EventPosition, facts: &CallFacts, past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe_call(
+        &mut self,
+        at: EventPosition,
+        facts: &CallFacts,
+        past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         self.runs.advance(settings.window);
         self.runs.retain(|run| run.progress == at.progress);
         let Some(call) = facts.call else {
@@ -111,7 +126,9 @@ impl InterleavedRepeat {
         match self.runs.extend(&repeat, at, facts) {
             RunStep::Extended { count, exact } => {
                 let events = SmallVec::from_slice(&[at.index]);
-                return DetectorOutcome::from_finding(build_finding(count, exact, true, events, call));
+                return DetectorOutcome::from_finding(build_finding(
+                    count, exact, true, events, call,
+                ));
             }
             RunStep::AlreadyCounted => return DetectorOutcome::Unchanged,
             RunStep::NotInRun => {}
@@ -125,7 +142,8 @@ impl InterleavedRepeat {
             };
         };
         let count = events.len().try_into().unwrap_or(i32::MAX);
-        self.runs.insert(repeat, count, at, facts.raw_outcome, exact);
+        self.runs
+            .insert(repeat, count, at, facts.raw_outcome, exact);
         DetectorOutcome::from_finding(build_finding(count, exact, false, events, call))
     }
 
@@ -171,7 +189,13 @@ fn is_new_result(facts: &CallFacts, last: CallEntry) -> bool {
     !facts.is_change() && last.masked_outcome != facts.masked_outcome.tag()
 }
 
-fn build_finding(count: i32, exact: bool, extends: bool, events: SmallVec<[i32; 8]>, call: Sig) -> Finding {
+fn build_finding(
+    count: i32,
+    exact: bool,
+    extends: bool,
+    events: SmallVec<[i32; 8]>,
+    call: Sig,
+) -> Finding {
     Finding {
         count,
         period: 0,
@@ -204,7 +228,10 @@ mod tests {
 
     #[track_caller]
     fn marks(script: Script, expected: &str) {
-        assert_eq!(script.outcome_letters::<InterleavedRepeat>(&SETTINGS), expected);
+        assert_eq!(
+            script.outcome_letters::<InterleavedRepeat>(&SETTINGS),
+            expected
+        );
     }
 
     #[test]
@@ -294,7 +321,10 @@ mod tests {
         let far: Script = (0..29).map(|n| call(&n.to_string())).sum();
         check(calls("a x a y a") + far.clone() + call("a"), &[0; 35]);
         let gone = calls("a x a y a z a") + far + call("b") + call("a");
-        assert!(gone.outcome_letters::<InterleavedRepeat>(&SETTINGS).ends_with("=.."));
+        assert!(
+            gone.outcome_letters::<InterleavedRepeat>(&SETTINGS)
+                .ends_with("=..")
+        );
     }
 
     #[test]

@@ -1,7 +1,10 @@
 use serde::Deserialize;
 
-use super::{Detector, NeverFires, History, heap, streak::Streak};
-use crate::domain::{CallFacts, DetectorExplanation, Finding, DetectorOutcome, EventPosition, Observation, Sig, WordHashes};
+use super::{Detector, History, NeverFires, heap, streak::Streak};
+use crate::domain::{
+    CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation, Sig,
+    WordHashes,
+};
 
 /// Fires when `count` calls in a row of one tool have arguments that differ, but
 /// not once numbers and the order of words are ignored, or that overlap by
@@ -67,7 +70,12 @@ impl Detector for NearRepeat {
         }
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        _past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         match now.ordinary_call() {
             Some(facts) if !facts.wrote() => self.observe_call(now.at, facts, settings),
             Some(_) => {
@@ -94,7 +102,12 @@ impl Detector for NearRepeat {
 }
 
 impl NearRepeat {
-    fn observe_call(&mut self, at: EventPosition, facts: &CallFacts, settings: &Settings) -> DetectorOutcome {
+    fn observe_call(
+        &mut self,
+        at: EventPosition,
+        facts: &CallFacts,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let (Some(call), Some(said)) = (facts.call, facts.response) else {
             self.reset();
             let missing = facts.call.map_or("tool_call.args", |_| "tool_call.result");
@@ -197,7 +210,9 @@ mod tests {
 
     /// A call that differs from the others in a number only.
     fn query(n: u32) -> Script {
-        call(&format!("query {n}")).loose("query").responds("nothing")
+        call(&format!("query {n}"))
+            .loose("query")
+            .responds("nothing")
     }
 
     fn queries(n: u32) -> Script {

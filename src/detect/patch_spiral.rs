@@ -1,8 +1,8 @@
 use serde::Deserialize;
 use smallvec::SmallVec;
 
-use super::{Detector, NeverFires, History, heap, lru_map::LruMap};
-use crate::domain::{DetectorExplanation, Finding, DetectorOutcome, Observation, Sig};
+use super::{Detector, History, NeverFires, heap, lru_map::LruMap};
+use crate::domain::{DetectorExplanation, DetectorOutcome, Finding, Observation, Sig};
 
 /// Fires when the failed edits and writes of one path reach `count`; a success
 /// takes one off, and firing starts the count anew. Paths are apart.
@@ -64,7 +64,12 @@ impl Detector for PatchSpiral {
         (facts.target.is_some() && !facts.failed()).then_some(DetectorOutcome::NoMatch)
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        _past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let Some(facts) = now.ordinary_call().filter(|facts| facts.is_change()) else {
             return DetectorOutcome::NotApplicable;
         };
@@ -124,7 +129,9 @@ impl Detector for PatchSpiral {
     }
 
     fn heap_bytes(&self) -> usize {
-        let failures = |of: &PathFailures| heap::small_vec_bytes(&of.events) + heap::small_vec_bytes(&of.calls);
+        let failures = |of: &PathFailures| {
+            heap::small_vec_bytes(&of.events) + heap::small_vec_bytes(&of.calls)
+        };
         self.paths.heap_bytes(failures)
     }
 }

@@ -1,7 +1,10 @@
 use smallvec::SmallVec;
 
-use super::{Detector, NeverFires, History};
-use crate::domain::{DetectorExplanation, Finding, DetectorOutcome, Observation, RepetitionSettings, TextRepetition, ObservationBody};
+use super::{Detector, History, NeverFires};
+use crate::domain::{
+    DetectorExplanation, DetectorOutcome, Finding, Observation, ObservationBody,
+    RepetitionSettings, TextRepetition,
+};
 
 /// The text of a turn repeats itself.
 ///
@@ -75,17 +78,25 @@ impl Detector for Repetition {
         }
     }
 
-    fn observe(&mut self, now: &Observation, _: &History, _: &RepetitionSettings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        _: &History,
+        _: &RepetitionSettings,
+    ) -> DetectorOutcome {
         let event = match &now.body {
             // The turn is no event yet.
             ObservationBody::PartialText(_) => None,
             // A call ends the text, and with it a loop that stood there.
             ObservationBody::Turn(_) | ObservationBody::Call(_) => Some(now.at.index),
-            ObservationBody::Marker { .. } | ObservationBody::Other => return DetectorOutcome::NotApplicable,
+            ObservationBody::Marker { .. } | ObservationBody::Other => {
+                return DetectorOutcome::NotApplicable;
+            }
         };
-        now.repetition().map_or(DetectorOutcome::NoMatch, |repeated| {
-            DetectorOutcome::from_finding(build_finding(repeated, event.into_iter().collect()))
-        })
+        now.repetition()
+            .map_or(DetectorOutcome::NoMatch, |repeated| {
+                DetectorOutcome::from_finding(build_finding(repeated, event.into_iter().collect()))
+            })
     }
 
     fn reset(&mut self) {}
@@ -105,7 +116,9 @@ fn check_chunks(settings: &RepetitionSettings) -> Result<(), NeverFires> {
     if chunk_window == 0 {
         let why = "with a chunk_window of 0 there are no chunks, and nothing else is looked for";
         return match chunks_only {
-            true => Err(NeverFires::new("chunks_only", why.to_owned()).with_other_key("chunk_window")),
+            true => {
+                Err(NeverFires::new("chunks_only", why.to_owned()).with_other_key("chunk_window"))
+            }
             false => Ok(()),
         };
     }

@@ -3,10 +3,10 @@ use std::sync::Arc;
 use serde::Deserialize;
 use smallvec::{SmallVec, smallvec};
 
-use super::{Detector, NeverFires, History, heap};
+use super::{Detector, History, NeverFires, heap};
 use crate::domain::{
-    DetectorExplanation, Finding, DetectorOutcome, SimilarityMeasure, EventPosition, Observation, Phrase, Phrases, ObservationBody, Sig, Sketch,
-    TurnFacts,
+    DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation, ObservationBody,
+    Phrase, Phrases, Sig, SimilarityMeasure, Sketch, TurnFacts,
 };
 
 /// Fires when `count` turns in a row are each like one before: of the last
@@ -155,7 +155,12 @@ impl Detector for SimilarTurns {
         (!speaks).then_some(DetectorOutcome::NotApplicable)
     }
 
-    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let ObservationBody::Turn(turn) = &now.body else {
             return DetectorOutcome::NotApplicable;
         };
@@ -163,8 +168,12 @@ impl Detector for SimilarTurns {
             return DetectorOutcome::NotApplicable;
         }
         let repeated = self.observe_repeat(now.at, &turn.sketch, past, settings);
-        let restarted = self.new_starts.observe_new_start(now.at, turn, past, settings);
-        repeated.or(restarted).map_or(DetectorOutcome::NoMatch, DetectorOutcome::from_finding)
+        let restarted = self
+            .new_starts
+            .observe_new_start(now.at, turn, past, settings);
+        repeated
+            .or(restarted)
+            .map_or(DetectorOutcome::NoMatch, DetectorOutcome::from_finding)
     }
 
     fn reset(&mut self) {
@@ -335,14 +344,23 @@ fn most_similar(
         .take(settings.window as usize)
         .take_while(|(earlier, _)| earlier.number >= begin)
         .take_while(|(earlier, _)| settings.ignore_progress || earlier.at.progress == now.progress)
-        .filter_map(|(earlier, sketch)| Some((settings.similarity_if_alike(turn, sketch)?, earlier)))
-        .filter(|(_, earlier)| settings.ignore_progress || !past.has_new_result_since(earlier.at.index))
+        .filter_map(|(earlier, sketch)| {
+            Some((settings.similarity_if_alike(turn, sketch)?, earlier))
+        })
+        .filter(|(_, earlier)| {
+            settings.ignore_progress || !past.has_new_result_since(earlier.at.index)
+        })
         .map(|(similarity, earlier)| (similarity, earlier.tokens))
         .max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
 /// The same for a turn since whose like nothing was done.
-fn most_similar_without_calls(now: EventPosition, turn: &Sketch, past: &History, settings: &Settings) -> Option<(f64, Sig)> {
+fn most_similar_without_calls(
+    now: EventPosition,
+    turn: &Sketch,
+    past: &History,
+    settings: &Settings,
+) -> Option<(f64, Sig)> {
     if !settings.idle {
         return None;
     }

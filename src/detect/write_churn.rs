@@ -1,7 +1,9 @@
 use serde::Deserialize;
 
-use super::{Detector, NeverFires, History, streak::Streak};
-use crate::domain::{CallFacts, DetectorExplanation, Finding, DetectorOutcome, Observation, Operation, Sig};
+use super::{Detector, History, NeverFires, streak::Streak};
+use crate::domain::{
+    CallFacts, DetectorExplanation, DetectorOutcome, Finding, Observation, Operation, Sig,
+};
 
 /// Fires when `count` writes in a row to one file change nothing, or when it is
 /// rewritten whole `rewrites` times with no read of it and no run between.
@@ -52,7 +54,12 @@ impl Detector for WriteChurn {
         }
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        _past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let Some(facts) = now.ordinary_call() else {
             return DetectorOutcome::NotApplicable;
         };
@@ -124,7 +131,9 @@ impl WriteChurn {
                 loop_key: [path].into_iter().collect(),
                 ..finding
             }),
-            None if self.unchanged.is_ongoing() || self.rewrites.is_ongoing() => DetectorOutcome::Unchanged,
+            None if self.unchanged.is_ongoing() || self.rewrites.is_ongoing() => {
+                DetectorOutcome::Unchanged
+            }
             None => DetectorOutcome::NoMatch,
         }
     }
