@@ -20,7 +20,7 @@ use super::{
     simd::{ByteClasses, bit_range},
     unicode,
 };
-use crate::domain::{LadderRung, RepetitionSettings, Sig, TextRepetition, text};
+use crate::domain::{LadderRung, RepetitionSettings, Sig, TextRepetition, sanitize};
 use chunk::ChunkTracker;
 use content::{CHAR_CLASSES, CharClass, CodeDetector, FenceTracker};
 use period::PeriodTracker;
@@ -97,7 +97,7 @@ impl RepetitionTracker {
             self.process(piece, &mut context);
             return context.strongest;
         }
-        let head = text::prefix(piece, END_BYTES_MAX);
+        let head = sanitize::prefix(piece, END_BYTES_MAX);
         let rest = &piece[head.len()..];
         let tail_start = rest.ceil_char_boundary(rest.len().saturating_sub(END_BYTES_MAX));
         let (skipped, tail) = rest.split_at(tail_start);
@@ -117,7 +117,7 @@ impl RepetitionTracker {
         }
         for (at, c) in piece
             .char_indices()
-            .filter(|(_, c)| !text::is_invisible(*c))
+            .filter(|(_, c)| !sanitize::is_invisible(*c))
         {
             self.push_chunk_char(c, context);
             match context.settings.chunks_only {
@@ -238,7 +238,7 @@ impl RepetitionTracker {
 
     /// Any other character, perhaps one that nobody sees.
     fn process_char(&mut self, c: char, context: &mut PushContext<'_>) {
-        if text::is_invisible(c) {
+        if sanitize::is_invisible(c) {
             return;
         }
         self.chars += 1;

@@ -4,7 +4,7 @@
 
 use super::MaskKind;
 use super::simd_lanes::{self, BLOCK_BYTES, equals, in_range, match_bits};
-use crate::domain::text::is_invisible;
+use crate::domain::sanitize::is_invisible;
 
 /// A terminal's title or link longer than this is taken for text; bounds what a
 /// text full of openings can cost.
