@@ -102,6 +102,24 @@ impl NeverFires {
     }
 }
 
+/// Refuses a count below 2: one occurrence is not a loop.
+fn check_count(key: &'static str, count: u32, occurrence: &str) -> Result<(), NeverFires> {
+    if count >= 2 {
+        return Ok(());
+    }
+    let why = format!("must be at least 2, not {count}: one {occurrence} is not a loop");
+    Err(NeverFires::new(key, why))
+}
+
+/// Refuses a share that is not above 0 and at most 1; NaN is neither.
+fn check_share(key: &'static str, share: f64) -> Result<(), NeverFires> {
+    if share > 0.0 && share <= 1.0 {
+        return Ok(());
+    }
+    let why = format!("{share} is not above 0 and at most 1");
+    Err(NeverFires::new(key, why))
+}
+
 // In the order of rank: of findings that cite equally many calls the first
 // describes the loop. Those `in LazyDetector` most sessions give nothing to count.
 registry! {

@@ -1,9 +1,9 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::Deserialize;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
-use super::{Detector, History, NeverFires, streak::Streak};
+use super::{Detector, History, NeverFires, check_count, streak::Streak};
 use crate::domain::{
     DetectorExplanation, DetectorOutcome, MarkerKind, Observation, ObservationBody, Sig,
 };
@@ -82,10 +82,7 @@ impl Detector for CompactionLoop {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
-        if settings.count < 2 {
-            let why = format!("{} compactions are no loop: at least 2 are", settings.count);
-            return Err(NeverFires::new("count", why));
-        }
+        check_count("count", settings.count, "compaction")?;
         if settings.work == 0 {
             let why = "with 0 any two compactions have work between: at least 1";
             return Err(NeverFires::new("work", why.to_owned()));
@@ -155,7 +152,7 @@ impl Detector for CompactionLoop {
         let found = self.without_calls.finding_at_threshold(settings.count);
         match found.or_else(|| self.same_size.finding_at_threshold(settings.count)) {
             Some(mut finding) => {
-                finding.loop_key = [loop_key()].into_iter().collect();
+                finding.loop_key = smallvec![loop_key()];
                 DetectorOutcome::from_finding(finding)
             }
             None => DetectorOutcome::NoMatch,

@@ -1,10 +1,9 @@
 use serde::Deserialize;
 use smallvec::SmallVec;
 
-use super::{Detector, History, NeverFires, heap};
+use super::{Detector, History, NeverFires, check_count, heap};
 use crate::domain::{
-    CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation,
-    Operation, Sig,
+    CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation, Sig,
 };
 
 /// Fires when a sequence of 2 to `period_max` rounds stands `count` times at the
@@ -79,12 +78,7 @@ impl Detector for Cycle {
             period_max,
             ..
         } = *settings;
-        if count < 2 {
-            return Err(NeverFires::new(
-                "count",
-                format!("{count} laps are no cycle: at least 2 are"),
-            ));
-        }
+        check_count("count", count, "lap")?;
         if !(2..=PERIOD_MAX as u32).contains(&period_max) {
             let why = format!("{period_max} is not a period between 2 and {PERIOD_MAX}");
             return Err(NeverFires::new("period_max", why));
@@ -207,7 +201,7 @@ impl Cycle {
         }
         round.calls += 1;
         round.sum = round.sum.wrapping_add(state).max(1);
-        round.has_reads |= matches!(facts.operation, Operation::Read | Operation::Search);
+        round.has_reads |= facts.operation.is_read();
         true
     }
 
@@ -407,15 +401,11 @@ fn build_finding(
     }
     events.reverse();
     Finding {
-        count: laps.try_into().unwrap_or(i32::MAX),
         period: size,
-        similarity: 1.0,
         confidence: if exact { 1.0 } else { 0.9 },
-        rung: None,
         extends,
-        events,
-        loop_key: calls.clone(),
-        calls,
+        calls: calls.clone(),
+        ..Finding::new(laps, events, calls)
     }
 }
 

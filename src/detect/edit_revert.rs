@@ -1,5 +1,5 @@
 use serde::Deserialize;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::{Detector, History, NeverFires, heap, lru_map::LruMap};
 use crate::domain::{CallFacts, DetectorExplanation, DetectorOutcome, Finding, Observation, Sig};
@@ -146,15 +146,9 @@ impl Detector for EditRevert {
             }
         };
         DetectorOutcome::from_finding(Finding {
-            count: contents.count,
-            period: 0,
-            similarity: 1.0,
-            confidence: 1.0,
-            rung: None,
             extends,
-            events,
-            loop_key: [path].into_iter().collect(),
             calls: facts.call.into_iter().collect(),
+            ..Finding::new(contents.count, events, smallvec![path])
         })
     }
 

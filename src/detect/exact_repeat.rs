@@ -1,6 +1,6 @@
 use serde::Deserialize;
 
-use super::{Detector, History, NeverFires, streak::Streak};
+use super::{Detector, History, NeverFires, check_count, streak::Streak};
 use crate::domain::{
     CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation,
     Operation, Sig,
@@ -48,10 +48,7 @@ impl Detector for ExactRepeat {
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
         let Settings { count, window, .. } = *settings;
-        if count < 2 {
-            let why = format!("{count} calls are no repeat: at least 2 are");
-            return Err(NeverFires::new("count", why));
-        }
+        check_count("count", count, "call")?;
         History::check_window(window)?;
         if count > window {
             let why = format!("{count} calls in a row never stand in a window of {window}");
@@ -83,9 +80,7 @@ impl Detector for ExactRepeat {
         settings: &Settings,
     ) -> DetectorOutcome {
         if now.is_compaction() {
-            let is_read = |repeated: &mut RepeatedCall| {
-                matches!(repeated.operation, Operation::Read | Operation::Search)
-            };
+            let is_read = |repeated: &mut RepeatedCall| repeated.operation.is_read();
             if self.repeated_call.take_if(is_read).is_some() {
                 self.streak.clear();
             }

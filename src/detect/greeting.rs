@@ -111,15 +111,8 @@ impl Detector for Greeting {
             .first_greeting
             .get_or_insert_with(|| turn.sketch.signature());
         DetectorOutcome::from_finding(Finding {
-            count: self.count.try_into().unwrap_or(i32::MAX),
-            period: 0,
-            similarity: 1.0,
-            confidence: 1.0,
-            rung: None,
             extends: self.count > 1,
-            events: smallvec![now.at.index],
-            loop_key: smallvec![first],
-            calls: smallvec![],
+            ..Finding::new(self.count, smallvec![now.at.index], smallvec![first])
         })
     }
 

@@ -1,8 +1,9 @@
 use std::time::{Duration, SystemTime};
 
 use serde::Deserialize;
+use smallvec::smallvec;
 
-use super::{Detector, History, NeverFires, streak::Streak};
+use super::{Detector, History, NeverFires, check_count, streak::Streak};
 use crate::domain::{
     CallKind, DetectorExplanation, DetectorOutcome, Finding, Observation, ObservationBody, Sig,
 };
@@ -42,11 +43,7 @@ impl Detector for InfraOutage {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
-        if settings.count < 2 {
-            let why = format!("{} failures are no outage: at least 2 are", settings.count);
-            return Err(NeverFires::new("count", why));
-        }
-        Ok(())
+        check_count("count", settings.count, "failure")
     }
 
     fn explain(settings: &Settings) -> DetectorExplanation {
@@ -107,7 +104,7 @@ impl Detector for InfraOutage {
         match self.streak.finding_at_threshold(settings.count) {
             Some(finding) => DetectorOutcome::from_finding(Finding {
                 confidence: 0.9,
-                loop_key: [first].into_iter().collect(),
+                loop_key: smallvec![first],
                 ..finding
             }),
             None => DetectorOutcome::NoMatch,

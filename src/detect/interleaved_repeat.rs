@@ -1,9 +1,10 @@
 use serde::Deserialize;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::{
     CallEntry, Detector, History, NeverFires,
     active_runs::{ActiveRuns, RunStep},
+    check_count,
 };
 use crate::domain::{
     CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation,
@@ -47,12 +48,7 @@ impl Detector for InterleavedRepeat {
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
         let Settings { count, window } = *settings;
-        if count < 2 {
-            return Err(NeverFires::new(
-                "count",
-                format!("{count} calls are no repeat: at least 2 are"),
-            ));
-        }
+        check_count("count", count, "call")?;
         History::check_window(window)?;
         if count >= window {
             let why =
@@ -80,8 +76,7 @@ impl Detector for InterleavedRepeat {
         settings: &Settings,
     ) -> DetectorOutcome {
         if now.is_compaction() {
-            let is_retained =
-                |run: &RepeatKey| !matches!(run.operation, Operation::Read | Operation::Search);
+            let is_retained = |run: &RepeatKey| !run.operation.is_read();
             self.runs.retain(is_retained);
         }
         match now.ordinary_call() {
@@ -125,7 +120,7 @@ impl InterleavedRepeat {
         };
         match self.runs.extend(&repeat, at, facts) {
             RunStep::Extended { count, exact } => {
-                let events = SmallVec::from_slice(&[at.index]);
+                let events = smallvec![at.index];
                 return DetectorOutcome::from_finding(build_finding(
                     count, exact, true, events, call,
                 ));
@@ -157,8 +152,7 @@ impl InterleavedRepeat {
         past: &History,
         settings: &Settings,
     ) -> Option<(SmallVec<[i32; 8]>, bool)> {
-        let mut events: SmallVec<[i32; 8]> = SmallVec::new();
-        events.push(at.index);
+        let mut events: SmallVec<[i32; 8]> = smallvec![at.index];
         let mut exact = true;
         let mut round = at.round;
         let mut other = false;
@@ -197,15 +191,10 @@ fn build_finding(
     call: Sig,
 ) -> Finding {
     Finding {
-        count,
-        period: 0,
-        similarity: 1.0,
         confidence: if exact { 1.0 } else { 0.9 },
-        rung: None,
         extends,
-        events,
-        loop_key: [call].into_iter().collect(),
-        calls: [call].into_iter().collect(),
+        calls: smallvec![call],
+        ..Finding::new(count, events, smallvec![call])
     }
 }
 

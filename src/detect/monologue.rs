@@ -1,7 +1,7 @@
 use serde::Deserialize;
 use smallvec::smallvec;
 
-use super::{Detector, History, NeverFires, streak::Streak};
+use super::{Detector, History, NeverFires, check_count, streak::Streak};
 use crate::domain::{
     DetectorExplanation, DetectorOutcome, Finding, Observation, ObservationBody, Phrase, Phrases,
     Sig, TurnFacts,
@@ -41,14 +41,7 @@ impl Detector for Monologue {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
-        if settings.count < 2 {
-            let why = format!(
-                "{} empty turns are no monologue: at least 2 are",
-                settings.count
-            );
-            return Err(NeverFires::new("count", why));
-        }
-        Ok(())
+        check_count("count", settings.count, "empty turn")
     }
 
     fn phrases(settings: &Settings) -> impl Iterator<Item = &Phrase> {

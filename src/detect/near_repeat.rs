@@ -1,6 +1,7 @@
 use serde::Deserialize;
+use smallvec::smallvec;
 
-use super::{Detector, History, NeverFires, heap, streak::Streak};
+use super::{Detector, History, NeverFires, check_count, check_share, heap, streak::Streak};
 use crate::domain::{
     CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation, Sig,
     WordHashes,
@@ -47,15 +48,8 @@ impl Detector for NearRepeat {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
-        if settings.count < 2 {
-            let why = format!("{} calls are no repeat: at least 2 are", settings.count);
-            return Err(NeverFires::new("count", why));
-        }
-        if !(settings.similarity > 0.0 && settings.similarity <= 1.0) {
-            let why = format!("{} is not above 0 and at most 1", settings.similarity);
-            return Err(NeverFires::new("similarity", why));
-        }
-        Ok(())
+        check_count("count", settings.count, "call")?;
+        check_share("similarity", settings.similarity)
     }
 
     fn explain(settings: &Settings) -> DetectorExplanation {
@@ -151,7 +145,7 @@ impl NearRepeat {
                 similarity: self.similarity,
                 confidence: self.similarity.min(0.9),
                 // The calls go on changing; what they say does not.
-                loop_key: [said].into_iter().collect(),
+                loop_key: smallvec![said],
                 ..finding
             }),
             None => DetectorOutcome::NoMatch,

@@ -1,9 +1,10 @@
 use serde::Deserialize;
+use smallvec::smallvec;
 
-use super::{Detector, History, NeverFires, lru_map::LruMap, streak::Streak};
+use super::{Detector, History, NeverFires, check_count, lru_map::LruMap, streak::Streak};
 use crate::domain::{
     CallFacts, CallKind, DetectorExplanation, DetectorOutcome, Finding, Observation,
-    ObservationBody, Operation, Sig,
+    ObservationBody, Sig,
 };
 
 /// Fires when a poll keeps returning the same `count` times: a tool that waits
@@ -42,11 +43,7 @@ impl Detector for Polling {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
-        if settings.count < 2 {
-            let why = format!("{} polls are no loop: at least 2 are", settings.count);
-            return Err(NeverFires::new("count", why));
-        }
-        Ok(())
+        check_count("count", settings.count, "poll")
     }
 
     fn explain(settings: &Settings) -> DetectorExplanation {
@@ -75,9 +72,7 @@ impl Detector for Polling {
         };
         match facts.kind {
             CallKind::Poll => self.observe_poll(now, facts, settings),
-            CallKind::Ordinary
-                if !matches!(facts.operation, Operation::Read | Operation::Search) =>
-            {
+            CallKind::Ordinary if !facts.operation.is_read() => {
                 self.reset();
                 DetectorOutcome::NotApplicable
             }
@@ -127,7 +122,7 @@ impl Polling {
             Some(finding) => {
                 self.reported = true;
                 DetectorOutcome::from_finding(Finding {
-                    loop_key: [poll].into_iter().collect(),
+                    loop_key: smallvec![poll],
                     // They wait for the same: one loop, whichever is found.
                     calls: self.polls.keys().take(Self::CALLS_MAX).collect(),
                     ..finding

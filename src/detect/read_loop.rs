@@ -1,10 +1,10 @@
 use serde::Deserialize;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::{
     CallEntry, Detector, History, NeverFires,
     active_runs::{ActiveRuns, RunStep},
-    heap,
+    check_count, heap,
     lru_map::LruMap,
     streak::Streak,
 };
@@ -133,12 +133,7 @@ impl Detector for ReadLoop {
             stale,
             ..
         } = *settings;
-        if count < 2 {
-            return Err(NeverFires::new(
-                "count",
-                format!("{count} reads are no loop: at least 2 are"),
-            ));
-        }
+        check_count("count", count, "read")?;
         if stale == 1 {
             return Err(NeverFires::new(
                 "stale",
@@ -241,7 +236,7 @@ impl ReadLoop {
         self.runs.retain(goes_on);
         match self.runs.extend(&read, at, facts) {
             RunStep::Extended { count, exact } => {
-                let events = SmallVec::from_slice(&[at.index]);
+                let events = smallvec![at.index];
                 return Some(build_finding(
                     count, exact, true, events, read.path, facts.call,
                 ));
@@ -249,8 +244,7 @@ impl ReadLoop {
             RunStep::AlreadyCounted => return None,
             RunStep::NotInRun => {}
         }
-        let mut events: SmallVec<[i32; 8]> = SmallVec::new();
-        events.push(at.index);
+        let mut events: SmallVec<[i32; 8]> = smallvec![at.index];
         let mut exact = true;
         let mut round = at.round;
         for entry in past.calls_on_target(read.path, settings.window as usize - 1) {
@@ -326,7 +320,7 @@ impl ReadLoop {
         }
         let finding = self.stale_reads.finding_at_threshold(stale)?;
         Some(Finding {
-            loop_key: [path].into_iter().collect(),
+            loop_key: smallvec![path],
             ..finding
         })
     }
@@ -354,15 +348,10 @@ fn build_finding(
     call: Option<Sig>,
 ) -> Finding {
     Finding {
-        count,
-        period: 0,
-        similarity: 1.0,
         confidence: if exact { 1.0 } else { 0.9 },
-        rung: None,
         extends,
-        events,
-        loop_key: [path].into_iter().collect(),
         calls: call.into_iter().collect(),
+        ..Finding::new(count, events, smallvec![path])
     }
 }
 

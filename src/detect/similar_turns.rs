@@ -3,7 +3,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use smallvec::{SmallVec, smallvec};
 
-use super::{Detector, History, NeverFires, heap};
+use super::{Detector, History, NeverFires, check_share, heap};
 use crate::domain::{
     DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation, ObservationBody,
     Phrase, Phrases, Sig, SimilarityMeasure, Sketch, TurnFacts,
@@ -122,10 +122,7 @@ impl Detector for SimilarTurns {
             let why = format!("{window} turns to compare with, of 1 to {window_max} that are kept");
             return Err(NeverFires::new("window", why));
         }
-        if !(similarity > 0.0 && similarity <= 1.0) {
-            let why = format!("{similarity} is not above 0 and at most 1");
-            return Err(NeverFires::new("similarity", why));
-        }
+        check_share("similarity", similarity)?;
         settings.check_idle()?;
         settings.check_restarts()
     }
@@ -192,11 +189,7 @@ impl Settings {
             let why = format!("{} turns, of {history_max} that are kept", self.history);
             return Err(NeverFires::new("history", why));
         }
-        if !(self.stems > 0.0 && self.stems <= 1.0) {
-            let why = format!("{} is not above 0 and at most 1", self.stems);
-            return Err(NeverFires::new("stems", why));
-        }
-        Ok(())
+        check_share("stems", self.stems)
     }
 
     fn check_restarts(&self) -> Result<(), NeverFires> {
@@ -269,15 +262,10 @@ impl SimilarTurns {
             events.reverse();
         }
         Some(Finding {
-            count: self.streak.try_into().unwrap_or(i32::MAX),
-            period: 0,
             similarity,
             confidence: similarity,
-            rung: None,
             extends,
-            events,
-            loop_key: smallvec![first],
-            calls: smallvec![],
+            ..Finding::new(self.streak, events, smallvec![first])
         })
     }
 }
@@ -313,17 +301,11 @@ impl NewStarts {
             return None;
         }
         self.reports += 1;
-        let events = self.announced.drain(..).map(|(_, event)| event);
+        let events = self.announced.drain(..).map(|(_, event)| event).collect();
         Some(Finding {
-            count: settings.restarts.try_into().unwrap_or(i32::MAX),
-            period: 0,
             similarity: 0.0,
             confidence: INEXACT_CONFIDENCE,
-            rung: None,
-            extends: false,
-            events: events.collect(),
-            loop_key: smallvec![first],
-            calls: smallvec![],
+            ..Finding::new(settings.restarts, events, smallvec![first])
         })
     }
 }

@@ -1,6 +1,7 @@
 use serde::Deserialize;
+use smallvec::smallvec;
 
-use super::{Detector, History, NeverFires, streak::Streak};
+use super::{Detector, History, NeverFires, check_count, streak::Streak};
 use crate::domain::{
     CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation,
     Operation, Sig,
@@ -41,11 +42,7 @@ impl Detector for Stagnation {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
-        if settings.count < 2 {
-            let why = format!("{} calls do not stand still: at least 2 do", settings.count);
-            return Err(NeverFires::new("count", why));
-        }
-        Ok(())
+        check_count("count", settings.count, "call")
     }
 
     fn explain(settings: &Settings) -> DetectorExplanation {
@@ -124,7 +121,7 @@ impl Stagnation {
         let found = varied.then(|| self.same_result.finding_at_threshold(settings.count));
         match found.flatten() {
             Some(finding) => DetectorOutcome::from_finding(Finding {
-                loop_key: [said].into_iter().collect(),
+                loop_key: smallvec![said],
                 ..finding
             }),
             None => DetectorOutcome::NoMatch,
@@ -155,7 +152,7 @@ impl Stagnation {
         }
         let finding = world.same_state.finding_at_threshold(settings.count)?;
         Some(Finding {
-            loop_key: [state].into_iter().collect(),
+            loop_key: smallvec![state],
             ..finding
         })
     }

@@ -1,7 +1,7 @@
 use serde::Deserialize;
 use smallvec::SmallVec;
 
-use super::{Detector, History, NeverFires, heap, lru_map::LruMap, streak::Streak};
+use super::{Detector, History, NeverFires, check_count, heap, lru_map::LruMap, streak::Streak};
 use crate::domain::{
     CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation,
     Operation, Sig,
@@ -50,10 +50,7 @@ impl Detector for TestFailLoop {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
-        if settings.count < 2 {
-            let why = format!("{} failures are no loop: at least 2 are", settings.count);
-            return Err(NeverFires::new("count", why));
-        }
+        check_count("count", settings.count, "failure")?;
         let Settings { count, within, .. } = *settings;
         let within_max = History::CALLS_MAX as u32;
         if within > within_max {

@@ -1,6 +1,7 @@
 use serde::Deserialize;
+use smallvec::smallvec;
 
-use super::{Detector, History, NeverFires, streak::Streak};
+use super::{Detector, History, NeverFires, check_count, streak::Streak};
 use crate::domain::{
     CallFacts, DetectorExplanation, DetectorOutcome, Finding, Observation, Operation, Sig,
 };
@@ -33,13 +34,8 @@ impl Detector for WriteChurn {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
-        for (key, limit) in [("count", settings.count), ("rewrites", settings.rewrites)] {
-            if limit < 2 {
-                let why = format!("{limit} writes are no churn: at least 2 are");
-                return Err(NeverFires::new(key, why));
-            }
-        }
-        Ok(())
+        check_count("count", settings.count, "write")?;
+        check_count("rewrites", settings.rewrites, "rewrite")
     }
 
     fn explain(settings: &Settings) -> DetectorExplanation {
@@ -128,7 +124,7 @@ impl WriteChurn {
         };
         match found {
             Some(finding) => DetectorOutcome::from_finding(Finding {
-                loop_key: [path].into_iter().collect(),
+                loop_key: smallvec![path],
                 ..finding
             }),
             None if self.unchanged.is_ongoing() || self.rewrites.is_ongoing() => {
