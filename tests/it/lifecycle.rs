@@ -603,7 +603,7 @@ async fn a_termination_is_logged_once_whatever_comes_after() {
 
 #[tokio::test]
 async fn a_termination_of_a_text_that_is_being_written_is_logged_once_too() {
-    let rungs = ["soft", "hard", "last"].map(|rung| format!("{rung} = \"terminate\"\n"));
+    let rungs = ["soft", "hard", "final_action"].map(|rung| format!("{rung} = \"terminate\"\n"));
     let config = format!("[detect.repetition]\n{}", rungs.concat());
     let directory = directory(&[("unstuck.toml", &config)]);
     let running = Running::start(unstuck(directory.path(), &["serve"], &[]));
