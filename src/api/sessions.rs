@@ -6,7 +6,7 @@ use super::{Api, InvalidArgument, convert, now, present, status};
 use crate::{
     auth::Caller,
     domain::{SessionId, Tenant, Verdict, sanitize},
-    engine::{OpenError, OperatorRequest, SessionFilter},
+    engine::{ListFilter, OpenError, OperatorRequest},
     pb::{self, session_service_server::SessionService},
     server::{admission::authenticated_caller, blocking, response_queue::ResponseStream},
     store::StoreHealth,
@@ -268,7 +268,7 @@ pub(super) fn collect_page<M: Message>(messages: impl Iterator<Item = M>) -> Vec
 
 /// What part of the list is asked for.
 struct SessionListQuery {
-    filter: SessionFilter,
+    filter: ListFilter,
     after: Option<String>,
     size: usize,
 }
@@ -283,7 +283,7 @@ impl SessionListQuery {
         } = request;
         let id = |id: &str| SessionId::parse(id).ok().map(|id| id.to_string());
         Ok(Self {
-            filter: SessionFilter {
+            filter: ListFilter {
                 tenant: tenant.clone(),
                 status: convert::parse_status(status)?,
                 labels: convert::parse_labels(labels)?,
