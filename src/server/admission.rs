@@ -204,7 +204,7 @@ impl Future for AdmittedCall {
         };
         let answered = match polled {
             Poll::Ready(answered) => answered.inspect(|answer| {
-                if let Some(why) = status::unread_in(answer.headers()) {
+                if let Some(why) = status::transport_rejection_in(answer.headers()) {
                     metrics.count_rejection(why);
                 }
             }),
