@@ -19,9 +19,9 @@ use unstuck::{
     api::Api,
     auth::Auth,
     config::{Config, DEFAULTS, Layers, TABLE_KEYS},
-    engine::{RunMode, Engine},
+    engine::{Engine, RunMode},
     server::{self, ServerContext},
-    store::{StoreOptions, Store},
+    store::{Store, StoreOptions},
     telemetry::Metrics,
 };
 
@@ -90,7 +90,9 @@ impl Host {
             let accepted = listener.accept().await.map(|(stream, _)| Wire(stream));
             Some((accepted, listener))
         });
-        let server = server::grpc_server(&config.limits).layer(admission).add_routes(routes);
+        let server = server::grpc_server(&config.limits)
+            .layer(admission)
+            .add_routes(routes);
         server.serve_with_incoming(incoming).await?;
         Ok(())
     }
@@ -118,7 +120,9 @@ impl Host {
             && luck.below(2) == 0
         {
             self.disk.take();
-            while !self.disk.is_asked_to_sync() && !is_ready(store.wait_until_settled(store.last_verdict_id())) {
+            while !self.disk.is_asked_to_sync()
+                && !is_ready(store.wait_until_settled(store.last_verdict_id()))
+            {
                 thread::sleep(A_MOMENT);
             }
         }
