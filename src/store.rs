@@ -14,7 +14,7 @@
 //! Receipts are a watermark: verdicts are written in the order of their ids, so
 //! [`Store::settled`] waits until the writer has come to the id.
 //!
-//! Uses: domain.
+//! Uses: domain, telemetry.
 
 mod frame;
 mod log;
@@ -57,7 +57,10 @@ pub use segment_reader::ReadError;
 pub use store_dir::{DamagedTail, StoreError};
 pub use verify::{LogVerification, verify};
 
-use crate::domain::{RecoveredState, Verdict, VerdictId, VerdictRecord, VerdictSink};
+use crate::{
+    domain::{RecoveredState, Verdict, VerdictId, VerdictRecord, VerdictSink},
+    telemetry::StoreStats,
+};
 use log::Log;
 use publisher::CommitPublisher;
 use queue::WriteQueue;
@@ -151,17 +154,6 @@ pub enum StoreHealth {
     DamagedTail(PathBuf),
     /// The last write failed.
     WriteFailing,
-}
-
-/// Numbers for metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StoreStats {
-    pub commits: u64,
-    pub failures: u64,
-    pub dropped: u64,
-    pub queue_len: usize,
-    pub bytes: u64,
-    pub write_failing: bool,
 }
 
 impl Store {
@@ -358,7 +350,7 @@ impl Store {
     pub fn stats(&self) -> StoreStats {
         StoreStats {
             commits: self.publisher.commits.load(Relaxed),
-            failures: self.publisher.failures.load(Relaxed),
+            write_failures: self.publisher.failures.load(Relaxed),
             dropped: self.queue.dropped_total(),
             queue_len: self.queue.len(),
             bytes: self.disk.as_ref().map_or(0, |disk| disk.shelf.bytes()),

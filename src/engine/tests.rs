@@ -705,7 +705,7 @@ fn a_panic_quarantines_its_session_and_no_other() {
         engine.get(&id()).unwrap().status,
         SessionStatus::Quarantined
     );
-    assert_metric(&engine, "unstuck_panics_total{where=\"session\"} 1");
+    assert_metric(&engine, "unstuck_panics_total{site=\"session\"} 1");
     assert_metric(&engine, "unstuck_sessions{status=\"quarantined\"} 1");
     assert_metric(&engine, "unstuck_sessions{status=\"active\"} 1");
 
@@ -731,7 +731,7 @@ fn a_panic_in_a_text_that_goes_on_quarantines_its_session() {
     assert!(matches!(refused, RecordError::Quarantined(_)));
     assert_eq!(chunk(" at it").unwrap_err(), refused);
     assert_eq!(answer(&engine, "other").unwrap().index, Some(1));
-    assert_metric(&engine, "unstuck_panics_total{where=\"session\"} 1");
+    assert_metric(&engine, "unstuck_panics_total{site=\"session\"} 1");
     assert_metric(&engine, "unstuck_sessions{status=\"quarantined\"} 1");
     // Its bytes are counted as what is left of it.
     engine.terminate_session(&id(), &OPERATOR_REQUEST, after(2));

@@ -443,7 +443,7 @@ mod tests {
         assert_eq!(status.code(), tonic::Code::Internal);
         assert!(status.message().contains("reference"), "{status:?}");
         assert!(!format!("{status:?}").contains("agent"), "{status:?}");
-        let counted = "unstuck_panics_total{where=\"call\"} 1";
+        let counted = "unstuck_panics_total{site=\"call\"} 1";
         assert!(metrics.render().contains(counted));
     }
 

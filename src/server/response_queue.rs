@@ -447,7 +447,7 @@ mod tests {
         assert_eq!(status.code(), Code::Internal);
         assert!(status.message().contains("reference"), "{status:?}");
         assert!(!format!("{status:?}").contains("agent"), "{status:?}");
-        let counted = "unstuck_panics_total{where=\"stream\"} 1";
+        let counted = "unstuck_panics_total{site=\"stream\"} 1";
         assert!(metrics.render().contains(counted));
     }
 

@@ -512,7 +512,7 @@ async fn a_disk_that_is_full_or_read_only_loses_no_termination_and_refuses_acts(
             [reset(id + 1, &name), looping(id + 2, "w", Action::Warn)],
         );
         assert!(!store.wait_until_settled(VerdictId(id + 2)).await);
-        let failures = store.stats().failures;
+        let failures = store.stats().write_failures;
         assert!(failures >= 2 && store.stats().write_failing, "{failures}");
 
         FAULT.store(FINE, Relaxed);
