@@ -163,15 +163,7 @@ async fn nobody_can_connect_before_the_store_was_read() {
 }
 
 fn config() -> Config {
-    let port = |key| (format!("UNSTUCK__SERVER__{key}"), "127.0.0.1:0".to_owned());
-    let memory = ("UNSTUCK__STORE__DIR".to_owned(), String::new());
-    let layers = crate::config::Layers::load(
-        crate::config::DEFAULTS,
-        &[],
-        None,
-        [port("GRPC"), port("HTTP"), memory],
-    );
-    Config::new(&layers.unwrap()).unwrap()
+    crate::testing::config(&[])
 }
 
 // A panic, over a socket: only here can one be made on purpose.

@@ -2,8 +2,8 @@ use std::time::UNIX_EPOCH;
 
 use super::*;
 use crate::{
-    config::{Config, DEFAULTS, Layers},
     domain::{Action, AgentId, Args, Cost, Delta, EventBody, Role, Tenant, ToolCall, Turn},
+    testing,
 };
 
 fn engine() -> Engine {
@@ -16,18 +16,7 @@ fn engine_with(variables: &[(&str, &str)]) -> Engine {
 
 /// Live ones have a breaker.
 fn engine_in_mode(run_mode: RunMode, variables: &[(&str, &str)]) -> Engine {
-    let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-    let layers = Layers::load(DEFAULTS, &[], None, variables.iter().map(owned)).unwrap();
-    let config = Config::new(&layers).unwrap();
-    let metrics = Metrics::new(config.profiles.detector_names()).unwrap();
-    Engine::new(
-        config.profiles,
-        config.tools,
-        config.engine,
-        Arc::new(metrics),
-        run_mode,
-        Box::new(|_| {}),
-    )
+    testing::engine(testing::config(variables), run_mode, Box::new(|_| {}))
 }
 
 #[track_caller]

@@ -361,9 +361,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        config::{Config, DEFAULTS, Layers},
         domain::SessionId,
-        engine::{Engine, OperatorRequest, RunMode},
+        engine::{OperatorRequest, RunMode},
+        testing,
     };
 
     type Response = pb::StreamDeltasResponse;
@@ -508,16 +508,7 @@ mod tests {
     }
 
     fn termination() -> Arc<Verdict> {
-        let layers = Layers::load(DEFAULTS, &[], None, []).unwrap();
-        let config = Config::new(&layers).unwrap();
-        let engine = Engine::new(
-            config.profiles,
-            config.tools,
-            config.engine,
-            Arc::new(Metrics::new([]).unwrap()),
-            RunMode::Replay,
-            Box::new(|_| {}),
-        );
+        let engine = testing::engine(testing::config(&[]), RunMode::Replay, Box::new(|_| {}));
         let act = OperatorRequest {
             reason: "it loops",
             operator: "ann",
