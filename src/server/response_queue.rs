@@ -359,9 +359,9 @@ mod tests {
 
     use super::*;
     use crate::{
-        config::{Config, DEFAULTS, Layers},
         domain::SessionId,
-        engine::{Engine, OperatorRequest, RunMode},
+        engine::{OperatorRequest, RunMode},
+        testing,
     };
 
     type Response = pb::StreamDeltasResponse;
@@ -445,7 +445,7 @@ mod tests {
         assert_eq!(status.code(), Code::Internal);
         assert!(status.message().contains("reference"), "{status:?}");
         assert!(!format!("{status:?}").contains("agent"), "{status:?}");
-        let counted = "unstuck_panics_total{where=\"stream\"} 1";
+        let counted = "unstuck_panics_total{site=\"stream\"} 1";
         assert!(metrics.render().contains(counted));
     }
 
@@ -506,16 +506,7 @@ mod tests {
     }
 
     fn termination() -> Arc<Verdict> {
-        let layers = Layers::load(DEFAULTS, &[], None, []).unwrap();
-        let config = Config::new(&layers).unwrap();
-        let engine = Engine::new(
-            config.profiles,
-            config.tools,
-            config.engine,
-            Arc::new(Metrics::new([]).unwrap()),
-            RunMode::Replay,
-            Box::new(|_| {}),
-        );
+        let engine = testing::engine(testing::config(&[]), RunMode::Replay, Box::new(|_| {}));
         let act = OperatorRequest {
             reason: "it loops",
             operator: "ann",
