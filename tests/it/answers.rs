@@ -650,25 +650,38 @@ fn configuration() -> Table {
     table
 }
 
+/// Per table: the answers by code, inputs with the same answer on one line.
 fn page(tables: &[Table]) -> String {
-    let mut page = "# Bad input and its answer\n\n\
-        What the service answers to input that nobody should send, and to input that only looks like it. \
-        This page is written by a test (`tests/it/answers.rs`) from the answers of a real server: it fails when one changes. \
-        `UNSTUCK_REWRITE=1 cargo test --test it answers` writes the page anew.\n\n\
-        A field at fault is also named in the details of the status (`BadRequest`), with a reason for programs (`ErrorInfo`); \
-        a limit says when to try again (`RetryInfo`). Nothing that was sent is repeated raw. \
-        Who may call what is in the tests of the roles, `tests/it/auth.rs`.\n"
+    let mut page = "# Answers to bad input\n\n\
+        What the service answers to invalid and to unusual input. \
+        `tests/it/answers.rs` writes this page from the answers of a real server and fails when one changes; \
+        `UNSTUCK_REWRITE=1 cargo test --test it answers` updates it. Each line is the input, an arrow and the message.\n\n\
+        The status details name the invalid field (`BadRequest`), a reason for programs (`ErrorInfo`) \
+        and, for a limit, when to retry (`RetryInfo`). Input is never repeated unescaped.\n"
         .to_owned();
     for table in tables {
-        write!(
-            page,
-            "\n## {}\n\n| input | code | message |\n| --- | --- | --- |\n",
-            table.title
-        )
-        .unwrap();
+        writeln!(page, "\n## {}", table.title).unwrap();
+        let mut codes: Vec<&str> = Vec::new();
+        let mut answers: Vec<(&str, &str, Vec<&str>)> = Vec::new();
         for [input, code, message] in &table.rows {
-            let message = message.replace('|', "\\|").replace('\n', " ");
-            writeln!(page, "| {input} | {code} | {message} |").unwrap();
+            if !codes.contains(&code.as_str()) {
+                codes.push(code);
+            }
+            let same =
+                |answer: &&mut (&str, &str, Vec<&str>)| answer.0 == code && answer.1 == message;
+            match answers.iter_mut().find(same) {
+                Some((_, _, inputs)) => inputs.push(input),
+                None => answers.push((code, message, vec![input])),
+            }
+        }
+        for code in codes {
+            write!(page, "\n{code}:\n\n").unwrap();
+            for (_, message, inputs) in answers.iter().filter(|answer| answer.0 == code) {
+                let inputs = inputs.join("; ");
+                let message = message.replace('\n', " ");
+                let arrow = if message.is_empty() { "" } else { " → " };
+                writeln!(page, "- {inputs}{arrow}{message}").unwrap();
+            }
         }
     }
     page
