@@ -11,7 +11,7 @@ use unstuck::{
 };
 
 const TEXTS: [(&str, &str); 2] = [
-    ("prose", include_str!("../tests/it/texts/report.md")),
+    ("prose", include_str!("../tests/it/texts/report.txt")),
     ("code", include_str!("../tests/it/texts/queue.go")),
 ];
 

@@ -65,7 +65,7 @@ const LONG_DELTA_BYTES: usize = 200;
 /// Half of the report.
 const TURN_BYTES: usize = 1_827;
 /// A report, and a sentence that has repeated for long.
-const WRITTEN: &str = include_str!("../../tests/it/texts/report.md");
+const WRITTEN: &str = include_str!("../../tests/it/texts/report.txt");
 const LOOPED: &str = "Wait, but the test still fails, so the mock must be wrong. ";
 
 macro_rules! parts {
