@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     auth::Caller,
-    domain::{SessionId, Tenant, Verdict, text},
+    domain::{SessionId, Tenant, Verdict, sanitize},
     engine::{OpenError, OperatorRequest, SessionFilter},
     pb::{self, session_service_server::SessionService},
     server::{admission::authenticated_caller, blocking, response_queue::ResponseStream},
@@ -293,7 +293,7 @@ fn claimed_name(metadata: &MetadataMap) -> String {
     let value = metadata
         .get(OPERATOR_KEY)
         .and_then(|value| value.to_str().ok());
-    let name = text::quote(value.unwrap_or_default(), OPERATOR_CHARS_MAX);
+    let name = sanitize::quote(value.unwrap_or_default(), OPERATOR_CHARS_MAX);
     if name.is_empty() {
         return "unknown".to_owned();
     }
