@@ -11,6 +11,7 @@ pub mod clock;
 mod event;
 mod finding;
 mod id;
+mod lazy_box;
 mod observation;
 pub mod sanitize;
 mod session;
@@ -28,6 +29,7 @@ pub use event::{
 };
 pub use finding::{DetectorId, DetectorOutcome, Finding, LadderRung, Precedence};
 pub use id::{AgentId, IdError, LoopId, SessionId, VerdictId};
+pub use lazy_box::{Empty, LazyBox};
 pub use observation::{
     CallFacts, CallKind, EventPosition, Observation, ObservationBody, RuleOutcome, Sig, UsageDelta,
     WordHashes,

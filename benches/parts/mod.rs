@@ -275,7 +275,7 @@ fn maker() -> FactExtractor {
     FactExtractor::new(
         HashKey::fixed(),
         config.tools,
-        config.profiles.reader().clone(),
+        config.profiles.analyzers().clone(),
     )
 }
 

@@ -13,7 +13,7 @@ use crate::{
     text::{
         json_hash::{CapturedValue, JsonHasher, JsonKey, JsonValueVisitor},
         key::{HashKey, SignatureKind},
-        words::ArgumentWords,
+        tokens::ArgumentWords,
     },
 };
 

@@ -8,7 +8,7 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::{
     key::{HashKey, SignatureKind},
-    words::ArgumentWords,
+    tokens::ArgumentWords,
 };
 use crate::domain::sanitize;
 

@@ -2,12 +2,16 @@ use std::ops::Range;
 
 use super::{
     bottom_k::BottomKSketch,
-    phrases::{PhraseMatchState, PhraseMatcher},
-    simd::{ByteClasses, bit_range},
     token::{Token, TokenByte},
-    unicode,
 };
-use crate::domain::{Sketch, TurnFacts, sanitize};
+use crate::{
+    domain::{Sketch, TurnFacts, sanitize},
+    text::{
+        phrases::{PhraseMatchState, PhraseMatcher},
+        simd::{ByteClasses, bit_range},
+        unicode,
+    },
+};
 
 /// Makes the facts of a turn from its text, in pieces or whole: how the text is
 /// cut makes no difference. Of a long text the beginning and the end are looked
