@@ -48,8 +48,8 @@ pub use query::{FleetFilter, ListFilter, RankedSessions};
 
 use crate::{
     domain::{
-        AgentLimits, Delta, DetectorExplanation, Event, EventBody, Labels, RecoveredState, Role,
-        SessionDetail, SessionId, SessionView, Verdict, VerdictSink,
+        Delta, DetectorExplanation, Event, EventBody, Labels, RecoveredState, Role, SessionDetail,
+        SessionId, SessionView, Verdict, VerdictSink,
     },
     facts::{EventFacts, FactExtractor, ToolRules},
     rules::{RuleOutcomes, Rules},
@@ -69,15 +69,13 @@ pub struct Limits {
     pub sessions_max: usize,
     pub state_bytes_max: usize,
     pub idle_secs_max: u64,
-    pub pressed_idle_secs_min: u64,
+    pub pressure_idle_secs_min: u64,
     pub agents_max: usize,
     pub event_ids_max: usize,
     pub tombstones_max: usize,
     pub tombstone_secs_max: u64,
     pub tombstone_bytes_max: usize,
-    pub past_bytes_max: usize,
-    #[serde(flatten)]
-    pub remembered: AgentLimits,
+    pub post_mortem_bytes_max: usize,
     /// `[breaker]`; `None`: the breaker never opens.
     #[serde(skip)]
     pub breaker: Option<BreakerSettings>,

@@ -21,8 +21,8 @@ use std::{
 use unstuck::{
     detect::{self, CallText, Detector, History},
     domain::{
-        AgentId, Capacity, Cost, Delta, DetectorId, Event, EventBody, EventPosition, Finding,
-        Observation, ObservationBody, UsageDelta, Waste,
+        AgentId, Capacities, Capacity, Cost, Delta, DetectorId, Event, EventBody, EventPosition,
+        Finding, Observation, ObservationBody, UsageDelta, Waste,
     },
     engine::{Engine, Profile},
     facts::{EventFacts, FactExtractor},
@@ -310,7 +310,6 @@ fn observations() -> (Vec<Observation>, History) {
     let events = mix::healthy("s", OBSERVATIONS);
     let mut history = History::default();
     let mut observations = Vec::new();
-    let remembered = mix::config().engine.remembered;
     for (index, event) in (0..).zip(&events) {
         let EventFacts::Call(made) = facts.extract(event, None) else {
             continue;
@@ -323,7 +322,7 @@ fn observations() -> (Vec<Observation>, History) {
             },
             body: ObservationBody::Call(made.facts),
             usage: UsageDelta::default(),
-            capacities: remembered.into(),
+            capacities: Capacities::default(),
         };
         let words = CallText {
             tool: "bash",
@@ -356,7 +355,6 @@ where
     let profile = profile();
     let settings = settings(&profile.detect);
     let facts = maker();
-    let remembered = mix::config().engine.remembered;
     let mut history = History::default();
     let mut observations = Vec::new();
     let texts = WRITTEN.as_bytes().chunks(WRITTEN.len().div_ceil(TURNS));
@@ -369,7 +367,7 @@ where
             at: moment(index),
             body: ObservationBody::Turn(facts),
             usage: UsageDelta::default(),
-            capacities: remembered.into(),
+            capacities: Capacities::default(),
         };
         history.push(
             &mut observation.clone(),
@@ -402,7 +400,7 @@ fn judge(findings: Vec<(DetectorId, Finding)>) -> Step {
     let profile = profile();
     let mut judge = AgentPolicy::default();
     let agent = AgentId::default();
-    let room = Capacity::new(mix::config().engine.remembered.loops_max);
+    let room = Capacity::new(Capacities::LOOPS_MAX);
     let mut index = 0;
     Box::new(move || {
         index += 1;

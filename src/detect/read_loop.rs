@@ -41,7 +41,7 @@ pub struct Settings {
     pub count: u32,
     pub window: u32,
     /// Reads in a row that bring no new line; 0: they do not matter.
-    pub stale: u32,
+    pub reads_without_new_lines: u32,
     /// A read repeats whatever was written in between, as long as the file is
     /// the same.
     pub ignore_progress: bool,
@@ -134,13 +134,13 @@ impl Detector for ReadLoop {
         let Settings {
             count,
             window,
-            stale,
+            reads_without_new_lines,
             ..
         } = *settings;
         check_count("count", count, "read")?;
-        if stale == 1 {
+        if reads_without_new_lines == 1 {
             let why = "must be at least 2, or 0 to turn it off: one read is not a loop";
-            return Err(NeverFires::new("stale", why.to_owned()));
+            return Err(NeverFires::new("reads_without_new_lines", why.to_owned()));
         }
         History::check_window(window)?;
         if count > window {
@@ -157,13 +157,13 @@ impl Detector for ReadLoop {
             } else {
                 "the same file is read again and again, and nothing has changed"
             },
-            threshold: match settings.stale {
+            threshold: match settings.reads_without_new_lines {
                 0 => format!(
                     "{} equal reads in the last {} calls",
                     settings.count, settings.window
                 ),
-                stale => format!(
-                    "{} equal reads in the last {} calls, or {stale} reads in a row that bring no \
+                reads => format!(
+                    "{} equal reads in the last {} calls, or {reads} reads in a row that bring no \
                      new line",
                     settings.count, settings.window
                 ),
@@ -202,9 +202,9 @@ impl Detector for ReadLoop {
             return DetectorOutcome::MissingField("tool_call.args");
         }
         let read = ReadKey::new(path, now.at, facts, settings);
-        let stale = self.observe_stale_read(now, path, facts, past, settings);
+        let reads_without_new_lines = self.observe_stale_read(now, path, facts, past, settings);
         let same = self.observe_same_read(read, now.at, facts, past, settings);
-        same.or(stale)
+        same.or(reads_without_new_lines)
             .map_or_else(|| self.no_match_outcome(), DetectorOutcome::from_finding)
     }
 
@@ -317,11 +317,12 @@ impl ReadLoop {
             self.stale_reads.clear();
             return None;
         }
-        let stale = (settings.stale > 0).then_some(settings.stale)?;
+        let reads = settings.reads_without_new_lines;
+        let threshold = (reads > 0).then_some(reads)?;
         if !self.stale_reads.push(now.at, facts.call) {
             return None;
         }
-        let finding = self.stale_reads.finding_at_threshold(stale)?;
+        let finding = self.stale_reads.finding_at_threshold(threshold)?;
         Some(Finding {
             loop_key: smallvec![path],
             ..finding
@@ -416,7 +417,7 @@ mod tests {
         by_content: false,
         count: 3,
         window: 20,
-        stale: 4,
+        reads_without_new_lines: 4,
         ignore_progress: false,
     };
 
@@ -518,9 +519,12 @@ mod tests {
 
     #[test]
     fn reads_that_bring_no_new_line_may_be_let_pass_or_found_sooner() {
-        let found = |stale| {
+        let found = |reads_without_new_lines| {
             let again = page(1) + page(101) + page(20) + page(50) + page(10) + page(70);
-            let settings = Settings { stale, ..SETTINGS };
+            let settings = Settings {
+                reads_without_new_lines,
+                ..SETTINGS
+            };
             again.outcome_letters::<ReadLoop>(&settings)
         };
         assert_eq!(found(0), "......");
@@ -626,11 +630,11 @@ mod tests {
 
     #[test]
     fn settings_that_can_never_fire_are_refused() {
-        let refuses = |count, window, stale| {
+        let refuses = |count, window, reads_without_new_lines| {
             let settings = Settings {
                 count,
                 window,
-                stale,
+                reads_without_new_lines,
                 ..SETTINGS
             };
             ReadLoop::check(&settings).is_err()

@@ -1114,7 +1114,7 @@ fn of_a_session_that_ended_well_no_events_are_kept() {
 
 #[test]
 fn what_led_to_an_end_stays_within_its_bytes_the_newest_of_each_tenant() {
-    let engine = engine_with(&[("UNSTUCK__LIMITS__PAST_BYTES_MAX", "20000")]);
+    let engine = engine_with(&[("UNSTUCK__LIMITS__POST_MORTEM_BYTES_MAX", "20000")]);
     engine.set_tenant_count(2);
     loop_and_end(&engine, &tenant_session("b", "s"));
     let all = || (0..40).map(|n| tenant_session("a", &format!("s{n}")));
