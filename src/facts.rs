@@ -42,7 +42,7 @@ pub use tools::{ToolClass, ToolRule, ToolRuleError, ToolRules};
 use crate::{
     domain::{
         CallFacts, Event, EventBody, Outcome, RepetitionSettings, Role, Sig, ToolCall, TurnFacts,
-        text,
+        sanitize,
     },
     text::{
         HashKey, PhraseMatcher, RepetitionTracker, Sketcher, key::SignatureKind, mask::MaskKind,
@@ -197,7 +197,7 @@ impl FactExtractor {
             operation: call.operation.unwrap_or_else(|| action.class.operation()),
             also_writes: action.also_writes,
             target: key
-                .signature_if_present(SignatureKind::Target, &text::strip_invisible(&target)),
+                .signature_if_present(SignatureKind::Target, &sanitize::strip_invisible(&target)),
             lines: args.notable.line_range().or(action.lines_shown),
             loose_args: args.words.unordered_signature(key),
             arg_words: args.words.into_hashes(),
@@ -251,7 +251,7 @@ impl FactExtractor {
         let Some(model) = &self.analyzers.model else {
             return Box::default();
         };
-        let beginning = text::prefix(text, Self::EMBEDDED_BYTES_MAX);
+        let beginning = sanitize::prefix(text, Self::EMBEDDED_BYTES_MAX);
         model.sketch(beginning).vector
     }
 

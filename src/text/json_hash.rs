@@ -10,7 +10,7 @@ use super::{
     key::{HashKey, SignatureKind},
     tokens::ArgumentWords,
 };
-use crate::domain::text;
+use crate::domain::sanitize;
 
 /// What a value held that somebody may want to know.
 #[derive(Default)]
@@ -79,7 +79,7 @@ impl JsonHasher<'_> {
     /// JSON can hold unseen characters as escapes.
     fn hash_unescaped_text(&self, text: &str) -> u64 {
         self.key
-            .hash_text(SignatureKind::JsonText, &text::strip_invisible(text))
+            .hash_text(SignatureKind::JsonText, &sanitize::strip_invisible(text))
     }
 
     /// An entry of an object.

@@ -59,7 +59,7 @@ use super::{
     simd::{BLOCK_BYTES, ByteClasses, bit_range},
     unicode,
 };
-use crate::domain::{LadderRung, RepetitionSettings, Sig, TextRepetition, text};
+use crate::domain::{LadderRung, RepetitionSettings, Sig, TextRepetition, sanitize};
 use chunk::ChunkTracker;
 use content::{CHAR_CLASSES, CharClass, CodeDetector, FenceTracker};
 use period::PeriodTracker;
@@ -138,7 +138,7 @@ impl RepetitionTracker {
             self.process(piece, &mut context);
             return context.strongest;
         }
-        let head = text::prefix(piece, END_BYTES_MAX);
+        let head = sanitize::prefix(piece, END_BYTES_MAX);
         let rest = &piece[head.len()..];
         let tail_start = rest.ceil_char_boundary(rest.len().saturating_sub(END_BYTES_MAX));
         let (skipped, tail) = rest.split_at(tail_start);
@@ -158,7 +158,7 @@ impl RepetitionTracker {
         }
         for (at, c) in piece
             .char_indices()
-            .filter(|(_, c)| !text::is_invisible(*c))
+            .filter(|(_, c)| !sanitize::is_invisible(*c))
         {
             self.push_chunk_char(c, context);
             if context.settings.chunks_only {
@@ -279,7 +279,7 @@ impl RepetitionTracker {
 
     /// Reads any other character; invisible ones are skipped.
     fn process_char(&mut self, c: char, context: &mut PushContext<'_>) {
-        if text::is_invisible(c) {
+        if sanitize::is_invisible(c) {
             return;
         }
         self.chars += 1;

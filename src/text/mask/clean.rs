@@ -3,7 +3,7 @@
 //! within a number.
 
 use super::MaskKind;
-use crate::domain::text::is_invisible;
+use crate::domain::sanitize::is_invisible;
 use crate::text::simd::{BLOCK_BYTES, bits_from, equals, in_range, match_bits};
 
 /// A terminal's title or link longer than this is taken for text; bounds what a

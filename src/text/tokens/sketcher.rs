@@ -5,7 +5,7 @@ use super::{
     token::{Token, TokenByte},
 };
 use crate::{
-    domain::{Sketch, TurnFacts, text},
+    domain::{Sketch, TurnFacts, sanitize},
     text::{
         phrases::{PhraseMatchState, PhraseMatcher},
         simd::{ByteClasses, bit_range},
@@ -57,7 +57,7 @@ impl Sketcher {
         } else {
             0
         };
-        let head = text::prefix(piece, head_room);
+        let head = sanitize::prefix(piece, head_room);
         self.head_bytes += head.len();
         if self.pending.len() + head.len() > Self::PENDING_BYTES_MAX {
             self.flush_pending(matcher);
@@ -214,7 +214,7 @@ impl Sketcher {
     /// Any character, in lower case.
     #[cold]
     fn process_lowercase(&mut self, c: char, matcher: &PhraseMatcher) {
-        if text::is_invisible(c) {
+        if sanitize::is_invisible(c) {
             return;
         }
         if c.is_whitespace() {
