@@ -284,7 +284,7 @@ async fn health_says_whether_somebody_serves() {
     );
     running.stop().await;
     let gone = output(ask(&address));
-    let complaint = format!("unstuck: nobody answers at \"{address}\"\n");
+    let complaint = format!("unstuck: cannot connect to \"{address}\"\n");
     assert_eq!(
         (gone.status.code(), text(&gone.stderr)),
         (Some(1), &*complaint)
@@ -504,7 +504,7 @@ fn a_printed_configuration_is_one_that_loads() {
         &["config", "check", "--config", "printed.toml"],
         &[],
     );
-    assert_eq!(text(&output(check).stdout), "printed.toml: fine\n");
+    assert_eq!(text(&output(check).stdout), "printed.toml: ok\n");
 }
 
 #[test]
@@ -528,7 +528,7 @@ fn a_file_from_another_system_loads() {
         &["config", "check", "--config", "c.toml"],
         &[],
     );
-    assert_eq!(text(&output(check).stdout), "c.toml: fine\n");
+    assert_eq!(text(&output(check).stdout), "c.toml: ok\n");
 }
 
 // Logs

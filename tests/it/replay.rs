@@ -269,7 +269,7 @@ fn input_without_one_good_line_is_bad_input() {
     assert!(
         ran.ends_with(2)
             .err
-            .ends_with("unstuck: no line could be read\n")
+            .ends_with("unstuck: no valid line in the traces\n")
     );
     replay_with_stdin(&["-"], b"\n\n").ends_with(0);
 }
