@@ -11,7 +11,7 @@
 mod active_runs;
 mod heap;
 mod history;
-mod lazy_box;
+mod lazy_detector;
 mod lru_map;
 mod registry;
 mod streak;
@@ -24,7 +24,7 @@ use thiserror::Error;
 use crate::domain::{
     CallKind, DetectorExplanation, DetectorId, DetectorOutcome, Observation, Phrase, Precedence,
 };
-use lazy_box::LazyBox;
+use lazy_detector::LazyDetector;
 use registry::{registry, state_type};
 
 /// One way of being stuck.
@@ -48,7 +48,7 @@ pub trait Detector: Default {
 
     /// What it says while it remembers nothing, where this observation leaves it
     /// nothing to remember; `None`: it is to look. Asked of those that are held
-    /// `in LazyBox`.
+    /// `in LazyDetector`.
     fn quick_check(_now: &Observation) -> Option<DetectorOutcome> {
         None
     }
@@ -102,15 +102,33 @@ impl NeverFires {
     }
 }
 
+/// Refuses a count below 2: one occurrence is not a loop.
+fn check_count(key: &'static str, count: u32, occurrence: &str) -> Result<(), NeverFires> {
+    if count >= 2 {
+        return Ok(());
+    }
+    let why = format!("must be at least 2, not {count}: one {occurrence} is not a loop");
+    Err(NeverFires::new(key, why))
+}
+
+/// Refuses a share that is not above 0 and at most 1; NaN is neither.
+fn check_share(key: &'static str, share: f64) -> Result<(), NeverFires> {
+    if share > 0.0 && share <= 1.0 {
+        return Ok(());
+    }
+    let why = format!("{share} is not above 0 and at most 1");
+    Err(NeverFires::new(key, why))
+}
+
 // In the order of rank: of findings that cite equally many calls the first
-// describes the loop. Those `in LazyBox` most sessions give nothing to count.
+// describes the loop. Those `in LazyDetector` most sessions give nothing to count.
 registry! {
     budget: Budget,
-    infra_outage: InfraOutage in LazyBox,
-    polling: Polling in LazyBox,
-    fan_out: FanOut in LazyBox,
-    patch_spiral: PatchSpiral in LazyBox,
-    edit_revert: EditRevert in LazyBox,
+    infra_outage: InfraOutage in LazyDetector,
+    polling: Polling in LazyDetector,
+    fan_out: FanOut in LazyDetector,
+    patch_spiral: PatchSpiral in LazyDetector,
+    edit_revert: EditRevert in LazyDetector,
     write_churn: WriteChurn,
     read_loop: ReadLoop,
     test_fail_loop: TestFailLoop,
@@ -120,11 +138,11 @@ registry! {
     error_streak: ErrorStreak,
     near_repeat: NearRepeat,
     stagnation: Stagnation,
-    compaction_loop: CompactionLoop in LazyBox,
+    compaction_loop: CompactionLoop in LazyDetector,
     repetition: Repetition,
-    greeting: Greeting in LazyBox,
-    monologue: Monologue in LazyBox,
-    similar_turns: SimilarTurns in LazyBox,
+    greeting: Greeting in LazyDetector,
+    monologue: Monologue in LazyDetector,
+    similar_turns: SimilarTurns in LazyDetector,
 }
 
 /// Rules are ranked right after this detector.

@@ -5,7 +5,7 @@ use tonic::{Request, Response, Status, async_trait, metadata::MetadataMap};
 use super::{Api, InvalidArgument, convert, now, present, status};
 use crate::{
     auth::Caller,
-    domain::{SessionId, Tenant, Verdict, text},
+    domain::{SessionId, Tenant, Verdict, sanitize},
     engine::{OpenError, OperatorRequest, SessionFilter},
     pb::{self, session_service_server::SessionService},
     server::{admission::authenticated_caller, blocking, response_queue::ResponseStream},
@@ -245,7 +245,7 @@ fn operator_name(caller: &Caller, metadata: &MetadataMap) -> String {
     let claimed = metadata
         .get(OPERATOR_KEY)
         .and_then(|said| said.to_str().ok());
-    let claimed = text::quote(claimed.unwrap_or_default(), OPERATOR_CHARS_MAX);
+    let claimed = sanitize::quote(claimed.unwrap_or_default(), OPERATOR_CHARS_MAX);
     if claimed.is_empty() {
         return "unknown".to_owned();
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use unicode_width::UnicodeWidthChar;
 
-use crate::domain::text;
+use crate::domain::sanitize;
 
 /// `12300` as `12,300`.
 pub(super) fn group_digits(number: u64) -> String {
@@ -101,7 +101,7 @@ pub(super) fn sanitize(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for word in text.split_whitespace() {
         let word_start = out.len();
-        out.extend(word.chars().filter(|c| !text::is_invisible(*c)));
+        out.extend(word.chars().filter(|c| !sanitize::is_invisible(*c)));
         if word_start > 0 && out.len() > word_start {
             out.insert(word_start, ' ');
         }

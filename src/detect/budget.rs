@@ -3,8 +3,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde::Deserialize;
 use smallvec::smallvec;
 
-use super::{Detector, NeverFires, History};
-use crate::domain::{LadderRung, DetectorExplanation, Finding, DetectorOutcome, Observation, Sig, Totals, UsageDelta};
+use super::{Detector, History, NeverFires, check_share};
+use crate::domain::{
+    DetectorExplanation, DetectorOutcome, Finding, LadderRung, Observation, Sig, Totals, UsageDelta,
+};
 
 /// Fires when a session has used `warn_share` of a cap, and again when it has
 /// used all of it: events, turns, tokens, US dollars, seconds.
@@ -92,10 +94,7 @@ impl Detector for Budget {
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
         let (share, usd) = (settings.warn_share, settings.cost_usd_max);
-        if !(share > 0.0 && share <= 1.0) {
-            let why = format!("{share} is not above 0 and at most 1");
-            return Err(NeverFires::new("warn_share", why));
-        }
+        check_share("warn_share", share)?;
         if usd < 0.0 {
             let why = format!("{usd} could never be spent: 0 is no cap");
             return Err(NeverFires::new("cost_usd_max", why));
@@ -118,24 +117,27 @@ impl Detector for Budget {
         }
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        _past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         if !settings.has_caps() {
             return DetectorOutcome::NotApplicable;
         }
         let Some(reached) = settings.reached_cap(&now.usage) else {
             return DetectorOutcome::NoMatch;
         };
+        // The count is in whole units: templates print `used` and `cap` instead.
+        let count = reached.used as i32;
         DetectorOutcome::from_finding(Finding {
-            // Whole units: what a template says of it is `used` and `cap`.
-            count: reached.used as i32,
-            period: 0,
-            similarity: 1.0,
-            confidence: 1.0,
             rung: Some(reached.rung),
-            extends: false,
-            events: smallvec![now.at.index],
-            loop_key: smallvec![loop_key(&reached)],
-            calls: smallvec![],
+            ..Finding::new(
+                count,
+                smallvec![now.at.index],
+                smallvec![loop_key(&reached)],
+            )
         })
     }
 

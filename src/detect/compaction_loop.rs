@@ -1,10 +1,12 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::Deserialize;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
-use super::{Detector, NeverFires, History, streak::Streak};
-use crate::domain::{DetectorExplanation, DetectorOutcome, MarkerKind, Observation, ObservationBody, Sig};
+use super::{Detector, History, NeverFires, check_count, streak::Streak};
+use crate::domain::{
+    DetectorExplanation, DetectorOutcome, MarkerKind, Observation, ObservationBody, Sig,
+};
 
 /// Fires when the context is summarised `count` times in a row with no tool call
 /// between, or without progress and ending at the same size each time: what is
@@ -80,10 +82,7 @@ impl Detector for CompactionLoop {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
-        if settings.count < 2 {
-            let why = format!("{} compactions are no loop: at least 2 are", settings.count);
-            return Err(NeverFires::new("count", why));
-        }
+        check_count("count", settings.count, "compaction")?;
         if settings.work == 0 {
             let why = "with 0 any two compactions have work between: at least 1";
             return Err(NeverFires::new("work", why.to_owned()));
@@ -108,7 +107,12 @@ impl Detector for CompactionLoop {
         (!now.is_compaction()).then_some(DetectorOutcome::NotApplicable)
     }
 
-    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let (kind, size) = match &now.body {
             ObservationBody::Marker {
                 kind,
@@ -123,13 +127,17 @@ impl Detector for CompactionLoop {
                 }
                 return DetectorOutcome::NotApplicable;
             }
-            ObservationBody::Turn(_) | ObservationBody::PartialText(_) | ObservationBody::Other => return DetectorOutcome::NotApplicable,
+            ObservationBody::Turn(_) | ObservationBody::PartialText(_) | ObservationBody::Other => {
+                return DetectorOutcome::NotApplicable;
+            }
         };
         if kind != MarkerKind::Compaction {
             return DetectorOutcome::NotApplicable;
         }
         self.without_calls.push(now.at, None);
-        let work = self.calls_between.get_or_insert_with(|| CallsBetween::from_history(past));
+        let work = self
+            .calls_between
+            .get_or_insert_with(|| CallsBetween::from_history(past));
         let worked = work.start_next() >= settings.work;
         let same = self.last_size_and_progress.is_some_and(|(last, progress)| {
             let near = size.abs_diff(last) <= last.unsigned_abs() / SIZE_TOLERANCE;
@@ -144,7 +152,7 @@ impl Detector for CompactionLoop {
         let found = self.without_calls.finding_at_threshold(settings.count);
         match found.or_else(|| self.same_size.finding_at_threshold(settings.count)) {
             Some(mut finding) => {
-                finding.loop_key = [loop_key()].into_iter().collect();
+                finding.loop_key = smallvec![loop_key()];
                 DetectorOutcome::from_finding(finding)
             }
             None => DetectorOutcome::NoMatch,
@@ -157,7 +165,9 @@ impl Detector for CompactionLoop {
 
     fn heap_bytes(&self) -> usize {
         let work = |_: &CallsBetween| size_of::<CallsBetween>();
-        self.without_calls.heap_bytes() + self.same_size.heap_bytes() + self.calls_between.as_deref().map_or(0, work)
+        self.without_calls.heap_bytes()
+            + self.same_size.heap_bytes()
+            + self.calls_between.as_deref().map_or(0, work)
     }
 }
 
@@ -179,7 +189,10 @@ mod tests {
 
     #[track_caller]
     fn marks(script: Script, expected: &str) {
-        assert_eq!(script.outcome_letters::<CompactionLoop>(&SETTINGS), expected);
+        assert_eq!(
+            script.outcome_letters::<CompactionLoop>(&SETTINGS),
+            expected
+        );
     }
 
     #[test]

@@ -1,8 +1,10 @@
 use serde::Deserialize;
 use smallvec::SmallVec;
 
-use super::{Detector, NeverFires, History, heap};
-use crate::domain::{CallFacts, DetectorExplanation, Finding, DetectorOutcome, EventPosition, Observation, Operation, Sig};
+use super::{Detector, History, NeverFires, check_count, heap};
+use crate::domain::{
+    CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation, Sig,
+};
 
 /// Fires when a sequence of 2 to `period_max` rounds stands `count` times at the
 /// tail, with the same states each lap; or when a round of several calls is
@@ -76,12 +78,7 @@ impl Detector for Cycle {
             period_max,
             ..
         } = *settings;
-        if count < 2 {
-            return Err(NeverFires::new(
-                "count",
-                format!("{count} laps are no cycle: at least 2 are"),
-            ));
-        }
+        check_count("count", count, "lap")?;
         if !(2..=PERIOD_MAX as u32).contains(&period_max) {
             let why = format!("{period_max} is not a period between 2 and {PERIOD_MAX}");
             return Err(NeverFires::new("period_max", why));
@@ -116,7 +113,12 @@ impl Detector for Cycle {
         }
     }
 
-    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         if let Some(spent) = self.consumed_until.take() {
             self.drop_rounds_through(spent, past);
         }
@@ -199,7 +201,7 @@ impl Cycle {
         }
         round.calls += 1;
         round.sum = round.sum.wrapping_add(state).max(1);
-        round.has_reads |= matches!(facts.operation, Operation::Read | Operation::Search);
+        round.has_reads |= facts.operation.is_read();
         true
     }
 
@@ -338,7 +340,13 @@ impl Round {
 }
 
 /// The last `laps` laps of `period` rounds.
-fn build_finding(now: &Observation, past: &History, period: usize, laps: u32, extends: bool) -> Finding {
+fn build_finding(
+    now: &Observation,
+    past: &History,
+    period: usize,
+    laps: u32,
+    extends: bool,
+) -> Finding {
     let mut events: SmallVec<[i32; 8]> = SmallVec::new();
     let mut calls: SmallVec<[Sig; 4]> = SmallVec::new();
     // By lap, latest first: its raw outcomes in any order, and how many.
@@ -346,7 +354,14 @@ fn build_finding(now: &Observation, past: &History, period: usize, laps: u32, ex
     let mut in_round: SmallVec<[Sig; 4]> = SmallVec::new();
     let (mut round, mut rounds) = (now.at.round, 1);
     let own = now.ordinary_call();
-    let own = own.map(|facts| (now.at.index, now.at.round, facts.call, facts.raw_outcome.tag()));
+    let own = own.map(|facts| {
+        (
+            now.at.index,
+            now.at.round,
+            facts.call,
+            facts.raw_outcome.tag(),
+        )
+    });
     let earlier = past
         .calls()
         .map(|entry| (entry.index, entry.round, entry.call, entry.raw_outcome));
@@ -386,15 +401,11 @@ fn build_finding(now: &Observation, past: &History, period: usize, laps: u32, ex
     }
     events.reverse();
     Finding {
-        count: laps.try_into().unwrap_or(i32::MAX),
         period: size,
-        similarity: 1.0,
         confidence: if exact { 1.0 } else { 0.9 },
-        rung: None,
         extends,
-        events,
-        loop_key: calls.clone(),
-        calls,
+        calls: calls.clone(),
+        ..Finding::new(laps, events, calls)
     }
 }
 

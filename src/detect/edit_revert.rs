@@ -1,8 +1,8 @@
 use serde::Deserialize;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
-use super::{Detector, NeverFires, History, heap, lru_map::LruMap};
-use crate::domain::{CallFacts, DetectorExplanation, Finding, DetectorOutcome, Observation, Sig};
+use super::{Detector, History, NeverFires, heap, lru_map::LruMap};
+use crate::domain::{CallFacts, DetectorExplanation, DetectorOutcome, Finding, Observation, Sig};
 
 /// Fires on a write whose `content_hash` equals an earlier one of that file,
 /// another content lying between: the agent undoes its own edit.
@@ -85,12 +85,20 @@ impl Detector for EditRevert {
         missing_field(facts).map(DetectorOutcome::MissingField)
     }
 
-    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let Some(facts) = now.ordinary_call().filter(|facts| facts.wrote()) else {
             return DetectorOutcome::NotApplicable;
         };
         let (Some(path), Some(content)) = (facts.target, facts.content) else {
-            return missing_field(facts).map_or(DetectorOutcome::NotApplicable, DetectorOutcome::MissingField);
+            return missing_field(facts).map_or(
+                DetectorOutcome::NotApplicable,
+                DetectorOutcome::MissingField,
+            );
         };
         let contents = self.paths.get_or_insert(path, &now.capacities.paths);
         let index = now.at.index;
@@ -138,15 +146,9 @@ impl Detector for EditRevert {
             }
         };
         DetectorOutcome::from_finding(Finding {
-            count: contents.count,
-            period: 0,
-            similarity: 1.0,
-            confidence: 1.0,
-            rung: None,
             extends,
-            events,
-            loop_key: [path].into_iter().collect(),
             calls: facts.call.into_iter().collect(),
+            ..Finding::new(contents.count, events, smallvec![path])
         })
     }
 
@@ -155,7 +157,9 @@ impl Detector for EditRevert {
     }
 
     fn heap_bytes(&self) -> usize {
-        let contents = |of: &WrittenContents| heap::small_vec_bytes(&of.uncited) + heap::small_vec_bytes(&of.cycled);
+        let contents = |of: &WrittenContents| {
+            heap::small_vec_bytes(&of.uncited) + heap::small_vec_bytes(&of.cycled)
+        };
         self.paths.heap_bytes(contents)
     }
 }

@@ -1,7 +1,8 @@
 use serde::Deserialize;
+use smallvec::smallvec;
 
-use super::{Detector, NeverFires, History, streak::Streak};
-use crate::domain::{DetectorExplanation, Finding, DetectorOutcome, Observation, Sig};
+use super::{Detector, History, NeverFires, check_count, streak::Streak};
+use crate::domain::{DetectorExplanation, DetectorOutcome, Finding, Observation, Sig};
 
 /// Fires when `count` failures in a row have the same error (masked) although
 /// the arguments vary or the tools rotate: unknown tool, denied, missing
@@ -29,11 +30,7 @@ impl Detector for ErrorStreak {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
-        if settings.count < 2 {
-            let why = format!("{} failures are no streak: at least 2 are", settings.count);
-            return Err(NeverFires::new("count", why));
-        }
-        Ok(())
+        check_count("count", settings.count, "failure")
     }
 
     fn explain(settings: &Settings) -> DetectorExplanation {
@@ -44,7 +41,12 @@ impl Detector for ErrorStreak {
         }
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        _past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let Some(facts) = now.ordinary_call() else {
             return DetectorOutcome::NotApplicable;
         };
@@ -72,7 +74,7 @@ impl Detector for ErrorStreak {
         match found.flatten() {
             Some(finding) => DetectorOutcome::from_finding(Finding {
                 confidence: 0.9,
-                loop_key: [error].into_iter().collect(),
+                loop_key: smallvec![error],
                 ..finding
             }),
             None => DetectorOutcome::NoMatch,

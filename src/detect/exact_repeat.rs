@@ -1,7 +1,10 @@
 use serde::Deserialize;
 
-use super::{Detector, NeverFires, History, streak::Streak};
-use crate::domain::{CallFacts, DetectorExplanation, Finding, DetectorOutcome, EventPosition, Observation, Operation, Sig};
+use super::{Detector, History, NeverFires, check_count, streak::Streak};
+use crate::domain::{
+    CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation,
+    Operation, Sig,
+};
 
 /// Fires when the last `count` calls are one call (tool and canonical
 /// arguments) in the same state: equal outcome, no progress between.
@@ -45,10 +48,7 @@ impl Detector for ExactRepeat {
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
         let Settings { count, window, .. } = *settings;
-        if count < 2 {
-            let why = format!("{count} calls are no repeat: at least 2 are");
-            return Err(NeverFires::new("count", why));
-        }
+        check_count("count", count, "call")?;
         History::check_window(window)?;
         if count > window {
             let why = format!("{count} calls in a row never stand in a window of {window}");
@@ -73,10 +73,14 @@ impl Detector for ExactRepeat {
         }
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        _past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         if now.is_compaction() {
-            let is_read =
-                |repeated: &mut RepeatedCall| matches!(repeated.operation, Operation::Read | Operation::Search);
+            let is_read = |repeated: &mut RepeatedCall| repeated.operation.is_read();
             if self.repeated_call.take_if(is_read).is_some() {
                 self.streak.clear();
             }
@@ -102,7 +106,12 @@ impl Detector for ExactRepeat {
 }
 
 impl ExactRepeat {
-    fn observe_call(&mut self, at: EventPosition, facts: &CallFacts, settings: &Settings) -> DetectorOutcome {
+    fn observe_call(
+        &mut self,
+        at: EventPosition,
+        facts: &CallFacts,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let Some(call) = facts.call else {
             self.reset();
             return DetectorOutcome::MissingField("tool_call.args");
@@ -119,7 +128,10 @@ impl ExactRepeat {
                 self.streak.restart(at, Some(call));
             }
         }
-        let exact = self.repeated_call.as_ref().is_some_and(|repeated| repeated.exact);
+        let exact = self
+            .repeated_call
+            .as_ref()
+            .is_some_and(|repeated| repeated.exact);
         match self.streak.finding_at_threshold(settings.count) {
             Some(finding) => DetectorOutcome::from_finding(Finding {
                 period: 1,
@@ -143,8 +155,15 @@ impl RepeatedCall {
         }
     }
 
-    fn matches(&self, call: Sig, at: EventPosition, facts: &CallFacts, settings: &Settings) -> bool {
-        let same_state = self.masked_outcome == facts.masked_outcome.tag() && self.progress == at.progress;
+    fn matches(
+        &self,
+        call: Sig,
+        at: EventPosition,
+        facts: &CallFacts,
+        settings: &Settings,
+    ) -> bool {
+        let same_state =
+            self.masked_outcome == facts.masked_outcome.tag() && self.progress == at.progress;
         self.call == call && (same_state || settings.ignore_outcome)
     }
 }

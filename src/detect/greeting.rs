@@ -1,8 +1,11 @@
 use serde::Deserialize;
 use smallvec::smallvec;
 
-use super::{Detector, NeverFires, History};
-use crate::domain::{DetectorExplanation, Finding, DetectorOutcome, Observation, Phrase, Phrases, ObservationBody, Sig, TurnFacts};
+use super::{Detector, History, NeverFires};
+use crate::domain::{
+    DetectorExplanation, DetectorOutcome, Finding, Observation, ObservationBody, Phrase, Phrases,
+    Sig, TurnFacts,
+};
 
 /// Fires when an agent in the middle of its work greets as if there were none: a
 /// turn of `chars_min` to `chars_max` characters that holds one of `markers` with
@@ -86,7 +89,12 @@ impl Detector for Greeting {
         (!speaks).then_some(DetectorOutcome::NotApplicable)
     }
 
-    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let ObservationBody::Turn(turn) = &now.body else {
             return DetectorOutcome::NotApplicable;
         };
@@ -99,17 +107,12 @@ impl Detector for Greeting {
             return DetectorOutcome::NoMatch;
         }
         self.count = self.count.saturating_add(1);
-        let first = *self.first_greeting.get_or_insert_with(|| turn.sketch.signature());
+        let first = *self
+            .first_greeting
+            .get_or_insert_with(|| turn.sketch.signature());
         DetectorOutcome::from_finding(Finding {
-            count: self.count.try_into().unwrap_or(i32::MAX),
-            period: 0,
-            similarity: 1.0,
-            confidence: 1.0,
-            rung: None,
             extends: self.count > 1,
-            events: smallvec![now.at.index],
-            loop_key: smallvec![first],
-            calls: smallvec![],
+            ..Finding::new(self.count, smallvec![now.at.index], smallvec![first])
         })
     }
 

@@ -205,8 +205,7 @@ impl History {
 
     /// The context was summarised: what was read or searched may be read again.
     fn consume_reads(&mut self) {
-        self.calls
-            .consume(|_, operation| matches!(operation, Operation::Read | Operation::Search));
+        self.calls.consume(|_, operation| operation.is_read());
     }
 
     fn push_call(

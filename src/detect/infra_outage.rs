@@ -1,9 +1,12 @@
 use std::time::{Duration, SystemTime};
 
 use serde::Deserialize;
+use smallvec::smallvec;
 
-use super::{Detector, NeverFires, History, streak::Streak};
-use crate::domain::{CallKind, DetectorExplanation, Finding, DetectorOutcome, Observation, ObservationBody, Sig};
+use super::{Detector, History, NeverFires, check_count, streak::Streak};
+use crate::domain::{
+    CallKind, DetectorExplanation, DetectorOutcome, Finding, Observation, ObservationBody, Sig,
+};
 
 /// Fires when `count` calls in a row meet a rate limit, a server's fault or a
 /// dead connection: the world outside is down, and trying again at once does not
@@ -40,11 +43,7 @@ impl Detector for InfraOutage {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
-        if settings.count < 2 {
-            let why = format!("{} failures are no outage: at least 2 are", settings.count);
-            return Err(NeverFires::new("count", why));
-        }
-        Ok(())
+        check_count("count", settings.count, "failure")
     }
 
     fn explain(settings: &Settings) -> DetectorExplanation {
@@ -68,7 +67,12 @@ impl Detector for InfraOutage {
         }
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        _past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let ObservationBody::Call(facts) = &now.body else {
             return DetectorOutcome::NotApplicable;
         };
@@ -94,11 +98,13 @@ impl Detector for InfraOutage {
             return DetectorOutcome::NotApplicable;
         }
         // Which call meets it hardly matters.
-        let first = *self.first_call.get_or_insert(facts.call.unwrap_or(facts.masked_outcome));
+        let first = *self
+            .first_call
+            .get_or_insert(facts.call.unwrap_or(facts.masked_outcome));
         match self.streak.finding_at_threshold(settings.count) {
             Some(finding) => DetectorOutcome::from_finding(Finding {
                 confidence: 0.9,
-                loop_key: [first].into_iter().collect(),
+                loop_key: smallvec![first],
                 ..finding
             }),
             None => DetectorOutcome::NoMatch,
@@ -182,7 +188,11 @@ mod tests {
         marks(calls("a b c d").outage(), "..!+");
         let many: Script = (0..40).map(|n| call(&n.to_string()).outage()).sum();
         let found = many.findings::<InfraOutage>(&SETTINGS);
-        assert!(found.iter().all(|finding| finding.loop_key == found[0].loop_key));
+        assert!(
+            found
+                .iter()
+                .all(|finding| finding.loop_key == found[0].loop_key)
+        );
     }
 
     #[test]

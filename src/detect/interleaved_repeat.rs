@@ -1,11 +1,15 @@
 use serde::Deserialize;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::{
-    Detector, CallEntry, NeverFires, History,
+    CallEntry, Detector, History, NeverFires,
     active_runs::{ActiveRuns, RunStep},
+    check_count,
 };
-use crate::domain::{CallFacts, DetectorExplanation, Finding, DetectorOutcome, EventPosition, Observation, Operation, Sig};
+use crate::domain::{
+    CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation,
+    Operation, Sig,
+};
 
 /// Fires when one call in the same state stands `count` times in the window with
 /// other calls between, but no progress between.
@@ -44,12 +48,7 @@ impl Detector for InterleavedRepeat {
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
         let Settings { count, window } = *settings;
-        if count < 2 {
-            return Err(NeverFires::new(
-                "count",
-                format!("{count} calls are no repeat: at least 2 are"),
-            ));
-        }
+        check_count("count", count, "call")?;
         History::check_window(window)?;
         if count >= window {
             let why =
@@ -70,9 +69,14 @@ impl Detector for InterleavedRepeat {
         }
     }
 
-    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         if now.is_compaction() {
-            let is_retained = |run: &RepeatKey| !matches!(run.operation, Operation::Read | Operation::Search);
+            let is_retained = |run: &RepeatKey| !run.operation.is_read();
             self.runs.retain(is_retained);
         }
         match now.ordinary_call() {
@@ -91,7 +95,13 @@ impl Detector for InterleavedRepeat {
 }
 
 impl InterleavedRepeat {
-    fn observe_call(&mut self, at: EventPosition, facts: &CallFacts, past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe_call(
+        &mut self,
+        at: EventPosition,
+        facts: &CallFacts,
+        past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         self.runs.advance(settings.window);
         self.runs.retain(|run| run.progress == at.progress);
         let Some(call) = facts.call else {
@@ -110,8 +120,10 @@ impl InterleavedRepeat {
         };
         match self.runs.extend(&repeat, at, facts) {
             RunStep::Extended { count, exact } => {
-                let events = SmallVec::from_slice(&[at.index]);
-                return DetectorOutcome::from_finding(build_finding(count, exact, true, events, call));
+                let events = smallvec![at.index];
+                return DetectorOutcome::from_finding(build_finding(
+                    count, exact, true, events, call,
+                ));
             }
             RunStep::AlreadyCounted => return DetectorOutcome::Unchanged,
             RunStep::NotInRun => {}
@@ -125,7 +137,8 @@ impl InterleavedRepeat {
             };
         };
         let count = events.len().try_into().unwrap_or(i32::MAX);
-        self.runs.insert(repeat, count, at, facts.raw_outcome, exact);
+        self.runs
+            .insert(repeat, count, at, facts.raw_outcome, exact);
         DetectorOutcome::from_finding(build_finding(count, exact, false, events, call))
     }
 
@@ -139,8 +152,7 @@ impl InterleavedRepeat {
         past: &History,
         settings: &Settings,
     ) -> Option<(SmallVec<[i32; 8]>, bool)> {
-        let mut events: SmallVec<[i32; 8]> = SmallVec::new();
-        events.push(at.index);
+        let mut events: SmallVec<[i32; 8]> = smallvec![at.index];
         let mut exact = true;
         let mut round = at.round;
         let mut other = false;
@@ -171,17 +183,18 @@ fn is_new_result(facts: &CallFacts, last: CallEntry) -> bool {
     !facts.is_change() && last.masked_outcome != facts.masked_outcome.tag()
 }
 
-fn build_finding(count: i32, exact: bool, extends: bool, events: SmallVec<[i32; 8]>, call: Sig) -> Finding {
+fn build_finding(
+    count: i32,
+    exact: bool,
+    extends: bool,
+    events: SmallVec<[i32; 8]>,
+    call: Sig,
+) -> Finding {
     Finding {
-        count,
-        period: 0,
-        similarity: 1.0,
         confidence: if exact { 1.0 } else { 0.9 },
-        rung: None,
         extends,
-        events,
-        loop_key: [call].into_iter().collect(),
-        calls: [call].into_iter().collect(),
+        calls: smallvec![call],
+        ..Finding::new(count, events, smallvec![call])
     }
 }
 
@@ -204,7 +217,10 @@ mod tests {
 
     #[track_caller]
     fn marks(script: Script, expected: &str) {
-        assert_eq!(script.outcome_letters::<InterleavedRepeat>(&SETTINGS), expected);
+        assert_eq!(
+            script.outcome_letters::<InterleavedRepeat>(&SETTINGS),
+            expected
+        );
     }
 
     #[test]
@@ -294,7 +310,10 @@ mod tests {
         let far: Script = (0..29).map(|n| call(&n.to_string())).sum();
         check(calls("a x a y a") + far.clone() + call("a"), &[0; 35]);
         let gone = calls("a x a y a z a") + far + call("b") + call("a");
-        assert!(gone.outcome_letters::<InterleavedRepeat>(&SETTINGS).ends_with("=.."));
+        assert!(
+            gone.outcome_letters::<InterleavedRepeat>(&SETTINGS)
+                .ends_with("=..")
+        );
     }
 
     #[test]

@@ -1,8 +1,11 @@
 use serde::Deserialize;
 use smallvec::smallvec;
 
-use super::{Detector, NeverFires, History, streak::Streak};
-use crate::domain::{DetectorExplanation, Finding, DetectorOutcome, Observation, Phrase, Phrases, ObservationBody, Sig, TurnFacts};
+use super::{Detector, History, NeverFires, check_count, streak::Streak};
+use crate::domain::{
+    DetectorExplanation, DetectorOutcome, Finding, Observation, ObservationBody, Phrase, Phrases,
+    Sig, TurnFacts,
+};
 
 /// Fires when an agent talks and does nothing: `count` empty turns in a row, or
 /// `count` + 1 turns in a row that are equal, or short and announce a new start
@@ -38,14 +41,7 @@ impl Detector for Monologue {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
-        if settings.count < 2 {
-            let why = format!(
-                "{} empty turns are no monologue: at least 2 are",
-                settings.count
-            );
-            return Err(NeverFires::new("count", why));
-        }
-        Ok(())
+        check_count("count", settings.count, "empty turn")
     }
 
     fn phrases(settings: &Settings) -> impl Iterator<Item = &Phrase> {
@@ -71,7 +67,12 @@ impl Detector for Monologue {
         (!speaks).then_some(DetectorOutcome::NotApplicable)
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        _past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let ObservationBody::Turn(turn) = &now.body else {
             return DetectorOutcome::NotApplicable;
         };
@@ -82,7 +83,11 @@ impl Detector for Monologue {
         let found = if turn.sketch.is_empty() {
             self.empty.push(now.at, None);
             let nothing = turn.sketch.signature();
-            with_loop_key(self.empty.finding_at_threshold(settings.count), nothing, 1.0)
+            with_loop_key(
+                self.empty.finding_at_threshold(settings.count),
+                nothing,
+                1.0,
+            )
         } else {
             self.empty.clear();
             self.observe_text(now, turn, settings)
@@ -100,7 +105,12 @@ impl Detector for Monologue {
 }
 
 impl Monologue {
-    fn observe_text(&mut self, now: &Observation, turn: &TurnFacts, settings: &Settings) -> Option<Finding> {
+    fn observe_text(
+        &mut self,
+        now: &Observation,
+        turn: &TurnFacts,
+        settings: &Settings,
+    ) -> Option<Finding> {
         let needed = settings.count.saturating_add(1);
         let words = turn.sketch.signature();
         if self.latest_words.replace(words) == Some(words) {
@@ -108,8 +118,8 @@ impl Monologue {
         } else {
             self.equal.restart(now.at, None);
         }
-        let announces =
-            turn.chars <= settings.chars_max && turn.words_before_first(&settings.announcements).is_some();
+        let announces = turn.chars <= settings.chars_max
+            && turn.words_before_first(&settings.announcements).is_some();
         if announces {
             self.announcing.push(now.at, None);
             self.first_announcement.get_or_insert(words);

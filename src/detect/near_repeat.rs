@@ -1,7 +1,11 @@
 use serde::Deserialize;
+use smallvec::smallvec;
 
-use super::{Detector, NeverFires, History, heap, streak::Streak};
-use crate::domain::{CallFacts, DetectorExplanation, Finding, DetectorOutcome, EventPosition, Observation, Sig, WordHashes};
+use super::{Detector, History, NeverFires, check_count, check_share, heap, streak::Streak};
+use crate::domain::{
+    CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation, Sig,
+    WordHashes,
+};
 
 /// Fires when `count` calls in a row of one tool have arguments that differ, but
 /// not once numbers and the order of words are ignored, or that overlap by
@@ -44,15 +48,8 @@ impl Detector for NearRepeat {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
-        if settings.count < 2 {
-            let why = format!("{} calls are no repeat: at least 2 are", settings.count);
-            return Err(NeverFires::new("count", why));
-        }
-        if !(settings.similarity > 0.0 && settings.similarity <= 1.0) {
-            let why = format!("{} is not above 0 and at most 1", settings.similarity);
-            return Err(NeverFires::new("similarity", why));
-        }
-        Ok(())
+        check_count("count", settings.count, "call")?;
+        check_share("similarity", settings.similarity)
     }
 
     fn explain(settings: &Settings) -> DetectorExplanation {
@@ -67,7 +64,12 @@ impl Detector for NearRepeat {
         }
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        _past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         match now.ordinary_call() {
             Some(facts) if !facts.wrote() => self.observe_call(now.at, facts, settings),
             Some(_) => {
@@ -94,7 +96,12 @@ impl Detector for NearRepeat {
 }
 
 impl NearRepeat {
-    fn observe_call(&mut self, at: EventPosition, facts: &CallFacts, settings: &Settings) -> DetectorOutcome {
+    fn observe_call(
+        &mut self,
+        at: EventPosition,
+        facts: &CallFacts,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let (Some(call), Some(said)) = (facts.call, facts.response) else {
             self.reset();
             let missing = facts.call.map_or("tool_call.args", |_| "tool_call.result");
@@ -138,7 +145,7 @@ impl NearRepeat {
                 similarity: self.similarity,
                 confidence: self.similarity.min(0.9),
                 // The calls go on changing; what they say does not.
-                loop_key: [said].into_iter().collect(),
+                loop_key: smallvec![said],
                 ..finding
             }),
             None => DetectorOutcome::NoMatch,
@@ -197,7 +204,9 @@ mod tests {
 
     /// A call that differs from the others in a number only.
     fn query(n: u32) -> Script {
-        call(&format!("query {n}")).loose("query").responds("nothing")
+        call(&format!("query {n}"))
+            .loose("query")
+            .responds("nothing")
     }
 
     fn queries(n: u32) -> Script {

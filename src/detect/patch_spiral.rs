@@ -1,8 +1,8 @@
 use serde::Deserialize;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
-use super::{Detector, NeverFires, History, heap, lru_map::LruMap};
-use crate::domain::{DetectorExplanation, Finding, DetectorOutcome, Observation, Sig};
+use super::{Detector, History, NeverFires, check_count, heap, lru_map::LruMap};
+use crate::domain::{DetectorExplanation, DetectorOutcome, Finding, Observation, Sig};
 
 /// Fires when the failed edits and writes of one path reach `count`; a success
 /// takes one off, and firing starts the count anew. Paths are apart.
@@ -34,10 +34,7 @@ impl Detector for PatchSpiral {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
-        if settings.count < 2 {
-            let why = format!("{} failures are no spiral: at least 2 are", settings.count);
-            return Err(NeverFires::new("count", why));
-        }
+        check_count("count", settings.count, "failure")?;
         if settings.count > FAILURES_MAX {
             let why = format!(
                 "{} failures are more than the {FAILURES_MAX} that are kept",
@@ -64,7 +61,12 @@ impl Detector for PatchSpiral {
         (facts.target.is_some() && !facts.failed()).then_some(DetectorOutcome::NoMatch)
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        _past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let Some(facts) = now.ordinary_call().filter(|facts| facts.is_change()) else {
             return DetectorOutcome::NotApplicable;
         };
@@ -98,15 +100,8 @@ impl Detector for PatchSpiral {
         calls.sort_unstable();
         calls.dedup();
         DetectorOutcome::from_finding(Finding {
-            count: events.len().try_into().unwrap_or(i32::MAX),
-            period: 0,
-            similarity: 1.0,
-            confidence: 1.0,
-            rung: None,
-            extends: false,
-            events: events.into_iter().collect(),
-            loop_key: [path].into_iter().collect(),
             calls,
+            ..Finding::new(events.len(), events.into_iter().collect(), smallvec![path])
         })
     }
 
@@ -124,7 +119,9 @@ impl Detector for PatchSpiral {
     }
 
     fn heap_bytes(&self) -> usize {
-        let failures = |of: &PathFailures| heap::small_vec_bytes(&of.events) + heap::small_vec_bytes(&of.calls);
+        let failures = |of: &PathFailures| {
+            heap::small_vec_bytes(&of.events) + heap::small_vec_bytes(&of.calls)
+        };
         self.paths.heap_bytes(failures)
     }
 }

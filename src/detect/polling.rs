@@ -1,8 +1,10 @@
 use serde::Deserialize;
+use smallvec::smallvec;
 
-use super::{Detector, NeverFires, History, lru_map::LruMap, streak::Streak};
+use super::{Detector, History, NeverFires, check_count, lru_map::LruMap, streak::Streak};
 use crate::domain::{
-    CallFacts, CallKind, DetectorExplanation, Finding, DetectorOutcome, Observation, Operation, ObservationBody, Sig,
+    CallFacts, CallKind, DetectorExplanation, DetectorOutcome, Finding, Observation,
+    ObservationBody, Sig,
 };
 
 /// Fires when a poll keeps returning the same `count` times: a tool that waits
@@ -41,11 +43,7 @@ impl Detector for Polling {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
-        if settings.count < 2 {
-            let why = format!("{} polls are no loop: at least 2 are", settings.count);
-            return Err(NeverFires::new("count", why));
-        }
-        Ok(())
+        check_count("count", settings.count, "poll")
     }
 
     fn explain(settings: &Settings) -> DetectorExplanation {
@@ -58,19 +56,23 @@ impl Detector for Polling {
 
     #[inline]
     fn quick_check(now: &Observation) -> Option<DetectorOutcome> {
-        let polls = matches!(&now.body, ObservationBody::Call(facts) if facts.kind == CallKind::Poll);
+        let polls =
+            matches!(&now.body, ObservationBody::Call(facts) if facts.kind == CallKind::Poll);
         (!polls).then_some(DetectorOutcome::NotApplicable)
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        _past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let ObservationBody::Call(facts) = &now.body else {
             return DetectorOutcome::NotApplicable;
         };
         match facts.kind {
             CallKind::Poll => self.observe_poll(now, facts, settings),
-            CallKind::Ordinary
-                if !matches!(facts.operation, Operation::Read | Operation::Search) =>
-            {
+            CallKind::Ordinary if !facts.operation.is_read() => {
                 self.reset();
                 DetectorOutcome::NotApplicable
             }
@@ -93,11 +95,21 @@ impl Polling {
     /// Polls of one wait that a finding names.
     const CALLS_MAX: usize = 16;
 
-    fn observe_poll(&mut self, now: &Observation, facts: &CallFacts, settings: &Settings) -> DetectorOutcome {
+    fn observe_poll(
+        &mut self,
+        now: &Observation,
+        facts: &CallFacts,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let at = now.at;
         let poll = poll_key(facts);
-        let known = self.polls.get_mut(poll).and_then(|state| state.last_outcome);
-        if self.progress != at.progress || known.is_some_and(|answer| answer != facts.masked_outcome) {
+        let known = self
+            .polls
+            .get_mut(poll)
+            .and_then(|state| state.last_outcome);
+        if self.progress != at.progress
+            || known.is_some_and(|answer| answer != facts.masked_outcome)
+        {
             self.reset();
             self.progress = at.progress;
         }
@@ -110,7 +122,7 @@ impl Polling {
             Some(finding) => {
                 self.reported = true;
                 DetectorOutcome::from_finding(Finding {
-                    loop_key: [poll].into_iter().collect(),
+                    loop_key: smallvec![poll],
                     // They wait for the same: one loop, whichever is found.
                     calls: self.polls.keys().take(Self::CALLS_MAX).collect(),
                     ..finding
@@ -235,7 +247,10 @@ mod tests {
     fn reading_meanwhile_is_no_progress() {
         let lap = |n: usize| read(&n.to_string()) + poll("status");
         let laps: Script = (0..11).map(lap).sum();
-        assert_eq!(laps.outcome_letters::<Polling>(&SETTINGS).trim_end().len(), 22);
+        assert_eq!(
+            laps.outcome_letters::<Polling>(&SETTINGS).trim_end().len(),
+            22
+        );
         let laps: Script = (0..10).map(lap).sum();
         assert!(laps.outcome_letters::<Polling>(&SETTINGS).ends_with('!'));
     }

@@ -1,13 +1,17 @@
 use serde::Deserialize;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::{
-    Detector, CallEntry, NeverFires, History, heap,
-    lru_map::LruMap,
+    CallEntry, Detector, History, NeverFires,
     active_runs::{ActiveRuns, RunStep},
+    check_count, heap,
+    lru_map::LruMap,
     streak::Streak,
 };
-use crate::domain::{CallFacts, DetectorExplanation, Finding, DetectorOutcome, EventPosition, Observation, Operation, Sig};
+use crate::domain::{
+    CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation,
+    Operation, Sig,
+};
 
 /// Fires when the same read (path and lines) of an unchanged file stands `count`
 /// times in the window, or when four reads in a row of one file bring no line
@@ -62,7 +66,9 @@ impl ReadKey {
             path,
             lines: facts.lines.filter(|_| content.is_none()),
             outcome: content.unwrap_or(facts.masked_outcome),
-            call: facts.call.filter(|_| has_no_content(facts) && content.is_none()),
+            call: facts
+                .call
+                .filter(|_| has_no_content(facts) && content.is_none()),
             progress: if settings.ignore_progress {
                 0
             } else {
@@ -127,12 +133,7 @@ impl Detector for ReadLoop {
             stale,
             ..
         } = *settings;
-        if count < 2 {
-            return Err(NeverFires::new(
-                "count",
-                format!("{count} reads are no loop: at least 2 are"),
-            ));
-        }
+        check_count("count", count, "read")?;
         if stale == 1 {
             return Err(NeverFires::new(
                 "stale",
@@ -169,7 +170,12 @@ impl Detector for ReadLoop {
         }
     }
 
-    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         if now.is_compaction() {
             self.reset();
         }
@@ -196,7 +202,8 @@ impl Detector for ReadLoop {
         let read = ReadKey::new(path, now.at, facts, settings);
         let stale = self.observe_stale_read(now, path, facts, past, settings);
         let same = self.observe_same_read(read, now.at, facts, past, settings);
-        same.or(stale).map_or_else(|| self.no_match_outcome(), DetectorOutcome::from_finding)
+        same.or(stale)
+            .map_or_else(|| self.no_match_outcome(), DetectorOutcome::from_finding)
     }
 
     fn consume(&mut self, cited: &[i32]) {
@@ -224,18 +231,20 @@ impl ReadLoop {
         settings: &Settings,
     ) -> Option<Finding> {
         let is_same = |run: &ReadKey| (run.path, run.lines) == (read.path, read.lines);
-        let goes_on = |run: &ReadKey| run.progress == read.progress && (!is_same(run) || *run == read);
+        let goes_on =
+            |run: &ReadKey| run.progress == read.progress && (!is_same(run) || *run == read);
         self.runs.retain(goes_on);
         match self.runs.extend(&read, at, facts) {
             RunStep::Extended { count, exact } => {
-                let events = SmallVec::from_slice(&[at.index]);
-                return Some(build_finding(count, exact, true, events, read.path, facts.call));
+                let events = smallvec![at.index];
+                return Some(build_finding(
+                    count, exact, true, events, read.path, facts.call,
+                ));
             }
             RunStep::AlreadyCounted => return None,
             RunStep::NotInRun => {}
         }
-        let mut events: SmallVec<[i32; 8]> = SmallVec::new();
-        events.push(at.index);
+        let mut events: SmallVec<[i32; 8]> = smallvec![at.index];
         let mut exact = true;
         let mut round = at.round;
         for entry in past.calls_on_target(read.path, settings.window as usize - 1) {
@@ -256,7 +265,9 @@ impl ReadLoop {
         events.reverse();
         let count = events.len().try_into().unwrap_or(i32::MAX);
         self.runs.insert(read, count, at, facts.raw_outcome, exact);
-        Some(build_finding(count, exact, false, events, read.path, facts.call))
+        Some(build_finding(
+            count, exact, false, events, read.path, facts.call,
+        ))
     }
 
     /// Nothing new: another read between two of a loop does not end it.
@@ -296,7 +307,10 @@ impl ReadLoop {
             };
         }
         coverage.content = facts.content.or(coverage.content);
-        if coverage.lines.insert(facts.lines.unwrap_or((1, WHOLE_FILE_LINES))) {
+        if coverage
+            .lines
+            .insert(facts.lines.unwrap_or((1, WHOLE_FILE_LINES)))
+        {
             self.stale_reads.clear();
             return None;
         }
@@ -306,7 +320,7 @@ impl ReadLoop {
         }
         let finding = self.stale_reads.finding_at_threshold(stale)?;
         Some(Finding {
-            loop_key: [path].into_iter().collect(),
+            loop_key: smallvec![path],
             ..finding
         })
     }
@@ -334,15 +348,10 @@ fn build_finding(
     call: Option<Sig>,
 ) -> Finding {
     Finding {
-        count,
-        period: 0,
-        similarity: 1.0,
         confidence: if exact { 1.0 } else { 0.9 },
-        rung: None,
         extends,
-        events,
-        loop_key: [path].into_iter().collect(),
         calls: call.into_iter().collect(),
+        ..Finding::new(count, events, smallvec![path])
     }
 }
 
@@ -421,7 +430,9 @@ mod tests {
     }
 
     fn page(first: u32) -> Script {
-        read("f").lines(first, first + 99).responds(&first.to_string())
+        read("f")
+            .lines(first, first + 99)
+            .responds(&first.to_string())
     }
 
     #[test]
@@ -521,7 +532,11 @@ mod tests {
         marks(page(1) + page(101) + again, ".....!+");
         let later: Script = (0..40).map(|n| run(&n.to_string())).sum();
         let found = page(1) + page(101) + later + page(20) + page(50) + page(10) + page(70);
-        assert!(found.outcome_letters::<ReadLoop>(&SETTINGS).ends_with(" ...!"));
+        assert!(
+            found
+                .outcome_letters::<ReadLoop>(&SETTINGS)
+                .ends_with(" ...!")
+        );
     }
 
     #[test]

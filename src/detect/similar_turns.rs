@@ -3,10 +3,10 @@ use std::sync::Arc;
 use serde::Deserialize;
 use smallvec::{SmallVec, smallvec};
 
-use super::{Detector, NeverFires, History, heap};
+use super::{Detector, History, NeverFires, check_share, heap};
 use crate::domain::{
-    DetectorExplanation, Finding, DetectorOutcome, SimilarityMeasure, EventPosition, Observation, Phrase, Phrases, ObservationBody, Sig, Sketch,
-    TurnFacts,
+    DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation, ObservationBody,
+    Phrase, Phrases, Sig, SimilarityMeasure, Sketch, TurnFacts,
 };
 
 /// Fires when `count` turns in a row are each like one before: of the last
@@ -122,10 +122,7 @@ impl Detector for SimilarTurns {
             let why = format!("{window} turns to compare with, of 1 to {window_max} that are kept");
             return Err(NeverFires::new("window", why));
         }
-        if !(similarity > 0.0 && similarity <= 1.0) {
-            let why = format!("{similarity} is not above 0 and at most 1");
-            return Err(NeverFires::new("similarity", why));
-        }
+        check_share("similarity", similarity)?;
         settings.check_idle()?;
         settings.check_restarts()
     }
@@ -155,7 +152,12 @@ impl Detector for SimilarTurns {
         (!speaks).then_some(DetectorOutcome::NotApplicable)
     }
 
-    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let ObservationBody::Turn(turn) = &now.body else {
             return DetectorOutcome::NotApplicable;
         };
@@ -163,8 +165,12 @@ impl Detector for SimilarTurns {
             return DetectorOutcome::NotApplicable;
         }
         let repeated = self.observe_repeat(now.at, &turn.sketch, past, settings);
-        let restarted = self.new_starts.observe_new_start(now.at, turn, past, settings);
-        repeated.or(restarted).map_or(DetectorOutcome::NoMatch, DetectorOutcome::from_finding)
+        let restarted = self
+            .new_starts
+            .observe_new_start(now.at, turn, past, settings);
+        repeated
+            .or(restarted)
+            .map_or(DetectorOutcome::NoMatch, DetectorOutcome::from_finding)
     }
 
     fn reset(&mut self) {
@@ -183,11 +189,7 @@ impl Settings {
             let why = format!("{} turns, of {history_max} that are kept", self.history);
             return Err(NeverFires::new("history", why));
         }
-        if !(self.stems > 0.0 && self.stems <= 1.0) {
-            let why = format!("{} is not above 0 and at most 1", self.stems);
-            return Err(NeverFires::new("stems", why));
-        }
-        Ok(())
+        check_share("stems", self.stems)
     }
 
     fn check_restarts(&self) -> Result<(), NeverFires> {
@@ -260,15 +262,10 @@ impl SimilarTurns {
             events.reverse();
         }
         Some(Finding {
-            count: self.streak.try_into().unwrap_or(i32::MAX),
-            period: 0,
             similarity,
             confidence: similarity,
-            rung: None,
             extends,
-            events,
-            loop_key: smallvec![first],
-            calls: smallvec![],
+            ..Finding::new(self.streak, events, smallvec![first])
         })
     }
 }
@@ -304,17 +301,11 @@ impl NewStarts {
             return None;
         }
         self.reports += 1;
-        let events = self.announced.drain(..).map(|(_, event)| event);
+        let events = self.announced.drain(..).map(|(_, event)| event).collect();
         Some(Finding {
-            count: settings.restarts.try_into().unwrap_or(i32::MAX),
-            period: 0,
             similarity: 0.0,
             confidence: INEXACT_CONFIDENCE,
-            rung: None,
-            extends: false,
-            events: events.collect(),
-            loop_key: smallvec![first],
-            calls: smallvec![],
+            ..Finding::new(settings.restarts, events, smallvec![first])
         })
     }
 }
@@ -335,14 +326,23 @@ fn most_similar(
         .take(settings.window as usize)
         .take_while(|(earlier, _)| earlier.number >= begin)
         .take_while(|(earlier, _)| settings.ignore_progress || earlier.at.progress == now.progress)
-        .filter_map(|(earlier, sketch)| Some((settings.similarity_if_alike(turn, sketch)?, earlier)))
-        .filter(|(_, earlier)| settings.ignore_progress || !past.has_new_result_since(earlier.at.index))
+        .filter_map(|(earlier, sketch)| {
+            Some((settings.similarity_if_alike(turn, sketch)?, earlier))
+        })
+        .filter(|(_, earlier)| {
+            settings.ignore_progress || !past.has_new_result_since(earlier.at.index)
+        })
         .map(|(similarity, earlier)| (similarity, earlier.tokens))
         .max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
 /// The same for a turn since whose like nothing was done.
-fn most_similar_without_calls(now: EventPosition, turn: &Sketch, past: &History, settings: &Settings) -> Option<(f64, Sig)> {
+fn most_similar_without_calls(
+    now: EventPosition,
+    turn: &Sketch,
+    past: &History,
+    settings: &Settings,
+) -> Option<(f64, Sig)> {
     if !settings.idle {
         return None;
     }

@@ -1,7 +1,11 @@
 use serde::Deserialize;
+use smallvec::smallvec;
 
-use super::{Detector, NeverFires, History, streak::Streak};
-use crate::domain::{CallFacts, DetectorExplanation, Finding, DetectorOutcome, EventPosition, Observation, Operation, Sig};
+use super::{Detector, History, NeverFires, check_count, streak::Streak};
+use crate::domain::{
+    CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation,
+    Operation, Sig,
+};
 
 /// Fires when `count` calls in a row, with arguments that vary, all say the same
 /// (raw: a changed number is news), or when `count` calls that act leave the
@@ -38,11 +42,7 @@ impl Detector for Stagnation {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
-        if settings.count < 2 {
-            let why = format!("{} calls do not stand still: at least 2 do", settings.count);
-            return Err(NeverFires::new("count", why));
-        }
-        Ok(())
+        check_count("count", settings.count, "call")
     }
 
     fn explain(settings: &Settings) -> DetectorExplanation {
@@ -53,15 +53,20 @@ impl Detector for Stagnation {
         }
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        _past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let Some(facts) = now.ordinary_call() else {
             return DetectorOutcome::NotApplicable;
         };
         let by_state = self.observe_state(now.at, facts, settings);
         let by_result = self.observe_result(now.at, facts, settings);
         let world = self.world.as_ref();
-        let is_ongoing =
-            self.same_result.is_ongoing() || world.is_some_and(|world| world.same_state.is_ongoing());
+        let is_ongoing = self.same_result.is_ongoing()
+            || world.is_some_and(|world| world.same_state.is_ongoing());
         match (by_result, by_state) {
             (DetectorOutcome::Match(finding), _) => DetectorOutcome::Match(finding),
             (_, Some(finding)) => DetectorOutcome::from_finding(finding),
@@ -88,7 +93,12 @@ impl Detector for Stagnation {
 }
 
 impl Stagnation {
-    fn observe_result(&mut self, at: EventPosition, facts: &CallFacts, settings: &Settings) -> DetectorOutcome {
+    fn observe_result(
+        &mut self,
+        at: EventPosition,
+        facts: &CallFacts,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let (Some(call), Some(said), false) = (facts.call, facts.response, facts.failed()) else {
             self.last_response = None;
             self.same_result.clear();
@@ -111,14 +121,19 @@ impl Stagnation {
         let found = varied.then(|| self.same_result.finding_at_threshold(settings.count));
         match found.flatten() {
             Some(finding) => DetectorOutcome::from_finding(Finding {
-                loop_key: [said].into_iter().collect(),
+                loop_key: smallvec![said],
                 ..finding
             }),
             None => DetectorOutcome::NoMatch,
         }
     }
 
-    fn observe_state(&mut self, at: EventPosition, facts: &CallFacts, settings: &Settings) -> Option<Finding> {
+    fn observe_state(
+        &mut self,
+        at: EventPosition,
+        facts: &CallFacts,
+        settings: &Settings,
+    ) -> Option<Finding> {
         let state = facts.state?;
         let now = (state, at.state_changes);
         let world = self.world.get_or_insert_default();
@@ -137,7 +152,7 @@ impl Stagnation {
         }
         let finding = world.same_state.finding_at_threshold(settings.count)?;
         Some(Finding {
-            loop_key: [state].into_iter().collect(),
+            loop_key: smallvec![state],
             ..finding
         })
     }
@@ -206,7 +221,10 @@ mod tests {
     #[test]
     fn another_result_a_failure_or_progress_starts_anew() {
         let (five, six) = (calls("a b c d e").responds("x"), call("f").responds("x"));
-        check(five.clone() + call("y").responds("y") + six.clone(), &[0; 7]);
+        check(
+            five.clone() + call("y").responds("y") + six.clone(),
+            &[0; 7],
+        );
         check(five.clone() + call("y").fails("x") + six.clone(), &[0; 7]);
         check(five.clone() + six.clone().after_progress(), &[0; 6]);
         check(five.clone() + edit("g", "1") + six.clone(), &[0; 7]);

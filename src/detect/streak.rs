@@ -194,15 +194,9 @@ impl StreakEvents {
             _ => self.events.clone(),
         };
         Some(Finding {
-            count: self.count.try_into().unwrap_or(i32::MAX),
-            period: 0,
-            similarity: 1.0,
-            confidence: 1.0,
-            rung: None,
             extends,
-            events,
-            loop_key: self.calls.clone(),
             calls: self.calls.clone(),
+            ..Finding::new(self.count, events, self.calls.clone())
         })
     }
 }

@@ -1,8 +1,11 @@
 use serde::Deserialize;
 use smallvec::SmallVec;
 
-use super::{Detector, NeverFires, History, heap, lru_map::LruMap, streak::Streak};
-use crate::domain::{CallFacts, DetectorExplanation, Finding, DetectorOutcome, EventPosition, Observation, Operation, Sig};
+use super::{Detector, History, NeverFires, check_count, heap, lru_map::LruMap, streak::Streak};
+use crate::domain::{
+    CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation,
+    Operation, Sig,
+};
 
 /// Fires when the same command fails `count` runs in a row with the same error
 /// (masked: a duration is not another error, another number of failures is).
@@ -47,10 +50,7 @@ impl Detector for TestFailLoop {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
-        if settings.count < 2 {
-            let why = format!("{} failures are no loop: at least 2 are", settings.count);
-            return Err(NeverFires::new("count", why));
-        }
+        check_count("count", settings.count, "failure")?;
         let Settings { count, within, .. } = *settings;
         let within_max = History::CALLS_MAX as u32;
         if within > within_max {
@@ -87,13 +87,21 @@ impl Detector for TestFailLoop {
         }
     }
 
-    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let Some(facts) = now.ordinary_call() else {
             return DetectorOutcome::NotApplicable;
         };
         let in_a_row = self.observe_same_call(now.at, facts, settings);
         if !matches!(facts.operation, Operation::Execute | Operation::Other) {
-            return in_a_row.map_or(DetectorOutcome::NotApplicable, DetectorOutcome::from_finding);
+            return in_a_row.map_or(
+                DetectorOutcome::NotApplicable,
+                DetectorOutcome::from_finding,
+            );
         }
         let Some(call) = facts.call else {
             return DetectorOutcome::MissingField("tool_call.args");
@@ -117,8 +125,12 @@ impl Detector for TestFailLoop {
     }
 
     fn heap_bytes(&self) -> usize {
-        let commands = self.commands.heap_bytes(|command| command.streak.heap_bytes());
-        commands + self.same_call_failures.heap_bytes() + heap::small_vec_bytes(&self.same_call_errors)
+        let commands = self
+            .commands
+            .heap_bytes(|command| command.streak.heap_bytes());
+        commands
+            + self.same_call_failures.heap_bytes()
+            + heap::small_vec_bytes(&self.same_call_errors)
     }
 }
 
@@ -134,7 +146,11 @@ impl TestFailLoop {
         if !facts.failed() {
             // A command that had not failed is another matter.
             let fails = self.commands.remove(call);
-            return if fails { DetectorOutcome::NoMatch } else { DetectorOutcome::NotApplicable };
+            return if fails {
+                DetectorOutcome::NoMatch
+            } else {
+                DetectorOutcome::NotApplicable
+            };
         }
         let Some(error) = facts.error else {
             return DetectorOutcome::MissingField("tool_call.error");
@@ -155,7 +171,9 @@ impl TestFailLoop {
                 ..finding
             });
         }
-        let found = self.last_reported.and_then(|found| self.commands.get_mut(found));
+        let found = self
+            .last_reported
+            .and_then(|found| self.commands.get_mut(found));
         match found {
             Some(failures) if failures.streak.is_ongoing() => DetectorOutcome::Unchanged,
             _ => DetectorOutcome::NoMatch,
@@ -163,7 +181,12 @@ impl TestFailLoop {
     }
 
     /// One call that fails and fails, with errors that come back.
-    fn observe_same_call(&mut self, at: EventPosition, facts: &CallFacts, settings: &Settings) -> Option<Finding> {
+    fn observe_same_call(
+        &mut self,
+        at: EventPosition,
+        facts: &CallFacts,
+        settings: &Settings,
+    ) -> Option<Finding> {
         /// Errors that are remembered of one run of failures.
         const ERRORS_MAX: usize = 8;
         // Failed edits and writes of a path are another detector's.

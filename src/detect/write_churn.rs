@@ -1,7 +1,10 @@
 use serde::Deserialize;
+use smallvec::smallvec;
 
-use super::{Detector, NeverFires, History, streak::Streak};
-use crate::domain::{CallFacts, DetectorExplanation, Finding, DetectorOutcome, Observation, Operation, Sig};
+use super::{Detector, History, NeverFires, check_count, streak::Streak};
+use crate::domain::{
+    CallFacts, DetectorExplanation, DetectorOutcome, Finding, Observation, Operation, Sig,
+};
 
 /// Fires when `count` writes in a row to one file change nothing, or when it is
 /// rewritten whole `rewrites` times with no read of it and no run between.
@@ -31,13 +34,8 @@ impl Detector for WriteChurn {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
-        for (key, limit) in [("count", settings.count), ("rewrites", settings.rewrites)] {
-            if limit < 2 {
-                let why = format!("{limit} writes are no churn: at least 2 are");
-                return Err(NeverFires::new(key, why));
-            }
-        }
-        Ok(())
+        check_count("count", settings.count, "write")?;
+        check_count("rewrites", settings.rewrites, "rewrite")
     }
 
     fn explain(settings: &Settings) -> DetectorExplanation {
@@ -52,7 +50,12 @@ impl Detector for WriteChurn {
         }
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        _past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let Some(facts) = now.ordinary_call() else {
             return DetectorOutcome::NotApplicable;
         };
@@ -121,10 +124,12 @@ impl WriteChurn {
         };
         match found {
             Some(finding) => DetectorOutcome::from_finding(Finding {
-                loop_key: [path].into_iter().collect(),
+                loop_key: smallvec![path],
                 ..finding
             }),
-            None if self.unchanged.is_ongoing() || self.rewrites.is_ongoing() => DetectorOutcome::Unchanged,
+            None if self.unchanged.is_ongoing() || self.rewrites.is_ongoing() => {
+                DetectorOutcome::Unchanged
+            }
             None => DetectorOutcome::NoMatch,
         }
     }

@@ -69,6 +69,12 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// Reads or searches: the model loses its result when the context is compacted.
+    #[inline]
+    pub fn is_read(self) -> bool {
+        matches!(self, Self::Read | Self::Search)
+    }
+
     /// As a person reads it in a pattern: "read src/main.rs 3 times".
     pub fn verb(self) -> &'static str {
         match self {

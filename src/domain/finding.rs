@@ -85,6 +85,26 @@ pub enum LadderRung {
 }
 
 impl Finding {
+    /// A finding of equal events without a period. Detectors override the fields
+    /// that differ with struct update syntax. A count beyond `i32` saturates.
+    pub fn new(
+        count: impl TryInto<i32>,
+        events: SmallVec<[i32; 8]>,
+        loop_key: SmallVec<[Sig; 4]>,
+    ) -> Self {
+        Self {
+            count: count.try_into().unwrap_or(i32::MAX),
+            period: 0,
+            similarity: 1.0,
+            confidence: 1.0,
+            rung: None,
+            extends: false,
+            events,
+            loop_key,
+            calls: SmallVec::new(),
+        }
+    }
+
     /// All that it cites: another finding that cites any of it sees the same
     /// loop.
     pub fn cited_signatures(&self) -> impl Iterator<Item = Sig> + '_ {

@@ -7,7 +7,7 @@ use std::{
 
 use thiserror::Error;
 
-use super::{Tenant, TenantKey, text};
+use super::{Tenant, TenantKey, sanitize};
 
 /// Names a session: its tenant, and an id of the caller's. The id is printable,
 /// has no white space and 1 to 256 bytes, so that it can stand in logs, file
@@ -33,7 +33,9 @@ impl SessionId {
                 bytes_max: Self::BYTES_MAX,
             });
         }
-        if id.bytes().all(|byte| byte.is_ascii_graphic()) || !id.chars().any(text::is_unprintable) {
+        if id.bytes().all(|byte| byte.is_ascii_graphic())
+            || !id.chars().any(sanitize::is_unprintable)
+        {
             Ok(Self([tenant.prefix(), id].concat().into()))
         } else {
             Err(IdError::Unprintable)

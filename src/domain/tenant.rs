@@ -2,7 +2,7 @@ use std::{borrow::Borrow, fmt, sync::Arc};
 
 use serde::Deserialize;
 
-use super::{IdError, text};
+use super::{IdError, sanitize};
 
 /// Whose sessions they are. A session is its tenant and its id: no tenant sees
 /// or touches another's. Without tokens there is one, the default.
@@ -36,7 +36,7 @@ impl Tenant {
                 bytes,
                 bytes_max: Self::BYTES_MAX,
             }),
-            Some(_) if name.chars().any(text::is_unprintable) => Err(IdError::Unprintable),
+            Some(_) if name.chars().any(sanitize::is_unprintable) => Err(IdError::Unprintable),
             Some(length) => Ok(Self(format!("{}{name}", char::from(length)).into())),
         }
     }

@@ -1,5 +1,5 @@
 use crate::{
-    domain::{Channel, RepetitionSettings, Sig, TextRepetition, TurnFacts, text},
+    domain::{Channel, RepetitionSettings, Sig, TextRepetition, TurnFacts, sanitize},
     facts::FactExtractor,
     text::{RepetitionTracker, Sketcher},
 };
@@ -173,7 +173,7 @@ impl DraftText {
         if self.is_truncated {
             return;
         }
-        let fitting = text::prefix(chunk, bytes_max.saturating_sub(self.prefix.len()));
+        let fitting = sanitize::prefix(chunk, bytes_max.saturating_sub(self.prefix.len()));
         self.is_truncated = fitting.len() < chunk.len();
         let len = self.prefix.len();
         if len + fitting.len() > self.prefix.capacity() {

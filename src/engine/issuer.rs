@@ -12,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::OperatorRequest;
 use crate::domain::{
     Action, AgentId, Effect, Evidence, Labels, OPERATOR, SessionId, Verdict, VerdictId,
-    VerdictRecord, VerdictSink, Waste, text,
+    VerdictRecord, VerdictSink, Waste, sanitize,
 };
 
 /// Where ids and keys come from.
@@ -114,7 +114,7 @@ pub(super) fn termination_verdict(
     request: &OperatorRequest<'_>,
     now: SystemTime,
 ) -> Verdict {
-    let quoted = text::quote(request.reason, REASON_CHARS_MAX);
+    let quoted = sanitize::quote(request.reason, REASON_CHARS_MAX);
     Verdict {
         action: Some(Action::Terminate),
         pattern: "terminated by an operator".to_owned(),

@@ -3,7 +3,7 @@ use std::fmt;
 use minijinja::{Environment, UndefinedBehavior, Value, context};
 use thiserror::Error;
 
-use crate::domain::{LoopMember, text};
+use crate::domain::{LoopMember, sanitize};
 
 /// The pattern and the correction of each detector, for one profile. Checked
 /// when they are compiled, so that rendering does not fail.
@@ -42,7 +42,7 @@ impl TemplateContext {
         members: &[LoopMember],
         (excerpt, began): (&str, u64),
     ) -> Self {
-        let quoted = |text: &str| text::quote(text, QUOTE_CHARS_MAX);
+        let quoted = |text: &str| sanitize::quote(text, QUOTE_CHARS_MAX);
         let first = members.first();
         let call = |member: &LoopMember| quoted(&format!("{} {}", member.tool, member.target));
         Self(context! {

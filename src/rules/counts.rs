@@ -12,11 +12,13 @@
 
 use std::collections::VecDeque;
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::{
     detect::NeverFires,
     domain::{
         CallKind, DetectorExplanation, DetectorId, DetectorOutcome, Finding, Observation,
-        ObservationBody, Operation, RuleOutcome, Sig,
+        ObservationBody, RuleOutcome, Sig,
     },
 };
 
@@ -252,36 +254,30 @@ impl RuleState {
         }
     }
 
-    fn build_finding(&self, same: Sig, count: u32, extends: bool) -> Finding {
-        /// As many as a loop is known by.
+    fn build_finding(&self, group_key: Sig, count: u32, extends: bool) -> Finding {
+        /// Most distinct calls in a finding.
         const CALLS_MAX: usize = 16;
         let alike = self
             .counted_events
             .iter()
-            .filter(|counted| counted.group_key == same);
-        let mut calls = smallvec::SmallVec::new();
+            .filter(|counted| counted.group_key == group_key);
+        let mut calls = SmallVec::new();
         for call in alike.clone().filter_map(|counted| counted.call) {
             if calls.len() < CALLS_MAX && !calls.contains(&call) {
                 calls.push(call);
             }
         }
-        let fresh = if extends { 1 } else { count as usize };
-        let mut events: smallvec::SmallVec<[i32; 8]> = alike
+        let new_events = if extends { 1 } else { count as usize };
+        let mut events: SmallVec<[i32; 8]> = alike
             .rev()
-            .take(fresh)
+            .take(new_events)
             .map(|counted| counted.session_event)
             .collect();
         events.reverse();
         Finding {
-            count: count.try_into().unwrap_or(i32::MAX),
-            period: 0,
-            similarity: 1.0,
-            confidence: 1.0,
-            rung: None,
             extends,
-            events,
-            loop_key: [same].into_iter().collect(),
             calls,
+            ..Finding::new(count, events, smallvec![group_key])
         }
     }
 }
@@ -303,9 +299,7 @@ fn call_signature(now: &Observation) -> Option<Sig> {
 
 fn is_read(now: &Observation) -> bool {
     match &now.body {
-        ObservationBody::Call(facts) => {
-            matches!(facts.operation, Operation::Read | Operation::Search)
-        }
+        ObservationBody::Call(facts) => facts.operation.is_read(),
         ObservationBody::Turn(_)
         | ObservationBody::PartialText(_)
         | ObservationBody::Marker { .. }
@@ -316,7 +310,9 @@ fn is_read(now: &Observation) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{EventPosition, LadderRung, MarkerKind, TextRepetition, UsageDelta};
+    use crate::domain::{
+        EventPosition, LadderRung, MarkerKind, Operation, TextRepetition, UsageDelta,
+    };
 
     const SETTINGS: RuleSettings = RuleSettings {
         enabled: true,

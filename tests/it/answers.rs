@@ -31,7 +31,7 @@ impl Table {
     fn row(&mut self, input: &str, (code, message): (String, String)) {
         // Nothing that was sent may steer whoever reads the answer.
         assert!(
-            !message.contains(unstuck::domain::text::is_invisible),
+            !message.contains(unstuck::domain::sanitize::is_invisible),
             "{message:?}"
         );
         self.rows.push([input.to_owned(), code, message]);

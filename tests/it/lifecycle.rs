@@ -343,11 +343,11 @@ fn what_it_prints_can_be_typed() {
         [
             format!("unstuck: gRPC on 0.0.0.0:{grpc}"),
             format!("unstuck: HTTP on 0.0.0.0:{http}"),
-            "unstuck: store in ./unstuck-data; Ctrl-C stops".to_owned(),
+            "unstuck: store in ./unstuck-data; press Ctrl-C to stop".to_owned(),
             "try: cargo run --release -- replay examples/read-loop.ndjson".to_owned(),
             format!("     UNSTUCK_SERVER=127.0.0.1:{grpc} python3 examples/broker.py"),
             format!("     curl http://127.0.0.1:{http}/metrics"),
-            format!("     the console, in a browser: http://127.0.0.1:{http}/"),
+            format!("     open the console in a browser: http://127.0.0.1:{http}/"),
         ]
     );
 }

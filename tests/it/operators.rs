@@ -250,7 +250,8 @@ async fn sessions_are_terminated_by_their_ids_and_may_go_on_after_a_reset() {
     let ran = ran.ends_with(0);
     assert_eq!(ran.out, "terminated a\nterminated unheard-of\n");
     // This service keeps all in memory.
-    let forgets = "unstuck: a: that is on no disk, so a restart of the service forgets it";
+    let forgets =
+        "unstuck: a: the termination is not on disk and does not survive a restart of the service";
     assert_eq!(ran.err.lines().next(), Some(forgets));
     assert_eq!(status(&server, "a").await, SessionStatus::Terminated);
     let again = unstuck(server.grpc, &terminate("again")).await.ends_with(0);
@@ -412,8 +413,10 @@ async fn a_watch_that_breaks_off_goes_on_after_the_last_verdict_seen() {
         );
     }
     let told: Vec<&str> = ran.err.lines().collect();
-    assert!(told[1].contains("connection lost (the watcher was too slow); resuming after the last"));
-    assert!(told[3].contains("stands again"), "{told:?}");
+    assert!(
+        told[1].contains("connection lost (the watcher was too slow); resuming after the last")
+    );
+    assert!(told[3].contains("reconnected"), "{told:?}");
 }
 
 #[tokio::test]

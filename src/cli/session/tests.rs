@@ -28,7 +28,7 @@ fn page(answer: &GetSessionResponse) -> String {
 fn assert_printable(page: &str) {
     let unprintable = page
         .chars()
-        .find(|c| *c != '\n' && crate::domain::text::is_unprintable(*c) && *c != ' ');
+        .find(|c| *c != '\n' && crate::domain::sanitize::is_unprintable(*c) && *c != ' ');
     assert_eq!(unprintable, None, "{page}");
 }
 

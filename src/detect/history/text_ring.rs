@@ -1,7 +1,7 @@
 //! The words of the last calls: what a verdict and a person are shown of them.
 
 use super::History;
-use crate::domain::text;
+use crate::domain::sanitize;
 
 /// Texts one after the other in a ring of bytes, oldest first. Who puts one in
 /// remembers its length, and takes the oldest out by it.
@@ -108,7 +108,7 @@ impl<'a> CallText<'a> {
     pub(super) fn truncated(&self) -> [&'a str; 3] {
         let most = |word: &'a str, bytes_max: usize| match word.len() <= bytes_max {
             true => word,
-            false => text::prefix(word, bytes_max),
+            false => sanitize::prefix(word, bytes_max),
         };
         [
             most(self.tool, Self::NAME_BYTES_MAX),

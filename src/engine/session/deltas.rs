@@ -8,7 +8,9 @@ use super::{
 };
 use crate::{
     detect::CallText,
-    domain::{AgentId, Channel, Cost, Delta, ObservationBody, Sig, TextRepetition, Verdict, text},
+    domain::{
+        AgentId, Channel, Cost, Delta, ObservationBody, Sig, TextRepetition, Verdict, sanitize,
+    },
     engine::{
         EngineContext, MemoryUse, Profile, RecordError, RecordOutcome,
         draft::{DraftChunk, Drafts},
@@ -74,7 +76,7 @@ impl Session {
         let agent = self.agents.iter().find(|agent| agent.id == delta.agent);
         let beginning = agent.map_or("", |agent| agent.drafts.prefix(draft_key(delta, key)));
         let chunk = match delta.channel {
-            Channel::Visible => text::prefix(&delta.text, FactExtractor::EMBEDDED_BYTES_MAX),
+            Channel::Visible => sanitize::prefix(&delta.text, FactExtractor::EMBEDDED_BYTES_MAX),
             Channel::Reasoning => "",
         };
         format!("{beginning}{chunk}")

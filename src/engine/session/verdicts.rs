@@ -9,7 +9,7 @@ use super::{ObservationContext, Session, VIEW_VERDICTS_MAX};
 use crate::{
     domain::{
         Action, AgentId, DetectorId, Effect, EventPosition, Observation, ObservationBody, Totals,
-        UsageDelta, Verdict, VerdictId, text,
+        UsageDelta, Verdict, VerdictId, sanitize,
     },
     engine::{EngineContext, agent::ObservationOutcome, breaker::BreakerDecision},
     policy::{Decision, PolicyOutcome},
@@ -166,7 +166,7 @@ impl Session {
         }
         let agent = self.agents.get_mut(obs.agent_position)?;
         let profile = &self.profile;
-        decision.evidence.excerpt = text::quote(obs.quote, EXCERPT_CHARS_MAX);
+        decision.evidence.excerpt = sanitize::quote(obs.quote, EXCERPT_CHARS_MAX);
         let rendered = agent.render_verdict(&decision, used, obs.repetition_start, profile);
         let ends_session = decision.is_session_wide && decision.action == Action::Terminate;
         let verdict = Verdict {

@@ -3,17 +3,17 @@ use crate::domain::{DetectorOutcome, Observation};
 
 /// A detector that most sessions give nothing to count: until something does it
 /// takes no room.
-pub struct LazyBox<D> {
+pub struct LazyDetector<D> {
     state: Option<Box<D>>,
 }
 
-impl<D> Default for LazyBox<D> {
+impl<D> Default for LazyDetector<D> {
     fn default() -> Self {
         Self { state: None }
     }
 }
 
-impl<D: Detector> LazyBox<D> {
+impl<D: Detector> LazyDetector<D> {
     #[inline]
     pub fn observe(
         &mut self,
