@@ -1,9 +1,12 @@
-use std::time::UNIX_EPOCH;
+use std::{
+    sync::atomic::Ordering::Relaxed,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use super::*;
 use crate::{
     config::{Config, DEFAULTS, Layers},
-    domain::{Action, AgentId, Args, Cost, Delta, EventBody, Role, Tenant, ToolCall, Turn},
+    domain::{Action, AgentId, Args, Cost, EventBody, Role, SessionStatus, Tenant, ToolCall, Turn},
 };
 
 fn engine() -> Engine {
