@@ -31,7 +31,7 @@ pub use word_overlap::WordOverlap;
 use crate::{
     domain::{
         CallFacts, CallKind, Event, EventBody, Outcome, RepetitionSettings, Role, Sig, ToolCall,
-        TurnFacts, text,
+        TurnFacts, sanitize,
     },
     text::{
         HashKey, PhraseMatcher, RepetitionTracker, Sketcher, key::SignatureKind, mask::MaskKind,
@@ -179,7 +179,7 @@ impl FactExtractor {
             operation: call.operation.unwrap_or_else(|| class.operation()),
             also_writes,
             target: key
-                .signature_if_present(SignatureKind::Target, &text::strip_invisible(&target)),
+                .signature_if_present(SignatureKind::Target, &sanitize::strip_invisible(&target)),
             lines,
             loose_args: args.words.unordered_signature(key),
             arg_words: args.words.into_hashes(),
@@ -223,7 +223,7 @@ impl FactExtractor {
         let Some(model) = &self.analyzers.model else {
             return Box::default();
         };
-        let beginning = text::prefix(text, Self::EMBEDDED_BYTES_MAX);
+        let beginning = sanitize::prefix(text, Self::EMBEDDED_BYTES_MAX);
         model.sketch(beginning).vector
     }
 

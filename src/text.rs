@@ -1,24 +1,29 @@
-//! Text algorithms that know nothing of events: masking, repetition, shell
-//! words, tokens, sketches, phrases and keyed hashes.
+//! Text algorithms that know nothing of events.
+//!
+//! - `mask`: a result or an error with the parts taken out that change on every call.
+//! - `repetition`: finds text that repeats while it is being written.
+//! - `tokens`: words as hashes, and sketches of turns.
+//! - `phrases`: finds configured phrases in a stream of text.
+//! - `shell_words`: splits a command line into words and operators.
+//! - `json_hash`: a hash of a JSON value that ignores key order and number format.
+//! - `key`: keyed signatures; `memo`: a lock-free cache of what was computed of a text.
+//! - `simd`, `unicode`, `mixing`: what the others are built from.
 //!
 //! Uses: domain.
 
-mod bottom_k;
 pub mod json_hash;
 pub mod key;
 pub mod mask;
 pub mod memo;
+mod mixing;
 mod phrases;
 mod repetition;
 pub mod shell_words;
 mod simd;
-mod sketch;
-mod stem;
-mod token;
+pub mod tokens;
 mod unicode;
-pub mod words;
 
 pub use key::HashKey;
 pub use phrases::{PhraseMatcher, TooManyPhrases};
 pub use repetition::RepetitionTracker;
-pub use sketch::Sketcher;
+pub use tokens::Sketcher;

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use super::{Caller, TokenRole};
-use crate::domain::{Tenant, text};
+use crate::domain::{Tenant, sanitize};
 
 /// What every token begins with, so that it is known for one where it was left
 /// lying about.
@@ -134,7 +134,7 @@ impl Tokens {
 impl TokenRow {
     fn into_caller(self, name: &str) -> Result<Caller, String> {
         let bytes = name.len();
-        if bytes == 0 || bytes > NAME_BYTES_MAX || name.chars().any(text::is_unprintable) {
+        if bytes == 0 || bytes > NAME_BYTES_MAX || name.chars().any(sanitize::is_unprintable) {
             return Err(format!(
                 "{name:?}: a name is printable, without white space, 1 to {NAME_BYTES_MAX} bytes"
             ));

@@ -7,7 +7,7 @@ use serde::Serialize;
 use terminal_size::{Height, Width, terminal_size_of};
 
 use super::CliError;
-use crate::domain::text;
+use crate::domain::sanitize;
 
 #[derive(Clone, Copy, Debug, Default, clap::ValueEnum)]
 pub(super) enum OutputFormat {
@@ -50,12 +50,12 @@ fn replace_utc_offsets_with_z(line: String) -> String {
 /// that steer a terminal and marks that turn text around; they occur only within
 /// strings, where an escape means the same.
 fn escape_invisible(line: String) -> String {
-    if line.is_ascii() || !line.contains(text::is_invisible) {
+    if line.is_ascii() || !line.contains(sanitize::is_invisible) {
         return line;
     }
     let mut out = String::with_capacity(line.len() + 64);
     for c in line.chars() {
-        if text::is_invisible(c) {
+        if sanitize::is_invisible(c) {
             for unit in c.encode_utf16(&mut [0; 2]) {
                 out += &format!("\\u{unit:04x}");
             }

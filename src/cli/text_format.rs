@@ -2,7 +2,7 @@
 
 use unicode_width::UnicodeWidthChar;
 
-use crate::domain::text;
+use crate::domain::sanitize;
 
 /// `12300` as `12,300`.
 pub(super) fn group_digits(number: u64) -> String {
@@ -157,7 +157,7 @@ pub(super) fn sparkline(values: impl IntoIterator<Item = f64>) -> String {
 }
 
 fn visible_chars(word: &str) -> impl Iterator<Item = char> {
-    word.chars().filter(|c| !text::is_invisible(*c))
+    word.chars().filter(|c| !sanitize::is_invisible(*c))
 }
 
 fn char_width(c: char) -> usize {

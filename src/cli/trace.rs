@@ -17,7 +17,7 @@ use std::{
 };
 
 use super::CliError;
-use crate::domain::text;
+use crate::domain::sanitize;
 use line::TraceLine;
 use player::{TracePlayer, TraceVerdict};
 use reader::{NdjsonReader, TraceSource};
@@ -147,7 +147,7 @@ const QUOTED_CHARS_MAX: usize = 400;
 
 /// File names and what parsers say of a line are untrusted as well.
 fn quote_untrusted(text: impl Display) -> String {
-    text::quote(&text.to_string(), QUOTED_CHARS_MAX)
+    sanitize::quote(&text.to_string(), QUOTED_CHARS_MAX)
 }
 
 pub(super) fn format_line_error(file: &Path, number: u64, error: &impl Display) -> String {

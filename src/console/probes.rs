@@ -8,10 +8,7 @@ use axum::{
 };
 
 use super::{Console, http_error::HttpError};
-use crate::{
-    store::{StoreHealth, StoreStats},
-    telemetry::StoreSample,
-};
+use crate::store::StoreHealth;
 
 pub(super) async fn render_metrics(
     State(console): State<Console>,
@@ -19,22 +16,7 @@ pub(super) async fn render_metrics(
 ) -> Result<impl IntoResponse, HttpError> {
     const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
     console.admit(&headers, "/metrics")?;
-    let StoreStats {
-        commits,
-        failures,
-        dropped: shed,
-        queue_len: queue,
-        bytes,
-        write_failing: failing,
-    } = console.store.stats();
-    console.metrics.set_store_sample(&StoreSample {
-        commits,
-        failures,
-        dropped: shed,
-        queue_len: queue,
-        bytes,
-        write_failing: failing,
-    });
+    console.metrics.set_store_stats(&console.store.stats());
     Ok(([(header::CONTENT_TYPE, FORMAT)], console.metrics.render()))
 }
 

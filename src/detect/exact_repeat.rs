@@ -1,18 +1,26 @@
 use serde::Deserialize;
 
-use super::{Detector, NeverFires, History, streak::Streak};
-use crate::domain::{CallFacts, DetectorExplanation, Finding, DetectorOutcome, EventPosition, Observation, Operation, Sig};
+use super::{Detector, History, NeverFires, check_count, streak::Streak};
+use crate::domain::{
+    CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation,
+    Operation, Sig,
+};
 
-/// Fires when the last `count` calls are one call (tool and canonical
-/// arguments) in the same state: equal outcome, no progress between.
+/// The agent makes the same call again and again.
 ///
-/// Resets when another call, another outcome or progress comes between; with a
-/// compaction where the call reads or searches, since the model has lost what
-/// it read. The same call twice in one round counts once.
+/// Fires when: the last `count` calls are equal (tool and canonical arguments)
+/// with equal outcomes and no progress in between. The same call twice in one
+/// round counts once.
 ///
-/// Cost: a few comparisons a call. Three in a row within ten calls is the
-/// commonest rule among agents; with "same outcome, no write between" it alarms
-/// on about no healthy coding session, without on one in six.
+/// Resets when: another call, another outcome or progress comes in between; and on
+/// a compaction if the call reads or searches, because the model has lost what it
+/// read.
+///
+/// Cost: a few comparisons per call.
+///
+/// Defaults: three in a row within ten calls is the most common rule among
+/// agents. With "same outcome, no write in between" it fires on almost no healthy
+/// coding session; without, on one in six.
 #[derive(Default)]
 pub struct ExactRepeat {
     repeated_call: Option<RepeatedCall>,
@@ -28,15 +36,15 @@ pub struct Settings {
     pub ignore_outcome: bool,
 }
 
-/// What the calls of the run have in common.
+/// What the calls of the streak have in common.
 struct RepeatedCall {
     call: Sig,
-    /// Tags will do, since the call itself is compared whole.
+    /// Tags are enough, because the call itself is compared in full.
     masked_outcome: u32,
     raw_outcome: u32,
     progress: u32,
     operation: Operation,
-    /// Equal without masking, too.
+    /// The outcomes are equal without masking, too.
     exact: bool,
 }
 
@@ -45,13 +53,10 @@ impl Detector for ExactRepeat {
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
         let Settings { count, window, .. } = *settings;
-        if count < 2 {
-            let why = format!("{count} calls are no repeat: at least 2 are");
-            return Err(NeverFires::new("count", why));
-        }
+        check_count("count", count, "call")?;
         History::check_window(window)?;
         if count > window {
-            let why = format!("{count} calls in a row never stand in a window of {window}");
+            let why = format!("{count} calls in a row never fit in a window of {window}");
             return Err(NeverFires::new("count", why).with_other_key("window"));
         }
         Ok(())
@@ -73,10 +78,14 @@ impl Detector for ExactRepeat {
         }
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        _past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         if now.is_compaction() {
-            let is_read =
-                |repeated: &mut RepeatedCall| matches!(repeated.operation, Operation::Read | Operation::Search);
+            let is_read = |repeated: &mut RepeatedCall| repeated.operation.is_read();
             if self.repeated_call.take_if(is_read).is_some() {
                 self.streak.clear();
             }
@@ -102,7 +111,12 @@ impl Detector for ExactRepeat {
 }
 
 impl ExactRepeat {
-    fn observe_call(&mut self, at: EventPosition, facts: &CallFacts, settings: &Settings) -> DetectorOutcome {
+    fn observe_call(
+        &mut self,
+        at: EventPosition,
+        facts: &CallFacts,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let Some(call) = facts.call else {
             self.reset();
             return DetectorOutcome::MissingField("tool_call.args");
@@ -119,7 +133,10 @@ impl ExactRepeat {
                 self.streak.restart(at, Some(call));
             }
         }
-        let exact = self.repeated_call.as_ref().is_some_and(|repeated| repeated.exact);
+        let exact = self
+            .repeated_call
+            .as_ref()
+            .is_some_and(|repeated| repeated.exact);
         match self.streak.finding_at_threshold(settings.count) {
             Some(finding) => DetectorOutcome::from_finding(Finding {
                 period: 1,
@@ -143,8 +160,15 @@ impl RepeatedCall {
         }
     }
 
-    fn matches(&self, call: Sig, at: EventPosition, facts: &CallFacts, settings: &Settings) -> bool {
-        let same_state = self.masked_outcome == facts.masked_outcome.tag() && self.progress == at.progress;
+    fn matches(
+        &self,
+        call: Sig,
+        at: EventPosition,
+        facts: &CallFacts,
+        settings: &Settings,
+    ) -> bool {
+        let same_state =
+            self.masked_outcome == facts.masked_outcome.tag() && self.progress == at.progress;
         self.call == call && (same_state || settings.ignore_outcome)
     }
 }
@@ -160,7 +184,7 @@ mod tests {
         ignore_outcome: false,
     };
 
-    /// On which events it finds, as the counts: `0` where it does not.
+    /// Compares the count of each event's finding; 0 without a finding.
     #[track_caller]
     fn check(script: Script, expected: &[i32]) {
         assert_eq!(script.counts::<ExactRepeat>(&SETTINGS), expected);

@@ -1,21 +1,25 @@
 use serde::Deserialize;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
-use super::{Detector, NeverFires, History, heap};
-use crate::domain::{DetectorExplanation, Finding, DetectorOutcome, Observation, Sig};
+use super::{Detector, History, NeverFires, check_count, heap};
+use crate::domain::{DetectorExplanation, DetectorOutcome, Finding, Observation, Sig};
 
-/// Fires when one round issues the same calls `count` times over: a model that
-/// stutters while it fans out.
+/// One model response repeats the same call.
 ///
-/// Resets with another round. Needs `round_id`.
+/// Fires when: a round makes the same call `count` times, whatever the outcomes.
+/// Needs `round_id`.
 ///
-/// Cost: a look-up among the calls of the round. The same call twice or thrice
-/// in a round is a slip that the harness answers once.
+/// Resets when: another round begins.
+///
+/// Cost: a search among the calls of the round; nothing without `round_id`.
+///
+/// Defaults: four. The same call two or three times in a round is a slip that the
+/// harness answers once.
 #[derive(Default)]
 pub struct FanOut {
     round: Option<Sig>,
     calls: Vec<(Sig, u32)>,
-    /// The latest of its events, with the call that each made.
+    /// The latest events of the round, each with its call.
     events: Vec<(i32, Sig)>,
     reported: bool,
 }
@@ -35,27 +39,31 @@ impl Detector for FanOut {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
-        if settings.count < 2 {
-            let why = format!("{} calls are no stutter: at least 2 are", settings.count);
-            return Err(NeverFires::new("count", why));
-        }
-        Ok(())
+        check_count("count", settings.count, "call")
     }
 
     fn explain(settings: &Settings) -> DetectorExplanation {
         DetectorExplanation {
             rule: "one model response makes the same call several times",
             threshold: format!("{} equal calls in one round", settings.count),
-            avoided_by: "making each call once a response; different calls in one round are fine",
+            avoided_by: "making each call once per response; different calls in one round are fine",
         }
     }
 
     #[inline]
     fn quick_check(now: &Observation) -> Option<DetectorOutcome> {
-        now.at.round.is_none().then_some(DetectorOutcome::NotApplicable)
+        now.at
+            .round
+            .is_none()
+            .then_some(DetectorOutcome::NotApplicable)
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        _past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let (Some(facts), Some(round)) = (now.ordinary_call(), now.at.round) else {
             return DetectorOutcome::NotApplicable;
         };
@@ -71,8 +79,8 @@ impl Detector for FanOut {
             self.events.remove(0);
         }
         self.events.push((now.at.index, call));
-        let position = self.calls.iter().position(|(known, _)| *known == call);
-        let position = position.unwrap_or_else(|| {
+        let known = self.calls.iter().position(|(known, _)| *known == call);
+        let position = known.unwrap_or_else(|| {
             self.calls.truncate(Self::CALLS_MAX - 1);
             self.calls.push((call, 0));
             self.calls.len() - 1
@@ -83,26 +91,25 @@ impl Detector for FanOut {
             return DetectorOutcome::NoMatch;
         }
         let extends = std::mem::replace(&mut self.reported, true);
-        let repeated = self.calls.iter().filter(|(_, times)| *times > 1);
-        let repeated: SmallVec<[Sig; 4]> = repeated.map(|(call, _)| *call).collect();
-        let events = self
-            .events
+        let repeated: SmallVec<[Sig; 4]> = self
+            .calls
             .iter()
-            .filter(|(_, call)| repeated.contains(call));
+            .filter(|(_, times)| *times > 1)
+            .map(|(call, _)| *call)
+            .collect();
+        let events = if extends {
+            smallvec![now.at.index]
+        } else {
+            self.events
+                .iter()
+                .filter(|(_, call)| repeated.contains(call))
+                .map(|(event, _)| *event)
+                .collect()
+        };
         DetectorOutcome::from_finding(Finding {
-            count: count.try_into().unwrap_or(i32::MAX),
-            period: 0,
-            similarity: 1.0,
-            confidence: 1.0,
-            rung: None,
             extends,
-            events: if extends {
-                SmallVec::from_slice(&[now.at.index])
-            } else {
-                events.map(|(event, _)| *event).collect()
-            },
-            loop_key: [round].into_iter().collect(),
             calls: repeated,
+            ..Finding::new(count, events, smallvec![round])
         })
     }
 

@@ -1,24 +1,30 @@
 use std::time::{Duration, SystemTime};
 
 use serde::Deserialize;
+use smallvec::smallvec;
 
-use super::{Detector, NeverFires, History, streak::Streak};
-use crate::domain::{CallKind, DetectorExplanation, Finding, DetectorOutcome, Observation, ObservationBody, Sig};
+use super::{Detector, History, NeverFires, check_count, streak::Streak};
+use crate::domain::{
+    CallKind, DetectorExplanation, DetectorOutcome, Finding, Observation, ObservationBody, Sig,
+};
 
-/// Fires when `count` calls in a row meet a rate limit, a server's fault or a
-/// dead connection: the world outside is down, and trying again at once does not
-/// help.
+/// The agent retries against a service that is down.
 ///
-/// Resets with a call that goes through. The calls of a round count once. A pause half as long again as the one
-/// before, or longer, is patience and does not count. Other detectors skip these
-/// events: it is not the agent's loop.
+/// Fires when: `count` calls in a row meet a rate limit, a server error or a dead
+/// connection, without backoff. A retry after a pause of at least 1.5 times the
+/// previous one is backoff and does not count. The calls of a round count once.
+/// Other detectors skip these events, because the outage is not the agent's loop.
 ///
-/// Cost: one comparison a call. Three in a row without a growing pause is a
-/// retry loop without backoff.
+/// Resets when: a call gets through. Polls neither count nor reset.
+///
+/// Cost: one comparison per call.
+///
+/// Defaults: three calls in a row without a growing pause are a retry loop
+/// without backoff.
 #[derive(Default)]
 pub struct InfraOutage {
     streak: Streak,
-    /// The call that met it first: it names the outage.
+    /// The first call that met the outage. It is the loop key.
     first_call: Option<Sig>,
     round: Option<Sig>,
     last_time: Option<SystemTime>,
@@ -33,23 +39,19 @@ pub struct Settings {
     pub apart: bool,
 }
 
-/// A pause that grows by this much backs off.
+/// A pause that grows by at least this factor is backoff.
 const BACKOFF_FACTOR_MIN: f64 = 1.5;
 
 impl Detector for InfraOutage {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
-        if settings.count < 2 {
-            let why = format!("{} failures are no outage: at least 2 are", settings.count);
-            return Err(NeverFires::new("count", why));
-        }
-        Ok(())
+        check_count("count", settings.count, "failure")
     }
 
     fn explain(settings: &Settings) -> DetectorExplanation {
         DetectorExplanation {
-            rule: "calls in a row meet a rate limit, a server's fault or a dead connection",
+            rule: "calls in a row meet a rate limit, a server error or a dead connection",
             threshold: format!("{} in a row", settings.count),
             avoided_by: "a call that goes through, or a pause of one and a half times the last or more before \
                     each retry",
@@ -68,7 +70,12 @@ impl Detector for InfraOutage {
         }
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        _past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let ObservationBody::Call(facts) = &now.body else {
             return DetectorOutcome::NotApplicable;
         };
@@ -93,12 +100,14 @@ impl Detector for InfraOutage {
         if backs_off || !self.streak.push(now.at, facts.call) {
             return DetectorOutcome::NotApplicable;
         }
-        // Which call meets it hardly matters.
-        let first = *self.first_call.get_or_insert(facts.call.unwrap_or(facts.masked_outcome));
+        // The first call names the outage, whichever calls meet it later.
+        let first = *self
+            .first_call
+            .get_or_insert(facts.call.unwrap_or(facts.masked_outcome));
         match self.streak.finding_at_threshold(settings.count) {
             Some(finding) => DetectorOutcome::from_finding(Finding {
                 confidence: 0.9,
-                loop_key: [first].into_iter().collect(),
+                loop_key: smallvec![first],
                 ..finding
             }),
             None => DetectorOutcome::NoMatch,
@@ -182,7 +191,11 @@ mod tests {
         marks(calls("a b c d").outage(), "..!+");
         let many: Script = (0..40).map(|n| call(&n.to_string()).outage()).sum();
         let found = many.findings::<InfraOutage>(&SETTINGS);
-        assert!(found.iter().all(|finding| finding.loop_key == found[0].loop_key));
+        assert!(
+            found
+                .iter()
+                .all(|finding| finding.loop_key == found[0].loop_key)
+        );
     }
 
     #[test]

@@ -1,26 +1,36 @@
 use serde::Deserialize;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::{
-    Detector, CallEntry, NeverFires, History,
+    CallEntry, Detector, History, NeverFires,
     active_runs::{ActiveRuns, RunStep},
+    check_count,
 };
-use crate::domain::{CallFacts, DetectorExplanation, Finding, DetectorOutcome, EventPosition, Observation, Operation, Sig};
+use crate::domain::{
+    CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation,
+    Operation, Sig,
+};
 
-/// Fires when one call in the same state stands `count` times in the window with
-/// other calls between, but no progress between.
+/// The agent returns to the same call among others.
 ///
-/// Resets with progress, or when any call returns something else than before: the
-/// world moves. What a verdict has cited counts no more, save to go on with the
-/// same run; a run stands as long as its latest event is in the window.
+/// Fires when: one call with the same outcome occurs `count` times in the window,
+/// with other calls but no progress in between.
 ///
-/// Cost: a scan of the window, and only as far as the last progress. Four in
-/// thirty: thrice is a second and a third thought.
+/// Resets when: the session makes progress, or any call returns something else
+/// than before, because then something changes. Events cited by a verdict count
+/// only to extend the same run. A run stays active while its latest event is in
+/// the window. A compaction drops runs of reads and searches.
+///
+/// Cost: a scan of the window back to the last progress, only if the call was
+/// made before.
+///
+/// Defaults: four in thirty calls, because a call repeated three times can be a
+/// second and third thought.
 #[derive(Default)]
 pub struct InterleavedRepeat {
-    /// The calls that were found, as long as they go on.
+    /// The repeats that were found and may continue.
     runs: ActiveRuns<RepeatKey>,
-    /// The latest event on which a call returned something else than before.
+    /// The latest event at which a call returned something else than before.
     last_new_result: Option<i32>,
 }
 
@@ -44,16 +54,11 @@ impl Detector for InterleavedRepeat {
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
         let Settings { count, window } = *settings;
-        if count < 2 {
-            return Err(NeverFires::new(
-                "count",
-                format!("{count} calls are no repeat: at least 2 are"),
-            ));
-        }
+        check_count("count", count, "call")?;
         History::check_window(window)?;
         if count >= window {
             let why =
-                format!("{count} calls with others between never stand in a window of {window}");
+                format!("{count} calls with others between never fit in a window of {window}");
             return Err(NeverFires::new("count", why).with_other_key("window"));
         }
         Ok(())
@@ -70,9 +75,14 @@ impl Detector for InterleavedRepeat {
         }
     }
 
-    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         if now.is_compaction() {
-            let is_retained = |run: &RepeatKey| !matches!(run.operation, Operation::Read | Operation::Search);
+            let is_retained = |run: &RepeatKey| !run.operation.is_read();
             self.runs.retain(is_retained);
         }
         match now.ordinary_call() {
@@ -91,7 +101,13 @@ impl Detector for InterleavedRepeat {
 }
 
 impl InterleavedRepeat {
-    fn observe_call(&mut self, at: EventPosition, facts: &CallFacts, past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe_call(
+        &mut self,
+        at: EventPosition,
+        facts: &CallFacts,
+        past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         self.runs.advance(settings.window);
         self.runs.retain(|run| run.progress == at.progress);
         let Some(call) = facts.call else {
@@ -110,8 +126,10 @@ impl InterleavedRepeat {
         };
         match self.runs.extend(&repeat, at, facts) {
             RunStep::Extended { count, exact } => {
-                let events = SmallVec::from_slice(&[at.index]);
-                return DetectorOutcome::from_finding(build_finding(count, exact, true, events, call));
+                let events = smallvec![at.index];
+                return DetectorOutcome::from_finding(build_finding(
+                    count, exact, true, events, call,
+                ));
             }
             RunStep::AlreadyCounted => return DetectorOutcome::Unchanged,
             RunStep::NotInRun => {}
@@ -125,12 +143,13 @@ impl InterleavedRepeat {
             };
         };
         let count = events.len().try_into().unwrap_or(i32::MAX);
-        self.runs.insert(repeat, count, at, facts.raw_outcome, exact);
+        self.runs
+            .insert(repeat, count, at, facts.raw_outcome, exact);
         DetectorOutcome::from_finding(build_finding(count, exact, false, events, call))
     }
 
-    /// The events that make the pattern, oldest first, where there are enough,
-    /// and whether their outcomes are exactly equal.
+    /// The events of the pattern, oldest first, if there are enough, and whether
+    /// their outcomes are equal without masking.
     fn find_occurrences(
         &self,
         call: Sig,
@@ -139,25 +158,24 @@ impl InterleavedRepeat {
         past: &History,
         settings: &Settings,
     ) -> Option<(SmallVec<[i32; 8]>, bool)> {
-        let mut events: SmallVec<[i32; 8]> = SmallVec::new();
-        events.push(at.index);
+        let mut events: SmallVec<[i32; 8]> = smallvec![at.index];
         let mut exact = true;
         let mut round = at.round;
-        let mut other = false;
+        let mut other_seen = false;
         let mut others_between = false;
         for entry in past.calls().take(settings.window as usize - 1) {
             if entry.progress != Some(at.progress) || Some(entry.index) < self.last_new_result {
                 break;
             }
             if entry.call != Some(call) {
-                other = true;
+                other_seen = true;
             } else if entry.masked_outcome != facts.masked_outcome.tag() {
                 break;
             } else if !entry.consumed && (entry.round.is_none() || entry.round != round) {
                 events.push(entry.index);
                 exact &= entry.raw_outcome == facts.raw_outcome.tag();
                 round = entry.round;
-                others_between |= other;
+                others_between |= other_seen;
             }
         }
         events.reverse();
@@ -165,23 +183,24 @@ impl InterleavedRepeat {
     }
 }
 
-/// Whether an equal call returned something else when it was last made. What a
-/// write answers is no news: what it changed is progress, or is not.
+/// Whether the previous equal call returned something else. The response of a
+/// write is ignored, because its effect already counts as progress or not.
 fn is_new_result(facts: &CallFacts, last: CallEntry) -> bool {
     !facts.is_change() && last.masked_outcome != facts.masked_outcome.tag()
 }
 
-fn build_finding(count: i32, exact: bool, extends: bool, events: SmallVec<[i32; 8]>, call: Sig) -> Finding {
+fn build_finding(
+    count: i32,
+    exact: bool,
+    extends: bool,
+    events: SmallVec<[i32; 8]>,
+    call: Sig,
+) -> Finding {
     Finding {
-        count,
-        period: 0,
-        similarity: 1.0,
         confidence: if exact { 1.0 } else { 0.9 },
-        rung: None,
         extends,
-        events,
-        loop_key: [call].into_iter().collect(),
-        calls: [call].into_iter().collect(),
+        calls: smallvec![call],
+        ..Finding::new(count, events, smallvec![call])
     }
 }
 
@@ -204,7 +223,10 @@ mod tests {
 
     #[track_caller]
     fn marks(script: Script, expected: &str) {
-        assert_eq!(script.outcome_letters::<InterleavedRepeat>(&SETTINGS), expected);
+        assert_eq!(
+            script.outcome_letters::<InterleavedRepeat>(&SETTINGS),
+            expected
+        );
     }
 
     #[test]
@@ -294,7 +316,10 @@ mod tests {
         let far: Script = (0..29).map(|n| call(&n.to_string())).sum();
         check(calls("a x a y a") + far.clone() + call("a"), &[0; 35]);
         let gone = calls("a x a y a z a") + far + call("b") + call("a");
-        assert!(gone.outcome_letters::<InterleavedRepeat>(&SETTINGS).ends_with("=.."));
+        assert!(
+            gone.outcome_letters::<InterleavedRepeat>(&SETTINGS)
+                .ends_with("=..")
+        );
     }
 
     #[test]

@@ -1,14 +1,19 @@
 use serde::Deserialize;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
-use super::{Detector, NeverFires, History, heap, lru_map::LruMap};
-use crate::domain::{DetectorExplanation, Finding, DetectorOutcome, Observation, Sig};
+use super::{Detector, History, NeverFires, check_count, heap, lru_map::LruMap};
+use crate::domain::{DetectorExplanation, DetectorOutcome, Finding, Observation, Sig};
 
-/// Fires when the failed edits and writes of one path reach `count`; a success
-/// takes one off, and firing starts the count anew. Paths are apart.
+/// Edits of one path keep failing.
 ///
-/// Cost: a look-up of the path, on edits and writes only. The rule and its four
-/// are those of the published loop guards.
+/// Fires when: the failed edits and writes of one path reach `count`. A success
+/// subtracts one. Each path has its own count, and a round counts once.
+///
+/// Resets when: it fires, which restarts the count of that path.
+///
+/// Cost: one map look-up per edit or write.
+///
+/// Defaults: the rule and its count of four come from published loop guards.
 #[derive(Default)]
 pub struct PatchSpiral {
     paths: LruMap<PathFailures>,
@@ -20,7 +25,7 @@ pub struct Settings {
     pub count: u32,
 }
 
-/// Failures that are kept a path.
+/// Most failures that are stored per path.
 const FAILURES_MAX: u32 = 64;
 
 #[derive(Default)]
@@ -34,13 +39,10 @@ impl Detector for PatchSpiral {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
-        if settings.count < 2 {
-            let why = format!("{} failures are no spiral: at least 2 are", settings.count);
-            return Err(NeverFires::new("count", why));
-        }
+        check_count("count", settings.count, "failure")?;
         if settings.count > FAILURES_MAX {
             let why = format!(
-                "{} failures are more than the {FAILURES_MAX} that are kept",
+                "{} failures, at most {FAILURES_MAX} are stored",
                 settings.count
             );
             return Err(NeverFires::new("count", why));
@@ -51,7 +53,7 @@ impl Detector for PatchSpiral {
     fn explain(settings: &Settings) -> DetectorExplanation {
         DetectorExplanation {
             rule: "edits and writes of one path keep failing",
-            threshold: format!("{} failures, less one for each success", settings.count),
+            threshold: format!("{} failures, minus one for each success", settings.count),
             avoided_by: "an edit or write of that path that succeeds",
         }
     }
@@ -64,7 +66,12 @@ impl Detector for PatchSpiral {
         (facts.target.is_some() && !facts.failed()).then_some(DetectorOutcome::NoMatch)
     }
 
-    fn observe(&mut self, now: &Observation, _past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        _past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let Some(facts) = now.ordinary_call().filter(|facts| facts.is_change()) else {
             return DetectorOutcome::NotApplicable;
         };
@@ -98,15 +105,8 @@ impl Detector for PatchSpiral {
         calls.sort_unstable();
         calls.dedup();
         DetectorOutcome::from_finding(Finding {
-            count: events.len().try_into().unwrap_or(i32::MAX),
-            period: 0,
-            similarity: 1.0,
-            confidence: 1.0,
-            rung: None,
-            extends: false,
-            events: events.into_iter().collect(),
-            loop_key: [path].into_iter().collect(),
             calls,
+            ..Finding::new(events.len(), events.into_iter().collect(), smallvec![path])
         })
     }
 
@@ -124,7 +124,9 @@ impl Detector for PatchSpiral {
     }
 
     fn heap_bytes(&self) -> usize {
-        let failures = |of: &PathFailures| heap::small_vec_bytes(&of.events) + heap::small_vec_bytes(&of.calls);
+        let failures = |of: &PathFailures| {
+            heap::small_vec_bytes(&of.events) + heap::small_vec_bytes(&of.calls)
+        };
         self.paths.heap_bytes(failures)
     }
 }

@@ -1,32 +1,38 @@
-use smallvec::SmallVec;
+use smallvec::smallvec;
 
-use super::{Detector, NeverFires, History};
-use crate::domain::{DetectorExplanation, Finding, DetectorOutcome, Observation, RepetitionSettings, TextRepetition, ObservationBody};
+use super::{Detector, History, NeverFires, check_count};
+use crate::domain::{
+    DetectorExplanation, DetectorOutcome, Finding, Observation, ObservationBody,
+    RepetitionSettings, TextRepetition,
+};
 
-/// The text of a turn repeats itself.
+/// The text of one turn repeats itself.
 ///
-/// Fires when: prose stands `count` times in a row over `chars` characters, in
-/// any period up to 4,032 bytes; code, tables, figures and text in a fence need
-/// more (`facts/repeats/content.rs` has the bars), text that differs in its
-/// digits only too. Besides, when nearly all of the latest words or sentences
-/// have been written before, in any order, or when the last 96 words are but 10
-/// different ones. The text decides how bad it is: a WARN, a BREAK when it goes
-/// on, an ESCALATE when that does not help.
+/// Fires when: prose repeats `count` times in a row over at least `chars`
+/// characters, with any period up to 4,032 bytes. Code, tables, figures and
+/// fenced text need more repetition (`text/repetition/content.rs` has the
+/// thresholds), and so does text that differs only in its digits. It also fires
+/// when nearly all of the latest words or sentences were written before, in any
+/// order, or when the last 96 words contain only 10 different ones. The finding
+/// sets the ladder rung itself: WARN first, BREAK if it continues, ESCALATE if
+/// that does not help.
 ///
-/// Resets when: the text ends, another begins, a tool is called, a BREAK was
-/// given. The loop is remembered: the same one in a later text is a rung worse.
+/// Resets when: the text ends, another text begins, a tool is called, or a BREAK
+/// was issued. The loop is remembered: the same loop in a later text starts one
+/// rung higher.
 ///
-/// Cost: about 10 ns a character as it is written and at most 11 KB a text,
-/// while it is written; nothing on other events.
+/// Cost: about 10 ns per character and at most 11 KB per text while the text is
+/// streamed; nothing on other events.
 ///
-/// Defaults: bars that were measured on 98 MB of prose, code and logs. The
-/// chunk tier is a published rule, for the profile `classic`.
+/// Defaults: thresholds measured on 98 MB of prose, code and logs. The chunk
+/// tier is a published rule, used by the profile `classic`.
 #[derive(Default)]
 pub struct Repetition;
 
-/// A period is noticed within so many characters, so no shorter run may count.
+/// The detector needs this many repeated characters to notice a period, so a
+/// shorter run can never fire.
 const NOTICED_CHARS: u32 = 64;
-/// The window of the chunk tier is kept as characters.
+/// Upper bound for `chunk_window`: the chunk tier stores its window as characters.
 const CHUNK_WINDOW_MAX: u32 = 4_096;
 
 impl Detector for Repetition {
@@ -34,15 +40,12 @@ impl Detector for Repetition {
 
     fn check(settings: &RepetitionSettings) -> Result<(), NeverFires> {
         let RepetitionSettings { count, chars, .. } = *settings;
-        if count < 2 {
-            let why = format!("{count} copies are no repetition: at least 2 are");
-            return Err(NeverFires::new("count", why));
-        }
+        check_count("count", count, "copy")?;
         let repeated = chars - chars / count;
         if repeated < NOTICED_CHARS {
             let why = format!(
-                "{count} times over {chars} characters, only {repeated} repeat others, of the \
-                 {NOTICED_CHARS} in which that is noticed"
+                "{count} copies in {chars} characters repeat only {repeated} characters; a \
+                 repetition is noticed after {NOTICED_CHARS}"
             );
             return Err(NeverFires::new("chars", why).with_other_key("count"));
         }
@@ -71,21 +74,29 @@ impl Detector for Repetition {
                     settings.count, settings.chars
                 )
             },
-            avoided_by: "text that goes on with something new",
+            avoided_by: "text that continues with something new",
         }
     }
 
-    fn observe(&mut self, now: &Observation, _: &History, _: &RepetitionSettings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        _: &History,
+        _: &RepetitionSettings,
+    ) -> DetectorOutcome {
         let event = match &now.body {
-            // The turn is no event yet.
+            // The turn is not an event yet.
             ObservationBody::PartialText(_) => None,
-            // A call ends the text, and with it a loop that stood there.
+            // A call ends the text, and with it a loop in that text.
             ObservationBody::Turn(_) | ObservationBody::Call(_) => Some(now.at.index),
-            ObservationBody::Marker { .. } | ObservationBody::Other => return DetectorOutcome::NotApplicable,
+            ObservationBody::Marker { .. } | ObservationBody::Other => {
+                return DetectorOutcome::NotApplicable;
+            }
         };
-        now.repetition().map_or(DetectorOutcome::NoMatch, |repeated| {
-            DetectorOutcome::from_finding(build_finding(repeated, event.into_iter().collect()))
-        })
+        now.repetition()
+            .map_or(DetectorOutcome::NoMatch, |repeated| {
+                DetectorOutcome::from_finding(build_finding(repeated, event))
+            })
     }
 
     fn reset(&mut self) {}
@@ -103,22 +114,17 @@ fn check_chunks(settings: &RepetitionSettings) -> Result<(), NeverFires> {
         ..
     } = *settings;
     if chunk_window == 0 {
-        let why = "with a chunk_window of 0 there are no chunks, and nothing else is looked for";
-        return match chunks_only {
-            true => Err(NeverFires::new("chunks_only", why.to_owned()).with_other_key("chunk_window")),
-            false => Ok(()),
-        };
+        if !chunks_only {
+            return Ok(());
+        }
+        let why = "chunk_window = 0 turns the chunk tier off, and chunks_only turns off the rest";
+        return Err(NeverFires::new("chunks_only", why.to_owned()).with_other_key("chunk_window"));
     }
     if chunk_window > CHUNK_WINDOW_MAX {
-        let why = format!(
-            "{chunk_window} characters are more than the {CHUNK_WINDOW_MAX} of which there is room"
-        );
+        let why = format!("{chunk_window} characters, at most {CHUNK_WINDOW_MAX}");
         return Err(NeverFires::new("chunk_window", why));
     }
-    if chunk_count < 2 {
-        let why = format!("{chunk_count} copies are no repetition: at least 2 are");
-        return Err(NeverFires::new("chunk_count", why));
-    }
+    check_count("chunk_count", chunk_count, "copy")?;
     if settings.chunk_sizes().next().is_none() {
         let least = settings.chunks.iter().min().copied().unwrap_or_default();
         let why = format!(
@@ -129,17 +135,15 @@ fn check_chunks(settings: &RepetitionSettings) -> Result<(), NeverFires> {
     Ok(())
 }
 
-fn build_finding(repeated: &TextRepetition, events: SmallVec<[i32; 8]>) -> Finding {
+fn build_finding(repeated: &TextRepetition, event: Option<i32>) -> Finding {
+    let events = event.into_iter().collect();
     Finding {
-        count: repeated.count,
         period: repeated.period,
         similarity: repeated.similarity,
         confidence: repeated.similarity,
         rung: Some(repeated.rung),
         extends: repeated.extends,
-        events,
-        loop_key: std::iter::once(repeated.loop_key).collect(),
-        calls: SmallVec::new(),
+        ..Finding::new(repeated.count, events, smallvec![repeated.loop_key])
     }
 }
 
@@ -162,8 +166,8 @@ mod tests {
     fn check(change: impl FnOnce(&mut RepetitionSettings), key: Option<&str>) {
         let mut settings = settings();
         change(&mut settings);
-        let refused = Repetition::check(&settings).err().map(|futile| futile.key);
-        assert_eq!(refused, key, "{settings:?}");
+        let rejected_key = Repetition::check(&settings).err().map(|error| error.key);
+        assert_eq!(rejected_key, key, "{settings:?}");
     }
 
     #[test]

@@ -1,28 +1,35 @@
 use serde::Deserialize;
 use smallvec::SmallVec;
 
-use super::{Detector, NeverFires, History, heap, lru_map::LruMap, streak::Streak};
-use crate::domain::{CallFacts, DetectorExplanation, Finding, DetectorOutcome, EventPosition, Observation, Operation, Sig};
+use super::{Detector, History, NeverFires, check_count, heap, lru_map::LruMap, streak::Streak};
+use crate::domain::{
+    CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation,
+    Operation, Sig,
+};
 
-/// Fires when the same command fails `count` runs in a row with the same error
-/// (masked: a duration is not another error, another number of failures is).
-/// Edits between do not reset it: they are what did not help. Also when one call
-/// fails `count` + 1 times with nothing between and an error among them comes
-/// twice.
+/// A command keeps failing with the same error.
 ///
-/// Resets when the command passes or fails otherwise. Other commands between
-/// neither count nor reset.
+/// Fires when: the same command fails `count` runs in a row with the same masked
+/// error (another duration is the same error, another number of failures is
+/// not). Edits in between do not reset it: they are what did not help. Also fires
+/// when one call fails `count` + 1 times with nothing in between and one of the
+/// errors occurs twice.
 ///
-/// Cost: a look-up of the command, on runs only. Three is the published rule's.
+/// Resets when: the command passes or fails with another error. Other commands in
+/// between neither count nor reset.
+///
+/// Cost: one map look-up per run.
+///
+/// Defaults: three runs, as in the published rule.
 #[derive(Default)]
 pub struct TestFailLoop {
     commands: LruMap<CommandFailures>,
-    /// The command that was found last.
+    /// The command of the latest finding.
     last_reported: Option<Sig>,
     last_call: Option<Sig>,
     same_call_failures: Streak,
     same_call_errors: SmallVec<[Sig; 1]>,
-    /// One of them came twice.
+    /// One of `same_call_errors` occurred twice.
     error_came_twice: bool,
 }
 
@@ -47,18 +54,15 @@ impl Detector for TestFailLoop {
     type Settings = Settings;
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
-        if settings.count < 2 {
-            let why = format!("{} failures are no loop: at least 2 are", settings.count);
-            return Err(NeverFires::new("count", why));
-        }
+        check_count("count", settings.count, "failure")?;
         let Settings { count, within, .. } = *settings;
         let within_max = History::CALLS_MAX as u32;
         if within > within_max {
-            let why = format!("{within} calls are more than the {within_max} that are kept");
+            let why = format!("{within} calls, at most {within_max} are stored");
             return Err(NeverFires::new("within", why));
         }
         if within > 0 && count > within {
-            let why = format!("{count} runs never stand in the last {within} calls");
+            let why = format!("{count} runs never fit in the last {within} calls");
             return Err(NeverFires::new("count", why).with_other_key("within"));
         }
         Ok(())
@@ -87,13 +91,21 @@ impl Detector for TestFailLoop {
         }
     }
 
-    fn observe(&mut self, now: &Observation, past: &History, settings: &Settings) -> DetectorOutcome {
+    fn observe(
+        &mut self,
+        now: &Observation,
+        past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
         let Some(facts) = now.ordinary_call() else {
             return DetectorOutcome::NotApplicable;
         };
-        let in_a_row = self.observe_same_call(now.at, facts, settings);
+        let same_call = self.observe_same_call(now.at, facts, settings);
         if !matches!(facts.operation, Operation::Execute | Operation::Other) {
-            return in_a_row.map_or(DetectorOutcome::NotApplicable, DetectorOutcome::from_finding);
+            return same_call.map_or(
+                DetectorOutcome::NotApplicable,
+                DetectorOutcome::from_finding,
+            );
         }
         let Some(call) = facts.call else {
             return DetectorOutcome::MissingField("tool_call.args");
@@ -101,7 +113,7 @@ impl Detector for TestFailLoop {
         let begin = past.window_start(settings.within, now.at);
         match self.observe_same_error(now, call, facts, begin, settings) {
             DetectorOutcome::Match(finding) => DetectorOutcome::Match(finding),
-            other => in_a_row.map_or(other, DetectorOutcome::from_finding),
+            other => same_call.map_or(other, DetectorOutcome::from_finding),
         }
     }
 
@@ -117,12 +129,17 @@ impl Detector for TestFailLoop {
     }
 
     fn heap_bytes(&self) -> usize {
-        let commands = self.commands.heap_bytes(|command| command.streak.heap_bytes());
-        commands + self.same_call_failures.heap_bytes() + heap::small_vec_bytes(&self.same_call_errors)
+        let commands = self
+            .commands
+            .heap_bytes(|command| command.streak.heap_bytes());
+        commands
+            + self.same_call_failures.heap_bytes()
+            + heap::small_vec_bytes(&self.same_call_errors)
     }
 }
 
 impl TestFailLoop {
+    /// Counts runs of one command that fail with the same error.
     fn observe_same_error(
         &mut self,
         now: &Observation,
@@ -132,9 +149,13 @@ impl TestFailLoop {
         settings: &Settings,
     ) -> DetectorOutcome {
         if !facts.failed() {
-            // A command that had not failed is another matter.
-            let fails = self.commands.remove(call);
-            return if fails { DetectorOutcome::NoMatch } else { DetectorOutcome::NotApplicable };
+            // A success of a command that never failed is not applicable.
+            let had_failed = self.commands.remove(call);
+            return if had_failed {
+                DetectorOutcome::NoMatch
+            } else {
+                DetectorOutcome::NotApplicable
+            };
         }
         let Some(error) = facts.error else {
             return DetectorOutcome::MissingField("tool_call.error");
@@ -155,18 +176,25 @@ impl TestFailLoop {
                 ..finding
             });
         }
-        let found = self.last_reported.and_then(|found| self.commands.get_mut(found));
-        match found {
+        let reported = self
+            .last_reported
+            .and_then(|command| self.commands.get_mut(command));
+        match reported {
             Some(failures) if failures.streak.is_ongoing() => DetectorOutcome::Unchanged,
             _ => DetectorOutcome::NoMatch,
         }
     }
 
-    /// One call that fails and fails, with errors that come back.
-    fn observe_same_call(&mut self, at: EventPosition, facts: &CallFacts, settings: &Settings) -> Option<Finding> {
-        /// Errors that are remembered of one run of failures.
+    /// Counts consecutive failures of one call whose errors recur.
+    fn observe_same_call(
+        &mut self,
+        at: EventPosition,
+        facts: &CallFacts,
+        settings: &Settings,
+    ) -> Option<Finding> {
+        /// Most errors stored for one run of failures.
         const ERRORS_MAX: usize = 8;
-        // Failed edits and writes of a path are another detector's.
+        // Failed edits and writes belong to `patch_spiral`.
         let error = facts.error.filter(|_| !facts.is_change());
         let (Some(call), Some(error)) = (facts.call, error) else {
             self.last_call = None;
@@ -186,11 +214,11 @@ impl TestFailLoop {
             self.same_call_errors.remove(0);
         }
         self.same_call_errors.push(error);
-        let found = (self.error_came_twice && settings.mixed_errors).then(|| {
-            let needed = settings.count.saturating_add(1);
-            self.same_call_failures.finding_at_threshold(needed)
-        });
-        found.flatten()
+        if !self.error_came_twice || !settings.mixed_errors {
+            return None;
+        }
+        let needed = settings.count.saturating_add(1);
+        self.same_call_failures.finding_at_threshold(needed)
     }
 }
 

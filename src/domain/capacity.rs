@@ -1,8 +1,10 @@
+//! Limits on what is stored per agent, and a count of what was evicted.
+
 use std::cell::Cell;
 
 use serde::Deserialize;
 
-/// Keys of `[limits]`: what is remembered of an agent at most.
+/// The keys of `[limits]` that bound the state of one agent.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct AgentLimits {
     pub paths_max: usize,
@@ -10,14 +12,14 @@ pub struct AgentLimits {
     pub loops_max: usize,
 }
 
-/// What is remembered of an agent, by kind.
+/// The capacities of one agent's state, by kind.
 #[derive(Clone, Debug)]
 pub struct Capacities {
-    /// Paths, a detector.
+    /// Paths, per detector.
     pub paths: Capacity,
-    /// Commands and polls, a detector.
+    /// Commands and polls, per detector.
     pub commands: Capacity,
-    /// Loops that were found.
+    /// Known loops.
     pub loops: Capacity,
 }
 
@@ -31,8 +33,8 @@ impl From<AgentLimits> for Capacities {
     }
 }
 
-/// How many there is room for. Who makes room by forgetting says so here, and
-/// whoever lent it counts.
+/// A capacity limit. Evictions are counted in it and reported to metrics by its
+/// owner.
 #[derive(Clone, Debug)]
 pub struct Capacity {
     limit: usize,
@@ -47,8 +49,8 @@ impl Capacity {
         }
     }
 
-    /// Forgets until there is room for one more. It may take more than once: a
-    /// reload can lower the bound.
+    /// Evicts until one more element fits. That may take several evictions, because
+    /// a reload can lower the limit.
     pub fn evict_to_fit<T>(
         &self,
         collection: &mut T,

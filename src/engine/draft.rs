@@ -1,7 +1,7 @@
 //! Texts that arrive in deltas, until their turn is complete.
 
 use crate::{
-    domain::{Channel, LazyBox, RepetitionSettings, Sig, TextRepetition, TurnFacts, text},
+    domain::{Channel, LazyBox, RepetitionSettings, Sig, TextRepetition, TurnFacts, sanitize},
     facts::FactExtractor,
     text::{RepetitionTracker, Sketcher},
 };
@@ -176,7 +176,7 @@ impl DraftText {
         if self.is_truncated {
             return;
         }
-        let fitting = text::prefix(chunk, bytes_max.saturating_sub(self.prefix.len()));
+        let fitting = sanitize::prefix(chunk, bytes_max.saturating_sub(self.prefix.len()));
         self.is_truncated = fitting.len() < chunk.len();
         let len = self.prefix.len();
         if len + fitting.len() > self.prefix.capacity() {

@@ -13,7 +13,7 @@ use thiserror::Error;
 use super::{Engine, closed::CarryOver, slot::Slot};
 use crate::domain::{
     Action, AgentId, Effect, Evidence, Labels, OPERATOR, SessionId, SessionStatus, SessionView,
-    Verdict, VerdictId, Waste, text,
+    Verdict, VerdictId, Waste, sanitize,
 };
 
 /// The operator of an action, and the reason.
@@ -198,7 +198,7 @@ pub(super) fn termination_verdict(
     request: &OperatorRequest<'_>,
     now: SystemTime,
 ) -> Verdict {
-    let quoted = text::quote(request.reason, REASON_CHARS_MAX);
+    let quoted = sanitize::quote(request.reason, REASON_CHARS_MAX);
     Verdict {
         action: Some(Action::Terminate),
         pattern: "terminated by an operator".to_owned(),

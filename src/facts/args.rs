@@ -9,11 +9,11 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::tools::{self, ArgRole, LineArg};
 use crate::{
-    domain::{Args, text},
+    domain::{Args, sanitize},
     text::{
         json_hash::{CapturedValue, JsonHasher, JsonKey, JsonValueVisitor},
         key::{HashKey, SignatureKind},
-        words::ArgumentWords,
+        tokens::ArgumentWords,
     },
 };
 
@@ -47,7 +47,7 @@ impl<'a> ParsedArguments<'a> {
                     ..Self::default()
                 })
             }
-            Args::Text(text) => match text::strip_invisible(text) {
+            Args::Text(text) => match sanitize::strip_invisible(text) {
                 Cow::Borrowed(text) => Self::parse_visible(text, ignore, key),
                 Cow::Owned(text) => ParsedArguments::parse_visible(&text, ignore, key).into_owned(),
             },

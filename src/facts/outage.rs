@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use aho_corasick::{AhoCorasick, Anchored, Input, Match, MatchKind, StartKind};
 use memchr::memchr2_iter;
 
-use crate::domain::text;
+use crate::domain::sanitize;
 
 /// An outage is told in a line or two; a page that mentions one is a result.
 const RESULT_BYTES_MAX: usize = 160;
@@ -44,7 +44,7 @@ fn build_searcher(start: StartKind) -> Option<AhoCorasick> {
 
 /// A failure whose error is an outage.
 pub(super) fn is_outage_error(error: &str) -> bool {
-    let head = text::prefix(error, ERROR_BYTES_MAX);
+    let head = sanitize::prefix(error, ERROR_BYTES_MAX);
     (contains_phrase(head) || starts_with_status(head) || contains_labelled_status(head))
         && !is_test_output(head)
 }

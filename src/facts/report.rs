@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use aho_corasick::AhoCorasick;
 use memchr::memchr2_iter;
 
-use crate::domain::text;
+use crate::domain::sanitize;
 
 /// Runners report at the end.
 const TAIL_BYTES_MAX: usize = 2_048;
@@ -35,7 +35,7 @@ static PHRASE_SEARCHER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
 });
 
 pub(super) fn reports_failures(result: &str) -> bool {
-    let tail = text::suffix(result, TAIL_BYTES_MAX);
+    let tail = sanitize::suffix(result, TAIL_BYTES_MAX);
     // Which each of the phrases holds, and most reports do not.
     let bytes_at = |at: usize| tail.as_bytes().get(at..at + 4);
     let is_fail = |at| bytes_at(at).is_some_and(|word| word.eq_ignore_ascii_case(b"fail"));

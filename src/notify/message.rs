@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::settings::Format;
-use crate::domain::{Action, OPERATOR, Verdict, VerdictRecord, text};
+use crate::domain::{Action, OPERATOR, Verdict, VerdictRecord, sanitize};
 
 /// A notice about a verdict: what the built-in formats say and templates name.
 #[derive(Serialize)]
@@ -139,7 +139,7 @@ fn event_type(verdict: &Verdict) -> String {
 
 fn render_summary(verdict: &Verdict) -> String {
     let action = verdict.action.map(Action::name).unwrap_or("changed");
-    let quoted = |words: &str| text::quote(words, QUOTE_CHARS_MAX);
+    let quoted = |words: &str| sanitize::quote(words, QUOTE_CHARS_MAX);
     let mut line = format!(
         "{} session {}",
         action.to_uppercase(),
@@ -160,7 +160,7 @@ fn render_summary(verdict: &Verdict) -> String {
             wasted.events, wasted.tokens, wasted.usd
         );
     }
-    text::quote(&line, SUMMARY_CHARS_MAX)
+    sanitize::quote(&line, SUMMARY_CHARS_MAX)
 }
 
 /// Slack reads `<…>` as links and mentions, and asks for these three escapes.
@@ -255,10 +255,10 @@ mod tests {
 
     #[test]
     fn a_message_stays_within_the_receivers_limits() {
-        let long = text::quote(&"*".repeat(9_000), SUMMARY_CHARS_MAX);
+        let long = sanitize::quote(&"*".repeat(9_000), SUMMARY_CHARS_MAX);
         let discord = body(Format::Discord, &long);
         assert!(discord["content"].as_str().unwrap().chars().count() <= 2_000);
-        let long = text::quote(&"&".repeat(9_000), SUMMARY_CHARS_MAX);
+        let long = sanitize::quote(&"&".repeat(9_000), SUMMARY_CHARS_MAX);
         let slack = body(Format::Slack, &long);
         assert!(slack["text"].as_str().unwrap().chars().count() <= 40_000);
         let block = slack["blocks"][0]["text"]["text"].as_str().unwrap();

@@ -5,7 +5,7 @@ use std::fmt;
 use minijinja::{Environment, UndefinedBehavior, Value, context};
 use thiserror::Error;
 
-use crate::domain::{LoopMember, text};
+use crate::domain::{LoopMember, sanitize};
 
 /// The pattern and the correction of each detector, for one profile. They are
 /// rendered once when they are compiled, so that mistakes are found early.
@@ -129,7 +129,7 @@ impl Templates {
 }
 
 fn quote(text: &str) -> String {
-    text::quote(text, QUOTE_CHARS_MAX)
+    sanitize::quote(text, QUOTE_CHARS_MAX)
 }
 
 /// As an integer, or with two decimals.

@@ -12,11 +12,13 @@
 
 use std::collections::VecDeque;
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::{
     detect::NeverFires,
     domain::{
         CallKind, DetectorExplanation, DetectorId, DetectorOutcome, Finding, Observation,
-        ObservationBody, Operation, RuleOutcome, Sig,
+        ObservationBody, RuleOutcome, Sig,
     },
 };
 
@@ -252,36 +254,30 @@ impl RuleState {
         }
     }
 
-    fn build_finding(&self, same: Sig, count: u32, extends: bool) -> Finding {
-        /// As many as a loop is known by.
+    fn build_finding(&self, group_key: Sig, count: u32, extends: bool) -> Finding {
+        /// Most distinct calls in a finding.
         const CALLS_MAX: usize = 16;
         let alike = self
             .counted_events
             .iter()
-            .filter(|counted| counted.group_key == same);
-        let mut calls = smallvec::SmallVec::new();
+            .filter(|counted| counted.group_key == group_key);
+        let mut calls = SmallVec::new();
         for call in alike.clone().filter_map(|counted| counted.call) {
             if calls.len() < CALLS_MAX && !calls.contains(&call) {
                 calls.push(call);
             }
         }
-        let fresh = if extends { 1 } else { count as usize };
-        let mut events: smallvec::SmallVec<[i32; 8]> = alike
+        let new_events = if extends { 1 } else { count as usize };
+        let mut events: SmallVec<[i32; 8]> = alike
             .rev()
-            .take(fresh)
+            .take(new_events)
             .map(|counted| counted.session_event)
             .collect();
         events.reverse();
         Finding {
-            count: count.try_into().unwrap_or(i32::MAX),
-            period: 0,
-            similarity: 1.0,
-            confidence: 1.0,
-            rung: None,
             extends,
-            events,
-            loop_key: [same].into_iter().collect(),
             calls,
+            ..Finding::new(count, events, smallvec![group_key])
         }
     }
 }
@@ -303,9 +299,7 @@ fn call_signature(now: &Observation) -> Option<Sig> {
 
 fn is_read(now: &Observation) -> bool {
     match &now.body {
-        ObservationBody::Call(facts) => {
-            matches!(facts.operation, Operation::Read | Operation::Search)
-        }
+        ObservationBody::Call(facts) => facts.operation.is_read(),
         ObservationBody::Turn(_)
         | ObservationBody::PartialText(_)
         | ObservationBody::Marker { .. }
@@ -316,7 +310,9 @@ fn is_read(now: &Observation) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::{EventPosition, LadderRung, MarkerKind, TextRepetition, UsageDelta};
+    use crate::domain::{
+        EventPosition, LadderRung, MarkerKind, Operation, TextRepetition, UsageDelta,
+    };
 
     const SETTINGS: RuleSettings = RuleSettings {
         enabled: true,
@@ -495,14 +491,14 @@ mod tests {
 
     #[test]
     fn a_compaction_forgets_reads_and_a_user_all() {
-        use crate::detect::testing::seen_call;
+        use crate::detect::testing::observed_call;
         let mut states = RuleStates::default();
         let mut marks = String::new();
         let compaction = ObservationBody::Marker {
             kind: MarkerKind::Compaction,
             context_tokens: 0,
         };
-        let read = || seen_call(Operation::Read, CallKind::Ordinary);
+        let read = || observed_call(Operation::Read, CallKind::Ordinary);
         for (index, seen) in [read(), read(), compaction, read(), read()]
             .into_iter()
             .enumerate()
@@ -524,12 +520,12 @@ mod tests {
 
     #[test]
     fn polls_and_outages_are_seen_by_those_who_tell_them_apart() {
-        use crate::detect::testing::seen_call;
+        use crate::detect::testing::observed_call;
         let settings = RuleSettings {
             count: 1,
             ..SETTINGS
         };
-        let now = event(0, seen_call(Operation::Read, CallKind::Poll), None);
+        let now = event(0, observed_call(Operation::Read, CallKind::Poll), None);
         let mut states = RuleStates::default();
         let blind = sight(Some('a'));
         assert_eq!(mark(&look(&mut states, &[blind], &now, &settings)), ' ');
@@ -572,11 +568,15 @@ mod tests {
 
     #[test]
     fn evidence_names_the_events_and_their_distinct_calls() {
-        use crate::detect::testing::seen_call;
+        use crate::detect::testing::observed_call;
         let mut states = RuleStates::default();
         let mut found = Vec::new();
         for index in 0..4 {
-            let now = event(index, seen_call(Operation::Write, CallKind::Ordinary), None);
+            let now = event(
+                index,
+                observed_call(Operation::Write, CallKind::Ordinary),
+                None,
+            );
             if let DetectorOutcome::Match(finding) =
                 look(&mut states, &[sight(Some('a'))], &now, &SETTINGS)
             {

@@ -15,7 +15,7 @@ use super::{Rules, types::Type};
 use crate::{
     domain::{
         AgentId, Args, CallKind, Cost, Event, EventBody, MarkerKind, Operation, Outcome, Role,
-        Totals, text,
+        Totals, sanitize,
     },
     facts::EventFacts,
 };
@@ -103,8 +103,11 @@ impl<'a> EventScope<'a> {
                 args_json: args_json(&call.args),
                 args: parse_args(&call.args, wants_args),
                 outcome: extract.facts.outcome.map_or("", outcome_name),
-                error: text::prefix(&call.error, TEXT_BYTES_MAX),
-                result: text::prefix(call.result.as_deref().unwrap_or_default(), TEXT_BYTES_MAX),
+                error: sanitize::prefix(&call.error, TEXT_BYTES_MAX),
+                result: sanitize::prefix(
+                    call.result.as_deref().unwrap_or_default(),
+                    TEXT_BYTES_MAX,
+                ),
                 content_hash: &call.content_hash,
                 call_kind: call_kind_name(extract.facts.kind),
                 ..scope
@@ -113,7 +116,7 @@ impl<'a> EventScope<'a> {
             (EventBody::Turn(turn), _) => Self {
                 kind: "turn",
                 role: role_name(turn.role),
-                text: text::prefix(&turn.text, Rules::TURN_BYTES_MAX),
+                text: sanitize::prefix(&turn.text, Rules::TURN_BYTES_MAX),
                 ..scope
             },
             (EventBody::Marker(marker), _) => Self {
@@ -130,7 +133,7 @@ impl<'a> EventScope<'a> {
             kind: "turn",
             agent_id: agent.as_str(),
             role: role_name(Role::Agent),
-            text: text::prefix(text, Rules::TURN_BYTES_MAX),
+            text: sanitize::prefix(text, Rules::TURN_BYTES_MAX),
             ..Self::default()
         }
     }
@@ -202,7 +205,7 @@ impl VariableResolver for EventScope<'_> {
 
 fn truncate_target(target: Cow<'_, str>) -> Cow<'_, str> {
     match target {
-        Cow::Borrowed(target) => Cow::Borrowed(text::prefix(target, TEXT_BYTES_MAX)),
+        Cow::Borrowed(target) => Cow::Borrowed(sanitize::prefix(target, TEXT_BYTES_MAX)),
         Cow::Owned(mut target) => {
             target.truncate(target.floor_char_boundary(TEXT_BYTES_MAX));
             Cow::Owned(target)
@@ -212,7 +215,7 @@ fn truncate_target(target: Cow<'_, str>) -> Cow<'_, str> {
 
 fn args_json(args: &Args) -> &str {
     match args {
-        Args::Text(json) => text::prefix(json, TEXT_BYTES_MAX),
+        Args::Text(json) => sanitize::prefix(json, TEXT_BYTES_MAX),
         Args::Hash(_) | Args::Unknown => "",
     }
 }

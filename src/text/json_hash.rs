@@ -8,9 +8,9 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::{
     key::{HashKey, SignatureKind},
-    words::ArgumentWords,
+    tokens::ArgumentWords,
 };
-use crate::domain::text;
+use crate::domain::sanitize;
 
 /// What a value held that somebody may want to know.
 #[derive(Default)]
@@ -79,7 +79,7 @@ impl JsonHasher<'_> {
     /// JSON can hold unseen characters as escapes.
     fn hash_unescaped_text(&self, text: &str) -> u64 {
         self.key
-            .hash_text(SignatureKind::JsonText, &text::strip_invisible(text))
+            .hash_text(SignatureKind::JsonText, &sanitize::strip_invisible(text))
     }
 
     /// An entry of an object.

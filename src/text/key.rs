@@ -1,3 +1,7 @@
+//! Keyed signatures. Calls and outcomes are compared by their hashes alone, and the input
+//! is untrusted: without the key nobody can construct two different texts with one
+//! signature.
+
 use std::hash::{BuildHasher, Hasher};
 
 use foldhash::{
@@ -7,22 +11,36 @@ use foldhash::{
 
 use crate::domain::Sig;
 
-/// The key of all signatures. The server draws one at random when it starts;
-/// replay uses a fixed one, so that the same trace always prints the same.
+/// The key of all signatures. The server draws a random one when it starts; a replay
+/// uses a fixed one, so that a trace always prints the same.
 #[derive(Clone, Debug)]
 pub struct HashKey {
-    /// For what is hashed piece by piece.
+    /// For texts that are hashed in pieces.
     state: SeedableRandomState,
-    /// A seed for each tag, and what all share: for what is hashed at once. Most
-    /// of a call is short texts, for which a hasher that must be ready for more
-    /// pieces costs several times as much.
+    /// One seed per kind, for texts that are hashed at once. Most texts of a call are
+    /// short; a hasher that accepts further pieces costs several times as much for them.
     seeds: [u64; SignatureKind::COUNT],
     shared_seed: &'static SharedSeed,
 }
 
-/// What a signature is of, so that a path never equals a command.
-#[derive(Clone, Copy)]
-pub(crate) enum SignatureKind {
+macro_rules! signature_kinds {
+    ($($kind:ident),* $(,)?) => {
+        /// What a signature is of. It is part of the hash, so that a path never equals a
+        /// command.
+        #[derive(Clone, Copy)]
+        pub(crate) enum SignatureKind {
+            $($kind),*
+        }
+
+        impl SignatureKind {
+            /// Counted from the list itself: every kind has a seed.
+            const COUNT: usize = [$(Self::$kind),*].len();
+        }
+    };
+}
+
+// The order is part of the hashes: add new kinds at the end.
+signature_kinds! {
     Call,
     Target,
     Content,
@@ -42,13 +60,8 @@ pub(crate) enum SignatureKind {
     Error,
     Result,
     Rule,
-    /// The last one.
     Text,
     Draft,
-}
-
-impl SignatureKind {
-    const COUNT: usize = Self::Text as usize + 1;
 }
 
 impl HashKey {
@@ -61,17 +74,17 @@ impl HashKey {
         Self::new(0, SharedSeed::global_fixed())
     }
 
-    fn new(seed: u64, shared: &'static SharedSeed) -> Self {
-        let state = SeedableRandomState::with_seed(seed, shared);
-        let seeds = std::array::from_fn(|tag| state.hash_one(tag));
+    fn new(seed: u64, shared_seed: &'static SharedSeed) -> Self {
+        let state = SeedableRandomState::with_seed(seed, shared_seed);
+        let seeds = std::array::from_fn(|kind| state.hash_one(kind));
         Self {
             state,
             seeds,
-            shared_seed: shared,
+            shared_seed,
         }
     }
 
-    /// The signature of an id within its kind: event ids, turn ids.
+    /// The signature of an id within a kind of ids, such as event ids or turn ids.
     pub fn id_signature(&self, kind: &str, agent: &str, id: &str) -> Sig {
         let mut hasher = self.hasher(SignatureKind::Name);
         for part in [kind, agent, id] {
@@ -81,45 +94,45 @@ impl HashKey {
         Sig::new(hasher.finish())
     }
 
-    /// The signature of a text that is being written: asked for with each piece.
+    /// The signature of a turn that is being streamed. Computed for each delta.
     pub fn draft_signature(&self, turn_id: &str) -> Sig {
         let mut hasher = self.hasher(SignatureKind::Draft);
         hasher.write(turn_id.as_bytes());
         Sig::new(hasher.finish())
     }
 
-    pub(crate) fn hasher(&self, tag: SignatureKind) -> FoldHasher<'static> {
+    pub(crate) fn hasher(&self, kind: SignatureKind) -> FoldHasher<'static> {
         let mut hasher = self.state.build_hasher();
-        hasher.write_u8(tag as u8);
+        hasher.write_u8(kind as u8);
         hasher
     }
 
     #[inline]
-    fn seeded_hasher(&self, tag: SignatureKind) -> fast::FoldHasher<'static> {
-        fast::FoldHasher::with_seed(self.seeds[tag as usize], self.shared_seed)
+    fn seeded_hasher(&self, kind: SignatureKind) -> fast::FoldHasher<'static> {
+        fast::FoldHasher::with_seed(self.seeds[kind as usize], self.shared_seed)
     }
 
     /// The hash of a whole text.
     #[inline]
-    pub(crate) fn hash_text(&self, tag: SignatureKind, text: &str) -> u64 {
-        let mut hasher = self.seeded_hasher(tag);
+    pub(crate) fn hash_text(&self, kind: SignatureKind, text: &str) -> u64 {
+        let mut hasher = self.seeded_hasher(kind);
         hasher.write(text.as_bytes());
         hasher.finish()
     }
 
     /// The hash of two numbers, in this order.
     #[inline]
-    pub(crate) fn hash_pair(&self, tag: SignatureKind, first: u64, second: u64) -> u64 {
-        let mut hasher = self.seeded_hasher(tag);
+    pub(crate) fn hash_pair(&self, kind: SignatureKind, first: u64, second: u64) -> u64 {
+        let mut hasher = self.seeded_hasher(kind);
         hasher.write_u128(u128::from(first) << 64 | u128::from(second));
         hasher.finish()
     }
 
-    pub(crate) fn signature_if_present(&self, tag: SignatureKind, text: &str) -> Option<Sig> {
-        (!text.is_empty()).then(|| self.signature(tag, text, 0))
+    pub(crate) fn signature_if_present(&self, kind: SignatureKind, text: &str) -> Option<Sig> {
+        (!text.is_empty()).then(|| self.signature(kind, text, 0))
     }
 
-    /// The signature of what was hashed, and of whose it is.
+    /// The signature of what was hashed together with its owner.
     pub(crate) fn finish_signature(&self, mut hasher: FoldHasher<'static>, owner: &str) -> Sig {
         hasher.write_usize(owner.len());
         hasher.write(owner.as_bytes());
@@ -127,7 +140,20 @@ impl HashKey {
     }
 
     #[inline]
-    pub(crate) fn signature(&self, tag: SignatureKind, text: &str, number: u64) -> Sig {
-        Sig::new(self.hash_pair(tag, self.hash_text(tag, text), number))
+    pub(crate) fn signature(&self, kind: SignatureKind, text: &str, number: u64) -> Sig {
+        Sig::new(self.hash_pair(kind, self.hash_text(kind, text), number))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_kind_has_a_seed_of_its_own() {
+        use SignatureKind::{Draft, Text};
+        let key = HashKey::fixed();
+        assert_ne!(key.hash_text(Draft, "x"), key.hash_text(Text, "x"));
+        assert_ne!(key.hash_pair(Draft, 1, 2), key.hash_pair(Text, 1, 2));
     }
 }

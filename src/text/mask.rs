@@ -29,15 +29,14 @@ mod numbers;
 mod preceding_word;
 mod results;
 mod scan;
-pub(super) mod simd_lanes;
 
 #[cfg(test)]
 mod tests;
 
+use super::simd::BLOCK_BYTES;
 pub use media::{is_only_media, strip_media};
 use noise_candidates::NoiseCandidates;
 use preceding_word::PrecedingWord;
-use simd_lanes::BLOCK_BYTES;
 use std::hash::Hasher;
 
 /// As much of each end of a long text is masked; a header and a footer hold

@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use super::mixing::GOLDEN_RATIO_64;
+
 /// What was made of some texts, by the hashes of these. Each has one place, which
 /// the next text of the same place takes.
 ///
@@ -44,8 +46,7 @@ impl Memo {
 
 /// A place that nobody has written holds zeros, which must not be anybody's.
 fn entry_checksum(text: u64, value: [u64; 2]) -> u64 {
-    const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
-    text ^ value[0].rotate_left(21) ^ value[1].rotate_left(42) ^ SEED
+    text ^ value[0].rotate_left(21) ^ value[1].rotate_left(42) ^ GOLDEN_RATIO_64
 }
 
 impl Default for Memo {

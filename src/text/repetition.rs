@@ -1,10 +1,50 @@
-//! Watches a text as it is written for what repeats itself. A pure state machine
-//! over characters: how the text is cut makes no difference, and neither do
-//! characters that nobody sees.
+//! Finds text that repeats while it is being written.
+//!
+//! [`RepetitionTracker::push`] takes the next piece of a text and returns the strongest
+//! finding that is new in it. It is a pure state machine over visible characters: how
+//! the text is cut into pieces makes no difference, and neither do invisible characters.
+//!
+//! # The four trackers
+//! All read the same characters; each recognises another kind of loop.
+//!
+//! - `period` finds text that repeats exactly at some distance (its period), digits
+//!   optionally ignored. It keeps the last 4 KiB and a hash of every 32-byte block of
+//!   them. A rolling hash of the last 32 bytes is compared with these; on a hit the
+//!   distance is verified backwards and then followed with one comparison per byte.
+//! - `words` finds loops without a period: sentences in changing order, or a word that
+//!   varies. It counts grams of three words, and reports when nearly all of the latest
+//!   128 grams are old. It also reports text that uses hardly any distinct words.
+//! - `sentences` finds whole sentences that come back with new ones between them.
+//! - `chunk` reproduces a rule of another product (a chunk of N characters occurs 3 times
+//!   in a window). It is off unless `chunk_window` is set.
+//!
+//! `content` classifies the text, because a loop in code or in a Markdown fence needs
+//! more repetitions than one in prose; it also holds the thresholds. `escalation` moves
+//! a loop that goes on from soft to hard to final. `unit` formats the repeated unit for a
+//! person and normalizes it for the loop's signature.
+//!
+//! # The order of work
+//! A piece is split into runs of ASCII on one line, line ends and other characters. For
+//! each run `period` goes first and stops at the byte where a followed period may reach a
+//! threshold; then words and sentences read the same bytes, 64 at a time. On one byte a
+//! period is reported before a word or a sentence.
+//!
+//! # Cost
+//! Ordinary prose costs a few instructions per byte: one step of the rolling hash with a
+//! filter look-up, and one hash step per letter. At most 64 KiB of a piece are read
+//! (`END_BYTES_MAX` of each end), and memory is below 11 KiB per text (15 KiB with
+//! chunks). The parts that can cost more than a constant per byte:
+//! - a hit of the rolling hash compares backwards up to 4 KiB (`period::run_lengths`);
+//! - up to 8 periods are followed at once, each with a comparison per byte;
+//! - a run that first reaches a threshold searches its primitive period by trying every
+//!   divisor (`thresholds::measure_unit`), at most once per run;
+//! - a gram whose count falls below 8 is recounted over 1,024 entries, every 8th word is
+//!   checked against 96 words if few are distinct, and each sentence is compared with 128.
 
 mod anchors;
 mod chunk;
 mod content;
+mod escalation;
 mod period;
 mod sentences;
 mod unit;
@@ -16,11 +56,10 @@ use std::hash::Hasher;
 use super::{
     HashKey,
     key::SignatureKind,
-    mask::simd_lanes::BLOCK_BYTES,
-    simd::{ByteClasses, bit_range},
+    simd::{BLOCK_BYTES, ByteClasses, bit_range},
     unicode,
 };
-use crate::domain::{LadderRung, RepetitionSettings, Sig, TextRepetition, text};
+use crate::domain::{LadderRung, RepetitionSettings, Sig, TextRepetition, sanitize};
 use chunk::ChunkTracker;
 use content::{CHAR_CLASSES, CharClass, CodeDetector, FenceTracker};
 use period::PeriodTracker;
@@ -28,57 +67,59 @@ use sentences::SentenceTracker;
 use unit::{format_unit, smallest_rotation};
 use words::WordTracker;
 
-/// Watches one text.
+/// The state of one text that is being written.
 #[derive(Default)]
 pub struct RepetitionTracker {
-    /// Characters that were seen.
+    /// Visible characters so far.
     chars: u64,
     code_detector: CodeDetector,
     fence: FenceTracker,
-    /// The last character that is not white space ends a sentence.
+    /// The last character other than white space ends a sentence.
     at_sentence_end: bool,
     periods: PeriodTracker,
     words: WordTracker,
     sentences: SentenceTracker,
     chunks: ChunkTracker,
-    /// What was found last: what comes back in changing order belongs to it.
+    /// The loop found last. Words or sentences that recur later belong to it.
     last_found: Option<Sig>,
-    /// Words or sentences that were found to come back.
+    /// The loop under which recurring words or sentences were reported. A period found
+    /// later belongs to it.
     recurring: Option<Sig>,
 }
 
-/// Words or sentences that keep coming back.
+/// Words or sentences that recur.
 struct Recurrence {
-    bar: LadderRung,
-    /// A name that does not depend on their order.
-    name: u64,
-    /// How often the latest stand.
+    rung: LadderRung,
+    /// Identifies the loop; independent of the order in which they recur.
+    loop_id: u64,
+    /// How often the latest word or sentence occurs.
     count: u32,
+    /// The share of the latest ones that recur.
     share: f64,
-    /// The character where the latest of them began.
-    began: u64,
+    /// The character where the oldest of the latest begins.
+    start_char: u64,
 }
 
-/// What a text is watched by, and the strongest that was found in a piece of it.
+/// The parameters of one push, and the strongest finding so far in it.
 struct PushContext<'a> {
     settings: &'a RepetitionSettings,
     key: &'a HashKey,
-    /// What was found in the pieces before.
+    /// The loop found last in earlier pieces.
     previous: Option<Sig>,
     strongest: Option<TextRepetition>,
-    /// Bytes that the periods have taken in and the words have not.
+    /// Bytes that `period` has read and the words have not.
     bytes_ahead: usize,
 }
 
-/// Of a text that is not periodic.
+/// How much of the text's end a verdict quotes for a loop without a period.
 const QUOTED_TAIL_BYTES: usize = 96;
-/// How alike copies are that differ in their digits.
+/// The similarity reported for copies that differ in their digits.
 const DIGIT_BLIND_SIMILARITY: f64 = 0.9;
 
 impl RepetitionTracker {
-    /// Takes a piece of the text in: the strongest that is found newly in it. Of
-    /// a piece that is longer than any model writes at once, or a whole text,
-    /// both ends are watched, so that its cost has a bound.
+    /// Reads the next piece of the text and returns the strongest new finding in it. Of a
+    /// piece longer than any model writes at once, or of a whole text, only both ends
+    /// are read, so that the cost is bounded.
     pub fn push(
         &mut self,
         piece: &str,
@@ -97,7 +138,7 @@ impl RepetitionTracker {
             self.process(piece, &mut context);
             return context.strongest;
         }
-        let head = text::prefix(piece, END_BYTES_MAX);
+        let head = sanitize::prefix(piece, END_BYTES_MAX);
         let rest = &piece[head.len()..];
         let tail_start = rest.ceil_char_boundary(rest.len().saturating_sub(END_BYTES_MAX));
         let (skipped, tail) = rest.split_at(tail_start);
@@ -117,19 +158,19 @@ impl RepetitionTracker {
         }
         for (at, c) in piece
             .char_indices()
-            .filter(|(_, c)| !text::is_invisible(*c))
+            .filter(|(_, c)| !sanitize::is_invisible(*c))
         {
             self.push_chunk_char(c, context);
-            match context.settings.chunks_only {
-                true => self.chars += 1,
-                false => self.process_text(&piece[at..at + c.len_utf8()], context),
+            if context.settings.chunks_only {
+                self.chars += 1;
+            } else {
+                self.process_text(&piece[at..at + c.len_utf8()], context);
             }
         }
     }
 
     fn process_text(&mut self, piece: &str, context: &mut PushContext<'_>) {
-        /// So far the periods are ahead of the words: what they have of the text
-        /// holds more.
+        /// How far `period` may read ahead of the words; its ring holds more.
         const RUN_BYTES_MAX: usize = 512;
         let bytes = piece.as_bytes();
         let mut at = 0;
@@ -151,8 +192,8 @@ impl RepetitionTracker {
         }
     }
 
-    /// The text begins anew. What was found in it is remembered: it goes on when
-    /// it is found again.
+    /// Starts a new text. The loop found last is kept: if it is found again, it is
+    /// reported as an extension.
     pub fn restart(&mut self) {
         *self = Self {
             last_found: self.last_found,
@@ -160,9 +201,8 @@ impl RepetitionTracker {
         };
     }
 
-    /// A stretch of ASCII on a line, after the periods have taken it in. Where a
-    /// run is due it is so on the last byte, of which a period is said before a
-    /// word or a sentence.
+    /// Reads a run of ASCII on one line that `period` has already read. If a period is
+    /// due, it is due on the last byte, and is reported before a word or a sentence.
     fn process_ascii_run(&mut self, bytes: &[u8], context: &mut PushContext<'_>) {
         self.fence.push(bytes);
         if !self.periods.is_due() {
@@ -174,10 +214,9 @@ impl RepetitionTracker {
         self.process_words(last, 0, context);
     }
 
-    /// The words and sentences of such a stretch, `ahead` bytes of which are yet
-    /// to come.
+    /// Reads the words and sentences of such a run. `ahead` bytes of it follow later.
     fn process_words(&mut self, bytes: &[u8], ahead: usize, context: &mut PushContext<'_>) {
-        let (mut begin, mut left) = (self.chars, bytes.len() + ahead);
+        let (mut block_start, mut left) = (self.chars, bytes.len() + ahead);
         for text in bytes.chunks(BLOCK_BYTES) {
             let block = ByteClasses::classify(text);
             let mut gaps = block.complement(block.letters | block.digits);
@@ -188,7 +227,7 @@ impl RepetitionTracker {
                 let class = CHAR_CLASSES[usize::from(text[at])];
                 self.code_detector.push(class);
                 from = at + 1;
-                self.chars = begin + from as u64;
+                self.chars = block_start + from as u64;
                 context.bytes_ahead = left - from;
                 self.end_open_word(context);
                 match class {
@@ -201,24 +240,26 @@ impl RepetitionTracker {
             if from < text.len() {
                 self.push_word_run(&text[from..], bit_range(block.digits, &(from..text.len())));
             }
-            begin += text.len() as u64;
+            block_start += text.len() as u64;
             left -= text.len();
         }
-        self.chars = begin;
+        self.chars = block_start;
     }
 
-    /// Letters and digits of ASCII, perhaps none; bits say which are digits.
+    /// Reads ASCII letters and digits, perhaps none. The bits of `digits` say which bytes
+    /// are digits.
     #[inline]
     fn push_word_run(&mut self, run: &[u8], digits: u64) {
         if run.is_empty() {
             return;
         }
-        // Nearly always there are none to count.
-        let digits = match digits {
-            0 => 0,
-            digits => digits.count_ones() as u16,
+        // Nearly always there is none: the branch saves the bit count.
+        let digit_count = if digits == 0 {
+            0
+        } else {
+            digits.count_ones() as u16
         };
-        self.words.push_ascii(run, digits);
+        self.words.push_ascii(run, digit_count);
         self.code_detector.push_others(run.len() as u32);
     }
 
@@ -236,9 +277,9 @@ impl RepetitionTracker {
         self.end_sentence(context);
     }
 
-    /// Any other character, perhaps one that nobody sees.
+    /// Reads any other character; invisible ones are skipped.
     fn process_char(&mut self, c: char, context: &mut PushContext<'_>) {
-        if text::is_invisible(c) {
+        if sanitize::is_invisible(c) {
             return;
         }
         self.chars += 1;
@@ -258,59 +299,60 @@ impl RepetitionTracker {
         }
         context.bytes_ahead = 0;
         self.end_open_word(context);
-        // These need no white space behind them.
+        // These end a sentence without white space after them.
         self.at_sentence_end |= matches!(c, '。' | '！' | '？');
         if self.at_sentence_end {
             self.end_sentence(context);
         }
     }
 
-    /// The next character, for the chunk tier.
+    /// Gives the next character to the chunk tracker.
     #[cold]
     fn push_chunk_char(&mut self, c: char, context: &mut PushContext<'_>) {
         let Some(chunk) = self.chunks.push(c, context.settings) else {
             return;
         };
         let unit = chunk.unit.into_bytes();
-        let repeated = TextRepetition {
+        let repetition = TextRepetition {
             loop_key: sign_unit(context.key, &smallest_rotation(unit.clone())),
             unit: format_unit(unit).into(),
             count: chunk.count as i32,
             period: chunk.chars as i32,
             start_char: (self.chars + 1).saturating_sub(u64::from(chunk.span)),
             similarity: 1.0,
-            rung: chunk.bar,
+            rung: chunk.rung,
             extends: false,
         };
-        self.record_repetition(repeated, context);
+        self.record_repetition(repetition, context);
     }
 
-    /// A run is due after so many characters.
+    /// Checks the due periods after `chars` characters of the text.
     #[cold]
     fn report_period(&mut self, chars: u64, context: &mut PushContext<'_>) {
         let fenced = self.fence.is_open();
-        let Some(exceeded) = self.periods.check_due_runs(fenced, context.settings) else {
+        let Some(passed) = self.periods.check_due_runs(fenced, context.settings) else {
             return;
         };
-        let own = || sign_unit(context.key, &smallest_rotation(exceeded.normalized_unit()));
-        let repeated = TextRepetition {
-            loop_key: self.recurring.unwrap_or_else(own),
-            count: exceeded.count.try_into().unwrap_or(i32::MAX),
-            period: exceeded.chars as i32,
-            start_char: chars.saturating_sub(exceeded.span_chars),
-            similarity: if exceeded.is_exact {
+        let repetition = TextRepetition {
+            loop_key: self.recurring.unwrap_or_else(|| {
+                sign_unit(context.key, &smallest_rotation(passed.normalized_unit()))
+            }),
+            count: passed.count.try_into().unwrap_or(i32::MAX),
+            period: passed.chars as i32,
+            start_char: chars.saturating_sub(passed.span_chars),
+            similarity: if passed.is_exact {
                 1.0
             } else {
                 DIGIT_BLIND_SIMILARITY
             },
-            rung: exceeded.bar,
-            unit: format_unit(exceeded.unit).into(),
+            rung: passed.rung,
+            unit: format_unit(passed.unit).into(),
             extends: false,
         };
-        self.record_repetition(repeated, context);
+        self.record_repetition(repetition, context);
     }
 
-    /// The word ends that is being written, if any.
+    /// Ends the current word, if there is one.
     #[inline]
     fn end_open_word(&mut self, context: &mut PushContext<'_>) {
         if !self.words.is_empty() {
@@ -318,7 +360,8 @@ impl RepetitionTracker {
         }
     }
 
-    /// In code words say nothing.
+    /// Words inside a Markdown fence are ignored; words of code only count towards
+    /// their sentence.
     fn end_word(&mut self, context: &mut PushContext<'_>) {
         let letters = self.words.letters();
         let Some(word) = self.words.end_word() else {
@@ -340,48 +383,48 @@ impl RepetitionTracker {
     }
 
     fn end_sentence(&mut self, context: &mut PushContext<'_>) {
-        let stopped = std::mem::take(&mut self.at_sentence_end);
+        let has_full_stop = std::mem::take(&mut self.at_sentence_end);
         if self.fence.is_open() {
             return;
         }
-        let code = self.code_detector.is_code();
-        if let Some(recurrence) = self.sentences.end_sentence(stopped, code) {
+        let is_code = self.code_detector.is_code();
+        if let Some(recurrence) = self.sentences.end_sentence(has_full_stop, is_code) {
             self.report_recurrence(recurrence, context);
         }
     }
 
-    /// What comes back in changing order, in a text in which something may have
-    /// been found to repeat itself before.
+    /// Reports recurring words or sentences. If a loop was found before in this text, they
+    /// are part of it.
     #[cold]
     fn report_recurrence(&mut self, recurrence: Recurrence, context: &mut PushContext<'_>) {
-        let own = || sign_unit(context.key, &recurrence.name.to_le_bytes());
-        let name = self.last_found.unwrap_or_else(own);
-        self.recurring = Some(name);
-        let tail = self
+        let loop_key = self
+            .last_found
+            .unwrap_or_else(|| sign_unit(context.key, &recurrence.loop_id.to_le_bytes()));
+        self.recurring = Some(loop_key);
+        let tail_bytes = self
             .periods
             .tail_before(context.bytes_ahead, QUOTED_TAIL_BYTES);
-        let tail = String::from_utf8_lossy(&tail).into_owned();
-        // From the first whole word on.
-        let begin = tail.find(char::is_whitespace).unwrap_or(0);
-        let repeated = TextRepetition {
-            unit: tail[begin..].trim().into(),
-            loop_key: name,
+        let tail = String::from_utf8_lossy(&tail_bytes);
+        let first_whole_word = tail.find(char::is_whitespace).unwrap_or(0);
+        let repetition = TextRepetition {
+            unit: tail[first_whole_word..].trim().into(),
+            loop_key,
             count: recurrence.count as i32,
             period: 0,
-            start_char: recurrence.began,
+            start_char: recurrence.start_char,
             similarity: recurrence.share,
-            rung: recurrence.bar,
+            rung: recurrence.rung,
             extends: false,
         };
-        self.record_repetition(repeated, context);
+        self.record_repetition(repetition, context);
     }
 
-    fn record_repetition(&mut self, mut repeated: TextRepetition, context: &mut PushContext<'_>) {
-        repeated.extends = context.previous == Some(repeated.loop_key);
-        self.last_found = Some(repeated.loop_key);
+    fn record_repetition(&mut self, mut repetition: TextRepetition, context: &mut PushContext<'_>) {
+        repetition.extends = context.previous == Some(repetition.loop_key);
+        self.last_found = Some(repetition.loop_key);
         let strongest = context.strongest.as_ref();
-        if strongest.is_none_or(|other| other.rung < repeated.rung) {
-            context.strongest = Some(repeated);
+        if strongest.is_none_or(|other| other.rung < repetition.rung) {
+            context.strongest = Some(repetition);
         }
     }
 

@@ -106,7 +106,7 @@ fn bad_events() -> Vec<(Event, &'static str)> {
 #[track_caller]
 fn assert_plain(text: &str) {
     assert!(
-        !text.contains(unstuck::domain::text::is_invisible),
+        !text.contains(unstuck::domain::sanitize::is_invisible),
         "{text:?}"
     );
 }

@@ -259,7 +259,7 @@ async fn who_does_not_read_the_log_holds_nothing_up() {
     let server = running.server().await;
     // A pipe holds a few hundred lines, and every call writes dozens.
     within(async {
-        while server.metric("unstuck_log_lines_lost_total").await == 0.0 {
+        while server.metric("unstuck_log_lines_dropped_total").await == 0.0 {
             server.record(turn("").of("s")).await;
         }
     })

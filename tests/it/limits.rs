@@ -125,7 +125,7 @@ async fn an_event_that_is_not_valid_is_counted_as_such() {
 /// with this limit: what it goes by was forgotten then, and that is counted.
 async fn check_forgetting(limit: &str, what: &str, script: Vec<Event>) {
     let last = |results: &[pb::EventResult]| results.last().unwrap().action();
-    let counter = format!("unstuck_forgotten_total{{what=\"{what}\"}}");
+    let counter = format!("unstuck_evicted_entries_total{{kind=\"{what}\"}}");
     let roomy = Server::start().await;
     let with_room = last(&roomy.play("s", script.clone()).await);
     assert_eq!(roomy.metric(&counter).await, 0.0);

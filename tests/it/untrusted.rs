@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use unstuck::{domain::text::is_invisible, pb};
+use unstuck::{domain::sanitize::is_invisible, pb};
 
 use crate::{
     harness::*,

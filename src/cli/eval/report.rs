@@ -12,7 +12,7 @@ use crate::{
         output,
         text_format::{group_digits, pluralize, wrap},
     },
-    domain::text,
+    domain::sanitize,
 };
 
 const BOLD: Style = Style::new().bold();
@@ -187,7 +187,7 @@ fn render_false_alarm(alarm: &FalseAlarm) -> ReportItem<'_> {
     if let Some(index) = alarm.event_index {
         verdict += &format!(" at event {index}");
     }
-    let pattern = text::quote(&alarm.pattern, TEXT_CHARS_MAX);
+    let pattern = sanitize::quote(&alarm.pattern, TEXT_CHARS_MAX);
     let description = format!("{verdict}: {pattern}");
     let label = render_label(alarm.kind.as_deref(), alarm.why.as_deref());
     let label = label.map(|label| format!("label: {label}"));
@@ -210,7 +210,7 @@ fn render_missed_loop(miss: &MissedLoop) -> ReportItem<'_> {
 fn render_label(kind: Option<&str>, why: Option<&str>) -> Option<String> {
     let parts = [kind, why].into_iter().flatten();
     let parts: Vec<String> = parts
-        .map(|part| text::quote(part, TEXT_CHARS_MAX))
+        .map(|part| sanitize::quote(part, TEXT_CHARS_MAX))
         .filter(|part| !part.is_empty())
         .collect();
     (!parts.is_empty()).then(|| parts.join(", "))
@@ -228,7 +228,7 @@ fn write_list(
     }
     writeln!(out, "\n{BOLD}{heading} ({}){BOLD:#}", items.len())?;
     for (id, details) in items.iter().take(max) {
-        writeln!(out, "  {}", text::quote(id, ID_CHARS_MAX))?;
+        writeln!(out, "  {}", sanitize::quote(id, ID_CHARS_MAX))?;
         for line in details
             .iter()
             .flat_map(|text| wrap(text, columns - INDENT.len()))

@@ -28,7 +28,7 @@ fn page(answer: &GetSessionResponse) -> String {
 fn assert_steers_nothing(page: &str) {
     let steering = page
         .chars()
-        .find(|c| *c != '\n' && crate::domain::text::is_unprintable(*c) && *c != ' ');
+        .find(|c| *c != '\n' && crate::domain::sanitize::is_unprintable(*c) && *c != ' ');
     assert_eq!(steering, None, "{page}");
 }
 

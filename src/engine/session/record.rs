@@ -15,7 +15,7 @@ use crate::{
     domain::{
         AgentId, Capacities, Channel, Cost, Delta, Event, EventBody, Marker, MarkerKind,
         ObservationBody, Outcome, Role, Sig, TextRepetition, ToolCall, Turn, TurnFacts, Verdict,
-        Waste, text,
+        Waste, sanitize,
     },
     engine::{EngineContext, RecordError, RecordOutcome, agent::Agent, eviction::MemoryUse},
     facts::{CallExtract, EventFacts, FactExtractor},
@@ -305,7 +305,7 @@ impl Session {
         let agent = self.agents.iter().find(|agent| agent.id == delta.agent);
         let beginning = agent.map_or("", |agent| agent.drafts.prefix(draft_key(delta, key)));
         let chunk = match delta.channel {
-            Channel::Visible => text::prefix(&delta.text, FactExtractor::EMBEDDED_BYTES_MAX),
+            Channel::Visible => sanitize::prefix(&delta.text, FactExtractor::EMBEDDED_BYTES_MAX),
             Channel::Reasoning => "",
         };
         format!("{beginning}{chunk}")

@@ -7,7 +7,7 @@ use crate::{
     detect::CallText,
     domain::{
         Action, AgentId, Cost, DetectorId, Effect, EventPosition, Observation, ObservationBody,
-        SessionId, Sig, TextRepetition, Totals, UsageDelta, Verdict, VerdictId, text,
+        SessionId, Sig, TextRepetition, Totals, UsageDelta, Verdict, VerdictId, sanitize,
     },
     engine::{EngineContext, agent::ObservationOutcome},
     policy::{Decision, PolicyOutcome},
@@ -218,7 +218,7 @@ impl Session {
         // Build the verdict.
         let agent = self.agents.get_mut(obs.agent_position)?;
         let profile = &self.profile;
-        decision.evidence.excerpt = text::quote(obs.quote, EXCERPT_CHARS_MAX);
+        decision.evidence.excerpt = sanitize::quote(obs.quote, EXCERPT_CHARS_MAX);
         let rendered = agent.render_verdict(&decision, used, obs.repetition_start, profile);
         let ends_session = decision.is_session_wide && decision.action == Action::Terminate;
         let verdict = Verdict {

@@ -3,8 +3,8 @@
 //! within a number.
 
 use super::MaskKind;
-use super::simd_lanes::{self, BLOCK_BYTES, equals, in_range, match_bits};
-use crate::domain::text::is_invisible;
+use crate::domain::sanitize::is_invisible;
+use crate::text::simd::{BLOCK_BYTES, bits_from, equals, in_range, match_bits};
 
 /// A terminal's title or link longer than this is taken for text; bounds what a
 /// text full of openings can cost.
@@ -35,7 +35,7 @@ pub fn clean(text: &str, kind: MaskKind, buffer: &mut [u8]) -> (usize, bool) {
             let special_at = start + special.trailing_zeros() as usize;
             cleaned.push_run(bytes.get(from..special_at).unwrap_or_default());
             from = cleaned.push_special(text, special_at, kind);
-            special &= simd_lanes::bits_from(from - start);
+            special &= bits_from(from - start);
             if from >= at {
                 at = from;
                 after_gap = false;

@@ -4,7 +4,7 @@
 //! it is told from the others sixty-four at a time.
 
 use super::json;
-use super::simd_lanes::{
+use crate::text::simd::{
     BLOCK_BYTES, bits_from, equals, in_range, is_digit, is_letter, match_bits,
 };
 

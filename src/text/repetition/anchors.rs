@@ -1,13 +1,18 @@
-//! Hashes of pieces of the text, by which what was written before is found.
+//! The hash table of anchors: the hashes of the 32-byte blocks of the last 4 KiB of text,
+//! by which [`super::period`] finds an earlier copy of what is written now.
+//!
+//! Each byte of a text asks whether there is an anchor with the current hash, and nearly
+//! always there is none. A bit filter answers that with one load; only a set bit leads to
+//! the chained table. Chains are exact: no anchor is ever lost to another with the same
+//! bucket, so no period is missed. Cost: a filter test per byte, and an insertion with
+//! short chains per 32 bytes.
 
-/// So many are kept: with [`super::period`]'s grid, those of 4 KiB.
+use crate::text::mixing::GOLDEN_RATIO_32;
+
+/// The anchors kept: with a grid of 32 bytes, those of 4 KiB.
 pub(super) const ANCHORS_MAX: usize = 128;
 
-/// Odd, with its bits well spread: that of the golden ratio.
-pub(super) const FACTOR: u32 = 0x9e37_79b1;
-
-/// The anchors in the ring by their hash, the latest of each: exact chains, so
-/// that none is ever lost to another.
+/// The anchors of the ring by hash; of equal hashes the latest.
 #[derive(Default)]
 pub(super) struct Anchors {
     /// Allocated with the first anchor: most texts are short.
@@ -15,8 +20,7 @@ pub(super) struct Anchors {
 }
 
 struct AnchorTable {
-    /// By a few more bits of the hash than a bucket has: whether there is any
-    /// anchor at all. Nearly always there is none, and one look says so.
+    /// Whether there may be an anchor, by more bits of the hash than select a bucket.
     filter: AnchorFilter,
     heads: [u8; BUCKETS],
     next: [u8; ANCHORS_MAX],
@@ -24,12 +28,12 @@ struct AnchorTable {
 }
 
 const BUCKETS: usize = 64;
-/// As many as a word a bucket has: one in 16 is set.
+/// One 32-bit word per bucket. With all anchors stored one bit in 16 is set.
 const FILTER_BITS: u32 = 2_048;
-/// Bits by the top bits of a hash's product.
+/// Bits indexed by the top bits of a hash times [`GOLDEN_RATIO_32`].
 pub(super) type AnchorFilter = [u32; FILTER_BITS as usize / 32];
 const EMPTY_FILTER: AnchorFilter = [0; FILTER_BITS as usize / 32];
-/// No anchor; they are fewer.
+/// Marks the end of a chain; slot numbers are smaller.
 const NO_SLOT: u8 = u8::MAX;
 
 impl Anchors {
@@ -40,7 +44,7 @@ impl Anchors {
             .map_or(&EMPTY_FILTER, |table| &table.filter)
     }
 
-    /// The anchor (modulo [`ANCHORS`]) with this hash.
+    /// The number (modulo [`ANCHORS_MAX`]) of the anchor with this hash.
     pub fn find(&self, hash: u32) -> Option<usize> {
         let table = self.table.as_ref()?;
         let mut slot = table.heads[bucket_of(hash)];
@@ -53,8 +57,7 @@ impl Anchors {
         None
     }
 
-    /// Takes the place of the anchor that has left the ring, and of an earlier
-    /// one with the same hash.
+    /// Replaces the anchor that has left the ring, and an earlier one with the same hash.
     pub fn insert(&mut self, number: usize, hash: u32) {
         let table = self.table.get_or_insert_with(|| {
             Box::new(AnchorTable {
@@ -80,14 +83,14 @@ impl Anchors {
 
 impl AnchorTable {
     fn set_filter_bit(&mut self, hash: u32) {
-        let bit = hash.wrapping_mul(FACTOR) >> (32 - FILTER_BITS.ilog2());
+        let bit = filter_bit(hash.wrapping_mul(GOLDEN_RATIO_32));
         self.filter[(bit / 32) as usize] |= 1 << (bit % 32);
     }
 
-    /// An anchor with this hash has left its chain, in which others may have its
-    /// bit.
+    /// Clears the filter bit of a removed hash, then sets the bits of the others in its
+    /// chain again, which may share it.
     fn clear_filter_bit(&mut self, hash: u32) {
-        let bit = hash.wrapping_mul(FACTOR) >> (32 - FILTER_BITS.ilog2());
+        let bit = filter_bit(hash.wrapping_mul(GOLDEN_RATIO_32));
         self.filter[(bit / 32) as usize] &= !(1 << (bit % 32));
         let mut slot = self.heads[bucket_of(hash)];
         while slot != NO_SLOT {
@@ -96,7 +99,7 @@ impl AnchorTable {
         }
     }
 
-    /// Takes the first anchor that is meant out of the chain of a hash.
+    /// Removes the first matching anchor from the chain of a hash.
     fn unlink(&mut self, hash: u32, matches: impl Fn(u8, u32) -> bool) {
         let mut last = None;
         let mut slot = self.heads[bucket_of(hash)];
@@ -117,13 +120,18 @@ impl AnchorTable {
 }
 
 fn bucket_of(hash: u32) -> usize {
-    (hash.wrapping_mul(FACTOR) >> (32 - BUCKETS.ilog2())) as usize
+    (hash.wrapping_mul(GOLDEN_RATIO_32) >> (32 - BUCKETS.ilog2())) as usize
 }
 
-/// Whether there may be an anchor with the hash that this is the product of. (The
-/// product is what rolling the hash on begins with.)
+#[inline]
+fn filter_bit(product: u32) -> u32 {
+    product >> (32 - FILTER_BITS.ilog2())
+}
+
+/// Whether there may be an anchor with a hash. Takes the hash times [`GOLDEN_RATIO_32`],
+/// because the next step of the rolling hash needs that product anyway.
 #[inline]
 pub(super) fn may_contain(filter: &AnchorFilter, product: u32) -> bool {
-    let bit = product >> (32 - FILTER_BITS.ilog2());
+    let bit = filter_bit(product);
     filter[(bit / 32) as usize] >> (bit % 32) & 1 != 0
 }

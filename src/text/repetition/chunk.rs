@@ -1,63 +1,74 @@
-//! The chunk tier: the last characters stand a few times in the window before,
-//! none overlapping another.
+//! The chunk rule: the last `size` characters occur `chunk_count` times in the window
+//! of the last `chunk_window` characters, without overlapping.
+//!
+//! The rule is that of another product, kept for the `classic` profile. For each size a
+//! polynomial hash is rolled over the text, and the hash of the chunk that ends at each
+//! character of the window is kept. A small table counts hashes, so that in ordinary
+//! text one look-up says that the last chunk is unique. Only otherwise is the window
+//! searched, and equal hashes are verified character by character: up to window times
+//! size comparisons for a character inside a loop.
 
 use std::collections::VecDeque;
 
-use crate::domain::{LadderRung, RepetitionSettings};
+use super::escalation::{Escalation, EscalationSteps};
+use crate::{
+    domain::{LadderRung, RepetitionSettings},
+    text::mixing::GOLDEN_RATIO_32,
+};
 
-/// Watches for chunks of each size.
+/// Looks for repeated chunks of every configured size.
 #[derive(Default)]
 pub(super) struct ChunkTracker {
     /// The characters of the window.
     text: VecDeque<char>,
     trackers: Vec<ChunkSizeTracker>,
-    /// For how many characters a chunk has been standing.
-    chars_repeated: Option<u32>,
-    reported: Option<LadderRung>,
+    /// Measured in characters.
+    escalation: Escalation,
 }
 
 struct ChunkSizeTracker {
     size: usize,
     hash: u32,
-    /// FACTOR to the power of the size, for the character that leaves.
+    /// `GOLDEN_RATIO_32` to the power of the size: the weight of the character that
+    /// leaves the hash.
     power: u32,
     /// The hash of the chunk that ends at each character of the window.
     hashes: VecDeque<u32>,
-    /// How many of them there are, by a part of each: nearly always the last
-    /// chunk is the only one of its kind, and one look says so.
+    /// How many of `hashes` fall into each slot; a count of 255 is never reduced. Nearly
+    /// always the last chunk's slot holds only itself, so one look-up rules it out.
     slot_counts: Box<[u8; SLOTS]>,
 }
 
-/// Several times as many as a window has chunks.
+/// Several times the number of chunks in a window.
 const SLOTS: usize = 1_024;
 
 fn slot_of(hash: u32) -> usize {
-    (hash.wrapping_mul(FACTOR) >> (32 - SLOTS.ilog2())) as usize
+    (hash.wrapping_mul(GOLDEN_RATIO_32) >> (32 - SLOTS.ilog2())) as usize
 }
 
-/// A chunk that stands often enough.
+/// A chunk that occurs often enough.
 pub(super) struct RepeatedChunk {
-    pub bar: LadderRung,
-    /// From one copy to the next.
+    pub rung: LadderRung,
+    /// The text from one copy to the next.
     pub unit: String,
     pub chars: u32,
     pub count: u32,
-    /// Characters from the beginning of the first copy.
+    /// Characters from the start of the first copy to here.
     pub span: u32,
 }
 
 /// The copies of the last chunk.
 struct ChunkCopies {
     count: u32,
-    /// Characters from the end of the first to that of the last.
+    /// Characters from the end of the first copy to the end of the last.
     distance: usize,
-    /// From the end of the latest before, which may overlap it.
+    /// Characters from the end of the previous copy, which may overlap the last.
     period: usize,
 }
 
-const FACTOR: u32 = 0x9e37_79b1;
-/// Windows of characters after the first bar that make the next ones.
-const ESCALATION: [(u32, LadderRung); 2] = [(4, LadderRung::Final), (1, LadderRung::Hard)];
+/// A loop is hard after one more window of characters, and final after four.
+const HARD_WINDOWS: u32 = 1;
+const FINAL_WINDOWS: u32 = 4;
 
 impl ChunkTracker {
     pub fn push(&mut self, c: char, settings: &RepetitionSettings) -> Option<RepeatedChunk> {
@@ -76,12 +87,16 @@ impl ChunkTracker {
             found = found.or(copies.map(|copies| (tracker.size, copies)));
         }
         let Some((size, copies)) = found else {
-            (self.chars_repeated, self.reported) = (None, None);
+            self.escalation = Escalation::default();
             return None;
         };
-        let bar = self.escalate(settings.chunk_window)?;
-        Some(RepeatedChunk {
-            bar,
+        let steps = EscalationSteps {
+            hard: HARD_WINDOWS * settings.chunk_window,
+            last: FINAL_WINDOWS * settings.chunk_window,
+        };
+        let rung = self.escalation.advance(1, steps);
+        self.escalation.report(rung).then(|| RepeatedChunk {
+            rung,
             unit: self.text.range(self.text.len() - copies.period..).collect(),
             chars: copies.period as u32,
             count: copies.count,
@@ -89,27 +104,13 @@ impl ChunkTracker {
         })
     }
 
-    /// The bar that is passed newly.
-    fn escalate(&mut self, window: u32) -> Option<LadderRung> {
-        let since = self
-            .chars_repeated
-            .map_or(0, |since| since.saturating_add(1));
-        self.chars_repeated = Some(since);
-        let more = ESCALATION
-            .iter()
-            .find(|(windows, _)| since >= windows * window);
-        let bar = more.map_or(LadderRung::Soft, |(_, bar)| *bar);
-        let is_new = Some(bar) > self.reported;
-        self.reported = self.reported.max(Some(bar));
-        is_new.then_some(bar)
-    }
-
     pub fn heap_bytes(&self) -> usize {
-        let size_bytes = |tier: &ChunkSizeTracker| {
-            size_of::<ChunkSizeTracker>() + SLOTS + tier.hashes.capacity() * size_of::<u32>()
-        };
         self.text.capacity() * size_of::<char>()
-            + self.trackers.iter().map(size_bytes).sum::<usize>()
+            + self
+                .trackers
+                .iter()
+                .map(ChunkSizeTracker::total_bytes)
+                .sum::<usize>()
     }
 }
 
@@ -118,26 +119,31 @@ impl ChunkSizeTracker {
         Self {
             size,
             hash: 0,
-            power: (0..size).fold(1, |power, _| FACTOR.wrapping_mul(power)),
+            power: (0..size).fold(1, |power, _| GOLDEN_RATIO_32.wrapping_mul(power)),
             hashes: VecDeque::new(),
             slot_counts: Box::new([0; SLOTS]),
         }
     }
 
-    /// Takes the last character of the window in.
+    /// Its own size and its heap.
+    fn total_bytes(&self) -> usize {
+        size_of::<Self>() + SLOTS + self.hashes.capacity() * size_of::<u32>()
+    }
+
+    /// Adds the last character of the window.
     fn push(&mut self, text: &VecDeque<char>, window: usize) {
         let back = |n: usize| text.len().checked_sub(n).and_then(|at| text.get(at));
         let [enters, leaves] = [1, self.size + 1].map(|n| back(n).map_or(0, |c| *c as u32));
         self.hash = self
             .hash
-            .wrapping_mul(FACTOR)
+            .wrapping_mul(GOLDEN_RATIO_32)
             .wrapping_add(enters)
             .wrapping_sub(leaves.wrapping_mul(self.power));
-        // The first of a window has its end so far from that of the last.
+        // The first chunk of a window ends this far before the last.
         if self.hashes.len() > window - self.size
             && let Some(left) = self.hashes.pop_front()
         {
-            // A counter that has reached its end stays there.
+            // A saturated count is no longer exact and stays.
             let count = &mut self.slot_counts[slot_of(left)];
             *count -= u8::from(*count < u8::MAX);
         }
@@ -146,11 +152,12 @@ impl ChunkSizeTracker {
         *count = count.saturating_add(1);
     }
 
-    /// The copies of the last chunk, none overlapping another; `None`: not often
-    /// enough.
-    fn copies(&self, text: &VecDeque<char>, least: u32) -> Option<ChunkCopies> {
-        let is_rare = u32::from(self.slot_counts[slot_of(self.hash)]) < least.min(u8::MAX.into());
-        if is_rare || text.len() < self.size * least as usize {
+    /// The copies of the last chunk that do not overlap; `None` if there are fewer than
+    /// `count_min`.
+    fn copies(&self, text: &VecDeque<char>, count_min: u32) -> Option<ChunkCopies> {
+        let is_rare =
+            u32::from(self.slot_counts[slot_of(self.hash)]) < count_min.min(u8::MAX.into());
+        if is_rare || text.len() < self.size * count_min as usize {
             return None;
         }
         let (mut count, mut distance, mut period) = (1, 0, None);
@@ -164,7 +171,7 @@ impl ChunkSizeTracker {
                 distance = back;
             }
         }
-        let period = period.filter(|_| count >= least)?;
+        let period = period.filter(|_| count >= count_min)?;
         Some(ChunkCopies {
             count,
             distance,
@@ -172,7 +179,7 @@ impl ChunkSizeTracker {
         })
     }
 
-    /// The chunk that ends so far back is the last one.
+    /// Whether the chunk that ends `back` characters earlier equals the last one.
     fn is_copy(&self, text: &VecDeque<char>, back: usize) -> bool {
         let end = text.len() - back;
         let Some(begin) = end.checked_sub(self.size) else {

@@ -1,8 +1,13 @@
-//! What kind of text is being written: the bars depend on it.
+//! What kind of text is being written, and how often text of that kind must repeat.
+//!
+//! Code, tables and rows of digits repeat by nature, so they need more repetitions than
+//! prose before they count as a loop. [`CodeDetector`] decides for the text as a whole,
+//! [`FenceTracker`] follows Markdown fences, and [`UnitStats`] measures one repeated
+//! unit and gives its thresholds. Cost: constant per character, linear per unit.
 
 use crate::domain::{LadderRung, RepetitionSettings};
 
-/// What a byte of ASCII is.
+/// The class of an ASCII byte.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum CharClass {
     Letter,
@@ -37,18 +42,19 @@ pub(super) const CHAR_CLASSES: [CharClass; 256] = {
     classes
 };
 
-/// More than 8 in 100 characters of [`Class::Code`], white space apart: measured
-/// on prose and code, it tells one from the other best. (White space counted, as
-/// code is indented deeper, 7 in 100 of prose would be 4 of code.)
+/// Text is code if more than 8 in 100 of its characters other than white space are
+/// [`CharClass::CodeMark`]. Measured on prose and code, this separates them best. White
+/// space is left out because code is indented deeper: with it, 7 in 100 in prose would
+/// correspond to 4 in 100 in code.
 const CODE_PERCENT: u32 = 8;
 
-/// Whether the latest 256 bytes or so look like code: a moving average, in
-/// parts of 65,536. White space says nothing.
+/// Decides whether about the latest 256 bytes look like code: a moving average of the
+/// share of code marks, in parts of 65,536. White space is ignored.
 #[derive(Clone, Copy, Default)]
 pub(super) struct CodeDetector {
     code_share: u32,
-    /// Characters since, none of them a mark of code, that are not taken off yet:
-    /// in prose nobody asks, since it can only be less.
+    /// Later characters that are not code marks and are not yet applied to the share. In
+    /// prose they need not be: they can only lower it.
     pending_others: u32,
 }
 
@@ -67,7 +73,7 @@ impl CodeDetector {
         }
     }
 
-    /// So many that are neither white space nor marks of code.
+    /// Adds `count` characters that are neither white space nor code marks.
     #[inline]
     pub fn push_others(&mut self, count: u32) {
         self.pending_others = self.pending_others.saturating_add(count);
@@ -86,16 +92,16 @@ impl CodeDetector {
         self.code_share * 100 > CODE_PERCENT << 16
     }
 
-    /// Takes the others off, each a 256th of what there is, rounded down: as long
-    /// as that is the same for all of them, at once.
+    /// Applies the pending characters. Each lowers the share by a 256th of it, rounded
+    /// down; as many as lower it by the same amount are applied in one step.
     fn apply_pending(&mut self) {
-        /// Of fewer a division does not pay.
+        /// Below this a loop is cheaper than a division.
         const LOOP_MAX: u32 = 16;
         let mut others = std::mem::take(&mut self.pending_others);
         while others > LOOP_MAX && self.code_share > 255 {
-            let each = self.code_share >> 8;
-            let batch = (self.code_share % 256 / each + 1).min(others);
-            self.code_share -= batch * each;
+            let step = self.code_share >> 8;
+            let batch = (self.code_share % 256 / step + 1).min(others);
+            self.code_share -= batch * step;
             others -= batch;
         }
         for _ in 0..others.min(LOOP_MAX) {
@@ -104,21 +110,21 @@ impl CodeDetector {
     }
 }
 
-/// Follows the fences (``` or ~~~) of Markdown, line by line.
+/// Follows Markdown fences (``` or ~~~) line by line.
 #[derive(Clone, Copy, Default)]
 pub(super) struct FenceTracker {
-    /// What closes the fence that is open.
+    /// The mark and its least count that close the open fence.
     open: Option<(u8, u8)>,
     line: FenceLine,
 }
 
 #[derive(Clone, Copy, Default)]
 enum FenceLine {
-    /// So many spaces.
     #[default]
     Blank,
+    /// This many spaces.
     Indented(u8),
-    /// So many of the mark, and whether white space alone follows.
+    /// `count` marks; `bare` if only white space follows.
     Marks {
         mark: u8,
         count: u8,
@@ -128,7 +134,7 @@ enum FenceLine {
 }
 
 impl FenceTracker {
-    /// Deeper is an indented code block.
+    /// A deeper indent makes an indented code block, not a fence.
     const INDENT_MAX: u8 = 3;
     const MARKS_MIN: u8 = 3;
 
@@ -137,7 +143,7 @@ impl FenceTracker {
         self.open.is_some()
     }
 
-    /// The line goes on. Only its beginning is looked at.
+    /// Reads more of the line. Only its beginning matters.
     #[inline]
     pub fn push(&mut self, bytes: &[u8]) {
         for byte in bytes {
@@ -148,7 +154,7 @@ impl FenceTracker {
         }
     }
 
-    /// The line ends: whether a fence opens or closes here.
+    /// Ends the line. Returns whether it opened or closed a fence.
     pub fn end_line(&mut self) -> bool {
         let line = std::mem::take(&mut self.line);
         self.apply_line(line)
@@ -178,7 +184,7 @@ impl FenceTracker {
                 bare: true,
             },
             (FenceLine::Marks { count, .. }, _) if count < Self::MARKS_MIN => FenceLine::Text,
-            // A code span may begin a line as well; a fence has no mark behind it.
+            // A line may begin with a code span; a fence has no mark after its text.
             (FenceLine::Marks { .. }, b'`') => FenceLine::Text,
             (FenceLine::Marks { mark, count, bare }, _) => FenceLine::Marks {
                 mark,
@@ -203,7 +209,7 @@ impl FenceTracker {
     }
 }
 
-/// What a unit of repeated text consists of.
+/// What a repeated unit consists of.
 #[derive(Clone, Copy, Default)]
 pub(super) struct UnitStats {
     pub chars: u32,
@@ -214,26 +220,26 @@ pub(super) struct UnitStats {
     words: u32,
 }
 
-/// What stands between white space: letters alone are a word.
+/// What has been read since the last white space. Only letters make a word.
 enum WordState {
     None,
     Letters,
     Other,
 }
 
-/// Follows the names of a text for what tells code from prose beside its marks.
+/// Finds signs of code other than its punctuation, and identifiers that contain digits.
 #[derive(Default)]
 struct IdentifierScanner {
     last: char,
     letters: u32,
     has_digit: bool,
-    /// Letters of names with a digit in them.
+    /// Letters of identifiers that contain a digit.
     identifier_letters: u32,
 }
 
 impl IdentifierScanner {
-    /// How many marks of code the character makes with the one before: `::`, a
-    /// comma or semicolon at the end of a line, a capital within a word.
+    /// How many code marks the character counts for together with the previous one: `::`, a
+    /// comma or semicolon at the end of a line, a capital inside a word.
     fn push(&mut self, c: char) -> u32 {
         let last = std::mem::replace(&mut self.last, c);
         if c.is_alphanumeric() {
@@ -257,23 +263,21 @@ impl IdentifierScanner {
 }
 
 impl UnitStats {
-    /// `bytes` are the unit in any rotation, perhaps within a character.
+    /// Measures a unit given in any rotation, even one that splits a character.
     pub fn measure(bytes: &[u8]) -> Self {
         let mut unit = Self::default();
-        // From a character's first byte on, and round.
-        let begin = bytes
+        // Rotate to the first byte of a character.
+        let start = bytes
             .iter()
             .position(|byte| !is_continuation_byte(*byte))
             .unwrap_or(0);
-        let mut whole = Vec::with_capacity(bytes.len());
-        whole.extend_from_slice(&bytes[begin..]);
-        whole.extend_from_slice(&bytes[..begin]);
+        let whole = [&bytes[start..], &bytes[..start]].concat();
         let mut word = WordState::None;
-        let mut name = IdentifierScanner::default();
+        let mut identifiers = IdentifierScanner::default();
         for c in String::from_utf8_lossy(&whole).chars() {
             unit.chars += 1;
             unit.letters += u32::from(c.is_alphabetic());
-            unit.code_marks += name.push(c);
+            unit.code_marks += identifiers.push(c);
             word = match word {
                 WordState::Letters if c.is_whitespace() || ".,;:!?".contains(c) => {
                     unit.words += 1;
@@ -294,14 +298,14 @@ impl UnitStats {
             unit.code_marks +=
                 u32::from(c.is_ascii() && CHAR_CLASSES[c as usize] == CharClass::CodeMark);
         }
-        name.end_name();
-        // A hex word or an id is a figure, its letters too.
-        unit.letters -= name.identifier_letters;
-        unit.digits += name.identifier_letters;
+        identifiers.end_name();
+        // The letters of a hex word or an id count as digits.
+        unit.letters -= identifiers.identifier_letters;
+        unit.digits += identifiers.identifier_letters;
         unit
     }
 
-    /// Code is also what consists of indentation for the most part.
+    /// A unit that is mostly white space is indented code.
     fn is_code(self) -> bool {
         let visible = self.chars - self.spaces;
         self.code_marks * 100 > visible * CODE_PERCENT || self.spaces > visible
@@ -312,75 +316,78 @@ impl UnitStats {
         self.digits >= self.letters || self.letters * 3 < self.chars - self.spaces
     }
 
-    /// How often and over how many characters the unit must stand for each bar.
+    /// For each rung: how often the unit must occur, and over how many characters.
     pub fn thresholds(self, fenced: bool) -> [(u32, u32); 3] {
-        let code = self.is_code();
+        let is_code = self.is_code();
         let thresholds = match self.letters {
-            // Rules, zeros, spaces, rows of figures.
+            // Rulers, zeros, spaces, rows of numbers.
             _ if self.is_mostly_digits() => [(6, 1_500), (6, 3_000), (6, 6_000)],
-            // Zeros in base64 are one letter as well, and have no spaces.
-            1..=3 if code || self.spaces == 0 => [(6, 600), (6, 1_200), (6, 2_400)],
+            // Zeros in base64 are one letter without spaces.
+            1..=3 if is_code || self.spaces == 0 => [(6, 600), (6, 1_200), (6, 2_400)],
             1..=3 => [(6, 300), (6, 600), (6, 1_200)],
-            _ if code => [(6, 400), (10, 800), (20, 2_000)],
+            _ if is_code => [(6, 400), (10, 800), (20, 2_000)],
             _ => PROSE_THRESHOLDS,
         };
         if !fenced {
             return thresholds;
         }
         let fence = [(20, 2_000), (40, 4_000), (80, 8_000)];
-        std::array::from_fn(|bar| {
+        std::array::from_fn(|rung| {
             (
-                thresholds[bar].0.max(fence[bar].0),
-                thresholds[bar].1.max(fence[bar].1),
+                thresholds[rung].0.max(fence[rung].0),
+                thresholds[rung].1.max(fence[rung].1),
             )
         })
     }
 
-    /// The same for units that are equal but for their digits. Short ones are
-    /// counters and rows of lists.
+    /// The same for units that differ only in their digits. `None` for short ones, which
+    /// are counters and list rows.
     pub fn digit_blind_thresholds(self, fenced: bool) -> Option<[(u32, u32); 3]> {
         // A counter or two, not rows of data or a log.
-        let counts = self.digits > 0 && self.digits * LETTERS_PER_DIGIT_MIN <= self.letters;
-        let prose = !fenced && !self.is_code() && counts;
-        (prose && self.words >= WORDS_MIN).then_some([(8, 400), (12, 800), (24, 1_600)])
+        let has_few_digits = self.digits > 0 && self.digits * LETTERS_PER_DIGIT_MIN <= self.letters;
+        let is_prose = !fenced && !self.is_code() && has_few_digits;
+        (is_prose && self.words >= WORDS_MIN).then_some([(8, 400), (12, 800), (24, 1_600)])
     }
 }
 
-/// Prose has no more than one figure in so many letters.
+/// Prose has at least this many letters per digit.
 const LETTERS_PER_DIGIT_MIN: u32 = 4;
 
-/// A unit that differs in its digits only is a sentence from so many words on.
+/// A unit that differs only in its digits is a sentence if it has this many words.
 const WORDS_MIN: u32 = 6;
 
-/// From 98 MB of real text; no kind of content has lower bars.
+/// Measured on 98 MB of real text. No kind of content has lower thresholds.
 const PROSE_THRESHOLDS: [(u32, u32); 3] = [(3, 150), (4, 300), (8, 800)];
 
-pub(super) const LEVELS: [LadderRung; 3] = [LadderRung::Soft, LadderRung::Hard, LadderRung::Final];
+pub(super) const RUNGS: [LadderRung; 3] = [LadderRung::Soft, LadderRung::Hard, LadderRung::Final];
 
-/// The bytes that a unit of `period` bytes and `chars` characters must span for
-/// a bar, in proportion to what the settings ask of prose.
+/// The bytes that a unit of `period` bytes and `chars` characters must span to reach a
+/// threshold, scaled by what the settings ask of prose.
 pub(super) fn required_span(
-    (count, least): (u32, u32),
+    (count, span_chars): (u32, u32),
     period: u32,
     chars: u32,
     settings: &RepetitionSettings,
 ) -> u32 {
     let [(prose_count, prose_chars), ..] = PROSE_THRESHOLDS;
-    let scaled =
-        |bar: u32, by: u32, of: u32| (u64::from(bar) * u64::from(by)).div_ceil(u64::from(of));
-    let count = scaled(count, settings.count, prose_count);
-    let least = scaled(least, settings.chars, prose_chars);
-    let bytes = (least * u64::from(period)).div_ceil(u64::from(chars.max(1)));
-    let span = count.saturating_mul(u64::from(period)).max(bytes);
+    let count_min = scale(count, settings.count, prose_count);
+    let chars_min = scale(span_chars, settings.chars, prose_chars);
+    let bytes_min = (chars_min * u64::from(period)).div_ceil(u64::from(chars.max(1)));
+    let span = count_min.saturating_mul(u64::from(period)).max(bytes_min);
     u32::try_from(span).unwrap_or(u32::MAX)
 }
 
-/// The least that any unit must span.
+/// `value * numerator / denominator`, rounded up.
+fn scale(value: u32, numerator: u32, denominator: u32) -> u64 {
+    (u64::from(value) * u64::from(numerator)).div_ceil(u64::from(denominator))
+}
+
+/// The smallest span that any unit of this period needs.
 pub(super) fn required_span_min(period: u32, settings: &RepetitionSettings) -> u32 {
     required_span(PROSE_THRESHOLDS[0], period, period, settings)
 }
 
-/// A byte within a character, not its first.
+/// Whether a byte of UTF-8 is not the first of its character.
 pub(super) fn is_continuation_byte(byte: u8) -> bool {
     byte & 0xc0 == 0x80
 }
@@ -390,17 +397,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_off_at_once_is_what_is_taken_off_one_by_one() {
+    fn applying_characters_at_once_equals_applying_them_one_by_one() {
         for parts in (0..=65_536).step_by(97) {
             for others in [1, 5, 16, 17, 40, 200, 3_000] {
                 let one_by_one = (0..others).fold(parts, |parts, _| parts - (parts >> 8));
-                let mut codeness = CodeDetector {
+                let mut detector = CodeDetector {
                     code_share: parts,
                     pending_others: others,
                 };
-                codeness.apply_pending();
+                detector.apply_pending();
                 assert_eq!(
-                    (codeness.code_share, codeness.pending_others),
+                    (detector.code_share, detector.pending_others),
                     (one_by_one, 0)
                 );
             }

@@ -1,70 +1,82 @@
-//! Exact periods: the text at the tail stands again and again, digits apart.
+//! Finds exact periods: the end of the text repeats again and again, with or without
+//! regard to digits.
 //!
-//! Every [`GRID`] bytes the hash of the last [`GRID`] bytes is kept, an anchor.
-//! At each byte the same hash is looked up among them: a match says that the
-//! text may repeat itself at that distance, which is checked once, backwards,
-//! and then followed with one comparison a byte. A run that reaches a bar is
-//! longer than two grids and holds a whole anchor, so its period is followed
-//! before it counts.
+//! Every [`GRID_BYTES`] bytes the hash of the last [`GRID_BYTES`] bytes is stored as an
+//! anchor (digits count as equal). A rolling hash of the last [`GRID_BYTES`] bytes is
+//! looked up among the anchors at every byte. A hit means that the text may repeat at the
+//! distance to that anchor. The distance is verified backwards once, byte by byte, and
+//! becomes a run: it is then followed with one comparison per byte until the text differs.
+//! A run that reaches a threshold is longer than two grids, so it contains a whole
+//! anchor: its period is always followed before it matters, and none is missed.
+//!
+//! A run computes in advance at which length it can reach its next threshold (`due_at`).
+//! Until then nothing but the comparison is done; `thresholds` checks it when it is due.
+//!
+//! Cost: for text without runs one rolling hash step and a filter test per byte, in blocks
+//! of at most [`GRID_BYTES`]; with runs one comparison per byte and run, at most
+//! [`RUNS_MAX`]; for each verified anchor a backward comparison of up to [`RING_BYTES`].
+//! Anchors at a period that a run already covers are not verified again. The alternative,
+//! a suffix structure over the window, would cost more memory and time per byte of text
+//! that does not repeat, which nearly all text is.
 
 mod thresholds;
 
 use super::{
-    anchors::{ANCHORS_MAX, Anchors, FACTOR, may_contain},
+    anchors::{ANCHORS_MAX, Anchors, may_contain},
     content::UnitStats,
 };
-use crate::domain::LadderRung;
+use crate::{domain::LadderRung, text::mixing::GOLDEN_RATIO_32};
 
-/// What is kept of the text, as long as there are anchors in it.
+/// How much of the text is kept: as far back as there are anchors.
 const RING_BYTES: usize = ANCHORS_MAX * GRID_BYTES;
-/// Bytes from one anchor to the next, and those that it is the hash of.
+/// Bytes from one anchor to the next, and bytes that an anchor is the hash of.
 const GRID_BYTES: usize = 32;
 /// The longest period: an anchor must still be in the ring.
 pub(super) const PERIOD_MAX: usize = RING_BYTES - 2 * GRID_BYTES;
-/// Distances that are followed at a time. A text with more has a shorter period
-/// among them.
+/// Periods that are followed at a time. A text with more has a shorter period among
+/// them.
 const RUNS_MAX: usize = 8;
 
-/// Watches for periods. The text is bytes here: safe at any split of UTF-8.
+/// The periods of a text. Works on bytes, so UTF-8 may be split anywhere.
 #[derive(Default)]
 pub(super) struct PeriodTracker {
-    /// Grows ahead of the text up to [`RING`].
+    /// The latest bytes. Grows with the text up to [`RING_BYTES`].
     ring: Vec<u8>,
-    /// How many bytes there were.
+    /// Bytes read so far.
     total_bytes: u64,
     hash: u32,
     anchors: Anchors,
     runs: Vec<PeriodRun>,
-    /// A followed run has come to where it is due.
+    /// A run has reached its `due_at`.
     is_due: bool,
 }
 
-/// A distance at which the text repeats itself.
+/// A period at which the text currently repeats.
 struct PeriodRun {
     period: u32,
-    /// How many last bytes equal those a period before.
+    /// How many of the last bytes equal those one period earlier.
     exact_len: u32,
-    /// The same, all digits being alike.
+    /// The same with all digits treated as equal.
     digit_blind_len: u32,
-    /// The blind run at which to look at the bars again.
+    /// The `digit_blind_len` at which to check the thresholds again.
     due_at: u32,
     unit: Option<UnitStats>,
     reported: Option<LadderRung>,
 }
 
 impl PeriodRun {
-    /// Following it is following the other period too.
+    /// Whether this run already covers another period: an equal one or a multiple.
     fn covers(&self, period: usize) -> bool {
-        // No ring is longer, and half of a division's width is half of its time.
+        // The ring is shorter than 2^32, and a 32-bit division is twice as fast.
         let (own, period) = (self.period, period as u32);
         period == own || (self.exact_len >= period && period.is_multiple_of(own))
     }
 }
 
 impl PeriodTracker {
-    /// Takes in the text on a line that `bytes` begin with, up to where a run is
-    /// due: how many of them. 0: they begin with the end of a line, or with what
-    /// [`Self::push_byte`] is for.
+    /// Reads ASCII text of one line from the start of `bytes`, up to where a run is due.
+    /// Returns the number of bytes read: 0 if they start with a line end or with a byte
+    /// that needs [`Self::push_byte`].
     pub fn push(&mut self, bytes: &[u8]) -> usize {
         let (mut consumed, mut equal_len) = (0, 0);
         while let Some(first) = bytes.get(consumed).filter(|_| !self.is_due) {
@@ -100,18 +112,19 @@ impl PeriodTracker {
         consumed
     }
 
-    /// Takes any byte in.
+    /// Reads any byte.
     pub fn push_byte(&mut self, byte: u8) {
         if !self.runs.is_empty() {
             self.extend_runs(byte);
         }
         self.grow();
         let at = self.total_bytes as usize;
-        let leaves = match at >= GRID_BYTES {
-            true => self.ring[(at - GRID_BYTES) % RING_BYTES],
-            false => 0,
+        let leaves = if at >= GRID_BYTES {
+            self.ring[(at - GRID_BYTES) % RING_BYTES]
+        } else {
+            0
         };
-        let product = self.hash.wrapping_mul(FACTOR);
+        let product = self.hash.wrapping_mul(GOLDEN_RATIO_32);
         self.hash = roll_hash(product, mask_digit(byte).into(), leaves);
         self.ring[at % RING_BYTES] = byte;
         self.total_bytes += 1;
@@ -119,44 +132,46 @@ impl PeriodTracker {
         self.store_anchor();
     }
 
-    /// Takes in text on a line, at most to the next anchor or to where there is one
-    /// with the hash of what came last: how many bytes, and that one. The loop that
-    /// every byte of every text goes through.
+    /// Reads text of one line up to the next anchor position, or to where the rolling hash
+    /// equals an anchor. Returns the number of bytes read and that anchor. Every byte of
+    /// every text passes through this loop.
     #[inline]
     fn scan(&mut self, bytes: &[u8]) -> (usize, Option<usize>) {
         self.grow();
         let at = self.total_bytes as usize;
         let (cells, _) = self.ring.as_chunks_mut::<GRID_BYTES>();
         let cell = at / GRID_BYTES % ANCHORS_MAX;
-        let before = match at >= GRID_BYTES {
-            true => cells[(cell + ANCHORS_MAX - 1) % ANCHORS_MAX],
-            false => [0; GRID_BYTES],
+        let previous_cell = if at >= GRID_BYTES {
+            cells[(cell + ANCHORS_MAX - 1) % ANCHORS_MAX]
+        } else {
+            [0; GRID_BYTES]
         };
         let from = at % GRID_BYTES;
-        // All three are as long as that: one counter will do.
+        // Three slices of one length: the compiler drops the bounds checks in the loop.
         let most = bytes.len().min(GRID_BYTES - from);
-        let bytes = &bytes[..most];
-        let (leaving, slots) = (&before[from..][..most], &mut cells[cell][from..][..most]);
+        let entering = &bytes[..most];
+        let leaving = &previous_cell[from..][..most];
+        let slots = &mut cells[cell][from..][..most];
         let filter = self.anchors.filter();
-        let (mut hash, mut product) = (self.hash, self.hash.wrapping_mul(FACTOR));
+        let (mut hash, mut product) = (self.hash, self.hash.wrapping_mul(GOLDEN_RATIO_32));
         let (mut length, mut anchor) = (0, None);
         while anchor.is_none() {
             let mut is_hit = false;
             while length < most && !is_hit {
-                let enters = BYTE_TERMS[usize::from(bytes[length])].0;
+                let enters = BYTE_TERMS[usize::from(entering[length])].0;
                 if enters == NOT_LINE_TEXT {
                     break;
                 }
                 hash = roll_hash(product, enters, leaving[length]);
-                product = hash.wrapping_mul(FACTOR);
-                slots[length] = bytes[length];
+                product = hash.wrapping_mul(GOLDEN_RATIO_32);
+                slots[length] = entering[length];
                 length += 1;
                 is_hit = may_contain(filter, product);
             }
             if !is_hit {
                 break;
             }
-            // Seldom, and seldom rightly: where there is none it goes on.
+            // Rare, and mostly a false hit of the filter: then the scan goes on.
             anchor = self.anchors.find(hash);
         }
         self.hash = hash;
@@ -164,14 +179,13 @@ impl PeriodTracker {
         (length, anchor)
     }
 
-    /// Looks for an anchor with the hash of the last bytes: whether another run is
-    /// followed for it.
+    /// Looks for an anchor with the current hash. Returns whether it started a run.
     fn find_anchor(&mut self) -> bool {
         let anchor = self.anchors.find(self.hash);
         anchor.is_some_and(|anchor| self.check_anchor(anchor))
     }
 
-    /// Keeps the hash where an anchor is due.
+    /// Stores the hash at an anchor position.
     #[inline]
     fn store_anchor(&mut self) {
         let at = self.total_bytes as usize;
@@ -183,7 +197,7 @@ impl PeriodTracker {
     /// Makes room for the bytes up to the next anchor.
     #[inline]
     fn grow(&mut self) {
-        /// Most texts are a paragraph or two: doubling would hold twice that.
+        /// Most texts are a paragraph or two; doubling would reserve twice that.
         const STEP: usize = 512;
         let len = self.ring.len();
         if self.total_bytes as usize == len && len < RING_BYTES {
@@ -192,18 +206,18 @@ impl PeriodTracker {
         }
     }
 
-    /// How many of these bytes, at most to the next anchor, equal those a period
-    /// before in every run that is followed, and leave none due.
+    /// How many of these bytes, at most up to the next anchor position, extend every run
+    /// exactly without making one due.
     fn equal_prefix_len(&self, bytes: &[u8]) -> usize {
         let at = self.total_bytes as usize;
         let mut most = bytes.len().min(GRID_BYTES - at % GRID_BYTES);
         for run in &self.runs {
             let period = run.period as usize;
-            let wait = run
+            let before_due = run
                 .due_at
                 .saturating_sub(run.digit_blind_len)
                 .saturating_sub(1);
-            most = most.min(wait as usize);
+            most = most.min(before_due as usize);
             let is_equal = |n: &usize| {
                 let before = match n.checked_sub(period) {
                     Some(n) => bytes[n],
@@ -216,7 +230,7 @@ impl PeriodTracker {
         most
     }
 
-    /// Goes on with every run that goes on.
+    /// Extends the runs that the byte continues and drops the others.
     fn extend_runs(&mut self, byte: u8) {
         let (ring, at) = (&self.ring, self.total_bytes as usize);
         let is_due = &mut self.is_due;
@@ -235,9 +249,9 @@ impl PeriodTracker {
         });
     }
 
-    /// The last bytes have the hash of an anchor: whether it is the first of a run.
+    /// The current hash equals an anchor. Returns whether that starts a new run.
     fn check_anchor(&mut self, anchor: usize) -> bool {
-        // Anchors are numbered by their end, modulo what the ring holds.
+        // Anchors are numbered by their end position, modulo the ring.
         let now = self.total_bytes as usize;
         let end = anchor * GRID_BYTES;
         let period = (now + RING_BYTES - end % RING_BYTES) % RING_BYTES;
@@ -250,12 +264,12 @@ impl PeriodTracker {
         self.start_run(period)
     }
 
-    /// The text may repeat itself at this distance: whether it does, and is
-    /// followed from now on.
+    /// Verifies a possible period. Returns whether it is followed from now on.
     #[cold]
     fn start_run(&mut self, period: usize) -> bool {
         let (exact, blind) = self.run_lengths(period);
-        // A multiple of what differs in its digits is news where it does not.
+        // A multiple of a run's period is new only if it is exact where the run differs in
+        // its digits.
         let is_multiple = |run: &PeriodRun| period.is_multiple_of(run.period as usize);
         let is_new = exact as usize >= period || !self.runs.iter().any(is_multiple);
         if (blind as usize) < GRID_BYTES || !is_new {
@@ -278,7 +292,8 @@ impl PeriodTracker {
         true
     }
 
-    /// How many last bytes equal those a period before; digits being alike.
+    /// How many of the last bytes equal those one period earlier: exactly, and with digits
+    /// treated as equal.
     fn run_lengths(&self, period: usize) -> (u32, u32) {
         let at = self.total_bytes as usize;
         let available = at.min(RING_BYTES) - period;
@@ -297,13 +312,12 @@ impl PeriodTracker {
         (exact.unwrap_or(run as u32), run as u32)
     }
 
-    /// A run has come to where it is due.
     #[inline]
     pub fn is_due(&self) -> bool {
         self.is_due
     }
 
-    /// The kind of text has changed: look at all runs.
+    /// Makes all runs due, because the kind of text has changed.
     pub fn recheck_runs(&mut self) {
         for run in &mut self.runs {
             run.due_at = 0;
@@ -315,8 +329,8 @@ impl PeriodTracker {
         self.tail_before(0, bytes)
     }
 
-    /// The last bytes of the text before the last `ahead`, as many as there are
-    /// of these; both together are in the ring.
+    /// The `bytes` bytes before the last `ahead`, or as many as there are. Both together
+    /// fit into the ring.
     pub fn tail_before(&self, ahead: usize, bytes: usize) -> Vec<u8> {
         let at = self.total_bytes as usize - ahead;
         let bytes = bytes.min(at).min(RING_BYTES);
@@ -332,41 +346,42 @@ impl PeriodTracker {
     }
 }
 
-/// Digits are alike.
+/// Treats all digits as equal.
 const fn mask_digit(byte: u8) -> u8 {
     if byte.is_ascii_digit() { b'0' } else { byte }
 }
 
-/// FACTOR to the power of GRID, for the byte that leaves.
-const FACTOR_POW_GRID: u32 = {
+/// [`GOLDEN_RATIO_32`] to the power of [`GRID_BYTES`]: the weight of the leaving byte.
+const LEAVING_WEIGHT: u32 = {
     let (mut power, mut n) = (1u32, 0);
     while n < GRID_BYTES {
-        power = power.wrapping_mul(FACTOR);
+        power = power.wrapping_mul(GOLDEN_RATIO_32);
         n += 1;
     }
     power
 };
 
-/// What a byte does to the hash, digits being alike: what it adds when it enters,
-/// and what it takes away when it leaves. One that is no text on a line does not
-/// enter.
+/// For each byte, digits treated as equal: what it adds to the hash when it enters, and
+/// what it subtracts when it leaves. [`NOT_LINE_TEXT`] for a byte that is not ASCII text
+/// of a line.
 const BYTE_TERMS: [(u32, u32); 256] = {
     let mut bytes = [(NOT_LINE_TEXT, 0); 256];
     let mut byte = 0;
     while byte < bytes.len() {
-        let alike = mask_digit(byte as u8) as u32;
+        let masked = mask_digit(byte as u8) as u32;
         if matches!(byte as u8, b' '..=b'~' | b'\t' | b'\r') {
-            bytes[byte].0 = alike;
+            bytes[byte].0 = masked;
         }
-        bytes[byte].1 = alike.wrapping_mul(FACTOR_POW_GRID);
+        bytes[byte].1 = masked.wrapping_mul(LEAVING_WEIGHT);
         byte += 1;
     }
     bytes
 };
 const NOT_LINE_TEXT: u32 = u32::MAX;
 
-/// A polynomial over the last [`GRID`] bytes, from the product of that before and
-/// its factor. It needs no key: a match is compared byte by byte before it counts.
+/// The next value of the polynomial hash over the last [`GRID_BYTES`] bytes, from the
+/// product of the previous value and [`GOLDEN_RATIO_32`]. It needs no key: a match is
+/// compared byte by byte before it counts.
 #[inline]
 fn roll_hash(product: u32, enters: u32, leaves: u8) -> u32 {
     product

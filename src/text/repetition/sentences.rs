@@ -1,77 +1,79 @@
-//! Sentences that come back, in changing order and with fresh ones between.
+//! Finds sentences that recur, in changing order and with new ones between them.
+//!
+//! Each sentence is reduced to a hash of its words. A sentence is stale if it occurs at
+//! least twice among the latest 128. The tracker reports when most of the latest
+//! sentences are stale; one bit per sentence keeps that history. Cost: a comparison with
+//! 128 hashes at the end of each sentence.
 
-use super::Recurrence;
-use crate::domain::LadderRung;
+use super::{
+    Recurrence,
+    escalation::{Escalation, EscalationSteps},
+};
+use crate::text::mixing::GOLDEN_RATIO_64;
 
-/// Sentences among which one is sought.
+/// How many of the latest sentences are kept.
 const RECENT_MAX: usize = 128;
-/// Shorter ones ("Done.", a heading) come back in any text.
+/// Shorter sentences ("Done.", a heading) recur in any text.
 const LETTERS_MIN: u16 = 12;
-/// One that was seen so often before is stale.
+/// A sentence is stale if it was seen this often before.
 const STALE_COUNT: usize = 2;
-/// Fires when so many of the last are stale: 70 % of 20. Where they look like
-/// code or are lines of a list, all of 40: those come from a form or a template.
+/// How many of how many latest sentences must be stale: 70 % of 20. For code and for
+/// lines of a list all of 40, because a form or a template repeats its lines.
 const PROSE_STALE_MIN: (u32, u32) = (14, 20);
 const LINES_STALE_MIN: (u32, u32) = (40, 40);
-/// Sentences after the first bar that make the next ones.
-const ESCALATION: [(u32, LadderRung); 2] = [(60, LadderRung::Final), (20, LadderRung::Hard)];
+/// In sentences after the first report.
+const STEPS: EscalationSteps = EscalationSteps { hard: 20, last: 60 };
 
-/// Watches the sentences of a text.
+/// The sentences of a text.
 #[derive(Default)]
 pub(super) struct SentenceTracker {
-    /// The sentence that is being written, as the hash of its words: neither
-    /// case nor white space nor punctuation counts.
+    /// The hash of the current sentence's words; case, white space and punctuation do not
+    /// count.
     hash: u64,
     letters: u16,
     started_at: u64,
-    /// Hash and beginning of the latest, in a ring.
+    /// Hash and first character of the latest sentences, in a ring.
     recent: Vec<(u32, u32)>,
     next: usize,
-    /// The latest as bits: stale ones, and those that are lines without a full
-    /// stop.
+    /// One bit for each of the latest sentences, newest lowest: whether it is stale, and
+    /// whether it is a line without a full stop.
     stale_bits: u64,
     line_bits: u64,
-    sentences_since: Option<u32>,
-    reported: Option<LadderRung>,
+    escalation: Escalation,
 }
 
 impl SentenceTracker {
-    /// Takes a word in that ends at this character.
+    /// Adds a word that ends at character `at`.
     #[inline]
     pub fn push(&mut self, word: u32, letters: u16, at: u64) {
         if self.letters == 0 && self.hash == 0 {
             self.started_at = at.saturating_sub(u64::from(letters));
         }
-        self.hash =
-            (self.hash.rotate_left(5) ^ u64::from(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.hash = (self.hash.rotate_left(5) ^ u64::from(word)).wrapping_mul(GOLDEN_RATIO_64);
         self.letters = self.letters.saturating_add(letters);
     }
 
-    /// The sentence ends, with a full stop or as a line.
-    pub fn end_sentence(&mut self, has_full_stop: bool, code: bool) -> Option<Recurrence> {
-        let (hash, letters) = (
+    /// Ends the sentence, with a full stop or at the end of its line.
+    pub fn end_sentence(&mut self, has_full_stop: bool, is_code: bool) -> Option<Recurrence> {
+        let (full_hash, letters) = (
             std::mem::take(&mut self.hash),
             std::mem::take(&mut self.letters),
         );
-        if hash == 0 {
+        if full_hash == 0 {
             return None;
         }
-        let hash = (hash >> 32) as u32;
-        let seen_count = self
-            .recent
-            .iter()
-            .filter(|(known, _)| *known == hash)
-            .count();
-        let short = letters < LETTERS_MIN;
-        // A short one is news where it is new, and nothing where it is not.
-        if short && seen_count > 0 {
+        let hash = (full_hash >> 32) as u32;
+        let seen_count = self.occurrences(hash);
+        let is_short = letters < LETTERS_MIN;
+        // A short sentence counts as new text the first time, and not at all later.
+        if is_short && seen_count > 0 {
             return None;
         }
-        let stale = !short && seen_count >= STALE_COUNT;
+        let is_stale = !is_short && seen_count >= STALE_COUNT;
         self.insert(hash);
-        self.stale_bits = self.stale_bits << 1 | u64::from(stale);
+        self.stale_bits = self.stale_bits << 1 | u64::from(is_stale);
         self.line_bits = self.line_bits << 1 | u64::from(!has_full_stop);
-        self.check_staleness(hash, seen_count as u32 + 1, code)
+        self.check_staleness(hash, seen_count as u32 + 1, is_code)
     }
 
     fn insert(&mut self, hash: u32) {
@@ -83,61 +85,64 @@ impl SentenceTracker {
         self.next = (self.next + 1) % RECENT_MAX;
     }
 
-    /// The kept ones, latest first.
+    /// The kept sentences, latest first.
     fn latest(&self) -> impl Iterator<Item = &(u32, u32)> {
         let (older, newer) = (self.recent.get(self.next..), self.recent.get(..self.next));
         let newer = newer.unwrap_or_default().iter().rev();
         newer.chain(older.unwrap_or_default().iter().rev())
     }
 
-    fn check_staleness(&mut self, hash: u32, count: u32, code: bool) -> Option<Recurrence> {
-        let count_latest = |bits: u64, last: u32| (bits & ((1 << last) - 1)).count_ones();
-        let is_strict =
-            code || count_latest(self.line_bits, PROSE_STALE_MIN.1) * 2 > PROSE_STALE_MIN.1;
-        let (least, last) = if is_strict {
+    /// Whether enough of the latest sentences are stale, after one with this hash that
+    /// occurs `count` times.
+    fn check_staleness(&mut self, hash: u32, count: u32, is_code: bool) -> Option<Recurrence> {
+        // Choose the threshold by the kind of text.
+        let lines = count_latest(self.line_bits, PROSE_STALE_MIN.1);
+        let (stale_min, window) = if is_code || lines * 2 > PROSE_STALE_MIN.1 {
             LINES_STALE_MIN
         } else {
             PROSE_STALE_MIN
         };
-        let stale = count_latest(self.stale_bits, last);
-        if stale < least {
-            (self.sentences_since, self.reported) = (None, None);
+        let stale = count_latest(self.stale_bits, window);
+        if stale < stale_min {
+            self.escalation = Escalation::default();
             return None;
         }
-        let since = self.sentences_since.map_or(0, |since| since + 1);
-        self.sentences_since = Some(since);
-        let more = ESCALATION.iter().find(|(more, _)| since >= *more);
-        let bar = more.map_or(LadderRung::Soft, |(_, bar)| *bar);
-        // A fresh one between is not what comes back.
-        if Some(bar) <= self.reported || self.stale_bits & 1 == 0 {
+        let rung = self.escalation.advance(1, STEPS);
+        // A new sentence in between does not recur: the next stale one reports.
+        let is_stale = self.stale_bits & 1 != 0;
+        if !is_stale || !self.escalation.report(rung) {
             return None;
         }
-        self.reported = Some(bar);
-        let window = || self.latest().take(last as usize);
-        let repeated = |(sentence, _): &&(u32, u32)| {
-            self.recent
-                .iter()
-                .filter(|(other, _)| other == sentence)
-                .count()
-                > STALE_COUNT
-        };
+        // Describe the window: the smallest hash of a recurring sentence names the loop.
+        let (mut loop_id, mut start_char) = (None, None);
+        for (sentence, start) in self.latest().take(window as usize) {
+            start_char = Some(start_char.map_or(*start, |first: u32| first.min(*start)));
+            if self.occurrences(*sentence) > STALE_COUNT {
+                loop_id = Some(loop_id.map_or(*sentence, |least: u32| least.min(*sentence)));
+            }
+        }
         Some(Recurrence {
-            bar,
-            name: window()
-                .filter(repeated)
-                .map(|(sentence, _)| *sentence)
-                .min()
-                .map_or(u64::from(hash), u64::from),
+            rung,
+            loop_id: loop_id.unwrap_or(hash).into(),
             count,
-            share: f64::from(stale) / f64::from(last),
-            began: window()
-                .map(|(_, began)| u64::from(*began))
-                .min()
-                .unwrap_or_default(),
+            share: f64::from(stale) / f64::from(window),
+            start_char: start_char.unwrap_or_default().into(),
         })
+    }
+
+    fn occurrences(&self, sentence: u32) -> usize {
+        self.recent
+            .iter()
+            .filter(|(other, _)| *other == sentence)
+            .count()
     }
 
     pub fn heap_bytes(&self) -> usize {
         self.recent.capacity() * size_of::<(u32, u32)>()
     }
+}
+
+/// How many of the lowest `window` bits are set.
+fn count_latest(bits: u64, window: u32) -> u32 {
+    (bits & ((1 << window) - 1)).count_ones()
 }

@@ -1,6 +1,8 @@
-//! A word, as it is compared with others.
+//! The 32-bit hash of one word, built one character at a time.
 
-/// A word by its hash, its lowest bits apart; 0: none.
+use crate::text::mixing::GOLDEN_RATIO_32;
+
+/// The hash of a word; its three lowest bits are flags. 0 means no word.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct WordHash(u32);
 
@@ -12,8 +14,9 @@ impl WordHash {
     #[inline]
     pub fn new(hash: u32, has_digit: bool, is_id: bool) -> Self {
         let hash = hash & !(Self::HAS_DIGIT | Self::ID) | Self::PRESENT;
-        let figure = if has_digit { Self::HAS_DIGIT } else { 0 };
-        Self(hash | figure | if is_id { Self::ID } else { 0 })
+        let digit_flag = if has_digit { Self::HAS_DIGIT } else { 0 };
+        let id_flag = if is_id { Self::ID } else { 0 };
+        Self(hash | digit_flag | id_flag)
     }
 
     #[inline]
@@ -31,14 +34,14 @@ impl WordHash {
         self.0 & Self::ID != 0
     }
 
-    /// One of 64, for telling words apart at a glance.
+    /// One of 64 bits, for a first estimate of how many words are distinct.
     #[inline]
     pub fn bloom_bit(self) -> u64 {
-        1 << (self.0.wrapping_mul(0x9e37_79b1) >> 26)
+        1 << (self.0.wrapping_mul(GOLDEN_RATIO_32) >> 26)
     }
 }
 
-/// The hash of a word that has one more character.
+/// Adds a character to a word's hash: a variant of FNV-1a (32-bit prime) with a rotation.
 #[inline]
 pub(super) fn extend_hash(word: u32, c: u32) -> u32 {
     (word ^ c).wrapping_mul(0x0100_0193).rotate_left(5)

@@ -1,124 +1,132 @@
-//! Words that are not new: loops that are not periodic, because their
-//! sentences are shuffled or a word in them varies.
+//! Finds loops that have no period because their sentences are shuffled or a word in
+//! them varies: text whose words are not new.
+//!
+//! Two tests share one history of words:
+//! - Stale grams. Every three consecutive words form a gram, which is hashed into one of
+//!   2,048 counters over the latest 1,024 grams. A gram counted three times or more is
+//!   stale. The tracker reports when 88 % of the latest 128 grams are stale, and the loop
+//!   has ended when fewer than 75 % are. Collisions of counters cause an error far below
+//!   that margin.
+//! - Low variety. Ten or fewer distinct words among the latest 96 are a loop in any
+//!   order. It is checked every 8 words, and a 64-bit filter rules it out at once in
+//!   ordinary text, where three in four words are distinct.
+//!
+//! Words with digits are data: a gram that ends in one is never stale. Mixed ids are not
+//! part of a gram at all. Cost: a few operations per word; a recount of 1,024 grams when a
+//! saturated counter falls to 8; 96 words against at most 10 when the filter passes.
 
 use super::{
     Recurrence,
+    escalation::{Escalation, EscalationSteps},
     word_hash::{WordHash, extend_hash},
 };
-use crate::domain::LadderRung;
+use crate::{domain::LadderRung, text::mixing::GOLDEN_RATIO_32};
 
-/// Grams of three words among which one is sought.
+/// How many of the latest grams are counted.
 const GRAMS_MAX: usize = 1_024;
-/// Counters of grams by their hash. Twice as many as grams: the error stays far
-/// below what it takes to fire.
+/// Counters of grams by hash, twice as many as grams.
 const SLOTS: usize = 2_048;
-/// A gram that stands so often is stale.
+/// A gram that occurs this often is stale.
 const STALE_COUNT: u8 = 3;
-/// Of the last 128 grams, as bits …
+/// The grams whose staleness is kept, one bit each.
 const RECENT_GRAMS: u32 = 128;
-/// … 88 in 100 are stale: it fires.
+/// This many stale grams are a loop.
 const STALE_MIN: u32 = (RECENT_GRAMS * 88).div_ceil(100);
-/// Three in four: it has ended.
+/// With fewer stale grams the loop has ended.
 const STALE_END: u32 = RECENT_GRAMS * 3 / 4;
 
-/// So few distinct words …
+/// The most distinct words of a text of low variety.
 const DISTINCT_MAX: usize = 10;
-/// … in so many are a chant, however they are shuffled.
+/// The latest words among which distinct ones are counted.
 const VARIETY_WINDOW: usize = 96;
-/// Rows of figures are no chant.
+/// With more words that contain digits, the text is rows of data.
 const NUMBERS_MAX: u32 = VARIETY_WINDOW as u32 / 4;
-/// A chant is looked for once in so many words.
+/// Low variety is checked every this many words.
 const VARIETY_STEP: u32 = 8;
 
-/// Words after the first bar that make the next ones.
-const ESCALATION: [(u32, LadderRung); 2] = [(384, LadderRung::Final), (128, LadderRung::Hard)];
+/// In words after the first report.
+const STEPS: EscalationSteps = EscalationSteps {
+    hard: 128,
+    last: 384,
+};
 
-/// Watches the words of a text.
+/// The words of a text.
 #[derive(Default)]
 pub(super) struct WordTracker {
-    /// The word that is being written: its hash, letters and digits.
+    /// The hash, letters and digits of the current word.
     word: u32,
     letters: u16,
     digits: u16,
     previous_words: [u32; 2],
-    /// Words that were taken in.
+    /// Completed words.
     word_count: u32,
-    /// Which of the last [`RECENT`] grams are stale, and how many.
+    /// Which of the latest [`RECENT_GRAMS`] grams are stale, and how many.
     stale_bits: u128,
     stale_count: u32,
     history: Option<Box<WordHistory>>,
-    stale_episode: LoopEpisode,
-    low_variety_episode: LoopEpisode,
+    stale_grams: Escalation,
+    low_variety: Escalation,
 }
 
 struct WordHistory {
-    /// By slot, two in a byte: how often its grams stand, at most [`COUNT_MAX`].
+    /// How many of `grams` fall into each slot, at most [`COUNT_MAX`]; two slots per byte.
     counts: [u8; SLOTS / 2],
-    /// The latest grams' slots, in a ring.
+    /// The slots of the latest grams, in a ring.
     grams: Vec<u16>,
     next: usize,
-    /// The latest words, and the characters from the end of the one before to
-    /// that of each.
+    /// The latest words, and for each the characters from the end of the previous word to
+    /// its own end.
     words: [WordHash; VARIETY_WINDOW],
     gaps: [u16; VARIETY_WINDOW],
-    /// A bit of each of the latest words, by [`CHANT_STEP`] of them.
+    /// A filter bit for each of the latest words, in groups of [`VARIETY_STEP`] words.
     bloom_bits: [u64; 3],
-    /// Where the latest word ends.
+    /// The character at which the latest word ends.
     last_word_end: u64,
 }
 
-/// Half a byte holds no more.
+/// The maximum of half a byte.
 const COUNT_MAX: u8 = 15;
-/// A count below is exact. In a loop one leaves for each that comes, and nothing
-/// has to be counted anew.
+/// A count below this is exact; a higher one may have saturated and then been lowered,
+/// so it is recounted when it falls to this. In a loop a gram enters for each that
+/// leaves, so no recount is needed.
 const EXACT_BELOW: u8 = 8;
 
-/// A loop that is being watched: how many words it has gone on for.
-#[derive(Default)]
-struct LoopEpisode {
-    words: Option<u32>,
-    reported: Option<LadderRung>,
-}
-
 impl WordTracker {
-    /// Short texts are not worth the memory, and cannot fire.
+    /// A shorter text cannot be reported and gets no history.
     const ALLOCATE_AT_WORDS: u32 = 16;
-    /// Letters and digits mixed, and so long: an id, which says nothing.
+    /// A word of letters and digits with at least this length is an id.
     const ID_CHARS_MIN: u16 = 6;
 
-    /// Takes in a letter or a digit, in lower case.
+    /// Adds a lower-case letter or a digit to the current word.
     pub fn push_char(&mut self, c: u32, is_digit: bool) {
         self.word = extend_hash(self.word, c);
         self.letters = self.letters.saturating_add(u16::from(!is_digit));
         self.digits = self.digits.saturating_add(u16::from(is_digit));
     }
 
-    /// Takes in letters and digits of ASCII, so many of these.
+    /// Adds ASCII letters and digits to the current word; `digits` is the number of digits.
     #[inline]
     pub fn push_ascii(&mut self, run: &[u8], digits: u16) {
-        // In lower case; digits have the bit anyway.
-        let word = run.iter().fold(self.word, |word, byte| {
+        // The bit makes letters lower case; digits have it anyway.
+        self.word = run.iter().fold(self.word, |word, byte| {
             extend_hash(word, u32::from(byte | 0x20))
         });
-        self.word = word;
         self.letters = self.letters.saturating_add(run.len() as u16 - digits);
         self.digits = self.digits.saturating_add(digits);
     }
 
-    /// No word is being written.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.letters == 0 && self.digits == 0
     }
 
-    /// Letters of the word that is being written.
+    /// The letters of the current word.
     #[inline]
     pub fn letters(&self) -> u16 {
         self.letters
     }
 
-    /// The word that ends here; `None`: there is none. A word with a digit in it
-    /// is a figure.
+    /// Ends the current word, if there is one.
     #[inline]
     pub fn end_word(&mut self) -> Option<WordHash> {
         if self.is_empty() {
@@ -132,9 +140,9 @@ impl WordTracker {
         Some(word)
     }
 
-    /// Takes a word in that ends at this character.
+    /// Adds a completed word that ends at character `at`.
     pub fn push_word(&mut self, word: WordHash, at: u64) -> Option<Recurrence> {
-        let taken = self.word_count as usize;
+        let index = self.word_count as usize;
         self.word_count = self.word_count.wrapping_add(1);
         if self.history.is_none() {
             if self.word_count < Self::ALLOCATE_AT_WORDS {
@@ -142,8 +150,8 @@ impl WordTracker {
             }
             self.history = Some(WordHistory::new());
         }
-        let memory = self.history.as_mut()?;
-        memory.push_word(taken % VARIETY_WINDOW, word, at);
+        let history = self.history.as_mut()?;
+        history.push_word(index % VARIETY_WINDOW, word, at);
         if word.is_id() {
             return None;
         }
@@ -151,10 +159,10 @@ impl WordTracker {
             .rotate_left(10)
             .wrapping_add(self.previous_words[1].rotate_left(5))
             .wrapping_add(word.hash())
-            .wrapping_mul(0x9e37_79b1);
+            .wrapping_mul(GOLDEN_RATIO_32);
         self.previous_words = [self.previous_words[1], word.hash()];
-        let count = memory.insert_gram((gram >> (32 - SLOTS.ilog2())) as u16);
-        // Figures are data, and what differs in them is progress.
+        let count = history.insert_gram((gram >> (32 - SLOTS.ilog2())) as u16);
+        // Numbers are data, and text that differs in them is progress.
         let is_stale = count >= STALE_COUNT && !word.has_digit();
         self.stale_count += u32::from(is_stale);
         self.stale_count -= (self.stale_bits >> (RECENT_GRAMS - 1)) as u32;
@@ -163,11 +171,10 @@ impl WordTracker {
     }
 
     fn check(&mut self) -> Option<Recurrence> {
-        let stale = self.stale_count;
-        if stale < STALE_END {
-            self.stale_episode = LoopEpisode::default();
+        if self.stale_count < STALE_END {
+            self.stale_grams = Escalation::default();
         }
-        if stale >= STALE_MIN || self.stale_episode.words.is_some() {
+        if self.stale_count >= STALE_MIN || self.stale_grams.is_active() {
             let found = self.check_stale_grams();
             if found.is_some() {
                 return found;
@@ -181,69 +188,75 @@ impl WordTracker {
 
     #[cold]
     fn check_stale_grams(&mut self) -> Option<Recurrence> {
-        let bar = self.stale_episode.advance(1)?;
+        let rung = self.stale_grams.advance(1, STEPS);
+        if !self.stale_grams.report(rung) {
+            return None;
+        }
         let count = self.history.as_ref()?.latest_count();
         let share = f64::from(self.stale_count) / f64::from(RECENT_GRAMS);
-        self.recurrence(bar, count, share)
+        self.recurrence(rung, count, share)
     }
 
     #[inline(never)]
     fn check_low_variety(&mut self) -> Option<Recurrence> {
         let Some(count) = self.low_variety_count() else {
-            self.low_variety_episode = LoopEpisode::default();
+            self.low_variety = Escalation::default();
             return None;
         };
-        let bar = self.low_variety_episode.advance(VARIETY_STEP)?;
-        self.recurrence(bar, count, 1.0)
+        let rung = self.low_variety.advance(VARIETY_STEP, STEPS);
+        if !self.low_variety.report(rung) {
+            return None;
+        }
+        self.recurrence(rung, count, 1.0)
     }
 
-    /// How often the latest word stands in the latest, where these are but a few
-    /// distinct ones.
+    /// How often the latest word occurs in the window, if the window has few distinct
+    /// words.
     fn low_variety_count(&self) -> Option<u32> {
-        let memory = self
+        let history = self
             .history
             .as_ref()
-            .filter(|memory| !memory.has_many_distinct())?;
+            .filter(|history| !history.has_many_distinct())?;
         let mut distinct = [WordHash::default(); DISTINCT_MAX];
-        let (mut known, mut figures) = (0, 0);
-        for word in memory.latest(self.word_count) {
-            // Not yet so many words, or data.
-            figures += u32::from(word.has_digit());
-            if word == WordHash::default() || figures > NUMBERS_MAX {
+        let (mut distinct_count, mut numbers) = (0, 0);
+        for word in history.latest(self.word_count) {
+            // The window is not full yet, or it is data.
+            numbers += u32::from(word.has_digit());
+            if word == WordHash::default() || numbers > NUMBERS_MAX {
                 return None;
             }
-            if !distinct[..known].contains(&word) {
-                *distinct.get_mut(known)? = word;
-                known += 1;
+            if !distinct[..distinct_count].contains(&word) {
+                *distinct.get_mut(distinct_count)? = word;
+                distinct_count += 1;
             }
         }
-        let latest = memory.latest(self.word_count).next()?;
-        let same = memory
+        let latest = history.latest(self.word_count).next()?;
+        let copies = history
             .latest(self.word_count)
             .filter(|word| *word == latest);
-        Some(same.count() as u32)
+        Some(copies.count() as u32)
     }
 
-    fn recurrence(&self, bar: LadderRung, count: u32, share: f64) -> Option<Recurrence> {
-        let memory = self.history.as_ref()?;
-        let words = memory
+    /// Describes the loop; the smallest hash of the latest words names it.
+    fn recurrence(&self, rung: LadderRung, count: u32, share: f64) -> Option<Recurrence> {
+        let history = self.history.as_ref()?;
+        let words = history
             .words
             .iter()
             .filter(|word| **word != WordHash::default());
         Some(Recurrence {
-            bar,
-            name: u64::from(words.map(|word| word.hash()).min()?),
+            rung,
+            loop_id: u64::from(words.map(|word| word.hash()).min()?),
             count,
             share,
-            began: memory.start_offset(self.word_count as usize % VARIETY_WINDOW),
+            start_char: history.start_offset(self.word_count as usize % VARIETY_WINDOW),
         })
     }
 
     pub fn heap_bytes(&self) -> usize {
-        let of = |memory: &WordHistory| {
-            size_of::<WordHistory>() + memory.grams.capacity() * size_of::<u16>()
-        };
-        self.history.as_deref().map_or(0, of)
+        self.history.as_ref().map_or(0, |history| {
+            size_of::<WordHistory>() + history.grams.capacity() * size_of::<u16>()
+        })
     }
 }
 
@@ -261,7 +274,7 @@ impl WordHistory {
         })
     }
 
-    /// Takes a word in that ends at this character.
+    /// Stores a word that ends at character `at`.
     #[inline]
     fn push_word(&mut self, slot: usize, word: WordHash, at: u64) {
         let gap = at.saturating_sub(self.last_word_end);
@@ -274,17 +287,18 @@ impl WordHistory {
         self.bloom_bits[0] |= word.bloom_bit();
     }
 
-    /// Where the oldest word ends: that which the `next` one takes the place of,
-    /// or the first behind it.
+    /// The character at which the oldest word ends: the one that the `next` word replaces,
+    /// or the first filled slot after it.
     fn start_offset(&self, next: usize) -> u64 {
         let mut slots = (next..VARIETY_WINDOW).chain(0..next);
         let oldest = slots.find(|slot| self.words[*slot] != WordHash::default());
-        let before = oldest.map_or(0, |slot| self.gaps[slot]);
-        let all: u64 = self.gaps.iter().map(|gap| u64::from(*gap)).sum();
-        self.last_word_end.saturating_sub(all - u64::from(before))
+        let oldest_gap = oldest.map_or(0, |slot| self.gaps[slot]);
+        let total: u64 = self.gaps.iter().map(|gap| u64::from(*gap)).sum();
+        self.last_word_end
+            .saturating_sub(total - u64::from(oldest_gap))
     }
 
-    /// Takes a gram in: how often it stands, as far as that is counted.
+    /// Adds a gram. Returns how often it occurs, as far as that is counted.
     #[inline]
     fn insert_gram(&mut self, slot: u16) -> u8 {
         let evicted = match self.grams.get_mut(self.next) {
@@ -295,17 +309,17 @@ impl WordHistory {
             }
         };
         self.next = (self.next + 1) % GRAMS_MAX;
-        // One that takes its own place stands as often as before.
+        // A gram that replaces itself occurs as often as before.
         if evicted == Some(slot) {
             return self.count_of(slot);
         }
-        if let Some(leaves) = evicted {
-            self.decrement(leaves);
+        if let Some(oldest) = evicted {
+            self.decrement(oldest);
         }
         self.increment(slot)
     }
 
-    /// One more: how often it stands now.
+    /// Increments a saturating count and returns it.
     #[inline]
     fn increment(&mut self, slot: u16) -> u8 {
         let shift = slot % 2 * 4;
@@ -318,8 +332,8 @@ impl WordHistory {
         count + 1
     }
 
-    /// A gram has left. From [`EXACT_BELOW`] on it stands at least so often; where
-    /// it may be fewer, they are counted anew.
+    /// Decrements a count. From [`EXACT_BELOW`] up the true number may be higher, so there
+    /// the grams are recounted.
     #[inline]
     fn decrement(&mut self, slot: u16) {
         let mut count = self.count_of(slot).saturating_sub(1);
@@ -329,7 +343,7 @@ impl WordHistory {
         self.set_count(slot, count);
     }
 
-    /// How often the latest gram stands.
+    /// How often the latest gram occurs.
     fn latest_count(&self) -> u32 {
         let latest = (self.next + GRAMS_MAX - 1) % GRAMS_MAX;
         self.grams
@@ -354,8 +368,8 @@ impl WordHistory {
         *both = *both & !(COUNT_MAX << shift) | count << shift;
     }
 
-    /// The latest words are too many distinct ones for a chant, as a bit of each
-    /// tells; nearly always so, as three in four are distinct in most texts.
+    /// Whether the filter proves that more than [`DISTINCT_MAX`] of the latest words are
+    /// distinct.
     #[inline]
     fn has_many_distinct(&self) -> bool {
         let bits = self.bloom_bits.iter().fold(0, |all, bits| all | bits);
@@ -363,23 +377,10 @@ impl WordHistory {
     }
 
     /// The words, latest first.
-    fn latest(&self, taken: u32) -> impl Iterator<Item = WordHash> + '_ {
-        let taken = taken as usize;
-        (1..=VARIETY_WINDOW)
-            .map(move |back| self.words[(taken + VARIETY_WINDOW - back) % VARIETY_WINDOW])
-    }
-}
-
-impl LoopEpisode {
-    /// Goes on by so many words: the bar that is passed newly.
-    fn advance(&mut self, words: u32) -> Option<LadderRung> {
-        let since = self.words.map_or(0, |since| since.saturating_add(words));
-        self.words = Some(since);
-        let more = ESCALATION.iter().find(|(more, _)| since >= *more);
-        let bar = more.map_or(LadderRung::Soft, |(_, bar)| *bar);
-        let is_new = Some(bar) > self.reported;
-        self.reported = self.reported.max(Some(bar));
-        is_new.then_some(bar)
+    fn latest(&self, word_count: u32) -> impl Iterator<Item = WordHash> + '_ {
+        (1..=VARIETY_WINDOW).map(move |back| {
+            self.words[(word_count as usize + VARIETY_WINDOW - back) % VARIETY_WINDOW]
+        })
     }
 }
 
@@ -388,10 +389,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grams_are_counted_exactly_as_they_come_and_go() {
-        let mut memory = WordHistory::new();
+    fn grams_are_counted_as_they_enter_and_leave() {
+        let mut history = WordHistory::new();
         let mut seen: Vec<u16> = Vec::new();
-        // A few that stand often, among many that do not.
+        // A few frequent grams among many rare ones.
         for n in 0..5_000u32 {
             let slot = match n % 5 {
                 0 | 1 => n / 1_300 % 3,
@@ -400,15 +401,18 @@ mod tests {
             } as u16;
             seen.push(slot);
             let window = &seen[seen.len().saturating_sub(GRAMS_MAX)..];
-            let stand = window.iter().filter(|known| **known == slot).count();
-            let count = usize::from(memory.insert_gram(slot));
-            assert!(count == stand || (8..=stand).contains(&count), "at {n}");
-            assert_eq!(memory.latest_count() as usize, stand);
+            let expected = window.iter().filter(|known| **known == slot).count();
+            let count = usize::from(history.insert_gram(slot));
+            assert!(
+                count == expected || (8..=expected).contains(&count),
+                "at {n}"
+            );
+            assert_eq!(history.latest_count() as usize, expected);
         }
     }
 
     #[test]
-    fn the_oldest_word_is_where_it_began() {
+    fn a_loop_starts_at_the_oldest_word_kept() {
         let mut words = WordTracker::default();
         for n in 1..=300u64 {
             words.push_char(u32::from(b'a') + n as u32, false);
@@ -421,11 +425,11 @@ mod tests {
             } else {
                 n - 95
             };
-            let began = words
+            let start = words
                 .history
                 .as_ref()
-                .map(|memory| memory.start_offset(next));
-            assert_eq!(began, (n >= 16).then_some(10 * oldest), "{n}");
+                .map(|history| history.start_offset(next));
+            assert_eq!(start, (n >= 16).then_some(10 * oldest), "{n}");
         }
     }
 }

@@ -1,25 +1,31 @@
-//! Which of the runs that are followed have passed a bar.
+//! Checks which runs have passed a threshold.
+//!
+//! When a run first becomes long enough for any threshold, its unit is reduced to the
+//! primitive period and measured: what it consists of decides how often it must repeat
+//! (see `content`). Reducing tries every length up to half the period, each until its
+//! first mismatch; it happens once per run. After each check the run is given the length
+//! at which its next threshold is due.
 
 use super::{PeriodRun, PeriodTracker, mask_digit};
 use crate::{
     domain::{LadderRung, RepetitionSettings},
-    text::repetition::content::{self, LEVELS, UnitStats, is_continuation_byte},
+    text::repetition::content::{self, RUNGS, UnitStats, is_continuation_byte},
 };
 
-/// A period that has passed a bar.
+/// A period that has passed a threshold.
 pub(in crate::text::repetition) struct PassedThreshold {
-    pub bar: LadderRung,
-    /// The unit from where the run began.
+    pub rung: LadderRung,
+    /// The unit, rotated to where the run began.
     pub unit: Vec<u8>,
     pub chars: u32,
     pub count: u32,
-    /// Characters from the beginning of the first copy.
+    /// Characters from the start of the first copy to here.
     pub span_chars: u64,
     pub is_exact: bool,
 }
 
 impl PeriodTracker {
-    /// Looks at the runs that are due; the strongest bar that is passed newly.
+    /// Checks the due runs. Returns the strongest threshold newly passed.
     #[cold]
     pub fn check_due_runs(
         &mut self,
@@ -29,33 +35,30 @@ impl PeriodTracker {
         self.is_due = false;
         let mut runs = std::mem::take(&mut self.runs);
         for run in &mut runs {
-            let least = content::required_span_min(run.period, settings) - run.period;
-            if run.unit.is_none() && run.digit_blind_len >= least {
+            let len_min = content::required_span_min(run.period, settings) - run.period;
+            if run.unit.is_none() && run.digit_blind_len >= len_min {
                 self.measure_unit(run);
             }
-            run.due_at = run.due_at.max(least);
+            run.due_at = run.due_at.max(len_min);
         }
-        // Two may have come down to one primitive period.
+        // Two runs may have been reduced to the same primitive period.
         runs.sort_unstable_by_key(|run| (run.period, std::cmp::Reverse(run.reported)));
         runs.dedup_by_key(|run| run.period);
         let mut strongest: Option<PassedThreshold> = None;
         for run in &mut runs {
-            let Some(threshold) = self.check_run(run, fenced, settings) else {
+            let Some((rung, is_exact)) = self.check_run(run, fenced, settings) else {
                 continue;
             };
-            if strongest
-                .as_ref()
-                .is_none_or(|other| other.bar < threshold.0)
-            {
-                strongest = Some(self.describe_threshold(run, threshold));
+            if strongest.as_ref().is_none_or(|other| other.rung < rung) {
+                strongest = Some(self.describe(run, rung, is_exact));
             }
         }
         self.runs = runs;
         strongest
     }
 
-    /// The bar that a run has passed newly, and whether exactly. Sets when it is
-    /// due again.
+    /// The rung that a run has newly reached, and whether by exact copies. Sets when the
+    /// run is due again.
     fn check_run(
         &self,
         run: &mut PeriodRun,
@@ -64,47 +67,50 @@ impl PeriodTracker {
     ) -> Option<(LadderRung, bool)> {
         let unit = run.unit.filter(|_| run.digit_blind_len >= run.due_at)?;
         let period = run.period;
-        let need = |bar| content::required_span(bar, period, unit.chars, settings) - period;
-        let exact = unit.thresholds(fenced).map(need);
+        // The length that each rung needs, for exact and for digit-blind copies.
+        let length_for =
+            |threshold| content::required_span(threshold, period, unit.chars, settings) - period;
+        let exact = unit.thresholds(fenced).map(length_for);
         let blind = unit
             .digit_blind_thresholds(fenced)
-            .map(|bars| bars.map(need));
-        let top = |run: u32, needs: &[u32; 3]| needs.iter().rposition(|need| run >= *need);
-        let by_exact = top(run.exact_len, &exact);
+            .map(|thresholds| thresholds.map(length_for));
+        // The highest rung that each has reached.
+        let by_exact = highest_reached(run.exact_len, &exact);
         let by_blind = blind
             .as_ref()
-            .and_then(|needs| top(run.digit_blind_len, needs));
-        let bytes_until_next = |now: u32, needs: &[u32; 3]| {
-            let next = needs.iter().find(|need| **need > now);
-            next.map_or(u32::MAX, |need| need - now)
-        };
-        let wait = bytes_until_next(run.exact_len, &exact)
-            .min(blind.map_or(u32::MAX, |b| bytes_until_next(run.digit_blind_len, &b)));
+            .and_then(|lengths| highest_reached(run.digit_blind_len, lengths));
+        // The next length at which either may reach another.
+        let until_blind = blind.map_or(u32::MAX, |lengths| {
+            bytes_until_next(run.digit_blind_len, &lengths)
+        });
+        let wait = bytes_until_next(run.exact_len, &exact).min(until_blind);
         run.due_at = run.digit_blind_len.saturating_add(wait);
-        let bar = LEVELS[by_exact.max(by_blind)?];
-        if Some(bar) <= run.reported {
+        let rung = RUNGS[by_exact.max(by_blind)?];
+        if Some(rung) <= run.reported {
             return None;
         }
-        run.reported = Some(bar);
-        Some((bar, by_exact >= by_blind))
+        run.reported = Some(rung);
+        Some((rung, by_exact >= by_blind))
     }
 
-    /// Measures the unit of a run, in its primitive period: a multiple may have
-    /// been met first.
+    /// Reduces the run to its primitive period, since a multiple may have been found
+    /// first, and measures the unit.
     fn measure_unit(&self, run: &mut PeriodRun) {
         let unit = self.tail(run.period as usize);
         let is_exact = run.exact_len == run.digit_blind_len;
-        let same = |(a, b): (&u8, &u8)| a == b || (!is_exact && mask_digit(*a) == mask_digit(*b));
-        let divides = |part: &usize| {
-            unit.len().is_multiple_of(*part) && unit[*part..].iter().zip(&unit).all(same)
-        };
-        if let Some(part) = (1..=unit.len() / 2).find(divides) {
+        let is_equal =
+            |(a, b): (&u8, &u8)| a == b || (!is_exact && mask_digit(*a) == mask_digit(*b));
+        let primitive = (1..=unit.len() / 2).find(|part| {
+            unit.len().is_multiple_of(*part) && unit[*part..].iter().zip(&unit).all(is_equal)
+        });
+        if let Some(part) = primitive {
             let more = run.period - part as u32;
             run.period = part as u32;
             run.digit_blind_len += more;
-            run.exact_len = match is_exact {
-                true => run.digit_blind_len,
-                false => self.run_lengths(part).0,
+            run.exact_len = if is_exact {
+                run.digit_blind_len
+            } else {
+                self.run_lengths(part).0
             };
         }
         run.unit = Some(UnitStats::measure(
@@ -112,13 +118,9 @@ impl PeriodTracker {
         ));
     }
 
-    fn describe_threshold(
-        &self,
-        run: &PeriodRun,
-        (bar, exact): (LadderRung, bool),
-    ) -> PassedThreshold {
+    fn describe(&self, run: &PeriodRun, rung: LadderRung, is_exact: bool) -> PassedThreshold {
         let period = run.period as usize;
-        let length = if exact {
+        let length = if is_exact {
             run.exact_len
         } else {
             run.digit_blind_len
@@ -134,25 +136,36 @@ impl PeriodTracker {
         let copies = span / period;
         unit.rotate_left(period - span % period);
         PassedThreshold {
-            bar,
+            rung,
             unit,
             chars,
             count: copies as u32,
             span_chars: copies as u64 * u64::from(chars) + rest_chars as u64,
-            is_exact: exact,
+            is_exact,
         }
     }
 }
 
+/// The highest rung whose length is reached.
+fn highest_reached(length: u32, needed: &[u32; 3]) -> Option<usize> {
+    needed.iter().rposition(|needed| length >= *needed)
+}
+
+/// How many bytes are missing to the next rung.
+fn bytes_until_next(length: u32, needed: &[u32; 3]) -> u32 {
+    let next = needed.iter().find(|needed| **needed > length);
+    next.map_or(u32::MAX, |needed| needed - length)
+}
+
 impl PassedThreshold {
-    /// The unit, its numbers being alike where they varied: however many digits
-    /// a counter has, it is the same loop.
+    /// The unit with each number replaced by one zero if the copies differ in them: a
+    /// counter is the same loop however many digits it has.
     pub fn normalized_unit(&self) -> Vec<u8> {
         let mut unit = self.unit.clone();
         if !self.is_exact {
             unit.dedup_by(|a, b| a.is_ascii_digit() && b.is_ascii_digit());
             unit.iter_mut().for_each(|byte| *byte = mask_digit(*byte));
-            // A number that lies across the ends is one, too.
+            // A number may also span the end and the start of the unit.
             if unit.len() > 1 && unit.first() == Some(&b'0') && unit.last() == Some(&b'0') {
                 unit.pop();
             }

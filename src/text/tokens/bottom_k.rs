@@ -154,12 +154,17 @@ fn bucket_sort<const BUCKETS: usize, const LEN_MAX: usize>(hashes: &mut [u32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::mixing::GOLDEN_RATIO_32;
 
     #[test]
     fn hashes_are_sorted_however_they_are_spread() {
-        let spread = |n: usize| (0..n as u32).map(|n| n.wrapping_mul(0x9e37_79b1)).collect();
+        let spread = |n: usize| {
+            (0..n as u32)
+                .map(|n| n.wrapping_mul(GOLDEN_RATIO_32))
+                .collect()
+        };
         // Some that stand often, and some made for one bucket.
-        let frequent = |n: usize| (0..n as u32).map(|n| (n % 7).wrapping_mul(0x9e37_79b1));
+        let frequent = |n: usize| (0..n as u32).map(|n| (n % 7).wrapping_mul(GOLDEN_RATIO_32));
         let narrow = |n: usize| (0..n as u32).rev().map(|n| n % 101);
         for n in [0, 1, 32, 33, 128, 129, 288, 289, 576, 577, 700] {
             for mut hashes in [

@@ -1,5 +1,10 @@
-use super::{HashKey, key::SignatureKind};
-use crate::domain::{Sig, WordHashes};
+use crate::{
+    domain::{Sig, WordHashes},
+    text::{
+        key::{HashKey, SignatureKind},
+        mixing::{PI_DIGITS, folded_multiply},
+    },
+};
 
 /// The words of a call's arguments without their numbers: what stays the same
 /// when a call is only reworded, reordered or counted up.
@@ -103,14 +108,13 @@ struct WordHasher {
 impl WordHasher {
     /// Odd, and with as many ones as zeros: digits of pi.
     const SEED: u64 = 0x243f_6a88_85a3_08d3;
-    const FACTOR: u64 = 0x1319_8a2e_0370_7345;
 
     #[inline]
     fn push_letter(&mut self, letter: u8) {
         self.chunk = self.chunk << 8 | u64::from(letter);
         self.len += 1;
         if self.len.is_multiple_of(8) {
-            self.state = folded_multiply(self.state ^ self.chunk ^ Self::SEED, Self::FACTOR);
+            self.state = folded_multiply(self.state ^ self.chunk ^ Self::SEED, PI_DIGITS);
             self.chunk = 0;
         }
     }
@@ -118,16 +122,9 @@ impl WordHasher {
     fn hash(self) -> u64 {
         folded_multiply(
             self.state ^ self.chunk ^ Self::SEED,
-            Self::FACTOR ^ self.len << 32,
+            PI_DIGITS ^ self.len << 32,
         )
     }
-}
-
-/// Both halves of the product, so that every bit of the factors counts.
-#[inline]
-fn folded_multiply(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    (product as u64) ^ (product >> 64) as u64
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-use super::unicode;
+use crate::text::{mixing::GOLDEN_RATIO_64, unicode};
 
 /// The beginning of a word, which stays when the word is inflected: "inspect",
 /// "inspected" and "inspection" begin alike. Cheaper than a stemmer that knows a
@@ -121,7 +121,7 @@ const fn table_slot(key: u64) -> usize {
 /// Any mixing does: who makes stems collide makes only its own turns alike.
 #[inline]
 const fn mix(letters: u64) -> u64 {
-    letters.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    letters.wrapping_mul(GOLDEN_RATIO_64)
 }
 
 #[cfg(test)]

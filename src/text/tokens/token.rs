@@ -1,6 +1,11 @@
 //! A token of a turn: what stands between white space, in lower case.
 
-use super::{simd::load_word, stem::Stem, unicode};
+use super::stem::Stem;
+use crate::text::{
+    mixing::{PI_DIGITS, folded_multiply},
+    simd::load_word,
+    unicode,
+};
 
 /// The token that is being read. Its hash depends on its characters alone, not
 /// on the pieces they came in. It has no key: of a long turn the lowest hashes are
@@ -53,7 +58,6 @@ impl TokenByte {
 const WORD_BYTES: usize = size_of::<u64>();
 /// Odd, with its bits well spread: the digits of pi.
 const FACTOR: u64 = 0x2436_a885_a308_d313;
-const FINAL_FACTOR: u64 = 0x1319_8a2e_0370_7345;
 
 impl Token {
     #[inline]
@@ -124,7 +128,7 @@ impl Token {
         self.pending |= word << (8 * filled);
         self.byte_count = self.byte_count.wrapping_add(length as u32);
         if filled + length >= WORD_BYTES {
-            self.hash = folded_multiply(self.hash ^ self.pending, FACTOR);
+            self.hash = mix(self.hash ^ self.pending, FACTOR);
             // What there was no room for.
             self.pending = word
                 .checked_shr(8 * (WORD_BYTES - filled) as u32)
@@ -135,15 +139,14 @@ impl Token {
     #[inline]
     pub fn hash(&self) -> u32 {
         let last = self.pending ^ u64::from(self.byte_count).rotate_right(8);
-        (folded_multiply(folded_multiply(self.hash ^ last, FACTOR), FINAL_FACTOR) >> 32) as u32
+        (mix(mix(self.hash ^ last, FACTOR), PI_DIGITS) >> 32) as u32
     }
 }
 
-/// The two halves of a product, folded into one.
+/// A folded multiplication that does not map 0 to 0.
 #[inline]
-fn folded_multiply(a: u64, b: u64) -> u64 {
-    let product = u128::from(a ^ b.rotate_left(17)).wrapping_mul(u128::from(b));
-    (product as u64) ^ ((product >> 64) as u64)
+fn mix(word: u64, factor: u64) -> u64 {
+    folded_multiply(word ^ factor.rotate_left(17), factor)
 }
 
 /// Eight bytes of ASCII in lower case.

@@ -2,12 +2,16 @@ use std::ops::Range;
 
 use super::{
     bottom_k::BottomKSketch,
-    phrases::{PhraseMatchState, PhraseMatcher},
-    simd::{ByteClasses, bit_range},
     token::{Token, TokenByte},
-    unicode,
 };
-use crate::domain::{Sketch, TurnFacts, text};
+use crate::{
+    domain::{Sketch, TurnFacts, sanitize},
+    text::{
+        phrases::{PhraseMatchState, PhraseMatcher},
+        simd::{ByteClasses, bit_range},
+        unicode,
+    },
+};
 
 /// Makes the facts of a turn from its text, in pieces or whole: how the text is
 /// cut makes no difference. Of a long text the beginning and the end are looked
@@ -53,7 +57,7 @@ impl Sketcher {
         } else {
             0
         };
-        let head = text::prefix(piece, head_room);
+        let head = sanitize::prefix(piece, head_room);
         self.head_bytes += head.len();
         if self.pending.len() + head.len() > Self::PENDING_BYTES_MAX {
             self.flush_pending(matcher);
@@ -210,7 +214,7 @@ impl Sketcher {
     /// Any character, in lower case.
     #[cold]
     fn process_lowercase(&mut self, c: char, matcher: &PhraseMatcher) {
-        if text::is_invisible(c) {
+        if sanitize::is_invisible(c) {
             return;
         }
         if c.is_whitespace() {

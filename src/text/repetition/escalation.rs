@@ -1,0 +1,49 @@
+//! How a repetition that goes on climbs the ladder: soft when it is found, hard and
+//! final after it has gone on for some further amount of text.
+
+use crate::domain::LadderRung;
+
+/// One repetition that is going on. The default is none.
+#[derive(Default)]
+pub(super) struct Escalation {
+    /// For how much text it has gone on since it was found, in the tracker's own unit
+    /// (characters, words or sentences). `None`: nothing is going on.
+    elapsed: Option<u32>,
+    reported: Option<LadderRung>,
+}
+
+/// The amounts after which a repetition is hard and final.
+#[derive(Clone, Copy)]
+pub(super) struct EscalationSteps {
+    pub hard: u32,
+    pub last: u32,
+}
+
+impl Escalation {
+    pub fn is_active(&self) -> bool {
+        self.elapsed.is_some()
+    }
+
+    /// The repetition goes on by `amount`; the first call starts it at 0. Returns the
+    /// rung it is on.
+    pub fn advance(&mut self, amount: u32, steps: EscalationSteps) -> LadderRung {
+        let elapsed = self
+            .elapsed
+            .map_or(0, |so_far| so_far.saturating_add(amount));
+        self.elapsed = Some(elapsed);
+        if elapsed >= steps.last {
+            LadderRung::Final
+        } else if elapsed >= steps.hard {
+            LadderRung::Hard
+        } else {
+            LadderRung::Soft
+        }
+    }
+
+    /// Marks a rung as reported. Returns false if it or a stronger one already was.
+    pub fn report(&mut self, rung: LadderRung) -> bool {
+        let is_new = Some(rung) > self.reported;
+        self.reported = self.reported.max(Some(rung));
+        is_new
+    }
+}
