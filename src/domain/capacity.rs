@@ -1,13 +1,15 @@
+//! Limits on what is stored per agent, and a count of what was evicted.
+
 use std::cell::Cell;
 
-/// What is remembered of an agent, by kind.
+/// The capacities of one agent's state, by kind.
 #[derive(Clone, Debug)]
 pub struct Capacities {
-    /// Paths, a detector.
+    /// Paths, per detector.
     pub paths: Capacity,
-    /// Commands and polls, a detector.
+    /// Commands and polls, per detector.
     pub commands: Capacity,
-    /// Loops that were found.
+    /// Known loops.
     pub loops: Capacity,
 }
 
@@ -34,8 +36,8 @@ impl Default for Capacities {
     }
 }
 
-/// How many there is room for. Who makes room by forgetting says so here, and
-/// whoever lent it counts.
+/// A capacity limit. Evictions are counted in it and reported to metrics by its
+/// owner.
 #[derive(Clone, Debug)]
 pub struct Capacity {
     limit: usize,
@@ -50,7 +52,7 @@ impl Capacity {
         }
     }
 
-    /// Evicts entries until one more fits.
+    /// Evicts until one more element fits.
     pub fn evict_to_fit<T>(
         &self,
         collection: &mut T,

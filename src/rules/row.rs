@@ -184,11 +184,8 @@ impl RuleRow {
             correction: String::new(),
         };
         let id = DetectorId((detect::NAMES.len() + position) as u8);
-        let ladder = settings.to_escalation(
-            &self.detector_name(),
-            detect::precedence(id),
-            self.window,
-        );
+        let ladder =
+            settings.to_escalation(&self.detector_name(), detect::precedence(id), self.window);
         ladder.map_err(|error| RowError {
             key: key_path(position, error.key),
             other: error.other.map(|other| key_path(position, other)),

@@ -24,7 +24,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("policy", &["domain"]),
     ("rules", &["domain", "text", "facts", "detect", "policy"]),
     ("auth", &["domain", "telemetry"]),
-    ("store", &["domain"]),
+    ("store", &["domain", "telemetry"]),
     (
         "engine",
         &[

@@ -125,7 +125,7 @@ async fn an_event_that_is_not_valid_is_counted_as_such() {
 /// one less than the bound the last event gets a stronger action than at the bound,
 /// where the first entry was evicted, which is counted.
 async fn check_eviction(bound: usize, kind: &str, script: impl Fn(usize) -> Vec<Event>) {
-    let counter = format!("unstuck_forgotten_total{{what=\"{kind}\"}}");
+    let counter = format!("unstuck_evicted_entries_total{{kind=\"{kind}\"}}");
     let server = Server::start().await;
     let kept = last_action(&server, "kept", script(bound - 1)).await;
     assert_eq!(server.metric(&counter).await, 0.0);
