@@ -1,25 +1,24 @@
-//! What differs between two configurations.
+//! The difference between two configurations.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use toml::{Table, Value};
 
 use super::{Layers, join_key};
 
-/// The keys whose values differ, sorted. What stands in `[[name]]` is one key.
+/// The keys whose values differ, sorted. All rows of `[[name]]` together are one key.
 pub fn changed_keys(before: &Layers, after: &Layers) -> Vec<String> {
-    let (before, after) = (flatten(before), flatten(after));
-    let keys = before.keys().chain(after.keys());
-    let mut keys: Vec<&String> = keys.collect();
-    keys.sort_unstable();
-    keys.dedup();
-    let differs = |key: &&String| before.get(*key) != after.get(*key);
-    keys.into_iter().filter(differs).cloned().collect()
+    let (values_before, values_after) = (flatten(before), flatten(after));
+    let keys: BTreeSet<&String> = values_before.keys().chain(values_after.keys()).collect();
+    keys.into_iter()
+        .filter(|key| values_before.get(*key) != values_after.get(*key))
+        .cloned()
+        .collect()
 }
 
 fn flatten(layers: &Layers) -> BTreeMap<String, Value> {
     let mut values = BTreeMap::new();
-    // What was written as TOML can be read as TOML.
+    // Cannot fail: the text was written as TOML.
     let table: Table = layers.to_toml().parse().unwrap_or_default();
     collect_values("", table, &mut values);
     values

@@ -1,5 +1,5 @@
-//! The user's file: read within a bound, and held against the known keys while
-//! the parser's spans still say on which line everything stands.
+//! A TOML file: read up to a size, and checked against the known keys while the
+//! parser's spans still give the line of each key.
 
 use std::{collections::BTreeMap, fs, io, io::Read, ops::Range, path::Path, sync::Arc};
 
@@ -13,15 +13,15 @@ use super::{
     schema::{ConfigSchema, SettingType},
 };
 
-/// Each key that a user set, and where.
+/// Where a user set each key.
 pub(super) type KeyLocations = BTreeMap<String, SourceLocation>;
 
-/// A TOML text and its name in messages.
+/// A TOML text, and its name in messages.
 pub(super) struct Document {
     name: Arc<str>,
     pub(super) text: String,
-    /// Where each line after the first begins: a file may hold a hundred
-    /// thousand keys, and counting from the top for each is quadratic.
+    /// Where each line after the first begins. A file may hold a hundred thousand keys,
+    /// and counting lines from the top for each is quadratic.
     line_starts: Vec<usize>,
 }
 
@@ -56,14 +56,14 @@ impl Document {
 
     pub(super) fn parse(&self) -> Result<Spanned<DeTable<'_>>, ConfigError> {
         DeTable::parse(&self.text).map_err(|error| {
-            // A parser that cannot say where has run into the end.
+            // An error without a position is at the end of the text.
             let at = error.span().map_or(self.text.len(), |span| span.start);
             self.syntax_error(at, error.message())
         })
     }
 
-    /// Where each key of `root` stands, once all of them are known and of the
-    /// right type.
+    /// Checks that each key of `root` is known and has the right type, and returns where
+    /// it is.
     pub(super) fn check_keys(
         &self,
         schema: &ConfigSchema,
@@ -94,8 +94,8 @@ impl Document {
     }
 }
 
-/// One byte more than is allowed shows that there is more, at no greater cost
-/// for a file of any size or without an end.
+/// Reads at most one byte more than is allowed, which shows that the file is too large
+/// without reading all of it.
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     fs::File::open(path)?
@@ -180,8 +180,8 @@ impl DocumentChecker<'_> {
     }
 }
 
-/// What should have stood there, if not this. Numbers that no setting can hold
-/// are refused everywhere: `nan` would slip through every comparison.
+/// The expected type, if the value does not have it. Numbers that no setting can hold
+/// are rejected everywhere; `nan` would pass every comparison.
 fn find_type_mismatch(schema: &ConfigSchema, value: &DeValue<'_>) -> Option<&'static str> {
     let fits = match (schema, value) {
         (_, DeValue::Integer(number))
@@ -209,7 +209,7 @@ fn describe_value(value: &DeValue<'_>) -> String {
         DeValue::Float(number) => number.to_string(),
         DeValue::Boolean(truth) => truth.to_string(),
         DeValue::Array(_) => "an array".to_owned(),
-        // Never the string itself: it may be a secret under the wrong key.
+        // Never the string itself, which may be a secret under the wrong key.
         other => format!("a {}", other.type_str()),
     }
 }

@@ -10,22 +10,22 @@ use toml::{
 
 use super::{document::Document, join_key};
 
-/// The keys allowed in each `[[name]]`, which an empty default cannot show:
-/// `("tools", &["name", "class"])`.
+/// The keys allowed in each `[[name]]`, such as `("tools", &["name", "class"])`. Its
+/// default is empty and does not show them.
 pub type TableKeys = &'static [(&'static str, &'static [&'static str])];
 
-/// What may stand in one place of a configuration.
+/// What is allowed at one place of a configuration.
 #[derive(Clone)]
 pub(super) enum ConfigSchema {
     Value(SettingType),
     List(SettingType),
     /// A table with these keys and no others.
     Section(BTreeMap<String, Self>),
-    /// A table whose keys the user names: profiles, and a default of `{}`.
+    /// A table whose keys the user chooses: profiles, and a default of `{}`.
     Map(Box<Self>),
-    /// `[[name]]`: an array of such tables.
+    /// `[[name]]`: an array of these tables.
     ArrayOfTables(Box<Self>),
-    /// Left to the type that is read from it.
+    /// Checked only by the type that is deserialized.
     Any,
 }
 
@@ -33,7 +33,7 @@ pub(super) enum ConfigSchema {
 pub(super) enum SettingType {
     Boolean,
     Integer,
-    /// An integer will do as well.
+    /// An integer is accepted too.
     Float,
     Text,
 }
@@ -72,7 +72,7 @@ impl ConfigSchema {
         }
     }
 
-    /// The key that a misspelt one was most likely meant to be.
+    /// The known key that a misspelt one resembles most.
     pub(super) fn nearest_key(&self, key: &str) -> Option<String> {
         match self {
             Self::Section(keys) => {
@@ -183,12 +183,12 @@ fn merge_sections(
     }
 }
 
-/// By Jaro-Winkler, which forgives swapped letters and favours a common
-/// beginning. There is always one to name, however far; `None` where no key
-/// is known at all.
+/// The known word with the highest Jaro-Winkler similarity, which tolerates swapped
+/// letters and favours a common prefix. `None` only if no word is known.
 pub fn find_nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    /// No key is that long, and the comparison is quadratic.
+    /// No key is longer, and the comparison is quadratic.
     const WORD_CHARS_MAX: usize = 64;
-    let word: String = word.chars().take(WORD_CHARS_MAX).collect();
-    known.max_by(|a, b| strsim::jaro_winkler(a, &word).total_cmp(&strsim::jaro_winkler(b, &word)))
+    let prefix: String = word.chars().take(WORD_CHARS_MAX).collect();
+    let similarity = |known: &str| strsim::jaro_winkler(known, &prefix);
+    known.max_by(|a, b| similarity(a).total_cmp(&similarity(b)))
 }

@@ -50,11 +50,11 @@ fn layers(file: &[u8], env: Env) -> Result<Layers, String> {
     let path = dir.path().join("unstuck.toml");
     fs::write(&path, file).unwrap();
     let env = env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
-    Layers::load(DEFAULTS, TABLES, Some(&path), env).map_err(|error| said(&error, dir.path()))
+    Layers::load(DEFAULTS, TABLES, Some(&path), env).map_err(|error| error_text(&error, dir.path()))
 }
 
-/// The message, with the test's directory taken out of it.
-fn said(error: &ConfigError, dir: &Path) -> String {
+/// The message without the test's directory.
+fn error_text(error: &ConfigError, dir: &Path) -> String {
     error
         .to_string()
         .replace(&format!("{}/", dir.display()), "")
@@ -67,27 +67,27 @@ fn check(file: &str, env: Env, key: &str, expected: &Json) {
 }
 
 #[track_caller]
-fn check_refused(file: &str, env: Env, message: &str) {
+fn check_rejected(file: &str, env: Env, message: &str) {
     assert_eq!(layers(file.as_bytes(), env).unwrap_err(), message);
 }
 
-/// Lines in pairs: a file, and what is said of it.
+/// Pairs of lines: a file and the error.
 #[track_caller]
-fn check_file_refused(cases: &[&str]) {
+fn check_file_rejected(cases: &[&str]) {
     for case in cases.chunks(2) {
-        check_refused(case[0], &[], case[1]);
+        check_rejected(case[0], &[], case[1]);
     }
 }
 
-/// Lines in pairs: a variable, and what is said of it.
+/// Pairs of lines: a variable and the error.
 #[track_caller]
-fn check_env_refused(cases: &[&str]) {
+fn check_env_rejected(cases: &[&str]) {
     for case in cases.chunks(2) {
-        check_refused("", &[case[0].split_once('=').unwrap()], case[1]);
+        check_rejected("", &[case[0].split_once('=').unwrap()], case[1]);
     }
 }
 
-/// Lines in pairs: a variable, and the key with its value in JSON.
+/// Pairs of lines: a variable, and the key with its value in JSON.
 #[track_caller]
 fn check_env(cases: &[&str]) {
     for case in cases.chunks(2) {
@@ -121,7 +121,7 @@ fn no_file_leaves_the_defaults() {
 
 #[test]
 fn an_unknown_key_names_its_line_and_the_nearest_known_one() {
-    check_file_refused(&[
+    check_file_rejected(&[
         "[detect.exact_repeat]\n\ncuont = 4",
         "unknown key `detect.exact_repeat.cuont` at unstuck.toml:3; did you mean `count`?",
         "[polcy]\nalpha = 0.5",
@@ -145,7 +145,7 @@ fn an_unknown_key_names_its_line_and_the_nearest_known_one() {
 
 #[test]
 fn an_unknown_variable_names_itself_and_the_nearest_known_key() {
-    check_env_refused(&[
+    check_env_rejected(&[
         "UNSTUCK__DETECT__EXACT_REPEAT__CUONT=4",
         "unknown key `detect.exact_repeat.cuont` from UNSTUCK__DETECT__EXACT_REPEAT__CUONT; did you mean `count`?",
         "UNSTUCK__SERVER__GRPC__PORT=4",
@@ -172,7 +172,7 @@ fn a_variable_with_another_prefix_is_not_ours() {
 
 #[test]
 fn a_wrong_type_names_the_line_and_what_was_expected() {
-    check_file_refused(&[
+    check_file_rejected(&[
         "[detect.exact_repeat]\ncount = 'four'",
         "wrong type for `detect.exact_repeat.count` at unstuck.toml:2: expected a 64-bit integer, found a string",
         "detect.exact_repeat.count = 2.5",
@@ -208,7 +208,7 @@ fn a_wrong_type_names_the_line_and_what_was_expected() {
 
 #[test]
 fn a_wrong_type_from_a_variable_names_it() {
-    check_env_refused(&[
+    check_env_rejected(&[
         "UNSTUCK__POLICY__COOLDOWN=4x",
         "wrong type for `policy.cooldown` from UNSTUCK__POLICY__COOLDOWN: expected a 64-bit integer, found \"4x\"",
         "UNSTUCK__POLICY__COOLDOWN=",
@@ -259,7 +259,7 @@ fn a_variable_takes_the_type_of_its_default() {
 }
 
 #[test]
-fn an_integer_will_do_for_a_float() {
+fn an_integer_is_accepted_for_a_float() {
     check("policy.alpha = 1", &[], "policy.alpha", &json!(1));
 }
 
@@ -284,14 +284,14 @@ fn rows_of_an_array_of_tables_keep_their_order() {
 }
 
 #[test]
-fn a_byte_order_mark_and_crlf_simply_work() {
+fn a_byte_order_mark_and_crlf_are_accepted() {
     check(
         "\u{feff}[policy]\r\ncooldown = 9\r\n",
         &[],
         "policy.cooldown",
         &json!(9),
     );
-    check_refused(
+    check_rejected(
         "\u{feff}[policy]\r\n\r\ncooldwon = 9\r\n",
         &[],
         "unknown key `policy.cooldwon` at unstuck.toml:3; did you mean `cooldown`?",
@@ -305,7 +305,7 @@ fn a_file_that_is_not_toml_names_the_line() {
         layers(latin1, &[]).unwrap_err(),
         "syntax error at unstuck.toml:2: not utf-8"
     );
-    check_file_refused(&[
+    check_file_rejected(&[
         "[policy]\ncooldown =",
         "syntax error at unstuck.toml:2: string values must be quoted, expected literal string",
         "[policy]\n\n[policy]",
@@ -316,7 +316,7 @@ fn a_file_that_is_not_toml_names_the_line() {
 }
 
 #[test]
-fn nesting_without_end_is_refused() {
+fn unbounded_nesting_is_rejected() {
     let deep = format!("labels = {}", "[".repeat(500_000));
     assert!(
         layers(deep.as_bytes(), &[])
@@ -354,7 +354,7 @@ fn a_file_that_cannot_be_read_says_why() {
         ),
     ] {
         let error = Layers::load(DEFAULTS, TABLES, Some(&path), []).unwrap_err();
-        assert_eq!(said(&error, dir.path()), message);
+        assert_eq!(error_text(&error, dir.path()), message);
     }
     let error = Layers::load(DEFAULTS, TABLES, Some(dir.path()), []).unwrap_err();
     assert_eq!(
@@ -377,8 +377,8 @@ fn a_file_of_the_largest_size_is_read() {
 }
 
 #[test]
-fn text_of_the_users_is_shown_escaped_and_cut() {
-    check_refused(
+fn text_of_a_user_is_escaped_and_truncated() {
+    check_rejected(
         "\"a\\u001b[31m\\n\\u202e\" = 1",
         &[],
         "unknown key `\"a\\u{1b}[31m\\n\\u{202e}\"` at unstuck.toml:1; did you mean `auth`?",
@@ -428,7 +428,7 @@ where
 {
     let layers = layers(file.as_bytes(), env).unwrap();
     let error = layers.section::<T>(path).unwrap_err();
-    assert_eq!(said(&error, dir_of(&layers)), message);
+    assert_eq!(error_text(&error, dir_of(&layers)), message);
 }
 
 fn dir_of(layers: &Layers) -> &Path {
@@ -436,7 +436,7 @@ fn dir_of(layers: &Layers) -> &Path {
 }
 
 #[test]
-fn what_a_sections_type_refuses_names_the_key_and_where_it_was_set() {
+fn a_value_that_the_type_rejects_names_the_key_and_where_it_was_set() {
     check_section::<Detect>(
         "[detect.cycle]\nlaps = 4\n[detect.exact_repeat]\nsoft = 'wran'",
         &[],
@@ -477,7 +477,7 @@ fn what_a_sections_type_refuses_names_the_key_and_where_it_was_set() {
 }
 
 #[test]
-fn profiles_are_the_built_in_ones_and_the_users_sorted() {
+fn profile_names_are_built_in_and_user_defined_sorted() {
     let layers = layers(
         b"[profiles.lax]",
         &[("UNSTUCK__PROFILES__ZEN__MODE", "shadow")],
@@ -487,7 +487,7 @@ fn profiles_are_the_built_in_ones_and_the_users_sorted() {
 }
 
 #[test]
-fn a_profile_is_laid_over_the_sections() {
+fn a_profile_overrides_the_sections() {
     const FILE: &[u8] = b"
         [detect.exact_repeat]
         count = 7
@@ -536,7 +536,7 @@ fn an_unknown_profile_names_the_nearest() {
 
 #[test]
 fn a_profile_needs_a_plain_name() {
-    check_refused(
+    check_rejected(
         "[profiles.'my.team']",
         &[],
         "invalid `profiles.\"my.team\"` at unstuck.toml:1: a profile's name is letters, digits, `_` and `-`",
@@ -544,7 +544,7 @@ fn a_profile_needs_a_plain_name() {
 }
 
 #[test]
-fn an_invalid_setting_says_where_it_was_set_if_by_a_user() {
+fn an_invalid_setting_names_where_a_user_set_it() {
     const KEY: &str = "detect.exact_repeat.count";
     let file = b"[detect.exact_repeat]\ncount = 1\n[profiles.lax.detect.exact_repeat]\ncount = 0";
     let set = layers(file, &[]).unwrap();
@@ -568,8 +568,8 @@ fn an_invalid_setting_says_where_it_was_set_if_by_a_user() {
             "`detect.exact_repeat.count` from UNSTUCK__DETECT__EXACT_REPEAT__COUNT",
         ),
     ] {
-        let said = said(&layers.invalid(KEY, "never fires"), dir_of(&layers));
-        assert_eq!(said, format!("invalid {place}: never fires"));
+        let text = error_text(&layers.invalid(KEY, "never fires"), dir_of(&layers));
+        assert_eq!(text, format!("invalid {place}: never fires"));
     }
     assert_eq!(
         ConfigError::invalid(KEY, "never fires").to_string(),
@@ -578,7 +578,7 @@ fn an_invalid_setting_says_where_it_was_set_if_by_a_user() {
 }
 
 #[test]
-fn a_built_in_profile_is_held_to_the_same_keys() {
+fn a_built_in_profile_has_the_same_keys_as_a_users() {
     let error = Layers::load(
         &[
             ("default.toml", "[detect.cycle]\nlaps = 3"),
@@ -596,7 +596,38 @@ fn a_built_in_profile_is_held_to_the_same_keys() {
 }
 
 #[test]
-fn what_is_printed_can_be_loaded_again() {
+fn every_detector_has_the_common_keys() {
+    check("", &[], "detect.cycle.enabled", &json!(true));
+    check("", &[], "detect.cycle.terminate_after", &json!(0));
+    check(
+        "[profiles.mine.detect.cycle]\nenabled = false",
+        &[],
+        "profiles.mine.detect.cycle.enabled",
+        &json!(false),
+    );
+    check_file_rejected(&[
+        "[detect.cycle]\nterminate_aftr = 4",
+        "unknown key `detect.cycle.terminate_aftr` at unstuck.toml:2; did you mean `terminate_after`?",
+        "[profiles.mine.detect.cycle]\nenabld = false",
+        "unknown key `profiles.mine.detect.cycle.enabld` at unstuck.toml:2; did you mean `enabled`?",
+    ]);
+}
+
+#[test]
+fn a_built_in_file_overrides_those_before_it() {
+    let files: BuiltInFiles = &[
+        ("a.toml", "[detect.cycle]\nlaps = 3\nterminate_after = 9"),
+        ("b.toml", "[detect.cycle]\nlaps = 4\nrungs = [1]"),
+    ];
+    let layers = Layers::load(files, &[], None, []).unwrap();
+    assert_eq!(
+        layers.section::<Json>("detect.cycle").unwrap(),
+        json!({"enabled": true, "laps": 4, "rungs": [1], "terminate_after": 9})
+    );
+}
+
+#[test]
+fn the_printed_configuration_can_be_loaded_again() {
     let file = "labels = { 'a b' = \"q\\\"\\u007f\\n\", f = 1.0, e = 1e-20, deep = { x = {} } }\n[[tools]]\nname = 'a'";
     let printed = layers(file.as_bytes(), &[("UNSTUCK__POLICY__COOLDOWN", "9")])
         .unwrap()
@@ -610,12 +641,12 @@ fn what_is_printed_can_be_loaded_again() {
 }
 
 #[test]
-fn debugging_shows_no_setting() {
+fn debug_output_shows_no_setting() {
     let layers = Layers::load(DEFAULTS, TABLES, None, []).unwrap();
     assert_eq!(format!("{layers:?}"), "Layers { file: None, .. }");
 }
 
-/// Pieces that make TOML of our shape more often than letters at random do.
+/// Text from pieces that form valid TOML more often than random characters.
 fn toml_like() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "[",
@@ -660,7 +691,7 @@ fn toml_like() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn no_text_panics_and_every_refusal_is_one_clean_line(file in toml_like(), name in "[A-Z_]{0,9}|\\PC{0,9}", value in any::<String>()) {
+    fn no_text_panics_and_every_error_is_one_line_without_control_characters(file in toml_like(), name in "[A-Z_]{0,9}|\\PC{0,9}", value in any::<String>()) {
         let name = format!("UNSTUCK__{name}");
         match layers(file.as_bytes(), &[]) {
             Ok(layers) => {

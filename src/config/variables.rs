@@ -1,6 +1,6 @@
-//! `UNSTUCK__SECTION__KEY`. The type comes from the default and not, as the
-//! `config` crate's own source would have it, from how the value looks: `007`
-//! stays a string where a string belongs.
+//! The environment variables `UNSTUCK__SECTION__KEY`. The type of a value is that of
+//! the key's default, so `007` stays a string where a string is expected. The source in
+//! the `config` crate would guess the type from the value.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,18 +11,18 @@ use super::{
     schema::{ConfigSchema, SettingType},
 };
 
-/// Two underscores: `UNSTUCK_SERVER` and its like are the command line's.
+/// With two underscores: `UNSTUCK_SERVER` and similar ones belong to the command line.
 const PREFIX: &str = "UNSTUCK__";
 
-/// One key set by a variable.
+/// A key that a variable sets.
 pub(super) struct EnvVariable {
     pub(super) key: String,
     pub(super) value: Value,
     pub(super) location: SourceLocation,
 }
 
-/// Our variables of `env`, in the order of their names, so that of two that
-/// differ only in case the same one wins each time.
+/// The variables in `env` with our prefix, sorted by name, so that of two that differ
+/// only in case the same one always wins.
 pub(super) fn parse_variables(
     schema: &ConfigSchema,
     env: impl IntoIterator<Item = (String, String)>,
@@ -72,16 +72,16 @@ fn parse_variable(
     }
 }
 
-/// As in a file, but a free value is set as a whole: were `A` and `A__B` both
-/// allowed, it would take an order to say which holds. And no `[9]`, which the
-/// `config` crate would take for an index.
+/// The child as in a file, except that a free value is set only as a whole: with both
+/// `A` and `A__B` the result would depend on an order. `[9]` is rejected too, because
+/// the `config` crate reads it as an index.
 fn settable_child<'a>(schema: &'a ConfigSchema, word: &str) -> Option<&'a ConfigSchema> {
     let inner = schema.child(word)?;
     (is_bare_key(word) && !matches!(schema, ConfigSchema::Any)).then_some(inner)
 }
 
-/// The value itself only where a number or a truth belongs: set on a section,
-/// it may be a secret.
+/// Shows the value only where a single value is expected. Set on a section, it may be a
+/// secret.
 fn describe_found(schema: &ConfigSchema, text: &str) -> String {
     match schema {
         ConfigSchema::Value(_) | ConfigSchema::List(_) => format!("{text:?}"),
@@ -89,7 +89,7 @@ fn describe_found(schema: &ConfigSchema, text: &str) -> String {
     }
 }
 
-/// The value that `text` means in this place, or what it should have been.
+/// The value of `text` for this schema, or the expected type.
 fn parse_value(schema: &ConfigSchema, text: &str) -> Result<Value, &'static str> {
     match schema {
         ConfigSchema::Value(kind) => parse_scalar(*kind, text),
@@ -121,7 +121,7 @@ fn parse_scalar(kind: SettingType, text: &str) -> Result<Value, &'static str> {
     value.map(Value::from).ok_or(kind.expected())
 }
 
-/// `a, b`; of nothing, the empty list.
+/// Parses `a, b`. An empty text is an empty list.
 fn parse_list(kind: SettingType, text: &str) -> Result<Value, &'static str> {
     let items = text
         .split(',')
