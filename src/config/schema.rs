@@ -189,6 +189,7 @@ pub fn find_nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Opt
     /// No key is longer, and the comparison is quadratic.
     const WORD_CHARS_MAX: usize = 64;
     let prefix: String = word.chars().take(WORD_CHARS_MAX).collect();
-    let similarity = |known: &str| strsim::jaro_winkler(known, &prefix);
-    known.max_by(|a, b| similarity(a).total_cmp(&similarity(b)))
+    known.max_by(|a, b| {
+        strsim::jaro_winkler(a, &prefix).total_cmp(&strsim::jaro_winkler(b, &prefix))
+    })
 }
