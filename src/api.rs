@@ -1,16 +1,22 @@
-//! The gRPC services: messages in, messages out. Handlers parse at the edge,
-//! call the engine, and await with no lock held.
+//! The gRPC handlers. A handler parses the message into domain types, calls the
+//! engine, and awaits with no lock held.
+//!
+//! [`detection`] records events and deltas, [`sessions`] has the calls about one
+//! or all sessions, [`verdicts`] lists and watches the audit log, and
+//! [`terminations`] pushes terminations to streams. [`convert`] parses messages,
+//! [`present`] builds them, [`status`] maps errors to gRPC codes, and
+//! [`stream_response`] says how unread responses of a stream are coalesced.
 //!
 //! Uses: domain, auth, server, engine, store, feed, telemetry.
 
 mod convert;
 mod detection;
-mod invalid_argument;
+mod paging;
 mod present;
-mod response;
 mod sessions;
 mod status;
-mod termination_pushes;
+mod stream_response;
+mod terminations;
 mod verdicts;
 
 use std::{
@@ -20,7 +26,7 @@ use std::{
 
 use tonic::{Status, service::Routes};
 
-pub use invalid_argument::InvalidArgument;
+pub use convert::InvalidArgument;
 pub use present::{verdict_to_json, verdict_to_pb as present_verdict};
 pub use status::to_http_error;
 
@@ -39,23 +45,24 @@ use crate::{
     store::Store,
     telemetry::Rejection,
 };
-use termination_pushes::TenantSessionCounts;
+use terminations::TenantSessionCounts;
 
-/// What every handler needs.
+/// The state that all handlers share.
 #[derive(Clone)]
 pub struct Api {
     engine: Arc<Engine>,
     store: Arc<Store>,
     server: Arc<ServerContext>,
-    /// The sessions that streams carry.
+    /// How many sessions the streams of each tenant track.
     session_counts: TenantSessionCounts,
 }
 
-/// Names for health checks.
+/// The service names that health checks may ask about.
 pub const SERVICE_NAMES: [&str; 2] = ["unstuck.v1.DetectionService", "unstuck.v1.SessionService"];
 
-/// The largest message of a probe, which is the name of a service. Anybody may
-/// send one, and so many at a time as there are connections for.
+/// The largest message of a health check, which is the name of a service. It needs
+/// no token and no permit, so only the number of connections bounds how many there
+/// are.
 pub const PROBE_BYTES_MAX: usize = 1_024;
 
 impl Api {
@@ -75,7 +82,7 @@ impl Api {
         AdmissionLayer::new(self.server.clone(), detection)
     }
 
-    /// The services but for that of events, with reflection.
+    /// All services except DetectionService, with reflection.
     pub fn routes(self) -> Result<Routes, tonic_reflection::server::Error> {
         let reflection = || {
             tonic_reflection::server::Builder::configure()
@@ -91,9 +98,9 @@ impl Api {
             .add_service(v1alpha.max_decoding_message_size(bytes_max)))
     }
 
-    /// Records an event, and counts what it took or why it was refused. `since` is
-    /// when the last one was over, and then this one: to read the clock costs as
-    /// much as a detector.
+    /// Records an event and counts its duration or its rejection. The duration is
+    /// measured from `last_finished_at`, which is then set to the end of this event:
+    /// reading the clock costs as much as a detector, so it is read once per event.
     fn record(
         &self,
         event: &Event,
@@ -106,11 +113,12 @@ impl Api {
             .metrics
             .record_event_duration(finished_at - *last_finished_at);
         *last_finished_at = finished_at;
-        let recorded = recorded.inspect(log_verdict);
-        recorded.inspect_err(|refused| self.server.metrics.count_rejection(refused.rejection()))
+        recorded
+            .inspect(log_verdict)
+            .inspect_err(|error| self.server.metrics.count_rejection(error.rejection()))
     }
 
-    /// Takes the event of a single call in, and leaves its ids in the message.
+    /// Records the event of a unary call. Its ids stay in the message.
     fn record_unary(
         &self,
         tenant: &Tenant,
@@ -124,20 +132,21 @@ impl Api {
         Ok(recorded?)
     }
 
-    /// Takes a piece of text in, and counts why it was refused.
+    /// Records a delta and counts its rejection.
     fn record_delta(
         &self,
         delta: &Delta,
         now: SystemTime,
     ) -> Result<Option<RecordOutcome>, RecordError> {
-        let recorded = self.engine.record_delta(delta, now);
-        let recorded = recorded.inspect(|recorded| recorded.iter().for_each(log_verdict));
-        recorded.inspect_err(|refused| self.server.metrics.count_rejection(refused.rejection()))
+        self.engine
+            .record_delta(delta, now)
+            .inspect(|recorded| recorded.iter().for_each(log_verdict))
+            .inspect_err(|error| self.server.metrics.count_rejection(error.rejection()))
     }
 
-    /// A verdict as an event is answered with. One that ends something is on
-    /// disk before the answer leaves, or known not to be; no other waits for the
-    /// disk, and so a duplicate is answered as the first was.
+    /// The verdict in the response to an event. A termination is sent only after
+    /// it is on disk or its write has failed. Other verdicts do not wait for the disk,
+    /// so a duplicate event gets the same response as the first.
     async fn present_settled_verdict(&self, verdict: &Verdict) -> pb::Verdict {
         if verdict.terminates() {
             self.store.wait_until_settled(verdict.id).await;
@@ -147,15 +156,15 @@ impl Api {
         }
     }
 
-    /// A verdict as it stands by now.
+    /// A verdict with its current durability.
     pub fn present_verdict(&self, verdict: &Verdict) -> pb::Verdict {
         let mut message = present::verdict_to_pb(verdict);
         message.durable |= self.store.is_durable(verdict.id);
         message
     }
 
-    /// A session as it is answered with: what ended it or agents of it is
-    /// durable like any other answer.
+    /// Builds the response for a session. Waits until every termination in it is on
+    /// disk or its write has failed.
     pub async fn present_session(&self, view: &SessionView) -> pb::Session {
         let mut session = present::session_to_pb(view);
         session.last_verdicts.clear();
@@ -171,7 +180,7 @@ impl Api {
         session
     }
 
-    /// How a stream is served.
+    /// The limits and dependencies of a response stream.
     fn stream_context(&self) -> StreamContext {
         let api = self.clone();
         let ServerContext {
@@ -181,7 +190,7 @@ impl Api {
             ..
         } = &*self.server;
         StreamContext {
-            responses_max: limits.responses_max,
+            unread_responses_max: limits.unread_responses_max,
             response_bytes_max: limits.response_bytes_max,
             read_timeout: Duration::from_secs(limits.slow_reader_secs_max),
             render: Box::new(move |verdict| api.present_verdict(verdict)),
@@ -190,7 +199,7 @@ impl Api {
         }
     }
 
-    /// How a stream ends to which nothing more can be sent.
+    /// The status of a stream to which nothing more can be sent.
     fn close_status(&self, closed: StreamClosed) -> Result<(), Status> {
         match closed {
             StreamClosed::Disconnected => Ok(()),
@@ -203,8 +212,8 @@ impl Api {
         }
     }
 
-    /// Lets the store's thread have the core where somebody waits for it. The system
-    /// would leave the core to a thread that is busy for milliseconds.
+    /// Gives up the core if a call waits for the store's writer thread. The kernel
+    /// would leave the core to this busy thread for milliseconds.
     fn yield_to_store_writer(&self) {
         if self.store.has_waiters() {
             std::thread::yield_now();
@@ -219,11 +228,11 @@ impl Api {
     }
 }
 
-/// A line for a verdict that somebody may have to answer for. Names and numbers
-/// only: its pattern, excerpt, correction and targets quote the agent.
+/// Logs a new verdict that acts. Only names and numbers: the pattern, excerpt,
+/// correction and targets quote the agent.
 fn log_verdict(recorded: &RecordOutcome) {
-    // An answer that is given again is no news, and a session that goes on after
-    // its termination would fill the log.
+    // A repeated verdict is not logged: a session that continues after its
+    // termination would fill the log.
     let Some(verdict) = recorded
         .verdict
         .as_deref()
@@ -231,31 +240,22 @@ fn log_verdict(recorded: &RecordOutcome) {
     else {
         return;
     };
-    let Some(action) = verdict.action else {
-        return;
-    };
-    let tenant = verdict.session.tenant();
-    let (session, detector, shadow) = (&verdict.session, &*verdict.detector, verdict.shadow);
-    let (event_index, action_name) = (verdict.event_index, action.name());
-    if action >= Action::Escalate {
-        tracing::warn!(
-            ?session,
-            detector,
-            action = action_name,
-            event_index,
-            shadow,
-            ?tenant,
-            "session is looping"
-        );
-    } else if action >= Action::Throttle {
-        tracing::debug!(
-            ?session,
-            detector,
-            action = action_name,
-            event_index,
-            shadow,
-            ?tenant,
-            "session is looping"
-        );
+    macro_rules! log {
+        ($level:ident, $action:expr) => {
+            tracing::$level!(
+                session = ?verdict.session,
+                detector = &*verdict.detector,
+                action = $action.name(),
+                event_index = verdict.event_index,
+                shadow = verdict.shadow,
+                tenant = ?verdict.session.tenant(),
+                "session is looping"
+            )
+        };
+    }
+    match verdict.action {
+        Some(action) if action >= Action::Escalate => log!(warn, action),
+        Some(action) if action >= Action::Throttle => log!(debug, action),
+        _ => {}
     }
 }

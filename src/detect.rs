@@ -1,10 +1,15 @@
-//! The detectors: pure state machines over observations. No clock, no lock, no
-//! I/O, nothing that can fail: the same observations give the same findings.
+//! The detectors: pure state machines over observations. They have no clock, no
+//! lock and no I/O, and cannot fail: the same observations give the same
+//! findings.
 //!
-//! To add one: a file here with a type that implements [`Detector`], a line in
-//! the registry below, a section in `config/default.toml`, a trace in
-//! `tests/it/traces/`, a page in `docs/detectors/` with a row in the README. The
-//! layering test fails until all are there.
+//! To add a detector, write a file here with a type that implements [`Detector`],
+//! a line in the registry below, a section in `config/default.toml`, a trace in
+//! `tests/it/traces/`, and a page in `docs/detectors/` with a row in the README.
+//! The layering test fails until all of them exist.
+//!
+//! A detector's doc says when it fires, when it resets, what it costs per event
+//! and where its defaults come from. All of them reset on a message of the user
+//! and on a new run.
 //!
 //! Uses: domain.
 
@@ -27,33 +32,34 @@ use crate::domain::{
 use lazy_detector::LazyDetector;
 use registry::{registry, state_type};
 
-/// One way of being stuck.
+/// One kind of loop.
 ///
 /// The settings are an argument and not a field, so that a session's state
-/// holds no copy of them.
+/// stores no copy of them.
 pub trait Detector: Default {
-    /// Its own keys of `[detect.<name>]`.
+    /// The keys of `[detect.<name>]` that only this detector has.
     type Settings: DeserializeOwned + Clone + std::fmt::Debug;
 
-    /// Refuses settings that can never fire, with the arithmetic.
+    /// Rejects settings with which the detector can never fire; the error shows
+    /// the arithmetic.
     fn check(settings: &Self::Settings) -> Result<(), NeverFires>;
 
-    /// The phrases that it listens for in turns.
+    /// The phrases that the detector searches for in turns.
     fn phrases(_settings: &Self::Settings) -> impl Iterator<Item = &Phrase> {
         std::iter::empty()
     }
 
-    /// Says why it fires, with these settings.
+    /// Explains to a person when the detector fires with these settings.
     fn explain(settings: &Self::Settings) -> DetectorExplanation;
 
-    /// What it says while it remembers nothing, where this observation leaves it
-    /// nothing to remember; `None`: it is to look. Asked of those that are held
-    /// `in LazyDetector`.
+    /// For a detector that has no state yet: the outcome if this observation
+    /// cannot start any; `None` if `observe` must run and the state be allocated.
+    /// Called only for detectors registered `in LazyDetector`.
     fn quick_check(_now: &Observation) -> Option<DetectorOutcome> {
         None
     }
 
-    /// Looks at `now`, which is not yet part of `past`.
+    /// Updates the state with `now`, which is not yet part of `past`.
     fn observe(
         &mut self,
         now: &Observation,
@@ -61,25 +67,27 @@ pub trait Detector: Default {
         settings: &Self::Settings,
     ) -> DetectorOutcome;
 
-    /// A loop with these events was reported and has ended: they count no more,
-    /// save in a run that was found and goes on. Left out where a detector counts
-    /// what no other does, or asks the history.
+    /// Drops these events from the counts: a loop that cites them was reported and
+    /// has ended. A run that this detector found itself keeps them and can still
+    /// be extended. Not implemented by detectors that count events no other
+    /// detector counts, or that read the history, which marks cited calls itself.
     fn consume(&mut self, _cited: &[i32]) {}
 
-    /// Counts start anew: a user spoke, or the session was started again.
+    /// Restarts all counts, on a message of the user or a new run.
     fn reset(&mut self);
 
-    /// What it holds beside itself: it counts as session state.
+    /// Heap bytes of the state, without `size_of::<Self>()`. Part of the
+    /// session's memory use.
     fn heap_bytes(&self) -> usize;
 }
 
-/// A setting with which a detector could never find anything.
+/// A setting with which a detector can never fire.
 #[derive(Debug, Error)]
 #[error("{why}")]
 pub struct NeverFires {
     /// The key within `[detect.<name>]`.
     pub key: &'static str,
-    /// Another key that it does not agree with.
+    /// Another key that conflicts with it.
     pub other_key: Option<&'static str>,
     pub why: String,
 }
@@ -93,7 +101,7 @@ impl NeverFires {
         }
     }
 
-    /// The fault may lie with the other key as well.
+    /// Names a second key that may be the wrong one.
     pub(crate) fn with_other_key(self, other: &'static str) -> Self {
         Self {
             other_key: Some(other),
@@ -120,8 +128,9 @@ fn check_share(key: &'static str, share: f64) -> Result<(), NeverFires> {
     Err(NeverFires::new(key, why))
 }
 
-// In the order of rank: of findings that cite equally many calls the first
-// describes the loop. Those `in LazyDetector` most sessions give nothing to count.
+// In the order of rank: among findings that cite equally many calls, the one of
+// the first detector describes the loop. Detectors that have nothing to count in
+// most sessions are wrapped `in LazyDetector`, so they use no memory there.
 registry! {
     budget: Budget,
     infra_outage: InfraOutage in LazyDetector,
@@ -145,18 +154,19 @@ registry! {
     similar_turns: SimilarTurns in LazyDetector,
 }
 
-/// Rules are ranked right after this detector.
+/// The operator's rules rank right after this detector.
 const RULES_AFTER: &str = "compaction_loop";
 
-/// The most rules there may be: each costs every event something.
+/// Upper bound for the number of rules, because each one costs time on every
+/// event.
 pub const RULES_MAX: usize = 32;
-// Their ids follow those of the detectors above, and sets of ids are bits.
+// Rule ids follow the detector ids, and sets of ids are bits of a `u64`.
 const _: () = assert!(NAMES.len() + RULES_MAX <= DetectorId::COUNT_MAX);
 
-/// What a rule's name begins with among the detectors.
+/// Prefix of a rule's name where detectors are named.
 pub const RULE_PREFIX: &str = "rule:";
 
-/// How a detector or rule stands among the others.
+/// The precedence of a detector or rule among the others.
 pub fn precedence(id: DetectorId) -> Precedence {
     let before = NAMES
         .iter()
@@ -175,18 +185,18 @@ pub fn precedence(id: DetectorId) -> Precedence {
 }
 
 impl Settings {
-    /// Whether the budget has caps, and so must see every event.
+    /// Whether the budget has caps. If so, it must observe every event.
     pub fn has_caps(&self) -> bool {
         self.budget.enabled && self.budget.own.has_caps()
     }
 
-    /// What a call of this kind counts as: any other, where its kind is not kept
-    /// apart.
+    /// The kind that a call counts as. Polls and outages count as ordinary calls
+    /// if the settings do not exclude them from the other detectors.
     pub fn effective_kind(&self, kind: CallKind) -> CallKind {
         let is_separate = match kind {
             CallKind::Ordinary => true,
-            CallKind::Poll => self.polling.own.apart,
-            CallKind::Outage => self.infra_outage.own.apart,
+            CallKind::Poll => self.polling.own.exclude_from_others,
+            CallKind::Outage => self.infra_outage.own.exclude_from_others,
         };
         if is_separate {
             kind
@@ -195,23 +205,29 @@ impl Settings {
         }
     }
 
-    /// A detector of calls that are not kept apart never sees one.
+    /// Rejects a detector of polls or outages that is enabled while these count
+    /// as ordinary calls, because it would never observe one.
     fn check_excluded_kinds(&self) -> Result<(), (&'static str, NeverFires)> {
         let kinds = [
-            ("polling", self.polling.enabled, self.polling.own.apart),
+            (
+                "polling",
+                self.polling.enabled,
+                self.polling.own.exclude_from_others,
+            ),
             (
                 "infra_outage",
                 self.infra_outage.enabled,
-                self.infra_outage.own.apart,
+                self.infra_outage.own.exclude_from_others,
             ),
         ];
-        for (name, enabled, apart) in kinds {
-            if enabled && !apart {
-                let why = "calls that are not kept apart are left to the other detectors, \
-                           so it never finds any: set enabled = false as well";
+        for (name, enabled, excluded) in kinds {
+            if enabled && !excluded {
+                let why = "without it these calls are left to the other detectors, so this one \
+                           never fires: set enabled = false as well";
                 return Err((
                     name,
-                    NeverFires::new("apart", why.to_owned()).with_other_key("enabled"),
+                    NeverFires::new("exclude_from_others", why.to_owned())
+                        .with_other_key("enabled"),
                 ));
             }
         }

@@ -1,6 +1,6 @@
-//! The words of the house, each with one meaning: an [`Event`] comes in, facts
-//! turn it into an [`Observation`], a detector finds a [`Finding`], the policy
-//! judges and gives a [`Verdict`], the broker acts.
+//! The types shared by all modules: an [`Event`] comes in, `facts` turns it into an
+//! [`Observation`], a detector returns a [`Finding`], the policy turns findings
+//! into a [`Verdict`], and the broker acts on it.
 //!
 //! Uses: std, serde, thiserror, smallvec (short lists), uuid (parsing), wide
 //! (sixteen bytes at a time).
@@ -11,6 +11,7 @@ pub mod clock;
 mod event;
 mod finding;
 mod id;
+mod lazy_box;
 mod observation;
 pub mod sanitize;
 mod session;
@@ -21,13 +22,14 @@ mod turn;
 mod verdict;
 
 pub use action::{Action, UnknownAction};
-pub use capacity::{AgentLimits, Capacities, Capacity};
+pub use capacity::{Capacities, Capacity};
 pub use event::{
     Args, Channel, Cost, Delta, Event, EventBody, Marker, MarkerKind, Operation, Outcome, Role,
     ToolCall, Turn,
 };
 pub use finding::{DetectorId, DetectorOutcome, Finding, LadderRung, Precedence};
 pub use id::{AgentId, IdError, LoopId, SessionId, VerdictId};
+pub use lazy_box::{Empty, LazyBox};
 pub use observation::{
     CallFacts, CallKind, EventPosition, Observation, ObservationBody, RuleOutcome, Sig, UsageDelta,
     WordHashes,
@@ -45,17 +47,17 @@ pub use verdict::{
     VerdictRecord, VerdictSink, Waste,
 };
 
-/// What a broker or operator says of a session.
+/// Key-value pairs that a broker or operator attaches to a session.
 pub type Labels = std::collections::BTreeMap<String, String>;
 
-/// The labels hold all that are wanted.
+/// Whether `labels` contains all of `wanted`.
 pub fn has_labels(labels: &Labels, wanted: &Labels) -> bool {
     wanted
         .iter()
         .all(|(key, value)| labels.get(key) == Some(value))
 }
 
-/// What labels take in memory.
+/// Bytes that the labels use in memory.
 pub fn labels_bytes(labels: &Labels) -> usize {
     labels
         .iter()

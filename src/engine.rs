@@ -1,69 +1,67 @@
-//! Owns the sessions: a DashMap of 256 shards, a session's whole state under
-//! one entry. Only sync methods: a shard is locked for microseconds and nobody
-//! waits for anything while it is.
+//! The engine keeps the state of every session in a DashMap of 256 shards. All
+//! methods are synchronous: a shard is locked for microseconds, and nothing
+//! waits while it is locked.
+//!
+//! This file is the API. `sessions` holds the map operations and the accounting,
+//! `session` one live session, `closed` what is left of one that is over,
+//! `eviction` the rules by which memory is freed.
 //!
 //! Uses: domain, text, facts, detect, policy, rules, telemetry.
 
 mod agent;
 mod breaker;
-mod carry_over;
-mod context;
-mod deltas;
+mod closed;
 mod draft;
 mod error;
 mod event_ids;
-mod expiry;
-mod fleet;
+mod eviction;
 mod issuer;
 mod operator_actions;
-mod post_mortem;
-mod pressure;
 mod profile;
-mod quarantine;
 mod query;
+mod restore;
 mod session;
+mod sessions;
 mod slot;
-mod tenants;
+mod tenant;
 
 use std::{
+    collections::BTreeSet,
+    panic::{self, AssertUnwindSafe},
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
 
 use arc_swap::ArcSwap;
-use dashmap::{DashMap, Entry};
+use dashmap::DashMap;
 use serde::Deserialize;
 
 pub use breaker::BreakerSettings;
-pub use context::EngineReloadError;
-pub use error::{OpenError, RecordError};
-pub use fleet::{FleetFilter, RankedSessions};
+pub use error::{EngineReloadError, OpenError, RecordError};
 pub use issuer::RunMode;
 pub use operator_actions::{OperatorRequest, SnoozeError};
 pub use profile::{Profile, Profiles};
-pub use query::SessionFilter;
+pub use query::{FleetFilter, ListFilter, RankedSessions};
 
 use crate::{
     domain::{
-        AgentLimits, Event, EventBody, Labels, Role, SessionId, SessionStatus, SessionView,
-        Verdict, VerdictSink,
+        Delta, DetectorExplanation, Event, EventBody, Labels, RecoveredState, Role, SessionDetail,
+        SessionId, SessionView, Verdict, VerdictSink,
     },
-    facts::{EventFacts, ToolRules},
-    rules::RuleOutcomes,
+    facts::{EventFacts, FactExtractor, ToolRules},
+    rules::{RuleOutcomes, Rules},
     telemetry::Metrics,
     text::HashKey,
 };
-use carry_over::CarryOver;
-use context::{EngineConfig, EngineContext};
-use expiry::DeadlineKey;
+use eviction::MemoryUse;
 use issuer::VerdictIssuer;
-use pressure::MemoryUse;
-use session::Session;
-use slot::{Slot, Tombstone};
-use tenants::{TenantState, Tenants};
+use session::AppendOutcome;
+use sessions::{SHARDS, SessionMap};
+use slot::Slot;
+use tenant::{TenantState, Tenants};
 
 /// `[limits]`: the bounds of the engine.
 #[derive(Clone, Debug, Deserialize)]
@@ -71,53 +69,136 @@ pub struct Limits {
     pub sessions_max: usize,
     pub state_bytes_max: usize,
     pub idle_secs_max: u64,
-    pub pressed_idle_secs_min: u64,
+    pub pressure_idle_secs_min: u64,
     pub agents_max: usize,
     pub event_ids_max: usize,
     pub tombstones_max: usize,
     pub tombstone_secs_max: u64,
     pub tombstone_bytes_max: usize,
-    pub past_bytes_max: usize,
-    #[serde(flatten)]
-    pub remembered: AgentLimits,
-    /// `[breaker]`; `None`: it never opens.
+    pub post_mortem_bytes_max: usize,
+    /// `[breaker]`; `None`: the breaker never opens.
     #[serde(skip)]
     pub breaker: Option<BreakerSettings>,
 }
 
-/// Detects, for all sessions.
+/// Detects loops in all sessions.
 pub struct Engine {
-    sessions: DashMap<SessionId, Slot, foldhash::quality::RandomState>,
+    sessions: SessionMap,
     config: ArcSwap<EngineConfig>,
     state: EngineState,
     tenants: Tenants,
 }
 
-/// What stays while the engine runs.
+/// The part of the engine that a reload does not replace, apart from the sessions.
 struct EngineState {
     issuer: VerdictIssuer,
     metrics: Arc<Metrics>,
     live_sessions: AtomicUsize,
-    /// What all sessions and the tombstones of those that ended hold, by our own
-    /// count.
+    /// Bytes of all live sessions, of the tombstones of ended sessions and of the
+    /// post mortems, by the engine's own accounting.
     state_bytes: AtomicUsize,
+}
+
+/// The part of the engine that a reload replaces, all at once.
+struct EngineConfig {
+    /// The number of reloads so far. A session with another version fetches its
+    /// profile again.
+    version: u64,
+    profiles: Arc<Profiles>,
+    facts: FactExtractor,
+    rules: Arc<Rules>,
+    limits: Limits,
+}
+
+/// What a session uses of the engine, for one call.
+struct EngineContext<'a> {
+    config_version: u64,
+    profiles: &'a Profiles,
+    facts: &'a FactExtractor,
+    rules: &'a Rules,
+    limits: &'a Limits,
+    issuer: &'a VerdictIssuer,
+    metrics: &'a Metrics,
+    live_sessions: &'a AtomicUsize,
+    state_bytes: &'a AtomicUsize,
+    /// The number of tenants that share the limits.
+    tenant_count: usize,
+    /// The tenant of the session.
+    tenant: &'a TenantState,
 }
 
 /// The answer to an event.
 #[derive(Clone, Debug)]
 pub struct RecordOutcome {
-    /// `None`: it was not counted, since the session or agent is terminated, or
-    /// it was a piece of a text or the end of mere reasoning.
+    /// `None`: the event was not counted. The session or agent is terminated, or
+    /// it was a delta or the end of a turn that had reasoning only.
     pub index: Option<i32>,
     pub duplicate: bool,
     pub verdict: Option<Arc<Verdict>>,
-    /// The verdict was given now, and not before.
+    /// This event caused the verdict.
     pub is_new_verdict: bool,
 }
 
-/// With 256 shards a walk over all sessions stalls a reader for a quarter of a
-/// millisecond at most; with the default of 4 per core, for 4 ms.
-const SHARDS: usize = 256;
+impl RecordOutcome {
+    /// The event was counted.
+    fn new_event(index: i32, new_verdict: Option<Arc<Verdict>>) -> Self {
+        Self {
+            index: Some(index),
+            ..Self::not_counted(new_verdict)
+        }
+    }
+
+    /// The input was not counted as an event.
+    fn not_counted(new_verdict: Option<Arc<Verdict>>) -> Self {
+        Self {
+            index: None,
+            duplicate: false,
+            is_new_verdict: new_verdict.is_some(),
+            verdict: new_verdict,
+        }
+    }
+
+    /// The event was recorded before, with this verdict.
+    fn duplicate(index: i32, verdict: Option<Arc<Verdict>>) -> Self {
+        Self {
+            index: Some(index),
+            duplicate: true,
+            verdict,
+            is_new_verdict: false,
+        }
+    }
+
+    /// The session or the agent was terminated before, by this verdict.
+    fn terminated(verdict: Option<Arc<Verdict>>) -> Self {
+        Self {
+            index: None,
+            duplicate: false,
+            verdict,
+            is_new_verdict: false,
+        }
+    }
+
+    /// A new verdict, if there is one, replaces the earlier one.
+    fn with_new_verdict(self, new_verdict: Option<Arc<Verdict>>) -> Self {
+        Self {
+            is_new_verdict: new_verdict.is_some(),
+            verdict: new_verdict.or(self.verdict),
+            ..self
+        }
+    }
+}
+
+impl EngineConfig {
+    fn new(key: HashKey, profiles: Profiles, tools: ToolRules, limits: Limits) -> Self {
+        Self {
+            version: 0,
+            facts: FactExtractor::new(key, tools, profiles.analyzers().clone()),
+            rules: profiles.rules().clone(),
+            profiles: Arc::new(profiles),
+            limits,
+        }
+    }
+}
 
 impl Engine {
     pub fn new(
@@ -130,7 +211,8 @@ impl Engine {
     ) -> Self {
         let key = match run_mode {
             RunMode::Live => HashKey::random(),
-            // It ends nobody, and must say the same of the same trace.
+            // A replay terminates no real session, and must give the same output
+            // for the same trace.
             RunMode::Replay => {
                 limits.breaker = None;
                 HashKey::fixed()
@@ -149,7 +231,49 @@ impl Engine {
         }
     }
 
-    /// Takes an event in. `now` is the time of its arrival.
+    /// Replaces the profiles, the tool rules and the limits for all sessions. The
+    /// state of the sessions stays, but texts in progress are discarded. The
+    /// retention of tombstones does not change, because the store uses it too.
+    pub fn reload(
+        &self,
+        profiles: Profiles,
+        tools: ToolRules,
+        limits: Limits,
+    ) -> Result<(), EngineReloadError> {
+        let current = self.config.load();
+        let current_names = current.profiles.detector_names();
+        if !current_names.eq(profiles.detector_names()) {
+            return Err(EngineReloadError::RulesChanged);
+        }
+        if current.profiles.model_folders() != profiles.model_folders() {
+            return Err(EngineReloadError::ModelChanged);
+        }
+        let limits = Limits {
+            tombstone_secs_max: current.limits.tombstone_secs_max,
+            ..limits
+        };
+        let (sessions_max, state_bytes_max) = (limits.sessions_max, limits.state_bytes_max);
+        self.state.metrics.set_limits(sessions_max, state_bytes_max);
+        let key = current.facts.key().clone();
+        self.config.store(Arc::new(EngineConfig {
+            version: current.version + 1,
+            ..EngineConfig::new(key, profiles, tools, limits)
+        }));
+        Ok(())
+    }
+
+    /// Restores the terminations and snoozes that were in force when the previous
+    /// process stopped.
+    pub fn restore(&self, recovered: RecoveredState, now: SystemTime) {
+        restore::restore(self, recovered, now);
+    }
+
+    /// Sets the number of tenants that share the limits.
+    pub fn set_tenant_count(&self, tenants: usize) {
+        self.tenants.set_count(tenants);
+    }
+
+    /// Records an event. `now` is the time of its arrival.
     pub fn record(&self, event: &Event, now: SystemTime) -> Result<RecordOutcome, RecordError> {
         let (config, tenant) = (
             self.config.load(),
@@ -157,8 +281,8 @@ impl Engine {
         );
         let ctx = self.context(&config, &tenant);
         self.make_room_for(MemoryUse::Event, now, &ctx);
-        // The costly part, with no lock held.
-        // What is large stays in its place, since closures are handed on and on.
+        // The expensive part runs without a lock. Large values are written in
+        // place, because the closures pass through several calls.
         let (facts, rule_results) = (&mut EventFacts::Other(None), &mut RuleOutcomes::default());
         self.prepare_catching_panic(&event.session, now, || {
             let profile = self.profile_for_turn(event, &config.profiles);
@@ -174,20 +298,92 @@ impl Engine {
         })
     }
 
-    /// The profile by which an agent's turn is looked at; `None`: it is none.
+    /// The profile for an agent's turn; `None`: the event is not an agent's turn.
     fn profile_for_turn(&self, event: &Event, profiles: &Profiles) -> Option<Arc<Profile>> {
         let EventBody::Turn(turn) = &event.body else {
             return None;
         };
-        let session_profile = || {
-            let slot = self.sessions.get(&event.session)?;
-            profiles.get(&slot.profile()?.name)
-        };
-        let default_profile = || profiles.default().clone();
-        (turn.role == Role::Agent).then(|| session_profile().unwrap_or_else(default_profile))
+        if turn.role != Role::Agent {
+            return None;
+        }
+        let slot = self.sessions.get(&event.session);
+        let profile = slot.and_then(|slot| profiles.get(&slot.profile()?.name));
+        Some(profile.unwrap_or_else(|| profiles.default().clone()))
     }
 
-    /// Sets a session's profile and labels, beginning it where it is new.
+    /// Records a piece of a text. `None`: there is nothing to answer.
+    pub fn record_delta(
+        &self,
+        delta: &Delta,
+        now: SystemTime,
+    ) -> Result<Option<RecordOutcome>, RecordError> {
+        let (config, tenant) = (
+            self.config.load(),
+            self.tenants.get_or_insert(&delta.session),
+        );
+        let ctx = self.context(&config, &tenant);
+        self.make_room_for(MemoryUse::Delta, now, &ctx);
+        if let Some(outcome) = self.append_delta(delta, now, &ctx) {
+            return outcome;
+        }
+        let vector =
+            self.prepare_catching_panic(&delta.session, now, || self.embed_turn(delta, ctx.facts))?;
+        self.with_slot(&delta.session, &tenant, now, |slot| match slot {
+            Slot::Closed(tombstone) => Ok(Some(tombstone.terminated_outcome(&delta.session))),
+            Slot::Live(session) => session.record_delta(delta, vector, now, &ctx),
+        })
+    }
+
+    /// The fast path of a delta, which nearly all of them take: the delta only
+    /// extends a text, so the session's totals are updated only if its size
+    /// changed. `None`: the delta needs the full path, and nothing was done.
+    fn append_delta(
+        &self,
+        delta: &Delta,
+        now: SystemTime,
+        ctx: &EngineContext,
+    ) -> Option<Result<Option<RecordOutcome>, RecordError>> {
+        if delta.end_of_turn {
+            return None;
+        }
+        let mut slot = self.sessions.get_mut(&delta.session)?;
+        let Slot::Live(session) = &mut *slot else {
+            return None;
+        };
+        let append = AssertUnwindSafe(|| session.append_delta(delta, now, ctx));
+        let appended = match panic::catch_unwind(append) {
+            Ok(outcome) => Ok(outcome?),
+            Err(panic) => Err(panic),
+        };
+        if matches!(appended, Ok(AppendOutcome::SameSize)) {
+            return Some(Ok(None));
+        }
+        Some(
+            self.with_accounting(&delta.session, ctx.tenant, &mut slot, now, |slot| {
+                match (appended, slot) {
+                    (Ok(AppendOutcome::Repeats(agent, repeated)), Slot::Live(session)) => {
+                        Ok(session.record_repetition(delta, agent, repeated, now, ctx))
+                    }
+                    (Ok(_), _) => Ok(None),
+                    // `with_accounting` catches it and quarantines the session.
+                    (Err(panic), _) => panic::resume_unwind(panic),
+                }
+            }),
+        )
+    }
+
+    /// Runs the embedding model, if there is one, on the text that this delta
+    /// ends. The text is copied so that no lock is held meanwhile.
+    fn embed_turn(&self, delta: &Delta, facts: &FactExtractor) -> Box<[f32]> {
+        if !delta.end_of_turn || facts.analyzers().model.is_none() {
+            return Box::default();
+        }
+        let slot = self.sessions.get(&delta.session);
+        let draft_text = slot.map(|slot| slot.draft_text(delta, facts.key()));
+        facts.embed(&draft_text.unwrap_or_else(|| delta.text.clone()))
+    }
+
+    /// Sets a session's profile and labels. Creates the session if it is new.
     pub fn open_session(
         &self,
         id: &SessionId,
@@ -196,8 +392,9 @@ impl Engine {
         now: SystemTime,
     ) -> Result<SessionView, OpenError> {
         let config = self.config.load();
-        let profile = config.profiles.get(profile);
-        let profile = profile.ok_or_else(|| OpenError::NoProfile(config.profiles.join_names()))?;
+        let Some(profile) = config.profiles.get(profile) else {
+            return Err(OpenError::NoProfile(config.profiles.join_names()));
+        };
         let tenant = self.tenants.get_or_insert(id);
         let ctx = self.context(&config, &tenant);
         self.make_room_for(MemoryUse::Event, now, &ctx);
@@ -210,196 +407,126 @@ impl Engine {
         })
     }
 
-    /// How many sessions are live.
+    /// The number of live sessions.
     pub fn live_sessions(&self) -> usize {
         self.state.live_sessions.load(Relaxed)
     }
 
-    /// Some tenant's detectors warn instead of terminating: they would end too
-    /// many.
+    /// Whether the detectors of any tenant warn instead of terminating, because
+    /// they would terminate too many sessions.
     pub fn is_any_breaker_open(&self) -> bool {
-        let all = self.tenants.all();
-        all.iter().any(|tenant| tenant.breaker.is_open())
+        let tenants = self.tenants.all();
+        tenants.iter().any(|tenant| tenant.breaker.is_open())
     }
 
-    /// How many bytes of state they hold.
+    /// Bytes of state: sessions, tombstones of ended sessions and post mortems.
     pub fn state_bytes(&self) -> usize {
         self.state.state_bytes.load(Relaxed)
     }
 
-    /// How many bytes terminations hold.
+    /// Bytes of terminations.
     pub fn tombstone_bytes(&self) -> usize {
         let tenants = self.tenants.all();
         tenants.iter().map(|tenant| tenant.tombstone_bytes()).sum()
     }
 
-    /// Runs `with` on the session's slot, which is live unless the session is
-    /// terminated: one that is new or had ended begins, within the limits.
-    fn with_slot<T, E: From<RecordError>>(
-        &self,
-        id: &SessionId,
-        tenant: &TenantState,
-        now: SystemTime,
-        with: impl FnOnce(&mut Slot) -> Result<T, E>,
-    ) -> Result<T, E> {
-        if let Some(mut slot) = self.sessions.get_mut(id)
-            && !slot.is_ended()
-        {
-            return self.with_accounting(id, tenant, &mut slot, now, with);
-        }
-        self.reserve_session(tenant, now)?;
-        let create =
-            || self.create_session(id, "", Arc::default(), tenant.carry_overs.take(id), now);
-        let mut slot = match self.sessions.entry(id.clone()) {
-            Entry::Vacant(vacant) => vacant.insert(create()),
-            Entry::Occupied(mut occupied) if occupied.get().is_ended() => {
-                self.unregister_slot(id, &occupied.insert(create()));
-                occupied.into_ref()
-            }
-            // Somebody else began it in the meantime.
-            Entry::Occupied(occupied) => {
-                self.update_live_sessions(tenant, false);
-                occupied.into_ref()
-            }
+    /// The current profiles.
+    pub fn profiles(&self) -> Arc<Profiles> {
+        self.config.load().profiles.clone()
+    }
+
+    pub fn get(&self, id: &SessionId) -> Option<SessionView> {
+        self.sessions.view(id, |id, slot| slot.view(id))
+    }
+
+    /// A session with its latest events and an explanation of its detectors.
+    pub fn detail(&self, id: &SessionId) -> Option<SessionDetail> {
+        let (view, timeline, generation) = self.sessions.view(id, |id, slot| {
+            (slot.view(id), slot.timeline(), slot.generation())
+        })?;
+        let mut detail = SessionDetail {
+            view,
+            timeline,
+            explanations: Vec::new(),
         };
-        self.with_accounting(id, tenant, &mut slot, now, with)
-    }
-
-    /// Takes a place among the live sessions.
-    fn reserve_session(&self, tenant: &TenantState, now: SystemTime) -> Result<(), RecordError> {
-        let config = self.config.load();
-        let ctx = self.context(&config, tenant);
-        self.make_room_for(MemoryUse::SessionOrAgent, now, &ctx);
-        ctx.check_memory(MemoryUse::SessionOrAgent)?;
-        let sessions_max = ctx.limits.sessions_max;
-        let tenant_max = ctx.tenant_share(sessions_max);
-        let try_increment = |counter: &AtomicUsize, max: usize| {
-            let incremented = counter.try_update(Relaxed, Relaxed, |n| (n < max).then_some(n + 1));
-            incremented
-                .map(drop)
-                .map_err(|_| RecordError::SessionsMax(max))
-        };
-        try_increment(&tenant.live_sessions, tenant_max)?;
-        try_increment(ctx.live_sessions, sessions_max).inspect_err(|_| {
-            tenant.live_sessions.fetch_sub(1, Relaxed);
-        })
-    }
-
-    /// A new session; its place among the live ones is already taken.
-    fn create_session(
-        &self,
-        id: &SessionId,
-        profile: &str,
-        labels: Arc<Labels>,
-        carry_over: CarryOver,
-        now: SystemTime,
-    ) -> Slot {
-        let profile = self.config.load().profiles.get_or_default(profile);
-        let key = self.new_deadline_key(now + self.idle_max());
-        let mut session = Session::new(profile, labels, key, now);
-        session.apply_carry_over(carry_over);
-        self.tenants
-            .get_or_insert(id)
-            .without_verdicts
-            .insert(key, id);
-        self.state
-            .metrics
-            .adjust_session_counts(None, Some(SessionStatus::Active));
-        Slot::Live(Box::new(session))
-    }
-
-    /// Keeps the totals right around a change of a session, and lays it to rest
-    /// where the change ended it.
-    fn with_accounting<T, E: From<RecordError>>(
-        &self,
-        id: &SessionId,
-        tenant: &TenantState,
-        slot: &mut Slot,
-        now: SystemTime,
-        with: impl FnOnce(&mut Slot) -> Result<T, E>,
-    ) -> Result<T, E> {
-        let before = slot.status();
-        let answer = self.apply_catching_panic(id, slot, with);
-        if let Slot::Live(session) = slot {
-            if session.has_verdicts() && !session.is_queued_with_verdicts() {
-                tenant.without_verdicts.remove(session.deadline_key());
-                session.set_queued_with_verdicts();
-                tenant.with_verdicts.insert(session.deadline_key(), id);
-            }
-            self.update_memory_usage(tenant, slot, id);
-            let after = slot.status();
-            self.state.metrics.record_status_change(before, after);
-            if after == SessionStatus::Terminated {
-                let view = slot.view(id);
-                self.close_session(slot, view, now);
-            }
-        }
-        answer
-    }
-
-    /// Counts what a session holds.
-    fn update_memory_usage(&self, tenant: &TenantState, slot: &mut Slot, id: &SessionId) {
-        if let Slot::Live(session) = slot {
-            let (before, after) = session.update_accounted_bytes(id);
-            self.update_state_bytes(tenant, before, after);
-        }
-    }
-
-    /// Puts a tombstone in a session's place.
-    fn close_session(&self, slot: &mut Slot, view: SessionView, now: SystemTime) {
-        let (id, status) = (view.id.clone(), view.status);
-        let key = self.new_deadline_key(now + self.tombstone_retention());
-        self.save_post_mortem(slot, &view, key.generation);
-        self.unregister_slot(&id, slot);
-        *slot = self.register_tombstone(&id, status, key, Tombstone::new(view, key));
-    }
-
-    /// Takes a tombstone into the totals and its queue.
-    fn register_tombstone(
-        &self,
-        id: &SessionId,
-        status: SessionStatus,
-        key: DeadlineKey,
-        tombstone: Tombstone,
-    ) -> Slot {
-        self.state.metrics.adjust_session_counts(None, Some(status));
         let tenant = self.tenants.get_or_insert(id);
-        tenant.tombstones(status).insert(key, id);
-        self.update_tombstone_bytes(&tenant, status, 0, tombstone.bytes());
-        Slot::Closed(Box::new(tombstone))
-    }
-
-    fn tombstone_retention(&self) -> Duration {
-        Duration::from_secs(self.config.load().limits.tombstone_secs_max)
-    }
-
-    /// Takes a slot out of the totals and its queue.
-    fn unregister_slot(&self, id: &SessionId, slot: &Slot) {
-        let tenant = self.tenants.get_or_insert(id);
-        match slot {
-            Slot::Live(session) => {
-                session.remove_trend_metrics(&self.state.metrics);
-                self.update_live_sessions(&tenant, false);
-                tenant.idle_queue(session).remove(session.deadline_key());
-                self.update_state_bytes(&tenant, slot.bytes(), 0);
-            }
-            Slot::Closed(tombstone) => {
-                tenant
-                    .tombstones(slot.status())
-                    .remove(tombstone.deadline_key());
-                self.evict_post_mortem(&tenant, slot.generation());
-                self.update_tombstone_bytes(&tenant, slot.status(), slot.bytes(), 0);
-            }
+        if let Some(post_mortem) = tenant.post_mortems.get(generation) {
+            post_mortem.attach_to(&mut detail);
         }
-        self.state
-            .metrics
-            .adjust_session_counts(Some(slot.status()), None);
+        detail.explanations = self.explanations(&detail.view);
+        Some(detail)
     }
 
-    fn new_deadline_key(&self, deadline: SystemTime) -> DeadlineKey {
-        DeadlineKey {
-            deadline,
-            generation: self.state.issuer.next_generation(),
+    /// One explanation for each detector in the verdicts of a session.
+    fn explanations(&self, view: &SessionView) -> Vec<(Arc<str>, DetectorExplanation)> {
+        let profile = self.config.load().profiles.get_or_default(&view.profile);
+        let verdicts = view.verdicts.iter().chain(&view.termination);
+        let detectors: BTreeSet<&Arc<str>> = verdicts
+            .flat_map(|verdict| verdict.other_detectors.iter().chain([&verdict.detector]))
+            .collect();
+        detectors
+            .into_iter()
+            .filter_map(|name| Some((name.clone(), profile.explain(name)?)))
+            .collect()
+    }
+
+    /// The verdicts that terminated the session or agents of it.
+    pub fn terminations_of(&self, id: &SessionId) -> Vec<Arc<Verdict>> {
+        let terminations = self.sessions.view(id, |id, slot| slot.terminations(id));
+        terminations.unwrap_or_default()
+    }
+
+    /// An equal id whose memory is shared with the session map, for callers that
+    /// store the id.
+    pub fn shared_id(&self, id: &SessionId) -> SessionId {
+        let stored = self.sessions.view(id, |stored, _| stored.clone());
+        stored.unwrap_or_else(|| id.clone())
+    }
+
+    /// Whether the session is live or has a tombstone.
+    pub fn contains(&self, id: &SessionId) -> bool {
+        self.sessions.contains_key(id)
+    }
+
+    /// One page of sessions in the order of their ids: at most `limit` with ids
+    /// greater than `after`. The second value is the last id of the page, if there
+    /// are more sessions.
+    pub fn list_sessions(
+        &self,
+        filter: &ListFilter,
+        after: Option<&str>,
+        limit: usize,
+    ) -> (Vec<SessionView>, Option<SessionId>) {
+        let (ids, last) = query::list_ids(&self.sessions, filter, after, limit);
+        (ids.iter().filter_map(|id| self.get(id)).collect(), last)
+    }
+
+    /// At most `limit` sessions, the most severe first, after the first `skip`.
+    pub fn rank_sessions(&self, filter: &FleetFilter, skip: usize, limit: usize) -> RankedSessions {
+        let (ids, counts) = query::rank_ids(&self.sessions, filter, skip, limit);
+        RankedSessions {
+            sessions: ids.iter().filter_map(|id| self.get(id)).collect(),
+            counts,
+        }
+    }
+
+    fn context<'a>(
+        &'a self,
+        config: &'a EngineConfig,
+        tenant: &'a TenantState,
+    ) -> EngineContext<'a> {
+        EngineContext {
+            config_version: config.version,
+            profiles: &config.profiles,
+            facts: &config.facts,
+            rules: &config.rules,
+            limits: &config.limits,
+            issuer: &self.state.issuer,
+            metrics: &self.state.metrics,
+            live_sessions: &self.state.live_sessions,
+            state_bytes: &self.state.state_bytes,
+            tenant_count: self.tenants.count(),
+            tenant,
         }
     }
 }

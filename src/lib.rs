@@ -1,26 +1,28 @@
-//! Unstuck watches agent sessions while they run and says when one is stuck.
+//! Unstuck watches agent sessions while they run and reports when one is stuck.
 //!
-//! The code, in reading order, along the way of an event:
+//! The modules, in reading order:
 //!
-//! 1. [`domain`]: the words of the house. An [`Event`](domain::Event) comes in,
-//!    an [`Observation`](domain::Observation) is what is the case, a
-//!    [`Finding`](domain::Finding) is what a detector finds, a
-//!    [`Verdict`](domain::Verdict) is what is said.
-//! 2. [`facts`]: an event into an observation, once: canonical arguments, masked
-//!    outcomes, progress.
-//! 3. [`detect`]: the detectors, a file each, pure state machines.
-//! 4. [`policy`]: from findings to at most one ruling an event.
-//! 5. [`engine`]: owns the sessions in a sharded map; sync, never awaits.
-//! 6. [`store`]: the durable side, an append-only log. [`feed`]: verdicts to
-//!    those who watch. [`notify`]: webhooks. [`aside`]: work that takes longer
-//!    than a turn.
-//! 7. [`auth`]: who calls, and what they may do. [`api`]: the gRPC services.
-//!    [`console`]: the HTTP side. [`telemetry`]: logs and metrics.
-//! 8. [`config`]: the layers of the configuration. [`app`]: binds, runs, drains.
-//!    [`cli`]: the command line.
+//! 1. [`domain`]: the types that all modules share. An [`Event`](domain::Event)
+//!    comes in, an [`Observation`](domain::Observation) is what it shows, a
+//!    [`Finding`](domain::Finding) is a detector's result, a
+//!    [`Verdict`](domain::Verdict) is what is sent.
+//! 2. [`text`]: text algorithms that know nothing of events: masking, repetition,
+//!    tokens.
+//! 3. [`facts`]: turns an event into an observation, once.
+//! 4. [`detect`]: the detectors, one file each, pure state machines.
+//! 5. [`policy`]: turns findings into at most one verdict per event.
+//! 6. [`rules`]: the operator's own rules, in CEL.
+//! 7. [`engine`]: owns the sessions in a sharded map. Synchronous, never awaits.
+//! 8. [`store`]: the durable side, an append-only log. [`feed`]: a resumable
+//!    subscription to verdicts. [`notify`]: webhooks.
+//! 9. [`auth`]: tokens, roles and tenants. [`server`]: everything between the socket
+//!    and a handler. [`api`]: the gRPC handlers. [`console`]: the HTTP side.
+//! 10. [`telemetry`]: logs, metrics and traces. [`config`]: the layers of the
+//!     configuration. [`app`]: binds, runs and drains the service. [`cli`]: the
+//!     command line.
 //!
-//! [`pb`] is generated from `proto/`. ARCHITECTURE.md has the invariants, and
-//! the test that holds each.
+//! [`pb`] is generated from `proto/`. ARCHITECTURE.md has the invariants and the
+//! test that holds each.
 
 #![forbid(unsafe_code)]
 
@@ -42,4 +44,6 @@ pub mod rules;
 pub mod server;
 pub mod store;
 pub mod telemetry;
+#[cfg(test)]
+mod testing;
 pub mod text;

@@ -1,10 +1,11 @@
 //! Everything between the socket and a handler: listeners, TLS, HTTP, admission,
 //! fair scheduling, quotas, response queues, timers and blocking work.
 //!
-//! A call passes through these files in this order: [`incoming`] accepts the
-//! connection, [`admission`] checks the token and takes the permits that the
-//! table in [`rpc`] asks for, [`turns`] decides when the call's work runs, and
-//! [`outbound`] queues the responses of a stream until the client has read them.
+//! A call passes through these files in this order: [`listener`] accepts the
+//! connection ([`tls`] below it), [`admission`] checks the token and takes the
+//! permits of [`quota`] that the table in [`rpc`] asks for, [`scheduler`] decides
+//! when the call's work runs, and [`response_queue`] queues the responses of a
+//! stream until the client has read them. [`status`] has the server's own errors.
 //!
 //! Uses: domain, auth, telemetry.
 
@@ -66,19 +67,18 @@ pub struct Limits {
     pub call_secs_max: u64,
     pub stream_idle_secs_max: u64,
     pub stream_sessions_max: usize,
-    pub responses_max: usize,
+    pub unread_responses_max: usize,
     pub response_bytes_max: usize,
     pub slow_reader_secs_max: u64,
 }
 
-/// What admission and every handler share.
+/// The state that admission and all handlers share.
 pub struct ServerContext {
     pub auth: Arc<Auth>,
     pub metrics: Arc<Metrics>,
     pub limits: Limits,
-    /// Decides whose work runs next.
     pub scheduler: FairScheduler,
-    /// Open streams, `limits.open_streams_max` of them.
+    /// Permits for `limits.open_streams_max` open streams.
     pub streams: TenantQuota,
     /// Cancelled when the service drains: open streams end.
     pub draining: CancellationToken,
@@ -119,35 +119,35 @@ impl ServerContext {
             self.metrics.count_panic(PanicSite::Call);
             return status::internal();
         }
-        // It is cancelled only when the service ends.
+        // Blocking work is cancelled only when the service shuts down.
         status::draining()
     }
 }
 
-/// Flow control. h2 counts what unread frames lack of 256 bytes against half the
-/// connection's window and, beyond it, ends the connection with all its streams.
-/// While a stream's window is full it is opened a message at a time, and since a
-/// message seldom fits what is left, the client sends it in two frames. So
-/// streams × (2 × stream window / message × 256 − stream window) must stay below
-/// half the connection's window: with the smallest valid message, 64 × (2 × 3,277
-/// × 256 − 32 KiB) is 100 of 128 MiB. No more than 64 × 32 KiB of payload are
-/// ever unread; a larger connection's window would only let more frames lie.
+/// Flow control. h2 charges every unread frame shorter than 256 bytes with the
+/// difference, and closes the connection with all its streams when the sum exceeds
+/// half the connection window. While a stream's window is full it is reopened by one
+/// message at a time; a message seldom fits the rest, so the client sends it in two
+/// frames. Therefore streams × (2 × stream window / message × 256 − stream window)
+/// must stay below half the connection window: with the smallest valid message,
+/// 64 × (2 × 3,277 × 256 − 32 KiB) is 100 of 128 MiB. At most 64 × 32 KiB of payload
+/// are ever unread; a larger connection window would only allow more unread frames.
 const STREAM_WINDOW_BYTES: u32 = 32 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024 * 1024;
-/// A delta of a session with a name of one letter and no text: 5 bytes of
-/// gRPC's, 2 around the delta, 3 for the name.
+/// A delta without text whose session id has one letter: 5 bytes of gRPC framing, 2
+/// around the delta, 3 for the id.
 pub const MESSAGE_BYTES_MIN: u32 = 10;
-/// What h2 counts for the unread messages of one stream, at worst.
+/// The most that h2 charges for the unread messages of one stream.
 pub const STREAM_OVERHEAD_BYTES: u32 =
     2 * STREAM_WINDOW_BYTES.div_ceil(MESSAGE_BYTES_MIN) * 256 - STREAM_WINDOW_BYTES;
-/// What it may count on one connection.
+/// The most that h2 may charge on one connection.
 pub const OVERHEAD_BYTES_MAX: u32 = CONNECTION_WINDOW_BYTES / 2;
-/// tonic passes "no limit" on unless told otherwise.
+/// tonic sets "no limit" by default.
 const LOCAL_ERROR_RESETS_MAX: usize = 1_024;
 
-/// A connection that sends nothing for `interval` is pinged, and closed when the
-/// ping is not answered within `timeout`: a peer that lost its network does not
-/// say so, and would keep its permits.
+/// A connection that sends nothing for `interval` is pinged, and closed if the ping
+/// is not answered within `timeout`: otherwise a peer that lost its network would keep
+/// its permits.
 #[derive(Clone, Copy)]
 pub struct Keepalive {
     pub interval: Duration,

@@ -1,12 +1,14 @@
-//! Messages into the domain's types. Every field is taken by name, without
-//! `..`: a new one does not compile until somebody decides about it.
+//! Parses messages into domain types. Every field is destructured by name, without
+//! `..`, so that a new proto field does not compile until it is handled.
 
 use std::{
+    fmt::Display,
     mem::take,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use super::InvalidArgument;
+use thiserror::Error;
+
 use crate::{
     domain::{
         Action, AgentId, Args, Channel, Cost, Delta, Event, EventBody, IdError, Labels, Marker,
@@ -22,26 +24,59 @@ const AGENT_ID_BYTES_MAX: usize = 256;
 const HASH_BYTES_MAX: usize = 256;
 const TOOL_BYTES_MAX: usize = 128;
 const REASON_BYTES_MAX: usize = 1_024;
-/// Who wants more than that wants the profile `lenient` or mode `shadow`.
+/// For a longer time, use the profile `lenient` or mode `shadow`.
 const SNOOZE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 const LABELS_MAX: usize = 16;
 const LABEL_KEY_BYTES_MAX: usize = 64;
 const LABEL_VALUE_BYTES_MAX: usize = 256;
-/// The years 1 and 9999, as protobuf has it.
+/// The range of a protobuf `Timestamp`: the years 1 to 9999.
 const TIME_SECS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
-/// Of the default tenant: for what knows no other, such as a replay.
+/// A message that was rejected, and the field at fault.
+#[derive(Clone, Debug, Error)]
+#[error("{field}: {description}")]
+pub struct InvalidArgument {
+    /// The path of the field from the event or request, such as `turn.role`.
+    pub field: String,
+    pub description: String,
+    /// A constant for programs, sent as the reason of `ErrorInfo`.
+    pub reason: &'static str,
+}
+
+impl InvalidArgument {
+    pub(super) fn new(field: &str, description: impl Display) -> Self {
+        Self::with_reason("FIELD_INVALID", field, description)
+    }
+
+    pub(super) fn missing(field: &str) -> Self {
+        Self::with_reason("FIELD_REQUIRED", field, "is required")
+    }
+
+    pub(super) fn with_reason(
+        reason: &'static str,
+        field: &str,
+        description: impl Display,
+    ) -> Self {
+        Self {
+            field: field.to_owned(),
+            description: description.to_string(),
+            reason,
+        }
+    }
+}
+
+/// For the default tenant, as in a replay.
 impl TryFrom<pb::Event> for Event {
     type Error = InvalidArgument;
 
     fn try_from(mut event: pb::Event) -> Result<Self, InvalidArgument> {
         let session = parse_session_id(&Tenant::default(), &event.session_id)?;
-        self::parse_event(session, &mut event)
+        parse_event(session, &mut event)
     }
 }
 
-/// Takes an event of this session out of its message. What a refusal quotes, its
-/// ids, is still there where it cannot be taken.
+/// Moves an event out of its message. If it is rejected, its ids are still in the
+/// message, for the error response.
 pub(super) fn parse_event(
     session: SessionId,
     event: &mut pb::Event,
@@ -59,9 +94,7 @@ pub(super) fn parse_event(
     check_max_len("event_id", event_id, EVENT_ID_BYTES_MAX)?;
     Ok(Event {
         session,
-        time: time
-            .map(|time| self::parse_time("time", time))
-            .transpose()?,
+        time: time.map(|time| parse_time("time", time)).transpose()?,
         agent: parse_agent_id(agent_id)?,
         round_id: with_max_len("round_id", take(round_id), EVENT_ID_BYTES_MAX)?,
         state_hash: with_max_len("state_hash", take(state_hash), HASH_BYTES_MAX)?,
@@ -71,25 +104,25 @@ pub(super) fn parse_event(
             .ok_or_else(|| InvalidArgument::missing("body"))?
         {
             pb::event::Body::ToolCall(call) => EventBody::Call(parse_tool_call(call)?),
-            pb::event::Body::Turn(turn) => EventBody::Turn(self::parse_turn(turn)?),
-            pb::event::Body::Marker(marker) => EventBody::Marker(self::parse_marker(marker)?),
+            pb::event::Body::Turn(turn) => EventBody::Turn(parse_turn(turn)?),
+            pb::event::Body::Marker(marker) => EventBody::Marker(parse_marker(marker)?),
         },
-        // Last, when nothing can fail any more.
+        // Moved last, when nothing can fail any more.
         event_id: take(event_id),
     })
 }
 
-/// As an event.
+/// For the default tenant, as in a replay.
 impl TryFrom<pb::Delta> for Delta {
     type Error = InvalidArgument;
 
     fn try_from(mut delta: pb::Delta) -> Result<Self, InvalidArgument> {
         let session = parse_session_id(&Tenant::default(), &delta.session_id)?;
-        self::parse_delta(session, &mut delta)
+        parse_delta(session, &mut delta)
     }
 }
 
-/// Takes a delta of this session out of its message, in the same way.
+/// Moves a delta out of its message. If it is rejected, its ids are still there.
 pub(super) fn parse_delta(
     session: SessionId,
     delta: &mut pb::Delta,
@@ -110,7 +143,7 @@ pub(super) fn parse_delta(
             pb::Channel::Unspecified | pb::Channel::Visible => Channel::Visible,
             pb::Channel::Reasoning => Channel::Reasoning,
         },
-        // Nothing can fail any more.
+        // Moved last: the lengths were checked above.
         agent: parse_agent_id(agent_id)?,
         turn_id: take(turn_id),
         text: take(text),
@@ -162,7 +195,7 @@ fn parse_tool_call(call: pb::ToolCall) -> Result<ToolCall, InvalidArgument> {
 fn parse_args(args: pb::tool_call::Arguments) -> Result<Args, InvalidArgument> {
     Ok(match args {
         pb::tool_call::Arguments::ArgsJson(text) => Args::Text(text),
-        // The convenient form becomes the fast one.
+        // A tree becomes text, the form that is compared faster.
         pb::tool_call::Arguments::Args(tree) => Args::Text(
             serde_json::to_string(&tree)
                 .map_err(|error| InvalidArgument::new("tool_call.args", error))?,
@@ -312,7 +345,7 @@ fn parse_action(field: &str, action: i32) -> Result<Option<Action>, InvalidArgum
     })
 }
 
-/// What is watched, and after which verdict.
+/// The filter of a watch, and the verdict that it resumes after.
 pub(super) fn parse_watch(
     tenant: &Tenant,
     request: pb::WatchVerdictsRequest,
@@ -330,19 +363,18 @@ pub(super) fn parse_watch(
             InvalidArgument::new("after_verdict_id", "is not the id of a verdict")
         })?),
     };
-    let watch = VerdictFilter {
+    let filter = VerdictFilter {
         tenant: Some(tenant.clone()),
         session: (!session_id.is_empty())
-            .then(|| self::parse_session_id(tenant, &session_id))
+            .then(|| parse_session_id(tenant, &session_id))
             .transpose()?,
-        labels: self::parse_labels(labels)?,
+        labels: parse_labels(labels)?,
         detector: with_max_len("detector", detector, TOOL_BYTES_MAX)?,
         min_action: parse_action("least_action", least_action)?,
     };
-    Ok((watch, after))
+    Ok((filter, after))
 }
 
-/// For how long a session is snoozed, to the millisecond.
 pub(super) fn parse_snooze_duration(
     duration: Option<pbjson_types::Duration>,
 ) -> Result<Duration, InvalidArgument> {
@@ -396,13 +428,13 @@ pub(super) fn parse_time(
             "is not a time between the years 1 and 9999",
         ));
     };
-    let whole = Duration::from_secs(seconds.unsigned_abs());
-    let whole = if seconds < 0 {
-        UNIX_EPOCH.checked_sub(whole)
+    let distance = Duration::from_secs(seconds.unsigned_abs());
+    let second = if seconds < 0 {
+        UNIX_EPOCH.checked_sub(distance)
     } else {
-        UNIX_EPOCH.checked_add(whole)
+        UNIX_EPOCH.checked_add(distance)
     };
-    whole
-        .and_then(|whole| whole.checked_add(Duration::from_nanos(nanos.into())))
+    second
+        .and_then(|second| second.checked_add(Duration::from_nanos(nanos.into())))
         .ok_or_else(|| InvalidArgument::new(field, "cannot be represented"))
 }

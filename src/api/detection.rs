@@ -1,15 +1,21 @@
+//! DetectionService: records the events and deltas of unary calls and streams.
+//!
+//! A stream is served by one task. `serve_stream` starts it, `serve_requests` reads
+//! one request after another and queues the responses, and [`TerminationPushes`]
+//! runs beside it and sends terminations that were decided elsewhere.
+
 use std::{
     future::{Future, poll_fn},
     mem::take,
     pin::pin,
     task::Poll,
-    time::{Duration, Instant, SystemTime},
+    time::{Instant, SystemTime},
 };
 
 use tonic::{Request, Response, Status, Streaming, async_trait};
 use tracing::{Instrument, Span};
 
-use super::{Api, InvalidArgument, convert, now, present, termination_pushes::TerminationPushes};
+use super::{Api, InvalidArgument, convert, now, present, terminations::TerminationPushes};
 use crate::{
     auth::Caller,
     domain::Verdict,
@@ -19,7 +25,7 @@ use crate::{
         admission::authenticated_caller,
         idle_timer::IdleTimer,
         response_queue::{self, ResponseSender, ResponseStream, SendOutcome, StreamResponse},
-        scheduler::yield_to_others,
+        scheduler::{TIME_SLICE, yield_to_others},
         status,
     },
     telemetry::{Rejection, StreamRpc, traces},
@@ -37,9 +43,11 @@ impl DetectionService for Api {
         let recorded = self.record_unary(&caller.tenant, &mut event)?;
         self.yield_to_store_writer();
         let verdict = self.present_recorded_verdict(&recorded).await;
-        let (session_id, event_id) = (event.session_id, event.event_id);
         let result = Some(present::build_event_result(
-            session_id, event_id, &recorded, verdict,
+            event.session_id,
+            event.event_id,
+            &recorded,
+            verdict,
         ));
         Ok(Response::new(pb::RecordEventResponse { result }))
     }
@@ -65,26 +73,20 @@ impl DetectionService for Api {
     }
 }
 
-/// What differs between the two streams.
+/// What differs between StreamEvents and StreamDeltas.
 trait StreamHandler: Send + 'static {
     type Request: Send + 'static;
     type Response: StreamResponse;
     const RPC: StreamRpc;
 
-    /// What to send for a request that came at this time.
+    /// The responses to a request that was received at this time.
     fn handle(
         api: &Api,
         request: Self::Request,
-        came: Instant,
+        received_at: Instant,
         pushes: &TerminationPushes,
     ) -> impl Future<Output = Result<Vec<Self::Response>, InvalidArgument>> + Send;
 }
-
-/// How long a stream with much to say is listened to before others have their
-/// turn; a message that was begun is looked at to its end. Everybody else, operators
-/// too, waits for as long: short beside the millisecond that a termination takes to
-/// be on disk, long beside the microsecond that it takes to call the next.
-const TIME_SLICE: Duration = Duration::from_micros(100);
 
 struct EventStreamHandler;
 
@@ -107,10 +109,13 @@ impl StreamHandler for EventStreamHandler {
             return Err(InvalidArgument::new("sequence", "must be at least 1"));
         }
         api.check_batch_len("events", events.len())?;
-        let (now, mut since) = (now(), received_at);
+        let (now, mut last_finished_at) = (now(), received_at);
         let mut results = Vec::with_capacity(events.len());
         for event in &mut events {
-            results.push(api.answer_event(event, now, &mut since, pushes).await);
+            results.push(
+                api.answer_event(event, now, &mut last_finished_at, pushes)
+                    .await,
+            );
         }
         Ok(vec![pb::StreamEventsResponse { sequence, results }])
     }
@@ -126,7 +131,7 @@ impl StreamHandler for DeltaStreamHandler {
     async fn handle(
         api: &Api,
         request: Self::Request,
-        _came: Instant,
+        _received_at: Instant,
         pushes: &TerminationPushes,
     ) -> Result<Vec<Self::Response>, InvalidArgument> {
         let pb::StreamDeltasRequest { deltas } = request;
@@ -140,15 +145,16 @@ impl StreamHandler for DeltaStreamHandler {
     }
 }
 
-/// What came next on a stream.
+/// The result of waiting for a stream's next request.
 struct NextRequest<T> {
-    /// `None`: nothing, for too long.
+    /// `None`: the stream was idle for too long.
     request: Option<Result<Option<T>, Status>>,
-    /// It was not there yet.
+    /// The request had not arrived yet.
     has_waited: bool,
 }
 
-/// The next request. Most are there already: only who waits looks at the clock.
+/// Waits for the next request. The idle timer is polled only if it has not arrived
+/// yet; most have.
 async fn next_request<T>(inbound: &mut Streaming<T>, idle_timer: &mut IdleTimer) -> NextRequest<T> {
     let mut has_waited = false;
     let mut message = pin!(inbound.message());
@@ -159,8 +165,8 @@ async fn next_request<T>(inbound: &mut Streaming<T>, idle_timer: &mut IdleTimer)
             has_waited = true;
             expired.as_mut().poll(cx).map(|()| None)
         }
-    });
-    let request = request.await;
+    })
+    .await;
     NextRequest {
         request,
         has_waited,
@@ -168,7 +174,7 @@ async fn next_request<T>(inbound: &mut Streaming<T>, idle_timer: &mut IdleTimer)
 }
 
 impl Api {
-    /// The verdict of an answer, durable where it must be.
+    /// The verdict of a response. A termination is settled first.
     async fn present_recorded_verdict(&self, recorded: &RecordOutcome) -> Option<pb::Verdict> {
         match recorded.verdict.as_deref() {
             Some(verdict) => Some(self.present_settled_verdict(verdict).await),
@@ -185,46 +191,45 @@ impl Api {
         Err(InvalidArgument::new(field, why))
     }
 
-    /// The result of one event of many: a bad one harms nobody else.
+    /// The result of one event of a batch. An error affects only this event.
     async fn answer_event(
         &self,
         event: &mut pb::Event,
         now: SystemTime,
-        since: &mut Instant,
+        last_finished_at: &mut Instant,
         pushes: &TerminationPushes,
     ) -> pb::EventResult {
-        let recorded = self.record_stream_event(event, now, since, pushes);
+        let result = self.record_stream_event(event, now, last_finished_at, pushes);
         let (session_id, event_id) = (take(&mut event.session_id), take(&mut event.event_id));
-        let recorded = match recorded {
+        let recorded = match result {
             Ok(recorded) => recorded,
             Err(error) => return present::build_error_result(session_id, event_id, error),
         };
         let verdict = self.present_recorded_verdict(&recorded).await;
         if verdict.is_some() {
-            // What it waited for the disk is none of the next one's.
-            *since = Instant::now();
+            // Do not charge the wait for the disk to the next event's duration.
+            *last_finished_at = Instant::now();
         }
         present::build_event_result(session_id, event_id, &recorded, verdict)
     }
 
-    /// Takes an event of a stream in. Of its ids those are left in the message that
-    /// may be sent back. (Apart from what waits for the disk: a future copies all
-    /// that it holds, and this is half a kilobyte.)
+    /// Records an event of a stream. The ids that may be sent back stay in the
+    /// message. (A function of its own, because a future stores everything that lives
+    /// across an await, and the parsed event is half a kilobyte.)
     fn record_stream_event(
         &self,
         event: &mut pb::Event,
         now: SystemTime,
-        since: &mut Instant,
+        last_finished_at: &mut Instant,
         pushes: &TerminationPushes,
     ) -> Result<RecordOutcome, pb::Error> {
-        let known = pushes.find_session(&event.session_id);
-        let is_known = known.is_some();
-        let parse = || convert::parse_session_id(pushes.tenant(), &event.session_id);
-        let session = known.map_or_else(parse, Ok);
-        let parsed = session
-            .and_then(|session| convert::parse_event(session, event))
+        let (parsed, is_tracked) = pushes
+            .resolve_session(&event.session_id)
+            .and_then(|(session, is_tracked)| {
+                Ok((convert::parse_event(session, event)?, is_tracked))
+            })
             .map_err(|invalid| {
-                // Only what passed the checks is sent back.
+                // Only fields that passed the checks are sent back.
                 match invalid.field.as_str() {
                     "session_id" => {
                         event.session_id.clear();
@@ -235,37 +240,31 @@ impl Api {
                 }
                 self.count_rejected(invalid)
             })?;
-        let recorded = self.record(&parsed, now, since);
+        let result = self.record(&parsed, now, last_finished_at);
         event.event_id = parsed.event_id;
-        let recorded = recorded?;
-        let verdict = recorded.verdict.as_deref();
-        if !is_known || verdict.is_some() {
-            pushes.track_session(&parsed.session, verdict);
-        }
+        let recorded = result?;
+        pushes.track_response(&parsed.session, is_tracked, recorded.verdict.as_deref());
         Ok(recorded)
     }
 
-    /// What is to be said about a delta, if anything.
+    /// The response to a delta, if it needs one.
     async fn answer_delta(
         &self,
         mut delta: pb::Delta,
         now: SystemTime,
         pushes: &TerminationPushes,
     ) -> Option<pb::StreamDeltasResponse> {
-        let known = pushes.find_session(&delta.session_id);
-        let is_known = known.is_some();
-        let parse = || convert::parse_session_id(pushes.tenant(), &delta.session_id);
-        let session = known.map_or_else(parse, Ok);
-        let parsed = match session.and_then(|session| convert::parse_delta(session, &mut delta)) {
+        let resolved = pushes.resolve_session(&delta.session_id);
+        let (parsed, is_tracked) = match resolved.and_then(|(session, is_tracked)| {
+            Ok((convert::parse_delta(session, &mut delta)?, is_tracked))
+        }) {
             Ok(parsed) => parsed,
             Err(invalid) => return Some(self.reject_delta(delta, invalid)),
         };
         match self.record_delta(&parsed, now) {
             Ok(recorded) => {
                 let verdict = recorded.as_ref().and_then(|r| r.verdict.as_deref());
-                if !is_known || verdict.is_some() {
-                    pushes.track_session(&parsed.session, verdict);
-                }
+                pushes.track_response(&parsed.session, is_tracked, verdict);
                 let recorded = recorded?;
                 let action = recorded
                     .verdict
@@ -284,8 +283,8 @@ impl Api {
         }
     }
 
-    /// The answer to a delta that cannot be taken: only what passed the checks is
-    /// sent back.
+    /// The response to an invalid delta. Only fields that passed the checks are sent
+    /// back.
     fn reject_delta(&self, delta: pb::Delta, invalid: InvalidArgument) -> pb::StreamDeltasResponse {
         let mut response = pb::StreamDeltasResponse {
             session_id: delta.session_id,
@@ -319,7 +318,7 @@ impl Api {
         Response::new(served)
     }
 
-    /// Tells of terminations without waiting for a turn, and all else by turns.
+    /// Pushes terminations without a scheduler slot, and serves requests with one.
     async fn serve_requests_and_pushes<K: StreamHandler>(
         &self,
         caller: &Caller,
@@ -336,8 +335,8 @@ impl Api {
         }
     }
 
-    /// Goes on until the client is done, gone, silent for too long or reads
-    /// nothing, or a message breaks the rules of the stream itself.
+    /// Serves requests until the client closes the stream, disconnects, is idle for
+    /// too long or does not read, or until a request is invalid as a whole.
     async fn serve_requests<K: StreamHandler>(
         &self,
         mut inbound: Streaming<K::Request>,
@@ -345,9 +344,10 @@ impl Api {
         pushes: &TerminationPushes,
     ) -> Result<(), Status> {
         let mut idle_timer = IdleTimer::new(self.server.limits.stream_idle_secs_max);
-        // Since when there was always something to read.
+        // Since when every request had arrived before it was polled for.
         let mut busy_since = None;
         loop {
+            // Wait for a request.
             let received = next_request(&mut inbound, &mut idle_timer).await;
             if received.has_waited {
                 busy_since = None;
@@ -358,24 +358,27 @@ impl Api {
                     .count_rejection(Rejection::StreamIdleSecsMax);
                 return Err(status::idle());
             };
-            let request = request.inspect_err(|status| {
-                let why = status::unread(status.code());
-                why.into_iter()
-                    .for_each(|why| self.server.metrics.count_rejection(why));
-            });
-            let Some(request) = request? else {
+            let message = request.inspect_err(|status| {
+                if let Some(rejection) = status::transport_rejection(status.code()) {
+                    self.server.metrics.count_rejection(rejection);
+                }
+            })?;
+            let Some(message) = message else {
                 return Ok(());
             };
+            // Yield at the end of the time slice.
             let now = idle_timer.reset();
             if now - *busy_since.get_or_insert(now) >= TIME_SLICE {
                 busy_since = None;
                 yield_to_others().await;
             }
-            let answers = K::handle(self, request, now.into_std(), pushes)
+            // Handle it.
+            let answers = K::handle(self, message, now.into_std(), pushes)
                 .instrument(traces::message_span(K::RPC))
                 .await
                 .map_err(|invalid| self.count_rejected(invalid))?;
             self.yield_to_store_writer();
+            // Queue the responses, and read on when the client has room for them.
             for answer in answers {
                 if responses.send(answer) == SendOutcome::Coalesced {
                     self.server.metrics.count_coalesced_response();

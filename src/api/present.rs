@@ -1,4 +1,4 @@
-//! The domain's types as messages.
+//! Builds messages from domain types.
 
 mod detail;
 
@@ -12,9 +12,9 @@ use crate::{
     pb,
 };
 
-/// As proto3 JSON, for those who are not spoken to in gRPC.
+/// A verdict as proto3 JSON, for the console and webhooks.
 pub fn verdict_to_json(verdict: &Verdict) -> serde_json::Value {
-    serde_json::to_value(self::verdict_to_pb(verdict)).unwrap_or_default()
+    serde_json::to_value(verdict_to_pb(verdict)).unwrap_or_default()
 }
 
 pub fn verdict_to_pb(verdict: &Verdict) -> pb::Verdict {
@@ -47,7 +47,7 @@ pub fn verdict_to_pb(verdict: &Verdict) -> pb::Verdict {
         agent_id: agent.as_str().to_owned(),
         time: Some(time_to_pb(*time)),
         event_index: event_index.unwrap_or(-1),
-        action: self::action_to_pb(*action).into(),
+        action: action_to_pb(*action).into(),
         detector: detector.to_string(),
         also: also.iter().map(ToString::to_string).collect(),
         pattern: pattern.clone(),
@@ -63,7 +63,7 @@ pub fn verdict_to_pb(verdict: &Verdict) -> pb::Verdict {
                 event_id: member.event_id.clone(),
             })
             .collect(),
-        trend: trend.map(self::trend_to_pb),
+        trend: trend.map(trend_to_pb),
         evidence: Some(pb::Evidence {
             count: evidence.count,
             period: evidence.period,
@@ -82,7 +82,7 @@ pub fn verdict_to_pb(verdict: &Verdict) -> pb::Verdict {
     }
 }
 
-/// The result of an event that was taken; `verdict` is its own, as it is shown.
+/// The result of an event that was recorded, with its verdict as a message.
 pub(super) fn build_event_result(
     session_id: String,
     event_id: String,
@@ -106,7 +106,7 @@ pub(super) fn build_event_result(
     }
 }
 
-/// The response to a delta, so far as it says which delta it was.
+/// A response with the fields that identify the delta it is about.
 pub(super) fn build_delta_response(session_id: String, delta: Delta) -> pb::StreamDeltasResponse {
     pb::StreamDeltasResponse {
         session_id,
@@ -117,7 +117,7 @@ pub(super) fn build_delta_response(session_id: String, delta: Delta) -> pb::Stre
     }
 }
 
-/// The result of an event that was not.
+/// The result of an event that was rejected.
 pub(super) fn build_error_result(
     session_id: String,
     event_id: String,
@@ -132,7 +132,7 @@ pub(super) fn build_error_result(
     }
 }
 
-/// A termination that answers no event.
+/// The result that pushes a termination. It answers no event.
 pub(super) fn build_push_result(verdict: pb::Verdict) -> pb::EventResult {
     pb::EventResult {
         session_id: verdict.session_id.clone(),
@@ -159,14 +159,14 @@ pub(super) fn session_to_pb(view: &SessionView) -> pb::Session {
         trend_samples,
         verdicts,
         wasted,
-        avoidable: _, // For replay: a live session is acted on.
+        avoidable: _, // Only replay reports it.
         abstentions,
         termination,
         snoozed_until,
     } = view;
     pb::Session {
         session_id: id.to_string(),
-        status: self::status_to_pb(*status).into(),
+        status: status_to_pb(*status).into(),
         profile: profile.to_string(),
         labels: labels.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
         create_time: Some(time_to_pb(*created)),
@@ -184,10 +184,10 @@ pub(super) fn session_to_pb(view: &SessionView) -> pb::Session {
             .map(|(agent, detector, trend)| pb::DetectorTrend {
                 agent_id: agent.as_str().to_owned(),
                 detector: detector.to_string(),
-                trend: Some(self::trend_to_pb(*trend)),
+                trend: Some(trend_to_pb(*trend)),
             })
             .collect(),
-        last_verdicts: verdicts.iter().map(|v| self::verdict_to_pb(v)).collect(),
+        last_verdicts: verdicts.iter().map(|v| verdict_to_pb(v)).collect(),
         wasted: Some(waste_to_pb(*wasted)),
         abstentions: abstentions
             .iter()
@@ -197,7 +197,7 @@ pub(super) fn session_to_pb(view: &SessionView) -> pb::Session {
                 events: i32::try_from(abstention.events).unwrap_or(i32::MAX),
             })
             .collect(),
-        termination: termination.as_deref().map(self::verdict_to_pb),
+        termination: termination.as_deref().map(verdict_to_pb),
         snoozed_until: snoozed_until.map(time_to_pb),
         trend_samples: trend_samples.clone(),
     }
@@ -248,7 +248,7 @@ fn waste_to_pb(waste: Waste) -> pb::Wasted {
     }
 }
 
-/// Counts are int32, which JSON shows as numbers; beyond it they stand still.
+/// Counts are int32, because proto3 JSON shows int64 as strings. They saturate.
 fn saturate_i32(count: i64) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
@@ -261,7 +261,7 @@ pub(super) fn time_to_pb(time: SystemTime) -> pbjson_types::Timestamp {
         ),
         Err(before) => {
             let before = before.duration();
-            // Nanoseconds count forward, also before 1970.
+            // `nanos` counts forward, also before 1970.
             match before.subsec_nanos().cast_signed() {
                 0 => (-saturate_i64(before.as_secs()), 0),
                 nanos => (-saturate_i64(before.as_secs()) - 1, 1_000_000_000 - nanos),

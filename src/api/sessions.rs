@@ -1,25 +1,23 @@
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use prost::Message;
+//! SessionService: opening, ending and listing sessions, and operator actions.
+
 use tonic::{Request, Response, Status, async_trait, metadata::MetadataMap};
 
-use super::{Api, InvalidArgument, convert, now, present, status};
+use super::{
+    Api, InvalidArgument, convert, now,
+    paging::{collect_page, decode_page_token, encode_page_token, parse_page_size},
+    present, status,
+};
 use crate::{
     auth::Caller,
     domain::{SessionId, Tenant, Verdict, sanitize},
-    engine::{OpenError, OperatorRequest, SessionFilter},
+    engine::{ListFilter, OpenError, OperatorRequest},
     pb::{self, session_service_server::SessionService},
     server::{admission::authenticated_caller, blocking, response_queue::ResponseStream},
     store::StoreHealth,
     telemetry::Rejection,
 };
 
-const PAGE_SIZE_DEFAULT: usize = 100;
-const PAGE_SIZE_MAX: usize = 1_000;
-/// A page ends here, whatever was asked for. Clients accept messages of 4 MiB
-/// unless told otherwise, and 1,000 sessions that loop are 7 MB.
-const PAGE_BYTES_MAX: usize = 1024 * 1024;
-
-/// Who acts, in an operator's call.
+/// The metadata key of the operator's name.
 const OPERATOR_KEY: &str = "unstuck-operator";
 const OPERATOR_CHARS_MAX: usize = 128;
 
@@ -40,8 +38,10 @@ impl SessionService for Api {
         let id = self.parse_session_id(&caller, &session_id)?;
         let labels =
             convert::parse_labels(labels).map_err(|invalid| self.count_rejected(invalid))?;
-        let view = self.engine.open_session(&id, &profile, labels, now());
-        let view = view.inspect_err(|error| self.count_open_error(error))?;
+        let view = self
+            .engine
+            .open_session(&id, &profile, labels, now())
+            .inspect_err(|error| self.count_open_error(error))?;
         let session = Some(self.present_session(&view).await);
         Ok(Response::new(pb::OpenSessionResponse { session }))
     }
@@ -65,22 +65,28 @@ impl SessionService for Api {
         &self,
         request: Request<pb::ResetSessionRequest>,
     ) -> RpcResult<pb::ResetSessionResponse> {
-        let caller = authenticated_caller(&request)?;
-        let operator = operator_name(&caller, request.metadata());
+        let operator = Operator::identify(&request)?;
         let pb::ResetSessionRequest { session_id, reason } = request.into_inner();
-        let id = self.parse_session_id(&caller, &session_id)?;
-        let reason = self.parse_reason(reason)?;
-        let act = OperatorRequest {
-            reason: &reason,
-            operator: &operator,
-        };
+        let action = self.parse_operator_action(operator, &session_id, reason)?;
         self.check_store_writable()?;
-        let verdict = self.engine.issue_reset(&id, &act, now());
-        let verdict = verdict.ok_or_else(status::session_not_found)?;
-        let shown = self.await_durable(&verdict).await?;
-        self.engine.apply_reset(&id, &verdict, now());
-        tracing::info!(session = ?id, ?operator, ?reason, "an operator reset the session");
-        let verdict = Some(shown);
+        let verdict = self
+            .engine
+            .issue_reset(&action.session, &action.request(), now())
+            .ok_or_else(status::session_not_found)?;
+        let message = self.await_durable(&verdict).await?;
+        self.engine.apply_reset(&action.session, &verdict, now());
+        let OperatorAction {
+            session,
+            operator,
+            reason,
+        } = action;
+        tracing::info!(
+            ?session,
+            ?operator,
+            ?reason,
+            "an operator reset the session"
+        );
+        let verdict = Some(message);
         Ok(Response::new(pb::ResetSessionResponse { verdict }))
     }
 
@@ -88,17 +94,23 @@ impl SessionService for Api {
         &self,
         request: Request<pb::TerminateSessionRequest>,
     ) -> RpcResult<pb::TerminateSessionResponse> {
-        let caller = authenticated_caller(&request)?;
-        let operator = operator_name(&caller, request.metadata());
+        let operator = Operator::identify(&request)?;
         let pb::TerminateSessionRequest { session_id, reason } = request.into_inner();
-        let id = self.parse_session_id(&caller, &session_id)?;
-        let reason = self.parse_reason(reason)?;
-        let act = OperatorRequest {
-            reason: &reason,
-            operator: &operator,
-        };
-        let verdict = self.engine.terminate_session(&id, &act, now());
-        tracing::info!(session = ?id, ?operator, ?reason, "an operator terminated the session");
+        let action = self.parse_operator_action(operator, &session_id, reason)?;
+        let verdict = self
+            .engine
+            .terminate_session(&action.session, &action.request(), now());
+        let OperatorAction {
+            session,
+            operator,
+            reason,
+        } = action;
+        tracing::info!(
+            ?session,
+            ?operator,
+            ?reason,
+            "an operator terminated the session"
+        );
         let verdict = Some(self.present_settled_verdict(&verdict).await);
         Ok(Response::new(pb::TerminateSessionResponse { verdict }))
     }
@@ -107,28 +119,34 @@ impl SessionService for Api {
         &self,
         request: Request<pb::SnoozeSessionRequest>,
     ) -> RpcResult<pb::SnoozeSessionResponse> {
-        let caller = authenticated_caller(&request)?;
-        let operator = operator_name(&caller, request.metadata());
+        let operator = Operator::identify(&request)?;
         let pb::SnoozeSessionRequest {
             session_id,
             duration,
             reason,
         } = request.into_inner();
-        let id = self.parse_session_id(&caller, &session_id)?;
-        let reason = self.parse_reason(reason)?;
+        let action = self.parse_operator_action(operator, &session_id, reason)?;
         let duration = convert::parse_snooze_duration(duration)
             .map_err(|invalid| self.count_rejected(invalid))?;
-        let act = OperatorRequest {
-            reason: &reason,
-            operator: &operator,
-        };
         self.check_store_writable()?;
         let now = now();
-        let verdict = self.engine.issue_snooze(&id, &act, duration, now)?;
-        let shown = self.await_durable(&verdict).await?;
-        self.engine.apply_snooze(&id, now + duration);
-        tracing::info!(session = ?id, ?operator, ?reason, "an operator snoozed the session");
-        let verdict = Some(shown);
+        let verdict =
+            self.engine
+                .issue_snooze(&action.session, &action.request(), duration, now)?;
+        let message = self.await_durable(&verdict).await?;
+        self.engine.apply_snooze(&action.session, now + duration);
+        let OperatorAction {
+            session,
+            operator,
+            reason,
+        } = action;
+        tracing::info!(
+            ?session,
+            ?operator,
+            ?reason,
+            "an operator snoozed the session"
+        );
+        let verdict = Some(message);
         Ok(Response::new(pb::SnoozeSessionResponse { verdict }))
     }
 
@@ -155,13 +173,15 @@ impl SessionService for Api {
         request: Request<pb::ListSessionsRequest>,
     ) -> RpcResult<pb::ListSessionsResponse> {
         let caller = authenticated_caller(&request)?;
-        let query = SessionListQuery::parse(&caller.tenant, request.into_inner());
-        let query = query.map_err(|invalid| self.count_rejected(invalid))?;
+        let query = SessionListQuery::parse(&caller.tenant, request.into_inner())
+            .map_err(|invalid| self.count_rejected(invalid))?;
         let engine = self.engine.clone();
-        // All sessions are gone through for a page.
-        let list = move || engine.list_sessions(&query.filter, query.after.as_deref(), query.size);
-        let listed = blocking::scan_sessions(list).await;
-        let (views, last) = listed.map_err(|error| self.server.blocking_failed(&error))?;
+        // A page needs a scan of all sessions.
+        let (views, last) = blocking::scan_sessions(move || {
+            engine.list_sessions(&query.filter, query.after.as_deref(), query.size)
+        })
+        .await
+        .map_err(|error| self.server.blocking_failed(&error))?;
         let mut sessions = Vec::with_capacity(views.len());
         for view in &views {
             sessions.push(self.present_session(view).await);
@@ -197,8 +217,8 @@ impl SessionService for Api {
 
 impl Api {
     fn parse_session_id(&self, caller: &Caller, id: &str) -> Result<SessionId, Status> {
-        let id = convert::parse_session_id(&caller.tenant, id);
-        Ok(id.map_err(|invalid| self.count_rejected(invalid))?)
+        Ok(convert::parse_session_id(&caller.tenant, id)
+            .map_err(|invalid| self.count_rejected(invalid))?)
     }
 
     fn count_open_error(&self, error: &OpenError) {
@@ -212,7 +232,8 @@ impl Api {
         }
     }
 
-    /// An act that must outlive the process is refused while nothing can.
+    /// Rejects an action that must survive a restart while the store cannot be
+    /// written.
     fn check_store_writable(&self) -> Result<(), Status> {
         match self.store.health() {
             StoreHealth::WriteFailing => Err(status::store_not_writable()),
@@ -220,7 +241,7 @@ impl Api {
         }
     }
 
-    /// Waits until an announced act is on disk, where there is one.
+    /// Waits until an issued verdict is on disk, if there is a disk.
     async fn await_durable(&self, verdict: &Verdict) -> Result<pb::Verdict, Status> {
         let durable = self.store.wait_until_settled(verdict.id).await;
         match self.store.health() {
@@ -231,44 +252,73 @@ impl Api {
         Ok(self.present_verdict(verdict))
     }
 
-    fn parse_reason(&self, reason: String) -> Result<String, Status> {
-        Ok(convert::parse_reason(reason).map_err(|invalid| self.count_rejected(invalid))?)
+    /// Parses what reset, terminate and snooze have in common.
+    fn parse_operator_action(
+        &self,
+        operator: Operator,
+        session_id: &str,
+        reason: String,
+    ) -> Result<OperatorAction, Status> {
+        let Operator { caller, name } = operator;
+        Ok(OperatorAction {
+            session: self.parse_session_id(&caller, session_id)?,
+            reason: convert::parse_reason(reason)
+                .map_err(|invalid| self.count_rejected(invalid))?,
+            operator: name,
+        })
     }
 }
 
-/// Who acts: as the credential has it, else as the caller says, which where
-/// nobody is asked is no more than that.
-fn operator_name(caller: &Caller, metadata: &MetadataMap) -> String {
-    if !caller.name.is_empty() {
-        return caller.name.to_string();
+/// The caller of an operator action, and the name that the audit log records.
+struct Operator {
+    caller: Caller,
+    name: String,
+}
+
+impl Operator {
+    /// The name is that of the token. Without authentication it is the metadata
+    /// `unstuck-operator`, which is only a claim.
+    fn identify<T>(request: &Request<T>) -> Result<Self, Status> {
+        let caller = authenticated_caller(request)?;
+        let name = if caller.name.is_empty() {
+            claimed_name(request.metadata())
+        } else {
+            caller.name.to_string()
+        };
+        Ok(Self { caller, name })
     }
-    let claimed = metadata
+}
+
+fn claimed_name(metadata: &MetadataMap) -> String {
+    let value = metadata
         .get(OPERATOR_KEY)
-        .and_then(|said| said.to_str().ok());
-    let claimed = sanitize::quote(claimed.unwrap_or_default(), OPERATOR_CHARS_MAX);
-    if claimed.is_empty() {
+        .and_then(|value| value.to_str().ok());
+    let name = sanitize::quote(value.unwrap_or_default(), OPERATOR_CHARS_MAX);
+    if name.is_empty() {
         return "unknown".to_owned();
     }
-    claimed
+    name
 }
 
-/// As many as make a page by size, and at least one.
-pub(super) fn collect_page<M: Message>(messages: impl Iterator<Item = M>) -> Vec<M> {
-    let mut page_bytes = 0;
-    let mut page = Vec::new();
-    for message in messages {
-        page_bytes += message.encoded_len();
-        if page_bytes > PAGE_BYTES_MAX && !page.is_empty() {
-            break;
+/// An operator's request to reset, terminate or snooze a session.
+struct OperatorAction {
+    session: SessionId,
+    operator: String,
+    reason: String,
+}
+
+impl OperatorAction {
+    fn request(&self) -> OperatorRequest<'_> {
+        OperatorRequest {
+            reason: &self.reason,
+            operator: &self.operator,
         }
-        page.push(message);
     }
-    page
 }
 
-/// What part of the list is asked for.
+/// The parameters of ListSessions.
 struct SessionListQuery {
-    filter: SessionFilter,
+    filter: ListFilter,
     after: Option<String>,
     size: usize,
 }
@@ -281,45 +331,16 @@ impl SessionListQuery {
             status,
             labels,
         } = request;
-        let id = |id: &str| SessionId::parse(id).ok().map(|id| id.to_string());
         Ok(Self {
-            filter: SessionFilter {
+            filter: ListFilter {
                 tenant: tenant.clone(),
                 status: convert::parse_status(status)?,
                 labels: convert::parse_labels(labels)?,
             },
-            after: decode_page_token(&page_token, id)?,
-            size: self::parse_page_size(page_size)?,
+            after: decode_page_token(&page_token, |last| {
+                SessionId::parse(last).ok().map(|id| id.to_string())
+            })?,
+            size: parse_page_size(page_size)?,
         })
     }
-}
-
-pub(super) fn parse_page_size(requested: i32) -> Result<usize, InvalidArgument> {
-    let size = usize::try_from(requested)
-        .map_err(|_| InvalidArgument::new("page_size", "must not be negative"))?;
-    Ok(match size {
-        0 => PAGE_SIZE_DEFAULT,
-        size => size.min(PAGE_SIZE_MAX),
-    })
-}
-
-/// A page begins after the last entry of the page before. Encoded, so that
-/// nobody builds on what it says.
-pub(super) fn encode_page_token(last: &str) -> String {
-    URL_SAFE_NO_PAD.encode(last)
-}
-
-/// Empty: the start.
-pub(super) fn decode_page_token<T>(
-    token: &str,
-    parse: impl FnOnce(&str) -> Option<T>,
-) -> Result<Option<T>, InvalidArgument> {
-    if token.is_empty() {
-        return Ok(None);
-    }
-    let text = URL_SAFE_NO_PAD.decode(token).ok();
-    let text = text.and_then(|bytes| String::from_utf8(bytes).ok());
-    let last = text.and_then(|text| parse(&text));
-    let invalid = || InvalidArgument::new("page_token", "was not given out by this service");
-    last.map(Some).ok_or_else(invalid)
 }

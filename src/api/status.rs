@@ -1,4 +1,5 @@
-//! The handlers' errors as gRPC statuses.
+//! Maps the handlers' errors to gRPC statuses. `server/status.rs` does so for the
+//! server's own.
 
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
@@ -134,7 +135,8 @@ impl From<SnoozeError> for Status {
     }
 }
 
-/// The disk takes nothing, and what was asked must outlive the process.
+/// Rejects an operator action while the store cannot be written: it must survive a
+/// restart.
 pub(super) fn store_not_writable() -> Status {
     let mut details = ErrorDetails::with_retry_info(Some(RETRY_AFTER));
     details.set_error_info("STORE_FAILING", DOMAIN, []);
@@ -142,8 +144,7 @@ pub(super) fn store_not_writable() -> Status {
     Status::with_error_details(Code::Unavailable, message, details)
 }
 
-/// The same for those who are not spoken to in gRPC: a status of HTTP, and what
-/// is wrong.
+/// The HTTP status and the error message for the console's JSON routes.
 pub fn to_http_error(status: &Status) -> (u16, pb::Error) {
     let details = status.get_error_details();
     let reason = details.error_info().map(|info| info.reason.clone());

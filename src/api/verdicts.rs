@@ -1,4 +1,4 @@
-//! The audit log, and watching it grow.
+//! WatchVerdicts and ListVerdicts: live verdicts, and the audit log.
 
 use std::time::SystemTime;
 
@@ -6,7 +6,8 @@ use tonic::{Response, Status};
 
 use super::{
     Api, InvalidArgument, convert,
-    sessions::{RpcResult, collect_page, decode_page_token, encode_page_token, parse_page_size},
+    paging::{collect_page, decode_page_token, encode_page_token, parse_page_size},
+    sessions::RpcResult,
 };
 use crate::{
     auth::Caller,
@@ -35,21 +36,21 @@ impl Api {
         Ok(Response::new(served))
     }
 
-    /// What somebody watches.
+    /// Opens the feed that a watch asks for.
     pub fn open_feed(
         &self,
         caller: &Caller,
         request: pb::WatchVerdictsRequest,
     ) -> Result<Feed, Status> {
-        let watch = convert::parse_watch(&caller.tenant, request);
-        let (watch, after) = watch.map_err(|invalid| self.count_rejected(invalid))?;
+        let (filter, after) = convert::parse_watch(&caller.tenant, request)
+            .map_err(|invalid| self.count_rejected(invalid))?;
         let (store, draining) = (self.store.clone(), self.server.draining.clone());
-        Ok(Feed::new(store, watch, after, draining)?)
+        Ok(Feed::new(store, filter, after, draining)?)
     }
 
-    /// Passes verdicts on until the feed is over or the watcher is gone. Only a
-    /// verdict that has its place is taken from the feed, which notices who is
-    /// slow.
+    /// Forwards verdicts until the feed ends or the watcher disconnects. A verdict
+    /// is taken from the feed only when the queue has room, so that the feed
+    /// notices a slow watcher.
     async fn forward_verdicts(
         &self,
         mut feed: Feed,
@@ -69,7 +70,7 @@ impl Api {
         }
     }
 
-    /// How a watch ends whose feed is over.
+    /// The status of a watch whose feed has ended.
     pub fn feed_end_status(&self, ended: FeedError) -> Status {
         if let FeedError::TooSlow(_) = ended {
             self.server
@@ -86,45 +87,46 @@ impl Api {
     ) -> RpcResult<pb::ListVerdictsResponse> {
         let query = VerdictListQuery::parse(&caller.tenant, request)
             .map_err(|invalid| self.count_rejected(invalid))?;
-        // All that was answered before is in it.
+        // Every verdict that was sent in a response must be in the page.
         self.store
             .wait_until_settled(self.store.last_verdict_id())
             .await;
         let store = self.store.clone();
-        let read = move || {
-            let matches_query = |issued: &VerdictRecord| query.matches(issued);
-            match query.newest_first {
-                true => store.read_audit_log_reverse(query.after, query.size, matches_query),
-                false => store.read_audit_log(query.after, query.size, matches_query),
+        let page = blocking::read_log(move || {
+            let matches_query = |record: &VerdictRecord| query.matches(record);
+            if query.newest_first {
+                store.read_audit_log_reverse(query.after, query.size, matches_query)
+            } else {
+                store.read_audit_log(query.after, query.size, matches_query)
             }
-        };
-        let page = blocking::read_log(read).await;
-        let page = page.map_err(|error| self.server.blocking_failed(&error))??;
+        })
+        .await
+        .map_err(|error| self.server.blocking_failed(&error))??;
         let found = page.verdicts.len();
-        let messages = page
-            .verdicts
-            .iter()
-            .map(|issued| self.present_verdict(&issued.verdict));
-        let verdicts = collect_page(messages);
+        let verdicts = collect_page(
+            page.verdicts
+                .iter()
+                .map(|record| self.present_verdict(&record.verdict)),
+        );
         let truncated_after = verdicts.last().filter(|_| verdicts.len() < found);
-        let next = match truncated_after {
+        let next_page_token = match truncated_after {
             Some(last) => encode_page_token(&last.verdict_id),
             None if page.at_end => String::new(),
             None => encode_page_token(&page.cursor.to_string()),
         };
         Ok(Response::new(pb::ListVerdictsResponse {
             verdicts,
-            next_page_token: next,
+            next_page_token,
         }))
     }
 }
 
-/// What part of the audit log is asked for.
+/// The parameters of ListVerdicts.
 struct VerdictListQuery {
-    watch: VerdictFilter,
+    filter: VerdictFilter,
     start: Option<SystemTime>,
     end: Option<SystemTime>,
-    /// The end of the page before.
+    /// The last verdict of the previous page.
     after: Option<VerdictId>,
     newest_first: bool,
     size: usize,
@@ -143,32 +145,32 @@ impl VerdictListQuery {
             end_time,
             newest_first,
         } = request;
-        let request = pb::WatchVerdictsRequest {
+        let watch = pb::WatchVerdictsRequest {
             session_id,
             labels,
             detector,
             least_action,
             after_verdict_id: String::new(),
         };
-        let (watch, _) = convert::parse_watch(tenant, request)?;
-        let time = |field: &str, time: Option<pbjson_types::Timestamp>| {
-            time.map(|time| convert::parse_time(field, time))
-                .transpose()
-        };
+        let (filter, _) = convert::parse_watch(tenant, watch)?;
         Ok(Self {
-            watch,
-            start: time("start_time", start_time)?,
-            end: time("end_time", end_time)?,
+            filter,
+            start: start_time
+                .map(|time| convert::parse_time("start_time", time))
+                .transpose()?,
+            end: end_time
+                .map(|time| convert::parse_time("end_time", time))
+                .transpose()?,
             after: decode_page_token(&page_token, VerdictId::parse)?,
             newest_first,
-            size: self::parse_page_size(page_size)?,
+            size: parse_page_size(page_size)?,
         })
     }
 
-    fn matches(&self, issued: &VerdictRecord) -> bool {
-        let time = issued.verdict.time;
+    fn matches(&self, record: &VerdictRecord) -> bool {
+        let time = record.verdict.time;
         self.start.is_none_or(|start| time >= start)
             && self.end.is_none_or(|end| time < end)
-            && self.watch.matches(issued)
+            && self.filter.matches(record)
     }
 }

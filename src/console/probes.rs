@@ -7,10 +7,7 @@ use axum::{
 };
 
 use super::{Console, http_error::HttpError};
-use crate::{
-    store::{StoreHealth, StoreStats},
-    telemetry::StoreSample,
-};
+use crate::store::StoreHealth;
 
 pub(super) async fn render_metrics(
     State(console): State<Console>,
@@ -18,23 +15,8 @@ pub(super) async fn render_metrics(
 ) -> Result<impl IntoResponse, HttpError> {
     const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
     console.admit(&headers, "/metrics")?;
-    let StoreStats {
-        commits,
-        failures,
-        dropped,
-        queue_len,
-        bytes,
-        write_failing,
-    } = console.deps.store.stats();
     let metrics = &console.deps.metrics;
-    metrics.set_store_sample(&StoreSample {
-        commits,
-        failures,
-        dropped,
-        queue_len,
-        bytes,
-        write_failing,
-    });
+    metrics.set_store_stats(&console.deps.store.stats());
     Ok(([(header::CONTENT_TYPE, FORMAT)], metrics.render()))
 }
 

@@ -1,31 +1,36 @@
+//! Repeats that were reported and may continue.
+
 use super::heap;
 use crate::domain::{CallFacts, EventPosition, Sig};
 
-/// Repeats that were found and go on with other calls between, one a key.
+/// Repeats that were found and can be extended, with other calls in between; one
+/// per key.
 pub(super) struct ActiveRuns<K> {
-    /// Empty in all sessions but those that loop.
+    /// Empty in sessions that do not loop.
     runs: Vec<ActiveRun<K>>,
 }
 
 struct ActiveRun<K> {
     key: K,
     count: i32,
-    /// Calls since its latest event.
+    /// Calls since the run's latest event.
     calls_since: u32,
     round: Option<Sig>,
     raw_outcome: Sig,
-    /// Equal without masking, too.
+    /// The outcomes are equal without masking, too.
     exact: bool,
 }
 
-/// What an event is to a run.
+/// The relation of an event to the runs.
 pub(super) enum RunStep {
-    /// It is in no run.
     NotInRun,
-    /// Its round has been counted.
+    /// An event of the same round was counted before.
     AlreadyCounted,
-    /// It goes on with one: how long that is now, and whether exactly equal.
-    Extended { count: i32, exact: bool },
+    /// The event extends a run, which now has `count` events.
+    Extended {
+        count: i32,
+        exact: bool,
+    },
 }
 
 impl<K> Default for ActiveRuns<K> {
@@ -35,7 +40,7 @@ impl<K> Default for ActiveRuns<K> {
 }
 
 impl<K: PartialEq> ActiveRuns<K> {
-    /// Beyond it the run that was found longest ago is forgotten.
+    /// At this bound the run that was found first is dropped.
     const RUNS_MAX: usize = 4;
 
     pub fn is_empty(&self) -> bool {
@@ -50,7 +55,7 @@ impl<K: PartialEq> ActiveRuns<K> {
         heap::vec_bytes(&self.runs)
     }
 
-    /// A call was made: runs whose latest event has left the window are over.
+    /// Counts a call, and ends runs whose latest event has left the window.
     pub fn advance(&mut self, window: u32) {
         if self.runs.is_empty() {
             return;
@@ -84,7 +89,7 @@ impl<K: PartialEq> ActiveRuns<K> {
         }
     }
 
-    /// A run was found with this event.
+    /// Starts a run that was found with this event.
     pub fn insert(&mut self, key: K, count: i32, at: EventPosition, raw: Sig, exact: bool) {
         if self.runs.len() == Self::RUNS_MAX {
             self.runs.remove(0);

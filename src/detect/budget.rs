@@ -8,15 +8,18 @@ use crate::domain::{
     DetectorExplanation, DetectorOutcome, Finding, LadderRung, Observation, Sig, Totals, UsageDelta,
 };
 
-/// Fires when a session has used `warn_share` of a cap, and again when it has
-/// used all of it: events, turns, tokens, US dollars, seconds.
+/// The session reaches a cap on its use.
 ///
-/// The whole session has one budget. It never resets: neither a user nor a new
-/// run gives back what was spent. Each bar of a cap is passed on one event only,
-/// so there is nothing to remember.
+/// Fires when: the session has used `warn_share` of a cap, and again when it has
+/// used all of it. Caps exist for events, turns, tokens, US dollars and seconds.
 ///
-/// Cost: two comparisons a cap that is set. There are no caps by default: what a
-/// session may cost is its operator's to say.
+/// Resets when: never. All agents of the session share one budget, and neither a
+/// message of the user nor a new run returns what was used. Each threshold is
+/// crossed on exactly one event, so the detector has no state.
+///
+/// Cost: two comparisons per cap that is set.
+///
+/// Defaults: no caps, because only the operator knows what a session may cost.
 #[derive(Default)]
 pub struct Budget;
 
@@ -31,13 +34,14 @@ pub struct Settings {
     pub warn_share: f64,
 }
 
-/// Sums of cents are off by a little: .04 is four fifths of .05.
+/// Tolerance for sums of cents: as floating point numbers, .04 must still count
+/// as four fifths of .05.
 const ROUNDING: f64 = 1e-9;
 
-/// A bar of a cap that was passed.
+/// A threshold of a cap that was crossed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReachedCap {
-    /// What is counted: "events", "US dollars".
+    /// The unit of the cap: "events", "US dollars".
     pub unit: &'static str,
     pub used: f64,
     pub cap: f64,
@@ -45,39 +49,43 @@ pub struct ReachedCap {
 }
 
 impl Settings {
-    /// There is any cap at all.
+    /// Whether any cap is set.
     pub fn has_caps(&self) -> bool {
         self.usage_by_cap(Totals::default())
             .iter()
             .any(|(_, cap, _)| *cap > 0.0)
     }
 
-    /// The worst bar that was passed since the last observation.
+    /// The worst threshold that was crossed since the last observation.
     pub fn reached_cap(&self, used: &UsageDelta) -> Option<ReachedCap> {
         let [before, now] = [self.usage_by_cap(used.before), self.usage_by_cap(used.now)];
-        let passed = before.into_iter().zip(now).filter_map(|(before, now)| {
+        let crossed = before.into_iter().zip(now).filter_map(|(before, now)| {
             let (unit, cap, used) = now;
-            let past = |used: f64, share: f64| used >= cap * share * (1.0 - ROUNDING);
-            let reached = |share| cap > 0.0 && !past(before.2, share) && past(used, share);
-            let bar = match (reached(1.0), reached(self.warn_share)) {
-                (true, _) => LadderRung::Hard,
-                (false, true) => LadderRung::Soft,
-                (false, false) => return None,
+            let (_, _, used_before) = before;
+            let is_past = |used: f64, share: f64| used >= cap * share * (1.0 - ROUNDING);
+            let crosses = |share| cap > 0.0 && !is_past(used_before, share) && is_past(used, share);
+            let rung = if crosses(1.0) {
+                LadderRung::Hard
+            } else if crosses(self.warn_share) {
+                LadderRung::Soft
+            } else {
+                return None;
             };
             Some(ReachedCap {
                 unit,
                 used,
                 cap,
-                rung: bar,
+                rung,
             })
         });
-        passed.max_by(|a, b| {
-            let shares = || (a.used / a.cap).total_cmp(&(b.used / b.cap));
-            a.rung.cmp(&b.rung).then_with(shares)
+        crossed.max_by(|a, b| {
+            a.rung
+                .cmp(&b.rung)
+                .then_with(|| (a.used / a.cap).total_cmp(&(b.used / b.cap)))
         })
     }
 
-    /// Each cap, and what was used of it.
+    /// For each cap its unit, its value (0: not set) and what was used of it.
     fn usage_by_cap(&self, used: Totals) -> [(&'static str, f64, f64); 5] {
         [
             ("events", self.events_max.into(), used.events as f64),
@@ -96,24 +104,28 @@ impl Detector for Budget {
         let (share, usd) = (settings.warn_share, settings.cost_usd_max);
         check_share("warn_share", share)?;
         if usd < 0.0 {
-            let why = format!("{usd} could never be spent: 0 is no cap");
+            let why = format!("{usd} is negative; 0 means no cap");
             return Err(NeverFires::new("cost_usd_max", why));
         }
         Ok(())
     }
 
     fn explain(settings: &Settings) -> DetectorExplanation {
-        let caps = settings.usage_by_cap(Totals::default()).into_iter();
-        let caps = caps.filter(|(_, cap, _)| *cap > 0.0);
-        let caps: Vec<String> = caps.map(|(unit, cap, _)| format!("{cap} {unit}")).collect();
-        let threshold = match caps.is_empty() {
-            true => "no cap is set".to_owned(),
-            false => format!("{} of {}, then all", settings.warn_share, caps.join(", ")),
+        let caps: Vec<String> = settings
+            .usage_by_cap(Totals::default())
+            .into_iter()
+            .filter(|(_, cap, _)| *cap > 0.0)
+            .map(|(unit, cap, _)| format!("{cap} {unit}"))
+            .collect();
+        let threshold = if caps.is_empty() {
+            "no cap is set".to_owned()
+        } else {
+            format!("{} of {}, then all", settings.warn_share, caps.join(", "))
         };
         DetectorExplanation {
-            rule: "the session, all its agents together, has used up what it was given",
+            rule: "the session, with all its agents, has used up its budget",
             threshold,
-            avoided_by: "a larger cap, or a reset, which begins the count anew",
+            avoided_by: "a larger cap, or a reset, which restarts the count",
         }
     }
 
@@ -148,7 +160,7 @@ impl Detector for Budget {
     }
 }
 
-/// Each bar of each cap is told of its own.
+/// Every threshold of every cap is a loop of its own, so each is reported.
 fn loop_key(reached: &ReachedCap) -> Sig {
     let mut hasher = DefaultHasher::new();
     ("budget", reached.unit, reached.rung as u8).hash(&mut hasher);
@@ -176,9 +188,9 @@ mod tests {
         secs: 0,
     };
 
-    fn passed(before: Totals, now: Totals) -> Option<(&'static str, LadderRung)> {
-        let passed = SETTINGS.reached_cap(&UsageDelta { before, now })?;
-        Some((passed.unit, passed.rung))
+    fn reached(before: Totals, now: Totals) -> Option<(&'static str, LadderRung)> {
+        let cap = SETTINGS.reached_cap(&UsageDelta { before, now })?;
+        Some((cap.unit, cap.rung))
     }
 
     fn tokens(tokens: i64) -> Totals {
@@ -187,23 +199,23 @@ mod tests {
 
     #[test]
     fn each_bar_is_passed_on_one_event() {
-        assert_eq!(passed(tokens(0), tokens(799)), None);
+        assert_eq!(reached(tokens(0), tokens(799)), None);
         assert_eq!(
-            passed(tokens(799), tokens(800)),
+            reached(tokens(799), tokens(800)),
             Some(("tokens", LadderRung::Soft))
         );
-        assert_eq!(passed(tokens(800), tokens(999)), None);
+        assert_eq!(reached(tokens(800), tokens(999)), None);
         assert_eq!(
-            passed(tokens(999), tokens(1_000)),
+            reached(tokens(999), tokens(1_000)),
             Some(("tokens", LadderRung::Hard))
         );
-        assert_eq!(passed(tokens(1_000), tokens(9_999)), None);
+        assert_eq!(reached(tokens(1_000), tokens(9_999)), None);
     }
 
     #[test]
     fn a_leap_over_both_bars_is_the_last() {
         assert_eq!(
-            passed(tokens(0), tokens(5_000)),
+            reached(tokens(0), tokens(5_000)),
             Some(("tokens", LadderRung::Hard))
         );
     }
@@ -224,7 +236,7 @@ mod tests {
             (Totals { secs: 48, ..START }, "seconds"),
         ];
         for (now, unit) in cases {
-            assert_eq!(passed(START, now), Some((unit, LadderRung::Soft)));
+            assert_eq!(reached(START, now), Some((unit, LadderRung::Soft)));
         }
     }
 
@@ -236,7 +248,7 @@ mod tests {
             tokens: 2_000,
             ..START
         };
-        assert_eq!(passed(START, now), Some(("tokens", LadderRung::Hard)));
+        assert_eq!(reached(START, now), Some(("tokens", LadderRung::Hard)));
     }
 
     #[test]

@@ -8,40 +8,44 @@ use crate::domain::{
     DetectorExplanation, DetectorOutcome, MarkerKind, Observation, ObservationBody, Sig,
 };
 
-/// Fires when the context is summarised `count` times in a row with no tool call
-/// between, or without progress and ending at the same size each time: what is
-/// kept fills the context, and the agent no longer gets to work.
+/// The context is compacted again and again without work in between.
 ///
-/// Resets with a tool call, or for the second with progress, another size, or
-/// work: `work` different calls that went well and that the stretch before did
-/// not make. An agent that reads on and on is summarised to the same size each
-/// time by its harness; one that reads the same again is stuck.
+/// Fires when: the context is compacted `count` times in a row with no tool call
+/// in between, or without progress and to the same size each time. Then the
+/// summary fills the context, and the agent no longer gets any work done.
 ///
-/// Cost: a comparison a marker; from the first marker on a look-up a call. Three:
-/// one that fails and one more try are ordinary.
+/// Resets when: a tool is called; for the second condition, on progress, another
+/// size, or work. Work is at least `fresh_calls_min` distinct successful calls that were not
+/// made between the two compactions before. An agent that reads new things is
+/// compacted to the same size each time by its harness; one that reads the same
+/// things again is stuck.
+///
+/// Cost: one comparison per marker; after the first marker, one search per call.
+///
+/// Defaults: three, because one failed compaction and one retry are ordinary.
 #[derive(Default)]
 pub struct CompactionLoop {
     without_calls: Streak,
     last_size_and_progress: Option<(i32, u32)>,
     same_size: Streak,
-    /// Allocated with the first marker: most sessions have none.
+    /// Allocated by the first marker, because most sessions have none.
     calls_between: Option<Box<CallsBetween>>,
 }
 
-/// The different calls between two compactions.
+/// The distinct calls between two compactions.
 #[derive(Default)]
 struct CallsBetween {
     previous: SmallVec<[Sig; CALLS_MAX]>,
     current: SmallVec<[Sig; CALLS_MAX]>,
-    /// How many of those now were not made before.
+    /// How many of the current calls are not in `previous`.
     new_calls: u32,
 }
 
-/// As many calls of a stretch are told from those of the next.
+/// Most calls stored between two compactions.
 const CALLS_MAX: usize = 32;
 
 impl CallsBetween {
-    /// What the history knows of the stretch before the first compaction.
+    /// The calls before the first compaction, as far as the history has them.
     fn from_history(past: &History) -> Box<Self> {
         let calls = past.calls().filter_map(|entry| entry.call);
         Box::new(Self {
@@ -60,7 +64,7 @@ impl CallsBetween {
         }
     }
 
-    /// Another stretch begins: how many fresh calls this one had.
+    /// Starts the next interval. Returns the number of new calls in this one.
     fn start_next(&mut self) -> u32 {
         self.previous = std::mem::take(&mut self.current);
         std::mem::take(&mut self.new_calls)
@@ -72,10 +76,10 @@ impl CallsBetween {
 pub struct Settings {
     pub count: u32,
     /// So many fresh calls between two compactions are work.
-    pub work: u32,
+    pub fresh_calls_min: u32,
 }
 
-/// Sizes within a hundredth of each other are the same.
+/// Sizes that differ by at most one part in this many are the same.
 const SIZE_TOLERANCE: u32 = 100;
 
 impl Detector for CompactionLoop {
@@ -83,20 +87,20 @@ impl Detector for CompactionLoop {
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
         check_count("count", settings.count, "compaction")?;
-        if settings.work == 0 {
-            let why = "with 0 any two compactions have work between: at least 1";
-            return Err(NeverFires::new("work", why.to_owned()));
+        if settings.fresh_calls_min == 0 {
+            let why = "must be at least 1: with 0, any two compactions have work between them";
+            return Err(NeverFires::new("fresh_calls_min", why.to_owned()));
         }
         Ok(())
     }
 
     fn explain(settings: &Settings) -> DetectorExplanation {
         DetectorExplanation {
-            rule: "the context is summarised again and again, and no work comes between",
+            rule: "the context is compacted again and again, with no work between",
             threshold: format!(
                 "{} in a row with no tool call between, or with no progress, to the same size, and \
                  fewer than {} new calls between",
-                settings.count, settings.work
+                settings.count, settings.fresh_calls_min
             ),
             avoided_by: "progress between, calls not made before, or a tool call and another size",
         }
@@ -138,7 +142,7 @@ impl Detector for CompactionLoop {
         let work = self
             .calls_between
             .get_or_insert_with(|| CallsBetween::from_history(past));
-        let worked = work.start_next() >= settings.work;
+        let worked = work.start_next() >= settings.fresh_calls_min;
         let same = self.last_size_and_progress.is_some_and(|(last, progress)| {
             let near = size.abs_diff(last) <= last.unsigned_abs() / SIZE_TOLERANCE;
             size > 0 && progress == now.at.progress && near && !worked
@@ -149,8 +153,8 @@ impl Detector for CompactionLoop {
         } else {
             self.same_size.restart(now.at, None);
         }
-        let found = self.without_calls.finding_at_threshold(settings.count);
-        match found.or_else(|| self.same_size.finding_at_threshold(settings.count)) {
+        let finding = self.without_calls.finding_at_threshold(settings.count);
+        match finding.or_else(|| self.same_size.finding_at_threshold(settings.count)) {
             Some(mut finding) => {
                 finding.loop_key = smallvec![loop_key()];
                 DetectorOutcome::from_finding(finding)
@@ -171,7 +175,7 @@ impl Detector for CompactionLoop {
     }
 }
 
-/// All compaction loops of an agent are one loop.
+/// All compaction loops of an agent share one key.
 fn loop_key() -> Sig {
     let mut hasher = DefaultHasher::new();
     "compaction".hash(&mut hasher);
@@ -185,7 +189,10 @@ mod tests {
         Script, call, compaction, compaction_to, edit, read, reads, turn, user,
     };
 
-    const SETTINGS: Settings = Settings { count: 3, work: 5 };
+    const SETTINGS: Settings = Settings {
+        count: 3,
+        fresh_calls_min: 5,
+    };
 
     #[track_caller]
     fn marks(script: Script, expected: &str) {
@@ -271,7 +278,12 @@ mod tests {
     #[test]
     fn settings_that_can_never_fire_are_refused() {
         assert!(CompactionLoop::check(&SETTINGS).is_ok());
-        let check = |count, work| CompactionLoop::check(&Settings { count, work });
+        let check = |count, fresh_calls_min| {
+            CompactionLoop::check(&Settings {
+                count,
+                fresh_calls_min,
+            })
+        };
         assert!(check(1, 5).is_err() && check(3, 0).is_err());
     }
 }

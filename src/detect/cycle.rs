@@ -6,36 +6,38 @@ use crate::domain::{
     CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation, Sig,
 };
 
-/// Fires when a sequence of 2 to `period_max` rounds stands `count` times at the
-/// tail, with the same states each lap; or when a round of several calls is
-/// repeated whole. A round is a set of calls; without `round_id` each call is
-/// one.
+/// The agent repeats the same sequence of calls.
 ///
-/// Resets when a call or its outcome breaks the rhythm, when somebody else makes
-/// progress, and, where the lap reads or searches, with a compaction. Calls that
-/// are all the same are no cycle, and what an ended loop was reported with is no
-/// lap of another.
+/// Fires when: the latest rounds are `count` laps of a sequence of 2 to
+/// `period_max` rounds, with the same states in each lap, or when a round of
+/// several calls repeats as a whole. A round is a set of calls; without
+/// `round_id` each call is a round. A sequence of equal calls is not a cycle.
 ///
-/// Cost: a comparison with each of the last rounds, and one a period where one
-/// of them is equal. Three laps, for A-B-A-B is how one
-/// compares two files.
+/// Resets when: a call or its outcome breaks the sequence, another agent makes
+/// progress, or, if the lap reads or searches, on a compaction. Events cited by an
+/// ended loop are not part of a lap.
+///
+/// Cost: a comparison with each of the last 16 rounds, and if one is equal, one
+/// comparison per period.
+///
+/// Defaults: three laps, because A-B-A-B is how an agent compares two files.
 #[derive(Default)]
 pub struct Cycle {
-    /// What the latest rounds were, as a ring of tags; 0 where unknown. Half of a
-    /// round's sum will do: a cycle takes four equal rounds or more.
+    /// A ring of the latest closed rounds, as tags; 0 if unknown. Half of a
+    /// round's sum is enough, because a cycle takes at least four equal rounds.
     rounds: [u32; PERIOD_MAX],
     next: u8,
-    /// By period: how many of the last rounds equal the one a period before.
-    /// `None`: no round has equalled one of these.
+    /// By period: how many of the latest rounds equal the round one period
+    /// earlier. `None`: no round has equalled an earlier one yet.
     run_lengths: Option<Box<[u16; PERIOD_MAX + 1]>>,
     /// Rounds since the last one that read or searched.
     rounds_since_read: u16,
-    /// The round before completed or extended a cycle.
+    /// The previous round completed or extended a cycle.
     was_in_cycle: bool,
     current: Round,
     progress: Option<u32>,
-    /// The latest event of a loop that was reported and has ended: as soon as
-    /// the history is at hand, rounds up to it count no more.
+    /// The latest event of a reported loop that has ended. Rounds up to it are
+    /// dropped by the next `observe`, which has the history.
     consumed_until: Option<i32>,
 }
 
@@ -52,19 +54,19 @@ pub struct Settings {
 
 const PERIOD_MAX: usize = 16;
 
-/// The round that may go on.
+/// The latest round, to which calls may still be added.
 #[derive(Default)]
 struct Round {
     id: Option<Sig>,
-    /// Its calls with their outcomes, each once; none where it has no id and is
-    /// over with its first call.
+    /// Its distinct calls with their outcomes. Empty without a round id, because
+    /// such a round ends with its first call.
     states: Vec<u64>,
-    /// How many calls it has.
+    /// The number of distinct calls.
     calls: u8,
-    /// All of them in one, in any order.
+    /// The sum of the states, independent of their order.
     sum: u64,
     has_reads: bool,
-    /// As far as it went it completes or extends a cycle.
+    /// With its calls so far, the round completes or extends a cycle.
     in_cycle: bool,
 }
 
@@ -106,9 +108,9 @@ impl Detector for Cycle {
                 settings.count, settings.period_max, settings.window
             ),
             avoided_by: if settings.ignore_outcome {
-                "a call that is not part of the circle"
+                "a call that is not part of the cycle"
             } else {
-                "a call that is not part of the circle, or another outcome of one that is"
+                "a call that is not part of the cycle, or another outcome of one that is"
             },
         }
     }
@@ -119,8 +121,8 @@ impl Detector for Cycle {
         past: &History,
         settings: &Settings,
     ) -> DetectorOutcome {
-        if let Some(spent) = self.consumed_until.take() {
-            self.drop_rounds_through(spent, past);
+        if let Some(event) = self.consumed_until.take() {
+            self.drop_rounds_through(event, past);
         }
         if now.is_compaction() {
             self.drop_reads();
@@ -136,18 +138,18 @@ impl Detector for Cycle {
             self.reset();
         }
         self.progress = Some(now.at.progress);
-        // Both are keyed hashes: nobody can make two pairs equal.
-        let outcome = facts.masked_outcome.get().rotate_left(32);
-        let state = match settings.ignore_outcome {
-            true => call.get(),
-            false => call.get() ^ outcome,
+        // Both are keyed hashes, so an agent cannot make two pairs equal.
+        let state = if settings.ignore_outcome {
+            call.get()
+        } else {
+            call.get() ^ facts.masked_outcome.get().rotate_left(32)
         };
         if !self.push(now.at, facts, state | 1) {
             return DetectorOutcome::NotApplicable;
         }
-        let tail = self.find_cycle(settings);
-        self.current.in_cycle = tail.is_some();
-        match tail {
+        let cycle = self.find_cycle(settings);
+        self.current.in_cycle = cycle.is_some();
+        match cycle {
             Some((period, run)) => {
                 let laps = u32::from(run) / period as u32 + 1;
                 let extends = usize::from(run) > (settings.count as usize - 1) * period;
@@ -160,9 +162,11 @@ impl Detector for Cycle {
     }
 
     fn consume(&mut self, cited: &[i32]) {
-        // What was found itself, and may go on with the rest of its round.
-        let goes_on = self.current.in_cycle || (self.was_in_cycle && self.current.id.is_some());
-        if !goes_on {
+        // A cycle that was found keeps its rounds; the rest of its round may
+        // extend it.
+        let may_continue =
+            self.current.in_cycle || (self.was_in_cycle && self.current.id.is_some());
+        if !may_continue {
             self.consumed_until = cited.iter().copied().max().max(self.consumed_until);
         }
     }
@@ -172,21 +176,24 @@ impl Detector for Cycle {
     }
 
     fn heap_bytes(&self) -> usize {
-        let runs = |runs: &[u16; PERIOD_MAX + 1]| size_of_val(runs);
-        heap::vec_bytes(&self.current.states) + self.run_lengths.as_deref().map_or(0, runs)
+        heap::vec_bytes(&self.current.states)
+            + self
+                .run_lengths
+                .as_deref()
+                .map_or(0, |runs| size_of_val(runs))
     }
 }
 
 impl Cycle {
-    /// Whether there was progress that the agent's own calls do not explain.
-    /// What they change themselves is part of the lap.
+    /// Whether there was progress that this call does not explain. What the
+    /// agent's own calls change is part of the lap.
     fn progressed_by_others(&self, at: EventPosition, facts: &CallFacts) -> bool {
         let own = u32::from(facts.wrote() || facts.state.is_some());
-        let moved = |before| at.progress.wrapping_sub(before) > own;
-        self.progress.is_some_and(moved)
+        self.progress
+            .is_some_and(|before| at.progress.wrapping_sub(before) > own)
     }
 
-    /// Takes a call in; false where its round has it already.
+    /// Adds a call to its round. Returns false if the round already has it.
     fn push(&mut self, at: EventPosition, facts: &CallFacts, state: u64) -> bool {
         if at.round.is_none() || self.current.id != at.round {
             self.close_round();
@@ -205,6 +212,7 @@ impl Cycle {
         true
     }
 
+    /// Moves the current round to the ring and updates the run lengths.
     fn close_round(&mut self) {
         if self.current.calls == 0 {
             self.current.clear();
@@ -214,8 +222,7 @@ impl Cycle {
         if self.has_round(round) {
             let mut runs = self.run_lengths.take().unwrap_or_default();
             for period in 1..=PERIOD_MAX {
-                let goes_on = self.rounds[self.ring_index(period)] == round;
-                runs[period] = if goes_on {
+                runs[period] = if self.rounds[self.ring_index(period)] == round {
                     runs[period].saturating_add(1)
                 } else {
                     0
@@ -236,13 +243,15 @@ impl Cycle {
         self.current.clear();
     }
 
-    /// Whether any of the rounds was this one: most often none was.
+    /// Whether any of the latest rounds equals this one. Usually none does. A fold
+    /// without an early exit, so that the compiler can vectorize it.
     fn has_round(&self, round: u32) -> bool {
-        let equal = |any, known: &u32| any | (*known == round);
-        self.rounds.iter().fold(false, equal)
+        self.rounds
+            .iter()
+            .fold(false, |any, known| any | (*known == round))
     }
 
-    /// How long the run of a period is with this round.
+    /// The run length of a period, including this round.
     fn run_length(&self, period: usize, round: u32) -> u16 {
         if self.rounds[self.ring_index(period)] == round {
             let before = self.run_lengths.as_ref().map_or(0, |runs| runs[period]);
@@ -252,12 +261,12 @@ impl Cycle {
         }
     }
 
-    /// Where the round stands that was closed so many rounds ago.
+    /// The index of the round that was closed this many rounds ago.
     fn ring_index(&self, rounds: usize) -> usize {
         (usize::from(self.next) + PERIOD_MAX - rounds) % PERIOD_MAX
     }
 
-    /// The shortest period that stands often enough, and its run.
+    /// The shortest period with enough laps, and its run length.
     fn find_cycle(&self, settings: &Settings) -> Option<(usize, u16)> {
         let round = self.current.tag();
         if !self.has_round(round) {
@@ -267,29 +276,27 @@ impl Cycle {
             (settings.period_max as usize).min((settings.window / settings.count) as usize);
         let laps = settings.count as usize - 1;
         let equal = usize::from(self.run_length(1, round)) + 1;
-        // A lap of equal calls is a repeat, not a cycle; a round of several calls
-        // is a lap of its own.
-        let varied = |period: usize| equal < period || (period == 1 && self.current.calls > 1);
         (1..=period_max)
-            .filter(|period| varied(*period))
+            // A lap of equal calls is a repeat, not a cycle. A round of several
+            // calls is a lap by itself.
+            .filter(|period| equal < *period || (*period == 1 && self.current.calls > 1))
             .map(|period| (period, self.run_length(period, round)))
             .find(|(period, run)| usize::from(*run) >= laps * period)
     }
 
-    /// The context was summarised: rounds up to the last one that read or
-    /// searched count no more.
+    /// On a compaction, drops the rounds up to the last one that read or searched.
     fn drop_reads(&mut self) {
         self.close_round();
         self.keep_last_rounds(usize::from(self.rounds_since_read));
     }
 
-    /// Rounds with an event up to this one count no more.
+    /// Drops rounds that have an event up to this one.
     fn drop_rounds_through(&mut self, event: i32, past: &History) {
         let (mut fresh, mut last) = (0usize, None);
         for entry in past.calls() {
             let begins = entry.round.is_none() || last != Some(entry.round);
             if entry.index <= event {
-                // A part of the round is spent, and so it is.
+                // A round that was cited in part is dropped as a whole.
                 fresh -= usize::from(!begins);
                 break;
             }
@@ -301,11 +308,11 @@ impl Cycle {
             self.current.calls = 0;
             self.current.sum = 0;
         }
-        // The latest of them may still go on.
+        // The latest of the fresh rounds is the current one, not a closed one.
         self.keep_last_rounds(fresh.saturating_sub(1));
     }
 
-    /// Of the closed rounds only the last so many count.
+    /// Drops all but the latest `kept` closed rounds.
     fn keep_last_rounds(&mut self, kept: usize) {
         for period in 1..=PERIOD_MAX {
             let whole = kept.saturating_sub(period).try_into().unwrap_or(u16::MAX);
@@ -321,14 +328,14 @@ impl Cycle {
 }
 
 impl Round {
-    /// Calls of one round that are told apart.
+    /// Most distinct calls of one round; further calls are ignored.
     const CALLS_MAX: usize = 32;
 
     fn tag(&self) -> u32 {
         ((self.sum ^ self.sum >> 32) as u32).max(1)
     }
 
-    /// Another begins; the room for its calls stays.
+    /// Prepares for the next round; keeps the allocation.
     fn clear(&mut self) {
         self.id = None;
         self.states.clear();
@@ -339,7 +346,8 @@ impl Round {
     }
 }
 
-/// The last `laps` laps of `period` rounds.
+/// Builds the finding from the last `laps` laps of `period` rounds, by walking the
+/// calls backwards.
 fn build_finding(
     now: &Observation,
     past: &History,
@@ -349,12 +357,11 @@ fn build_finding(
 ) -> Finding {
     let mut events: SmallVec<[i32; 8]> = SmallVec::new();
     let mut calls: SmallVec<[Sig; 4]> = SmallVec::new();
-    // By lap, latest first: its raw outcomes in any order, and how many.
+    // By lap, latest first: the sum of its raw outcomes, and how many there are.
     let mut outcomes: SmallVec<[(u64, i32); 4]> = SmallVec::new();
     let mut in_round: SmallVec<[Sig; 4]> = SmallVec::new();
     let (mut round, mut rounds) = (now.at.round, 1);
-    let own = now.ordinary_call();
-    let own = own.map(|facts| {
+    let own = now.ordinary_call().map(|facts| {
         (
             now.at.index,
             now.at.round,
@@ -366,6 +373,7 @@ fn build_finding(
         .calls()
         .map(|entry| (entry.index, entry.round, entry.call, entry.raw_outcome));
     for (index, of_round, call, raw) in own.into_iter().chain(earlier) {
+        // A call without a round, or of another round, begins the next one.
         if !events.is_empty() && (of_round.is_none() || of_round != round) {
             rounds += 1;
             in_round.clear();
@@ -374,6 +382,7 @@ fn build_finding(
         let Some(call) = call.filter(|_| rounds <= period * laps as usize) else {
             break;
         };
+        // The same call counts once per round.
         if in_round.contains(&call) {
             continue;
         }
@@ -382,6 +391,7 @@ fn build_finding(
         if !calls.contains(&call) {
             calls.push(call);
         }
+        // Sums up the outcomes of the lap.
         let lap = (rounds - 1) / period;
         if outcomes.len() <= lap {
             outcomes.push((0, 0));
@@ -392,7 +402,7 @@ fn build_finding(
         }
     }
     let size = outcomes.first().map_or(0, |(_, size)| *size);
-    // The history may begin in the middle of a lap.
+    // The history may begin within a lap, so an incomplete lap is not compared.
     let exact = outcomes
         .iter()
         .all(|lap| lap.1 < size || *lap == outcomes[0]);
@@ -545,7 +555,7 @@ mod tests {
             calls("a b a b a b x") + cited() + calls("a b a b a"),
             ".....!......",
         );
-        // The circle begins after what was cited, wherever that is in the lap.
+        // The cycle begins after the cited events, at any call of the lap.
         marks(
             calls("a b a") + cited() + calls("b a b a b a b"),
             "........!+",

@@ -4,15 +4,18 @@ use smallvec::{SmallVec, smallvec};
 use super::{Detector, History, NeverFires, heap, lru_map::LruMap};
 use crate::domain::{CallFacts, DetectorExplanation, DetectorOutcome, Finding, Observation, Sig};
 
-/// Fires on a write whose `content_hash` equals an earlier one of that file,
-/// another content lying between: the agent undoes its own edit.
+/// The agent undoes its own edit.
 ///
-/// A write that changes nothing is neither a change nor a revert. Once reported,
-/// the contents that were cited count no more, save while each further write
-/// goes back again. Abstains without `content_hash`.
+/// Fires when: a write restores a content that the file had before, with another
+/// content in between, by `content_hash`. A write that changes nothing is ignored.
+/// Reports a missing field without `content_hash` or a target.
 ///
-/// Cost: a look-up of the path and a scan of its last contents, on writes only.
-/// The hash is exact, as in the published rule.
+/// Resets when: it fires. The cited contents then count only as long as each
+/// further write restores one of them again.
+///
+/// Cost: one map look-up and a scan of the path's last contents per write.
+///
+/// Defaults: hashes must be equal, as in the published rule.
 #[derive(Default)]
 pub struct EditRevert {
     paths: LruMap<WrittenContents>,
@@ -28,18 +31,19 @@ pub struct Settings {
 
 #[derive(Default)]
 struct WrittenContents {
-    /// The contents that were written and when, oldest first.
+    /// The written contents with their events, oldest first, without those that a
+    /// finding cited.
     uncited: SmallVec<[(Sig, i32); 4]>,
-    /// What it was last written to hold.
+    /// The content of the latest write.
     last: Option<Sig>,
-    /// The contents between which the file goes back and forth.
+    /// The contents among which the file alternates since the last finding.
     cycled: SmallVec<[Sig; 4]>,
     count: i32,
 }
 
 impl WrittenContents {
-    /// Contents that are kept a file: as many as can stand in the last 20 calls,
-    /// the published rule's window.
+    /// Most contents stored per file: as many as fit in the last 20 calls, the
+    /// window of the published rule.
     const CONTENTS_MAX: usize = 20;
 }
 
@@ -51,13 +55,13 @@ impl Detector for EditRevert {
         if matches!(within, 1 | 2) {
             let why = format!(
                 "a revert takes 3 writes (one content, another, the first again), \
-                 which never stand in the last {within} calls"
+                 which never fit in the last {within} calls"
             );
             return Err(NeverFires::new("within", why));
         }
         if within as usize > WrittenContents::CONTENTS_MAX {
             let why = format!(
-                "{within} calls are more than the {} contents that are kept",
+                "{within} calls, but only {} contents are stored",
                 WrittenContents::CONTENTS_MAX
             );
             return Err(NeverFires::new("within", why));
@@ -103,7 +107,8 @@ impl Detector for EditRevert {
         let contents = self.paths.get_or_insert(path, &now.capacities.paths);
         let index = now.at.index;
         if contents.last.replace(content) == Some(content) {
-            // The latest write of a content is the last to leave the window.
+            // An equal write moves the content's event, so that it leaves the
+            // window later.
             if let Some((_, event)) = contents.uncited.last_mut()
                 && settings.within > 0
             {
@@ -164,7 +169,7 @@ impl Detector for EditRevert {
     }
 }
 
-/// What it would have needed of a write, the first of it.
+/// The first field that the write lacks.
 fn missing_field(facts: &CallFacts) -> Option<&'static str> {
     match (facts.target, facts.content) {
         (None, _) => Some("tool_call.target"),

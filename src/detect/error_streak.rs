@@ -4,16 +4,21 @@ use smallvec::smallvec;
 use super::{Detector, History, NeverFires, check_count, streak::Streak};
 use crate::domain::{DetectorExplanation, DetectorOutcome, Finding, Observation, Sig};
 
-/// Fires when `count` failures in a row have the same error (masked) although
-/// the arguments vary or the tools rotate: unknown tool, denied, missing
-/// parameter, a missing file, a command's time-out.
+/// Different calls fail with the same error.
 ///
-/// Resets with a success or another error. Failed edits and writes of a path are
-/// `patch_spiral`'s and outages `infra_outage`'s: neither counts nor resets. A
-/// round of parallel calls that all fail is one failure.
+/// Fires when: `count` failures in a row have the same masked error although the
+/// arguments or tools vary: unknown tool, permission denied, missing parameter,
+/// missing file, timeout of a command. A round of parallel calls that all fail is
+/// one failure.
 ///
-/// Cost: one comparison a call. Four: a parallel batch can look like ten, three
-/// tries at a command line's syntax are ordinary.
+/// Resets when: a call succeeds or fails with another error. Failed edits and
+/// writes of a path (`patch_spiral`) and outages (`infra_outage`) neither count
+/// nor reset.
+///
+/// Cost: one comparison per call.
+///
+/// Defaults: four. Three tries at the syntax of a command line are ordinary, and
+/// a parallel batch counted call by call could look like ten failures.
 #[derive(Default)]
 pub struct ErrorStreak {
     error: Option<Sig>,
@@ -68,10 +73,10 @@ impl Detector for ErrorStreak {
         } else {
             self.streak.restart(now.at, facts.call);
         }
-        // One call over and over is another detector's.
+        // Repeats of one call belong to another detector.
         let varied = self.streak.distinct_calls() > 1;
-        let found = varied.then(|| self.streak.finding_at_threshold(settings.count));
-        match found.flatten() {
+        let finding = varied.then(|| self.streak.finding_at_threshold(settings.count));
+        match finding.flatten() {
             Some(finding) => DetectorOutcome::from_finding(Finding {
                 confidence: 0.9,
                 loop_key: smallvec![error],

@@ -6,16 +6,21 @@ use crate::domain::{
     Operation, Sig,
 };
 
-/// Fires when the last `count` calls are one call (tool and canonical
-/// arguments) in the same state: equal outcome, no progress between.
+/// The agent makes the same call again and again.
 ///
-/// Resets when another call, another outcome or progress comes between; with a
-/// compaction where the call reads or searches, since the model has lost what
-/// it read. The same call twice in one round counts once.
+/// Fires when: the last `count` calls are equal (tool and canonical arguments)
+/// with equal outcomes and no progress in between. The same call twice in one
+/// round counts once.
 ///
-/// Cost: a few comparisons a call. Three in a row within ten calls is the
-/// commonest rule among agents; with "same outcome, no write between" it alarms
-/// on about no healthy coding session, without on one in six.
+/// Resets when: another call, another outcome or progress comes in between; and on
+/// a compaction if the call reads or searches, because the model has lost what it
+/// read.
+///
+/// Cost: a few comparisons per call.
+///
+/// Defaults: three in a row within ten calls is the most common rule among
+/// agents. With "same outcome, no write in between" it fires on almost no healthy
+/// coding session; without, on one in six.
 #[derive(Default)]
 pub struct ExactRepeat {
     repeated_call: Option<RepeatedCall>,
@@ -31,15 +36,15 @@ pub struct Settings {
     pub ignore_outcome: bool,
 }
 
-/// What the calls of the run have in common.
+/// What the calls of the streak have in common.
 struct RepeatedCall {
     call: Sig,
-    /// Tags will do, since the call itself is compared whole.
+    /// Tags are enough, because the call itself is compared in full.
     masked_outcome: u32,
     raw_outcome: u32,
     progress: u32,
     operation: Operation,
-    /// Equal without masking, too.
+    /// The outcomes are equal without masking, too.
     exact: bool,
 }
 
@@ -51,7 +56,7 @@ impl Detector for ExactRepeat {
         check_count("count", count, "call")?;
         History::check_window(window)?;
         if count > window {
-            let why = format!("{count} calls in a row never stand in a window of {window}");
+            let why = format!("{count} calls in a row never fit in a window of {window}");
             return Err(NeverFires::new("count", why).with_other_key("window"));
         }
         Ok(())
@@ -179,7 +184,7 @@ mod tests {
         ignore_outcome: false,
     };
 
-    /// On which events it finds, as the counts: `0` where it does not.
+    /// Compares the count of each event's finding; 0 without a finding.
     #[track_caller]
     fn check(script: Script, expected: &[i32]) {
         assert_eq!(script.counts::<ExactRepeat>(&SETTINGS), expected);

@@ -4,18 +4,22 @@ use smallvec::{SmallVec, smallvec};
 use super::{Detector, History, NeverFires, check_count, heap};
 use crate::domain::{DetectorExplanation, DetectorOutcome, Finding, Observation, Sig};
 
-/// Fires when one round issues the same calls `count` times over: a model that
-/// stutters while it fans out.
+/// One model response repeats the same call.
 ///
-/// Resets with another round. Needs `round_id`.
+/// Fires when: a round makes the same call `count` times, whatever the outcomes.
+/// Needs `round_id`.
 ///
-/// Cost: a look-up among the calls of the round. The same call twice or thrice
-/// in a round is a slip that the harness answers once.
+/// Resets when: another round begins.
+///
+/// Cost: a search among the calls of the round; nothing without `round_id`.
+///
+/// Defaults: four. The same call two or three times in a round is a slip that the
+/// harness answers once.
 #[derive(Default)]
 pub struct FanOut {
     round: Option<Sig>,
     calls: Vec<(Sig, u32)>,
-    /// The latest of its events, with the call that each made.
+    /// The latest events of the round, each with its call.
     events: Vec<(i32, Sig)>,
     reported: bool,
 }
@@ -42,7 +46,7 @@ impl Detector for FanOut {
         DetectorExplanation {
             rule: "one model response makes the same call several times",
             threshold: format!("{} equal calls in one round", settings.count),
-            avoided_by: "making each call once a response; different calls in one round are fine",
+            avoided_by: "making each call once per response; different calls in one round are fine",
         }
     }
 

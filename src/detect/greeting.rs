@@ -7,25 +7,27 @@ use crate::domain::{
     Sig, TurnFacts,
 };
 
-/// Fires when an agent in the middle of its work greets as if there were none: a
-/// turn of `chars_min` to `chars_max` characters that holds one of `markers` with
-/// at most `words_before` words before it, after a tool call since the user's
-/// last message.
+/// The agent greets the user in the middle of its work.
 ///
-/// Not after a report: a turn longer than `chars_max` since the latest call is an
-/// answer, and to ask then what comes next is good manners.
+/// Fires when: a turn of `chars_min` to `chars_max` characters contains one of
+/// `markers` after at most `words_before` words, and a tool was called since the
+/// user's last message. It does not fire after a report, which is a turn longer
+/// than `chars_max` since the latest call: asking what comes next is polite then.
+/// With `anywhere` a marker at any position in a turn of at least `chars_min`
+/// characters is enough, whatever was done before.
 ///
-/// With `anywhere` a marker in a turn of any length will do, wherever it stands
-/// and whatever was done before: the published rule, whose markers these are.
+/// Resets when: the agent says something else.
 ///
-/// Cost: a look at what was heard in the turn.
+/// Cost: a check of the phrases found in the turn.
+///
+/// Defaults: the markers, and `anywhere`, are those of the published rule.
 #[derive(Default)]
 pub struct Greeting {
     /// Greetings in a row.
     count: u32,
-    /// Names the loop: the words of the first greeting.
+    /// The words of the first greeting. They are the loop key.
     first_greeting: Option<Sig>,
-    /// How many calls the session had made when the agent gave a report.
+    /// How many calls the session had made when the agent wrote a report.
     calls_at_report: Option<u32>,
 }
 
@@ -50,7 +52,7 @@ impl Detector for Greeting {
             ..
         } = *settings;
         if settings.markers.is_empty() {
-            let why = "there is no phrase to know a greeting by: set enabled = false instead";
+            let why = "without phrases no turn is a greeting: set enabled = false instead";
             return Err(NeverFires::new("markers", why.to_owned()));
         }
         if chars_min > chars_max {
@@ -66,7 +68,7 @@ impl Detector for Greeting {
 
     fn explain(settings: &Settings) -> DetectorExplanation {
         DetectorExplanation {
-            rule: "it greets as if there were nothing to do",
+            rule: "the agent greets as if there were nothing to do",
             threshold: if settings.anywhere {
                 format!(
                     "one of the markers in {} characters or more",
@@ -85,8 +87,8 @@ impl Detector for Greeting {
 
     #[inline]
     fn quick_check(now: &Observation) -> Option<DetectorOutcome> {
-        let speaks = matches!(now.body, ObservationBody::Turn(_));
-        (!speaks).then_some(DetectorOutcome::NotApplicable)
+        let is_turn = matches!(now.body, ObservationBody::Turn(_));
+        (!is_turn).then_some(DetectorOutcome::NotApplicable)
     }
 
     fn observe(
@@ -116,7 +118,8 @@ impl Detector for Greeting {
         })
     }
 
-    /// The name stays: to greet once more after the user spoke is the same loop.
+    /// Keeps the loop key: another greeting after a message of the user is the
+    /// same loop.
     fn reset(&mut self) {
         self.count = 0;
         self.calls_at_report = None;

@@ -1,4 +1,4 @@
-//! What detectors hold on the heap: it counts as session state.
+//! Heap sizes of the detectors' collections, for the session's memory use.
 
 use smallvec::{Array, SmallVec};
 
@@ -6,10 +6,11 @@ pub(super) fn vec_bytes<T>(list: &Vec<T>) -> usize {
     list.capacity() * size_of::<T>()
 }
 
-/// Nothing, as long as it is short.
+/// 0 while the elements are stored inline.
 pub(super) fn small_vec_bytes<A: Array>(list: &SmallVec<A>) -> usize {
-    match list.spilled() {
-        true => list.capacity() * size_of::<A::Item>(),
-        false => 0,
+    if list.spilled() {
+        list.capacity() * size_of::<A::Item>()
+    } else {
+        0
     }
 }

@@ -1,3 +1,5 @@
+//! The recent events of one agent, shared by all detectors.
+
 mod call_ring;
 mod call_row;
 mod text_ring;
@@ -19,29 +21,29 @@ use crate::domain::{
 };
 use call_ring::CallRing;
 
-/// What one agent of a session did lately. There is one a session and agent; no
-/// detector keeps a ring of its own.
+/// What one agent of a session did recently. There is one history per agent, so
+/// that no detector stores its own ring of calls.
 #[derive(Default)]
 pub struct History {
     calls: CallRing,
     /// The latest event that was a wait.
     last_wait: Option<i32>,
-    /// What there is beside calls, once there is anything.
+    /// Everything but calls. Allocated by the first such event.
     turn_history: Option<Box<TurnHistory>>,
 }
 
 #[derive(Default)]
 struct TurnHistory {
     turns: VecDeque<TurnEntry>,
-    /// Of the last of them.
+    /// The sketches of the latest turns.
     sketches: VecDeque<Sketch>,
-    /// How many turns there were, empty ones too.
+    /// The number of turns so far, including empty ones.
     turn_count: u32,
-    /// What else happened. Most often one thing: a user spoke.
+    /// Usually one event: a message of the user.
     other_events: SmallVec<[OtherEvent; 1]>,
 }
 
-/// Something that is neither a call nor a turn of the agent.
+/// An event that is neither a call nor a turn of the agent.
 struct OtherEvent {
     index: i32,
     time: SystemTime,
@@ -55,43 +57,43 @@ enum OtherEventKind {
     NewRun,
 }
 
-/// Slow polling is patience, not a loop.
+/// Calls repeated after at least this interval are polls, not a loop.
 const SLOW_POLL_INTERVAL: Duration = Duration::from_secs(120);
 
-/// A turn that was not empty.
+/// A non-empty turn.
 pub struct TurnEntry {
     pub at: EventPosition,
-    /// Its number among all turns, empty ones too.
+    /// Its number among all turns, including empty ones.
     pub number: u32,
-    /// Equal for turns of equal words.
+    /// Equal for turns with equal words.
     pub tokens: Sig,
     cost: Cost,
 }
 
 impl History {
-    /// The widest window of any detector is 30.
+    /// Calls stored. The widest window of any detector is 30.
     pub const CALLS_MAX: usize = 32;
-    /// Equal turns are sought among the last 50.
+    /// Turns stored. `similar_turns` searches for equal turns among the last 50.
     pub const TURNS_MAX: usize = 50;
-    /// Similar turns are sought among the last five.
+    /// Sketches stored. `similar_turns` compares with the last five turns.
     pub const SKETCHES_MAX: usize = 5;
-    /// More compactions than that tell no more.
+    /// Other events stored; a person learns nothing from more compactions.
     pub const OTHER_EVENTS_MAX: usize = 8;
-    /// A verdict quotes no more of a target than that.
+    /// Bytes of a target that a verdict quotes.
     pub const TARGET_BYTES_MAX: usize = 200;
 
-    /// Refuses a window wider than what is kept.
+    /// Rejects a window of more calls than are stored.
     pub(super) fn check_window(window: u32) -> Result<(), NeverFires> {
-        let kept = Self::CALLS_MAX;
-        if window as usize <= kept {
+        let calls_max = Self::CALLS_MAX;
+        if window as usize <= calls_max {
             return Ok(());
         }
-        let why = format!("{window} calls are more than the {kept} that are kept");
+        let why = format!("{window} calls, at most {calls_max} are stored");
         Err(NeverFires::new("window", why))
     }
 
-    /// The ordinary calls, latest first: polls and outages count for nobody
-    /// else.
+    /// The ordinary calls, latest first. Polls and outages belong to detectors of
+    /// their own.
     pub fn calls(&self) -> impl Iterator<Item = CallEntry> {
         self.calls.ordinary()
     }
@@ -101,33 +103,33 @@ impl History {
         self.calls.latest_ordinary(call)
     }
 
-    /// Those of the last `window` ordinary calls that acted on this target, latest
+    /// The calls on this target among the last `window` ordinary calls, latest
     /// first.
     pub fn calls_on_target(&self, target: Sig, window: usize) -> impl Iterator<Item = CallEntry> {
         self.calls.on_target(target, window)
     }
 
-    /// Whether a call shows patience: an equal one that went well had the same
-    /// result, and the agent has waited since, for two minutes or by a wait.
+    /// Whether a successful call repeats an equal one with the same result after
+    /// the agent has waited, for two minutes or by a wait.
     pub fn is_slow_poll(&self, now: EventPosition, facts: &CallFacts) -> bool {
         let last = facts
             .call
             .and_then(|call| self.calls.latest(call, now.time));
-        let Some((index, masked, ago)) = last else {
+        let Some((index, masked_outcome, ago)) = last else {
             return false;
         };
         let waited = ago >= SLOW_POLL_INTERVAL || self.last_wait.is_some_and(|wait| wait > index);
-        waited && masked == facts.masked_outcome.tag() && !facts.failed()
+        waited && masked_outcome == facts.masked_outcome.tag() && !facts.failed()
     }
 
-    /// The turns that were not empty, latest first.
+    /// The non-empty turns, latest first.
     pub fn turns(&self) -> impl Iterator<Item = &TurnEntry> {
         self.turn_history
             .iter()
             .flat_map(|history| history.turns.iter().rev())
     }
 
-    /// The last of them, with what they can be compared by.
+    /// The latest non-empty turns with their sketches, latest first.
     pub fn sketches(&self) -> impl Iterator<Item = (&TurnEntry, &Sketch)> {
         let sketches = self
             .turn_history
@@ -136,20 +138,21 @@ impl History {
         self.turns().zip(sketches)
     }
 
-    /// Whether the agent has made a call since a user spoke or a run began.
+    /// Whether the agent has made a call since the last message of the user or the
+    /// start of the run.
     pub fn has_calls(&self) -> bool {
         !self.calls.is_empty()
     }
 
-    /// Whether all that was tried since the agent's last turn came to nothing, if
-    /// anything was.
+    /// Whether all calls since the agent's last turn were unproductive; true
+    /// without calls.
     pub fn no_productive_call_since_turn(&self) -> bool {
         let turn = self.turns().next().map_or(i32::MIN, |turn| turn.at.index);
         self.calls.all_unproductive_since(turn)
     }
 
-    /// Whether a call after this event went well and said what none before it had
-    /// said.
+    /// Whether a call after this event succeeded with a result that no earlier call
+    /// had returned.
     pub fn has_new_result_since(&self, since: i32) -> bool {
         self.calls.has_new_result_since(since)
     }
@@ -160,8 +163,8 @@ impl History {
             .map_or(0, |history| history.turn_count)
     }
 
-    /// The event that begins the last `calls` calls, of which the present one is
-    /// the last; with 0, any event does.
+    /// The first event of the last `calls` calls, including the present one. With 0
+    /// the window is unlimited.
     pub fn window_start(&self, calls: u32, now: EventPosition) -> i32 {
         let Some(earlier) = (calls as usize).checked_sub(1) else {
             return i32::MIN;
@@ -170,10 +173,11 @@ impl History {
         oldest.map_or(now.index, |entry| entry.index)
     }
 
-    /// Takes in what the detectors have looked at, and the sketch out of it.
-    pub fn push(&mut self, now: &mut Observation, cost: Cost, words: &CallText<'_>) {
+    /// Adds an observation after the detectors have run. Takes the sketch of a turn
+    /// out of it.
+    pub fn push(&mut self, now: &mut Observation, cost: Cost, text: &CallText<'_>) {
         match &mut now.body {
-            ObservationBody::Call(facts) => self.push_call(now.at, facts, cost, words),
+            ObservationBody::Call(facts) => self.push_call(now.at, facts, cost, text),
             ObservationBody::Turn(facts) => self.push_turn(now.at, facts, cost),
             ObservationBody::Marker {
                 kind: MarkerKind::Compaction,
@@ -190,38 +194,33 @@ impl History {
         }
     }
 
-    /// A user spoke.
+    /// Adds a message of the user.
     pub fn push_user(&mut self, index: i32, time: SystemTime) {
         self.push_other_event(index, time, OtherEventKind::User);
     }
 
     fn push_other_event(&mut self, index: i32, time: SystemTime, kind: OtherEventKind) {
-        let marks = &mut self.turn_history.get_or_insert_default().other_events;
-        if marks.len() == Self::OTHER_EVENTS_MAX {
-            marks.remove(0);
+        let events = &mut self.turn_history.get_or_insert_default().other_events;
+        if events.len() == Self::OTHER_EVENTS_MAX {
+            events.remove(0);
         }
-        marks.push(OtherEvent { index, time, kind });
+        events.push(OtherEvent { index, time, kind });
     }
 
-    /// The context was summarised: what was read or searched may be read again.
+    /// On a compaction, marks reads and searches as consumed: the model has lost
+    /// their results and may repeat them.
     fn consume_reads(&mut self) {
         self.calls.consume(|_, operation| operation.is_read());
     }
 
-    fn push_call(
-        &mut self,
-        at: EventPosition,
-        facts: &CallFacts,
-        cost: Cost,
-        words: &CallText<'_>,
-    ) {
+    fn push_call(&mut self, at: EventPosition, facts: &CallFacts, cost: Cost, text: &CallText<'_>) {
         if facts.kind == CallKind::Poll {
             self.last_wait = Some(at.index);
         }
-        self.calls.push(at, facts, cost, words);
+        self.calls.push(at, facts, cost, text);
     }
 
-    /// An empty turn is no news.
+    /// Empty turns are only counted.
     fn push_turn(&mut self, at: EventPosition, facts: &mut TurnFacts, cost: Cost) {
         let history = self.turn_history.get_or_insert_default();
         history.turn_count = history.turn_count.saturating_add(1);
@@ -245,33 +244,31 @@ impl History {
             .push_back(std::mem::take(&mut facts.sketch));
     }
 
-    /// Marks the calls that a verdict cited.
+    /// Marks the calls that a verdict cites.
     pub fn consume(&mut self, events: &[i32]) {
         self.calls.consume(|index, _| events.contains(&index));
     }
 
-    /// The latest call that equals this one, in words, and what it did.
+    /// The names and the operation of the latest call with this signature.
     pub fn find_member(&self, call: Sig) -> Option<(LoopMember, Operation)> {
         self.calls.find_member(call)
     }
 
-    /// What the kept events from `index` on have cost.
+    /// The cost of the stored events from `index` on.
     pub fn cost_since(&self, index: i32) -> Waste {
-        let turn = |turn: &TurnEntry| (turn.at.index, Waste::new(1, turn.cost));
-        let turns = self.turns().map(turn);
+        let turns = self
+            .turns()
+            .map(|turn| (turn.at.index, Waste::new(1, turn.cost)));
         let mut waste = Waste::default();
-        for (_, cost) in self
-            .calls
-            .costs()
-            .chain(turns)
-            .filter(|(at, _)| *at >= index)
-        {
-            waste += cost;
+        for (event, cost) in self.calls.costs().chain(turns) {
+            if event >= index {
+                waste += cost;
+            }
         }
         waste
     }
 
-    /// Forgets what was done: a user spoke, or the session was started again.
+    /// Removes all events, on a message of the user or a new run.
     pub fn clear(&mut self) {
         self.calls.clear();
         if let Some(history) = &mut self.turn_history {
@@ -281,15 +278,20 @@ impl History {
         }
     }
 
-    /// What is kept, for a person, each with the signature of its call; in no
-    /// order.
+    /// The stored events for a person, each with the signature of its call, in no
+    /// particular order.
     pub fn timeline_steps(&self) -> impl Iterator<Item = (Option<Sig>, TimelineStep)> {
-        let history = || self.turn_history.iter();
-        let turns = history().flat_map(|history| &history.turns).map(|turn| {
-            let kind = TimelineStepKind::AgentTurn;
-            (None, timeline_step(turn.at.index, turn.at.time, kind))
-        });
-        let marks = history()
+        let turns = self
+            .turn_history
+            .iter()
+            .flat_map(|history| &history.turns)
+            .map(|turn| {
+                let kind = TimelineStepKind::AgentTurn;
+                (None, timeline_step(turn.at.index, turn.at.time, kind))
+            });
+        let other_events = self
+            .turn_history
+            .iter()
             .flat_map(|history| &history.other_events)
             .map(|event| {
                 let kind = match event.kind {
@@ -299,7 +301,7 @@ impl History {
                 };
                 (None, timeline_step(event.index, event.time, kind))
             });
-        self.calls.timeline_steps().chain(turns).chain(marks)
+        self.calls.timeline_steps().chain(turns).chain(other_events)
     }
 
     pub fn heap_bytes(&self) -> usize {

@@ -8,20 +8,23 @@ use crate::domain::{
     CallKind, DetectorExplanation, DetectorOutcome, Finding, Observation, ObservationBody, Sig,
 };
 
-/// Fires when `count` calls in a row meet a rate limit, a server's fault or a
-/// dead connection: the world outside is down, and trying again at once does not
-/// help.
+/// The agent retries against a service that is down.
 ///
-/// Resets with a call that goes through. The calls of a round count once. A pause half as long again as the one
-/// before, or longer, is patience and does not count. Other detectors skip these
-/// events: it is not the agent's loop.
+/// Fires when: `count` calls in a row meet a rate limit, a server error or a dead
+/// connection, without backoff. A retry after a pause of at least 1.5 times the
+/// previous one is backoff and does not count. The calls of a round count once.
+/// Other detectors skip these events, because the outage is not the agent's loop.
 ///
-/// Cost: one comparison a call. Three in a row without a growing pause is a
-/// retry loop without backoff.
+/// Resets when: a call gets through. Polls neither count nor reset.
+///
+/// Cost: one comparison per call.
+///
+/// Defaults: three calls in a row without a growing pause are a retry loop
+/// without backoff.
 #[derive(Default)]
 pub struct InfraOutage {
     streak: Streak,
-    /// The call that met it first: it names the outage.
+    /// The first call that met the outage. It is the loop key.
     first_call: Option<Sig>,
     round: Option<Sig>,
     last_time: Option<SystemTime>,
@@ -33,10 +36,10 @@ pub struct InfraOutage {
 pub struct Settings {
     pub count: u32,
     /// Outages count for no other detector; else for all others, as any call.
-    pub apart: bool,
+    pub exclude_from_others: bool,
 }
 
-/// A pause that grows by this much backs off.
+/// A pause that grows by at least this factor is backoff.
 const BACKOFF_FACTOR_MIN: f64 = 1.5;
 
 impl Detector for InfraOutage {
@@ -48,7 +51,7 @@ impl Detector for InfraOutage {
 
     fn explain(settings: &Settings) -> DetectorExplanation {
         DetectorExplanation {
-            rule: "calls in a row meet a rate limit, a server's fault or a dead connection",
+            rule: "calls in a row meet a rate limit, a server error or a dead connection",
             threshold: format!("{} in a row", settings.count),
             avoided_by: "a call that goes through, or a pause of one and a half times the last or more before \
                     each retry",
@@ -97,7 +100,7 @@ impl Detector for InfraOutage {
         if backs_off || !self.streak.push(now.at, facts.call) {
             return DetectorOutcome::NotApplicable;
         }
-        // Which call meets it hardly matters.
+        // The first call names the outage, whichever calls meet it later.
         let first = *self
             .first_call
             .get_or_insert(facts.call.unwrap_or(facts.masked_outcome));
@@ -131,7 +134,7 @@ mod tests {
 
     const SETTINGS: Settings = Settings {
         count: 3,
-        apart: true,
+        exclude_from_others: true,
     };
 
     #[track_caller]

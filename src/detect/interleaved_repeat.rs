@@ -11,20 +11,26 @@ use crate::domain::{
     Operation, Sig,
 };
 
-/// Fires when one call in the same state stands `count` times in the window with
-/// other calls between, but no progress between.
+/// The agent returns to the same call among others.
 ///
-/// Resets with progress, or when any call returns something else than before: the
-/// world moves. What a verdict has cited counts no more, save to go on with the
-/// same run; a run stands as long as its latest event is in the window.
+/// Fires when: one call with the same outcome occurs `count` times in the window,
+/// with other calls but no progress in between.
 ///
-/// Cost: a scan of the window, and only as far as the last progress. Four in
-/// thirty: thrice is a second and a third thought.
+/// Resets when: the session makes progress, or any call returns something else
+/// than before, because then something changes. Events cited by a verdict count
+/// only to extend the same run. A run stays active while its latest event is in
+/// the window. A compaction drops runs of reads and searches.
+///
+/// Cost: a scan of the window back to the last progress, only if the call was
+/// made before.
+///
+/// Defaults: four in thirty calls, because a call repeated three times can be a
+/// second and third thought.
 #[derive(Default)]
 pub struct InterleavedRepeat {
-    /// The calls that were found, as long as they go on.
+    /// The repeats that were found and may continue.
     runs: ActiveRuns<RepeatKey>,
-    /// The latest event on which a call returned something else than before.
+    /// The latest event at which a call returned something else than before.
     last_new_result: Option<i32>,
 }
 
@@ -52,7 +58,7 @@ impl Detector for InterleavedRepeat {
         History::check_window(window)?;
         if count >= window {
             let why =
-                format!("{count} calls with others between never stand in a window of {window}");
+                format!("{count} calls with others between never fit in a window of {window}");
             return Err(NeverFires::new("count", why).with_other_key("window"));
         }
         Ok(())
@@ -142,8 +148,8 @@ impl InterleavedRepeat {
         DetectorOutcome::from_finding(build_finding(count, exact, false, events, call))
     }
 
-    /// The events that make the pattern, oldest first, where there are enough,
-    /// and whether their outcomes are exactly equal.
+    /// The events of the pattern, oldest first, if there are enough, and whether
+    /// their outcomes are equal without masking.
     fn find_occurrences(
         &self,
         call: Sig,
@@ -155,21 +161,21 @@ impl InterleavedRepeat {
         let mut events: SmallVec<[i32; 8]> = smallvec![at.index];
         let mut exact = true;
         let mut round = at.round;
-        let mut other = false;
+        let mut other_seen = false;
         let mut others_between = false;
         for entry in past.calls().take(settings.window as usize - 1) {
             if entry.progress != Some(at.progress) || Some(entry.index) < self.last_new_result {
                 break;
             }
             if entry.call != Some(call) {
-                other = true;
+                other_seen = true;
             } else if entry.masked_outcome != facts.masked_outcome.tag() {
                 break;
             } else if !entry.consumed && (entry.round.is_none() || entry.round != round) {
                 events.push(entry.index);
                 exact &= entry.raw_outcome == facts.raw_outcome.tag();
                 round = entry.round;
-                others_between |= other;
+                others_between |= other_seen;
             }
         }
         events.reverse();
@@ -177,8 +183,8 @@ impl InterleavedRepeat {
     }
 }
 
-/// Whether an equal call returned something else when it was last made. What a
-/// write answers is no news: what it changed is progress, or is not.
+/// Whether the previous equal call returned something else. The response of a
+/// write is ignored, because its effect already counts as progress or not.
 fn is_new_result(facts: &CallFacts, last: CallEntry) -> bool {
     !facts.is_change() && last.masked_outcome != facts.masked_outcome.tag()
 }

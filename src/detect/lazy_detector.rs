@@ -1,8 +1,10 @@
+//! A wrapper that allocates a detector on first use.
+
 use super::{Detector, History};
 use crate::domain::{DetectorOutcome, Observation};
 
-/// A detector that most sessions give nothing to count: until something does it
-/// takes no room.
+/// A detector whose state is allocated by the first observation that
+/// [`Detector::quick_check`] cannot answer. Most sessions never need it.
 pub struct LazyDetector<D> {
     state: Option<Box<D>>,
 }
@@ -43,7 +45,8 @@ impl<D: Detector> LazyDetector<D> {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        let begun = |detector: &D| size_of::<D>() + detector.heap_bytes();
-        self.state.as_deref().map_or(0, begun)
+        self.state
+            .as_ref()
+            .map_or(0, |detector| size_of::<D>() + detector.heap_bytes())
     }
 }

@@ -1,13 +1,15 @@
+//! A small least-recently-used map.
+
 use super::heap;
 use crate::domain::{Capacity, Sig};
 
-/// A few words a path, for the paths used last. Beyond the bound the path used
-/// longest ago is forgotten.
+/// State per path, command or poll, for the keys used last. At capacity the least
+/// recently used key is evicted.
 pub(super) struct LruMap<T> {
-    /// Half of each path's signature, apart: most often the path is not known,
-    /// which a look along them tells.
+    /// Half of each key's signature, in a separate list: most look-ups miss, and a
+    /// scan of this list is enough to know that.
     tags: Vec<u32>,
-    /// The one used last is the last.
+    /// In the order of use; the most recently used entry is the last.
     entries: Vec<(Sig, T)>,
 }
 
@@ -21,71 +23,72 @@ impl<T> Default for LruMap<T> {
 }
 
 impl<T: Default> LruMap<T> {
-    /// Room for so many more at a time: most sessions know a few.
+    /// The lists grow by this many entries, because most sessions have few keys.
     const GROWTH: usize = 2;
 
-    fn position(&self, path: Sig) -> Option<usize> {
-        let tag = path.tag();
-        let any = self
+    fn position(&self, key: Sig) -> Option<usize> {
+        let tag = key.tag();
+        // A fold without an early exit, so that the compiler can vectorize it.
+        let may_exist = self
             .tags
             .iter()
             .fold(false, |any, known| any | (*known == tag));
-        if !any {
+        if !may_exist {
             return None;
         }
-        self.entries.iter().position(|(known, _)| *known == path)
+        self.entries.iter().position(|(known, _)| *known == key)
     }
 
-    pub fn get_mut(&mut self, path: Sig) -> Option<&mut T> {
-        let position = self.position(path)?;
-        let known = self.entries.get_mut(position);
-        known.map(|(_, of_path)| of_path)
+    /// Does not count as a use of the key.
+    pub fn get_mut(&mut self, key: Sig) -> Option<&mut T> {
+        let position = self.position(key)?;
+        self.entries.get_mut(position).map(|(_, value)| value)
     }
 
-    /// What is known of a path, begun where it is nothing.
-    pub fn get_or_insert(&mut self, path: Sig, capacity: &Capacity) -> &mut T {
-        match self.position(path) {
+    /// The key's value, inserted with its default if it is not known.
+    pub fn get_or_insert(&mut self, key: Sig, capacity: &Capacity) -> &mut T {
+        match self.position(key) {
             Some(position) if position + 1 == self.entries.len() => {}
             Some(position) => {
-                let (tag, known) = (self.tags.remove(position), self.entries.remove(position));
+                let (tag, entry) = (self.tags.remove(position), self.entries.remove(position));
                 self.tags.push(tag);
-                self.entries.push(known);
+                self.entries.push(entry);
             }
-            None => self.insert(path, capacity),
+            None => self.insert(key, capacity),
         }
         let last = self.entries.len() - 1;
         &mut self.entries[last].1
     }
 
-    fn insert(&mut self, path: Sig, capacity: &Capacity) {
+    fn insert(&mut self, key: Sig, capacity: &Capacity) {
         capacity.evict_to_fit(
             self,
-            |paths| paths.entries.len(),
-            |paths| {
-                paths.tags.remove(0);
-                paths.entries.remove(0);
+            |map| map.entries.len(),
+            |map| {
+                map.tags.remove(0);
+                map.entries.remove(0);
             },
         );
         if self.entries.len() == self.entries.capacity() {
             self.tags.reserve_exact(Self::GROWTH);
             self.entries.reserve_exact(Self::GROWTH);
         }
-        self.tags.push(path.tag());
-        self.entries.push((path, T::default()));
+        self.tags.push(key.tag());
+        self.entries.push((key, T::default()));
     }
 
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.entries.iter_mut().map(|(_, of_path)| of_path)
+        self.entries.iter_mut().map(|(_, value)| value)
     }
 
-    /// The paths that are known, the one used last first.
+    /// The known keys, most recently used first.
     pub fn keys(&self) -> impl Iterator<Item = Sig> + '_ {
-        self.entries.iter().rev().map(|(path, _)| *path)
+        self.entries.iter().rev().map(|(key, _)| *key)
     }
 
-    /// Forgets a path; false where it was not known.
-    pub fn remove(&mut self, path: Sig) -> bool {
-        let Some(position) = self.position(path) else {
+    /// Returns false if the key was not known.
+    pub fn remove(&mut self, key: Sig) -> bool {
+        let Some(position) = self.position(key) else {
             return false;
         };
         self.tags.remove(position);
@@ -93,12 +96,12 @@ impl<T: Default> LruMap<T> {
         true
     }
 
-    /// With what each holds beside itself.
+    /// Heap bytes of the map, including those of each value.
     pub fn heap_bytes(&self, value_heap_bytes: impl Fn(&T) -> usize) -> usize {
         let values: usize = self
             .entries
             .iter()
-            .map(|(_, known)| value_heap_bytes(known))
+            .map(|(_, value)| value_heap_bytes(value))
             .sum();
         heap::vec_bytes(&self.tags) + heap::vec_bytes(&self.entries) + values
     }
@@ -114,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_path_used_longest_ago_is_forgotten() {
+    fn the_least_recently_used_path_is_evicted() {
         let path = |n: u64| Sig::new(n << 32 | 7);
         let room = Capacity::new(64);
         let mut paths: LruMap<u64> = LruMap::default();
@@ -130,7 +133,7 @@ mod tests {
         assert!(paths.keys().take(2).eq([path(65), path(1)]));
         assert!(paths.remove(path(1)) && !paths.remove(path(1)));
         assert_eq!(paths.values_mut().count(), 63);
-        // After a reload there is less room.
+        // A reload can lower the capacity.
         paths.get_or_insert(path(66), &Capacity::new(2));
         assert!(paths.keys().eq([path(66), path(65)]));
     }

@@ -7,25 +7,29 @@ use crate::domain::{
     Sig, TurnFacts,
 };
 
-/// Fires when an agent talks and does nothing: `count` empty turns in a row, or
-/// `count` + 1 turns in a row that are equal, or short and announce a new start
-/// (they hold one of the phrases `announcements`).
+/// The agent talks and does nothing.
 ///
-/// Resets with a tool call of any agent and with a turn of another kind. An empty
-/// turn between equal ones or announcements neither counts nor resets.
+/// Fires when: `count` turns in a row are empty, or `count` + 1 turns in a row are
+/// equal, or are short and announce a new start (they contain one of the phrases
+/// `announcements`).
 ///
-/// Cost: a comparison a turn. Three empty turns and four equal ones are what the
-/// published stuck detectors of coding agents look for.
+/// Resets when: any agent calls a tool, or a turn is of another kind. An empty turn
+/// between equal turns or announcements neither counts nor resets.
+///
+/// Cost: one comparison per turn.
+///
+/// Defaults: three empty turns and four equal ones, as in the published stuck
+/// detectors of coding agents.
 #[derive(Default)]
 pub struct Monologue {
-    /// How many calls the session had made at the latest turn.
+    /// The session's number of calls at the latest turn.
     calls_at_last_turn: u32,
     empty: Streak,
     equal: Streak,
     announcing: Streak,
-    /// The words of the latest turn that was not empty.
+    /// The words of the latest non-empty turn.
     latest_words: Option<Sig>,
-    /// Names the loop of announcements: the words of the first.
+    /// The words of the first announcement. They are the loop key.
     first_announcement: Option<Sig>,
 }
 
@@ -63,8 +67,8 @@ impl Detector for Monologue {
 
     #[inline]
     fn quick_check(now: &Observation) -> Option<DetectorOutcome> {
-        let speaks = matches!(now.body, ObservationBody::Turn(_));
-        (!speaks).then_some(DetectorOutcome::NotApplicable)
+        let is_turn = matches!(now.body, ObservationBody::Turn(_));
+        (!is_turn).then_some(DetectorOutcome::NotApplicable)
     }
 
     fn observe(
@@ -80,19 +84,19 @@ impl Detector for Monologue {
             self.reset();
             self.calls_at_last_turn = now.at.calls;
         }
-        let found = if turn.sketch.is_empty() {
+        let finding = if turn.sketch.is_empty() {
             self.empty.push(now.at, None);
-            let nothing = turn.sketch.signature();
+            let empty_words = turn.sketch.signature();
             with_loop_key(
                 self.empty.finding_at_threshold(settings.count),
-                nothing,
+                empty_words,
                 1.0,
             )
         } else {
             self.empty.clear();
             self.observe_text(now, turn, settings)
         };
-        found.map_or(DetectorOutcome::NoMatch, DetectorOutcome::from_finding)
+        finding.map_or(DetectorOutcome::NoMatch, DetectorOutcome::from_finding)
     }
 
     fn reset(&mut self) {
@@ -133,7 +137,7 @@ impl Monologue {
     }
 }
 
-/// The loop is known by what is said.
+/// Sets the loop key to the words of the turn.
 fn with_loop_key(finding: Option<Finding>, words: Sig, confidence: f64) -> Option<Finding> {
     finding.map(|finding| Finding {
         loop_key: smallvec![words],

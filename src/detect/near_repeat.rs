@@ -7,22 +7,26 @@ use crate::domain::{
     WordHashes,
 };
 
-/// Fires when `count` calls in a row of one tool have arguments that differ, but
-/// not once numbers and the order of words are ignored, or that overlap by
-/// `similarity` in their words, and all say the same, result or error.
+/// The agent varies a call slightly and gets the same response.
 ///
-/// Resets with another tool, other words, another result, a successful write or
-/// other progress. An equal call between neither counts nor resets.
-/// Abstains where nothing telling was sent back: without it, counting through
-/// pages or ids is work.
+/// Fires when: `count` calls in a row of one tool have the same result or error,
+/// and their arguments differ only in numbers and the order of words, or share
+/// at least `similarity` of their words. Reports a missing field if the response
+/// says nothing, because without a response, counting through pages or ids is
+/// work.
 ///
-/// Cost: one comparison a call; the words of two calls, sorted, where long
-/// arguments got the same answer. Nine tenths is where a reworded query and
-/// another query part.
+/// Resets when: another tool is called, the words or the result differ, a write
+/// succeeds, or there is other progress. An equal call in between neither counts
+/// nor resets.
+///
+/// Cost: one comparison per call; two sorted word lists if long arguments got the
+/// same response.
+///
+/// Defaults: a similarity of .9 separates a reworded query from another query.
 #[derive(Default)]
 pub struct NearRepeat {
     last_call: Option<LastCall>,
-    /// The words of its arguments, in a buffer that serves the next.
+    /// The words of its arguments. The buffer is reused.
     last_words: Vec<u32>,
     streak: Streak,
     similarity: f64,
@@ -38,7 +42,7 @@ pub struct Settings {
 struct LastCall {
     call: Sig,
     response: Sig,
-    /// A tag will do, since what was said is compared whole.
+    /// A tag is enough, because the response is compared in full.
     tool: u32,
     progress: u32,
     loose_args: Option<Sig>,
@@ -54,13 +58,13 @@ impl Detector for NearRepeat {
 
     fn explain(settings: &Settings) -> DetectorExplanation {
         DetectorExplanation {
-            rule: "calls in a row of one tool hardly differ and get the same answer",
+            rule: "calls in a row of one tool hardly differ and get the same response",
             threshold: format!(
                 "{} in a row that differ in numbers and the order of words only, or share {} of \
                  their words",
                 settings.count, settings.similarity
             ),
-            avoided_by: "another answer, other words, another tool or a successful write between",
+            avoided_by: "another response, other words, another tool or a successful write between",
         }
     }
 
@@ -102,20 +106,24 @@ impl NearRepeat {
         facts: &CallFacts,
         settings: &Settings,
     ) -> DetectorOutcome {
-        let (Some(call), Some(said)) = (facts.call, facts.response) else {
+        let (Some(call), Some(response)) = (facts.call, facts.response) else {
             self.reset();
             let missing = facts.call.map_or("tool_call.args", |_| "tool_call.result");
             return DetectorOutcome::MissingField(missing);
         };
-        let same_state = |last: &LastCall| last.response == said && last.progress == at.progress;
-        let last = self.last_call.replace(LastCall {
-            tool: facts.tool.tag(),
-            call,
-            response: said,
-            progress: at.progress,
-            loose_args: facts.loose_args,
-        });
-        let last = last.filter(|last| last.tool == facts.tool.tag() && same_state(last));
+        let tool = facts.tool.tag();
+        let last = self
+            .last_call
+            .replace(LastCall {
+                tool,
+                call,
+                response,
+                progress: at.progress,
+                loose_args: facts.loose_args,
+            })
+            .filter(|last| {
+                last.tool == tool && last.response == response && last.progress == at.progress
+            });
         if last.as_ref().is_some_and(|last| last.call == call) {
             return if self.streak.is_ongoing() {
                 DetectorOutcome::Unchanged
@@ -123,12 +131,12 @@ impl NearRepeat {
                 DetectorOutcome::NoMatch
             };
         }
-        let alike = last
+        let similarity = last
             .and_then(|last| last.similarity(&self.last_words, facts))
             .filter(|similarity| *similarity >= settings.similarity);
         self.last_words.clear();
         self.last_words.extend_from_slice(&facts.arg_words);
-        match alike {
+        match similarity {
             Some(similarity) => {
                 self.similarity = self.similarity.min(similarity);
                 if !self.streak.push(at, Some(call)) {
@@ -144,8 +152,8 @@ impl NearRepeat {
             Some(finding) => DetectorOutcome::from_finding(Finding {
                 similarity: self.similarity,
                 confidence: self.similarity.min(0.9),
-                // The calls go on changing; what they say does not.
-                loop_key: smallvec![said],
+                // The calls keep changing; the response does not.
+                loop_key: smallvec![response],
                 ..finding
             }),
             None => DetectorOutcome::NoMatch,
@@ -154,20 +162,20 @@ impl NearRepeat {
 }
 
 impl LastCall {
-    /// How alike two different calls are; `None`: their arguments are too long
-    /// to say.
+    /// The similarity of two different calls. `None`: their arguments are too short
+    /// or too long to have word hashes.
     fn similarity(&self, words: &[u32], facts: &CallFacts) -> Option<f64> {
         if self.loose_args.is_some() && self.loose_args == facts.loose_args {
             return Some(1.0);
         }
         let (words, others) = (sorted_distinct(words), sorted_distinct(&facts.arg_words));
         let shared = count_shared(&words, &others);
-        let all = words.len() + others.len() - shared;
-        (all > 0).then(|| shared as f64 / all as f64)
+        let union = words.len() + others.len() - shared;
+        (union > 0).then(|| shared as f64 / union as f64)
     }
 }
 
-/// The hashes, sorted, each once.
+/// The distinct hashes, sorted.
 fn sorted_distinct(words: &[u32]) -> WordHashes {
     let mut distinct = WordHashes::from_slice(words);
     distinct.sort_unstable();
@@ -175,7 +183,7 @@ fn sorted_distinct(words: &[u32]) -> WordHashes {
     distinct
 }
 
-/// How many hashes two sorted lists have in common.
+/// The number of hashes in both lists; `b` must be sorted.
 fn count_shared(a: &[u32], b: &[u32]) -> usize {
     a.iter()
         .filter(|hash| b.binary_search(hash).is_ok())

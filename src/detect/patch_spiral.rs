@@ -4,11 +4,16 @@ use smallvec::{SmallVec, smallvec};
 use super::{Detector, History, NeverFires, check_count, heap, lru_map::LruMap};
 use crate::domain::{DetectorExplanation, DetectorOutcome, Finding, Observation, Sig};
 
-/// Fires when the failed edits and writes of one path reach `count`; a success
-/// takes one off, and firing starts the count anew. Paths are apart.
+/// Edits of one path keep failing.
 ///
-/// Cost: a look-up of the path, on edits and writes only. The rule and its four
-/// are those of the published loop guards.
+/// Fires when: the failed edits and writes of one path reach `count`. A success
+/// subtracts one. Each path has its own count, and a round counts once.
+///
+/// Resets when: it fires, which restarts the count of that path.
+///
+/// Cost: one map look-up per edit or write.
+///
+/// Defaults: the rule and its count of four come from published loop guards.
 #[derive(Default)]
 pub struct PatchSpiral {
     paths: LruMap<PathFailures>,
@@ -20,7 +25,7 @@ pub struct Settings {
     pub count: u32,
 }
 
-/// Failures that are kept a path.
+/// Most failures that are stored per path.
 const FAILURES_MAX: u32 = 64;
 
 #[derive(Default)]
@@ -37,7 +42,7 @@ impl Detector for PatchSpiral {
         check_count("count", settings.count, "failure")?;
         if settings.count > FAILURES_MAX {
             let why = format!(
-                "{} failures are more than the {FAILURES_MAX} that are kept",
+                "{} failures, at most {FAILURES_MAX} are stored",
                 settings.count
             );
             return Err(NeverFires::new("count", why));
@@ -48,7 +53,7 @@ impl Detector for PatchSpiral {
     fn explain(settings: &Settings) -> DetectorExplanation {
         DetectorExplanation {
             rule: "edits and writes of one path keep failing",
-            threshold: format!("{} failures, less one for each success", settings.count),
+            threshold: format!("{} failures, minus one for each success", settings.count),
             avoided_by: "an edit or write of that path that succeeds",
         }
     }

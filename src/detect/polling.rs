@@ -7,17 +7,21 @@ use crate::domain::{
     ObservationBody, Sig,
 };
 
-/// Fires when a poll keeps returning the same `count` times: a tool that waits
-/// or looks for news, a `sleep`, an empty command, or a call that is made again
-/// after the agent has waited.
+/// The agent waits for something that never changes.
 ///
-/// Resets when any poll returns something else, with progress, and with any
-/// other call but a read or a search: who acts between two waits does not wait
-/// for ever. A wait and a look may take turns. Polls count for no other detector:
-/// waiting is not a loop, waiting for ever is.
+/// Fires when: a poll returns the same outcome `count` times. A poll is a tool
+/// that waits or checks for news, a `sleep`, an empty command, or a call repeated
+/// after the agent has waited. Different polls may alternate, for example a sleep
+/// and a status check. Other detectors skip polls: waiting is not a loop, waiting
+/// forever is.
 ///
-/// Cost: a look-up of the poll, on polls only. Ten is where the patience of agent harnesses
-/// ends.
+/// Resets when: any poll returns something else, the session makes progress, or
+/// the agent makes an ordinary call other than a read or a search, because an
+/// agent that acts between two waits does not wait forever.
+///
+/// Cost: one map look-up per poll; nothing on other calls.
+///
+/// Defaults: ten, the point at which agent harnesses give up.
 #[derive(Default)]
 pub struct Polling {
     polls: LruMap<PollState>,
@@ -36,7 +40,7 @@ struct PollState {
 pub struct Settings {
     pub count: u32,
     /// Polls count for no other detector; else for all others, as any call.
-    pub apart: bool,
+    pub exclude_from_others: bool,
 }
 
 impl Detector for Polling {
@@ -48,17 +52,17 @@ impl Detector for Polling {
 
     fn explain(settings: &Settings) -> DetectorExplanation {
         DetectorExplanation {
-            rule: "a wait, or a look whether something has changed, keeps returning the same",
+            rule: "a wait, or a check for changes, keeps returning the same",
             threshold: format!("{} times in a row", settings.count),
-            avoided_by: "anything new in the answer, or work between the looks: a write, a run",
+            avoided_by: "anything new in the result, or work between the checks: a write, a run",
         }
     }
 
     #[inline]
     fn quick_check(now: &Observation) -> Option<DetectorOutcome> {
-        let polls =
+        let is_poll =
             matches!(&now.body, ObservationBody::Call(facts) if facts.kind == CallKind::Poll);
-        (!polls).then_some(DetectorOutcome::NotApplicable)
+        (!is_poll).then_some(DetectorOutcome::NotApplicable)
     }
 
     fn observe(
@@ -92,7 +96,7 @@ impl Detector for Polling {
 }
 
 impl Polling {
-    /// Polls of one wait that a finding names.
+    /// Most polls that a finding cites.
     const CALLS_MAX: usize = 16;
 
     fn observe_poll(
@@ -123,7 +127,8 @@ impl Polling {
                 self.reported = true;
                 DetectorOutcome::from_finding(Finding {
                     loop_key: smallvec![poll],
-                    // They wait for the same: one loop, whichever is found.
+                    // All recent polls are cited, so that alternating polls are
+                    // one loop whichever of them reaches the count.
                     calls: self.polls.keys().take(Self::CALLS_MAX).collect(),
                     ..finding
                 })
@@ -134,12 +139,15 @@ impl Polling {
     }
 }
 
-/// What is polled. A wait that says nothing is the same wait however long it is,
-/// so that `sleep 5`, `sleep 10`, `sleep 20` are one; a look is told by all its
-/// arguments, for job 1 and job 2 are two.
+/// Identifies what is polled. A wait without a response ignores the numbers in
+/// its arguments, so that `sleep 5`, `sleep 10` and `sleep 20` are one poll. A
+/// poll with a response is identified by all its arguments, so that job 1 and
+/// job 2 are two.
 fn poll_key(facts: &CallFacts) -> Sig {
-    let wait = facts.loose_args.filter(|_| facts.response.is_none());
-    let wait = wait.map(|words| Sig::new(words.get() ^ facts.tool.get()));
+    let wait = facts
+        .loose_args
+        .filter(|_| facts.response.is_none())
+        .map(|args| Sig::new(args.get() ^ facts.tool.get()));
     wait.or(facts.call).unwrap_or(facts.tool)
 }
 
@@ -150,7 +158,7 @@ mod tests {
 
     const SETTINGS: Settings = Settings {
         count: 10,
-        apart: true,
+        exclude_from_others: true,
     };
 
     #[track_caller]
@@ -158,9 +166,9 @@ mod tests {
         assert_eq!(script.outcome_letters::<Polling>(&SETTINGS), expected);
     }
 
-    /// No event of the script is found.
+    /// Asserts that no event of the script matches.
     #[track_caller]
-    fn quiet(script: Script) {
+    fn check_no_match(script: Script) {
         assert!(script.findings::<Polling>(&SETTINGS).is_empty());
     }
 
@@ -178,7 +186,7 @@ mod tests {
     #[test]
     fn another_answer_starts_anew() {
         let lap = poll("p").times(9) + poll("p").result("news");
-        quiet(lap.times(3));
+        check_no_match(lap.times(3));
         marks(
             poll("p").times(10) + poll("p").result("news"),
             ".........!.",
@@ -221,26 +229,26 @@ mod tests {
                 .result("pending")
                 .responds("pending")
         };
-        quiet((0..20).map(look).sum());
+        check_no_match((0..20).map(look).sum());
     }
 
     #[test]
     fn waiting_is_fine_as_long_as_looks_bring_news() {
         let lap = |n: usize| poll("sleep 5") + poll("status").result(&n.to_string());
-        quiet((0..20).map(lap).sum());
+        check_no_match((0..20).map(lap).sum());
     }
 
     #[test]
     fn who_acts_between_waits_does_not_wait_for_ever() {
         let lap = |n: usize| call(&format!("click {n}")) + poll("wait");
-        quiet((0..20).map(lap).sum());
-        quiet((run("deploy") + poll("wait").times(5)).times(4));
-        quiet(
+        check_no_match((0..20).map(lap).sum());
+        check_no_match((run("deploy") + poll("wait").times(5)).times(4));
+        check_no_match(
             (0..20)
                 .map(|n| edit("f", &n.to_string()) + poll("wait"))
                 .sum(),
         );
-        quiet((0..20).map(|n| poll("wait").state(&n.to_string())).sum());
+        check_no_match((0..20).map(|n| poll("wait").state(&n.to_string())).sum());
     }
 
     #[test]
@@ -265,12 +273,12 @@ mod tests {
 
     #[test]
     fn a_round_counts_once() {
-        quiet(poll("p").times(12).round("1"));
+        check_no_match(poll("p").times(12).round("1"));
     }
 
     #[test]
     fn a_user_starts_anew_and_a_compaction_does_not() {
-        quiet(poll("p").times(9) + user() + poll("p").times(9));
+        check_no_match(poll("p").times(9) + user() + poll("p").times(9));
         marks(poll("p").times(9) + compaction() + poll("p"), "......... !");
     }
 

@@ -13,19 +13,22 @@ use crate::domain::{
     Operation, Sig,
 };
 
-/// Fires when the same read (path and lines) of an unchanged file stands `count`
-/// times in the window, or when four reads in a row of one file bring no line
+/// The agent reads an unchanged file again and again.
+///
+/// Fires when: the same read (path and lines) of an unchanged file occurs `count`
+/// times in the window, or when four reads in a row of one file return no line
 /// that was not read before, however long ago.
 ///
-/// Resets when the file, or anything, changes in between; with a compaction,
-/// since the model has lost what it read. Reading something else is no progress,
-/// and a read that was found stands as long as it is in the window.
+/// Resets when: the file or anything else changes, and on a compaction, because
+/// the model has lost what it read. Reading another file is not progress. A loop
+/// that was found stays active while its latest read is in the window.
 ///
-/// Cost: a scan of the window, on reads only. Window 20 and three reads are the
-/// published rule's.
+/// Cost: a scan of the window per read.
+///
+/// Defaults: a window of 20 and three reads are those of the published rule.
 #[derive(Default)]
 pub struct ReadLoop {
-    /// The reads that were found, as long as they go on.
+    /// The repeated reads that were found and may continue.
     runs: ActiveRuns<ReadKey>,
     coverage: LruMap<Coverage>,
     last_path: Option<Sig>,
@@ -38,7 +41,7 @@ pub struct Settings {
     pub count: u32,
     pub window: u32,
     /// Reads in a row that bring no new line; 0: they do not matter.
-    pub stale: u32,
+    pub reads_without_new_lines: u32,
     /// A read repeats whatever was written in between, as long as the file is
     /// the same.
     pub ignore_progress: bool,
@@ -47,21 +50,22 @@ pub struct Settings {
     pub by_content: bool,
 }
 
-/// What makes two reads the same.
+/// Two reads are the same if their keys are equal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct ReadKey {
     path: Sig,
     lines: Option<(u32, u32)>,
     outcome: Sig,
-    /// The call itself, where nothing that tells of the file was sent.
+    /// The call itself, if the event says nothing about the file's content.
     call: Option<Sig>,
     progress: u32,
 }
 
 impl ReadKey {
     fn new(path: Sig, at: EventPosition, facts: &CallFacts, settings: &Settings) -> Self {
-        let content = facts.content.unwrap_or(facts.raw_outcome);
-        let content = settings.by_content.then_some(content);
+        let content = settings
+            .by_content
+            .then(|| facts.content.unwrap_or(facts.raw_outcome));
         Self {
             path,
             lines: facts.lines.filter(|_| content.is_none()),
@@ -77,7 +81,7 @@ impl ReadKey {
         }
     }
 
-    /// The same lines of its path once looked otherwise.
+    /// Whether the earlier call read the same lines with another outcome.
     fn has_changed(&self, entry: &CallEntry, settings: &Settings) -> bool {
         !settings.by_content
             && !settings.ignore_progress
@@ -86,7 +90,7 @@ impl ReadKey {
             && entry.masked_outcome != self.outcome.tag()
     }
 
-    /// It is the same as this call on its path.
+    /// Whether the earlier call on this path is the same read.
     fn matches(&self, entry: &CallEntry, settings: &Settings) -> bool {
         let same = if settings.by_content {
             let raw = entry.raw_outcome == self.outcome.tag();
@@ -100,12 +104,12 @@ impl ReadKey {
     }
 }
 
-/// Nothing was sent that tells one state of the file from another.
+/// The event has nothing that distinguishes one state of the file from another.
 fn has_no_content(facts: &CallFacts) -> bool {
     facts.response.is_none() && facts.content.is_none()
 }
 
-/// The lines of a file that were read since it last changed.
+/// The lines of a file that were read since its last change.
 #[derive(Default)]
 struct Coverage {
     progress: u32,
@@ -113,13 +117,13 @@ struct Coverage {
     lines: LineRanges,
 }
 
-/// Lines that were read: one stretch of most files.
+/// Ranges of lines that were read. Most files have one.
 #[derive(Default)]
 enum LineRanges {
     #[default]
     None,
     One(u32, u32),
-    /// Sorted, apart.
+    /// Sorted and disjoint.
     Many(Box<SmallVec<[(u32, u32); 4]>>),
 }
 
@@ -130,19 +134,17 @@ impl Detector for ReadLoop {
         let Settings {
             count,
             window,
-            stale,
+            reads_without_new_lines,
             ..
         } = *settings;
         check_count("count", count, "read")?;
-        if stale == 1 {
-            return Err(NeverFires::new(
-                "stale",
-                format!("{stale} read is no loop: at least 2 are, and 0 turns this off"),
-            ));
+        if reads_without_new_lines == 1 {
+            let why = "must be at least 2, or 0 to turn it off: one read is not a loop";
+            return Err(NeverFires::new("reads_without_new_lines", why.to_owned()));
         }
         History::check_window(window)?;
         if count > window {
-            let why = format!("{count} reads never stand in a window of {window} calls");
+            let why = format!("{count} reads never fit in a window of {window} calls");
             return Err(NeverFires::new("count", why).with_other_key("window"));
         }
         Ok(())
@@ -155,13 +157,13 @@ impl Detector for ReadLoop {
             } else {
                 "the same file is read again and again, and nothing has changed"
             },
-            threshold: match settings.stale {
+            threshold: match settings.reads_without_new_lines {
                 0 => format!(
                     "{} equal reads in the last {} calls",
                     settings.count, settings.window
                 ),
-                stale => format!(
-                    "{} equal reads in the last {} calls, or {stale} reads in a row that bring no \
+                reads => format!(
+                    "{} equal reads in the last {} calls, or {reads} reads in a row that bring no \
                      new line",
                     settings.count, settings.window
                 ),
@@ -200,9 +202,9 @@ impl Detector for ReadLoop {
             return DetectorOutcome::MissingField("tool_call.args");
         }
         let read = ReadKey::new(path, now.at, facts, settings);
-        let stale = self.observe_stale_read(now, path, facts, past, settings);
+        let reads_without_new_lines = self.observe_stale_read(now, path, facts, past, settings);
         let same = self.observe_same_read(read, now.at, facts, past, settings);
-        same.or(stale)
+        same.or(reads_without_new_lines)
             .map_or_else(|| self.no_match_outcome(), DetectorOutcome::from_finding)
     }
 
@@ -221,7 +223,7 @@ impl Detector for ReadLoop {
 }
 
 impl ReadLoop {
-    /// The same read, some calls apart perhaps.
+    /// Counts equal reads in the window, with or without other calls in between.
     fn observe_same_read(
         &mut self,
         read: ReadKey,
@@ -230,10 +232,11 @@ impl ReadLoop {
         past: &History,
         settings: &Settings,
     ) -> Option<Finding> {
-        let is_same = |run: &ReadKey| (run.path, run.lines) == (read.path, read.lines);
-        let goes_on =
-            |run: &ReadKey| run.progress == read.progress && (!is_same(run) || *run == read);
-        self.runs.retain(goes_on);
+        // Runs end on progress, and when the same lines read differently.
+        self.runs.retain(|run| {
+            let is_same_range = (run.path, run.lines) == (read.path, read.lines);
+            run.progress == read.progress && (!is_same_range || *run == read)
+        });
         match self.runs.extend(&read, at, facts) {
             RunStep::Extended { count, exact } => {
                 let events = smallvec![at.index];
@@ -249,7 +252,7 @@ impl ReadLoop {
         let mut round = at.round;
         for entry in past.calls_on_target(read.path, settings.window as usize - 1) {
             if read.has_changed(&entry, settings) {
-                // It changed and changed back: that is two changes.
+                // The file changed and changed back, so earlier reads do not count.
                 break;
             }
             let same = read.matches(&entry, settings) && !entry.consumed;
@@ -270,7 +273,7 @@ impl ReadLoop {
         ))
     }
 
-    /// Nothing new: another read between two of a loop does not end it.
+    /// The outcome of a read that matches nothing. It does not end an active loop.
     fn no_match_outcome(&self) -> DetectorOutcome {
         if self.runs.is_empty() && !self.stale_reads.is_ongoing() {
             DetectorOutcome::NoMatch
@@ -279,7 +282,7 @@ impl ReadLoop {
         }
     }
 
-    /// Reads in a row that bring nothing new.
+    /// Counts reads in a row that return no new line.
     fn observe_stale_read(
         &mut self,
         now: &Observation,
@@ -291,7 +294,7 @@ impl ReadLoop {
         if self.last_path.replace(path) != Some(path) {
             self.stale_reads.clear();
         }
-        // Which part of the file it was, nobody said.
+        // The event does not say which part of the file was read.
         if has_no_content(facts) && facts.lines.is_none() {
             return None;
         }
@@ -314,11 +317,12 @@ impl ReadLoop {
             self.stale_reads.clear();
             return None;
         }
-        let stale = (settings.stale > 0).then_some(settings.stale)?;
+        let reads = settings.reads_without_new_lines;
+        let threshold = (reads > 0).then_some(reads)?;
         if !self.stale_reads.push(now.at, facts.call) {
             return None;
         }
-        let finding = self.stale_reads.finding_at_threshold(stale)?;
+        let finding = self.stale_reads.finding_at_threshold(threshold)?;
         Some(Finding {
             loop_key: smallvec![path],
             ..finding
@@ -326,17 +330,15 @@ impl ReadLoop {
     }
 }
 
-/// What a read of a whole file shows at most: agents' tools cut there.
+/// Lines that a read of a whole file covers: agents' tools truncate there.
 const WHOLE_FILE_LINES: u32 = 2_000;
 
-/// Whether the same lines read otherwise when they were last read: a log that
-/// grows is changed, though nobody wrote it here.
+/// Whether the previous read of the same lines had another outcome. A growing log
+/// changes even though no write was observed.
 fn outcome_changed(path: Sig, facts: &CallFacts, past: &History) -> bool {
-    let mut reads = past
-        .calls_on_target(path, History::CALLS_MAX)
-        .filter(|entry| entry.operation == Operation::Read && entry.lines == facts.lines);
-    let last = reads.next();
-    last.is_some_and(|last| last.masked_outcome != facts.masked_outcome.tag())
+    past.calls_on_target(path, History::CALLS_MAX)
+        .find(|entry| entry.operation == Operation::Read && entry.lines == facts.lines)
+        .is_some_and(|last| last.masked_outcome != facts.masked_outcome.tag())
 }
 
 fn build_finding(
@@ -356,8 +358,8 @@ fn build_finding(
 }
 
 impl LineRanges {
-    /// Separate stretches that are kept; beyond it neighbours are joined, which
-    /// errs on the loud side by a few lines of a file read in a hundred pieces.
+    /// Most ranges stored. Beyond it neighbours are joined, so a file read in a
+    /// hundred pieces may count a few lines as read that were not.
     const RANGES_MAX: usize = 32;
 
     fn heap_bytes(&self) -> usize {
@@ -367,7 +369,7 @@ impl LineRanges {
         }
     }
 
-    /// Adds lines; true where any of them is new.
+    /// Adds lines. Returns true if any of them is new.
     fn insert(&mut self, (first, last): (u32, u32)) -> bool {
         let covers = |from: u32, to: u32| from <= first && last <= to;
         match self {
@@ -389,7 +391,7 @@ impl LineRanges {
     }
 }
 
-/// Adds a stretch to others, and joins those that touch.
+/// Adds a range and joins ranges that touch.
 fn merge_range(lines: &mut SmallVec<[(u32, u32); 4]>, first: u32, last: u32) {
     lines.push((first, last));
     lines.sort_unstable();
@@ -415,7 +417,7 @@ mod tests {
         by_content: false,
         count: 3,
         window: 20,
-        stale: 4,
+        reads_without_new_lines: 4,
         ignore_progress: false,
     };
 
@@ -517,9 +519,12 @@ mod tests {
 
     #[test]
     fn reads_that_bring_no_new_line_may_be_let_pass_or_found_sooner() {
-        let found = |stale| {
+        let found = |reads_without_new_lines| {
             let again = page(1) + page(101) + page(20) + page(50) + page(10) + page(70);
-            let settings = Settings { stale, ..SETTINGS };
+            let settings = Settings {
+                reads_without_new_lines,
+                ..SETTINGS
+            };
             again.outcome_letters::<ReadLoop>(&settings)
         };
         assert_eq!(found(0), "......");
@@ -617,19 +622,19 @@ mod tests {
     fn a_file_read_in_a_hundred_pieces_stays_bounded() {
         let mut coverage = LineRanges::default();
         assert!((0..100).all(|n| coverage.insert((n * 10, n * 10 + 1))));
-        let LineRanges::Many(stretches) = coverage else {
-            panic!("one stretch");
+        let LineRanges::Many(ranges) = coverage else {
+            panic!("one range");
         };
-        assert_eq!(stretches.len(), LineRanges::RANGES_MAX);
+        assert_eq!(ranges.len(), LineRanges::RANGES_MAX);
     }
 
     #[test]
     fn settings_that_can_never_fire_are_refused() {
-        let refuses = |count, window, stale| {
+        let refuses = |count, window, reads_without_new_lines| {
             let settings = Settings {
                 count,
                 window,
-                stale,
+                reads_without_new_lines,
                 ..SETTINGS
             };
             ReadLoop::check(&settings).is_err()

@@ -1,6 +1,9 @@
-/// Declares the detectors' modules and makes of them, in the order given: their
-/// names, their settings (a section each) and their state (a field each, so
-/// that a session needs no box and no virtual call a detector).
+//! The macro that turns the list of detectors into code.
+
+/// Declares the detectors' modules. In the given order, it generates `NAMES`, the
+/// struct `Settings` with one section per detector, and the struct `Detectors`
+/// with one field per detector. Fields instead of boxed trait objects mean that a
+/// session needs no allocation and no virtual call per detector.
 macro_rules! registry {
     ($($name:ident: $detector:ident $(in $wrapper:ident)?,)+) => {
         $(pub mod $name;)+
@@ -14,7 +17,7 @@ macro_rules! registry {
             $(pub $name: Section<<$name::$detector as Detector>::Settings>,)+
         }
 
-        /// `[detect.<name>]`: whether it looks at all, and its own keys.
+        /// `[detect.<name>]`: whether the detector is enabled, and its own keys.
         #[derive(Clone, Debug, serde::Deserialize)]
         pub struct Section<S> {
             pub enabled: bool,
@@ -23,20 +26,21 @@ macro_rules! registry {
         }
 
         impl Settings {
-            /// Refuses settings that can never fire; the first name is the section.
+            /// Rejects settings that can never fire. The error's first part is the
+            /// name of the section.
             pub fn check(&self) -> Result<(), (&'static str, NeverFires)> {
                 $(<$name::$detector as Detector>::check(&self.$name.own)
                     .map_err(|error| (stringify!($name), error))?;)+
                 self.check_excluded_kinds()
             }
 
-            /// The phrases that any detector listens for in turns.
+            /// The phrases that any detector searches for in turns.
             pub fn phrases(&self) -> impl Iterator<Item = &crate::domain::Phrase> {
                 std::iter::empty()
                     $(.chain(<$name::$detector as Detector>::phrases(&self.$name.own)))+
             }
 
-            /// Why the detector of this name fires; `None`: there is none.
+            /// Explains the detector of this name; `None` if there is none.
             pub fn explain(&self, detector: &str) -> Option<crate::domain::DetectorExplanation> {
                 $(if detector == stringify!($name) {
                     return Some(<$name::$detector as Detector>::explain(&self.$name.own));
@@ -52,9 +56,9 @@ macro_rules! registry {
         }
 
         impl Detectors {
-            /// Shows the observation to each detector that is switched on, in
-            /// the order of rank. `report` gets what is found and who abstained;
-            /// returned are those that looked and found nothing, as bits.
+            /// Runs every enabled detector on the observation, in the order of
+            /// rank. `report` receives matches and missing fields. Returns the
+            /// detectors that found nothing, as bits by rank.
             pub fn observe(
                 &mut self,
                 now: &crate::domain::Observation,
@@ -65,22 +69,22 @@ macro_rules! registry {
                 use crate::domain::DetectorOutcome;
 
                 let mut rank = 0u8;
-                let mut clear = 0;
+                let mut without_match = 0;
                 $(
                     if settings.$name.enabled {
                         match self.$name.observe(now, past, &settings.$name.own) {
                             DetectorOutcome::NotApplicable | DetectorOutcome::Unchanged => {}
-                            DetectorOutcome::NoMatch => clear |= 1 << rank,
+                            DetectorOutcome::NoMatch => without_match |= 1 << rank,
                             outcome => report(crate::domain::DetectorId(rank), outcome),
                         }
                     }
                     rank += 1;
                 )+
                 debug_assert_eq!(usize::from(rank), NAMES.len());
-                clear
+                without_match
             }
 
-            /// A reported loop with these events has ended.
+            /// Drops the events of a reported loop that has ended.
             pub fn consume(&mut self, cited: &[i32]) {
                 $(self.$name.consume(cited);)+
             }
@@ -96,7 +100,7 @@ macro_rules! registry {
     };
 }
 
-/// The type in which a detector's state is held: itself, or something about it.
+/// The type of a detector's field: the detector itself, or its wrapper.
 macro_rules! state_type {
     ($detector:ty) => { $detector };
     ($detector:ty, $wrapper:ident) => { $wrapper<$detector> };

@@ -114,13 +114,11 @@ fn check_chunks(settings: &RepetitionSettings) -> Result<(), NeverFires> {
         ..
     } = *settings;
     if chunk_window == 0 {
-        let why = "with a chunk_window of 0 there are no chunks, and nothing else is looked for";
-        return match chunks_only {
-            true => {
-                Err(NeverFires::new("chunks_only", why.to_owned()).with_other_key("chunk_window"))
-            }
-            false => Ok(()),
-        };
+        if !chunks_only {
+            return Ok(());
+        }
+        let why = "chunk_window = 0 turns the chunk tier off, and chunks_only turns off the rest";
+        return Err(NeverFires::new("chunks_only", why.to_owned()).with_other_key("chunk_window"));
     }
     if chunk_window > CHUNK_WINDOW_MAX {
         let why = format!("{chunk_window} characters, at most {CHUNK_WINDOW_MAX}");

@@ -9,49 +9,52 @@ use crate::domain::{
     Phrase, Phrases, Sig, SimilarityMeasure, Sketch, TurnFacts,
 };
 
-/// Fires when `count` turns in a row are each like one before: of the last
-/// `window` one to which its similarity is at least `similarity` (by default the
-/// overlap of their words). The first turn counts 0.
+/// The agent says the same again and again.
 ///
-/// While nothing is done (with `idle`, and no tool call since) a turn is also
-/// like one of the last `history` with equal words, one of the last `window` that
-/// contains it or is contained in it, and, in a session known to make calls, one
-/// with which it shares the meaning: `stems` of the words' beginnings.
+/// Fires when: each of `count` turns in a row matches an earlier one, that is, its
+/// similarity to one of the last `window` turns is at least `similarity` (by
+/// default the overlap of their words). The first turn counts 0.
 ///
-/// Fires too when the agent announces a new start again and again: `restarts` of
-/// the last `restarts_window` turns begin with one of the phrases `new_starts`,
-/// and nothing moved since, whatever was called in between. Then the count begins
-/// anew; it is told twice at most, since words alone end no session.
+/// With the loose match, and while no tool is called, a turn also matches one of
+/// the last `history` turns with equal words, one of the last `window` that
+/// contains it or is contained in it, and, if the session is known to make calls,
+/// one that shares at least `stem_overlap` of its word stems.
 ///
-/// Resets with a turn that is like none; both with progress, since whoever moves
-/// may say the same of each step; so may who reads one thing after another, and
-/// a turn since whose like a call brought something new is like none. A new start counts only where what was tried
-/// before it came to nothing: it failed, or brought back a line or two. An empty
-/// turn neither counts nor resets. A turn that differs from its like in numbers only
-/// is progress, so like none: "batch 12 of 500" after "batch 11 of 500". The
-/// published rule has none of these guards and extensions, so settings take them
-/// away.
+/// Also fires when the agent keeps announcing a new start: `restarts` of the last
+/// `restarts_window` turns begin with one of the phrases `restart_phrases`, without
+/// progress, whatever was called in between. The count then restarts. It is
+/// reported at most twice, because words alone do not end a session. An
+/// announcement counts only if the calls before it were unproductive: they failed
+/// or returned a line or two.
 ///
-/// Cost: a merge of two sorted lists for each of five turns, on turns only. The
-/// numbers are those of the published rule (.85, five turns, warn at three, 50
-/// turns kept); for new starts they come from recorded sessions, where three in
-/// eight turns told stuck agents from others.
+/// Resets when: a turn matches no earlier one, and on progress, because an agent
+/// that moves on may say the same at each step. A turn also does not match if,
+/// since the earlier turn, a call returned something new (an agent that reads file
+/// after file may say the same each time), or if the two differ only in numbers
+/// ("batch 12 of 500" after "batch 11 of 500"). An empty turn neither counts nor
+/// resets. The published rule has none of these guards and extensions, so each can
+/// be turned off.
+///
+/// Cost: a merge of two sorted lists for each of five turns, on turns only.
+///
+/// Defaults: those of the published rule (.85, five turns, warn at three, 50 turns
+/// stored). For new starts they come from recorded sessions, in which three in
+/// eight turns separated stuck agents from others.
 #[derive(Default)]
 pub struct SimilarTurns {
     streak: u32,
-    /// Names the loop: the tokens of the turn that the first similar one was
-    /// like.
+    /// The tokens of the turn that the first similar turn matched.
     loop_key: Option<Sig>,
     new_starts: NewStarts,
 }
 
-/// The new starts since something moved.
+/// The new starts since the last progress.
 #[derive(Default)]
 struct NewStarts {
     progress: u32,
-    /// By the number of the turn, and its event.
+    /// The number and the event of each turn that announced one.
     announced: SmallVec<[(u32, i32); 4]>,
-    /// Names the loop.
+    /// The tokens of the first announcement.
     loop_key: Option<Sig>,
     reports: u32,
 }
@@ -73,35 +76,35 @@ pub struct Settings {
     /// Turns are alike whatever was written in between.
     pub ignore_progress: bool,
     /// While nothing is done, more makes turns alike.
-    pub idle: bool,
+    pub loose_match_without_calls: bool,
     pub history: u32,
-    pub stems: f64,
+    pub stem_overlap: f64,
     /// 0: they do not matter.
     pub restarts: u32,
     pub restarts_window: u32,
-    pub new_starts: Phrases,
+    pub restart_phrases: Phrases,
 }
 
-/// What an empty turn is.
+/// How an empty turn counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EmptyTurnPolicy {
-    /// As if it had not been made.
+    /// It is ignored.
     Skip,
-    /// A turn that is like no other.
+    /// It is a turn that matches no other.
     Reset,
 }
 
-/// A turn of fewer words is in many others by chance: "Done."
+/// A shorter turn ("Done.") is contained in many others by chance.
 const CONTAINED_TOKENS_MIN: usize = 3;
-/// Two turns of fewer meaningful words share half of them by chance.
+/// Turns with fewer stems share half of them by chance.
 const STEMS_MIN: usize = 4;
-/// A new start is announced at the beginning: within so many words.
+/// A new start must be announced within this many words of the beginning.
 const OPENING_WORDS_MAX: u32 = 50;
-/// The confidence in what is not equal word for word, as in calls that are equal
-/// once masked.
+/// The confidence in turns that are not equal word for word; the same as for calls
+/// that are equal only after masking.
 const INEXACT_CONFIDENCE: f64 = 0.9;
-/// A warning, and a stronger word when it goes on.
+/// A warning, and a stronger action if it continues.
 const REPORTS_MAX: u32 = 2;
 
 impl Detector for SimilarTurns {
@@ -119,7 +122,7 @@ impl Detector for SimilarTurns {
             return Err(NeverFires::new("count", "must be at least 1".to_owned()));
         }
         if window == 0 || window > window_max {
-            let why = format!("{window} turns to compare with, of 1 to {window_max} that are kept");
+            let why = format!("{window} turns to compare with, must be 1 to {window_max}");
             return Err(NeverFires::new("window", why));
         }
         check_share("similarity", similarity)?;
@@ -128,7 +131,7 @@ impl Detector for SimilarTurns {
     }
 
     fn phrases(settings: &Settings) -> impl Iterator<Item = &Phrase> {
-        settings.new_starts.iter()
+        settings.restart_phrases.iter()
     }
 
     fn explain(settings: &Settings) -> DetectorExplanation {
@@ -148,8 +151,8 @@ impl Detector for SimilarTurns {
 
     #[inline]
     fn quick_check(now: &Observation) -> Option<DetectorOutcome> {
-        let speaks = matches!(now.body, ObservationBody::Turn(_));
-        (!speaks).then_some(DetectorOutcome::NotApplicable)
+        let is_turn = matches!(now.body, ObservationBody::Turn(_));
+        (!is_turn).then_some(DetectorOutcome::NotApplicable)
     }
 
     fn observe(
@@ -186,10 +189,10 @@ impl Settings {
     fn check_idle(&self) -> Result<(), NeverFires> {
         let history_max = History::TURNS_MAX as u32;
         if self.history > history_max {
-            let why = format!("{} turns, of {history_max} that are kept", self.history);
+            let why = format!("{} turns, at most {history_max} are stored", self.history);
             return Err(NeverFires::new("history", why));
         }
-        check_share("stems", self.stems)
+        check_share("stem_overlap", self.stem_overlap)
     }
 
     fn check_restarts(&self) -> Result<(), NeverFires> {
@@ -200,14 +203,14 @@ impl Settings {
             );
             return Err(NeverFires::new("restarts", why).with_other_key("restarts_window"));
         }
-        if self.restarts > 0 && self.new_starts.is_empty() {
-            let why = "there is no phrase to know a new start by: set restarts = 0 as well";
-            return Err(NeverFires::new("new_starts", why.to_owned()).with_other_key("restarts"));
+        if self.restarts > 0 && self.restart_phrases.is_empty() {
+            let why = "without phrases no turn announces a new start: set restarts = 0 as well";
+            return Err(NeverFires::new("restart_phrases", why.to_owned()).with_other_key("restarts"));
         }
         Ok(())
     }
 
-    /// How alike two turns are, where they are alike enough.
+    /// The similarity of two turns, if it is high enough to match.
     fn similarity_if_alike(&self, turn: &Sketch, earlier: &Sketch) -> Option<f64> {
         if self.numbers_are_progress && turn.differs_in_numbers_only(earlier) {
             return None;
@@ -218,23 +221,23 @@ impl Settings {
         }
     }
 
-    /// How much of one turn the other says again, where that is enough while
-    /// nothing is done.
+    /// The share of one turn that the other repeats, if it is high enough for a
+    /// loose match.
     fn restated_share(&self, turn: &Sketch, earlier: &Sketch, calls: u32) -> Option<f64> {
         if let (CONTAINED_TOKENS_MIN.., true) = turn.containment(earlier) {
             return Some(INEXACT_CONFIDENCE);
         }
-        // Where calls are never sent, nobody knows whether nothing is done, and
-        // a report a step says much of the last one again.
-        let moved = self.numbers_are_progress && turn.numbers != earlier.numbers;
-        let (share, few) = turn.stem_overlap(earlier);
-        let again = calls > 0 && !moved && few >= STEMS_MIN && share >= self.stems;
-        again.then_some(share)
+        // In a session that never sends calls, the absence of calls says nothing,
+        // and reports of successive steps repeat many words.
+        let has_progress = self.numbers_are_progress && turn.numbers != earlier.numbers;
+        let (share, stems) = turn.stem_overlap(earlier);
+        let matches = calls > 0 && !has_progress && stems >= STEMS_MIN && share >= self.stem_overlap;
+        matches.then_some(share)
     }
 }
 
 impl SimilarTurns {
-    /// Counts turns that are like an earlier one.
+    /// Counts turns that match an earlier one.
     fn observe_repeat(
         &mut self,
         now: EventPosition,
@@ -242,14 +245,14 @@ impl SimilarTurns {
         past: &History,
         settings: &Settings,
     ) -> Option<Finding> {
-        let similar = most_similar(now, turn, past, settings);
-        let like = similar.or_else(|| most_similar_without_calls(now, turn, past, settings));
-        let Some((similarity, like)) = like else {
+        let similar = most_similar(now, turn, past, settings)
+            .or_else(|| most_similar_without_calls(now, turn, past, settings));
+        let Some((similarity, tokens)) = similar else {
             self.streak = 0;
             self.loop_key = None;
             return None;
         };
-        let first = *self.loop_key.get_or_insert(like);
+        let first = *self.loop_key.get_or_insert(tokens);
         self.streak = self.streak.saturating_add(1);
         if self.streak < settings.count {
             return None;
@@ -285,7 +288,7 @@ impl NewStarts {
                 ..Self::default()
             };
         }
-        let announced = turn.words_before_first(&settings.new_starts);
+        let announced = turn.words_before_first(&settings.restart_phrases);
         if settings.restarts == 0 || announced.is_none_or(|words| words > OPENING_WORDS_MAX) {
             return None;
         }
@@ -310,14 +313,14 @@ impl NewStarts {
     }
 }
 
-/// How alike the most similar of the last turns is, and its tokens.
+/// The most similar of the last turns: its similarity and its tokens.
 fn most_similar(
     now: EventPosition,
     turn: &Sketch,
     past: &History,
     settings: &Settings,
 ) -> Option<(f64, Sig)> {
-    // Where empty turns are turns, they have their places among the last.
+    // If empty turns reset, they count towards the window, too.
     let begin = match settings.empty {
         EmptyTurnPolicy::Skip => 0,
         EmptyTurnPolicy::Reset => (past.turn_count() + 1).saturating_sub(settings.window),
@@ -336,14 +339,14 @@ fn most_similar(
         .max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
-/// The same for a turn since whose like nothing was done.
+/// The same with the loose match, among turns since the last call.
 fn most_similar_without_calls(
     now: EventPosition,
     turn: &Sketch,
     past: &History,
     settings: &Settings,
 ) -> Option<(f64, Sig)> {
-    if !settings.idle {
+    if !settings.loose_match_without_calls {
         return None;
     }
     let tokens = turn.signature();
@@ -384,12 +387,12 @@ mod tests {
             empty: EmptyTurnPolicy::Skip,
             numbers_are_progress: true,
             ignore_progress: false,
-            idle: true,
+            loose_match_without_calls: true,
             history: 50,
-            stems: 0.5,
+            stem_overlap: 0.5,
             restarts: 3,
             restarts_window: 8,
-            new_starts: new_starts
+            restart_phrases: new_starts
                 .map(|text| Phrase::from(text.to_owned()))
                 .to_vec()
                 .into(),
@@ -568,7 +571,7 @@ mod tests {
         check(call("x") + (1..8).map(step).sum(), &[0; 8]);
     }
 
-    /// Turns with nothing in common, some of which announce a new start.
+    /// Turns with nothing in common; a `*` announces a new start.
     fn starts(marks: &str) -> Script {
         let step = |(n, mark): (usize, char)| {
             let words = [n, n + 40, n + 80].map(|n| "x".repeat(n + 1)).join(" ");
@@ -638,7 +641,7 @@ mod tests {
         let lap = |n: &str| turn("let me look at the next file") + read(n).responds(n);
         let laps = |names: [&str; 6]| names.map(lap).into_iter().sum::<Script>();
         check(laps(["a", "b", "c", "d", "e", "f"]), &[0; 12]);
-        // The same again, or a failure, is nothing new.
+        // The same result again, or a failure, is nothing new.
         let same = laps(["a", "b", "c", "a", "b", "c"]);
         check(same, &[0; 12]);
         let same = laps(["a", "b", "c", "a", "b", "c"]) + lap("a") + lap("b");
@@ -669,19 +672,19 @@ mod tests {
         };
         assert_eq!(refused(far), Some("history"));
         let none = Settings {
-            stems: 0.0,
+            stem_overlap: 0.0,
             ..settings()
         };
-        assert_eq!(refused(none), Some("stems"));
+        assert_eq!(refused(none), Some("stem_overlap"));
         let many = Settings {
             restarts: 11,
             ..settings()
         };
         assert_eq!(refused(many), Some("restarts"));
         let silent = Settings {
-            new_starts: Phrases::default(),
+            restart_phrases: Phrases::default(),
             ..settings()
         };
-        assert_eq!(refused(silent), Some("new_starts"));
+        assert_eq!(refused(silent), Some("restart_phrases"));
     }
 }

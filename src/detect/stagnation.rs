@@ -7,27 +7,32 @@ use crate::domain::{
     Operation, Sig,
 };
 
-/// Fires when `count` calls in a row, with arguments that vary, all say the same
-/// (raw: a changed number is news), or when `count` calls that act leave the
-/// state of the world as it was.
+/// Different calls lead to nothing new.
 ///
-/// Resets when a call says something else, with progress, with a changed state.
-/// Abstains where nothing telling came back: empty, ok, done, a write's answer.
+/// Fires when: `count` calls in a row with varying arguments return the same raw
+/// result (a changed number is another result), or `count` calls that act leave
+/// `state_hash` unchanged. Reports a missing field if the result says nothing:
+/// empty, ok, done, or the response of a write.
 ///
-/// Cost: two comparisons a call. Six in a row: a storm of searches against a
-/// captcha page is longer, three tries that miss are not.
+/// Resets when: a call fails or returns something else, the session makes
+/// progress, or the state changes.
+///
+/// Cost: two comparisons per call.
+///
+/// Defaults: six in a row. A series of searches that all hit a captcha page is
+/// longer; three tries without a hit are ordinary.
 #[derive(Default)]
 pub struct Stagnation {
     last_response: Option<(Sig, u32)>,
     same_result: Streak,
-    /// Of the state of the world, where it is told.
+    /// Allocated by the first event with a `state_hash`.
     world: Option<Box<WorldState>>,
 }
 
 #[derive(Default)]
 struct WorldState {
-    /// The state and how often it had changed: one that went away and came back
-    /// is another.
+    /// The state, and how often it had changed: a state that was left and restored
+    /// is a different one.
     last_state: Option<(Sig, u32)>,
     same_state: Streak,
 }
@@ -47,7 +52,7 @@ impl Detector for Stagnation {
 
     fn explain(settings: &Settings) -> DetectorExplanation {
         DetectorExplanation {
-            rule: "calls that vary lead nowhere: one result, or a state that stays as it was",
+            rule: "calls that vary lead nowhere: one result, or a state that does not change",
             threshold: format!("{} in a row", settings.count),
             avoided_by: "another result, a changed state, or a write that changed something",
         }
@@ -87,19 +92,23 @@ impl Detector for Stagnation {
     }
 
     fn heap_bytes(&self) -> usize {
-        let world = |world: &WorldState| size_of::<WorldState>() + world.same_state.heap_bytes();
-        self.same_result.heap_bytes() + self.world.as_deref().map_or(0, world)
+        self.same_result.heap_bytes()
+            + self.world.as_ref().map_or(0, |world| {
+                size_of::<WorldState>() + world.same_state.heap_bytes()
+            })
     }
 }
 
 impl Stagnation {
+    /// Counts different calls in a row with the same result.
     fn observe_result(
         &mut self,
         at: EventPosition,
         facts: &CallFacts,
         settings: &Settings,
     ) -> DetectorOutcome {
-        let (Some(call), Some(said), false) = (facts.call, facts.response, facts.failed()) else {
+        let (Some(call), Some(response), false) = (facts.call, facts.response, facts.failed())
+        else {
             self.last_response = None;
             self.same_result.clear();
             let missing = facts.call.map_or("tool_call.args", |_| "tool_call.result");
@@ -109,25 +118,26 @@ impl Stagnation {
                 DetectorOutcome::MissingField(missing)
             };
         };
-        if self.last_response == Some((said, at.progress)) {
+        if self.last_response == Some((response, at.progress)) {
             if !self.same_result.push(at, Some(call)) {
                 return DetectorOutcome::NotApplicable;
             }
         } else {
-            self.last_response = Some((said, at.progress));
+            self.last_response = Some((response, at.progress));
             self.same_result.restart(at, Some(call));
         }
         let varied = self.same_result.distinct_calls() > 1;
-        let found = varied.then(|| self.same_result.finding_at_threshold(settings.count));
-        match found.flatten() {
+        let finding = varied.then(|| self.same_result.finding_at_threshold(settings.count));
+        match finding.flatten() {
             Some(finding) => DetectorOutcome::from_finding(Finding {
-                loop_key: smallvec![said],
+                loop_key: smallvec![response],
                 ..finding
             }),
             None => DetectorOutcome::NoMatch,
         }
     }
 
+    /// Counts acting calls in a row that leave the state unchanged.
     fn observe_state(
         &mut self,
         at: EventPosition,
@@ -138,7 +148,7 @@ impl Stagnation {
         let now = (state, at.state_changes);
         let world = self.world.get_or_insert_default();
         if world.last_state.replace(now) != Some(now) {
-            // The first call brought the state about; those after it keep it.
+            // The first call produced the state; only later ones leave it unchanged.
             world.same_state.clear();
             return None;
         }

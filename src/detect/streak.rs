@@ -1,19 +1,21 @@
+//! A count of alike events in a row, with the finding it leads to.
+
 use smallvec::{SmallVec, smallvec};
 
 use super::heap;
 use crate::domain::{EventPosition, Finding, Sig};
 
-/// Events in a row that are alike in what a detector looks for. The calls of one
-/// round count once.
+/// Consecutive events that are alike for a detector. Calls of the same round
+/// count once.
 ///
-/// Most streaks of most sessions are one event long, so that takes no box. One
-/// that had a box keeps it, so that a session in its steady state does not
-/// allocate.
+/// Most streaks are one event long, so that case is stored without a box. A
+/// streak that had a box keeps it when it is cleared, so a session in its steady
+/// state does not allocate.
 #[derive(Default)]
 pub(super) enum Streak {
     #[default]
     Empty,
-    /// One event, in a round of its own.
+    /// One event without a round id.
     One {
         event: i32,
         call: Option<Sig>,
@@ -24,21 +26,22 @@ pub(super) enum Streak {
 #[derive(Default)]
 pub(super) struct StreakEvents {
     count: u32,
-    /// It was found: what comes now extends it.
+    /// The streak was found before, so the next event extends it.
     reported: bool,
     round: Option<Sig>,
-    /// Its events as long as it is short; then the latest.
+    /// The latest events, at most `EVENTS_MAX`.
     events: SmallVec<[i32; 8]>,
-    /// Its distinct calls, the latest of them.
+    /// The latest distinct calls, at most `CALLS_MAX`.
     calls: SmallVec<[Sig; 4]>,
 }
 
-/// What a finding remembers of a streak.
+/// Upper bound for the events that a finding cites.
 const EVENTS_MAX: usize = 64;
+/// Upper bound for the distinct calls that a finding cites.
 const CALLS_MAX: usize = 16;
 
 impl Streak {
-    /// Takes an event in; false where its round has been counted.
+    /// Adds an event. Returns false if its round was counted before.
     pub fn push(&mut self, at: EventPosition, call: Option<Sig>) -> bool {
         match self {
             Self::Empty if at.round.is_none() => {
@@ -51,7 +54,7 @@ impl Streak {
         }
     }
 
-    /// Gives it a box.
+    /// Moves the streak into a box and updates it there.
     fn with_boxed<T>(&mut self, update: impl FnOnce(&mut StreakEvents) -> T) -> T {
         let mut run = Box::<StreakEvents>::default();
         if let Self::One { event, call } = self {
@@ -64,7 +67,7 @@ impl Streak {
         result
     }
 
-    /// Begins anew with this event.
+    /// Clears the streak and adds this event.
     pub fn restart(&mut self, at: EventPosition, call: Option<Sig>) {
         self.clear();
         self.push(at, call);
@@ -88,23 +91,26 @@ impl Streak {
         }
     }
 
-    /// Lets go of its events before `begin`.
+    /// Removes the events before `begin`.
     pub fn remove_before(&mut self, begin: i32) {
         match self {
             Self::Empty => {}
             Self::One { event, .. } if *event >= begin => {}
             Self::One { .. } => *self = Self::Empty,
             Self::Many(run) => {
-                let old = run.events.iter().take_while(|event| **event < begin);
-                let old = old.count();
+                let old = run
+                    .events
+                    .iter()
+                    .take_while(|event| **event < begin)
+                    .count();
                 run.events.drain(..old);
                 run.count = run.count.saturating_sub(old as u32);
             }
         }
     }
 
-    /// Lets go of events that a loop was reported with, unless it was found
-    /// itself and only goes on.
+    /// Removes events that another reported loop cites. A streak that was itself
+    /// found keeps them, so that it can still be extended.
     pub fn consume(&mut self, cited: &[i32]) {
         match self {
             Self::One { event, .. } if cited.contains(event) => *self = Self::Empty,
@@ -113,7 +119,7 @@ impl Streak {
         }
     }
 
-    /// How many different calls are in it.
+    /// The number of distinct calls.
     pub fn distinct_calls(&self) -> usize {
         match self {
             Self::Empty => 0,
@@ -122,14 +128,15 @@ impl Streak {
         }
     }
 
-    /// It was found, and nothing has broken it since.
+    /// The streak was found and nothing has broken it since.
     pub fn is_ongoing(&self) -> bool {
         matches!(self, Self::Many(run) if run.reported)
     }
 
-    /// What is found once it is `needed` long; named by its calls. Ask only on
-    /// an event that counted, and only where nothing else forbids to find it:
-    /// the first answer cites all events, the others extend it.
+    /// The finding once the streak is `needed` long. Its loop key is its calls.
+    /// Call it only on an event that was counted, and only if nothing else
+    /// prevents a finding: the first finding cites all events, later ones only
+    /// the new event.
     pub fn finding_at_threshold(&mut self, needed: u32) -> Option<Finding> {
         match self {
             Self::Empty => None,

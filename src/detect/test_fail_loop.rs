@@ -7,25 +7,29 @@ use crate::domain::{
     Operation, Sig,
 };
 
-/// Fires when the same command fails `count` runs in a row with the same error
-/// (masked: a duration is not another error, another number of failures is).
-/// Edits between do not reset it: they are what did not help. Also when one call
-/// fails `count` + 1 times with nothing between and an error among them comes
-/// twice.
+/// A command keeps failing with the same error.
 ///
-/// Resets when the command passes or fails otherwise. Other commands between
-/// neither count nor reset.
+/// Fires when: the same command fails `count` runs in a row with the same masked
+/// error (another duration is the same error, another number of failures is
+/// not). Edits in between do not reset it: they are what did not help. Also fires
+/// when one call fails `count` + 1 times with nothing in between and one of the
+/// errors occurs twice.
 ///
-/// Cost: a look-up of the command, on runs only. Three is the published rule's.
+/// Resets when: the command passes or fails with another error. Other commands in
+/// between neither count nor reset.
+///
+/// Cost: one map look-up per run.
+///
+/// Defaults: three runs, as in the published rule.
 #[derive(Default)]
 pub struct TestFailLoop {
     commands: LruMap<CommandFailures>,
-    /// The command that was found last.
+    /// The command of the latest finding.
     last_reported: Option<Sig>,
     last_call: Option<Sig>,
     same_call_failures: Streak,
     same_call_errors: SmallVec<[Sig; 1]>,
-    /// One of them came twice.
+    /// One of `same_call_errors` occurred twice.
     error_came_twice: bool,
 }
 
@@ -54,11 +58,11 @@ impl Detector for TestFailLoop {
         let Settings { count, within, .. } = *settings;
         let within_max = History::CALLS_MAX as u32;
         if within > within_max {
-            let why = format!("{within} calls are more than the {within_max} that are kept");
+            let why = format!("{within} calls, at most {within_max} are stored");
             return Err(NeverFires::new("within", why));
         }
         if within > 0 && count > within {
-            let why = format!("{count} runs never stand in the last {within} calls");
+            let why = format!("{count} runs never fit in the last {within} calls");
             return Err(NeverFires::new("count", why).with_other_key("within"));
         }
         Ok(())
@@ -96,9 +100,9 @@ impl Detector for TestFailLoop {
         let Some(facts) = now.ordinary_call() else {
             return DetectorOutcome::NotApplicable;
         };
-        let in_a_row = self.observe_same_call(now.at, facts, settings);
+        let same_call = self.observe_same_call(now.at, facts, settings);
         if !matches!(facts.operation, Operation::Execute | Operation::Other) {
-            return in_a_row.map_or(
+            return same_call.map_or(
                 DetectorOutcome::NotApplicable,
                 DetectorOutcome::from_finding,
             );
@@ -109,7 +113,7 @@ impl Detector for TestFailLoop {
         let begin = past.window_start(settings.within, now.at);
         match self.observe_same_error(now, call, facts, begin, settings) {
             DetectorOutcome::Match(finding) => DetectorOutcome::Match(finding),
-            other => in_a_row.map_or(other, DetectorOutcome::from_finding),
+            other => same_call.map_or(other, DetectorOutcome::from_finding),
         }
     }
 
@@ -135,6 +139,7 @@ impl Detector for TestFailLoop {
 }
 
 impl TestFailLoop {
+    /// Counts runs of one command that fail with the same error.
     fn observe_same_error(
         &mut self,
         now: &Observation,
@@ -144,9 +149,9 @@ impl TestFailLoop {
         settings: &Settings,
     ) -> DetectorOutcome {
         if !facts.failed() {
-            // A command that had not failed is another matter.
-            let fails = self.commands.remove(call);
-            return if fails {
+            // A success of a command that never failed is not applicable.
+            let had_failed = self.commands.remove(call);
+            return if had_failed {
                 DetectorOutcome::NoMatch
             } else {
                 DetectorOutcome::NotApplicable
@@ -171,25 +176,25 @@ impl TestFailLoop {
                 ..finding
             });
         }
-        let found = self
+        let reported = self
             .last_reported
-            .and_then(|found| self.commands.get_mut(found));
-        match found {
+            .and_then(|command| self.commands.get_mut(command));
+        match reported {
             Some(failures) if failures.streak.is_ongoing() => DetectorOutcome::Unchanged,
             _ => DetectorOutcome::NoMatch,
         }
     }
 
-    /// One call that fails and fails, with errors that come back.
+    /// Counts consecutive failures of one call whose errors recur.
     fn observe_same_call(
         &mut self,
         at: EventPosition,
         facts: &CallFacts,
         settings: &Settings,
     ) -> Option<Finding> {
-        /// Errors that are remembered of one run of failures.
+        /// Most errors stored for one run of failures.
         const ERRORS_MAX: usize = 8;
-        // Failed edits and writes of a path are another detector's.
+        // Failed edits and writes belong to `patch_spiral`.
         let error = facts.error.filter(|_| !facts.is_change());
         let (Some(call), Some(error)) = (facts.call, error) else {
             self.last_call = None;
@@ -209,11 +214,11 @@ impl TestFailLoop {
             self.same_call_errors.remove(0);
         }
         self.same_call_errors.push(error);
-        let found = (self.error_came_twice && settings.mixed_errors).then(|| {
-            let needed = settings.count.saturating_add(1);
-            self.same_call_failures.finding_at_threshold(needed)
-        });
-        found.flatten()
+        if !self.error_came_twice || !settings.mixed_errors {
+            return None;
+        }
+        let needed = settings.count.saturating_add(1);
+        self.same_call_failures.finding_at_threshold(needed)
     }
 }
 

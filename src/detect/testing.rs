@@ -1,4 +1,11 @@
-//! Scripts of observations for the detectors' tests: `call("a").times(3)`.
+//! The detectors' test kit.
+//!
+//! A test describes what an agent does as a [`Script`], for example
+//! `call("a").times(3) + user() + edit("f", "1")`: functions start a script of one
+//! event, methods change all its calls, `+` and `times` join scripts. Then it
+//! runs one detector over the script, with a history as in the engine, and compares
+//! the outcomes: [`Script::counts`], [`Script::outcome_letters`] or
+//! [`Script::findings`].
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -10,20 +17,14 @@ use std::{
 use super::{CallText, Detector, History};
 use crate::{
     domain::{
-        AgentLimits, CallFacts, CallKind, Capacities, Cost, DetectorOutcome, EventPosition,
-        Finding, MarkerKind, Observation, ObservationBody, Operation, Outcome, Sig, UsageDelta,
+        CallFacts, CallKind, Capacities, Cost, DetectorOutcome, EventPosition, Finding, MarkerKind,
+        Observation, ObservationBody, Operation, Outcome, Sig, UsageDelta,
     },
     facts::ProgressCounter,
     text::{PhraseMatcher, Sketcher},
 };
 
-/// More than any script needs.
-pub const AGENT_LIMITS: AgentLimits = AgentLimits {
-    paths_max: 256,
-    commands_max: 64,
-    loops_max: 32,
-};
-
+/// What an agent does, in order.
 #[derive(Clone)]
 pub struct Script(Vec<ScriptStep>);
 
@@ -33,6 +34,7 @@ enum ScriptStep {
     Turn(String),
     Compaction(i32),
     User,
+    /// A verdict cites all events so far. It is not an event.
     Cited,
 }
 
@@ -41,7 +43,7 @@ struct ScriptCall {
     facts: CallFacts,
     round: Option<Sig>,
     secs: u64,
-    /// Somebody else has made progress since the last event.
+    /// Another agent has made progress since the last event.
     after_progress: bool,
 }
 
@@ -51,8 +53,8 @@ pub fn sig(text: &str) -> Sig {
     Sig::new(hasher.finish())
 }
 
-/// A call that does what nobody knows and returns the same each time, which
-/// tells nothing.
+/// A successful call of an unknown operation. Its outcome is always the same, and
+/// its response says nothing.
 pub fn call(name: &str) -> Script {
     let facts = CallFacts {
         kind: CallKind::Ordinary,
@@ -82,8 +84,8 @@ pub fn call(name: &str) -> Script {
     }))])
 }
 
-/// A call as the detectors see it.
-pub fn seen_call(operation: Operation, kind: CallKind) -> ObservationBody {
+/// The observation of one call.
+pub fn observed_call(operation: Operation, kind: CallKind) -> ObservationBody {
     let script = call("a")
         .operation(operation)
         .with(|call| call.facts.kind = kind);
@@ -93,12 +95,12 @@ pub fn seen_call(operation: Operation, kind: CallKind) -> ObservationBody {
     }
 }
 
-/// Calls of these names, in turn.
+/// One call for each of these names.
 pub fn calls(names: &str) -> Script {
     names.split_whitespace().map(call).sum()
 }
 
-/// Reads of these files, in turn.
+/// One read for each of these files.
 pub fn reads(files: &str) -> Script {
     files.split_whitespace().map(read).sum()
 }
@@ -107,27 +109,29 @@ pub fn read(file: &str) -> Script {
     call(&format!("read {file}")).read().on(file)
 }
 
-/// Writes that text to the file.
+/// A write of this text to the whole file.
 pub fn write(file: &str, text: &str) -> Script {
-    let call = call(&format!("write {file} {text}")).on(file);
-    call.operation(Operation::Write)
+    call(&format!("write {file} {text}"))
+        .on(file)
+        .operation(Operation::Write)
 }
 
-/// Puts that text in a place of the file.
+/// An edit that puts this text into a part of the file.
 pub fn edit(file: &str, text: &str) -> Script {
-    let call = call(&format!("edit {file} {text}")).on(file);
-    call.operation(Operation::Edit)
+    call(&format!("edit {file} {text}"))
+        .on(file)
+        .operation(Operation::Edit)
 }
 
 pub fn run(command: &str) -> Script {
-    let call = call(command).on(command);
-    call.operation(Operation::Execute)
+    call(command).on(command).operation(Operation::Execute)
 }
 
 pub fn turn(text: &str) -> Script {
     Script(vec![ScriptStep::Turn(text.to_owned())])
 }
 
+/// A message of the user.
 pub fn user() -> Script {
     Script(vec![ScriptStep::User])
 }
@@ -140,7 +144,7 @@ pub fn compaction_to(tokens: i32) -> Script {
     Script(vec![ScriptStep::Compaction(tokens)])
 }
 
-/// A verdict has cited all that was done so far. It is no event.
+/// A verdict cites all events so far. It is not an event itself.
 pub fn cited() -> Script {
     Script(vec![ScriptStep::Cited])
 }
@@ -176,13 +180,13 @@ impl Script {
         })
     }
 
-    /// A result that tells something.
+    /// A result that says something.
     pub fn responds(self, text: &str) -> Self {
         self.result(text)
             .with(|call| call.facts.response = Some(sig(text)))
     }
 
-    /// Another raw outcome, the same once masked.
+    /// Another raw outcome that is the same after masking.
     pub fn raw(self, text: &str) -> Self {
         self.with(|call| call.facts.raw_outcome = sig(text))
     }
@@ -194,7 +198,7 @@ impl Script {
         })
     }
 
-    /// It failed, and did not say why.
+    /// The call failed without an error text.
     pub fn error_unknown(self) -> Self {
         self.with(|call| call.facts.error = None)
     }
@@ -205,7 +209,7 @@ impl Script {
             .with(|call| call.facts.content = Some(sig(text)))
     }
 
-    /// The world after the call; what else came of it stays.
+    /// The `state_hash` after the call, in addition to the rest of the outcome.
     pub fn state(self, text: &str) -> Self {
         self.with(|call| {
             call.facts.state = Some(sig(text));
@@ -218,7 +222,7 @@ impl Script {
         self.with(|call| call.facts.tool = sig(name))
     }
 
-    /// The arguments without numbers and the order of words.
+    /// The signature of the arguments that ignores numbers and the order of words.
     pub fn loose(self, words: &str) -> Self {
         self.with(|call| call.facts.loose_args = Some(sig(words)))
     }
@@ -228,12 +232,12 @@ impl Script {
         self.with(|call| call.facts.arg_words = words.clone().collect())
     }
 
-    /// It brought much back, or nobody knows what.
+    /// The call returned much, or an unknown amount.
     pub fn productive(self) -> Self {
         self.with(|call| call.facts.unproductive = false)
     }
 
-    /// A call that looks, of a tool of no known class.
+    /// A read-only call of a tool of unknown operation.
     pub fn read_only(self) -> Self {
         self.with(|call| call.facts.is_read_only = true)
     }
@@ -276,48 +280,30 @@ impl Script {
         self
     }
 
-    /// What the detector counts on each event; 0 where it finds nothing.
+    /// The count of the finding at each event; 0 without a finding.
     pub fn counts<D: Detector>(self, settings: &D::Settings) -> Vec<i32> {
-        let count = |outcome| match outcome {
-            DetectorOutcome::Match(finding) => finding.count,
-            DetectorOutcome::NotApplicable
-            | DetectorOutcome::MissingField(_)
-            | DetectorOutcome::NoMatch
-            | DetectorOutcome::Unchanged => 0,
-        };
         self.outcomes::<D>(settings)
             .into_iter()
-            .map(count)
+            .map(|outcome| into_finding(outcome).map_or(0, |finding| finding.count))
             .collect()
     }
 
     pub fn findings<D: Detector>(self, settings: &D::Settings) -> Vec<Finding> {
-        let found = |outcome| match outcome {
-            DetectorOutcome::Match(finding) => Some(*finding),
-            DetectorOutcome::NotApplicable
-            | DetectorOutcome::MissingField(_)
-            | DetectorOutcome::NoMatch
-            | DetectorOutcome::Unchanged => None,
-        };
-        let outcomes = self.outcomes::<D>(settings).into_iter();
-        outcomes.filter_map(found).collect()
+        self.outcomes::<D>(settings)
+            .into_iter()
+            .filter_map(into_finding)
+            .collect()
     }
 
-    /// A letter an event: ` ` away, `?` abstained, `.` clear, `=` standing, `!`
-    /// found, `+` found to go on.
+    /// The [`outcome_letter`] of each event.
     pub fn outcome_letters<D: Detector>(self, settings: &D::Settings) -> String {
-        let mark = |outcome: &DetectorOutcome| match outcome {
-            DetectorOutcome::NotApplicable => ' ',
-            DetectorOutcome::MissingField(_) => '?',
-            DetectorOutcome::NoMatch => '.',
-            DetectorOutcome::Unchanged => '=',
-            DetectorOutcome::Match(finding) if finding.extends => '+',
-            DetectorOutcome::Match(_) => '!',
-        };
-        self.outcomes::<D>(settings).iter().map(mark).collect()
+        self.outcomes::<D>(settings)
+            .iter()
+            .map(outcome_letter)
+            .collect()
     }
 
-    /// Plays the script as the engine does.
+    /// Runs the detector over the script as the engine does.
     fn outcomes<D: Detector>(self, settings: &D::Settings) -> Vec<DetectorOutcome> {
         let mut detector = D::default();
         let mut past = History::default();
@@ -326,7 +312,8 @@ impl Script {
         for step in self.0 {
             let index = outcomes.len() as i32;
             let (mut round, mut secs) = (None, 0);
-            let seen = match step {
+            // Steps that are not events only change the state.
+            let body = match step {
                 ScriptStep::Cited => {
                     let cited: Vec<i32> = (0..index).collect();
                     past.consume(&cited);
@@ -345,10 +332,10 @@ impl Script {
                     context_tokens,
                 },
                 ScriptStep::Turn(text) => {
-                    let listener = PhraseMatcher::new(D::phrases(settings)).unwrap();
+                    let phrases = PhraseMatcher::new(D::phrases(settings)).unwrap();
                     let mut sketcher = Sketcher::default();
-                    sketcher.push(&text, &listener);
-                    ObservationBody::Turn(sketcher.finish(&listener))
+                    sketcher.push(&text, &phrases);
+                    ObservationBody::Turn(sketcher.finish(&phrases))
                 }
                 ScriptStep::Call(call) => {
                     if call.after_progress {
@@ -356,7 +343,7 @@ impl Script {
                     }
                     progress.record_call();
                     progress.record_state(call.facts.state);
-                    let capacities = Capacities::from(AGENT_LIMITS);
+                    let capacities = Capacities::default();
                     progress.record_write(&call.facts, &capacities.paths);
                     (round, secs) = (call.round, call.secs);
                     ObservationBody::Call(call.facts)
@@ -370,16 +357,40 @@ impl Script {
                 calls: progress.calls(),
                 round,
             };
+            // The detector observes before the history has the event.
             let mut now = Observation {
                 at,
-                body: seen,
+                body,
                 usage: UsageDelta::default(),
-                capacities: AGENT_LIMITS.into(),
+                capacities: Capacities::default(),
             };
             outcomes.push(detector.observe(&now, &past, settings));
             past.push(&mut now, Cost::default(), &CallText::default());
         }
         outcomes
+    }
+}
+
+fn into_finding(outcome: DetectorOutcome) -> Option<Finding> {
+    match outcome {
+        DetectorOutcome::Match(finding) => Some(*finding),
+        DetectorOutcome::NotApplicable
+        | DetectorOutcome::MissingField(_)
+        | DetectorOutcome::NoMatch
+        | DetectorOutcome::Unchanged => None,
+    }
+}
+
+/// One letter for an outcome: ` ` not applicable, `?` missing field, `.` no match,
+/// `=` unchanged, `!` a new match, `+` a match that extends the last one.
+pub fn outcome_letter(outcome: &DetectorOutcome) -> char {
+    match outcome {
+        DetectorOutcome::NotApplicable => ' ',
+        DetectorOutcome::MissingField(_) => '?',
+        DetectorOutcome::NoMatch => '.',
+        DetectorOutcome::Unchanged => '=',
+        DetectorOutcome::Match(finding) if finding.extends => '+',
+        DetectorOutcome::Match(_) => '!',
     }
 }
 

@@ -6,15 +6,19 @@ use crate::domain::{
     CallFacts, DetectorExplanation, DetectorOutcome, Finding, Observation, Operation, Sig,
 };
 
-/// Fires when `count` writes in a row to one file change nothing, or when it is
-/// rewritten whole `rewrites` times with no read of it and no run between.
+/// The agent writes one file again and again without effect.
 ///
-/// Resets with a write of another file, a read of this one, a run or a call of
-/// which nobody knows that it is none. Edits of a part are work, however many.
+/// Fires when: `count` writes in a row to one file change nothing, or the file is
+/// rewritten as a whole `rewrites` times with no read of it and no run in
+/// between. Edits of a part are work, however many there are.
 ///
-/// Cost: one comparison a write. Three writes of the same content are a
-/// formatter, a save and a mistake; ten drafts with no look at what came of them
-/// are churn.
+/// Resets when: another file is written, this file is read, or a command or a
+/// call of unknown operation runs.
+///
+/// Cost: one comparison per write.
+///
+/// Defaults: two writes of the same content can be a formatter and a save, so
+/// three are a mistake; ten drafts without checking the result are churn.
 #[derive(Default)]
 pub struct WriteChurn {
     last_path: Option<Sig>,
@@ -40,7 +44,7 @@ impl Detector for WriteChurn {
 
     fn explain(settings: &Settings) -> DetectorExplanation {
         DetectorExplanation {
-            rule: "writes of one file change nothing, or rewrite it again and again without a look at it",
+            rule: "writes of one file change nothing, or rewrite it again and again without reading it",
             threshold: format!(
                 "{} writes in a row that change nothing, or {} rewrites with no read of it and no \
                  run between",
@@ -105,8 +109,8 @@ impl WriteChurn {
         facts: &CallFacts,
         settings: &Settings,
     ) -> DetectorOutcome {
-        // Without a content the same write again changes nothing. The same edit
-        // again does: it would not have found its place otherwise.
+        // Without a content hash, an equal whole-file write changes nothing. An
+        // equal edit does change something, or it would not have matched.
         let whole = facts.operation == Operation::Write;
         let content = facts.content.or(facts.call.filter(|_| whole));
         let same = content.is_some() && self.last_content == content;

@@ -1,11 +1,13 @@
+//! The actions that a verdict can ask for.
+
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// What a verdict asks for, weakest to strongest. The order is the meaning:
-/// merging findings takes the strongest, and a client that cannot do an action
-/// does the next weaker one.
+/// What a verdict asks for, weakest to strongest. The order matters: merging
+/// findings takes the strongest, and a client that cannot do an action does the
+/// next weaker one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
@@ -33,7 +35,7 @@ impl Action {
         Self::Terminate,
     ];
 
-    /// As it stands in configuration, metric labels and logs.
+    /// The name in configuration, metric labels and logs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Alert => "alert",
@@ -65,11 +67,11 @@ impl FromStr for Action {
     type Err = UnknownAction;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wanted = text.trim().to_ascii_lowercase();
-        let wanted = wanted.strip_prefix("action_").unwrap_or(&wanted);
+        let lower = text.trim().to_ascii_lowercase();
+        let name = lower.strip_prefix("action_").unwrap_or(&lower);
         Self::ALL
             .into_iter()
-            .find(|action| action.name() == wanted)
+            .find(|action| action.name() == name)
             .ok_or_else(|| UnknownAction(text.to_owned()))
     }
 }

@@ -1,38 +1,43 @@
+//! Limits on what is stored per agent, and a count of what was evicted.
+
 use std::cell::Cell;
 
-use serde::Deserialize;
-
-/// Keys of `[limits]`: what is remembered of an agent at most.
-#[derive(Clone, Copy, Debug, Deserialize)]
-pub struct AgentLimits {
-    pub paths_max: usize,
-    pub commands_max: usize,
-    pub loops_max: usize,
-}
-
-/// What is remembered of an agent, by kind.
+/// The capacities of one agent's state, by kind.
 #[derive(Clone, Debug)]
 pub struct Capacities {
-    /// Paths, a detector.
+    /// Paths, per detector.
     pub paths: Capacity,
-    /// Commands and polls, a detector.
+    /// Commands and polls, per detector.
     pub commands: Capacity,
-    /// Loops that were found.
+    /// Known loops.
     pub loops: Capacity,
 }
 
-impl From<AgentLimits> for Capacities {
-    fn from(limits: AgentLimits) -> Self {
+impl Capacities {
+    /// Paths that each detector keeps of an agent, and a session of what was written
+    /// to them. An agent that works on more files at once is in no loop. Beyond it
+    /// the least recently used one is evicted.
+    pub const PATHS_MAX: usize = 256;
+    /// Failed commands and polls that each detector keeps of an agent. Beyond it the
+    /// least recently used one is evicted.
+    pub const COMMANDS_MAX: usize = 64;
+    /// Loops that are kept of an agent to recognise one that comes back. Beyond it
+    /// the one that ended first is evicted.
+    pub const LOOPS_MAX: usize = 32;
+}
+
+impl Default for Capacities {
+    fn default() -> Self {
         Self {
-            paths: Capacity::new(limits.paths_max),
-            commands: Capacity::new(limits.commands_max),
-            loops: Capacity::new(limits.loops_max),
+            paths: Capacity::new(Self::PATHS_MAX),
+            commands: Capacity::new(Self::COMMANDS_MAX),
+            loops: Capacity::new(Self::LOOPS_MAX),
         }
     }
 }
 
-/// How many there is room for. Who makes room by forgetting says so here, and
-/// whoever lent it counts.
+/// A capacity limit. Evictions are counted in it and reported to metrics by its
+/// owner.
 #[derive(Clone, Debug)]
 pub struct Capacity {
     limit: usize,
@@ -47,8 +52,7 @@ impl Capacity {
         }
     }
 
-    /// Forgets until there is room for one more. It may take more than once: a
-    /// reload can lower the bound.
+    /// Evicts until one more element fits.
     pub fn evict_to_fit<T>(
         &self,
         collection: &mut T,

@@ -1,17 +1,19 @@
+//! What clients send: events and streamed text.
+
 use std::{ops::AddAssign, time::SystemTime};
 
 use super::{AgentId, SessionId};
 
-/// Something that happened in a session, parsed and within its bounds.
+/// An event of a session, parsed and validated.
 #[derive(Clone, Debug)]
 pub struct Event {
     pub session: SessionId,
-    /// Empty: never taken for a duplicate.
+    /// Empty: the event is never a duplicate.
     pub event_id: String,
-    /// `None`: when it arrived.
+    /// `None`: the time of arrival.
     pub time: Option<SystemTime>,
     pub agent: AgentId,
-    /// Empty: a round of its own.
+    /// Empty: the event is a round by itself.
     pub round_id: String,
     /// Empty: unknown.
     pub state_hash: String,
@@ -30,31 +32,32 @@ pub enum EventBody {
 #[derive(Clone, Debug, Default)]
 pub struct ToolCall {
     pub tool: String,
-    /// `None`: taken from the table of tools.
+    /// `None`: derived from the tool table.
     pub operation: Option<Operation>,
-    /// Empty: taken from the arguments.
+    /// Empty: derived from the arguments.
     pub target: String,
     pub args: Args,
     /// `None`: unknown.
     pub outcome: Option<Outcome>,
     /// Empty: none was sent.
     pub error: String,
-    /// `None`: unknown, which is not an empty result.
+    /// `None`: unknown, which differs from an empty result.
     pub result: Option<String>,
-    /// Where not empty it stands for the result.
+    /// If not empty, it replaces the result.
     pub result_hash: String,
     /// Empty: unknown.
     pub content_hash: String,
 }
 
-/// A call's arguments. Unknown arguments equal nothing, not even each other.
+/// A call's arguments. Unknown arguments are equal to nothing, not even to each
+/// other.
 #[derive(Clone, Debug, Default)]
 pub enum Args {
     #[default]
     Unknown,
-    /// JSON, or whatever text the caller had.
+    /// JSON or any other text.
     Text(String),
-    /// A fingerprint made by the caller.
+    /// A fingerprint that the caller computed.
     Hash(String),
 }
 
@@ -75,7 +78,7 @@ impl Operation {
         matches!(self, Self::Read | Self::Search)
     }
 
-    /// As a person reads it in a pattern: "read src/main.rs 3 times".
+    /// The verb in a pattern for a person: "read src/main.rs 3 times".
     pub fn verb(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -124,12 +127,12 @@ pub enum MarkerKind {
     NewRun,
 }
 
-/// A piece of text as the model writes it.
+/// A piece of text, streamed while the model writes it.
 #[derive(Clone, Debug)]
 pub struct Delta {
     pub session: SessionId,
     pub agent: AgentId,
-    /// Empty: the agent's one unnamed text.
+    /// Empty: the agent's unnamed text, of which there is one.
     pub turn_id: String,
     pub channel: Channel,
     pub text: String,
@@ -142,7 +145,7 @@ pub enum Channel {
     Reasoning,
 }
 
-/// What events have cost.
+/// Tokens and money that events have cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     pub input_tokens: i64,

@@ -1,8 +1,10 @@
+//! What a detector returns.
+
 use smallvec::SmallVec;
 
 use super::Sig;
 
-/// A detector's place in the registry, or a rule's after them.
+/// The index of a detector in the registry; the ids of rules follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DetectorId(pub u8);
 
@@ -15,30 +17,31 @@ impl DetectorId {
     }
 }
 
-/// How a detector stands among the others.
+/// The precedence of a detector among the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Precedence {
-    /// Of findings that cite equally many calls the lowest describes the loop.
+    /// Among findings that cite equally many calls, the lowest rank describes the
+    /// loop.
     pub rank: u8,
-    /// What it finds is of the session, not of the agent that happened to send
-    /// the event: it is told each time, and where it ends anything, it ends all.
+    /// The findings concern the session, not the agent that sent the event: each
+    /// one is reported, and a termination ends all agents.
     pub session_wide: bool,
 }
 
-/// What a detector makes of an observation.
+/// The result of running a detector on an observation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DetectorOutcome {
-    /// The observation is not of its kind.
+    /// The detector does not consider this kind of observation.
     NotApplicable,
-    /// It would have looked, but this field was not sent.
+    /// The detector needs this field, which was not sent.
     MissingField(&'static str),
-    /// It looked and found nothing.
+    /// The observation does not complete the pattern.
     NoMatch,
-    /// What it found before still stands, and the observation is neither for nor
-    /// against it: a call between two rounds of a loop.
+    /// A pattern found before is still active, and the observation neither extends
+    /// nor ends it: a call between two rounds of a loop.
     Unchanged,
-    /// The observation completes or extends its pattern.
-    /// In a box, since it is large and seldom.
+    /// The observation completes or extends the pattern. Boxed, because it is large
+    /// and rare.
     Match(Box<Finding>),
 }
 
@@ -51,32 +54,32 @@ impl DetectorOutcome {
 /// A pattern that the latest event completes or extends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
-    /// How often the pattern stands.
+    /// The number of occurrences of the pattern.
     pub count: i32,
-    /// Calls in a lap; 1 for a plain repeat, 0 where it is not periodic.
+    /// Calls per lap; 1 for a plain repeat, 0 if the pattern is not periodic.
     pub period: i32,
-    /// How alike the occurrences are, 0 to 1.
+    /// The similarity of the occurrences, 0 to 1.
     pub similarity: f64,
-    /// 1 where they are exactly equal, .9 where equal once masked, else the
+    /// 1 if the occurrences are equal, .9 if they are equal after masking, else the
     /// similarity.
     pub confidence: f64,
-    /// `Some`: the detector itself says which rung of its ladder is due. `None`:
-    /// the loop's trend decides.
+    /// `Some`: the detector sets the rung of its ladder itself. `None`: the trend of
+    /// the loop does.
     pub rung: Option<LadderRung>,
-    /// The event goes on with the run that this detector found last, unbroken.
+    /// The event extends the unbroken run that this detector found last.
     pub extends: bool,
-    /// The events that are new in the pattern, oldest first: all of them when
-    /// it is completed, the latest when it is extended.
+    /// The events that are new in the pattern, oldest first: all of them when it is
+    /// completed, the latest when it is extended.
     pub events: SmallVec<[i32; 8]>,
-    /// What the loop is named by: the signatures of its distinct calls, or
-    /// where these keep changing its path, error, round or text.
+    /// Identifies the loop: the signatures of its distinct calls, or, if these keep
+    /// changing, of its path, error, round or text.
     pub loop_key: SmallVec<[Sig; 4]>,
-    /// Its distinct calls, as far as they are known.
+    /// The distinct calls, as far as they are known.
     pub calls: SmallVec<[Sig; 4]>,
 }
 
-/// How bad a loop is, for a detector that measures it: so much text, so much of
-/// a budget. The rungs are the ladder's.
+/// The severity of a loop, for a detector that measures it itself, such as an amount
+/// of text or a share of a budget. Each value is a rung of the escalation ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LadderRung {
     Soft,
@@ -105,7 +108,7 @@ impl Finding {
         }
     }
 
-    /// All that it cites: another finding that cites any of it sees the same
+    /// All cited signatures. Two findings with a common signature are about the same
     /// loop.
     pub fn cited_signatures(&self) -> impl Iterator<Item = Sig> + '_ {
         self.loop_key.iter().chain(&self.calls).copied()

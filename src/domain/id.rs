@@ -1,3 +1,5 @@
+//! Ids of sessions, agents, verdicts and loops.
+
 use std::{
     fmt,
     hash::{Hash, Hasher},
@@ -9,16 +11,17 @@ use thiserror::Error;
 
 use super::{Tenant, TenantKey, sanitize};
 
-/// Names a session: its tenant, and an id of the caller's. The id is printable,
-/// has no white space and 1 to 256 bytes, so that it can stand in logs, file
-/// names and URLs without surprises; it is all that is ever shown.
+/// A session's id: its tenant, and an id chosen by the caller. The caller's id is
+/// printable, without white space and 1 to 256 bytes long, so that it is safe in
+/// logs, file names and URLs. Only that part is ever shown.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(Arc<str>);
 
 impl SessionId {
     pub const BYTES_MAX: usize = 256;
 
-    /// Of the default tenant: for what knows no other, such as a replay.
+    /// Parses an id of the default tenant, for code without tenants such as a
+    /// replay.
     pub fn parse(id: &str) -> Result<Self, IdError> {
         Self::parse_for_tenant(&Tenant::default(), id)
     }
@@ -51,7 +54,8 @@ impl SessionId {
         self.0.starts_with(tenant.prefix())
     }
 
-    /// Whether it is of the default tenant, whose name takes no byte.
+    /// Whether the session belongs to the default tenant, whose name is stored as
+    /// zero bytes.
     #[inline]
     pub fn is_of_default_tenant(&self) -> bool {
         self.0.as_bytes().first() == Some(&0)
@@ -78,8 +82,8 @@ impl fmt::Debug for SessionId {
     }
 }
 
-/// Why an id is not one. The id itself is never part of the message: it is
-/// untrusted and may carry control characters.
+/// Why an id is invalid. The id is not part of the message, because it is untrusted
+/// and may contain control characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum IdError {
     #[error("must not be empty")]
@@ -90,10 +94,10 @@ pub enum IdError {
     Unprintable,
 }
 
-/// Names an agent within a session; empty for the main agent.
+/// An agent's id within its session; empty for the main agent.
 ///
-/// That is `None`, since it is compared on every event, and to compare two texts of
-/// no bytes took the C library more time than it should.
+/// The empty id is stored as `None`, because ids are compared on every event and
+/// `memcmp` of two empty strings is slower than comparing two `None`s.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AgentId(Option<Box<str>>);
 
@@ -111,7 +115,7 @@ impl AgentId {
     }
 }
 
-/// As a text: a loop's id is made of it.
+/// Hashes the text, because loop ids are derived from it.
 impl Hash for AgentId {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.as_str().hash(state);
@@ -130,22 +134,22 @@ impl From<AgentId> for String {
     }
 }
 
-/// Names a verdict; the text form sorts by time.
+/// A verdict's id, a version 7 UUID. Its text form sorts by time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VerdictId(pub u128);
 
 impl VerdictId {
-    /// A version 7 UUID begins with 48 bits of milliseconds.
+    /// The bits below the 48 bits of milliseconds that begin a version 7 UUID.
     const RANDOM_BITS: u32 = 80;
 
-    /// When it was given, by the service's clock; the verdict's own time is the
-    /// event's, which a client may set at will.
+    /// When the verdict was issued, by the service's clock. The verdict's own time
+    /// is the event's, which a client can set freely.
     pub fn time(self) -> SystemTime {
         let millis = u64::try_from(self.0 >> Self::RANDOM_BITS).unwrap_or(u64::MAX);
         UNIX_EPOCH + Duration::from_millis(millis)
     }
 
-    /// Before every verdict that is given at this time or later.
+    /// An id before those of all verdicts issued at this time or later.
     pub fn lower_bound_at(time: SystemTime) -> Self {
         let millis = time.duration_since(UNIX_EPOCH).unwrap_or_default();
         Self(millis.as_millis() << Self::RANDOM_BITS)
@@ -163,7 +167,7 @@ impl fmt::Display for VerdictId {
     }
 }
 
-/// Names a loop, whichever detector saw it.
+/// A loop's id, independent of the detector that found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LoopId(pub u64);
 

@@ -1,16 +1,18 @@
+//! What the detectors observe: an event with its facts and signatures.
+
 use std::{num::NonZeroU64, time::SystemTime};
 
 use smallvec::SmallVec;
 
 use super::{Capacities, MarkerKind, Operation, Outcome, TextRepetition, Totals, TurnFacts};
 
-/// A keyed hash: equal signatures mean equal things, and nobody who does not
-/// know the key can make two different things equal.
+/// A keyed hash. Equal signatures mean equal values, and without the key two
+/// different values cannot be made to collide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Sig(NonZeroU64);
 
 impl Sig {
-    /// Zero is taken for one, so that `Option<Sig>` costs no more than a `Sig`.
+    /// Zero becomes one, so that `Option<Sig>` is as small as `Sig`.
     #[inline]
     pub fn new(hash: u64) -> Self {
         Self(NonZeroU64::new(hash).unwrap_or(NonZeroU64::MIN))
@@ -21,53 +23,52 @@ impl Sig {
         self.0.get()
     }
 
-    /// Half of it, where the other half would not be worth its bytes; never 0.
+    /// Half of the bits, where full precision is not worth the memory; never 0.
     #[inline]
     pub fn tag(self) -> u32 {
         (self.0.get() as u32).max(1)
     }
 }
 
-/// What facts make of an event, once, for every detector.
+/// An event with its facts, computed once for all detectors.
 #[derive(Clone, Debug)]
 pub struct Observation {
     pub at: EventPosition,
     pub body: ObservationBody,
     pub usage: UsageDelta,
-    /// How much detectors may remember.
+    /// Bounds the state of the detectors.
     pub capacities: Capacities,
 }
 
-/// When an observation was made.
+/// When an observation was made, and the session's counters at that time.
 #[derive(Clone, Copy, Debug)]
 pub struct EventPosition {
     /// The event's number in its session.
     pub index: i32,
-    /// The event's own time, else its arrival.
+    /// The event's own time, or its time of arrival.
     pub time: SystemTime,
-    /// How often the session had made progress when the event was over. Two
-    /// calls with the same number have no progress between them.
+    /// How often the session had made progress, including this event. Two calls with
+    /// the same value have no progress between them.
     pub progress: u32,
-    /// How often the state of the world had been seen to change, on any event.
+    /// How often `state_hash` had changed, on any event.
     pub state_changes: u32,
-    /// How many calls the session had made since a user spoke or a run began,
-    /// whichever agent made them: between two turns with the same number nothing
-    /// was done.
+    /// How many calls all agents had made since the last message of the user or the
+    /// start of the run. No call was made between two turns with the same value.
     pub calls: u32,
-    /// The round it belongs to; `None`: a round of its own.
+    /// `None`: the event is a round by itself.
     pub round: Option<Sig>,
 }
 
-/// What the whole session has used, all agents together.
+/// What the session with all its agents has used.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UsageDelta {
-    /// When an observation was made last.
+    /// At the previous observation.
     pub before: Totals,
     pub now: Totals,
 }
 
 impl Observation {
-    /// The context was summarised: the model has lost what it read.
+    /// The context was compacted, so the model has lost what it read.
     #[inline]
     pub fn is_compaction(&self) -> bool {
         matches!(
@@ -79,7 +80,7 @@ impl Observation {
         )
     }
 
-    /// How the text repeats itself.
+    /// The repetition in the observed text, if any.
     #[inline]
     pub fn repetition(&self) -> Option<&TextRepetition> {
         match &self.body {
@@ -91,7 +92,7 @@ impl Observation {
         }
     }
 
-    /// The call, where it is one that most detectors look at.
+    /// The call, unless it is a poll or an outage, which most detectors skip.
     #[inline]
     pub fn ordinary_call(&self) -> Option<&CallFacts> {
         match &self.body {
@@ -109,90 +110,89 @@ pub enum ObservationBody {
     Call(CallFacts),
     /// An agent's turn. Turns of users and systems never reach a detector.
     Turn(TurnFacts),
-    /// A text that is being written has repeated itself. No event: the turn will
-    /// be one when it is complete.
+    /// A text that is still being streamed repeats itself. It is not an event; the
+    /// complete turn will be one.
     PartialText(TextRepetition),
     Marker {
         kind: MarkerKind,
         context_tokens: i32,
     },
-    /// Somebody else's turn, or a call that was blocked or is exempt: of no
-    /// account but for what it used, and what the operator's rules make of it.
+    /// A turn of a user or a system, or a call that was blocked or is exempt. Only
+    /// its usage and the operator's rules matter.
     Other,
 }
 
-/// What a rule of the operator's makes of an event.
+/// The result of evaluating an operator's rule on an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleOutcome {
-    /// The rule's place among the rules.
+    /// The rule's index.
     pub rule: u8,
-    /// `Some`: the event counts, and this is what it is the same as.
+    /// `Some`: the event counts. Events with equal keys are counted together.
     pub group_key: Option<Sig>,
-    /// The count starts anew, before this event.
+    /// The count restarts before this event.
     pub resets: bool,
     /// The expression that could not be evaluated.
     pub failed_expression: Option<&'static str>,
-    /// It tells polls and outages apart itself, so it sees them too.
+    /// The rule reads `call_kind`, so polls and outages count for it, too.
     pub uses_call_kind: bool,
 }
 
-/// A tool call that was made (a blocked one never reaches a detector).
+/// The facts of a tool call. A blocked call never reaches a detector.
 #[derive(Clone, Debug)]
 pub struct CallFacts {
-    /// What the call counts as.
     pub kind: CallKind,
     /// Tool and canonical arguments; `None`: the arguments are unknown, and the
     /// call equals no other.
     pub call: Option<Sig>,
     pub tool: Sig,
     pub operation: Operation,
-    /// A run that changed a file besides: `sed -i … && pytest`.
+    /// A command that also changes a file: `sed -i … && pytest`.
     pub also_writes: bool,
-    /// What it acted on; `None`: unknown.
+    /// What the call acted on; `None`: unknown.
     pub target: Option<Sig>,
-    /// The lines of the target it asked for, first and last from 1; `None`: all.
+    /// The requested lines of the target, first and last, from 1; `None`: all.
     pub lines: Option<(u32, u32)>,
-    /// The arguments without their numbers and the order of their words.
+    /// The arguments without their numbers and without the order of their words.
     pub loose_args: Option<Sig>,
-    /// The arguments' words, where there are so many that two calls can differ in
-    /// one and still overlap by nine tenths.
+    /// The words of the arguments. Empty unless there are enough for two calls to
+    /// differ in one word and still overlap by nine tenths.
     pub arg_words: WordHashes,
     pub outcome: Option<Outcome>,
-    /// All that was sent of the outcome, masked. Equal calls with equal
+    /// Everything that was sent of the outcome, masked. Equal calls with equal
     /// outcomes repeat.
     pub masked_outcome: Sig,
-    /// The same, raw: tells an exact repeat from one that is equal only once
-    /// times and ids are ignored.
+    /// The same without masking. It distinguishes an exact repeat from one that is
+    /// equal only if times and ids are ignored.
     pub raw_outcome: Sig,
-    /// What the call said: its result, else its error, raw but for media. `None`
-    /// where nothing was sent, or nothing that says anything (empty, ok, done,
-    /// a write's answer).
+    /// The result, or else the error; raw except for media. `None` if nothing was
+    /// sent or it says nothing (empty, ok, done, the response of a write).
     pub response: Option<Sig>,
-    /// The masked error of a call that failed.
+    /// The masked error of a failed call.
     pub error: Option<Sig>,
-    /// It failed, or brought back no more than a line or two. What was not sent,
-    /// or only as a hash, may be much.
+    /// The call failed or returned no more than a line or two. False if the result
+    /// was not sent, or only as a hash, because it may be long.
     pub unproductive: bool,
-    /// By its name it looks and changes nothing: `get_text`, `browser_snapshot`.
+    /// By the tool's name it reads and changes nothing: `get_text`,
+    /// `browser_snapshot`.
     pub is_read_only: bool,
-    /// The file after a write, or as read; `None`: unknown.
+    /// The content of the file after a write, or as read; `None`: unknown.
     pub content: Option<Sig>,
-    /// The world after the call; `None`: unknown.
+    /// The `state_hash` after the call; `None`: unknown.
     pub state: Option<Sig>,
 }
 
-/// Hashes of words as they come, since hardly any are ever compared: as many as
-/// most arguments have without an allocation.
+/// Hashes of words in their order, because few are ever compared. Most arguments
+/// fit inline, without an allocation.
 pub type WordHashes = SmallVec<[u32; 32]>;
 
-/// What a call counts as.
+/// Which detectors count a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallKind {
     Ordinary,
-    /// A wait, or a look whether something has changed: `polling` alone looks.
+    /// A wait or a check for changes. Only `polling` counts it.
     Poll,
-    /// It met a rate limit, a server's fault or a dead connection:
-    /// `infra_outage` alone looks.
+    /// The call met a rate limit, a server error or a dead connection. Only
+    /// `infra_outage` counts it.
     Outage,
 }
 
@@ -207,7 +207,7 @@ impl CallFacts {
         matches!(self.operation, Operation::Write | Operation::Edit)
     }
 
-    /// It wrote, and nothing says that it failed.
+    /// A write or edit that is not known to have failed.
     #[inline]
     pub fn wrote(&self) -> bool {
         self.is_change() && !matches!(self.outcome, Some(Outcome::Error | Outcome::Blocked))

@@ -1,14 +1,14 @@
-//! Untrusted text, made fit to be shown: one place for what a person, a
-//! terminal or a prompt may see of an agent's words.
+//! Sanitizes untrusted text: the only module that decides which characters of an
+//! agent's text a person, a terminal or a prompt may see.
 
 use std::borrow::Cow;
 
 use wide::u8x16;
 
-/// Characters that have no place in an id: white space, control characters,
-/// those that change how the text around them is read, and those with which two
-/// ids look the same. In a text some of these last mean something: after an emoji
-/// or a letter they choose its shape.
+/// Characters that are not allowed in an id: white space, control characters,
+/// characters that change how the text around them is displayed, and characters
+/// with which two ids look the same. Some of the last kind are meaningful in a text:
+/// after an emoji or a letter they select its shape.
 pub fn is_unprintable(c: char) -> bool {
     c.is_whitespace()
         || is_invisible(c)
@@ -20,8 +20,8 @@ pub fn is_unprintable(c: char) -> bool {
         )
 }
 
-/// Characters that show nothing of their own: controls, zero-width characters,
-/// bidirectional overrides, tags. Text with and without them is the same text.
+/// Characters that display nothing: controls, zero-width characters, bidirectional
+/// overrides, tags. A text with and without them looks the same.
 pub fn is_invisible(c: char) -> bool {
     c.is_control() && !c.is_whitespace()
         || matches!(c,
@@ -39,8 +39,7 @@ pub fn is_invisible(c: char) -> bool {
         )
 }
 
-/// The text as a reader sees it: without unseen characters. Nearly every text
-/// is borrowed.
+/// Removes invisible characters. Nearly every text is returned borrowed.
 pub fn strip_invisible(text: &str) -> Cow<'_, str> {
     if is_plain_ascii(text) || !text.chars().any(is_invisible) {
         Cow::Borrowed(text)
@@ -49,8 +48,9 @@ pub fn strip_invisible(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Visible ASCII and white space only. Without a branch for each lane, for it is
-/// asked of the arguments of every call, and nearly all are plain to the end.
+/// Whether the text is visible ASCII and white space only. There is no branch per
+/// lane, because this runs on the arguments of every call, and nearly all are plain
+/// to the end.
 fn is_plain_ascii(text: &str) -> bool {
     let bytes = text.as_bytes();
     let (lanes, rest) = bytes.as_chunks::<LANES>();
@@ -60,16 +60,16 @@ fn is_plain_ascii(text: &str) -> bool {
         plain_byte_mask(&last_lane(bytes))
     };
     for lane in lanes {
-        plain &= self::plain_byte_mask(lane);
+        plain &= plain_byte_mask(lane);
     }
     plain.to_bitmask() == (1 << LANES) - 1
 }
 
-/// Bytes that are looked at together.
+/// Bytes that are compared at once.
 const LANES: usize = 16;
 
-/// The last lane: it may begin in the one before, and what a shorter text lacks
-/// are spaces.
+/// The last 16 bytes, which may overlap the previous lane. A shorter text is padded
+/// with spaces.
 fn last_lane(bytes: &[u8]) -> [u8; LANES] {
     bytes.last_chunk().copied().unwrap_or_else(|| {
         let mut lane = [b' '; LANES];
@@ -80,20 +80,20 @@ fn last_lane(bytes: &[u8]) -> [u8; LANES] {
     })
 }
 
-/// All ones for each byte that is plain.
+/// All ones for each plain byte.
 #[inline]
 fn plain_byte_mask(lane: &[u8; LANES]) -> u8x16 {
-    let lane = u8x16::new(*lane);
+    let bytes = u8x16::new(*lane);
     let between = |first: u8, last: u8| {
-        let above = lane - u8x16::splat(first);
+        let above = bytes - u8x16::splat(first);
         above.min(u8x16::splat(last - first)).simd_eq(above)
     };
     between(b' ', b'~') | between(b'\t', b'\r')
 }
 
-/// Quotes agent text for a person or a prompt: on one line, without unseen
-/// characters, `"` as `'` so that it cannot leave the quotes a template puts
-/// around it, and at most `chars_max` characters.
+/// Makes agent text safe to quote to a person or in a prompt: one line, no invisible
+/// characters, at most `chars_max` characters, and `"` replaced by `'`, so that the
+/// text cannot leave the quotes that a template puts around it.
 pub fn quote(text: &str, chars_max: usize) -> String {
     let (head, rest) = text.split_at_checked(chars_max).unwrap_or((text, ""));
     if !is_quotable(head.as_bytes()) {
@@ -107,14 +107,16 @@ pub fn quote(text: &str, chars_max: usize) -> String {
     out
 }
 
-/// Words of ASCII with a space between them: most texts are, and cost no more than
-/// a look.
+/// Whether the text is ASCII words separated by single spaces. Most texts are, and
+/// need only this check.
 fn is_quotable(text: &[u8]) -> bool {
-    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~');
-    let are_plain = text.iter().fold(true, |all, byte| all & is_plain(byte));
-    let is_gap = |two: &[u8]| (two[0] == b' ') & (two[1] == b' ');
-    let is_gapped = text.windows(2).fold(false, |any, two| any | is_gap(two));
-    are_plain && !is_gapped && !text.starts_with(b" ")
+    let is_plain = text
+        .iter()
+        .fold(true, |all, byte| all & matches!(byte, b' '..=b'~'));
+    let has_double_space = text
+        .windows(2)
+        .fold(false, |any, two| any | (two[0] == b' ') & (two[1] == b' '));
+    is_plain && !has_double_space && !text.starts_with(b" ")
 }
 
 fn quote_char_by_char(text: &str, chars_max: usize) -> String {
@@ -146,7 +148,7 @@ pub fn prefix(text: &str, bytes_max: usize) -> &str {
     &text[..text.floor_char_boundary(bytes_max)]
 }
 
-/// The end of a text, at most so many bytes and no character cut.
+/// The longest suffix of at most `bytes_max` bytes that begins between characters.
 pub fn suffix(text: &str, bytes_max: usize) -> &str {
     &text[text.ceil_char_boundary(text.len().saturating_sub(bytes_max))..]
 }

@@ -1,19 +1,20 @@
+//! A session as operators see it.
+
 use std::{sync::Arc, time::SystemTime};
 
 use super::{AgentId, Cost, Labels, SessionId, Trend, Verdict, Waste};
 
-/// How a session stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionStatus {
-    /// Watched; no loop stands.
+    /// Watched, without an active loop.
     Active,
-    /// Watched; a loop that was reported stands.
+    /// Watched, with an active loop that was reported.
     Looping,
-    /// Over for good, until an operator resets it or its tombstone expires.
+    /// Ended by a verdict, until an operator resets it or its tombstone expires.
     Terminated,
-    /// It ended normally.
+    /// Ended normally.
     Ended,
-    /// Not watched: a fault of ours struck in it. Until it is reset.
+    /// Not watched until it is reset, because an internal error occurred in it.
     Quarantined,
 }
 
@@ -45,11 +46,11 @@ pub struct Totals {
     pub turns: i64,
     pub tokens: i64,
     pub usd: f64,
-    /// Since it began.
+    /// Seconds since its first event.
     pub secs: u64,
 }
 
-/// A session as an operator sees it: a copy, made under the lock.
+/// A session as an operator sees it. A copy that is made under the lock.
 #[derive(Clone, Debug)]
 pub struct SessionView {
     pub id: SessionId,
@@ -63,13 +64,13 @@ pub struct SessionView {
     pub cost: Cost,
     pub agents: usize,
     pub trends: Vec<(AgentId, Arc<str>, Trend)>,
-    /// The strongest trend after each of its last events, oldest first; empty
-    /// where there was none.
+    /// The strongest trend after each of the last events, oldest first; empty if
+    /// there was none.
     pub trend_samples: Vec<f64>,
     pub verdicts: Vec<Arc<Verdict>>,
     pub wasted: Waste,
-    /// That part of `wasted` which came after a verdict, and all that was sent
-    /// after a termination: acting would have saved it.
+    /// The part of `wasted` after a verdict, plus everything after a termination.
+    /// Acting on the verdicts would have saved it.
     pub avoidable: Waste,
     pub abstentions: Vec<Abstention>,
     pub termination: Option<Arc<Verdict>>,
@@ -78,7 +79,7 @@ pub struct SessionView {
 }
 
 impl SessionView {
-    /// An id that nobody has heard of before.
+    /// The view of an id without any event.
     pub fn unknown(id: &SessionId, profile: &Arc<str>, now: SystemTime) -> Self {
         Self {
             id: id.clone(),
@@ -103,7 +104,7 @@ impl SessionView {
     }
 }
 
-/// A detector that could not judge some events for want of a field.
+/// A detector that skipped events because a field was missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Abstention {
     pub detector: Arc<str>,

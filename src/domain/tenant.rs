@@ -1,15 +1,18 @@
+//! Tenants, and how they are part of session keys.
+
 use std::{borrow::Borrow, fmt, sync::Arc};
 
 use serde::Deserialize;
 
 use super::{IdError, sanitize};
 
-/// Whose sessions they are. A session is its tenant and its id: no tenant sees
-/// or touches another's. Without tokens there is one, the default.
+/// The owner of sessions. A session is identified by its tenant and its id, and no
+/// tenant can see or change the sessions of another. Without tokens there is one
+/// tenant, the default.
 ///
-/// It is kept as it stands at the beginning of every [`SessionId`]: a byte that
-/// says how long the name is, then the name; the default's is not written. So a
-/// key is one text, is hashed once, and begins with its tenant.
+/// It is stored as the prefix of every [`SessionId`]: one byte with the length of
+/// the name, then the name. The default tenant's name is stored as empty. A session
+/// key is therefore one string, is hashed once, and begins with its tenant.
 ///
 /// [`SessionId`]: super::SessionId
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
@@ -19,26 +22,30 @@ pub struct Tenant(Arc<str>);
 const DEFAULT: &str = "default";
 
 impl Tenant {
-    /// It stands in every key of a million tombstones; and it is less than 128,
-    /// so that it is one character of one byte.
+    /// The name is part of every key of a million tombstones. The bound is below
+    /// 128, so that the length is one character of one byte.
     pub const BYTES_MAX: usize = 64;
 
     pub fn parse(name: &str) -> Result<Self, IdError> {
         if name == DEFAULT {
             return Ok(Self::default());
         }
-        let bytes = name.len();
-        let length = u8::try_from(bytes).ok();
-        let length = length.filter(|_| bytes <= Self::BYTES_MAX);
-        match length {
-            Some(0) => Err(IdError::Empty),
-            None => Err(IdError::TooLong {
-                bytes,
-                bytes_max: Self::BYTES_MAX,
-            }),
-            Some(_) if name.chars().any(sanitize::is_unprintable) => Err(IdError::Unprintable),
-            Some(length) => Ok(Self(format!("{}{name}", char::from(length)).into())),
+        if name.is_empty() {
+            return Err(IdError::Empty);
         }
+        let bytes = name.len();
+        let too_long = IdError::TooLong {
+            bytes,
+            bytes_max: Self::BYTES_MAX,
+        };
+        let length = u8::try_from(bytes).map_err(|_| too_long)?;
+        if bytes > Self::BYTES_MAX {
+            return Err(too_long);
+        }
+        if name.chars().any(sanitize::is_unprintable) {
+            return Err(IdError::Unprintable);
+        }
+        Ok(Self(format!("{}{name}", char::from(length)).into()))
     }
 
     pub fn name(&self) -> &str {
@@ -52,12 +59,12 @@ impl Tenant {
         self.0.len() == 1
     }
 
-    /// What its keys begin with.
+    /// The prefix of the tenant's session keys.
     pub(super) fn prefix(&self) -> &str {
         &self.0
     }
 
-    /// The tenant that a key begins with, and the rest of it.
+    /// Splits a session key into the tenant's prefix and the caller's id.
     pub(super) fn split_key(key: &str) -> (&str, &str) {
         let length = key.as_bytes().first().copied().map_or(0, usize::from);
         key.split_at(1 + length)
@@ -68,7 +75,7 @@ impl Tenant {
     }
 }
 
-/// The tenant of a session, without a copy: a key to look one up by.
+/// The tenant of a session, borrowed from its key: for look-ups without a copy.
 #[derive(Clone, Copy, Debug)]
 pub struct TenantKey<'a>(&'a str);
 
@@ -77,7 +84,7 @@ impl<'a> TenantKey<'a> {
         Self(prefix)
     }
 
-    /// As a map with tenants for keys takes it.
+    /// The key for a map whose keys are tenants.
     pub fn as_str(self) -> &'a str {
         self.0
     }
@@ -120,12 +127,13 @@ mod tests {
 
     #[test]
     fn the_same_id_of_two_tenants_is_two_sessions() {
-        let of = |name: &str, id: &str| SessionId::parse_for_tenant(&tenant(name), id).unwrap();
+        let session =
+            |name: &str, id: &str| SessionId::parse_for_tenant(&tenant(name), id).unwrap();
         let all = [
-            of("default", "s"),
-            of("a", "s"),
-            of("as", "s"),
-            of("a", "ss"),
+            session("default", "s"),
+            session("a", "s"),
+            session("as", "s"),
+            session("a", "ss"),
         ];
         for (n, one) in all.iter().enumerate() {
             for (m, other) in all.iter().enumerate() {

@@ -1,33 +1,33 @@
+//! A repetition within one text, and the settings that define one.
+
 use serde::Deserialize;
 
 use super::{LadderRung, Sig};
 
-/// A text that repeats itself.
+/// A repetition within one text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TextRepetition {
-    /// The unit that is repeated, or of words and sentences that come back in
-    /// changing order the latest of them. Bounded.
+    /// The repeated unit; if words and sentences recur in changing order, the latest
+    /// of them. Bounded.
     pub unit: Box<str>,
-    /// The unit in its smallest rotation: where in it a reader begins does not
-    /// make it another loop.
+    /// The signature of the unit's smallest rotation, so that the loop is the same
+    /// wherever in the unit the text begins.
     pub loop_key: Sig,
-    /// How often it stands.
+    /// The number of copies.
     pub count: i32,
-    /// The unit's characters; 0 where what comes back is not periodic.
+    /// The unit's length in characters; 0 if the repetition is not periodic.
     pub period: i32,
-    /// The character of the text where it began.
+    /// The character of the text at which the repetition begins.
     pub start_char: u64,
-    /// 1 where the copies are equal, .9 where they are but for their digits,
-    /// else the share of words or sentences that are not new.
+    /// 1 if the copies are equal, .9 if they differ in their digits only, else the
+    /// share of words or sentences that are not new.
     pub similarity: f64,
-    /// How bad it is.
     pub rung: LadderRung,
-    /// It was found before in the same text: another bar is passed.
+    /// It was found before in the same text and has crossed another threshold.
     pub extends: bool,
 }
 
-/// What makes a text that repeats itself a loop: the keys of
-/// `[detect.repetition]`.
+/// The keys of `[detect.repetition]`, which say when a repetition is a loop.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct RepetitionSettings {
     /// Prose that stands so often …
@@ -45,12 +45,14 @@ pub struct RepetitionSettings {
 }
 
 impl RepetitionSettings {
-    /// The sizes of chunks that the window holds often enough.
+    /// The chunk sizes of which `chunk_count` copies fit in the window.
     pub fn chunk_sizes(&self) -> impl Iterator<Item = usize> + '_ {
-        let fits = |size: &&u32| {
-            let copies = u64::from(**size) * u64::from(self.chunk_count);
-            **size > 0 && copies <= u64::from(self.chunk_window)
-        };
-        self.chunks.iter().filter(fits).map(|size| *size as usize)
+        self.chunks
+            .iter()
+            .filter(|size| {
+                let copies_chars = u64::from(**size) * u64::from(self.chunk_count);
+                **size > 0 && copies_chars <= u64::from(self.chunk_window)
+            })
+            .map(|size| *size as usize)
     }
 }

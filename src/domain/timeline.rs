@@ -1,23 +1,25 @@
+//! What led to a session's verdicts, as operators see it.
+
 use std::{sync::Arc, time::SystemTime};
 
 use super::{AgentId, LoopId, Operation, Outcome, SessionView};
 
-/// A session with what led to its verdicts: a copy, made under the lock.
+/// A session with its timeline and explanations. A copy that is made under the lock.
 #[derive(Clone, Debug)]
 pub struct SessionDetail {
     pub view: SessionView,
     /// Oldest first.
     pub timeline: Vec<TimelineEntry>,
-    /// Of each detector in its verdicts, once.
+    /// One for each detector named in the verdicts.
     pub explanations: Vec<(Arc<str>, DetectorExplanation)>,
 }
 
-/// An event that is still kept.
+/// An event that is still stored.
 #[derive(Clone, Debug)]
 pub struct TimelineEntry {
     pub step: TimelineStep,
     pub agent: AgentId,
-    /// Equal calls share a number, from 1; 0: equal to no other.
+    /// Equal calls share a number, from 1; 0: the call equals no other.
     pub call_group: i32,
     /// The loop that cites it.
     pub loop_id: Option<LoopId>,
@@ -25,16 +27,16 @@ pub struct TimelineEntry {
 }
 
 impl TimelineEntry {
-    /// What it takes in memory.
+    /// Bytes that the entry uses in memory.
     pub fn memory_bytes(&self) -> usize {
-        let said = match &self.step.kind {
+        let text_bytes = match &self.step.kind {
             TimelineStepKind::Call { tool, target, .. } => tool.len() + target.len(),
             TimelineStepKind::AgentTurn
             | TimelineStepKind::UserTurn
             | TimelineStepKind::Compaction
             | TimelineStepKind::NewRun => 0,
         };
-        size_of::<Self>() + said + self.agent.as_str().len() + size_of_val(&*self.trends)
+        size_of::<Self>() + text_bytes + self.agent.as_str().len() + size_of_val(&*self.trends)
     }
 }
 
@@ -65,33 +67,33 @@ pub enum TimelineStepKind {
 pub struct TrendSample {
     pub detector: Arc<str>,
     pub ema: f64,
-    /// It found something on the event.
+    /// The detector matched at the event.
     pub found: bool,
 }
 
-/// Why a detector fires, with the settings in force.
+/// When a detector fires, with the current settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DetectorExplanation {
-    /// What it looks for.
+    /// The pattern that the detector looks for.
     pub rule: &'static str,
-    /// How much of it makes a finding.
+    /// How many occurrences make a finding.
     pub threshold: String,
-    /// What would have kept it quiet.
+    /// The detector would not have fired if this had occurred.
     pub avoided_by: &'static str,
 }
 
-/// Indexes of events for a person: `4, 10–13`.
+/// Formats indexes of events for a person: `4, 10–13`.
 pub fn format_ranges(indexes: &[i32]) -> String {
-    let runs = indexes.chunk_by(|a, b| a.checked_add(1) == Some(*b));
-    let runs = runs.filter_map(|run| {
-        let (first, last) = (run.first()?, run.last()?);
-        Some(match run.len() {
-            1 => first.to_string(),
-            2 => format!("{first}, {last}"),
-            _ => format!("{first}–{last}"),
+    let ranges: Vec<String> = indexes
+        .chunk_by(|a, b| a.checked_add(1) == Some(*b))
+        .map(|run| match run {
+            [] => String::new(),
+            [only] => only.to_string(),
+            [first, last] => format!("{first}, {last}"),
+            [first, .., last] => format!("{first}–{last}"),
         })
-    });
-    runs.collect::<Vec<_>>().join(", ")
+        .collect();
+    ranges.join(", ")
 }
 
 #[cfg(test)]

@@ -1,3 +1,6 @@
+//! The facts of a turn: its sketch, by which turns are compared, and the phrases in
+//! it.
+
 use std::{
     fmt::Debug,
     hash::{DefaultHasher, Hash, Hasher},
@@ -8,76 +11,76 @@ use smallvec::SmallVec;
 
 use super::{Sig, TextRepetition};
 
-/// A turn of an agent.
+/// The facts of an agent's turn.
 #[derive(Clone, Debug, Default)]
 pub struct TurnFacts {
     pub sketch: Sketch,
-    /// How many characters it has.
+    /// The number of characters.
     pub chars: usize,
-    /// The known phrases in it, each where it comes first.
+    /// The first occurrence of each known phrase.
     pub phrase_matches: SmallVec<[PhraseMatch; 2]>,
-    /// Its text repeats itself, and nothing was said of that while it was
-    /// written.
+    /// A repetition in the text that was not reported while it was streamed.
     pub repetition: Option<TextRepetition>,
 }
 
 impl TurnFacts {
-    /// Where any of the phrases first comes: after so many words.
+    /// The number of words before the first occurrence of any of the phrases.
     pub fn words_before_first(&self, phrases: &Phrases) -> Option<u32> {
-        let of_them = self
-            .phrase_matches
+        self.phrase_matches
             .iter()
-            .filter(|heard| phrases.contains(heard.phrase));
-        of_them.map(|heard| heard.words_before).min()
+            .filter(|found| phrases.contains(found.phrase))
+            .map(|found| found.words_before)
+            .min()
     }
 }
 
-/// A way to say how alike two turns are.
+/// A measure of the similarity of two turns.
 pub trait SimilarityMeasure: Debug + Send + Sync {
-    /// What is kept of a turn to compare it by.
+    /// Computes the sketch by which a turn is compared.
     fn sketch(&self, text: &str) -> Sketch;
 
-    /// How alike two turns are, from 0 to 1.
+    /// The similarity of two turns, from 0 to 1.
     fn similarity(&self, a: &Sketch, b: &Sketch) -> f64;
 
-    /// The same where it is `least` or more: what a detector asks for.
-    fn similarity_at_least(&self, a: &Sketch, b: &Sketch, least: f64) -> Option<f64> {
+    /// The similarity if it is at least `minimum`.
+    fn similarity_at_least(&self, a: &Sketch, b: &Sketch, minimum: f64) -> Option<f64> {
         let similarity = self.similarity(a, b);
-        (similarity >= least).then_some(similarity)
+        (similarity >= minimum).then_some(similarity)
     }
 }
 
-/// What is kept of a turn: its distinct tokens (lower case, split at white
-/// space) as sorted hashes, those with a digit apart. Up to
-/// [`Sketch::WORDS_MAX`] the sets are whole and comparisons exact; of a longer
-/// turn the smallest hashes are kept, which is a fair sample of it.
+/// The stored form of a turn: its distinct tokens (lower case, split at white
+/// space) as sorted hashes; tokens with a digit are a separate list. Up to
+/// [`Sketch::WORDS_MAX`] the sets are complete and comparisons exact. Of a longer
+/// turn the smallest hashes are stored, which are a uniform sample.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sketch {
     pub words: Box<[u32]>,
     pub numbers: Box<[u32]>,
-    /// The beginnings of the words that carry meaning: what stays of a sentence
-    /// that is put in other words. In no order, since they are rarely compared,
-    /// and shorter, since a share of them says enough.
+    /// The stems of the meaningful words, which survive when a sentence is reworded.
+    /// Unsorted, because they are rarely compared; 16 bits each, because the share of
+    /// common stems need not be exact.
     pub stems: Box<[u16]>,
-    /// What a model makes of it, of length 1; empty without one.
+    /// The embedding of a model, of length 1; empty without a model.
     pub vector: Box<[f32]>,
 }
 
 impl Sketch {
-    /// 2 KiB a turn. The standard error of the overlap of longer turns is below
+    /// 2 KiB per turn. The standard error of the overlap of longer turns is below
     /// two percent.
     pub const WORDS_MAX: usize = 512;
-    /// A turn with more numbers than that is a table.
+    /// A turn with more numbers is a table.
     pub const NUMBERS_MAX: usize = 128;
-    /// As many as a paragraph of text has, and who says the same in other words
-    /// says it in fewer; of more the lowest, too.
+    /// As many as a paragraph has; a reworded turn is usually shorter. Of more stems
+    /// the lowest hashes are stored.
     pub const STEMS_MAX: usize = 64;
 
     pub fn is_empty(&self) -> bool {
         self.words.is_empty() && self.numbers.is_empty()
     }
 
-    /// Shared tokens by all tokens (Jaccard); 0 for two empty turns.
+    /// The share of common tokens among all tokens (Jaccard index); 0 for two empty
+    /// turns.
     pub fn overlap(&self, other: &Self) -> f64 {
         let (shared_words, all_words) =
             count_shared_and_union(&self.words, &other.words, Self::WORDS_MAX);
@@ -90,60 +93,68 @@ impl Sketch {
         f64::from(shared_words + shared_numbers) / f64::from(all)
     }
 
-    /// The overlap where it is `least` or more. Most turns are unlike, and show
-    /// it soon.
-    pub fn overlap_at_least(&self, other: &Self, least: f64) -> Option<f64> {
-        let is_sample = |sketch: &Self| {
-            sketch.words.len() == Self::WORDS_MAX || sketch.numbers.len() == Self::NUMBERS_MAX
-        };
-        let overlap = if is_sample(self) || is_sample(other) {
+    /// The overlap if it is at least `minimum`. Most turns differ, and comparing two
+    /// such turns stops early.
+    pub fn overlap_at_least(&self, other: &Self, minimum: f64) -> Option<f64> {
+        let overlap = if self.is_sample() || other.is_sample() {
             self.overlap(other)
         } else {
             let all = self.token_count() + other.token_count();
             let (numbers, _) = count_shared_and_union(&self.numbers, &other.numbers, usize::MAX);
-            // Of n and m tokens s · (n + m) / (1 + s) must be shared.
-            let needed = (least * all as f64 / (1.0 + least)).floor() as usize;
-            let needed = needed.saturating_sub(numbers as usize);
-            let both = count_shared_at_least(&self.words, &other.words, needed)? + numbers as usize;
-            both as f64 / (all - both).max(1) as f64
+            // For an overlap s, n and m tokens must share s · (n + m) / (1 + s).
+            let needed = (minimum * all as f64 / (1.0 + minimum)).floor() as usize;
+            let needed_words = needed.saturating_sub(numbers as usize);
+            let words = count_shared_at_least(&self.words, &other.words, needed_words)?;
+            let shared = words + numbers as usize;
+            shared as f64 / (all - shared).max(1) as f64
         };
-        (overlap >= least).then_some(overlap)
+        (overlap >= minimum).then_some(overlap)
     }
 
-    /// How many tokens the smaller of the two turns has, and whether the larger
-    /// one has them all.
+    /// Whether the turn may have more tokens than the sketch.
+    fn is_sample(&self) -> bool {
+        self.words.len() == Self::WORDS_MAX || self.numbers.len() == Self::NUMBERS_MAX
+    }
+
+    /// The number of tokens of the smaller turn, and whether the larger turn contains
+    /// all of them.
     pub fn containment(&self, other: &Self) -> (usize, bool) {
         let (small, large) = if self.token_count() <= other.token_count() {
             (self, other)
         } else {
             (other, self)
         };
-        let whole =
+        let contains_all =
             is_superset(&large.words, &small.words) && is_superset(&large.numbers, &small.numbers);
-        (small.token_count(), whole)
+        (small.token_count(), contains_all)
     }
 
-    /// How much of the meaning of one turn is in the other: shared stems by
-    /// those of the turn with fewer. Second, how many that one has.
+    /// The share of common stems among those of the turn with fewer stems, and how
+    /// many stems that turn has.
     pub fn stem_overlap(&self, other: &Self) -> (f64, usize) {
-        let (mut own, mut of_other) = (self.sorted_stems(), other.sorted_stems());
-        // What a sample would have above its highest nobody knows.
-        let highest = |sketch: &Self, stems: &Stems| match stems.last() {
-            Some(highest) if sketch.stems.len() >= Self::STEMS_MAX => *highest,
-            _ => u16::MAX,
-        };
-        let known = highest(self, &own).min(highest(other, &of_other));
-        for stems in [&mut own, &mut of_other] {
-            stems.truncate(stems.partition_point(|stem| *stem <= known));
+        let (mut own, mut others) = (self.sorted_stems(), other.sorted_stems());
+        // Above the highest stem of a sample it is unknown which stems the turn has.
+        let known_max = self.known_stem_max(&own).min(other.known_stem_max(&others));
+        for stems in [&mut own, &mut others] {
+            stems.truncate(stems.partition_point(|stem| *stem <= known_max));
         }
-        let few = own.len().min(of_other.len());
-        if few == 0 {
+        let fewer = own.len().min(others.len());
+        if fewer == 0 {
             return (0.0, 0);
         }
         let shared = own
             .iter()
-            .filter(|stem| of_other.binary_search(stem).is_ok());
-        (shared.count() as f64 / few as f64, few)
+            .filter(|stem| others.binary_search(stem).is_ok())
+            .count();
+        (shared as f64 / fewer as f64, fewer)
+    }
+
+    /// The highest stem up to which the sorted stems are complete.
+    fn known_stem_max(&self, sorted: &Stems) -> u16 {
+        match sorted.last() {
+            Some(highest) if self.stems.len() >= Self::STEMS_MAX => *highest,
+            _ => u16::MAX,
+        }
     }
 
     fn sorted_stems(&self) -> Stems {
@@ -157,7 +168,8 @@ impl Sketch {
         self.words == other.words && self.numbers != other.numbers
     }
 
-    /// Equal for turns of equal tokens. (These are hashes already.)
+    /// Equal for turns with equal tokens. An unkeyed hasher is enough, because the
+    /// tokens are keyed hashes.
     pub fn signature(&self) -> Sig {
         let mut hasher = DefaultHasher::new();
         self.words.hash(&mut hasher);
@@ -178,11 +190,12 @@ impl Sketch {
 
 type Stems = SmallVec<[u16; Sketch::STEMS_MAX]>;
 
-/// How many hashes two sorted lists share and how many they have together. A
-/// full list is a sample, so only the lowest `sample` of the union count.
-fn count_shared_and_union(a: &[u32], b: &[u32], sample: usize) -> (u32, u32) {
-    let limit = if a.len() == sample || b.len() == sample {
-        sample
+/// The sizes of the intersection and the union of two sorted lists. A list of
+/// `sample_len` hashes is a sample, so only the lowest `sample_len` of the union
+/// count then.
+fn count_shared_and_union(a: &[u32], b: &[u32], sample_len: usize) -> (u32, u32) {
+    let limit = if a.len() == sample_len || b.len() == sample_len {
+        sample_len
     } else {
         usize::MAX
     };
@@ -199,8 +212,8 @@ fn count_shared_and_union(a: &[u32], b: &[u32], sample: usize) -> (u32, u32) {
     (shared as u32, all as u32)
 }
 
-/// How many hashes two sorted lists share; `None`: fewer than `needed`, which is
-/// known as soon as too many of the first are alone.
+/// The number of hashes that two sorted lists share; `None` if it is below `needed`,
+/// which is known as soon as too many hashes of the first are not in the second.
 fn count_shared_at_least(a: &[u32], b: &[u32], needed: usize) -> Option<usize> {
     let spare = a.len().checked_sub(needed)?;
     let (mut i, mut j, mut shared) = (0, 0, 0);
@@ -215,12 +228,12 @@ fn count_shared_at_least(a: &[u32], b: &[u32], needed: usize) -> Option<usize> {
     (shared >= needed).then_some(shared)
 }
 
-/// Whether a sorted list holds all of another.
+/// Whether a sorted list contains all of another.
 fn is_superset(large: &[u32], small: &[u32]) -> bool {
     count_shared_and_union(large, small, usize::MAX).0 as usize == small.len()
 }
 
-/// A phrase to listen for in turns, in lower case.
+/// A phrase to search for in turns, in lower case.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "String")]
 pub struct Phrase {
@@ -228,23 +241,23 @@ pub struct Phrase {
     pub text: String,
 }
 
-/// Names a phrase: equal for equal phrases.
+/// A phrase's id: equal for equal phrases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PhraseId(u64);
 
 impl From<String> for Phrase {
     fn from(text: String) -> Self {
-        let text = text.to_lowercase();
+        let lower = text.to_lowercase();
         let mut hasher = DefaultHasher::new();
-        text.hash(&mut hasher);
+        lower.hash(&mut hasher);
         Self {
             id: PhraseId(hasher.finish()),
-            text,
+            text: lower,
         }
     }
 }
 
-/// A list of phrases, as an operator gives it.
+/// A list of phrases from the configuration, sorted by id.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(from = "Vec<Phrase>")]
 pub struct Phrases(Box<[Phrase]>);
@@ -271,11 +284,11 @@ impl From<Vec<Phrase>> for Phrases {
     }
 }
 
-/// A phrase that is in a turn.
+/// A phrase that occurs in a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PhraseMatch {
     pub phrase: PhraseId,
-    /// Words that stand before it.
+    /// The number of words before it.
     pub words_before: u32,
 }
 
@@ -305,7 +318,7 @@ mod tests {
         let few = sketch(&[9, 3, 3, 700]);
         assert_eq!(few.stem_overlap(&sketch(&[3, 9, 11, 800])), (2.0 / 3.0, 3));
         assert_eq!(few.stem_overlap(&sketch(&[])), (0.0, 0));
-        // Of 512 stems the lowest are kept: 700 may be among the others.
+        // A full list is a sample of the lowest stems, so 700 may be missing from it.
         let many: Vec<u16> = (0..Sketch::STEMS_MAX as u16).collect();
         assert_eq!(few.stem_overlap(&sketch(&many)), (1.0, 2));
     }

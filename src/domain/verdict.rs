@@ -1,3 +1,5 @@
+//! Verdicts, and what is recorded of them.
+
 use std::{
     sync::Arc,
     time::{Duration, SystemTime},
@@ -8,16 +10,18 @@ use super::{Action, AgentId, Cost, Labels, LoopId, SessionId, VerdictId};
 /// The detector's name in verdicts that record what an operator did.
 pub const OPERATOR: &str = "operator";
 
-/// What Unstuck says about an event. Immutable once given, so it is shared.
+/// What Unstuck decides about an event. Shared, because it never changes after it is
+/// issued.
 #[derive(Clone, Debug)]
 pub struct Verdict {
     pub id: VerdictId,
     pub session: SessionId,
     pub agent: AgentId,
     pub time: SystemTime,
-    /// `None`: an operator acted, or a text was being written; there was no event.
+    /// `None`: there was no event, because an operator acted or a text was being
+    /// streamed.
     pub event_index: Option<i32>,
-    /// `None`: the record of an act that asks for nothing, such as a reset.
+    /// `None`: it records an operator's act that asks for nothing, such as a reset.
     pub action: Option<Action>,
     pub detector: Arc<str>,
     pub other_detectors: Vec<Arc<str>>,
@@ -25,30 +29,31 @@ pub struct Verdict {
     pub reason: String,
     pub confidence: f64,
     pub correction: String,
-    /// `None`: no loop, an operator acted.
+    /// `None`: an operator acted, there is no loop.
     pub loop_id: Option<LoopId>,
     pub members: Vec<LoopMember>,
     pub trend: Option<Trend>,
     pub evidence: Evidence,
     pub wasted: Waste,
     pub retry_after: Option<Duration>,
-    /// It was read from the disk. One that was given since is asked for by id.
+    /// It was read from disk. Whether a verdict issued by this process is durable is
+    /// looked up by its id.
     pub durable: bool,
     pub shadow: bool,
-    /// Who acted; empty where a detector did.
+    /// The operator who acted; empty for a detector's verdict.
     pub operator: String,
 }
 
 impl Verdict {
-    /// What a broker is to do now: nothing in shadow mode.
+    /// The action that a broker must take; `None` in shadow mode.
     pub fn effective_action(&self) -> Option<Action> {
         self.action.filter(|_| !self.shadow)
     }
 
-    /// What it takes in memory.
+    /// Bytes that the verdict uses in memory.
     pub fn memory_bytes(&self) -> usize {
         let Self {
-            other_detectors: also,
+            other_detectors,
             pattern,
             reason,
             correction,
@@ -57,58 +62,50 @@ impl Verdict {
             operator,
             ..
         } = self;
-        let member = |member: &LoopMember| {
-            size_of::<LoopMember>()
-                + member.tool.len()
-                + member.target.len()
-                + member.event_id.len()
-        };
         size_of::<Self>()
-            + also.len() * size_of::<Arc<str>>()
+            + other_detectors.len() * size_of::<Arc<str>>()
             + [pattern, reason, correction, operator, &evidence.excerpt]
                 .map(String::len)
                 .iter()
                 .sum::<usize>()
             + evidence.event_indexes.len() * size_of::<i32>()
-            + members.iter().map(member).sum::<usize>()
+            + members.iter().map(LoopMember::memory_bytes).sum::<usize>()
     }
 
-    /// It ends its session or sub-agent for good.
+    /// Whether the verdict ends its session or sub-agent.
     pub fn terminates(&self) -> bool {
         self.effective_action() == Some(Action::Terminate)
     }
 }
 
-/// A verdict that was given, with what watchers filter by and what outlives the
-/// session.
+/// An issued verdict, with what subscribers filter by and what it changes durably.
 #[derive(Clone, Debug)]
 pub struct VerdictRecord {
     pub verdict: Arc<Verdict>,
     pub labels: Arc<Labels>,
-    /// The profile that the session is watched with.
+    /// The session's profile.
     pub profile: Arc<str>,
     pub effect: Effect,
 }
 
-/// What a verdict changes for good, so that it must outlive the process.
+/// The state change of a verdict that must survive a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It is only said.
     None,
-    /// The session or sub-agent is over.
+    /// The session or sub-agent has ended.
     Terminated,
-    /// The session may begin anew.
+    /// The session's state was cleared and its termination lifted.
     Reset,
-    /// Its verdicts are `shadow` until then.
+    /// The session's verdicts are `shadow` until then.
     Snoozed(SystemTime),
 }
 
-/// Takes verdicts as they are given, in the order of their ids. Called with
-/// locks held, so it must not wait.
+/// Receives issued verdicts in the order of their ids. Called with locks held, so it
+/// must not block.
 pub type VerdictSink = Box<dyn Fn(VerdictRecord) + Send + Sync>;
 
-/// A termination as it is kept on disk: small, and opened when it is asked for.
-/// There may be a million of them.
+/// A termination in its encoded form on disk. Decoded only on request, because there
+/// may be a million of them.
 #[derive(Clone, Debug)]
 pub struct EncodedRecord {
     pub id: VerdictId,
@@ -122,16 +119,16 @@ impl EncodedRecord {
     }
 }
 
-/// What held when the process ended, and holds again.
+/// The durable state that is restored at startup.
 #[derive(Debug, Default)]
 pub struct RecoveredState {
-    /// Sessions that are over.
+    /// Terminated sessions.
     pub sessions: Vec<(SessionId, EncodedRecord)>,
-    /// Sub-agents that are over, of sessions that are not.
+    /// Terminated sub-agents of sessions that are not terminated.
     pub agents: Vec<(SessionId, AgentId, EncodedRecord)>,
-    /// Until when a session's verdicts are `shadow`.
+    /// Snoozed sessions, and until when.
     pub snoozes: Vec<(SessionId, SystemTime)>,
-    /// The last verdict that was given.
+    /// The last issued verdict.
     pub last_verdict: VerdictId,
 }
 
@@ -143,7 +140,13 @@ pub struct LoopMember {
     pub event_id: String,
 }
 
-/// How a detector has been finding lately.
+impl LoopMember {
+    fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.tool.len() + self.target.len() + self.event_id.len()
+    }
+}
+
+/// How often a detector has matched recently, as a moving average.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Trend {
     pub ema: f64,
@@ -178,7 +181,7 @@ pub struct Evidence {
     pub excerpt: String,
 }
 
-/// What a loop has cost since it began.
+/// What a loop has cost since its first event.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Waste {
     pub events: i64,
@@ -196,7 +199,7 @@ impl Waste {
         }
     }
 
-    /// What came on top of an earlier reading.
+    /// The increase since an earlier value.
     pub fn saturating_sub(self, earlier: Self) -> Self {
         Self {
             events: (self.events - earlier.events).max(0),

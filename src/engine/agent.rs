@@ -1,3 +1,5 @@
+//! One agent of a session: its history, its detectors and its policy.
+
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -13,7 +15,7 @@ use crate::{
     rules::RuleStates,
 };
 
-/// One agent of a session: it is watched on its own.
+/// One agent of a session, with its own detectors and policy.
 pub(super) struct Agent {
     pub id: AgentId,
     pub history: History,
@@ -21,29 +23,28 @@ pub(super) struct Agent {
     rules: RuleStates,
     pub policy: AgentPolicy,
     pub drafts: Drafts,
-    /// What its own events have cost: those of others are not its loop's.
+    /// The cost of its own events; events of other agents are not part of its loops.
     totals: Waste,
-    /// What its detectors held when they were last weighed.
+    /// Heap bytes of the detectors by the last measurement.
     detectors_bytes: usize,
-    /// `Some`: this sub-agent is over.
+    /// The verdict that terminated this sub-agent.
     pub termination: Option<Arc<Verdict>>,
 }
 
-/// Detectors are weighed on the first events of an agent, and then on so many of
-/// them once: to look at all they hold on every one would cost as much as they do,
-/// and in eight events they grow by a kilobyte or two at most.
+/// Detectors are measured on each of the first events of an agent and then once in
+/// this many. Measuring costs as much as running them, and in eight events they
+/// grow by a kilobyte or two at most.
 const DETECTOR_BYTES_UPDATE_INTERVAL: i64 = 8;
 
-/// What came of an observation.
+/// The result of an observation.
 pub(super) struct ObservationOutcome {
-    /// The detectors that found something.
     pub matched_detectors: SmallVec<[DetectorId; 4]>,
-    /// The detectors that could not look, and what they lacked.
+    /// The detectors that could not run, and the field that was missing.
     pub missing_fields: SmallVec<[(DetectorId, &'static str); 4]>,
     pub policy_outcome: Option<Box<PolicyOutcome>>,
 }
 
-/// A ruling in words.
+/// The texts of a verdict.
 pub(super) struct RenderedVerdict {
     pub members: Vec<LoopMember>,
     pub pattern: String,
@@ -65,8 +66,8 @@ impl Agent {
         }
     }
 
-    /// Shows an observation to the detectors, takes it into the history and
-    /// judges what they found.
+    /// Runs the detectors and the rules on an observation, adds it to the history and
+    /// lets the policy decide about the findings.
     pub fn observe(
         &mut self,
         observation: &mut Observation,
@@ -75,13 +76,13 @@ impl Agent {
         words: &CallText<'_>,
         profile: &Profile,
     ) -> ObservationOutcome {
+        // End the run of an earlier text, and classify slow calls as polls.
         let at = observation.at;
         let events = i64::from(!matches!(observation.body, ObservationBody::PartialText(_)));
-        let repeated = observation
-            .repetition()
-            .filter(|repeated| !repeated.extends);
-        if let Some(name) = repeated.map(|repeated| repeated.loop_key) {
-            self.policy.end_text_run(name);
+        if let Some(repeated) = observation.repetition()
+            && !repeated.extends
+        {
+            self.policy.end_text_run(repeated.loop_key);
         }
         if let ObservationBody::Call(facts) = &mut observation.body {
             if facts.kind == CallKind::Ordinary && self.history.is_slow_poll(at, facts) {
@@ -89,14 +90,15 @@ impl Agent {
             }
             facts.kind = profile.detect.effective_kind(facts.kind);
         }
+        // Run the detectors and the rules.
         let mut checked = 0u64;
         let mut findings: SmallVec<[(DetectorId, Finding); 2]> = SmallVec::new();
         let mut missing_fields = SmallVec::new();
-        let mut record_result = |detector: DetectorId, look| match look {
+        let mut record_result = |detector: DetectorId, outcome| match outcome {
             DetectorOutcome::NotApplicable => {}
             DetectorOutcome::MissingField(field) => missing_fields.push((detector, field)),
             DetectorOutcome::NoMatch => checked |= 1 << detector.0,
-            // Neither found nor missed: the trend only fades.
+            // Neither a match nor a miss: the trend only decays.
             DetectorOutcome::Unchanged => {}
             DetectorOutcome::Match(finding) => {
                 checked |= 1 << detector.0;
@@ -104,14 +106,16 @@ impl Agent {
             }
         };
         let (detectors, history) = (&mut self.detectors, &self.history);
-        let clear = detectors.observe(observation, history, &profile.detect, &mut record_result);
+        let without_match =
+            detectors.observe(observation, history, &profile.detect, &mut record_result);
         self.rules.observe(
             rule_results,
             observation,
             profile.rules(),
             &mut record_result,
         );
-        checked |= clear;
+        checked |= without_match;
+        // Add the event to the history and decide.
         self.history.push(observation, cost, words);
         self.totals += Waste::new(events, cost);
         let totals = self.totals;
@@ -126,7 +130,9 @@ impl Agent {
         let history = &self.history;
         let totals_before = |first| totals.saturating_sub(history.cost_since(first));
         let policy_outcome = self.policy.decide(&results, &profile.policy, totals_before);
-        if let Some(decision) = policy_outcome.as_ref().and_then(|j| j.decision.as_ref()) {
+        // Events of a reported loop do not count again.
+        let decision = policy_outcome.as_ref().and_then(|o| o.decision.as_ref());
+        if let Some(decision) = decision {
             self.history.consume(&decision.evidence.event_indexes);
         }
         let consumed = self.policy.take_consumed_events();
@@ -140,27 +146,28 @@ impl Agent {
             self.detectors_bytes = self.detectors.heap_bytes();
         }
         ObservationOutcome {
-            matched_detectors: match findings.is_empty() {
-                true => SmallVec::new(),
-                false => findings.iter().map(|(detector, _)| *detector).collect(),
+            // Most events have no finding: skip the loop.
+            matched_detectors: if findings.is_empty() {
+                SmallVec::new()
+            } else {
+                findings.iter().map(|(detector, _)| *detector).collect()
             },
             missing_fields,
             policy_outcome,
         }
     }
 
-    /// Takes in what an earlier event of it has cost.
+    /// Adds the cost of an earlier event.
     pub fn add_cost(&mut self, cost: Cost) {
         self.totals += Waste::new(0, cost);
     }
 
-    /// It counts no more.
     pub fn is_terminated(&self) -> bool {
         self.termination.is_some()
     }
 
-    /// Puts a ruling into words, while the calls it cites are still known.
-    /// `began` is where a text begins to repeat itself.
+    /// Renders the texts of a verdict while the history still has the cited calls.
+    /// `repetition_start` is the character at which a text begins to repeat itself.
     pub fn render_verdict(
         &self,
         decision: &Decision,
@@ -169,24 +176,19 @@ impl Agent {
         profile: &Profile,
     ) -> RenderedVerdict {
         let calls = decision.calls.iter();
-        let mut operation = None;
-        let members: Vec<LoopMember> = calls
+        let (members, operations): (Vec<LoopMember>, Vec<Operation>) = calls
             .filter_map(|sig| self.history.find_member(*sig))
-            .map(|(member, does)| {
-                operation.get_or_insert(does);
-                member
-            })
-            .collect();
+            .unzip();
+        let first_operation = operations.first().copied();
         let evidence = &decision.evidence;
         let facts = TemplateContext::new(
             (evidence.count, evidence.period, evidence.similarity),
-            operation.unwrap_or(Operation::Other).verb(),
+            first_operation.unwrap_or(Operation::Other).verb(),
             &members,
             (&evidence.excerpt, repetition_start),
         );
-        let budget = profile.detect.budget.own.reached_cap(&used);
-        let facts = match budget {
-            Some(passed) => facts.with_budget(passed.unit, passed.used, passed.cap),
+        let facts = match profile.detect.budget.own.reached_cap(&used) {
+            Some(reached) => facts.with_budget(reached.unit, reached.used, reached.cap),
             None => facts,
         };
         let detector = profile.detector_name(decision.detector);
@@ -197,7 +199,7 @@ impl Agent {
         }
     }
 
-    /// Counts start anew; what was reported is remembered.
+    /// Clears the counts. What was reported is kept.
     pub fn reset(&mut self) {
         self.history.clear();
         self.detectors.reset();

@@ -1,37 +1,41 @@
-//! A breaker on ourselves. A setting that is wrong, or a thing that all agents
-//! depend on and that fails, could end a whole fleet within minutes; a person
-//! should look first. While too large a share of the sessions would be ended,
-//! detectors warn instead. What operators end is never held back. Each tenant has
-//! one of its own, so that what one of them does holds back no other's.
+//! A circuit breaker for the detectors themselves. A wrong setting, or the failure
+//! of something that all agents depend on, could terminate a whole fleet within
+//! minutes; an operator should check first. While detectors would terminate too
+//! large a share of the sessions, they warn instead. An operator's termination is
+//! never withheld. Each tenant has its own breaker, so that one tenant's storm does
+//! not affect another.
 
 use std::{
     collections::VecDeque,
+    sync::atomic::Ordering::Relaxed,
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use parking_lot::{Mutex, MutexGuard};
-
+use parking_lot::Mutex;
 use serde::Deserialize;
+
+use super::{EngineContext, tenant::Tenants};
+use crate::{domain::SessionId, telemetry::Metrics};
 
 /// `[breaker]`
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct BreakerSettings {
-    /// Opens when more than this share of the sessions would be ended,
+    /// The breaker opens when more than this share of the sessions would be
+    /// terminated within the window,
     pub share_max: f64,
-    /// and more than so many of them,
+    /// and more than this number of them.
     pub sessions_min: u64,
-    /// within so long.
     pub window_secs: u64,
 }
 
-/// What the breaker says about one more termination.
+/// The breaker's answer to one more termination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BreakerDecision {
     Allowed,
     Withheld,
 }
 
-/// Counts the sessions of a tenant that detectors end, or would.
+/// Counts the sessions of a tenant that detectors terminate or would terminate.
 #[derive(Default)]
 pub(super) struct Breaker {
     window: Mutex<TerminationWindow>,
@@ -39,26 +43,27 @@ pub(super) struct Breaker {
 
 #[derive(Default)]
 struct TerminationWindow {
-    /// How long a slice is, in milliseconds: a reload may change it.
+    /// The length of a slice. A reload may change it.
     slice_millis: u128,
-    /// By slice of the window, oldest first.
+    /// The number of a slice and its terminations, oldest first.
     slices: VecDeque<(u64, u64)>,
     terminations: u64,
     is_open: bool,
 }
 
-/// The window moves on by a sixteenth of its length.
+/// The window moves by a sixteenth of its length.
 const WINDOW_SLICES: u64 = 16;
 
 impl Breaker {
-    /// A detector wants to end a session, while so many others are live.
+    /// Counts a termination that a detector asks for while `live` other sessions
+    /// are live, and decides about it.
     pub fn request_termination(
         &self,
         settings: &BreakerSettings,
         live: usize,
         now: SystemTime,
     ) -> BreakerDecision {
-        let mut window = self.lock_window();
+        let mut window = self.window.lock();
         let slice = window.advance(settings, now);
         window.terminations += 1;
         match window.slices.back_mut() {
@@ -66,20 +71,21 @@ impl Breaker {
             _ => window.slices.push_back((slice, 1)),
         }
         window.is_open = window.is_open || window.exceeds(settings, live);
-        match window.is_open {
-            true => BreakerDecision::Withheld,
-            false => BreakerDecision::Allowed,
+        if window.is_open {
+            BreakerDecision::Withheld
+        } else {
+            BreakerDecision::Allowed
         }
     }
 
     pub fn is_open(&self) -> bool {
-        self.lock_window().is_open
+        self.window.lock().is_open
     }
 
-    /// Closes it when the storm is over: when half of what opened it would not
-    /// be reached any more, so that it does not flutter.
+    /// Closes the breaker when the terminations fall below half of the thresholds
+    /// that open it, so that it does not flutter.
     pub fn close_if_calm(&self, settings: &BreakerSettings, live: usize, now: SystemTime) {
-        let mut window = self.lock_window();
+        let mut window = self.window.lock();
         if window.is_open {
             window.advance(settings, now);
             let close_settings = BreakerSettings {
@@ -91,13 +97,65 @@ impl Breaker {
         }
     }
 
-    fn lock_window(&self) -> MutexGuard<'_, TerminationWindow> {
-        self.window.lock()
+    /// Decides whether a detector may terminate this session, and reports it if
+    /// that opens the breaker.
+    pub fn allows_termination(
+        &self,
+        session: &SessionId,
+        now: SystemTime,
+        ctx: &EngineContext,
+    ) -> bool {
+        let Some(settings) = &ctx.limits.breaker else {
+            return true;
+        };
+        let live = ctx.tenant.live_sessions.load(Relaxed);
+        let was_open = self.is_open();
+        if self.request_termination(settings, live, now) == BreakerDecision::Allowed {
+            return true;
+        }
+        ctx.metrics.count_withheld_termination();
+        if !was_open {
+            ctx.metrics.set_breaker_open(true);
+            tracing::error!(
+                ?session,
+                tenant = ?session.tenant(),
+                "the breaker has opened: detectors would terminate too many sessions and warn \
+                 instead; check the settings and what the agents depend on"
+            );
+        }
+        false
     }
 }
 
+/// Closes the breakers of tenants whose storm is over.
+pub(super) fn update_breakers(
+    tenants: &Tenants,
+    settings: Option<&BreakerSettings>,
+    metrics: &Metrics,
+    now: SystemTime,
+) {
+    let mut any_open = false;
+    for (tenant, state) in tenants.all_named() {
+        let was_open = state.breaker.is_open();
+        if let Some(settings) = settings {
+            let live = state.live_sessions.load(Relaxed);
+            state.breaker.close_if_calm(settings, live, now);
+        }
+        let is_open = state.breaker.is_open();
+        if was_open && !is_open {
+            tracing::warn!(
+                ?tenant,
+                "the breaker has closed: detectors may terminate sessions again"
+            );
+        }
+        any_open |= is_open;
+    }
+    metrics.set_breaker_open(any_open);
+}
+
 impl TerminationWindow {
-    /// Forgets what lies before the window; the slice that it is now.
+    /// Drops the slices before the window, and returns the number of the current
+    /// slice.
     fn advance(&mut self, settings: &BreakerSettings, now: SystemTime) -> u64 {
         let millis = now
             .duration_since(UNIX_EPOCH)
@@ -108,7 +166,7 @@ impl TerminationWindow {
         let slice = u64::try_from(millis / slice_millis).unwrap_or(u64::MAX);
         let previous = std::mem::replace(&mut self.slice_millis, slice_millis);
         if previous != slice_millis {
-            // What was counted keeps its time, in slices of the new length.
+            // Slices keep their time: they are renumbered for the new length.
             for (number, _) in &mut self.slices {
                 *number = u64::try_from(u128::from(*number) * previous / slice_millis)
                     .unwrap_or(u64::MAX);
@@ -121,7 +179,7 @@ impl TerminationWindow {
             self.terminations -= ended;
             self.slices.pop_front();
         }
-        // A clock that goes back must not make more slices than there are.
+        // A clock that goes back must not add slices.
         self.slices
             .back()
             .map_or(slice, |(last, _)| slice.max(*last))
@@ -151,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_window_forgets_too() {
+    fn a_longer_window_drops_old_slices_too() {
         let breaker = Breaker::default();
         breaker.request_termination(&SETTINGS, 100, at(0));
         let longer = BreakerSettings {
@@ -159,51 +217,59 @@ mod tests {
             ..SETTINGS
         };
         breaker.request_termination(&longer, 100, at(10));
-        assert_eq!(breaker.lock_window().terminations, 2);
+        assert_eq!(breaker.window.lock().terminations, 2);
         breaker.request_termination(&longer, 100, at(1_000));
-        assert_eq!(breaker.lock_window().terminations, 1);
+        assert_eq!(breaker.window.lock().terminations, 1);
     }
 
-    /// How many of so many are let end, with `live` others.
-    fn granted(breaker: &Breaker, asked: usize, live: usize, secs: u64) -> usize {
-        let asked = (0..asked).filter(|_| {
-            breaker.request_termination(&SETTINGS, live, at(secs)) == BreakerDecision::Allowed
-        });
-        asked.count()
-    }
-
-    #[test]
-    fn it_opens_on_a_share_of_the_fleet_and_a_number_both() {
-        let opens = |live| granted(&Breaker::default(), 50, live, 0);
-        assert_eq!(opens(0), 4, "few are never too many");
-        assert_eq!(opens(60), 20, "20 of 80 are a quarter");
-        assert_eq!(opens(10_000), 50);
+    /// The number of allowed terminations among `requests`, with `live` other
+    /// sessions.
+    fn allowed(breaker: &Breaker, requests: usize, live: usize, secs: u64) -> usize {
+        let decisions =
+            (0..requests).map(|_| breaker.request_termination(&SETTINGS, live, at(secs)));
+        let allowed = decisions.filter(|decision| *decision == BreakerDecision::Allowed);
+        allowed.count()
     }
 
     #[test]
-    fn it_stays_open_while_the_storm_goes_on_and_closes_by_itself() {
+    fn the_breaker_opens_above_both_a_share_and_a_number_of_sessions() {
+        assert_eq!(
+            allowed(&Breaker::default(), 50, 0, 0),
+            4,
+            "below sessions_min"
+        );
+        assert_eq!(
+            allowed(&Breaker::default(), 50, 60, 0),
+            20,
+            "20 of 80 are a quarter"
+        );
+        assert_eq!(allowed(&Breaker::default(), 50, 10_000, 0), 50);
+    }
+
+    #[test]
+    fn the_breaker_stays_open_during_a_storm_and_closes_by_itself() {
         let breaker = Breaker::default();
-        assert_eq!(granted(&breaker, 10, 8, 0), 4);
+        assert_eq!(allowed(&breaker, 10, 8, 0), 4);
         for secs in (0..=160).step_by(10) {
             breaker.close_if_calm(&SETTINGS, 8, at(secs));
             assert_eq!(breaker.is_open(), secs < 160, "after {secs} s");
         }
-        assert_eq!(granted(&breaker, 1, 8, 161), 1);
+        assert_eq!(allowed(&breaker, 1, 8, 161), 1);
 
-        assert_eq!(granted(&breaker, 10, 8, 200), 3);
-        assert_eq!(granted(&breaker, 10, 8, 300), 0);
+        assert_eq!(allowed(&breaker, 10, 8, 200), 3);
+        assert_eq!(allowed(&breaker, 10, 8, 300), 0);
         breaker.close_if_calm(&SETTINGS, 8, at(400));
-        assert!(breaker.is_open(), "it was asked since");
+        assert!(breaker.is_open(), "there were requests since");
     }
 
     #[test]
-    fn a_clock_that_goes_back_does_no_harm() {
+    fn a_clock_that_goes_back_adds_no_slices() {
         let breaker = Breaker::default();
         for secs in [500, 100, 300, 0, 501] {
             breaker.request_termination(&SETTINGS, 1_000, at(secs));
             breaker.close_if_calm(&SETTINGS, 1_000, at(secs));
         }
-        assert_eq!(breaker.lock_window().slices.len(), 1);
+        assert_eq!(breaker.window.lock().slices.len(), 1);
         assert!(!breaker.is_open());
     }
 }

@@ -1,52 +1,53 @@
+//! Texts that arrive in deltas, until their turn is complete.
+
 use crate::{
-    domain::{Channel, RepetitionSettings, Sig, TextRepetition, TurnFacts, sanitize},
+    domain::{Channel, LazyBox, RepetitionSettings, Sig, TextRepetition, TurnFacts, sanitize},
     facts::FactExtractor,
     text::{RepetitionTracker, Sketcher},
 };
 
-/// The texts that an agent is writing, latest last.
+/// The texts in progress of an agent, latest last.
 #[derive(Default)]
 pub(super) struct Drafts {
     drafts: Vec<Draft>,
-    /// What they hold, all together.
+    /// Heap bytes of all drafts together.
     bytes: usize,
 }
 
-/// A piece of a text.
 pub(super) struct DraftChunk<'a> {
     pub turn_key: Sig,
     pub channel: Channel,
     pub text: &'a str,
-    /// Of the text so much of the beginning is kept.
+    /// The number of bytes of the text's beginning that are kept.
     pub prefix_bytes_max: usize,
 }
 
 struct Draft {
     turn_key: Sig,
-    /// What is to be a turn; `None`: there was only reasoning so far.
-    text: Option<Box<DraftText>>,
-    /// Watches of what is written, and of the reasoning beside it.
-    visible_tracker: Option<Box<RepetitionTracker>>,
-    reasoning_tracker: Option<Box<RepetitionTracker>>,
-    /// What it held when it was last weighed.
+    /// The text of the turn; not allocated while there is only reasoning.
+    text: LazyBox<DraftText>,
+    /// Trackers of the visible text and of the reasoning.
+    visible_tracker: LazyBox<RepetitionTracker>,
+    reasoning_tracker: LazyBox<RepetitionTracker>,
+    /// Heap bytes by the last measurement.
     bytes: usize,
 }
 
 #[derive(Default)]
 struct DraftText {
     sketcher: Sketcher,
-    /// The beginning of the text, for the verdict's excerpt and for a model.
+    /// The beginning of the text, for a verdict's excerpt and for the model.
     prefix: String,
-    /// There was text that is not part of it.
+    /// The text is longer than the prefix.
     is_truncated: bool,
 }
 
 impl Drafts {
-    /// Parallel generations of one agent; beyond this the oldest is forgotten.
+    /// Parallel generations of one agent; beyond this the oldest is dropped.
     const DRAFTS_MAX: usize = 4;
 
-    /// Takes a piece in: what is found newly to repeat itself, by these settings;
-    /// `None`: nobody asks.
+    /// Appends a chunk. Returns a repetition that it completes; `repeats` is `None`
+    /// if the detector is disabled.
     pub fn push(
         &mut self,
         chunk: &DraftChunk<'_>,
@@ -67,39 +68,40 @@ impl Drafts {
         repeated
     }
 
-    /// The text is complete: its facts and its beginning. `None`: nothing was
-    /// written of it, and reasoning alone is no turn.
+    /// Removes a complete text and returns its facts and its prefix. `None`: there
+    /// was no visible text; reasoning alone is not a turn.
     pub fn finish(&mut self, turn_key: Sig, facts: &FactExtractor) -> Option<(TurnFacts, String)> {
         let draft = self.drafts.remove(self.position(turn_key)?);
         self.bytes -= draft.bytes;
-        let text = draft.text?;
-        let facts = text.sketcher.finish(&facts.analyzers().phrase_matcher);
-        Some((facts, text.prefix))
+        let text = draft.text.into_inner()?;
+        let turn_facts = text.sketcher.finish(&facts.analyzers().phrase_matcher);
+        Some((turn_facts, text.prefix))
     }
 
-    /// The beginning of what was written of this text.
+    /// The beginning of the text.
     pub fn prefix(&self, turn_key: Sig) -> &str {
         let draft = self.drafts.iter().find(|draft| draft.turn_key == turn_key);
-        let text = draft.and_then(|draft| draft.text.as_deref());
+        let text = draft.and_then(|draft| draft.text.get());
         text.map_or("", |text| &text.prefix)
     }
 
-    /// The text was to be stopped: what comes now is another, but a loop in it
-    /// that was found before goes on.
+    /// Starts the text again after a verdict stopped it. A loop that was found in it
+    /// continues.
     pub fn restart(&mut self, turn_key: Sig) {
         let position = self.position(turn_key);
         if let Some(draft) = position.and_then(|position| self.drafts.get_mut(position)) {
-            draft.text = None;
-            let trackers = [&mut draft.visible_tracker, &mut draft.reasoning_tracker];
-            for tracker in trackers.into_iter().flatten() {
-                tracker.restart();
+            draft.text.clear();
+            for tracker in [&mut draft.visible_tracker, &mut draft.reasoning_tracker] {
+                if let Some(tracker) = tracker.get_mut() {
+                    tracker.restart();
+                }
             }
             self.bytes -= draft.bytes;
             self.bytes += draft.update_bytes();
         }
     }
 
-    /// A tool call, or a user, begins all texts anew.
+    /// Drops all texts.
     pub fn clear(&mut self) {
         self.bytes = 0;
         self.drafts.clear();
@@ -120,9 +122,9 @@ impl Draft {
     fn new(turn_key: Sig) -> Self {
         Self {
             turn_key,
-            text: None,
-            visible_tracker: None,
-            reasoning_tracker: None,
+            text: LazyBox::default(),
+            visible_tracker: LazyBox::default(),
+            reasoning_tracker: LazyBox::default(),
             bytes: 0,
         }
     }
@@ -144,31 +146,32 @@ impl Draft {
             Channel::Reasoning => &mut self.reasoning_tracker,
         };
         let settings = repeats.filter(|_| !chunk.text.is_empty())?;
-        let tracker = tracker.get_or_insert_default();
-        tracker.push(chunk.text, settings, facts.key())
+        tracker
+            .get_or_insert_default()
+            .push(chunk.text, settings, facts.key())
     }
 
-    /// How many bytes it holds now.
+    /// Measures the draft and returns its heap bytes.
     fn update_bytes(&mut self) -> usize {
         self.bytes = self.heap_bytes();
         self.bytes
     }
 
     fn heap_bytes(&self) -> usize {
-        let text_bytes = |text: &DraftText| {
-            size_of::<DraftText>() + text.sketcher.heap_bytes() + text.prefix.capacity()
-        };
-        let tracker_bytes =
-            |tracker: &RepetitionTracker| size_of::<RepetitionTracker>() + tracker.heap_bytes();
-        self.text.as_deref().map_or(0, text_bytes)
-            + self.visible_tracker.as_deref().map_or(0, tracker_bytes)
-            + self.reasoning_tracker.as_deref().map_or(0, tracker_bytes)
+        self.text
+            .heap_bytes(|text| text.sketcher.heap_bytes() + text.prefix.capacity())
+            + self
+                .visible_tracker
+                .heap_bytes(|tracker| tracker.heap_bytes())
+            + self
+                .reasoning_tracker
+                .heap_bytes(|tracker| tracker.heap_bytes())
     }
 }
 
 impl DraftText {
-    /// Once a character does not fit no other does, so that the beginning does
-    /// not depend on how the text is cut.
+    /// Appends what fits. Once a character does not fit, nothing more is appended,
+    /// so that the prefix does not depend on the chunking of the text.
     fn extend_prefix(&mut self, chunk: &str, bytes_max: usize) {
         if self.is_truncated {
             return;
@@ -177,7 +180,7 @@ impl DraftText {
         self.is_truncated = fitting.len() < chunk.len();
         let len = self.prefix.len();
         if len + fitting.len() > self.prefix.capacity() {
-            // Doubled as a string does, but for no more than there will be.
+            // Doubles like `String`, but not beyond the limit.
             let additional = fitting.len().max(len).min(bytes_max - len);
             self.prefix.reserve_exact(additional);
         }
@@ -191,19 +194,19 @@ mod tests {
     use crate::{facts::ToolRules, text::HashKey};
 
     #[test]
-    fn the_beginning_does_not_depend_on_how_the_text_is_cut() {
+    fn the_prefix_does_not_depend_on_the_chunking_of_the_text() {
         let tools = ToolRules::new(Vec::new()).unwrap();
         let facts = FactExtractor::new(HashKey::fixed(), tools, Default::default());
         let turn = facts.key().id_signature("draft", "", "");
-        let kept_bytes_max = 600;
-        let filled = "x".repeat(kept_bytes_max - 1);
+        let prefix_bytes_max = 600;
+        let filled = "x".repeat(prefix_bytes_max - 1);
         let mut drafts = Drafts::default();
         for text in [&filled, "é", "y"] {
             let chunk = DraftChunk {
                 turn_key: turn,
                 channel: Channel::Visible,
                 text,
-                prefix_bytes_max: kept_bytes_max,
+                prefix_bytes_max,
             };
             drafts.push(&chunk, None, &facts);
         }

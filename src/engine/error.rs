@@ -1,22 +1,24 @@
+//! Why the engine rejects an input or a configuration.
+
 use thiserror::Error;
 use uuid::Uuid;
 
 use crate::telemetry::Rejection;
 
-/// Why an event or a session was not accepted.
+/// Why an event or a session is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RecordError {
     #[error("limits.sessions_max, or the tenant's share of it, of {0} live sessions is reached")]
     SessionsMax(usize),
     #[error(
-        "limits.state_bytes_max, or the tenant's share of it, of {0} bytes of session state is nearly or wholly used"
+        "limits.state_bytes_max, or the tenant's share of it, of {0} bytes of session state is nearly or fully used"
     )]
     StateBytesMax(usize),
     #[error("limits.agents_max of {0} agents in a session is reached")]
     AgentsMax(usize),
-    /// A fault of ours struck in the session before.
+    /// The session panicked before.
     #[error(
-        "a fault of the service struck in this session, which is not watched until it is reset; reference {0}"
+        "the session is quarantined after a fault of the service, until it is reset; reference {0}"
     )]
     Quarantined(Uuid),
 }
@@ -32,7 +34,7 @@ impl RecordError {
     }
 }
 
-/// Why a session could not be opened.
+/// Why a session cannot be opened.
 #[derive(Debug, Error)]
 pub enum OpenError {
     #[error("the session is terminated; reset it first")]
@@ -41,4 +43,15 @@ pub enum OpenError {
     NoProfile(String),
     #[error(transparent)]
     Record(#[from] RecordError),
+}
+
+/// Why a new configuration is rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum EngineReloadError {
+    /// Counts, trends and metrics are indexed by the position of a rule.
+    #[error("to add, remove, rename or reorder [[rules]] needs a restart")]
+    RulesChanged,
+    /// Turns embedded by one model cannot be compared with those of another.
+    #[error("another detect.similar_turns.model needs a restart")]
+    ModelChanged,
 }

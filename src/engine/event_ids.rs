@@ -1,13 +1,15 @@
+//! Recognizes events that are sent twice.
+
 use std::collections::VecDeque;
 
 use crate::domain::Sig;
 
-/// The latest event and turn ids of a session with the events they named, so
-/// that an event sent twice counts once. (A duplicate delivery looks exactly
-/// like a loop.)
+/// The latest event and turn ids of a session with the indexes of their events, so
+/// that an event sent twice counts once. (A duplicate delivery looks exactly like
+/// a loop.)
 ///
-/// The halves of an id stand apart: hardly any event is a duplicate, and to know
-/// that of one it is enough to look at the lower halves, many at a time.
+/// The halves of an id are stored separately: hardly any event is a duplicate, and
+/// comparing the lower halves, many at a time, is enough to rule one out.
 #[derive(Default)]
 pub(super) struct RecentEventIds {
     lower_halves: VecDeque<u32>,
@@ -16,7 +18,7 @@ pub(super) struct RecentEventIds {
 
 struct EventIdEntry {
     upper: u32,
-    /// The event that it named.
+    /// The index of its event.
     index: i32,
 }
 
@@ -27,11 +29,10 @@ impl RecentEventIds {
         if !contains(older, lower) && !contains(newer, lower) {
             return None;
         }
-        let known = self.lower_halves.iter().zip(&self.entries);
-        known
-            .rev()
-            .find(|(known, rest)| (**known, rest.upper) == (lower, upper))
-            .map(|(_, rest)| rest.index)
+        let ids = self.lower_halves.iter().zip(&self.entries);
+        ids.rev()
+            .find(|(known, entry)| (**known, entry.upper) == (lower, upper))
+            .map(|(_, entry)| entry.index)
     }
 
     pub fn insert(&mut self, id: Sig, index: i32, ids_max: usize) {
@@ -44,9 +45,9 @@ impl RecentEventIds {
         self.entries.push_back(EventIdEntry { upper, index });
     }
 
-    /// Whether a duplicate may still ask for this event.
-    pub fn has_event(&self, event: i32) -> bool {
-        self.entries.iter().any(|rest| rest.index == event)
+    /// Whether a duplicate of this event can still be recognized.
+    pub fn has_event(&self, index: i32) -> bool {
+        self.entries.iter().any(|entry| entry.index == index)
     }
 
     pub fn heap_bytes(&self) -> usize {
@@ -59,15 +60,16 @@ fn split_halves(id: Sig) -> (u32, u32) {
     (id.get() as u32, (id.get() >> 32) as u32)
 }
 
-/// Whether one of them is among the others. Those of a chunk are all looked at,
-/// which the compiler does several at a time; it does not where each may be the
-/// last.
+/// Compares all ids of a chunk without an early exit, so that the compiler
+/// vectorizes the loop.
 fn contains(known: &[u32], lower: u32) -> bool {
     const CHUNK: usize = 32;
-    let chunk_contains =
-        |chunk: &[u32]| chunk.iter().fold(false, |found, id| found | (*id == lower));
     let (chunks, rest) = known.as_chunks::<CHUNK>();
-    chunks.iter().any(|chunk| chunk_contains(chunk)) || chunk_contains(rest)
+    chunks.iter().any(|chunk| chunk_contains(chunk, lower)) || chunk_contains(rest, lower)
+}
+
+fn chunk_contains(chunk: &[u32], lower: u32) -> bool {
+    chunk.iter().fold(false, |found, id| found | (*id == lower))
 }
 
 #[cfg(test)]
@@ -75,18 +77,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_known_as_a_whole_and_until_others_take_its_place() {
-        let mut seen = RecentEventIds::default();
+    fn both_halves_of_an_id_are_compared_and_the_oldest_ids_are_dropped() {
+        let mut ids = RecentEventIds::default();
         let id = |n: u64| Sig::new(n << 32 | 7);
         for n in 1..=100 {
-            seen.insert(id(n), n as i32, 70);
+            ids.insert(id(n), n as i32, 70);
         }
-        assert_eq!(seen.index_of(id(30)), None);
-        assert_eq!(seen.index_of(id(31)), Some(31));
-        assert_eq!(seen.index_of(id(100)), Some(100));
-        assert_eq!(seen.index_of(Sig::new(100 << 32 | 8)), None);
-        assert!(seen.has_event(31) && !seen.has_event(30));
-        seen.insert(id(50), 101, 70);
-        assert_eq!(seen.index_of(id(50)), Some(101), "the latest");
+        assert_eq!(ids.index_of(id(30)), None);
+        assert_eq!(ids.index_of(id(31)), Some(31));
+        assert_eq!(ids.index_of(id(100)), Some(100));
+        assert_eq!(ids.index_of(Sig::new(100 << 32 | 8)), None);
+        assert!(ids.has_event(31) && !ids.has_event(30));
+        ids.insert(id(50), 101, 70);
+        assert_eq!(ids.index_of(id(50)), Some(101), "the latest");
     }
 }

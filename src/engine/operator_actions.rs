@@ -1,6 +1,6 @@
-//! What operators do. A termination holds at once; a reset or a snooze is
-//! announced first and done when the announcement is on disk, so that one that
-//! was refused has not happened.
+//! Actions of operators. A termination takes effect at once. A reset or a snooze is
+//! issued as a verdict first and applied when that verdict is on disk, so that a
+//! rejected action has had no effect.
 
 use std::{
     sync::Arc,
@@ -10,15 +10,13 @@ use std::{
 use dashmap::Entry;
 use thiserror::Error;
 
-use super::{
-    Engine,
-    carry_over::CarryOver,
-    issuer,
-    slot::{Slot, Tombstone},
+use super::{Engine, closed::CarryOver, slot::Slot};
+use crate::domain::{
+    Action, AgentId, Effect, Evidence, Labels, OPERATOR, SessionId, SessionStatus, SessionView,
+    Verdict, VerdictId, Waste, sanitize,
 };
-use crate::domain::{Effect, Labels, SessionId, SessionStatus, SessionView, Verdict};
 
-/// Who does something, and why.
+/// The operator of an action, and the reason.
 #[derive(Clone, Copy, Debug)]
 pub struct OperatorRequest<'a> {
     pub reason: &'a str,
@@ -34,23 +32,27 @@ pub enum SnoozeError {
     Terminated,
 }
 
+/// The characters of a reason that an agent receives.
+const REASON_CHARS_MAX: usize = 200;
+
 impl Engine {
-    /// It ended normally: clears its state and gives its summary. A terminated
-    /// session stays so, and so does a terminated sub-agent. `None`: there is
-    /// no such session.
+    /// Ends a session normally: clears its state and returns its summary. A
+    /// terminated session stays terminated, and so does a terminated sub-agent.
+    /// `None`: there is no such session.
     pub fn end_session(&self, id: &SessionId, now: SystemTime) -> Option<SessionView> {
         let mut slot = self.sessions.get_mut(id)?;
         let mut view = slot.view(id);
-        if matches!(*slot, Slot::Live(_)) {
+        if let Slot::Live(session) = &*slot {
             view.status = SessionStatus::Ended;
-            self.save_slot_carry_over(id, &slot);
-            self.close_session(&mut slot, view.clone(), now);
+            self.save_carry_over(id, session.carry_over());
+            let tenant = self.tenants.get_or_insert(id);
+            *slot = self.close(&tenant, Some(&slot), view.clone(), now);
         }
         Some(view)
     }
 
-    /// An operator ends the session, live or not. Where it was terminated
-    /// before, the verdict that did it stands.
+    /// Terminates a session, live or not. If it was terminated before, the earlier
+    /// verdict is returned.
     pub fn terminate_session(
         &self,
         id: &SessionId,
@@ -65,26 +67,17 @@ impl Engine {
         if let Some(verdict) = view.termination {
             return verdict;
         }
-        let verdict = issuer::termination_verdict(id, request, now);
+        let verdict = termination_verdict(id, request, now);
         let (issuer, effect) = (&self.state.issuer, Effect::Terminated);
         let verdict = issuer.issue(verdict, &view.labels, &view.profile, effect, now);
         view.termination = Some(verdict.clone());
         view.status = SessionStatus::Terminated;
         self.state.metrics.count_termination(None);
-        let key = self.new_deadline_key(now + self.tombstone_retention());
-        if let Entry::Occupied(occupied) = &entry {
-            match occupied.get() {
-                live @ Slot::Live(_) => self.save_post_mortem(live, &view, key.generation),
-                closed @ Slot::Closed(_) => {
-                    self.move_post_mortem(id, closed.generation(), key.generation);
-                }
-            }
-        }
-        let tombstone = Tombstone::new(view, key);
-        let tombstone = self.register_tombstone(id, SessionStatus::Terminated, key, tombstone);
-        if let Entry::Occupied(occupied) = &entry {
-            self.unregister_slot(id, occupied.get());
-        }
+        let slot = match &entry {
+            Entry::Occupied(occupied) => Some(occupied.get()),
+            Entry::Vacant(_) => None,
+        };
+        let tombstone = self.close(&self.tenants.get_or_insert(id), slot, view, now);
         entry.insert(tombstone);
         verdict
     }
@@ -93,7 +86,7 @@ impl Engine {
         self.config.load().profiles.default().name.clone()
     }
 
-    /// Says that a session is to be reset. `None`: there is no such session.
+    /// Issues the verdict of a reset. `None`: there is no such session.
     pub fn issue_reset(
         &self,
         id: &SessionId,
@@ -110,25 +103,23 @@ impl Engine {
             }
             None => return None,
         };
-        let verdict = issuer::reset_verdict(id, request, now);
+        let verdict = reset_verdict(id, request, now);
         let issuer = &self.state.issuer;
         Some(issuer.issue(verdict, &labels, &profile, Effect::Reset, now))
     }
 
-    /// Forgets all that was learned of the session before this announcement, a
-    /// termination too; its profile and labels stay. One that was over is live
-    /// again where there is room for it; where there is none it begins with its
-    /// next event, as any other.
+    /// Clears the state that the session had before this verdict, a termination
+    /// included; its profile and labels stay. A closed session becomes live again
+    /// if there is room; if not, it begins with its next event like any other.
     pub fn apply_reset(&self, id: &SessionId, reset_verdict: &Verdict, now: SystemTime) {
         let tenant = self.tenants.get_or_insert(id);
         let stored = tenant.carry_overs.take(id).after_reset(reset_verdict.id);
-        let is_closed = |slot: &Slot| matches!(slot, Slot::Closed(_));
-        let was_closed = self.sessions.get(id).is_some_and(|slot| is_closed(&slot));
-        // No lock may be held when room is made.
+        let was_closed = self.sessions.get(id).is_some_and(|slot| slot.is_closed());
+        // Making room requires that no lock is held.
         let reserved = was_closed && self.reserve_session(&tenant, now).is_ok();
         let carry_over = match self.sessions.entry(id.clone()) {
             Entry::Vacant(_) => stored,
-            // It was ended again since, and somebody was told so.
+            // It was terminated again since, and that verdict was sent.
             Entry::Occupied(slot) if terminated_since(id, slot.get(), reset_verdict) => {
                 CarryOver::default()
             }
@@ -141,28 +132,29 @@ impl Engine {
                     .agent_terminations
                     .extend(stored.agent_terminations);
                 let view = slot.get().view(id);
-                let is_closed = is_closed(slot.get());
-                self.unregister_slot(id, slot.get());
+                let is_closed = slot.get().is_closed();
+                self.unregister_slot(&tenant, slot.get());
                 if is_closed && !reserved {
                     slot.remove();
                     return self.save_carry_over(id, carry_over);
                 }
                 if !reserved {
-                    self.update_live_sessions(&tenant, true);
+                    self.state.add_live_session(&tenant);
                 }
-                let new_slot =
-                    self.create_session(id, &view.profile, view.labels.clone(), carry_over, now);
-                slot.insert(new_slot);
-                return self.update_memory_usage(&tenant, slot.into_ref().value_mut(), id);
+                slot.insert(self.create_session(id, &view.profile, view.labels, carry_over, now));
+                if let Slot::Live(session) = slot.into_ref().value_mut() {
+                    self.state.update_session_bytes(&tenant, session, id);
+                }
+                return;
             }
         };
         if reserved {
-            self.update_live_sessions(&tenant, false);
+            self.state.remove_live_session(&tenant);
         }
         self.save_carry_over(id, carry_over);
     }
 
-    /// Says that a session is to be snoozed.
+    /// Issues the verdict of a snooze.
     pub fn issue_snooze(
         &self,
         id: &SessionId,
@@ -176,12 +168,12 @@ impl Engine {
             Slot::Closed(_) if slot.is_ended() => return Err(SnoozeError::Unknown),
             Slot::Closed(_) => return Err(SnoozeError::Terminated),
         };
-        let verdict = issuer::snooze_verdict(id, request, duration.as_secs(), now);
+        let verdict = snooze_verdict(id, request, duration.as_secs(), now);
         let (issuer, effect) = (&self.state.issuer, Effect::Snoozed(now + duration));
         Ok(issuer.issue(verdict, &view.labels, &view.profile, effect, now))
     }
 
-    /// Makes the session's verdicts `shadow` until then.
+    /// Makes the session's verdicts `shadow` until this time.
     pub fn apply_snooze(&self, id: &SessionId, until: SystemTime) {
         if let Some(mut slot) = self.sessions.get_mut(id)
             && let Slot::Live(session) = &mut *slot
@@ -191,11 +183,95 @@ impl Engine {
     }
 }
 
-/// The session was terminated after it was said that it is to be reset.
+/// Whether the session was terminated after the reset was issued.
 fn terminated_since(id: &SessionId, slot: &Slot, reset_verdict: &Verdict) -> bool {
     let termination = match slot {
         Slot::Closed(tombstone) => tombstone.termination(id),
         Slot::Live(_) => None,
     };
     termination.is_some_and(|verdict| verdict.id > reset_verdict.id)
+}
+
+/// The verdict of an operator who terminates a session.
+pub(super) fn termination_verdict(
+    id: &SessionId,
+    request: &OperatorRequest<'_>,
+    now: SystemTime,
+) -> Verdict {
+    let quoted = sanitize::quote(request.reason, REASON_CHARS_MAX);
+    Verdict {
+        action: Some(Action::Terminate),
+        pattern: "terminated by an operator".to_owned(),
+        correction: format!("An operator has ended this session: \"{quoted}\". Stop here."),
+        ..operator_verdict(id, request, now)
+    }
+}
+
+/// The verdict of an operator who resets a session.
+fn reset_verdict(id: &SessionId, request: &OperatorRequest<'_>, now: SystemTime) -> Verdict {
+    Verdict {
+        pattern: "reset by an operator".to_owned(),
+        ..operator_verdict(id, request, now)
+    }
+}
+
+/// The verdict of an operator who snoozes a session.
+fn snooze_verdict(
+    id: &SessionId,
+    request: &OperatorRequest<'_>,
+    secs: u64,
+    now: SystemTime,
+) -> Verdict {
+    Verdict {
+        pattern: format!("snoozed by an operator for {}", format_duration(secs)),
+        ..operator_verdict(id, request, now)
+    }
+}
+
+/// In the largest unit that is exact.
+fn format_duration(secs: u64) -> String {
+    match secs {
+        hours if hours % 3_600 == 0 => format!("{} h", hours / 3_600),
+        minutes if minutes % 60 == 0 => format!("{} min", minutes / 60),
+        secs => format!("{secs} s"),
+    }
+}
+
+fn operator_verdict(id: &SessionId, request: &OperatorRequest<'_>, now: SystemTime) -> Verdict {
+    Verdict {
+        id: VerdictId(0),
+        session: id.clone(),
+        agent: AgentId::default(),
+        time: now,
+        event_index: None,
+        action: None,
+        detector: OPERATOR.into(),
+        other_detectors: Vec::new(),
+        pattern: String::new(),
+        reason: request.reason.to_owned(),
+        confidence: 1.0,
+        correction: String::new(),
+        loop_id: None,
+        members: Vec::new(),
+        trend: None,
+        evidence: Evidence::default(),
+        wasted: Waste::default(),
+        retry_after: None,
+        durable: false,
+        shadow: false,
+        operator: request.operator.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_is_formatted_in_the_largest_exact_unit() {
+        assert_eq!(
+            [7_200, 900, 90].map(format_duration),
+            ["2 h", "15 min", "90 s"]
+        );
+    }
 }

@@ -1,3 +1,5 @@
+//! Profiles: named settings of the detectors and the policy.
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -11,46 +13,45 @@ use crate::{
     rules::{RuleSettings, Rules},
 };
 
-/// How a session is watched. A session picks its profile by name.
+/// The settings of the detectors and the policy. A session selects its profile by
+/// name.
 #[derive(Debug)]
 pub struct Profile {
     pub name: Arc<str>,
     pub detect: detect::Settings,
-    /// Of `[[rules]]`, in their order.
+    /// `[[rules]]`, in their order.
     pub rules: Vec<RuleSettings>,
     pub policy: policy::Settings,
     pub templates: Templates,
 }
 
 impl Profile {
-    /// The detector's name.
     pub fn detector_name(&self, id: DetectorId) -> Arc<str> {
-        let ladder = self.policy.escalations.get(id.index());
-        ladder.map(|ladder| ladder.name.clone()).unwrap_or_default()
+        let escalation = self.policy.escalations.get(id.index());
+        escalation.map_or_else(Arc::default, |escalation| escalation.name.clone())
     }
 
-    /// Why the detector or rule of this name fires.
+    /// Explains when the detector or rule of this name fires.
     pub fn explain(&self, name: &str) -> Option<DetectorExplanation> {
-        let rule = || {
-            let mut ladders = self.policy.escalations.iter();
-            let id = ladders.position(|ladder| *ladder.name == *name)?;
+        self.detect.explain(name).or_else(|| {
+            let mut escalations = self.policy.escalations.iter();
+            let id = escalations.position(|escalation| *escalation.name == *name)?;
             let rule = id.checked_sub(detect::NAMES.len())?;
             self.rules.get(rule).map(RuleSettings::explain)
-        };
-        self.detect.explain(name).or_else(rule)
+        })
     }
 
-    /// The rules' settings, and the id of the first.
+    /// The id of the first rule, and the settings of all rules.
     pub fn rules(&self) -> (u8, &[RuleSettings]) {
         (detect::NAMES.len() as u8, &self.rules)
     }
 
-    /// Whether budget or rules must see events that no other detector looks at.
-    pub fn looks_aside(&self) -> bool {
+    /// Whether the budget or rules need events that no other detector uses.
+    pub fn has_budget_or_rules(&self) -> bool {
         !self.rules.is_empty() || self.detect.has_caps()
     }
 
-    /// What makes a text that repeats itself a loop; `None`: nobody asks.
+    /// When a text that repeats itself is a loop; `None`: the detector is disabled.
     pub fn repeat_settings(&self) -> Option<&RepetitionSettings> {
         let section = &self.detect.repetition;
         section.enabled.then_some(&section.own)
@@ -63,46 +64,48 @@ pub struct Profiles {
     default: Arc<Profile>,
     others: BTreeMap<Arc<str>, Arc<Profile>>,
     rules: Arc<Rules>,
-    reader: Arc<TurnAnalyzers>,
+    analyzers: Arc<TurnAnalyzers>,
 }
 
 impl Profiles {
-    /// `reader` listens for the phrases of all of them.
+    /// `analyzers` match the phrases of all profiles.
     pub fn new(
         default: Profile,
         others: impl IntoIterator<Item = Profile>,
         rules: Rules,
-        reader: TurnAnalyzers,
+        analyzers: TurnAnalyzers,
     ) -> Self {
-        let with_name = |profile: Profile| (profile.name.clone(), Arc::new(profile));
         Self {
             default: Arc::new(default),
-            others: others.into_iter().map(with_name).collect(),
+            others: others
+                .into_iter()
+                .map(|profile| (profile.name.clone(), Arc::new(profile)))
+                .collect(),
             rules: Arc::new(rules),
-            reader: Arc::new(reader),
+            analyzers: Arc::new(analyzers),
         }
     }
 
-    pub fn reader(&self) -> &Arc<TurnAnalyzers> {
-        &self.reader
+    pub fn analyzers(&self) -> &Arc<TurnAnalyzers> {
+        &self.analyzers
     }
 
     pub fn default(&self) -> &Arc<Profile> {
         &self.default
     }
 
-    /// The operator's rules, which all profiles share.
+    /// The rules, which all profiles share.
     pub fn rules(&self) -> &Arc<Rules> {
         &self.rules
     }
 
     /// The names of all detectors and rules, by their ids.
     pub fn detector_names(&self) -> impl Iterator<Item = &str> {
-        let ladders = self.default.policy.escalations.iter();
-        ladders.map(|ladder| &*ladder.name)
+        let escalations = self.default.policy.escalations.iter();
+        escalations.map(|escalation| &*escalation.name)
     }
 
-    /// The profile of that name; the default where it is empty.
+    /// The profile of this name; the default if the name is empty.
     pub fn get(&self, name: &str) -> Option<Arc<Profile>> {
         if name.is_empty() || name == &*self.default.name {
             return Some(self.default.clone());
@@ -110,18 +113,18 @@ impl Profiles {
         self.others.get(name).cloned()
     }
 
-    /// Each of them, the default first.
+    /// The default first.
     pub fn all(&self) -> impl Iterator<Item = &Profile> {
         let all = std::iter::once(&self.default).chain(self.others.values());
         all.map(|profile| &**profile)
     }
 
-    /// The profile of that name, or the default where there is none any more.
+    /// The profile of this name, or the default if a reload removed it.
     pub fn get_or_default(&self, name: &str) -> Arc<Profile> {
         self.get(name).unwrap_or_else(|| self.default.clone())
     }
 
-    /// The folders of the models that turns are compared by.
+    /// The folders of the embedding models.
     pub fn model_folders(&self) -> BTreeSet<&str> {
         self.all()
             .map(|profile| profile.detect.similar_turns.own.model.as_str())

@@ -25,6 +25,9 @@ pub struct TrendSettings {
     /// For so many events after a verdict a detector's alerts of new loops are
     /// held back.
     pub cooldown: u32,
+    /// Number of events that do not concern a detector after which its trend is
+    /// halved.
+    pub trend_half_life_events: u32,
     /// The first wait of a THROTTLE; it doubles with each further verdict on
     /// the loop.
     pub throttle_secs: u32,
@@ -40,11 +43,12 @@ pub struct Escalation {
     pub soft: Action,
     pub hard: Action,
     /// For the last bar of a detector that says itself how bad a loop is.
-    pub last: Action,
+    pub final_action: Action,
     /// A loop that holds so many events ends the session; 0: never.
     pub terminate_after: u32,
-    /// A trend is halved by so many events that the detector does not look at.
-    pub window: u32,
+    /// Number of events that do not concern the detector after which its trend is
+    /// halved.
+    pub trend_half_life_events: u32,
 }
 
 /// The policy's keys of `[detect.<name>]`.
@@ -55,12 +59,14 @@ pub struct EscalationSettings {
     /// needs but one.
     #[serde(default)]
     pub count: u32,
-    pub window: u32,
+    /// A detector that looks back halves its trend by its window.
+    #[serde(default)]
+    pub window: Option<u32>,
     pub soft: Action,
     pub hard: Action,
     /// A detector without this key has no rung above `hard`.
     #[serde(default)]
-    pub last: Option<Action>,
+    pub final_action: Option<Action>,
     pub terminate_after: u32,
     pub pattern: String,
     pub correction: String,
@@ -81,6 +87,7 @@ impl EscalationSettings {
         &self,
         name: &str,
         precedence: Precedence,
+        trend_half_life_events: u32,
     ) -> Result<Escalation, PolicySettingsError> {
         let Self {
             enabled,
@@ -88,16 +95,19 @@ impl EscalationSettings {
             window,
             soft,
             hard,
-            last,
+            final_action,
             terminate_after,
             ..
         } = *self;
-        let last = last.unwrap_or(hard);
-        if hard > last {
+        let final_action = final_action.unwrap_or(hard);
+        if hard > final_action {
             return Err(PolicySettingsError {
                 key: "hard",
-                other: Some("last"),
-                why: format!("{hard} is stronger than last, {last}, which could never be reached"),
+                other: Some("final_action"),
+                why: format!(
+                    "{hard} is stronger than final_action, {final_action}, which could never be \
+                     reached"
+                ),
             });
         }
         if soft > hard {
@@ -123,9 +133,9 @@ impl EscalationSettings {
             enabled,
             soft,
             hard,
-            last,
+            final_action,
             terminate_after,
-            window: window.max(1),
+            trend_half_life_events: window.unwrap_or(trend_half_life_events).max(1),
         })
     }
 }
@@ -136,14 +146,14 @@ impl Escalation {
         match bar {
             LadderRung::Soft => self.soft,
             LadderRung::Hard => self.hard,
-            LadderRung::Final => self.last,
+            LadderRung::Final => self.final_action,
         }
     }
 
     /// The rung for a loop that comes back after this was said of it.
     pub fn action_after(&self, strongest_action: Option<Action>) -> Action {
         if strongest_action >= Some(self.hard) {
-            self.last
+            self.final_action
         } else {
             self.hard
         }
@@ -171,6 +181,13 @@ impl TrendSettings {
                 key: "saturation",
                 other: None,
                 why,
+            });
+        }
+        if self.trend_half_life_events == 0 {
+            return Err(PolicySettingsError {
+                key: "trend_half_life_events",
+                other: None,
+                why: "0 events cannot halve a trend: at least 1".to_owned(),
             });
         }
         if self.throttle_secs == 0 || self.throttle_secs > self.throttle_secs_max {

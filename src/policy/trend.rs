@@ -71,7 +71,7 @@ impl Trends {
             } else if checked & bit != 0 {
                 (1.0 - alpha) * state.ema
             } else {
-                state.ema * (-1.0 / ladder.window as f32).exp2()
+                state.ema * (-1.0 / ladder.trend_half_life_events as f32).exp2()
             };
             self.active_bits |= bit;
             if state.ema < EMA_MIN {

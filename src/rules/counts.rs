@@ -327,7 +327,7 @@ mod tests {
 
     fn event(index: usize, seen: ObservationBody, round: Option<char>) -> Observation {
         Observation {
-            capacities: crate::detect::testing::AGENT_LIMITS.into(),
+            capacities: crate::domain::Capacities::default(),
             at: EventPosition {
                 index: index as i32,
                 time: std::time::SystemTime::UNIX_EPOCH,
@@ -491,14 +491,14 @@ mod tests {
 
     #[test]
     fn a_compaction_forgets_reads_and_a_user_all() {
-        use crate::detect::testing::seen_call;
+        use crate::detect::testing::observed_call;
         let mut states = RuleStates::default();
         let mut marks = String::new();
         let compaction = ObservationBody::Marker {
             kind: MarkerKind::Compaction,
             context_tokens: 0,
         };
-        let read = || seen_call(Operation::Read, CallKind::Ordinary);
+        let read = || observed_call(Operation::Read, CallKind::Ordinary);
         for (index, seen) in [read(), read(), compaction, read(), read()]
             .into_iter()
             .enumerate()
@@ -520,12 +520,12 @@ mod tests {
 
     #[test]
     fn polls_and_outages_are_seen_by_those_who_tell_them_apart() {
-        use crate::detect::testing::seen_call;
+        use crate::detect::testing::observed_call;
         let settings = RuleSettings {
             count: 1,
             ..SETTINGS
         };
-        let now = event(0, seen_call(Operation::Read, CallKind::Poll), None);
+        let now = event(0, observed_call(Operation::Read, CallKind::Poll), None);
         let mut states = RuleStates::default();
         let blind = sight(Some('a'));
         assert_eq!(mark(&look(&mut states, &[blind], &now, &settings)), ' ');
@@ -568,11 +568,15 @@ mod tests {
 
     #[test]
     fn evidence_names_the_events_and_their_distinct_calls() {
-        use crate::detect::testing::seen_call;
+        use crate::detect::testing::observed_call;
         let mut states = RuleStates::default();
         let mut found = Vec::new();
         for index in 0..4 {
-            let now = event(index, seen_call(Operation::Write, CallKind::Ordinary), None);
+            let now = event(
+                index,
+                observed_call(Operation::Write, CallKind::Ordinary),
+                None,
+            );
             if let DetectorOutcome::Match(finding) =
                 look(&mut states, &[sight(Some('a'))], &now, &SETTINGS)
             {

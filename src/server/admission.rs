@@ -1,6 +1,6 @@
 //! The layer in front of all services. It authenticates the caller once, takes the
-//! permits that the rpc table asks for before the message is read, and has unary
-//! calls wait by tenant under contention.
+//! permits that the rpc table asks for before the message is read, and queues unary
+//! calls by tenant under contention.
 
 use std::{
     convert::Infallible,
@@ -48,11 +48,11 @@ pub struct AdmissionLayer<D> {
 
 pub struct AdmissionState {
     context: Arc<ServerContext>,
-    /// Unary calls that are not answered yet.
+    /// Permits for unary calls, released when the response begins.
     call_quota: TenantQuota,
-    /// Pages that are not sent yet.
+    /// Permits for pages, released when the page has been sent.
     page_quota: TenantQuota,
-    /// Streams of the health service, whose clients have no token.
+    /// Permits for streams of the health service, whose clients have no token.
     health_streams: TenantQuota,
 }
 
@@ -139,12 +139,12 @@ pub enum AdmittedCall {
     Rejected(Option<Status>),
     Running {
         state: Arc<AdmissionState>,
-        /// Of a call that is limited, until it is answered.
+        /// For a call that is limited. Released when the response begins.
         call_permit: Option<CallPermit>,
-        /// Until the response has been sent.
+        /// Released when the response has been sent.
         response_permit: Option<ResponsePermit>,
         response: BoxFuture<Response<Body>, Infallible>,
-        /// Made when the call first waits.
+        /// Created when the call is first pending.
         deadline: Option<Pin<Box<Sleep>>>,
     },
 }
@@ -187,14 +187,14 @@ impl Future for AdmittedCall {
         };
         let metrics = &state.context.metrics;
         let mut poll_response = |cx: &mut Context<'_>| {
-            // Uncaught, a panic would end the connection without a reason.
+            // Uncaught, a panic would close the connection without a status.
             let polled = AssertUnwindSafe(|| response.as_mut().poll(cx));
             panic::catch_unwind(polled).unwrap_or_else(|_| {
                 metrics.count_panic(PanicSite::Call);
                 Poll::Ready(Ok(status::internal().into_http()))
             })
         };
-        // Under contention the call waits for its tenant's turn.
+        // Poll the handler. Under contention the call queues for a scheduler slot.
         let polled = match call_permit {
             Some(CallPermit { handle, permit }) => {
                 let is_contended = permit.is_contended(UNQUEUED_CALLS_MAX);
@@ -202,13 +202,13 @@ impl Future for AdmittedCall {
             }
             None => poll_response(cx),
         };
+        // Count what tonic rejected, or check the deadline of a pending call.
         let answered = match polled {
             Poll::Ready(answered) => answered.inspect(|answer| {
-                if let Some(why) = status::unread_in(answer.headers()) {
+                if let Some(why) = status::transport_rejection_in(answer.headers()) {
                     metrics.count_rejection(why);
                 }
             }),
-            // A call that waits has a deadline.
             Poll::Pending => {
                 let secs = state.context.limits.call_secs_max;
                 let deadline =
@@ -220,8 +220,8 @@ impl Future for AdmittedCall {
                 Ok(status::call_too_long(secs).into_http())
             }
         };
-        // The call's permit is released before the caller gets the answer and may
-        // call again; that of the response goes with its body.
+        // The call's permit is released before the caller gets the response and may
+        // call again; the response's permit goes with its body.
         *call_permit = None;
         let permit = response_permit.take();
         Poll::Ready(answered.map(|answer| match permit {
@@ -249,12 +249,11 @@ impl AdmissionState {
     /// the permits that the call needs.
     fn admit(&self, request: &mut HttpRequest<Body>) -> Result<Admitted, Status> {
         let facts = rpc::facts(request.uri().path());
-        let authorization = request.headers().get(AUTHORIZATION);
-        let authorization = authorization.map(|value| value.as_bytes());
+        let header = request.headers().get(AUTHORIZATION);
         let context = &self.context;
         let caller = context
             .auth
-            .authorize(authorization, facts.access)
+            .authorize(header.map(|value| value.as_bytes()), facts.access)
             .map_err(|denied| {
                 context.metrics.count_rejection(denied.rejection());
                 Status::from(denied)
@@ -355,18 +354,18 @@ mod tests {
     use crate::{
         api::Api,
         auth::{self, Auth, TokenLine, TokenRole, TokenSecret},
-        config::{Config, DEFAULTS, Layers},
         domain::{Tenant, clock::cores},
-        engine::{Engine, RunMode},
+        engine::RunMode,
         pb,
-        store::{Store, StoreOptions},
         telemetry::Metrics,
+        testing,
     };
 
     type Services = AdmissionService<pb::detection_service_server::DetectionServiceServer<Api>>;
 
-    /// The services, and what brokers of these tenants send to be let in.
-    fn guarded(tenants: [&str; 2]) -> (Services, [String; 2]) {
+    /// The services behind admission, and the authorization headers of a broker of
+    /// each tenant.
+    fn admission_service(tenants: [&str; 2]) -> (Services, [String; 2]) {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let headers = tenants.map(|tenant| {
             let (tenant, secret) = (Tenant::parse(tenant).unwrap(), TokenSecret::new().unwrap());
@@ -376,22 +375,12 @@ mod tests {
         });
         let tokens = file.path().to_owned();
         let auth = Arc::new(Auth::new(&auth::Settings { tokens }).unwrap());
-        let memory = ("UNSTUCK__STORE__DIR".to_owned(), String::new());
-        let layers = Layers::load(DEFAULTS, &[], None, [memory]).unwrap();
-        let config = Config::new(&layers).unwrap();
-        let (store, _) = Store::open(StoreOptions::for_test(&config)).unwrap();
+        let config = testing::config(&[]);
+        let limits = config.limits.clone();
+        let store = Arc::new(testing::store(&config));
+        let engine = Arc::new(testing::engine(config, RunMode::Live, store.verdict_sink()));
         let metrics = Arc::new(Metrics::new([]).unwrap());
-        let engine = Engine::new(
-            config.profiles,
-            config.tools,
-            config.engine,
-            metrics.clone(),
-            RunMode::Live,
-            store.verdict_sink(),
-        );
-        let (engine, store) = (Arc::new(engine), Arc::new(store));
-        let draining = CancellationToken::new();
-        let context = ServerContext::new(auth, metrics, config.limits, draining);
+        let context = ServerContext::new(auth, metrics, limits, CancellationToken::new());
         let api = Api::new(engine, store, Arc::new(context));
         (api.admission().layer(api.routes().unwrap()), headers)
     }
@@ -407,7 +396,7 @@ mod tests {
             ..pb::Event::default()
         });
         let message = pb::RecordEventRequest { event }.encode_to_vec();
-        // Not compressed, and so long.
+        // The gRPC frame: not compressed, then the length.
         let mut body = vec![0];
         body.extend(u32::try_from(message.len()).unwrap().to_be_bytes());
         body.extend(message);
@@ -419,7 +408,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_in_a_call_is_answered_with_a_reference_and_counted() {
-        let (mut services, [token, _]) = guarded(["t", "u"]);
+        let (mut services, [token, _]) = admission_service(["t", "u"]);
         let AdmittedCall::Running {
             state,
             call_permit,
@@ -443,19 +432,19 @@ mod tests {
         assert_eq!(status.code(), tonic::Code::Internal);
         assert!(status.message().contains("reference"), "{status:?}");
         assert!(!format!("{status:?}").contains("agent"), "{status:?}");
-        let counted = "unstuck_panics_total{where=\"call\"} 1";
+        let counted = "unstuck_panics_total{site=\"call\"} 1";
         assert!(metrics.render().contains(counted));
     }
 
     #[tokio::test]
     async fn a_call_waits_for_few_calls_of_another_tenant_however_many_there_are() {
-        let (mut services, [many, few]) = guarded(["many", "few"]);
+        let (mut services, [many, few]) = admission_service(["many", "few"]);
         let answered = Arc::new(Mutex::new(Vec::new()));
         let mut tasks = JoinSet::new();
-        for (of, count) in [(&many, 500), (&few, 1)] {
+        for (header, count) in [(&many, 500), (&few, 1)] {
             for _ in 0..count {
-                let (call, answered) = (services.call(record(of)), answered.clone());
-                let is_few = *of == few;
+                let (call, answered) = (services.call(record(header)), answered.clone());
+                let is_few = *header == few;
                 tasks.spawn(async move {
                     let answer = call.await.unwrap();
                     assert!(!answer.headers().contains_key(Status::GRPC_STATUS));
@@ -467,8 +456,9 @@ mod tests {
         let answered = answered.lock().unwrap();
         assert_eq!(answered.len(), 501);
         let before = answered.iter().position(|is_few| *is_few).unwrap();
-        // Those that came first, and for each turn one that was called by then.
-        let most = UNQUEUED_CALLS_MAX + 2 * cores();
-        assert!(before <= most, "{before} of theirs before the one");
+        // The calls that were not queued, and for each slot one that ran and one that
+        // was granted by then.
+        let max = UNQUEUED_CALLS_MAX + 2 * cores();
+        assert!(before <= max, "{before} calls of `many` ran before `few`");
     }
 }

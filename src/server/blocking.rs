@@ -1,29 +1,30 @@
-//! Work that takes longer than a turn: on threads of its own, few at a time.
+//! Work that takes longer than a time slice. It runs on blocking threads, two at a
+//! time of each kind.
 
 use tokio::{
     sync::Semaphore,
     task::{JoinError, spawn_blocking},
 };
 
-/// As many of each kind at a time, of all who ask. One alone would wait for the
-/// longest.
+/// How many of each kind run at a time, over all callers. With one, a short scan would
+/// wait for a long one.
 const CONCURRENCY_MAX: usize = 2;
 
-/// Those that read the disk, up to 8 MiB of it, have places of their own: it may
+/// Reads of the disk, up to 8 MiB each, have permits of their own because a disk may
 /// hang.
 static READ_PERMITS: Semaphore = Semaphore::const_new(CONCURRENCY_MAX);
 static SCAN_PERMITS: Semaphore = Semaphore::const_new(CONCURRENCY_MAX);
 
-/// Reads the audit log, once there is a place for that. Who gives up before that
-/// has not asked; what was begun goes on to its end, and has its place as long.
-/// `Err`: it panicked, or the service ends.
+/// Runs a read of the audit log when a permit is free. A caller that is dropped before
+/// that has started nothing; work that has started runs to its end and holds its permit
+/// until then. `Err`: it panicked, or the service shuts down.
 pub async fn read_log<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, JoinError> {
     run_with_permit(&READ_PERMITS, work).await
 }
 
-/// Goes through all sessions, in the same way.
+/// Runs a scan of all sessions in the same way.
 pub async fn scan_sessions<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, JoinError> {
@@ -35,12 +36,12 @@ async fn run_with_permit<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, JoinError> {
     let permit = permits.acquire().await;
-    let task = spawn_blocking(move || {
-        let done = work();
+    spawn_blocking(move || {
+        let result = work();
         drop(permit);
-        done
-    });
-    task.await
+        result
+    })
+    .await
 }
 
 #[cfg(test)]
@@ -57,23 +58,27 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_asks_and_gives_up_leaves_no_more_work_than_there_are_places() {
-        let begun = Arc::new(AtomicUsize::new(0));
+    async fn cancelled_callers_leave_no_more_work_than_there_are_permits() {
+        let started = Arc::new(AtomicUsize::new(0));
         let (open, gate) = mpsc::channel::<()>();
         let gate = Arc::new(Mutex::new(gate));
         for _ in 0..20 {
-            let (begun, gate) = (begun.clone(), gate.clone());
-            let asked = tokio::spawn(scan_sessions(move || {
-                begun.fetch_add(1, SeqCst);
+            let (started, gate) = (started.clone(), gate.clone());
+            let caller = tokio::spawn(scan_sessions(move || {
+                started.fetch_add(1, SeqCst);
                 let _ = gate.lock().unwrap().recv();
             }));
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            asked.abort();
+            // The task is polled once: it starts its work or waits for a permit.
+            tokio::task::yield_now().await;
+            caller.abort();
         }
-        assert!((1..=CONCURRENCY_MAX).contains(&begun.load(SeqCst)));
+        while started.load(SeqCst) < CONCURRENCY_MAX {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(started.load(SeqCst), CONCURRENCY_MAX);
         read_log(|| {}).await.unwrap();
         drop(open);
-        // And those have their places back.
+        // The permits are released.
         scan_sessions(|| {}).await.unwrap();
     }
 }

@@ -1,12 +1,13 @@
-//! Connections are files: how many there may be below the process's limit.
+//! Fits the connection limits to the process's limit on open files: each connection
+//! is one.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What the process opens besides connections of clients: its listeners and
-/// wakers, the log and what is read of it, webhooks, a collector.
+/// Files that the process opens besides client connections: listeners and wakers, the
+/// audit log, webhooks, a trace collector.
 const RESERVED_FILES: usize = 64;
 
-/// How many connections each side may have.
+/// The most connections of each listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
     pub grpc: usize,
@@ -14,8 +15,8 @@ pub struct ConnectionLimits {
 }
 
 impl ConnectionLimits {
-    /// As many as are wanted, where the limit on open files can be raised so
-    /// far; else as many as fit below it.
+    /// Raises the limit on open files if necessary. Returns the same limits, or those
+    /// that fit if it cannot be raised far enough.
     pub fn fit_to_file_limit(self) -> Self {
         let wanted = self
             .grpc
@@ -39,21 +40,16 @@ impl ConnectionLimits {
         if self.grpc.saturating_add(self.http) <= available {
             return self;
         }
-        // Probes and scrapes need few, brokers the rest.
+        // Probes and scrapes need few connections; brokers get the rest.
         let http = self.http.min(available / 4).max(1);
         let grpc = self.grpc.min(available.saturating_sub(http)).max(1);
         Self { grpc, http }
     }
 }
 
-/// The limit on open files, raised to what is wanted as far as it may be.
+/// Raises the limit on open files towards `wanted` and returns it.
 fn raise_file_limit(wanted: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
-    let to_usize = |limit: Option<u64>| {
-        limit.map_or(usize::MAX, |files| {
-            usize::try_from(files).unwrap_or(usize::MAX)
-        })
-    };
     let current = to_usize(limit.current);
     if current >= wanted {
         return current;
@@ -70,6 +66,13 @@ fn raise_file_limit(wanted: usize) -> usize {
             current
         }
     }
+}
+
+/// `None` is no limit.
+fn to_usize(limit: Option<u64>) -> usize {
+    limit
+        .and_then(|files| usize::try_from(files).ok())
+        .unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Serves HTTP: axum's own server has no deadline for the head of a request.
+//! Serves HTTP/1.1 with hyper, because axum's own server has no deadline for the head
+//! of a request.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -22,12 +23,12 @@ use tokio_util::sync::CancellationToken;
 use super::listener::Listener;
 use crate::telemetry::{Metrics, Rejection};
 
-/// A page's requests have heads of a few hundred bytes; hyper would take 400 KiB
-/// from anybody, on every connection.
+/// The console's requests have heads of a few hundred bytes; hyper's default would
+/// accept 400 KiB on every connection.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
-/// Serves until the service drains, and then what was begun. `patience` is for
-/// the head of each request, and for what follows it.
+/// Serves until the service drains, then finishes open requests. `timeout` is for
+/// the head of each request and, separately, for its body.
 pub async fn serve(
     mut listener: Listener,
     routes: Router,
@@ -58,15 +59,15 @@ pub async fn serve(
     connections.shutdown().await;
 }
 
-/// Lets the body of a request come only so long: whoever waits for it waits for no
-/// more, and the connection ends.
+/// Gives the body of a request a deadline. After it the handler's read fails and the
+/// connection closes.
 async fn limit_body_time(
     State((timeout, metrics)): State<(Duration, Arc<Metrics>)>,
     request: Request,
     next: Next,
 ) -> Response {
     let deadline = Instant::now() + timeout;
-    let with_deadline = |body: Body| {
+    let request = request.map(|body| {
         let state = (body.into_data_stream(), metrics);
         Body::from_stream(stream::unfold(
             state,
@@ -81,6 +82,6 @@ async fn limit_body_time(
                 Some((chunk, (chunks, metrics)))
             },
         ))
-    };
-    next.run(request.map(with_deadline)).await
+    });
+    next.run(request).await
 }

@@ -1,9 +1,11 @@
+//! The idle timeout of a stream.
+
 use std::{pin::Pin, time::Duration};
 
 use tokio::time::{self, Instant, Sleep};
 
-/// Waits until a client has said nothing for too long. Each word of it costs a
-/// look at the clock; the timer is set anew only when it goes off.
+/// Expires when a client has sent nothing for too long. A reset only reads the clock;
+/// the tokio timer is reset only when it fires.
 pub struct IdleTimer {
     timeout: Duration,
     last_activity: Instant,
@@ -20,13 +22,13 @@ impl IdleTimer {
         }
     }
 
-    /// Something was said, at this time.
+    /// Notes activity, and returns its time.
     pub fn reset(&mut self) -> Instant {
         self.last_activity = Instant::now();
         self.last_activity
     }
 
-    /// May be dropped and called again.
+    /// Waits until the timeout. Cancel-safe.
     pub async fn expired(&mut self) {
         loop {
             self.timer.as_mut().await;
@@ -44,15 +46,15 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn it_lasts_from_the_last_word_on() {
-        let began = Instant::now();
-        let mut silence = IdleTimer::new(60);
+    async fn the_timeout_runs_from_the_last_activity() {
+        let start = Instant::now();
+        let mut timer = IdleTimer::new(60);
         for _ in 0..3 {
-            let broken = time::timeout(Duration::from_secs(50), silence.expired()).await;
-            assert!(broken.is_err(), "a word came before");
-            silence.reset();
+            let expired = time::timeout(Duration::from_secs(50), timer.expired()).await;
+            assert!(expired.is_err(), "it expired after 50 of 60 s");
+            timer.reset();
         }
-        silence.expired().await;
-        assert_eq!(began.elapsed(), Duration::from_secs(150 + 60));
+        timer.expired().await;
+        assert_eq!(start.elapsed(), Duration::from_secs(150 + 60));
     }
 }

@@ -1,10 +1,10 @@
-//! Connections as they come in: no more than there is room for, none that says
-//! nothing or reads nothing, and no spinning while the machine has no descriptor to
-//! give.
+//! Accepts connections. Their number is limited, a client must send its first bytes
+//! and read responses in time, and an accept that fails for lack of descriptors is
+//! retried with a backoff.
 //!
-//! A [`Connection`] holds its place until it is dropped and forwards what its
-//! transport knows of the peer. TLS lies below it: the first bytes are those of
-//! the client's request, so that the deadline is for the handshake too.
+//! A [`Connection`] holds its permit until it is dropped. TLS is the layer below it:
+//! the first bytes it sees are those of the client's request, so the handshake
+//! deadline includes the TLS handshake.
 
 use std::{
     io, iter,
@@ -27,35 +27,35 @@ use tonic::transport::server::Connected;
 use super::tls::{MaybeTlsStream, Tls};
 use crate::telemetry::{GaugeGuard, ListenerKind, Metrics, Rejection};
 
-/// A client of HTTP/2 begins with so many bytes (RFC 9113, 3.4); the shortest
-/// request of HTTP/1.1 is longer.
+/// The length of the HTTP/2 client preface (RFC 9113, 3.4). The shortest HTTP/1.1
+/// request is longer.
 const HTTP2_PREFACE_BYTES: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
 
-/// Pauses after an accept that failed for want of descriptors or memory. They
-/// grow, so that a minute without descriptors costs 66 tries and not a core.
+/// Pauses after an accept that failed for lack of descriptors or memory. They double,
+/// so that a minute without descriptors costs 66 attempts and not a core.
 const ACCEPT_BACKOFF_MIN: Duration = Duration::from_millis(5);
 const ACCEPT_BACKOFF_MAX: Duration = Duration::from_secs(1);
 
-/// How long a connection may take,
+/// The deadlines of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionTimeouts {
-    /// to say its first bytes,
+    /// For the first bytes of the client.
     pub handshake: Duration,
-    /// and to read anything of what it is sent. `None`: the protocol sees to it
-    /// by itself, as HTTP/2 does with its pings.
+    /// For the client to read some of what it is sent. `None`: the protocol notices by
+    /// itself, as HTTP/2 does with pings.
     pub write: Option<Duration>,
 }
 
-/// A listener that lets in no more than it has places for.
+/// A TCP listener with a limit on open connections.
 pub struct Listener {
     listener: TcpListener,
     permits: Arc<Semaphore>,
     timeouts: ConnectionTimeouts,
     side: ListenerKind,
-    /// `None`: in the clear.
+    /// `None`: plain text.
     tls: Option<Arc<Tls>>,
     metrics: Arc<Metrics>,
-    /// The last one was turned away; said once.
+    /// The last connection was rejected. The warning is logged once.
     is_at_capacity: bool,
 }
 
@@ -79,8 +79,8 @@ impl Listener {
         }
     }
 
-    /// The next connection that there is a place for. One for which there is
-    /// none is closed at once: in the queue it would wait without being told.
+    /// The next connection below the limit. One above it is closed at once: left in the
+    /// accept queue, its client would wait without an error.
     pub async fn accept(&mut self) -> Connection<MaybeTlsStream> {
         loop {
             let socket = self.accept_socket().await;
@@ -94,7 +94,7 @@ impl Listener {
         }
     }
 
-    /// The connections as tonic wants them.
+    /// The connections as the stream that tonic serves.
     pub fn into_stream(self) -> impl Stream<Item = io::Result<Connection<MaybeTlsStream>>> {
         stream::unfold(self, |mut listener| async {
             let connection = listener.accept().await;
@@ -107,12 +107,12 @@ impl Listener {
         loop {
             match self.listener.accept().await {
                 Ok((socket, _)) => return socket,
-                // It went away before it was taken; the next one is waiting.
+                // The client closed it before it was accepted.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
                     self.metrics.count_rejection(Rejection::FileDescriptors);
                     let side = self.side.name();
-                    tracing::error!(%error, side, "cannot take a connection; trying again");
+                    tracing::error!(%error, side, "cannot accept a connection; retrying");
                     time::sleep(backoff.next().unwrap_or(ACCEPT_BACKOFF_MAX)).await;
                 }
             }
@@ -124,9 +124,9 @@ impl Listener {
         socket: TcpStream,
         permit: OwnedSemaphorePermit,
     ) -> Connection<MaybeTlsStream> {
-        // Answers are small and must not wait for more.
+        // Responses are small and must not wait for more data.
         if let Err(error) = socket.set_nodelay(true) {
-            tracing::debug!(%error, "cannot switch off the delay of small packets");
+            tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
         let io = match &self.tls {
             Some(tls) => tls.accept(self.side, socket, self.metrics.clone()),
@@ -166,11 +166,11 @@ fn accept_backoff() -> impl Iterator<Item = Duration> {
     })
 }
 
-/// A connection with its place, which ends unless it says its first bytes in
-/// time, and reads what it is sent.
+/// A connection with its permit and its deadlines. Reads and writes fail with
+/// `TimedOut` after a deadline.
 pub struct Connection<S> {
     io: S,
-    /// `None`: it has said enough.
+    /// `None`: the first bytes have arrived.
     handshake: Option<HandshakeDeadline>,
     write_deadline: Option<WriteDeadline>,
     _open: GaugeGuard,
@@ -180,7 +180,6 @@ pub struct Connection<S> {
 struct HandshakeDeadline {
     bytes_left: usize,
     deadline: Pin<Box<Sleep>>,
-    /// It was counted.
     is_counted: bool,
     metrics: Arc<Metrics>,
 }
@@ -200,13 +199,14 @@ impl HandshakeDeadline {
 
 struct WriteDeadline {
     timeout: Duration,
-    /// When it will have taken nothing for too long.
+    /// Set while a write is pending.
     stall_timer: Option<Pin<Box<Sleep>>>,
     metrics: Arc<Metrics>,
 }
 
 impl WriteDeadline {
-    /// What came of a write, and whether the client has stalled for too long.
+    /// Passes on the result of a write, or fails if the client has not read for too
+    /// long.
     fn check_stall<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -217,10 +217,10 @@ impl WriteDeadline {
             return written;
         }
         let timeout = self.timeout;
-        let deadline = self
+        let timer = self
             .stall_timer
             .get_or_insert_with(|| Box::pin(time::sleep(timeout)));
-        ready!(deadline.as_mut().poll(cx));
+        ready!(timer.as_mut().poll(cx));
         self.metrics.count_rejection(Rejection::SlowReaderSecsMax);
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
@@ -232,9 +232,9 @@ impl<S> Connection<S> {
         cx: &mut Context<'_>,
         written: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        // Under TLS who writes first waits for the handshake, and reads nothing.
-        if let (Poll::Pending, Some(opening)) = (&written, &mut self.handshake) {
-            opening.poll_deadline(cx)?;
+        // Under TLS a write may wait for the handshake, without any read.
+        if let (Poll::Pending, Some(handshake)) = (&written, &mut self.handshake) {
+            handshake.poll_deadline(cx)?;
         }
         match &mut self.write_deadline {
             Some(deadline) => deadline.check_stall(cx, written),
@@ -252,15 +252,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
         let this = &mut *self;
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.io).poll_read(cx, buffer)?;
-        // What is there was said in time, also where nobody looked until now.
-        if let (Poll::Pending, Some(opening)) = (read, &mut this.handshake) {
-            opening.poll_deadline(cx)?;
+        // Bytes already in the socket buffer count as on time even if we poll late.
+        if let (Poll::Pending, Some(handshake)) = (read, &mut this.handshake) {
+            handshake.poll_deadline(cx)?;
         }
         ready!(read);
-        if let Some(opening) = &mut this.handshake {
-            let read = buffer.filled().len() - before;
-            opening.bytes_left = opening.bytes_left.saturating_sub(read);
-            if opening.bytes_left == 0 {
+        if let Some(handshake) = &mut this.handshake {
+            let bytes_read = buffer.filled().len() - before;
+            handshake.bytes_left = handshake.bytes_left.saturating_sub(bytes_read);
+            if handshake.bytes_left == 0 {
                 this.handshake = None;
             }
         }
@@ -315,12 +315,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_minute_without_descriptors_is_not_spent_trying() {
-        let mut passed = Duration::ZERO;
-        let tries = accept_backoff().take_while(|pause| {
-            passed += *pause;
-            passed < Duration::from_secs(60)
+    fn a_minute_without_descriptors_costs_66_accepts() {
+        let mut elapsed = Duration::ZERO;
+        let attempts = accept_backoff().take_while(|pause| {
+            elapsed += *pause;
+            elapsed < Duration::from_secs(60)
         });
-        assert_eq!(tries.count(), 66);
+        assert_eq!(attempts.count(), 66);
     }
 }

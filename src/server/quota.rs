@@ -1,18 +1,18 @@
-//! A bound on what is open at a time, of which each tenant has an equal share.
+//! A limit on what is open at a time. Each tenant has an equal share of it.
 
 use std::{collections::HashMap, sync::Arc};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::{auth::Auth, domain::Tenant};
 
-/// Clones share the places.
+/// Issues permits up to the limit. Clones share it.
 #[derive(Clone)]
 pub struct TenantQuota(Arc<QuotaState>);
 
 struct QuotaState {
     limit: usize,
-    /// Says among how many they are shared. `None`: nobody has a share.
+    /// Knows the number of tenants. `None`: the limit is not divided.
     auth: Option<Arc<Auth>>,
     counts: Mutex<PermitCounts>,
 }
@@ -20,11 +20,11 @@ struct QuotaState {
 #[derive(Default)]
 struct PermitCounts {
     total: usize,
-    /// Only those who have some.
+    /// Only tenants that hold permits.
     by_tenant: HashMap<Tenant, usize, foldhash::quality::RandomState>,
 }
 
-/// Held as long as what it is for is open.
+/// Counts against the quota until it is dropped.
 pub struct Permit {
     quota: TenantQuota,
     tenant: Tenant,
@@ -35,7 +35,7 @@ impl TenantQuota {
         Self::with_auth(limit, Some(auth))
     }
 
-    /// For those who have shown no token.
+    /// For callers without a token.
     pub fn without_tenant_shares(limit: usize) -> Self {
         Self::with_auth(limit, None)
     }
@@ -48,11 +48,11 @@ impl TenantQuota {
         }))
     }
 
-    /// A place, or how many this tenant may have.
+    /// Takes a permit. `Err` is the tenant's share, which is used up.
     pub fn try_acquire(&self, tenant: &Tenant) -> Result<Permit, usize> {
         let tenants = self.0.auth.as_ref().map_or(1, |auth| auth.tenant_count());
         let share = (self.0.limit / tenants).max(1);
-        let mut counts = self.lock_counts();
+        let mut counts = self.0.counts.lock();
         let tenant_count = counts.by_tenant.get(tenant).copied().unwrap_or(0);
         if tenant_count >= share || counts.total >= self.0.limit {
             return Err(share);
@@ -64,23 +64,19 @@ impl TenantQuota {
             tenant: tenant.clone(),
         })
     }
-
-    fn lock_counts(&self) -> MutexGuard<'_, PermitCounts> {
-        self.0.counts.lock()
-    }
 }
 
 impl Permit {
-    /// There are more than so many, and not all of one tenant.
+    /// More than `uncontended_max` permits are held, by more than one tenant.
     pub fn is_contended(&self, uncontended_max: usize) -> bool {
-        let counts = self.quota.lock_counts();
+        let counts = self.quota.0.counts.lock();
         counts.total > uncontended_max && counts.by_tenant.len() > 1
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut counts = self.quota.lock_counts();
+        let mut counts = self.quota.0.counts.lock();
         counts.total -= 1;
         if let Some(tenant_count) = counts.by_tenant.get_mut(&self.tenant) {
             *tenant_count -= 1;
@@ -96,16 +92,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_given_back_and_none_is_counted_for_who_has_none() {
+    fn permits_are_released_and_a_tenant_without_any_is_not_counted() {
         let auth = Auth::new(&crate::auth::Settings::default()).unwrap();
-        let places = TenantQuota::new(2, Arc::new(auth));
+        let quota = TenantQuota::new(2, Arc::new(auth));
         let tenant = Tenant::default();
-        let held = [places.try_acquire(&tenant), places.try_acquire(&tenant)];
-        assert!(held.iter().all(Result::is_ok));
-        assert_eq!(places.try_acquire(&tenant).err(), Some(2));
-        drop(held);
-        assert!(places.lock_counts().by_tenant.is_empty());
-        assert_eq!(places.lock_counts().total, 0);
-        assert!(places.try_acquire(&tenant).is_ok());
+        let permits = [quota.try_acquire(&tenant), quota.try_acquire(&tenant)];
+        assert!(permits.iter().all(Result::is_ok));
+        assert_eq!(quota.try_acquire(&tenant).err(), Some(2));
+        drop(permits);
+        assert!(quota.0.counts.lock().by_tenant.is_empty());
+        assert_eq!(quota.0.counts.lock().total, 0);
+        assert!(quota.try_acquire(&tenant).is_ok());
     }
 }

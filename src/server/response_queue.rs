@@ -1,5 +1,9 @@
-//! The way back to a stream's client: a queue with a bound, a lane for
-//! terminations that passes everything else, and a reason at the end.
+//! The queue of responses that a stream's client has not read.
+//!
+//! The queue is bounded by count and bytes. A task that finds it full stops reading
+//! requests (backpressure), and a client that does not read for too long is
+//! disconnected. Terminations go into a second queue that is sent first and has no
+//! bound. A stream always ends with a status.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -11,9 +15,8 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{Mutex, MutexGuard};
-
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 use prost::Message;
 use tokio::{
     sync::Notify,
@@ -30,68 +33,68 @@ use crate::{
     telemetry::{Metrics, PanicSite},
 };
 
-/// What a stream sends.
+/// A response message of a stream.
 pub trait StreamResponse: Message + Sized + 'static {
-    /// Tells of a termination that came from elsewhere.
+    /// The response that pushes a termination.
     fn from_termination(verdict: pb::Verdict) -> Self;
 
-    /// One that waits may stand for a later one too; else they are not compared.
+    /// Whether a queued response may absorb a later one. If false, `coalesce` is not
+    /// called.
     const COALESCES: bool = false;
 
-    /// Takes a later response in where one can stand for both; else gives it
-    /// back.
+    /// Merges a later response into this one. `Err` returns it if they cannot be
+    /// merged.
     fn coalesce(&mut self, later: Self) -> Result<(), Self> {
         Err(later)
     }
 
-    /// None that came before it can stand for a later one.
+    /// No response before this one may be merged with `later`.
     fn ends_coalescing(&self, _later: &Self) -> bool {
         false
     }
 
-    /// Leaves of it, for a client that did not read it, the terminations that are
-    /// not among those `told`, which are their verdicts' ids. `false`: none.
+    /// Keeps only terminations whose verdict id is not in `seen_ids`, and adds them to
+    /// it. Returns false if nothing is left.
     fn keep_terminations_only(&mut self, seen_ids: &mut BTreeSet<String>) -> bool;
 }
 
-/// How a stream is served.
+/// The limits and dependencies of a stream.
 pub struct StreamContext {
-    /// How much may be unread,
-    pub responses_max: usize,
+    /// How many responses may be unread.
+    pub unread_responses_max: usize,
     pub response_bytes_max: usize,
-    /// and how long a client may take to make room.
+    /// How long a client may leave the queue full.
     pub read_timeout: Duration,
-    /// How a verdict is shown to the client.
+    /// Converts a pushed termination when it is sent.
     pub render: RenderVerdict,
     pub draining: CancellationToken,
     pub metrics: Arc<Metrics>,
 }
 
 impl StreamContext {
-    /// Whether one more may be unread. One is taken whatever its size.
+    /// Whether another response may be queued. An empty queue takes one of any size.
     fn has_capacity(&self, responses: usize, bytes: usize) -> bool {
-        let is_below_count = responses < self.responses_max;
+        let is_below_count = responses < self.unread_responses_max;
         responses == 0 || is_below_count && bytes < self.response_bytes_max
     }
 }
 
 type RenderVerdict = Box<dyn Fn(&Verdict) -> pb::Verdict + Send + Sync>;
 
-/// Why nothing more can be sent.
+/// Why nothing more can be sent to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamClosed {
-    /// The client is gone.
     Disconnected,
-    /// It did not read for too long.
+    /// The queue was full for too long.
     SlowReader,
 }
 
-/// What the client reads. Dropped when it is gone.
+/// The response stream that tonic sends. Dropped when the client disconnects.
 pub struct ResponseStream<T> {
     queue: Arc<ResponseQueue<T>>,
 }
 
-/// Where the stream's task puts what the client is to read.
+/// The side of the queue that the stream's task writes to.
 pub struct ResponseSender<T> {
     queue: Arc<ResponseQueue<T>>,
 }
@@ -104,15 +107,15 @@ struct ResponseQueue<T> {
 }
 
 struct PendingResponses<T> {
-    /// Kept as the engine has them, so that however many there are they hold no
-    /// memory of their own: there is no bound that a termination could meet.
+    /// Shared with the engine, so that they take no memory of their own and need no
+    /// bound.
     terminations: VecDeque<Arc<Verdict>>,
-    /// With their size.
+    /// With their encoded size.
     responses: VecDeque<(usize, T)>,
     bytes: usize,
-    /// Since when somebody waits for room.
+    /// Since when a sender waits for room.
     full_since: Option<Instant>,
-    /// How it ends when all that waits is read.
+    /// The final status, sent after everything that is queued.
     end: Option<Result<(), Status>>,
     reader_waker: Option<Waker>,
 }
@@ -134,13 +137,9 @@ impl<T: StreamResponse> ResponseQueue<T> {
         })
     }
 
-    fn lock_pending(&self) -> MutexGuard<'_, PendingResponses<T>> {
-        self.pending.lock()
-    }
-
-    /// Changes what waits, and wakes the reader.
+    /// Changes the queue and wakes the reader.
     fn update(&self, apply: impl FnOnce(&mut PendingResponses<T>)) {
-        let mut pending = self.lock_pending();
+        let mut pending = self.pending.lock();
         apply(&mut pending);
         let waker = pending.reader_waker.take();
         drop(pending);
@@ -159,10 +158,9 @@ impl<T: StreamResponse> PendingResponses<T> {
         context.has_capacity(self.responses.len(), self.bytes)
     }
 
-    /// Whether the last one found no room when it came.
+    /// Whether the last response was queued without room.
     fn is_over_limit(&self, context: &StreamContext) -> bool {
-        let last = self.responses.back();
-        last.is_some_and(|(bytes, _)| {
+        self.responses.back().is_some_and(|(bytes, _)| {
             !context.has_capacity(self.responses.len() - 1, self.bytes - bytes)
         })
     }
@@ -173,7 +171,7 @@ impl<T: StreamResponse> PendingResponses<T> {
         self.responses.push_back((bytes, response));
     }
 
-    /// Lets one that waits stand for this one too.
+    /// Merges a response into a queued one. `Err` returns it if none fits.
     fn coalesce(&mut self, mut later: T) -> Result<(), T> {
         for (_, earlier) in self.responses.iter_mut().rev() {
             if earlier.ends_coalescing(&later) {
@@ -194,13 +192,14 @@ impl<T: StreamResponse> PendingResponses<T> {
         Some(response)
     }
 
-    /// Nobody reads it. Terminations stay, each once.
+    /// For a client that does not read: drops everything but the terminations, each
+    /// once.
     fn keep_terminations_only(&mut self) {
-        let queued_ids = self
+        let mut seen_ids: BTreeSet<String> = self
             .terminations
             .iter()
-            .map(|verdict| verdict.id.to_string());
-        let mut seen_ids: BTreeSet<String> = queued_ids.collect();
+            .map(|verdict| verdict.id.to_string())
+            .collect();
         self.bytes = 0;
         self.responses.retain_mut(|(bytes, response)| {
             let is_retained = response.keep_terminations_only(&mut seen_ids);
@@ -211,23 +210,24 @@ impl<T: StreamResponse> PendingResponses<T> {
     }
 }
 
-/// What came of a response.
+/// What happened to a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendOutcome {
     Queued,
-    /// One that was not read yet stands for both.
+    /// It was merged into one that is not read yet.
     Coalesced,
 }
 
 impl<T: StreamResponse> ResponseSender<T> {
-    /// Queues a response, room or not: it may tell of a termination, and what is
-    /// queued outlives the stream's task. Whoever sends waits before it sends more.
+    /// Queues a response even if there is no room: it may report a termination, and
+    /// the queue outlives the stream's task. The sender must wait for room afterwards.
     pub fn send(&self, response: T) -> SendOutcome {
         let mut sent = SendOutcome::Queued;
         self.queue.update(|pending| {
-            let coalesced = match T::COALESCES {
-                true => pending.coalesce(response),
-                false => Err(response),
+            let coalesced = if T::COALESCES {
+                pending.coalesce(response)
+            } else {
+                Err(response)
             };
             match coalesced {
                 Ok(()) => sent = SendOutcome::Coalesced,
@@ -237,49 +237,48 @@ impl<T: StreamResponse> ResponseSender<T> {
         sent
     }
 
-    /// Tells of a termination before all else, room or not.
+    /// Queues a termination before all responses, even if there is no room.
     pub fn send_urgent(&self, verdict: Arc<Verdict>) {
         self.queue
             .update(|pending| pending.terminations.push_back(verdict));
     }
 
-    /// Waits for room. May be dropped and called again: a slow client does not
-    /// gain time by it.
+    /// Waits for room. Cancel-safe: calling it again does not restart the timeout.
     pub async fn wait_for_room(&self) -> Result<(), StreamClosed> {
         self.wait_until_read(PendingResponses::has_room).await
     }
 
-    /// Waits until all that was sent has found room.
+    /// Waits until everything that was sent is within the limits.
     pub async fn wait_until_within_limit(&self) -> Result<(), StreamClosed> {
         self.wait_until_read(|pending, context| !pending.is_over_limit(context))
             .await
     }
 
-    /// Waits until the client has read so much.
+    /// Waits until the client has read enough for `is_done`.
     async fn wait_until_read(
         &self,
         is_done: impl Fn(&PendingResponses<T>, &StreamContext) -> bool,
     ) -> Result<(), StreamClosed> {
         loop {
             let since = {
-                let mut waiting = self.queue.lock_pending();
-                if is_done(&waiting, &self.queue.context) {
+                let mut pending = self.queue.pending.lock();
+                if is_done(&pending, &self.queue.context) {
                     return Ok(());
                 }
-                *waiting.full_since.get_or_insert_with(Instant::now)
+                *pending.full_since.get_or_insert_with(Instant::now)
             };
             tokio::select! {
                 () = self.queue.room_freed.notified() => {}
                 () = self.wait_for_disconnect() => return Err(StreamClosed::Disconnected),
                 () = time::sleep_until(since + self.queue.context.read_timeout) => {
-                    self.queue.lock_pending().keep_terminations_only();
+                    self.queue.pending.lock().keep_terminations_only();
                     return Err(StreamClosed::SlowReader);
                 }
             }
         }
     }
 
-    /// Waits until the client is gone.
+    /// Waits until the client has disconnected.
     pub async fn wait_for_disconnect(&self) {
         self.queue.disconnected.cancelled().await;
     }
@@ -289,24 +288,23 @@ impl<T: StreamResponse> Stream for ResponseStream<T> {
     type Item = Result<T, Status>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let mut waiting = self.queue.lock_pending();
-        if let Some(verdict) = waiting.terminations.pop_front() {
-            drop(waiting);
-            return Poll::Ready(Some(Ok(T::from_termination((self.queue.context.render)(
-                &verdict,
-            )))));
+        let mut pending = self.queue.pending.lock();
+        if let Some(verdict) = pending.terminations.pop_front() {
+            drop(pending);
+            let message = (self.queue.context.render)(&verdict);
+            return Poll::Ready(Some(Ok(T::from_termination(message))));
         }
-        if let Some(response) = waiting.dequeue() {
-            drop(waiting);
+        if let Some(response) = pending.dequeue() {
+            drop(pending);
             self.queue.room_freed.notify_one();
             return Poll::Ready(Some(Ok(response)));
         }
-        match waiting.end.replace(Ok(())) {
+        match pending.end.replace(Ok(())) {
             Some(Ok(())) => Poll::Ready(None),
-            Some(Err(why)) => Poll::Ready(Some(Err(why))),
+            Some(Err(status)) => Poll::Ready(Some(Err(status))),
             None => {
-                waiting.end = None;
-                waiting.reader_waker = Some(cx.waker().clone());
+                pending.end = None;
+                pending.reader_waker = Some(cx.waker().clone());
                 Poll::Pending
             }
         }
@@ -319,8 +317,8 @@ impl<T> Drop for ResponseStream<T> {
     }
 }
 
-/// Serves a stream in a task of its own until it is over or the service drains.
-/// However it ends, the client is told why.
+/// Runs a stream in a task until it ends or the service drains. The client always gets
+/// a final status.
 pub fn serve<T, F>(
     context: StreamContext,
     stream: impl FnOnce(ResponseSender<T>) -> F,
@@ -331,20 +329,20 @@ where
 {
     let queue = ResponseQueue::new(context);
     let served = queue.clone();
-    let stream = stream(ResponseSender {
+    let stream_task = stream(ResponseSender {
         queue: queue.clone(),
     });
     tokio::spawn(async move {
         let context = &served.context;
-        // Unheeded, a panic would look like a clean end.
-        let stream = AssertUnwindSafe(stream).catch_unwind();
+        // Uncaught, a panic would look like a successful end.
+        let stream = AssertUnwindSafe(stream_task).catch_unwind();
         let ended = tokio::select! {
             ended = stream => ended.unwrap_or_else(|_| {
                 context.metrics.count_panic(PanicSite::Stream);
                 Err(status::internal())
             }),
             () = context.draining.cancelled() => Err(status::draining()),
-            // Nobody reads what the stream would say, and its permit is released.
+            // There is no client to send a status to.
             () = served.disconnected.cancelled() => return,
         };
         served.finish(ended);
@@ -361,17 +359,17 @@ mod tests {
 
     use super::*;
     use crate::{
-        config::{Config, DEFAULTS, Layers},
         domain::SessionId,
-        engine::{Engine, OperatorRequest, RunMode},
+        engine::{OperatorRequest, RunMode},
+        testing,
     };
 
     type Response = pb::StreamDeltasResponse;
 
-    fn terms(responses_max: usize) -> StreamContext {
+    fn stream_context(unread_responses_max: usize) -> StreamContext {
         let metrics = Arc::new(Metrics::new([]).unwrap());
         StreamContext {
-            responses_max,
+            unread_responses_max,
             response_bytes_max: 1_000,
             read_timeout: Duration::from_secs(10),
             render: Box::new(crate::api::present_verdict),
@@ -389,8 +387,8 @@ mod tests {
         }
     }
 
-    /// Something to say about a text that goes on.
-    fn said(turn_id: &str, action: pb::Action) -> Response {
+    /// A response about a turn that has not ended.
+    fn action_response(turn_id: &str, action: pb::Action) -> Response {
         Response {
             action: action.into(),
             end_of_turn: false,
@@ -398,23 +396,23 @@ mod tests {
         }
     }
 
-    fn queue(responses_max: usize) -> (ResponseSender<Response>, ResponseStream<Response>) {
-        let queue = ResponseQueue::new(terms(responses_max));
-        let outbound = ResponseStream {
+    fn queue(unread_responses_max: usize) -> (ResponseSender<Response>, ResponseStream<Response>) {
+        let queue = ResponseQueue::new(stream_context(unread_responses_max));
+        let stream = ResponseStream {
             queue: queue.clone(),
         };
-        (ResponseSender { queue }, outbound)
+        (ResponseSender { queue }, stream)
     }
 
     fn has_room(responses: &ResponseSender<Response>) -> bool {
         let queue = &responses.queue;
-        queue.lock_pending().has_room(&queue.context)
+        queue.pending.lock().has_room(&queue.context)
     }
 
-    /// What the client gets: the turns, and the code at the end.
-    async fn all(mut outbound: ResponseStream<Response>) -> (Vec<String>, Code) {
+    /// What the client receives: the turns, and the code at the end.
+    async fn read_all(mut stream: ResponseStream<Response>) -> (Vec<String>, Code) {
         let mut seen = Vec::new();
-        while let Some(next) = outbound.next().await {
+        while let Some(next) = stream.next().await {
             match next {
                 Ok(response) => seen.push(response.turn_id),
                 Err(status) => return (seen, status.code()),
@@ -424,8 +422,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_stream_that_is_done_ends_in_peace() {
-        let outbound = serve(terms(1), |responses| async move {
+    async fn a_finished_stream_ends_with_ok() {
+        let stream = serve(stream_context(1), |responses| async move {
             for turn in ["1", "2"] {
                 responses.wait_for_room().await.unwrap();
                 responses.send(response(turn));
@@ -433,51 +431,51 @@ mod tests {
             Ok(())
         });
         assert_eq!(
-            all(outbound).await,
+            read_all(stream).await,
             (vec!["1".into(), "2".into()], Code::Ok)
         );
     }
 
     #[tokio::test]
     async fn a_panic_ends_the_stream_with_a_reference_and_no_detail() {
-        let terms = terms(1);
-        let metrics = terms.metrics.clone();
-        let mut outbound = serve::<Response, _>(terms, |_| async { panic!("said by an agent") });
-        let status = outbound.next().await.unwrap().unwrap_err();
+        let context = stream_context(1);
+        let metrics = context.metrics.clone();
+        let mut stream = serve::<Response, _>(context, |_| async { panic!("said by an agent") });
+        let status = stream.next().await.unwrap().unwrap_err();
         assert_eq!(status.code(), Code::Internal);
         assert!(status.message().contains("reference"), "{status:?}");
         assert!(!format!("{status:?}").contains("agent"), "{status:?}");
-        let counted = "unstuck_panics_total{where=\"stream\"} 1";
+        let counted = "unstuck_panics_total{site=\"stream\"} 1";
         assert!(metrics.render().contains(counted));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_does_not_read_is_cut_and_told_why() {
-        let (responses, outbound) = queue(1);
+    async fn a_client_that_does_not_read_is_disconnected_with_a_reason() {
+        let (responses, stream) = queue(1);
         responses.send(response("1"));
-        // Asked again and again, it is still ten seconds from the first time.
-        let began = Instant::now();
-        let over = loop {
-            let asked = time::timeout(Duration::from_secs(3), responses.wait_for_room()).await;
-            if let Ok(answer) = asked {
-                break answer;
+        // Repeated calls do not extend the ten seconds.
+        let start = Instant::now();
+        let closed = loop {
+            let waited = time::timeout(Duration::from_secs(3), responses.wait_for_room()).await;
+            if let Ok(result) = waited {
+                break result;
             }
         };
-        assert_eq!(over, Err(StreamClosed::SlowReader));
-        assert_eq!(began.elapsed(), Duration::from_secs(10));
+        assert_eq!(closed, Err(StreamClosed::SlowReader));
+        assert_eq!(start.elapsed(), Duration::from_secs(10));
         responses.queue.finish(Err(status::slow_reader()));
-        assert_eq!(all(outbound).await, (vec![], Code::ResourceExhausted));
+        assert_eq!(read_all(stream).await, (vec![], Code::ResourceExhausted));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_reads_a_little_goes_on() {
-        let (responses, mut outbound) = queue(1);
+    async fn a_client_that_reads_slowly_is_not_disconnected() {
+        let (responses, mut stream) = queue(1);
         for _ in 0..5 {
             responses.send(response("1"));
             assert!(!has_room(&responses));
             let slow = async {
                 time::sleep(Duration::from_secs(9)).await;
-                outbound.next().await.unwrap().unwrap();
+                stream.next().await.unwrap().unwrap();
             };
             let (room, ()) = tokio::join!(responses.wait_for_room(), slow);
             assert_eq!(room, Ok(()));
@@ -486,21 +484,21 @@ mod tests {
 
     #[tokio::test]
     async fn a_large_response_fills_the_queue_by_itself() {
-        let (responses, _outbound) = queue(64);
+        let (responses, _stream) = queue(64);
         responses.send(response(&"x".repeat(1_000)));
         assert!(!has_room(&responses));
         assert_eq!(
             responses.wait_until_within_limit().await,
             Ok(()),
-            "nobody waits for it alone"
+            "a single response is always within the limit"
         );
     }
 
     #[tokio::test]
-    async fn who_is_gone_is_waited_for_no_longer() {
-        let (responses, outbound) = queue(1);
+    async fn a_wait_for_room_ends_when_the_client_disconnects() {
+        let (responses, stream) = queue(1);
         responses.send(response("1"));
-        drop(outbound);
+        drop(stream);
         assert_eq!(
             responses.wait_for_room().await,
             Err(StreamClosed::Disconnected)
@@ -508,16 +506,7 @@ mod tests {
     }
 
     fn termination() -> Arc<Verdict> {
-        let layers = Layers::load(DEFAULTS, &[], None, []).unwrap();
-        let config = Config::new(&layers).unwrap();
-        let engine = Engine::new(
-            config.profiles,
-            config.tools,
-            config.engine,
-            Arc::new(Metrics::new([]).unwrap()),
-            RunMode::Replay,
-            Box::new(|_| {}),
-        );
+        let engine = testing::engine(testing::config(&[]), RunMode::Replay, Box::new(|_| {}));
         let act = OperatorRequest {
             reason: "it loops",
             operator: "ann",
@@ -526,44 +515,48 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_termination_passes_a_full_queue_and_survives_a_cut() {
-        let (responses, mut outbound) = queue(1);
+    async fn a_termination_is_sent_before_a_full_queue_and_kept_for_a_slow_reader() {
+        let (responses, mut stream) = queue(1);
         responses.send(response("1"));
         responses.send_urgent(termination());
-        responses.queue.lock_pending().keep_terminations_only();
+        responses.queue.pending.lock().keep_terminations_only();
         responses.queue.finish(Ok(()));
-        let first = outbound.next().await.unwrap().unwrap();
+        let first = stream.next().await.unwrap().unwrap();
         assert_eq!(first.action(), pb::Action::Terminate);
-        assert_eq!(all(outbound).await, (vec![], Code::Ok), "the rest was cut");
+        assert_eq!(
+            read_all(stream).await,
+            (vec![], Code::Ok),
+            "the rest was dropped"
+        );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_terminates_and_finds_no_room_survives_a_cut_and_a_drain() {
+    async fn a_response_that_terminates_is_kept_without_room_for_a_slow_reader_and_a_drain() {
         let answers = |responses: ResponseSender<Response>| async move {
             responses.send(response("1"));
-            responses.send(said("2", pb::Action::Terminate));
+            responses.send(action_response("2", pb::Action::Terminate));
             match responses.wait_until_within_limit().await {
                 Err(StreamClosed::SlowReader) => Err(status::slow_reader()),
-                // Who reads while it drains makes room, and then it waits for more.
+                // A client that reads during the drain makes room.
                 _ => std::future::pending().await,
             }
         };
-        let cut = serve(terms(1), answers);
+        let slow = serve(stream_context(1), answers);
         time::sleep(Duration::from_secs(11)).await;
         let ended = (vec!["2".into()], Code::ResourceExhausted);
-        assert_eq!(all(cut).await, ended);
+        assert_eq!(read_all(slow).await, ended);
 
-        let terms = terms(1);
-        let draining = terms.draining.clone();
-        let drained = serve(terms, answers);
+        let context = stream_context(1);
+        let draining = context.draining.clone();
+        let drained = serve(context, answers);
         time::sleep(Duration::from_secs(1)).await;
         draining.cancel();
         let ended = (vec!["1".into(), "2".into()], Code::Unavailable);
-        assert_eq!(all(drained).await, ended);
+        assert_eq!(read_all(drained).await, ended);
     }
 
     #[tokio::test]
-    async fn of_a_termination_that_was_answered_often_a_cut_leaves_one() {
+    async fn a_termination_in_many_unread_responses_is_kept_once() {
         let terminated = |verdict_id: &str| pb::EventResult {
             action: pb::Action::Terminate.into(),
             verdict: Some(pb::Verdict {
@@ -578,70 +571,70 @@ mod tests {
             sequence: 7,
             results: results.to_vec(),
         };
-        let queue = ResponseQueue::new(terms(64));
-        queue.update(|waiting| {
+        let queue = ResponseQueue::new(stream_context(64));
+        queue.update(|pending| {
             for _ in 0..32 {
-                waiting.enqueue(answer(&results));
+                pending.enqueue(answer(&results));
             }
-            waiting.keep_terminations_only();
-            let left: Vec<_> = waiting.responses.iter().map(|(_, left)| left).collect();
+            pending.keep_terminations_only();
+            let left: Vec<_> = pending.responses.iter().map(|(_, left)| left).collect();
             let each_once = pb::StreamEventsResponse {
                 sequence: 0,
                 results: vec![terminated("a"), terminated("b")],
             };
             assert_eq!(left, [&each_once]);
-            assert_eq!(waiting.bytes, each_once.encoded_len());
+            assert_eq!(pending.bytes, each_once.encoded_len());
         });
     }
 
     #[tokio::test]
-    async fn a_stream_ends_when_its_client_is_gone() {
+    async fn a_stream_ends_when_its_client_disconnects() {
         let ended = CancellationToken::new();
         let guard = ended.clone().drop_guard();
-        let outbound = serve::<Response, _>(terms(1), |_| async move {
+        let stream = serve::<Response, _>(stream_context(1), |_| async move {
             let _guard = guard;
             std::future::pending().await
         });
-        drop(outbound);
+        drop(stream);
         ended.cancelled().await;
     }
 
     #[tokio::test]
-    async fn what_is_said_of_a_text_stands_for_none_after_its_end() {
-        let (responses, outbound) = queue(8);
+    async fn responses_are_not_coalesced_across_the_end_of_a_turn() {
+        let (responses, stream) = queue(8);
         let sent = [
-            said("", pb::Action::Escalate),
+            action_response("", pb::Action::Escalate),
             response(""),
-            said("", pb::Action::Break),
-            said("", pb::Action::Warn),
+            action_response("", pb::Action::Break),
+            action_response("", pb::Action::Warn),
         ]
         .map(|response| responses.send(response));
-        let (queued, absorbed) = (SendOutcome::Queued, SendOutcome::Coalesced);
-        assert_eq!(sent, [queued, queued, queued, absorbed]);
+        let (queued, coalesced) = (SendOutcome::Queued, SendOutcome::Coalesced);
+        assert_eq!(sent, [queued, queued, queued, coalesced]);
         responses.queue.finish(Ok(()));
-        assert_eq!(all(outbound).await.0.len(), 3);
+        assert_eq!(read_all(stream).await.0.len(), 3);
     }
 
     #[tokio::test]
-    async fn what_is_said_again_of_one_text_is_said_once_with_the_strongest_action() {
-        let (responses, mut outbound) = queue(2);
+    async fn responses_about_one_turn_are_coalesced_to_the_strongest_action() {
+        let (responses, mut stream) = queue(2);
         let sent = [
-            said("t", pb::Action::Warn),
-            said("t", pb::Action::Terminate),
-            said("t", pb::Action::Break),
-            said("u", pb::Action::Warn),
+            action_response("t", pb::Action::Warn),
+            action_response("t", pb::Action::Terminate),
+            action_response("t", pb::Action::Break),
+            action_response("u", pb::Action::Warn),
         ]
         .map(|response| responses.send(response));
-        let (queued, absorbed) = (SendOutcome::Queued, SendOutcome::Coalesced);
-        assert_eq!(sent, [queued, absorbed, absorbed, queued]);
+        let (queued, coalesced) = (SendOutcome::Queued, SendOutcome::Coalesced);
+        assert_eq!(sent, [queued, coalesced, coalesced, queued]);
         assert_eq!(responses.send(response("t")), queued, "the end of a turn");
         responses.queue.finish(Ok(()));
-        let first = outbound.next().await.unwrap().unwrap();
+        let first = stream.next().await.unwrap().unwrap();
         assert_eq!(
             (first.action(), first.coalesced),
             (pb::Action::Terminate, 2)
         );
         let rest = vec!["u".into(), "t".into()];
-        assert_eq!(all(outbound).await, (rest, Code::Ok));
+        assert_eq!(read_all(stream).await, (rest, Code::Ok));
     }
 }

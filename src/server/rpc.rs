@@ -6,7 +6,7 @@ use crate::{
     telemetry::StreamRpc,
 };
 
-/// What the server must know of a path before it runs the handler.
+/// What admission must know of a path before the handler runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RpcFacts {
     pub path: &'static str,
@@ -18,8 +18,8 @@ pub struct RpcFacts {
 /// How a call is treated while the service is busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Load {
-    /// Runs at once and is never refused: operators' actions and probes must get
-    /// through. Streams are bounded by the permit of their response instead.
+    /// Runs at once and is never rejected: operator actions and probes must get
+    /// through. Streams are limited by the permit of their response instead.
     Exempt,
     /// Counts against `limits.calls_max` and is queued by tenant under contention.
     Limited,

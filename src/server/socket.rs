@@ -1,9 +1,8 @@
-//! Ports: taken at once, opened when there is somebody to answer.
+//! Listening sockets: bound first, opened when the service is ready.
 
 use std::{io, net::SocketAddr};
 
 use thiserror::Error;
-
 use tokio::net::{TcpListener, TcpSocket};
 
 /// An address that cannot be bound.
@@ -15,11 +14,11 @@ pub struct BindError {
     source: io::Error,
 }
 
-/// Connections that wait to be let in; the system has a limit of its own.
+/// Connections that wait for an accept. The kernel has a limit of its own.
 const LISTEN_BACKLOG: u32 = 4_096;
 
-/// A port that is ours. Who connects is refused until it is opened: a client
-/// that is refused tries again, and one that is let in and hears nothing waits.
+/// A bound port that does not listen yet. Connections are refused until it does: a
+/// refused client retries, while one that is accepted and gets no response waits.
 pub struct BoundSocket {
     key: &'static str,
     address: SocketAddr,
@@ -28,27 +27,29 @@ pub struct BoundSocket {
 
 impl BoundSocket {
     pub fn bind(key: &'static str, address: SocketAddr) -> Result<Self, BindError> {
-        let bind_socket = || {
-            let socket = match address {
-                SocketAddr::V4(_) => TcpSocket::new_v4(),
-                SocketAddr::V6(_) => TcpSocket::new_v6(),
-            }?;
-            // After a restart connections of the process before may linger.
-            socket.set_reuseaddr(true)?;
-            socket.bind(address)?;
-            Ok(socket)
-        };
         Ok(Self {
             key,
             address,
-            socket: bind_socket().map_err(bind_error(key, address))?,
+            socket: bind_socket(address).map_err(bind_error(key, address))?,
         })
     }
 
     pub fn listen(self) -> Result<TcpListener, BindError> {
-        let listening = self.socket.listen(LISTEN_BACKLOG);
-        listening.map_err(bind_error(self.key, self.address))
+        self.socket
+            .listen(LISTEN_BACKLOG)
+            .map_err(bind_error(self.key, self.address))
     }
+}
+
+fn bind_socket(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    // After a restart, connections of the previous process may linger.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
 }
 
 fn bind_error(key: &'static str, address: SocketAddr) -> impl Fn(io::Error) -> BindError {

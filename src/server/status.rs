@@ -13,8 +13,7 @@ use crate::{auth::AuthError, telemetry::Rejection};
 /// The domain of `ErrorInfo`.
 pub const DOMAIN: &str = "unstuck.v1";
 
-/// When to try again what a limit refused: idle sessions are evicted every
-/// second.
+/// When to retry after a limit was reached: idle sessions are evicted every second.
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 impl From<AuthError> for Status {
@@ -29,7 +28,7 @@ impl From<AuthError> for Status {
     }
 }
 
-/// A limit was met; it may be worth trying again.
+/// A limit is reached. The caller may retry.
 pub fn exhausted(reason: &str, message: impl Into<String>) -> Status {
     let mut details = ErrorDetails::with_retry_info(Some(RETRY_AFTER));
     details.set_error_info(reason, DOMAIN, []);
@@ -38,30 +37,35 @@ pub fn exhausted(reason: &str, message: impl Into<String>) -> Status {
 
 pub fn too_many_streams(open_streams_max: usize, share: usize) -> Status {
     let limit = format!("limits.open_streams_max of {open_streams_max} streams");
-    exhausted("OPEN_STREAMS_MAX", reached(&limit, open_streams_max, share))
+    exhausted(
+        "OPEN_STREAMS_MAX",
+        limit_message(&limit, open_streams_max, share),
+    )
 }
 
 pub fn too_many_calls(calls_max: usize, share: usize) -> Status {
     let limit = format!("limits.calls_max of {calls_max} calls at a time");
-    exhausted("CALLS_MAX", reached(&limit, calls_max, share))
+    exhausted("CALLS_MAX", limit_message(&limit, calls_max, share))
 }
 
 pub fn too_many_pages(pages_max: usize, share: usize) -> Status {
-    let limit = format!("the limit of {pages_max} large answers that are not read yet");
-    exhausted("PAGES_MAX", reached(&limit, pages_max, share))
+    let limit = format!("the limit of {pages_max} large responses that are not read yet");
+    exhausted("PAGES_MAX", limit_message(&limit, pages_max, share))
 }
 
-/// A limit, or the part of it that is this tenant's.
-fn reached(limit: &str, most: usize, share: usize) -> String {
-    match share < most {
-        true => format!("{limit}, of which {share} are this tenant's, is reached"),
-        false => format!("{limit} is reached"),
+/// The message for a limit, with the tenant's share if there are several tenants.
+fn limit_message(limit: &str, max: usize, share: usize) -> String {
+    if share < max {
+        format!("{limit}, of which {share} are this tenant's, is reached")
+    } else {
+        format!("{limit} is reached")
     }
 }
 
 pub fn call_too_long(call_secs_max: u64) -> Status {
     let details = ErrorDetails::with_error_info("CALL_SECS_MAX", DOMAIN, []);
-    let message = format!("the call was not over after limits.call_secs_max, {call_secs_max} s");
+    let message =
+        format!("the call was not finished after limits.call_secs_max, {call_secs_max} s");
     Status::with_error_details(Code::DeadlineExceeded, message, details)
 }
 
@@ -71,7 +75,7 @@ pub fn slow_reader() -> Status {
     exhausted("SLOW_READER", message)
 }
 
-/// Like a drain it is nobody's fault, and asks to reconnect.
+/// UNAVAILABLE as for a drain: it is not an error of the client, which may reconnect.
 pub fn idle() -> Status {
     let details = ErrorDetails::with_error_info("STREAM_IDLE", DOMAIN, []);
     let message = "nothing was sent for limits.stream_idle_secs_max; reconnect when there is \
@@ -85,20 +89,19 @@ pub fn draining() -> Status {
     Status::with_error_details(Code::Unavailable, message, details)
 }
 
-/// A fault of ours. What it was stands in the log; the caller gets a name to
-/// look for.
+/// A bug. The log has the details; the caller gets a reference to search for.
 pub fn internal() -> Status {
     let reference = Uuid::now_v7().to_string();
-    tracing::error!(reference, "a bug: a call or a stream panicked");
-    let message = format!("a fault of the service; reference {reference}");
+    tracing::error!(reference, "a call or a stream panicked: this is a bug");
+    let message = format!("internal error; reference {reference}");
     let info = [("reference".to_owned(), reference)];
     let details = ErrorDetails::with_error_info("INTERNAL", DOMAIN, info);
     Status::with_error_details(Code::Internal, message, details)
 }
 
-/// Why a message was not read, where it was not: the transport says so before any
-/// of our code has seen it.
-pub fn unread(code: Code) -> Option<Rejection> {
+/// The rejection behind a status that tonic makes before a handler runs: the message
+/// was too large or could not be decoded.
+pub fn transport_rejection(code: Code) -> Option<Rejection> {
     match code {
         Code::OutOfRange => Some(Rejection::MessageBytesMax),
         Code::Internal => Some(Rejection::Undecodable),
@@ -106,9 +109,9 @@ pub fn unread(code: Code) -> Option<Rejection> {
     }
 }
 
-/// The same of an answer that is under way. What we refuse ourselves has details.
-pub fn unread_in(headers: &HeaderMap) -> Option<Rejection> {
+/// The same for a response. Our own errors have details and are not counted here.
+pub fn transport_rejection_in(headers: &HeaderMap) -> Option<Rejection> {
     let is_ours = headers.contains_key(Status::GRPC_STATUS_DETAILS);
     let code = headers.get(Status::GRPC_STATUS).filter(|_| !is_ours)?;
-    unread(Code::from_bytes(code.as_bytes()))
+    transport_rejection(Code::from_bytes(code.as_bytes()))
 }

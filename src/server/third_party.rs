@@ -40,7 +40,7 @@ struct IdleLimit {
 }
 
 impl ThirdPartyStream {
-    /// `None`: the call is none of these streams.
+    /// `None`: the call is not one of these streams.
     pub fn new(kind: ResponseKind, caller: &Caller, context: &ServerContext) -> Option<Self> {
         let (draining, auth) = (context.draining.clone(), context.auth.clone());
         match kind {
@@ -73,8 +73,8 @@ impl ThirdPartyStream {
         }
     }
 
-    /// A request body that ends when the response is dropped: the service would go
-    /// on reading it.
+    /// A request body that ends when the response is dropped. Otherwise the service
+    /// would continue to read it.
     pub fn bound_request(&self, request: Request<Body>) -> Request<Body> {
         let closed = self.closed.clone().cancelled_owned();
         request.map(|body| Body::new(StreamBody::new(BodyStream::new(body).take_until(closed))))
@@ -82,7 +82,7 @@ impl ThirdPartyStream {
 
     pub fn bound_response(self, response: Response<Body>) -> Response<Body> {
         response.map(|body| {
-            // A refusal has its status in the headers, which must end the stream.
+            // A rejection has its status in the headers and no body.
             if body.is_end_stream() {
                 return body;
             }
@@ -110,17 +110,17 @@ type NextFrame = (Result<Frame<Bytes>, Status>, Option<OpenResponse>);
 
 impl OpenResponse {
     async fn next(mut self) -> Option<NextFrame> {
-        let frame = tokio::select! {
+        let status = tokio::select! {
             // A change of health is sent before the drain that caused it.
             biased;
             frame = self.body.frame() => return frame.map(|frame| (frame, Some(self))),
             status = &mut self.end => status,
             () = idle(self.idle.as_ref()) => status::idle(),
         };
-        let mut trailers = HeaderMap::new();
-        let trailers = frame
-            .add_header(&mut trailers)
-            .map(|()| Frame::trailers(trailers));
+        let mut headers = HeaderMap::new();
+        let trailers = status
+            .add_header(&mut headers)
+            .map(|()| Frame::trailers(headers));
         Some((trailers, None))
     }
 }

@@ -1,4 +1,4 @@
-//! TLS by rustls, for gRPC and HTTP alike.
+//! TLS with rustls, for the gRPC and the HTTP listener.
 
 use std::{
     io,
@@ -43,7 +43,7 @@ impl TlsSettings {
         is_set(&self.cert)
     }
 
-    /// The key that is missing, and the one that asks for it.
+    /// `Err`: the missing key, and the key that requires it.
     pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
         match (is_set(&self.cert), is_set(&self.key)) {
             (true, false) => Err(("key", "cert")),
@@ -58,7 +58,7 @@ fn is_set(path: &Path) -> bool {
     !path.as_os_str().is_empty()
 }
 
-/// Why there is no TLS. A key is never part of it.
+/// Certificates that cannot be used. The message never contains a private key.
 #[derive(Debug, Error)]
 pub enum TlsError {
     #[error("cannot read {}: {source}", file.display())]
@@ -77,13 +77,13 @@ pub enum TlsError {
     },
 }
 
-/// The certificates of a service, as they are by now.
+/// The certificates in force.
 pub struct Tls {
     settings: TlsSettings,
     configs: ArcSwap<TlsConfigs>,
 }
 
-/// Certificates that were read and are not in force yet.
+/// Certificates that were read but are not in force yet.
 pub struct LoadedCertificates(Arc<TlsConfigs>);
 
 struct TlsConfigs {
@@ -92,7 +92,7 @@ struct TlsConfigs {
 }
 
 impl Tls {
-    /// `None`: nobody asked for it.
+    /// `None`: TLS is off.
     pub fn new(settings: &TlsSettings) -> Result<Option<Self>, TlsError> {
         if !settings.is_on() {
             return Ok(None);
@@ -103,15 +103,14 @@ impl Tls {
         }))
     }
 
-    /// Reads the files again, and changes nothing yet.
+    /// Reads the files again. `apply` puts them in force.
     pub fn load_files(&self) -> Result<LoadedCertificates, TlsError> {
         Ok(LoadedCertificates(Arc::new(TlsConfigs::load(
             &self.settings,
         )?)))
     }
 
-    /// Goes by what was read from now on. Connections that stand go on with what
-    /// they began with.
+    /// Uses these certificates for new connections. Open ones keep theirs.
     pub fn apply(&self, LoadedCertificates(configs): LoadedCertificates) {
         self.configs.store(configs);
     }
@@ -134,17 +133,18 @@ impl Tls {
 
 impl TlsConfigs {
     fn load(settings: &TlsSettings) -> Result<Self, TlsError> {
-        let with_alpn = |protocol: &[u8], config: &ServerConfig| {
-            let mut config = config.clone();
-            config.alpn_protocols = vec![protocol.to_vec()];
-            Arc::new(config)
-        };
         let config = build_server_config(settings)?;
         Ok(Self {
             grpc: with_alpn(b"h2", &config),
             http: with_alpn(b"http/1.1", &config),
         })
     }
+}
+
+fn with_alpn(protocol: &[u8], config: &ServerConfig) -> Arc<ServerConfig> {
+    let mut config = config.clone();
+    config.alpn_protocols = vec![protocol.to_vec()];
+    Arc::new(config)
 }
 
 fn build_server_config(settings: &TlsSettings) -> Result<ServerConfig, TlsError> {
@@ -158,8 +158,7 @@ fn build_server_config(settings: &TlsSettings) -> Result<ServerConfig, TlsError>
         source,
     };
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider.clone());
-    let config = config
+    let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(unusable)?;
     let config = if is_set(client_ca) {
@@ -171,14 +170,14 @@ fn build_server_config(settings: &TlsSettings) -> Result<ServerConfig, TlsError>
             })?;
         }
         let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider);
-        config.with_client_cert_verifier(verifier.build().map_err(|source| {
+        builder.with_client_cert_verifier(verifier.build().map_err(|source| {
             TlsError::Authority {
                 file: client_ca.clone(),
                 source,
             }
         })?)
     } else {
-        config.with_no_client_auth()
+        builder.with_no_client_auth()
     };
     let secret = PrivateKeyDer::from_pem_file(key).map_err(unreadable_error(key))?;
     config
@@ -187,13 +186,13 @@ fn build_server_config(settings: &TlsSettings) -> Result<ServerConfig, TlsError>
 }
 
 fn read_certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let all = CertificateDer::pem_file_iter(file).map_err(unreadable_error(file))?;
-    let all: Result<Vec<_>, _> = all.collect();
-    let all = all.map_err(unreadable_error(file))?;
-    if all.is_empty() {
+    let certificates = CertificateDer::pem_file_iter(file)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(unreadable_error(file))?;
+    if certificates.is_empty() {
         return Err(TlsError::Empty(file.to_owned()));
     }
-    Ok(all)
+    Ok(certificates)
 }
 
 fn unreadable_error(file: &Path) -> impl Fn(pem::Error) -> TlsError {
@@ -203,8 +202,8 @@ fn unreadable_error(file: &Path) -> impl Fn(pem::Error) -> TlsError {
     }
 }
 
-/// A socket with or without TLS. The handshake is made by whoever first reads or
-/// writes, so that no connection waits for another's.
+/// A socket with or without TLS. The first read or write performs the handshake, in
+/// the connection's own task, so that no connection waits for another's.
 pub enum MaybeTlsStream {
     Plain(TcpStream),
     Handshake(Box<Accept<TcpStream>>, Arc<Metrics>),
@@ -227,7 +226,7 @@ impl MaybeTlsStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Runs `with` on what there is to read from and write to.
+    /// Runs `operation` on the stream once the handshake is done.
     fn poll_stream<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -273,7 +272,7 @@ impl AsyncWrite for MaybeTlsStream {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Self::Handshake(..) = &*self {
-            // There is nobody to take leave of, and the rest may never come.
+            // There is no TLS session to close, and the handshake may never finish.
             *self = Self::Failed;
             return Poll::Ready(Ok(()));
         }
@@ -284,7 +283,7 @@ impl AsyncWrite for MaybeTlsStream {
         match self {
             Self::Plain(stream) => stream.is_write_vectored(),
             Self::Tls(stream) => stream.is_write_vectored(),
-            // It becomes one, and hyper asks before the handshake.
+            // It will be a `Tls` stream, and hyper asks before the handshake.
             Self::Handshake(..) => true,
             Self::Failed => false,
         }

@@ -203,7 +203,7 @@ async fn it_ends_its_streams_with_a_reason_and_exits_in_peace() {
 async fn a_stream_that_nobody_reads_is_told_the_reason_after_what_was_answered() {
     let directory = directory(&[]);
     let variables = [
-        ("UNSTUCK__LIMITS__RESPONSES_MAX", "1"),
+        ("UNSTUCK__LIMITS__UNREAD_RESPONSES_MAX", "1"),
         // A busy machine is no slow reader.
         ("UNSTUCK__LIMITS__SLOW_READER_SECS_MAX", "3600"),
         ("UNSTUCK__LIMITS__DRAIN_SECS_MAX", "3600"),
@@ -259,7 +259,7 @@ async fn who_does_not_read_the_log_holds_nothing_up() {
     let server = running.server().await;
     // A pipe holds a few hundred lines, and every call writes dozens.
     within(async {
-        while server.metric("unstuck_log_lines_lost_total").await == 0.0 {
+        while server.metric("unstuck_log_lines_dropped_total").await == 0.0 {
             server.record(turn("").of("s")).await;
         }
     })
@@ -603,7 +603,7 @@ async fn a_termination_is_logged_once_whatever_comes_after() {
 
 #[tokio::test]
 async fn a_termination_of_a_text_that_is_being_written_is_logged_once_too() {
-    let rungs = ["soft", "hard", "last"].map(|rung| format!("{rung} = \"terminate\"\n"));
+    let rungs = ["soft", "hard", "final_action"].map(|rung| format!("{rung} = \"terminate\"\n"));
     let config = format!("[detect.repetition]\n{}", rungs.concat());
     let directory = directory(&[("unstuck.toml", &config)]);
     let running = Running::start(unstuck(directory.path(), &["serve"], &[]));

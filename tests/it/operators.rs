@@ -156,7 +156,7 @@ async fn a_session_shows_its_loop_at_a_glance_and_why_it_was_reported() {
         "fires at    3 laps of 2 to 10 calls in the last 30 calls",
         "events      0–5 (3 laps of 2)",
         "unless      a call that is not part of the circle",
-        "correction  You are going in a circle",
+        "correction  Stop this cycle",
         "wasted      6 events",
     ] {
         assert!(page.contains(told), "{told:?} is not in {page}");

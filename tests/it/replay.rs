@@ -476,7 +476,7 @@ fn people_see_a_timeline_and_a_conclusion() {
         "  ● WARN at event 13 · read_loop, exact_repeat · 2026-03-11 09:15:10\n",
         "    read src/money.rs 3 times, nothing changed\n",
         "    events      11–13\n",
-        "    correction  You have read \"src/money.rs\" 3 times",
+        "    correction  Stop reading \"src/money.rs\"",
         "  ● TERMINATE at event 13 · similar_turns",
         "68 events in 3 sessions, 2 of them looping: ",
     ];

@@ -1,3 +1,5 @@
+//! A session with its timeline and explanations as a message.
+
 use super::{session_to_pb, time_to_pb};
 use crate::{
     domain::{
@@ -7,7 +9,6 @@ use crate::{
     pb,
 };
 
-/// A session with its timeline and why its detectors fire.
 pub(crate) fn detail_to_pb(detail: &SessionDetail) -> pb::GetSessionResponse {
     let SessionDetail {
         view,
@@ -52,11 +53,11 @@ fn timeline_entry_to_pb(entry: &TimelineEntry) -> pb::TimelineEntry {
         same: *same,
         loop_id: loop_id.map(|id| id.to_string()).unwrap_or_default(),
         trends: trends.collect(),
-        ..self::step_to_pb(step)
+        ..step_to_pb(step)
     }
 }
 
-/// What is known of the event itself.
+/// The fields of the event itself.
 fn step_to_pb(step: &TimelineStep) -> pb::TimelineEntry {
     let TimelineStep { index, time, kind } = step;
     let mut entry = pb::TimelineEntry {
@@ -73,8 +74,8 @@ fn step_to_pb(step: &TimelineStep) -> pb::TimelineEntry {
         } => {
             entry.tool.clone_from(tool);
             entry.target.clone_from(target);
-            entry.operation = self::operation_to_pb(*operation).into();
-            entry.outcome = self::outcome_to_pb(*outcome).into();
+            entry.operation = operation_to_pb(*operation).into();
+            entry.outcome = outcome_to_pb(*outcome).into();
             pb::TimelineKind::ToolCall
         }
         TimelineStepKind::AgentTurn => pb::TimelineKind::AgentTurn,

@@ -149,14 +149,13 @@ fn lift_server_limits(limits: Limits) -> Limits {
         sessions_max: _,
         state_bytes_max: _,
         idle_secs_max: _,
-        pressed_idle_secs_min: _,
+        pressure_idle_secs_min: _,
         agents_max,
         event_ids_max,
         tombstones_max: _,
         tombstone_secs_max: _,
         tombstone_bytes_max: _,
-        past_bytes_max: _,
-        remembered,
+        post_mortem_bytes_max: _,
         breaker: _,
     } = limits;
     Limits {
@@ -164,15 +163,14 @@ fn lift_server_limits(limits: Limits) -> Limits {
         state_bytes_max: usize::MAX,
         // A replay does not run eviction, so these five have no effect.
         idle_secs_max: 0,
-        pressed_idle_secs_min: 0,
+        pressure_idle_secs_min: 0,
         tombstones_max: usize::MAX,
         tombstone_secs_max: 0,
         tombstone_bytes_max: usize::MAX,
         // A replay never queries a closed session.
-        past_bytes_max: 0,
+        post_mortem_bytes_max: 0,
         agents_max,
         event_ids_max,
-        remembered,
         breaker: None,
     }
 }

@@ -113,7 +113,7 @@ function mode(profile) {
 const logged = (detector) => el("a", { href: `/audit?detector=${encodeURIComponent(detector)}` }, detector);
 
 function row(detector) {
-  const rungs = [...new Set([detector.soft, detector.hard, detector.last])];
+  const rungs = [...new Set([detector.soft, detector.hard, detector.final_action])];
   return el("tr", { class: detector.enabled ? null : "off" },
     el("th", { scope: "row", class: "mono" }, logged(detector.name), detector.enabled ? null : el("span", { class: "quiet" }, " off")),
     cell("Fires at", "rule",
@@ -121,7 +121,7 @@ function row(detector) {
         el("summary", null, detector.threshold),
         el("p", null, el("b", null, "Rule: "), detector.rule),
         el("p", null, el("b", null, "Does not fire if: "), detector.quiet),
-        el("p", { class: "quiet" }, `window ${detector.window}`))),
+        el("p", { class: "quiet" }, `trend half-life ${detector.trend_half_life_events} events`))),
     cell("Actions", "rungs", rungs.map((rung) => el("span", { class: `badge act-${rung}` }, rung))),
     cell("Terminates at", "number", detector.terminate_after ? words.counted(detector.terminate_after, "event") : el("span", { class: "none" }, "–")),
     cell("Verdicts", "tallied", times(detector.did)),

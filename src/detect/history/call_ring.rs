@@ -1,9 +1,10 @@
-//! The last calls of an agent, packed: there are 32 of them a session, and a
+//! The last calls of an agent, packed, because there are 32 per agent in up to a
 //! million sessions.
 
 use std::time::{Duration, SystemTime};
 
 use super::{
+    super::heap,
     History,
     call_row::{CallExtra, CallRow, Fingerprints, RareFields, from_nanos, to_nanos},
     text_ring::{CallText, TextRing},
@@ -13,65 +14,63 @@ use crate::domain::{
     TimelineStepKind, Waste,
 };
 
-/// A ring of calls, as long as it has to be. What is true or false of a call is a
-/// bit in a set of slots; what few have (lines, rounds, contents, costs) has
-/// lists of its own.
+/// A ring of calls that grows up to [`History::CALLS_MAX`]. Boolean fields are bits
+/// in sets of slots. Fields that few calls have (lines, rounds, contents, costs)
+/// are in separate lists.
 #[derive(Default)]
 pub(super) struct CallRing {
     rows: Vec<CallRow>,
-    /// What was called, and on what.
+    /// By call signature and by target.
     call_fingerprints: Fingerprints,
     target_fingerprints: Fingerprints,
     /// Tool, target and event id of each call, oldest first.
     texts: TextRing,
     rare_fields: Option<Box<RareFields>>,
     ordinary: SlotSet,
-    /// A verdict has cited them.
+    /// A verdict cites them, or a compaction dropped them.
     consumed: SlotSet,
-    /// They are known to have gone well, or to have failed.
     succeeded: SlotSet,
     failed: SlotSet,
-    /// They came to nothing.
     unproductive: SlotSet,
-    /// They went well and said something.
+    /// They did not fail, and their response says something.
     informative: SlotSet,
-    /// There was progress between them and the call before.
+    /// The session made progress between them and the previous call.
     after_progress: SlotSet,
-    /// How often the session had made progress at the latest call.
+    /// The session's progress count at the latest call.
     progress: u32,
-    /// The slot that the next call takes.
+    /// The slot of the next call.
     next: u8,
     len: u8,
 }
 
-/// A set of slots.
+/// A set of slots, one bit each.
 type SlotSet = u32;
 
 const _: () = assert!(History::CALLS_MAX == SlotSet::BITS as usize);
 
-/// A call that was made: what of it is compared with later ones.
+/// The fields of a call that are compared with later calls.
 #[derive(Clone, Copy)]
 pub struct CallEntry {
     pub index: i32,
-    /// How often the session had made progress when the call was over; `None`:
-    /// less often than at a later call.
+    /// The session's progress count after the call; `None`: lower than at the latest
+    /// call.
     pub progress: Option<u32>,
-    /// The round it belongs to; `None`: a round of its own.
+    /// `None`: the call is a round by itself.
     pub round: Option<Sig>,
     pub call: Option<Sig>,
     pub operation: Operation,
-    /// The lines that it asked for; `None`: all.
+    /// The requested lines; `None`: all.
     pub lines: Option<(u32, u32)>,
-    /// What came of it, as tags: masked and raw.
+    /// The tag of the masked outcome.
     pub masked_outcome: u32,
+    /// The tag of the raw outcome.
     pub raw_outcome: u32,
     pub content: Option<Sig>,
-    /// A verdict has cited it: it counts for no detector again, save to extend
-    /// the same unbroken run.
+    /// A verdict cites the call. It counts only to extend the same unbroken run.
     pub consumed: bool,
 }
 
-/// Room for so many more calls at a time: many sessions are over after a few.
+/// The ring grows by this many calls, because many sessions end after a few.
 const ROWS_GROWTH: usize = 8;
 
 impl CallRing {
@@ -85,7 +84,7 @@ impl CallRing {
             .unwrap_or(0)
     }
 
-    /// How many calls ago each of these was made, latest first.
+    /// For each of these slots, how many calls ago it was filled; latest first.
     fn calls_ago(&self, slots: SlotSet) -> SetBits {
         let next = u32::from(self.next);
         SetBits(slots.reverse_bits().rotate_right(SlotSet::BITS - next))
@@ -103,10 +102,10 @@ impl CallRing {
         let slot = self.slot(ago);
         let row = self.rows.get(slot)?;
         let extra = self.extra(slot);
-        let moved = self.calls_ago(self.after_progress).0.trailing_zeros();
+        let calls_since_progress = self.calls_ago(self.after_progress).0.trailing_zeros();
         Some(CallEntry {
             index: row.index,
-            progress: (ago as u32 <= moved).then_some(self.progress),
+            progress: (ago as u32 <= calls_since_progress).then_some(self.progress),
             round: extra.round,
             call: row.call(),
             operation: row.operation,
@@ -123,77 +122,83 @@ impl CallRing {
     }
 
     fn extra(&self, slot: usize) -> CallExtra {
-        let rare = self.rare_fields.as_ref();
-        let extra = rare.and_then(|rare| rare.extras.get(slot));
-        extra.copied().unwrap_or_default()
+        self.rare_fields
+            .as_ref()
+            .and_then(|rare| rare.extras.get(slot))
+            .copied()
+            .unwrap_or_default()
     }
 
-    /// The ordinary ones, latest first.
+    /// The ordinary calls, latest first.
     pub fn ordinary(&self) -> impl Iterator<Item = CallEntry> {
         self.calls_ago(self.ordinary)
             .filter_map(|ago| self.entry(ago))
     }
 
-    /// Those of the last `window` ordinary ones that acted on this target, latest
+    /// The calls on this target among the last `window` ordinary calls, latest
     /// first.
     pub fn on_target(&self, target: Sig, window: usize) -> impl Iterator<Item = CallEntry> {
         let tag = target.tag();
-        let on = self.filter_slots(self.target_fingerprints.slots_matching(tag.into()), |row| {
-            row.target == tag
-        }) & self.ordinary;
-        let ordinary = if on == 0 {
+        let on_target =
+            self.filter_slots(self.target_fingerprints.slots_matching(tag.into()), |row| {
+                row.target == tag
+            }) & self.ordinary;
+        let ordinary = if on_target == 0 {
             0
         } else {
             self.calls_ago(self.ordinary).0
         };
-        let later = move |ago: &usize| (ordinary & ((1 << ago) - 1)).count_ones() as usize;
-        self.calls_ago(on)
-            .take_while(move |ago| later(ago) < window)
+        self.calls_ago(on_target)
+            .take_while(move |ago| {
+                let later_ordinary = (ordinary & ((1 << ago) - 1)).count_ones();
+                (later_ordinary as usize) < window
+            })
             .filter_map(|ago| self.entry(ago))
     }
 
-    /// Those of some slots whose calls are so.
-    fn filter_slots(&self, slots: SlotSet, is: impl Fn(&CallRow) -> bool) -> SlotSet {
-        let mut those = 0;
-        // Few, and nearly always none.
+    /// The subset of the slots whose rows match.
+    fn filter_slots(&self, slots: SlotSet, matches: impl Fn(&CallRow) -> bool) -> SlotSet {
+        let mut matching = 0;
+        // The fingerprints leave few slots, nearly always none.
         for slot in SetBits(slots & self.occupied_slots()) {
-            those |= SlotSet::from(self.rows.get(slot).is_some_and(&is)) << slot;
+            matching |= SlotSet::from(self.rows.get(slot).is_some_and(&matches)) << slot;
         }
-        those
+        matching
     }
 
-    /// The slots of the calls that equal this one.
+    /// The slots of the calls with this signature.
     fn slots_of_call(&self, call: Sig) -> SlotSet {
         self.filter_slots(self.call_fingerprints.slots_matching(call.get()), |row| {
             row.call() == Some(call)
         })
     }
 
-    /// The latest ordinary call that equals this one.
+    /// The latest ordinary call with this signature.
     pub fn latest_ordinary(&self, call: Sig) -> Option<CallEntry> {
         let slots = self.slots_of_call(call) & self.ordinary;
         self.entry(self.calls_ago(slots).next()?)
     }
 
-    /// The latest call that equals this one: its event, the tag of what came of
-    /// it, and how long ago it was.
+    /// The latest call with this signature: its event, the tag of its masked
+    /// outcome, and how long ago it was.
     pub fn latest(&self, call: Sig, now: SystemTime) -> Option<(i32, u32, Duration)> {
         let row = self.row(self.calls_ago(self.slots_of_call(call)).next()?)?;
-        let ago = to_nanos(now).saturating_sub(row.time);
-        let ago = Duration::from_nanos(u64::try_from(ago).unwrap_or_default());
+        let nanos = to_nanos(now).saturating_sub(row.time);
+        let ago = Duration::from_nanos(u64::try_from(nanos).unwrap_or_default());
         Some((row.index, row.masked_outcome, ago))
     }
 
-    pub fn push(&mut self, at: EventPosition, facts: &CallFacts, cost: Cost, words: &CallText<'_>) {
+    pub fn push(&mut self, at: EventPosition, facts: &CallFacts, cost: Cost, text: &CallText<'_>) {
         let slot = usize::from(self.next);
         let is_full = usize::from(self.len) == History::CALLS_MAX;
+        // Replaces the texts and the row of the oldest call.
         if is_full && let Some(oldest) = self.rows.get(slot) {
-            let words = oldest.text_bytes.map(usize::from).iter().sum();
-            self.texts.pop(words);
+            self.texts
+                .pop(oldest.text_bytes.map(usize::from).iter().sum());
         }
-        let kept = words.truncated();
-        self.texts.push(kept);
-        let row = CallRow::new(at, facts, kept.map(|word| word.len() as u8));
+        let texts = text.truncated();
+        self.texts.push(texts);
+        let row = CallRow::new(at, facts, texts.map(|text| text.len() as u8));
         match self.rows.get_mut(slot) {
             Some(oldest) => *oldest = row,
             None => {
@@ -203,11 +208,12 @@ impl CallRing {
                 self.rows.push(row);
             }
         }
+        // Sets the fingerprints and the bits of the slot.
         self.call_fingerprints
             .set(slot, facts.call.map_or(0, Sig::get));
         self.target_fingerprints.set(slot, row.target.into());
-        let moved = self.len > 0 && self.progress != at.progress;
-        set_slot(&mut self.after_progress, slot, moved);
+        let is_after_progress = self.len > 0 && self.progress != at.progress;
+        set_slot(&mut self.after_progress, slot, is_after_progress);
         self.progress = at.progress;
         set_slot(&mut self.ordinary, slot, facts.kind == CallKind::Ordinary);
         set_slot(&mut self.consumed, slot, false);
@@ -223,14 +229,15 @@ impl CallRing {
             slot,
             facts.response.is_some() && !facts.failed(),
         );
+        // Stores the rare fields once any call has had one.
         let extra = CallExtra {
             round: at.round,
             content: facts.content,
             tokens: cost.tokens(),
             usd: cost.usd,
         };
-        let has_more = facts.lines.is_some() || extra != CallExtra::default();
-        if has_more || self.rare_fields.is_some() {
+        let has_rare_fields = facts.lines.is_some() || extra != CallExtra::default();
+        if has_rare_fields || self.rare_fields.is_some() {
             let rare = self.rare_fields.get_or_insert_default();
             rare.insert(slot, facts.lines, extra);
         }
@@ -238,40 +245,41 @@ impl CallRing {
         self.len += u8::from(!is_full);
     }
 
-    /// All that are kept: slot, event and operation.
+    /// Slot, event and operation of each call, in no particular order.
     fn iter_slots(&self) -> impl Iterator<Item = (usize, i32, Operation)> {
         let occupied = self.rows.iter().take(usize::from(self.len)).enumerate();
         occupied.map(|(slot, row)| (slot, row.index, row.operation))
     }
 
-    /// Marks calls so that they count no more.
-    pub fn consume(&mut self, is: impl Fn(i32, Operation) -> bool) {
-        let mut spent = self.consumed;
+    /// Marks the matching calls as consumed.
+    pub fn consume(&mut self, matches: impl Fn(i32, Operation) -> bool) {
+        let mut consumed = self.consumed;
         for (slot, index, operation) in self.iter_slots() {
-            spent |= SlotSet::from(is(index, operation)) << slot;
+            consumed |= SlotSet::from(matches(index, operation)) << slot;
         }
-        self.consumed = spent;
+        self.consumed = consumed;
     }
 
-    /// Whether all calls from this event on came to nothing.
+    /// Whether all calls from this event on were unproductive.
     pub fn all_unproductive_since(&self, since: i32) -> bool {
         self.iter_slots()
             .all(|(slot, index, _)| self.unproductive & 1 << slot != 0 || index < since)
     }
 
-    /// Whether any call after this event said what none before had said.
+    /// Whether any informative call after this event has a masked outcome that no
+    /// earlier call had.
     pub fn has_new_result_since(&self, since: i32) -> bool {
-        let masked = |slot: usize| self.rows.get(slot).map(|row| row.masked_outcome);
+        let outcome_of = |slot: usize| self.rows.get(slot).map(|row| row.masked_outcome);
         let mut informative_calls = self
             .iter_slots()
             .filter(|(slot, index, _)| *index > since && self.informative & 1 << slot != 0);
         informative_calls.any(|(slot, index, _)| {
             let mut earlier = self.iter_slots().filter(|(_, earlier, _)| *earlier < index);
-            !earlier.any(|(earlier, ..)| masked(earlier) == masked(slot))
+            !earlier.any(|(earlier, ..)| outcome_of(earlier) == outcome_of(slot))
         })
     }
 
-    /// What each has cost, with its event.
+    /// The event and the cost of each call.
     pub fn costs(&self) -> impl Iterator<Item = (i32, Waste)> {
         self.iter_slots().map(|(slot, index, _)| {
             let CallExtra { tokens, usd, .. } = self.extra(slot);
@@ -284,7 +292,7 @@ impl CallRing {
         })
     }
 
-    /// The latest call that equals this one, in words, and what it did.
+    /// The names and the operation of the latest call with this signature.
     pub fn find_member(&self, call: Sig) -> Option<(LoopMember, Operation)> {
         let ago = self.calls_ago(self.slots_of_call(call)).next()?;
         let operation = self.row(ago)?.operation;
@@ -297,7 +305,7 @@ impl CallRing {
         Some((member, operation))
     }
 
-    /// What is kept, for a person, oldest first.
+    /// The stored calls for a person, oldest first.
     pub fn timeline_steps(&self) -> impl Iterator<Item = (Option<Sig>, TimelineStep)> {
         (0..usize::from(self.len)).rev().filter_map(|ago| {
             let row = self.row(ago)?;
@@ -316,11 +324,14 @@ impl CallRing {
         })
     }
 
-    /// A call that was blocked is not among them.
+    /// Blocked calls are never stored.
     fn outcome(&self, slot: usize) -> Option<Outcome> {
-        let is = |slots: SlotSet| slots & 1 << slot != 0;
-        let failed = is(self.failed).then_some(Outcome::Error);
-        failed.or(is(self.succeeded).then_some(Outcome::Ok))
+        let bit = 1 << slot;
+        if self.failed & bit != 0 {
+            Some(Outcome::Error)
+        } else {
+            (self.succeeded & bit != 0).then_some(Outcome::Ok)
+        }
     }
 
     /// Tool, target and event id of a call.
@@ -355,18 +366,14 @@ impl CallRing {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        let rare_bytes = |rare: &RareFields| {
-            size_of::<RareFields>()
-                + rare.lines.capacity() * size_of::<(u8, u32, u32)>()
-                + rare.extras.capacity() * size_of::<CallExtra>()
-        };
-        self.rows.capacity() * size_of::<CallRow>()
-            + self.texts.heap_bytes()
-            + self.rare_fields.as_deref().map_or(0, rare_bytes)
+        let rare_fields = self.rare_fields.as_ref().map_or(0, |rare| {
+            size_of::<RareFields>() + heap::vec_bytes(&rare.lines) + heap::vec_bytes(&rare.extras)
+        });
+        heap::vec_bytes(&self.rows) + self.texts.heap_bytes() + rare_fields
     }
 }
 
-/// The bits of a set, lowest first: slots, or how many calls ago.
+/// Iterates over the set bits, lowest first.
 struct SetBits(u32);
 
 impl Iterator for SetBits {
@@ -379,6 +386,6 @@ impl Iterator for SetBits {
     }
 }
 
-fn set_slot(slots: &mut SlotSet, slot: usize, is: bool) {
-    *slots = *slots & !(1 << slot) | SlotSet::from(is) << slot;
+fn set_slot(slots: &mut SlotSet, slot: usize, value: bool) {
+    *slots = *slots & !(1 << slot) | SlotSet::from(value) << slot;
 }

@@ -1,4 +1,4 @@
-//! What is kept of a call.
+//! The stored fields of a call.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -7,42 +7,42 @@ use wide::u8x16;
 use super::History;
 use crate::domain::{CallFacts, EventPosition, Operation, Sig};
 
-/// A call that was made. Of what is only compared within the window 32 of the 64
-/// bits of its signature are kept: that two which differ are taken for equal has
-/// a chance of 2^-32 a comparison, 31 comparisons a call at most, and nobody can
-/// bring it about without the key. What a call is is kept whole, since it names
-/// the loop.
+/// A call. Signatures that are only compared within the window are stored as 32 of
+/// their 64 bits. Two different values are then taken for equal with a probability
+/// of 2^-32 per comparison, with at most 31 comparisons per call, and an agent
+/// cannot provoke it without the hash key. The signature of the call itself is
+/// stored in full, because it identifies the loop.
 ///
-/// It stands in one place: to take a call in touches a line or two of memory, and
-/// of a million sessions no line is in a cache.
+/// The fields are one packed struct and not a list per field, so that adding a call
+/// touches one or two cache lines: with a million sessions none is in the cache.
 #[derive(Clone, Copy)]
 #[repr(Rust, packed(4))]
 pub(super) struct CallRow {
-    /// 0 where it is unknown, as is the target.
+    /// 0 if unknown, like the target.
     call: u64,
-    /// Nanoseconds since 1970: until 2262.
+    /// Nanoseconds since 1970, which fit until 2262.
     pub time: i64,
     pub masked_outcome: u32,
     pub raw_outcome: u32,
     pub target: u32,
     pub index: i32,
     pub operation: Operation,
-    /// How long tool, target and event id are.
+    /// The lengths of tool, target and event id.
     pub text_bytes: [u8; 3],
 }
 
-// There are 32 a session: think twice before it grows.
+// There are 32 rows per agent, so each byte costs 32.
 const _: () = assert!(size_of::<CallRow>() == 36);
 
-/// What few calls have.
+/// Fields that few calls have.
 #[derive(Default)]
 pub(super) struct RareFields {
-    /// The lines that calls asked for, by slot, in the order of the calls.
+    /// Slot, first and last requested line, in the order of the calls.
     pub lines: Vec<(u8, u32, u32)>,
     pub extras: Vec<CallExtra>,
 }
 
-/// What a call had besides.
+/// The rare fields of one call other than its lines.
 #[derive(Clone, Copy, Default, PartialEq)]
 pub(super) struct CallExtra {
     pub round: Option<Sig>,
@@ -52,7 +52,7 @@ pub(super) struct CallExtra {
 }
 
 impl CallRow {
-    pub fn new(at: EventPosition, facts: &CallFacts, words_bytes: [u8; 3]) -> Self {
+    pub fn new(at: EventPosition, facts: &CallFacts, text_bytes: [u8; 3]) -> Self {
         Self {
             call: facts.call.map_or(0, Sig::get),
             time: to_nanos(at.time),
@@ -61,7 +61,7 @@ impl CallRow {
             target: facts.target.map_or(0, Sig::tag),
             index: at.index,
             operation: facts.operation,
-            text_bytes: words_bytes,
+            text_bytes,
         }
     }
 
@@ -70,42 +70,43 @@ impl CallRow {
     }
 }
 
-/// Eight bits of a signature of each call, side by side: nearly always they tell
-/// that no call has it, and no row need be looked at.
+/// Eight bits of a signature per call, side by side. They nearly always show that
+/// no call has a signature, so that no row must be read.
 #[derive(Default)]
 pub(super) struct Fingerprints([u8; History::CALLS_MAX]);
 
 impl Fingerprints {
-    pub fn set(&mut self, slot: usize, of: u64) {
-        self.0[slot] = of as u8;
+    pub fn set(&mut self, slot: usize, signature: u64) {
+        self.0[slot] = signature as u8;
     }
 
-    /// The slots that may have it.
-    pub fn slots_matching(&self, wanted: u64) -> u32 {
-        let wanted = u8x16::splat(wanted as u8);
+    /// The slots that may have this signature.
+    pub fn slots_matching(&self, signature: u64) -> u32 {
+        let wanted = u8x16::splat(signature as u8);
         let (lanes, _) = self.0.as_chunks();
-        let bits = lanes.iter().rev().map(|lane| {
-            let equal = u8x16::new(*lane).simd_eq(wanted);
-            equal.to_bitmask()
-        });
-        bits.fold(0, |slots, bits| slots << 16 | bits)
+        lanes
+            .iter()
+            .rev()
+            .map(|lane| u8x16::new(*lane).simd_eq(wanted).to_bitmask())
+            .fold(0, |slots, bits| slots << 16 | bits)
     }
 }
 
 impl RareFields {
-    /// Room for the lines of so many more calls at a time.
+    /// The list of lines grows by this many calls.
     const LINES_GROWTH: usize = 2;
 
     pub fn lines(&self, slot: usize) -> Option<(u32, u32)> {
-        let mut lines = self.lines.iter();
-        let of_slot = lines.find(|(of, ..)| usize::from(*of) == slot);
-        of_slot.map(|(_, first, last)| (*first, *last))
+        self.lines
+            .iter()
+            .find(|(of_slot, ..)| usize::from(*of_slot) == slot)
+            .map(|(_, first, last)| (*first, *last))
     }
 
     pub fn insert(&mut self, slot: usize, lines: Option<(u32, u32)>, extra: CallExtra) {
-        // What the oldest call had stands first.
+        // The new call replaces the oldest, whose lines are the first.
         let oldest = self.lines.first();
-        if oldest.is_some_and(|(of, ..)| usize::from(*of) == slot) {
+        if oldest.is_some_and(|(of_slot, ..)| usize::from(*of_slot) == slot) {
             self.lines.remove(0);
         }
         if let Some((first, last)) = lines {
@@ -114,7 +115,7 @@ impl RareFields {
             }
             self.lines.push((slot as u8, first, last));
         }
-        // As long as it has to be.
+        // The list is only as long as the last slot with an extra.
         if self.extras.len() <= slot && extra != CallExtra::default() {
             self.extras.resize(slot + 1, CallExtra::default());
         }
@@ -124,18 +125,20 @@ impl RareFields {
     }
 }
 
-/// Times that no clock shows are taken for the nearest that fits.
+/// Times out of range saturate.
 pub(super) fn to_nanos(time: SystemTime) -> i64 {
-    let fits = |span: Duration| {
-        let secs = i64::try_from(span.as_secs()).ok();
-        let nanos = secs.and_then(|secs| secs.checked_mul(1_000_000_000));
-        let nanos = nanos.and_then(|nanos| nanos.checked_add(span.subsec_nanos().into()));
-        nanos.unwrap_or(i64::MAX)
-    };
     match time.duration_since(UNIX_EPOCH) {
-        Ok(since) => fits(since),
-        Err(before) => -fits(before.duration()),
+        Ok(since) => saturating_nanos(since),
+        Err(before) => -saturating_nanos(before.duration()),
     }
+}
+
+fn saturating_nanos(span: Duration) -> i64 {
+    i64::try_from(span.as_secs())
+        .ok()
+        .and_then(|secs| secs.checked_mul(1_000_000_000))
+        .and_then(|nanos| nanos.checked_add(span.subsec_nanos().into()))
+        .unwrap_or(i64::MAX)
 }
 
 pub(super) fn from_nanos(nanos: i64) -> SystemTime {

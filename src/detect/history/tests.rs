@@ -1,4 +1,4 @@
-//! The packed ring of calls beside a plain list of them.
+//! Compares the packed ring of calls with a plain list of them.
 
 use std::{fmt::Debug, time::SystemTime};
 
@@ -10,37 +10,36 @@ use proptest::{
 
 use super::*;
 use crate::{
-    detect::testing::{AGENT_LIMITS, seen_call, sig},
+    detect::testing::{observed_call, sig},
     domain::{Outcome, UsageDelta},
 };
 
-/// What happened.
 #[derive(Clone, Debug)]
-enum Happened {
-    /// A call, before which the session made progress so often.
-    Call(Box<Made>, u32),
-    /// A verdict cited the events that were so long ago.
+enum ModelStep {
+    /// A call, and how often the session call progress before it.
+    Call(Box<ModelCall>, u32),
+    /// A verdict cites the events this many events ago.
     Cited(Vec<i32>),
-    /// A user spoke.
+    /// A message of the user.
     User,
 }
 
-/// A call, with all that is told of it.
+/// A call with all its fields, unpacked.
 #[derive(Clone, Debug)]
-struct Made {
+struct ModelCall {
     at: EventPosition,
     facts: CallFacts,
     cost: Cost,
     /// Tool, target and event id.
-    words: [String; 3],
-    spent: bool,
+    names: [String; 3],
+    consumed: bool,
 }
 
-/// There are so many calls and targets.
+/// The number of distinct calls and targets.
 const CALLS: u8 = 60;
 const TARGETS: u8 = 12;
 
-fn numbered(what: &str, number: u8) -> Sig {
+fn numbered_sig(what: &str, number: u8) -> Sig {
     sig(&format!("{what} {number}"))
 }
 
@@ -48,11 +47,11 @@ fn one_of<T: Clone + Debug + 'static>(all: &[T]) -> Select<T> {
     select(all.to_vec())
 }
 
-fn some(what: &'static str, most: u8) -> impl Strategy<Value = Sig> {
-    (0..most).prop_map(move |number| numbered(what, number))
+fn any_sig(what: &'static str, count: u8) -> impl Strategy<Value = Sig> {
+    (0..count).prop_map(move |number| numbered_sig(what, number))
 }
 
-fn word(bytes_max: usize) -> impl Strategy<Value = String> {
+fn name(bytes_max: usize) -> impl Strategy<Value = String> {
     let letter = prop::char::range('a', 'z').prop_map(String::from);
     // Most are short.
     let len = prop_oneof![8 => 0..40usize, 1 => 0..=bytes_max];
@@ -64,17 +63,17 @@ fn facts() -> impl Strategy<Value = CallFacts> {
     let facts = (
         one_of(&[CallKind::Ordinary, CallKind::Ordinary, CallKind::Poll]),
         one_of(&[Read, Edit, Execute]),
-        weighted(0.8, some("call", CALLS)),
-        weighted(0.8, some("target", TARGETS)),
+        weighted(0.8, any_sig("call", CALLS)),
+        weighted(0.8, any_sig("target", TARGETS)),
         one_of(&[None, Some(Outcome::Ok), Some(Outcome::Error)]),
-        [some("text", 4), some("text", 4)],
-        weighted(0.1, some("content", 4)),
+        [any_sig("text", 4), any_sig("text", 4)],
+        weighted(0.1, any_sig("content", 4)),
         weighted(0.1, (1..9u32, 9..20u32)),
     );
     facts.prop_map(
         |(kind, operation, call, target, outcome, [masked, raw], content, lines)| {
-            let ObservationBody::Call(facts) = seen_call(operation, kind) else {
-                unreachable!("it is a call");
+            let ObservationBody::Call(facts) = observed_call(operation, kind) else {
+                unreachable!("observed_call returns a call");
             };
             CallFacts {
                 call,
@@ -90,18 +89,17 @@ fn facts() -> impl Strategy<Value = CallFacts> {
     )
 }
 
-fn made() -> impl Strategy<Value = Box<Made>> {
-    // Sums of quarters are the same in any order.
+fn model_call() -> impl Strategy<Value = Box<ModelCall>> {
+    // Sums of quarters are exact in any order.
     let cost = (1..100i64, 0..9u8).prop_map(|(tokens, quarters)| Cost {
         input_tokens: tokens,
         output_tokens: 1,
         usd: f64::from(quarters) / 4.0,
     });
-    let cost = weighted(0.1, cost).prop_map(Option::unwrap_or_default);
-    let round = weighted(0.1, some("round", 4));
-    let words = [word(255), word(History::TARGET_BYTES_MAX), word(255)];
-    let made = (facts(), round, cost, words);
-    made.prop_map(|(facts, round, cost, words)| {
+    let rare_cost = weighted(0.1, cost).prop_map(Option::unwrap_or_default);
+    let round = weighted(0.1, any_sig("round", 4));
+    let names = [name(255), name(History::TARGET_BYTES_MAX), name(255)];
+    (facts(), round, rare_cost, names).prop_map(|(facts, round, cost, names)| {
         let at = EventPosition {
             index: 0,
             time: SystemTime::UNIX_EPOCH,
@@ -110,45 +108,46 @@ fn made() -> impl Strategy<Value = Box<Made>> {
             calls: 0,
             round,
         };
-        Box::new(Made {
+        Box::new(ModelCall {
             at,
             facts,
             cost,
-            words,
-            spent: false,
+            names,
+            consumed: false,
         })
     })
 }
 
-fn happened() -> impl Strategy<Value = Happened> {
+fn model_step() -> impl Strategy<Value = ModelStep> {
     let progress = prop_oneof![10 => Just(0), 1 => 1..3u32];
-    let call = (made(), progress).prop_map(|(made, progress)| Happened::Call(made, progress));
-    let cited = prop::collection::vec(0..40, 1..6).prop_map(Happened::Cited);
-    prop_oneof![60 => call, 6 => cited, 1 => Just(Happened::User)]
+    let call =
+        (model_call(), progress).prop_map(|(call, progress)| ModelStep::Call(call, progress));
+    let cited = prop::collection::vec(0..40, 1..6).prop_map(ModelStep::Cited);
+    prop_oneof![60 => call, 6 => cited, 1 => Just(ModelStep::User)]
 }
 
-impl Made {
+impl ModelCall {
     fn push_to(&self, past: &mut History) {
         let mut now = Observation {
             at: self.at,
             body: ObservationBody::Call(self.facts.clone()),
             usage: UsageDelta::default(),
-            capacities: AGENT_LIMITS.into(),
+            capacities: crate::domain::Capacities::default(),
         };
-        let [tool, target, event_id] = &self.words;
-        let words = CallText {
+        let [tool, target, event_id] = &self.names;
+        let text = CallText {
             tool,
             target,
             event_id,
         };
-        past.push(&mut now, self.cost, &words);
+        past.push(&mut now, self.cost, &text);
     }
 
     fn is_ordinary(&self) -> bool {
         self.facts.kind == CallKind::Ordinary
     }
 
-    /// As it is to be found when the session has made progress so often.
+    /// The expected entry when the session's progress count is `progress`.
     fn entry(&self, progress: u32) -> CallEntry {
         CallEntry {
             index: self.at.index,
@@ -160,12 +159,12 @@ impl Made {
             masked_outcome: self.facts.masked_outcome.tag(),
             raw_outcome: self.facts.raw_outcome.tag(),
             content: self.facts.content,
-            consumed: self.spent,
+            consumed: self.consumed,
         }
     }
 
     fn member(&self) -> (LoopMember, Operation) {
-        let [tool, target, event_id] = self.words.clone();
+        let [tool, target, event_id] = self.names.clone();
         let member = LoopMember {
             tool,
             target,
@@ -175,7 +174,7 @@ impl Made {
     }
 
     fn step(&self) -> (Option<Sig>, TimelineStep) {
-        let [tool, target, _] = self.words.clone();
+        let [tool, target, _] = self.names.clone();
         let kind = TimelineStepKind::Call {
             tool,
             target,
@@ -189,8 +188,8 @@ impl Made {
     }
 }
 
-/// All of an entry, to be compared.
-fn of_entry(entry: CallEntry) -> impl PartialEq + Debug {
+/// All fields of an entry, for a comparison.
+fn entry_fields(entry: CallEntry) -> impl PartialEq + Debug {
     let CallEntry {
         index,
         progress,
@@ -201,14 +200,14 @@ fn of_entry(entry: CallEntry) -> impl PartialEq + Debug {
         masked_outcome: masked,
         raw_outcome: raw,
         content,
-        consumed: spent,
+        consumed,
     } = entry;
-    let made = (index, progress, round, call, operation, lines);
-    (made, masked, raw, content, spent)
+    let call_fields = (index, progress, round, call, operation, lines);
+    (call_fields, masked, raw, content, consumed)
 }
 
-/// All of a step, to be compared.
-fn of_step((call, step): (Option<Sig>, TimelineStep)) -> impl PartialEq + Debug {
+/// All fields of a step, for a comparison.
+fn step_fields((call, step): (Option<Sig>, TimelineStep)) -> impl PartialEq + Debug {
     let kind = match step.kind {
         TimelineStepKind::Call {
             tool,
@@ -225,74 +224,74 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn the_ring_of_calls_finds_what_a_list_of_them_would(
-        all in prop::collection::vec(happened(), 0..120),
+    fn the_ring_of_calls_returns_what_a_list_of_them_would(
+        steps in prop::collection::vec(model_step(), 0..120),
     ) {
-        let calls: Vec<Sig> = (0..CALLS).map(|number| numbered("call", number)).collect();
-        let targets: Vec<Sig> = (0..TARGETS).map(|number| numbered("target", number)).collect();
+        let calls: Vec<Sig> = (0..CALLS).map(|number| numbered_sig("call", number)).collect();
+        let targets: Vec<Sig> = (0..TARGETS).map(|number| numbered_sig("target", number)).collect();
         let mut past = History::default();
-        let mut list: Vec<Made> = Vec::new();
+        let mut list: Vec<ModelCall> = Vec::new();
         let mut progress = 0;
-        for (index, happened) in (0..).zip(all) {
-            match happened {
-                Happened::User => {
+        for (index, step) in (0..).zip(steps) {
+            match step {
+                ModelStep::User => {
                     past.clear();
                     list.clear();
                 }
-                Happened::Cited(ago) => {
+                ModelStep::Cited(ago) => {
                     let cited: Vec<i32> = ago.iter().map(|ago| index - ago).collect();
                     past.consume(&cited);
-                    for made in &mut list {
-                        made.spent |= cited.contains(&made.at.index);
+                    for call in &mut list {
+                        call.consumed |= cited.contains(&call.at.index);
                     }
                 }
-                Happened::Call(mut made, moves) => {
-                    progress += moves;
-                    let time = made.at.time + Duration::from_millis(1_001 * index as u64);
-                    made.at = EventPosition { index, time, progress, ..made.at };
-                    made.push_to(&mut past);
-                    list.push(*made);
+                ModelStep::Call(mut call, advances) => {
+                    progress += advances;
+                    let time = call.at.time + Duration::from_millis(1_001 * index as u64);
+                    call.at = EventPosition { index, time, progress, ..call.at };
+                    call.push_to(&mut past);
+                    list.push(*call);
                 }
             }
-            let lost = list.len().saturating_sub(History::CALLS_MAX);
-            list.drain(..lost);
+            let excess = list.len().saturating_sub(History::CALLS_MAX);
+            list.drain(..excess);
             let latest_first = || list.iter().rev();
-            let ordinary = || latest_first().filter(|made| made.is_ordinary());
-            let entry = |made: &Made| of_entry(made.entry(progress));
+            let ordinary = || latest_first().filter(|call| call.is_ordinary());
+            let entry = |call: &ModelCall| entry_fields(call.entry(progress));
             prop_assert_eq!(
-                past.calls().map(of_entry).collect::<Vec<_>>(),
+                past.calls().map(entry_fields).collect::<Vec<_>>(),
                 ordinary().map(entry).collect::<Vec<_>>()
             );
             for call in &calls {
-                let equal = |made: &&Made| made.facts.call == Some(*call);
+                let equal = |stored: &&ModelCall| stored.facts.call == Some(*call);
                 prop_assert_eq!(
-                    past.latest_call(*call).map(of_entry),
+                    past.latest_call(*call).map(entry_fields),
                     ordinary().find(equal).map(entry)
                 );
                 prop_assert_eq!(
                     past.find_member(*call),
-                    latest_first().find(equal).map(Made::member)
+                    latest_first().find(equal).map(ModelCall::member)
                 );
             }
             for target in &targets {
-                let on = ordinary().take(20).filter(|made| made.facts.target == Some(*target));
+                let on = ordinary().take(20).filter(|call| call.facts.target == Some(*target));
                 prop_assert_eq!(
-                    past.calls_on_target(*target, 20).map(of_entry).collect::<Vec<_>>(),
+                    past.calls_on_target(*target, 20).map(entry_fields).collect::<Vec<_>>(),
                     on.map(entry).collect::<Vec<_>>()
                 );
             }
             for since in [0, index - 20, index - 3] {
                 let mut waste = Waste::default();
-                for made in list.iter().filter(|made| made.at.index >= since) {
-                    waste += Waste::new(1, made.cost);
+                for call in list.iter().filter(|call| call.at.index >= since) {
+                    waste += Waste::new(1, call.cost);
                 }
                 prop_assert_eq!(past.cost_since(since), waste);
             }
             let mut steps: Vec<_> = past.timeline_steps().collect();
             steps.sort_by_key(|(_, step)| step.index);
             prop_assert_eq!(
-                steps.into_iter().map(of_step).collect::<Vec<_>>(),
-                list.iter().map(|made| of_step(made.step())).collect::<Vec<_>>()
+                steps.into_iter().map(step_fields).collect::<Vec<_>>(),
+                list.iter().map(|call| step_fields(call.step())).collect::<Vec<_>>()
             );
         }
     }

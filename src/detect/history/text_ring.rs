@@ -1,10 +1,11 @@
-//! The words of the last calls: what a verdict and a person are shown of them.
+//! The names of the last calls (tool, target, event id), for verdicts and the
+//! timeline.
 
 use super::History;
 use crate::domain::sanitize;
 
-/// Texts one after the other in a ring of bytes, oldest first. Who puts one in
-/// remembers its length, and takes the oldest out by it.
+/// Texts in a ring of bytes, oldest first. The ring does not store their lengths:
+/// the caller does, and removes the oldest text by its length.
 #[derive(Default)]
 pub(super) struct TextRing {
     bytes: Box<[u8]>,
@@ -13,10 +14,10 @@ pub(super) struct TextRing {
 }
 
 impl TextRing {
-    /// Room grows by so much: two calls or so.
+    /// The ring grows by this many bytes, about two calls.
     const BYTES_GROWTH: usize = 128;
 
-    /// Puts texts in, one after the other.
+    /// Appends three texts.
     pub fn push(&mut self, [first, second, third]: [&str; 3]) {
         let len = self.len + first.len() + second.len() + third.len();
         if len > self.bytes.len() {
@@ -34,24 +35,25 @@ impl TextRing {
         self.len = len;
     }
 
-    /// Puts a text there, and says where the next stands.
+    /// Copies a text to this position, wrapping around. Returns the position after
+    /// it.
     fn copy_at(&mut self, at: usize, text: &[u8]) -> usize {
         let end = at + text.len();
-        if let Some(room) = self.bytes.get_mut(at..end) {
-            room.copy_from_slice(text);
+        if let Some(target) = self.bytes.get_mut(at..end) {
+            target.copy_from_slice(text);
             return end;
         }
         let (first, rest) = text.split_at(self.bytes.len() - at);
-        if let Some(room) = self.bytes.get_mut(at..) {
-            room.copy_from_slice(first);
+        if let Some(target) = self.bytes.get_mut(at..) {
+            target.copy_from_slice(first);
         }
-        if let Some(room) = self.bytes.get_mut(..rest.len()) {
-            room.copy_from_slice(rest);
+        if let Some(target) = self.bytes.get_mut(..rest.len()) {
+            target.copy_from_slice(rest);
         }
         rest.len()
     }
 
-    /// Little more than is needed, where a vector would double.
+    /// Allocates little more than is needed, where a vector would double.
     fn grow(&mut self, needed: usize) {
         let mut bytes = Vec::with_capacity(needed.next_multiple_of(Self::BYTES_GROWTH));
         let (first, rest) = self.slices(0..self.len);
@@ -61,14 +63,14 @@ impl TextRing {
         (self.bytes, self.begin) = (bytes.into_boxed_slice(), 0);
     }
 
-    /// Takes the first bytes out.
+    /// Removes the first bytes.
     pub fn pop(&mut self, bytes: usize) {
         let begin = self.begin + bytes;
         self.begin = begin.checked_sub(self.bytes.len()).unwrap_or(begin);
         self.len -= bytes;
     }
 
-    /// The text that stands there.
+    /// The text at this range.
     pub fn get(&self, range: std::ops::Range<usize>) -> String {
         let (first, rest) = self.slices(range);
         String::from_utf8([first, rest].concat()).unwrap_or_default()
@@ -91,7 +93,7 @@ impl TextRing {
     }
 }
 
-/// The words of a call, for a person.
+/// The names of a call, as a person sees them.
 #[derive(Default)]
 pub struct CallText<'a> {
     pub tool: &'a str,
@@ -100,21 +102,26 @@ pub struct CallText<'a> {
 }
 
 impl<'a> CallText<'a> {
-    /// Of a tool's name and an event's id so many bytes are kept; the API takes
-    /// no longer id.
+    /// Bytes stored of a tool's name and of an event's id. The API accepts no longer
+    /// id.
     const NAME_BYTES_MAX: usize = u8::MAX as usize;
 
-    /// As much as is kept of them.
+    /// The parts that are stored.
     pub(super) fn truncated(&self) -> [&'a str; 3] {
-        let most = |word: &'a str, bytes_max: usize| match word.len() <= bytes_max {
-            true => word,
-            false => sanitize::prefix(word, bytes_max),
-        };
         [
-            most(self.tool, Self::NAME_BYTES_MAX),
-            most(self.target, History::TARGET_BYTES_MAX),
-            most(self.event_id, Self::NAME_BYTES_MAX),
+            truncate(self.tool, Self::NAME_BYTES_MAX),
+            truncate(self.target, History::TARGET_BYTES_MAX),
+            truncate(self.event_id, Self::NAME_BYTES_MAX),
         ]
+    }
+}
+
+/// Most texts are short and returned as they are.
+fn truncate(text: &str, bytes_max: usize) -> &str {
+    if text.len() <= bytes_max {
+        text
+    } else {
+        sanitize::prefix(text, bytes_max)
     }
 }
 
@@ -123,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_come_out_as_they_went_in_wherever_the_ring_ends() {
+    fn texts_are_read_back_unchanged_wherever_the_ring_wraps() {
         let mut texts = TextRing::default();
         let mut kept = std::collections::VecDeque::new();
         for n in 0..500usize {

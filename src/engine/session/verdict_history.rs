@@ -1,55 +1,46 @@
-//! What few sessions have: verdicts and what goes with them.
+//! What few sessions have: verdicts and the state that goes with them.
 
-use std::{
-    collections::VecDeque,
-    ops::{Deref, DerefMut},
-    sync::Arc,
-    time::SystemTime,
-};
+use std::{collections::VecDeque, sync::Arc, time::SystemTime};
 
 use uuid::Uuid;
 
-use crate::domain::{Level, Verdict, Waste};
+use crate::domain::{Empty, Level, Verdict, Waste};
 
-/// What was said about a session, and done to it.
+#[derive(Default)]
 pub(super) struct VerdictHistory {
-    /// Its verdicts, oldest first: the last few, and all that a duplicate may
-    /// ask for.
+    /// Oldest first: the last few, and all that a duplicate may be answered with.
     pub verdicts: VecDeque<Arc<Verdict>>,
     pub verdicts_bytes: usize,
-    /// How many there were, beside the last few, when it was last looked whether
-    /// somebody may still ask for them.
+    /// The number of verdicts beside the last few that the last prune retained.
     pub retained_after_prune: usize,
     pub wasted: Waste,
     pub avoidable: Waste,
-    /// By rank: the level its trend stands at in the metrics.
+    /// By detector: the level that the trend metrics count for this session.
     pub trend_levels: Vec<Option<Level>>,
     pub termination: Option<Arc<Verdict>>,
-    /// Its verdicts are `shadow` until then.
+    /// Verdicts are `shadow` until this time.
     pub snoozed_until: Option<SystemTime>,
-    /// It would have been ended, had the breaker not been open.
+    /// The breaker withheld a termination of this session.
     pub is_termination_withheld: bool,
-    /// A panic struck in it: it is not watched.
+    /// The session panicked and is not watched. The reference is in the log.
     pub quarantine: Option<Uuid>,
-    /// It stands in the queue of those that were told something.
+    /// The session is in its tenant's queue of sessions with verdicts.
     pub is_queued_with_verdicts: bool,
 }
 
-impl VerdictHistory {
-    const EMPTY: Self = Self {
+const NO_WASTE: Waste = Waste {
+    events: 0,
+    tokens: 0,
+    usd: 0.0,
+};
+
+impl Empty for VerdictHistory {
+    const EMPTY: &'static Self = &Self {
         verdicts: VecDeque::new(),
         verdicts_bytes: 0,
         retained_after_prune: 0,
-        wasted: Waste {
-            events: 0,
-            tokens: 0,
-            usd: 0.0,
-        },
-        avoidable: Waste {
-            events: 0,
-            tokens: 0,
-            usd: 0.0,
-        },
+        wasted: NO_WASTE,
+        avoidable: NO_WASTE,
         trend_levels: Vec::new(),
         termination: None,
         snoozed_until: None,
@@ -59,38 +50,10 @@ impl VerdictHistory {
     };
 }
 
-/// Takes room once there is something to tell: to change it is to begin it.
-#[derive(Default)]
-pub(super) struct LazyVerdictHistory {
-    history: Option<Box<VerdictHistory>>,
-}
-
-static EMPTY: VerdictHistory = VerdictHistory::EMPTY;
-
-impl Deref for LazyVerdictHistory {
-    type Target = VerdictHistory;
-
-    #[inline]
-    fn deref(&self) -> &VerdictHistory {
-        self.history.as_deref().unwrap_or(&EMPTY)
-    }
-}
-
-impl DerefMut for LazyVerdictHistory {
-    fn deref_mut(&mut self) -> &mut VerdictHistory {
-        self.history
-            .get_or_insert_with(|| Box::new(VerdictHistory::EMPTY))
-    }
-}
-
-impl LazyVerdictHistory {
+impl VerdictHistory {
     pub fn heap_bytes(&self) -> usize {
-        let history_bytes = |history: &VerdictHistory| {
-            size_of::<VerdictHistory>()
-                + history.verdicts_bytes
-                + history.verdicts.capacity() * size_of::<Arc<Verdict>>()
-                + history.trend_levels.capacity() * size_of::<Option<Level>>()
-        };
-        self.history.as_deref().map_or(0, history_bytes)
+        self.verdicts_bytes
+            + self.verdicts.capacity() * size_of::<Arc<Verdict>>()
+            + self.trend_levels.capacity() * size_of::<Option<Level>>()
     }
 }

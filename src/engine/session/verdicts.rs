@@ -1,29 +1,80 @@
-//! What comes of an observation: counts, trends, a verdict.
+//! Running the detectors on an observation: counts, trends, a verdict.
 
-use std::{
-    sync::{Arc, atomic::Ordering::Relaxed},
-    time::SystemTime,
-};
+use std::{sync::Arc, time::SystemTime};
 
-use super::{ObservationContext, Session, VIEW_VERDICTS_MAX};
+use super::{Session, VIEW_VERDICTS_MAX};
 use crate::{
+    detect::CallText,
     domain::{
-        Action, AgentId, DetectorId, Effect, EventPosition, Observation, ObservationBody, Totals,
-        UsageDelta, Verdict, VerdictId, sanitize,
+        Action, AgentId, Cost, DetectorId, Effect, EventPosition, Observation, ObservationBody,
+        SessionId, Sig, TextRepetition, Totals, UsageDelta, Verdict, VerdictId, sanitize,
     },
-    engine::{EngineContext, agent::ObservationOutcome, breaker::BreakerDecision},
+    engine::{EngineContext, agent::ObservationOutcome},
     policy::{Decision, PolicyOutcome},
+    rules::RuleOutcomes,
     telemetry::Metrics,
 };
 
-/// Of a turn a verdict quotes so many characters.
+/// The characters of a turn that a verdict quotes.
 const EXCERPT_CHARS_MAX: usize = 160;
 
+/// What the detectors of an agent are run with, beside the observation's body.
+pub(super) struct ObservationContext<'a> {
+    pub session: &'a SessionId,
+    pub agent_position: usize,
+    pub index: i32,
+    /// The event's own time, or else its arrival.
+    pub time: SystemTime,
+    pub now: SystemTime,
+    pub round: Option<Sig>,
+    pub cost: Cost,
+    pub words: CallText<'a>,
+    /// The text to quote: a turn, or the unit that it repeats.
+    pub quote: &'a str,
+    pub rule_results: RuleOutcomes<'a>,
+    /// The character at which a text begins to repeat itself.
+    pub repetition_start: u64,
+    /// The text is in progress; there is no event yet.
+    pub is_partial: bool,
+}
+
+impl<'a> ObservationContext<'a> {
+    pub fn new(session: &'a SessionId, agent_position: usize, index: i32, now: SystemTime) -> Self {
+        Self {
+            session,
+            agent_position,
+            index,
+            time: now,
+            now,
+            round: None,
+            cost: Cost::default(),
+            words: CallText::default(),
+            quote: "",
+            rule_results: RuleOutcomes::default(),
+            repetition_start: 0,
+            is_partial: false,
+        }
+    }
+
+    pub fn with_repetition(self, repeated: &'a TextRepetition) -> Self {
+        Self {
+            quote: &repeated.unit,
+            repetition_start: repeated.start_char,
+            ..self
+        }
+    }
+}
+
+/// Whether the verdict stops a text in progress: a BREAK or a stronger action.
+pub(super) fn stops_text(verdict: &Arc<Verdict>) -> bool {
+    verdict.effective_action() >= Some(Action::Break)
+}
+
 impl Session {
-    /// Shows an observation to the agent's detectors and says what comes of it.
+    /// Runs the agent's detectors on an observation. Returns the verdict, if any.
     pub(super) fn run_detectors(
         &mut self,
-        seen: ObservationBody,
+        body: ObservationBody,
         mut obs: ObservationContext<'_>,
         ctx: &EngineContext,
     ) -> Option<Arc<Verdict>> {
@@ -39,9 +90,9 @@ impl Session {
                 calls: self.progress.calls(),
                 round: obs.round,
             },
-            body: seen,
+            body,
             usage: used,
-            capacities: ctx.limits.remembered.into(),
+            capacities: crate::domain::Capacities::default(),
         };
         let agent = self.agents.get_mut(obs.agent_position)?;
         let outcome = agent.observe(
@@ -60,19 +111,19 @@ impl Session {
         self.issue_verdict(decision, &obs, used, ctx)
     }
 
-    /// Shows what no detector looks at but for what it used, and the rules.
+    /// Runs only the budget and the rules, on an event that no other detector uses.
     pub(super) fn run_budget_and_rules(
         &mut self,
         obs: ObservationContext<'_>,
         ctx: &EngineContext,
     ) -> Option<Arc<Verdict>> {
-        let applies = self.profile.looks_aside();
-        applies
-            .then(|| self.run_detectors(ObservationBody::Other, obs, ctx))
-            .flatten()
+        if !self.profile.has_budget_or_rules() {
+            return None;
+        }
+        self.run_detectors(ObservationBody::Other, obs, ctx)
     }
 
-    /// What the session has used, and what it had used at the last look.
+    /// The totals now, and when the detectors last ran.
     fn update_usage(&mut self, now: SystemTime) -> UsageDelta {
         let age = now.duration_since(self.created);
         let totals = Totals {
@@ -80,7 +131,7 @@ impl Session {
             turns: self.turns.into(),
             tokens: self.cost.tokens(),
             usd: self.cost.usd,
-            // A clock that goes back must not let a bar be passed twice.
+            // A clock that goes back must not let a threshold be passed twice.
             secs: age
                 .map_or(0, |age| age.as_secs())
                 .max(self.last_checked_totals.secs),
@@ -92,11 +143,11 @@ impl Session {
         }
     }
 
-    /// Keeps abstentions, metrics and trends.
+    /// Updates abstentions, metrics and trends.
     fn count_detections(&mut self, outcome: &ObservationOutcome, ctx: &EngineContext) {
         for (detector, field) in &outcome.missing_fields {
-            let known = |(d, f, _): &&mut (DetectorId, &str, u32)| d == detector && f == field;
-            match self.abstentions.iter_mut().find(known) {
+            let mut known = self.abstentions.iter_mut();
+            match known.find(|(d, f, _)| d == detector && f == field) {
                 Some((_, _, events)) => *events = events.saturating_add(1),
                 None => {
                     self.abstentions.reserve_exact(1);
@@ -112,29 +163,25 @@ impl Session {
         }
     }
 
-    /// The level of a session is the highest of its agents.
+    /// Updates the trend metrics: the level of a session is the highest of its
+    /// agents.
     fn update_levels(&mut self, metrics: &Metrics) {
         let mut levels = std::mem::take(&mut self.verdict_history.trend_levels);
         levels.resize(self.profile.policy.escalations.len(), None);
-        for (rank, level) in (0..).map(DetectorId).zip(&mut levels) {
+        for (detector, level) in (0..).map(DetectorId).zip(&mut levels) {
             let trends = self
                 .active_agents()
-                .filter_map(|agent| agent.policy.trend(rank));
+                .filter_map(|agent| agent.policy.trend(detector));
             let after = trends.map(|trend| trend.level).max();
             if *level != after {
-                metrics.adjust_trend_counts(rank, *level, after);
+                metrics.adjust_trend_counts(detector, *level, after);
                 *level = after;
             }
         }
-        self.verdict_history.trend_levels = levels;
-        if self
-            .verdict_history
-            .trend_levels
-            .iter()
-            .all(Option::is_none)
-        {
-            self.verdict_history.trend_levels.clear();
+        if levels.iter().all(Option::is_none) {
+            levels.clear();
         }
+        self.verdict_history.trend_levels = levels;
     }
 
     fn add_waste(&mut self, policy_outcome: &PolicyOutcome, metrics: &Metrics) {
@@ -144,7 +191,7 @@ impl Session {
         metrics.add_waste(policy_outcome.detector, policy_outcome.wasted);
     }
 
-    /// Makes a verdict of a ruling, and hands it out.
+    /// Builds a verdict from a decision, issues it, and applies a termination.
     fn issue_verdict(
         &mut self,
         mut decision: Decision,
@@ -152,18 +199,23 @@ impl Session {
         used: UsageDelta,
         ctx: &EngineContext,
     ) -> Option<Arc<Verdict>> {
+        // Withhold a termination if the breaker is open.
         let shadow = self.profile.policy.shadow || self.verdict_history.snoozed_until.is_some();
         let agent = self.agents.get(obs.agent_position)?;
         let is_session_wide = decision.is_session_wide || agent.id.is_main();
         if decision.action == Action::Terminate
             && is_session_wide
             && !shadow
-            && !ctx.breaker_allows_termination(obs)
+            && !ctx
+                .tenant
+                .breaker
+                .allows_termination(obs.session, obs.now, ctx)
         {
             self.verdict_history.is_termination_withheld = true;
             decision.action = Action::Warn;
             decision.reason += "; not terminated, since too many sessions would be at once";
         }
+        // Build the verdict.
         let agent = self.agents.get_mut(obs.agent_position)?;
         let profile = &self.profile;
         decision.evidence.excerpt = sanitize::quote(obs.quote, EXCERPT_CHARS_MAX);
@@ -200,14 +252,17 @@ impl Session {
             shadow,
             operator: String::new(),
         };
-        let effect = match verdict.terminates() {
-            true => Effect::Terminated,
-            false => Effect::None,
+        // Issue it.
+        let effect = if verdict.terminates() {
+            Effect::Terminated
+        } else {
+            Effect::None
         };
         let issuer = &ctx.issuer;
         let verdict = issuer.issue(verdict, &self.labels, &profile.name, effect, obs.now);
         ctx.metrics
             .count_verdict(decision.detector, decision.action);
+        // Apply a termination.
         if verdict.terminates() {
             ctx.metrics.count_termination(Some(decision.detector));
             if ends_session || agent.id.is_main() {
@@ -221,12 +276,14 @@ impl Session {
         Some(verdict)
     }
 
-    /// Keeps the verdicts that a view shows or a duplicate may ask for.
+    /// Stores a verdict, and drops those that neither a view nor the answer to a
+    /// duplicate needs.
     fn store_verdict(&mut self, verdict: Arc<Verdict>) {
         let history = &mut *self.verdict_history;
         history.verdicts_bytes += verdict.memory_bytes();
         history.verdicts.push_back(verdict);
-        // Each is looked for among all ids: not every time.
+        // A prune looks up every verdict among the event ids, so it is not done
+        // every time.
         if history.verdicts.len() < history.retained_after_prune + 2 * VIEW_VERDICTS_MAX {
             return;
         }
@@ -234,54 +291,23 @@ impl Session {
         let mut position = 0;
         history.verdicts.retain(|verdict| {
             position += 1;
-            let mut indexes = verdict.event_index.iter();
-            let is_retained =
-                position > hidden || indexes.any(|index| self.event_ids.has_event(*index));
-            history.verdicts_bytes -= if is_retained {
-                0
-            } else {
-                verdict.memory_bytes()
-            };
+            let is_retained = position > hidden
+                || verdict
+                    .event_index
+                    .is_some_and(|index| self.event_ids.has_event(index));
+            if !is_retained {
+                history.verdicts_bytes -= verdict.memory_bytes();
+            }
             is_retained
         });
         history.retained_after_prune = history.verdicts.len() - VIEW_VERDICTS_MAX;
     }
 
-    /// Takes the session's trends out of the metrics: it is leaving.
+    /// Removes the session from the trend metrics.
     pub fn remove_trend_metrics(&self, metrics: &Metrics) {
-        for (rank, level) in (0..)
-            .map(DetectorId)
-            .zip(&self.verdict_history.trend_levels)
-        {
-            metrics.adjust_trend_counts(rank, *level, None);
+        let levels = &self.verdict_history.trend_levels;
+        for (detector, level) in (0..).map(DetectorId).zip(levels) {
+            metrics.adjust_trend_counts(detector, *level, None);
         }
-    }
-}
-
-impl EngineContext<'_> {
-    /// Whether the breaker lets a detector end this session.
-    fn breaker_allows_termination(&self, obs: &ObservationContext<'_>) -> bool {
-        let Some(settings) = &self.limits.breaker else {
-            return true;
-        };
-        let (breaker, live) = (
-            &self.tenant.breaker,
-            self.tenant.live_sessions.load(Relaxed),
-        );
-        let was_open = breaker.is_open();
-        if breaker.request_termination(settings, live, obs.now) == BreakerDecision::Allowed {
-            return true;
-        }
-        self.metrics.count_withheld_termination();
-        if !was_open {
-            self.metrics.set_breaker_open(true);
-            tracing::error!(
-                session = ?obs.session,
-                tenant = ?obs.session.tenant(),
-                "the breaker has opened: detectors would end too many sessions and warn instead; \
-                 look at the settings and at what agents depend on"
-            );
-        }
-        false
     }
 }

@@ -1,4 +1,5 @@
-//! What streams send, and what of it may stand for what.
+//! How the responses of each stream are coalesced and reduced while they are
+//! unread: `StreamResponse` for the three response messages.
 
 use std::collections::BTreeSet;
 
@@ -13,11 +14,12 @@ impl StreamResponse for pb::StreamEventsResponse {
         }
     }
 
-    fn keep_terminations_only(&mut self, told: &mut BTreeSet<String>) -> bool {
-        // What is left answers no message.
+    fn keep_terminations_only(&mut self, seen_ids: &mut BTreeSet<String>) -> bool {
+        // The rest no longer answers a request, so it has no sequence.
         self.sequence = 0;
         self.results.retain(|result| {
-            result.action() == pb::Action::Terminate && insert_unseen(result.verdict.as_ref(), told)
+            result.action() == pb::Action::Terminate
+                && insert_unseen(result.verdict.as_ref(), seen_ids)
         });
         !self.results.is_empty()
     }
@@ -36,15 +38,15 @@ impl StreamResponse for pb::StreamDeltasResponse {
         }
     }
 
-    /// Of what is said about one text while it is written, and not read, the
-    /// strongest is enough, and of equals the latest; it says for how many it
-    /// stands. Each end of a turn is answered.
+    /// Unread responses about the same turn are coalesced: the strongest action
+    /// wins, ties go to the newest, and `coalesced` counts the rest. The end of a
+    /// turn is always answered.
     fn coalesce(&mut self, later: Self) -> Result<(), Self> {
-        let merge_key = |response: &Self| {
-            let reason = response.error.as_ref().map(|error| error.reason.clone());
-            (response.end_of_turn, reason)
-        };
-        if self.end_of_turn || !is_same_turn(self, &later) || merge_key(self) != merge_key(&later) {
+        let is_mergeable = !self.end_of_turn
+            && !later.end_of_turn
+            && is_same_turn(self, &later)
+            && error_reason(self) == error_reason(&later);
+        if !is_mergeable {
             return Err(later);
         }
         let coalesced = self.coalesced.saturating_add(1);
@@ -55,13 +57,14 @@ impl StreamResponse for pb::StreamDeltasResponse {
         Ok(())
     }
 
-    /// After the end of a text another may have its name, as where it has none.
+    /// After the end of a turn another turn may have the same id, for example an
+    /// empty one.
     fn ends_coalescing(&self, later: &Self) -> bool {
         self.end_of_turn && is_same_turn(self, later)
     }
 
-    fn keep_terminations_only(&mut self, told: &mut BTreeSet<String>) -> bool {
-        self.action() == pb::Action::Terminate && insert_unseen(self.verdict.as_ref(), told)
+    fn keep_terminations_only(&mut self, seen_ids: &mut BTreeSet<String>) -> bool {
+        self.action() == pb::Action::Terminate && insert_unseen(self.verdict.as_ref(), seen_ids)
     }
 }
 
@@ -72,10 +75,10 @@ impl StreamResponse for pb::WatchVerdictsResponse {
         }
     }
 
-    fn keep_terminations_only(&mut self, told: &mut BTreeSet<String>) -> bool {
+    fn keep_terminations_only(&mut self, seen_ids: &mut BTreeSet<String>) -> bool {
         let verdict = self.verdict.as_ref();
-        let terminates = |verdict: &pb::Verdict| verdict.action() == pb::Action::Terminate;
-        verdict.is_some_and(terminates) && insert_unseen(verdict, told)
+        verdict.is_some_and(|verdict| verdict.action() == pb::Action::Terminate)
+            && insert_unseen(verdict, seen_ids)
     }
 }
 
@@ -83,7 +86,11 @@ fn is_same_turn(a: &pb::StreamDeltasResponse, b: &pb::StreamDeltasResponse) -> b
     a.session_id == b.session_id && a.agent_id == b.agent_id && a.turn_id == b.turn_id
 }
 
-/// It is none of those told; from now on it is.
+fn error_reason(response: &pb::StreamDeltasResponse) -> Option<&str> {
+    response.error.as_ref().map(|error| &*error.reason)
+}
+
+/// Adds the id of the verdict to `seen_ids`. Returns false if it was in there.
 fn insert_unseen(verdict: Option<&pb::Verdict>, seen_ids: &mut BTreeSet<String>) -> bool {
     verdict.is_none_or(|verdict| seen_ids.insert(verdict.verdict_id.clone()))
 }

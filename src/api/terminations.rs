@@ -1,3 +1,9 @@
+//! Pushes terminations to the streams of a session.
+//!
+//! Each stream tracks the sessions that it has carried. A termination of one of them
+//! is pushed to the stream once it is on disk, unless a response of the stream has
+//! already reported it.
+
 use std::{
     borrow::Borrow,
     cell::Cell,
@@ -10,12 +16,11 @@ use std::{
     },
 };
 
-use parking_lot::{Mutex, MutexGuard};
-
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
-use super::Api;
+use super::{Api, InvalidArgument, convert};
 use crate::{
     domain::{SessionId, Tenant, Verdict, VerdictId},
     engine::Engine,
@@ -23,56 +28,56 @@ use crate::{
     telemetry::Metrics,
 };
 
-/// What one stream has carried, and so which terminations it must be told of:
-/// those of every session it has carried, unless it was told in an answer. Where
-/// these are too many, those carried longest ago are no longer pushed to; the
-/// answer to their next event tells of a termination all the same.
+/// The sessions that one stream has carried, and the terminations it has received.
+/// If there are too many sessions, the least recently active are no longer tracked:
+/// a termination of these is not pushed, but the response to their next event still
+/// reports it.
 pub(super) struct TerminationPushes {
-    /// Whose sessions the stream carries.
     tenant: Tenant,
     engine: Arc<Engine>,
     metrics: Arc<Metrics>,
     sessions: Mutex<TrackedSessions>,
 }
 
-/// The sessions it has carried. There may be many, on many streams: what few of
-/// them have stands apart.
+/// Kept small because there are many per stream; the rarely used list of delivered
+/// terminations is a separate map.
 struct TrackedSessions {
-    /// With the time when each was carried last, by the stream's own count.
+    /// The value of `clock` when each session was last active.
     last_active: HashMap<SessionKey, Cell<u64>, SessionKeyHasher>,
-    /// The terminations that the stream was told of.
+    /// The terminations that the stream has received.
     delivered: HashMap<SessionKey, SmallVec<[VerdictId; 1]>, SessionKeyHasher>,
     sessions_max: usize,
-    /// How many there may be until those that are over are let go of.
+    /// The number of sessions at which closed ones are evicted.
     evict_at: usize,
+    /// Counts the look-ups.
     clock: u64,
-    /// Those of all streams of the tenant together, and how many these may be.
+    /// The tracked sessions of all streams of the tenant, and their limit.
     tenant_total: Arc<AtomicUsize>,
     tenant_total_max: usize,
 }
 
-/// How many sessions all streams of each tenant have carried together, each counted
-/// as often as streams know of it.
+/// The number of sessions that all streams of each tenant track. A session counts
+/// once per stream that tracks it.
 #[derive(Clone, Default)]
 pub(super) struct TenantSessionCounts(Arc<Mutex<HashMap<Tenant, Arc<AtomicUsize>>>>);
 
 impl TenantSessionCounts {
     fn counter_for(&self, tenant: &Tenant) -> Arc<AtomicUsize> {
-        let mut counts = self.0.lock();
-        counts.entry(tenant.clone()).or_default().clone()
+        self.0.lock().entry(tenant.clone()).or_default().clone()
     }
 }
 
 type SessionKeyHasher = foldhash::quality::RandomState;
 
-/// The terminations as they come, of whichever session.
+/// Receives the terminations of all sessions.
 pub(super) struct TerminationReceiver {
     store: Arc<Store>,
     receiver: Receiver<Arc<Verdict>>,
     pending: VecDeque<Arc<Verdict>>,
 }
 
-/// A session, found by its id alone: those of a stream are all of one tenant.
+/// A session that is looked up by its id alone: all sessions of a stream belong to
+/// one tenant.
 struct SessionKey(SessionId);
 
 impl Borrow<str> for SessionKey {
@@ -95,19 +100,19 @@ impl PartialEq for SessionKey {
 
 impl Eq for SessionKey {}
 
-/// Below this nothing is gained by tidying, and any stream may know of so many.
+/// Every stream may track this many sessions. Below it eviction gains nothing.
 const TRACKED_MIN: usize = 1_024;
-/// All streams together know of no more beside that, some 60 MB, of which each
-/// tenant has its share.
+/// The limit over all streams, above `TRACKED_MIN` each: about 60 MB. Each tenant
+/// has an equal share.
 const TRACKED_TOTAL_MAX: usize = 1 << 20;
-/// Where there is no room for another, so many make room at a time: all are gone
-/// through to find those carried longest ago.
+/// One in this many is evicted at a time, because finding the least recently active
+/// needs a scan of all.
 const EVICTED_FRACTION: usize = 8;
-/// Sessions that the engine is asked about before others have the thread.
+/// The number of sessions looked up in the engine before the task yields.
 const LOOKUP_BATCH: usize = 256;
 
 impl TerminationPushes {
-    /// For a stream that begins: none of what happens from now on is missed.
+    /// For a new stream. It receives every termination from now on.
     pub fn new(tenant: Tenant, api: &Api) -> (Self, TerminationReceiver) {
         let terminations = TerminationReceiver {
             receiver: api.store.subscribe_terminations(),
@@ -130,38 +135,48 @@ impl TerminationPushes {
         (pushes, terminations)
     }
 
-    pub fn tenant(&self) -> &Tenant {
-        &self.tenant
+    /// The session of an id, and whether the stream already tracks it. The id of a
+    /// tracked session is not parsed again.
+    pub fn resolve_session(&self, id: &str) -> Result<(SessionId, bool), InvalidArgument> {
+        match self.find_session(id) {
+            Some(session) => Ok((session, true)),
+            None => Ok((convert::parse_session_id(&self.tenant, id)?, false)),
+        }
     }
 
-    /// A session that the stream has carried, whose id need not be parsed again.
-    pub fn find_session(&self, id: &str) -> Option<SessionId> {
-        let mut sessions = self.lock_sessions();
+    fn find_session(&self, id: &str) -> Option<SessionId> {
+        let mut sessions = self.sessions.lock();
         sessions.clock += 1;
         let (SessionKey(session), last) = sessions.last_active.get_key_value(id)?;
         last.set(sessions.clock);
         Some(session.clone())
     }
 
-    /// The stream has carried something of this session and answered with this
-    /// verdict.
-    pub fn track_session(&self, session: &SessionId, answer: Option<&Verdict>) {
-        let mut sessions = self.lock_sessions();
+    /// Tracks a session whose event was recorded, and notes a termination that the
+    /// response reports. `is_tracked` is the result of `resolve_session`.
+    pub fn track_response(&self, session: &SessionId, is_tracked: bool, verdict: Option<&Verdict>) {
+        if !is_tracked || verdict.is_some() {
+            self.track_session(session, verdict);
+        }
+    }
+
+    fn track_session(&self, session: &SessionId, verdict: Option<&Verdict>) {
+        let mut sessions = self.sessions.lock();
         if !sessions.last_active.contains_key(session.as_str()) {
             let evicted = sessions.evict(|session| self.engine.contains(session));
             if evicted > 0 {
                 self.metrics.count_evicted_push_sessions(evicted);
             }
-            // All streams of a session share its name with the engine.
+            // All streams share the allocation of the id with the engine.
             sessions.insert(self.engine.shared_id(session));
         }
-        if let Some(verdict) = answer.filter(|verdict| verdict.terminates()) {
+        if let Some(verdict) = verdict.filter(|verdict| verdict.terminates()) {
             sessions.mark_delivered(verdict);
         }
     }
 
-    /// Tells the stream of each termination that is news to it. May be dropped
-    /// only when the stream ends.
+    /// Pushes each termination that the stream has not received. Not cancel-safe: it
+    /// may be dropped only when the stream ends.
     pub async fn push_terminations(
         &self,
         mut terminations: TerminationReceiver,
@@ -169,26 +184,24 @@ impl TerminationPushes {
     ) -> Infallible {
         loop {
             let verdict = terminations.next(self).await;
-            let is_ours = verdict.session.belongs_to(&self.tenant);
-            if is_ours && self.lock_sessions().mark_delivered(&verdict) {
+            let is_own_tenant = verdict.session.belongs_to(&self.tenant);
+            if is_own_tenant && self.sessions.lock().mark_delivered(&verdict) {
                 push(verdict);
             }
         }
     }
 
+    /// The terminations of all tracked sessions, from the engine.
     async fn collect_terminations(&self) -> VecDeque<Arc<Verdict>> {
-        let ids = self.lock_sessions().ids();
+        let ids = self.sessions.lock().ids();
         let mut terminated = VecDeque::new();
         for batch in ids.chunks(LOOKUP_BATCH) {
-            let terminations = |session| self.engine.terminations_of(session);
-            terminated.extend(batch.iter().flat_map(terminations));
+            for session in batch {
+                terminated.extend(self.engine.terminations_of(session));
+            }
             tokio::task::yield_now().await;
         }
         terminated
-    }
-
-    fn lock_sessions(&self) -> MutexGuard<'_, TrackedSessions> {
-        self.sessions.lock()
     }
 }
 
@@ -219,7 +232,8 @@ impl TrackedSessions {
         keys.map(|SessionKey(session)| session.clone()).collect()
     }
 
-    /// Whether this is news to the stream; from now on it is not.
+    /// Marks a termination as received. Returns false if it already was, or if the
+    /// session is not tracked.
     fn mark_delivered(&mut self, verdict: &Verdict) -> bool {
         let Some((SessionKey(session), _)) =
             self.last_active.get_key_value(verdict.session.as_str())
@@ -237,14 +251,15 @@ impl TrackedSessions {
         is_new
     }
 
-    /// All streams know of too many, and this one of more than any may.
+    /// The tenant's streams track too many sessions, and this one more than
+    /// `TRACKED_MIN`.
     fn is_over_tenant_share(&self) -> bool {
         self.last_active.len() >= TRACKED_MIN
             && self.tenant_total.load(Relaxed) >= self.tenant_total_max
     }
 
-    /// Lets go of sessions that the engine has forgotten, and where that is not
-    /// enough, of those carried longest ago: how many of these.
+    /// Evicts sessions that the engine no longer has, and if that is not enough, the
+    /// least recently active. Returns the number of the latter.
     fn evict(&mut self, is_live: impl Fn(&SessionId) -> bool) -> usize {
         let before = self.last_active.len();
         if before < self.evict_at && !self.is_over_tenant_share() {
@@ -254,14 +269,13 @@ impl TrackedSessions {
             .retain(|SessionKey(session), _| is_live(session));
         let left = self.last_active.len();
         self.tenant_total.fetch_sub(before - left, Relaxed);
-        let is_crowded = self.is_over_tenant_share();
-        if left >= self.sessions_max || is_crowded {
+        let is_over_share = self.is_over_tenant_share();
+        if left >= self.sessions_max || is_over_share {
             let mut times: Vec<u64> = self.last_active.values().map(Cell::get).collect();
-            let (_, latest, _) = times.select_nth_unstable(left / EVICTED_FRACTION);
-            let latest = *latest;
-            self.last_active.retain(|_, last| last.get() > latest);
+            let (_, cutoff, _) = times.select_nth_unstable(left / EVICTED_FRACTION);
+            self.last_active.retain(|_, last| last.get() > *cutoff);
         }
-        if is_crowded {
+        if is_over_share {
             self.last_active.shrink_to_fit();
         }
         let remaining = &self.last_active;
@@ -281,19 +295,19 @@ impl Drop for TrackedSessions {
 }
 
 impl TerminationReceiver {
-    /// The next one, on disk or known not to be.
+    /// The next termination. It is on disk, or its write has failed.
     async fn next(&mut self, pushes: &TerminationPushes) -> Arc<Verdict> {
         loop {
             if let Some(verdict) = self.pending.pop_front() {
-                // One that the engine was asked about may still be on its way to
-                // the disk, and nobody may hear of what a crash could undo.
+                // A termination from the engine may not be on disk yet, and a client
+                // must not receive one that a crash could undo.
                 self.store.wait_until_settled(verdict.id).await;
                 return verdict;
             }
             match self.receiver.recv().await {
                 Ok(verdict) => self.pending.push_back(verdict),
-                // So many at once that some were overwritten: ask about every
-                // session, so that none is missed.
+                // Some terminations were overwritten: look up every session, so that
+                // none is missed.
                 Err(RecvError::Lagged(_)) => {
                     self.pending = pushes.collect_terminations().await;
                 }
@@ -313,22 +327,25 @@ mod tests {
     }
 
     #[test]
-    fn beyond_stream_sessions_max_those_carried_longest_ago_are_forgotten() {
-        const MOST: usize = 2_048;
-        let mut sessions = TrackedSessions::new(MOST, Arc::default(), TRACKED_TOTAL_MAX);
-        let mut forgotten = 0;
-        for n in 0..10 * MOST {
-            forgotten += sessions.evict(|_| true);
+    fn beyond_stream_sessions_max_the_least_recently_active_are_evicted() {
+        const SESSIONS_MAX: usize = 2_048;
+        let mut sessions = TrackedSessions::new(SESSIONS_MAX, Arc::default(), TRACKED_TOTAL_MAX);
+        let mut evicted = 0;
+        for n in 0..10 * SESSIONS_MAX {
+            evicted += sessions.evict(|_| true);
             sessions.clock += 1;
             sessions.insert(session(n));
-            // One that is carried all the time.
+            // A session that is always active.
             sessions.last_active["s0"].set(sessions.clock);
-            assert!(sessions.last_active.len() <= MOST);
+            assert!(sessions.last_active.len() <= SESSIONS_MAX);
         }
-        assert_eq!(sessions.last_active.len() + forgotten, 10 * MOST);
-        let least = MOST - MOST / EVICTED_FRACTION - 1;
-        assert!(sessions.last_active.len() >= least, "no more than has to");
-        let newest = 10 * MOST - least..10 * MOST;
+        assert_eq!(sessions.last_active.len() + evicted, 10 * SESSIONS_MAX);
+        let kept_min = SESSIONS_MAX - SESSIONS_MAX / EVICTED_FRACTION - 1;
+        assert!(
+            sessions.last_active.len() >= kept_min,
+            "more sessions were evicted than necessary"
+        );
+        let newest = 10 * SESSIONS_MAX - kept_min..10 * SESSIONS_MAX;
         for n in newest.chain([0]) {
             assert!(
                 sessions.last_active.contains_key(session(n).as_str()),
@@ -338,36 +355,34 @@ mod tests {
     }
 
     #[test]
-    fn where_all_streams_know_of_too_many_one_makes_room_for_its_own() {
-        let carriage = TenantSessionCounts::default();
-        let all = carriage.counter_for(&Tenant::default());
-        let held = |all: &AtomicUsize| all.load(Relaxed);
-        let mut sessions = TrackedSessions::new(1 << 14, all.clone(), TRACKED_TOTAL_MAX);
-        let mut carry = |n: usize| {
-            let forgotten = sessions.evict(|_| true);
+    fn a_stream_evicts_its_own_sessions_when_the_tenants_streams_track_too_many() {
+        let total = TenantSessionCounts::default().counter_for(&Tenant::default());
+        let mut sessions = TrackedSessions::new(1 << 14, total.clone(), TRACKED_TOTAL_MAX);
+        let mut track = |n: usize| {
+            let evicted = sessions.evict(|_| true);
             sessions.clock += 1;
             sessions.insert(session(n));
-            (forgotten, sessions.last_active.len())
+            (evicted, sessions.last_active.len())
         };
-        (0..4 * TRACKED_MIN).for_each(|n| assert_eq!(carry(n).0, 0));
-        assert_eq!(held(&all), 4 * TRACKED_MIN);
-        // Others have come to know of as many as there may be.
-        all.fetch_add(TRACKED_TOTAL_MAX, Relaxed);
-        let most = (0..TRACKED_MIN).map(|n| carry(n + (1 << 20)).1).max();
-        assert!(most.unwrap() <= 4 * TRACKED_MIN);
-        let (_, left) = carry(0);
+        (0..4 * TRACKED_MIN).for_each(|n| assert_eq!(track(n).0, 0));
+        assert_eq!(total.load(Relaxed), 4 * TRACKED_MIN);
+        // Other streams use up the whole limit.
+        total.fetch_add(TRACKED_TOTAL_MAX, Relaxed);
+        let peak = (0..TRACKED_MIN).map(|n| track(n + (1 << 20)).1).max();
+        assert!(peak.unwrap() <= 4 * TRACKED_MIN);
+        let (_, left) = track(0);
         assert!(left <= TRACKED_MIN, "{left}");
-        assert_eq!(held(&all), TRACKED_TOTAL_MAX + left);
-        // Those that are over go first, and then there may be none left to choose.
+        assert_eq!(total.load(Relaxed), TRACKED_TOTAL_MAX + left);
+        // Closed sessions are evicted first; then there may be none left.
         (0..TRACKED_MIN).for_each(|n| sessions.insert(session(n + (1 << 30))));
         assert_eq!(sessions.evict(|_| false), 0);
-        assert_eq!(held(&all), TRACKED_TOTAL_MAX);
+        assert_eq!(total.load(Relaxed), TRACKED_TOTAL_MAX);
         drop(sessions);
-        assert_eq!(held(&all), TRACKED_TOTAL_MAX);
+        assert_eq!(total.load(Relaxed), TRACKED_TOTAL_MAX);
     }
 
     #[test]
-    fn who_is_over_makes_room_first_and_a_bound_of_one_is_one() {
+    fn closed_sessions_are_evicted_first_and_a_limit_of_one_is_exact() {
         let mut sessions = TrackedSessions::new(1, Arc::default(), TRACKED_TOTAL_MAX);
         for n in 0..3 {
             assert_eq!(sessions.evict(|_| false), 0);
