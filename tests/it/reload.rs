@@ -107,7 +107,7 @@ async fn a_configuration_that_makes_no_sense_changes_nothing() {
     let third = service.server.record(ask("colour").of("s")).await;
     assert_eq!(third.action(), Action::Warn);
     let (_, log) = service.running.stop().await;
-    assert_eq!(log.matches("the configuration stays as it was").count(), 4);
+    assert_eq!(log.matches("the old one stays in force").count(), 4);
     assert!(
         log.contains("unstuck.toml:2; did you mean `count`?"),
         "{log}"
