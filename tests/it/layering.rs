@@ -407,8 +407,8 @@ fn every_detectors_page_gives_the_defaults() {
         let page = read(&path);
         let settings = page
             .split("\n## ")
-            .find(|part| part.starts_with("Settings\n"));
-        let settings = settings.unwrap_or_default();
+            .find(|part| part.starts_with("Settings\n"))
+            .unwrap_or_default();
         let assignment = |key: &str| match &defaults[*name][key] {
             // A list is too long for the page.
             toml::Value::Array(_) => format!("`{key}`"),
