@@ -175,12 +175,12 @@ mod tests {
     }
 
     #[test]
-    fn a_greeting_before_any_call_is_polite() {
+    fn a_greeting_before_any_call_is_not_found() {
         check(hello() + call("x") + user() + hello(), ".  .");
     }
 
     #[test]
-    fn a_real_report_may_end_in_a_question() {
+    fn a_report_may_end_in_a_question() {
         let report = "The build is green again and the fix is on main.";
         let long = format!(
             "{report} {}",
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_9_or_161_characters_is_no_greeting() {
+    fn a_text_of_9_or_161_characters_is_not_a_greeting() {
         let long = |n: usize| turn(&format!("Hi there!{}", " yes".repeat(n)));
         check(call("x") + turn("Hi there!"), " .");
         check(call("x") + turn("Hi there!!"), " !");
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_published_rule_has_one_condition() {
+    fn with_anywhere_only_the_minimum_length_matters() {
         let settings = Settings {
             anywhere: true,
             ..settings()
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_can_never_fire_are_refused() {
+    fn settings_that_can_never_fire_are_rejected() {
         assert!(Greeting::check(&settings()).is_ok());
         let silent = Settings {
             markers: Phrases::default(),

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_can_never_fire_are_refused() {
+    fn settings_that_can_never_fire_are_rejected() {
         check(|_| {}, None);
         check(|s| s.count = 1, Some("count"));
         check(|s| s.chars = 90, Some("chars"));
