@@ -1,3 +1,5 @@
+//! `budget`: the session reaches a cap on its use.
+
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::Deserialize;
@@ -8,8 +10,6 @@ use crate::domain::{
     DetectorExplanation, DetectorOutcome, Finding, LadderRung, Observation, Sig, Totals, UsageDelta,
 };
 
-/// The session reaches a cap on its use.
-///
 /// Fires when: the session has used `warn_share` of a cap, and again when it has
 /// used all of it. Caps exist for events, turns, tokens, US dollars and seconds.
 ///

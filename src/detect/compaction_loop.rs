@@ -1,3 +1,5 @@
+//! `compaction_loop`: the context is compacted again and again without work in between.
+
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::Deserialize;
@@ -8,8 +10,6 @@ use crate::domain::{
     DetectorExplanation, DetectorOutcome, MarkerKind, Observation, ObservationBody, Sig,
 };
 
-/// The context is compacted again and again without work in between.
-///
 /// Fires when: the context is compacted `count` times in a row with no tool call
 /// in between, or without progress and to the same size each time. Then the
 /// summary fills the context, and the agent no longer gets any work done.

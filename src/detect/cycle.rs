@@ -1,3 +1,5 @@
+//! `cycle`: the agent repeats the same sequence of calls.
+
 use serde::Deserialize;
 use smallvec::SmallVec;
 
@@ -6,8 +8,6 @@ use crate::domain::{
     CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation, Sig,
 };
 
-/// The agent repeats the same sequence of calls.
-///
 /// Fires when: the latest rounds are `count` laps of a sequence of 2 to
 /// `period_max` rounds, with the same states in each lap, or when a round of
 /// several calls repeats as a whole. A round is a set of calls; without

@@ -1,11 +1,11 @@
+//! `edit_revert`: the agent undoes its own edit.
+
 use serde::Deserialize;
 use smallvec::{SmallVec, smallvec};
 
 use super::{Detector, History, NeverFires, heap, lru_map::LruMap};
 use crate::domain::{CallFacts, DetectorExplanation, DetectorOutcome, Finding, Observation, Sig};
 
-/// The agent undoes its own edit.
-///
 /// Fires when: a write restores a content that the file had before, with another
 /// content in between, by `content_hash`. A write that changes nothing is ignored.
 /// Reports a missing field without `content_hash` or a target.

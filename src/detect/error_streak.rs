@@ -1,11 +1,11 @@
+//! `error_streak`: different calls fail with the same error.
+
 use serde::Deserialize;
 use smallvec::smallvec;
 
 use super::{Detector, History, NeverFires, check_count, streak::Streak};
 use crate::domain::{DetectorExplanation, DetectorOutcome, Finding, Observation, Sig};
 
-/// Different calls fail with the same error.
-///
 /// Fires when: `count` failures in a row have the same masked error although the
 /// arguments or tools vary: unknown tool, permission denied, missing parameter,
 /// missing file, timeout of a command. A round of parallel calls that all fail is

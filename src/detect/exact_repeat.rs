@@ -1,3 +1,5 @@
+//! `exact_repeat`: the agent makes the same call again and again.
+
 use serde::Deserialize;
 
 use super::{Detector, History, NeverFires, check_count, streak::Streak};
@@ -6,8 +8,6 @@ use crate::domain::{
     Operation, Sig,
 };
 
-/// The agent makes the same call again and again.
-///
 /// Fires when: the last `count` calls are equal (tool and canonical arguments)
 /// with equal outcomes and no progress in between. The same call twice in one
 /// round counts once.

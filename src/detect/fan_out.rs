@@ -1,11 +1,11 @@
+//! `fan_out`: one model response repeats the same call.
+
 use serde::Deserialize;
 use smallvec::{SmallVec, smallvec};
 
 use super::{Detector, History, NeverFires, check_count, heap};
 use crate::domain::{DetectorExplanation, DetectorOutcome, Finding, Observation, Sig};
 
-/// One model response repeats the same call.
-///
 /// Fires when: a round makes the same call `count` times, whatever the outcomes.
 /// Needs `round_id`.
 ///

@@ -1,3 +1,5 @@
+//! `greeting`: the agent greets the user in the middle of its work.
+
 use serde::Deserialize;
 use smallvec::smallvec;
 
@@ -7,8 +9,6 @@ use crate::domain::{
     Sig, TurnFacts,
 };
 
-/// The agent greets the user in the middle of its work.
-///
 /// Fires when: a turn of `chars_min` to `chars_max` characters contains one of
 /// `markers` after at most `words_before` words, and a tool was called since the
 /// user's last message. It does not fire after a report, which is a turn longer

@@ -1,3 +1,5 @@
+//! `infra_outage`: the agent retries against a service that is down.
+
 use std::time::{Duration, SystemTime};
 
 use serde::Deserialize;
@@ -8,8 +10,6 @@ use crate::domain::{
     CallKind, DetectorExplanation, DetectorOutcome, Finding, Observation, ObservationBody, Sig,
 };
 
-/// The agent retries against a service that is down.
-///
 /// Fires when: `count` calls in a row meet a rate limit, a server error or a dead
 /// connection, without backoff. A retry after a pause of at least 1.5 times the
 /// previous one is backoff and does not count. The calls of a round count once.

@@ -1,3 +1,5 @@
+//! `interleaved_repeat`: the agent returns to the same call among others.
+
 use serde::Deserialize;
 use smallvec::{SmallVec, smallvec};
 
@@ -11,8 +13,6 @@ use crate::domain::{
     Operation, Sig,
 };
 
-/// The agent returns to the same call among others.
-///
 /// Fires when: one call with the same outcome occurs `count` times in the window,
 /// with other calls but no progress in between.
 ///

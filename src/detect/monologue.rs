@@ -1,3 +1,5 @@
+//! `monologue`: the agent talks and does nothing.
+
 use serde::Deserialize;
 use smallvec::smallvec;
 
@@ -7,8 +9,6 @@ use crate::domain::{
     Sig, TurnFacts,
 };
 
-/// The agent talks and does nothing.
-///
 /// Fires when: `count` turns in a row are empty, or `count` + 1 turns in a row are
 /// equal, or are short and announce a new start (they contain one of the phrases
 /// `announcements`).

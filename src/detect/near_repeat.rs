@@ -1,3 +1,5 @@
+//! `near_repeat`: the agent varies a call slightly and gets the same response.
+
 use serde::Deserialize;
 use smallvec::smallvec;
 
@@ -7,8 +9,6 @@ use crate::domain::{
     WordHashes,
 };
 
-/// The agent varies a call slightly and gets the same response.
-///
 /// Fires when: `count` calls in a row of one tool have the same result or error,
 /// and their arguments differ only in numbers and the order of words, or share
 /// at least `similarity` of their words. Reports a missing field if the response

@@ -1,11 +1,11 @@
+//! `patch_spiral`: edits of one path keep failing.
+
 use serde::Deserialize;
 use smallvec::{SmallVec, smallvec};
 
 use super::{Detector, History, NeverFires, check_count, heap, lru_map::LruMap};
 use crate::domain::{DetectorExplanation, DetectorOutcome, Finding, Observation, Sig};
 
-/// Edits of one path keep failing.
-///
 /// Fires when: the failed edits and writes of one path reach `count`. A success
 /// subtracts one. Each path has its own count, and a round counts once.
 ///

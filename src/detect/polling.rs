@@ -1,3 +1,5 @@
+//! `polling`: the agent waits for something that never changes.
+
 use serde::Deserialize;
 use smallvec::smallvec;
 
@@ -7,8 +9,6 @@ use crate::domain::{
     ObservationBody, Sig,
 };
 
-/// The agent waits for something that never changes.
-///
 /// Fires when: a poll returns the same outcome `count` times. A poll is a tool
 /// that waits or checks for news, a `sleep`, an empty command, or a call repeated
 /// after the agent has waited. Different polls may alternate, for example a sleep

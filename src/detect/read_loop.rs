@@ -1,3 +1,5 @@
+//! `read_loop`: the agent reads an unchanged file again and again.
+
 use serde::Deserialize;
 use smallvec::{SmallVec, smallvec};
 
@@ -13,8 +15,6 @@ use crate::domain::{
     Operation, Sig,
 };
 
-/// The agent reads an unchanged file again and again.
-///
 /// Fires when: the same read (path and lines) of an unchanged file occurs `count`
 /// times in the window, or when four reads in a row of one file return no line
 /// that was not read before, however long ago.

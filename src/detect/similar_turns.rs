@@ -1,3 +1,5 @@
+//! `similar_turns`: the agent says the same again and again.
+
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -9,8 +11,6 @@ use crate::domain::{
     Phrase, Phrases, Sig, SimilarityMeasure, Sketch, TurnFacts,
 };
 
-/// The agent says the same again and again.
-///
 /// Fires when: each of `count` turns in a row matches an earlier one, that is, its
 /// similarity to one of the last `window` turns is at least `similarity` (by
 /// default the overlap of their words). The first turn counts 0.

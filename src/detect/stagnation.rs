@@ -1,3 +1,5 @@
+//! `stagnation`: different calls lead to nothing new.
+
 use serde::Deserialize;
 use smallvec::smallvec;
 
@@ -7,8 +9,6 @@ use crate::domain::{
     Operation, Sig,
 };
 
-/// Different calls lead to nothing new.
-///
 /// Fires when: `count` calls in a row with varying arguments return the same raw
 /// result (a changed number is another result), or `count` calls that act leave
 /// `state_hash` unchanged. Reports a missing field if the result says nothing:

@@ -1,3 +1,5 @@
+//! `test_fail_loop`: a command keeps failing with the same error.
+
 use serde::Deserialize;
 use smallvec::SmallVec;
 
@@ -7,8 +9,6 @@ use crate::domain::{
     Operation, Sig,
 };
 
-/// A command keeps failing with the same error.
-///
 /// Fires when: the same command fails `count` runs in a row with the same masked
 /// error (another duration is the same error, another number of failures is
 /// not). Edits in between do not reset it: they are what did not help. Also fires

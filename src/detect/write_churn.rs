@@ -1,3 +1,5 @@
+//! `write_churn`: the agent writes one file again and again without effect.
+
 use serde::Deserialize;
 use smallvec::smallvec;
 
@@ -6,8 +8,6 @@ use crate::domain::{
     CallFacts, DetectorExplanation, DetectorOutcome, Finding, Observation, Operation, Sig,
 };
 
-/// The agent writes one file again and again without effect.
-///
 /// Fires when: `count` writes in a row to one file change nothing, or the file is
 /// rewritten as a whole `rewrites` times with no read of it and no run in
 /// between. Edits of a part are work, however many there are.
