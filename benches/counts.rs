@@ -1,10 +1,10 @@
-//! How many instructions each part of an event's way takes, counted by callgrind:
-//! the same on a busy machine as on an idle one.
+//! Counts the instructions of each part of an event's path with callgrind. The counts
+//! do not depend on how busy the machine is.
 //!
 //! ```text
-//! cargo bench --bench counts                # prints them
-//! cargo bench --bench counts -- --check     # fails where one has grown
-//! cargo bench --bench counts -- --record    # writes the base line
+//! cargo bench --bench counts                # prints the counts
+//! cargo bench --bench counts -- --check     # fails if a count has grown
+//! cargo bench --bench counts -- --record    # writes the baseline
 //! ```
 
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -17,12 +17,12 @@ use mimalloc::MiMalloc;
 use parts::{BASE_LINE, PARTS, Part, Step};
 use unstuck::detect;
 
-/// The service's own.
+/// The allocator of the service.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-/// How much more than the base line is too much. The compiler and the map's
-/// random hash make a per cent or two; what matters makes more.
+/// The growth over the baseline that is tolerated. The compiler and the map's random
+/// hash cause one or two per cent; relevant changes cause more.
 const GROWTH_MAX: f64 = 1.05;
 
 fn main() {
@@ -60,7 +60,7 @@ fn main() {
         }
         assert!(
             grown.is_empty(),
-            "these take more than {GROWTH_MAX} of the base line, or have none: {grown:?}"
+            "these exceed {GROWTH_MAX} of the baseline or have none: {grown:?}"
         );
     }
 }
@@ -72,12 +72,12 @@ fn named(name: &str) -> &'static Part {
 
 fn take_steps(part: &Part) {
     let mut step = (part.make)();
-    // What is made on the first round is not made again.
+    // The first round creates what later rounds reuse.
     warm(&mut step, part.steps);
     measured(&mut step, part.steps);
 }
 
-/// Only what is called from here is counted.
+/// Only calls from this function are counted.
 #[inline(never)]
 fn measured(step: &mut Step, steps: usize) {
     for _ in 0..black_box(steps) {
@@ -91,7 +91,7 @@ fn warm(step: &mut Step, steps: usize) {
     }
 }
 
-/// Instructions a step.
+/// Instructions per step.
 fn counted(part: &Part) -> u64 {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
@@ -99,7 +99,7 @@ fn counted(part: &Part) -> u64 {
         .arg(env::current_exe().unwrap())
         .args(["--part", part.name])
         .output()
-        .unwrap_or_else(|error| panic!("valgrind, of the Debian package of that name: {error}"));
+        .unwrap_or_else(|error| panic!("cannot run valgrind (Debian package valgrind): {error}"));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {said}", part.name);
     let collected = said.lines().find_map(|line| line.split_once("Collected :"));

@@ -1,4 +1,4 @@
-//! What an event costs, part by part and as a whole, by the clock:
+//! Measures the time of an event, in parts and as a whole:
 //!
 //! ```text
 //! cargo bench --bench engine                      # with quantiles, cold and warm
@@ -20,7 +20,7 @@ use divan::Bencher;
 use mimalloc::MiMalloc;
 use parts::{PARTS, Part};
 
-/// The service's own.
+/// The allocator of the service.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
@@ -38,7 +38,7 @@ fn part(bencher: Bencher, name: &str) {
     bencher.bench_local((part.make)());
 }
 
-/// How long each is taken for: a neighbour on the machine does not stay so long.
+/// How long each part is measured. Other load on the machine is usually shorter.
 const TIME: Duration = Duration::from_millis(500);
 
 fn table() -> String {
@@ -53,7 +53,7 @@ fn table() -> String {
     format!("| part | instructions | ns |\n| --- | --: | --: |\n{rows}")
 }
 
-/// Of a step, in the best of many rounds over all that the part is made of.
+/// The time of a step in the best of many rounds over the whole part.
 fn nanos(part: &Part) -> u128 {
     let mut step = (part.make)();
     let begun = Instant::now();

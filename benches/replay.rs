@@ -1,9 +1,9 @@
-//! How many events of the healthy mix `unstuck replay` takes in a second, its
-//! start included. It has one thread, so that is what one core does.
+//! Measures how many events of the healthy mix `unstuck replay` processes per second,
+//! startup included. It has one thread, so this is the throughput of one core.
 //!
 //! ```text
 //! cargo bench --bench replay              # 400 sessions of 612 events, 110 MB
-//! cargo bench --bench replay -- 40        # so many sessions
+//! cargo bench --bench replay -- 40        # 40 sessions
 //! cargo bench --bench replay -- --write PAGE
 //! ```
 
@@ -20,7 +20,7 @@ use std::{
 };
 
 const ROUNDS: u32 = 7;
-/// Of the times in `/proc/<pid>/stat`: the same on every Linux.
+/// Ticks per second in `/proc/<pid>/stat`. The same on every Linux.
 const TICKS_A_SECOND: f64 = 100.0;
 
 fn main() {
@@ -29,7 +29,7 @@ fn main() {
     let dir = tempfile::tempdir().unwrap();
     let trace = dir.path().join("healthy.ndjson");
     let events = write(&trace, sessions);
-    // So that the file is in memory.
+    // Reads the file into the page cache.
     replay(&trace);
     let before = on_core();
     let mut times: Vec<Duration> = (0..ROUNDS).map(|_| replay(&trace)).collect();
@@ -52,7 +52,7 @@ fn main() {
     }
 }
 
-/// The mix over and over, each time as a session of its own; how many events.
+/// Writes the mix repeatedly, each time as a new session. Returns the number of events.
 fn write(trace: &Path, sessions: u32) -> u32 {
     let mix = include_str!("mixes/healthy.ndjson");
     let mut file = BufWriter::new(fs::File::create(trace).unwrap());
@@ -71,7 +71,7 @@ fn write(trace: &Path, sessions: u32) -> u32 {
 fn replay(trace: &Path) -> Duration {
     let began = Instant::now();
     let mut replay = Command::new(env!("CARGO_BIN_EXE_unstuck"));
-    // Away from any `unstuck.toml` of whoever measures.
+    // A directory without an `unstuck.toml`.
     replay.current_dir(trace.parent().unwrap());
     let output = replay.arg("replay").arg(trace).output().unwrap();
     let elapsed = began.elapsed();
@@ -80,16 +80,15 @@ fn replay(trace: &Path) -> Duration {
     elapsed
 }
 
-/// Seconds that the replays so far have spent on a core, the kernel's share
-/// included.
+/// CPU seconds of the replays so far, user and kernel.
 fn on_core() -> f64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
-    // Behind the name of the program, which may hold anything.
+    // The fields after the program name, which may contain spaces.
     let (_, fields) = stat.rsplit_once(") ").unwrap();
     let ticks = |field: usize| -> f64 {
         let ticks = fields.split(' ').nth(field).unwrap();
         ticks.parse().unwrap()
     };
-    // Those of children that were waited for.
+    // The times of waited-for children.
     (ticks(13) + ticks(14)) / TICKS_A_SECOND
 }

@@ -1,14 +1,14 @@
-//! What many sessions hold, and what an event costs among them:
+//! Measures the memory of many sessions, and the time of an event among them:
 //!
 //! ```text
 //! cargo bench --bench sessions                      # 1,000, 100,000 and 1,000,000
-//! cargo bench --bench sessions -- 1000              # so many
-//! cargo bench --bench sessions -- 1000 ids          # events with ids, as many as are kept
+//! cargo bench --bench sessions -- 1000              # 1,000
+//! cargo bench --bench sessions -- 1000 ids          # events with ids, as many as are retained
 //! cargo bench --bench sessions -- --write PAGE      # writes the table to a page
 //! ```
 //!
-//! Each number of sessions is measured in a process of its own, so that none
-//! finds what another left behind.
+//! Each number of sessions is measured in a separate process, so that none is affected
+//! by the memory of another.
 
 #![allow(clippy::unwrap_used)]
 
@@ -30,20 +30,20 @@ use unstuck::{
     engine::Engine,
 };
 
-/// The service's own allocator, with a count of what it has given out.
+/// The allocator of the service, with a count of allocated bytes.
 #[global_allocator]
 static ALLOCATOR: Cap<MiMalloc> = Cap::new(MiMalloc, usize::MAX);
 
-/// How many sessions, and whether their events have ids: as many as are kept
-/// take a while to send.
+/// The number of sessions, and whether their events have ids. Sending as many ids as
+/// are retained takes a while.
 const RUNS: [&[&str]; 4] = [&["1000"], &["100000"], &["1000000"], &["100000", "ids"]];
-/// As many calls as the detectors look back on.
+/// As many calls as the detectors' history holds.
 const WINDOW: usize = 32;
-/// As many ids as are kept by default, so that a duplicate is known.
+/// As many ids as are retained by default to recognise duplicates.
 const IDS: usize = 256;
-/// Different events, more than any cache of texts holds.
+/// Distinct events, more than any cache of texts holds.
 const EVENTS: usize = 8_192;
-/// Enough for a steady figure.
+/// Enough for a stable figure.
 const MEASURED_EVENTS: usize = 400_000;
 
 const HEAD: &str = "| sessions | bytes a session | resident | a session's first event | an event | two threads | to look one up | to expire one |\n\
@@ -99,7 +99,7 @@ fn measure(number: usize, has_ids: bool) -> String {
         let recorded = engine.record(event, now).unwrap();
         assert!(recorded.verdict.is_none() && !recorded.duplicate);
     }
-    // Less the list of ids, which is the benchmark's.
+    // Without the list of ids, which belongs to the benchmark.
     let own = number * size_of::<SessionId>();
     let bytes = (ALLOCATOR.allocated() - held - own) / number;
     let resident = (resident_bytes() - before - own) / number;
@@ -127,8 +127,8 @@ fn measure(number: usize, has_ids: bool) -> String {
     )
 }
 
-/// What an event costs where each is of another session than the last, as the
-/// wall clock has it, with so many threads. To name its session is part of it.
+/// The wall-clock time of an event with this many threads, if each event belongs to
+/// another session than the last. Includes setting the session id.
 fn play(
     engine: &Engine,
     ids: &[SessionId],
@@ -154,7 +154,7 @@ fn play(
     begun.elapsed() / MEASURED_EVENTS as u32
 }
 
-/// What it takes to find a session and show it.
+/// The time to look up a session and build its view.
 fn look_up(engine: &Engine, ids: &[SessionId]) -> Duration {
     const LOOKS: u32 = 50_000;
     let mut random = Random(1);
@@ -177,7 +177,7 @@ impl Random {
     }
 }
 
-/// Of `/proc/self/statm`: the second figure, in pages of 4 KiB.
+/// The second field of `/proc/self/statm`, in pages of 4 KiB.
 fn resident_bytes() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = statm

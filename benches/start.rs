@@ -1,5 +1,5 @@
-//! How long a service with many terminations on disk takes to be back: from the
-//! start of the program to its first answer.
+//! Measures the startup of a service with many terminations on disk: from the start of
+//! the program to its first answer.
 //!
 //! ```text
 //! cargo bench --bench start              # a million
@@ -47,16 +47,16 @@ fn main() {
     println!("ready after {times:.0?}");
 }
 
-/// The service reads the clock too: what is older than a week would not stand.
+/// The real time, because the service drops terminations older than a week.
 #[expect(
     clippy::disallowed_methods,
-    reason = "in the place of the service, which reads it"
+    reason = "stands in for the service, which reads the clock"
 )]
 fn now() -> SystemTime {
     SystemTime::now()
 }
 
-/// As an operator would, without the network.
+/// Terminates sessions as an operator does, without the network.
 fn end_sessions(dir: &Path, sessions: u32) {
     let layers = Layers::load(DEFAULTS, &[], None, []).unwrap();
     let mut config = Config::new(&layers).unwrap();

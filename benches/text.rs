@@ -1,5 +1,5 @@
-//! What a delta of 7 characters costs: our watcher, and plain re-statements of
-//! the rule that its chunk tier comes from, on the same text in the same run.
+//! Measures a delta of 7 characters: our tracker, and plain implementations of the rule
+//! that its chunk tier is based on, with the same text in the same run.
 //! `cargo bench --bench text`.
 
 use std::hint::black_box;
@@ -11,7 +11,7 @@ use unstuck::{
 };
 
 const TEXTS: [(&str, &str); 2] = [
-    ("prose", include_str!("../tests/it/texts/report.md")),
+    ("prose", include_str!("../tests/it/texts/report.txt")),
     ("code", include_str!("../tests/it/texts/queue.go")),
 ];
 
@@ -30,7 +30,7 @@ fn settings() -> RepetitionSettings {
     }
 }
 
-/// What is written when nobody stops it: every run goes on, every word is stale.
+/// A text that loops without being stopped: every run continues, every word is old.
 fn looping() -> String {
     "I will now check the file again to be sure. ".repeat(300)
 }
@@ -77,8 +77,8 @@ fn chunk_tier(bencher: Bencher<'_, '_>, name: &str) {
         });
 }
 
-/// At each delta: how often do the last 50, 80 and 120 characters stand in the
-/// last 200?
+/// At each delta: how often do the last 50, 80 and 120 characters occur in the last
+/// 200?
 #[divan::bench(args = ["prose", "code"])]
 fn naive_last_chunk(bencher: Bencher<'_, '_>, name: &str) {
     naive(bencher, name, |window| {
@@ -91,7 +91,7 @@ fn naive_last_chunk(bencher: Bencher<'_, '_>, name: &str) {
     });
 }
 
-/// At each delta: do any 50 characters of the last 200 stand there three times?
+/// At each delta: do any 50 characters of the last 200 occur there three times?
 #[divan::bench(args = ["prose", "code"])]
 fn naive_any_chunk(bencher: Bencher<'_, '_>, name: &str) {
     naive(bencher, name, |window| {

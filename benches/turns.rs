@@ -1,5 +1,5 @@
-//! What a turn costs, beside a plain re-statement of the published rule (token
-//! sets of strings, compared with those of the last five turns) in the same run:
+//! Measures a turn, beside a plain implementation of the published rule (token sets of
+//! strings, compared with those of the last five turns) in the same run:
 //!
 //! ```text
 //! cargo bench --bench turns
@@ -24,15 +24,15 @@ use unstuck::{
     telemetry::Metrics,
 };
 
-/// Tokens a turn.
+/// Tokens per turn.
 const TOKENS: [usize; 4] = [50, 200, 1_000, 4_000];
 
 fn main() {
     divan::main();
 }
 
-/// Turns of so many words, a tenth of them new each time, so that none is found
-/// and all are compared.
+/// Turns of this many words, a tenth of them new each time, so that none matches and all
+/// are compared.
 fn turns(tokens: usize) -> Vec<String> {
     let word = |n: usize| {
         format!(
@@ -103,7 +103,7 @@ fn engine_records_a_turn(bencher: Bencher, tokens: usize) {
     });
 }
 
-/// The measure alone: a sketch, compared with five.
+/// Only the similarity: one sketch compared with five.
 #[divan::bench(args = TOKENS)]
 fn sketch_and_compare(bencher: Bencher, tokens: usize) {
     let texts = turns(tokens);
@@ -119,8 +119,8 @@ fn sketch_and_compare(bencher: Bencher, tokens: usize) {
     });
 }
 
-/// The published rule: keeps 50 texts, and makes the sets of the last five anew
-/// for each turn.
+/// The published rule: keeps 50 texts and rebuilds the sets of the last five for each
+/// turn.
 #[divan::bench(args = TOKENS)]
 fn published_rule(bencher: Bencher, tokens: usize) {
     let texts = turns(tokens);

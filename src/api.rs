@@ -190,7 +190,7 @@ impl Api {
             ..
         } = &*self.server;
         StreamContext {
-            responses_max: limits.responses_max,
+            unread_responses_max: limits.unread_responses_max,
             response_bytes_max: limits.response_bytes_max,
             read_timeout: Duration::from_secs(limits.slow_reader_secs_max),
             render: Box::new(move |verdict| api.present_verdict(verdict)),

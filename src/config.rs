@@ -5,8 +5,9 @@
 //! Every fault of the user's is one line that says where to look: the key, the
 //! file and line or the variable, and what would have been right.
 //!
-//! Uses: domain, auth, facts, detect, policy, telemetry, rules, engine, store, notify, server, console, for the types of their
-//! settings; only app and cli use this module.
+//! Uses: domain, text, auth, facts, detect, policy, telemetry, rules, engine, store,
+//! notify, server, console, for the types of their settings; only app and cli use this
+//! module.
 
 mod diff;
 mod document;
@@ -27,8 +28,8 @@ use thiserror::Error;
 
 pub use self::{
     diff::changed_keys,
-    layers::Layers,
-    schema::TableKeys,
+    layers::{BuiltInFiles, Layers},
+    schema::{TableKeys, find_nearest},
     settings::{Config, DEFAULTS, TABLE_KEYS, load_layers},
 };
 

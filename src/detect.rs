@@ -195,8 +195,8 @@ impl Settings {
     pub fn effective_kind(&self, kind: CallKind) -> CallKind {
         let is_separate = match kind {
             CallKind::Ordinary => true,
-            CallKind::Poll => self.polling.own.apart,
-            CallKind::Outage => self.infra_outage.own.apart,
+            CallKind::Poll => self.polling.own.exclude_from_others,
+            CallKind::Outage => self.infra_outage.own.exclude_from_others,
         };
         if is_separate {
             kind
@@ -209,20 +209,25 @@ impl Settings {
     /// as ordinary calls, because it would never observe one.
     fn check_excluded_kinds(&self) -> Result<(), (&'static str, NeverFires)> {
         let kinds = [
-            ("polling", self.polling.enabled, self.polling.own.apart),
+            (
+                "polling",
+                self.polling.enabled,
+                self.polling.own.exclude_from_others,
+            ),
             (
                 "infra_outage",
                 self.infra_outage.enabled,
-                self.infra_outage.own.apart,
+                self.infra_outage.own.exclude_from_others,
             ),
         ];
-        for (name, enabled, apart) in kinds {
-            if enabled && !apart {
-                let why = "calls that are not kept apart are left to the other detectors, \
-                           so it never finds any: set enabled = false as well";
+        for (name, enabled, excluded) in kinds {
+            if enabled && !excluded {
+                let why = "without it these calls are left to the other detectors, so this one \
+                           never fires: set enabled = false as well";
                 return Err((
                     name,
-                    NeverFires::new("apart", why.to_owned()).with_other_key("enabled"),
+                    NeverFires::new("exclude_from_others", why.to_owned())
+                        .with_other_key("enabled"),
                 ));
             }
         }

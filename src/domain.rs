@@ -22,7 +22,7 @@ mod turn;
 mod verdict;
 
 pub use action::{Action, UnknownAction};
-pub use capacity::{AgentLimits, Capacities, Capacity};
+pub use capacity::{Capacities, Capacity};
 pub use event::{
     Args, Channel, Cost, Delta, Event, EventBody, Marker, MarkerKind, Operation, Outcome, Role,
     ToolCall, Turn,

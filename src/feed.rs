@@ -183,27 +183,16 @@ impl Feed {
 mod tests {
     use super::*;
     use crate::{
-        config::{Config, DEFAULTS, Layers},
         domain::clock,
-        engine::{Engine, OperatorRequest, RunMode},
-        store::StoreOptions,
-        telemetry::Metrics,
+        engine::{OperatorRequest, RunMode},
+        testing,
     };
 
     #[tokio::test]
     async fn what_was_read_of_the_past_and_comes_live_too_is_given_once() {
-        let memory = ("UNSTUCK__STORE__DIR".to_owned(), String::new());
-        let layers = Layers::load(DEFAULTS, &[], None, [memory]).unwrap();
-        let config = Config::new(&layers).unwrap();
-        let (store, _) = Store::open(StoreOptions::for_test(&config)).unwrap();
-        let engine = Engine::new(
-            config.profiles,
-            config.tools,
-            config.engine,
-            Arc::new(Metrics::new([]).unwrap()),
-            RunMode::Live,
-            store.verdict_sink(),
-        );
+        let config = testing::config(&[]);
+        let store = testing::store(&config);
+        let engine = testing::engine(config, RunMode::Live, store.verdict_sink());
         let draining = CancellationToken::new();
         let mut feed =
             Feed::new(Arc::new(store), VerdictFilter::default(), None, draining).unwrap();

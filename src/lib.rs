@@ -44,4 +44,6 @@ pub mod rules;
 pub mod server;
 pub mod store;
 pub mod telemetry;
+#[cfg(test)]
+mod testing;
 pub mod text;

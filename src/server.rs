@@ -67,7 +67,7 @@ pub struct Limits {
     pub call_secs_max: u64,
     pub stream_idle_secs_max: u64,
     pub stream_sessions_max: usize,
-    pub responses_max: usize,
+    pub unread_responses_max: usize,
     pub response_bytes_max: usize,
     pub slow_reader_secs_max: u64,
 }

@@ -1,20 +1,18 @@
-//! The durable side: every verdict and every operator's act, in a log that is
-//! written by one thread.
+//! The audit log: every verdict and every operator action, written by one thread.
 //!
-//! The log is a file of our own and not a database, because it has to do what
-//! none does: its records are a hash chain, a tail that was torn by a crash is
-//! told from damage in the middle, an append that the disk refuses leaves
-//! everything else as it was, and a failed sync is known from a failed write.
-//! An append and an `fdatasync` are all that a commit takes. There is no index:
-//! ids are ordered, so who reads finds the segment by its first and last id and
-//! looks through its few megabytes. What still stands at the start comes from
-//! reading the log once; segments that are let go of leave their terminations in
-//! the anchor.
+//! The log has its own file format instead of a database, because it has requirements
+//! that no database meets: records form a hash chain, a tail torn by a crash is
+//! distinguished from damage in the middle, a failed append leaves everything else
+//! unchanged, and a failed sync is distinguished from a failed write. A commit is one
+//! append and one `fdatasync`. There is no index: ids are ordered, so a reader finds
+//! the segment by its first and last id and scans its few megabytes. At startup the
+//! log is read once to recover the state; removed segments leave their terminations
+//! in the checkpoint (the file `anchor`).
 //!
-//! Receipts are a watermark: verdicts are written in the order of their ids, so
-//! [`Store::settled`] waits until the writer has come to the id.
+//! Durability is a watermark: verdicts are written in the order of their ids, so
+//! [`Store::wait_until_settled`] waits until the writer has reached the id.
 //!
-//! Uses: domain.
+//! Uses: domain, telemetry.
 
 mod frame;
 mod log;
@@ -57,7 +55,10 @@ pub use segment_reader::ReadError;
 pub use store_dir::{DamagedTail, StoreError};
 pub use verify::{LogVerification, verify};
 
-use crate::domain::{RecoveredState, Verdict, VerdictId, VerdictRecord, VerdictSink};
+use crate::{
+    domain::{RecoveredState, Verdict, VerdictId, VerdictRecord, VerdictSink},
+    telemetry::StoreStats,
+};
 use log::Log;
 use publisher::CommitPublisher;
 use queue::WriteQueue;
@@ -77,7 +78,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Below it nothing but the segment that is written to would be kept.
+    /// With less, only the segment that is being written would be kept.
     pub const BYTES_MIN: u64 = 2 * log::SEGMENT_BYTES;
 }
 
@@ -87,28 +88,28 @@ pub struct AuditSettings {
     pub text: bool,
 }
 
-/// So many more terminations are carried on than there may be tombstones: which of
-/// them a later part of the log lifts is only known when it is read, and those
-/// must not push out what stands.
+/// The checkpoint keeps this many terminations above `tombstones_max`, because some
+/// may be lifted by resets later in the log that have not been read yet. Those must
+/// not displace terminations that are in force.
 const LIFTED_TERMINATIONS_MAX: usize = 65_536;
 
-/// What a store needs to be opened.
+/// The parameters of [`Store::open`].
 pub struct StoreOptions<'a> {
     pub settings: &'a Settings,
     pub audit: AuditSettings,
-    /// How long a termination holds.
+    /// How long a termination is in force.
     pub tombstone_age_max: Duration,
-    /// How many do.
+    /// How many terminations are in force at most.
     pub tombstones_max: usize,
     pub now: SystemTime,
-    /// Called when the disk took something and could not keep it. It must end
-    /// the process: what is on the disk now, nobody knows.
+    /// Called when a sync fails. It must end the process, because the content of the
+    /// disk is then unknown.
     pub on_fatal: Box<dyn Fn(io::Error) + Send>,
 }
 
 #[cfg(test)]
 impl<'a> StoreOptions<'a> {
-    /// Of a store that a test needs and is not about.
+    /// For tests that need a store and do not test it.
     pub fn for_test(config: &'a crate::config::Config) -> Self {
         Self {
             settings: &config.store,
@@ -121,51 +122,40 @@ impl<'a> StoreOptions<'a> {
     }
 }
 
-/// The store of a service.
+/// Writes verdicts durably, publishes them, and reads them back.
 pub struct Store {
     queue: Arc<WriteQueue>,
     publisher: Arc<CommitPublisher>,
     disk: Option<Disk>,
     writer: Mutex<Option<JoinHandle<()>>>,
-    /// How many wait for the disk.
+    /// Calls that wait for a commit.
     waiters: AtomicUsize,
 }
 
 struct Disk {
     folder: StoreDir,
-    shelf: Arc<SegmentReader>,
+    segments: Arc<SegmentReader>,
     retention: Retention,
     tombstones_max: AtomicUsize,
-    /// What was set aside at the start, and where.
+    /// The damaged tail found at startup, and the file it was moved to.
     damaged_tail: Option<(PathBuf, DamagedTail)>,
-    /// No other process uses the directory.
+    /// Keeps other processes from using the directory.
     _lock: File,
 }
 
-/// How the store is.
+/// The state of the store, for health checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreHealth {
     InMemory,
     Healthy,
-    /// At the start a damaged tail was moved into this file.
+    /// A damaged tail was moved to this file at startup.
     DamagedTail(PathBuf),
     /// The last write failed.
     WriteFailing,
 }
 
-/// Numbers for metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StoreStats {
-    pub commits: u64,
-    pub failures: u64,
-    pub dropped: u64,
-    pub queue_len: usize,
-    pub bytes: u64,
-    pub write_failing: bool,
-}
-
 impl Store {
-    /// Opens the store and says what stands. Slow: it reads the whole log.
+    /// Opens the store and recovers the state. Slow, because it reads the whole log.
     pub fn open(options: StoreOptions<'_>) -> Result<(Self, RecoveredState), StoreError> {
         if options.settings.dir.as_os_str().is_empty() {
             return Ok(Self::in_memory(options));
@@ -179,7 +169,7 @@ impl Store {
         (store, RecoveredState::default())
     }
 
-    /// Opens it on a disk of one's own, in a directory.
+    /// Opens the store with other log files, for tests of disk failures.
     pub fn open_with_files(
         options: StoreOptions<'_>,
         files: LogFileFactory,
@@ -201,15 +191,18 @@ impl Store {
         let retained_after = scan.anchor.retained_after();
         let ids = scan.segments.iter().filter_map(|segment| segment.ids);
         let last = ids.map(|(_, last)| last).max().unwrap_or(retained_after);
-        let active = scan.segments.last().copied();
-        let active = active.unwrap_or(store_dir::Segment::new(scan.anchor.segment));
-        let shelf = Arc::new(SegmentReader::new(
+        let active = scan
+            .segments
+            .last()
+            .copied()
+            .unwrap_or(store_dir::Segment::new(scan.anchor.segment));
+        let segments = Arc::new(SegmentReader::new(
             folder.clone(),
             scan.segments,
             retained_after,
         ));
-        let log = Log::new(folder.clone(), shelf.clone(), active, scan.head, files);
-        let log = log.map_err(StoreError::io(&folder.0))?;
+        let log = Log::new(folder.clone(), segments.clone(), active, scan.head, files)
+            .map_err(StoreError::io(&folder.0))?;
         let days = settings.verdicts_days_max;
         let disk = Disk {
             retention: Retention {
@@ -220,7 +213,7 @@ impl Store {
             },
             tombstones_max: AtomicUsize::new(options.tombstones_max),
             folder,
-            shelf,
+            segments,
             damaged_tail,
             _lock: lock,
         };
@@ -257,13 +250,14 @@ impl Store {
         }
     }
 
-    /// Where the engine puts its verdicts. It never waits.
+    /// The engine's sink for verdicts. It never blocks.
     pub fn verdict_sink(&self) -> VerdictSink {
         let queue = self.queue.clone();
         Box::new(move |issued| queue.enqueue(issued))
     }
 
-    /// Waits until it is known whether a verdict is on disk, and says so.
+    /// Waits until the write of a verdict has succeeded or failed. Returns whether it
+    /// is durable.
     pub async fn wait_until_settled(&self, id: VerdictId) -> bool {
         if self.publisher.watermarks().settled < id {
             let _waiting = WaiterGuard::new(&self.waiters);
@@ -272,7 +266,7 @@ impl Store {
         self.is_durable(id)
     }
 
-    /// Somebody waits for the disk.
+    /// Whether calls wait for a commit.
     pub fn has_waiters(&self) -> bool {
         self.waiters.load(Relaxed) > 0
     }
@@ -281,32 +275,32 @@ impl Store {
         self.publisher.watermarks().durable >= id && !self.queue.may_be_dropped(id)
     }
 
-    /// Verdicts from now on, in the order of their ids, each when it is on disk
-    /// or known not to be.
+    /// Verdicts from now on, in the order of their ids, each after its write has
+    /// succeeded or failed.
     pub fn subscribe_verdicts(&self) -> broadcast::Receiver<VerdictRecord> {
         self.publisher.verdicts()
     }
 
-    /// Terminations from now on, the same.
+    /// Terminations from now on, in the same way.
     pub fn subscribe_terminations(&self) -> broadcast::Receiver<Arc<Verdict>> {
         self.publisher.terminations()
     }
 
-    /// The last verdict that was given.
+    /// The last issued verdict.
     pub fn last_verdict_id(&self) -> VerdictId {
         self.queue.last()
     }
 
-    /// The last verdict that is not kept any more.
+    /// The last verdict that has been removed; later ones are retained.
     pub fn retained_after(&self) -> VerdictId {
         match &self.disk {
-            Some(disk) => disk.shelf.retained_after(),
+            Some(disk) => disk.segments.retained_after(),
             None => self.publisher.floor(),
         }
     }
 
-    /// Lets go of what is too old or too much. Reads the log where there is
-    /// something to let go of.
+    /// Removes segments that are too old or exceed the size limit. Reads the log if
+    /// there is something to remove.
     pub fn enforce_retention(&self, now: SystemTime) -> Result<(), StoreError> {
         let Some(disk) = &self.disk else {
             return Ok(());
@@ -316,32 +310,33 @@ impl Store {
             terminations_max: tombstones_max.saturating_add(LIFTED_TERMINATIONS_MAX),
             ..disk.retention
         };
-        disk.shelf.enforce_retention(&retention, now)
+        disk.segments.enforce_retention(&retention, now)
     }
 
-    /// Carries on so many terminations from now on.
+    /// Changes how many terminations the checkpoint keeps.
     pub fn set_tombstones_max(&self, tombstones_max: usize) {
         if let Some(disk) = &self.disk {
             disk.tombstones_max.store(tombstones_max, Relaxed);
         }
     }
 
-    /// Writes what was given until now, and nothing more.
+    /// Writes all verdicts issued so far and stops the writer.
     pub fn close(&self) {
         self.queue.close();
+        // Held until the writer has ended, so that a second call waits too.
         let mut writer = self.writer.lock();
-        if let Some(writer) = writer.take() {
-            // It logs its own panic.
-            let _ = writer.join();
+        if let Some(thread) = writer.take() {
+            // A panic of the thread is logged by the panic hook.
+            let _ = thread.join();
         }
     }
 
-    /// Where the log is. `None`: in memory only.
+    /// The directory of the log. `None`: in memory only.
     pub fn dir(&self) -> Option<&Path> {
         self.disk.as_ref().map(|disk| &*disk.folder.0)
     }
 
-    /// What was set aside at the start, and where.
+    /// The damaged tail found at startup, and the file it was moved to.
     pub fn damaged_tail(&self) -> Option<&(PathBuf, DamagedTail)> {
         self.disk.as_ref()?.damaged_tail.as_ref()
     }
@@ -350,7 +345,7 @@ impl Store {
         match (&self.disk, self.damaged_tail()) {
             (None, _) => StoreHealth::InMemory,
             (Some(_), _) if self.publisher.watermarks().write_failing => StoreHealth::WriteFailing,
-            (Some(_), Some((aside, _))) => StoreHealth::DamagedTail(aside.clone()),
+            (Some(_), Some((file, _))) => StoreHealth::DamagedTail(file.clone()),
             (Some(_), None) => StoreHealth::Healthy,
         }
     }
@@ -358,16 +353,16 @@ impl Store {
     pub fn stats(&self) -> StoreStats {
         StoreStats {
             commits: self.publisher.commits.load(Relaxed),
-            failures: self.publisher.failures.load(Relaxed),
+            write_failures: self.publisher.failures.load(Relaxed),
             dropped: self.queue.dropped_total(),
             queue_len: self.queue.len(),
-            bytes: self.disk.as_ref().map_or(0, |disk| disk.shelf.bytes()),
+            bytes: self.disk.as_ref().map_or(0, |disk| disk.segments.bytes()),
             write_failing: self.publisher.watermarks().write_failing,
         }
     }
 }
 
-/// Counts one who waits, until it is dropped.
+/// Counts a waiting call until dropped.
 struct WaiterGuard<'a>(&'a AtomicUsize);
 
 impl<'a> WaiterGuard<'a> {

@@ -5,11 +5,10 @@
 pub mod logs;
 pub mod metrics;
 pub mod traces;
-mod wasted_cost;
 
 pub use logs::LogFormat;
 pub use metrics::{
-    ConfigReloadOutcome, EventKind, EvictionReason, GaugeGuard, ListenerKind, Metrics,
-    NotificationOutcome, PanicSite, Rejection, StoreSample, StreamRpc,
+    ConfigReloadOutcome, EntryKind, EventKind, EvictionReason, GaugeGuard, ListenerKind, Metrics,
+    NotificationOutcome, PanicSite, Rejection, StoreStats, StreamRpc,
 };
 pub use traces::{Traces, TracesError};

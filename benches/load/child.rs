@@ -1,4 +1,4 @@
-//! The servers, each a process of its own.
+//! Starts the servers, each in a separate process.
 
 use std::{
     env, fs,
@@ -22,19 +22,19 @@ pub enum Program {
     Unstuck(PathBuf),
 }
 
-/// Eight times the default: more than all runs of a load leave behind.
+/// Eight times the default: more sessions than all runs of a load leave behind.
 const STATE_BYTES_MAX: &str = "4294967296";
 
 pub struct Server {
     process: Child,
     pub grpc: SocketAddr,
-    /// From its start until it answered whether it is well.
+    /// From the start of the process to its first answered health check.
     pub ready_after: Duration,
     _dir: TempDir,
 }
 
 impl Server {
-    /// Starts it, on this core only where one is named.
+    /// Starts the server; only on this core if one is given.
     pub async fn start(program: &Program, core: Option<usize>) -> Result<Self, Failure> {
         let dir = tempfile::tempdir()?;
         let began = Instant::now();
@@ -42,7 +42,7 @@ impl Server {
             .current_dir(dir.path())
             .env("UNSTUCK__SERVER__GRPC", "127.0.0.1:0")
             .env("UNSTUCK__SERVER__HTTP", "127.0.0.1:0")
-            // The sessions of earlier runs are still there: nobody ends them.
+            // Sessions of earlier runs are never ended.
             .env("UNSTUCK__LIMITS__STATE_BYTES_MAX", STATE_BYTES_MAX)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -58,7 +58,7 @@ impl Server {
         })
     }
 
-    /// What its threads have spent on a core, to the nanosecond.
+    /// The CPU time of its threads, in nanoseconds.
     pub fn cpu(&self) -> Result<Duration, Failure> {
         let tasks = fs::read_dir(format!("/proc/{}/task", self.process.id()))?;
         let mut nanos = 0;
@@ -73,7 +73,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -113,7 +113,7 @@ async fn is_well(grpc: SocketAddr) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Puts this process on the cores before the last one, which is the servers'.
+/// Restricts this process to all cores but the last, which the servers use.
 pub fn step_aside(cores: usize) -> Result<(), Failure> {
     let own = format!("0-{}", cores.saturating_sub(2));
     let pid = std::process::id().to_string();

@@ -1,5 +1,5 @@
-//! Unstuck beside a bare tonic server with the same messages, each a process of
-//! its own, driven by the same open-loop generator, in turns:
+//! Compares Unstuck with a bare tonic server that has the same messages. Both run in
+//! separate processes, driven alternately by the same open-loop generator:
 //!
 //! ```text
 //! cargo bench --bench load -- --help
@@ -23,7 +23,7 @@ use measure::Plan;
 use rig::{drive::Failure, floor};
 use scenario::Scenario;
 
-/// The same as the service's, or the comparison would be one of allocators.
+/// The allocator of the service; otherwise allocators would be compared.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -34,13 +34,13 @@ struct Args {
     /// How long a run takes
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
-    /// Runs of each server, flat out and again at half of what the slower one can do
+    /// Runs of each server, at full load and again at half the throughput of the slower one
     #[arg(long, default_value_t = 5)]
     rounds: usize,
-    /// Only loads whose name or mix has this in it
+    /// Only loads whose name or mix contains this
     #[arg(long)]
     only: Option<String>,
-    /// Leave it to the system on which cores server and generator run
+    /// Do not pin server and generator to cores
     #[arg(long)]
     unpinned: bool,
     /// Another build of Unstuck
@@ -49,14 +49,14 @@ struct Args {
     /// A page to write the table to, between its marks
     #[arg(long)]
     write: Option<PathBuf>,
-    /// What cargo passes on
+    /// Passed by cargo
     #[arg(long, hide = true)]
     bench: bool,
 }
 
 #[derive(Subcommand)]
 enum Role {
-    /// Be the bare server
+    /// Run as the bare server
     Floor,
 }
 
@@ -68,7 +68,7 @@ fn main() -> Result<(), Failure> {
     }
 }
 
-/// Like the service: a runtime with a thread a core.
+/// A runtime with one thread per core, as in the service.
 fn be_the_floor() -> Result<(), Failure> {
     runtime::Builder::new_multi_thread()
         .enable_all()
@@ -95,7 +95,7 @@ fn compare(args: &Args) -> Result<(), Failure> {
         core: is_pinned.then_some(cores - 1),
         unstuck: Program::Unstuck(args.unstuck.clone()),
     };
-    // One thread: what it takes is the generator's own and no more.
+    // One thread, so that the generator takes at most one core.
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

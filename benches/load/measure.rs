@@ -1,4 +1,4 @@
-//! Runs a load against both servers in turns.
+//! Runs a load against both servers alternately.
 
 use std::time::Duration;
 
@@ -8,32 +8,32 @@ use super::{
     scenario::Scenario,
 };
 
-/// How long, how often, where.
+/// Duration, rounds and cores of a measurement.
 pub struct Plan {
     pub time: Duration,
     pub rounds: usize,
-    /// How many cores the machine has, and which is the server's alone.
+    /// The number of cores, and the one reserved for the server.
     pub cores: usize,
     pub core: Option<usize>,
     pub unstuck: Program,
 }
 
-/// Medians of the rounds. Ratios are taken within a round, where both servers
-/// met the same machine.
+/// Medians of the rounds. Ratios are computed within a round, in which both servers had
+/// the same conditions.
 pub struct Row {
     pub name: String,
     pub scenario: usize,
     pub floor: Figures,
     pub unstuck: Figures,
-    /// Unstuck's beside the floor's: throughput, events a second of a core, 99th
-    /// percentile of a typical spell and of a whole run.
+    /// Unstuck's figures divided by the floor's: throughput, events per CPU second, 99th
+    /// percentile of a typical interval and of a whole run.
     pub throughput: f64,
     pub core: f64,
     pub p99: f64,
     pub whole_p99: f64,
-    /// Messages a second at which the latencies were taken.
+    /// Messages per second at which latencies were measured.
     pub rate: f64,
-    /// Verdicts among a thousand results.
+    /// Verdicts per thousand results.
     pub verdicts: f64,
 }
 
@@ -41,12 +41,12 @@ pub struct Figures {
     pub events_per_sec: f64,
     pub cpu_micros: f64,
     pub p50_micros: f64,
-    /// Of a typical spell.
+    /// Of a typical interval.
     pub p99_micros: f64,
 }
 
-/// Of what the slower one can do: both answer at once most of the time, and a
-/// slow answer is the server's doing, not the queue's.
+/// The share of the slower server's throughput at which latencies are measured. Queues
+/// are then mostly empty, so a slow answer is caused by the server.
 const STEADY: f64 = 0.5;
 
 #[derive(Clone, Copy)]
@@ -113,7 +113,7 @@ impl Bench<'_> {
     async fn rounds(&mut self, pace: Pace, rounds: usize, time: Duration) -> Result<Pair, Failure> {
         let (mut floor, mut unstuck) = (Vec::new(), Vec::new());
         for round in 0..rounds {
-            // Who comes second is not always the same.
+            // The order alternates.
             let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
             for which in order {
                 let sample = self.once(which, pace, time).await?;

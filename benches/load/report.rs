@@ -1,4 +1,4 @@
-//! The table, for people.
+//! Prints the table.
 
 use std::{fmt::Write, fs, process::Command};
 
@@ -54,7 +54,7 @@ fn bar(row: &Row, bar: Option<Bar>) -> String {
     format!("{wanted}: {word}")
 }
 
-/// What it ran on, and what else ran there.
+/// The machine, and its other load.
 pub fn machine(plan: &Plan, ready: &str) -> String {
     let file = |path| fs::read_to_string(path).unwrap_or_default();
     let line = |text: &str, key: &str| {

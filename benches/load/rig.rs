@@ -1,7 +1,6 @@
-//! What drives a server and measures it: an open-loop load generator and a
-//! server that does nothing, to measure against.
+//! An open-loop load generator, and a server that does nothing as the reference.
 
-// The benchmark and its test use a part each.
+// The benchmark and its test each use a part of this.
 #![allow(dead_code)]
 
 pub mod drive;

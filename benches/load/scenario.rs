@@ -1,16 +1,16 @@
-//! The loads: what is sent, how, and what must be reached.
+//! The loads and their targets.
 
 use super::rig::{
     drive::{End, Load, Pace},
     mix::{Envelope, Kind, Script},
 };
 
-/// Unary calls that are open at a time.
+/// Concurrent unary calls.
 const CALLS: usize = 16;
 /// Streams that carry text.
 const TEXT_STREAMS: usize = 8;
-/// Events of a stream that may wait for their answer when it is pipelined:
-/// enough to keep the server busy, and few enough to fit the windows.
+/// Unanswered events per pipelined stream: enough to keep the server busy, few enough
+/// for the flow-control windows.
 const EVENTS_UNANSWERED: usize = 512;
 
 pub struct Scenario {
@@ -24,16 +24,16 @@ pub struct Scenario {
     script: Script,
 }
 
-/// What must be reached beside the floor.
+/// The target, relative to the floor.
 #[derive(Clone, Copy, Debug)]
 pub enum Bar {
-    /// So much of its calls a second, and at most 1.15 of its 99th percentile.
+    /// This share of its calls per second, and at most 1.15 of its 99th percentile.
     Calls(f64),
-    /// So much of the events that it handles in a second of a core.
+    /// This share of its events per CPU second.
     Core(f64),
 }
 
-/// At most this much of the floor's 99th percentile.
+/// The limit for the 99th percentile, as a multiple of the floor's.
 pub const P99_BAR: f64 = 1.15;
 
 impl Scenario {

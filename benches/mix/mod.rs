@@ -1,8 +1,8 @@
-//! What the benchmarks play: calls of real agents, made into sessions that work
-//! and sessions that loop.
+//! The benchmarks' events: calls of real agents, combined into healthy and looping
+//! sessions.
 //!
 //! `calls.ndjson` holds 60 calls: two thirds were recorded (InterCode, TRAIL,
-//! Who&When; all MIT), their results cut to some 200 bytes; one third has the
+//! Who&When; all MIT), their results cut to about 200 bytes; one third has the
 //! shape of a coding agent's reads, searches, edits and test runs. On average
 //! the arguments have 90 bytes, and the result 190 where there is one (52).
 
@@ -40,7 +40,7 @@ pub fn calls() -> Vec<pb::ToolCall> {
         .collect()
 }
 
-/// A call that nobody has made before, with an answer of its own.
+/// A call that is different from all others, with a different result.
 fn varied(call: &pb::ToolCall, number: usize) -> pb::ToolCall {
     use pb::tool_call::Arguments;
 
@@ -68,14 +68,14 @@ fn event(session: &str, call: pb::ToolCall) -> Event {
     Event::try_from(event).unwrap()
 }
 
-/// So many events of a session in which every call is a new one.
+/// Events of a session in which every call is different.
 pub fn healthy(session: &str, count: usize) -> Vec<Event> {
     let calls = calls();
     let of = |number: usize| event(session, varied(&calls[number % calls.len()], number));
     (0..count).map(of).collect()
 }
 
-/// The events of a session that ends up in a loop; `kind` says in which.
+/// The events of a session that ends in a loop of this kind.
 pub fn looping(session: &str, kind: usize) -> Vec<Event> {
     let calls = calls();
     let nth = |tool: &[&str], number: usize| {
@@ -85,13 +85,13 @@ pub fn looping(session: &str, kind: usize) -> Vec<Event> {
     };
     let of = |number: usize| match (number, kind % 4) {
         (..8, _) => varied(&calls[(number + kind) % calls.len()], number),
-        // One call over and over.
+        // The same call repeatedly.
         (_, 0) => nth(&["bash", "sql"], kind),
-        // Three calls in turn.
+        // A cycle of three calls.
         (_, 1) => nth(&["Grep", "bash"], kind + number % 3),
-        // One read among others, all of them known.
+        // Repeated reads of known files.
         (_, 2) => nth(&["Read"], kind + number % 5),
-        // Edits that differ, and a test that fails as before.
+        // Different edits, and a test that fails in the same way.
         (_, _) if number.is_multiple_of(2) => varied(&nth(&["Edit"], kind), number),
         (_, _) => {
             let mut run = nth(&["bash"], kind);
@@ -110,7 +110,7 @@ pub fn config() -> Config {
     Config::new(&layers).unwrap()
 }
 
-/// The default profile, without a bound on sessions.
+/// The default profile, without a limit of sessions.
 pub fn engine() -> Engine {
     let config = config();
     let metrics = Metrics::new(config.profiles.detector_names()).unwrap();

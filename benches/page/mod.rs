@@ -2,7 +2,7 @@
 
 use std::{fs, io, path::Path};
 
-/// Puts a text between the marks of that name on a page.
+/// Writes a text between the marks of this name on a page.
 pub fn write(page: &Path, name: &str, text: &str) -> io::Result<()> {
     let old = fs::read_to_string(page)?;
     let (begin, end) = (

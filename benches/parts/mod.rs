@@ -1,6 +1,5 @@
-//! The parts of an event's way, each as a step that can be taken again and
-//! again: for the clock (`benches/engine.rs`) and for counting instructions
-//! (`benches/counts.rs`).
+//! The parts of an event's path, each as a repeatable step: for timing
+//! (`benches/engine.rs`) and for counting instructions (`benches/counts.rs`).
 
 #![allow(
     dead_code,
@@ -22,8 +21,8 @@ use std::{
 use unstuck::{
     detect::{self, CallText, Detector, History},
     domain::{
-        AgentId, Capacity, Cost, Delta, DetectorId, Event, EventBody, EventPosition, Finding,
-        Observation, ObservationBody, UsageDelta, Waste,
+        AgentId, Capacities, Capacity, Cost, Delta, DetectorId, Event, EventBody, EventPosition,
+        Finding, Observation, ObservationBody, UsageDelta, Waste,
     },
     engine::{Engine, Profile},
     facts::{EventFacts, FactExtractor},
@@ -32,13 +31,13 @@ use unstuck::{
     text::{HashKey, mask},
 };
 
-/// Takes one step of a part.
+/// Runs one step of a part.
 pub type Step = Box<dyn FnMut()>;
 
-/// A part: its name, how many steps make a fair sample, what prepares it.
+/// A part: its name, the number of steps of a sample, and its set-up.
 pub struct Part {
     pub name: &'static str,
-    /// One round over what it is made of.
+    /// The steps of one round.
     pub steps: usize,
     pub make: fn() -> Step,
 }
@@ -46,27 +45,27 @@ pub struct Part {
 /// More events than any cache of texts holds.
 const EVENTS: usize = 4_096;
 const LOOPING_SESSIONS: usize = 16;
-/// What the detectors look back on, and more.
+/// More than the detectors' history holds.
 const OBSERVATIONS: usize = 256;
 /// Events of the recorded sessions, tool calls and turns.
 const HEALTHY: &str = include_str!("../mixes/healthy.ndjson");
 const LOOPING: &str = include_str!("../mixes/looping.ndjson");
 const HEALTHY_EVENTS: usize = 612;
 const LOOPING_EVENTS: usize = 321;
-/// Results of the mix that are texts.
+/// Text results of the mix.
 const RESULTS: usize = 52;
-/// Turns that the detectors of turns are shown.
+/// Turns for the detectors of turns.
 const TURNS: usize = 16;
-/// Pieces of a text that is streamed before it ends.
+/// Deltas of a text.
 const TEXT_DELTAS: usize = 512;
 const DELTA_BYTES: usize = 7;
-/// The same for long ones: as long a text.
+/// The same for long deltas: a text of the same length.
 const LONG_DELTAS: usize = 18;
 const LONG_DELTA_BYTES: usize = 200;
 /// Half of the report.
 const TURN_BYTES: usize = 1_827;
-/// A report, and a sentence that was found to come back long ago.
-const WRITTEN: &str = include_str!("../../tests/it/texts/report.md");
+/// A report, and a sentence that has repeated for long.
+const WRITTEN: &str = include_str!("../../tests/it/texts/report.txt");
 const LOOPED: &str = "Wait, but the test still fails, so the mock must be wrong. ";
 
 macro_rules! parts {
@@ -116,7 +115,7 @@ parts! {
     "repetition" TURNS => || one_of_turns::<detect::repetition::Repetition>(|d| d.repetition.own.clone()),
 }
 
-/// How many instructions each took when that was last written down.
+/// The recorded instruction counts.
 pub const BASE_LINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/counts.toml");
 
 pub fn base_line() -> BTreeMap<String, u64> {
@@ -124,7 +123,7 @@ pub fn base_line() -> BTreeMap<String, u64> {
     toml::from_str(&text).unwrap()
 }
 
-/// Calls `with` on one item after the other, over and over.
+/// Calls `with` on each item in a cycle.
 fn each<T: 'static>(items: Vec<T>, mut with: impl FnMut(&T) + 'static) -> Step {
     let mut next = 0;
     Box::new(move || {
@@ -133,18 +132,18 @@ fn each<T: 'static>(items: Vec<T>, mut with: impl FnMut(&T) + 'static) -> Step {
     })
 }
 
-/// From the event to its answer, all detectors on, nothing to find.
+/// From the event to its answer, with all detectors and no loop.
 fn healthy_event() -> Step {
     let engine = mix::engine();
     each(mix::healthy("s", EVENTS), move |event| {
         let recorded = engine.record(event, mix::now()).unwrap();
-        // A session that is over costs next to nothing.
+        // An ended session costs almost nothing.
         assert!(recorded.verdict.is_none());
     })
 }
 
-/// What the load's sessions send, from their first event to their last; to begin
-/// and to end them is part of it.
+/// The sessions of the load benchmark from their first event to their last, including
+/// their start and end.
 fn recorded(lines: &str, count: usize, is_stuck: bool) -> Step {
     let event = |line: &str| {
         let event: pb::Event = serde_json::from_str(line).unwrap();
@@ -169,8 +168,7 @@ fn recorded(lines: &str, count: usize, is_stuck: bool) -> Step {
     })
 }
 
-/// Sessions that loop after a few events, each of 64; to begin and to end them
-/// is part of it.
+/// Sessions of 64 events that loop after a few, including their start and end.
 fn looping_event() -> Step {
     let engine: Engine = mix::engine();
     let of = |kind: usize| mix::looping(&format!("s{kind}"), kind);
@@ -185,7 +183,7 @@ fn looping_event() -> Step {
     })
 }
 
-/// A text, so many bytes at a time, over and over; its end is part of it.
+/// A text in deltas of this many bytes, repeatedly, including its end.
 fn delta(bytes: usize, text: &str) -> Step {
     let count = if bytes == DELTA_BYTES {
         TEXT_DELTAS
@@ -210,7 +208,7 @@ fn delta(bytes: usize, text: &str) -> Step {
     each(deltas, move |delta| {
         black_box(engine.record_delta(delta, mix::now()).unwrap());
         if delta.end_of_turn {
-            // The same turn over and over would be a loop.
+            // The same turn repeatedly would be a loop.
             engine.end_session(&delta.session, mix::now());
         }
     })
@@ -241,8 +239,7 @@ fn turn() -> Step {
     })
 }
 
-/// A turn as nobody writes it, from the event to its answer: no text may hold the
-/// service up.
+/// An unusual turn, from the event to its answer: no text may stall the service.
 fn odd_turn(of: &str, times: usize) -> Step {
     let engine = mix::engine();
     each(vec![agent_turn(of.repeat(times))], move |event| {
@@ -295,7 +292,7 @@ fn profile() -> Arc<Profile> {
     mix::config().profiles.default().clone()
 }
 
-/// When an event is made in a session that has done nothing yet.
+/// The context of an event in a new session.
 fn moment(index: i32) -> EventPosition {
     EventPosition {
         index,
@@ -307,13 +304,12 @@ fn moment(index: i32) -> EventPosition {
     }
 }
 
-/// What the detectors see of a healthy session, and a history that is full.
+/// The observations of a healthy session, and a full history.
 fn observations() -> (Vec<Observation>, History) {
     let facts = maker();
     let events = mix::healthy("s", OBSERVATIONS);
     let mut history = History::default();
     let mut observations = Vec::new();
-    let remembered = mix::config().engine.remembered;
     for (index, event) in (0..).zip(&events) {
         let EventFacts::Call(made) = facts.extract(event, None) else {
             continue;
@@ -326,7 +322,7 @@ fn observations() -> (Vec<Observation>, History) {
             },
             body: ObservationBody::Call(made.facts),
             usage: UsageDelta::default(),
-            capacities: remembered.into(),
+            capacities: Capacities::default(),
         };
         let words = CallText {
             tool: "bash",
@@ -351,7 +347,7 @@ where
     })
 }
 
-/// The same for what looks at turns, which differ; a history of as many is full.
+/// The same for detectors of turns: different turns, and a full history of them.
 fn one_of_turns<D: Detector + 'static>(settings: fn(&detect::Settings) -> D::Settings) -> Step
 where
     D::Settings: 'static,
@@ -359,7 +355,6 @@ where
     let profile = profile();
     let settings = settings(&profile.detect);
     let facts = maker();
-    let remembered = mix::config().engine.remembered;
     let mut history = History::default();
     let mut observations = Vec::new();
     let texts = WRITTEN.as_bytes().chunks(WRITTEN.len().div_ceil(TURNS));
@@ -372,7 +367,7 @@ where
             at: moment(index),
             body: ObservationBody::Turn(facts),
             usage: UsageDelta::default(),
-            capacities: remembered.into(),
+            capacities: Capacities::default(),
         };
         history.push(
             &mut observation.clone(),
@@ -388,7 +383,7 @@ where
     })
 }
 
-/// A call in, the oldest out.
+/// Adds a call and removes the oldest.
 fn history() -> Step {
     let (observations, mut history) = observations();
     let words = CallText {
@@ -405,7 +400,7 @@ fn judge(findings: Vec<(DetectorId, Finding)>) -> Step {
     let profile = profile();
     let mut judge = AgentPolicy::default();
     let agent = AgentId::default();
-    let room = Capacity::new(mix::config().engine.remembered.loops_max);
+    let room = Capacity::new(Capacities::LOOPS_MAX);
     let mut index = 0;
     Box::new(move || {
         index += 1;
@@ -421,7 +416,7 @@ fn judge(findings: Vec<(DetectorId, Finding)>) -> Step {
     })
 }
 
-/// A loop that was reported and goes on.
+/// A reported loop that continues.
 fn near_repeat() -> (DetectorId, Finding) {
     let (observations, _) = observations();
     let mut calls = observations.iter();

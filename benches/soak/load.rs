@@ -1,5 +1,4 @@
-//! Brokers, each with a connection of its own, and the account of every event
-//! that was offered to them.
+//! Simulated brokers, one connection each. Every offered event is accounted for.
 
 use std::{
     collections::VecDeque,
@@ -34,13 +33,12 @@ pub enum Kind {
 }
 
 const BROKERS: usize = 4;
-/// Requests that a broker has unanswered at most; what the service lets a stream
-/// or a connection have is four times that.
+/// Unanswered requests per broker at most. The service allows a stream or a
+/// connection four times that.
 const UNANSWERED_MAX: usize = 16;
-/// Enough to keep the service busy, and a short queue.
+/// Unanswered requests that keep the service busy with a short queue.
 const UNANSWERED_BUSY: usize = 6;
-/// Whoever calls waits no longer for an answer: one that comes later serves
-/// nobody.
+/// A caller waits this long. A later answer does not count as goodput.
 const IN_TIME: Duration = Duration::from_secs(1);
 
 const STREAM: &str = "/unstuck.v1.DetectionService/StreamEvents";
@@ -51,8 +49,8 @@ const CALL: &str = "/unstuck.v1.DetectionService/RecordEvent";
 pub enum Pace {
     /// As fast as they are answered.
     Busy,
-    /// So many times this many a second, by as many times the brokers, whatever
-    /// becomes of them.
+    /// The first number times the second number of events per second, by as many
+    /// times the brokers, independent of the answers.
     Offered(f64, f64),
 }
 
@@ -61,13 +59,13 @@ pub enum Pace {
 pub struct Account {
     pub offered: u64,
     pub accepted: u64,
-    /// Of those: too late for whoever called.
+    /// Accepted, but later than `IN_TIME`.
     pub late: u64,
     /// Answered with an error.
     pub refused: u64,
-    /// Not sent: so much is unanswered that a broker lets go of what it has, as
-    /// one that fails open does.
-    pub held_back: u64,
+    /// Dropped by the broker because too many requests are unanswered, as a broker
+    /// that fails open does.
+    pub not_sent: u64,
 }
 
 impl AddAssign for Account {
@@ -76,22 +74,22 @@ impl AddAssign for Account {
         self.accepted += other.accepted;
         self.late += other.late;
         self.refused += other.refused;
-        self.held_back += other.held_back;
+        self.not_sent += other.not_sent;
     }
 }
 
-/// What a slice of time came to.
+/// The result of one slice of time.
 #[derive(Clone, Copy, Debug)]
 pub struct Slice {
     pub account: Account,
-    /// Events a second that were accepted in time,
+    /// Events per second that were accepted in time.
     pub goodput: f64,
-    /// and that were answered at all.
+    /// Events per second that were answered.
     pub answered: f64,
 }
 
-/// All brokers for a while.
-pub async fn run(service: SocketAddr, kind: Kind, pace: Pace, how_long: Duration) -> Slice {
+/// Runs all brokers for `duration`.
+pub async fn run(service: SocketAddr, kind: Kind, pace: Pace, duration: Duration) -> Slice {
     let (brokers, rate) = match pace {
         Pace::Busy => (BROKERS, None),
         Pace::Offered(factor, rate) => {
@@ -104,24 +102,24 @@ pub async fn run(service: SocketAddr, kind: Kind, pace: Pace, how_long: Duration
     for _ in 0..brokers {
         let channel = service::connect(service).await;
         match kind {
-            Kind::Streams => tasks.spawn(streamer(channel, rate, how_long)),
-            Kind::Calls => tasks.spawn(caller(channel, rate, how_long)),
+            Kind::Streams => tasks.spawn(stream_events(channel, rate, duration)),
+            Kind::Calls => tasks.spawn(call_repeatedly(channel, rate, duration)),
         };
     }
     let mut account = Account::default();
     for one in tasks.join_all().await {
         account += one;
     }
-    // Brokers wait for their last answers, which belong to the slice.
+    // Brokers wait for their last answers; that time belongs to the slice.
     let secs = began.elapsed().as_secs_f64();
     let Account {
         offered,
         accepted,
         late,
         refused,
-        held_back,
+        not_sent,
     } = account;
-    assert_eq!(accepted + refused + held_back, offered, "{account:?}");
+    assert_eq!(accepted + refused + not_sent, offered, "{account:?}");
     Slice {
         account,
         goodput: (accepted - late) as f64 / secs,
@@ -129,52 +127,52 @@ pub async fn run(service: SocketAddr, kind: Kind, pace: Pace, how_long: Duration
     }
 }
 
-/// What is due by the clock, in messages of so many events.
+/// Decides when the next message is due.
 struct Clock {
     began: Instant,
-    how_long: Duration,
-    /// `None`: whatever can be sent.
+    duration: Duration,
+    /// Messages per second; `None`: as many as are answered.
     rate: Option<f64>,
-    events: usize,
+    events_per_message: usize,
     offered: u64,
 }
 
 impl Clock {
-    fn new(rate: Option<f64>, events: usize, how_long: Duration) -> Self {
+    fn new(rate: Option<f64>, events_per_message: usize, duration: Duration) -> Self {
         Self {
             began: Instant::now(),
-            how_long,
-            rate: rate.map(|rate| rate / events as f64),
-            events,
+            duration,
+            rate: rate.map(|rate| rate / events_per_message as f64),
+            events_per_message,
             offered: 0,
         }
     }
 
     fn is_over(&self) -> bool {
-        self.began.elapsed() >= self.how_long
+        self.began.elapsed() >= self.duration
     }
 
-    /// Whether another one is to be offered, with so many unanswered.
-    fn wants(&self, unanswered: usize) -> bool {
+    /// Whether another message is due while `unanswered` requests are open.
+    fn is_due(&self, unanswered: usize) -> bool {
         match self.rate {
             None => unanswered < UNANSWERED_BUSY,
             Some(rate) => (self.offered as f64) < self.began.elapsed().as_secs_f64() * rate,
         }
     }
 
-    /// One is offered. Whether it can be sent.
+    /// Offers one message. Returns whether it may be sent.
     fn offer(&mut self, unanswered: usize, account: &mut Account) -> bool {
         self.offered += 1;
-        account.offered += self.events as u64;
+        account.offered += self.events_per_message as u64;
         let is_sent = unanswered < UNANSWERED_MAX;
         if !is_sent {
-            account.held_back += self.events as u64;
+            account.not_sent += self.events_per_message as u64;
         }
         is_sent
     }
 }
 
-async fn streamer(channel: Channel, rate: Option<f64>, how_long: Duration) -> Account {
+async fn stream_events(channel: Channel, rate: Option<f64>, duration: Duration) -> Account {
     let (requests, outbound) = mpsc::channel(UNANSWERED_MAX);
     let mut client = Grpc::new(channel);
     client.ready().await.unwrap();
@@ -183,27 +181,27 @@ async fn streamer(channel: Channel, rate: Option<f64>, how_long: Duration) -> Ac
     let answers = client.streaming(stream, path, Raw).await;
     let mut answers = answers.expect("a stream is served").into_inner();
     let messages = Messages::batches();
-    let mut clock = Clock::new(rate, BATCH, how_long);
+    let mut clock = Clock::new(rate, BATCH, duration);
     let mut ticks = time::interval(Duration::from_millis(2));
     let mut account = Account::default();
     let mut unanswered = VecDeque::new();
     let mut sequence = 0;
     while !clock.is_over() || !unanswered.is_empty() {
-        while !clock.is_over() && clock.wants(unanswered.len()) {
+        while !clock.is_over() && clock.is_due(unanswered.len()) {
             if clock.offer(unanswered.len(), &mut account) {
                 sequence += 1;
-                // There is room: no more are unanswered than the channel holds.
+                // The channel has room for UNANSWERED_MAX messages.
                 requests.try_send(messages.next(Some(sequence))).unwrap();
                 unanswered.push_back(sequence);
             }
         }
         tokio::select! {
             biased;
-            answer = answered(&mut answers) => {
+            answer = next_answer(&mut answers) => {
                 assert_eq!(unanswered.pop_front(), Some(answer.sequence), "in order, each once");
                 assert_eq!(answer.results.len(), BATCH);
-                let refused = answer.results.iter().filter(|result| result.error.is_some());
-                let refused = refused.count() as u64;
+                let errors = answer.results.iter().filter(|result| result.error.is_some());
+                let refused = errors.count() as u64;
                 account.refused += refused;
                 account.accepted += BATCH as u64 - refused;
             }
@@ -213,47 +211,48 @@ async fn streamer(channel: Channel, rate: Option<f64>, how_long: Duration) -> Ac
     account
 }
 
-/// The next answer. A stream that ends is a connection lost.
-async fn answered(answers: &mut Streaming<Bytes>) -> StreamEventsResponse {
+/// The next answer that is not a pushed termination. Panics if the stream ends.
+async fn next_answer(answers: &mut Streaming<Bytes>) -> StreamEventsResponse {
     loop {
-        let next = answers.message().await.expect("the stream is there");
-        let answer = StreamEventsResponse::decode(next.expect("the stream goes on")).unwrap();
+        let next = answers.message().await.expect("the stream fails");
+        let answer = StreamEventsResponse::decode(next.expect("the stream ends")).unwrap();
         if answer.sequence != 0 {
             return answer;
         }
     }
 }
 
-async fn caller(channel: Channel, rate: Option<f64>, how_long: Duration) -> Account {
+async fn call_repeatedly(channel: Channel, rate: Option<f64>, duration: Duration) -> Account {
     let messages = Messages::singles();
-    let mut clock = Clock::new(rate, 1, how_long);
+    let mut clock = Clock::new(rate, 1, duration);
     let mut ticks = time::interval(Duration::from_millis(2));
     let mut account = Account::default();
     let mut unanswered = FuturesUnordered::new();
     while !clock.is_over() || !unanswered.is_empty() {
-        while !clock.is_over() && clock.wants(unanswered.len()) {
+        while !clock.is_over() && clock.is_due(unanswered.len()) {
             if clock.offer(unanswered.len(), &mut account) {
-                unanswered.push(called(channel.clone(), messages.next(None)));
+                unanswered.push(call(channel.clone(), messages.next(None)));
             }
         }
         tokio::select! {
             biased;
-            Some((is_accepted, took)) = unanswered.next() => match is_accepted {
-                true => {
+            Some((is_accepted, latency)) = unanswered.next() => {
+                if is_accepted {
                     account.accepted += 1;
-                    account.late += u64::from(took > IN_TIME);
+                    account.late += u64::from(latency > IN_TIME);
+                } else {
+                    account.refused += 1;
                 }
-                false => account.refused += 1,
-            },
+            }
             _ = ticks.tick() => {}
         }
     }
     account
 }
 
-/// Whether a call was accepted, and how long it took. It is refused for want of
-/// room, or served; anything else is a connection lost.
-async fn called(channel: Channel, message: Bytes) -> (bool, Duration) {
+/// Sends one call. Returns whether it was accepted, and its latency. Panics on any
+/// error other than a limit that was reached.
+async fn call(channel: Channel, message: Bytes) -> (bool, Duration) {
     let began = Instant::now();
     let mut client = Grpc::new(channel);
     client.ready().await.unwrap();

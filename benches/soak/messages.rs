@@ -1,5 +1,5 @@
-//! What brokers send. A message is a copy of one that was made before, with other
-//! names in it: the generator must cost little beside the service.
+//! The brokers' messages. Each is a copy of an encoded template with other names in
+//! it, because the generator must cost little beside the service.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -10,27 +10,27 @@ use unstuck::pb::{
 
 /// Events in a message of a stream.
 pub const BATCH: usize = 8;
-/// Sessions that are live; all brokers together send events of them.
+/// Live sessions. All brokers send events of the same ones.
 const SESSIONS: u64 = 100;
-/// After so many events they are others, and those are left to be idle.
+/// Events after which new sessions replace them. The old ones become idle.
 const GENERATION: u64 = 50_000;
-/// One event in so many is of another agent, for which there is no room.
-const VISITORS: u64 = 8;
-/// A long result is work for the service and none for its client.
+/// One event in this many has a new agent, which exceeds `agents_max`.
+const NEW_AGENT_INTERVAL: u64 = 8;
+/// A long result costs the service time and the generator little.
 const RESULT_BYTES: usize = 2_000;
 
-/// What stands in a template where a name is to be, of as many letters.
+/// Placeholders in a template, as long as the names that replace them.
 const SESSION: &str = "@@@@@@@@";
 const AGENT: &str = "!!!!!!!!";
 const WORD: &str = "%%%%%%%%";
 const LETTERS: usize = WORD.len();
 
-/// Counts events of all brokers, so that every call is another: no loop.
+/// Counts events of all brokers. Makes every call different, so that none is a loop.
 static EVENTS: AtomicU64 = AtomicU64::new(0);
 
 pub struct Messages {
     template: Vec<u8>,
-    /// Where the names of each event stand.
+    /// Byte offsets of the placeholders of each event.
     sessions: Vec<usize>,
     agents: Vec<usize>,
     words: Vec<[usize; 2]>,
@@ -43,7 +43,7 @@ impl Messages {
             sequence: 0,
             events: vec![event(SESSION, AGENT, WORD); BATCH],
         };
-        Self::of(request.encode_to_vec())
+        Self::from_template(request.encode_to_vec())
     }
 
     /// For single calls.
@@ -51,19 +51,17 @@ impl Messages {
         let request = RecordEventRequest {
             event: Some(event(SESSION, AGENT, WORD)),
         };
-        Self::of(request.encode_to_vec())
+        Self::from_template(request.encode_to_vec())
     }
 
-    fn of(template: Vec<u8>) -> Self {
-        let places = |what: &str| -> Vec<usize> {
-            let found = template.windows(what.len()).enumerate();
-            found
-                .filter(|(_, window)| *window == what.as_bytes())
-                .map(|(place, _)| place)
-                .collect()
-        };
-        let (sessions, agents, words) = (places(SESSION), places(AGENT), places(WORD));
-        let words: Vec<_> = words.chunks(2).map(|two| [two[0], two[1]]).collect();
+    fn from_template(template: Vec<u8>) -> Self {
+        let sessions = offsets(&template, SESSION);
+        let agents = offsets(&template, AGENT);
+        // A word is in the arguments and in the result of a call.
+        let words: Vec<_> = offsets(&template, WORD)
+            .chunks(2)
+            .map(|two| [two[0], two[1]])
+            .collect();
         assert_eq!([agents.len(), words.len()], [sessions.len(); 2]);
         Self {
             sessions,
@@ -73,28 +71,28 @@ impl Messages {
         }
     }
 
-    /// The next one, with a sequence where it is one of a stream.
+    /// The next message; with a sequence if it is sent on a stream.
     pub fn next(&self, sequence: Option<i32>) -> Bytes {
         let mut bytes = self.template.clone();
         for ((session, agent), words) in self.sessions.iter().zip(&self.agents).zip(&self.words) {
             let n = EVENTS.fetch_add(1, Relaxed);
             let generation = n / GENERATION * SESSIONS;
             put(&mut bytes, *session, generation + n % SESSIONS);
-            let is_visitor = n.is_multiple_of(VISITORS);
-            put(&mut bytes, *agent, if is_visitor { n } else { 0 });
+            let is_new_agent = n.is_multiple_of(NEW_AGENT_INTERVAL);
+            put(&mut bytes, *agent, if is_new_agent { n } else { 0 });
             for word in words {
                 put(&mut bytes, *word, n);
             }
         }
         if let Some(sequence) = sequence {
-            // Of a field that comes twice the last one counts.
+            // The field is in the template too. The last occurrence counts.
             encoding::int32::encode(1, &sequence, &mut bytes);
         }
         bytes.into()
     }
 }
 
-/// An event by itself, of this session.
+/// A single event of this session.
 pub fn single(session: &str) -> Event {
     let mut word = [0; LETTERS];
     put(&mut word, 0, EVENTS.fetch_add(1, Relaxed));
@@ -118,10 +116,19 @@ fn event(session: &str, agent: &str, word: &str) -> Event {
     }
 }
 
-/// A number in letters: digits would be masked, and so might what looks like
-/// hexadecimal ones.
-fn put(into: &mut [u8], place: usize, mut number: u64) {
-    for letter in &mut into[place..place + LETTERS] {
+fn offsets(template: &[u8], placeholder: &str) -> Vec<usize> {
+    template
+        .windows(placeholder.len())
+        .enumerate()
+        .filter(|(_, window)| *window == placeholder.as_bytes())
+        .map(|(offset, _)| offset)
+        .collect()
+}
+
+/// Writes a number in letters. Digits are masked by the service, and so may be
+/// what looks hexadecimal.
+fn put(bytes: &mut [u8], offset: usize, mut number: u64) {
+    for letter in &mut bytes[offset..offset + LETTERS] {
         *letter = b'g' + (number % 20) as u8;
         number /= 20;
     }

@@ -1,5 +1,5 @@
-//! How long a termination takes: to its operator, and to the stream that has
-//! carried its session.
+//! Measures the latency of a termination: to the operator that requests it, and to
+//! the stream that carries the session.
 
 use std::{
     net::SocketAddr,
@@ -17,16 +17,16 @@ use unstuck::pb::{
 
 use crate::{Stop, messages::single, service};
 
-/// Sessions that are begun at a time, to be terminated one by one.
-const AT_A_TIME: usize = 16;
-/// Between two of them, so that they are no load of their own.
+/// Sessions that are opened together and then terminated one by one.
+const SESSIONS_PER_BATCH: usize = 16;
+/// Between two terminations, so that they add no load.
 const PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Default)]
 pub struct Latencies {
     pub answered: Vec<Duration>,
     pub pushed: Vec<Duration>,
-    /// Events that were sent on the way.
+    /// Events sent to open the sessions.
     pub accepted: u64,
 }
 
@@ -38,57 +38,64 @@ impl Latencies {
     }
 }
 
-pub fn percentile(of: &[Duration], share: f64) -> Duration {
-    let mut sorted = of.to_vec();
+/// Zero if there are no latencies: a stalled machine may terminate nothing in a
+/// slice.
+pub fn percentile(latencies: &[Duration], share: f64) -> Duration {
+    let mut sorted = latencies.to_vec();
     sorted.sort_unstable();
-    let at = (sorted.len() as f64 * share).ceil() as usize;
-    sorted[at.clamp(1, sorted.len()) - 1]
+    let rank = (sorted.len() as f64 * share).ceil() as usize;
+    sorted
+        .get(rank.saturating_sub(1))
+        .copied()
+        .unwrap_or_default()
 }
 
-static VICTIMS: AtomicU64 = AtomicU64::new(0);
+static SESSIONS: AtomicU64 = AtomicU64::new(0);
 
-/// Terminates a session after another until it is told to stop, on a thread of
-/// its own: what the brokers' work costs here must not count for the service.
+/// Terminates one session after the other until `stop` is set. Runs on a separate
+/// thread, so that the brokers' work is not measured as latency of the service.
 pub async fn terminate(service: SocketAddr, stop: Stop) -> Latencies {
-    let probing = move || {
+    tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build();
         runtime.unwrap().block_on(terminate_until(service, stop))
-    };
-    tokio::task::spawn_blocking(probing).await.unwrap()
+    })
+    .await
+    .unwrap()
 }
 
 async fn terminate_until(service: SocketAddr, stop: Stop) -> Latencies {
     let mut operator = SessionServiceClient::new(service::connect(service).await);
     let mut broker = DetectionServiceClient::new(service::connect(service).await);
     let (requests, outbound) = mpsc::channel(1);
-    let answers = broker.stream_events(ReceiverStream::new(outbound)).await;
-    let mut answers = answers.unwrap().into_inner();
+    let response = broker.stream_events(ReceiverStream::new(outbound)).await;
+    let mut answers = response.unwrap().into_inner();
     let mut latencies = Latencies::default();
     let mut sequence = 0;
     while !stop.load(Relaxed) {
         sequence += 1;
-        let name = || format!("victim-{}", VICTIMS.fetch_add(1, Relaxed));
-        let victims: Vec<String> = (0..AT_A_TIME).map(|_| name()).collect();
+        let sessions: Vec<String> = (0..SESSIONS_PER_BATCH)
+            .map(|_| format!("terminated-{}", SESSIONS.fetch_add(1, Relaxed)))
+            .collect();
         let request = StreamEventsRequest {
             sequence,
-            events: victims.iter().map(|victim| single(victim)).collect(),
+            events: sessions.iter().map(|session| single(session)).collect(),
         };
         requests.send(request).await.unwrap();
         let answer = answers.message().await.unwrap().unwrap();
         assert_eq!(
             (answer.sequence, answer.results.len()),
-            (sequence, AT_A_TIME)
+            (sequence, SESSIONS_PER_BATCH)
         );
         assert!(answer.results.iter().all(|result| result.error.is_none()));
-        latencies.accepted += AT_A_TIME as u64;
-        for victim in victims {
+        latencies.accepted += SESSIONS_PER_BATCH as u64;
+        for session in sessions {
             if stop.load(Relaxed) {
                 break;
             }
             tokio::time::sleep(PAUSE).await;
-            let (answered, pushed) = terminated(&mut operator, &mut answers, victim).await;
+            let (answered, pushed) = terminate_one(&mut operator, &mut answers, session).await;
             latencies.answered.push(answered);
             latencies.pushed.push(pushed);
         }
@@ -96,8 +103,8 @@ async fn terminate_until(service: SocketAddr, stop: Stop) -> Latencies {
     latencies
 }
 
-/// How long it took to its operator, and to the stream.
-async fn terminated(
+/// Returns the latency to the operator, and to the stream.
+async fn terminate_one(
     operator: &mut SessionServiceClient<Channel>,
     answers: &mut Streaming<StreamEventsResponse>,
     session_id: String,

@@ -1,5 +1,5 @@
-//! The service under test: the real program in a process of its own, so that
-//! its memory and files are its own.
+//! The service under test: the real program in a separate process, so that its
+//! memory and open files can be measured.
 
 use std::{
     collections::HashMap,
@@ -12,9 +12,11 @@ use std::{
 use tempfile::TempDir;
 use tonic::transport::{Channel, Endpoint};
 
-/// What is over is soon forgotten, so that a short run sees it go, and a session
-/// may have so few agents that others are refused.
-const SETTINGS: &str = "\
+use crate::Mode;
+
+/// Sessions and tombstones expire early, so that a short run can see them expire.
+/// `agents_max` is small, so that events of further agents are refused.
+const TIMED: &str = "\
 [server]
 grpc = \"127.0.0.1:0\"
 http = \"127.0.0.1:0\"
@@ -22,6 +24,19 @@ http = \"127.0.0.1:0\"
 agents_max = 2
 idle_secs_max = 3
 tombstone_secs_max = 3
+";
+/// On a busy machine a client of the test may be delayed for seconds. The service
+/// must not disconnect it for that, and its sessions must not expire meanwhile.
+const FUNCTIONAL: &str = "\
+[server]
+grpc = \"127.0.0.1:0\"
+http = \"127.0.0.1:0\"
+[limits]
+agents_max = 2
+idle_secs_max = 10
+tombstone_secs_max = 10
+handshake_secs_max = 60
+slow_reader_secs_max = 60
 ";
 
 pub struct Service {
@@ -31,18 +46,22 @@ pub struct Service {
     _dir: TempDir,
 }
 
-/// What a process holds.
+/// What a process uses.
 #[derive(Clone, Copy, Debug)]
-pub struct Held {
+pub struct ProcessUsage {
     pub rss_mib: f64,
     pub files: usize,
 }
 
 impl Service {
-    /// On these cores, where it has any of its own.
-    pub fn start(program: &str, cores: Option<String>) -> Self {
+    /// Starts the program; on `cores` if they are given.
+    pub fn start(program: &str, mode: Mode, cores: Option<String>) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("unstuck.toml"), SETTINGS).unwrap();
+        let settings = match mode {
+            Mode::Timed => TIMED,
+            Mode::Functional => FUNCTIONAL,
+        };
+        fs::write(dir.path().join("unstuck.toml"), settings).unwrap();
         let mut command = match &cores {
             Some(cores) => {
                 let mut command = Command::new("taskset");
@@ -61,12 +80,12 @@ impl Service {
             .unwrap_or_else(|error| panic!("cannot start {program}: {error}"));
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut address = |what: &str| -> SocketAddr {
-            let line = lines.next().expect("it says where it listens").unwrap();
-            let told = line.strip_prefix(&format!("unstuck: {what} on "));
-            told.unwrap_or_else(|| panic!("{line}")).parse().unwrap()
+            let line = lines.next().expect("the address it listens on").unwrap();
+            let address = line.strip_prefix(&format!("unstuck: {what} on "));
+            address.unwrap_or_else(|| panic!("{line}")).parse().unwrap()
         };
         let (grpc, http) = (address("gRPC"), address("HTTP"));
-        // It must not block on a full pipe.
+        // Drains the pipe: the service must not block on a full one.
         std::thread::spawn(move || lines.for_each(drop));
         Self {
             child,
@@ -76,17 +95,17 @@ impl Service {
         }
     }
 
-    pub fn held(&mut self) -> Held {
+    pub fn usage(&mut self) -> ProcessUsage {
         assert!(
             self.child.try_wait().unwrap().is_none(),
             "the service has ended"
         );
-        let of = format!("/proc/{}", self.child.id());
-        let status = fs::read_to_string(format!("{of}/status")).unwrap();
+        let process = format!("/proc/{}", self.child.id());
+        let status = fs::read_to_string(format!("{process}/status")).unwrap();
         let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let kib: f64 = rss.unwrap().trim().trim_end_matches(" kB").parse().unwrap();
-        let files = fs::read_dir(format!("{of}/fd")).unwrap().count();
-        Held {
+        let files = fs::read_dir(format!("{process}/fd")).unwrap().count();
+        ProcessUsage {
             rss_mib: kib / 1024.0,
             files,
         }
@@ -94,17 +113,14 @@ impl Service {
 
     /// All series of `/metrics`, by name and labels.
     pub async fn metrics(&self) -> HashMap<String, f64> {
-        let page = reqwest::get(format!("http://{}/metrics", self.http))
-            .await
-            .unwrap();
-        let page = page.text().await.unwrap();
-        let series = |line: &str| {
-            let (name, value) = line.rsplit_once(' ')?;
-            Some((name.to_owned(), value.parse().ok()?))
-        };
+        let response = reqwest::get(format!("http://{}/metrics", self.http)).await;
+        let page = response.unwrap().text().await.unwrap();
         page.lines()
             .filter(|line| !line.starts_with('#'))
-            .filter_map(series)
+            .filter_map(|line| {
+                let (name, value) = line.rsplit_once(' ')?;
+                Some((name.to_owned(), value.parse().ok()?))
+            })
             .collect()
     }
 }
@@ -116,9 +132,9 @@ impl Drop for Service {
     }
 }
 
-/// Sets the cores that there are apart: the first half is the service's, the rest
-/// is this process's, so that what the generator costs slows the service down no
-/// more than another machine would. `None`: there is one, or no `taskset`.
+/// Splits the cores: the first half for the service, the rest for this process, so
+/// that the generator slows the service down no more than another machine would.
+/// `None`: there is only one core, or no `taskset`.
 pub fn divide_cores() -> Option<String> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let allowed = status
@@ -133,18 +149,25 @@ pub fn divide_cores() -> Option<String> {
     if first.is_empty() {
         return None;
     }
-    let list = |cores: &[usize]| {
-        let cores: Vec<_> = cores.iter().map(usize::to_string).collect();
-        cores.join(",")
-    };
-    let own = std::process::id().to_string();
+    let own_pid = std::process::id().to_string();
     let moved = Command::new("taskset")
-        .args(["--all-tasks", "--pid", "--cpu-list", &list(rest), &own])
+        .args([
+            "--all-tasks",
+            "--pid",
+            "--cpu-list",
+            &core_list(rest),
+            &own_pid,
+        ])
         .stdout(Stdio::null())
         .status();
     moved
         .is_ok_and(|status| status.success())
-        .then(|| list(first))
+        .then(|| core_list(first))
+}
+
+fn core_list(cores: &[usize]) -> String {
+    let numbers: Vec<_> = cores.iter().map(usize::to_string).collect();
+    numbers.join(",")
 }
 
 pub async fn connect(address: SocketAddr) -> Channel {
@@ -154,13 +177,12 @@ pub async fn connect(address: SocketAddr) -> Channel {
 
 /// The sum of the series of one metric.
 pub fn sum(metrics: &HashMap<String, f64>, name: &str) -> f64 {
-    let is_of = |series: &str| {
-        let rest = series.strip_prefix(name);
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('{'))
-    };
     metrics
         .iter()
-        .filter(|(series, _)| is_of(series))
+        .filter(|(series, _)| {
+            let rest = series.strip_prefix(name);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('{'))
+        })
         .map(|(_, value)| value)
         .sum()
 }

@@ -1,7 +1,7 @@
-//! What must hold for every input, however it was made. Each function takes
-//! bytes and panics where something does not hold. `cargo fuzz` makes inputs up
-//! (`scripts/fuzz`); the tests of the product run the same functions over
-//! `corpus/` (`tests/it/fuzzed.rs`), so that these cannot rot.
+//! Properties that hold for every input. Each function takes bytes and panics if a
+//! property does not hold. `cargo fuzz` generates inputs (`scripts/fuzz`);
+//! `tests/it/fuzzed.rs` runs the same functions over `corpus/`, so that they stay
+//! up to date.
 
 use std::{
     cell::RefCell,
@@ -23,12 +23,12 @@ use unstuck::{
     text::mask::{self, MaskKind},
 };
 
-/// The time at which everything arrives.
+/// The arrival time of all events.
 fn now() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(1_700_000_000)
 }
 
-/// The built-in configuration with this laid over it.
+/// The built-in configuration with these overrides.
 fn settings(toml: &[u8]) -> Result<Config, ConfigError> {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(&file, toml).unwrap();
@@ -49,15 +49,15 @@ fn engine() -> Engine {
 }
 
 thread_local! {
-    /// Making an engine costs more than most inputs.
+    /// Creating an engine costs more than most inputs.
     static ENGINE: RefCell<Engine> = RefCell::new(engine());
 }
 
-/// Runs on an engine without sessions, of which nothing is left afterwards.
+/// Runs on an engine without sessions, and removes all state afterwards.
 fn with_engine<T>(with: impl FnOnce(&Engine) -> T) -> T {
     ENGINE.with_borrow(|engine| {
         let answer = with(engine);
-        // After eight days nobody remembers anything.
+        // After eight days all state has expired.
         engine.evict_expired(now() + Duration::from_secs(8 * 24 * 60 * 60), usize::MAX);
         assert_eq!(
             (
@@ -73,9 +73,8 @@ fn with_engine<T>(with: impl FnOnce(&Engine) -> T) -> T {
 
 // ---- Messages
 
-/// Bytes as they come over the wire, through the conversion, into the engine: as
-/// events, and as pieces of text after them. An event that is sent again at once
-/// gets the same answer.
+/// Bytes from the wire through the conversion into the engine: as events, and as deltas
+/// after them. An event that is sent again at once gets the same answer.
 pub fn events(wire: &[u8]) {
     let events = pb::StreamEventsRequest::decode(wire).unwrap_or_default();
     let deltas = pb::StreamDeltasRequest::decode(wire).unwrap_or_default();
@@ -103,13 +102,13 @@ fn record_twice(engine: &Engine, event: &Event) {
     let again = engine.record(event, now()).unwrap();
     assert_eq!(id(&again), id(&first));
     match again.index {
-        // It ended its session or agent, or that was over.
+        // It terminated its session or agent, or that was terminated before.
         None => assert!(again.verdict.is_some_and(|verdict| verdict.terminates())),
         Some(_) => assert_eq!((again.index, again.duplicate), (first.index, true)),
     }
 }
 
-/// A panic in a session is contained, and here it is what is looked for.
+/// Fails on a contained panic of a session, which fuzzing looks for.
 fn unless_panicked<T>(answer: Result<T, RecordError>) -> Option<T> {
     match answer {
         Err(RecordError::Quarantined(_)) => panic!("a session has panicked"),
@@ -121,10 +120,10 @@ fn id(recorded: &RecordOutcome) -> Option<VerdictId> {
     recorded.verdict.as_ref().map(|verdict| verdict.id)
 }
 
-// ---- Pieces of text
+// ---- Deltas
 
-/// `n`, then n cuts, then turns parted by a record separator. Where the text is
-/// cut decides neither what is said of a turn nor whether it is.
+/// `n`, then n cut positions, then turns separated by a record separator. The cut
+/// positions change neither the verdict on a turn nor whether there is one.
 pub fn deltas(input: &[u8]) {
     let Some((count, rest)) = input.split_first() else {
         return;
@@ -140,17 +139,17 @@ pub fn deltas(input: &[u8]) {
             "one cut was told of a loop, the other not"
         );
         if pieces.early {
-            // From here on the two know different things: one was told to stop.
+            // From here on the two differ, because only one got a verdict.
             return;
         }
         assert_eq!(whole.end, pieces.end);
     }
 }
 
-/// What was said of a turn.
+/// The verdict on a turn.
 struct Told {
     any: bool,
-    /// Something was said before its end.
+    /// There was a verdict before its end.
     early: bool,
     end: String,
 }
@@ -193,7 +192,7 @@ fn written(engine: &Engine, turns: &[&str], cuts: &[u8]) -> Vec<Told> {
     turns.iter().enumerate().map(say).collect()
 }
 
-/// All of a verdict but its name.
+/// A verdict without its id.
 fn nameless(verdict: &Verdict) -> Verdict {
     Verdict {
         id: VerdictId(0),
@@ -203,13 +202,13 @@ fn nameless(verdict: &Verdict) -> Verdict {
 
 // ---- Masking
 
-/// A masked text depends on nothing but the text, is not much longer than it,
-/// and its hash does not depend on how its pieces fall.
+/// A masked text depends only on the text and is not much longer than it. Its hash does
+/// not depend on how the text is split.
 pub fn masking(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     for kind in [MaskKind::Result, MaskKind::Error] {
         let masked = masked(&text, kind);
-        // A mask is one byte and stands for at least one; marks of cuts aside.
+        // A mask is one byte and replaces at least one byte. Cut marks are extra.
         assert!(
             masked.len() <= text.len() + 256,
             "{} of {}",
@@ -234,7 +233,7 @@ fn masked(text: &str, kind: MaskKind) -> Vec<u8> {
     masked
 }
 
-/// A hasher that keeps what it gets.
+/// A hasher that keeps its input.
 struct Pieces(Vec<u8>);
 
 impl std::hash::Hasher for Pieces {
@@ -249,8 +248,8 @@ impl std::hash::Hasher for Pieces {
 
 // ---- Traces
 
-/// Lines as `replay` reads them. What is an event over the wire is the same
-/// event, or refused for the same reason, as a line.
+/// Lines as read by `replay`. A line gives the same event as the wire format, or is
+/// refused for the same reason.
 pub fn trace_lines(input: &[u8]) {
     with_engine(|engine| {
         for line in input.split(|byte| *byte == b'\n').take(64) {
@@ -279,7 +278,8 @@ pub fn trace_lines(input: &[u8]) {
 
 // ---- Configuration
 
-/// A file of settings is taken or refused in one line that no terminal obeys.
+/// A configuration file is accepted, or refused with one line without control
+/// characters.
 pub fn config(input: &[u8]) {
     if let Err(error) = settings(input) {
         let line = error.to_string();
@@ -292,11 +292,11 @@ pub fn config(input: &[u8]) {
 
 // ---- The audit log
 
-/// A log that is damaged in any way is read as far as it is sound, or refused;
-/// what was opened once opens again and stands for the same.
+/// A damaged log is read up to the damage, or refused. A log that was opened once opens
+/// again with the same state.
 ///
-/// The first byte says what the rest is: a log, an anchor, records in frames
-/// whose hashes are right, or changes to a log that was sound.
+/// The first byte selects what the rest is: a log, an anchor, records in frames with
+/// valid hashes, or changes to a valid log.
 pub fn audit_log(input: &[u8]) {
     let Some((form, rest)) = input.split_first() else {
         return;
@@ -346,7 +346,7 @@ fn open(
     })
 }
 
-/// Who is over, and until when who is snoozed.
+/// The terminated sessions, and the snoozed ones with their end.
 fn names(standing: &unstuck::domain::RecoveredState) -> Vec<String> {
     let session = |(id, folded): &(SessionId, unstuck::domain::EncodedRecord)| {
         format!("{id:?} {:?} {:?}", folded.id, folded.decode().is_some())
@@ -362,8 +362,8 @@ fn names(standing: &unstuck::domain::RecoveredState) -> Vec<String> {
     names
 }
 
-/// Frames with right hashes around records of any content: the format that
-/// `src/store/frame.rs` gives, said again.
+/// Frames with valid hashes around arbitrary records. Repeats the format of
+/// `src/store/frame.rs`.
 fn sealed(mut rest: &[u8]) -> Vec<u8> {
     let mut log = Vec::new();
     let mut before = [0; 32];
@@ -374,7 +374,7 @@ fn sealed(mut rest: &[u8]) -> Vec<u8> {
         number += 1;
         let mut payload = u32::try_from(body.len()).unwrap().to_le_bytes().to_vec();
         payload.push(head[0] % 5);
-        // Ids from now on: those from before the log are none of it.
+        // Ids from now on; older ones do not belong to the log.
         let millis = now().duration_since(UNIX_EPOCH).unwrap().as_millis() + number;
         payload.extend_from_slice(&(millis << 80).to_be_bytes());
         payload.extend_from_slice(body);
@@ -393,11 +393,11 @@ fn sealed(mut rest: &[u8]) -> Vec<u8> {
     log
 }
 
-/// Three terminations, as `sealed` takes them.
+/// Three terminations in the format that `sealed` expects.
 fn sound() -> Vec<u8> {
     let mut records = Vec::new();
     for session in ["a", "b", "c"] {
-        // Field 1, the session's name.
+        // Field 1, the session id.
         let body = [&[0x0a, 1], session.as_bytes()].concat();
         records.extend_from_slice(&[1, body.len() as u8]);
         records.extend_from_slice(&body);
@@ -405,7 +405,7 @@ fn sound() -> Vec<u8> {
     sealed(&records)
 }
 
-/// Changes of a byte each, at a place of 16 bits; a change by nothing cuts.
+/// Changes of one byte each at a 16-bit offset; a change by zero truncates.
 fn changed(mut log: Vec<u8>, changes: &[u8]) -> Vec<u8> {
     for change in changes.chunks_exact(3) {
         let place = usize::from(u16::from_le_bytes([change[0], change[1]]));

@@ -1,12 +1,13 @@
 //! The layers, merged.
 
 use std::{
+    collections::BTreeSet,
     fmt::{self, Display},
     ops::Range,
     path::{Path, PathBuf},
 };
 
-use config::{Config, File, FileFormat, Map, Value};
+use config::{Config, ConfigBuilder, File, FileFormat, Map, Value, builder::DefaultState};
 use serde::de::DeserializeOwned;
 use toml::{
     Spanned,
@@ -21,7 +22,13 @@ use super::{
     variables,
 };
 
-/// Settings from, weakest first: the built-in defaults, one TOML file, and
+/// The name and the text of each built-in file, weakest first.
+pub type BuiltInFiles = &'static [(&'static str, &'static str)];
+
+/// The keys that every detector has and their values where no file sets them.
+const DETECTOR_DEFAULTS: &str = "enabled = true\nterminate_after = 0\n";
+
+/// Settings from, weakest first: the built-in files, one TOML file, and
 /// `UNSTUCK__SECTION__KEY` variables.
 #[derive(Clone)]
 pub struct Layers {
@@ -38,17 +45,12 @@ impl Layers {
     /// of its default's type. The environment is passed in, so that a test
     /// needs no process of its own.
     pub fn load(
-        defaults: &'static str,
+        defaults: BuiltInFiles,
         tables: TableKeys,
         file: Option<&Path>,
         env: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, ConfigError> {
-        let defaults = Document::new("the built-in defaults", defaults);
-        let root = defaults.parse()?;
-        let schema = ConfigSchema::from_defaults(root.get_ref(), &defaults.text, tables);
-        // The built-in profiles are held to the same keys as a user's.
-        defaults.check_keys(&schema, root.get_ref())?;
-        let mut builder = Config::builder().add_source(to_config_source(&defaults));
+        let (schema, mut builder) = load_built_in(defaults, tables)?;
 
         let mut locations = KeyLocations::new();
         if let Some(path) = file {
@@ -104,7 +106,8 @@ impl Layers {
         let Some(profile) = self.profile_tables().remove(name) else {
             return Err(ConfigError::UnknownProfile {
                 name: name.to_owned(),
-                nearest: find_nearest(name, self.profile_names().iter()),
+                nearest: find_nearest(name, self.profile_names().iter().map(String::as_str))
+                    .map(str::to_owned),
             });
         };
         let mut builder = Config::builder().add_source(self.merged.clone());
@@ -189,6 +192,46 @@ impl fmt::Debug for Layers {
             .field("file", &self.file)
             .finish_non_exhaustive()
     }
+}
+
+/// The known keys, and the layers that are always there.
+fn load_built_in(
+    files: BuiltInFiles,
+    tables: TableKeys,
+) -> Result<(ConfigSchema, ConfigBuilder<DefaultState>), ConfigError> {
+    let mut documents: Vec<Document> = files
+        .iter()
+        .map(|(name, text)| Document::new(&format!("the built-in {name}"), text))
+        .collect();
+    let detectors = render_detector_defaults(&documents)?;
+    documents.insert(0, Document::new("the detectors' defaults", &detectors));
+    let roots = documents
+        .iter()
+        .map(Document::parse)
+        .collect::<Result<Vec<_>, _>>()?;
+    let parsed = || documents.iter().zip(roots.iter().map(Spanned::get_ref));
+    let schema = ConfigSchema::from_defaults(parsed(), tables);
+    let mut builder = Config::builder();
+    for (document, root) in parsed() {
+        // The built-in profiles have the same keys as a user's.
+        document.check_keys(&schema, root)?;
+        builder = builder.add_source(to_config_source(document));
+    }
+    Ok((schema, builder))
+}
+
+/// A section with [`DETECTOR_DEFAULTS`] for each detector.
+fn render_detector_defaults(documents: &[Document]) -> Result<String, ConfigError> {
+    let mut names = BTreeSet::new();
+    for document in documents {
+        let root = document.parse()?;
+        let detect = root.get_ref().get("detect");
+        if let Some(sections) = detect.and_then(|detect| detect.get_ref().as_table()) {
+            names.extend(sections.keys().map(|name| name.get_ref().to_string()));
+        }
+    }
+    let section = |name: &String| format!("[detect.{name}]\n{DETECTOR_DEFAULTS}");
+    Ok(names.iter().map(section).collect())
 }
 
 /// What was read from TOML can be written as TOML.

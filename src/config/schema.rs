@@ -1,5 +1,5 @@
-//! Which keys there are and what type each has, read off the defaults: a key
-//! is added by giving it a default, and cannot be forgotten here.
+//! The known keys and their types, derived from the built-in files: a key is added
+//! by giving it a default.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use toml::{
     de::{DeTable, DeValue},
 };
 
-use super::join_key;
+use super::{document::Document, join_key};
 
 /// The keys allowed in each `[[name]]`, which an empty default cannot show:
 /// `("tools", &["name", "class"])`.
@@ -39,11 +39,18 @@ pub(super) enum SettingType {
 }
 
 impl ConfigSchema {
-    /// `text` is what `root` was parsed from. It tells `x = {}`, where any key
-    /// may stand, from a section `[x]` whose keys are all commented out.
-    pub(super) fn from_defaults(root: &DeTable<'_>, text: &str, tables: TableKeys) -> Self {
-        let defaults = ConfigSchemaBuilder { text, tables };
-        let mut keys = defaults.build_section("", root);
+    /// The keys of all `files` together. The text of a file distinguishes `x = {}`,
+    /// which accepts any key, from a section `[x]` whose keys are all commented out.
+    pub(super) fn from_defaults<'a>(
+        files: impl Iterator<Item = (&'a Document, &'a DeTable<'a>)>,
+        tables: TableKeys,
+    ) -> Self {
+        let mut keys = BTreeMap::new();
+        for (file, root) in files {
+            let text = &file.text;
+            let builder = ConfigSchemaBuilder { text, tables };
+            merge_sections(&mut keys, builder.build_section("", root));
+        }
         let profile = ["detect", "policy"]
             .into_iter()
             .filter_map(|name| Some((name.to_owned(), keys.get(name)?.clone())))
@@ -68,7 +75,9 @@ impl ConfigSchema {
     /// The key that a misspelt one was most likely meant to be.
     pub(super) fn nearest_key(&self, key: &str) -> Option<String> {
         match self {
-            Self::Section(keys) => find_nearest(key, keys.keys()),
+            Self::Section(keys) => {
+                find_nearest(key, keys.keys().map(String::as_str)).map(str::to_owned)
+            }
             _ => None,
         }
     }
@@ -156,17 +165,30 @@ impl ConfigSchemaBuilder<'_> {
     }
 }
 
+/// Adds the keys of `added`. A key that both have keeps its first type.
+fn merge_sections(
+    keys: &mut BTreeMap<String, ConfigSchema>,
+    added: BTreeMap<String, ConfigSchema>,
+) {
+    for (key, schema) in added {
+        match (keys.get_mut(&key), schema) {
+            (Some(ConfigSchema::Section(known)), ConfigSchema::Section(added)) => {
+                merge_sections(known, added);
+            }
+            (Some(_), _) => {}
+            (None, schema) => {
+                keys.insert(key, schema);
+            }
+        }
+    }
+}
+
 /// By Jaro-Winkler, which forgives swapped letters and favours a common
 /// beginning. There is always one to name, however far; `None` where no key
 /// is known at all.
-pub(super) fn find_nearest<'a>(
-    word: &str,
-    known: impl Iterator<Item = &'a String>,
-) -> Option<String> {
+pub fn find_nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     /// No key is that long, and the comparison is quadratic.
     const WORD_CHARS_MAX: usize = 64;
     let word: String = word.chars().take(WORD_CHARS_MAX).collect();
-    known
-        .max_by(|a, b| strsim::jaro_winkler(a, &word).total_cmp(&strsim::jaro_winkler(b, &word)))
-        .cloned()
+    known.max_by(|a, b| strsim::jaro_winkler(a, &word).total_cmp(&strsim::jaro_winkler(b, &word)))
 }

@@ -5,7 +5,7 @@ use std::{
 
 use serde::Deserialize;
 
-use super::{ConfigError, Layers};
+use super::{BuiltInFiles, ConfigError, Layers};
 use crate::{
     auth, console, detect,
     domain::DetectorId,
@@ -18,8 +18,14 @@ use crate::{
     text::PhraseMatcher,
 };
 
-/// The manual, and the base layer.
-pub const DEFAULTS: &str = include_str!("default.toml");
+/// The built-in files, weakest first. `default.toml` is the manual.
+pub const DEFAULTS: BuiltInFiles = &[
+    ("default.toml", include_str!("default.toml")),
+    ("messages.toml", include_str!("messages.toml")),
+    ("strict.toml", include_str!("profiles/strict.toml")),
+    ("lenient.toml", include_str!("profiles/lenient.toml")),
+    ("classic.toml", include_str!("profiles/classic.toml")),
+];
 
 /// Where the configuration is found when nobody says so.
 const DEFAULT_FILE: &str = "unstuck.toml";
@@ -104,7 +110,7 @@ const LIMIT_MAXIMA: &[(&str, i64, &str)] = &[
     (
         "message_bytes_max",
         64 * 1024 * 1024,
-        "five bytes of header make the server reserve so much, on every stream",
+        "a message header alone allocates this much, on every stream",
     ),
     (
         "batch_max",
@@ -113,7 +119,7 @@ const LIMIT_MAXIMA: &[(&str, i64, &str)] = &[
          within the 4 MiB that clients accept",
     ),
     (
-        "responses_max",
+        "unread_responses_max",
         4_096,
         "with about 1 KiB a response, 64 streams would hold more than 256 MiB",
     ),
@@ -131,21 +137,6 @@ const LIMIT_MAXIMA: &[(&str, i64, &str)] = &[
         "event_ids_max",
         4_096,
         "an event's id is looked for among all of its session, one by one",
-    ),
-    (
-        "paths_max",
-        4_096,
-        "a call's path is looked for among all of its agent, one by one",
-    ),
-    (
-        "commands_max",
-        4_096,
-        "a command is looked for among all of its agent, one by one",
-    ),
-    (
-        "loops_max",
-        4_096,
-        "what was found is looked for among all loops of its agent, one by one",
     ),
 ];
 
@@ -314,7 +305,8 @@ fn build_profile(layers: &Layers, name: &str, rows: &[RuleRow]) -> Result<Profil
     let sections: BTreeMap<String, EscalationSettings> = layers.section("detect")?;
     let ladders = (0..).zip(detect::NAMES).filter_map(|(id, name)| {
         let precedence = detect::precedence(DetectorId(id));
-        let ladder = sections.get(*name)?.to_escalation(name, precedence);
+        let section = sections.get(*name)?;
+        let ladder = section.to_escalation(name, precedence, trend.trend_half_life_events);
         Some(ladder.map_err(|error| {
             let section = format!("detect.{name}");
             conflict(&section, error.key, error.other, error.why)
@@ -416,7 +408,7 @@ mod tests {
         let cases = [
             ("MESSAGE_BYTES_MAX", 67_108_864, "on every stream"),
             ("BATCH_MAX", 1_024, "4 MiB"),
-            ("RESPONSES_MAX", 4_096, "256 MiB"),
+            ("UNREAD_RESPONSES_MAX", 4_096, "256 MiB"),
             ("AGENTS_MAX", 4_096, "one by one"),
             ("EVENT_IDS_MAX", 4_096, "one by one"),
             ("STREAMS_MAX", 81, "82 × 1645056 = 134894592"),

@@ -4,9 +4,11 @@ use proptest::prelude::*;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use super::{CONFIG_BYTES_MAX, ConfigError, Layers, TableKeys};
+use super::{BuiltInFiles, CONFIG_BYTES_MAX, ConfigError, Layers, TableKeys};
 
-const DEFAULTS: &str = r#"
+const DEFAULTS: BuiltInFiles = &[("default.toml", DEFAULT_TOML)];
+
+const DEFAULT_TOML: &str = r#"
 tools = []
 labels = {}
 
@@ -578,7 +580,10 @@ fn an_invalid_setting_says_where_it_was_set_if_by_a_user() {
 #[test]
 fn a_built_in_profile_is_held_to_the_same_keys() {
     let error = Layers::load(
-        "[detect.cycle]\nlaps = 3\n[profiles.x.detect.cycle]\nlap = 2",
+        &[
+            ("default.toml", "[detect.cycle]\nlaps = 3"),
+            ("x.toml", "[profiles.x.detect.cycle]\nlap = 2"),
+        ],
         &[],
         None,
         [],
@@ -586,7 +591,7 @@ fn a_built_in_profile_is_held_to_the_same_keys() {
     .unwrap_err();
     assert_eq!(
         error.to_string(),
-        "unknown key `profiles.x.detect.cycle.lap` at the built-in defaults:4; did you mean `laps`?"
+        "unknown key `profiles.x.detect.cycle.lap` at the built-in x.toml:2; did you mean `laps`?"
     );
 }
 

@@ -15,7 +15,7 @@ use crate::domain::{
 /// summary fills the context, and the agent no longer gets any work done.
 ///
 /// Resets when: a tool is called; for the second condition, on progress, another
-/// size, or work. Work is at least `work` distinct successful calls that were not
+/// size, or work. Work is at least `fresh_calls_min` distinct successful calls not
 /// made between the two compactions before. An agent that reads new things is
 /// compacted to the same size each time by its harness; one that reads the same
 /// things again is stuck.
@@ -75,8 +75,8 @@ impl CallsBetween {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Settings {
     pub count: u32,
-    /// So many fresh calls between two compactions are work.
-    pub work: u32,
+    /// This many new calls between two compactions are work.
+    pub fresh_calls_min: u32,
 }
 
 /// Sizes that differ by at most one part in this many are the same.
@@ -87,9 +87,9 @@ impl Detector for CompactionLoop {
 
     fn check(settings: &Settings) -> Result<(), NeverFires> {
         check_count("count", settings.count, "compaction")?;
-        if settings.work == 0 {
+        if settings.fresh_calls_min == 0 {
             let why = "must be at least 1: with 0, any two compactions have work between them";
-            return Err(NeverFires::new("work", why.to_owned()));
+            return Err(NeverFires::new("fresh_calls_min", why.to_owned()));
         }
         Ok(())
     }
@@ -100,7 +100,7 @@ impl Detector for CompactionLoop {
             threshold: format!(
                 "{} in a row with no tool call between, or with no progress, to the same size, and \
                  fewer than {} new calls between",
-                settings.count, settings.work
+                settings.count, settings.fresh_calls_min
             ),
             avoided_by: "progress between, calls not made before, or a tool call and another size",
         }
@@ -142,7 +142,7 @@ impl Detector for CompactionLoop {
         let work = self
             .calls_between
             .get_or_insert_with(|| CallsBetween::from_history(past));
-        let worked = work.start_next() >= settings.work;
+        let worked = work.start_next() >= settings.fresh_calls_min;
         let same = self.last_size_and_progress.is_some_and(|(last, progress)| {
             let near = size.abs_diff(last) <= last.unsigned_abs() / SIZE_TOLERANCE;
             size > 0 && progress == now.at.progress && near && !worked
@@ -189,7 +189,10 @@ mod tests {
         Script, call, compaction, compaction_to, edit, read, reads, turn, user,
     };
 
-    const SETTINGS: Settings = Settings { count: 3, work: 5 };
+    const SETTINGS: Settings = Settings {
+        count: 3,
+        fresh_calls_min: 5,
+    };
 
     #[track_caller]
     fn check_letters(script: Script, expected: &str) {
@@ -275,7 +278,12 @@ mod tests {
     #[test]
     fn settings_that_can_never_fire_are_rejected() {
         assert!(CompactionLoop::check(&SETTINGS).is_ok());
-        let check = |count, work| CompactionLoop::check(&Settings { count, work });
+        let check = |count, fresh_calls_min| {
+            CompactionLoop::check(&Settings {
+                count,
+                fresh_calls_min,
+            })
+        };
         assert!(check(1, 5).is_err() && check(3, 0).is_err());
     }
 }

@@ -48,7 +48,7 @@ pub struct Settings {
     pub count: u32,
     pub window: u32,
     pub period_max: u32,
-    /// Calls repeat whatever comes of them.
+    /// Calls repeat whatever their outcomes.
     pub ignore_outcome: bool,
 }
 

@@ -24,8 +24,8 @@ pub struct EditRevert {
 /// `[detect.edit_revert]`
 #[derive(Clone, Debug, Deserialize)]
 pub struct Settings {
-    /// The earlier content stands in so many of the last calls; 0: anywhere in
-    /// the session.
+    /// The earlier content must be within this many last calls; 0: anywhere in the
+    /// session.
     pub within: u32,
 }
 

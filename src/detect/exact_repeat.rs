@@ -32,7 +32,7 @@ pub struct ExactRepeat {
 pub struct Settings {
     pub count: u32,
     pub window: u32,
-    /// Equal calls repeat whatever comes of them.
+    /// Equal calls repeat whatever their outcomes.
     pub ignore_outcome: bool,
 }
 

@@ -38,7 +38,7 @@ pub struct Settings {
     pub chars_min: usize,
     pub chars_max: usize,
     pub words_before: u32,
-    /// Length, place and work do not matter.
+    /// The maximum length, the position and earlier calls do not matter.
     pub anywhere: bool,
 }
 

@@ -35,8 +35,8 @@ pub struct InfraOutage {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Settings {
     pub count: u32,
-    /// Outages count for no other detector; else for all others, as any call.
-    pub apart: bool,
+    /// Outages do not count for other detectors. If false, they count like any call.
+    pub exclude_from_others: bool,
 }
 
 /// A pause that grows by at least this factor is backoff.
@@ -134,7 +134,7 @@ mod tests {
 
     const SETTINGS: Settings = Settings {
         count: 3,
-        apart: true,
+        exclude_from_others: true,
     };
 
     #[track_caller]

@@ -39,8 +39,8 @@ struct PollState {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Settings {
     pub count: u32,
-    /// Polls count for no other detector; else for all others, as any call.
-    pub apart: bool,
+    /// Polls do not count for other detectors. If false, they count like any call.
+    pub exclude_from_others: bool,
 }
 
 impl Detector for Polling {
@@ -158,7 +158,7 @@ mod tests {
 
     const SETTINGS: Settings = Settings {
         count: 10,
-        apart: true,
+        exclude_from_others: true,
     };
 
     #[track_caller]

@@ -40,13 +40,12 @@ pub struct ReadLoop {
 pub struct Settings {
     pub count: u32,
     pub window: u32,
-    /// Reads in a row that bring no new line; 0: they do not matter.
-    pub stale: u32,
-    /// A read repeats whatever was written in between, as long as the file is
-    /// the same.
+    /// Reads in a row without a new line that are a loop; 0: they are not counted.
+    pub reads_without_new_lines: u32,
+    /// Writes in between do not matter as long as the file reads the same.
     pub ignore_progress: bool,
-    /// Path and content alone make two reads the same, whatever lines they asked
-    /// for: `content_hash`, else all that was sent of the outcome, unmasked.
+    /// Compare reads by path and content only, whatever lines they request. The
+    /// content is `content_hash`, or else the raw outcome.
     pub by_content: bool,
 }
 
@@ -134,13 +133,13 @@ impl Detector for ReadLoop {
         let Settings {
             count,
             window,
-            stale,
+            reads_without_new_lines,
             ..
         } = *settings;
         check_count("count", count, "read")?;
-        if stale == 1 {
+        if reads_without_new_lines == 1 {
             let why = "must be at least 2, or 0 to turn it off: one read is not a loop";
-            return Err(NeverFires::new("stale", why.to_owned()));
+            return Err(NeverFires::new("reads_without_new_lines", why.to_owned()));
         }
         History::check_window(window)?;
         if count > window {
@@ -157,13 +156,13 @@ impl Detector for ReadLoop {
             } else {
                 "the same file is read again and again, and nothing has changed"
             },
-            threshold: match settings.stale {
+            threshold: match settings.reads_without_new_lines {
                 0 => format!(
                     "{} equal reads in the last {} calls",
                     settings.count, settings.window
                 ),
-                stale => format!(
-                    "{} equal reads in the last {} calls, or {stale} reads in a row that bring no \
+                reads => format!(
+                    "{} equal reads in the last {} calls, or {reads} reads in a row that bring no \
                      new line",
                     settings.count, settings.window
                 ),
@@ -317,11 +316,12 @@ impl ReadLoop {
             self.stale_reads.clear();
             return None;
         }
-        let stale = (settings.stale > 0).then_some(settings.stale)?;
+        let reads = settings.reads_without_new_lines;
+        let threshold = (reads > 0).then_some(reads)?;
         if !self.stale_reads.push(now.at, facts.call) {
             return None;
         }
-        let finding = self.stale_reads.finding_at_threshold(stale)?;
+        let finding = self.stale_reads.finding_at_threshold(threshold)?;
         Some(Finding {
             loop_key: smallvec![path],
             ..finding
@@ -416,7 +416,7 @@ mod tests {
         by_content: false,
         count: 3,
         window: 20,
-        stale: 4,
+        reads_without_new_lines: 4,
         ignore_progress: false,
     };
 
@@ -518,9 +518,12 @@ mod tests {
 
     #[test]
     fn the_threshold_of_reads_without_new_lines_is_a_setting() {
-        let found = |stale| {
+        let found = |reads_without_new_lines| {
             let again = page(1) + page(101) + page(20) + page(50) + page(10) + page(70);
-            let settings = Settings { stale, ..SETTINGS };
+            let settings = Settings {
+                reads_without_new_lines,
+                ..SETTINGS
+            };
             again.outcome_letters::<ReadLoop>(&settings)
         };
         assert_eq!(found(0), "......");
@@ -626,11 +629,11 @@ mod tests {
 
     #[test]
     fn settings_that_can_never_fire_are_rejected() {
-        let rejects = |count, window, stale| {
+        let rejects = |count, window, reads_without_new_lines| {
             let settings = Settings {
                 count,
                 window,
-                stale,
+                reads_without_new_lines,
                 ..SETTINGS
             };
             ReadLoop::check(&settings).is_err()

@@ -18,10 +18,10 @@ use crate::domain::{
 /// With the loose match, and while no tool is called, a turn also matches one of
 /// the last `history` turns with equal words, one of the last `window` that
 /// contains it or is contained in it, and, if the session is known to make calls,
-/// one that shares at least `stems` of its word stems.
+/// one that shares at least `stem_overlap` of its word stems.
 ///
 /// Also fires when the agent keeps announcing a new start: `restarts` of the last
-/// `restarts_window` turns begin with one of the phrases `new_starts`, without
+/// `restarts_window` turns begin with one of the phrases `restart_phrases`, without
 /// progress, whatever was called in between. The count then restarts. It is
 /// reported at most twice, because words alone do not end a session. An
 /// announcement counts only if the calls before it were unproductive: they failed
@@ -65,24 +65,24 @@ pub struct Settings {
     pub count: u32,
     pub window: u32,
     pub similarity: f64,
-    /// Where the model is that measures similarity; empty: words do.
+    /// The path of the embedding model; empty: similarity is the overlap of words.
     pub model: String,
-    /// The model.
+    /// The loaded model.
     #[serde(skip)]
     pub measure: Option<Arc<dyn SimilarityMeasure>>,
     pub empty: EmptyTurnPolicy,
-    /// A turn that differs from its like in numbers only is dissimilar.
+    /// Turns that differ in numbers only do not match.
     pub numbers_are_progress: bool,
-    /// Turns are alike whatever was written in between.
+    /// Turns match whatever was written in between.
     pub ignore_progress: bool,
-    /// While nothing is done, more makes turns alike.
-    pub idle: bool,
+    /// Use the loose match while no tool is called.
+    pub loose_match_without_calls: bool,
     pub history: u32,
-    pub stems: f64,
-    /// 0: they do not matter.
+    pub stem_overlap: f64,
+    /// 0: new starts are not counted.
     pub restarts: u32,
     pub restarts_window: u32,
-    pub new_starts: Phrases,
+    pub restart_phrases: Phrases,
 }
 
 /// How an empty turn counts.
@@ -131,7 +131,7 @@ impl Detector for SimilarTurns {
     }
 
     fn phrases(settings: &Settings) -> impl Iterator<Item = &Phrase> {
-        settings.new_starts.iter()
+        settings.restart_phrases.iter()
     }
 
     fn explain(settings: &Settings) -> DetectorExplanation {
@@ -192,7 +192,7 @@ impl Settings {
             let why = format!("{} turns, at most {history_max} are stored", self.history);
             return Err(NeverFires::new("history", why));
         }
-        check_share("stems", self.stems)
+        check_share("stem_overlap", self.stem_overlap)
     }
 
     fn check_restarts(&self) -> Result<(), NeverFires> {
@@ -203,9 +203,11 @@ impl Settings {
             );
             return Err(NeverFires::new("restarts", why).with_other_key("restarts_window"));
         }
-        if self.restarts > 0 && self.new_starts.is_empty() {
+        if self.restarts > 0 && self.restart_phrases.is_empty() {
             let why = "without phrases no turn announces a new start: set restarts = 0 as well";
-            return Err(NeverFires::new("new_starts", why.to_owned()).with_other_key("restarts"));
+            return Err(
+                NeverFires::new("restart_phrases", why.to_owned()).with_other_key("restarts")
+            );
         }
         Ok(())
     }
@@ -231,7 +233,8 @@ impl Settings {
         // and reports of successive steps repeat many words.
         let has_progress = self.numbers_are_progress && turn.numbers != earlier.numbers;
         let (share, stems) = turn.stem_overlap(earlier);
-        let matches = calls > 0 && !has_progress && stems >= STEMS_MIN && share >= self.stems;
+        let matches =
+            calls > 0 && !has_progress && stems >= STEMS_MIN && share >= self.stem_overlap;
         matches.then_some(share)
     }
 }
@@ -288,7 +291,7 @@ impl NewStarts {
                 ..Self::default()
             };
         }
-        let announced = turn.words_before_first(&settings.new_starts);
+        let announced = turn.words_before_first(&settings.restart_phrases);
         if settings.restarts == 0 || announced.is_none_or(|words| words > OPENING_WORDS_MAX) {
             return None;
         }
@@ -346,7 +349,7 @@ fn most_similar_without_calls(
     past: &History,
     settings: &Settings,
 ) -> Option<(f64, Sig)> {
-    if !settings.idle {
+    if !settings.loose_match_without_calls {
         return None;
     }
     let tokens = turn.signature();
@@ -387,12 +390,12 @@ mod tests {
             empty: EmptyTurnPolicy::Skip,
             numbers_are_progress: true,
             ignore_progress: false,
-            idle: true,
+            loose_match_without_calls: true,
             history: 50,
-            stems: 0.5,
+            stem_overlap: 0.5,
             restarts: 3,
             restarts_window: 8,
-            new_starts: new_starts
+            restart_phrases: new_starts
                 .map(|text| Phrase::from(text.to_owned()))
                 .to_vec()
                 .into(),
@@ -673,19 +676,19 @@ mod tests {
         };
         assert_eq!(rejected_key(far), Some("history"));
         let none = Settings {
-            stems: 0.0,
+            stem_overlap: 0.0,
             ..settings()
         };
-        assert_eq!(rejected_key(none), Some("stems"));
+        assert_eq!(rejected_key(none), Some("stem_overlap"));
         let many = Settings {
             restarts: 11,
             ..settings()
         };
         assert_eq!(rejected_key(many), Some("restarts"));
         let silent = Settings {
-            new_starts: Phrases::default(),
+            restart_phrases: Phrases::default(),
             ..settings()
         };
-        assert_eq!(rejected_key(silent), Some("new_starts"));
+        assert_eq!(rejected_key(silent), Some("restart_phrases"));
     }
 }

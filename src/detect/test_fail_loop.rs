@@ -37,10 +37,9 @@ pub struct TestFailLoop {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Settings {
     pub count: u32,
-    /// The runs stand in so many of the last calls; 0: anywhere in the session.
+    /// The runs must be within this many last calls; 0: anywhere in the session.
     pub within: u32,
-    /// One call that fails `count` + 1 times in a row is found, although its
-    /// errors are not all the same.
+    /// Also find one call that fails `count` + 1 times in a row with different errors.
     pub mixed_errors: bool,
 }
 

@@ -17,18 +17,11 @@ use std::{
 use super::{CallText, Detector, History};
 use crate::{
     domain::{
-        AgentLimits, CallFacts, CallKind, Capacities, Cost, DetectorOutcome, EventPosition,
-        Finding, MarkerKind, Observation, ObservationBody, Operation, Outcome, Sig, UsageDelta,
+        CallFacts, CallKind, Capacities, Cost, DetectorOutcome, EventPosition, Finding, MarkerKind,
+        Observation, ObservationBody, Operation, Outcome, Sig, UsageDelta,
     },
     facts::ProgressCounter,
     text::{PhraseMatcher, Sketcher},
-};
-
-/// Limits that no script reaches.
-pub const AGENT_LIMITS: AgentLimits = AgentLimits {
-    paths_max: 256,
-    commands_max: 64,
-    loops_max: 32,
 };
 
 /// What an agent does, in order.
@@ -350,7 +343,7 @@ impl Script {
                     }
                     progress.record_call();
                     progress.record_state(call.facts.state);
-                    let capacities = Capacities::from(AGENT_LIMITS);
+                    let capacities = Capacities::default();
                     progress.record_write(&call.facts, &capacities.paths);
                     (round, secs) = (call.round, call.secs);
                     ObservationBody::Call(call.facts)
@@ -369,7 +362,7 @@ impl Script {
                 at,
                 body,
                 usage: UsageDelta::default(),
-                capacities: AGENT_LIMITS.into(),
+                capacities: Capacities::default(),
             };
             outcomes.push(detector.observe(&now, &past, settings));
             past.push(&mut now, Cost::default(), &CallText::default());

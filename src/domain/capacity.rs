@@ -2,16 +2,6 @@
 
 use std::cell::Cell;
 
-use serde::Deserialize;
-
-/// The keys of `[limits]` that bound the state of one agent.
-#[derive(Clone, Copy, Debug, Deserialize)]
-pub struct AgentLimits {
-    pub paths_max: usize,
-    pub commands_max: usize,
-    pub loops_max: usize,
-}
-
 /// The capacities of one agent's state, by kind.
 #[derive(Clone, Debug)]
 pub struct Capacities {
@@ -23,12 +13,25 @@ pub struct Capacities {
     pub loops: Capacity,
 }
 
-impl From<AgentLimits> for Capacities {
-    fn from(limits: AgentLimits) -> Self {
+impl Capacities {
+    /// Most paths stored per agent and detector, and written paths per session. An
+    /// agent that works on more files at once is not in a loop. Beyond it the least
+    /// recently used path is evicted.
+    pub const PATHS_MAX: usize = 256;
+    /// Most failed commands and polls stored per agent and detector. Beyond it the
+    /// least recently used one is evicted.
+    pub const COMMANDS_MAX: usize = 64;
+    /// Most loops stored per agent to recognise one that returns. Beyond it the one
+    /// that ended first is evicted.
+    pub const LOOPS_MAX: usize = 32;
+}
+
+impl Default for Capacities {
+    fn default() -> Self {
         Self {
-            paths: Capacity::new(limits.paths_max),
-            commands: Capacity::new(limits.commands_max),
-            loops: Capacity::new(limits.loops_max),
+            paths: Capacity::new(Self::PATHS_MAX),
+            commands: Capacity::new(Self::COMMANDS_MAX),
+            loops: Capacity::new(Self::LOOPS_MAX),
         }
     }
 }
@@ -49,8 +52,7 @@ impl Capacity {
         }
     }
 
-    /// Evicts until one more element fits. That may take several evictions, because
-    /// a reload can lower the limit.
+    /// Evicts until one more element fits.
     pub fn evict_to_fit<T>(
         &self,
         collection: &mut T,

@@ -185,7 +185,7 @@ pub(super) struct PostMortem {
 }
 
 /// The post mortems of one tenant, the newest within the tenant's share of
-/// `limits.past_bytes_max`. They count as state.
+/// `limits.post_mortem_bytes_max`. They count as state.
 #[derive(Default)]
 pub(super) struct PostMortemCache {
     entries: Mutex<PostMortemEntries>,
@@ -257,7 +257,7 @@ impl TenantState {
         generation: u64,
         ctx: &EngineContext,
     ) {
-        let limit = ctx.limits.past_bytes_max;
+        let limit = ctx.limits.post_mortem_bytes_max;
         let is_of_interest = view.status == SessionStatus::Terminated || !view.verdicts.is_empty();
         if limit == 0 || !is_of_interest {
             return;

@@ -129,7 +129,7 @@ impl EngineContext<'_> {
     }
 
     /// The idle time after which a session expires at the current memory usage:
-    /// `idle_secs_max` up to 75 %, falling to `pressed_idle_secs_min` at 90 %.
+    /// `idle_secs_max` up to 75 %, falling to `pressure_idle_secs_min` at 90 %.
     pub fn current_idle_max(&self) -> Duration {
         let (longest, shortest) = (self.limits.idle_secs_max, self.idle_min().as_secs());
         let max = self.limits.state_bytes_max;
@@ -157,7 +157,7 @@ impl EngineContext<'_> {
 
     fn idle_min(&self) -> Duration {
         let limits = self.limits;
-        Duration::from_secs(limits.pressed_idle_secs_min.min(limits.idle_secs_max))
+        Duration::from_secs(limits.pressure_idle_secs_min.min(limits.idle_secs_max))
     }
 }
 

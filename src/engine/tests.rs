@@ -2,10 +2,10 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::*;
 use crate::{
-    config::{Config, DEFAULTS, Layers},
     domain::{
         Action, AgentId, Args, Cost, Delta, EventBody, Role, SessionStatus, Tenant, ToolCall, Turn,
     },
+    testing,
 };
 
 fn engine() -> Engine {
@@ -18,18 +18,7 @@ fn engine_with(variables: &[(&str, &str)]) -> Engine {
 
 /// Live ones have a breaker.
 fn engine_in_mode(run_mode: RunMode, variables: &[(&str, &str)]) -> Engine {
-    let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
-    let layers = Layers::load(DEFAULTS, &[], None, variables.iter().map(owned)).unwrap();
-    let config = Config::new(&layers).unwrap();
-    let metrics = Metrics::new(config.profiles.detector_names()).unwrap();
-    Engine::new(
-        config.profiles,
-        config.tools,
-        config.engine,
-        Arc::new(metrics),
-        run_mode,
-        Box::new(|_| {}),
-    )
+    testing::engine(testing::config(variables), run_mode, Box::new(|_| {}))
 }
 
 #[track_caller]
@@ -707,7 +696,7 @@ fn a_panic_quarantines_its_session_and_no_other() {
         engine.get(&id()).unwrap().status,
         SessionStatus::Quarantined
     );
-    assert_metric(&engine, "unstuck_panics_total{where=\"session\"} 1");
+    assert_metric(&engine, "unstuck_panics_total{site=\"session\"} 1");
     assert_metric(&engine, "unstuck_sessions{status=\"quarantined\"} 1");
     assert_metric(&engine, "unstuck_sessions{status=\"active\"} 1");
 
@@ -733,7 +722,7 @@ fn a_panic_in_a_text_that_goes_on_quarantines_its_session() {
     assert!(matches!(refused, RecordError::Quarantined(_)));
     assert_eq!(chunk(" at it").unwrap_err(), refused);
     assert_eq!(answer(&engine, "other").unwrap().index, Some(1));
-    assert_metric(&engine, "unstuck_panics_total{where=\"session\"} 1");
+    assert_metric(&engine, "unstuck_panics_total{site=\"session\"} 1");
     assert_metric(&engine, "unstuck_sessions{status=\"quarantined\"} 1");
     // Its bytes are counted as what is left of it.
     engine.terminate_session(&id(), &OPERATOR_REQUEST, after(2));
@@ -1125,7 +1114,7 @@ fn of_a_session_that_ended_well_no_events_are_kept() {
 
 #[test]
 fn what_led_to_an_end_stays_within_its_bytes_the_newest_of_each_tenant() {
-    let engine = engine_with(&[("UNSTUCK__LIMITS__PAST_BYTES_MAX", "20000")]);
+    let engine = engine_with(&[("UNSTUCK__LIMITS__POST_MORTEM_BYTES_MAX", "20000")]);
     engine.set_tenant_count(2);
     loop_and_end(&engine, &tenant_session("b", "s"));
     let all = || (0..40).map(|n| tenant_session("a", &format!("s{n}")));

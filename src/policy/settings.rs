@@ -1,3 +1,5 @@
+//! The policy settings and their checks.
+
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -5,13 +7,13 @@ use thiserror::Error;
 
 use crate::domain::{Action, LadderRung, Precedence};
 
-/// Everything the policy goes by, for one profile.
+/// The policy settings of one profile.
 #[derive(Debug)]
 pub struct Settings {
     pub trend: TrendSettings,
-    /// By rank of the detector.
+    /// By detector.
     pub escalations: Vec<Escalation>,
-    /// Verdicts are reported, not to be acted on.
+    /// Verdicts are reported but brokers do not act on them.
     pub shadow: bool,
 }
 
@@ -22,16 +24,19 @@ pub struct TrendSettings {
     pub alpha: f64,
     /// A trend above this is chronic, until it falls below half of it.
     pub saturation: f64,
-    /// For so many events after a verdict a detector's alerts of new loops are
-    /// held back.
+    /// The number of events after a verdict for which a detector's alerts of new
+    /// loops are deferred.
     pub cooldown: u32,
-    /// The first wait of a THROTTLE; it doubles with each further verdict on
-    /// the loop.
+    /// Number of events that a detector does not check after which its trend is
+    /// halved.
+    pub trend_half_life_events: u32,
+    /// The first delay of a THROTTLE; it doubles with each further verdict on the
+    /// loop.
     pub throttle_secs: u32,
     pub throttle_secs_max: u32,
 }
 
-/// The rungs of a detector.
+/// The actions of a detector, from soft to hard.
 #[derive(Clone, Debug)]
 pub struct Escalation {
     pub name: Arc<str>,
@@ -39,39 +44,42 @@ pub struct Escalation {
     pub enabled: bool,
     pub soft: Action,
     pub hard: Action,
-    /// For the last bar of a detector that says itself how bad a loop is.
-    pub last: Action,
-    /// A loop that holds so many events ends the session; 0: never.
+    /// The action at the final rung, for a detector that reports rungs itself.
+    pub final_action: Action,
+    /// A loop with this many events terminates the session; 0: never.
     pub terminate_after: u32,
-    /// A trend is halved by so many events that the detector does not look at.
-    pub window: u32,
+    /// Number of events that the detector does not check after which its trend is
+    /// halved.
+    pub trend_half_life_events: u32,
 }
 
-/// The policy's keys of `[detect.<name>]`.
+/// The policy keys of `[detect.<name>]`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct EscalationSettings {
     pub enabled: bool,
-    /// Events in a loop when it is first found; a detector without this key
-    /// needs but one.
+    /// Events in a loop when it is first found; a detector without this key needs
+    /// only one.
     #[serde(default)]
     pub count: u32,
-    pub window: u32,
+    /// A detector that looks back halves its trend by its window.
+    #[serde(default)]
+    pub window: Option<u32>,
     pub soft: Action,
     pub hard: Action,
-    /// A detector without this key has no rung above `hard`.
+    /// A detector without this key has no action above `hard`.
     #[serde(default)]
-    pub last: Option<Action>,
+    pub final_action: Option<Action>,
     pub terminate_after: u32,
     pub pattern: String,
     pub correction: String,
 }
 
-/// Settings under which a rung or a trend could never be reached.
+/// Settings with which an action or a trend level could never be reached.
 #[derive(Debug, Error)]
 #[error("{why}")]
 pub struct PolicySettingsError {
     pub key: &'static str,
-    /// Another key that it does not agree with.
+    /// Another key that conflicts with it.
     pub other: Option<&'static str>,
     pub why: String,
 }
@@ -81,6 +89,7 @@ impl EscalationSettings {
         &self,
         name: &str,
         precedence: Precedence,
+        trend_half_life_events: u32,
     ) -> Result<Escalation, PolicySettingsError> {
         let Self {
             enabled,
@@ -88,16 +97,19 @@ impl EscalationSettings {
             window,
             soft,
             hard,
-            last,
+            final_action,
             terminate_after,
             ..
         } = *self;
-        let last = last.unwrap_or(hard);
-        if hard > last {
+        let final_action = final_action.unwrap_or(hard);
+        if hard > final_action {
             return Err(PolicySettingsError {
                 key: "hard",
-                other: Some("last"),
-                why: format!("{hard} is stronger than last, {last}, which could never be reached"),
+                other: Some("final_action"),
+                why: format!(
+                    "{hard} is stronger than final_action, {final_action}, which could never be \
+                     reached"
+                ),
             });
         }
         if soft > hard {
@@ -109,7 +121,7 @@ impl EscalationSettings {
         }
         if terminate_after != 0 && terminate_after < count {
             let why = format!(
-                "a loop is first found with {count} events, so it never holds just {terminate_after}"
+                "a loop is first found with {count} events, so it never has only {terminate_after}"
             );
             return Err(PolicySettingsError {
                 key: "terminate_after",
@@ -123,27 +135,27 @@ impl EscalationSettings {
             enabled,
             soft,
             hard,
-            last,
+            final_action,
             terminate_after,
-            window: window.max(1),
+            trend_half_life_events: window.unwrap_or(trend_half_life_events).max(1),
         })
     }
 }
 
 impl Escalation {
-    /// The rung for a bar that a detector has seen passed.
-    pub fn action_at(&self, bar: LadderRung) -> Action {
-        match bar {
+    /// The action for a rung that a detector reports.
+    pub fn action_at(&self, rung: LadderRung) -> Action {
+        match rung {
             LadderRung::Soft => self.soft,
             LadderRung::Hard => self.hard,
-            LadderRung::Final => self.last,
+            LadderRung::Final => self.final_action,
         }
     }
 
-    /// The rung for a loop that comes back after this was said of it.
+    /// The action for a loop that recurs after this action was reported.
     pub fn action_after(&self, strongest_action: Option<Action>) -> Action {
         if strongest_action >= Some(self.hard) {
-            self.last
+            self.final_action
         } else {
             self.hard
         }
@@ -171,6 +183,13 @@ impl TrendSettings {
                 key: "saturation",
                 other: None,
                 why,
+            });
+        }
+        if self.trend_half_life_events == 0 {
+            return Err(PolicySettingsError {
+                key: "trend_half_life_events",
+                other: None,
+                why: "0 events cannot halve a trend: at least 1".to_owned(),
             });
         }
         if self.throttle_secs == 0 || self.throttle_secs > self.throttle_secs_max {

@@ -17,15 +17,16 @@ fn settings(soft: Action, hard: Action, terminate_after: u32) -> Settings {
         enabled: true,
         soft,
         hard,
-        last: hard,
+        final_action: hard,
         terminate_after,
-        window: 10,
+        trend_half_life_events: 10,
     };
     Settings {
         trend: TrendSettings {
             alpha: 0.3,
             saturation: 0.5,
             cooldown: 5,
+            trend_half_life_events: 20,
             throttle_secs: 5,
             throttle_secs_max: 300,
         },
@@ -370,7 +371,7 @@ fn loops_are_bounded_and_the_oldest_that_ended_is_forgotten() {
 #[track_caller]
 fn check_bars(script: &str, expected: &[Action]) {
     let mut settings = settings(Action::Warn, Action::Break, 0);
-    settings.escalations[0].last = Action::Escalate;
+    settings.escalations[0].final_action = Action::Escalate;
     let mut bench = PolicyHarness::new(settings);
     let mut extends = false;
     let mut told = Vec::new();
@@ -416,7 +417,7 @@ fn a_loop_that_comes_back_is_reported_a_rung_higher() {
 #[test]
 fn without_a_last_rung_the_hard_one_is_the_last() {
     let ladder = ladder(Action::Warn, Action::Block, 3, 0)
-        .to_escalation("x", Precedence::default())
+        .to_escalation("x", Precedence::default(), 20)
         .unwrap();
     assert_eq!(
         [LadderRung::Soft, LadderRung::Hard, LadderRung::Final].map(|bar| ladder.action_at(bar)),
@@ -428,10 +429,10 @@ fn ladder(soft: Action, hard: Action, count: u32, terminate_after: u32) -> Escal
     EscalationSettings {
         enabled: true,
         count,
-        window: 10,
+        window: Some(10),
         soft,
         hard,
-        last: None,
+        final_action: None,
         terminate_after,
         pattern: String::new(),
         correction: String::new(),
@@ -442,7 +443,7 @@ fn ladder(soft: Action, hard: Action, count: u32, terminate_after: u32) -> Escal
 fn a_rung_that_can_never_be_reached_is_refused() {
     let key = |ladder: EscalationSettings| {
         ladder
-            .to_escalation("x", Precedence::default())
+            .to_escalation("x", Precedence::default(), 20)
             .err()
             .map(|error| error.key)
     };
@@ -457,7 +458,7 @@ fn a_rung_that_can_never_be_reached_is_refused() {
         Some("terminate_after")
     );
     let mut weak = ladder(Action::Warn, Action::Block, 3, 20);
-    weak.last = Some(Action::Ask);
+    weak.final_action = Some(Action::Ask);
     assert_eq!(key(weak), Some("hard"));
 }
 

@@ -338,7 +338,7 @@ mod tests {
 
     fn event(index: usize, body: ObservationBody, round: Option<char>) -> Observation {
         Observation {
-            capacities: crate::detect::testing::AGENT_LIMITS.into(),
+            capacities: crate::domain::Capacities::default(),
             at: EventPosition {
                 index: index as i32,
                 time: std::time::SystemTime::UNIX_EPOCH,

@@ -175,16 +175,17 @@ impl RuleRow {
         let settings = EscalationSettings {
             enabled: true,
             count: self.count,
-            window: self.window,
+            window: Some(self.window),
             soft: self.soft,
             hard: self.hard,
-            last: None,
+            final_action: None,
             terminate_after: self.terminate_after,
             pattern: String::new(),
             correction: String::new(),
         };
         let id = DetectorId((detect::NAMES.len() + position) as u8);
-        let ladder = settings.to_escalation(&self.detector_name(), detect::precedence(id));
+        let ladder =
+            settings.to_escalation(&self.detector_name(), detect::precedence(id), self.window);
         ladder.map_err(|error| RowError {
             key: key_path(position, error.key),
             other: error.other.map(|other| key_path(position, other)),

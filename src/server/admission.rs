@@ -354,12 +354,11 @@ mod tests {
     use crate::{
         api::Api,
         auth::{self, Auth, TokenLine, TokenRole, TokenSecret},
-        config::{Config, DEFAULTS, Layers},
         domain::{Tenant, clock::cores},
-        engine::{Engine, RunMode},
+        engine::RunMode,
         pb,
-        store::{Store, StoreOptions},
         telemetry::Metrics,
+        testing,
     };
 
     type Services = AdmissionService<pb::detection_service_server::DetectionServiceServer<Api>>;
@@ -376,22 +375,12 @@ mod tests {
         });
         let tokens = file.path().to_owned();
         let auth = Arc::new(Auth::new(&auth::Settings { tokens }).unwrap());
-        let memory = ("UNSTUCK__STORE__DIR".to_owned(), String::new());
-        let layers = Layers::load(DEFAULTS, &[], None, [memory]).unwrap();
-        let config = Config::new(&layers).unwrap();
-        let (store, _) = Store::open(StoreOptions::for_test(&config)).unwrap();
+        let config = testing::config(&[]);
+        let limits = config.limits.clone();
+        let store = Arc::new(testing::store(&config));
+        let engine = Arc::new(testing::engine(config, RunMode::Live, store.verdict_sink()));
         let metrics = Arc::new(Metrics::new([]).unwrap());
-        let engine = Engine::new(
-            config.profiles,
-            config.tools,
-            config.engine,
-            metrics.clone(),
-            RunMode::Live,
-            store.verdict_sink(),
-        );
-        let (engine, store) = (Arc::new(engine), Arc::new(store));
-        let draining = CancellationToken::new();
-        let context = ServerContext::new(auth, metrics, config.limits, draining);
+        let context = ServerContext::new(auth, metrics, limits, CancellationToken::new());
         let api = Api::new(engine, store, Arc::new(context));
         (api.admission().layer(api.routes().unwrap()), headers)
     }
@@ -443,7 +432,7 @@ mod tests {
         assert_eq!(status.code(), tonic::Code::Internal);
         assert!(status.message().contains("reference"), "{status:?}");
         assert!(!format!("{status:?}").contains("agent"), "{status:?}");
-        let counted = "unstuck_panics_total{where=\"call\"} 1";
+        let counted = "unstuck_panics_total{site=\"call\"} 1";
         assert!(metrics.render().contains(counted));
     }
 

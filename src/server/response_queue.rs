@@ -61,7 +61,7 @@ pub trait StreamResponse: Message + Sized + 'static {
 /// The limits and dependencies of a stream.
 pub struct StreamContext {
     /// How many responses may be unread.
-    pub responses_max: usize,
+    pub unread_responses_max: usize,
     pub response_bytes_max: usize,
     /// How long a client may leave the queue full.
     pub read_timeout: Duration,
@@ -74,7 +74,7 @@ pub struct StreamContext {
 impl StreamContext {
     /// Whether another response may be queued. An empty queue takes one of any size.
     fn has_capacity(&self, responses: usize, bytes: usize) -> bool {
-        let is_below_count = responses < self.responses_max;
+        let is_below_count = responses < self.unread_responses_max;
         responses == 0 || is_below_count && bytes < self.response_bytes_max
     }
 }
@@ -359,17 +359,17 @@ mod tests {
 
     use super::*;
     use crate::{
-        config::{Config, DEFAULTS, Layers},
         domain::SessionId,
-        engine::{Engine, OperatorRequest, RunMode},
+        engine::{OperatorRequest, RunMode},
+        testing,
     };
 
     type Response = pb::StreamDeltasResponse;
 
-    fn stream_context(responses_max: usize) -> StreamContext {
+    fn stream_context(unread_responses_max: usize) -> StreamContext {
         let metrics = Arc::new(Metrics::new([]).unwrap());
         StreamContext {
-            responses_max,
+            unread_responses_max,
             response_bytes_max: 1_000,
             read_timeout: Duration::from_secs(10),
             render: Box::new(crate::api::present_verdict),
@@ -396,8 +396,8 @@ mod tests {
         }
     }
 
-    fn queue(responses_max: usize) -> (ResponseSender<Response>, ResponseStream<Response>) {
-        let queue = ResponseQueue::new(stream_context(responses_max));
+    fn queue(unread_responses_max: usize) -> (ResponseSender<Response>, ResponseStream<Response>) {
+        let queue = ResponseQueue::new(stream_context(unread_responses_max));
         let stream = ResponseStream {
             queue: queue.clone(),
         };
@@ -445,7 +445,7 @@ mod tests {
         assert_eq!(status.code(), Code::Internal);
         assert!(status.message().contains("reference"), "{status:?}");
         assert!(!format!("{status:?}").contains("agent"), "{status:?}");
-        let counted = "unstuck_panics_total{where=\"stream\"} 1";
+        let counted = "unstuck_panics_total{site=\"stream\"} 1";
         assert!(metrics.render().contains(counted));
     }
 
@@ -506,16 +506,7 @@ mod tests {
     }
 
     fn termination() -> Arc<Verdict> {
-        let layers = Layers::load(DEFAULTS, &[], None, []).unwrap();
-        let config = Config::new(&layers).unwrap();
-        let engine = Engine::new(
-            config.profiles,
-            config.tools,
-            config.engine,
-            Arc::new(Metrics::new([]).unwrap()),
-            RunMode::Replay,
-            Box::new(|_| {}),
-        );
+        let engine = testing::engine(testing::config(&[]), RunMode::Replay, Box::new(|_| {}));
         let act = OperatorRequest {
             reason: "it loops",
             operator: "ann",

@@ -1,12 +1,11 @@
-//! The frame: what one write puts on the disk, and one sync makes durable.
+//! The frame: the unit of one write and one sync.
 //!
 //! ```text
 //! magic 4 | payload length 4 | hash of the frame before 32 | own hash 32 | payload
 //! payload: entries of  length 4 | kind 1 | verdict id 16 | body
 //! ```
-//! Numbers are little-endian, ids big-endian. The own hash is BLAKE3 over all
-//! that stands before and after it, so a frame can be checked by itself, and the
-//! frames are a chain.
+//! Numbers are little-endian, ids big-endian. The own hash is BLAKE3 over the rest of
+//! the frame. A frame can therefore be checked alone, and frames form a chain.
 
 use std::io::{self, Read};
 
@@ -14,14 +13,13 @@ use crate::domain::VerdictId;
 
 pub(super) type Hash = [u8; 32];
 
-/// The chain begins with it.
+/// The hash that the first frame of a chain refers to.
 pub(super) const GENESIS: Hash = [0; 32];
 
 const MAGIC: [u8; 4] = *b"UNS1";
 const HEADER_BYTES: usize = 72;
 const ENTRY_HEADER_BYTES: usize = 21;
-/// No write is that long: a length beyond it is damage, not a reason to reserve
-/// memory.
+/// No write is longer. A greater length is damage and must not allocate memory.
 const PAYLOAD_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// One record of a frame.
@@ -42,7 +40,7 @@ impl LogEntry<'_> {
     }
 }
 
-/// Puts a frame around the payload; returns it with its hash.
+/// Encodes a frame with this payload. Returns it with its hash.
 pub(super) fn seal(before: &Hash, payload: &[u8]) -> (Vec<u8>, Hash) {
     let mut frame = Vec::with_capacity(HEADER_BYTES + payload.len());
     let bytes = u32::try_from(payload.len()).unwrap_or(u32::MAX);
@@ -62,7 +60,7 @@ fn hash(header: &[u8], payload: &[u8]) -> Hash {
     *hasher.finalize().as_bytes()
 }
 
-/// A frame that is whole.
+/// A complete frame.
 pub(super) struct Frame<'a> {
     pub before: Hash,
     pub hash: Hash,
@@ -74,8 +72,8 @@ impl Frame<'_> {
         (HEADER_BYTES + self.payload.len()) as u64
     }
 
-    /// Its entries; they end early where one does not fit, which the hash rules
-    /// out for what this program wrote.
+    /// The entries. Stops early if one does not fit, which the hash excludes for
+    /// frames written by this program.
     pub fn entries(&self) -> impl Iterator<Item = LogEntry<'_>> {
         let mut rest = self.payload;
         std::iter::from_fn(move || {
@@ -94,18 +92,18 @@ impl Frame<'_> {
     }
 }
 
-/// Reads frames one after another.
+/// Reads frames in sequence.
 pub(super) struct Frames<R> {
     from: R,
     buffer: Vec<u8>,
 }
 
-/// What stands where a frame should.
+/// The result of reading one frame.
 pub(super) enum Next<'a> {
     Frame(Frame<'a>),
-    /// Nothing more.
+    /// The end of the file.
     End,
-    /// Something that is no frame, or not a whole one.
+    /// Bytes that are not a complete frame.
     Damage,
 }
 
@@ -130,7 +128,7 @@ impl<R: Read> Frames<R> {
         Ok(whole(&self.buffer).map_or(Next::Damage, Next::Frame))
     }
 
-    /// Reads so many bytes more, or as many as there are.
+    /// Reads this many more bytes, or all that are left.
     fn read(&mut self, bytes: usize) -> io::Result<usize> {
         let wanted = u64::try_from(bytes).unwrap_or(u64::MAX);
         self.from
@@ -140,7 +138,7 @@ impl<R: Read> Frames<R> {
     }
 }
 
-/// The frame at the beginning of these bytes, where it is whole.
+/// The frame at the beginning of these bytes, if it is complete.
 fn whole(bytes: &[u8]) -> Option<Frame<'_>> {
     let payload_bytes = payload_bytes(bytes)?;
     let (header, rest) = bytes.split_at_checked(HEADER_BYTES)?;
@@ -162,9 +160,8 @@ fn payload_bytes(bytes: &[u8]) -> Option<usize> {
     (bytes <= PAYLOAD_BYTES_MAX).then_some(bytes)
 }
 
-/// A whole frame stands somewhere in these bytes. A frame is written only when
-/// the one before is durable, so behind damage it tells that what was durable
-/// has been damaged.
+/// Whether these bytes contain a complete frame. A frame is written only after the one
+/// before it is durable, so a frame behind damage proves that durable data is damaged.
 pub(super) fn holds_a_frame(bytes: &[u8]) -> bool {
     let mut rest = bytes;
     while let Some(at) = rest.windows(MAGIC.len()).position(|four| four == MAGIC) {

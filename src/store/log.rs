@@ -1,4 +1,4 @@
-//! The end of the log, where it is written.
+//! Appends to the log.
 
 use std::{
     fs::File,
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::domain::VerdictId;
 
-/// What is written to. A file, or in tests one that fails.
+/// A file of the log. Tests have one that fails.
 pub trait LogFile: Send {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
     fn sync(&mut self) -> io::Result<()>;
@@ -36,12 +36,12 @@ impl LogFile for File {
     }
 }
 
-/// What the log is written to; tests have others.
+/// Creates log files. Tests have another one.
 #[derive(Clone, Copy)]
 pub struct LogFileFactory {
-    /// Opens a segment for writing, which is made where it is not there.
+    /// Opens a segment for writing, and creates it if it does not exist.
     pub open: fn(&Path) -> io::Result<Box<dyn LogFile>>,
-    /// A segment of this size is full.
+    /// The size of a full segment.
     pub segment_bytes: u64,
 }
 
@@ -55,37 +55,36 @@ impl LogFileFactory {
     };
 }
 
-/// Why something is not on disk.
+/// Why a write is not durable.
 #[derive(Debug)]
 pub(super) enum CommitError {
-    /// The disk is full, read-only, or gone: it may be tried again.
+    /// The disk is full, read-only or gone. The write may be retried.
     Refused(io::Error),
-    /// The disk took it and could not keep it. What is on it now, nobody knows.
+    /// The sync failed. The content of the disk is unknown.
     Unsynced(io::Error),
 }
 
 pub(super) struct Log {
     folder: StoreDir,
-    shelf: Arc<SegmentReader>,
+    segments: Arc<SegmentReader>,
     device: LogFileFactory,
     file: Box<dyn LogFile>,
     segment: Segment,
     head: Hash,
-    /// Something may stand behind the last frame.
+    /// The file may have bytes behind the last frame.
     torn: bool,
 }
 
-/// A segment is let go of as a whole, and looked through from its beginning by
-/// who resumes in it: small enough for both, large enough to be few.
+/// A segment is removed as a whole, and a reader that resumes in it scans it from the
+/// beginning: small enough for both, large enough that there are few.
 pub(super) const SEGMENT_BYTES: u64 = 8 * 1024 * 1024;
-/// A segment holds no more than a day, so that what is kept for days is let go
-/// of to the day.
+/// A segment covers at most one day, because retention is given in days.
 const SEGMENT_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl Log {
     pub fn new(
         folder: StoreDir,
-        shelf: Arc<SegmentReader>,
+        segments: Arc<SegmentReader>,
         segment: Segment,
         head: Hash,
         device: LogFileFactory,
@@ -93,7 +92,7 @@ impl Log {
         Ok(Self {
             file: (device.open)(&folder.segment(segment.number))?,
             folder,
-            shelf,
+            segments,
             device,
             segment,
             head,
@@ -101,7 +100,7 @@ impl Log {
         })
     }
 
-    /// Writes a frame, durably.
+    /// Writes a frame and syncs it.
     pub fn commit(
         &mut self,
         payload: &[u8],
@@ -123,7 +122,7 @@ impl Log {
         self.torn = false;
         self.head = hash;
         self.segment.grow(ids, frame.len() as u64);
-        self.shelf.grown(self.segment);
+        self.segments.grown(self.segment);
         Ok(())
     }
 
@@ -135,7 +134,7 @@ impl Log {
         self.segment.bytes >= self.device.segment_bytes || is_old
     }
 
-    /// Goes on in a new segment.
+    /// Starts a new segment.
     fn turn_over(&mut self) -> Result<(), CommitError> {
         let segment = Segment::new(self.segment.number + 1);
         let file = (self.device.open)(&self.folder.segment(segment.number));
@@ -143,7 +142,7 @@ impl Log {
         // Its name must be as durable as what will stand in it.
         self.folder.sync().map_err(CommitError::Unsynced)?;
         self.segment = segment;
-        self.shelf.grown(segment);
+        self.segments.grown(segment);
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! What the writer has done, for all who wait for it or want to know.
+//! Publishes commits of the writer to waiting calls and to subscribers.
 
 use std::{
     collections::VecDeque,
@@ -15,10 +15,10 @@ use tokio::sync::{broadcast, watch};
 use super::segment_reader::{ReadError, ReadPosition};
 use crate::domain::{Effect, Verdict, VerdictId, VerdictRecord};
 
-/// A watcher that is further behind is cut off, and one that was away for no
-/// longer resumes without the disk. Every slot is three pointers.
+/// A watcher further behind is disconnected; one that resumes within this range needs
+/// no disk access. A slot is three pointers.
 const RECENT_MAX: usize = 4_096;
-/// A stream that is further behind asks for each of its sessions instead.
+/// A stream further behind queries each of its sessions instead.
 const TERMINATIONS_MAX: usize = 1_024;
 
 pub(super) struct CommitPublisher {
@@ -30,22 +30,22 @@ pub(super) struct CommitPublisher {
     pub failures: AtomicU64,
 }
 
-/// How far the writer has come. Verdicts are written in the order of their ids,
-/// so two ids say it of all.
+/// The progress of the writer. Verdicts are written in the order of their ids, so two
+/// ids describe all of them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Watermarks {
-    /// Whether it could be written is known up to this one.
+    /// The writes up to this verdict have succeeded or failed.
     pub settled: VerdictId,
-    /// Up to this one all are on disk, save what was given up.
+    /// All verdicts up to this one are on disk, except dropped ones.
     pub durable: VerdictId,
     /// The last write failed.
     pub write_failing: bool,
 }
 
-/// The last verdicts, whole: with the text that is not on the disk.
+/// The recent verdicts, including the text that is not written to disk.
 struct RecentVerdicts {
     verdicts: VecDeque<VerdictRecord>,
-    /// The last one that is not here any more.
+    /// The last verdict that has been removed from here.
     floor: VerdictId,
 }
 
@@ -81,7 +81,7 @@ impl CommitPublisher {
         *self.watermarks.borrow()
     }
 
-    /// Waits until it is known whether the verdict is on disk.
+    /// Waits until the write of the verdict has succeeded or failed.
     pub async fn wait_until_settled(&self, id: VerdictId) -> Watermarks {
         let mut progress = self.watermarks.subscribe();
         let decided = progress.wait_for(|progress| progress.settled >= id).await;
@@ -89,8 +89,8 @@ impl CommitPublisher {
         decided.map_or_else(|_| self.watermarks(), |progress| *progress)
     }
 
-    /// Tells everybody of verdicts, then those who wait for them: who has an
-    /// answer finds the verdict everywhere.
+    /// Publishes verdicts to subscribers first and to waiting calls last. A client that
+    /// has its answer can then find the verdict everywhere.
     pub fn publish(&self, batch: Vec<VerdictRecord>, progress: Watermarks) {
         let mut recent = self.recent();
         for issued in batch {
@@ -110,7 +110,8 @@ impl CommitPublisher {
         self.watermarks.send_replace(progress);
     }
 
-    /// Shows the recent verdicts after the given one until `show` has enough.
+    /// Passes the recent verdicts after the given one to `show` until it returns that
+    /// it has enough.
     pub fn read(
         &self,
         after: VerdictId,
@@ -137,8 +138,8 @@ impl CommitPublisher {
         Ok(reached)
     }
 
-    /// Shows the recent verdicts before the given one, the newest first, until
-    /// `show` has enough.
+    /// Passes the recent verdicts before the given one to `show`, newest first, until it
+    /// returns that it has enough.
     pub fn read_back(
         &self,
         before: VerdictId,
@@ -160,14 +161,14 @@ impl CommitPublisher {
         reached
     }
 
-    /// The verdict that the last `most` recent ones follow.
+    /// The verdict before the last `most` recent ones.
     pub fn before_last(&self, most: usize) -> VerdictId {
         let recent = self.recent();
         let before = recent.verdicts.iter().rev().nth(most);
         before.map_or(recent.floor, |issued| issued.verdict.id)
     }
 
-    /// What is not among the recent ones any more ends here.
+    /// The last verdict that is not among the recent ones.
     pub fn floor(&self) -> VerdictId {
         self.recent().floor
     }

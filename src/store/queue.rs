@@ -1,4 +1,4 @@
-//! Where verdicts wait for the disk: bounded, and nobody who puts one in waits.
+//! The bounded queue of verdicts to write. Adding a verdict never blocks.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -22,27 +22,27 @@ pub(super) struct WriteQueue {
 #[derive(Default)]
 struct QueueState {
     queue: VecDeque<VerdictRecord>,
-    /// What those in the queue take.
+    /// The bytes of the queued verdicts.
     bytes: usize,
-    /// How many in the queue have somebody who waits for the disk.
+    /// How many queued verdicts have a caller that waits for the commit.
     urgent: usize,
     closed: bool,
     last: VerdictId,
-    /// Verdicts that are on no disk and will not be, as many as are remembered.
+    /// The ids of dropped verdicts, up to a maximum.
     dropped: BTreeSet<VerdictId>,
-    /// Up to this one it is not known any more which were lost.
+    /// Up to this id it is no longer known which verdicts were dropped.
     untracked_through: VerdictId,
 }
 
-/// Verdicts that nobody waits for are written together with what comes within
-/// this time.
+/// Verdicts that no caller waits for are delayed by this time, so that later ones are
+/// written with them.
 const LINGER: Duration = Duration::from_millis(2);
-/// Lost verdicts that are remembered by their ids, 16 bytes each.
+/// Ids of dropped verdicts that are kept, 16 bytes each.
 const DROPPED_IDS_MAX: usize = 65_536;
-/// What the queue may take beside its number: verdicts of 1 KiB, as most are, fill
-/// both. One with much text has some 12 KiB.
+/// The limit of the queue in bytes. Verdicts of 1 KiB, the usual size, reach this limit
+/// and `queue_max` together. A verdict with much text has about 12 KiB.
 const BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Verdicts in one write.
+/// Verdicts per write.
 pub(super) const BATCH_MAX: usize = 1_024;
 
 impl WriteQueue {
@@ -60,12 +60,12 @@ impl WriteQueue {
         }
     }
 
-    /// Takes a verdict in, or lets go of it where there are too many of its
-    /// kind: alerts first, then warnings, then what is stronger, then what
-    /// operators do, which is refused then. While the disk hangs, callers give up
-    /// and ask again, and each asking leaves an act. Terminations always find room:
-    /// to ask again adds none, since each is of another session or sub-agent, and
-    /// the verdict is the one that its tombstone holds.
+    /// Adds a verdict, or drops it if the queue is too full for its kind: alerts are
+    /// dropped first, then warnings, then stronger verdicts, then operator actions,
+    /// which are then refused. Operator actions need a bound because callers retry while
+    /// the disk hangs, and each retry adds an action. Terminations are never dropped: a
+    /// retry adds none, because each belongs to another session or sub-agent and the
+    /// verdict is the one in its tombstone.
     pub fn enqueue(&self, issued: VerdictRecord) {
         let mut state = self.lock();
         state.last = issued.verdict.id;
@@ -96,8 +96,8 @@ impl WriteQueue {
         state.queue.len() < share(self.queue_max) && state.bytes < share(self.bytes_max)
     }
 
-    /// The next verdicts to write, oldest first; none where `patience` ended
-    /// without any. `None`: there will be no more.
+    /// The next verdicts to write, oldest first; empty if `patience` passed without any.
+    /// `None`: the queue is closed and empty.
     pub fn next_batch(&self, timeout: Option<Duration>) -> Option<Batch> {
         let mut state = self.lock();
         let is_idle = |state: &mut QueueState| state.queue.is_empty() && !state.closed;
@@ -129,7 +129,7 @@ impl WriteQueue {
         Some(Batch { issued, through })
     }
 
-    /// A verdict will not be on disk.
+    /// Records that a verdict will not be written.
     pub fn mark_dropped(&self, id: VerdictId) {
         self.record_dropped(&mut self.lock(), id);
     }
@@ -145,8 +145,9 @@ impl WriteQueue {
         self.dropped_total.fetch_add(1, Relaxed);
     }
 
-    /// It was let go of. Where so many were that they are not all remembered,
-    /// that is said of the oldest too: better than to promise what is not.
+    /// True if the verdict was dropped. When more were dropped than ids are kept, all
+    /// old verdicts are reported as dropped, because durability must not be promised
+    /// wrongly.
     pub fn may_be_dropped(&self, id: VerdictId) -> bool {
         if !self.any_dropped.load(Relaxed) {
             return false;
@@ -155,13 +156,13 @@ impl WriteQueue {
         id <= state.untracked_through || state.dropped.contains(&id)
     }
 
-    /// What it has in hand is still given out.
+    /// Closes the queue. Queued verdicts are still returned.
     pub fn close(&self) {
         self.lock().closed = true;
         self.filled.notify_all();
     }
 
-    /// The last verdict that was given.
+    /// The last issued verdict.
     pub fn last(&self) -> VerdictId {
         self.lock().last
     }
@@ -179,12 +180,12 @@ impl WriteQueue {
     }
 }
 
-/// What one write takes.
+/// The verdicts of one write.
 #[derive(Default)]
 pub(super) struct Batch {
     pub issued: Vec<VerdictRecord>,
-    /// All up to this one are in it, were before, or were let go of: whoever waits
-    /// for one of those waits no longer.
+    /// All verdicts up to this one are in this batch, in an earlier one, or dropped.
+    /// Calls that wait for one of them can be answered after the write.
     pub through: VerdictId,
 }
 
@@ -194,7 +195,7 @@ fn bytes(issued: &VerdictRecord) -> usize {
         + domain::labels_bytes(&issued.labels)
 }
 
-/// Its caller waits for the disk.
+/// Whether the caller waits for the commit.
 fn is_urgent(issued: &VerdictRecord) -> bool {
     issued.effect != Effect::None
 }

@@ -1,4 +1,4 @@
-//! Reading the log, page by page.
+//! Reads the log in pages.
 
 use super::{
     Disk, Store,
@@ -7,23 +7,22 @@ use super::{
 };
 use crate::domain::{VerdictId, VerdictRecord};
 
-/// A part of the log.
+/// A page of verdicts.
 #[derive(Debug)]
 pub struct VerdictPage {
     pub verdicts: Vec<VerdictRecord>,
-    /// All up to this one were looked at.
+    /// The verdicts up to this one have been examined.
     pub cursor: VerdictId,
-    /// There is nothing more for now.
+    /// There are no more verdicts at the moment.
     pub at_end: bool,
 }
 
-/// A page looks at no more verdicts than this, however few it finds: some 50 ms.
+/// Verdicts examined per page at most, however few match: about 50 ms.
 const SCANNED_VERDICTS_MAX: usize = 50_000;
 
 impl Store {
-    /// Up to `most` verdicts that `wants` asks for, after the given one, as they
-    /// were given where that is not long ago, else as the log has them. Reads
-    /// the disk.
+    /// Up to `most` verdicts after the given one for which `wants` is true. Recent ones
+    /// are complete, older ones as in the log. Reads the disk.
     pub fn read_after(
         &self,
         after: VerdictId,
@@ -36,8 +35,8 @@ impl Store {
         }
     }
 
-    /// As [`resume`](Self::resume), but as the audit log has them; `None` begins
-    /// with the first that is kept.
+    /// As [`resume`](Self::resume), but all as in the log. `None` starts with the first
+    /// retained verdict.
     pub fn read_audit_log(
         &self,
         after: Option<VerdictId>,
@@ -51,8 +50,8 @@ impl Store {
         }
     }
 
-    /// As [`audit`](Self::audit), but the newest first, from the one before the
-    /// given one on; `None` begins with the last.
+    /// As [`audit`](Self::audit), but newest first, starting before the given one. `None`
+    /// starts with the last verdict.
     pub fn read_audit_log_reverse(
         &self,
         before: Option<VerdictId>,
@@ -62,7 +61,7 @@ impl Store {
         let before = before.unwrap_or(VerdictId(u128::MAX));
         match &self.disk {
             Some(disk) => page(most, wants, |show| {
-                disk.shelf.read_back(before, SCANNED_VERDICTS_MAX, show)
+                disk.segments.read_back(before, SCANNED_VERDICTS_MAX, show)
             }),
             None => page(most, wants, |show| {
                 Ok(self.publisher.read_back(before, show))
@@ -70,8 +69,7 @@ impl Store {
         }
     }
 
-    /// The verdict after which the last `most` recent ones come, which are still
-    /// whole.
+    /// The verdict before the last `most` recent ones, which are still complete.
     pub fn cursor_before_last(&self, most: usize) -> VerdictId {
         self.publisher.before_last(most)
     }
@@ -85,7 +83,7 @@ impl Disk {
         wants: impl FnMut(&VerdictRecord) -> bool,
     ) -> Result<VerdictPage, ReadError> {
         page(most, wants, |show| {
-            self.shelf.read(after, SCANNED_VERDICTS_MAX, show)
+            self.segments.read(after, SCANNED_VERDICTS_MAX, show)
         })
     }
 }

@@ -1,5 +1,5 @@
-//! A verdict as it stands on disk: protobuf, so that later versions can add
-//! fields and still read what is there.
+//! The encoding of a verdict on disk: protobuf, so that later versions can add fields
+//! and still read old records.
 
 use std::{
     collections::BTreeMap,
@@ -14,8 +14,8 @@ use crate::domain::{
     Trend, Verdict, VerdictId, VerdictRecord, Waste, format_ranges,
 };
 
-/// The kinds of entries, by what they change for good. Only these must be
-/// looked into when the log is read at the start.
+/// The kinds of entries, by their effect on the recovered state. Only entries with an
+/// effect are decoded at startup.
 pub(super) const SAID: u8 = 0;
 pub(super) const TERMINATED: u8 = 1;
 pub(super) const RESET: u8 = 2;
@@ -30,7 +30,7 @@ pub(super) fn kind(effect: Effect) -> u8 {
     }
 }
 
-/// Whom a record is about: all that the start needs of a termination.
+/// The subject of a record: all that recovery needs of a termination.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Subject {
     #[prost(string, tag = "1")]
@@ -39,7 +39,7 @@ pub(super) struct Subject {
     pub agent: String,
     #[prost(int64, tag = "25")]
     pub snoozed_until_millis: i64,
-    /// Empty: the default, also in logs from before there were tenants.
+    /// Empty: the default tenant, also in logs older than tenants.
     #[prost(string, tag = "30")]
     tenant: String,
 }
@@ -64,14 +64,14 @@ struct Record {
     time_millis: i64,
     #[prost(int32, optional, tag = "4")]
     event_index: Option<i32>,
-    /// 0: none; else the place in `Action::ALL`, from 1.
+    /// 0: none; else the index in `Action::ALL` plus 1.
     #[prost(uint32, tag = "5")]
     action: u32,
     #[prost(string, tag = "6")]
     detector: String,
     #[prost(string, repeated, tag = "7")]
     also: Vec<String>,
-    /// Text: only where it is switched on, or an operator's.
+    /// Text: only with `[audit] text`, or if an operator wrote it.
     #[prost(string, tag = "8")]
     pattern: String,
     #[prost(string, tag = "9")]
@@ -87,7 +87,7 @@ struct Record {
     members: Vec<MemberRecord>,
     #[prost(double, optional, tag = "14")]
     ema: Option<f64>,
-    /// The place in `Level::ALL`.
+    /// The index in `Level::ALL`.
     #[prost(uint32, tag = "15")]
     level: u32,
     #[prost(int32, tag = "16")]
@@ -117,7 +117,7 @@ struct Record {
     profile: String,
     #[prost(uint32, tag = "28")]
     kind: u32,
-    /// What a time has below the millisecond.
+    /// The nanoseconds below the millisecond.
     #[prost(uint32, tag = "29")]
     time_nanos: u32,
     /// As in [`Subject`].
@@ -146,8 +146,8 @@ struct WasteRecord {
     usd: f64,
 }
 
-/// The body of a verdict's entry. Without `text` nothing of it quotes the agent:
-/// no target, pattern, excerpt or correction. What an operator wrote stays.
+/// Encodes the body of a verdict's entry. Without `text` it contains no agent text: no
+/// target, pattern, excerpt or correction. Text of an operator is kept.
 pub(super) fn encode(issued: &VerdictRecord, text: bool) -> Vec<u8> {
     let verdict = &*issued.verdict;
     let text = text || &*verdict.detector == OPERATOR;
@@ -214,7 +214,7 @@ pub(super) fn encode(issued: &VerdictRecord, text: bool) -> Vec<u8> {
     record.encode_to_vec()
 }
 
-/// The verdict of an entry's body. `None`: this program did not write it.
+/// Decodes the body of an entry. `None`: it was not written by this program.
 pub(super) fn decode(id: VerdictId, body: &[u8]) -> Option<VerdictRecord> {
     let mut record = Record::decode(body).ok()?;
     let effect = match u8::try_from(record.kind).ok()? {
@@ -297,7 +297,7 @@ fn verdict(id: VerdictId, record: Record) -> Option<Verdict> {
     })
 }
 
-/// What an agent is told where its correction was not kept.
+/// The correction used if the original was not stored.
 fn instead(action: Option<usize>) -> String {
     let terminates = action.and_then(|place| Action::ALL.get(place)) == Some(&Action::Terminate);
     match terminates {
@@ -306,8 +306,8 @@ fn instead(action: Option<usize>) -> String {
     }
 }
 
-/// A pattern made of what is no text: "read_loop: count 3, tools read_file,
-/// events 4, 6, 8".
+/// A pattern without agent text: "read_loop: count 3, tools read_file, events 4, 6,
+/// 8".
 fn facts(record: &Record) -> String {
     let mut said = format!("{}: count {}", record.detector, record.count);
     if record.period > 1 {
@@ -325,7 +325,7 @@ fn facts(record: &Record) -> String {
     said
 }
 
-/// Milliseconds since 1970, before it too, and the nanoseconds that follow them.
+/// Milliseconds since 1970, negative before it, and the remaining nanoseconds.
 fn millis(time: SystemTime) -> (i64, u32) {
     let nanos = match time.duration_since(UNIX_EPOCH) {
         Ok(since) => i128::try_from(since.as_nanos()).unwrap_or(i128::MAX),

@@ -1,5 +1,5 @@
-//! Reading a whole log: every hash is checked, in several threads, since each
-//! segment can be checked by itself and then be put to the one before.
+//! Reads a whole log and checks every hash. Several threads work in parallel, because
+//! each segment can be checked alone and then linked to the one before.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use super::{
     store_dir::{Checkpoint, DamagedTail, Segment, StoreDir, StoreError, read},
 };
 
-/// What the walk over a log came to.
+/// The result of reading a log.
 pub(super) struct LogScan {
     pub anchor: Checkpoint,
     /// Oldest first; at least one.
@@ -27,27 +27,27 @@ pub(super) struct LogScan {
     /// The hash of the last frame.
     pub head: Hash,
     pub records: u64,
-    /// What stands behind the last whole frame, where something does.
+    /// The bytes behind the last complete frame, if any.
     pub tail: Option<DamagedTail>,
 }
 
-/// What was found in one segment.
+/// The content of one segment.
 struct SegmentScan<T> {
     segment: Segment,
-    /// What its first frame follows, and the hash of its last. `None`: nothing
-    /// stands in it.
+    /// The hash that the first frame refers to, and the hash of the last frame. `None`:
+    /// the segment is empty.
     chain: Option<(Hash, Hash)>,
     records: u64,
     tail: Option<DamagedTail>,
     kept: Vec<T>,
 }
 
-/// A segment is read in pieces of this size: few calls, little memory.
+/// The read buffer of a segment: few calls, little memory.
 const READ_BYTES: usize = 256 * 1024;
 
 impl StoreDir {
-    /// Checks all that is there. Makes of each entry what is to be kept of it,
-    /// and then shows that, oldest first.
+    /// Checks the whole log. Maps each entry to what is kept of it, and passes the
+    /// results on, oldest first.
     pub fn scan<T: Send>(
         &self,
         keep: impl Fn(LogEntry<'_>) -> Option<T> + Sync,
@@ -56,7 +56,7 @@ impl StoreDir {
         self.scan_before(u32::MAX, keep, show)
     }
 
-    /// The same of the segments before this one only.
+    /// The same for the segments before this one only.
     pub fn scan_before<T: Send>(
         &self,
         end: u32,
@@ -99,8 +99,8 @@ impl StoreDir {
         Ok(walked)
     }
 
-    /// Looks through the segments of these numbers and takes them in that order,
-    /// until one is at fault. Only the newest of all may have a torn end.
+    /// Reads these segments in order until one is damaged. Only the newest may have a
+    /// torn tail.
     fn parts<T: Send>(
         &self,
         numbers: &[u32],
@@ -203,8 +203,8 @@ pub(super) fn out_of_order(path: &Path, offset: u64) -> StoreError {
     }
 }
 
-/// What stands behind the last whole frame, where that may be cut off: a frame
-/// behind it would tell that something durable was damaged.
+/// The bytes behind the last complete frame, if they may be removed. A frame among them
+/// would prove that durable data is damaged.
 fn tail(
     path: &Path,
     segment: u32,

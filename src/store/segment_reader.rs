@@ -1,4 +1,4 @@
-//! The log for those who read it: what of it is durable, and what was let go of.
+//! Reads the durable part of the log and enforces retention.
 
 use std::{
     fs::{self, File},
@@ -22,18 +22,18 @@ use crate::domain::{VerdictId, VerdictRecord};
 pub(super) struct SegmentReader {
     folder: StoreDir,
     state: Mutex<SegmentsState>,
-    /// Held by who lets go of segments.
+    /// Held while segments are removed.
     tidying: Mutex<()>,
 }
 
 struct SegmentsState {
-    /// Oldest first; the last one is written to.
+    /// Oldest first; the last one is being written.
     segments: Vec<Segment>,
-    /// The last verdict that was let go of.
+    /// The last removed verdict.
     retained_after: VerdictId,
 }
 
-/// How long what is kept.
+/// The retention limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Retention {
     pub verdicts_age_max: Duration,
@@ -42,7 +42,7 @@ pub(super) struct Retention {
     pub terminations_max: usize,
 }
 
-/// Why the log cannot be read there.
+/// Why the log cannot be read at a position.
 #[derive(Debug, Error)]
 pub enum ReadError {
     #[error("the verdict is older than what is kept")]
@@ -51,12 +51,12 @@ pub enum ReadError {
     Unreadable(#[source] io::Error),
 }
 
-/// How far a reader came.
+/// The position of a reader.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadPosition {
-    /// The last verdict that was looked at, or after which was asked.
+    /// The last examined verdict, or the one the reader started after.
     pub cursor: VerdictId,
-    /// There was nothing more.
+    /// The end of the log was reached.
     pub at_end: bool,
 }
 
@@ -72,7 +72,7 @@ impl SegmentReader {
         }
     }
 
-    /// More of a segment is durable, or it is new.
+    /// Records that more of a segment is durable, or that it is new.
     pub fn grown(&self, segment: Segment) {
         let mut state = self.lock();
         match state.segments.last_mut() {
@@ -90,8 +90,8 @@ impl SegmentReader {
         state.segments.iter().map(|segment| segment.bytes).sum()
     }
 
-    /// Shows verdicts after the given one until `show` has enough or `most` were
-    /// looked at.
+    /// Passes verdicts after the given one to `show` until it has enough or `most` have
+    /// been examined.
     pub fn read(
         &self,
         after: VerdictId,
@@ -133,9 +133,9 @@ impl SegmentReader {
         Ok(reached)
     }
 
-    /// Shows verdicts before the given one, the newest first, until `show` has
-    /// enough or `most` were looked at. Frames are read forwards, so the records
-    /// of a segment are gathered first; they are opened as they are shown.
+    /// Passes verdicts before the given one to `show`, newest first, until it has enough
+    /// or `most` have been examined. Frames are read forwards, so the records of a
+    /// segment are collected first and decoded when they are passed on.
     pub fn read_back(
         &self,
         before: VerdictId,
@@ -180,7 +180,7 @@ impl SegmentReader {
         Ok(reached)
     }
 
-    /// As much of a segment as is durable.
+    /// The durable part of a segment.
     fn frames(&self, segment: &Segment) -> Result<Frames<impl Read>, ReadError> {
         match File::open(self.folder.segment(segment.number)) {
             Ok(file) => Ok(Frames::new(BufReader::new(file.take(segment.bytes)))),
@@ -190,7 +190,7 @@ impl SegmentReader {
         }
     }
 
-    /// Lets go of what is too old or too much, a segment at a time.
+    /// Removes what is too old or exceeds the limits, one segment at a time.
     pub fn enforce_retention(
         &self,
         retention: &Retention,
@@ -234,7 +234,7 @@ impl SegmentReader {
         self.folder.remove_before(kept)
     }
 
-    /// The last verdict to let go of, and the first segment to keep.
+    /// The last verdict to remove, and the first segment to keep.
     fn overdue(&self, retention: &Retention, now: SystemTime) -> Option<(VerdictId, u32)> {
         let state = self.lock();
         let mut bytes: u64 = state.segments.iter().map(|segment| segment.bytes).sum();
@@ -265,7 +265,7 @@ fn next<R: Read>(frames: &mut Frames<R>) -> Result<Next<'_>, ReadError> {
 }
 
 impl StoreDir {
-    /// Removes the segments before this one: the anchor says that they are gone.
+    /// Removes the segments before this one. The anchor no longer refers to them.
     pub fn remove_before(&self, kept: u32) -> Result<(), StoreError> {
         for number in self.numbers()?.into_iter().filter(|n| *n < kept) {
             let path = self.segment(number);

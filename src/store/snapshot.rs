@@ -1,4 +1,4 @@
-//! What the log leaves standing: terminations that no reset has lifted, and
+//! The state recovered from the log: terminations that no reset has lifted, and
 //! snoozes.
 
 use std::{cmp::Reverse, collections::HashMap, time::SystemTime};
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::domain::{AgentId, EncodedRecord, RecoveredState, SessionId, Tenant, VerdictId};
 
-/// By session, as it stands after the entries that were shown to it.
+/// The state by session after the applied entries.
 #[derive(Default)]
 pub(super) struct StateSnapshot {
     sessions: Map<EncodedRecord>,
@@ -21,7 +21,7 @@ pub(super) struct StateSnapshot {
 
 type Map<T> = HashMap<SessionId, T, foldhash::fast::RandomState>;
 
-/// An entry that changes something for good.
+/// An entry that changes the state.
 pub(super) struct StateChange {
     kind: u8,
     session: SessionId,
@@ -31,8 +31,8 @@ pub(super) struct StateChange {
 }
 
 impl StateChange {
-    /// `None`: the entry was only said. Its hash was right, so it is what this
-    /// program or a later one wrote.
+    /// `None`: the entry changes nothing. Its hash is valid, so this program or a later
+    /// version wrote it.
     pub fn from_entry(entry: LogEntry<'_>) -> Option<Self> {
         if ![TERMINATED, RESET, SNOOZED].contains(&entry.kind) {
             return None;
@@ -53,7 +53,7 @@ impl StateChange {
 }
 
 impl StateSnapshot {
-    /// Takes the next one into account.
+    /// Applies the next change.
     pub fn apply(&mut self, change: StateChange) {
         let StateChange {
             kind,
@@ -82,8 +82,7 @@ impl StateSnapshot {
         }
     }
 
-    /// Leaves only what is not over by now. A termination from before `oldest`
-    /// is.
+    /// Removes what has expired. Terminations before `oldest` have.
     pub fn retain_unexpired(&mut self, oldest: VerdictId, now: SystemTime) {
         let kept = |record: &EncodedRecord| record.id >= oldest;
         self.sessions.retain(|_, termination| kept(termination));
@@ -94,7 +93,7 @@ impl StateSnapshot {
         self.snoozes.retain(|_, (until, _)| *until > now);
     }
 
-    /// Leaves at most so many sessions of each kind, the newest.
+    /// Keeps the newest sessions of each kind, at most this many.
     pub fn limit_sessions(&mut self, most: usize) {
         newest(&mut self.sessions, most, |termination| termination.id);
         newest(&mut self.snoozes, most, |(_, snooze)| snooze.id);
@@ -132,8 +131,8 @@ impl StateSnapshot {
     }
 }
 
-/// Leaves the newest `most`. Those of the tenants that have the most go first, so
-/// that none pushes out another's.
+/// Keeps the newest `most`. Sessions of the tenants with the most are removed first, so
+/// that no tenant displaces another's.
 fn newest<T>(map: &mut Map<T>, most: usize, id: impl Fn(&T) -> VerdictId) {
     if map.len() <= most {
         return;
@@ -155,8 +154,8 @@ fn newest<T>(map: &mut Map<T>, most: usize, id: impl Fn(&T) -> VerdictId) {
     });
 }
 
-/// How many each may have so that together they have `most`, where some have
-/// fewer than that.
+/// The share of each tenant so that all together have `most`, if some have fewer than
+/// their share.
 fn each(mut counts: Vec<usize>, most: usize) -> usize {
     counts.sort_unstable();
     let mut left = most;

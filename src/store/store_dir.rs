@@ -1,11 +1,11 @@
 //! The files of a store:
 //!
-//! - `lock`: held by the process that uses it.
-//! - `audit-00000001.log`, …: the log, in segments. Every segment goes on with
+//! - `lock`: locked by the process that uses the directory.
+//! - `audit-00000001.log`, …: the log, in segments. Every segment continues
 //!   the chain of the one before.
-//! - `anchor`: where the chain begins, once the oldest segments were let go of,
-//!   and the terminations in them that still stand.
-//! - `damaged-…`: what was set aside.
+//! - `anchor`: the checkpoint. Where the chain begins after the oldest segments were
+//!   removed, and the terminations in them that are still in force.
+//! - `damaged-…`: a damaged tail that was moved away.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -26,7 +26,7 @@ use super::{
 };
 use crate::domain::VerdictId;
 
-/// Why the files cannot be used.
+/// Why the store cannot be used.
 #[derive(Debug, Error)]
 pub enum StoreError {
     #[error("cannot use {}: {source}", path.display())]
@@ -56,13 +56,13 @@ impl StoreError {
 #[derive(Clone, Debug)]
 pub(super) struct StoreDir(pub PathBuf);
 
-/// A part of the log.
+/// A file of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Segment {
     pub number: u32,
-    /// `None`: nothing stands in it yet.
+    /// `None`: it has no verdict yet.
     pub ids: Option<(VerdictId, VerdictId)>,
-    /// What of it is durable.
+    /// The length of its durable part.
     pub bytes: u64,
 }
 
@@ -75,7 +75,7 @@ impl Segment {
         }
     }
 
-    /// A frame was added; it may hold nothing.
+    /// Records that a frame was added. A frame may be empty.
     pub fn grow(&mut self, ids: Option<(VerdictId, VerdictId)>, bytes: u64) {
         if let Some((first, last)) = ids {
             self.ids = Some((self.ids.map_or(first, |(first, _)| first), last));
@@ -84,16 +84,16 @@ impl Segment {
     }
 }
 
-/// Where the log begins.
+/// The beginning of the log.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct Checkpoint {
-    /// The first segment that is kept.
+    /// The first retained segment.
     #[prost(uint32, tag = "1")]
     pub segment: u32,
-    /// The hash that its first frame names.
+    /// The hash that its first frame refers to.
     #[prost(bytes = "vec", tag = "2")]
     before: Vec<u8>,
-    /// The last verdict that was let go of, or was given before there was a log.
+    /// The last removed verdict, or the last one issued before the log existed.
     #[prost(bytes = "vec", tag = "3")]
     retained_after: Vec<u8>,
 }
@@ -117,7 +117,7 @@ impl Checkpoint {
     }
 }
 
-/// The end of the log that is no whole frame.
+/// The bytes at the end of the log that are not a complete frame.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct DamagedTail {
     pub segment: u32,
@@ -125,9 +125,9 @@ pub struct DamagedTail {
     pub bytes: u64,
 }
 
-/// The anchor is the first entry of its file, and no verdict.
+/// The kind of the anchor entry. It is the first entry of its file and not a verdict.
 const ANCHOR_KIND: u8 = u8::MAX;
-/// Terminations in one frame of the anchor's file.
+/// Terminations per frame of the anchor file.
 const ANCHORED_A_FRAME: usize = 4_096;
 
 impl StoreDir {
@@ -139,13 +139,13 @@ impl StoreDir {
         self.0.join(format!("audit-{number:08}.log"))
     }
 
-    /// For its owner alone: it tells who ran what, and what operators wrote.
+    /// Only the owner may read it, because it has session names and operators' texts.
     pub fn make(&self) -> io::Result<()> {
         let mut builder = fs::DirBuilder::new();
         builder.recursive(true).mode(0o700).create(&self.0)
     }
 
-    /// Held until the file is dropped, and by the system until the process ends.
+    /// The lock is held until the file is dropped or the process ends.
     pub fn lock(&self) -> Result<File, StoreError> {
         let path = self.0.join("lock");
         let file = File::options().create(true).append(true).open(&path);
@@ -159,13 +159,13 @@ impl StoreDir {
         }
     }
 
-    /// A process uses it.
+    /// Whether a process uses the directory.
     pub fn is_locked(&self) -> bool {
         let file = File::open(self.0.join("lock"));
         file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
-    /// A name that was made or removed is durable only once its directory is.
+    /// A created or removed file name is durable only after its directory is synced.
     pub fn sync(&self) -> io::Result<()> {
         File::open(&self.0)?.sync_all()
     }
@@ -184,7 +184,7 @@ impl StoreDir {
         Ok(numbers)
     }
 
-    /// Reads the anchor and shows the terminations that stand beside it.
+    /// Reads the anchor and passes on the terminations in its file.
     pub fn read_anchor(
         &self,
         show: &mut dyn FnMut(LogEntry<'_>),
@@ -219,7 +219,7 @@ impl StoreDir {
         }
     }
 
-    /// Puts another anchor in the place of this one, at once or not at all.
+    /// Replaces the anchor atomically.
     pub fn write_anchor(&self, anchor: &Checkpoint, standing: &StateSnapshot) -> io::Result<()> {
         let new = self.0.join("anchor.new");
         let mut file = File::create(&new)?;
@@ -250,7 +250,7 @@ impl StoreDir {
         self.sync()
     }
 
-    /// There is no log yet, or one of which a crash left no more than the name.
+    /// Whether there is no log yet, or a crash left only an empty file of one.
     pub fn is_unbegun(&self) -> Result<bool, StoreError> {
         let is_empty = |number: u32| {
             let file = fs::metadata(self.segment(number));
@@ -259,7 +259,7 @@ impl StoreDir {
         Ok(!self.anchor().exists() && self.numbers()?.into_iter().all(is_empty))
     }
 
-    /// Makes an empty log in an empty directory.
+    /// Creates an empty log in an empty directory.
     pub fn begin(&self, now: SystemTime) -> Result<(), StoreError> {
         let path = self.segment(1);
         File::create(&path).map_err(StoreError::io(&path))?;
@@ -269,7 +269,7 @@ impl StoreDir {
         written.map_err(StoreError::io(&self.anchor()))
     }
 
-    /// Moves a damaged tail into a file of its own.
+    /// Moves a damaged tail into a separate file.
     pub fn set_aside(&self, tail: &DamagedTail) -> Result<PathBuf, StoreError> {
         let path = self.segment(tail.segment);
         let aside = format!("damaged-{:08}-{}", tail.segment, tail.offset);
@@ -289,7 +289,7 @@ impl StoreDir {
     }
 }
 
-/// A part of a file, as far as it goes.
+/// Reads a part of a file, up to its end.
 pub(super) fn read(path: &Path, range: Range<u64>) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     file.seek(io::SeekFrom::Start(range.start))?;

@@ -1,4 +1,4 @@
-//! Verdicts for the tests of the store.
+//! Verdicts for tests of the store.
 
 use std::{
     sync::Arc,
@@ -10,7 +10,7 @@ use crate::domain::{
     Verdict, VerdictId, VerdictRecord, Waste,
 };
 
-/// A detector's verdict with all that it may hold.
+/// A detector's verdict with every field set.
 pub(super) fn looping(id: u128, session: &str, action: Action) -> VerdictRecord {
     let verdict = Verdict {
         id: VerdictId(id),
@@ -52,9 +52,10 @@ pub(super) fn looping(id: u128, session: &str, action: Action) -> VerdictRecord 
         shadow: false,
         operator: String::new(),
     };
-    let effect = match verdict.terminates() {
-        true => Effect::Terminated,
-        false => Effect::None,
+    let effect = if verdict.terminates() {
+        Effect::Terminated
+    } else {
+        Effect::None
     };
     VerdictRecord {
         verdict: Arc::new(verdict),
@@ -64,12 +65,12 @@ pub(super) fn looping(id: u128, session: &str, action: Action) -> VerdictRecord 
     }
 }
 
-/// A detector ended the session.
+/// A detector's termination of the session.
 pub(super) fn terminated(id: u128, session: &str) -> VerdictRecord {
     looping(id, session, Action::Terminate)
 }
 
-/// An operator lets the session begin anew.
+/// An operator's reset of the session.
 pub(super) fn reset(id: u128, session: &str) -> VerdictRecord {
     let mut issued = looping(id, session, Action::Warn);
     let verdict = Verdict {

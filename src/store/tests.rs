@@ -236,10 +236,10 @@ fn write_all(dir: &TempDir, issued: impl Iterator<Item = VerdictRecord>) {
     let (store, _) = open(dir);
     let mut log = {
         let disk = store.disk.as_ref().unwrap();
-        let (folder, shelf) = (disk.folder.clone(), disk.shelf.clone());
+        let (folder, segments) = (disk.folder.clone(), disk.segments.clone());
         Log::new(
             folder,
-            shelf,
+            segments,
             store_dir::Segment::new(1),
             frame::GENESIS,
             SMALL,
@@ -318,7 +318,7 @@ fn no_more_terminations_are_carried_on_or_stand_than_there_may_be_tombstones() {
         terminations_max: 5,
         ..disk.retention
     };
-    disk.shelf
+    disk.segments
         .enforce_retention(&retention, nth(2_000).time())
         .unwrap();
     drop(store);
@@ -512,7 +512,7 @@ async fn a_disk_that_is_full_or_read_only_loses_no_termination_and_refuses_acts(
             [reset(id + 1, &name), looping(id + 2, "w", Action::Warn)],
         );
         assert!(!store.wait_until_settled(VerdictId(id + 2)).await);
-        let failures = store.stats().failures;
+        let failures = store.stats().write_failures;
         assert!(failures >= 2 && store.stats().write_failing, "{failures}");
 
         FAULT.store(FINE, Relaxed);

@@ -1,4 +1,4 @@
-//! Checks a log that need not be in use.
+//! Verifies a log, also one that no service uses.
 
 use std::{fmt, path::Path};
 
@@ -6,25 +6,25 @@ use serde::Serialize;
 
 use super::store_dir::{DamagedTail, StoreDir, StoreError};
 
-/// What a check came to.
+/// The result of a verification.
 #[derive(Clone, Debug, Serialize)]
 pub struct LogVerification {
-    /// How many records follow one another without a gap.
+    /// The number of records without a gap.
     pub records: u64,
     pub segments: usize,
     pub bytes: u64,
-    /// The hash of the last frame: all before it is in it.
+    /// The hash of the last frame. It covers all frames before.
     pub head: String,
-    /// The log begins where earlier segments were let go of.
+    /// Earlier segments were removed.
     pub begins_at_segment: u32,
-    /// What stands behind the last whole frame, where something does.
+    /// The bytes behind the last complete frame, if any.
     pub tail: Option<DamagedTail>,
-    /// A service writes to it.
+    /// A service writes to the log.
     pub in_use: bool,
 }
 
 impl LogVerification {
-    /// A tail that is being written is no damage.
+    /// A tail that is being written is not damage.
     pub fn is_intact(&self) -> bool {
         self.tail.is_none() || self.in_use
     }
@@ -59,7 +59,7 @@ impl fmt::Display for LogVerification {
     }
 }
 
-/// Reads the whole log and checks every hash. Changes nothing.
+/// Reads the whole log and checks every hash. Read-only.
 pub fn verify(dir: &Path) -> Result<LogVerification, StoreError> {
     let folder = StoreDir(dir.to_owned());
     if folder.is_unbegun()? {

@@ -1,4 +1,4 @@
-//! The one thread that writes.
+//! The writer thread.
 
 use std::{
     io,
@@ -22,18 +22,18 @@ pub(super) struct Writer {
     /// `None`: in memory only.
     pub log: Option<Log>,
     pub text: bool,
-    /// Terminations that were answered and are not on disk, until they are.
+    /// Terminations that are in force and not yet on disk.
     pub backlog: Vec<VerdictRecord>,
     pub backlog_max: usize,
-    /// Called when a sync failed, or this thread: the process must end.
+    /// Called when a sync fails or this thread panics. It must end the process.
     pub on_fatal: Box<dyn Fn(io::Error) + Send>,
 }
 
-/// While the disk takes nothing it is tried this often, and with every verdict.
+/// While writes fail they are retried at this interval, and with every verdict.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Writer {
-    /// Works until there will be no more to write.
+    /// Runs until the queue is closed and empty.
     pub fn run(mut self) {
         // Without a writer every termination would wait for ever.
         let work = panic::catch_unwind(AssertUnwindSafe(|| self.work()));
@@ -70,8 +70,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes what the disk would not take before, no more of it at once than of
-    /// anything else: while the disk takes nothing, every try costs the same.
+    /// Retries failed writes in batches of the usual size, so that every attempt costs
+    /// the same while writes fail.
     fn catch_up(&mut self) -> Result<(), CommitError> {
         while !self.backlog.is_empty() {
             let some: Vec<VerdictRecord> = self.backlog.iter().take(BATCH_MAX).cloned().collect();
@@ -85,7 +85,7 @@ impl Writer {
         Ok(())
     }
 
-    /// With nothing to write it finds out whether the disk takes it again.
+    /// An empty batch tests whether writes succeed again.
     fn write(&mut self, batch: &[VerdictRecord]) -> Result<(), CommitError> {
         let Some(log) = &mut self.log else {
             return Ok(());
@@ -124,8 +124,8 @@ impl Writer {
         self.publisher.publish(issued, progress);
     }
 
-    /// Terminations hold and are tried again; an operator's act is refused, so
-    /// nobody hears of it; the others are only said.
+    /// Handles a failed write: terminations stay in force and are retried, operator
+    /// actions are rejected, other verdicts are delivered but not persisted.
     fn refused(&mut self, batch: Batch, error: &io::Error) {
         CommitPublisher::count(&self.publisher.failures);
         let before = self.publisher.watermarks();

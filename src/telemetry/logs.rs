@@ -1,3 +1,5 @@
+//! Log lines on standard error, written by a separate thread.
+
 use std::{sync::mpsc, thread, time::Duration};
 
 use clap::ValueEnum;
@@ -6,20 +8,21 @@ use tracing_subscriber::{EnvFilter, Layer, fmt, layer::SubscriberExt, util::Subs
 
 use super::Traces;
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// For people.
     #[default]
     Text,
-    /// An object a line, for programs.
+    /// One JSON object per line, for programs.
     Json,
 }
 
-/// Lines that wait to be written, some 2 MiB. Beyond it they are let go of: whoever
-/// reads standard error may hang, and nobody else is to wait for that.
+/// Lines that wait to be written, about 2 MiB. Further lines are dropped and counted:
+/// the reader of standard error may hang, and the service must not wait for it.
 const QUEUED_LINES_MAX: usize = 8_192;
-/// So long the last lines are waited for; where nobody reads them, half of it.
+/// How long `shutdown` waits for the last lines. If standard error is not read, the
+/// writer gives up after half of it.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The thread that writes the lines.
@@ -29,25 +32,25 @@ pub struct LogWriter {
 }
 
 impl LogWriter {
-    /// Counts the lines that were let go of.
+    /// The counter of dropped lines.
     pub fn dropped_lines(&self) -> ErrorCounter {
         self.dropped_lines.clone()
     }
 
-    /// Waits for the last lines, as long as that is worth it.
+    /// Waits until the last lines are written, at most `FLUSH_TIMEOUT`.
     pub fn shutdown(self) {
         let (done_sender, done_receiver) = mpsc::channel();
         thread::spawn(move || {
             drop(self.writer);
-            // Who waits may have given up.
+            // The receiver is gone after the timeout.
             let _ = done_sender.send(());
         });
         let _ = done_receiver.recv_timeout(FLUSH_TIMEOUT);
     }
 }
 
-/// Logs go to standard error, at level `info` unless `RUST_LOG` says otherwise;
-/// spans go where `traces` says. A second call in one process changes nothing.
+/// Logs to standard error, at level `info` unless `RUST_LOG` is set, and sends spans
+/// to `traces`. A second call in one process changes nothing.
 pub fn init(format: LogFormat, traces: &Traces) -> LogWriter {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr())
@@ -59,13 +62,13 @@ pub fn init(format: LogFormat, traces: &Traces) -> LogWriter {
         .finish(std::io::stderr());
     let dropped_lines = stderr.error_counter();
     let lines = fmt::layer().with_writer(stderr);
-    let lines = match format {
+    let formatted = match format {
         LogFormat::Text => lines.with_ansi(ansi).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
-    let mut layers = vec![lines.with_filter(filter).boxed()];
+    let mut layers = vec![formatted.with_filter(filter).boxed()];
     layers.extend(traces.layer().map(Layer::boxed));
-    // An earlier subscriber stays: there is nobody to tell.
+    // Fails if a subscriber is installed already; that one stays.
     let _ = tracing_subscriber::registry().with(layers).try_init();
     LogWriter {
         writer,
@@ -73,8 +76,7 @@ pub fn init(format: LogFormat, traces: &Traces) -> LogWriter {
     }
 }
 
-/// A panic says where it happened and nothing else: its message may quote what
-/// an agent wrote.
+/// Logs only the location of a panic, because its message may quote agent text.
 pub fn install_panic_hook() {
     std::panic::set_hook(Box::new(|panic| {
         let location = panic.location().map(ToString::to_string);

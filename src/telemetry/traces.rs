@@ -1,3 +1,5 @@
+//! Spans of the service, sent to an OpenTelemetry collector.
+
 use std::time::Duration;
 
 use opentelemetry::{
@@ -16,11 +18,11 @@ use tracing_subscriber::{Layer, Registry, filter::filter_fn};
 
 use super::metrics::StreamRpc;
 
-/// What the last spans may take to be sent when the service ends: a collector
-/// that is gone must not hold up the end.
+/// How long the last spans may take to be sent at shutdown. An unreachable collector
+/// must not delay the exit.
 const FLUSH_DEADLINE: Duration = Duration::from_secs(2);
 
-/// The longest path of a call that becomes a span's name: twice our longest.
+/// The longest path that becomes a span's name: twice the longest of our API.
 const PATH_BYTES_MAX: usize = 128;
 
 /// `[telemetry]`
@@ -34,10 +36,10 @@ impl Settings {
         !self.otlp.is_empty()
     }
 
-    /// Why nothing could be sent there.
+    /// Returns why the address cannot be used.
     pub fn validate(&self) -> Result<(), &'static str> {
         const EXPECTED: &str = "must be empty or like http://127.0.0.1:4317, without TLS: send to a \
-                              collector beside the service";
+                              collector on the same host";
         if !self.is_on() {
             return Ok(());
         }
@@ -51,11 +53,11 @@ impl Settings {
 #[error("cannot send traces to telemetry.otlp: {0}")]
 pub struct TracesError(#[from] ExporterBuildError);
 
-/// Sends spans to a collector, or does nothing at all.
+/// Sends spans to a collector; does nothing if no collector is configured.
 pub struct Traces(Option<SdkTracerProvider>);
 
 impl Traces {
-    /// Within a runtime: the connection is one of its tasks.
+    /// Must be called within a runtime, because the connection is a task of it.
     pub fn new(settings: &Settings) -> Result<Self, TracesError> {
         if !settings.is_on() {
             return Ok(Self(None));
@@ -83,25 +85,25 @@ impl Traces {
         Some(layer.with_filter(filter_fn(is_own_span)))
     }
 
-    /// Sends what is left.
+    /// Sends the remaining spans.
     pub fn shutdown(self) {
         let Some(provider) = self.0 else {
             return;
         };
         if let Err(error) = provider.shutdown_with_timeout(FLUSH_DEADLINE) {
-            tracing::warn!(%error, "the last traces were not sent");
+            tracing::warn!(%error, "cannot send the last traces");
         }
     }
 }
 
-/// Our own spans and log lines, which carry no agent text, and no others':
-/// what the transport would say of each frame costs more than it tells.
+/// Only spans and log lines of this crate, which contain no agent text. Those of the
+/// transport, one per frame, cost more than they are worth.
 fn is_own_span(metadata: &Metadata<'_>) -> bool {
     metadata.target().starts_with("unstuck") && *metadata.level() <= tracing::Level::DEBUG
 }
 
-/// The span of a call; a stream's lasts as long as the stream. It continues the
-/// caller's trace where the call says which that is.
+/// The span of a call. The span of a stream lasts as long as the stream. It continues
+/// the caller's trace if the request's headers name one.
 pub fn call_span(request: &Request<()>) -> Span {
     let (service, method) = split_rpc_path(request.uri().path());
     let span = debug_span!(
@@ -113,13 +115,13 @@ pub fn call_span(request: &Request<()>) -> Span {
         rpc.method = method,
     );
     let parent = TraceContextPropagator::new().extract(&HeaderExtractor(request.headers()));
-    // It fails where the span is not recorded: then there is nothing to place.
+    // Fails if the span is not recorded, which needs no parent.
     let _ = span.set_parent(parent);
     span
 }
 
-/// The span of one message on a stream: a trace of its own, for a stream may
-/// last for days, with a link to the stream's.
+/// The span of one message on a stream. It starts a new trace, because a stream may
+/// last for days, and links to the stream's span.
 pub fn message_span(rpc: StreamRpc) -> Span {
     let span = debug_span!(
         parent: None,
@@ -134,7 +136,8 @@ pub fn message_span(rpc: StreamRpc) -> Span {
     span
 }
 
-/// A path is the caller's word: only what looks like one of gRPC's is repeated.
+/// Splits a path into service and method. The caller chooses the path, so only what
+/// looks like a gRPC path is used.
 fn split_rpc_path(path: &str) -> (&str, &str) {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "._/".contains(c);
     path.strip_prefix('/')
@@ -160,15 +163,15 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(otlp: &str, sound: bool) {
+    fn check(otlp: &str, is_valid: bool) {
         let settings = Settings {
             otlp: otlp.to_owned(),
         };
-        assert_eq!(settings.validate().is_ok(), sound, "{otlp:?}");
+        assert_eq!(settings.validate().is_ok(), is_valid, "{otlp:?}");
     }
 
     #[test]
-    fn traces_go_to_a_plain_http_address_or_nowhere() {
+    fn the_collector_address_is_empty_or_plain_http() {
         check("", true);
         check("http://127.0.0.1:4317", true);
         check("http://collector.observability:4317/", true);
@@ -178,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_none_of_grpcs_is_not_repeated() {
+    fn a_path_that_is_not_a_grpc_path_becomes_unknown() {
         let record = "/unstuck.v1.DetectionService/RecordEvent";
         assert_eq!(
             split_rpc_path(record),
@@ -197,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn off_means_that_there_is_no_layer() {
+    fn without_a_collector_there_is_no_layer() {
         let traces = Traces::new(&Settings::default()).unwrap();
         assert!(traces.layer().is_none());
     }

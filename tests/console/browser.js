@@ -21,7 +21,7 @@ export const NARROW = { width: 390, height: 844 };
 export async function open(browser, service, address = "/", options = {}) {
   const context = await browser.newContext({ viewport: WIDE, reducedMotion: "reduce", ...options });
   const page = await context.newPage();
-  page.setDefaultTimeout(30_000);
+  page.setDefaultTimeout(60_000);
   const requests = [];
   const faults = [];
   page.on("request", (request) => requests.push(request.url()));

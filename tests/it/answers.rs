@@ -147,19 +147,13 @@ fn bad_events() -> Vec<(&'static str, Event)> {
             event(|event| event.state_hash = long(257)),
         ),
         ("no body", event(|event| event.body = None)),
-        ("a call of no tool", a_call(|call| call.tool.clear())),
+        ("a call without a tool", a_call(|call| call.tool.clear())),
         (
             "a tool name of 129 bytes",
             a_call(|call| call.tool = long(129)),
         ),
-        (
-            "an operation that is not known",
-            a_call(|call| call.operation = 99),
-        ),
-        (
-            "an outcome that is not known",
-            a_call(|call| call.outcome = -1),
-        ),
+        ("an unknown operation", a_call(|call| call.operation = 99)),
+        ("an unknown outcome", a_call(|call| call.outcome = -1)),
         (
             "a result hash of 257 bytes",
             a_call(|call| call.result_hash = long(257)),
@@ -172,24 +166,24 @@ fn bad_events() -> Vec<(&'static str, Event)> {
             "an argument hash of 257 bytes",
             a_call(|call| call.arguments = Some(Arguments::ArgsHash(long(257)))),
         ),
-        ("a turn of nobody", by(0)),
-        ("a role that is not known", by(99)),
+        ("a turn without a role", by(0)),
+        ("an unknown role", by(99)),
         (
             "a turn id of 129 bytes",
             turn("x").named(&long(129)).of("s"),
         ),
-        ("a marker of no kind", marker(0, 0)),
-        ("a kind of marker that is not known", marker(99, 0)),
+        ("a marker without a kind", marker(0, 0)),
+        ("an unknown kind of marker", marker(99, 0)),
         ("-1 tokens of context", marker(1, -1)),
         ("1,000,000,000 nanoseconds", at(0, 1_000_000_000)),
         ("-1 nanoseconds", at(0, -1)),
         ("the year 10000", at(253_402_300_800, 0)),
         ("the year 0", at(-62_135_596_801, 0)),
-        ("more seconds than there are", at(i64::MAX, 0)),
+        ("the largest number of seconds", at(i64::MAX, 0)),
         ("-1 input tokens", used(-1, 0, 0.0)),
         ("-1 output tokens", used(0, -1, 0.0)),
-        ("a cost below 0", used(0, 0, -0.01)),
-        ("a cost that is no number", used(0, 0, f64::NAN)),
+        ("a negative cost", used(0, 0, -0.01)),
+        ("a cost of NaN", used(0, 0, f64::NAN)),
         ("an infinite cost", used(0, 0, f64::INFINITY)),
     ]
 }
@@ -208,7 +202,7 @@ async fn events(server: &Server) -> Table {
     let not_text = record_raw(server, vec![0x0a, 2, 0xff, 0xfe]).await;
     table.row("a session id that is not UTF-8", result(not_text));
     let cut = record_raw(server, vec![0x0a, 9, b'x']).await;
-    table.row("a field that is cut short", result(cut));
+    table.row("a truncated field", result(cut));
     table
 }
 
@@ -218,7 +212,7 @@ async fn odd_events(server: &Server) -> Table {
         let text = text.to_owned();
         ask("x").change(|call| call.arguments = Some(Arguments::ArgsJson(text)))
     };
-    let mut table = Table::new("Odd events that are fine, by `RecordEvent`");
+    let mut table = Table::new("Unusual events that are accepted, by `RecordEvent`");
     let odd = [
         ("the year 1970", ask("x").at(0)),
         ("the year 9999", ask("x").at(253_402_300_799)),
@@ -238,8 +232,8 @@ async fn odd_events(server: &Server) -> Table {
             "zero-width characters between the letters",
             turn("l\u{200b}e\u{200b}t me"),
         ),
-        ("arguments that are no JSON", args("ls -la \u{1b}[31m \0")),
-        ("JSON that is cut short", args("{\"path\": \"a")),
+        ("arguments that are not JSON", args("ls -la \u{1b}[31m \0")),
+        ("truncated JSON", args("{\"path\": \"a")),
         ("100,000 nested arrays", args(&"[".repeat(100_000))),
         (
             "control characters in a tool's name",
@@ -250,7 +244,7 @@ async fn odd_events(server: &Server) -> Table {
             ask("x").by("\u{202e}agent\n"),
         ),
         (
-            "as many tokens and dollars as there can be",
+            "the largest numbers of tokens and dollars",
             ask("x").costing(i32::MAX, i32::MAX, f64::MAX),
         ),
     ];
@@ -265,10 +259,7 @@ async fn odd_events(server: &Server) -> Table {
     let mut later = ask("x").of("odd").encode_to_vec();
     // Field 500, a varint of 1; field 501, three bytes.
     later.extend([0xa0, 0x1f, 1, 0xaa, 0x1f, 3, 1, 2, 3]);
-    table.row(
-        "fields of a later version",
-        result(record_raw(server, later).await),
-    );
+    table.row("unknown fields", result(record_raw(server, later).await));
     let twice = || ask("x").of("odd").id("e");
     server.record(twice()).await;
     table.row(
@@ -304,7 +295,10 @@ async fn streams(server: &Server) -> Table {
         "`StreamEvents`: a bad event in a batch, in its result",
         result(Ok(first.unwrap())),
     );
-    table.row("… and the event beside it", result(Ok(second.unwrap())));
+    table.row(
+        "`StreamEvents`: the valid event beside it",
+        result(Ok(second.unwrap())),
+    );
 
     let mut deltas = server.deltas().await;
     deltas.send(pieces([])).await;
@@ -323,7 +317,7 @@ async fn streams(server: &Server) -> Table {
         ),
         ("a turn id of 257 bytes", piece("s", &long, "x")),
         (
-            "a channel that is not known",
+            "an unknown channel",
             pb::Delta {
                 channel: 99,
                 ..delta()
@@ -344,7 +338,7 @@ async fn streams(server: &Server) -> Table {
     let answer = stream.ask(pieces([last_piece("emoji", "t", "")])).await;
     assert_eq!(answer.error, None);
     table.row(
-        "`StreamDeltas`: a text that is cut inside an emoji",
+        "`StreamDeltas`: a text cut inside an emoji",
         fine("counted"),
     );
     table
@@ -357,11 +351,11 @@ async fn sessions(server: &Server) -> Table {
     let many: Vec<(&str, &str)> = names.iter().map(|name| (&**name, "v")).collect();
     table.row("`OpenSession`: 17 labels", open(&many).await);
     table.row(
-        "`OpenSession`: a label's name of 65 bytes",
+        "`OpenSession`: a label's key of 65 bytes",
         open(&[(&long(65), "v")]).await,
     );
     table.row(
-        "`OpenSession`: a label without a name",
+        "`OpenSession`: a label without a key",
         open(&[("", "v")]).await,
     );
     table.row(
@@ -369,7 +363,7 @@ async fn sessions(server: &Server) -> Table {
         open(&[("k", &long(257))]).await,
     );
     table.row(
-        "`OpenSession`: a profile that is not there",
+        "`OpenSession`: an unknown profile",
         told(server.open("s", "no", &[]).await),
     );
     table.row(
@@ -377,19 +371,19 @@ async fn sessions(server: &Server) -> Table {
         told(server.open("over", "", &[]).await),
     );
     table.row(
-        "`GetSession`: one that is not there",
+        "`GetSession`: an unknown session",
         told(server.get("no").await),
     );
     table.row(
-        "`EndSession`: one that is not there",
+        "`EndSession`: an unknown session",
         told(server.end("no").await),
     );
     table.row(
-        "`ResetSession`: one that is not there",
+        "`ResetSession`: an unknown session",
         told(server.reset("no").await),
     );
     table.row(
-        "`SnoozeSession`: one that is not there",
+        "`SnoozeSession`: an unknown session",
         told(server.snooze("no", 1_000).await),
     );
     table.row(
@@ -451,11 +445,11 @@ async fn lists(server: &Server) -> Table {
         list(|request| request.page_size = -1).await,
     );
     table.row(
-        "`ListSessions`: a page token of one's own",
+        "`ListSessions`: a made-up page token",
         list(|request| request.page_token = "x!".to_owned()).await,
     );
     table.row(
-        "`ListSessions`: a status that is not known",
+        "`ListSessions`: an unknown status",
         list(|request| request.status = 99).await,
     );
     table.row(
@@ -472,15 +466,15 @@ async fn lists(server: &Server) -> Table {
         audit(|request| request.page_size = -1).await,
     );
     table.row(
-        "`ListVerdicts`: a page token of one's own",
+        "`ListVerdicts`: a made-up page token",
         audit(|request| request.page_token = "x!".to_owned()).await,
     );
     table.row(
-        "`ListVerdicts`: an action that is not known",
+        "`ListVerdicts`: an unknown action",
         audit(|request| request.least_action = 99).await,
     );
     table.row(
-        "`ListVerdicts`: a time that is none",
+        "`ListVerdicts`: an invalid time",
         audit(|request| {
             let (seconds, nanos) = (0, -1);
             request.start_time = Some(pbjson_types::Timestamp { seconds, nanos });
@@ -494,13 +488,10 @@ async fn lists(server: &Server) -> Table {
         };
         told(server.watch(request).await)
     };
-    table.row(
-        "`WatchVerdicts`: after what is no verdict",
-        watch("7").await,
-    );
+    table.row("`WatchVerdicts`: after an invalid id", watch("7").await);
     let future = "ffffffff-ffff-7fff-bfff-ffffffffffff";
     table.row(
-        "`WatchVerdicts`: after a verdict that was not given",
+        "`WatchVerdicts`: after an unknown verdict",
         watch(future).await,
     );
     table
@@ -527,22 +518,22 @@ async fn limits() -> Table {
 }
 
 async fn transport(server: &Server) -> Table {
-    let mut table = Table::new("Calls and pages that are not there");
+    let mut table = Table::new("Unknown calls and pages");
     let call = call_raw(server, "/unstuck.v1.DetectionService/Guess", Vec::new()).await;
-    table.row("a method that is not there", told(call));
+    table.row("an unknown method", told(call));
     let call = call_raw(
         server,
         "/unstuck.v2.DetectionService/RecordEvent",
         Vec::new(),
     )
     .await;
-    table.row("a service that is not there", told(call));
+    table.row("an unknown service", told(call));
     unstuck::notify::install_crypto_provider();
     let http = reqwest::Client::new();
     let page = format!("http://{}/nowhere", server.http);
     let answer = within(http.get(page).send()).await.unwrap();
     table.row(
-        "HTTP: a page that is not there",
+        "HTTP: an unknown page",
         (answer.status().to_string(), String::new()),
     );
     let page = format!("http://{}/metrics", server.http);
@@ -585,19 +576,16 @@ fn configuration() -> Table {
         Table::new("Configuration, by `unstuck config check`; the code is the exit code");
     let huge = format!("# {}\n", "x".repeat(100 * 1024 * 1024));
     let files: [(&str, &[u8]); 16] = [
-        ("a key that is not known", b"[limits]\nsesions_max = 1\n"),
+        ("an unknown key", b"[limits]\nsesions_max = 1\n"),
+        ("an unknown section", b"[limit]\nsessions_max = 1\n"),
         (
-            "a section that is not known",
-            b"[limit]\nsessions_max = 1\n",
-        ),
-        (
-            "a word for a number",
+            "a string for a number",
             b"[limits]\nsessions_max = \"many\"\n",
         ),
-        ("a number for a word", b"[store]\ndir = 7\n"),
+        ("a number for a string", b"[store]\ndir = 7\n"),
         ("a limit of 0", b"[limits]\nsessions_max = 0\n"),
         (
-            "a limit that would be none",
+            "a limit that is too large",
             b"[limits]\nmessage_bytes_max = 1_000_000_000\n",
         ),
         (
@@ -609,25 +597,22 @@ fn configuration() -> Table {
             b"[detect.near_repeat]\nsimilarity = 1.5\n",
         ),
         (
-            "a threshold that is no number",
+            "a threshold of NaN",
             b"[detect.near_repeat]\nsimilarity = nan\n",
         ),
         (
-            "a window that can never fire",
+            "a count above the window",
             b"[detect.exact_repeat]\ncount = 30\n",
         ),
-        ("a store that keeps nothing", b"[store]\nbytes_max = 1\n"),
-        ("what is no TOML", b"[limits\n"),
-        ("what is not UTF-8", b"[limits]\n# \xff\xfe\n"),
+        ("a store that is too small", b"[store]\nbytes_max = 1\n"),
+        ("not TOML", b"[limits\n"),
+        ("not UTF-8", b"[limits]\n# \xff\xfe\n"),
         ("100 MB", huge.as_bytes()),
         (
             "a byte order mark",
             b"\xef\xbb\xbf[limits]\nsessions_max = 1\n",
         ),
-        (
-            "lines that end as in Windows",
-            b"[limits]\r\nsessions_max = 1\r\n",
-        ),
+        ("CRLF line ends", b"[limits]\r\nsessions_max = 1\r\n"),
     ];
     let folder = directory(&[]);
     let check = |file: &str| {
@@ -644,31 +629,65 @@ fn configuration() -> Table {
         fs::write(folder.path().join("unstuck.toml"), bytes).unwrap();
         table.row(input, check("unstuck.toml"));
     }
-    table.row("a file that is not there", check("nowhere.toml"));
+    table.row("a missing file", check("nowhere.toml"));
     fs::create_dir(folder.path().join("folder")).unwrap();
     table.row("a directory", check("folder"));
     table
 }
 
+/// The field that a message begins with, and the rest of the message.
+fn split_field<'a>(code: &str, message: &'a str) -> (&'a str, &'a str) {
+    let is_field = |text: &str| text.bytes().all(|b| matches!(b, b'a'..=b'z' | b'_' | b'.'));
+    match message.split_once(": ") {
+        Some((field, rest)) if code == "INVALID_ARGUMENT" && is_field(field) => (field, rest),
+        _ => ("", message),
+    }
+}
+
+/// Per table: the answers by code, inputs with the same answer on one line.
 fn page(tables: &[Table]) -> String {
-    let mut page = "# Bad input and its answer\n\n\
-        What the service answers to input that nobody should send, and to input that only looks like it. \
-        This page is written by a test (`tests/it/answers.rs`) from the answers of a real server: it fails when one changes. \
-        `UNSTUCK_REWRITE=1 cargo test --test it answers` writes the page anew.\n\n\
-        A field at fault is also named in the details of the status (`BadRequest`), with a reason for programs (`ErrorInfo`); \
-        a limit says when to try again (`RetryInfo`). Nothing that was sent is repeated raw. \
-        Who may call what is in the tests of the roles, `tests/it/auth.rs`.\n"
+    let mut page = "# Answers to bad input\n\n\
+        `tests/it/answers.rs` writes this page from the answers of a real server and fails when one changes; \
+        `UNSTUCK_REWRITE=1 cargo test --test it answers` updates it. \
+        A line is a message, then the inputs that get it, each with the field that the message names first.\n\n\
+        The status details name the field (`BadRequest`), a reason for programs (`ErrorInfo`) \
+        and, for a limit, when to retry (`RetryInfo`). Input is never repeated unescaped.\n"
         .to_owned();
     for table in tables {
-        write!(
-            page,
-            "\n## {}\n\n| input | code | message |\n| --- | --- | --- |\n",
-            table.title
-        )
-        .unwrap();
+        writeln!(page, "\n## {}", table.title).unwrap();
+        let mut codes: Vec<&str> = Vec::new();
+        let mut answers: Vec<(&str, &str, Vec<(&str, &str)>)> = Vec::new();
         for [input, code, message] in &table.rows {
-            let message = message.replace('|', "\\|").replace('\n', " ");
-            writeln!(page, "| {input} | {code} | {message} |").unwrap();
+            if !codes.contains(&code.as_str()) {
+                codes.push(code);
+            }
+            let (field, rest) = split_field(code, message);
+            match answers
+                .iter_mut()
+                .find(|answer| answer.0 == code && answer.1 == rest)
+            {
+                Some((_, _, inputs)) => inputs.push((input, field)),
+                None => answers.push((code, rest, vec![(input, field)])),
+            }
+        }
+        for code in codes {
+            write!(page, "\n{code}:\n\n").unwrap();
+            for (_, message, inputs) in answers.iter().filter(|answer| answer.0 == code) {
+                let inputs: Vec<String> = inputs
+                    .chunk_by(|a, b| a.1 == b.1)
+                    .map(|chunk| {
+                        let inputs: Vec<&str> = chunk.iter().map(|(input, _)| *input).collect();
+                        let field = match chunk[0].1 {
+                            "" => String::new(),
+                            field => format!(" (`{field}`)"),
+                        };
+                        format!("{}{field}", inputs.join("; "))
+                    })
+                    .collect();
+                let message = message.replace('\n', " ");
+                let arrow = if message.is_empty() { "" } else { " ← " };
+                writeln!(page, "- {message}{arrow}{}", inputs.join("; ")).unwrap();
+            }
         }
     }
     page

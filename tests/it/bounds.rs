@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use toml::Value;
-use unstuck::config::DEFAULTS;
+use unstuck::config::{DEFAULTS, Layers, TABLE_KEYS};
 
 use crate::{harness::*, sabotage};
 
@@ -31,7 +31,8 @@ async fn every_bound_is_documented_counted_and_tested() {
         .iter()
         .map(|row| (row[0].clone(), row[1].clone()))
         .collect();
-    let defaults: Value = toml::from_str(DEFAULTS).unwrap();
+    let layers = Layers::load(DEFAULTS, TABLE_KEYS, None, []).unwrap();
+    let defaults: Value = toml::from_str(&layers.to_toml()).unwrap();
     let limits = defaults["limits"].as_table().unwrap().iter();
     let limits: BTreeMap<String, String> = limits
         .map(|(key, value)| (key.clone(), value.to_string()))

@@ -117,7 +117,7 @@ async fn a_large_answer_has_a_place_until_it_is_read() {
 
 #[tokio::test]
 async fn a_call_that_does_not_end_is_ended() {
-    let server = Server::with("[limits]\ncalls_max = 1\ncall_secs_max = 1").await;
+    let server = Server::with("[limits]\ncalls_max = 1\ncall_secs_max = 5").await;
     let ended = within(unfinished(&server, None).await).await.unwrap();
     let details = ended.get_error_details();
     let reason = &details.error_info().unwrap().reason;

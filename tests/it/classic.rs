@@ -531,7 +531,7 @@ fn the_histories_tell_every_setting() {
         "similarity = 0.86",
         "empty = 'skip'",
         "numbers_are_progress = true",
-        "idle = true",
+        "loose_match_without_calls = true",
     ];
     check_told("similar_turns", turns(), &similar);
     let greeted = [

@@ -61,14 +61,16 @@ async fn beyond_connections_max_another_is_closed_at_once_until_one_ends() {
     assert!(!is_answered(&mut third).await);
     assert_eq!(server.metric(&rejected("connections_max")).await, 1.0);
     assert_eq!(
-        server.metric("unstuck_connections{side=\"grpc\"}").await,
+        server
+            .metric("unstuck_connections{listener=\"grpc\"}")
+            .await,
         2.0
     );
     assert_eq!(server.record(ask("x").of("s")).await.event_index, 0);
 
     drop(second);
     server
-        .metric_reaches("unstuck_connections{side=\"grpc\"}", 1.0)
+        .metric_reaches("unstuck_connections{listener=\"grpc\"}", 1.0)
         .await;
     served(server.grpc).await;
 }
@@ -171,7 +173,7 @@ async fn a_head_without_end_is_refused() {
         "{answer}"
     );
     server
-        .metric_reaches("unstuck_connections{side=\"http\"}", 1.0)
+        .metric_reaches("unstuck_connections{listener=\"http\"}", 1.0)
         .await;
 }
 

@@ -675,8 +675,8 @@ async fn a_full_disk_stops_no_detection_and_no_termination_but_refuses_resets() 
         SessionStatus::Terminated
     );
     assert!(server.health().await.contains("cannot be written to"));
-    assert_eq!(server.metric("unstuck_store_failing").await, 1.0);
-    assert!(server.metric("unstuck_store_failures_total").await >= 2.0);
+    assert_eq!(server.metric("unstuck_store_write_failing").await, 1.0);
+    assert!(server.metric("unstuck_store_write_failures_total").await >= 2.0);
 
     let pid = running.child.0.id().to_string();
     let widened = Command::new("prlimit")
@@ -723,7 +723,7 @@ async fn a_damaged_tail_is_set_aside_and_said_in_health() {
     let server = running.server().await;
     let health = server.health().await;
     assert!(
-        health.contains("set aside in") && health.contains("damaged-00000001-"),
+        health.contains("moved to") && health.contains("damaged-00000001-"),
         "{health}"
     );
     assert_eq!(

@@ -1,5 +1,5 @@
-//! A real server on ports of its own, typed clients, and short words for what
-//! is sent and what comes back.
+//! A real server on free ports, typed clients, and short functions for events and
+//! results.
 
 use std::{
     future::Future,
@@ -28,8 +28,7 @@ use unstuck::{
     },
 };
 
-/// For every wait, so that a hang is a failure. Generous, so that a busy
-/// machine fails no test.
+/// The limit of every wait: a hang guard, long enough that a busy machine fails no test.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 pub async fn within<T>(what: impl Future<Output = T>) -> T {
@@ -37,13 +36,13 @@ pub async fn within<T>(what: impl Future<Output = T>) -> T {
     answer.expect("no answer within the deadline")
 }
 
-/// The built-in configuration with this laid over it. The environment of the
-/// machine has no say; the ports are picked.
+/// The built-in configuration with these overrides. Independent of the environment; the
+/// system picks the ports.
 pub fn config(toml: &str) -> Config {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(toml.as_bytes()).unwrap();
     let port = |key| (format!("UNSTUCK__SERVER__{key}"), "127.0.0.1:0".to_owned());
-    // Unless the test says where, nothing is written.
+    // Without a `[store]` section the store is in memory.
     let memory =
         (!toml.contains("[store]")).then(|| ("UNSTUCK__STORE__DIR".to_owned(), String::new()));
     let layers = Layers::load(
@@ -55,20 +54,20 @@ pub fn config(toml: &str) -> Config {
     Config::new(&layers.unwrap()).unwrap()
 }
 
-/// What an operator does to an engine of the test's own.
+/// An operator request for tests that use an engine directly.
 pub const BECAUSE: OperatorRequest<'static> = OperatorRequest {
     reason: "the test wants it",
     operator: "the test",
 };
 
-/// Where there is such a session.
+/// The id of a session.
 pub fn reset(engine: &Engine, session: &SessionId, now: SystemTime) {
     if let Some(announced) = engine.issue_reset(session, &BECAUSE, now) {
         engine.apply_reset(session, &announced, now);
     }
 }
 
-/// A page over plain HTTP.
+/// Gets a page over plain HTTP.
 pub async fn get(url: String) -> reqwest::Result<reqwest::Response> {
     unstuck::notify::install_crypto_provider();
     reqwest::get(url).await
@@ -76,7 +75,7 @@ pub async fn get(url: String) -> reqwest::Result<reqwest::Response> {
 
 // The server
 
-/// A server that runs until its test ends.
+/// A server that runs until the test ends.
 pub struct Server {
     pub grpc: SocketAddr,
     pub http: SocketAddr,
@@ -103,8 +102,7 @@ impl Server {
         }
     }
 
-    /// A client whose streams take in no more than `window_bytes` that nobody
-    /// has read.
+    /// A client whose streams buffer at most `window_bytes` of unread data.
     pub async fn detection_with_window(
         &self,
         window_bytes: u32,
@@ -134,7 +132,7 @@ impl Server {
         self.try_record(event).await.unwrap()
     }
 
-    /// Sends events of one session on a stream and gives their results.
+    /// Sends events of one session on a stream and returns their results.
     pub async fn play(&self, session: &str, events: impl Script) -> Vec<EventResult> {
         let mut stream = self.events().await;
         let events = events.events().into_iter().map(|event| event.of(session));
@@ -215,7 +213,7 @@ impl Server {
         Ok(answer.into_inner().verdict.unwrap())
     }
 
-    /// All pages of the audit log that are asked for.
+    /// All pages of the requested part of the audit log.
     pub async fn audit(&self, request: pb::ListVerdictsRequest) -> Result<Vec<Verdict>, Status> {
         let mut verdicts = Vec::new();
         let mut request = request;
@@ -230,13 +228,13 @@ impl Server {
         }
     }
 
-    /// What `/healthz` says.
+    /// The body of `/healthz`.
     pub async fn health(&self) -> String {
         let page = within(get(format!("http://{}/healthz", self.http))).await;
         within(page.unwrap().text()).await.unwrap()
     }
 
-    /// The watch stands when this returns.
+    /// The watch is open when this returns.
     pub async fn watch(
         &self,
         request: pb::WatchVerdictsRequest,
@@ -268,7 +266,7 @@ pub async fn connect(address: SocketAddr, with: impl FnOnce(Endpoint) -> Endpoin
 
 // Streams
 
-/// A bidi stream that is written and read by turns.
+/// A bidirectional stream.
 pub struct Duplex<Q, A> {
     requests: mpsc::Sender<Q>,
     responses: Streaming<A>,
@@ -277,7 +275,7 @@ pub struct Duplex<Q, A> {
 pub type EventStream = Duplex<StreamEventsRequest, StreamEventsResponse>;
 pub type DeltaStream = Duplex<StreamDeltasRequest, StreamDeltasResponse>;
 
-/// So many requests may wait for the transport.
+/// Requests that may wait for the transport.
 const REQUESTS_MAX: usize = 64;
 
 pub async fn events_of(mut client: DetectionServiceClient<Channel>) -> EventStream {
@@ -320,12 +318,12 @@ impl<Q, A> Duplex<Q, A> {
         self.receive().await
     }
 
-    /// Sends no more, and reads nothing.
+    /// Closes the sending side without reading.
     pub fn half_closed(self) -> Streaming<A> {
         self.responses
     }
 
-    /// Sends no more; what still comes.
+    /// Closes the sending side and returns the remaining responses.
     pub async fn finish(self) -> Vec<A> {
         let Self {
             requests,
@@ -352,7 +350,7 @@ pub fn pieces(deltas: impl IntoIterator<Item = pb::Delta>) -> StreamDeltasReques
 
 // Events
 
-/// A call that went well. It belongs to no session yet.
+/// A successful call without a session.
 pub fn call(tool: &str, args_json: &str, result: &str) -> Event {
     body(pb::event::Body::ToolCall(pb::ToolCall {
         tool: tool.to_owned(),
@@ -363,8 +361,8 @@ pub fn call(tool: &str, args_json: &str, result: &str) -> Event {
     }))
 }
 
-/// A call that is equal to another of the same `name` and to no other; neither
-/// a read, a write nor a run.
+/// A call that is equal only to others of the same `name`; neither a read, a write nor a
+/// run.
 pub fn ask(name: &str) -> Event {
     let args = format!("{{\"name\": \"{name}\"}}");
     call("lookup_setting", &args, &format!("{name}: not decided")).change(|call| {
@@ -373,7 +371,7 @@ pub fn ask(name: &str) -> Event {
     })
 }
 
-/// A turn of the agent.
+/// A turn of the assistant.
 pub fn turn(text: &str) -> Event {
     spoken(Role::Agent, text)
 }
@@ -386,15 +384,15 @@ pub fn spoken(role: Role, text: &str) -> Event {
     }))
 }
 
-/// Alike but for one word: 14 of 16 words are the same, which is more than .85.
+/// Turns that differ in one word: 14 of 16 words are the same, which is more than 0.85.
 pub fn like(word: &str) -> String {
     format!("first I will check whether the {word} setting of this team can really be found")
 }
 
-/// Each like the others.
+/// Turns that are similar to each other.
 pub const WORDS: [&str; 6] = ["colour", "font", "shape", "border", "margin", "shadow"];
 
-/// The end of a text that is streamed.
+/// The last delta of a text.
 pub fn last_piece(session: &str, turn_id: &str, text: &str) -> pb::Delta {
     pb::Delta {
         end_of_turn: true,
@@ -402,7 +400,7 @@ pub fn last_piece(session: &str, turn_id: &str, text: &str) -> pb::Delta {
     }
 }
 
-/// A piece of a text that goes on.
+/// A delta of a text that continues.
 pub fn piece(session: &str, turn_id: &str, text: &str) -> pb::Delta {
     pb::Delta {
         session_id: session.to_owned(),
@@ -419,7 +417,7 @@ fn body(body: pb::event::Body) -> Event {
     }
 }
 
-/// Words for the rest of an event.
+/// Setters for the rest of an event.
 pub trait Build: Sized {
     fn of(self, session: &str) -> Event;
     fn id(self, event_id: &str) -> Event;
@@ -481,7 +479,7 @@ impl Build for Event {
     }
 }
 
-/// What [`Server::play`] plays: events and lists of events, one after another.
+/// The input of [`Server::play`]: events and lists of events, in order.
 pub trait Script {
     fn events(self) -> Vec<Event>;
 }
@@ -504,9 +502,9 @@ impl<const N: usize> Script for [Vec<Event>; N] {
     }
 }
 
-// What comes back
+// Results
 
-/// The events that got a verdict, and what it asked for.
+/// The indexes of events with a verdict, and its action.
 pub fn verdicts(results: &[EventResult]) -> Vec<(i32, Action)> {
     let verdict = |result: &EventResult| {
         let verdict = result.verdict.as_ref()?;
@@ -519,7 +517,7 @@ pub fn indexes(results: &[EventResult]) -> Vec<i32> {
     results.iter().map(|result| result.event_index).collect()
 }
 
-/// The verdict of a result that has one.
+/// The verdict of a result; panics without one.
 #[track_caller]
 pub fn verdict(result: &EventResult) -> &Verdict {
     let verdict = result.verdict.as_ref();
@@ -531,7 +529,7 @@ pub fn verdict_ids<'a>(results: impl IntoIterator<Item = &'a EventResult>) -> Ve
     results.into_iter().map(id).collect()
 }
 
-/// A status that names one field.
+/// Asserts a status that names one field.
 #[track_caller]
 pub fn assert_invalid(status: &Status, field: &str) {
     assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
@@ -541,7 +539,7 @@ pub fn assert_invalid(status: &Status, field: &str) {
     assert_eq!(fields, [field]);
 }
 
-/// A status that asks to come back later.
+/// Asserts a status that asks to retry later.
 #[track_caller]
 pub fn assert_exhausted(status: &Status, reason: &str) {
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");

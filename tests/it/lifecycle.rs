@@ -203,7 +203,7 @@ async fn it_ends_its_streams_with_a_reason_and_exits_in_peace() {
 async fn a_stream_that_nobody_reads_is_told_the_reason_after_what_was_answered() {
     let directory = directory(&[]);
     let variables = [
-        ("UNSTUCK__LIMITS__RESPONSES_MAX", "1"),
+        ("UNSTUCK__LIMITS__UNREAD_RESPONSES_MAX", "1"),
         // A busy machine is no slow reader.
         ("UNSTUCK__LIMITS__SLOW_READER_SECS_MAX", "3600"),
         ("UNSTUCK__LIMITS__DRAIN_SECS_MAX", "3600"),
@@ -259,7 +259,7 @@ async fn who_does_not_read_the_log_holds_nothing_up() {
     let server = running.server().await;
     // A pipe holds a few hundred lines, and every call writes dozens.
     within(async {
-        while server.metric("unstuck_log_lines_lost_total").await == 0.0 {
+        while server.metric("unstuck_log_lines_dropped_total").await == 0.0 {
             server.record(turn("").of("s")).await;
         }
     })
@@ -284,7 +284,7 @@ async fn health_says_whether_somebody_serves() {
     );
     running.stop().await;
     let gone = output(ask(&address));
-    let complaint = format!("unstuck: nobody answers at \"{address}\"\n");
+    let complaint = format!("unstuck: cannot connect to \"{address}\"\n");
     assert_eq!(
         (gone.status.code(), text(&gone.stderr)),
         (Some(1), &*complaint)
@@ -343,11 +343,11 @@ fn what_it_prints_can_be_typed() {
         [
             format!("unstuck: gRPC on 0.0.0.0:{grpc}"),
             format!("unstuck: HTTP on 0.0.0.0:{http}"),
-            "unstuck: store in ./unstuck-data; Ctrl-C stops".to_owned(),
+            "unstuck: store in ./unstuck-data; press Ctrl-C to stop".to_owned(),
             "try: cargo run --release -- replay examples/read-loop.ndjson".to_owned(),
             format!("     UNSTUCK_SERVER=127.0.0.1:{grpc} python3 examples/broker.py"),
             format!("     curl http://127.0.0.1:{http}/metrics"),
-            format!("     the console, in a browser: http://127.0.0.1:{http}/"),
+            format!("     open the console in a browser: http://127.0.0.1:{http}/"),
         ]
     );
 }
@@ -504,7 +504,7 @@ fn a_printed_configuration_is_one_that_loads() {
         &["config", "check", "--config", "printed.toml"],
         &[],
     );
-    assert_eq!(text(&output(check).stdout), "printed.toml: fine\n");
+    assert_eq!(text(&output(check).stdout), "printed.toml: ok\n");
 }
 
 #[test]
@@ -528,7 +528,7 @@ fn a_file_from_another_system_loads() {
         &["config", "check", "--config", "c.toml"],
         &[],
     );
-    assert_eq!(text(&output(check).stdout), "c.toml: fine\n");
+    assert_eq!(text(&output(check).stdout), "c.toml: ok\n");
 }
 
 // Logs
@@ -603,7 +603,7 @@ async fn a_termination_is_logged_once_whatever_comes_after() {
 
 #[tokio::test]
 async fn a_termination_of_a_text_that_is_being_written_is_logged_once_too() {
-    let rungs = ["soft", "hard", "last"].map(|rung| format!("{rung} = \"terminate\"\n"));
+    let rungs = ["soft", "hard", "final_action"].map(|rung| format!("{rung} = \"terminate\"\n"));
     let config = format!("[detect.repetition]\n{}", rungs.concat());
     let directory = directory(&[("unstuck.toml", &config)]);
     let running = Running::start(unstuck(directory.path(), &["serve"], &[]));

@@ -6,7 +6,7 @@ use std::{
 };
 
 use unstuck::{
-    domain::{self, SessionId, SessionStatus},
+    domain::{self, Capacities, SessionId, SessionStatus},
     engine::{Engine, RecordError, RunMode},
     pb::{self, Action, Event, Operation, Outcome},
     telemetry::Metrics,
@@ -121,18 +121,33 @@ async fn an_event_that_is_not_valid_is_counted_as_such() {
 
 // What detectors remember
 
-/// With all the room there is the last event gets a verdict, or a stronger one than
-/// with this limit: what it goes by was forgotten then, and that is counted.
-async fn check_forgetting(limit: &str, what: &str, script: Vec<Event>) {
-    let last = |results: &[pb::EventResult]| results.last().unwrap().action();
-    let counter = format!("unstuck_forgotten_total{{what=\"{what}\"}}");
-    let roomy = Server::start().await;
-    let with_room = last(&roomy.play("s", script.clone()).await);
-    assert_eq!(roomy.metric(&counter).await, 0.0);
-    let server = Server::with(&format!("[limits]\n{limit}")).await;
-    let without = last(&server.play("s", script).await);
-    assert!(without < with_room, "{without:?} {with_room:?}");
+/// `script(n)` has n entries between the first and the last use of one of them. At
+/// one less than the bound the last event gets a stronger action than at the bound,
+/// where the first entry was evicted, which is counted.
+async fn check_eviction(bound: usize, kind: &str, script: impl Fn(usize) -> Vec<Event>) {
+    let counter = format!("unstuck_evicted_entries_total{{kind=\"{kind}\"}}");
+    let server = Server::start().await;
+    let kept = last_action(&server, "kept", script(bound - 1)).await;
+    assert_eq!(server.metric(&counter).await, 0.0);
+    let evicted = last_action(&server, "evicted", script(bound)).await;
+    assert!(evicted < kept, "{evicted:?} {kept:?}");
     assert!(server.metric(&counter).await > 0.0);
+}
+
+async fn last_action(server: &Server, session: &str, script: Vec<Event>) -> Action {
+    let mut action = Action::Unspecified;
+    // A message holds 256 events.
+    for events in script.chunks(256) {
+        let results = server.play(session, events.to_vec()).await;
+        action = results.last().unwrap().action();
+    }
+    action
+}
+
+/// A different word for each number, without digits: those are masked in errors.
+fn word(number: usize) -> String {
+    let letter = |n: usize| char::from(b'g' + (n % 20) as u8);
+    [number / 20, number].map(letter).into_iter().collect()
 }
 
 fn writes(path: &str, content: &str) -> Event {
@@ -156,26 +171,36 @@ fn fails(command: &str) -> Event {
 
 #[tokio::test]
 async fn beyond_paths_max_the_path_used_longest_ago_is_forgotten() {
-    let script = [("a", "1"), ("a", "2"), ("b", "3"), ("c", "4"), ("a", "1")];
-    let script = script.map(|(path, content)| writes(path, content));
-    check_forgetting("paths_max = 2", "path", script.to_vec()).await;
+    let script = |others: usize| {
+        let others = (0..others).map(|n| writes(&word(n), "3"));
+        let first = [writes("a", "1"), writes("a", "2")].into_iter();
+        first.chain(others).chain([writes("a", "1")]).collect()
+    };
+    check_eviction(Capacities::PATHS_MAX, "path", script).await;
 }
 
 #[tokio::test]
 async fn beyond_commands_max_the_command_used_longest_ago_is_forgotten() {
-    let runs = ["make one", "make one", "make two", "make three", "make one"];
-    let runs = runs.iter().enumerate();
-    // Edits that do not help.
-    let script = runs.flat_map(|(n, run)| [fails(run), writes("a", &n.to_string())]);
-    let script: Vec<Event> = script.collect();
-    let script = script[..9].to_vec();
-    check_forgetting("commands_max = 2", "command", script).await;
+    let script = |others: usize| {
+        let others = (0..others).map(|n| format!("make {}", word(n)));
+        let one = || "make one".to_owned();
+        let runs = [one(), one()].into_iter().chain(others).enumerate();
+        // Edits that do not help.
+        let runs = runs.flat_map(|(n, run)| [fails(&run), writes("a", &n.to_string())]);
+        runs.chain([fails(&one())]).collect()
+    };
+    check_eviction(Capacities::COMMANDS_MAX, "command", script).await;
 }
 
 #[tokio::test]
 async fn beyond_loops_max_the_loop_that_ended_longest_ago_is_forgotten() {
-    let script = ["x", "y", "x"].map(|name| ask(name).times(3)).concat();
-    check_forgetting("loops_max = 1", "loop", script).await;
+    let script = |others: usize| {
+        let others = (0..others).map(word);
+        let names = ["x".to_owned()].into_iter().chain(others);
+        let names = names.chain(["x".to_owned()]);
+        names.flat_map(|name| ask(&name).times(3)).collect()
+    };
+    check_eviction(Capacities::LOOPS_MAX, "loop", script).await;
 }
 
 // Time: on an engine of our own, so that the clock is ours.

@@ -35,7 +35,7 @@ fn settings(dir: &std::path::Path) -> unstuck::config::Config {
         "[detect.budget]\nevents_max = {EVENTS_MAX}\n\
          [limits]\nsessions_max = {SESSIONS_MAX}\nevent_ids_max = {IDS_MAX}\n\
          idle_secs_max = {IDLE_SECS}\n\
-         pressed_idle_secs_min = {PRESSED_SECS}\ntombstone_secs_max = {TOMBSTONE_SECS}\n\
+         pressure_idle_secs_min = {PRESSED_SECS}\ntombstone_secs_max = {TOMBSTONE_SECS}\n\
          [store]\ndir = {:?}\n",
         dir.display().to_string(),
     ))

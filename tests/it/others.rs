@@ -5,7 +5,6 @@ use std::time::Duration;
 use tokio::{
     net::TcpListener,
     sync::{mpsc, oneshot},
-    time::Instant,
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{
@@ -79,7 +78,7 @@ fn assert_ended(status: &Status, code: Code, reason: &str) {
 
 #[tokio::test]
 async fn streams_of_health_and_reflection_end_with_a_reason_when_the_service_drains() {
-    let app = App::bind(config("[limits]\ndrain_secs_max = 50"))
+    let app = App::bind(config("[limits]\ndrain_secs_max = 600"))
         .await
         .unwrap();
     let address = app.grpc_address().unwrap();
@@ -98,7 +97,6 @@ async fn streams_of_health_and_reflection_end_with_a_reason_when_the_service_dra
     let serving = within(watch.message()).await.unwrap().unwrap();
     assert_eq!(serving.status(), ServingStatus::Serving);
 
-    let began = Instant::now();
     stop.send(()).unwrap();
     let last = within(watch.message()).await.unwrap().unwrap();
     assert_eq!(last.status(), ServingStatus::NotServing, "before the end");
@@ -110,8 +108,8 @@ async fn streams_of_health_and_reflection_end_with_a_reason_when_the_service_dra
     ] {
         assert_ended(&ended, Code::Unavailable, "DRAINING");
     }
+    // The drain does not wait for its deadline, which is ten times the one here.
     within(run).await.unwrap().unwrap();
-    assert!(began.elapsed() < Duration::from_secs(40), "nobody held out");
 }
 
 #[tokio::test]

@@ -46,7 +46,7 @@ fn numbers(profile: &str) -> Numbers {
 }
 
 /// How many events the detector needs at least.
-const NEEDED: &[&str] = &["count", "stale", "rewrites"];
+const NEEDED: &[&str] = &["count", "reads_without_new_lines", "rewrites"];
 
 /// Events that end a session; `None` never does.
 fn ends(numbers: &Numbers, name: &'static str) -> i64 {
@@ -97,10 +97,10 @@ fn a_built_in_profile_sets_together_what_must_agree() {
             "repetition",
             &["chunks", "chunk_count", "chunk_window", "chunks_only"],
         ),
-        ("polling", &["enabled", "apart"]),
-        ("infra_outage", &["enabled", "apart"]),
+        ("polling", &["enabled", "exclude_from_others"]),
+        ("infra_outage", &["enabled", "exclude_from_others"]),
     ];
-    let defaults: toml::Table = DEFAULTS.parse().unwrap();
+    let defaults: toml::Table = load("", &[]).unwrap().to_toml().parse().unwrap();
     for (profile, settings) in defaults["profiles"].as_table().unwrap() {
         let Some(detect) = settings.get("detect") else {
             continue;
@@ -172,8 +172,8 @@ fn a_window_too_small_is_refused_with_the_arithmetic_where_it_was_set() {
             "`detect.read_loop.window` at unstuck.toml:2: 3 reads never fit in a window of 2 calls",
         ),
         (
-            "[detect.read_loop]\nstale = 1",
-            "`detect.read_loop.stale` at unstuck.toml:2: must be at least 2, or 0 to turn it off: one read is not a loop",
+            "[detect.read_loop]\nreads_without_new_lines = 1",
+            "`detect.read_loop.reads_without_new_lines` at unstuck.toml:2: must be at least 2, or 0 to turn it off: one read is not a loop",
         ),
         (
             "[detect.test_fail_loop]\nwithin = 2",
@@ -196,8 +196,8 @@ fn a_window_too_small_is_refused_with_the_arithmetic_where_it_was_set() {
             "`detect.similar_turns.window` at unstuck.toml:2: 6 turns to compare with, must be 1 to 5",
         ),
         (
-            "[detect.polling]\napart = false",
-            "`detect.polling.apart` at unstuck.toml:2: calls that are not kept apart are left to the other detectors, so it never finds any: set enabled = false as well",
+            "[detect.polling]\nexclude_from_others = false",
+            "`detect.polling.exclude_from_others` at unstuck.toml:2: without it these calls are left to the other detectors, so this one never fires: set enabled = false as well",
         ),
         (
             "[profiles.mine.detect.cycle]\nwindow = 5",
@@ -278,17 +278,17 @@ fn a_loop_cannot_end_the_session_before_it_is_found() {
         check_refused(
             &format!("[detect.{name}]\nterminate_after = {}", count - 1),
             &format!(
-                "invalid `detect.{name}.terminate_after` at unstuck.toml:2: a loop is first found with {count} events, so it never holds just {}",
+                "invalid `detect.{name}.terminate_after` at unstuck.toml:2: a loop is first found with {count} events, so it never has only {}",
                 count - 1
             ),
         );
     }
     check_refused(
         "[detect.cycle]\ncount = 4\nterminate_after = 3",
-        "invalid `detect.cycle.terminate_after` at unstuck.toml:3: a loop is first found with 4 events, so it never holds just 3",
+        "invalid `detect.cycle.terminate_after` at unstuck.toml:3: a loop is first found with 4 events, so it never has only 3",
     );
     check_refused(
         "[detect.similar_turns]\ncount = 6",
-        "invalid `detect.similar_turns.count` at unstuck.toml:2: a loop is first found with 6 events, so it never holds just 5",
+        "invalid `detect.similar_turns.count` at unstuck.toml:2: a loop is first found with 6 events, so it never has only 5",
     );
 }

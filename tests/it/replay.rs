@@ -269,7 +269,7 @@ fn input_without_one_good_line_is_bad_input() {
     assert!(
         ran.ends_with(2)
             .err
-            .ends_with("unstuck: no line could be read\n")
+            .ends_with("unstuck: no valid line in the traces\n")
     );
     replay_with_stdin(&["-"], b"\n\n").ends_with(0);
 }
@@ -290,7 +290,7 @@ fn a_file_that_is_missing_is_wrong_use() {
 fn an_unknown_profile_is_wrong_use() {
     let ran = replay(&["--profile", "nosuch", HEALTHY]);
     let told =
-        "unstuck: there is no profile \"nosuch\"; there are default, classic, lenient, strict\n";
+        "unstuck: unknown profile \"nosuch\"; known profiles: default, classic, lenient, strict\n";
     assert_eq!(ran.ends_with(2).err, told);
 }
 
@@ -476,7 +476,7 @@ fn people_see_a_timeline_and_a_conclusion() {
         "  ● WARN at event 13 · read_loop, exact_repeat · 2026-03-11 09:15:10\n",
         "    read src/money.rs 3 times, nothing changed\n",
         "    events      11–13\n",
-        "    correction  You have read \"src/money.rs\" 3 times",
+        "    correction  Stop reading \"src/money.rs\"",
         "  ● TERMINATE at event 13 · similar_turns",
         "68 events in 3 sessions, 2 of them looping: ",
     ];

@@ -1,5 +1,5 @@
-//! The breakages of `scripts/sabotage.toml` still break what they are meant to:
-//! each matches its file once, and the test that must fail for it is there.
+//! Every entry of `scripts/sabotage.toml` is up to date: it matches its file exactly once,
+//! and the test that must fail for it exists.
 
 use std::{fs, path::Path};
 
@@ -24,7 +24,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// All of the tests' source.
+/// Appends all Rust source files of a folder.
 pub fn tests(folder: &Path, into: &mut String) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -56,10 +56,10 @@ fn every_breakage_matches_its_file_once_and_has_its_test() {
     } in list.breakage
     {
         let matches = read(&file).matches(&old).count();
-        assert_eq!(matches, 1, "{name}: {old:?} in {file}");
+        assert_eq!(matches, 1, "{name}: {old:?} must occur once in {file}");
         assert_ne!(old, new, "{name}");
         let function = test.rsplit("::").next().unwrap();
-        let there = function == "tests" || source.contains(&format!("fn {function}("));
-        assert!(there, "{name}: there is no test {test}");
+        let exists = function == "tests" || source.contains(&format!("fn {function}("));
+        assert!(exists, "{name}: test {test} does not exist");
     }
 }

@@ -49,7 +49,7 @@ async fn a_stream_on_which_nothing_is_sent_ends_with_a_reason() {
 
 #[tokio::test]
 async fn who_does_not_read_is_cut_and_told_why() {
-    let server = Server::with("[limits]\nresponses_max = 2\nslow_reader_secs_max = 1").await;
+    let server = Server::with("[limits]\nunread_responses_max = 2\nslow_reader_secs_max = 1").await;
     // With no window the transport takes none of them.
     let events = events_of(server.detection_with_window(0).await).await;
     let mut neighbour = server.events().await;
@@ -96,7 +96,7 @@ async fn a_stream_has_its_place_until_its_last_answer_was_read() {
 
 #[tokio::test]
 async fn who_reads_after_all_is_told_why_the_stream_has_ended() {
-    let server = Server::with("[limits]\nresponses_max = 2\nslow_reader_secs_max = 1").await;
+    let server = Server::with("[limits]\nunread_responses_max = 2\nslow_reader_secs_max = 1").await;
     // Two responses fit.
     let mut events = events_of(server.detection_with_window(64).await).await;
     for n in 1..=20 {
@@ -119,7 +119,7 @@ async fn who_reads_after_all_is_told_why_the_stream_has_ended() {
 
 #[tokio::test]
 async fn no_termination_that_was_answered_is_lost_when_a_slow_reader_is_cut() {
-    let server = Server::with("[limits]\nresponses_max = 2\nslow_reader_secs_max = 1").await;
+    let server = Server::with("[limits]\nunread_responses_max = 2\nslow_reader_secs_max = 1").await;
     for n in 1..=20 {
         server.terminate(&format!("s{n}")).await;
     }
@@ -151,7 +151,7 @@ async fn no_termination_that_was_answered_is_lost_when_a_slow_reader_is_cut() {
 
 #[tokio::test]
 async fn a_watcher_that_does_not_read_is_cut() {
-    let server = Server::with("[limits]\nresponses_max = 1\nslow_reader_secs_max = 1").await;
+    let server = Server::with("[limits]\nunread_responses_max = 1\nslow_reader_secs_max = 1").await;
     let mut deaf = server.sessions_with_window(0).await;
     let request = pb::WatchVerdictsRequest::default();
     let watch = within(deaf.watch_verdicts(request)).await.unwrap();
@@ -169,7 +169,7 @@ async fn a_watcher_that_does_not_read_is_cut() {
 
 #[tokio::test]
 async fn a_watcher_that_falls_too_far_behind_is_told_to_resume() {
-    let limits = "[limits]\nresponses_max = 1\nslow_reader_secs_max = 600";
+    let limits = "[limits]\nunread_responses_max = 1\nslow_reader_secs_max = 600";
     let eager = "[detect.exact_repeat]\ncount = 2";
     let server = Server::with(&format!("{limits}\n{eager}")).await;
     let mut slow = server.sessions_with_window(1_024).await;
@@ -210,7 +210,7 @@ async fn full_stream(server: &Server) -> EventStream {
 
 #[tokio::test]
 async fn a_termination_passes_what_waits_in_a_full_queue() {
-    let server = Server::with("[limits]\nresponses_max = 4").await;
+    let server = Server::with("[limits]\nunread_responses_max = 4").await;
     let mut stream = full_stream(&server).await;
     // By then the queue is full, and the stream waits for room.
     let events = async || server.get("s").await.map_or(0, |session| session.events);
@@ -240,7 +240,7 @@ async fn a_termination_passes_what_waits_in_a_full_queue() {
 
 #[tokio::test]
 async fn what_is_not_read_about_one_text_is_said_once_and_counted() {
-    let server = Server::with("[limits]\nresponses_max = 4").await;
+    let server = Server::with("[limits]\nunread_responses_max = 4").await;
     server.terminate("s").await;
     let stream = deltas_of(server.detection_with_window(0).await).await;
     // A neighbour on the same stream, whose end of turn shows that all was read.
@@ -261,7 +261,7 @@ async fn what_is_not_read_about_one_text_is_said_once_and_counted() {
 
 #[tokio::test]
 async fn every_response_is_read_or_counted_in_another() {
-    let server = Server::with("[limits]\nresponses_max = 4").await;
+    let server = Server::with("[limits]\nunread_responses_max = 4").await;
     server.terminate("s").await;
     let mut stream = deltas_of(server.detection_with_window(400).await).await;
     const DELTAS: i32 = 200;

@@ -271,7 +271,7 @@ async fn beyond_stream_sessions_max_a_session_is_told_in_its_next_answer_and_not
     // The longest ago is then another.
     stream.ask(batch(3, [ask("x").of("a")])).await;
     stream.ask(batch(4, [ask("x").of("c")])).await;
-    let forgotten = "unstuck_forgotten_total{what=\"stream_session\"}";
+    let forgotten = "unstuck_evicted_entries_total{kind=\"stream_session\"}";
     assert_eq!(server.metric(forgotten).await, 1.0);
     for session in ["b", "a", "c"] {
         server.terminate(session).await;

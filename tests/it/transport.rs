@@ -265,7 +265,7 @@ async fn an_oversize_message_ends_its_stream_with_the_reason_and_no_other_stream
 
 #[tokio::test]
 async fn a_stream_is_read_no_further_while_so_many_responses_are_unread() {
-    let server = Server::with("[limits]\nresponses_max = 8").await;
+    let server = Server::with("[limits]\nunread_responses_max = 8").await;
     // With no window at all the transport holds one chunk of responses: those
     // that were ready when it asked, so as many as may be unread.
     let deaf = server.detection_with_window(0).await;
@@ -297,7 +297,7 @@ async fn a_stream_is_read_no_further_while_so_many_responses_are_unread() {
 
 #[tokio::test]
 async fn what_waited_for_a_slow_reader_is_all_there_and_in_order() {
-    let server = Server::with("[limits]\nresponses_max = 8").await;
+    let server = Server::with("[limits]\nunread_responses_max = 8").await;
     let mut stream = events_of(server.detection_with_window(64).await).await;
     for n in 1..=60 {
         stream.send(batch(n, [turn("").of("s")])).await;

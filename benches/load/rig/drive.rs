@@ -1,6 +1,6 @@
-//! The load generator. It is open-loop: a message is due by the clock, whatever
-//! the server does, and its latency is counted from when it was due, so that a
-//! server that stalls is charged for all that had to wait meanwhile.
+//! The load generator. It is open-loop: messages are due by the clock, independent of the
+//! server, and latency is measured from the due time. A server that stalls is therefore
+//! charged for every message that had to wait.
 
 use std::{
     collections::VecDeque,
@@ -34,57 +34,57 @@ use super::{
 
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What is sent, and how.
+/// A load.
 #[derive(Clone)]
 pub struct Load {
     pub script: Script,
     pub envelope: Envelope,
-    /// Events or deltas a message.
+    /// Events or deltas per message.
     pub batch: usize,
-    /// Streams of one connection; of unary calls, how many may be open.
+    /// Streams of one connection, or concurrent unary calls.
     pub streams: usize,
-    /// Messages of a stream that may wait for their answer. Deltas wait for none.
+    /// Unanswered messages per stream. Does not apply to deltas.
     pub unanswered_max: usize,
     pub pace: Pace,
     pub end: End,
-    /// Tells the sessions of one run from those of another.
+    /// Part of the session ids, so that each run has its own.
     pub run: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub enum Pace {
-    /// As many messages as the server takes.
+    /// As many messages as the server accepts.
     FlatOut,
-    /// Messages a second over all streams.
+    /// Messages per second over all streams.
     Steady(f64),
 }
 
 #[derive(Clone, Copy, Debug)]
 pub enum End {
     After(Duration),
-    /// Messages a stream.
+    /// Messages per stream.
     Messages(u64),
 }
 
-/// What came of it.
+/// The result of a load.
 pub struct Outcome {
     pub messages: u64,
     pub responses: u64,
     pub elapsed: Duration,
-    /// In nanoseconds, from when a message was due.
+    /// In nanoseconds, from the due time of a message.
     pub latency: Histogram<u64>,
-    /// The median over all spells of a time of [`SPELL`] of the 99th percentile
-    /// within each: what it is while the machine does not stand still.
+    /// The median of the 99th percentiles of all intervals of [`SPELL`]: the value while
+    /// the machine does not stall.
     pub typical_p99: u64,
-    /// Of the results that were looked into: how many had a verdict.
+    /// How many of the examined results had a verdict.
     pub verdicts: u64,
     pub looked_into: u64,
 }
 
-/// One response in so many is looked into.
+/// One response in this many is decoded.
 const LOOK_EVERY: u64 = 64;
-/// A virtual machine that its host holds up for some milliseconds a second has a
-/// spell or two spoilt by that, and the 99th percentile of a whole run.
+/// On a virtual machine that its host stalls for milliseconds every second, a stall
+/// spoils one or two intervals, but the 99th percentile of the whole run.
 pub const SPELL: Duration = Duration::from_millis(50);
 
 pub async fn run(server: SocketAddr, load: &Load) -> Result<Outcome, Failure> {
@@ -119,7 +119,7 @@ pub async fn run(server: SocketAddr, load: &Load) -> Result<Outcome, Failure> {
     outcome.outcome(schedule.begin.elapsed())
 }
 
-/// When the messages of a stream are due.
+/// The due times of a stream's messages.
 #[derive(Clone)]
 struct Schedule {
     pacer: Option<Pacer>,
@@ -146,7 +146,7 @@ impl Schedule {
         }
     }
 
-    /// The streams take turns.
+    /// The streams alternate.
     fn of(&self, stream: usize) -> Self {
         let first = self.interval.mul_f64(stream as f64 / self.streams as f64);
         Self {
@@ -155,7 +155,7 @@ impl Schedule {
         }
     }
 
-    /// When message number `n` is due; `None`: there is none any more.
+    /// The due time of message `n`; `None`: there are no more.
     fn due(&self, n: u64) -> Option<Instant> {
         let due = match self.pacer {
             None => Instant::now(),
@@ -180,7 +180,7 @@ impl Schedule {
     }
 }
 
-/// Unary calls, one after the other.
+/// Sends unary calls one after the other.
 async fn call(
     mut grpc: Grpc<Channel>,
     mut source: Source,
@@ -199,7 +199,7 @@ async fn call(
     Ok(tally)
 }
 
-/// A stream, until all that was sent is answered.
+/// Runs a stream until everything sent is answered.
 async fn converse(
     mut grpc: Grpc<Channel>,
     source: Source,
@@ -241,11 +241,11 @@ fn path(envelope: Envelope) -> PathAndQuery {
     })
 }
 
-/// What a stream has sent, for the one who reads the answers.
+/// What a stream has sent, shared with the reader of the answers.
 #[derive(Default)]
 struct Sent {
     messages: AtomicU64,
-    /// When each response that is to come was due.
+    /// The due time of each outstanding response.
     due: Mutex<VecDeque<Instant>>,
     room: AtomicWaker,
 }
@@ -278,7 +278,7 @@ impl Stream for Feed {
         }
         let mut waiting = this.sent.due();
         if waiting.len() >= this.unanswered_max {
-            // The reader takes the lock before it wakes: no wake is missed.
+            // The reader locks before it wakes this task, so no wake is missed.
             this.sent.room.register(cx.waker());
             return Poll::Pending;
         }
@@ -290,13 +290,13 @@ impl Stream for Feed {
     }
 }
 
-/// What one stream has seen.
+/// The results of one stream.
 struct Tally {
     envelope: Envelope,
     messages: u64,
     responses: u64,
     begin: Instant,
-    /// In which spell each response was due, and its latency in nanoseconds.
+    /// The interval in which each response was due, and its latency in nanoseconds.
     latencies: Vec<(u32, u64)>,
     verdicts: u64,
     looked_into: u64,
@@ -326,7 +326,7 @@ impl Tally {
         Ok(())
     }
 
-    /// A verdict in the middle of a text, which is the answer to no end of it.
+    /// A verdict in the middle of a text, which answers no final delta.
     fn is_unasked(&mut self, response: &Bytes) -> Result<bool, Failure> {
         if self.envelope != Envelope::StreamDeltas {
             return Ok(false);
@@ -338,7 +338,7 @@ impl Tally {
         Ok(is_unasked)
     }
 
-    /// An answer that is a refusal would be cheap, and measure nothing.
+    /// Fails on a refusal: refusals are cheap and would falsify the result.
     fn look_into(&mut self, response: &Bytes) -> Result<(), Failure> {
         let response = response.clone();
         match self.envelope {
@@ -363,7 +363,7 @@ impl Tally {
         self.verdicts += u64::from(result.verdict.is_some());
         self.looked_into += 1;
         if result.duplicate {
-            return Err("an event was taken for a duplicate".into());
+            return Err("an event was treated as a duplicate".into());
         }
         fail_on(result.error.as_ref().map(|error| error.message.clone()))
     }
@@ -390,7 +390,7 @@ impl Tally {
     }
 }
 
-/// All latencies, and the 99th percentile of a typical spell.
+/// All latencies, and the 99th percentile of a typical interval.
 pub fn summed_up(latencies: &mut [(u32, u64)]) -> Result<(Histogram<u64>, u64), Failure> {
     latencies.sort_unstable_by_key(|(spell, _)| *spell);
     let mut all = histogram()?;
@@ -408,7 +408,7 @@ pub fn summed_up(latencies: &mut [(u32, u64)]) -> Result<(Histogram<u64>, u64), 
     Ok((all, typical.unwrap_or_default()))
 }
 
-/// To a minute, three digits.
+/// Up to a minute, with three digits.
 fn histogram() -> Result<Histogram<u64>, Failure> {
     Ok(Histogram::new_with_bounds(1, 60_000_000_000, 3)?)
 }

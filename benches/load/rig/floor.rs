@@ -1,5 +1,5 @@
-//! The floor: a bare tonic server with the same messages, which answers and does
-//! nothing else. No task or channel of its own, no clock, no state.
+//! The floor: a bare tonic server with the same messages that only answers. It has no
+//! tasks, channels, clock or state.
 
 use std::pin::Pin;
 
@@ -19,11 +19,11 @@ struct Floor;
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-/// With tonic's own, a connection is lost once some thousand small messages lie
-/// unread, as happens where a server has to wait for its core.
+/// With tonic's default, a connection is lost when a few thousand small messages are
+/// unread, which happens when a server waits for its core.
 const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024 * 1024;
 
-/// Serves until the process or the task ends, otherwise with tonic's own settings.
+/// Serves until the process or the task ends, otherwise with tonic's default settings.
 pub async fn serve(listener: TcpListener) -> Result<(), Error> {
     let (_, health) = tonic_health::server::health_reporter();
     Server::builder()

@@ -1,4 +1,4 @@
-//! What is sent: events and pieces of text of recorded sessions, as bytes.
+//! The messages: events and deltas of recorded sessions, encoded.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ const HEALTHY: &str = include_str!("../../mixes/healthy.ndjson");
 const LOOPING: &str = include_str!("../../mixes/looping.ndjson");
 const TURNS: &str = include_str!("../../mixes/turns.ndjson");
 
-/// Sessions that a stream carries at a time, its messages taking turns.
+/// Concurrent sessions of a stream. Its messages alternate between them.
 const SESSIONS: usize = 64;
-/// `0000-00-00-000000`: run, stream, session, how often it has begun anew.
+/// `0000-00-00-000000`: run, stream, session, number of restarts.
 const ID_BYTES: usize = 17;
-/// Field 1 comes first: its key, its length, and there it is.
+/// The offset of the value of field 1, which comes first: after its key and length.
 const ID_AT: usize = 2;
-/// What a text that loops says, and how often.
+/// The repeated text of a looping session, and how often it repeats.
 const REFRAIN_BYTES: usize = 80;
 const REFRAINS: usize = 8;
 
@@ -29,14 +29,14 @@ pub enum Kind {
     Looping,
 }
 
-/// What one session sends from its beginning to its end.
+/// What one session sends from start to end.
 #[derive(Clone)]
 pub struct Script(Arc<[Item]>);
 
 struct Item {
-    /// An event or delta whose session id is still to be written.
+    /// An event or delta without its session id.
     bytes: Vec<u8>,
-    /// A delta is answered only where a text ends.
+    /// A delta is answered only at the end of a text.
     is_answered: bool,
 }
 
@@ -57,7 +57,7 @@ impl Script {
         events.collect::<serde_json::Result<_>>().map(Self)
     }
 
-    /// Texts in pieces of at most so many bytes.
+    /// Texts in deltas of at most this many bytes.
     pub fn deltas(kind: Kind, bytes_max: usize) -> serde_json::Result<Self> {
         let mut deltas = Vec::new();
         for (n, line) in TURNS.lines().enumerate() {
@@ -95,7 +95,7 @@ fn with_refrain(text: &str) -> String {
     format!("{text}{}", refrain.repeat(REFRAINS))
 }
 
-/// How items are put into messages.
+/// The message type that carries the items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Envelope {
     RecordEvent,
@@ -109,12 +109,12 @@ pub struct Source {
     envelope: Envelope,
     batch: usize,
     sequence: u64,
-    /// How many items were sent.
+    /// The number of sent items.
     turn: usize,
     sessions: Vec<Session>,
 }
 
-/// A session that begins anew, under another name, where its script ends.
+/// A session that restarts with a new id at the end of its script.
 struct Session {
     id: [u8; ID_BYTES],
     at: usize,
@@ -123,7 +123,7 @@ struct Session {
 
 pub struct Outgoing {
     pub bytes: Bytes,
-    /// How many responses it gets.
+    /// The number of responses it gets.
     pub responses: usize,
 }
 
@@ -135,7 +135,7 @@ impl Source {
         run: usize,
         stream: usize,
     ) -> Self {
-        // All at another place of the script.
+        // Each starts at another position of the script.
         let begin = |n| Session::new(run, stream, n, n * script.0.len() / SESSIONS);
         let sessions = (0..SESSIONS).map(begin).collect();
         Self {
@@ -172,7 +172,7 @@ impl Source {
         }
     }
 
-    /// Adds an item of the session whose turn it is; says whether it is answered.
+    /// Adds an item of the next session. Returns whether it is answered.
     fn put_next(&mut self, field: u32, bytes: &mut BytesMut) -> bool {
         let session = &mut self.sessions[self.turn % SESSIONS];
         self.turn += 1;

@@ -1,5 +1,5 @@
-//! Wakes tasks when they are due. tokio's timers tick every millisecond, which
-//! is longer than most answers take; a thread that sleeps is off by microseconds.
+//! Wakes tasks when they are due. tokio's timers have a resolution of one millisecond,
+//! which is longer than most answers take; a sleeping thread is off by microseconds.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ struct Shared {
     changed: Condvar,
 }
 
-/// Who waits until when; the number keeps those of one time apart.
+/// The waiting tasks by due time. The number distinguishes tasks with the same time.
 #[derive(Default)]
 struct Waiting {
     wakers: BTreeMap<(Instant, u64), Waker>,
@@ -64,7 +64,7 @@ impl Shared {
     }
 }
 
-/// How often the thread looks whether anybody is left who could wait.
+/// How often the thread checks whether the pacer is still in use.
 const IDLE: Duration = Duration::from_millis(50);
 
 fn wake_all(shared: &Weak<Shared>) {
@@ -78,7 +78,7 @@ fn wake_all(shared: &Weak<Shared>) {
         }
         let next = waiting.wakers.first_key_value();
         let pause = next.map_or(IDLE, |((due, _), _)| *due - now);
-        // Woken or not, it looks again.
+        // Checks again, whether woken or timed out.
         drop(shared.changed.wait_timeout(waiting, pause.min(IDLE)));
     }
 }

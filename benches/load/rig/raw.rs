@@ -1,5 +1,5 @@
-//! Messages as bytes. They are made before they are sent and looked into now and
-//! then only, so that the generator costs little beside the server.
+//! A codec for encoded messages. They are encoded in advance and decoded only now and
+//! then, so that the generator costs little beside the server.
 
 use prost::bytes::{Buf, BufMut, Bytes};
 use tonic::{

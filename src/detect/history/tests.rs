@@ -10,7 +10,7 @@ use proptest::{
 
 use super::*;
 use crate::{
-    detect::testing::{AGENT_LIMITS, observed_call, sig},
+    detect::testing::{observed_call, sig},
     domain::{Outcome, UsageDelta},
 };
 
@@ -132,7 +132,7 @@ impl ModelCall {
             at: self.at,
             body: ObservationBody::Call(self.facts.clone()),
             usage: UsageDelta::default(),
-            capacities: AGENT_LIMITS.into(),
+            capacities: crate::domain::Capacities::default(),
         };
         let [tool, target, event_id] = &self.names;
         let text = CallText {

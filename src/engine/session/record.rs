@@ -230,7 +230,7 @@ impl Session {
         let EventFacts::Call(CallExtract { facts, target }) = facts.take() else {
             return self.run_budget_and_rules(obs, ctx);
         };
-        let capacities = Capacities::from(ctx.limits.remembered);
+        let capacities = Capacities::default();
         self.progress.record_write(&facts, &capacities.paths);
         ctx.metrics.count_capacity_evictions(&capacities);
         let words = CallText {

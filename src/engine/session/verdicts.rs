@@ -92,7 +92,7 @@ impl Session {
             },
             body,
             usage: used,
-            capacities: ctx.limits.remembered.into(),
+            capacities: crate::domain::Capacities::default(),
         };
         let agent = self.agents.get_mut(obs.agent_position)?;
         let outcome = agent.observe(

@@ -1,94 +1,133 @@
-//! What each metric means.
+//! The help text of every metric.
 
 use metrics::Unit;
 
-const COUNTER_HELP: [(&str, &str); 12] = [
-    ("unstuck_events_total", "Events accepted, by kind."),
+const COUNTERS: [(&str, &str); 20] = [
+    ("unstuck_events_total", "Accepted events, by kind."),
     (
         "unstuck_delta_bytes_total",
-        "Bytes of streamed text accepted.",
+        "Accepted bytes of streamed text.",
     ),
     (
         "unstuck_detections_total",
-        "Events on which a detector found its pattern.",
+        "Events on which a detector matched its pattern.",
     ),
     (
         "unstuck_verdicts_total",
-        "Verdicts given, by detector and action.",
+        "Verdicts, by detector and action.",
     ),
     (
         "unstuck_sessions_terminated_total",
-        "Sessions and sub-agents terminated, by cause.",
+        "Terminated sessions and sub-agents, by cause.",
     ),
     (
         "unstuck_sessions_evicted_total",
-        "Sessions and tombstones forgotten, by reason.",
+        "Evicted sessions and tombstones, by reason.",
     ),
     (
-        "unstuck_forgotten_total",
-        "What detectors forgot of a session to make room, by what it was.",
+        "unstuck_evicted_entries_total",
+        "Entries evicted from a bounded collection of a live session or stream, by kind.",
     ),
-    (
-        "unstuck_wasted_events_total",
-        "Events that loops have cost.",
-    ),
-    (
-        "unstuck_wasted_tokens_total",
-        "Tokens that loops have cost.",
-    ),
+    ("unstuck_wasted_events_total", "Events spent in loops."),
+    ("unstuck_wasted_tokens_total", "Tokens spent in loops."),
     (
         "unstuck_rejected_total",
-        "Events, deltas, calls, streams and connections not accepted or cut, by reason.",
+        "Events, deltas, calls, streams and connections rejected or ended by the service, by reason.",
     ),
     (
         "unstuck_responses_coalesced_total",
-        "Responses about a text that were not read in time and for which a later one stands.",
+        "Unread responses about streamed text that were merged into a later one.",
     ),
     (
-        "unstuck_log_lines_lost_total",
-        "Log lines that were let go of, since nobody reads them fast enough.",
+        "unstuck_log_lines_dropped_total",
+        "Log lines dropped because standard error is not read fast enough.",
+    ),
+    (
+        "unstuck_panics_total",
+        "Panics that were contained, by site.",
+    ),
+    (
+        "unstuck_terminations_withheld_total",
+        "Terminations that the open breaker replaced by warnings.",
+    ),
+    (
+        "unstuck_config_reloads_total",
+        "Configuration reloads, by result.",
+    ),
+    ("unstuck_store_commits_total", "Writes that became durable."),
+    ("unstuck_store_write_failures_total", "Writes that failed."),
+    (
+        "unstuck_store_dropped_total",
+        "Verdicts and operator actions that were dropped before they were written.",
+    ),
+    (
+        "unstuck_notifications_total",
+        "Notifications, by receiver and outcome.",
+    ),
+    (
+        "unstuck_notification_retries_total",
+        "Failed delivery attempts that are retried, by receiver.",
     ),
 ];
 
+const GAUGES: [(&str, &str); 13] = [
+    ("unstuck_sessions", "Sessions, by status."),
+    (
+        "unstuck_sessions_max",
+        "Live sessions above which new ones are refused.",
+    ),
+    (
+        "unstuck_state_bytes",
+        "Bytes of live and ended sessions, as accounted by the service.",
+    ),
+    (
+        "unstuck_tombstone_bytes",
+        "Bytes of terminations, as accounted by the service.",
+    ),
+    (
+        "unstuck_state_bytes_max",
+        "Bytes of state above which new sessions are refused.",
+    ),
+    (
+        "unstuck_sessions_in_trend",
+        "Live sessions, by detector and trend level.",
+    ),
+    ("unstuck_streams", "Open streams, by rpc."),
+    ("unstuck_connections", "Open connections, by listener."),
+    (
+        "unstuck_breaker_open",
+        "1 while detectors warn instead of terminating, because they would terminate too many sessions.",
+    ),
+    (
+        "unstuck_store_queue_length",
+        "Verdicts that wait to be written.",
+    ),
+    ("unstuck_store_bytes", "Bytes of the audit log."),
+    ("unstuck_store_write_failing", "1 while writes fail."),
+    ("unstuck_build_info", "Always 1; the version is a label."),
+];
+
+pub(super) const EVENT_DURATION: &str = "unstuck_event_duration_seconds";
+
+/// Rendered by `WastedCost`, which the recorder does not know.
+pub(super) const WASTED_COST: &str = "unstuck_wasted_cost_usd_total";
+pub(super) const WASTED_COST_HELP: &str = "US dollars spent in loops.";
+
 #[expect(
     clippy::disallowed_macros,
-    reason = "a part of the one place where metrics are made"
+    reason = "metrics are registered in this module"
 )]
 pub(super) fn describe() {
     use metrics::{describe_counter, describe_gauge, describe_histogram};
 
-    for (name, help) in COUNTER_HELP {
+    for (name, help) in COUNTERS {
         describe_counter!(name, help);
     }
-    describe_gauge!("unstuck_sessions", "Sessions, by status.");
-    describe_gauge!(
-        "unstuck_sessions_max",
-        "Live sessions beyond which new ones are refused."
-    );
-    describe_gauge!(
-        "unstuck_state_bytes",
-        "Bytes that sessions and those that ended hold, by our own count."
-    );
-    describe_gauge!(
-        "unstuck_tombstone_bytes",
-        "Bytes that terminations hold, by our own count."
-    );
-    describe_gauge!(
-        "unstuck_state_bytes_max",
-        "Bytes of state beyond which new sessions are refused."
-    );
-    describe_gauge!(
-        "unstuck_sessions_in_trend",
-        "Live sessions by detector and level of trend."
-    );
-    describe_gauge!("unstuck_streams", "Open streams, by rpc.");
-    describe_gauge!(
-        "unstuck_connections",
-        "Open connections, by the side that they came to."
-    );
-    describe_gauge!("unstuck_build_info", "Always 1; the version is a label.");
+    for (name, help) in GAUGES {
+        describe_gauge!(name, help);
+    }
     describe_histogram!(
-        "unstuck_event_duration_seconds",
+        EVENT_DURATION,
         Unit::Seconds,
         "Time from an event's arrival in the service to its result."
     );

@@ -1,5 +1,5 @@
-//! Those who use the service, and what they check as they go. Each gives up on
-//! an answer after a while, connects again and asks again, as a good client does.
+//! The clients of the service, and what they check. Each has a timeout for answers, then
+//! reconnects and retries, as a good client does.
 
 use std::{io, time::Duration};
 
@@ -21,11 +21,11 @@ use super::{
     host::{PORT, SERVER},
 };
 
-/// As long as an answer is waited for.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The timeout for an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 const SESSIONS: usize = 20;
-/// Equal calls; the fifth ends the session.
+/// Equal calls; the fifth terminates the session.
 const EVENTS: usize = 6;
 
 async fn connect() -> Option<Channel> {
@@ -34,18 +34,18 @@ async fn connect() -> Option<Channel> {
         Ok::<_, io::Error>(TokioIo::new(stream))
     });
     let endpoint = Endpoint::from_static("http://server:50551");
-    timeout(PATIENCE, endpoint.connect_with_connector(connector))
+    timeout(ANSWER_TIMEOUT, endpoint.connect_with_connector(connector))
         .await
         .ok()?
         .ok()
 }
 
 async fn patiently<T>(call: impl Future<Output = Result<tonic::Response<T>, Status>>) -> Option<T> {
-    let answer = timeout(PATIENCE, call).await.ok()?;
+    let answer = timeout(ANSWER_TIMEOUT, call).await.ok()?;
     answer.ok().map(tonic::Response::into_inner)
 }
 
-/// A connection that is made anew when it fails.
+/// A connection that is reopened when it fails.
 struct Line {
     channel: Option<Channel>,
     told: Shared,
@@ -76,7 +76,7 @@ impl Line {
         self.told.borrow_mut().reconnected += 1;
     }
 
-    /// The answer to an event, which is sent until there is one.
+    /// Sends an event until it is answered.
     async fn record(&mut self, session: &str, event: usize) -> EventResult {
         let event = Event {
             session_id: session.to_owned(),
@@ -98,7 +98,7 @@ impl Line {
     }
 }
 
-/// An agent that never gets on.
+/// An agent that repeats the same call.
 fn the_same_call() -> ToolCall {
     ToolCall {
         tool: "lookup_setting".to_owned(),
@@ -109,7 +109,7 @@ fn the_same_call() -> ToolCall {
     }
 }
 
-/// Sends sessions that loop until they are ended, and beyond.
+/// Sends looping sessions until they are terminated, and events after that.
 pub async fn broker(told: Shared) -> turmoil::Result {
     await_first(&told).await;
     let mut line = Line::new(told.clone());
@@ -119,7 +119,7 @@ pub async fn broker(told: Shared) -> turmoil::Result {
         for event in 0..EVENTS {
             let result = line.record(&session, event).await;
             check_answer(&told, &session, &result);
-            // A restart forgets what is not terminated: the count begins anew.
+            // A restart loses sessions that are not terminated, so the count restarts.
             if result.event_index >= 0 {
                 let counted_once = result.event_index == last + 1 || result.event_index == 0;
                 assert!(
@@ -133,7 +133,7 @@ pub async fn broker(told: Shared) -> turmoil::Result {
     }
     finish(&told, "broker");
     await_everybody(&told).await;
-    // And after everything: what was answered holds.
+    // In the end every answered termination is still in force.
     let terminated = told.borrow().terminated.clone();
     for session in terminated.keys() {
         check_answer(&told, session, &line.record(session, EVENTS).await);
@@ -141,7 +141,7 @@ pub async fn broker(told: Shared) -> turmoil::Result {
     Ok(())
 }
 
-/// Once a termination was answered there is no other answer.
+/// After an answered termination every answer is that termination.
 fn check_answer(told: &Shared, session: &str, result: &EventResult) {
     let verdict = result.verdict.as_ref();
     let terminated = verdict.filter(|verdict| verdict.action() == Action::Terminate);
@@ -172,7 +172,7 @@ async fn terminate(line: &mut Line, session: &str) -> Verdict {
     }
 }
 
-/// Ends sessions by hand, and asks for them again.
+/// Terminates sessions as an operator, and queries them again.
 pub async fn operator(told: Shared) -> turmoil::Result {
     await_first(&told).await;
     let mut line = Line::new(told.clone());
@@ -192,7 +192,7 @@ pub async fn operator(told: Shared) -> turmoil::Result {
     Ok(())
 }
 
-/// One of those that were ended before still is.
+/// Checks that an earlier termination is still in force.
 async fn check_earlier(line: &mut Line, told: &Shared, n: usize) {
     let session_id = format!("ended-{}", n / 2);
     let expected = told.borrow().terminated[&session_id].clone();
@@ -201,7 +201,7 @@ async fn check_earlier(line: &mut Line, told: &Shared, n: usize) {
         let request = GetSessionRequest {
             session_id: session_id.clone(),
         };
-        match timeout(PATIENCE, client.get_session(request)).await {
+        match timeout(ANSWER_TIMEOUT, client.get_session(request)).await {
             Ok(Ok(answer)) => {
                 let session = answer.into_inner().session.unwrap();
                 let termination = session.termination.map(|verdict| verdict.verdict_id);
@@ -216,11 +216,11 @@ async fn check_earlier(line: &mut Line, told: &Shared, n: usize) {
     }
 }
 
-/// Watches, resuming after the last verdict it saw, until it has seen all that
-/// the audit log has when the others are done.
+/// Watches verdicts and resumes after the last one seen, until it has seen the whole
+/// audit log after the others are done.
 pub async fn watcher(told: Shared) -> turmoil::Result {
     let mut line = Line::new(told.clone());
-    // The first verdict of all, while all is well: the others follow it.
+    // The first verdict, before any fault: the others follow it.
     let first = terminate(&mut line, "first").await;
     told.borrow_mut().watched.push(first.verdict_id);
     loop {
@@ -234,8 +234,8 @@ pub async fn watcher(told: Shared) -> turmoil::Result {
             line.lost();
             continue;
         };
-        // Silence may be peace, or a connection that is no more.
-        while let Ok(Ok(Some(response))) = timeout(PATIENCE * 2, verdicts.message()).await {
+        // No verdict may mean no news or a dead connection.
+        while let Ok(Ok(Some(response))) = timeout(ANSWER_TIMEOUT * 2, verdicts.message()).await {
             let verdict = response.verdict.unwrap().verdict_id;
             told.borrow_mut().watched.push(verdict);
         }
@@ -257,7 +257,7 @@ pub async fn watcher(told: Shared) -> turmoil::Result {
     }
 }
 
-/// All verdicts of the audit log.
+/// Lists the whole audit log.
 async fn audit(line: &mut Line) -> Option<Vec<String>> {
     let mut client = SessionServiceClient::new(line.channel().await);
     let mut request = ListVerdictsRequest {
@@ -288,7 +288,7 @@ async fn await_everybody(told: &Shared) {
     }
 }
 
-/// Nothing is said before the watcher knows where to begin.
+/// Waits until the watcher has its start position.
 async fn await_first(told: &Shared) {
     while told.borrow().watched.is_empty() {
         sleep(PAUSE).await;

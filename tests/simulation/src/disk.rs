@@ -1,5 +1,5 @@
-//! A disk that works only between the steps of the simulation, and forgets in a
-//! crash what was not synced.
+//! A disk that works only between the steps of the simulation, and loses unsynced data in
+//! a crash.
 
 use std::{
     collections::HashMap,
@@ -29,20 +29,20 @@ struct State {
 
 #[derive(Default)]
 struct Inner {
-    /// Counts crashes: a file that was opened before one is dead.
+    /// Counts crashes. A file opened before a crash is unusable.
     boot: u64,
-    /// It takes what is written.
+    /// Writes are accepted.
     takes: bool,
-    /// It keeps it, too.
+    /// Syncs succeed.
     syncs: bool,
-    /// Somebody waits for a sync.
+    /// A sync is pending.
     is_asked_to_sync: bool,
-    /// How much of each file is synced, and how much there is.
+    /// The synced and the total length of each file.
     files: HashMap<PathBuf, (u64, u64)>,
 }
 
-/// A device is a plain function, so the disks of all simulations are known by
-/// their directories.
+/// The factory of log files is a plain function, so the disks of all simulations are
+/// found by their directories.
 static DISKS: LazyLock<Mutex<HashMap<PathBuf, Arc<State>>>> = LazyLock::new(Mutex::default);
 
 pub const DEVICE: LogFileFactory = LogFileFactory {
@@ -50,7 +50,7 @@ pub const DEVICE: LogFileFactory = LogFileFactory {
         let state = DISKS.lock().unwrap()[path.parent().unwrap()].clone();
         Ok(Box::new(Handle::open(path, state)?))
     },
-    // A few dozen verdicts: a run goes through many segments.
+    // A few dozen verdicts, so that a run has many segments.
     segment_bytes: 8 * 1024,
 };
 
@@ -65,7 +65,7 @@ impl Disk {
         Self { dir, state }
     }
 
-    /// It takes what is written, and syncs, until it is held again.
+    /// Accepts writes and syncs until it is held again.
     pub fn open(&self) {
         self.set(true, true);
     }
@@ -74,7 +74,7 @@ impl Disk {
         self.set(false, false);
     }
 
-    /// It takes what is written, and keeps none of it.
+    /// Accepts writes, but no syncs.
     pub fn take(&self) {
         self.set(true, false);
     }
@@ -86,13 +86,12 @@ impl Disk {
         self.state.changed.notify_all();
     }
 
-    /// All was written, and the sync has not come back.
+    /// Everything is written, and a sync is pending.
     pub fn is_asked_to_sync(&self) -> bool {
         self.state.inner.lock().unwrap().is_asked_to_sync
     }
 
-    /// The power fails. Of what was written and not synced, any part may be
-    /// there, from the beginning on.
+    /// A power failure. Any prefix of the unsynced data may be on the disk.
     pub fn crash(&self, chance: &mut Chance) {
         let mut inner = self.state.inner.lock().unwrap();
         inner.boot += 1;
@@ -100,7 +99,7 @@ impl Disk {
         let mut files: Vec<_> = inner.files.drain().collect();
         files.sort_unstable();
         for (path, (synced, written)) in files {
-            // Half of the time nothing of it.
+            // Half of the time none of it.
             let lucky = chance.below(2) * chance.below(written - synced + 1);
             let file = File::options().write(true).open(&path).unwrap();
             file.set_len(synced + lucky).unwrap();
@@ -132,7 +131,7 @@ impl Handle {
         let bytes = file.metadata()?.len();
         let mut inner = state.inner.lock().unwrap();
         let boot = inner.boot;
-        // What is there after a crash is there.
+        // Data that is present after a crash counts as synced.
         inner.files.entry(path.to_owned()).or_insert((bytes, bytes));
         drop(inner);
         Ok(Self {
@@ -143,7 +142,7 @@ impl Handle {
         })
     }
 
-    /// Waits for the disk to be ready, then does it.
+    /// Waits until the disk is ready, then runs the operation.
     fn work(
         &mut self,
         is_ready: fn(&Inner) -> bool,

@@ -1,5 +1,5 @@
-//! The service as a simulated machine runs it: its own engine, store and
-//! services, over the simulated network and disk.
+//! The service on a simulated machine: engine, store and services over the simulated
+//! network and disk.
 
 use std::{
     fs, io,
@@ -19,9 +19,9 @@ use unstuck::{
     api::Api,
     auth::Auth,
     config::{Config, DEFAULTS, Layers, TABLE_KEYS},
-    engine::{RunMode, Engine},
+    engine::{Engine, RunMode},
     server::{self, ServerContext},
-    store::{StoreOptions, Store},
+    store::{Store, StoreOptions},
     telemetry::Metrics,
 };
 
@@ -33,16 +33,16 @@ use super::{
 pub const SERVER: &str = "server";
 pub const PORT: u16 = 50_551;
 
-/// Ends a session after five equal calls.
+/// Terminates a session after five equal calls.
 const HASTY: &str = "[detect.exact_repeat]\ncount = 3\nterminate_after = 5\n";
 
-/// Real time, in which the writer of the store does its work.
+/// Real time for the store's writer thread.
 const A_MOMENT: Duration = Duration::from_micros(100);
 
 #[derive(Clone)]
 pub struct Host {
     disk: Disk,
-    /// The store of the process that runs, for as long as it does.
+    /// The store of the running process.
     store: Arc<Mutex<Weak<Store>>>,
 }
 
@@ -54,7 +54,7 @@ impl Host {
         }
     }
 
-    /// A process of the service, from its start on.
+    /// Runs a process of the service.
     pub async fn run(self) -> turmoil::Result {
         let dir = self.disk.dir.path().display().to_string();
         let config = config(&format!("{HASTY}[store]\ndir = {dir:?}\n"));
@@ -64,7 +64,7 @@ impl Host {
             tombstone_age_max: Duration::from_secs(config.engine.tombstone_secs_max),
             tombstones_max: config.engine.tombstones_max,
             now: now(),
-            // The power failed: there is nobody to tell.
+            // Ignored: the power has failed.
             on_fatal: Box::new(|_| {}),
         };
         let (store, standing) = Store::open_with_files(opening, DEVICE)?;
@@ -90,13 +90,14 @@ impl Host {
             let accepted = listener.accept().await.map(|(stream, _)| Wire(stream));
             Some((accepted, listener))
         });
-        let server = server::grpc_server(&config.limits).layer(admission).add_routes(routes);
+        let server = server::grpc_server(&config.limits)
+            .layer(admission)
+            .add_routes(routes);
         server.serve_with_incoming(incoming).await?;
         Ok(())
     }
 
-    /// The disk takes all that waits for it. The time that this takes is none of
-    /// the simulation's.
+    /// Lets the disk write everything queued. This takes no simulated time.
     pub fn let_disk_work(&self) {
         let Some(store) = self.store.lock().unwrap().upgrade() else {
             return;
@@ -112,20 +113,22 @@ impl Host {
         self.disk.open();
     }
 
-    /// The power fails; half of the time between a write and its sync.
+    /// A power failure; half of the time between a write and its sync.
     pub fn lose_unsynced(&self, luck: &mut Chance) {
         if let Some(store) = self.store.lock().unwrap().upgrade()
             && luck.below(2) == 0
         {
             self.disk.take();
-            while !self.disk.is_asked_to_sync() && !is_ready(store.wait_until_settled(store.last_verdict_id())) {
+            while !self.disk.is_asked_to_sync()
+                && !is_ready(store.wait_until_settled(store.last_verdict_id()))
+            {
                 thread::sleep(A_MOMENT);
             }
         }
         self.disk.crash(luck);
     }
 
-    /// A process that was killed holds its files until its last thread ends.
+    /// Waits until the last thread of a killed process has released its files.
     pub fn wait_until_gone(&self) {
         while self.store.lock().unwrap().strong_count() > 0 {
             thread::sleep(A_MOMENT);
@@ -138,7 +141,7 @@ fn now() -> SystemTime {
     SystemTime::now()
 }
 
-/// The built-in configuration with this laid over it.
+/// The built-in configuration with these overrides.
 fn config(toml: &str) -> Config {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(&file, toml).unwrap();
@@ -150,7 +153,7 @@ fn is_ready(future: impl Future) -> bool {
     std::pin::pin!(future).poll(&mut context).is_ready()
 }
 
-/// A simulated connection, as tonic wants it.
+/// A simulated connection for tonic.
 struct Wire(TcpStream);
 
 impl Connected for Wire {

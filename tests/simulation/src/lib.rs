@@ -1,8 +1,8 @@
-//! The service over a network and a disk that fail when they are told to, in
-//! simulated time. A seed decides what fails when, in simulated time, and how
-//! long each message travels. Three promises hold whatever happens: a termination
-//! that was answered is never lost, a watcher that resumes sees each verdict once
-//! and in order, and an event that is sent again counts once.
+//! The service with a simulated network and disk that fail on purpose, in simulated
+//! time. A seed decides what fails when, and the latency of each message. Three
+//! properties hold in every run: an answered termination is never lost, a watcher that
+//! resumes sees each verdict once and in order, and an event that is sent again counts
+//! once.
 
 #![cfg(test)]
 
@@ -21,14 +21,14 @@ use clients::{broker, operator, watcher};
 use disk::Disk;
 use host::{Host, SERVER};
 
-/// What the clients were told, in the order in which they were told it.
+/// What the clients received, in order.
 #[derive(Default)]
 struct Told {
-    /// The termination that was answered, by session.
+    /// The answered termination of each session.
     terminated: BTreeMap<String, String>,
     /// What the watcher saw.
     watched: Vec<String>,
-    /// What happened, to be sure that the faults do happen.
+    /// Counts of events, to check that faults occur.
     resent: usize,
     reconnected: usize,
     /// The broker and the operator are done.
@@ -37,7 +37,7 @@ struct Told {
 
 type Shared = Rc<RefCell<Told>>;
 
-/// A plain generator, so that a seed means the same everywhere.
+/// A simple generator, so that a seed gives the same run everywhere.
 struct Chance(u64);
 
 impl Chance {
@@ -50,7 +50,7 @@ impl Chance {
     }
 }
 
-/// What may go wrong in a run.
+/// The faults of a run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Hardship {
     partitions: bool,
@@ -59,31 +59,31 @@ struct Hardship {
     slow_disk: bool,
 }
 
-/// What is wrong now, and for how many steps more.
+/// The current fault, and the number of steps left.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Trouble {
     None,
-    /// Nothing gets through, and what was on its way is lost.
+    /// No message is delivered, and messages in flight are lost.
     Partition(&'static str),
-    /// Nothing gets through, and nobody is told.
+    /// No message is delivered, without an error.
     HalfOpen(&'static str),
-    /// The process is gone.
+    /// The process has crashed.
     Down,
 }
 
 const CLIENTS: [&str; 3] = ["broker", "operator", "watcher"];
-/// Between two of them: a fifth of a second of simulated time, more or less.
+/// The steps between two faults: about a fifth of a second of simulated time.
 const STEPS_BETWEEN: u64 = 40;
 const STEP: Duration = Duration::from_millis(5);
-/// After so much time without troubles everybody must have come to an end.
+/// The period with faults. All clients must finish after it.
 const TROUBLED: Duration = Duration::from_secs(40);
 
 struct World<'a> {
     sim: turmoil::Sim<'a>,
     host: Host,
     chance: Chance,
-    /// Of what a crash leaves on the disk, apart from the rest so that the rest
-    /// does not depend on it.
+    /// Decides what a crash leaves on the disk. Separate, so that the other choices do not
+    /// depend on it.
     luck: Chance,
     hardship: Hardship,
     trouble: Trouble,
@@ -93,11 +93,11 @@ struct World<'a> {
 }
 
 impl World<'_> {
-    /// Lets the disk work, and things go wrong.
+    /// Lets the disk work and injects faults.
     fn between(&mut self) {
         self.steps += 1;
         let troubled = STEP * u32::try_from(self.steps).unwrap() < TROUBLED;
-        // While it is held, answers that wait for it wait.
+        // While the disk is held, answers that need a commit wait.
         let is_held = self.hardship.slow_disk && troubled && self.chance.below(3) == 0;
         if !is_held && self.trouble != Trouble::Down {
             self.host.let_disk_work();
@@ -156,14 +156,14 @@ impl World<'_> {
     }
 }
 
-/// The writer waits for the disk, and whoever drops the store for the writer.
+/// Frees the disk: the writer waits for it, and dropping the store waits for the writer.
 impl Drop for World<'_> {
     fn drop(&mut self) {
         self.host.free_disk();
     }
 }
 
-/// What a run came to, for the tests to look at.
+/// The result of a run.
 struct Outcome {
     crashes: usize,
     told: Told,
@@ -195,7 +195,7 @@ fn run(seed: u64, hardship: Hardship) -> Outcome {
         luck: Chance(!seed),
         hardship,
         trouble: Trouble::None,
-        // Until then all is well.
+        // No faults until then.
         next: 10 * STEPS_BETWEEN,
         steps: 0,
         crashes: 0,
@@ -239,7 +239,7 @@ fn partitions_and_half_open_connections_lose_and_repeat_nothing() {
     assert!(resent > 0 && reconnected > 0, "nothing went wrong");
 }
 
-/// It fails where the log is not synced before an answer leaves.
+/// Fails if the log is not synced before an answer is sent.
 #[test]
 fn a_crash_that_loses_unsynced_bytes_loses_no_answered_termination() {
     let hardship = Hardship {

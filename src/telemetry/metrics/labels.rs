@@ -1,0 +1,124 @@
+//! The closed sets of label values. A variant and its label are declared together.
+
+/// Declares an enum with `ALL`, its variants in order, and `name`, the label value.
+/// A variant is also the index of its series in an array made from `ALL`.
+macro_rules! labels {
+    ($($(#[$attribute:meta])* pub enum $name:ident {
+        $($(#[$doc:meta])* $variant:ident => $label:literal,)+
+    })+) => {$(
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$doc])* $variant,)+
+        }
+
+        impl $name {
+            pub const ALL: [Self; [$($label),+].len()] = [$(Self::$variant),+];
+
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $label,)+
+                }
+            }
+        }
+    )+};
+}
+
+labels! {
+    /// The kind of an accepted event.
+    pub enum EventKind {
+        ToolCall => "tool_call",
+        Turn => "turn",
+        Marker => "marker",
+    }
+
+    /// Why something was rejected. A limit has the name of its key.
+    pub enum Rejection {
+        InvalidArgument => "invalid_argument",
+        /// A message is larger than the limit.
+        MessageBytesMax => "message_bytes_max",
+        /// The bytes cannot be decoded as a message.
+        Undecodable => "undecodable",
+        SessionsMax => "sessions_max",
+        StateBytesMax => "state_bytes_max",
+        AgentsMax => "agents_max",
+        Quarantined => "quarantined",
+        ConnectionsMax => "connections_max",
+        /// The process may open no more files, so no connection can be accepted.
+        FileDescriptors => "file_descriptors",
+        HandshakeSecsMax => "handshake_secs_max",
+        OpenStreamsMax => "open_streams_max",
+        CallsMax => "calls_max",
+        CallSecsMax => "call_secs_max",
+        StreamIdleSecsMax => "stream_idle_secs_max",
+        SlowReaderSecsMax => "slow_reader_secs_max",
+        /// A watcher did not read, and more verdicts came than are buffered for it.
+        WatcherTooSlow => "watcher_too_slow",
+        /// The token is missing or unknown.
+        Unauthenticated => "unauthenticated",
+        /// The role of the token does not allow the call.
+        PermissionDenied => "permission_denied",
+        ConsoleWatchersMax => "console_watchers_max",
+        /// The TLS handshake failed, or the client sent no certificate.
+        TlsHandshake => "tls_handshake",
+    }
+
+    /// Why a session or its tombstone is evicted.
+    pub enum EvictionReason {
+        /// The session was idle for `idle_secs_max`.
+        Idle => "idle",
+        /// The session was idle for less, and memory was short.
+        Pressure => "pressure",
+        /// The tombstone expired, or was evicted to make room.
+        Tombstone => "tombstone",
+    }
+
+    /// What is evicted from a bounded collection of a live session or stream.
+    pub enum EntryKind {
+        Path => "path",
+        Command => "command",
+        Loop => "loop",
+        /// A session whose termination is no longer pushed to a stream.
+        StreamSession => "stream_session",
+    }
+
+    /// An rpc whose stream stays open.
+    pub enum StreamRpc {
+        StreamEvents => "StreamEvents",
+        StreamDeltas => "StreamDeltas",
+        WatchVerdicts => "WatchVerdicts",
+        /// `Watch` of `grpc.health.v1`.
+        HealthWatch => "Watch",
+        ServerReflectionInfo => "ServerReflectionInfo",
+    }
+
+    /// The listener that accepted a connection.
+    pub enum ListenerKind {
+        Grpc => "grpc",
+        Http => "http",
+    }
+
+    /// Where a panic was contained.
+    pub enum PanicSite {
+        /// In a session, which is quarantined.
+        Session => "session",
+        /// In a stream's task, which ends with INTERNAL.
+        Stream => "stream",
+        /// In any other call, which is answered with INTERNAL.
+        Call => "call",
+    }
+
+    /// The result of a configuration reload.
+    pub enum ConfigReloadOutcome {
+        Applied => "applied",
+        /// The new configuration is invalid; the old one stays in use.
+        Refused => "refused",
+    }
+
+    /// The final result of a notification.
+    pub enum NotificationOutcome {
+        Delivered => "delivered",
+        Refused => "refused",
+        Expired => "expired",
+    }
+}

@@ -1,0 +1,154 @@
+//! Creates the handle of every series at zero.
+
+use metrics::{Counter, Gauge, Histogram, Label};
+use metrics_exporter_prometheus::PrometheusHandle;
+
+use super::{
+    ConfigReloadOutcome, DetectorMetrics, EntryKind, EventKind, EvictionReason, ListenerKind,
+    Metrics, NotificationOutcome, PanicSite, ReceiverMetrics, Rejection, StoreMetrics, StreamRpc,
+    help::{self, EVENT_DURATION},
+    wasted_cost::WastedCost,
+};
+use crate::domain::{Action, Level, OPERATOR, SessionStatus};
+
+type LabelPair<'a> = (&'static str, &'a str);
+
+/// Must run within `with_local_recorder`.
+pub(super) fn register(
+    exporter: PrometheusHandle,
+    detectors: &[&str],
+    receivers: &[&str],
+) -> Metrics {
+    help::describe();
+    gauge(
+        "unstuck_build_info",
+        &[("version", env!("CARGO_PKG_VERSION"))],
+    )
+    .set(1);
+    Metrics {
+        exporter,
+        events_by_kind: EventKind::ALL
+            .map(|kind| counter("unstuck_events_total", &[("kind", kind.name())])),
+        delta_bytes: counter("unstuck_delta_bytes_total", &[]),
+        detectors: detectors
+            .iter()
+            .map(|name| register_detector(name))
+            .collect(),
+        wasted_usd: WastedCost::new(detectors),
+        sessions_by_status: SessionStatus::ALL
+            .map(|status| gauge("unstuck_sessions", &[("status", status.name())])),
+        sessions_max: gauge("unstuck_sessions_max", &[]),
+        state_bytes: gauge("unstuck_state_bytes", &[]),
+        tombstone_bytes: gauge("unstuck_tombstone_bytes", &[]),
+        state_bytes_max: gauge("unstuck_state_bytes_max", &[]),
+        operator_terminations: counter("unstuck_sessions_terminated_total", &[("cause", OPERATOR)]),
+        evicted_entries: EntryKind::ALL
+            .map(|kind| counter("unstuck_evicted_entries_total", &[("kind", kind.name())])),
+        session_evictions: EvictionReason::ALL.map(|reason| {
+            counter(
+                "unstuck_sessions_evicted_total",
+                &[("reason", reason.name())],
+            )
+        }),
+        event_duration: histogram(EVENT_DURATION),
+        open_streams: StreamRpc::ALL.map(|rpc| gauge("unstuck_streams", &[("rpc", rpc.name())])),
+        open_connections: ListenerKind::ALL
+            .map(|listener| gauge("unstuck_connections", &[("listener", listener.name())])),
+        coalesced_responses: counter("unstuck_responses_coalesced_total", &[]),
+        dropped_log_lines: counter("unstuck_log_lines_dropped_total", &[]),
+        rejections: Rejection::ALL
+            .map(|reason| counter("unstuck_rejected_total", &[("reason", reason.name())])),
+        panics: PanicSite::ALL
+            .map(|site| counter("unstuck_panics_total", &[("site", site.name())])),
+        breaker_open: gauge("unstuck_breaker_open", &[]),
+        withheld_terminations: counter("unstuck_terminations_withheld_total", &[]),
+        reloads: ConfigReloadOutcome::ALL
+            .map(|result| counter("unstuck_config_reloads_total", &[("result", result.name())])),
+        store: register_store(),
+        receivers: receivers
+            .iter()
+            .map(|name| register_receiver(name))
+            .collect(),
+    }
+}
+
+fn register_detector(name: &str) -> DetectorMetrics {
+    let detector = ("detector", name);
+    DetectorMetrics {
+        detections: counter("unstuck_detections_total", &[detector]),
+        verdicts: Action::ALL.map(|action| {
+            counter(
+                "unstuck_verdicts_total",
+                &[detector, ("action", action.name())],
+            )
+        }),
+        terminations: counter("unstuck_sessions_terminated_total", &[("cause", name)]),
+        sessions_in_trend: Level::ALL.map(|level| {
+            gauge(
+                "unstuck_sessions_in_trend",
+                &[detector, ("level", level.name())],
+            )
+        }),
+        wasted_events: counter("unstuck_wasted_events_total", &[detector]),
+        wasted_tokens: counter("unstuck_wasted_tokens_total", &[detector]),
+    }
+}
+
+fn register_store() -> StoreMetrics {
+    StoreMetrics {
+        commits: counter("unstuck_store_commits_total", &[]),
+        write_failures: counter("unstuck_store_write_failures_total", &[]),
+        dropped: counter("unstuck_store_dropped_total", &[]),
+        queue_len: gauge("unstuck_store_queue_length", &[]),
+        bytes: gauge("unstuck_store_bytes", &[]),
+        write_failing: gauge("unstuck_store_write_failing", &[]),
+    }
+}
+
+fn register_receiver(name: &str) -> ReceiverMetrics {
+    let receiver = ("receiver", name);
+    ReceiverMetrics {
+        outcomes: NotificationOutcome::ALL.map(|outcome| {
+            counter(
+                "unstuck_notifications_total",
+                &[receiver, ("outcome", outcome.name())],
+            )
+        }),
+        retries: counter("unstuck_notification_retries_total", &[receiver]),
+    }
+}
+
+#[expect(
+    clippy::disallowed_macros,
+    reason = "metrics are registered in this module"
+)]
+fn counter(name: &'static str, labels: &[LabelPair<'_>]) -> Counter {
+    let counter = metrics::counter!(name, to_labels(labels));
+    counter.absolute(0);
+    counter
+}
+
+#[expect(
+    clippy::disallowed_macros,
+    reason = "metrics are registered in this module"
+)]
+fn gauge(name: &'static str, labels: &[LabelPair<'_>]) -> Gauge {
+    let gauge = metrics::gauge!(name, to_labels(labels));
+    gauge.set(0);
+    gauge
+}
+
+#[expect(
+    clippy::disallowed_macros,
+    reason = "metrics are registered in this module"
+)]
+fn histogram(name: &'static str) -> Histogram {
+    metrics::histogram!(name)
+}
+
+fn to_labels(pairs: &[LabelPair<'_>]) -> Vec<Label> {
+    pairs
+        .iter()
+        .map(|(key, value)| Label::new(*key, (*value).to_owned()))
+        .collect()
+}

@@ -1,0 +1,43 @@
+//! Set-up shared by unit tests: a configuration, a store, an engine.
+
+use std::sync::Arc;
+
+use crate::{
+    config::{Config, DEFAULTS, Layers},
+    domain::VerdictSink,
+    engine::{Engine, RunMode},
+    store::{Store, StoreOptions},
+    telemetry::Metrics,
+};
+
+/// The built-in configuration with these environment variables. The store is in
+/// memory and the system picks the ports.
+pub fn config(variables: &[(&str, &str)]) -> Config {
+    const BASE: &[(&str, &str)] = &[
+        ("UNSTUCK__SERVER__GRPC", "127.0.0.1:0"),
+        ("UNSTUCK__SERVER__HTTP", "127.0.0.1:0"),
+        ("UNSTUCK__STORE__DIR", ""),
+    ];
+    let environment = BASE
+        .iter()
+        .chain(variables)
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    Config::new(&Layers::load(DEFAULTS, &[], None, environment).unwrap()).unwrap()
+}
+
+pub fn store(config: &Config) -> Store {
+    Store::open(StoreOptions::for_test(config)).unwrap().0
+}
+
+/// An engine with the metrics of its detectors.
+pub fn engine(config: Config, run_mode: RunMode, sink: VerdictSink) -> Engine {
+    let metrics = Metrics::new(config.profiles.detector_names()).unwrap();
+    Engine::new(
+        config.profiles,
+        config.tools,
+        config.engine,
+        Arc::new(metrics),
+        run_mode,
+        sink,
+    )
+}
