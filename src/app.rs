@@ -314,10 +314,12 @@ async fn drain_tasks(mut tasks: ServiceTasks, deadline: Instant) -> Result<(), R
         }
         Ok(())
     };
-    time::timeout_at(deadline, all_ended).await.unwrap_or_else(|_| {
-        tracing::warn!("calls were still open at the drain deadline");
-        Ok(())
-    })
+    time::timeout_at(deadline, all_ended)
+        .await
+        .unwrap_or_else(|_| {
+            tracing::warn!("calls were still open at the drain deadline");
+            Ok(())
+        })
 }
 
 /// Writes the queued verdicts to disk, until the deadline because a disk may hang.
@@ -332,7 +334,9 @@ async fn close_store(
     match time::timeout_at(deadline, task::spawn_blocking(close)).await {
         Ok(closed) => Ok(closed?),
         Err(_) => {
-            tracing::warn!("the disk did not respond before the drain deadline; the last verdicts may be lost");
+            tracing::warn!(
+                "the disk did not respond before the drain deadline; the last verdicts may be lost"
+            );
             Ok(())
         }
     }
