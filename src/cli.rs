@@ -1,4 +1,4 @@
-//! The command line: one file a subcommand, and what they share.
+//! The command line: one file per subcommand, and the code they share.
 //!
 //! Uses: all.
 
@@ -10,6 +10,7 @@ mod eval;
 mod grid;
 mod health;
 mod man;
+mod operator_action;
 mod output;
 mod replay;
 mod reset;
@@ -36,10 +37,10 @@ use std::{
 use clap::{Parser, Subcommand};
 use thiserror::Error;
 
-/// A line of a trace, which the fuzzer reads too.
-pub use trace::line::{TraceLine, TraceLineError as LineFault};
+/// A line of a trace, public for the fuzzer.
+pub use trace::line::{TraceLine, TraceLineError};
 
-/// Watches LLM agent sessions while they run and says when one is stuck.
+/// Watches running LLM agent sessions and reports when one is stuck in a loop.
 #[derive(Debug, Parser)]
 #[command(name = "unstuck", version, args_conflicts_with_subcommands = true)]
 pub struct Cli {
@@ -51,47 +52,47 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the service; the same as no command at all.
+    /// Run the service (the default command).
     Serve(serve::Args),
-    /// How the sessions of a running service stand, the worst first.
+    /// List the sessions of a running service, worst first.
     Sessions(sessions::Args),
-    /// What a session did, and why each verdict fired.
+    /// Show what a session did and why each verdict fired.
     Session(session::Args),
-    /// Verdicts as they happen.
+    /// Print verdicts as they happen.
     Watch(watch::Args),
-    /// The audit log: what fired, and what operators did.
+    /// List the audit log: verdicts and operator actions.
     Verdicts(verdicts::Args),
-    /// End sessions, by their ids or by what they have in common.
+    /// Terminate sessions, by id or by label and detector.
     Terminate(terminate::Args),
-    /// Forget what was learned of a session, a termination too: it may go on.
-    Reset(reset::Args),
-    /// Have a session's verdicts not acted on for a while.
+    /// Clear a session's state and lift its termination.
+    Reset(operator_action::SessionActionArgs),
+    /// Snooze a session: its verdicts are reported as shadow, not acted on.
     Snooze(snooze::Args),
     /// Run recorded traces through the detectors, offline.
     Replay(replay::Args),
-    /// Run labelled traces through the detectors and say how well they find loops.
+    /// Measure how well the detectors find the loops in labelled traces.
     Eval(eval::Args),
     /// Check the audit log.
     #[command(subcommand)]
     Audit(audit::Command),
-    /// Show or check the configuration.
+    /// Print or check the configuration.
     #[command(subcommand)]
     Config(config::Command),
-    /// Make tokens, for a service that asks who calls.
+    /// Create API tokens.
     #[command(subcommand)]
     Token(token::Command),
-    /// Ask a running service whether it takes calls.
+    /// Check that a running service accepts calls.
     Health(health::Args),
-    /// Print what a shell needs to complete these commands.
+    /// Print a shell completion script.
     Completions(completions::Args),
-    /// Print the manual, as `man` reads it.
+    /// Print the man page.
     Man(man::Args),
 }
 
-/// Where the configuration is.
+/// Which configuration file to read.
 #[derive(Debug, clap::Args)]
 struct ConfigArgs {
-    /// A TOML file instead of `unstuck.toml` in the working directory.
+    /// The configuration file, instead of `unstuck.toml` in the working directory.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -106,17 +107,17 @@ impl ConfigArgs {
     }
 }
 
-/// Who may reach the service.
+/// Permission to listen on a public address without protection.
 #[derive(Debug, clap::Args)]
 struct InsecureArg {
-    /// Listen where other machines reach it without TLS and tokens: everybody
-    /// who gets there may do all, and can read along.
+    /// Allow listening on a non-loopback address without TLS or tokens. No
+    /// authentication or encryption: anyone who can connect has full access.
     #[arg(long)]
     insecure: bool,
 }
 
-/// Where a service that listens there is found from this machine: one that
-/// listens everywhere listens on the loopback too.
+/// The address at which this machine reaches a service that listens on
+/// `address`: the loopback address for an unspecified one.
 fn to_local_address(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -126,7 +127,7 @@ fn to_local_address(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// Why a command did not do what it was asked: one line and an exit code.
+/// Why a command failed: a one-line message and an exit code.
 #[derive(Debug, Error)]
 #[error("{message}")]
 struct CliError {
@@ -135,7 +136,7 @@ struct CliError {
 }
 
 impl CliError {
-    /// It was tried, and failed.
+    /// The command was tried and failed.
     fn failed(why: impl std::fmt::Display) -> Self {
         Self {
             message: why.to_string(),
@@ -143,7 +144,7 @@ impl CliError {
         }
     }
 
-    /// It could not be tried: wrong use, or bad input.
+    /// The command was not tried: wrong usage or bad input.
     fn usage(why: impl std::fmt::Display) -> Self {
         Self {
             message: why.to_string(),
@@ -151,7 +152,7 @@ impl CliError {
         }
     }
 
-    /// What it was to be done with is not there.
+    /// The command's subject does not exist.
     fn not_found(why: impl std::fmt::Display) -> Self {
         Self {
             message: why.to_string(),
@@ -159,7 +160,7 @@ impl CliError {
         }
     }
 
-    /// Nobody reads what is printed any more: that is no failure.
+    /// The reader of standard output closed it, as `head` does: not a failure.
     fn broken_pipe() -> Self {
         Self {
             message: String::new(),
@@ -167,7 +168,7 @@ impl CliError {
         }
     }
 
-    /// It was told already.
+    /// The same exit code, for an error that is already printed.
     fn without_message(self) -> Self {
         Self {
             message: String::new(),
@@ -176,7 +177,16 @@ impl CliError {
     }
 }
 
-/// Runs a command and says how it ended.
+/// Runs `future` on a single-threaded runtime, for commands that call a service.
+fn block_on<T>(future: impl Future<Output = Result<T, CliError>>) -> Result<T, CliError> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(CliError::failed)?
+        .block_on(future)
+}
+
+/// Runs a command and returns its exit code.
 pub fn run(cli: Cli) -> ExitCode {
     let result = match cli.command {
         None => serve::run(&cli.serve),

@@ -29,7 +29,7 @@ use thiserror::Error;
 pub use self::{
     diff::changed_keys,
     layers::{BuiltInFiles, Layers},
-    schema::TableKeys,
+    schema::{TableKeys, find_nearest},
     settings::{Config, DEFAULTS, TABLE_KEYS, load_layers},
 };
 

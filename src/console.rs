@@ -1,8 +1,8 @@
-//! The HTTP side: the console, metrics and probes.
+//! The HTTP server: the console, metrics and probes.
 //!
-//! The page asks what any client may ask: its questions and acts are the calls
-//! of `api`, as JSON. What no other client needs, the fleet sorted by how badly
-//! it is stuck, verdicts a minute, the policy in force, is made here.
+//! The page's queries and actions are the calls of `api`, as JSON. Only what no
+//! other client needs is computed here: the fleet ordered by severity, verdicts
+//! per minute, and the policy in force.
 //!
 //! Uses: domain, auth, engine, store, feed, telemetry, server, api.
 
@@ -48,7 +48,8 @@ pub struct Limits {
     pub console_watchers_max: usize,
 }
 
-/// What it shows, and acts on.
+/// The parts of the service that the console uses.
+#[derive(Clone)]
 pub struct ConsoleDependencies {
     pub auth: Arc<Auth>,
     pub api: Api,
@@ -58,41 +59,24 @@ pub struct ConsoleDependencies {
     pub draining: CancellationToken,
 }
 
+/// The state of all handlers.
 #[derive(Clone)]
 struct Console {
-    auth: Arc<Auth>,
-    api: Api,
-    engine: Arc<Engine>,
-    store: Arc<Store>,
-    metrics: Arc<Metrics>,
-    draining: CancellationToken,
+    deps: ConsoleDependencies,
     watcher_quota: TenantQuota,
     verdict_counts: Arc<Mutex<VerdictCounts>>,
 }
 
-/// A question is a few filters, an act a reason of 1 KiB.
+/// A query is a few filters, an action has a reason of at most 1 KiB.
 const BODY_BYTES_MAX: usize = 16 * 1024;
 
-pub fn routes(dependencies: ConsoleDependencies, limits: Limits, hosts: AllowedHosts) -> Router {
-    let ConsoleDependencies {
-        auth,
-        api,
-        engine,
-        store,
-        metrics,
-        draining,
-    } = dependencies;
+pub fn routes(deps: ConsoleDependencies, limits: Limits, hosts: AllowedHosts) -> Router {
     let console = Console {
-        watcher_quota: TenantQuota::new(limits.console_watchers_max, auth.clone()),
-        auth,
-        api,
-        engine,
-        store,
-        metrics,
-        draining,
+        watcher_quota: TenantQuota::new(limits.console_watchers_max, deps.auth.clone()),
+        deps,
         verdict_counts: Arc::default(),
     };
-    let hosts = Arc::new(hosts);
+    // Calls of the page: only from pages of this service.
     let calls = Router::new()
         .route("/api/get_session", post(calls::get_session))
         .route("/api/list_verdicts", post(calls::list_verdicts))
@@ -106,13 +90,15 @@ pub fn routes(dependencies: ConsoleDependencies, limits: Limits, hosts: AllowedH
         .route("/api/policy", post(policy::get_policy))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .route_layer(middleware::from_fn(browser_guard::require_same_origin));
+    // The page and its calls: only under a known host name.
     let page = files::routes()
         .merge(calls)
         .route_layer(middleware::from_fn_with_state(
-            hosts,
+            Arc::new(hosts),
             browser_guard::require_allowed_host,
         ))
         .layer(middleware::from_fn(browser_guard::add_security_headers));
+    // Metrics and probes: under any name.
     Router::new()
         .route("/metrics", get(probes::render_metrics))
         .route("/healthz", get(probes::healthz))
@@ -122,16 +108,18 @@ pub fn routes(dependencies: ConsoleDependencies, limits: Limits, hosts: AllowedH
 }
 
 impl Console {
-    /// The caller, where it may call this path of the rpc table. A route that
-    /// answers what an rpc answers needs the same role.
+    /// The caller, if it may call this path of the rpc table. A route requires the
+    /// role of the rpc that returns the same.
     fn admit(&self, headers: &HeaderMap, path: &str) -> Result<Caller, HttpError> {
-        let authorization = headers.get(header::AUTHORIZATION);
-        let authorization = authorization.map(|value| value.as_bytes());
+        let authorization = headers
+            .get(header::AUTHORIZATION)
+            .map(|value| value.as_bytes());
         let access = rpc::facts(path).access;
-        self.auth
+        self.deps
+            .auth
             .authorize(authorization, access)
             .map_err(|denied| {
-                self.metrics.count_rejection(denied.rejection());
+                self.deps.metrics.count_rejection(denied.rejection());
                 tonic::Status::from(denied).into()
             })
     }

@@ -17,6 +17,7 @@ mod event_ids;
 mod eviction;
 mod issuer;
 mod operator_actions;
+mod outcome;
 mod profile;
 mod query;
 mod restore;
@@ -43,6 +44,7 @@ pub use breaker::BreakerSettings;
 pub use error::{EngineReloadError, OpenError, RecordError};
 pub use issuer::RunMode;
 pub use operator_actions::{OperatorRequest, SnoozeError};
+pub use outcome::RecordOutcome;
 pub use profile::{Profile, Profiles};
 pub use query::{FleetFilter, ListFilter, RankedSessions};
 
@@ -125,67 +127,6 @@ struct EngineContext<'a> {
     tenant_count: usize,
     /// The tenant of the session.
     tenant: &'a TenantState,
-}
-
-/// The answer to an event.
-#[derive(Clone, Debug)]
-pub struct RecordOutcome {
-    /// `None`: the event was not counted. The session or agent is terminated, or
-    /// it was a delta or the end of a turn that had reasoning only.
-    pub index: Option<i32>,
-    pub duplicate: bool,
-    pub verdict: Option<Arc<Verdict>>,
-    /// This event caused the verdict.
-    pub is_new_verdict: bool,
-}
-
-impl RecordOutcome {
-    /// The event was counted.
-    fn new_event(index: i32, new_verdict: Option<Arc<Verdict>>) -> Self {
-        Self {
-            index: Some(index),
-            ..Self::not_counted(new_verdict)
-        }
-    }
-
-    /// The input was not counted as an event.
-    fn not_counted(new_verdict: Option<Arc<Verdict>>) -> Self {
-        Self {
-            index: None,
-            duplicate: false,
-            is_new_verdict: new_verdict.is_some(),
-            verdict: new_verdict,
-        }
-    }
-
-    /// The event was recorded before, with this verdict.
-    fn duplicate(index: i32, verdict: Option<Arc<Verdict>>) -> Self {
-        Self {
-            index: Some(index),
-            duplicate: true,
-            verdict,
-            is_new_verdict: false,
-        }
-    }
-
-    /// The session or the agent was terminated before, by this verdict.
-    fn terminated(verdict: Option<Arc<Verdict>>) -> Self {
-        Self {
-            index: None,
-            duplicate: false,
-            verdict,
-            is_new_verdict: false,
-        }
-    }
-
-    /// A new verdict, if there is one, replaces the earlier one.
-    fn with_new_verdict(self, new_verdict: Option<Arc<Verdict>>) -> Self {
-        Self {
-            is_new_verdict: new_verdict.is_some(),
-            verdict: new_verdict.or(self.verdict),
-            ..self
-        }
-    }
 }
 
 impl EngineConfig {

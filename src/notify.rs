@@ -1,8 +1,8 @@
-//! Tells others of verdicts: webhooks.
+//! Webhooks: sends notifications of verdicts to configured endpoints.
 //!
-//! A notifier is a watcher like any other: it reads the feed, delivers, and
-//! remembers how far it has come. Nothing waits for it. With a store its place is
-//! kept there, so that a restart loses no notice; it may deliver one twice, under
+//! A notifier is an ordinary subscriber of the feed: it reads, delivers, and
+//! advances its cursor. Nothing waits for it. With a store the cursor is saved to
+//! disk, so that a restart loses no notification; one may be delivered twice, with
 //! the same id.
 //!
 //! Uses: domain, store, feed.
@@ -30,39 +30,38 @@ use crate::{
 use endpoint::Endpoint;
 use worker::DeliveryWorker;
 
-/// What those who notify find around them.
+/// The dependencies of every delivery worker.
 #[derive(Clone)]
 pub struct NotifierContext {
     pub store: Arc<Store>,
-    /// Who has never been told of anything is told of what comes after this.
+    /// The cursor of an endpoint without a saved one.
     pub start_after: VerdictId,
-    /// Shows a verdict as the API has it.
+    /// Renders a verdict as the API does.
     pub render_verdict: fn(&Verdict) -> Value,
-    /// The clock.
     pub now: fn() -> SystemTime,
     pub draining: CancellationToken,
 }
 
-/// The receivers, checked and ready.
+/// The validated endpoints.
 #[derive(Default)]
 pub struct Notifier {
     endpoints: Vec<Arc<Endpoint>>,
 }
 
-/// An entry of `[[notify]]` that is refused.
+/// Why an entry of `[[notify]]` is invalid.
 #[derive(Debug, Error)]
 pub enum NotifyError {
     #[error("{0} entries, at most {ENDPOINTS_MAX}")]
     TooManyEndpoints(usize),
     #[error("[{0}].name: {1:?} is not 1 to 32 letters, digits, `-` or `_`")]
     InvalidName(usize, String),
-    #[error("[{0}].name: {1:?} is taken by another entry")]
+    #[error("[{0}].name: {1:?} is used by another entry")]
     DuplicateName(usize, String),
     #[error("[{0}].{1}")]
     Endpoint(usize, #[source] EndpointError),
 }
 
-/// Every receiver reads the feed by itself.
+/// Bounds the feed subscriptions: each endpoint has its own.
 const ENDPOINTS_MAX: usize = 32;
 
 impl Notifier {
@@ -79,20 +78,20 @@ impl Notifier {
             if endpoints.iter().any(|known| known.name == entry.name) {
                 return Err(NotifyError::DuplicateName(index, entry.name));
             }
-            let endpoint = Endpoint::new(entry);
-            let endpoint = endpoint.map_err(|error| NotifyError::Endpoint(index, error))?;
+            let endpoint =
+                Endpoint::new(entry).map_err(|error| NotifyError::Endpoint(index, error))?;
             endpoints.push(Arc::new(endpoint));
         }
         Ok(Self { endpoints })
     }
 
-    /// Their names, in the order of the configuration.
+    /// The endpoints' names, in the order of the configuration.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.endpoints.iter().map(|endpoint| endpoint.name.as_str())
     }
 
-    /// Delivers until the service drains; `count` is told how it went with a
-    /// notice, and of which receiver.
+    /// Delivers until the service drains. `on_event` gets the index of the endpoint
+    /// and each delivery event.
     pub async fn run(
         self,
         context: NotifierContext,
@@ -108,19 +107,19 @@ impl Notifier {
             workers.spawn(worker.run(move |event| on_event(index, event)));
         }
         workers.join_all().await;
-        // Where there is nobody to tell, the part of the service goes on.
+        // Without endpoints, wait for the drain: the task must not end early.
         context.draining.cancelled().await;
     }
 }
 
-/// It is a metric's label, and part of a file's name.
+/// The name is a metric label and part of a file name.
 fn is_valid_name(name: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     (1..=32).contains(&name.len()) && name.chars().all(is_allowed)
 }
 
-/// TLS needs to be told once whose cryptography it is to use. An error says that
-/// it was told before.
+/// Installs the process-wide TLS crypto provider. An error means that it is already
+/// installed.
 pub fn install_crypto_provider() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }

@@ -1,3 +1,5 @@
+//! `unstuck audit`: checks the audit log on disk.
+
 use std::{path::PathBuf, process::ExitCode};
 
 use serde::Serialize;
@@ -10,29 +12,31 @@ use crate::store::{self, LogVerification, StoreError};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
-    /// Check that the audit log is whole: every record follows the one before.
+    /// Check that the audit log is complete and unmodified.
+    ///
+    /// Every record must follow the one before it.
     Verify(Args),
 }
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The directory of the store, instead of the configured one.
+    /// The store directory, instead of the configured one.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     #[command(flatten)]
     config: ConfigArgs,
-    /// A sentence for people, an object for programs.
+    /// Output format: a sentence, or one JSON object.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
 }
 
-/// The outcome for programs.
+/// The result as JSON.
 #[derive(Serialize)]
 struct VerifyReport {
     sound: bool,
     #[serde(flatten)]
     verified: Option<LogVerification>,
-    /// What is wrong, and where.
+    /// The damage and its location.
     fault: Option<String>,
 }
 
@@ -52,7 +56,7 @@ impl Args {
     }
 }
 
-/// Exit 0: it is whole; 1: it is not; 2: there is none to look at.
+/// Exit code 0: the log is intact; 1: it is damaged; 2: there is no log to check.
 pub(super) fn run(command: &Command) -> Result<ExitCode, CliError> {
     let Command::Verify(args) = command;
     let report = match store::verify(&args.store_dir()?) {
@@ -61,15 +65,15 @@ pub(super) fn run(command: &Command) -> Result<ExitCode, CliError> {
             fault: (!verified.is_intact()).then(|| verified.to_string()),
             verified: Some(verified),
         },
-        Err(fault @ (StoreError::Damaged { .. } | StoreError::Missing { .. })) => VerifyReport {
+        Err(error @ (StoreError::Damaged { .. } | StoreError::Missing { .. })) => VerifyReport {
             sound: false,
             verified: None,
-            fault: Some(fault.to_string()),
+            fault: Some(error.to_string()),
         },
         Err(
-            fault @ (StoreError::Io { .. } | StoreError::InUse { .. } | StoreError::Empty { .. }),
+            error @ (StoreError::Io { .. } | StoreError::InUse { .. } | StoreError::Empty { .. }),
         ) => {
-            return Err(CliError::usage(fault));
+            return Err(CliError::usage(error));
         }
     };
     match (args.output, &report) {

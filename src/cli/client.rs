@@ -1,6 +1,5 @@
-//! The running service, as operators' commands call it. This is the one place
-//! where a channel is made, and where a status becomes a message and an exit
-//! code.
+//! The client of a running service. Only this file creates a channel and turns a
+//! gRPC status into a message and an exit code.
 
 use std::{env, error::Error, fmt, fs, io, iter, path::PathBuf, time::Duration};
 
@@ -10,20 +9,20 @@ use tonic::{
     transport::{self, Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
 };
 
-use super::{CliError, text_format::sanitize};
+use super::{CliError, block_on, text_format::sanitize};
 use crate::{
     notify::install_crypto_provider,
     pb::{self, session_service_client::SessionServiceClient},
 };
 
-/// Long enough for a busy machine and a disk that syncs; a person waits no
-/// longer without a word.
+/// Long enough for a busy machine and an fsync, and no longer than a person waits
+/// without any output.
 const DEADLINE: Duration = Duration::from_secs(10);
 const CONNECT_DEADLINE: Duration = Duration::from_secs(3);
 /// A thousand verdicts with all their text.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 const TOKEN_KEY: &str = "authorization";
-/// How a service that asks for no token is told who acts.
+/// Metadata key of the operator's name, for a service without tokens.
 const OPERATOR_KEY: &str = "unstuck-operator";
 
 #[derive(Clone, Debug, clap::Args)]
@@ -42,17 +41,16 @@ pub(super) struct ServerArgs {
     token: TokenArgs,
 }
 
-/// How the service is known, and how we are known to it.
+/// The certificates of a TLS connection.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct TlsArgs {
-    /// A PEM file with the authority of the service's certificate, instead of
-    /// those that this machine trusts.
+    /// A PEM file with the CA certificate to trust, instead of the system's.
     #[arg(long, env = "UNSTUCK_CA", value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// A PEM file with our own certificate, for a service that asks for one.
+    /// A PEM file with a client certificate, for a service that requires one.
     #[arg(long, env = "UNSTUCK_CERT", value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
-    /// A PEM file with its private key.
+    /// A PEM file with the private key of the client certificate.
     #[arg(long, env = "UNSTUCK_KEY", value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
 }
@@ -63,27 +61,22 @@ impl TlsArgs {
     }
 
     fn client_config(&self) -> Result<ClientTlsConfig, CliError> {
-        let read = |file: &PathBuf| {
-            fs::read(file)
-                .map_err(|error| CliError::usage(format!("cannot read {file:?}: {error}")))
-        };
-        let tls = ClientTlsConfig::new();
-        let tls = match &self.ca {
-            Some(ca) => tls.ca_certificate(Certificate::from_pem(read(ca)?)),
-            None => tls.with_native_roots(),
+        let config = match &self.ca {
+            Some(ca) => ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(ca)?)),
+            None => ClientTlsConfig::new().with_native_roots(),
         };
         Ok(match (&self.cert, &self.key) {
-            (Some(cert), Some(key)) => tls.identity(Identity::from_pem(read(cert)?, read(key)?)),
-            _ => tls,
+            (Some(cert), Some(key)) => config.identity(Identity::from_pem(read(cert)?, read(key)?)),
+            _ => config,
         })
     }
 }
 
-/// What shows the service who calls.
+/// The API token.
 #[derive(Clone, clap::Args)]
 struct TokenArgs {
-    /// A token of the service's, better in the variable or a file: everybody on
-    /// this machine sees what others type.
+    /// An API token. Prefer the environment variable or a file: other users of
+    /// this machine can see command lines.
     #[arg(
         long,
         env = "UNSTUCK_TOKEN",
@@ -91,7 +84,7 @@ struct TokenArgs {
         value_name = "TOKEN"
     )]
     token: Option<String>,
-    /// A file that holds the token.
+    /// A file with the API token.
     #[arg(
         long,
         env = "UNSTUCK_TOKEN_FILE",
@@ -101,7 +94,7 @@ struct TokenArgs {
     token_file: Option<PathBuf>,
 }
 
-/// Never the token.
+/// Leaves the token out.
 impl fmt::Debug for TokenArgs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TokenArgs")
@@ -118,9 +111,8 @@ impl TokenArgs {
                 .map_err(|error| CliError::usage(format!("cannot read {file:?}: {error}")))?,
             (None, None) => return Ok(None),
         };
-        let header = AsciiMetadataValue::try_from(format!("Bearer {}", token.trim()));
-        let mut header = header
-            .map_err(|_| CliError::usage("the token is not one: it has characters of no token"))?;
+        let mut header = AsciiMetadataValue::try_from(format!("Bearer {}", token.trim()))
+            .map_err(|_| CliError::usage("invalid token format"))?;
         header.set_sensitive(true);
         Ok(Some(header))
     }
@@ -128,8 +120,8 @@ impl TokenArgs {
 
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct OperatorArgs {
-    /// Who acts, for the audit log; else the user's name on this machine. A
-    /// service that asks for tokens goes by the token's name instead.
+    /// The operator's name for the audit log [default: $USER]. A service with
+    /// tokens records the token's name instead.
     #[arg(long, env = "UNSTUCK_OPERATOR", value_name = "NAME")]
     operator: Option<String>,
 }
@@ -143,8 +135,8 @@ pub(super) struct Client {
     operator: Option<AsciiMetadataValue>,
 }
 
-/// Where to connect to: an address with or without a scheme. Who says how the
-/// service is to be known means TLS.
+/// The endpoint for an address with or without a scheme. `--ca` and `--cert` imply
+/// `https://`.
 pub(super) fn build_endpoint(
     server: &str,
     tls: &TlsArgs,
@@ -158,32 +150,31 @@ pub(super) fn build_endpoint(
     let usage_error = |error: &dyn fmt::Display| CliError::usage(format!("{server:?}: {error}"));
     let secure = address.starts_with("https://");
     if tls.is_set() && !secure {
-        return Err(usage_error(&"--ca and --cert are for https://"));
+        return Err(usage_error(&"--ca and --cert need https://"));
     }
     let mut endpoint = Endpoint::from_shared(address).map_err(|error| usage_error(&error))?;
     if secure {
         install_crypto_provider();
-        let tls = tls.client_config()?;
         endpoint = endpoint
-            .tls_config(tls)
+            .tls_config(tls.client_config()?)
             .map_err(|error| usage_error(&error))?;
     }
-    // The deadline is for the answer, or for a stream's beginning.
+    // The deadline applies to a unary response, or to the start of a stream.
     Ok(endpoint
         .connect_timeout(CONNECT_DEADLINE.min(deadline))
         .timeout(deadline))
 }
 
-/// Runs a command that asks the service.
+fn read(file: &PathBuf) -> Result<Vec<u8>, CliError> {
+    fs::read(file).map_err(|error| CliError::usage(format!("cannot read {file:?}: {error}")))
+}
+
+/// Connects to the service and runs `command`.
 pub(super) fn connect_and_run<T>(
     args: &ServerArgs,
     command: impl AsyncFnOnce(Client) -> Result<T, CliError>,
 ) -> Result<T, CliError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(CliError::failed)?;
-    runtime.block_on(async { command(Client::connect(args).await?).await })
+    block_on(async { command(Client::connect(args).await?).await })
 }
 
 impl Client {
@@ -191,8 +182,8 @@ impl Client {
         let server = args.server.clone();
         let channel = build_endpoint(&server, &args.tls, DEADLINE)?
             .connect()
-            .await;
-        let channel = channel.map_err(|error| connect_error(&server, &error))?;
+            .await
+            .map_err(|error| connect_error(&server, &error))?;
         Ok(Self {
             service: SessionServiceClient::new(channel)
                 .max_decoding_message_size(MESSAGE_BYTES_MAX),
@@ -202,19 +193,20 @@ impl Client {
         })
     }
 
-    /// The same, in the name of an operator.
+    /// The same client, which names the operator in every call.
     pub fn with_operator(self, args: &OperatorArgs) -> Result<Self, CliError> {
         let to_metadata = |name: &String| AsciiMetadataValue::try_from(name).ok();
-        let operator = match &args.operator {
-            Some(name) => Some(to_metadata(name).ok_or_else(|| {
-                CliError::usage("--operator: a name in printable ASCII, for the audit log")
-            })?),
-            None => env::var("USER").ok().as_ref().and_then(to_metadata),
-        };
+        let operator =
+            match &args.operator {
+                Some(name) => Some(to_metadata(name).ok_or_else(|| {
+                    CliError::usage("--operator: the name must be printable ASCII")
+                })?),
+                None => env::var("USER").ok().as_ref().and_then(to_metadata),
+            };
         Ok(Self { operator, ..self })
     }
 
-    /// Asks the service one thing.
+    /// Makes a unary call.
     pub async fn call<Q, A>(
         &self,
         message: Q,
@@ -225,8 +217,8 @@ impl Client {
         Ok(response.into_inner())
     }
 
-    /// Verdicts as they happen. The status is the caller's to judge: a watch
-    /// that breaks off begins anew.
+    /// Opens a stream of live verdicts. Returns the status itself, because the
+    /// caller reconnects after some of them.
     pub async fn watch_verdicts(
         &self,
         request: pb::WatchVerdictsRequest,
@@ -236,18 +228,49 @@ impl Client {
         Ok(response.into_inner())
     }
 
-    /// A page of sessions.
-    pub async fn list_sessions(
+    /// Passes every page of the sessions to `handle_page`, ordered by id.
+    pub async fn for_each_session_page(
         &self,
         request: pb::ListSessionsRequest,
-    ) -> Result<pb::ListSessionsResponse, CliError> {
-        self.call(request, async |mut service, request| {
-            service.list_sessions(request).await
-        })
-        .await
+        handle_page: impl FnMut(Vec<pb::Session>) -> Result<(), CliError>,
+    ) -> Result<(), CliError> {
+        let fetch_page = async |page_token| {
+            let request = pb::ListSessionsRequest {
+                page_token,
+                ..request.clone()
+            };
+            let page = self
+                .call(request, async |mut service, request| {
+                    service.list_sessions(request).await
+                })
+                .await?;
+            Ok((page.sessions, page.next_page_token))
+        };
+        for_each_page(fetch_page, handle_page).await
     }
 
-    /// Where it is, as it was given.
+    /// Passes every page of the verdicts to `handle_page`, oldest first.
+    pub async fn for_each_verdict_page(
+        &self,
+        request: pb::ListVerdictsRequest,
+        handle_page: impl FnMut(Vec<pb::Verdict>) -> Result<(), CliError>,
+    ) -> Result<(), CliError> {
+        let fetch_page = async |page_token| {
+            let request = pb::ListVerdictsRequest {
+                page_token,
+                ..request.clone()
+            };
+            let page = self
+                .call(request, async |mut service, request| {
+                    service.list_verdicts(request).await
+                })
+                .await?;
+            Ok((page.verdicts, page.next_page_token))
+        };
+        for_each_page(fetch_page, handle_page).await
+    }
+
+    /// The server's address, as given by the user.
     pub fn display_server(&self) -> String {
         sanitize(&self.server)
     }
@@ -263,29 +286,47 @@ impl Client {
         request
     }
 
-    /// What a status means to the person who typed the command.
+    /// The error for a status.
     pub fn error_for_status(&self, status: &Status) -> CliError {
         let server = self.display_server();
         let message = sanitize(status.message());
         match status.code() {
             Code::NotFound => CliError::not_found(message),
             Code::InvalidArgument => CliError::usage(message),
-            // With a source it is the transport that failed, else the service
-            // says why it cannot do that now.
+            // A status with a source comes from the transport, one without from
+            // the service.
             Code::Unavailable if status.source().is_some() => {
-                CliError::failed(format!("{server} does not answer: {message}"))
+                CliError::failed(format!("no response from {server}: {message}"))
             }
             Code::Unavailable => CliError::failed(format!("{server} refused: {message}")),
             Code::DeadlineExceeded | Code::Cancelled => CliError::failed(format!(
-                "{server} has not answered within {} s",
+                "no response from {server} within {} s",
                 DEADLINE.as_secs()
             )),
             Code::Unauthenticated => CliError::failed(format!(
-                "{server} refused: {message} (UNSTUCK_TOKEN or --token-file gives it one)"
+                "{server} refused: {message} (set UNSTUCK_TOKEN or --token-file)"
             )),
-            Code::Unimplemented => CliError::failed(format!("{server} cannot do that: {message}")),
+            Code::Unimplemented => {
+                CliError::failed(format!("{server} does not support this: {message}"))
+            }
             code => CliError::failed(format!("{server} refused: {message} ({code:?})")),
         }
+    }
+}
+
+/// Fetches pages until the page token is empty, which is the last page's.
+async fn for_each_page<P>(
+    fetch_page: impl AsyncFn(String) -> Result<(P, String), CliError>,
+    mut handle_page: impl FnMut(P) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    let mut page_token = String::new();
+    loop {
+        let (page, next_page_token) = fetch_page(page_token).await?;
+        handle_page(page)?;
+        if next_page_token.is_empty() {
+            return Ok(());
+        }
+        page_token = next_page_token;
     }
 }
 
@@ -294,16 +335,16 @@ fn connect_error(server: &str, error: &transport::Error) -> CliError {
     if let Some(why) = find_tls_error(error) {
         let why = sanitize(&why);
         return CliError::failed(format!(
-            "{server} cannot be trusted: {why} (--ca says whom to trust)"
+            "the certificate of {server} is not trusted: {why} (--ca sets the CA to trust)"
         ));
     }
     CliError::failed(format!(
-        "nobody answers at {server}; is the service running? `unstuck serve` starts it, --server \
-         or UNSTUCK_SERVER says where it is",
+        "cannot connect to {server}; is the service running? Start it with `unstuck serve`, set \
+         its address with --server or UNSTUCK_SERVER",
     ))
 }
 
-/// What TLS has against the connection, if that is why there is none.
+/// The TLS error that prevented the connection, if one did.
 fn find_tls_error(error: &transport::Error) -> Option<String> {
     let causes = iter::successors(error.source(), |&cause| cause.source());
     let io = causes.filter_map(|cause| cause.downcast_ref::<io::Error>());

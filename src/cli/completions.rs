@@ -1,4 +1,4 @@
-//! `unstuck completions`: what a shell needs to complete our commands.
+//! `unstuck completions`: a shell completion script.
 
 use std::{io, process::ExitCode};
 
@@ -9,13 +9,13 @@ use super::{Cli, CliError, output::map_write_error};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The shell: bash, zsh, fish, …
+    /// The shell.
     #[arg(value_enum)]
     shell: Shell,
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
-    // Into memory first: the generator panics where it cannot write.
+    // Generated in memory first, because the generator panics on a write error.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "unstuck", &mut script);
     map_write_error(io::Write::write_all(&mut io::stdout().lock(), &script))?;

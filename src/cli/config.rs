@@ -1,3 +1,5 @@
+//! `unstuck config`: prints or checks the configuration.
+
 use std::process::ExitCode;
 
 use super::{CliError, ConfigArgs, InsecureArg};
@@ -5,10 +7,11 @@ use crate::{app, config::Config};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
-    /// Print every setting that is in force, as TOML.
+    /// Print the effective value of every setting, as TOML.
     Print(ConfigArgs),
-    /// Say whether the service would start with this configuration, its ports and
-    /// its store left aside.
+    /// Check that the service would start with this configuration.
+    ///
+    /// Does not bind ports or open the store.
     Check(CheckArgs),
 }
 
@@ -31,8 +34,8 @@ pub(super) fn run(command: &Command) -> Result<ExitCode, CliError> {
             let config = Config::new(&layers).map_err(CliError::usage)?;
             app::check_startup(&config, args.insecure.insecure).map_err(CliError::usage)?;
             match layers.file() {
-                Some(file) => anstream::println!("{}: fine", file.display()),
-                None => anstream::println!("the defaults: fine"),
+                Some(file) => anstream::println!("{}: ok", file.display()),
+                None => anstream::println!("the defaults: ok"),
             }
         }
     }

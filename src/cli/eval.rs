@@ -1,5 +1,5 @@
-//! `unstuck eval`: labelled traces through the server's own engine, and how well
-//! the verdicts agree with the labels.
+//! `unstuck eval`: runs labelled traces through the service's engine and measures
+//! how well the verdicts agree with the labels.
 
 mod alarms;
 mod delay;
@@ -17,17 +17,17 @@ use serde::Serialize;
 
 use super::{
     CliError, ConfigArgs,
-    output::{OutputFormat, to_json_line},
-    trace::{self, TraceRunError, TraceRunner, player::TracePlayer},
+    output::{OutputFormat, map_write_error, to_json_line},
+    trace::{self, TraceRunner, player::TracePlayer},
 };
 use alarms::Alarms;
 use labels::GroundTruth;
 use metrics::EvalMetrics;
 
-/// What the figures mean; docs/tuning.md has the same at more length.
+/// The definitions of the metrics. docs/tuning.md explains them in more detail.
 const DEFINITIONS: &str = "\
-Labels, a line each; `first_loop_event` counts the session's events from 0, and
-fields that are not known are left alone:
+Labels, one per line. `first_loop_event` counts the session's events from 0.
+Unknown fields are ignored:
   {\"session_id\": \"s\", \"loop\": true, \"first_loop_event\": 7, \"kind\": \"…\", \"why\": \"…\"}
   {\"session_id\": \"t\", \"loop\": false}
 
@@ -35,46 +35,45 @@ Definitions:
   found      the session gets a verdict that is not shadow
   TP, FP     labelled a loop and found; labelled no loop and found
   FN, TN     labelled a loop and not found; labelled no loop and not found
-  precision  TP / (TP + FP): how many of the alarms are right
-  recall     TP / (TP + FN): how many of the loops are found
-  F1         2 TP / (2 TP + FP + FN): both in one figure
-  delay      events from `first_loop_event` to the first verdict; below 0 where
-             the verdict came first. Median, and 90th percentile (nearest rank)
+  precision  TP / (TP + FP): the share of alarms that are right
+  recall     TP / (TP + FN): the share of loops that are found
+  F1         2 TP / (2 TP + FP + FN): precision and recall in one number
+  delay      events from `first_loop_event` to the first verdict; negative if the
+             verdict came first. Median and 90th percentile (nearest rank)
   per 1,000  verdicts per 1,000 events of the sessions without a label
 
-Of a detector count the sessions and verdicts of which it is the detector or one
-of those in `also`, so a session may count for several; its recall is the share
-of all labelled loops that it found. A labelled session that is not in the traces
-is reported and not counted.
+A detector is credited with the sessions and verdicts in which it is `detector`
+or listed in `also`, so a session may count for several detectors. Its recall is
+the share of all labelled loops that it found. A labelled session that is not in
+the traces is reported and not counted.
 
-Exit code: 0 when it ran; 1 below --min-precision or --min-recall, or where that
-figure is undefined; 2 for wrong use, such as a bad line among the labels.";
+Exit code: 0 on success; 1 below --min-precision or --min-recall, or if that
+metric is undefined; 2 for wrong usage, such as an invalid label line.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = DEFINITIONS)]
 pub(super) struct Args {
-    /// Traces, as `replay` reads them; `-` is standard input.
+    /// Trace files, as for `replay`; `-` is standard input.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Which sessions loop, one label a line as JSON.
+    /// The labels: which sessions loop, one per line as JSON.
     #[arg(long, value_name = "FILE")]
     labels: PathBuf,
     #[command(flatten)]
     config: ConfigArgs,
-    /// The profile that all sessions are watched with.
+    /// The profile for all sessions.
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
-    /// A table for people, or one object on one line for programs.
+    /// Output format: a table, or one JSON object.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
-    /// List all false alarms and missed loops in the table, not the first 20 of
-    /// each.
+    /// List all false alarms and missed loops, instead of the first 20 of each.
     #[arg(long)]
     list: bool,
-    /// Exit with 1 if the precision is below it: 0 to 1.
+    /// Exit with 1 if the precision is below this: 0 to 1.
     #[arg(long, value_name = "P", value_parser = parse_ratio)]
     min_precision: Option<f64>,
-    /// Exit with 1 if the recall is below it: 0 to 1.
+    /// Exit with 1 if the recall is below this: 0 to 1.
     #[arg(long, value_name = "R", value_parser = parse_ratio)]
     min_recall: Option<f64>,
 }
@@ -88,17 +87,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let player = TracePlayer::new(args.config.load_config()?, args.profile.as_deref())?;
     trace::check_files_exist(&args.files)?;
     let labels = labels::read_labels(&args.labels)?;
-    match evaluate(args, player, &labels) {
-        Ok(metrics) => check_thresholds(args, &metrics),
-        Err(error) => error.into_result(),
-    }
+    check_thresholds(args, &evaluate(args, player, &labels)?)
 }
 
 fn evaluate(
     args: &Args,
     player: TracePlayer,
     labels: &GroundTruth,
-) -> Result<EvalMetrics, TraceRunError> {
+) -> Result<EvalMetrics, CliError> {
     let mut alarms = Alarms::default();
     let mut runner = TraceRunner::new(player, false);
     runner.run_files(&args.files, |played, _| {
@@ -108,10 +104,10 @@ fn evaluate(
     runner.require_valid_line()?;
     let sessions = runner.player.sessions().map(|(view, _)| view);
     let metrics = EvalMetrics::new(sessions, &alarms, labels, runner.bad_lines);
-    match args.output {
-        OutputFormat::Table => report::print(&metrics, args.list)?,
-        OutputFormat::Json => print_json(&metrics)?,
-    }
+    map_write_error(match args.output {
+        OutputFormat::Table => report::print(&metrics, args.list),
+        OutputFormat::Json => print_json(&metrics),
+    })?;
     Ok(metrics)
 }
 
@@ -120,8 +116,8 @@ fn print_json(metrics: &EvalMetrics) -> io::Result<()> {
     writeln!(io::stdout().lock(), "{line}")
 }
 
-/// What a pipeline asked for. A figure that is undefined meets nothing: a typing
-/// error in every id must not look like a pass.
+/// Checks `--min-precision` and `--min-recall`. An undefined metric fails, so that
+/// a typing error in every id does not pass.
 fn check_thresholds(args: &Args, metrics: &EvalMetrics) -> Result<ExitCode, CliError> {
     let score = &metrics.labelled.score;
     let checks = [
@@ -141,10 +137,10 @@ fn check_thresholds(args: &Args, metrics: &EvalMetrics) -> Result<ExitCode, CliE
 fn describe_shortfall(name: &str, value: Option<f64>, threshold: f64) -> Option<String> {
     match value {
         None => Some(format!(
-            "the {name} is undefined, at least {threshold} is asked for"
+            "the {name} is undefined, the minimum is {threshold}"
         )),
         Some(value) if value < threshold => Some(format!(
-            "the {name} is {value:.4}, at least {threshold} is asked for"
+            "the {name} is {value:.4}, the minimum is {threshold}"
         )),
         Some(_) => None,
     }
@@ -153,6 +149,6 @@ fn describe_shortfall(name: &str, value: Option<f64>, threshold: f64) -> Option<
 fn parse_ratio(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(ratio) if (0.0..=1.0).contains(&ratio) => Ok(ratio),
-        _ => Err("it must be a number from 0 to 1".to_owned()),
+        _ => Err("must be a number from 0 to 1".to_owned()),
     }
 }

@@ -1,6 +1,5 @@
-//! Rows whose cells line up, each on one line, whatever stands in them: wide
-//! characters count as wide, text cannot steer the terminal, and what does not
-//! fit is cut.
+//! Aligned rows of styled cells, one line each. Wide characters count two columns,
+//! text is sanitized, and cells that do not fit are truncated.
 
 use std::io::{self, Write};
 
@@ -11,19 +10,20 @@ use super::{
     text_format::{display_width, sanitize, truncate, truncate_start},
 };
 
-/// Between two columns.
+/// Columns of space between two cells.
 const GAP: usize = 2;
 
-/// A column: how it is headed, how it stands and how it gives way.
+/// A column: header, alignment, and how it shrinks.
 #[derive(Clone, Copy)]
 pub(super) struct Column {
     name: &'static str,
     align_right: bool,
-    /// May be cut down to so many columns.
+    /// May be truncated to this width.
     width_min: usize,
-    /// Is cut at its beginning: its end is the latest.
+    /// Truncated at its start, because its end is the most recent.
     keep_end: bool,
-    /// Where there is no room, those with the highest number go; 0 stays.
+    /// If there is no space, the columns with the highest number are dropped
+    /// first. 0: never dropped.
     drop_priority: u8,
 }
 
@@ -57,15 +57,15 @@ impl Column {
         }
     }
 
-    pub const fn drop_priority(self, goes: u8) -> Self {
+    pub const fn drop_priority(self, drop_priority: u8) -> Self {
         Self {
-            drop_priority: goes,
+            drop_priority,
             ..self
         }
     }
 }
 
-/// Text in pieces of one style each.
+/// Text in pieces, each with a style.
 #[derive(Clone, Default)]
 pub(super) struct Cell(Vec<(String, Style)>);
 
@@ -78,13 +78,13 @@ impl Cell {
         Self::new(text, PLAIN)
     }
 
-    /// Adds a piece; `text` is ours, and white space in it stays.
+    /// Adds trusted text, without sanitizing it: white space is kept.
     pub fn with_literal(mut self, text: &'static str, style: Style) -> Self {
         self.0.push((text.to_owned(), style));
         self
     }
 
-    /// Adds a piece of untrusted text.
+    /// Adds untrusted text.
     pub fn with_text(mut self, text: impl AsRef<str>, style: Style) -> Self {
         self.0.push((sanitize(text.as_ref()), style));
         self
@@ -94,7 +94,7 @@ impl Cell {
         self.0.iter().map(|(text, _)| display_width(text)).sum()
     }
 
-    /// Writes it, no wider than `room`.
+    /// Writes the cell in at most `width_max` columns.
     fn write(&self, out: &mut impl Write, width_max: usize, keep_end: bool) -> io::Result<()> {
         let mut remaining = width_max;
         for (text, style) in &self.0 {
@@ -114,8 +114,7 @@ impl Cell {
     }
 }
 
-/// Writes rows below their header. `room` is how wide a line may be; `None`: as
-/// wide as it needs to be.
+/// Writes a header and rows in at most `width_max` columns. `None`: unlimited.
 pub(super) fn write(
     out: &mut impl Write,
     columns: &[Column],
@@ -123,8 +122,10 @@ pub(super) fn write(
     width_max: Option<usize>,
 ) -> io::Result<()> {
     let widths = column_widths(columns, rows, width_max);
-    let header = columns.iter().map(|column| Cell::new(column.name, DIM));
-    let header: Vec<Cell> = header.collect();
+    let header: Vec<Cell> = columns
+        .iter()
+        .map(|column| Cell::new(column.name, DIM))
+        .collect();
     let has_header = columns.iter().any(|column| !column.name.is_empty());
     for row in has_header.then_some(&header).into_iter().chain(rows) {
         write_row(out, columns, row, &widths)?;
@@ -138,7 +139,7 @@ fn write_row(
     row: &[Cell],
     widths: &[usize],
 ) -> io::Result<()> {
-    // Blanks that are owed: none are written at the end of a line.
+    // Blanks are written only before the next text: none at the end of a line.
     let mut pending_blanks = 0;
     let mut first = true;
     for ((column, cell), width) in columns.iter().zip(row).zip(widths) {
@@ -163,26 +164,26 @@ fn write_row(
     writeln!(out)
 }
 
-/// How wide each column is; 0 where it is left out.
+/// The width of each column; 0 if it is dropped.
 fn column_widths(columns: &[Column], rows: &[Vec<Cell>], width_max: Option<usize>) -> Vec<usize> {
     let width = |(index, column): (usize, &Column)| {
         let cells = rows.iter().filter_map(|row| row.get(index));
         let widest = cells.map(Cell::width).max().unwrap_or(0);
-        // A column with nothing in it says nothing.
+        // An empty column is dropped.
         if widest == 0 {
             return 0;
         }
         widest.max(display_width(column.name))
     };
     let mut widths: Vec<usize> = columns.iter().enumerate().map(width).collect();
-    if let Some(room) = width_max {
-        drop_columns(columns, &mut widths, room);
-        shrink_columns(columns, &mut widths, room);
+    if let Some(width_max) = width_max {
+        drop_columns(columns, &mut widths, width_max);
+        shrink_columns(columns, &mut widths, width_max);
     }
     widths
 }
 
-/// Leaves columns out until the others fit, cut down as far as they may be.
+/// Drops columns until the others fit at their minimum width.
 fn drop_columns(columns: &[Column], widths: &mut [usize], width_max: usize) {
     loop {
         let own = widths.iter().zip(columns);
@@ -200,15 +201,16 @@ fn drop_columns(columns: &[Column], widths: &mut [usize], width_max: usize) {
     }
 }
 
-/// Takes from the column that would go first, of equals from the one that has
-/// most to spare, until all fit.
+/// Shrinks columns until all fit: first the one with the highest drop priority,
+/// then the one with the most width to spare.
 fn shrink_columns(columns: &[Column], widths: &mut [usize], width_max: usize) {
     while total_width(widths) > width_max {
-        let own = widths.iter_mut().zip(columns);
-        let spare =
-            own.map(|(width, it)| (it.drop_priority, width.saturating_sub(it.width_min), width));
-        let spare = spare.filter(|(_, spare, _)| *spare > 0);
-        match spare.max_by_key(|(drop_priority, spare, _)| (*drop_priority, *spare)) {
+        let shrinkable = widths
+            .iter_mut()
+            .zip(columns)
+            .map(|(width, it)| (it.drop_priority, width.saturating_sub(it.width_min), width))
+            .filter(|(_, spare, _)| *spare > 0);
+        match shrinkable.max_by_key(|(drop_priority, spare, _)| (*drop_priority, *spare)) {
             Some((_, _, width)) => *width -= 1,
             None => return,
         }
@@ -233,19 +235,19 @@ mod tests {
     ];
 
     #[track_caller]
-    fn check(rows: &[[&str; 4]], room: Option<usize>, expected: &[&str]) {
-        let rows: Vec<Vec<Cell>> = rows
+    fn check(rows: &[[&str; 4]], width_max: Option<usize>, expected: &[&str]) {
+        let cells: Vec<Vec<Cell>> = rows
             .iter()
             .map(|row| row.iter().map(Cell::plain).collect())
             .collect();
         let mut out = Vec::new();
-        write(&mut out, &COLUMNS, &rows, room).unwrap();
-        let out = strip_colours(&out);
-        assert_eq!(out.lines().collect::<Vec<_>>(), expected);
+        write(&mut out, &COLUMNS, &cells, width_max).unwrap();
+        let text = strip_colours(&out);
+        assert_eq!(text.lines().collect::<Vec<_>>(), expected);
     }
 
     #[test]
-    fn cells_line_up_also_where_characters_are_wide() {
+    fn cells_with_wide_characters_are_aligned() {
         check(
             &[["漢字", "", "1", "x"], ["ab", "", "1,000", ""]],
             None,
@@ -254,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_cut_or_left_out() {
+    fn columns_that_do_not_fit_are_truncated_or_dropped() {
         let rows = [["abcdefghij", "", "12", "xyz"]];
         check(
             &rows,
@@ -272,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_stays_on_its_line_and_steers_no_terminal() {
+    fn a_cell_is_one_line_without_control_characters() {
         check(
             &[["a\x1b[2J\r\nb\u{202e}\u{9b}31m", "", "\x1b]0;x\x07", ""]],
             None,

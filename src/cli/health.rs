@@ -1,3 +1,5 @@
+//! `unstuck health`: a gRPC health check, for probes.
+
 use std::{process::ExitCode, time::Duration};
 
 use tonic_health::pb::{
@@ -5,13 +7,13 @@ use tonic_health::pb::{
 };
 
 use super::{
-    CliError, ConfigArgs,
+    CliError, ConfigArgs, block_on,
     client::{self, TlsArgs},
     text_format, to_local_address,
 };
 use crate::server;
 
-/// Long enough for a busy machine, short enough for a container's probe.
+/// Long enough for a busy machine, short enough for a container probe.
 const DEADLINE: Duration = Duration::from_secs(3);
 
 #[derive(Debug, clap::Args)]
@@ -33,7 +35,7 @@ impl Args {
         let layers = self.config.load_layers()?;
         let server::Settings { grpc, .. } = layers.section("server").map_err(CliError::usage)?;
         if grpc.port() == 0 {
-            let why = "server.grpc picks a free port; say with --server which it is";
+            let why = "server.grpc has port 0, so the port is not known: pass --server";
             return Err(CliError::usage(why));
         }
         Ok(to_local_address(grpc).to_string())
@@ -43,20 +45,16 @@ impl Args {
 pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let server = args.server_address()?;
     let endpoint = client::build_endpoint(&server, &args.tls, DEADLINE)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(CliError::failed)?;
-    let status = runtime.block_on(async {
+    let status = block_on(async {
         let channel = endpoint
             .connect()
             .await
-            .map_err(|_| CliError::failed(format!("nobody answers at {server:?}")))?;
+            .map_err(|_| CliError::failed(format!("cannot connect to {server:?}")))?;
         let response = HealthClient::new(channel)
             .check(HealthCheckRequest::default())
             .await
             .map_err(|status| CliError::failed(text_format::sanitize(status.message())))?;
-        Ok::<_, CliError>(response.into_inner().status())
+        Ok(response.into_inner().status())
     })?;
     match status {
         ServingStatus::Serving => {

@@ -1,4 +1,4 @@
-//! `unstuck man`: the manual, as `man` reads it.
+//! `unstuck man`: the man pages.
 
 use std::{fs, io, path::PathBuf, process::ExitCode};
 
@@ -9,8 +9,8 @@ use super::{Cli, CliError, output::map_write_error};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Write a page for each command into this directory, instead of the first
-    /// one to standard output.
+    /// Write one page per command into this directory, instead of the main page
+    /// to standard output.
     #[arg(long, value_name = "DIRECTORY")]
     directory: Option<PathBuf>,
 }

@@ -1,6 +1,6 @@
-//! What commands print, for people and for programs.
+//! Output of commands: JSON lines, tables, widths and write errors.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 use serde::Serialize;
@@ -16,19 +16,24 @@ pub(super) enum OutputFormat {
     Json,
 }
 
-/// An object as a line of JSON that steers no terminal.
+/// An object as one line of JSON without terminal control characters.
 pub(super) fn to_json_line(object: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string(object).map(escape_invisible)
 }
 
-/// A message of the API as proto3 JSON on a line: names in snake case, times in
-/// UTC with a `Z`, where pbjson prints `+00:00`.
+/// An API message as one line of proto3 JSON: snake case names, and UTC times that
+/// end with `Z`, where pbjson prints `+00:00`.
 pub(super) fn to_proto_json_line(message: &impl Serialize) -> serde_json::Result<String> {
     to_json_line(message).map(replace_utc_offsets_with_z)
 }
 
-/// A quote within a text is escaped, so a key of this form is found nowhere
-/// else; a label of such a name is left alone unless its value is a time.
+/// Prints an API message as one line of JSON.
+pub(super) fn print_proto_json_line(message: &impl Serialize) -> io::Result<()> {
+    writeln!(io::stdout().lock(), "{}", to_proto_json_line(message)?)
+}
+
+/// Replaces the offset of every string value that is a time. A `"` within a string
+/// is escaped, so `:"` occurs only between a key and its value.
 fn replace_utc_offsets_with_z(line: String) -> String {
     const OFFSET: &str = "+00:00";
     let mut out = String::with_capacity(line.len());
@@ -46,9 +51,8 @@ fn replace_utc_offsets_with_z(line: String) -> String {
     out + rest
 }
 
-/// serde_json escapes only what JSON asks for. Beyond it are control characters
-/// that steer a terminal and marks that turn text around; they occur only within
-/// strings, where an escape means the same.
+/// Escapes control characters and bidirectional marks, which serde_json prints as
+/// they are. They occur only within strings, where an escape means the same.
 fn escape_invisible(line: String) -> String {
     if line.is_ascii() || !line.contains(sanitize::is_invisible) {
         return line;
@@ -66,13 +70,14 @@ fn escape_invisible(line: String) -> String {
     out
 }
 
-/// Of a wide terminal no more than reads well; without one, what fits most.
+/// Longer lines are hard to read.
 const COLUMNS_MAX: usize = 100;
+/// The width without a terminal.
 const COLUMNS_DEFAULT: usize = 80;
-/// Below it a line would hold little more than its indent.
+/// A narrower line would hold little more than its indent.
 const COLUMNS_MIN: usize = 40;
 
-/// How wide a line for people may be.
+/// The width at which prose is wrapped.
 pub(super) fn output_width(stdout: &io::StdoutLock<'_>) -> usize {
     match terminal_size_of(stdout) {
         Some((Width(columns), _)) if stdout.is_terminal() => {
@@ -82,7 +87,8 @@ pub(super) fn output_width(stdout: &io::StdoutLock<'_>) -> usize {
     }
 }
 
-/// What came of printing. Who reads no further, as `head` does, has seen enough.
+/// Maps a write error to a command error. A broken pipe is a success: a reader
+/// such as `head` stops early.
 pub(super) fn map_write_error<T>(result: io::Result<T>) -> Result<T, CliError> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(CliError::broken_pipe()),
@@ -90,8 +96,8 @@ pub(super) fn map_write_error<T>(result: io::Result<T>) -> Result<T, CliError> {
     }
 }
 
-/// How wide and how high the terminal is; `None` where there is none, and
-/// nothing needs to be cut.
+/// Width and height of the terminal; `None` if standard output is not one, so that
+/// lines are not truncated.
 pub(super) fn terminal_dimensions() -> Option<(usize, usize)> {
     let stdout = io::stdout().lock();
     let (Width(columns), Height(rows)) =
@@ -99,11 +105,12 @@ pub(super) fn terminal_dimensions() -> Option<(usize, usize)> {
     Some((usize::from(columns).max(COLUMNS_MIN), rows.into()))
 }
 
-/// One rule below the header and no other line.
+/// A rule below the header and no other line.
 const TABLE_STYLE: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
-/// A table of names, on the left, and numbers, `gap` columns apart.
+/// A table with names in the first column and right-aligned numbers in the others,
+/// `gap` columns apart.
 pub(super) fn render_table<Row>(
     header: Row,
     rows: impl IntoIterator<Item = Row>,
@@ -118,7 +125,7 @@ where
     table.add_rows(rows);
     for column in table.column_iter_mut() {
         let first = column.index == 0;
-        // Flush with the text above and below.
+        // The first column is flush with the text above and below.
         column.set_padding(if first { (0, 0) } else { (gap, 0) });
         column.set_cell_alignment(if first {
             CellAlignment::Left
@@ -134,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_unseen_is_escaped_and_means_the_same() {
+    fn invisible_characters_are_escaped_and_decode_to_the_same_text() {
         let text = "ä\u{9b}2J\u{202e}\u{e0041}漢";
         let line = to_json_line(&text).unwrap();
         assert_eq!(line, r#""ä\u009b2J\u202e\udb40\udc41漢""#);
@@ -142,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn times_end_with_a_z_and_nothing_else_is_changed() {
+    fn utc_offsets_of_times_become_z_and_other_text_is_unchanged() {
         let check = |line: &str, expected: &str| {
             assert_eq!(replace_utc_offsets_with_z(line.to_owned()), expected);
         };

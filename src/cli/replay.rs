@@ -1,4 +1,4 @@
-//! `unstuck replay`: recorded traces through the server's own engine, offline.
+//! `unstuck replay`: runs recorded traces through the service's engine, offline.
 //! The same files print the same bytes.
 
 mod json;
@@ -9,9 +9,9 @@ use std::{io, path::PathBuf, process::ExitCode};
 
 use super::{
     CliError, ConfigArgs,
-    output::OutputFormat,
+    output::{OutputFormat, map_write_error},
     trace::{
-        self, TraceRunError, TraceRunner,
+        self, TraceRunner,
         player::{TracePlayer, TraceVerdict},
     },
 };
@@ -22,23 +22,23 @@ use summary::{ReplayCounts, ReplaySummary};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Traces, one event a line as JSON, or `{"delta": {…}}`; `-` is standard
-    /// input.
+    /// Trace files with one event, or `{"delta": {…}}`, per line as JSON; `-` is
+    /// standard input.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     #[command(flatten)]
     config: ConfigArgs,
-    /// The profile that all sessions are watched with.
+    /// The profile for all sessions.
     #[arg(long, value_name = "NAME")]
     profile: Option<String>,
-    /// A timeline for people, or an object a line for programs.
+    /// Output format: a report, or one JSON object per line.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
-    /// Exit with 1 if a verdict asks for this action or a stronger one: alert,
-    /// warn, throttle, checkpoint, ask, block, break, escalate, terminate.
+    /// Exit with 1 if a verdict has this action or a stronger one: alert, warn,
+    /// throttle, checkpoint, ask, block, break, escalate, terminate.
     #[arg(long, value_name = "ACTION")]
     fail_on: Option<Action>,
-    /// Stop at the first line that cannot be read, with exit code 2.
+    /// Stop at the first invalid line, with exit code 2.
     #[arg(long)]
     strict: bool,
 }
@@ -46,14 +46,14 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let player = TracePlayer::new(args.config.load_config()?, args.profile.as_deref())?;
     trace::check_files_exist(&args.files)?;
-    replay(args, player).or_else(TraceRunError::into_result)
+    replay(args, player)
 }
 
-/// Where verdicts go.
+/// The destination of verdicts.
 enum ReplayOutput {
-    /// Printed as they are given.
+    /// Printed when issued.
     Json(JsonLines),
-    /// Kept: the events of sessions may alternate, and a timeline is of one.
+    /// Collected by session, because the events of sessions may be interleaved.
     Table(ReplayReport),
 }
 
@@ -69,8 +69,7 @@ impl ReplayOutput {
     }
 }
 
-/// A run over all the files.
-fn replay(args: &Args, player: TracePlayer) -> Result<ExitCode, TraceRunError> {
+fn replay(args: &Args, player: TracePlayer) -> Result<ExitCode, CliError> {
     let mut sink = match args.output {
         OutputFormat::Table => ReplayOutput::Table(ReplayReport::default()),
         OutputFormat::Json => ReplayOutput::Json(JsonLines::to_stdout()),
@@ -82,10 +81,10 @@ fn replay(args: &Args, player: TracePlayer) -> Result<ExitCode, TraceRunError> {
         sink.write_verdict(played, live)
     })?;
     let summary = ReplaySummary::new(&runner.player, &counts, runner.bad_lines);
-    match sink {
-        ReplayOutput::Json(lines) => lines.finish(&summary)?,
-        ReplayOutput::Table(report) => report.print(&runner.player, &counts, &summary)?,
-    }
+    map_write_error(match sink {
+        ReplayOutput::Json(lines) => lines.finish(&summary),
+        ReplayOutput::Table(report) => report.print(&runner.player, &counts, &summary),
+    })?;
     runner.require_valid_line()?;
     let strongest = counts.strongest_action();
     let reached = args

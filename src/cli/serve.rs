@@ -1,3 +1,6 @@
+//! `unstuck serve`: runs the service until SIGINT or SIGTERM, and reloads the
+//! configuration on SIGHUP.
+
 use std::{
     io,
     net::SocketAddr,
@@ -27,26 +30,28 @@ use crate::{
 pub(super) struct Args {
     #[command(flatten)]
     config: ConfigArgs,
-    /// How log lines look; they go to standard error.
+    /// The format of log lines, which go to standard error.
     #[arg(long, value_enum, default_value_t)]
     log_format: LogFormat,
     #[command(flatten)]
     insecure: InsecureArg,
 }
 
-/// After so many tasks a thread looks whether something has come over the network
-/// or from the store. Under load there is always another task, each takes up to
-/// `api`'s turn, and an operator waits for as many: tokio's own 61 made that
-/// milliseconds. A look costs half a microsecond.
+/// A worker thread polls for network and store events after this many tasks. Under
+/// load there is always another task, each may take the scheduler's full slice,
+/// and an operator's call waits for that many: tokio's default of 61 makes that
+/// milliseconds. A poll costs half a microsecond.
 const EVENT_INTERVAL_TASKS: u32 = 4;
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
+    // Read the configuration and refuse an unprotected public address.
     let layers = args.config.load_layers()?;
     let config = Config::new(&layers).map_err(CliError::usage)?;
     let exposed = app::find_exposed_key(&config);
     if let Some(key) = exposed.filter(|_| !args.insecure.insecure) {
         return Err(CliError::usage(StartError::Exposed(key)));
     }
+    // Start the runtime, then logs and traces.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(clock::cores())
         .event_interval(EVENT_INTERVAL_TASKS)
@@ -61,12 +66,16 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let logs = logs::init(args.log_format, &traces);
     logs::install_panic_hook();
     if let Some(key) = exposed {
-        tracing::warn!(key, "everybody who reaches this address may do all");
+        tracing::warn!(
+            key,
+            "no authentication or encryption: anyone who can connect has full access"
+        );
     }
+    // Serve until shutdown.
     let scheme = if config.tls.is_on() { "https" } else { "http" };
     let result = runtime.block_on(async {
-        // Before the store is read, which may take a while: unheeded, it would end
-        // the process.
+        // Registered before the store is read, which may take a while: an
+        // unhandled SIGHUP ends the process.
         let hangups = signal(SignalKind::hangup()).map_err(CliError::failed)?;
         let app = App::bind(config).await.map_err(CliError::usage)?;
         let grpc = app.grpc_address().map_err(CliError::failed)?;
@@ -87,7 +96,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         app.run(shutdown).await.map_err(CliError::failed)
     });
     traces.shutdown();
-    // What hangs by now, as a disk can, is waited for no longer.
+    // Blocked threads, for example on a hanging disk, are not waited for.
     runtime.shutdown_background();
     logs.shutdown();
     result.map(|()| ExitCode::SUCCESS)
@@ -97,18 +106,20 @@ fn print_addresses(scheme: &str, grpc: SocketAddr, http: SocketAddr, store: Opti
     anstream::println!("unstuck: gRPC on {grpc}");
     anstream::println!("unstuck: HTTP on {http}");
     match store {
-        Some(dir) => anstream::println!("unstuck: store in {}; Ctrl-C stops", dir.display()),
-        None => anstream::println!("unstuck: state is kept in memory only; Ctrl-C stops"),
+        Some(dir) => {
+            anstream::println!("unstuck: store in {}; press Ctrl-C to stop", dir.display());
+        }
+        None => anstream::println!("unstuck: state is in memory only; press Ctrl-C to stop"),
     }
-    // As one types them in a clone, where `cargo run --release` was typed.
-    let (grpc, http) = (to_local_address(grpc), to_local_address(http));
+    // Commands for a clone of the repository.
+    let (local_grpc, local_http) = (to_local_address(grpc), to_local_address(http));
     anstream::println!("try: cargo run --release -- replay examples/read-loop.ndjson");
-    anstream::println!("     UNSTUCK_SERVER={grpc} python3 examples/broker.py");
-    anstream::println!("     curl {scheme}://{http}/metrics");
-    anstream::println!("     the console, in a browser: {scheme}://{http}/");
+    anstream::println!("     UNSTUCK_SERVER={local_grpc} python3 examples/broker.py");
+    anstream::println!("     curl {scheme}://{local_http}/metrics");
+    anstream::println!("     open the console in a browser: {scheme}://{local_http}/");
 }
 
-/// Reads the configuration anew on each SIGHUP.
+/// Reloads the configuration on each SIGHUP.
 async fn reload_on_sighup(mut hangups: Signal, reloader: Reloader, file: Option<PathBuf>) {
     let reloader = Arc::new(Mutex::new(reloader));
     while hangups.recv().await.is_some() {
@@ -117,14 +128,14 @@ async fn reload_on_sighup(mut hangups: Signal, reloader: Reloader, file: Option<
             let mut reloader = reloader.lock();
             reloader.reload(crate::config::load_layers(file.as_deref()));
         });
-        // A panic ends this reload and no other; the log has its place.
+        // A panic fails only this reload; the panic hook logs it.
         if reloaded.await.is_err_and(|error| error.is_cancelled()) {
             return;
         }
     }
 }
 
-/// Says every second how many log lines were let go of.
+/// Updates the metric of dropped log lines every second.
 async fn export_dropped_log_lines(dropped: ErrorCounter, metrics: Arc<Metrics>) {
     let mut ticks = time::interval(Duration::from_secs(1));
     loop {
@@ -133,8 +144,8 @@ async fn export_dropped_log_lines(dropped: ErrorCounter, metrics: Arc<Metrics>) 
     }
 }
 
-/// SIGINT or SIGTERM. Both are heeded from the call on, not only once somebody
-/// waits: who was told that the service runs may end it.
+/// Completes on SIGINT or SIGTERM. The handlers are registered by the call, not by
+/// the first poll, so that a signal right after the start is not missed.
 fn shutdown_signal() -> io::Result<impl Future<Output = ()>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;

@@ -1,4 +1,4 @@
-//! `unstuck session ID`: what a session did, and why each verdict fired.
+//! `unstuck session ID`: a session's timeline, and why each verdict fired.
 
 mod earlier_verdicts;
 mod lanes;
@@ -17,11 +17,11 @@ use super::{
     client::{self, ServerArgs},
     grid::{self, Cell, Column},
     output::{
-        OutputFormat, map_write_error, output_width, terminal_dimensions, to_proto_json_line,
+        OutputFormat, map_write_error, output_width, print_proto_json_line, terminal_dimensions,
     },
     sessions::status_name,
     style::{self, BOLD, DIM, PLAIN},
-    text_format::{format_cost, pluralize, sanitize, sparkline, wrap},
+    text_format::{format_cost, format_labels, pluralize, sanitize, sparkline, wrap},
     time_format,
     verdict::VerdictBlock,
 };
@@ -30,12 +30,12 @@ use earlier_verdicts::EarlierVerdicts;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The session.
+    /// The session id.
     #[arg(value_name = "ID")]
     id: String,
     #[command(flatten)]
     server: ServerArgs,
-    /// A page for people, or one object on one line for programs.
+    /// Output format: a page of text, or one JSON object.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
 }
@@ -59,23 +59,19 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     })?;
     map_write_error(match args.output {
         OutputFormat::Table => print_page(&response, &earlier),
-        OutputFormat::Json => print_json(&response),
+        OutputFormat::Json => print_proto_json_line(&response),
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Of a session that is over the service may know no more than how it ended;
-/// what was said before is in the audit log.
+/// Of a closed session the service may keep only how it ended; its earlier
+/// verdicts are in the audit log.
 fn is_closed(response: &GetSessionResponse) -> bool {
     let status = response.session.as_ref().map(Session::status);
     matches!(
         status,
         Some(SessionStatus::Terminated | SessionStatus::Ended)
     )
-}
-
-fn print_json(response: &GetSessionResponse) -> io::Result<()> {
-    writeln!(io::stdout().lock(), "{}", to_proto_json_line(response)?)
 }
 
 fn print_page(response: &GetSessionResponse, earlier: &EarlierVerdicts) -> io::Result<()> {
@@ -106,51 +102,36 @@ fn write_page(
     write_abstentions(out, session, columns)
 }
 
-/// Who it is, how it stands, what it has cost.
+/// Writes id, status, usage, times and labels.
 fn write_header(out: &mut impl Write, session: &Session, columns: usize) -> io::Result<()> {
-    let now = Timestamp::now();
-    let status = session.status();
-    let style = style::status_style(status);
+    // The title.
+    let style = style::status_style(session.status());
     let id = sanitize(&session.session_id);
-    let status = status_name(status);
+    let status = status_name(session.status());
     writeln!(out, "{BOLD}{id}{BOLD:#}  {style}{status}{style:#}")?;
+    // Usage, and the part of it in loops.
     let usage = session.usage.unwrap_or_default();
     let tokens = i64::from(usage.input_tokens) + i64::from(usage.output_tokens);
     let mut usage_text = format_cost(session.events.into(), tokens, usage.cost_usd);
     if session.agents > 1 {
         usage_text += &format!(", {} agents", session.agents);
     }
-    let format_since = |stamp: &Option<pbjson_types::Timestamp>| {
-        let at = stamp.as_ref()?;
-        let age = time_format::format_age(Some(at), now);
-        Some(format!(
-            "{} UTC, {age} ago",
-            time_format::format_date_time(at)
-        ))
-    };
     let wasted = session.wasted.unwrap_or_default();
-    let mut labels: Vec<String> = session
-        .labels
-        .iter()
-        .map(|(key, value)| format!("{key}={value}"))
-        .collect();
-    labels.sort_unstable();
     let wasted_text = match wasted.events {
         0 => String::new(),
         events => format_cost(events.into(), wasted.tokens.into(), wasted.cost_usd),
     };
+    // The rows; an empty one is not printed.
+    let now = Timestamp::now();
     let rows = [
-        ("so far", usage_text),
-        ("in loops", wasted_text),
+        ("usage", usage_text),
+        ("wasted", wasted_text),
+        ("started", format_since(session.create_time.as_ref(), now)),
         (
-            "began",
-            format_since(&session.create_time).unwrap_or_default(),
+            "last seen",
+            format_since(session.last_event_time.as_ref(), now),
         ),
-        (
-            "heard",
-            format_since(&session.last_event_time).unwrap_or_default(),
-        ),
-        ("labels", labels.join("  ")),
+        ("labels", format_labels(&session.labels).join("  ")),
         ("profile", session.profile.clone()),
         (
             "snoozed",
@@ -169,7 +150,16 @@ fn write_header(out: &mut impl Write, session: &Session, columns: usize) -> io::
     writeln!(out)
 }
 
-/// Each with its rule.
+/// `2026-03-11 09:15:10 UTC, 4s ago`
+fn format_since(time: Option<&pbjson_types::Timestamp>, now: Timestamp) -> String {
+    let Some(at) = time else {
+        return String::new();
+    };
+    let age = time_format::format_age(Some(at), now);
+    format!("{} UTC, {age} ago", time_format::format_date_time(at))
+}
+
+/// Writes the verdicts, oldest first, with the rule of each detector.
 fn write_verdicts(
     out: &mut impl Write,
     answer: &GetSessionResponse,
@@ -179,6 +169,8 @@ fn write_verdicts(
     let Some(session) = &answer.session else {
         return Ok(());
     };
+    // The service's verdicts come first, then those it did not list: the sort is
+    // stable, so of two copies the service's, which has the text, is kept.
     let termination = session.termination.iter();
     let is_unlisted = |verdict: &&pb::Verdict| {
         let mut listed = session.last_verdicts.iter();
@@ -189,25 +181,24 @@ fn write_verdicts(
         .iter()
         .chain(termination.chain(&earlier.verdicts).filter(is_unlisted))
         .collect();
-    // The ids sort by time. As the service gave it comes before as the log has
-    // it: with its text.
+    // Ids sort by time.
     verdicts.sort_by(|a, b| a.verdict_id.cmp(&b.verdict_id));
     verdicts.dedup_by(|b, a| a.verdict_id == b.verdict_id);
     if verdicts.is_empty() {
-        return writeln!(out, "No verdict: nothing looked like a loop.\n");
+        return writeln!(out, "No verdicts: no loop was detected.\n");
     }
     writeln!(out, "{BOLD}Verdicts{BOLD:#}")?;
     earlier.write_note(out, &session.session_id)?;
     for (index, verdict) in verdicts.iter().enumerate() {
         let (before, after) = (verdicts.iter().take(index), verdicts.iter().skip(index + 1));
         let mut block = VerdictBlock::new(verdict);
-        // A rule is told once, where it is first met.
+        // The rule of a detector is printed with its first verdict.
         if !before.into_iter().any(|it| it.detector == verdict.detector) {
             let mut explanations = answer.explanations.iter();
             let known = explanations.find(|known| known.detector == verdict.detector);
             block = block.with_explanation(known);
         }
-        // Of the corrections of a loop the latest counts.
+        // The correction of a loop is printed with its last verdict.
         if after.into_iter().any(|it| it.loop_id == verdict.loop_id) {
             block = block.without_correction();
         }
@@ -216,7 +207,7 @@ fn write_verdicts(
     Ok(())
 }
 
-/// Of each agent and detector, over the events of the timeline.
+/// Writes the trend of each agent and detector over the timeline.
 fn write_trends(out: &mut impl Write, response: &GetSessionResponse) -> io::Result<()> {
     let trends = response.session.iter().flat_map(|session| &session.trends);
     let rows: Vec<Vec<Cell>> = trends
@@ -258,16 +249,17 @@ fn level_name(level: TrendLevel) -> &'static str {
     }
 }
 
-/// "Not looking" is not "no loop".
+/// Writes the detectors that skipped events for lack of a field. A skipped event
+/// is not one without a loop.
 fn write_abstentions(out: &mut impl Write, session: &Session, columns: usize) -> io::Result<()> {
     if session.abstentions.is_empty() {
         return Ok(());
     }
-    writeln!(out, "{BOLD}Not looked at{BOLD:#}")?;
+    writeln!(out, "{BOLD}Skipped{BOLD:#}")?;
     for abstention in &session.abstentions {
         let events = u64::try_from(abstention.events).unwrap_or_default();
         let text = format!(
-            "{} passed over {}: {} was not sent",
+            "{} ({}, field {} missing)",
             abstention.detector,
             pluralize(events, "event"),
             abstention.field

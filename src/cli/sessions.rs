@@ -1,4 +1,4 @@
-//! `unstuck sessions`: how all sessions stand, the worst first.
+//! `unstuck sessions`: a table of all sessions, worst first.
 
 mod row;
 mod screen;
@@ -29,14 +29,14 @@ pub(super) struct Args {
     /// Only sessions with this status.
     #[arg(long, value_enum, value_name = "STATUS")]
     status: Option<StatusName>,
-    /// Only sessions that have this label; may be given more than once.
+    /// Only sessions with this label; can be repeated.
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
     labels: Vec<(String, String)>,
-    /// Stay, and show how they stand every two seconds; Ctrl-C ends it.
+    /// Refresh the table every two seconds, until Ctrl-C.
     #[arg(long)]
     watch: bool,
-    /// A table for people, the worst first; or an object a line for programs, in
-    /// the order of the ids.
+    /// Output format: a table, worst first, or one JSON object per line, ordered
+    /// by id.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
 }
@@ -66,15 +66,28 @@ impl From<StatusName> for SessionStatus {
 pub(super) fn parse_label(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("a label is KEY=VALUE".to_owned()),
+        _ => Err("a label has the form KEY=VALUE".to_owned()),
     }
 }
 
-/// Which sessions to ask for.
+/// Which sessions to list.
 #[derive(Clone, Default)]
 pub(super) struct SessionSelector {
     pub status: Option<SessionStatus>,
     pub labels: HashMap<String, String>,
+}
+
+impl SessionSelector {
+    pub fn to_request(&self) -> pb::ListSessionsRequest {
+        /// The service's maximum.
+        const PAGE_SIZE: i32 = 1_000;
+        pb::ListSessionsRequest {
+            page_size: PAGE_SIZE,
+            page_token: String::new(),
+            status: self.status.unwrap_or_default().into(),
+            labels: self.labels.clone(),
+        }
+    }
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
@@ -89,7 +102,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
             })?
         }
         (true, _) => {
-            let why = "--watch draws on a terminal; `unstuck watch` is for pipes and programs";
+            let why = "--watch needs a terminal; use `unstuck watch` for pipes and programs";
             return Err(CliError::usage(why));
         }
         (false, OutputFormat::Table) => {
@@ -99,61 +112,38 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
             map_write_error(print_table(rows))?;
         }
         (false, OutputFormat::Json) => client::connect_and_run(&args.server, async |client| {
-            for_each_page(&client, &selector, print_json).await
+            client
+                .for_each_session_page(selector.to_request(), |sessions| {
+                    map_write_error(print_json(&sessions))
+                })
+                .await
         })?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Gives each page of the sessions, in the order of their ids.
-pub(super) async fn for_each_page(
-    client: &Client,
-    selector: &SessionSelector,
-    mut handle_page: impl FnMut(Vec<pb::Session>) -> Result<(), CliError>,
-) -> Result<(), CliError> {
-    /// As many as the service gives at most.
-    const PAGE_SIZE: i32 = 1_000;
-    let mut page_token = String::new();
-    loop {
-        let request = pb::ListSessionsRequest {
-            page_size: PAGE_SIZE,
-            page_token,
-            status: selector.status.unwrap_or_default().into(),
-            labels: selector.labels.clone(),
-        };
-        let page = client.list_sessions(request).await?;
-        handle_page(page.sessions)?;
-        if page.next_page_token.is_empty() {
-            return Ok(());
-        }
-        page_token = page.next_page_token;
-    }
-}
-
-/// The sessions, the worst first.
+/// The rows of the table, worst first.
 async fn fetch_rows(
     client: &Client,
     selector: &SessionSelector,
 ) -> Result<Vec<SessionTableRow>, CliError> {
     let mut rows = Vec::new();
-    for_each_page(client, selector, |sessions| {
-        rows.extend(sessions.iter().map(SessionTableRow::new));
-        Ok(())
-    })
-    .await?;
+    client
+        .for_each_session_page(selector.to_request(), |sessions| {
+            rows.extend(sessions.iter().map(SessionTableRow::new));
+            Ok(())
+        })
+        .await?;
     rows.sort_by(SessionTableRow::cmp_worst_first);
     Ok(rows)
 }
 
-fn print_json(sessions: Vec<pb::Session>) -> Result<(), CliError> {
-    let print = || {
-        let mut out = BufWriter::new(io::stdout().lock());
-        for session in &sessions {
-            writeln!(out, "{}", to_proto_json_line(session)?)?;
-        }
-        out.flush()
-    };
-    map_write_error(print())
+fn print_json(sessions: &[pb::Session]) -> io::Result<()> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    for session in sessions {
+        writeln!(out, "{}", to_proto_json_line(session)?)?;
+    }
+    out.flush()
 }
 
 fn print_table(rows: Vec<SessionTableRow>) -> io::Result<()> {
@@ -169,7 +159,7 @@ fn print_table(rows: Vec<SessionTableRow>) -> io::Result<()> {
     out.flush()
 }
 
-/// The table alone.
+/// Writes the table, without the summary.
 pub(super) fn write_table(
     out: &mut impl Write,
     rows: &[SessionTableRow],
@@ -183,7 +173,7 @@ pub(super) fn write_table(
     grid::write(out, &row::COLUMNS, &cells, width_max)
 }
 
-/// `12 sessions: 2 looping, 9 active, 1 terminated. Loops have cost 47 events.`
+/// `12 sessions: 2 looping, 9 active, 1 terminated. Wasted in loops: 47 events.`
 fn render_summary(rows: &[SessionTableRow]) -> String {
     let all = u64::try_from(rows.len()).unwrap_or(u64::MAX);
     let statuses = [
@@ -214,7 +204,7 @@ fn render_summary(rows: &[SessionTableRow]) -> String {
         )
     });
     if events > 0 {
-        text += &format!(". Loops have cost {}", format_cost(events, tokens, usd));
+        text += &format!(". Wasted in loops: {}", format_cost(events, tokens, usd));
     }
     text + "."
 }

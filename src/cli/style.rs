@@ -1,4 +1,4 @@
-//! What colours mean, everywhere the same.
+//! The terminal colours of actions, statuses and lanes.
 
 use anstyle::{AnsiColor, Style};
 
@@ -9,7 +9,7 @@ pub(super) const BOLD: Style = Style::new().bold();
 pub(super) const DIM: Style = Style::new().dimmed();
 pub(super) const RED: Style = AnsiColor::Red.on_default();
 
-/// Calm for what only tells, red for what stops.
+/// From cyan for actions that only notify to red for those that stop the agent.
 pub(super) fn action_style(action: Action) -> Style {
     let color = match action {
         Action::Unspecified | Action::Alert => AnsiColor::Cyan,
@@ -21,7 +21,7 @@ pub(super) fn action_style(action: Action) -> Style {
     color.on_default().bold()
 }
 
-/// What needs a person stands out, what is over recedes.
+/// Bold for a session that needs attention, dim for a closed one.
 pub(super) fn status_style(status: SessionStatus) -> Style {
     match status {
         SessionStatus::Looping => AnsiColor::Yellow.on_default().bold(),
@@ -32,7 +32,7 @@ pub(super) fn status_style(status: SessionStatus) -> Style {
     }
 }
 
-/// A column of the timeline: neighbours differ.
+/// The colour of a column of the timeline. Neighbours differ.
 pub(super) fn lane_style(lane: usize) -> Style {
     const COLORS: [AnsiColor; 6] = [
         AnsiColor::Cyan,
@@ -46,16 +46,17 @@ pub(super) fn lane_style(lane: usize) -> Style {
     color.map_or(BOLD, |color| color.on_default().bold())
 }
 
-/// Takes out colours, and nothing else that a terminal obeys.
+/// Removes colour sequences and leaves every other control character.
 #[cfg(test)]
 pub(super) fn strip_colours(page: &[u8]) -> String {
     let page = std::str::from_utf8(page).unwrap();
     let mut pieces = page.split('\x1b');
     let mut out = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {
-        let parameters = piece.strip_prefix('[');
-        let parameters = parameters.map(|p| p.trim_start_matches(|c: char| c.is_ascii_digit()));
-        match parameters.and_then(|rest| rest.strip_prefix('m')) {
+        let after_parameters = piece
+            .strip_prefix('[')
+            .map(|sequence| sequence.trim_start_matches(|c: char| c.is_ascii_digit()));
+        match after_parameters.and_then(|rest| rest.strip_prefix('m')) {
             Some(text) => out += text,
             None => out = out + "\x1b" + piece,
         }

@@ -1,5 +1,4 @@
-//! `unstuck terminate`: ends sessions, by their ids or by what they have in
-//! common.
+//! `unstuck terminate`: terminates sessions, by id or by label and detector.
 
 mod bulk;
 
@@ -12,8 +11,9 @@ use tokio::task::JoinHandle;
 
 use super::{
     CliError,
-    client::{self, Client, OperatorArgs, ServerArgs},
-    output::{OutputFormat, map_write_error, to_proto_json_line},
+    client::Client,
+    operator_action::{OperatorCallArgs, print_line},
+    output::{OutputFormat, map_write_error, print_proto_json_line},
     sessions::{StatusName, parse_label},
     style::BOLD,
     text_format::{pluralize, sanitize},
@@ -25,46 +25,40 @@ use crate::{
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The sessions.
+    /// The session ids.
     #[arg(
         value_name = "ID",
         required_unless_present_any = ["labels", "detector"],
         conflicts_with_all = ["labels", "detector", "status", "dry_run"]
     )]
     ids: Vec<String>,
-    /// Why, for the agent, the audit log and the next person.
+    /// The reason, sent to the agent and recorded in the audit log.
     #[arg(long, value_name = "TEXT", required_unless_present = "dry_run")]
     reason: Option<String>,
-    /// All live sessions that have this label; may be given more than once.
+    /// Terminate all live sessions with this label; can be repeated.
     #[arg(long = "label", id = "labels", value_name = "KEY=VALUE", value_parser = parse_label)]
     labels: Vec<(String, String)>,
-    /// All sessions that loop and whose last verdict is of this detector.
+    /// Terminate all looping sessions whose last verdict is from this detector.
     #[arg(long, value_name = "NAME")]
     detector: Option<String>,
-    /// Of those, only the ones with this status: active or looping.
+    /// Of the matching sessions, only those with this status: active or looping.
     #[arg(long, value_enum, value_name = "STATUS")]
     status: Option<StatusName>,
-    /// Only say how many there are, and which.
+    /// List the matching sessions without terminating them.
     #[arg(long)]
     dry_run: bool,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
-    server: ServerArgs,
-    #[command(flatten)]
-    operator: OperatorArgs,
-    /// A line a session for people, or its verdict as an object a line.
-    #[arg(long, value_enum, default_value_t)]
-    output: OutputFormat,
+    call: OperatorCallArgs,
 }
 
-/// Requests under way at a time. The service takes 64 streams a connection.
+/// Concurrent requests. The service allows 64 streams per connection.
 const CONCURRENT_REQUESTS_MAX: usize = 16;
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
-    client::connect_and_run(&args.server, async |client| {
-        let client = client.with_operator(&args.operator)?;
+    args.call.run(async |client| {
         let ids = if args.ids.is_empty() {
             bulk::select_sessions(&client, args).await?
         } else {
@@ -72,7 +66,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         };
         match &args.reason {
             Some(reason) if !args.dry_run => {
-                terminate_all(&client, &ids, reason, args.output).await
+                terminate_all(&client, &ids, reason, args.call.output).await
             }
             _ => Ok(()),
         }
@@ -80,7 +74,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Ends them all. One that fails does not keep the others.
+/// Terminates every session. A failure is printed and does not stop the rest.
 async fn terminate_all(
     client: &Client,
     ids: &[String],
@@ -93,9 +87,8 @@ async fn terminate_all(
             .iter()
             .map(|id| spawn_termination(client, id, reason))
             .collect();
-        for (id, answer) in chunk.iter().zip(requests) {
-            let answer = answer.await.map_err(CliError::failed)?;
-            match answer {
+        for (id, request) in chunk.iter().zip(requests) {
+            match request.await.map_err(CliError::failed)? {
                 Ok(verdict) => map_write_error(print_result(id, &verdict, reason, output))?,
                 Err(failure) => {
                     anstream::eprintln!("unstuck: {}: {failure}", sanitize(id));
@@ -106,7 +99,7 @@ async fn terminate_all(
     }
     match (failures.pop(), failures.len()) {
         (None, _) => Ok(()),
-        // Said already: the code is what is left to tell.
+        // The message is already printed; only the exit code is left.
         (Some(failure), 0) if ids.len() == 1 => Err(failure.without_message()),
         (Some(_), others) => {
             let count = u64::try_from(others + 1).unwrap_or(u64::MAX);
@@ -138,24 +131,25 @@ fn spawn_termination(
 
 fn print_result(id: &str, verdict: &Verdict, reason: &str, output: OutputFormat) -> io::Result<()> {
     if let OutputFormat::Json = output {
-        return writeln!(io::stdout().lock(), "{}", to_proto_json_line(verdict)?);
+        return print_proto_json_line(verdict);
     }
-    let id = sanitize(id);
     let is_ours = verdict.detector == OPERATOR && verdict.reason == reason;
-    let mut out = anstream::stdout().lock();
     if is_ours {
-        writeln!(out, "terminated {BOLD}{id}{BOLD:#}")?;
+        print_line("terminated", id, "")?;
         if !verdict.durable {
             anstream::eprintln!(
-                "unstuck: {id}: that is on no disk, so a restart of the service forgets it"
+                "unstuck: {}: the termination is not on disk and does not survive a restart of \
+                 the service",
+                sanitize(id)
             );
         }
         return Ok(());
     }
-    // The first verdict stands; whoever comes later should know whose it was.
+    // An earlier termination stays in force, so its author is named.
     let (by, why) = (sanitize(&verdict.detector), sanitize(&verdict.reason));
     writeln!(
-        out,
-        "{BOLD}{id}{BOLD:#} was terminated before, by {by}: {why}"
+        anstream::stdout().lock(),
+        "{BOLD}{}{BOLD:#} is already terminated, by {by}: {why}",
+        sanitize(id)
     )
 }

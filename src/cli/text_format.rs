@@ -1,4 +1,6 @@
-//! Numbers, amounts and untrusted text, as a person reads them.
+//! Formatting of numbers, amounts and untrusted text for people.
+
+use std::collections::HashMap;
 
 use unicode_width::UnicodeWidthChar;
 
@@ -26,7 +28,7 @@ pub(super) fn pluralize(number: u64, what: &str) -> String {
     }
 }
 
-/// Dollars: with cents, or with as much as shows that it is not nothing.
+/// Dollars with cents, or with more digits for amounts below ten cents.
 pub(super) fn format_usd(usd: f64) -> String {
     if usd < 0.000_1 {
         return "under $0.0001".to_owned();
@@ -41,8 +43,8 @@ pub(super) fn format_usd(usd: f64) -> String {
     format!("${}.{:02}", group_digits(cents / 100), cents % 100)
 }
 
-/// What something cost: `3 events, 12,300 tokens, $0.41`. Tokens and dollars
-/// are left out where the trace does not tell them.
+/// `3 events, 12,300 tokens, $0.41`. Tokens and dollars are omitted if the trace
+/// does not report them.
 pub(super) fn format_cost(events: i64, tokens: i64, usd: f64) -> String {
     let mut parts = vec![pluralize(events.max(0).unsigned_abs(), "event")];
     if tokens > 0 {
@@ -54,22 +56,31 @@ pub(super) fn format_cost(events: i64, tokens: i64, usd: f64) -> String {
     parts.join(", ")
 }
 
-/// Breaks text into lines of at most `width` columns, at white space where there
-/// is some. What would steer a terminal is left out.
+/// `key=value` for each label, sorted.
+pub(super) fn format_labels(labels: &HashMap<String, String>) -> Vec<String> {
+    let mut texts: Vec<String> = labels
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    texts.sort_unstable();
+    texts
+}
+
+/// Sanitizes text and breaks it into lines of at most `width` columns, at white
+/// space if possible.
 pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![];
     let mut line = String::new();
     let mut columns = 0;
-    for word in text.split_whitespace() {
-        let needed: usize = visible_chars(word).map(char_width).sum();
-        if columns > 0 && columns + 1 + needed > width {
+    for word in sanitize(text).split(' ') {
+        if columns > 0 && columns + 1 + display_width(word) > width {
             lines.push(std::mem::take(&mut line));
             columns = 0;
-        } else if columns > 0 && needed > 0 {
+        } else if columns > 0 {
             line.push(' ');
             columns += 1;
         }
-        for c in visible_chars(word) {
+        for c in word.chars() {
             if columns > 0 && columns + char_width(c) > width {
                 lines.push(std::mem::take(&mut line));
                 columns = 0;
@@ -84,13 +95,13 @@ pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Untrusted text on one line, without what would steer a terminal. Everything
-/// that comes from a service or an agent passes through here or [`wrapped`].
+/// Untrusted text on one line, without control and other invisible characters.
+/// All text from a service, an agent or a file passes through here.
 pub(super) fn sanitize(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for word in text.split_whitespace() {
         let word_start = out.len();
-        out.extend(visible_chars(word));
+        out.extend(word.chars().filter(|c| !sanitize::is_invisible(*c)));
         if word_start > 0 && out.len() > word_start {
             out.insert(word_start, ' ');
         }
@@ -98,7 +109,7 @@ pub(super) fn sanitize(text: &str) -> String {
     out
 }
 
-/// No more of a line than fits into `room` columns; where it is cut, it says so.
+/// The start of a line in at most `width_max` columns, with `…` if it is cut.
 pub(super) fn truncate(text: &str, width_max: usize) -> String {
     if display_width(text) <= width_max {
         return text.to_owned();
@@ -106,7 +117,7 @@ pub(super) fn truncate(text: &str, width_max: usize) -> String {
     let mut out = String::new();
     let mut columns = 0;
     for c in text.chars() {
-        // A place is kept for the dots.
+        // One column is reserved for the `…`.
         if columns + char_width(c) + 1 > width_max {
             break;
         }
@@ -119,7 +130,7 @@ pub(super) fn truncate(text: &str, width_max: usize) -> String {
     out
 }
 
-/// The end of a line, where that says most.
+/// The end of a line in at most `width_max` columns.
 pub(super) fn truncate_start(text: &str, width_max: usize) -> String {
     let mut remaining = width_max;
     let fits = |c: &char| {
@@ -131,16 +142,15 @@ pub(super) fn truncate_start(text: &str, width_max: usize) -> String {
     last.into_iter().rev().collect()
 }
 
-/// How wide a line stands.
+/// The width of a line in terminal columns.
 pub(super) fn display_width(text: &str) -> usize {
     text.chars().map(char_width).sum()
 }
 
-/// `12,300` as `12.3k`, where a column is narrow.
+/// `12,300` as `12.3k`, for narrow columns. A negative number is 0.
 pub(super) fn abbreviate_number(number: i32) -> String {
-    let number = number.max(0);
     match number {
-        ..10_000 => group_digits(number.unsigned_abs().into()),
+        ..10_000 => group_digits(number.max(0).unsigned_abs().into()),
         10_000..1_000_000 => format!("{:.1}k", f64::from(number) / 1e3),
         _ => format!("{:.1}M", f64::from(number) / 1e6),
     }
@@ -154,10 +164,6 @@ pub(super) fn sparkline(values: impl IntoIterator<Item = f64>) -> String {
         BARS.get(height).copied().unwrap_or(' ')
     };
     values.into_iter().map(bar).collect()
-}
-
-fn visible_chars(word: &str) -> impl Iterator<Item = char> {
-    word.chars().filter(|c| !sanitize::is_invisible(*c))
 }
 
 fn char_width(c: char) -> usize {
@@ -179,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn small_amounts_do_not_look_like_nothing() {
+    fn small_amounts_are_not_rounded_to_zero() {
         let check = |usd, expected: &str| assert_eq!(format_usd(usd), expected);
         check(0.000_01, "under $0.0001");
         check(0.006_9, "$0.0069");
@@ -190,14 +196,14 @@ mod tests {
     }
 
     #[test]
-    fn counts_have_their_plural() {
+    fn counts_are_pluralized() {
         assert_eq!(pluralize(0, "event"), "no events");
         assert_eq!(pluralize(1, "event"), "1 event");
         assert_eq!(pluralize(1_200, "event"), "1,200 events");
     }
 
     #[test]
-    fn a_cost_leaves_out_what_the_trace_does_not_tell() {
+    fn a_cost_omits_what_the_trace_does_not_report() {
         assert_eq!(format_cost(5, 0, 0.0), "5 events");
         assert_eq!(
             format_cost(5, 12_300, 0.41),
@@ -206,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_wrapped_and_cannot_steer_a_terminal() {
+    fn text_is_wrapped_without_control_characters() {
         let check = |text: &str, expected: &[&str]| assert_eq!(wrap(text, 8), expected);
         check("", &[]);
         check(" \u{200b} ", &[]);
@@ -226,8 +232,8 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_cut_where_its_room_ends() {
-        let check = |text, room, expected: &str| assert_eq!(truncate(text, room), expected);
+    fn a_line_is_truncated_to_its_width() {
+        let check = |text, width, expected: &str| assert_eq!(truncate(text, width), expected);
         check("abc", 3, "abc");
         check("abcd", 3, "ab…");
         check("漢字漢字", 5, "漢字…");
@@ -238,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trend_is_a_spark_line() {
+    fn a_trend_is_rendered_as_a_sparkline() {
         assert_eq!(
             sparkline([0.0, 0.3, 0.51, 0.66, 1.0, 7.0, f64::NAN]),
             "▁▄▅▆██▁"
@@ -246,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn large_numbers_are_short_in_a_table() {
+    fn large_numbers_are_abbreviated() {
         assert_eq!(abbreviate_number(9_714), "9,714");
         assert_eq!(abbreviate_number(47_631), "47.6k");
         assert_eq!(abbreviate_number(2_500_000), "2.5M");

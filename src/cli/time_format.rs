@@ -1,4 +1,4 @@
-//! Times and spans, as people write and read them.
+//! Parsing and formatting of times and spans.
 
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 use pbjson_types as wire;
@@ -13,18 +13,18 @@ pub(super) fn format_date_time(stamp: &wire::Timestamp) -> String {
     format_timestamp(stamp, "%Y-%m-%d %H:%M:%S")
 }
 
-/// A time that is no time is shown as nothing.
+/// Empty for a time out of range.
 fn format_timestamp(stamp: &wire::Timestamp, format: &str) -> String {
     let stamp = Timestamp::new(stamp.seconds, stamp.nanos);
     stamp.map_or_else(|_| String::new(), |at| at.strftime(format).to_string())
 }
 
-/// How long ago, in one unit: `4s`, `12m`, `3h`, `5d`.
+/// The age in one unit: `4s`, `12m`, `3h`, `5d`.
 pub(super) fn format_age(stamp: Option<&wire::Timestamp>, now: Timestamp) -> String {
     let Some(stamp) = stamp else {
         return String::new();
     };
-    // The clock of the service may be ahead of ours.
+    // The service's clock may be ahead of this machine's.
     match now.as_second().saturating_sub(stamp.seconds).max(0) {
         secs @ ..60 => format!("{secs}s"),
         secs @ ..3_600 => format!("{}m", secs / 60),
@@ -37,23 +37,26 @@ pub(super) fn format_age(stamp: Option<&wire::Timestamp>, now: Timestamp) -> Str
 pub(super) fn parse_span(text: &str) -> Result<SignedDuration, String> {
     let span: Span = text
         .parse()
-        .map_err(|_| "a span such as 30m, 2h30m or 1day".to_owned())?;
-    let span = span
+        .map_err(|_| "expected a span such as 30m, 2h30m or 1day".to_owned())?;
+    let duration = span
         .to_duration(SpanRelativeTo::days_are_24_hours())
-        .map_err(|_| "a span in days, hours, minutes or seconds".to_owned())?;
-    if span <= SignedDuration::ZERO {
-        return Err("a span of more than nothing".to_owned());
+        .map_err(|_| "expected days, hours, minutes or seconds".to_owned())?;
+    if duration <= SignedDuration::ZERO {
+        return Err("must be greater than 0".to_owned());
     }
-    Ok(span)
+    Ok(duration)
 }
 
-/// A time as in RFC 3339, or how long ago.
+/// An RFC 3339 time, or a span before now.
 pub(super) fn parse_time(text: &str) -> Result<Timestamp, String> {
     let ago = |span: SignedDuration| Timestamp::now().checked_sub(span).map_err(|_| ());
     let parsed = text.parse().map_err(|_| ());
     parsed
         .or_else(|()| parse_span(text).map_err(|_| ()).and_then(ago))
-        .map_err(|()| "a time such as 2026-03-11T09:15:00Z, or how long ago, such as 2h".to_owned())
+        .map_err(|()| {
+            "expected a time such as 2026-03-11T09:15:00Z, or a span before now such as 2h"
+                .to_owned()
+        })
 }
 
 pub(super) fn time_to_wire(at: Timestamp) -> wire::Timestamp {
@@ -79,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn an_age_is_told_in_one_unit() {
+    fn an_age_has_one_unit() {
         let now = Timestamp::new(1_000_000, 0).unwrap();
         let check = |ago: i64, expected: &str| {
             let then = stamp(1_000_000 - ago);
@@ -95,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_is_a_date_or_a_while_ago() {
+    fn a_time_is_absolute_or_a_span_before_now() {
         let at = parse_time("2026-03-11T10:15:00+01:00").unwrap();
         assert_eq!(format_date_time(&time_to_wire(at)), "2026-03-11 09:15:00");
         let then = parse_time("2h").unwrap();
@@ -105,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_is_more_than_nothing() {
+    fn a_span_is_positive_and_has_no_months() {
         let check =
             |text, expected| assert_eq!(parse_span(text).ok().map(|s| s.as_secs()), expected);
         check("30m", Some(1_800));
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_beyond_all_calendars_is_shown_as_nothing() {
+    fn a_time_out_of_range_is_empty() {
         assert_eq!(format_time(&stamp(i64::MAX)), "");
     }
 }

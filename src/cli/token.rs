@@ -1,3 +1,5 @@
+//! `unstuck token`: creates API tokens.
+
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -13,24 +15,25 @@ use crate::{
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
-    /// Make a token, and print it once with the line for the service's file of
-    /// tokens. Only the line is kept, and the token cannot be had from it.
+    /// Create a token and print it, with the line for the service's token file.
+    ///
+    /// The token is shown once. The line holds only its hash.
     New(Args),
 }
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Whose it is; what they do stands under this name in the audit log.
+    /// The owner's name, as recorded in the audit log.
     #[arg(long, value_name = "NAME")]
     name: String,
-    /// What it is for: broker (sends events), viewer (looks on), operator (also
-    /// ends, resets and snoozes sessions) or admin (all).
+    /// The role: broker (sends events), viewer (reads), operator (also terminates,
+    /// resets and snoozes sessions) or admin (everything).
     #[arg(long, value_name = "ROLE")]
     role: TokenRole,
-    /// Whose sessions it is for.
+    /// The tenant whose sessions the token gives access to.
     #[arg(long, value_name = "TENANT", default_value = "default", value_parser = Tenant::parse)]
     tenant: Tenant,
-    /// Sentences for people, an object for programs.
+    /// Output format: text, or one JSON object.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
 }
@@ -38,19 +41,19 @@ pub(super) struct Args {
 #[derive(Serialize)]
 struct TokenReport<'a> {
     token: &'a str,
-    /// For the file of tokens.
+    /// The line for the token file.
     line: String,
 }
 
 pub(super) fn run(Command::New(args): &Command) -> Result<ExitCode, CliError> {
     let secret = TokenSecret::new().map_err(CliError::failed)?;
-    let entry = TokenLine::new(&args.name, args.role, &args.tenant, &secret);
-    let entry = entry.map_err(CliError::usage)?;
+    let entry =
+        TokenLine::new(&args.name, args.role, &args.tenant, &secret).map_err(CliError::usage)?;
     match args.output {
         OutputFormat::Table => {
-            anstream::println!("The token, which is shown only now:");
+            anstream::println!("The token (shown only once):");
             anstream::println!("{}", secret.reveal());
-            anstream::println!("The line for the file that [auth] tokens names:");
+            anstream::println!("The line for the token file ([auth] tokens):");
             anstream::println!("{entry}");
         }
         OutputFormat::Json => {

@@ -1,6 +1,6 @@
-//! Recorded traces through the server's own engine, offline: what `replay` and
-//! `eval` have in common. The clock is the trace's and the keys are fixed, so
-//! the same files give the same verdicts.
+//! Runs recorded traces through the service's engine, offline, for `replay` and
+//! `eval`. The clock is the trace's and the hash keys are fixed, so the same files
+//! give the same verdicts.
 
 pub(super) mod line;
 pub(super) mod player;
@@ -13,47 +13,23 @@ use std::{
     fmt::Display,
     io::{self, Write},
     path::{Path, PathBuf},
-    process::ExitCode,
 };
 
-use super::CliError;
-use crate::domain::sanitize;
+use super::{
+    CliError,
+    output::map_write_error,
+    text_format::{sanitize, truncate},
+};
 use line::TraceLine;
 use player::{TracePlayer, TraceVerdict};
 use reader::{NdjsonReader, TraceSource};
-
-/// Why a run ends before its input does.
-pub(super) enum TraceRunError {
-    /// Standard output takes no more.
-    Output(io::Error),
-    Input(CliError),
-}
-
-impl From<io::Error> for TraceRunError {
-    fn from(error: io::Error) -> Self {
-        Self::Output(error)
-    }
-}
-
-impl TraceRunError {
-    pub fn into_result(self) -> Result<ExitCode, CliError> {
-        match self {
-            // `unstuck replay … | head` has seen enough.
-            Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                Ok(ExitCode::SUCCESS)
-            }
-            Self::Output(error) => Err(CliError::failed(format!("cannot write: {error}"))),
-            Self::Input(failure) => Err(failure),
-        }
-    }
-}
 
 /// Reads the lines of files and plays them.
 pub(super) struct TraceRunner {
     pub player: TracePlayer,
     pub lines: u64,
     pub bad_lines: u64,
-    /// The first line that cannot be read ends it.
+    /// Stop at the first invalid line.
     strict: bool,
 }
 
@@ -67,13 +43,13 @@ impl TraceRunner {
         }
     }
 
-    /// Plays the files one after the other. `give` gets each verdict as it is
-    /// given, and whether somebody may be waiting for it.
+    /// Plays the files in order. `on_verdict` gets each verdict, and whether its
+    /// input is live, so that output must not be buffered.
     pub fn run_files(
         &mut self,
         files: &[PathBuf],
         mut on_verdict: impl FnMut(TraceVerdict, bool) -> io::Result<()>,
-    ) -> Result<(), TraceRunError> {
+    ) -> Result<(), CliError> {
         files
             .iter()
             .try_for_each(|file| self.run_file(file, &mut on_verdict))
@@ -83,32 +59,30 @@ impl TraceRunner {
         &mut self,
         file: &Path,
         on_verdict: &mut impl FnMut(TraceVerdict, bool) -> io::Result<()>,
-    ) -> Result<(), TraceRunError> {
-        let to_run_error = |error: io::Error| TraceRunError::Input(read_error(file, &error));
-        let source = if is_stdin(file) {
-            TraceSource::stdin()
-        } else {
-            TraceSource::open(file).map_err(to_run_error)?
-        };
+    ) -> Result<(), CliError> {
         let TraceSource {
             reader,
             progress,
             live,
-        } = source;
+        } = if is_stdin(file) {
+            TraceSource::stdin()
+        } else {
+            TraceSource::open(file).map_err(|error| read_error(file, &error))?
+        };
         let mut lines = NdjsonReader::new(reader);
-        while let Some((number, line)) = lines.next().map_err(to_run_error)? {
+        while let Some((number, line)) = lines.next().map_err(|error| read_error(file, &error))? {
             self.lines += 1;
             let parsed = line.and_then(TraceLine::parse);
             match parsed.and_then(|line| self.player.play(&line)) {
                 Ok(None) => {}
-                Ok(Some(verdict)) => on_verdict(verdict, live)?,
+                Ok(Some(verdict)) => map_write_error(on_verdict(verdict, live))?,
                 Err(error) => {
                     self.bad_lines += 1;
                     let message = format_line_error(file, number, &error);
                     if self.strict {
-                        return Err(TraceRunError::Input(CliError::usage(message)));
+                        return Err(CliError::usage(message));
                     }
-                    // The run goes on also where nobody can be told.
+                    // The run continues even if standard error is closed.
                     progress.suspend(|| {
                         writeln!(anstream::stderr(), "unstuck: {message}").unwrap_or_default();
                     });
@@ -119,18 +93,16 @@ impl TraceRunner {
         Ok(())
     }
 
-    /// There were lines, and none was a line of a trace.
-    pub fn require_valid_line(&self) -> Result<(), TraceRunError> {
+    /// Fails if there were lines and none was valid.
+    pub fn require_valid_line(&self) -> Result<(), CliError> {
         if self.lines > 0 && self.lines == self.bad_lines {
-            return Err(TraceRunError::Input(CliError::usage(
-                "no line could be read",
-            )));
+            return Err(CliError::usage("no valid line in the traces"));
         }
         Ok(())
     }
 }
 
-/// Finds a typing error before anything is printed: nobody wants half an answer.
+/// Fails on a misspelt file name before anything is printed.
 pub(super) fn check_files_exist(files: &[PathBuf]) -> Result<(), CliError> {
     for file in files.iter().filter(|file| !is_stdin(file)) {
         std::fs::metadata(file).map_err(|error| read_error(file, &error))?;
@@ -142,12 +114,12 @@ fn is_stdin(file: &Path) -> bool {
     file == Path::new("-")
 }
 
-/// Longer than any path that is typed, short enough for one look.
-const QUOTED_CHARS_MAX: usize = 400;
+/// Longer than any path that is typed by hand, short enough to read.
+const QUOTED_COLUMNS_MAX: usize = 400;
 
-/// File names and what parsers say of a line are untrusted as well.
+/// File names and parser messages are untrusted text too.
 fn quote_untrusted(text: impl Display) -> String {
-    sanitize::quote(&text.to_string(), QUOTED_CHARS_MAX)
+    truncate(&sanitize(&text.to_string()), QUOTED_COLUMNS_MAX)
 }
 
 pub(super) fn format_line_error(file: &Path, number: u64, error: &impl Display) -> String {

@@ -1,4 +1,4 @@
-//! A verdict, as a person reads it: on a line, or in full.
+//! A verdict as text: on one line, or in full.
 
 use std::io::{self, Write};
 
@@ -13,12 +13,12 @@ use crate::{
 };
 
 const INDENT: &str = "    ";
-/// Labels stand in a column of their own.
+/// The width of the column of labels.
 const LABEL_COLUMNS: usize = 12;
-/// Of an agent's name, what leaves room for the rest of the line.
+/// A longer agent name is truncated, to leave space for the rest of the line.
 const AGENT_COLUMNS_MAX: usize = 40;
 
-/// `WARN`; of what asks for nothing, such as a reset, `NOTE`.
+/// `WARN`, or `NOTE` for a record without an action, such as a reset.
 pub(super) fn action_name(action: Action) -> &'static str {
     match action {
         Action::Unspecified => "NOTE",
@@ -26,7 +26,7 @@ pub(super) fn action_name(action: Action) -> &'static str {
     }
 }
 
-/// A verdict with what it rests on.
+/// A verdict with its evidence.
 pub(super) struct VerdictBlock<'a> {
     verdict: &'a Verdict,
     explanation: Option<&'a Explanation>,
@@ -49,7 +49,7 @@ impl<'a> VerdictBlock<'a> {
         }
     }
 
-    /// With the rule that it follows.
+    /// Adds the detector's rule.
     pub fn with_explanation(self, explanation: Option<&'a Explanation>) -> Self {
         Self {
             explanation,
@@ -70,9 +70,9 @@ impl<'a> VerdictBlock<'a> {
         }
         write_row(out, "events", &self.format_events(), columns)?;
         if let Some(explanation) = self.explanation {
-            write_row(out, "avoided by", &explanation.quiet, columns)?;
+            write_row(out, "unless", &explanation.quiet, columns)?;
         }
-        write_row(out, "cost so far", &self.format_wasted(), columns)?;
+        write_row(out, "wasted", &self.format_wasted(), columns)?;
         write_row(out, "wait", &self.format_wait(), columns)?;
         if self.with_correction {
             write_row(out, "correction", &verdict.correction, columns)?;
@@ -88,11 +88,10 @@ impl<'a> VerdictBlock<'a> {
         if verdict.event_index >= 0 {
             write!(out, " at event {}", verdict.event_index)?;
         }
-        let also = verdict
-            .also
-            .iter()
-            .map(|also| format!(", {}", sanitize(also)));
-        let detectors = sanitize(&verdict.detector) + &also.collect::<String>();
+        let mut detectors = sanitize(&verdict.detector);
+        for also in &verdict.also {
+            detectors += &format!(", {}", sanitize(also));
+        }
         write!(out, " {DIM}·{DIM:#} {detectors}")?;
         let agent = truncate(&sanitize(&verdict.agent_id), AGENT_COLUMNS_MAX);
         let mut notes = Vec::new();
@@ -113,7 +112,7 @@ impl<'a> VerdictBlock<'a> {
         let evidence = self.verdict.evidence.as_ref();
         let indexes = format_ranges(evidence.map_or(&[], |evidence| &evidence.event_indexes));
         match evidence {
-            // An explanation names the number that was needed: here is what stood.
+            // An explanation states the threshold; this is the actual count.
             Some(Evidence { count: 1.., .. }) if self.explanation.is_some() => {
                 format!("{indexes} ({})", format_repetitions(self.verdict))
             }
@@ -122,7 +121,7 @@ impl<'a> VerdictBlock<'a> {
     }
 
     fn format_wasted(&self) -> String {
-        // An operator's act rests on no event and cost nothing.
+        // An operator's action concerns no event and wasted nothing.
         if self.verdict.event_index < 0 {
             return String::new();
         }
@@ -141,18 +140,17 @@ impl<'a> VerdictBlock<'a> {
     }
 }
 
-/// A label and its text, nothing where there is none.
+/// Writes a label and its text, or nothing for an empty text.
 fn write_row(out: &mut impl Write, label: &str, text: &str, columns: usize) -> io::Result<()> {
     let width_max = columns - INDENT.len() - LABEL_COLUMNS;
-    let mut label = label;
-    for line in wrap(text, width_max) {
+    for (index, line) in wrap(text, width_max).iter().enumerate() {
+        let label = if index == 0 { label } else { "" };
         writeln!(out, "{INDENT}{DIM}{label:<LABEL_COLUMNS$}{DIM:#}{line}")?;
-        label = "";
     }
     Ok(())
 }
 
-/// What happened, where the text of it is not kept: `3 times read_file`.
+/// The pattern, or `3 times read_file` if the pattern's text is not retained.
 pub(super) fn describe_verdict(verdict: &Verdict) -> String {
     if verdict.detector == crate::domain::OPERATOR {
         let summary = match (&*verdict.pattern, &*verdict.operator) {

@@ -14,6 +14,7 @@ use super::{
     time_format,
 };
 use crate::{
+    config::find_nearest,
     detect,
     domain::{Action, OPERATOR},
     pb,
@@ -26,37 +27,37 @@ pub(super) struct Args {
     server: ServerArgs,
     #[command(flatten)]
     filter: FilterArgs,
-    /// Only verdicts from then on: a time as in RFC 3339, or how long ago (2h).
+    /// Only verdicts since this time: RFC 3339, or a span before now (2h).
     #[arg(long, value_name = "WHEN", value_parser = time_format::parse_time)]
     since: Option<Timestamp>,
-    /// Only verdicts before then.
+    /// Only verdicts before this time.
     #[arg(long, value_name = "WHEN", value_parser = time_format::parse_time)]
     until: Option<Timestamp>,
-    /// A line a verdict for people, or an object a line for programs.
+    /// Output format: one line, or one JSON object, per verdict.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
 }
 
-/// Which verdicts.
+/// Which verdicts to list or watch.
 #[derive(Debug, clap::Args)]
 pub(super) struct FilterArgs {
-    /// Only of this session.
+    /// Only verdicts of this session.
     #[arg(long, value_name = "ID", default_value = "")]
     session: String,
-    /// Only of sessions that have this label; may be given more than once.
+    /// Only verdicts of sessions with this label; can be repeated.
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
     labels: Vec<(String, String)>,
-    /// Only of this detector; `operator` for what people did.
+    /// Only verdicts from this detector; `operator` for operator actions.
     #[arg(long, value_name = "NAME", default_value = "")]
     detector: String,
     /// Only this action and stronger: alert, warn, throttle, checkpoint, ask,
     /// block, break, escalate, terminate.
     #[arg(long, value_name = "ACTION")]
-    least: Option<Action>,
+    min_action: Option<Action>,
 }
 
 impl FilterArgs {
-    /// A name that is misspelt finds nothing, which looks as if all were well.
+    /// Warns about a misspelt name, which would find nothing and so look healthy.
     pub fn check_detector_name(&self) {
         warn_if_unknown_detector(&self.detector);
     }
@@ -66,7 +67,7 @@ impl FilterArgs {
             session_id: self.session.clone(),
             labels: self.label_map(),
             detector: self.detector.clone(),
-            least_action: self.min_action(),
+            least_action: self.min_action_to_wire(),
             after_verdict_id,
         }
     }
@@ -75,27 +76,25 @@ impl FilterArgs {
         self.labels.iter().cloned().collect()
     }
 
-    fn min_action(&self) -> i32 {
-        let name = self.least.map(|action| action.name().to_ascii_uppercase());
-        let action = name.and_then(|name| pb::Action::from_str_name(&format!("ACTION_{name}")));
-        action.unwrap_or_default().into()
+    fn min_action_to_wire(&self) -> i32 {
+        self.min_action
+            .map(|action| format!("ACTION_{}", action.name().to_ascii_uppercase()))
+            .and_then(|name| pb::Action::from_str_name(&name))
+            .unwrap_or_default()
+            .into()
     }
 }
 
-/// The service may know detectors that this program does not, so it is asked
-/// all the same.
+/// Only a warning, because the service may have detectors that this program does
+/// not know.
 pub(super) fn warn_if_unknown_detector(name: &str) {
     let known = || detect::NAMES.iter().copied().chain([OPERATOR]);
     if name.is_empty() || known().any(|known| known == name) {
         return;
     }
-    let nearest = known().max_by(|a, b| {
-        let similarity = |known| strsim::jaro_winkler(known, name);
-        similarity(a).total_cmp(&similarity(b))
-    });
     anstream::eprintln!(
-        "unstuck: no detector is called {name:?} here; did you mean {}?",
-        nearest.unwrap_or_default()
+        "unstuck: unknown detector {name:?}; did you mean {}?",
+        find_nearest(name, known()).unwrap_or_default()
     );
 }
 
@@ -108,31 +107,23 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
 }
 
 async fn list_verdicts(client: &Client, args: &Args) -> Result<(), CliError> {
-    let mut lines = VerdictPrinter::new(args.output);
-    let mut request = pb::ListVerdictsRequest {
-        // A page is printed as it comes: small enough to be there at once.
+    let mut printer = VerdictPrinter::new(args.output);
+    let request = pb::ListVerdictsRequest {
+        // Small, because a page is printed when it arrives.
         page_size: 200,
         page_token: String::new(),
         session_id: args.filter.session.clone(),
         labels: args.filter.label_map(),
         detector: args.filter.detector.clone(),
-        least_action: args.filter.min_action(),
+        least_action: args.filter.min_action_to_wire(),
         start_time: args.since.map(time_format::time_to_wire),
         end_time: args.until.map(time_format::time_to_wire),
         newest_first: false,
     };
-    loop {
-        let page = client
-            .call(request.clone(), async |mut service, request| {
-                service.list_verdicts(request).await
-            })
-            .await?;
-        for verdict in &page.verdicts {
-            map_write_error(lines.print(verdict))?;
-        }
-        if page.next_page_token.is_empty() {
-            return Ok(());
-        }
-        request.page_token = page.next_page_token;
-    }
+    client
+        .for_each_verdict_page(request, |verdicts| {
+            let printed = verdicts.iter().try_for_each(|it| printer.print(it));
+            map_write_error(printed)
+        })
+        .await
 }

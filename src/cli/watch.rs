@@ -1,4 +1,4 @@
-//! `unstuck watch`: verdicts as they happen.
+//! `unstuck watch`: live verdicts. It reconnects and resumes after the last one.
 
 use std::{
     io::{self, Write},
@@ -18,8 +18,7 @@ use super::{
 };
 use crate::pb;
 
-/// The pauses between two attempts to connect: from a moment to half a minute,
-/// for as long as somebody waits.
+/// The pauses between two attempts to reconnect, without a limit on attempts.
 const RECONNECT_BACKOFF: ExponentialBuilder = ExponentialBuilder::new()
     .with_min_delay(Duration::from_millis(250))
     .with_max_delay(Duration::from_secs(30))
@@ -32,10 +31,10 @@ pub(super) struct Args {
     server: ServerArgs,
     #[command(flatten)]
     filter: FilterArgs,
-    /// Begin after this verdict, with what was given since.
+    /// Start with the verdicts after this one.
     #[arg(long, value_name = "VERDICT_ID", default_value = "")]
     after: String,
-    /// A line a verdict for people, or an object a line for programs.
+    /// Output format: one line, or one JSON object, per verdict.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
 }
@@ -48,32 +47,29 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How a watch broke off.
+/// Why a stream ended.
 enum WatchStreamError {
-    /// It may stand again.
+    /// A new attempt may succeed.
     Transient(Status),
     Fatal(CliError),
 }
 
-/// Goes on after the last verdict seen, however often the connection breaks.
+/// Streams verdicts, and resumes after the last one whenever the connection ends.
 async fn watch_verdicts(client: &Client, args: &Args) -> Result<(), CliError> {
-    let mut lines = VerdictPrinter::new(args.output);
+    let mut printer = VerdictPrinter::new(args.output);
     let mut after = args.after.clone();
     let mut backoff = RECONNECT_BACKOFF.build();
     let mut was_connected = false;
     loop {
+        // Stream until the connection ends. The first attempt must succeed.
         let after_before = after.clone();
-        let attempt =
-            stream_verdicts(
-                client,
-                args,
-                &mut after,
-                &mut lines,
-                || match std::mem::replace(&mut was_connected, true) {
-                    false => print_status(&format!("watching {}", client.display_server())),
-                    true => print_status("the watch stands again"),
-                },
-            );
+        let attempt = stream_verdicts(client, args, &mut after, &mut printer, || {
+            if std::mem::replace(&mut was_connected, true) {
+                print_status("reconnected");
+            } else {
+                print_status(&format!("watching {}", client.display_server()));
+            }
+        });
         let status = match attempt.await {
             WatchStreamError::Fatal(failure) => return Err(failure),
             WatchStreamError::Transient(status) if !was_connected => {
@@ -81,22 +77,22 @@ async fn watch_verdicts(client: &Client, args: &Args) -> Result<(), CliError> {
             }
             WatchStreamError::Transient(status) => status,
         };
-        // A watch that brought something was sound: the next pause is short.
+        // Wait. The pause is short again after a stream that delivered something.
         if after_before != after {
             backoff = RECONNECT_BACKOFF.build();
         }
         let delay = backoff.next().unwrap_or_default();
         let why = match status.message() {
-            "" => "the service has gone",
+            "" => "the service closed the connection",
             message => message,
         };
         let from = if after.is_empty() {
-            "with what is given then"
+            "with new verdicts"
         } else {
             "after the last verdict seen"
         };
         print_status(&format!(
-            "the watch broke off ({}); it goes on {from}, next attempt in {:.1} s",
+            "connection lost ({}); resuming {from}, next attempt in {:.1} s",
             sanitize(why),
             delay.as_secs_f32()
         ));
@@ -104,12 +100,12 @@ async fn watch_verdicts(client: &Client, args: &Args) -> Result<(), CliError> {
     }
 }
 
-/// One connection's worth of verdicts. `after` moves on with them.
+/// Prints the verdicts of one connection and advances `after`.
 async fn stream_verdicts(
     client: &Client,
     args: &Args,
     after: &mut String,
-    lines: &mut VerdictPrinter,
+    printer: &mut VerdictPrinter,
     on_connected: impl FnOnce(),
 ) -> WatchStreamError {
     let request = args.filter.to_watch_request(after.clone());
@@ -122,7 +118,7 @@ async fn stream_verdicts(
         match verdicts.message().await {
             Ok(Some(pb::WatchVerdictsResponse { verdict })) => {
                 if let Some(verdict) = verdict {
-                    if let Err(failure) = map_write_error(lines.print(&verdict)) {
+                    if let Err(failure) = map_write_error(printer.print(&verdict)) {
                         return WatchStreamError::Fatal(failure);
                     }
                     *after = verdict.verdict_id;
@@ -134,10 +130,10 @@ async fn stream_verdicts(
     }
 }
 
-/// Whether another attempt can go better.
+/// Whether another attempt may succeed.
 fn classify_status(client: &Client, status: Status) -> WatchStreamError {
     match status.code() {
-        // A watcher that was too slow is cut off, and may resume.
+        // `ResourceExhausted`: a slow watcher is disconnected and may resume.
         Code::Unavailable
         | Code::ResourceExhausted
         | Code::DeadlineExceeded
@@ -146,14 +142,14 @@ fn classify_status(client: &Client, status: Status) -> WatchStreamError {
         | Code::Internal
         | Code::Unknown => WatchStreamError::Transient(status),
         Code::OutOfRange => WatchStreamError::Fatal(CliError::failed(format!(
-            "{}; without --after the watch begins now, `unstuck verdicts` lists what is kept",
+            "{}; omit --after to start now, or list the audit log with `unstuck verdicts`",
             sanitize(status.message())
         ))),
         _ => WatchStreamError::Fatal(client.error_for_status(&status)),
     }
 }
 
-/// Standard output is for verdicts.
+/// Prints to standard error, because standard output is for verdicts.
 fn print_status(message: &str) {
     writeln!(anstream::stderr(), "unstuck: {message}").unwrap_or_default();
     io::stderr().flush().unwrap_or_default();

@@ -106,7 +106,8 @@ impl Layers {
         let Some(profile) = self.profile_tables().remove(name) else {
             return Err(ConfigError::UnknownProfile {
                 name: name.to_owned(),
-                nearest: find_nearest(name, self.profile_names().iter()),
+                nearest: find_nearest(name, self.profile_names().iter().map(String::as_str))
+                    .map(str::to_owned),
             });
         };
         let mut builder = Config::builder().add_source(self.merged.clone());

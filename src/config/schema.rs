@@ -75,7 +75,9 @@ impl ConfigSchema {
     /// The key that a misspelt one was most likely meant to be.
     pub(super) fn nearest_key(&self, key: &str) -> Option<String> {
         match self {
-            Self::Section(keys) => find_nearest(key, keys.keys()),
+            Self::Section(keys) => {
+                find_nearest(key, keys.keys().map(String::as_str)).map(str::to_owned)
+            }
             _ => None,
         }
     }
@@ -184,14 +186,9 @@ fn merge_sections(
 /// By Jaro-Winkler, which forgives swapped letters and favours a common
 /// beginning. There is always one to name, however far; `None` where no key
 /// is known at all.
-pub(super) fn find_nearest<'a>(
-    word: &str,
-    known: impl Iterator<Item = &'a String>,
-) -> Option<String> {
+pub fn find_nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     /// No key is that long, and the comparison is quadratic.
     const WORD_CHARS_MAX: usize = 64;
     let word: String = word.chars().take(WORD_CHARS_MAX).collect();
-    known
-        .max_by(|a, b| strsim::jaro_winkler(a, &word).total_cmp(&strsim::jaro_winkler(b, &word)))
-        .cloned()
+    known.max_by(|a, b| strsim::jaro_winkler(a, &word).total_cmp(&strsim::jaro_winkler(b, &word)))
 }

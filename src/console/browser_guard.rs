@@ -1,6 +1,5 @@
-//! Who may talk to the console: a browser that was pointed at this service, by a
-//! name it knows, and pages of its own. A page of somebody else's must not reach
-//! it through the browser of a person on call.
+//! Protects the console from other web pages in the same browser: only known host
+//! names (DNS-rebinding protection) and only same-origin requests are accepted.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -11,9 +10,10 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-/// Names under which the console is reached, besides `localhost` and addresses:
-/// `[server] console_hosts`. Another name may be one that somebody has pointed
-/// at us, to make a browser take their page for ours.
+/// Host names of the console besides `localhost` and IP addresses, from
+/// `[server] console_hosts`. DNS-rebinding protection: an attacker can point
+/// another name at this service, and the browser would treat the attacker's page
+/// as same-origin.
 #[derive(Clone, Debug, Default)]
 pub struct AllowedHosts(pub Vec<String>);
 
@@ -24,11 +24,10 @@ impl AllowedHosts {
         };
         let name = authority.host();
         let address = name.trim_start_matches('[').trim_end_matches(']');
-        let is = |known: &String| known.eq_ignore_ascii_case(name);
-        // An address cannot be pointed elsewhere.
+        // An IP address cannot be rebound.
         address.parse::<IpAddr>().is_ok()
             || name.eq_ignore_ascii_case("localhost")
-            || self.0.iter().any(is)
+            || self.0.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
 }
 
@@ -41,37 +40,39 @@ pub(super) async fn require_allowed_host(
     if host.is_some_and(|host| hosts.allows(host)) {
         return next.run(request).await;
     }
-    let message = "the console is not known by this name; where it should be, add the name to \
-                `console_hosts` in [server]\n";
+    let message = "unknown host name (DNS-rebinding protection); to allow it, add it to \
+                   `console_hosts` in [server]\n";
     (StatusCode::MISDIRECTED_REQUEST, message).into_response()
 }
 
-/// Browsers say where a request comes from; programs say nothing.
+/// Rejects requests from pages of another origin. Browsers send the origin;
+/// programs do not, and are accepted.
 pub(super) async fn require_same_origin(request: Request, next: Next) -> Response {
     if is_same_origin(request.headers()) {
         return next.run(request).await;
     }
-    let message = "only pages of this service may call it\n";
+    let message = "cross-origin requests are not allowed\n";
     (StatusCode::FORBIDDEN, message).into_response()
 }
 
 fn is_same_origin(headers: &HeaderMap) -> bool {
     let site = header_text(headers, HeaderName::from_static("sec-fetch-site"));
     let host = header_text(headers, header::HOST).unwrap_or_default();
-    let origin = headers.get(header::ORIGIN).map(|origin| {
-        let origin = origin.to_str().unwrap_or_default();
-        let host_of = |scheme| origin.strip_prefix(scheme);
-        host_of("http://").or_else(|| host_of("https://"))
+    let origin_host = headers.get(header::ORIGIN).map(|origin| {
+        let url = origin.to_str().unwrap_or_default();
+        url.strip_prefix("http://")
+            .or_else(|| url.strip_prefix("https://"))
     });
-    site.is_none_or(|site| site == "same-origin") && origin.is_none_or(|from| from == Some(host))
+    site.is_none_or(|site| site == "same-origin")
+        && origin_host.is_none_or(|origin| origin == Some(host))
 }
 
 fn header_text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// What a browser may do with what it gets: nothing but what this service sent,
-/// and no text may become markup.
+/// The browser loads only what this service serves, and never turns text into
+/// markup.
 const SECURITY_HEADERS: [(HeaderName, &str); 6] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -101,7 +102,7 @@ pub(super) async fn add_security_headers(request: Request, next: Next) -> Respon
     for (name, value) in SECURITY_HEADERS {
         headers.insert(name, HeaderValue::from_static(value));
     }
-    // A file says itself how long it holds; an answer holds for nobody else.
+    // Files set their own policy; other responses must not be cached.
     let no_store = HeaderValue::from_static("no-store");
     headers.entry(header::CACHE_CONTROL).or_insert(no_store);
     response
@@ -112,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_anybody_could_point_here_is_not_known() {
+    fn unknown_host_names_are_rejected() {
         let hosts = AllowedHosts(vec!["unstuck.example.com".to_owned()]);
         for host in [
             "localhost:50552",
@@ -137,18 +138,18 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(said: &[(&'static str, &'static str)], expected: bool) {
-        let said = said.iter().map(|(name, value)| {
+    fn check(headers: &[(&'static str, &'static str)], expected: bool) {
+        let map = headers.iter().map(|(name, value)| {
             (
                 HeaderName::from_static(name),
                 HeaderValue::from_static(value),
             )
         });
-        assert_eq!(is_same_origin(&said.collect()), expected);
+        assert_eq!(is_same_origin(&map.collect()), expected);
     }
 
     #[test]
-    fn only_a_page_of_this_service_may_call_it() {
+    fn only_same_origin_requests_are_accepted() {
         const HOST: (&str, &str) = ("host", "127.0.0.1:50552");
         check(&[HOST], true);
         check(&[HOST, ("sec-fetch-site", "same-origin")], true);

@@ -1,4 +1,4 @@
-//! Calls of the API, as JSON over HTTP.
+//! Calls of the API as JSON over HTTP.
 
 use axum::{
     body::Bytes,
@@ -23,7 +23,8 @@ pub(super) async fn get_session(
     body: Bytes,
 ) -> JsonResult<pb::GetSessionResponse> {
     let request = console.parse_request(&headers, &body, "GetSession")?;
-    Ok(Json(console.api.get_session(request).await?.into_inner()))
+    let response = console.deps.api.get_session(request).await?;
+    Ok(Json(response.into_inner()))
 }
 
 pub(super) async fn list_verdicts(
@@ -32,7 +33,8 @@ pub(super) async fn list_verdicts(
     body: Bytes,
 ) -> JsonResult<pb::ListVerdictsResponse> {
     let request = console.parse_request(&headers, &body, "ListVerdicts")?;
-    Ok(Json(console.api.list_verdicts(request).await?.into_inner()))
+    let response = console.deps.api.list_verdicts(request).await?;
+    Ok(Json(response.into_inner()))
 }
 
 pub(super) async fn terminate_session(
@@ -41,8 +43,8 @@ pub(super) async fn terminate_session(
     body: Bytes,
 ) -> JsonResult<pb::TerminateSessionResponse> {
     let request = console.parse_request(&headers, &body, "TerminateSession")?;
-    let answer = console.api.terminate_session(request).await?;
-    Ok(Json(answer.into_inner()))
+    let response = console.deps.api.terminate_session(request).await?;
+    Ok(Json(response.into_inner()))
 }
 
 pub(super) async fn reset_session(
@@ -51,7 +53,8 @@ pub(super) async fn reset_session(
     body: Bytes,
 ) -> JsonResult<pb::ResetSessionResponse> {
     let request = console.parse_request(&headers, &body, "ResetSession")?;
-    Ok(Json(console.api.reset_session(request).await?.into_inner()))
+    let response = console.deps.api.reset_session(request).await?;
+    Ok(Json(response.into_inner()))
 }
 
 pub(super) async fn snooze_session(
@@ -60,13 +63,13 @@ pub(super) async fn snooze_session(
     body: Bytes,
 ) -> JsonResult<pb::SnoozeSessionResponse> {
     let request = console.parse_request(&headers, &body, "SnoozeSession")?;
-    let answer = console.api.snooze_session(request).await?;
-    Ok(Json(answer.into_inner()))
+    let response = console.deps.api.snooze_session(request).await?;
+    Ok(Json(response.into_inner()))
 }
 
 impl Console {
-    /// A request as it would have come in over gRPC, for a caller who may: what it
-    /// may see is decided there.
+    /// Authorizes the caller and builds the request as if it came over gRPC. What
+    /// the caller may see is decided by the handler.
     fn parse_request<T: DeserializeOwned>(
         &self,
         headers: &HeaderMap,
@@ -86,14 +89,14 @@ pub(super) fn path(rpc: &str) -> String {
     format!("/unstuck.v1.SessionService/{rpc}")
 }
 
-/// Whom the page speaks to.
+/// The signed-in caller.
 #[derive(Debug, Serialize)]
 pub(super) struct CallerInfo {
-    /// Empty: nobody was asked.
+    /// Empty if the service has no tokens.
     name: String,
     role: &'static str,
     tenant: String,
-    /// The acts that may be done. Each is decided again when it is done.
+    /// The allowed actions, for the page's buttons. Each call is authorized again.
     may: Vec<&'static str>,
 }
 
@@ -115,11 +118,12 @@ pub(super) async fn get_caller(
         name: caller.name.to_string(),
         role: caller.role.name(),
         tenant: caller.tenant.name().to_owned(),
-        may: allowed.map(|(act, _)| *act).collect(),
+        may: allowed.map(|(action, _)| *action).collect(),
     }))
 }
 
-/// A form of another page's cannot send this type without asking first.
+/// Requires the JSON content type, which a form of another page cannot send
+/// without a CORS preflight.
 pub(super) fn parse_body<T: DeserializeOwned>(
     headers: &HeaderMap,
     body: &[u8],

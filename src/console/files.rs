@@ -1,4 +1,4 @@
-//! The page: a handful of files that are part of the program.
+//! The files of the page, embedded in the binary.
 
 use axum::{
     Router,
@@ -22,7 +22,7 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 const IMAGE: &str = "image/svg+xml";
 
-/// One file, under its own name.
+/// A file served under its own name.
 macro_rules! file {
     ($name:literal, $kind:expr) => {
         File {
@@ -56,7 +56,7 @@ const FILES: &[File] = &[
     file!("words.js", SCRIPT),
 ];
 
-/// The views of the page; each has an address that can be shared.
+/// The views of the page. Each has its own URL, so that it can be shared.
 const VIEWS: [&str; 5] = ["/", "/session", "/feed", "/audit", "/policy"];
 const INDEX: &str = include_str!("page/index.html");
 
@@ -83,7 +83,7 @@ pub(super) fn routes() -> Router<Console> {
     })
 }
 
-/// A browser keeps it, and asks whether it still holds.
+/// The browser caches the file and revalidates it by its tag.
 fn respond_with_file(
     text: &'static str,
     kind: &'static str,
@@ -95,9 +95,10 @@ fn respond_with_file(
         (header::CACHE_CONTROL, "no-cache"),
         (header::ETAG, tag),
     ];
-    match is_cached {
-        true => (StatusCode::NOT_MODIFIED, headers).into_response(),
-        false => (headers, text).into_response(),
+    if is_cached {
+        (StatusCode::NOT_MODIFIED, headers).into_response()
+    } else {
+        (headers, text).into_response()
     }
 }
 
@@ -105,10 +106,9 @@ fn respond_with_file(
 mod tests {
     use super::*;
 
-    /// Else each is asked for when the one that needs it has come: a way to and
-    /// fro for every step.
+    /// Without preloading, each level of imports costs a round trip.
     #[test]
-    fn the_page_names_all_its_scripts_at_once() {
+    fn the_page_preloads_all_its_scripts() {
         let scripts = FILES.iter().filter(|file| file.kind == SCRIPT);
         for path in scripts.map(|file| file.path) {
             let preload = format!("<link rel=\"modulepreload\" href=\"{path}\">");

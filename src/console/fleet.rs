@@ -1,4 +1,4 @@
-//! The sessions, the worst first, a page at a time.
+//! The sessions, worst first, one page at a time.
 
 use std::collections::BTreeMap;
 
@@ -18,19 +18,19 @@ use crate::{
     domain::{Action, SessionStatus, Tenant},
     engine::{FleetFilter, RankedSessions},
     pb,
-    server::blocking,
+    server::{blocking, status},
 };
 
-/// What is looked for.
+/// The filters and the page of a query.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct FleetQuery {
-    /// By name. Empty: any.
+    /// A status name. Empty: any.
     status: String,
-    /// Words, each of which must be found.
+    /// Words that must all match.
     search: String,
     detector: String,
-    /// By name, this and stronger. Empty: any.
+    /// An action name: this action or a stronger one. Empty: any.
     least_action: String,
     skip: usize,
     most: usize,
@@ -52,13 +52,13 @@ impl Default for FleetQuery {
 #[derive(Debug, Serialize)]
 pub(super) struct FleetPage {
     sessions: Vec<pb::Session>,
-    /// How many were found, by status.
+    /// The number of matching sessions by status.
     counts: BTreeMap<&'static str, usize>,
 }
 
-/// As many as a page shows, and no more than a browser draws at once.
+/// Bounds what a browser has to draw.
 const PAGE_ROWS_MAX: usize = 200;
-/// So many places from the top are sorted; who looks further down, searches.
+/// Bounds the part of the fleet that is sorted. Further down, users search.
 const SKIP_MAX: usize = 20_000;
 const SEARCH_BYTES_MAX: usize = 512;
 
@@ -70,16 +70,17 @@ pub(super) async fn list_fleet(
     let caller = console.admit(&headers, &path("ListSessions"))?;
     let query: FleetQuery = parse_body(&headers, &body)?;
     let (skip, most) = (query.skip, query.most.min(PAGE_ROWS_MAX));
-    let search = build_search(caller.tenant, query)?;
-    // The engine's locks are held for microseconds each, but there may be many.
-    let engine = console.engine.clone();
-    let scan = move || engine.rank_sessions(&search, skip, most);
-    let found = blocking::scan_sessions(scan).await;
-    let draining = |_| HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "DRAINING", "shutting down");
-    let RankedSessions { sessions, counts } = found.map_err(draining)?;
+    let filter = build_filter(caller.tenant, query)?;
+    // A scan takes many locks, for microseconds each.
+    let engine = console.deps.engine.clone();
+    let RankedSessions { sessions, counts } =
+        blocking::scan_sessions(move || engine.rank_sessions(&filter, skip, most))
+            .await
+            .map_err(|_| status::draining())?;
     let mut rows = Vec::with_capacity(sessions.len());
     for view in &sessions {
-        rows.push(summarize_session(console.api.present_session(view).await));
+        let session = console.deps.api.present_session(view).await;
+        rows.push(summarize_session(session));
     }
     Ok(Json(FleetPage {
         sessions: rows,
@@ -87,21 +88,13 @@ pub(super) async fn list_fleet(
     }))
 }
 
-fn build_search(tenant: Tenant, query: FleetQuery) -> Result<FleetFilter, HttpError> {
-    let invalid_field = |field: &str, why: String| {
-        let message = format!("{field}: {why}");
-        Err(HttpError::new(
-            StatusCode::BAD_REQUEST,
-            "FIELD_INVALID",
-            message,
-        ))
-    };
+fn build_filter(tenant: Tenant, query: FleetQuery) -> Result<FleetFilter, HttpError> {
     let mut statuses = SessionStatus::ALL.into_iter();
     let status = match query.status.as_str() {
         "" => None,
         name => match statuses.find(|status| status.name() == name) {
             Some(status) => Some(status),
-            None => return invalid_field("status", format!("{name:?} is not one")),
+            None => return invalid_field("status", format!("{name:?} is not a status")),
         },
     };
     let least_action = match query.least_action.as_str() {
@@ -115,7 +108,7 @@ fn build_search(tenant: Tenant, query: FleetQuery) -> Result<FleetFilter, HttpEr
         return invalid_field("search", format!("at most {SEARCH_BYTES_MAX} bytes"));
     }
     if query.skip > SKIP_MAX {
-        return invalid_field("skip", format!("at most {SKIP_MAX}; search instead"));
+        return invalid_field("skip", format!("at most {SKIP_MAX}; use a search instead"));
     }
     let words = query.search.to_lowercase();
     Ok(FleetFilter {
@@ -127,10 +120,18 @@ fn build_search(tenant: Tenant, query: FleetQuery) -> Result<FleetFilter, HttpEr
     })
 }
 
-/// What a row of the table shows: of the verdicts the last, without what only
-/// its own page tells.
-fn summarize_session(session: pb::Session) -> pb::Session {
-    let mut session = session;
+fn invalid_field<T>(field: &str, why: String) -> Result<T, HttpError> {
+    let message = format!("{field}: {why}");
+    Err(HttpError::new(
+        StatusCode::BAD_REQUEST,
+        "FIELD_INVALID",
+        message,
+    ))
+}
+
+/// Removes what a row of the table does not show: all verdicts but the last, and
+/// their details.
+fn summarize_session(mut session: pb::Session) -> pb::Session {
     let last = session.last_verdicts.pop();
     session.last_verdicts = last.map(summarize_verdict).into_iter().collect();
     session.termination = session.termination.map(summarize_verdict);

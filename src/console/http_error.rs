@@ -1,3 +1,5 @@
+//! Responses as JSON, and gRPC statuses as HTTP errors.
+
 use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
@@ -7,7 +9,7 @@ use tonic::Status;
 
 use crate::{api, pb};
 
-/// Why a call of the page was not answered, as the gRPC API would say it.
+/// An HTTP status with the error of the gRPC API.
 #[derive(Debug)]
 pub(super) struct HttpError {
     status: StatusCode,
@@ -52,14 +54,14 @@ impl IntoResponse for HttpError {
     }
 }
 
-/// An answer. Messages of the API are printed as proto3 JSON.
+/// A JSON response. Messages of the API are serialized as proto3 JSON.
 pub(super) struct Json<T>(pub T);
 
 impl<T: Serialize> IntoResponse for Json<T> {
     fn into_response(self) -> Response {
         match serde_json::to_string(&self.0) {
             Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
-            // No message of ours refuses to be printed.
+            // Serializing our messages does not fail.
             Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         }
     }

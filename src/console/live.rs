@@ -1,7 +1,7 @@
-//! Verdicts as they happen, as server-sent events.
+//! Live verdicts as server-sent events.
 //!
-//! `verdict` has a verdict, and its id as the event's; `live` says that what was
-//! missed has been sent; `end` says why there is nothing more.
+//! `verdict` carries a verdict, with its id as the event id. `live` follows the
+//! backlog. `end` says why the stream ends.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -18,7 +18,7 @@ use futures_util::stream;
 use serde::Serialize;
 
 use super::{
-    Console,
+    Console, ConsoleDependencies,
     calls::{parse_body, path},
     http_error::HttpError,
 };
@@ -31,9 +31,9 @@ use crate::{
     telemetry::{Rejection, StreamRpc},
 };
 
-/// Who watches from now on is first shown these.
+/// A new watcher first gets this many recent verdicts.
 const RECENT_VERDICTS: usize = 100;
-/// Proxies give up on a connection that is silent for a minute.
+/// Proxies close a connection that is idle for a minute.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 pub(super) async fn watch_verdicts(
@@ -42,32 +42,37 @@ pub(super) async fn watch_verdicts(
     body: Bytes,
 ) -> Result<impl IntoResponse, HttpError> {
     let caller = console.admit(&headers, &path("WatchVerdicts"))?;
+    // Where to start: after the last event seen, or with recent verdicts.
     let mut request: pb::WatchVerdictsRequest = parse_body(&headers, &body)?;
     if let Some(last) = headers.get("last-event-id") {
         request.after_verdict_id = last.to_str().unwrap_or("?").to_owned();
     }
     if request.after_verdict_id.is_empty() {
         request.after_verdict_id = console
+            .deps
             .store
             .cursor_before_last(RECENT_VERDICTS)
             .to_string();
     }
+    // Admission.
+    let ConsoleDependencies {
+        auth, api, metrics, ..
+    } = console.deps;
     let permit = console
         .watcher_quota
         .try_acquire(&caller.tenant)
         .map_err(|share| {
-            console
-                .metrics
-                .count_rejection(Rejection::ConsoleWatchersMax);
+            metrics.count_rejection(Rejection::ConsoleWatchersMax);
             let status = StatusCode::SERVICE_UNAVAILABLE;
-            let message = format!("{share} pages watch already (limits.console_watchers_max)");
+            let message = format!("{share} pages are watching (limits.console_watchers_max)");
             HttpError::new(status, "CONSOLE_WATCHERS_MAX", message)
         })?;
-    let open = console.metrics.track_stream(StreamRpc::WatchVerdicts);
+    let open = metrics.track_stream(StreamRpc::WatchVerdicts);
+    // The stream.
     let live = LiveFeed {
-        feed: console.api.open_feed(&caller, request)?,
-        api: console.api,
-        auth: console.auth,
+        feed: api.open_feed(&caller, request)?,
+        api,
+        auth,
         caller,
         is_catching_up: true,
         _guards: (permit, open),
@@ -85,25 +90,26 @@ struct LiveFeed<G> {
     api: Api,
     auth: Arc<Auth>,
     caller: Caller,
-    /// What was missed has not all been sent.
+    /// The backlog is not sent completely.
     is_catching_up: bool,
     _guards: (Permit, G),
 }
 
 impl<G> LiveFeed<G> {
-    /// The next event, and whether more may come.
+    /// The next event, and whether more may follow.
     async fn next(&mut self) -> (Event, bool) {
-        let next = async {
-            match self.is_catching_up {
-                true => self.feed.next_from_backlog().await,
-                false => self.feed.next().await.map(Some),
+        let next_verdict = async {
+            if self.is_catching_up {
+                self.feed.next_from_backlog().await
+            } else {
+                self.feed.next().await.map(Some)
             }
         };
-        let next = tokio::select! {
-            next = next => next.map_err(|ended| self.api.feed_end_status(ended)),
+        let result = tokio::select! {
+            next = next_verdict => next.map_err(|ended| self.api.feed_end_status(ended)),
             () = self.auth.wait_until_revoked(&self.caller) => Err(AuthError::UnknownToken.into()),
         };
-        match next {
+        match result {
             Ok(Some(verdict)) => {
                 let message = self.api.present_verdict(&verdict);
                 (sse_event("verdict", &message).id(message.verdict_id), true)
@@ -118,7 +124,7 @@ impl<G> LiveFeed<G> {
 }
 
 fn sse_event(name: &str, data: &impl Serialize) -> Event {
-    // Printed on one line, with no line break that would end the event.
-    let data = serde_json::to_string(data).unwrap_or_default();
-    Event::default().event(name).data(data)
+    // JSON on one line: a line break would end the event.
+    let json = serde_json::to_string(data).unwrap_or_default();
+    Event::default().event(name).data(json)
 }

@@ -1,4 +1,4 @@
-//! The policy in force, and what it did.
+//! The policy in force, and the verdicts it led to.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ use super::{
     Console,
     calls::{parse_body, path},
     http_error::{HttpError, Json, JsonResult},
-    verdict_counts::{HOURS_MAX, VerdictCounts, VerdictKind},
+    verdict_counts::{HOURS_MAX, VerdictKind},
 };
 use crate::engine::Profile;
 
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct PolicyQuery {
-    /// Of how many hours, up to now.
+    /// The counts cover the last hours.
     hours: u64,
 }
 
@@ -32,12 +32,11 @@ impl Default for PolicyQuery {
 
 #[derive(Debug, Serialize)]
 pub(super) struct PolicyReport {
-    /// What was done is counted over these.
+    /// The counts cover the last hours.
     hours: u64,
     profiles: Vec<ProfileReport>,
 }
 
-/// A profile.
 #[derive(Debug, Serialize)]
 struct ProfileReport {
     name: String,
@@ -55,15 +54,15 @@ struct DetectorReport {
     soft: &'static str,
     hard: &'static str,
     final_action: &'static str,
-    /// 0: never.
+    /// 0: the detector never terminates.
     terminate_after: u32,
     trend_half_life_events: u32,
     rule: String,
     threshold: String,
     quiet: String,
-    /// How often it asked for which action, and was to be heeded.
+    /// Verdicts by action, to be acted on.
     did: BTreeMap<&'static str, u32>,
-    /// How often it would have: in shadow mode, or while a session was snoozed.
+    /// Shadow verdicts by action: in shadow mode, or of snoozed sessions.
     would: BTreeMap<&'static str, u32>,
 }
 
@@ -79,28 +78,34 @@ pub(super) async fn get_policy(
         let status = StatusCode::BAD_REQUEST;
         return Err(HttpError::new(status, "FIELD_INVALID", message));
     }
-    let engine = console.engine.clone();
-    let query = |counts: &VerdictCounts, now| {
-        let kinds = counts.counts_by_kind(&tenant, hours, now);
-        let profiles = engine.profiles();
-        let all = profiles.all();
-        all.map(|profile| report_profile(profile, &kinds)).collect()
-    };
-    let profiles = console.with_verdict_counts(query).await?;
+    let engine = console.deps.engine.clone();
+    let profiles = console
+        .with_verdict_counts(|counts, now| {
+            let kinds = counts.counts_by_kind(&tenant, hours, now);
+            let profiles = engine.profiles();
+            profiles
+                .all()
+                .map(|profile| report_profile(profile, &kinds))
+                .collect()
+        })
+        .await?;
     Ok(Json(PolicyReport { hours, profiles }))
 }
 
 fn report_profile(profile: &Profile, kinds: &BTreeMap<&VerdictKind, u32>) -> ProfileReport {
     let policy = &profile.policy;
-    let own = |kind: &VerdictKind| kind.profile == profile.name;
-    let kinds: Vec<_> = kinds.iter().filter(|(kind, _)| own(kind)).collect();
+    let own_kinds: Vec<_> = kinds
+        .iter()
+        .filter(|(kind, _)| kind.profile == profile.name)
+        .collect();
     let detectors = policy.escalations.iter().map(|ladder| {
-        let explained = profile.explain(&ladder.name);
-        let explained = explained.as_ref();
+        let explanation = profile.explain(&ladder.name);
+        let explained = explanation.as_ref();
         let counts_by_action = |shadow: bool| {
-            let own = kinds.iter();
-            let own = own.filter(|(kind, _)| kind.detector == ladder.name && kind.shadow == shadow);
-            own.filter_map(|(kind, times)| Some((kind.action?.name(), **times)))
+            own_kinds
+                .iter()
+                .filter(|(kind, _)| kind.detector == ladder.name && kind.shadow == shadow)
+                .filter_map(|(kind, times)| Some((kind.action?.name(), **times)))
                 .collect()
         };
         DetectorReport {

@@ -1,4 +1,4 @@
-//! How many verdicts of which kind were given in each of the last minutes.
+//! Counts the verdicts of the last hours, by minute and kind.
 
 use std::{
     collections::BTreeMap,
@@ -6,10 +6,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use axum::{
-    extract::State,
-    http::{HeaderMap, StatusCode},
-};
+use axum::{extract::State, http::HeaderMap};
 use serde::Serialize;
 
 use super::{
@@ -19,18 +16,18 @@ use super::{
 };
 use crate::{
     domain::{Action, Tenant, VerdictId, VerdictRecord, clock},
-    server::blocking,
+    server::{blocking, status},
     store::{ReadError, Store},
 };
 
-/// A shift: what the policy has done in it is what the next one wants to know.
+/// The length of an on-call shift, which the next one reviews.
 pub(super) const HOURS_MAX: u64 = 12;
 const MINUTES_RETAINED: u64 = HOURS_MAX * 60;
-/// What a small plot shows.
+/// The width of the plot on the page.
 const MINUTES_PLOTTED: u64 = 60;
 
-/// What is counted together. All of it are names from the configuration, and
-/// tenants.
+/// Verdicts of one kind are counted together. The kinds are bounded: their fields
+/// are tenants and names from the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct VerdictKind {
     pub tenant: Tenant,
@@ -40,46 +37,47 @@ pub(super) struct VerdictKind {
     pub shadow: bool,
 }
 
-/// Counted when it is asked for: nobody who asks nothing costs anything.
+/// The counts, brought up to date by each query. Without queries nothing is
+/// counted.
 #[derive(Debug, Default)]
 pub(super) struct VerdictCounts {
-    /// By the minute since 1970, on the service's own clock.
+    /// By the minute since 1970, on the service's clock.
     minutes: BTreeMap<u64, BTreeMap<VerdictKind, u32>>,
-    /// All up to this one are counted.
+    /// The last verdict counted.
     counted_up_to: VerdictId,
 }
 
 impl VerdictCounts {
-    /// Counts what was given since it was last asked for. Reads the disk where
-    /// that is long ago. On an error it begins anew.
+    /// Counts the verdicts since the last query. Reads the disk if that is long
+    /// ago. An error clears the counts.
     fn catch_up(&mut self, store: &Store, now: SystemTime) -> Result<(), ReadError> {
         let Self {
             mut minutes,
-            counted_up_to: position,
+            counted_up_to,
         } = std::mem::take(self);
         let first = now - Duration::from_secs(MINUTES_RETAINED * 60);
         minutes = minutes.split_off(&minute_of(first));
-        let mut position = position
+        let mut cursor = counted_up_to
             .max(VerdictId::lower_bound_at(first))
             .max(store.retained_after())
             .min(store.last_verdict_id());
         loop {
-            let page = store.read_after(position, usize::MAX, |issued| {
-                count_verdict(&mut minutes, issued);
+            let page = store.read_after(cursor, usize::MAX, |record| {
+                count_verdict(&mut minutes, record);
                 false
             })?;
-            position = page.cursor;
+            cursor = page.cursor;
             if page.at_end {
                 *self = Self {
                     minutes,
-                    counted_up_to: position,
+                    counted_up_to: cursor,
                 };
                 return Ok(());
             }
         }
     }
 
-    /// How often each kind came in the last hours, of those that are kept.
+    /// A tenant's verdicts of the last `hours` by kind.
     pub fn counts_by_kind(
         &self,
         tenant: &Tenant,
@@ -97,7 +95,8 @@ impl VerdictCounts {
         kinds
     }
 
-    /// By detector, of each of the last minutes, the present one last.
+    /// A tenant's verdicts by detector for each of the last minutes, the current
+    /// one last.
     fn minutes_by_detector(&self, tenant: &Tenant, now: SystemTime) -> BTreeMap<&str, Vec<u32>> {
         let first = (minute_of(now) + 1).saturating_sub(MINUTES_PLOTTED);
         let mut detectors: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
@@ -123,11 +122,11 @@ fn minute_of(time: SystemTime) -> u64 {
         / 60
 }
 
-fn count_verdict(minutes: &mut BTreeMap<u64, BTreeMap<VerdictKind, u32>>, issued: &VerdictRecord) {
-    let verdict = &issued.verdict;
+fn count_verdict(minutes: &mut BTreeMap<u64, BTreeMap<VerdictKind, u32>>, record: &VerdictRecord) {
+    let verdict = &record.verdict;
     let kind = VerdictKind {
         tenant: verdict.session.tenant(),
-        profile: issued.profile.clone(),
+        profile: record.profile.clone(),
         detector: verdict.detector.clone(),
         action: verdict.action,
         shadow: verdict.shadow,
@@ -137,26 +136,26 @@ fn count_verdict(minutes: &mut BTreeMap<u64, BTreeMap<VerdictKind, u32>>, issued
 }
 
 impl Console {
-    /// What `look` makes of the tally, brought up to date.
+    /// Brings the counts up to date and runs `query` on them.
     pub(super) async fn with_verdict_counts<T>(
         &self,
         query: impl FnOnce(&VerdictCounts, SystemTime) -> T,
     ) -> Result<T, HttpError> {
-        // Who asks and goes away leaves it counted for the next.
-        let mut counts = self.verdict_counts.clone().lock_owned().await;
-        let (store, now) = (self.store.clone(), clock::now());
-        let catch_up = move || counts.catch_up(&store, now).map(|()| counts);
-        let counted = blocking::read_log(catch_up).await;
-        let draining =
-            |_| HttpError::new(StatusCode::SERVICE_UNAVAILABLE, "DRAINING", "shutting down");
-        let counts = counted.map_err(draining)?.map_err(tonic::Status::from)?;
+        // The blocking task owns the lock guard, so the counting completes even if
+        // the caller disconnects.
+        let mut guard = self.verdict_counts.clone().lock_owned().await;
+        let (store, now) = (self.deps.store.clone(), clock::now());
+        let counts = blocking::read_log(move || guard.catch_up(&store, now).map(|()| guard))
+            .await
+            .map_err(|_| status::draining())?
+            .map_err(tonic::Status::from)?;
         Ok(query(&counts, now))
     }
 }
 
 #[derive(Debug, Serialize)]
 pub(super) struct VerdictsPerMinute {
-    /// Verdicts a minute by detector, the present minute last.
+    /// Verdicts per minute by detector, the current minute last.
     detectors: BTreeMap<String, Vec<u32>>,
 }
 
@@ -165,11 +164,14 @@ pub(super) async fn verdicts_per_minute(
     headers: HeaderMap,
 ) -> JsonResult<VerdictsPerMinute> {
     let tenant = console.admit(&headers, &path("ListVerdicts"))?.tenant;
-    let owned = |(name, plot): (&str, Vec<u32>)| (name.to_owned(), plot);
-    let query = |counts: &VerdictCounts, now| {
-        let plots = counts.minutes_by_detector(&tenant, now).into_iter();
-        plots.map(owned).collect()
-    };
-    let detectors = console.with_verdict_counts(query).await?;
+    let detectors = console
+        .with_verdict_counts(|counts, now| {
+            counts
+                .minutes_by_detector(&tenant, now)
+                .into_iter()
+                .map(|(name, plot)| (name.to_owned(), plot))
+                .collect()
+        })
+        .await?;
     Ok(Json(VerdictsPerMinute { detectors }))
 }

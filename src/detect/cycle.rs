@@ -180,7 +180,7 @@ impl Detector for Cycle {
             + self
                 .run_lengths
                 .as_deref()
-                .map_or(0, |runs| size_of_val(runs))
+                .map_or(0, size_of_val)
     }
 }
 

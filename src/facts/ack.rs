@@ -1,5 +1,5 @@
-//! What a call says that says nothing: acknowledgements, empty outputs, exit
-//! statuses. Different calls that all get one are at work, not in a loop.
+//! Results without information: acknowledgements, empty outputs, exit statuses.
+//! Different calls that all get one are at work, not in a loop.
 
 use std::{borrow::Cow, fmt, sync::LazyLock};
 
@@ -8,10 +8,10 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::sql;
 
-/// Longer texts say something.
+/// Longer texts carry information.
 const SHORT_TEXT_BYTES_MAX: usize = 160;
 
-/// Words that only say that it went well, or yes or no.
+/// Results that only say success, yes or no.
 #[rustfmt::skip]
 const ACKNOWLEDGEMENTS: &[&str] = &[
     "ok", "okay", "done", "true", "false", "yes", "no", "success", "successful", "successfully",
@@ -21,7 +21,7 @@ const ACKNOWLEDGEMENTS: &[&str] = &[
     "cancelled", "canceled", "scheduled", "posted", "submitted", "applied",
 ];
 
-/// Phrases of harnesses for a command that printed nothing.
+/// What harnesses report for a command that printed nothing.
 #[rustfmt::skip]
 const NO_OUTPUT_PHRASES: &[&str] = &[
     "no output", "without output", "not produce any output", "no stdout", "produced no output",
@@ -29,21 +29,21 @@ const NO_OUTPUT_PHRASES: &[&str] = &[
 ];
 
 pub(super) fn is_acknowledgement(result: &str) -> bool {
-    let result = result.trim();
-    if result.is_empty() {
+    let trimmed = result.trim();
+    if trimmed.is_empty() {
         return true;
     }
-    if result.len() > SHORT_TEXT_BYTES_MAX {
+    if trimmed.len() > SHORT_TEXT_BYTES_MAX {
         return false;
     }
-    if result.starts_with('{') {
-        return serde_json::from_str(result).is_ok_and(|AcknowledgementCheck(only)| only);
+    if trimmed.starts_with('{') {
+        return serde_json::from_str(trimmed).is_ok_and(|AcknowledgementCheck(only)| only);
     }
-    if is_scalar(result) {
+    if is_scalar(trimmed) {
         return true;
     }
     let mut buffer = [0; SHORT_TEXT_BYTES_MAX];
-    let lowered = lowercase_into(result, &mut buffer);
+    let lowered = lowercase_into(trimmed, &mut buffer);
     let bare = lowered.trim_matches(|c: char| !c.is_alphanumeric() && c != '{' && c != '[');
     is_acknowledgement_word(lowered)
         || is_acknowledgement_word(bare)
@@ -53,24 +53,24 @@ pub(super) fn is_acknowledgement(result: &str) -> bool {
 }
 
 fn is_acknowledgement_word(text: &str) -> bool {
-    /// None is longer.
+    /// The longest of [`ACKNOWLEDGEMENTS`].
     const WORD_BYTES_MAX: usize = 17;
     text.len() <= WORD_BYTES_MAX && ACKNOWLEDGEMENTS.contains(&text)
 }
 
-/// A result of a line or two: whoever sought something has hardly found it.
+/// Whether a result is only a line or two, so that a search has hardly found anything.
 pub(super) fn is_small_result(result: &str) -> bool {
     const SMALL_RESULT_BYTES_MAX: usize = 256;
     result.trim().len() <= SMALL_RESULT_BYTES_MAX
 }
 
-/// A number by itself, or as the one row of one column: `0`, `[(0,)]`.
+/// Whether a result is a number, alone or as the only row and column: `0`, `[(0,)]`.
 fn is_scalar(result: &str) -> bool {
     let bare = result.trim_matches(|c: char| "[]()\"',.;! \n".contains(c));
     bare.parse::<f64>().is_ok()
 }
 
-/// The text in small letters, in a buffer that has room for it.
+/// The text in ASCII lower case, written to a buffer; empty if it does not fit.
 fn lowercase_into<'b>(text: &str, buffer: &'b mut [u8; SHORT_TEXT_BYTES_MAX]) -> &'b str {
     let Some(lowered) = buffer.get_mut(..text.len()) else {
         return "";
@@ -81,7 +81,7 @@ fn lowercase_into<'b>(text: &str, buffer: &'b mut [u8; SHORT_TEXT_BYTES_MAX]) ->
 }
 
 fn reports_no_output(text: &str) -> bool {
-    /// Each of the phrases holds it, and most texts do not.
+    /// Part of every phrase, and rare in other texts.
     static OUT_FINDER: LazyLock<memmem::Finder<'static>> =
         LazyLock::new(|| memmem::Finder::new("out"));
     let is_candidate = OUT_FINDER.find(text.as_bytes()).is_some();
@@ -127,10 +127,10 @@ impl<'de> Visitor<'de> for AcknowledgementVisitor {
     }
 
     fn visit_str<E>(self, text: &str) -> Result<AcknowledgementCheck, E> {
-        let text = text.trim();
+        let trimmed = text.trim();
         let only = ACKNOWLEDGEMENTS
             .iter()
-            .any(|word| word.eq_ignore_ascii_case(text));
+            .any(|word| word.eq_ignore_ascii_case(trimmed));
         Ok(AcknowledgementCheck(only))
     }
 
@@ -156,7 +156,8 @@ impl<'de> Visitor<'de> for AcknowledgementVisitor {
     }
 }
 
-/// "12 passed", "=== 12 passed in 0.1s ===", "test result: ok. 12 passed; 0 failed".
+/// Whether a line reports that all tests passed: "12 passed", "=== 12 passed in 0.1s ===",
+/// "test result: ok. 12 passed; 0 failed".
 fn is_all_passed(line: &str) -> bool {
     let count_before = |word: &str| {
         let before = line.split_once(word).map(|(before, _)| before);
@@ -169,7 +170,8 @@ fn is_all_passed(line: &str) -> bool {
         && !line.contains("error")
 }
 
-/// "exit code 1", "Command failed with exit code 2", "exited with status 1".
+/// Whether an error only gives an exit status: "exit code 1", "Command failed with exit
+/// code 2", "exited with status 1".
 pub(super) fn is_exit_status(error: &str) -> bool {
     #[rustfmt::skip]
     const EXIT_STATUS_WORDS: &[&str] = &[
@@ -192,10 +194,10 @@ pub(super) fn is_exit_status(error: &str) -> bool {
             })
 }
 
-/// A short error without the name of the tool: "no such tool: foo" is one error
-/// whatever it was called.
+/// Replaces the tool's name in a short error: "no such tool: foo" is the same error for
+/// every name.
 pub(super) fn replace_tool_name<'a>(error: &'a str, tool: &str) -> Cow<'a, str> {
-    /// A shorter name is in many words.
+    /// A shorter name occurs inside many words.
     const NAME_BYTES_MIN: usize = 3;
     if tool.len() < NAME_BYTES_MIN || error.len() > SHORT_TEXT_BYTES_MAX || !error.contains(tool) {
         return Cow::Borrowed(error);
@@ -203,40 +205,20 @@ pub(super) fn replace_tool_name<'a>(error: &'a str, tool: &str) -> Cow<'a, str> 
     Cow::Owned(error.replace(tool, "<tool>"))
 }
 
-/// Names of tools that act on something and answer with a receipt.
-#[rustfmt::skip]
-const ACTION_VERBS: &[&str] = &[
-    "send", "post", "create", "add", "update", "set", "delete", "remove", "save", "submit", "close",
-    "assign", "click", "type", "fill", "press", "key", "drag", "select", "think", "plan", "memory",
-    "log", "notify", "reply", "email", "message", "book", "cancel", "approve", "upload", "computer",
-    "transition", "move", "archive", "schedule", "register", "mark", "label", "tag", "merge",
-    "start", "stop", "restart", "enable", "disable", "rename", "invite", "share", "publish",
-    "refund", "transfer",
-];
-
-/// Whether a tool of no known class acts, by the words of its name; its short
-/// answer is then a receipt.
-pub(super) fn has_action_verb(tool: &str) -> bool {
-    super::tools::split_name_words(tool).any(|word| {
-        ACTION_VERBS
-            .iter()
-            .any(|act| act.eq_ignore_ascii_case(word))
-    })
-}
-
-/// Whether a result is as short as a receipt, which is a line.
+/// Whether a result is short enough for a receipt: one line.
 pub(super) fn is_receipt_sized(result: Option<&str>) -> bool {
     const RECEIPT_BYTES_MAX: usize = 80;
-    let result = result.unwrap_or_default().trim();
-    result.len() <= RECEIPT_BYTES_MAX && !result.contains('\n')
+    let trimmed = result.unwrap_or_default().trim();
+    trimmed.len() <= RECEIPT_BYTES_MAX && !trimmed.contains('\n')
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::tool_traits::ToolTraits;
 
     #[test]
-    fn acknowledgements_and_empty_outputs_tell_nothing() {
+    fn acknowledgements_and_empty_outputs_carry_no_information() {
         for text in [
             "",
             " OK\n",
@@ -269,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_is_known() {
+    fn every_acknowledgement_is_recognised() {
         assert!(
             ACKNOWLEDGEMENTS
                 .iter()
@@ -278,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn results_tell_something() {
+    fn other_results_carry_information() {
         for text in [
             "clean",
             "captcha required",
@@ -302,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exit_status_is_no_error_of_its_own() {
+    fn an_error_with_more_than_an_exit_status_is_kept() {
         assert!(is_exit_status("Command failed with exit code 101"));
         assert!(is_exit_status("exit status 1"));
         assert!(!is_exit_status("exit code 1: no such file a.rs"));
@@ -310,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_that_names_the_tool_is_the_same_of_every_tool() {
+    fn an_error_that_names_the_tool_is_the_same_for_every_tool() {
         let error =
             |tool: &str| replace_tool_name(&format!("No such tool: {tool}"), tool).into_owned();
         assert_eq!(error("foo"), error("browser"));
@@ -321,8 +303,9 @@ mod tests {
     }
 
     #[test]
-    fn the_short_answer_of_a_tool_that_acts_is_a_receipt() {
-        let is_receipt = |tool, result| has_action_verb(tool) && is_receipt_sized(Some(result));
+    fn the_short_answer_of_an_action_tool_is_a_receipt() {
+        let is_receipt =
+            |tool, result| ToolTraits::from_name(tool).is_action && is_receipt_sized(Some(result));
         assert!(is_receipt("send_email", "Email sent successfully"));
         assert!(is_receipt("browserClick", "Clicked element"));
         assert!(!is_receipt("browser", "captcha required"));

@@ -1,13 +1,13 @@
-//! Canonical arguments: key order, white space, and whether a caller sent an
-//! object or its text do not matter. The hash is made while serde_json parses,
-//! without building a tree: an object is the commutative sum of its mixed
-//! entries, an array is hashed in order.
+//! Canonical arguments of a call, and what is notable in them: target, command, lines.
+//!
+//! Key order, white space, and whether a caller sent an object or its text do not affect
+//! the hash. It is computed while serde_json parses, without building a tree: an object is
+//! the commutative sum of its mixed entries, an array is hashed in order.
 
 use std::{borrow::Cow, fmt};
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::tools::{self, ArgRole, LineArg};
 use crate::{
     domain::{Args, sanitize},
     text::{
@@ -17,18 +17,16 @@ use crate::{
     },
 };
 
-/// Beyond this unseen characters and white space outside JSON count: a call must
-/// not cost milliseconds.
+/// Longer arguments are hashed without removing invisible characters and white space
+/// outside JSON, because a call must not cost milliseconds.
 const NORMALIZED_BYTES_MAX: usize = 64 * 1024;
 
-/// What is known of a call's arguments.
+/// A call's arguments.
 #[derive(Debug, Default)]
 pub(super) struct ParsedArguments<'a> {
-    /// `None`: unknown, equal to nothing.
+    /// `None`: unknown, and equal to no other.
     pub hash: Option<u64>,
-    /// What was come across in them.
     pub notable: NotableArguments<'a>,
-    /// Their words.
     pub words: ArgumentWords,
 }
 
@@ -40,7 +38,7 @@ impl<'a> ParsedArguments<'a> {
                 hash: Some(key.signature(SignatureKind::Json, hash, 0).get()),
                 ..Self::default()
             },
-            // Too long to be looked at closely: equal only as it is.
+            // Too long to normalize: compared as it is.
             Args::Text(text) if text.len() > NORMALIZED_BYTES_MAX => {
                 Self::parse_object(text, false, ignore, key).unwrap_or_else(|| Self {
                     hash: Some(key.hash_text(SignatureKind::JsonText, text)),
@@ -54,8 +52,8 @@ impl<'a> ParsedArguments<'a> {
         }
     }
 
-    /// Unseen characters are taken out before: between the tokens of JSON they
-    /// would make other text of it.
+    /// Parses text without invisible characters: between the tokens of JSON they would
+    /// make it invalid.
     fn parse_visible(text: &'a str, ignore: &[String], key: &HashKey) -> Self {
         Self::parse_json(text, ignore, key).unwrap_or_else(|| Self::parse_plain_text(text, key))
     }
@@ -74,7 +72,7 @@ impl<'a> ParsedArguments<'a> {
         }
     }
 
-    /// JSON; also a JSON string that itself holds an object, as some providers
+    /// Parses JSON, or a JSON string that itself contains an object, as some providers
     /// send it.
     fn parse_json(json: &'a str, ignore: &[String], key: &HashKey) -> Option<Self> {
         if !json.trim_start().starts_with('"') {
@@ -87,15 +85,15 @@ impl<'a> ParsedArguments<'a> {
         Some(ParsedArguments::parse_object(&inner, false, ignore, key)?.into_owned())
     }
 
-    /// `is_seen`: nothing unseen stands in the JSON itself.
+    /// Parses an object or array. `is_visible_only`: no invisible character is in the JSON
+    /// outside of escapes.
     fn parse_object(
         json: &'a str,
         is_visible_only: bool,
         ignore: &[String],
         key: &HashKey,
     ) -> Option<Self> {
-        // An error of serde_json's is an allocation, and a plain command has no
-        // need of it.
+        // An error of serde_json allocates; a plain command is recognised without it.
         let first_byte = json.trim_ascii_start().as_bytes().first();
         if !matches!(first_byte, Some(b'{' | b'[')) {
             return None;
@@ -121,7 +119,7 @@ impl<'a> ParsedArguments<'a> {
         })
     }
 
-    /// Not JSON: a plain command, or JSON cut short. White space is folded.
+    /// Parses a plain command or truncated JSON. Runs of white space count as one.
     fn parse_plain_text(text: &'a str, key: &HashKey) -> Self {
         let words = text.split_whitespace();
         let hash = words.fold(0, |hash, word| {
@@ -145,34 +143,30 @@ impl<'a> ParsedArguments<'a> {
     }
 }
 
-/// What was come across in arguments.
+/// What is notable in a call's arguments.
 #[derive(Debug, Default)]
 pub(super) struct NotableArguments<'a> {
-    /// The file, URL or command: the most telling of what can be one.
+    /// The file, URL or command that the call acts on.
     pub target: Option<Cow<'a, str>>,
-    /// How telling.
     target_rank: Option<u8>,
-    /// The command line.
     pub command: Option<Cow<'a, str>>,
-    /// What is looked for.
     pub search_term: Option<Cow<'a, str>>,
-    /// They ask to wait, or to look for news.
+    /// The arguments ask to wait or to poll.
     pub asks_to_wait: bool,
     lines: LineArguments,
 }
 
 impl<'a> NotableArguments<'a> {
-    /// A path is among them.
     pub fn has_path(&self) -> bool {
-        self.target_rank.is_some_and(tools::is_path_rank)
+        self.target_rank.is_some_and(is_path_rank)
     }
 
-    /// The lines of a file they ask for, first and last.
+    /// The first and last line of a file that is asked for.
     pub fn line_range(&self) -> Option<(u32, u32)> {
         self.lines.range()
     }
 
-    /// Takes a top-level argument in.
+    /// Records a top-level argument.
     fn record_argument(&mut self, name: &str, role: ArgRole, captured: CapturedValue<'a>) {
         if let Some(arg) = role.lines {
             // Some agents send numbers as text.
@@ -181,7 +175,7 @@ impl<'a> NotableArguments<'a> {
             self.lines.set(arg, numbers);
         }
         let Some(text) = captured.text else { return };
-        self.asks_to_wait |= tools::is_wait_argument(name, &text);
+        self.asks_to_wait |= is_wait_argument(name, &text);
         if self.command.is_none() && role.is_command {
             self.command = Some(text.clone());
         }
@@ -197,7 +191,7 @@ impl<'a> NotableArguments<'a> {
     }
 }
 
-/// The lines of a file that arguments ask for.
+/// The line arguments of a call.
 #[derive(Clone, Copy, Debug, Default)]
 struct LineArguments {
     first: Option<u32>,
@@ -227,7 +221,7 @@ impl LineArguments {
     }
 }
 
-/// The outermost value: the only one with ignored keys and a target.
+/// Visits the outermost value, the only one with ignored keys and a target.
 struct TopLevelVisitor<'r, 'k, 'a> {
     hasher: &'r mut JsonHasher<'k>,
     ignore: &'k [String],
@@ -256,10 +250,10 @@ impl<'de> Visitor<'de> for TopLevelVisitor<'_, '_, 'de> {
                 map.next_value::<serde::de::IgnoredAny>()?;
                 continue;
             }
-            let role = tools::classify_argument(&name.0);
-            // What nobody asks for is not kept: the texts of an edit have escapes,
-            // and would be copied.
-            let is_wanted = role.is_relevant() || tools::is_action_argument(&name.0);
+            let role = classify_argument(&name.0);
+            // Values without a role are not captured: the texts of an edit have escapes and
+            // would be copied.
+            let is_wanted = role.is_relevant() || is_action_argument(&name.0);
             let mut captured = CapturedValue::default();
             let value = map.next_value_seed(JsonValueVisitor {
                 hasher: self.hasher,
@@ -276,4 +270,114 @@ impl<'de> Visitor<'de> for TopLevelVisitor<'_, '_, 'de> {
     fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<u64, A::Error> {
         JsonValueVisitor::nested(self.hasher).visit_seq(seq)
     }
+}
+
+/// What an argument's name says about its value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct ArgRole {
+    /// The value may be the call's target; the lowest rank wins.
+    pub target_rank: Option<u8>,
+    /// The value may be a shell's command line.
+    pub is_command: bool,
+    /// The value may be what a search looks for.
+    pub is_search_term: bool,
+    pub lines: Option<LineArg>,
+}
+
+impl ArgRole {
+    /// Whether the name says anything at all.
+    pub fn is_relevant(self) -> bool {
+        self != Self::default()
+    }
+}
+
+/// Which lines of a file an argument asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LineArg {
+    First,
+    Last,
+    Count,
+    /// First and last, as an array.
+    Range,
+}
+
+/// The role of an argument, by its name in any case.
+fn classify_argument(name: &str) -> ArgRole {
+    /// No name with a role is longer.
+    const NAME_BYTES_MAX: usize = 32;
+    let bytes = name.as_bytes();
+    if !bytes.iter().any(u8::is_ascii_uppercase) {
+        return classify_lowercase_argument(bytes);
+    }
+    let mut buffer = [0; NAME_BYTES_MAX];
+    let Some(lowered) = buffer.get_mut(..bytes.len()) else {
+        return ArgRole::default();
+    };
+    lowered.copy_from_slice(bytes);
+    lowered.make_ascii_lowercase();
+    classify_lowercase_argument(lowered)
+}
+
+/// The same for a lower-case name. Runs for every argument of every call: a match on
+/// bytes is cheaper than hashing the name.
+#[rustfmt::skip]
+fn classify_lowercase_argument(name: &[u8]) -> ArgRole {
+    // The best target first: paths, addresses, command lines, searches.
+    let target_rank = match name {
+        b"file_path" => 0, b"filepath" => 1, b"path" => 2, b"absolute_path" => 3,
+        b"target_file" => 4, b"notebook_path" => 5, b"filename" => 6, b"file_name" => 7,
+        b"file" => 8, b"p" => 9, b"url" => 10, b"uri" => 11, b"command" => 12, b"cmd" => 13,
+        b"c" => 14, b"script" => 15, b"code" => 16, b"pattern" => 17, b"query" => 18, b"q" => 19,
+        b"sql" => 20, b"statement" => 21, b"regex" => 22, b"directory" => 23, b"dir" => 24,
+        b"target" => 25, b"input" => 26,
+        _ => return classify_untargeted_argument(name),
+    };
+    ArgRole {
+        target_rank: Some(target_rank),
+        is_command: matches!(
+            name,
+            b"command" | b"cmd" | b"c" | b"script" | b"input" | b"code"
+        ),
+        is_search_term: matches!(name, b"pattern" | b"query" | b"q" | b"regex"),
+        lines: None,
+    }
+}
+
+/// The role of a name that is no target.
+#[rustfmt::skip]
+fn classify_untargeted_argument(name: &[u8]) -> ArgRole {
+    let lines = match name {
+        b"offset" | b"start_line" | b"line_start" | b"start" | b"from_line" | b"startline"
+        | b"start_line_one_indexed" | b"from" | b"line" | b"line_number" => LineArg::First,
+        b"end_line" | b"line_end" | b"end" | b"to_line" | b"endline"
+        | b"end_line_one_indexed_inclusive" | b"to" => LineArg::Last,
+        b"limit" | b"num_lines" | b"count" | b"max_lines" => LineArg::Count,
+        b"view_range" | b"line_range" | b"range" | b"lines" => LineArg::Range,
+        _ => {
+            return ArgRole {
+                is_search_term: matches!(name, b"search_string" | b"search_term"),
+                ..ArgRole::default()
+            };
+        }
+    };
+    ArgRole {
+        lines: Some(lines),
+        ..ArgRole::default()
+    }
+}
+
+/// Whether an argument asks a tool with many functions to wait: `action: "wait"`.
+fn is_wait_argument(name: &str, value: &str) -> bool {
+    is_action_argument(name) && matches!(value, "wait" | "sleep" | "poll")
+}
+
+/// Whether an argument selects what a tool with many functions does.
+fn is_action_argument(name: &str) -> bool {
+    matches!(name, "action" | "command" | "type")
+}
+
+/// Whether a target rank is that of a path.
+fn is_path_rank(rank: u8) -> bool {
+    const PATH_RANKS: u8 = 10;
+    rank < PATH_RANKS
 }

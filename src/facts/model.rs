@@ -1,14 +1,41 @@
+//! How similar two turns are: by their words, or by a model that was loaded.
+
+#[cfg(feature = "embeddings")]
+mod static_embeddings;
+
 use std::{path::PathBuf, sync::Arc};
 
 use thiserror::Error;
 
-use crate::domain::SimilarityMeasure;
+use crate::{
+    domain::{SimilarityMeasure, Sketch},
+    text::{PhraseMatcher, Sketcher},
+};
 
-/// A measure that was loaded, shared by all sessions.
+/// A loaded model, shared by all sessions.
 pub type Model = Arc<dyn SimilarityMeasure>;
 
-#[cfg(feature = "embeddings")]
-mod static_embeddings;
+/// The similarity of two turns is the overlap of their words: shared words divided by all
+/// words.
+#[derive(Clone, Copy, Debug)]
+pub struct WordOverlap;
+
+impl SimilarityMeasure for WordOverlap {
+    fn sketch(&self, text: &str) -> Sketch {
+        let matcher = PhraseMatcher::default();
+        let mut sketcher = Sketcher::default();
+        sketcher.push(text, &matcher);
+        sketcher.finish(&matcher).sketch
+    }
+
+    fn similarity(&self, a: &Sketch, b: &Sketch) -> f64 {
+        a.overlap(b)
+    }
+
+    fn similarity_at_least(&self, a: &Sketch, b: &Sketch, least: f64) -> Option<f64> {
+        a.overlap_at_least(b, least)
+    }
+}
 
 /// Why a model cannot be used.
 #[derive(Debug, Error)]
@@ -19,11 +46,11 @@ pub enum ModelError {
     NotBuilt,
     #[error("cannot read {}: {why}", file.display())]
     Unreadable { file: PathBuf, why: String },
-    #[error("{} is no model of this kind: {why}", file.display())]
+    #[error("{} is not a static embedding model: {why}", file.display())]
     Invalid { file: PathBuf, why: String },
 }
 
-/// The model in a folder: static embeddings, a table of vectors by token
+/// Loads the model of a folder: static embeddings, a table of vectors by token
 /// (`model.safetensors`) with its tokenizer (`tokenizer.json`).
 #[cfg(feature = "embeddings")]
 pub fn load_model(folder: &std::path::Path) -> Result<Model, ModelError> {

@@ -1,5 +1,9 @@
-//! Whether a text says that the world outside is down: a rate limit, a server's
-//! fault, a dead connection. Not the agent's doing, so not the agent's loop.
+//! Recognises outages of other systems: a rate limit, a server fault, a dead connection.
+//! They are not caused by the agent, so they are no loop of the agent.
+//!
+//! A text is an outage if it contains a phrase that ordinary failures do not use, or an
+//! HTTP status with a label or a reason, unless it is the output of a test. Phrases are
+//! found with one Aho-Corasick automaton. Cost: linear, at most 2 KiB of an error.
 
 use std::sync::LazyLock;
 
@@ -8,12 +12,12 @@ use memchr::memchr2_iter;
 
 use crate::domain::sanitize;
 
-/// An outage is told in a line or two; a page that mentions one is a result.
+/// An outage is a line or two; a longer text that mentions one is a result.
 const RESULT_BYTES_MAX: usize = 160;
-/// Errors carry stack traces and headers; their beginning says what they are.
+/// Errors carry stack traces and headers; their beginning says what went wrong.
 const ERROR_BYTES_MAX: usize = 2_048;
 
-/// Words that no ordinary failure uses.
+/// Phrases that no ordinary failure uses.
 #[rustfmt::skip]
 const OUTAGE_PHRASES: &[&str] = &[
     "too many requests", "rate limit", "rate_limit", "ratelimit", "quota exceeded",
@@ -27,7 +31,7 @@ const OUTAGE_PHRASES: &[&str] = &[
     "remote end closed connection", "tls handshake timeout",
 ];
 
-/// Two of one list: each is faster than one that can do both.
+/// Two automata of one list: each is faster than one that supports both searches.
 static PHRASE_SEARCHER: LazyLock<Option<AhoCorasick>> =
     LazyLock::new(|| build_searcher(StartKind::Unanchored));
 static PREFIX_SEARCHER: LazyLock<Option<AhoCorasick>> =
@@ -42,23 +46,23 @@ fn build_searcher(start: StartKind) -> Option<AhoCorasick> {
         .ok()
 }
 
-/// A failure whose error is an outage.
+/// Whether an error is an outage.
 pub(super) fn is_outage_error(error: &str) -> bool {
     let head = sanitize::prefix(error, ERROR_BYTES_MAX);
     (contains_phrase(head) || starts_with_status(head) || contains_labelled_status(head))
         && !is_test_output(head)
 }
 
-/// A success whose whole short result is the report of an outage.
+/// Whether a short result of a success is nothing but the report of an outage.
 pub(super) fn is_outage_result(result: &str) -> bool {
-    let result = result.trim();
-    let is_one_line = result.len() <= RESULT_BYTES_MAX && !result.contains('\n');
+    let trimmed = result.trim();
+    let is_one_line = trimmed.len() <= RESULT_BYTES_MAX && !trimmed.contains('\n');
     is_one_line
-        && (starts_with_phrase(result) || starts_with_status(result))
-        && !is_test_output(result)
+        && (starts_with_phrase(trimmed) || starts_with_status(trimmed))
+        && !is_test_output(trimmed)
 }
 
-/// What a test prints may name an outage that it is about.
+/// Whether a text is the output of tests, which may be about an outage.
 fn is_test_output(text: &str) -> bool {
     const TEST_OUTPUT_WORDS: &[&str] = &[
         "FAILED ",
@@ -78,26 +82,26 @@ fn is_test_output(text: &str) -> bool {
         || TEST_OUTPUT_WORDS.iter().any(|word| text.contains(word))
 }
 
-/// A phrase that stands by itself: `ENOTFOUND` is not in `FileNotFoundError`, and
-/// `test_rate_limit.py` is a name.
+/// Whether the text contains a phrase as whole words: `ENOTFOUND` is not in
+/// `FileNotFoundError`, and `test_rate_limit.py` is a name.
 fn contains_phrase(text: &str) -> bool {
-    let phrases = PHRASE_SEARCHER
-        .as_ref()
-        .map(|seeker| seeker.find_iter(text));
-    let mut phrases = phrases.into_iter().flatten();
-    phrases.any(|found| is_whole_word(text, found))
+    PHRASE_SEARCHER.as_ref().is_some_and(|searcher| {
+        searcher
+            .find_iter(text)
+            .any(|found| is_whole_word(text, found))
+    })
 }
 
 fn starts_with_phrase(text: &str) -> bool {
-    let rest = ["error: ", "Error: "]
+    let message = ["error: ", "Error: "]
         .iter()
-        .find_map(|head| text.strip_prefix(head));
-    let text = rest.unwrap_or(text);
-    let input = Input::new(text).anchored(Anchored::Yes);
+        .find_map(|prefix| text.strip_prefix(prefix))
+        .unwrap_or(text);
+    let input = Input::new(message).anchored(Anchored::Yes);
     let found = PREFIX_SEARCHER
         .as_ref()
-        .and_then(|seeker| seeker.find(input));
-    found.is_some_and(|found| is_whole_word(text, found))
+        .and_then(|searcher| searcher.find(input));
+    found.is_some_and(|found| is_whole_word(message, found))
 }
 
 fn is_whole_word(text: &str, found: Match) -> bool {
@@ -110,16 +114,16 @@ fn is_whole_word(text: &str, found: Match) -> bool {
     is_boundary(before) && is_boundary(after)
 }
 
-/// "503 Service Unavailable": the status comes first and a reason follows.
+/// Whether the text starts with a status and a reason: "503 Service Unavailable".
 fn starts_with_status(text: &str) -> bool {
     let (number, rest) = text.split_once([' ', ':']).unwrap_or((text, ""));
     is_status(number) && contains_phrase(rest)
 }
 
-/// 429 or 5xx as a word, where the text says that it is a status.
+/// Whether the text contains 429 or 5xx as a word after a label such as "status".
 fn contains_labelled_status(text: &str) -> bool {
     const STATUS_LABELS: &[&str] = &["http", "status", "response", "status_code", "statuscode"];
-    // Most errors have no such number at all.
+    // Most errors contain no such number.
     let mut fours_and_fives = memchr2_iter(b'4', b'5', text.as_bytes());
     if !fours_and_fives.any(|at| text.get(at..at + 3).is_some_and(is_status)) {
         return false;
@@ -176,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_failures_are_not() {
+    fn ordinary_failures_are_no_outages() {
         for error in [
             "401 Unauthorized: token expired",
             "command timed out after 30s",
@@ -197,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_short_result_that_is_nothing_else_is_an_outage() {
+    fn a_result_is_an_outage_only_if_it_is_short_and_nothing_else() {
         assert!(is_outage_result("upstream error 503 network_error"));
         assert!(is_outage_result("503 Service Unavailable"));
         assert!(!is_outage_result(

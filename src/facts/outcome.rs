@@ -1,4 +1,8 @@
-//! What came of a call, in hashes: raw, masked, and what it said.
+//! The hashes of what a call returned: raw, masked, and without media.
+//!
+//! The masked hash (see `text::mask`) makes two outcomes equal that differ only in times,
+//! ids and the like. Results and errors repeat in a loop, so masked hashes are cached by
+//! the raw hash.
 
 use std::{borrow::Cow, hash::Hasher};
 
@@ -11,24 +15,24 @@ use crate::{
     },
 };
 
-/// The hashes of a result or an error; zeros where there is none.
+/// The hashes of a result or an error; zero if there is none.
 #[derive(Default)]
 pub(super) struct TextHashes {
     pub raw: u64,
-    /// Without times, ids and the like.
+    /// The hash without times, ids and the like.
     pub masked: u64,
-    /// Of a result, without media; `None`: it tells nothing.
+    /// The hash of a result without media; `None`: it carries no information.
     informative: Option<Sig>,
 }
 
-/// All that was sent of an outcome.
+/// The signatures of everything that was sent about an outcome.
 pub(super) struct OutcomeSignatures {
     pub masked: Sig,
     pub raw: Sig,
 }
 
 impl FactExtractor {
-    /// The hashes of a text. What repeats is looked at once.
+    /// The hashes of a text, computed once for a text that repeats.
     pub(super) fn hash_text(&self, text: &str, kind: MaskKind) -> TextHashes {
         if text.is_empty() {
             return TextHashes::default();
@@ -56,7 +60,7 @@ impl FactExtractor {
         }
     }
 
-    /// The hash of what masking makes of a text, and whether the text may have media.
+    /// The hash of the masked text, and whether the text may contain media.
     fn hash_masked(&self, text: &str, kind: MaskKind) -> (u64, bool) {
         let mut hasher = self.key.hasher(SignatureKind::Outcome);
         if mask::is_only_media(text) {
@@ -67,8 +71,8 @@ impl FactExtractor {
         (hasher.finish(), summary.may_have_media)
     }
 
-    /// A result raw but for media; `None`: it tells nothing. Without media that is
-    /// its raw hash.
+    /// The signature of a result without its media; `None`: it carries no information. A
+    /// result without media has its raw hash.
     fn informative_signature(&self, result: &str, raw: u64, may_have_media: bool) -> Option<Sig> {
         if ack::is_acknowledgement(result) || mask::is_only_media(result) {
             return None;
@@ -85,7 +89,7 @@ impl FactExtractor {
         Some(Sig::new(if pieces == 1 { raw } else { hasher.finish() }))
     }
 
-    /// What the call said, raw but for media, where it says anything.
+    /// The signature of the answer without its media; `None`: it carries no information.
     pub(super) fn response_signature(
         &self,
         call: &ToolCall,
@@ -110,30 +114,28 @@ impl FactExtractor {
         Some(Sig::new(hasher.finish()))
     }
 
-    /// The masked error of a call that failed.
+    /// The signature of a failed call's masked error.
     pub(super) fn error_signature(
         &self,
         call: &ToolCall,
         signature: Option<Sig>,
         error: &TextHashes,
     ) -> Option<Sig> {
-        // Some brokers send what went wrong as the result, or beside the error.
+        // Some brokers send the error text as the result, or in both fields.
         let result_text = call.result.as_deref().unwrap_or_default();
         if call.error.is_empty() && result_text.is_empty() {
             return None;
         }
         let mut hasher = self.key.hasher(SignatureKind::Error);
-        let hash_without_name = |text: &str| match ack::replace_tool_name(text, &call.tool) {
-            Cow::Owned(text) => Some(self.hash_masked(&text, MaskKind::Error).0),
-            Cow::Borrowed(_) => None,
-        };
-        let error = hash_without_name(&call.error).unwrap_or(error.masked);
-        let unnamed_result = hash_without_name(result_text);
-        hasher.write_u64(error);
-        hasher.write_u64(
-            unnamed_result.unwrap_or_else(|| self.hash_text(result_text, MaskKind::Error).masked),
-        );
-        // An exit status alone says nothing across different calls.
+        let error_hash = self
+            .hash_without_tool_name(&call.error, &call.tool)
+            .unwrap_or(error.masked);
+        let result_hash = self
+            .hash_without_tool_name(result_text, &call.tool)
+            .unwrap_or_else(|| self.hash_text(result_text, MaskKind::Error).masked);
+        hasher.write_u64(error_hash);
+        hasher.write_u64(result_hash);
+        // An exit status alone does not make the errors of different calls equal.
         if result_text.is_empty()
             && ack::is_exit_status(&call.error)
             && let Some(signature) = signature
@@ -143,9 +145,18 @@ impl FactExtractor {
         Some(Sig::new(hasher.finish()))
     }
 
-    /// All that was sent of an outcome, in one hash with masked texts and one with
-    /// raw ones. What was not sent leaves its own mark, so that "unknown" never
-    /// equals "empty".
+    /// The masked hash of an error with the tool's name replaced; `None` if it does not
+    /// contain the name.
+    fn hash_without_tool_name(&self, text: &str, tool: &str) -> Option<u64> {
+        match ack::replace_tool_name(text, tool) {
+            Cow::Owned(unnamed) => Some(self.hash_masked(&unnamed, MaskKind::Error).0),
+            Cow::Borrowed(_) => None,
+        }
+    }
+
+    /// The signatures of everything that was sent about an outcome, one with masked texts
+    /// and one with raw ones. A missing field has a code of its own, so that "unknown"
+    /// never equals "empty".
     pub(super) fn outcome_signatures(
         &self,
         event: &Event,
@@ -170,18 +181,16 @@ impl FactExtractor {
             Some(_) => (2, [result.masked, result.raw]),
             None => (0, [0; 2]),
         };
-        let state_hashes = [
+        let states = match [
             hash_or_zero(&call.content_hash),
             hash_or_zero(&event.state_hash),
-        ];
-        let rest = if state_hashes == [0; 2] {
-            0
-        } else {
-            key.hash_pair(SignatureKind::Outcome, state_hashes[0], state_hashes[1])
+        ] {
+            [0, 0] => 0,
+            [content, state] => key.hash_pair(SignatureKind::Outcome, content, state),
         };
         let rest = key.hash_pair(
             SignatureKind::Outcome,
-            rest,
+            states,
             outcome_code << 8 | result_kind,
         );
         let combine = |result: u64, error: u64| {

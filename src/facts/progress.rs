@@ -1,3 +1,6 @@
+//! The progress counter of a session. Cost: a linear search over the written paths per
+//! write, bounded by the capacity given by the engine.
+
 use std::collections::VecDeque;
 
 use crate::domain::{CallFacts, Capacity, Sig};
@@ -10,13 +13,13 @@ use crate::domain::{CallFacts, Capacity, Sig};
 #[derive(Debug, Default)]
 pub struct ProgressCounter {
     count: u32,
-    /// How much of it were changes of state.
+    /// How many of `count` were changes of state.
     state_changes: u32,
-    /// Calls since a user spoke or a run began.
+    /// Calls since the last user message or the start of a run.
     calls: u32,
     state: Option<Sig>,
-    /// The latest known content of each path, or the call that wrote it where
-    /// no content was sent; oldest first.
+    /// The latest content of each path, or the call that wrote it if no content was sent;
+    /// oldest path first.
     contents: VecDeque<(Sig, Sig)>,
 }
 
@@ -33,25 +36,25 @@ impl ProgressCounter {
         self.calls
     }
 
-    /// A call was made, by whichever agent.
+    /// Counts a call of any agent.
     pub fn record_call(&mut self) {
         self.calls = self.calls.saturating_add(1);
     }
 
-    /// A user spoke, or a run began: whatever comes next is new work.
+    /// A user message or the start of a run: what follows is new work.
     pub fn start_new_work(&mut self) {
         self.calls = 0;
         self.advance();
     }
 
-    /// The session has moved.
+    /// Counts one step of progress.
     pub fn advance(&mut self) {
         self.count = self.count.wrapping_add(1);
     }
 
-    /// Takes note of what a call wrote and says how far the session is. Where
-    /// there is no room the path written first is forgotten: its next write counts
-    /// as a change, which errs on the quiet side.
+    /// Records what a call wrote and returns the progress count. If there is no room, the
+    /// oldest path is evicted: its next write counts as a change, which can only suppress
+    /// a finding.
     pub fn record_write(&mut self, call: &CallFacts, paths: &Capacity) -> u32 {
         let writes = call.wrote() || (call.also_writes && !call.failed());
         if writes && self.update_content(call, paths) {
@@ -60,8 +63,8 @@ impl ProgressCounter {
         self.count
     }
 
-    /// Takes note of the state that an event left the world in, where it is
-    /// known. The first state ever seen is no change.
+    /// Records the state of the world after an event, if known. The first state is no
+    /// change.
     pub fn record_state(&mut self, state: Option<Sig>) {
         let Some(new) = state else { return };
         if self.state.replace(new).is_some_and(|old| old != new) {
@@ -70,12 +73,13 @@ impl ProgressCounter {
         }
     }
 
-    /// A write of the same content, or the same write again, changes nothing.
+    /// Returns whether a write changed something: the same content or the same write again
+    /// does not.
     fn update_content(&mut self, call: &CallFacts, paths: &Capacity) -> bool {
         let Some(content) = call.content.or(call.call) else {
             return true;
         };
-        // A tool that keeps one thing, a plan for instance, is its own path.
+        // A tool without a target, such as a plan, is its own path.
         let path = call.target.unwrap_or(call.tool);
         if let Some(known) = self
             .contents

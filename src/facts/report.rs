@@ -1,5 +1,7 @@
-//! Whether what a run printed is the report of tests that failed. Behind a pipe
-//! (`pytest | tail`) or a `|| true` the command itself goes well.
+//! Recognises the report of failed tests in the output of a run. The outcome alone does
+//! not show it: with a pipe (`pytest | tail`) or `|| true` the command succeeds.
+//!
+//! Cost: a search for "fail" in the last 2 KiB, and one Aho-Corasick pass if it is found.
 
 use std::sync::LazyLock;
 
@@ -8,17 +10,17 @@ use memchr::memchr2_iter;
 
 use crate::domain::sanitize;
 
-/// Runners report at the end.
+/// Runners report at the end of their output.
 const TAIL_BYTES_MAX: usize = 2_048;
 
-/// Phrases with which a runner says that tests failed.
+/// Phrases that report failed tests.
 #[rustfmt::skip]
 const FAILURE_PHRASES: &[&str] = &[
     "test result: failed",                    // cargo test
     "failed (failures=", "failed (errors=",   // unittest
     "--- fail: ",                             // go test
 ];
-/// Phrases that say so after a number other than 0.
+/// Phrases that do so after a number other than 0.
 #[rustfmt::skip]
 const COUNTED_PHRASES: &[&str] = &[
     " failed, ", " failed in ", " failed |",  // pytest, jest, vitest
@@ -36,21 +38,21 @@ static PHRASE_SEARCHER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
 
 pub(super) fn reports_failures(result: &str) -> bool {
     let tail = sanitize::suffix(result, TAIL_BYTES_MAX);
-    // Which each of the phrases holds, and most reports do not.
+    // Every phrase contains "fail", and most output does not.
     let bytes_at = |at: usize| tail.as_bytes().get(at..at + 4);
     let is_fail = |at| bytes_at(at).is_some_and(|word| word.eq_ignore_ascii_case(b"fail"));
     if !memchr2_iter(b'f', b'F', tail.as_bytes()).any(is_fail) {
         return false;
     }
-    PHRASE_SEARCHER.as_ref().is_some_and(|seeker| {
-        seeker.find_overlapping_iter(tail).any(|found| {
+    PHRASE_SEARCHER.as_ref().is_some_and(|searcher| {
+        searcher.find_overlapping_iter(tail).any(|found| {
             let needs_count = found.pattern().as_usize() >= FAILURE_PHRASES.len();
             !needs_count || ends_with_nonzero_number(tail.get(..found.start()).unwrap_or_default())
         })
     })
 }
 
-/// Whether a number other than 0 ends the text.
+/// Whether the text ends with a number other than 0.
 fn ends_with_nonzero_number(before: &str) -> bool {
     let digits = before.trim_end_matches(|c: char| c.is_ascii_digit());
     before
@@ -63,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_of_failures_is_told_from_one_of_success() {
+    fn reports_of_failures_are_distinguished_from_reports_of_success() {
         for failed in [
             "FAILED tests/a.py::b - assert 1 == 2\n1 failed, 3 passed in 0.12s",
             "==== 2 failed in 1.47s ====",

@@ -1,5 +1,9 @@
-//! What a shell command does: `bash` with `cat f` is a read, `sed -i` an edit,
-//! `pytest` a test run, `sleep 5` a wait.
+//! What a shell command line does: `cat f` is a read, `sed -i` an edit, `pytest` a run,
+//! `sleep 5` a wait.
+//!
+//! The line is split into simple commands at its operators (`text::shell_words`). Each is
+//! classified by its name and arguments, and the one with the highest rank decides for the
+//! line. Cost: linear in the line, at most 1 KiB of it.
 
 use std::borrow::Cow;
 
@@ -8,17 +12,16 @@ use memchr::memchr2;
 use super::tools::ToolClass;
 use crate::text::shell_words;
 
-/// What was made of a command line.
+/// A classified command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ShellCommand<'a> {
     pub class: ToolClass,
-    /// The file it is about; `None`: the whole line.
+    /// The file it acts on; `None`: the whole line is the target.
     pub target: Option<Cow<'a, str>>,
-    /// The lines of the file it shows, from 1.
+    /// The lines of the file that it shows, counted from 1.
     pub lines: Option<(u32, u32)>,
     /// A part of it changes a file, whatever the whole does.
     pub writes_files: bool,
-    /// It holds a patch.
     pub has_patch: bool,
 }
 
@@ -39,21 +42,20 @@ impl ShellCommand<'_> {
     }
 }
 
-/// How a patch begins, wherever it stands.
+/// The first line of a patch.
 const PATCH_HEADER: &str = "*** Begin Patch";
 
-/// Longer lines are programs, not commands: they are taken as they are.
+/// A longer line is a program, which counts as a run.
 const LINE_BYTES_MAX: usize = 1_024;
 
-/// Reads a command line. The strongest of its simple commands says what it does:
-/// one that waits makes the line a poll, one that nobody knows makes it a run,
-/// whatever it writes besides, and only a line of nothing but looking is a read
-/// or a search.
+/// Classifies a command line by the simple command with the highest rank: one that waits
+/// makes the line a poll; an unknown one makes it a run, whatever else it writes; only a
+/// line that does nothing but read is a read or a search.
 pub(super) fn parse_command_line(line: &str) -> ShellCommand<'_> {
     if line.trim_start().is_empty() {
         return ShellCommand::with_class(ToolClass::Poll);
     }
-    // One letter of each first: most lines have neither a patch nor a document.
+    // Most lines have neither a patch nor a heredoc, and so none of these bytes.
     if memchr2(b'*', b'<', line.as_bytes()).is_none() {
         return parse_script(unwrap_shell_script(line));
     }
@@ -113,8 +115,8 @@ fn parse_words<'a>(words: &[&'a str]) -> ShellCommand<'a> {
     )
 }
 
-/// Whether a word stands between two simple commands. Words are compared as
-/// bytes: texts would be compared by calls, one for each that they could be.
+/// Whether a word separates two simple commands. The match is on bytes, which compiles to
+/// comparisons; a match on strings calls a function for each.
 fn is_separator(word: &str) -> bool {
     matches!(word.as_bytes(), b"&&" | b"||" | b";" | b"|" | b"&")
 }
@@ -122,26 +124,23 @@ fn is_separator(word: &str) -> bool {
 /// The script of `bash -lc "…"`, else the line itself.
 fn unwrap_shell_script(line: &str) -> Cow<'_, str> {
     const SHELLS: &[&str] = &["bash", "sh", "zsh", "/bin/bash", "/bin/sh"];
-    let inner = || {
-        let line = line.trim_start();
-        if !line.starts_with(['b', 's', 'z', '/']) {
-            return None;
-        }
-        let (shell, rest) = line.split_once(' ')?;
-        let (flag, script) = rest.split_once(' ')?;
-        (SHELLS.contains(&shell) && matches!(flag, "-c" | "-lc")).then_some(script.trim())
-    };
-    let Some(script) = inner() else {
+    let trimmed = line.trim_start();
+    if !trimmed.starts_with(['b', 's', 'z', '/']) {
         return Cow::Borrowed(line);
+    }
+    let mut parts = trimmed.splitn(3, ' ');
+    let script = match (parts.next(), parts.next(), parts.next()) {
+        (Some(shell), Some("-c" | "-lc"), Some(script)) if SHELLS.contains(&shell) => script.trim(),
+        _ => return Cow::Borrowed(line),
     };
-    // Quoted as one word, or the words of a list that were joined.
+    // The script is quoted as one word, or it is the joined words of a list.
     match shlex::split(script) {
         Some(words) if words.len() == 1 => Cow::Owned(words.concat()),
         _ => Cow::Borrowed(script),
     }
 }
 
-/// The line without the texts between `<<TAG` and `TAG`.
+/// The line without its heredocs, the texts between `<<TAG` and `TAG`.
 fn strip_heredocs(line: Cow<'_, str>) -> Cow<'_, str> {
     if !line.as_bytes().contains(&b'<') || !line.contains("<<") {
         return line;
@@ -149,14 +148,17 @@ fn strip_heredocs(line: Cow<'_, str>) -> Cow<'_, str> {
     let mut out = String::new();
     let mut lines = line.lines();
     while let Some(line) = lines.next() {
-        let Some((before, tag)) = line.split_once("<<") else {
+        let Some((before, after)) = line.split_once("<<") else {
             out.push_str(line);
             out.push('\n');
             continue;
         };
-        let tag = tag.trim_start_matches(['-', ' ']);
-        let tag = tag.split_whitespace().next().unwrap_or_default();
-        let tag = tag.trim_matches(['\'', '"']);
+        let tag = after
+            .trim_start_matches(['-', ' '])
+            .split_whitespace()
+            .next()
+            .unwrap_or_default()
+            .trim_matches(['\'', '"']);
         out.push_str(before);
         out.push('\n');
         lines.by_ref().find(|line| line.trim() == tag);
@@ -164,7 +166,7 @@ fn strip_heredocs(line: Cow<'_, str>) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A simple command.
+/// One command of a line, without operators.
 struct SimpleCommand<'a> {
     class: ToolClass,
     target: Option<&'a str>,
@@ -172,13 +174,13 @@ struct SimpleCommand<'a> {
 }
 
 impl<'a> SimpleCommand<'a> {
-    /// `None`: it says nothing about what the line does (`cd`, `export`, a
-    /// filter behind a pipe).
+    /// `None`: the command does not affect what the line does (`cd`, `export`, a filter
+    /// after a pipe).
     fn parse(words: &[&'a str]) -> Option<Self> {
         let redirection = words.iter().position(|word| is_redirection(word));
         let (name, rest) =
             split_name(redirection.map_or(words, |at| words_before_redirection(words, at)))?;
-        // Where the output of a run goes does not matter; that of an `echo` does.
+        // A redirected `echo` or filter writes a file; the log of a run does not matter.
         if let Some(at) = redirection
             && let b"echo" | b"printf" | b"cat" | b"sed" | b"awk" | b"jq" | b"sort" = name
             && let Some((file, appends)) = redirection_target(words.get(at..)?)
@@ -200,7 +202,7 @@ impl<'a> SimpleCommand<'a> {
                 lines: parse_line_count(rest).map(|n| (1, n)),
                 ..Self::with_target(ToolClass::Read, last_operand(rest))
             },
-            // Which lines the end of a file has, nobody knows.
+            // The numbers of the last lines are unknown, so this is no read of a range.
             b"tail" => Self::with_target(ToolClass::Search, None),
             b"grep" | b"rg" | b"ag" | b"find" | b"fd" | b"which" | b"ls" | b"tree" | b"pwd"
             | b"du" => Self::with_target(ToolClass::Search, None),
@@ -210,7 +212,7 @@ impl<'a> SimpleCommand<'a> {
             }
             b"sed" => Self::parse_sed(rest)?,
             b"tee" | b"patch" => Self::with_target(ToolClass::Write, last_operand(rest)),
-            // Many files, or a directory: the command itself is what is written.
+            // Several files or a directory: the command line itself is the target.
             b"touch" | b"mkdir" | b"rm" | b"mv" | b"cp" | b"ln" | b"chmod" => {
                 Self::with_target(ToolClass::Write, None)
             }
@@ -283,13 +285,12 @@ impl<'a> SimpleCommand<'a> {
     }
 }
 
-/// The name of a command without its path, and its arguments; assignments,
-/// `sudo`, `timeout 10` and the like before it do not count.
-fn split_name<'w, 'a>(words: &'w [&'a str]) -> Option<(&'a [u8], &'w [&'a str])> {
-    let mut words = words;
+/// The name of a command without its path, and its arguments. Skips assignments, `sudo`,
+/// `timeout 10` and the like.
+fn split_name<'w, 'a>(mut words: &'w [&'a str]) -> Option<(&'a [u8], &'w [&'a str])> {
     loop {
-        let (first, rest) = words.split_first()?;
-        let first = first.as_bytes();
+        let (first_word, rest) = words.split_first()?;
+        let first = first_word.as_bytes();
         words = match first {
             b"sudo" | b"env" | b"time" | b"nohup" | b"exec" | b"command" => rest,
             b"timeout" => rest.get(1..)?,
@@ -309,7 +310,7 @@ fn is_assignment(word: &[u8]) -> bool {
     end.is_some_and(|end| end > 0 && word.get(end) == Some(&b'='))
 }
 
-/// Whether what follows a word is where output goes.
+/// Whether a word redirects output to the next one.
 fn is_redirection(word: &str) -> bool {
     matches!(
         word.as_bytes(),
@@ -325,8 +326,7 @@ fn words_before_redirection<'w, 'a>(words: &'w [&'a str], at: usize) -> &'w [&'a
     }
 }
 
-/// The file that output goes to, unless it is thrown away, and whether it is
-/// added to it.
+/// The file that output is redirected to, unless it is a device, and whether it is appended.
 fn redirection_target<'a>(words: &[&'a str]) -> Option<(&'a str, bool)> {
     let at = words.iter().position(|word| matches!(*word, ">" | ">>"))?;
     let file = *words.get(at + 1)?;
@@ -334,12 +334,12 @@ fn redirection_target<'a>(words: &[&'a str]) -> Option<(&'a str, bool)> {
     is_file.then(|| (file, words[at] == ">>"))
 }
 
-/// The last argument that is no option and no number of one.
+/// The last argument that is not an option.
 fn last_operand<'a>(rest: &[&'a str]) -> Option<&'a str> {
     rest.iter().rfind(|word| !word.starts_with('-')).copied()
 }
 
-/// `-n 40`, `-40`, `-n40`.
+/// The line count of `head`: `-n 40`, `-40`, `-n40`.
 fn parse_line_count(rest: &[&str]) -> Option<u32> {
     let mut words = rest.iter();
     while let Some(word) = words.next() {
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn looking_is_reading_or_searching() {
+    fn commands_that_only_look_are_reads_or_searches() {
         check("cat src/main.rs", ToolClass::Read, Some("src/main.rs"));
         check(
             "cd app && cat src/main.rs",
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn changing_is_writing() {
+    fn commands_that_change_files_are_writes() {
         check("sed -i 's/a/b/' a.rs", ToolClass::Edit, Some("a.rs"));
         check("echo hi > out.txt", ToolClass::Write, Some("out.txt"));
         check("echo hi>>out.txt", ToolClass::Edit, Some("out.txt"));
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_a_run() {
+    fn all_other_commands_are_runs() {
         check("pytest -q", ToolClass::Execute, None);
         check("cargo test 2>&1 | tail -5", ToolClass::Execute, None);
         check(
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_is_polling() {
+    fn commands_that_wait_are_polls() {
         check("", ToolClass::Poll, None);
         check("  \n", ToolClass::Poll, None);
         check("sleep 30", ToolClass::Poll, None);
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn shown_lines_are_known() {
+    fn the_shown_lines_are_parsed() {
         assert_eq!(
             parse_command_line("sed -n '10,20p' a.rs").lines,
             Some((10, 20))

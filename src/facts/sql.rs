@@ -1,57 +1,42 @@
-//! Statements of SQL: which of them change something, and what a database answers.
+//! SQL: which statements change data, and what a database answers to those.
 
-use super::tools::split_name_words;
-
-/// Whether a tool runs SQL, by the words of its name.
-pub(super) fn is_sql_tool(tool: &str) -> bool {
-    const SQL_TOOL_WORDS: &[&str] = &[
-        "sql", "query", "db", "database", "postgres", "mysql", "sqlite", "execute",
-    ];
-    let is_name = |word: &str| {
-        SQL_TOOL_WORDS
-            .iter()
-            .any(|name| name.eq_ignore_ascii_case(word))
-    };
-    split_name_words(tool).any(is_name)
-}
-
-/// What is made, altered or dropped.
+/// What follows `create`, `alter` or `drop`.
 #[rustfmt::skip]
 const OBJECT_KINDS: &[&str] = &[
     "table", "index", "view", "database", "schema", "sequence", "role", "user", "type", "function",
     "trigger", "extension", "temp", "temporary", "unique", "materialized", "or",
 ];
 
-/// Whether a statement begins as one that changes something.
+/// Whether a statement begins like one that changes data.
 pub(super) fn is_mutation(statement: &str) -> bool {
     let mut words = statement.split_whitespace();
     let (Some(verb), Some(next)) = (words.next(), words.next()) else {
         return false;
     };
-    let next_is = |known: &[&str]| known.iter().any(|known| known.eq_ignore_ascii_case(next));
-    let verb_is = |known: &[&str]| known.iter().any(|known| known.eq_ignore_ascii_case(verb));
-    if verb_is(&["insert", "replace", "merge"]) {
-        next_is(&["into", "or", "ignore"])
-    } else if verb_is(&["delete"]) {
-        next_is(&["from"])
-    } else if verb_is(&["update"]) {
+    if is_any_of(verb, &["insert", "replace", "merge"]) {
+        is_any_of(next, &["into", "or", "ignore"])
+    } else if is_any_of(verb, &["delete"]) {
+        is_any_of(next, &["from"])
+    } else if is_any_of(verb, &["update"]) {
         // "update the docs" is a sentence.
         words.any(|word| word.eq_ignore_ascii_case("set"))
     } else {
-        verb_is(&["create", "alter", "drop", "truncate"]) && next_is(OBJECT_KINDS)
+        is_any_of(verb, &["create", "alter", "drop", "truncate"]) && is_any_of(next, OBJECT_KINDS)
     }
 }
 
-/// What a database answers to such a statement, in lower case: "insert 0 1",
+fn is_any_of(word: &str, known: &[&str]) -> bool {
+    known.iter().any(|known| known.eq_ignore_ascii_case(word))
+}
+
+/// Whether a text in lower case is a database's answer to such a statement: "insert 0 1",
 /// "query ok, 1 row affected (0.01 sec)", "create table".
 pub(super) fn is_sql_receipt(text: &str) -> bool {
     const CHANGE_WORDS: &[&str] = &["affected", "inserted", "updated", "deleted", "changed"];
     let counts_rows = text.split_once(" row").is_some_and(|(before, after)| {
-        let after = after.trim_start_matches(['s', '(', ')', ' ']);
+        let verb = after.trim_start_matches(['s', '(', ')', ' ']);
         before.ends_with(|c: char| c.is_ascii_digit())
-            && CHANGE_WORDS
-                .iter()
-                .any(|changed| after.starts_with(changed))
+            && CHANGE_WORDS.iter().any(|word| verb.starts_with(word))
     });
     let (verb, rest) = text.split_once(' ').unwrap_or((text, ""));
     let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
@@ -71,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statements_that_change_something_are_told_from_questions_and_sentences() {
+    fn mutations_are_distinguished_from_queries_and_sentences() {
         for statement in [
             "INSERT INTO t VALUES (1)",
             "update t set a = 1",
@@ -88,6 +73,5 @@ mod tests {
         ] {
             assert!(!is_mutation(statement), "{statement}");
         }
-        assert!(is_sql_tool("execute_sql") && !is_sql_tool("send_email"));
     }
 }

@@ -1,3 +1,5 @@
+//! Tests of the facts of whole events.
+
 use super::*;
 use crate::domain::{AgentId, Args, Capacity, Cost, EventBody, Operation, SessionId};
 
@@ -19,18 +21,18 @@ fn facts_with(rules: &str, call: ToolCall) -> (CallFacts, String) {
     struct Rules {
         tools: Vec<ToolRule>,
     }
-    let rules: Rules = toml::from_str(rules).unwrap();
-    let facts = FactExtractor::new(
+    let parsed: Rules = toml::from_str(rules).unwrap();
+    let extractor = FactExtractor::new(
         HashKey::fixed(),
-        ToolRules::new(rules.tools).unwrap(),
+        ToolRules::new(parsed.tools).unwrap(),
         Arc::default(),
     );
     let event = event(call);
     let EventBody::Call(call) = &event.body else {
         unreachable!()
     };
-    let made = facts.extract_call(&event, call).unwrap();
-    (made.facts, made.target.into_owned())
+    let extract = extractor.extract_call(&event, call).unwrap();
+    (extract.facts, extract.target.into_owned())
 }
 
 fn call(tool: &str, args: &str) -> ToolCall {
@@ -46,52 +48,52 @@ fn signature(args: &str) -> Option<Sig> {
 }
 
 #[track_caller]
-fn same(a: &str, b: &str) {
+fn assert_same(a: &str, b: &str) {
     assert_eq!(signature(a), signature(b), "{a} and {b}");
 }
 
 #[track_caller]
-fn differ(a: &str, b: &str) {
+fn assert_different(a: &str, b: &str) {
     assert_ne!(signature(a), signature(b), "{a} and {b}");
 }
 
 #[test]
 fn key_order_and_white_space_do_not_matter() {
-    same(r#"{"a":1,"b":[1,2]}"#, r#" { "b" : [ 1 , 2 ] , "a" : 1 } "#);
-    same(r#"{"a":{"x":1,"y":2}}"#, r#"{"a":{"y":2,"x":1}}"#);
-    same("ls   -la", " ls -la\n");
+    assert_same(r#"{"a":1,"b":[1,2]}"#, r#" { "b" : [ 1 , 2 ] , "a" : 1 } "#);
+    assert_same(r#"{"a":{"x":1,"y":2}}"#, r#"{"a":{"y":2,"x":1}}"#);
+    assert_same("ls   -la", " ls -la\n");
 }
 
 #[test]
-fn an_object_and_its_text_are_the_same() {
-    same(r#"{"command":"ls"}"#, r#""{\"command\": \"ls\"}""#);
+fn an_object_and_its_json_text_are_equal() {
+    assert_same(r#"{"command":"ls"}"#, r#""{\"command\": \"ls\"}""#);
 }
 
 #[test]
 fn numbers_are_compared_by_value() {
-    same(r#"{"n":1}"#, r#"{"n":1.0}"#);
-    same(r#"{"n":0}"#, r#"{"n":-0.0}"#);
-    differ(r#"{"n":9007199254740993}"#, r#"{"n":9007199254740992}"#);
+    assert_same(r#"{"n":1}"#, r#"{"n":1.0}"#);
+    assert_same(r#"{"n":0}"#, r#"{"n":-0.0}"#);
+    assert_different(r#"{"n":9007199254740993}"#, r#"{"n":9007199254740992}"#);
 }
 
 #[test]
 fn different_arguments_differ() {
-    differ(r#"{"a":1}"#, r#"{"a":2}"#);
-    differ(r#"{"a":1}"#, r#"{"b":1}"#);
-    differ(r#"{"a":"1"}"#, r#"{"a":1}"#);
-    differ(r#"{"a":[1,2]}"#, r#"{"a":[2,1]}"#);
-    differ(r#"{"a":{"b":1},"c":2}"#, r#"{"a":{"c":2},"b":1}"#);
-    differ(r#"{"a":null}"#, "{}");
-    differ(r#"{"a":1}"#, r#"{"a":1"#);
-    differ(r#"{"code":"a b"}"#, r#"{"code":"a  b"}"#);
+    assert_different(r#"{"a":1}"#, r#"{"a":2}"#);
+    assert_different(r#"{"a":1}"#, r#"{"b":1}"#);
+    assert_different(r#"{"a":"1"}"#, r#"{"a":1}"#);
+    assert_different(r#"{"a":[1,2]}"#, r#"{"a":[2,1]}"#);
+    assert_different(r#"{"a":{"b":1},"c":2}"#, r#"{"a":{"c":2},"b":1}"#);
+    assert_different(r#"{"a":null}"#, "{}");
+    assert_different(r#"{"a":1}"#, r#"{"a":1"#);
+    assert_different(r#"{"code":"a b"}"#, r#"{"code":"a  b"}"#);
 }
 
 #[test]
 fn zero_width_characters_in_arguments_change_nothing() {
-    same("{\"a\":\"x\u{200b}y\"}", r#"{"a":"xy"}"#);
-    same("\u{feff}{\"a\"\u{200b}:1}", r#"{"a":1}"#);
-    same("ls \u{200b} -la", "ls -la");
-    same("{\"a\":\"x\\u0007\"}", "{\"a\":\"x\\u0007\u{200b}\"}");
+    assert_same("{\"a\":\"x\u{200b}y\"}", r#"{"a":"xy"}"#);
+    assert_same("\u{feff}{\"a\"\u{200b}:1}", r#"{"a":1}"#);
+    assert_same("ls \u{200b} -la", "ls -la");
+    assert_same("{\"a\":\"x\\u0007\"}", "{\"a\":\"x\\u0007\u{200b}\"}");
 }
 
 #[test]
@@ -107,7 +109,7 @@ fn zero_width_characters_in_a_target_change_nothing() {
 }
 
 #[test]
-fn another_tool_is_another_call() {
+fn calls_of_different_tools_differ() {
     let of = |tool| facts_with("tools = []", call(tool, "{}")).0.call;
     assert_ne!(of("read"), of("write"));
 }
@@ -119,7 +121,7 @@ fn unknown_arguments_have_no_signature() {
 }
 
 #[test]
-fn ignored_arguments_do_not_make_another_call() {
+fn ignored_arguments_do_not_distinguish_calls() {
     let rules = r#"tools = [{ name = "ex*", ignore_args = ["display"] }]"#;
     let of = |args| facts_with(rules, call("EXEC", args)).0.call;
     assert_eq!(
@@ -130,7 +132,7 @@ fn ignored_arguments_do_not_make_another_call() {
 }
 
 #[test]
-fn the_target_comes_from_the_most_telling_argument() {
+fn the_target_is_the_argument_with_the_best_rank() {
     let of = |args| facts_with("tools = []", call("t", args)).1;
     assert_eq!(of(r#"{"query":"x","path":"src/a.rs"}"#), "src/a.rs");
     assert_eq!(of(r#"{"path":"a\u0062c"}"#), "abc");
@@ -139,14 +141,14 @@ fn the_target_comes_from_the_most_telling_argument() {
 }
 
 #[test]
-fn the_target_of_a_search_is_what_is_looked_for() {
+fn the_target_of_a_search_is_its_search_term() {
     let of = |tool| facts_with("tools = []", call(tool, r#"{"path":"src","pattern":"x"}"#)).1;
     assert_eq!(of("grep"), "x");
     assert_eq!(of("read_file"), "src");
 }
 
 #[test]
-fn a_shell_is_known_by_its_command() {
+fn a_shell_call_is_classified_by_its_command() {
     use crate::domain::{CallKind, Operation};
     let of = |args| facts_with("tools = []", call("bash", args));
     let (facts, target) = of(r#"{"command":"sed -n '3,9p' a.rs"}"#);
@@ -167,8 +169,8 @@ fn a_shell_is_known_by_its_command() {
 }
 
 #[test]
-fn a_run_whose_report_says_so_has_failed_behind_a_pipe_too() {
-    let told = |tool: &str, command: &str, result: &str| {
+fn a_run_that_reports_failed_tests_has_failed_even_with_a_pipe() {
+    let facts_of = |tool: &str, command: &str, result: &str| {
         let call = ToolCall {
             outcome: Some(Outcome::Ok),
             result: Some(result.to_owned()),
@@ -176,7 +178,7 @@ fn a_run_whose_report_says_so_has_failed_behind_a_pipe_too() {
         };
         facts_with("tools = []", call).0
     };
-    let piped = |result| told("bash", "pytest -q | tail -3", result);
+    let piped = |result| facts_of("bash", "pytest -q | tail -3", result);
     let failed = piped("E assert 1 == 2\n1 failed, 3 passed in 0.12s");
     assert!(failed.failed());
     assert_eq!(
@@ -188,11 +190,11 @@ fn a_run_whose_report_says_so_has_failed_behind_a_pipe_too() {
         piped("E assert 1 == 2\n2 failed, 2 passed in 0.12s").error
     );
     assert!(!piped("4 passed in 0.12s").failed());
-    assert!(!told("bash", "cat test.log", "1 failed, 3 passed in 0.12s").failed());
+    assert!(!facts_of("bash", "cat test.log", "1 failed, 3 passed in 0.12s").failed());
 }
 
 #[test]
-fn a_patch_is_known_by_its_file() {
+fn the_target_of_a_patch_is_its_file() {
     let args = r#"{"input":"*** Begin Patch\n*** Update File: src/a.rs\n@@\n*** End Patch"}"#;
     assert_eq!(
         facts_with("tools = []", call("apply_patch", args)).1,
@@ -218,7 +220,7 @@ fn lines_are_read_from_the_arguments_of_common_agents() {
 }
 
 #[test]
-fn an_acknowledgement_or_a_writes_answer_tells_nothing() {
+fn an_acknowledgement_and_the_answer_of_a_write_have_no_response() {
     let of = |tool, result: &str| {
         let sent = ToolCall {
             result: Some(result.to_owned()),
@@ -249,7 +251,7 @@ fn the_operation_comes_from_the_tool_unless_it_was_sent() {
 }
 
 fn outcome(result: Option<&str>, error: &str) -> (Sig, Sig) {
-    let made = facts_with(
+    let (facts, _) = facts_with(
         "tools = []",
         ToolCall {
             result: result.map(str::to_owned),
@@ -257,7 +259,7 @@ fn outcome(result: Option<&str>, error: &str) -> (Sig, Sig) {
             ..call("t", "{}")
         },
     );
-    (made.0.masked_outcome, made.0.raw_outcome)
+    (facts.masked_outcome, facts.raw_outcome)
 }
 
 #[test]
@@ -269,7 +271,7 @@ fn an_outcome_has_a_masked_and_a_raw_signature() {
 }
 
 #[test]
-fn what_was_not_sent_is_not_empty() {
+fn an_unknown_outcome_differs_from_an_empty_one() {
     assert_ne!(outcome(None, "").0, outcome(Some(""), "").0);
     assert_ne!(outcome(Some("x"), "").0, outcome(None, "x").0);
 }
@@ -296,16 +298,16 @@ fn a_write_is_progress_when_it_changes_something() {
 }
 
 #[test]
-fn a_path_that_was_forgotten_is_written_anew() {
-    let (mut progress, room) = (ProgressCounter::default(), Capacity::new(2));
+fn the_next_write_to_an_evicted_path_is_a_change() {
+    let (mut progress, capacity) = (ProgressCounter::default(), Capacity::new(2));
     for (path, count) in [("a", 1), ("b", 2), ("b", 2), ("c", 3), ("b", 3), ("a", 4)] {
         assert_eq!(
-            progress.record_write(&write(path, "1", "x"), &room),
+            progress.record_write(&write(path, "1", "x"), &capacity),
             count,
             "{path}"
         );
     }
-    assert_eq!(room.evicted(), 2);
+    assert_eq!(capacity.evicted(), 2);
 }
 
 #[test]
@@ -334,7 +336,7 @@ fn a_changed_state_is_progress() {
 }
 
 #[test]
-fn a_statement_that_changes_data_is_a_write_and_a_question_is_not() {
+fn a_statement_that_changes_data_is_a_write_and_a_query_is_not() {
     let operation = |query: &str| {
         let args = format!("{{\"query\": \"{query}\"}}");
         facts_with("tools = []", call("execute_sql", &args))
@@ -346,7 +348,7 @@ fn a_statement_that_changes_data_is_a_write_and_a_question_is_not() {
 }
 
 #[test]
-fn long_plain_arguments_are_equal_only_as_they_are() {
+fn white_space_in_very_long_plain_arguments_matters() {
     let same = |bytes: usize| {
         let of = |gap: &str| {
             let args = Args::Text(format!("{}{gap}end", "x".repeat(bytes)));
@@ -359,7 +361,7 @@ fn long_plain_arguments_are_equal_only_as_they_are() {
 }
 
 #[test]
-fn what_a_long_error_or_report_says_is_sought_at_one_end_of_it() {
+fn a_long_error_is_searched_at_its_start_and_a_long_report_at_its_end() {
     let filler = |bytes: usize| "x ".repeat(bytes / 2);
     let is_outage = |before| outage::is_outage_error(&(filler(before) + "connection refused"));
     assert!(is_outage(2_000) && !is_outage(2_048));

@@ -1,39 +1,39 @@
-//! What a tool's name says. Names are few and are looked at word by word, so each
-//! is looked at once and what it says is kept in a number.
+//! What a tool's name says: its class in a table of the common agents' tools, or a guess
+//! from its words.
+//!
+//! Names are few and reading one word by word is expensive, so the result is packed into a
+//! number and cached by [`super::FactExtractor`].
 
-use super::{
-    ack, sql,
-    tools::{self, ToolClass},
-};
+use super::tools::ToolClass;
 
+/// What a tool's name says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ToolTraits {
-    /// By the built-in table; `None`: a shell.
+    /// The class in the built-in table; `None`: a shell.
     pub class: Option<ToolClass>,
-    /// Of a tool in no table: what it does, without a path and with one.
+    /// The guessed class of a tool in no table: without a path, and with one.
     pub guessed_class: [ToolClass; 2],
-    /// It reads and writes under one name; its arguments say which.
+    /// The tool reads and writes under one name; its arguments say which.
     pub is_editor: bool,
-    /// It only looks.
     pub is_read_only: bool,
-    /// It acts on something and answers with a receipt.
+    /// The tool acts on something and answers with a receipt.
     pub is_action: bool,
     pub runs_sql: bool,
 }
 
-/// A class takes so many bits; that of a shell is all ones.
+/// The bits of a packed class. A shell has all of them set.
 const CLASS_BITS: u32 = 4;
 const NO_CLASS: u64 = (1 << CLASS_BITS) - 1;
 
 impl ToolTraits {
     pub fn from_name(tool: &str) -> Self {
         Self {
-            class: tools::classify_built_in(tool),
-            guessed_class: [false, true].map(|has_path| tools::guess_class(tool, has_path)),
-            is_editor: tools::is_editor(tool),
-            is_read_only: tools::is_read_only(tool),
-            is_action: ack::has_action_verb(tool),
-            runs_sql: sql::is_sql_tool(tool),
+            class: classify_built_in(tool),
+            guessed_class: [false, true].map(|has_path| guess_class(tool, has_path)),
+            is_editor: is_editor(tool),
+            is_read_only: has_word_of(tool, READ_ONLY_VERBS),
+            is_action: has_word_of(tool, ACTION_VERBS),
+            runs_sql: has_word_of(tool, SQL_WORDS),
         }
     }
 
@@ -49,10 +49,10 @@ impl ToolTraits {
             self.is_action,
             self.runs_sql,
         ];
-        let flags = flags
+        let flag_bits = flags
             .iter()
             .fold(0, |bits, flag| bits << 1 | u64::from(*flag));
-        classes.iter().fold(flags, |bits, class| {
+        classes.iter().fold(flag_bits, |bits, class| {
             bits << CLASS_BITS | class.map_or(NO_CLASS, |class| class as u64)
         })
     }
@@ -75,12 +75,161 @@ impl ToolTraits {
     }
 }
 
+/// The tools of Claude Code, Codex, Gemini CLI, OpenHands, SWE-agent, Cline,
+/// opencode, Goose and LangChain, by class.
+#[rustfmt::skip]
+const BUILT_IN_CLASSES: &[(ToolClass, &[&str])] = &[
+    (ToolClass::Read, &[
+        "read", "read_file", "readfile", "view", "view_file", "open", "open_file", "cat",
+        "notebookread", "read_many_files", "webfetch", "web_fetch", "fetch", "visit_page", "read_text_file", "get_file_contents",
+        "view_image", "goto", "scroll_up", "scroll_down", "read_notebook", "file_read",
+    ]),
+    (ToolClass::Write, &[
+        "write", "write_file", "writefile", "write_to_file", "create", "create_file", "new_file",
+        "save_file", "notebookwrite", "file_write", "move_file", "copy_file", "file_delete",
+        "delete_file", "rename_file",
+    ]),
+    (ToolClass::Edit, &[
+        "edit", "edit_file", "multiedit", "multi_edit", "replace", "replace_in_file",
+        "str_replace", "apply_patch", "apply_diff", "patch", "insert", "notebookedit",
+        "insert_content", "search_and_replace", "undo_edit", "file_edit", "todowrite",
+    ]),
+    (ToolClass::Execute, &[
+        "python", "python_interpreter", "execute_ipython_cell", "ipython", "run_tests", "test",
+        "execute_code", "code_interpreter", "run_python",
+    ]),
+    (ToolClass::Search, &[
+        "grep", "glob", "search", "search_files", "search_file", "search_dir", "find_file",
+        "search_file_content", "grep_search", "codebase_search", "websearch", "web_search",
+        "google_web_search", "list_code_definition_names", "rg", "file_search", "find",
+        "list_directory", "list_files", "ls", "list_dir", "list",
+    ]),
+    (ToolClass::Poll, &[
+        "wait", "sleep", "write_stdin", "bashoutput", "bash_output", "taskoutput", "task_output",
+        "wait_agent", "command_status", "wait_for_previous_tools",
+    ]),
+];
+
+/// Tools that run a command line.
+#[rustfmt::skip]
+const SHELL_TOOLS: &[&str] = &[
+    "bash", "shell", "exec", "exec_command", "execute_command", "run_command",
+    "run_shell_command", "local_shell", "terminal", "execute_bash", "run", "sh", "cmd",
+    "developer__shell", "run_terminal_cmd", "unified_exec", "powershell",
+];
+
+/// The class of a tool by the built-in table; `None`: it is a shell. Editors that read and
+/// write under one name (`str_replace_editor`, `text_editor`) are classified by their
+/// arguments instead.
+fn classify_built_in(tool: &str) -> Option<ToolClass> {
+    // `fs.edit` and `functions.bash` are known by their last part.
+    let local = strip_namespace(tool);
+    let name = local.rsplit(['.', '/', ':']).next().unwrap_or(local);
+    let is_name = |known: &&str| known.eq_ignore_ascii_case(name);
+    if SHELL_TOOLS.iter().any(&is_name) {
+        return None;
+    }
+    let class = BUILT_IN_CLASSES
+        .iter()
+        .find(|(_, names)| names.iter().any(&is_name));
+    Some(class.map_or(ToolClass::Other, |(class, _)| *class))
+}
+
+/// `mcp__files__read_file` is known by the part after the last `__`.
+fn strip_namespace(tool: &str) -> &str {
+    tool.rsplit("__").next().unwrap_or(tool)
+}
+
+/// The words of a name in snake or camel case.
+fn split_name_words(name: &str) -> impl Iterator<Item = &str> {
+    name.split(|c: char| !c.is_alphanumeric()).flat_map(|part| {
+        let mut rest = part;
+        std::iter::from_fn(move || {
+            let end = rest
+                .char_indices()
+                .skip(1)
+                .find(|(_, c)| c.is_uppercase())
+                .map_or(rest.len(), |(at, _)| at);
+            let (word, after) = rest.split_at(end);
+            rest = after;
+            (!word.is_empty()).then_some(word)
+        })
+    })
+}
+
+/// The class of a tool in no table, by the words of its name and whether it is given a
+/// path.
+fn guess_class(tool: &str, has_path: bool) -> ToolClass {
+    #[rustfmt::skip]
+    const VERBS: &[(ToolClass, bool, &[&str])] = &[
+        (ToolClass::Poll, false, &["wait", "sleep", "poll"]),
+        (ToolClass::Edit, true, &["edit", "replace", "patch", "insert", "modify", "update", "append"]),
+        (ToolClass::Write, true, &["write", "create", "save", "overwrite"]),
+        (ToolClass::Read, true, &["read", "view", "cat"]),
+    ];
+    let mut candidates = VERBS
+        .iter()
+        .filter(|(_, needs_path, _)| has_path || !needs_path);
+    candidates
+        .find(|(_, _, verbs)| has_word_of(tool, verbs))
+        .map_or(ToolClass::Other, |(class, ..)| *class)
+}
+
+/// Whether the words of a name include one of `words`.
+fn has_word_of(tool: &str, words: &[&str]) -> bool {
+    split_name_words(tool).any(|part| words.iter().any(|word| word.eq_ignore_ascii_case(part)))
+}
+
+/// Words in the names of tools that only read.
+#[rustfmt::skip]
+const READ_ONLY_VERBS: &[&str] = &[
+    "get", "find", "read", "list", "view", "show", "look", "lookup", "extract", "snapshot",
+    "screenshot", "observe", "describe", "inspect", "query", "search", "fetch", "check",
+];
+
+/// Words in the names of tools that act on something and answer with a receipt.
+#[rustfmt::skip]
+const ACTION_VERBS: &[&str] = &[
+    "send", "post", "create", "add", "update", "set", "delete", "remove", "save", "submit", "close",
+    "assign", "click", "type", "fill", "press", "key", "drag", "select", "think", "plan", "memory",
+    "log", "notify", "reply", "email", "message", "book", "cancel", "approve", "upload", "computer",
+    "transition", "move", "archive", "schedule", "register", "mark", "label", "tag", "merge",
+    "start", "stop", "restart", "enable", "disable", "rename", "invite", "share", "publish",
+    "refund", "transfer",
+];
+
+/// Words in the names of tools that run SQL.
+const SQL_WORDS: &[&str] = &[
+    "sql", "query", "db", "database", "postgres", "mysql", "sqlite", "execute",
+];
+
+/// Whether a tool is an editor whose `command` argument says what it does.
+fn is_editor(tool: &str) -> bool {
+    const EDITORS: &[&str] = &[
+        "str_replace_editor",
+        "text_editor",
+        "str_replace_based_edit_tool",
+        "file_editor",
+    ];
+    let name = strip_namespace(tool);
+    EDITORS.iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
+/// The class of an editor's `command` argument.
+pub(super) fn classify_editor_command(command: &str) -> ToolClass {
+    match command {
+        "view" | "read" => ToolClass::Read,
+        "create" | "write" => ToolClass::Write,
+        _ => ToolClass::Edit,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn what_is_packed_is_unpacked() {
+    fn packing_and_unpacking_gives_the_same_traits() {
         for tool in [
             "bash",
             "read_file",
@@ -96,9 +245,8 @@ mod tests {
             assert_eq!(ToolTraits::unpack(traits.pack()), traits, "{tool}");
         }
         assert_eq!(ToolTraits::from_name("bash").class, None);
-        assert!(
-            ToolTraits::from_name("execute_sql").runs_sql
-                && ToolTraits::from_name("send_email").is_action
-        );
+        assert!(ToolTraits::from_name("execute_sql").runs_sql);
+        assert!(!ToolTraits::from_name("send_email").runs_sql);
+        assert!(ToolTraits::from_name("send_email").is_action);
     }
 }

@@ -1,5 +1,5 @@
-//! Which addresses may be called: what a name resolves to is looked at when it
-//! is called, so that a name cannot be pointed elsewhere after it was checked.
+//! Restricts requests to public addresses. The check is part of name resolution at
+//! request time, so that a name cannot be rebound after it was checked.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -26,13 +26,13 @@ impl Resolve for PublicResolver {
     }
 }
 
-/// An address of the open internet: not of this machine, its network, its
-/// provider, or of documents.
+/// Whether an address is on the public internet: not loopback, private, link-local,
+/// carrier-grade NAT, multicast, reserved, benchmarking or documentation.
 pub(super) fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => is_public_v4(v4),
         IpAddr::V6(v6) => match v6.to_ipv4() {
-            // Mapped and compatible addresses reach the IPv4 one.
+            // Mapped and compatible addresses reach the IPv4 address.
             Some(v4) => is_public_v4(v4),
             None => is_public_v6(v6),
         },
@@ -56,7 +56,7 @@ fn is_public_v4(v4: Ipv4Addr) -> bool {
 
 fn is_public_v6(v6: Ipv6Addr) -> bool {
     let [a, b, ..] = v6.segments();
-    // Translated IPv4 addresses (64:ff9b::/96) and 6to4 may lead anywhere.
+    // NAT64 (64:ff9b::/96) and 6to4 addresses may embed any IPv4 address.
     let translated = (a == 0x64 && b == 0xff9b) || a == 0x2002;
     let documentation = a == 0x2001 && b == 0xdb8;
     !(v6.is_loopback()
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_inside_are_told_from_those_outside() {
+    fn private_addresses_are_distinguished_from_public_ones() {
         for private in [
             "127.0.0.1",
             "10.1.2.3",

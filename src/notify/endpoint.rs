@@ -1,4 +1,4 @@
-//! One receiver: what it is sent, signed, and tried again.
+//! One endpoint: builds, signs, sends and retries requests.
 
 use std::{
     error::Error,
@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{domain::VerdictRecord, feed::VerdictFilter};
 
-/// A receiver that was checked and is ready to be called.
+/// A validated endpoint.
 pub(super) struct Endpoint {
     pub name: String,
     client: Client,
@@ -35,15 +35,15 @@ pub(super) struct Endpoint {
     format: Format,
     signer: Option<Webhook>,
     templates: Environment<'static>,
-    /// Where it is; a template may name what comes after the host only.
+    /// Scheme, host and port. A template must not change it.
     origin: String,
-    /// How many parts its path has, whatever fills them.
+    /// The number of path segments. A template must not change it.
     path_segments: usize,
     has_body_template: bool,
     settings: Settings,
 }
 
-/// Why an entry of `[[notify]]` is refused.
+/// An invalid setting of an entry of `[[notify]]`.
 #[derive(Debug, Error)]
 #[error("{key}: {why}")]
 pub struct EndpointError {
@@ -51,37 +51,37 @@ pub struct EndpointError {
     why: String,
 }
 
-/// What became of a notice.
+/// The outcome of a notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliveryOutcome {
-    /// It is of shadow mode, and the receiver has not asked for those.
+    /// A shadow verdict, for an endpoint without `shadow = true`.
     Skipped,
     Delivered,
-    /// The receiver does not want it, and would not later.
+    /// The endpoint rejected it with a permanent error.
     Refused,
-    /// It could not be delivered in time.
+    /// It was not delivered in time.
     Expired,
 }
 
-/// What is counted of the way to a receiver.
+/// An event that is counted in the metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliveryEvent {
-    /// A try failed, and another will be made.
+    /// An attempt failed and will be repeated.
     Retried,
     Finished(DeliveryOutcome),
 }
 
-/// Why a try failed. What the receiver or the network says is not repeated in
-/// logs: it may quote the URL.
+/// Why an attempt failed. The texts of the endpoint and of network errors are not
+/// logged, because they may contain the URL and so a secret.
 #[derive(Debug, Error)]
 enum AttemptError {
-    #[error("the receiver answered {0}")]
+    #[error("the endpoint returned status {0}")]
     Status(StatusCode, Option<Duration>),
-    #[error("the receiver could not be reached")]
+    #[error("the endpoint is not reachable")]
     Unreachable,
-    #[error("the receiver's address is private")]
+    #[error("the endpoint's address is private")]
     PrivateAddress,
-    #[error("the notice could not be made")]
+    #[error("the request cannot be built")]
     InvalidRequest,
 }
 
@@ -96,13 +96,15 @@ impl Endpoint {
         };
         let mut templates = template_environment();
         let url = settings.url.read().map_err(|error| invalid(URL, &error))?;
-        let compile = |templates: &mut Environment<'static>, name: &'static str, text: &str| {
-            templates.add_template_owned(name, text.to_owned())
-        };
-        // A template's fault may quote it, and a URL may hold a token.
-        compile(&mut templates, URL, &url)
-            .map_err(|_| invalid(URL, &"it is not a template that can be read"))?;
-        compile(&mut templates, BODY, &settings.body).map_err(|error| invalid(BODY, &error))?;
+        // The template's error is not shown: it may quote the URL, which may hold a
+        // token.
+        templates
+            .add_template_owned(URL, url.clone())
+            .map_err(|_| invalid(URL, &"it is not a valid template"))?;
+        templates
+            .add_template_owned(BODY, settings.body.clone())
+            .map_err(|error| invalid(BODY, &error))?;
+        // Method and signer.
         let method = Method::from_bytes(settings.method.as_bytes())
             .map_err(|error| invalid("method", &error))?;
         let signer = settings.secret.as_ref().map(|secret| {
@@ -129,12 +131,12 @@ impl Endpoint {
         Ok(endpoint)
     }
 
-    /// Templates that do not render are refused at start.
+    /// Renders the templates once, so that an invalid one fails at startup.
     fn check_templates(&self) -> Result<(), EndpointError> {
         let sample = Notification::sample();
         self.render_url(&sample).map_err(|_| EndpointError {
             key: URL,
-            why: "it does not make a URL of the same host".to_owned(),
+            why: "the template changes the scheme, host or port".to_owned(),
         })?;
         let rendered = self
             .templates
@@ -146,7 +148,7 @@ impl Endpoint {
         })
     }
 
-    /// What it is to be told of.
+    /// The verdicts that are sent to this endpoint.
     pub fn verdict_filter(&self) -> VerdictFilter {
         VerdictFilter {
             tenant: self.settings.tenant.clone(),
@@ -156,25 +158,27 @@ impl Endpoint {
         }
     }
 
-    /// Delivers, however often it takes, until the notice is too old. `retried`
-    /// is called for each try that failed.
+    /// Delivers with retries until the notification is too old. `on_retry` is
+    /// called after each failed attempt.
     pub async fn deliver(
         &self,
-        issued: &VerdictRecord,
+        record: &VerdictRecord,
         verdict_json: Value,
         now: fn() -> SystemTime,
         on_retry: impl Fn(),
     ) -> DeliveryOutcome {
-        if issued.verdict.shadow && !self.settings.shadow {
+        if record.verdict.shadow && !self.settings.shadow {
             return DeliveryOutcome::Skipped;
         }
-        let notification = Notification::new(issued, verdict_json);
-        let issued_at = issued.verdict.id.time();
+        // The time that is left before it expires.
+        let notification = Notification::new(record, verdict_json);
+        let issued_at = record.verdict.id.time();
         let age = now().duration_since(issued_at).unwrap_or_default();
         let expiry = Duration::from_secs(self.settings.expiry_secs_max);
         let Some(remaining) = expiry.checked_sub(age) else {
             return DeliveryOutcome::Expired;
         };
+        // Attempts, with exponential backoff or the endpoint's `Retry-After`.
         let backoff = ExponentialBuilder::new()
             .with_min_delay(Duration::from_millis(self.settings.retry_millis_min))
             .with_max_delay(Duration::from_millis(self.settings.retry_millis_max))
@@ -187,14 +191,15 @@ impl Endpoint {
             .adjust(|failure: &AttemptError, wait| failure.retry_after().max(wait))
             .notify(|failure, wait| {
                 on_retry();
-                // Few are under way at a time, so that is a few lines while a
-                // receiver is down.
+                // One warning per notification, and few are in flight: an endpoint
+                // that is down causes only a few lines.
                 if std::mem::replace(&mut is_first_retry, false) {
-                    tracing::warn!(endpoint = self.name, %failure, "notice will be sent again");
+                    tracing::warn!(endpoint = self.name, %failure, "notification will be retried");
                 } else {
-                    tracing::debug!(endpoint = self.name, %failure, ?wait, "notice will be sent again");
+                    tracing::debug!(endpoint = self.name, %failure, ?wait, "notification will be retried");
                 }
             });
+        // The outcome.
         let failure = match tokio::time::timeout(remaining, attempts).await {
             Ok(Ok(())) => return DeliveryOutcome::Delivered,
             Ok(Err(failure)) => failure,
@@ -202,12 +207,12 @@ impl Endpoint {
                 tracing::warn!(
                     endpoint = self.name,
                     verdict = notification.id,
-                    "notice expired"
+                    "notification expired"
                 );
                 return DeliveryOutcome::Expired;
             }
         };
-        tracing::warn!(endpoint = self.name, verdict = notification.id, %failure, "notice refused");
+        tracing::warn!(endpoint = self.name, verdict = notification.id, %failure, "notification refused");
         DeliveryOutcome::Refused
     }
 
@@ -224,9 +229,12 @@ impl Endpoint {
         if status.is_success() {
             return Ok(());
         }
-        let wait = response.headers().get(RETRY_AFTER);
-        let wait = wait.and_then(|wait| wait.to_str().ok()?.parse().ok());
-        Err(AttemptError::Status(status, wait.map(Duration::from_secs)))
+        let retry_after = response
+            .headers()
+            .get(RETRY_AFTER)
+            .and_then(|secs| secs.to_str().ok()?.parse().ok())
+            .map(Duration::from_secs);
+        Err(AttemptError::Status(status, retry_after))
     }
 
     fn build_request(
@@ -235,10 +243,10 @@ impl Endpoint {
         now: SystemTime,
     ) -> Result<Request, AttemptError> {
         let body = if self.has_body_template {
-            let template = self.templates.get_template(BODY);
-            let body =
-                template.and_then(|template| template.render(notification.template_context()));
-            body.map_err(|_| AttemptError::InvalidRequest)?
+            self.templates
+                .get_template(BODY)
+                .and_then(|template| template.render(notification.template_context()))
+                .map_err(|_| AttemptError::InvalidRequest)?
         } else {
             notification.render_body(self.format)
         };
@@ -257,8 +265,8 @@ impl Endpoint {
         Ok(request)
     }
 
-    /// As Standard Webhooks has it; the id goes along unsigned too, for
-    /// receivers that have seen it before.
+    /// Adds the headers of Standard Webhooks. The id is sent even without a
+    /// signature, so that endpoints can detect duplicates.
     fn add_signature_headers(
         &self,
         id: &str,
@@ -277,8 +285,8 @@ impl Endpoint {
         Some(())
     }
 
-    /// Whatever an agent writes, it chooses neither the host nor another path:
-    /// a session may be called `..`.
+    /// Agent text in a URL must change neither the host nor the path: a session may
+    /// be called `..`.
     fn request_url(&self, notification: &Notification) -> Result<Url, AttemptError> {
         let url = self.render_url(notification)?;
         let is_same_path = count_path_segments(&url) == self.path_segments;
@@ -290,10 +298,12 @@ impl Endpoint {
     }
 
     fn render_url(&self, notification: &Notification) -> Result<Url, AttemptError> {
-        let template = self.templates.get_template(URL);
-        let url = template.and_then(|template| template.render(notification.template_context()));
-        let url = Url::parse(&url.map_err(|_| AttemptError::InvalidRequest)?)
+        let rendered = self
+            .templates
+            .get_template(URL)
+            .and_then(|template| template.render(notification.template_context()))
             .map_err(|_| AttemptError::InvalidRequest)?;
+        let url = Url::parse(&rendered).map_err(|_| AttemptError::InvalidRequest)?;
         let is_same_origin = url.origin().ascii_serialization() == self.origin;
         if is_same_origin {
             Ok(url)
@@ -304,8 +314,8 @@ impl Endpoint {
 }
 
 impl AttemptError {
-    /// Whether another try may succeed. A name that resolves to a private
-    /// address may be on its way to another.
+    /// Whether another attempt may succeed. A name that resolves to a private
+    /// address may soon resolve to another one.
     fn is_retryable(&self) -> bool {
         match self {
             Self::Unreachable | Self::PrivateAddress => true,
@@ -355,7 +365,7 @@ fn parse_headers(settings: &Settings) -> Result<HeaderMap, EndpointError> {
             .read()
             .map_err(|error: SecretError| invalid(name, &error))?;
         let mut value = HeaderValue::from_str(&value)
-            .map_err(|_| invalid(name, &"it has characters that a header cannot have"))?;
+            .map_err(|_| invalid(name, &"it has characters that are invalid in a header"))?;
         value.set_sensitive(true);
         let name = HeaderName::try_from(name).map_err(|error| invalid(name, &error))?;
         headers.insert(name, value);
@@ -363,15 +373,15 @@ fn parse_headers(settings: &Settings) -> Result<HeaderMap, EndpointError> {
     Ok(headers)
 }
 
-/// Scheme, host and port of the URL, which must not be a template's doing.
+/// Scheme, host and port of the URL. They must not be part of a template.
 fn parse_origin(url: &str, settings: &Settings) -> Result<String, String> {
     let fixed_part = url.split("{{").next().unwrap_or_default();
     let fixed = Url::parse(fixed_part).map_err(|_| "it is not a URL with a scheme and a host")?;
     let is_allowed_http = fixed.scheme() == "http" && settings.allow_http;
     if fixed.scheme() != "https" && !is_allowed_http {
-        return Err("it must begin with https://; allow_http = true permits http://".to_owned());
+        return Err("it must start with https://; allow_http = true permits http://".to_owned());
     }
-    let host = fixed.host_str().ok_or("it names no host")?;
+    let host = fixed.host_str().ok_or("it has no host")?;
     let literal = host.trim_matches(['[', ']']).parse::<IpAddr>();
     if literal.is_ok_and(|address| !is_public(address)) && !settings.allow_private {
         return Err(PrivateAddressError.to_string());
@@ -411,8 +421,8 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_is_public_and_spoken_to_in_private_unless_allowed() {
-        let http = "url: it must begin with https://; allow_http = true permits http://";
+    fn a_url_must_be_public_and_https_unless_allowed() {
+        let http = "url: it must start with https://; allow_http = true permits http://";
         let private = "url: it is a private address; allow_private = true permits it";
         refused("url = 'http://example.com/x'", http);
         refused("url = 'ftp://example.com/x'\nallow_http = true", http);
@@ -425,10 +435,10 @@ mod tests {
     }
 
     #[test]
-    fn a_template_that_cannot_be_filled_is_refused() {
+    fn invalid_templates_and_settings_are_rejected() {
         refused(
             "url = 'https://example.com/{{ nothing }}'",
-            "url: it does not make a URL of the same host",
+            "url: the template changes the scheme, host or port",
         );
         refused(
             "url = 'https://{{ session_id }}/x'",
@@ -443,28 +453,28 @@ mod tests {
     }
 
     #[test]
-    fn what_an_agent_writes_does_not_choose_the_host() {
-        let other = "url: it does not make a URL of the same host";
+    fn agent_text_cannot_change_the_host() {
+        let other = "url: the template changes the scheme, host or port";
         refused("url = 'https://example.com{{ session_id }}'", other);
         refused("url = 'https://example.com:4{{ session_id }}/x'", other);
     }
 
     #[test]
-    fn what_an_agent_writes_does_not_choose_the_path() {
+    fn agent_text_cannot_change_the_path() {
         let endpoint = endpoint("url = 'https://example.com/kill/{{ session_id }}'").unwrap();
         for hostile in ["..", "%2e%2e", "../admin", "a/b", "a/../../b"] {
-            let notice = Notification {
+            let notification = Notification {
                 session_id: hostile.to_owned(),
                 ..Notification::sample()
             };
-            assert!(endpoint.request_url(&notice).is_err(), "{hostile}");
+            assert!(endpoint.request_url(&notification).is_err(), "{hostile}");
         }
     }
 
     #[test]
-    fn a_url_may_name_the_session() {
+    fn a_url_template_may_contain_the_session() {
         let url = "url = 'https://example.com/kill/{{ session_id | urlencode }}?by={{ type }}'";
-        let notice = Notification {
+        let notification = Notification {
             session_id: "a/b".to_owned(),
             kind: "session.terminated".to_owned(),
             ..Notification::sample()
@@ -472,7 +482,7 @@ mod tests {
         assert_eq!(
             endpoint(url)
                 .unwrap()
-                .request_url(&notice)
+                .request_url(&notification)
                 .unwrap()
                 .as_str(),
             "https://example.com/kill/a%2Fb?by=session.terminated"
@@ -480,11 +490,11 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_will_not_change_is_not_asked_for_again() {
-        let again = |status: u16| {
+    fn only_temporary_errors_are_retried() {
+        let is_retryable = |status: u16| {
             AttemptError::Status(StatusCode::from_u16(status).unwrap(), None).is_retryable()
         };
-        assert!([500, 502, 503, 429, 408, 425].into_iter().all(again));
-        assert!(![301, 302, 400, 401, 404, 410].into_iter().any(again));
+        assert!([500, 502, 503, 429, 408, 425].into_iter().all(is_retryable));
+        assert!(![301, 302, 400, 401, 404, 410].into_iter().any(is_retryable));
     }
 }

@@ -1,4 +1,4 @@
-//! What is said, in the words of each receiver.
+//! The content of a notification, and its formats.
 
 use minijinja::{Environment, UndefinedBehavior};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use super::settings::Format;
 use crate::domain::{Action, OPERATOR, Verdict, VerdictRecord, sanitize};
 
-/// A notice about a verdict: what the built-in formats say and templates name.
+/// A notification of a verdict: the input of the built-in formats and of templates.
 #[derive(Serialize)]
 pub(super) struct Notification {
-    /// The verdict's id: the same however often it is sent.
+    /// The verdict's id, the same in every attempt.
     pub id: String,
     /// `session.terminated`, …
     #[serde(rename = "type")]
@@ -23,23 +23,23 @@ pub(super) struct Notification {
     pub reason: String,
     pub labels: Value,
     pub time: Value,
-    /// The whole verdict, as the API has it.
+    /// The whole verdict, as in the API.
     pub verdict: Value,
-    /// One line for a person.
+    /// One line of text.
     pub summary: String,
 }
 
-/// Where events come from, as CloudEvents asks.
+/// The `source` of CloudEvents.
 const CLOUD_EVENT_SOURCE: &str = "/unstuck";
-/// Discord refuses more than 2,000 characters, of which every one may need a
-/// backslash, Slack more than 3,000 in a block, where `&` becomes five.
+/// Discord rejects more than 2,000 characters, and every character may need a
+/// backslash. Slack rejects more than 3,000 in a block, and `&` becomes five.
 const SUMMARY_CHARS_MAX: usize = 590;
 const QUOTE_CHARS_MAX: usize = 300;
 
 impl Notification {
-    /// `shown` is the verdict as the API has it.
-    pub fn new(issued: &VerdictRecord, verdict_json: Value) -> Self {
-        let verdict = &issued.verdict;
+    /// `verdict_json` is the verdict as in the API.
+    pub fn new(record: &VerdictRecord, verdict_json: Value) -> Self {
+        let verdict = &record.verdict;
         Self {
             id: verdict.id.to_string(),
             kind: event_type(verdict),
@@ -52,14 +52,14 @@ impl Notification {
             detector: verdict.detector.to_string(),
             pattern: verdict.pattern.clone(),
             reason: verdict.reason.clone(),
-            labels: json!(*issued.labels),
+            labels: json!(*record.labels),
             time: verdict_json.get("time").cloned().unwrap_or_default(),
             summary: render_summary(verdict),
             verdict: verdict_json,
         }
     }
 
-    /// For the check of templates.
+    /// A notification for the validation of templates.
     pub fn sample() -> Self {
         let placeholder = || "x".to_owned();
         Self {
@@ -77,7 +77,7 @@ impl Notification {
         }
     }
 
-    /// What a template may name.
+    /// The variables of a template.
     pub fn template_context(&self) -> minijinja::Value {
         minijinja::Value::from(minijinja::value::Serde(self))
     }
@@ -101,7 +101,7 @@ impl Notification {
                     "blocks": [{ "type": "section", "text": { "type": "mrkdwn", "text": text } }],
                 })
             }
-            // No agent can ping anybody.
+            // Agent text cannot mention anyone.
             Format::Discord => json!({
                 "content": escape_discord(&self.summary),
                 "allowed_mentions": { "parse": [] },
@@ -120,7 +120,7 @@ impl Format {
     }
 }
 
-/// What has happened to the session, as the type of a CloudEvent.
+/// The type of a CloudEvent, such as `session.terminated`.
 fn event_type(verdict: &Verdict) -> String {
     let happened = match verdict.action {
         Some(Action::Alert) => "alerted",
@@ -163,14 +163,14 @@ fn render_summary(verdict: &Verdict) -> String {
     sanitize::quote(&line, SUMMARY_CHARS_MAX)
 }
 
-/// Slack reads `<…>` as links and mentions, and asks for these three escapes.
+/// Slack interprets `<…>` as links and mentions, and requires these three escapes.
 fn escape_slack(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
 }
 
-/// Discord reads Markdown, in which a backslash takes a sign for itself.
+/// Discord interprets Markdown, in which a backslash escapes a character.
 fn escape_discord(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -182,7 +182,7 @@ fn escape_discord(text: &str) -> String {
     out
 }
 
-/// All but what RFC 3986 calls unreserved.
+/// All but the unreserved characters of RFC 3986.
 const URL_ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
@@ -191,13 +191,12 @@ const URL_ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
 
 /// Templates for URLs and bodies.
 pub(super) fn template_environment() -> Environment<'static> {
-    /// A runaway template stops here.
+    /// Stops a runaway template.
     const FUEL: u64 = 50_000;
     let mut templates = Environment::new();
     templates.set_undefined_behavior(UndefinedBehavior::Strict);
     templates.set_fuel(Some(FUEL));
-    // Jinja's own leaves `/` as it is, with which a session's name would choose
-    // another path.
+    // Jinja's own filter does not escape `/`, so a session id could change the path.
     templates.add_filter("urlencode", |text: &str| {
         utf8_percent_encode(text, URL_ESCAPED).to_string()
     });
@@ -208,7 +207,7 @@ pub(super) fn template_environment() -> Environment<'static> {
 mod tests {
     use super::*;
 
-    fn notice(summary: &str) -> Notification {
+    fn notification(summary: &str) -> Notification {
         Notification {
             summary: summary.to_owned(),
             kind: "session.terminated".to_owned(),
@@ -218,11 +217,11 @@ mod tests {
     }
 
     fn body(format: Format, summary: &str) -> Value {
-        serde_json::from_str(&notice(summary).render_body(format)).unwrap()
+        serde_json::from_str(&notification(summary).render_body(format)).unwrap()
     }
 
     #[test]
-    fn a_cloud_event_has_what_the_specification_requires() {
+    fn a_cloud_event_has_the_required_attributes() {
         let event = body(Format::CloudEvents, "");
         for (key, value) in [
             ("specversion", "1.0"),
@@ -237,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_text_can_neither_mention_nor_link() {
+    fn agent_text_cannot_mention_or_link() {
         let hostile = "<!channel> <https://evil|click> @everyone **x** `y` & [a](b)";
         let slack = body(Format::Slack, hostile);
         let text = slack["text"].as_str().unwrap();
@@ -254,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_stays_within_the_receivers_limits() {
+    fn a_message_respects_the_limits_of_slack_and_discord() {
         let long = sanitize::quote(&"*".repeat(9_000), SUMMARY_CHARS_MAX);
         let discord = body(Format::Discord, &long);
         assert!(discord["content"].as_str().unwrap().chars().count() <= 2_000);

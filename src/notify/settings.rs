@@ -1,3 +1,5 @@
+//! The settings of an endpoint: an entry of `[[notify]]`.
+
 use std::{collections::BTreeMap, fmt, fs, path::PathBuf};
 
 use serde::Deserialize;
@@ -8,7 +10,7 @@ use crate::domain::{Action, Labels, Tenant};
 /// An entry of `[[notify]]`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Settings {
-    /// Its metric label, and its name in logs.
+    /// The metric label, and the name in logs.
     pub name: String,
     pub url: TextOrSecret,
     #[serde(default)]
@@ -17,20 +19,20 @@ pub struct Settings {
     pub method: String,
     #[serde(default)]
     pub headers: BTreeMap<String, TextOrSecret>,
-    /// A template for the body; empty: what the format has.
+    /// A template for the body. Empty: the body of `format`.
     #[serde(default)]
     pub body: String,
-    /// Signs what is sent.
+    /// The key that signs requests.
     pub secret: Option<SecretSource>,
-    /// This action and stronger.
+    /// Only verdicts with this action or a stronger one.
     #[serde(default = "warn")]
     pub least_action: Action,
-    /// Only this tenant's sessions; left out: everybody's.
+    /// Only this tenant's sessions. `None`: all tenants.
     pub tenant: Option<Tenant>,
-    /// Only sessions that have all of these.
+    /// Only sessions with all of these labels.
     #[serde(default)]
     pub labels: Labels,
-    /// Verdicts of shadow mode and of snoozed sessions too.
+    /// Also shadow verdicts, including those of snoozed sessions.
     #[serde(default)]
     pub shadow: bool,
     #[serde(default)]
@@ -48,7 +50,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The keys of an entry, for the check of unknown keys.
+    /// The keys of an entry, to detect unknown ones.
     pub const KEYS: &'static [&'static str] = &[
         "name",
         "url",
@@ -70,7 +72,7 @@ impl Settings {
     ];
 }
 
-/// What the body is like where no template says.
+/// The format of a body without a template.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
@@ -80,7 +82,7 @@ pub enum Format {
     Discord,
 }
 
-/// A text, or where a secret one is kept.
+/// A text, or the source of a secret one.
 #[derive(Clone, Deserialize)]
 #[serde(untagged)]
 pub enum TextOrSecret {
@@ -88,7 +90,7 @@ pub enum TextOrSecret {
     Secret(SecretSource),
 }
 
-/// Where a secret is kept: never in the configuration itself.
+/// The source of a secret, which is never in the configuration itself.
 #[derive(Clone, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 pub enum SecretSource {
@@ -96,10 +98,10 @@ pub enum SecretSource {
     File { file: PathBuf },
 }
 
-/// A secret that cannot be had. Says where it was sought, never what it is.
+/// A secret that cannot be read. Names its source, never its value.
 #[derive(Debug, Error)]
 pub enum SecretError {
-    #[error("the environment variable {0} is not set, or not text")]
+    #[error("the environment variable {0} is not set, or not UTF-8")]
     Environment(String),
     #[error("cannot read {path}: {why}")]
     File { path: PathBuf, why: std::io::Error },
@@ -108,7 +110,7 @@ pub enum SecretError {
 }
 
 impl SecretSource {
-    /// A line end at the end is not part of it.
+    /// Reads the secret, without trailing line breaks.
     pub fn read(&self) -> Result<String, SecretError> {
         let text = match self {
             Self::Environment { env } => {
@@ -119,11 +121,11 @@ impl SecretSource {
                 why,
             })?,
         };
-        let text = text.trim_end_matches(['\r', '\n']);
-        if text.is_empty() {
+        let secret = text.trim_end_matches(['\r', '\n']);
+        if secret.is_empty() {
             return Err(SecretError::Empty);
         }
-        Ok(text.to_owned())
+        Ok(secret.to_owned())
     }
 }
 
@@ -145,7 +147,7 @@ impl fmt::Debug for SecretSource {
     }
 }
 
-/// A plain text may still hold a token that somebody wrote there.
+/// Omits plain text, which may hold a token despite the advice.
 impl fmt::Debug for TextOrSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -163,7 +165,7 @@ fn warn() -> Action {
     Action::Warn
 }
 
-/// Receivers are asked to answer at once and to work later.
+/// Endpoints are expected to respond first and to work later.
 fn timeout_secs_max() -> u64 {
     10
 }
@@ -176,7 +178,7 @@ fn retry_millis_max() -> u64 {
     60_000
 }
 
-/// After a day nobody stops an agent because of it.
+/// A notification that is a day old is no longer useful.
 fn expiry_secs_max() -> u64 {
     24 * 60 * 60
 }
@@ -186,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_read_from_where_it_is_kept_and_shown_nowhere() {
+    fn a_secret_is_read_from_its_source_and_not_in_debug_output() {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(&file, "whsec_c2VjcmV0\n").unwrap();
         let entry = format!(
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_that_cannot_be_had_is_named_by_its_place() {
+    fn a_secret_error_names_its_source() {
         let missing = SecretSource::Environment {
             env: "UNSTUCK_NO_SUCH".to_owned(),
         };
@@ -227,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_cannot_stand_in_the_configuration() {
+    fn a_secret_in_the_configuration_is_rejected() {
         let entry = "name = 'a'\nurl = 'https://x'\nsecret = 'whsec_c2VjcmV0'";
         assert!(toml::from_str::<Settings>(entry).is_err());
     }

@@ -1,5 +1,4 @@
-//! Carries verdicts from the feed to one receiver, and remembers how far it
-//! has come.
+//! Delivers verdicts from the feed to one endpoint, and saves its cursor.
 
 use std::{
     fs, io,
@@ -15,8 +14,7 @@ use crate::{
     feed::{Feed, FeedError},
 };
 
-/// So many are under way at a time, so that a slow receiver is not waited for
-/// one by one.
+/// Concurrent deliveries, so that the latency of a slow endpoint does not add up.
 const IN_FLIGHT_MAX: usize = 8;
 
 pub(super) struct DeliveryWorker {
@@ -25,8 +23,8 @@ pub(super) struct DeliveryWorker {
 }
 
 impl DeliveryWorker {
-    /// Delivers until the service drains. What is under way then, and whatever
-    /// follows it, is delivered after the next start.
+    /// Delivers until the service drains. Deliveries in flight then are repeated
+    /// after the next start, together with all that follow.
     pub async fn run(self, on_event: impl Fn(DeliveryEvent)) {
         let cursor_file = CursorFile::new(self.context.store.dir(), &self.endpoint.name);
         let saved_cursor = cursor_file.load().unwrap_or(self.context.start_after);
@@ -42,14 +40,14 @@ impl DeliveryWorker {
                         cursor = id;
                         cursor_file.save(id).await;
                     }
-                    issued = feed.next_record(), if in_flight.len() < IN_FLIGHT_MAX => match issued {
-                        Ok(issued) => in_flight.push_back(self.deliver(issued, &on_event)),
+                    next = feed.next_record(), if in_flight.len() < IN_FLIGHT_MAX => match next {
+                        Ok(record) => in_flight.push_back(self.deliver(record, &on_event)),
                         Err(FeedError::Draining) => return,
-                        // What was read and not delivered is read again.
+                        // Deliveries in flight are read again from the cursor.
                         Err(FeedError::TooSlow(_)) => break,
                         Err(error) => {
                             let endpoint = &self.endpoint.name;
-                            tracing::error!(endpoint, %error, "notices are lost");
+                            tracing::error!(endpoint, %error, "notifications are lost");
                             cursor = self.context.store.last_verdict_id();
                             break;
                         }
@@ -61,20 +59,21 @@ impl DeliveryWorker {
 
     async fn deliver(
         &self,
-        issued: VerdictRecord,
+        record: VerdictRecord,
         on_event: &impl Fn(DeliveryEvent),
     ) -> (VerdictId, DeliveryOutcome) {
-        let verdict_json = (self.context.render_verdict)(&issued.verdict);
+        let verdict_json = (self.context.render_verdict)(&record.verdict);
         let on_retry = || on_event(DeliveryEvent::Retried);
         let delivery = self
             .endpoint
-            .deliver(&issued, verdict_json, self.context.now, on_retry);
-        (issued.verdict.id, delivery.await)
+            .deliver(&record, verdict_json, self.context.now, on_retry);
+        (record.verdict.id, delivery.await)
     }
 
-    /// `None`: nobody writes to the store any more. A place that is no longer
-    /// kept is one that nothing wanted has followed for long; one that is not
-    /// known is of another store.
+    /// Opens the feed after the cursor; `None` if the store is closed. A cursor
+    /// before the retained log moves forward to it: no matching verdict followed it
+    /// for that long. A cursor after the last verdict is from another store and
+    /// moves back.
     fn open_feed(&self, cursor: VerdictId) -> Option<Feed> {
         let (store, filter) = (self.context.store.clone(), self.endpoint.verdict_filter());
         let after = cursor
@@ -84,9 +83,9 @@ impl DeliveryWorker {
     }
 }
 
-/// How far it has come, on disk where there is a store. It is written without a
-/// sync: a place that is lost to a crash is an earlier one, and what follows it
-/// is delivered twice, under the same ids.
+/// The cursor on disk, if there is a store. It is written without fsync: a crash
+/// may restore an earlier cursor, and what follows it is delivered twice, with the
+/// same ids.
 struct CursorFile(Option<PathBuf>);
 
 impl CursorFile {
@@ -104,12 +103,12 @@ impl CursorFile {
         let saved =
             tokio::task::spawn_blocking(move || write_cursor_atomically(&path, cursor)).await;
         if let Ok(Err(error)) = saved {
-            tracing::warn!(%error, "cannot keep how far notices have come");
+            tracing::warn!(%error, "cannot save the notification cursor");
         }
     }
 }
 
-/// In one step: nobody finds half of it.
+/// Writes to a temporary file and renames it, so that the file is never partial.
 fn write_cursor_atomically(path: &Path, cursor: VerdictId) -> io::Result<()> {
     let temporary = path.with_extension("new");
     fs::write(&temporary, cursor.to_string())?;

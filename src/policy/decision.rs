@@ -1,16 +1,18 @@
+//! The decision of the policy on an event.
+
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use crate::domain::{Action, DetectorId, Evidence, LoopId, Sig, Trend, Waste};
 
-/// What to say about an event.
+/// What to report about a loop on an event.
 #[derive(Debug)]
 pub struct Decision {
     pub detector: DetectorId,
     pub other_detectors: Vec<DetectorId>,
     pub action: Action,
-    /// The action is asked of the whole session, not of the agent.
+    /// The action is for the whole session, not for the agent.
     pub is_session_wide: bool,
     pub reason: String,
     pub confidence: f64,
@@ -24,7 +26,7 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// What it takes in memory, while it is held back.
+    /// Memory of a deferred decision.
     pub(super) fn bytes(&self) -> usize {
         let Evidence {
             event_indexes,

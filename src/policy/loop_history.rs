@@ -1,3 +1,5 @@
+//! The loops of an agent and the verdicts on them.
+
 use std::{
     collections::VecDeque,
     hash::{DefaultHasher, Hash, Hasher},
@@ -7,68 +9,68 @@ use smallvec::SmallVec;
 
 use crate::domain::{Action, AgentId, Capacity, Finding, LoopId, Sig, Waste};
 
-/// The loops of one agent, latest last. They are remembered for the whole
-/// session: a loop that was warned about and comes back is no news.
+/// The loops of one agent, latest last. They are remembered for the whole session,
+/// so that a reported loop that recurs is recognized.
 #[derive(Default)]
 pub(super) struct LoopHistory {
     loops: VecDeque<Loop>,
-    /// The events of reported loops that have ended.
+    /// The events of reported loops that have ended since the last call of
+    /// `take_consumed_events`.
     consumed_events: Vec<i32>,
 }
 
 pub(super) struct Loop {
     pub id: LoopId,
     signatures: SmallVec<[Sig; 4]>,
-    /// The latest event its detectors looked at belongs to it.
+    /// The latest event that its detectors checked belongs to it.
     pub is_active: bool,
-    /// The strongest that was said about it; `None`: nothing yet.
+    /// The strongest reported action; `None`: it was not reported yet.
     pub strongest_action: Option<Action>,
-    /// How many verdicts were given on it.
     pub verdict_count: u32,
-    /// The detectors that have seen it, as bits.
+    /// The detectors that have found it, as bits.
     pub detectors: u64,
-    /// Its latest events, oldest first.
+    /// The latest events, oldest first.
     pub events: VecDeque<i32>,
     /// Events of runs that have ended.
     past_run_events: i32,
-    /// Events of the run that goes on.
+    /// Events of the current run.
     current_run_events: i32,
-    /// How often the pattern stands in it.
+    /// How often the pattern occurs in the current run.
     repetitions: i32,
-    /// What ended runs have cost.
+    /// The cost of runs that have ended.
     past_run_waste: Waste,
-    /// The session's totals when the present run began.
+    /// The agent's totals when the current run began.
     run_start_totals: Waste,
-    /// What is already counted of its cost.
+    /// The part of its cost that is already counted.
     pub counted_waste: Waste,
 }
 
 impl LoopHistory {
-    /// What a loop is known by.
+    /// Signatures by which a loop is recognized.
     const SIGNATURES_MAX: usize = 16;
-    /// Events that a verdict names.
+    /// Events that a verdict lists.
     const EVENTS_MAX: usize = 64;
 
-    /// The standing loop that cites any of the same, else the known loop of
-    /// exactly these, else the latest with any of the same that one of the
-    /// `extending` detectors has seen: its run has not ended, whatever ended the
-    /// loop for another detector.
+    /// The active loop with any of the cited signatures, else the loop of this id,
+    /// else the latest loop with any of them that one of the `extending` detectors
+    /// has found: for that detector the run has not ended, even if another detector
+    /// has ended the loop.
     pub fn find(
         &mut self,
         id: LoopId,
         extending: u64,
-        cites: impl Fn(&Sig) -> bool,
+        is_cited: impl Fn(&Sig) -> bool,
     ) -> Option<usize> {
-        let shares = |known: &Loop| known.signatures.iter().any(&cites);
-        let find = |meant: &dyn Fn(&Loop) -> bool| self.loops.iter().rposition(meant);
-        find(&|known| known.is_active && shares(known))
-            .or_else(|| find(&|known| known.id == id))
-            .or_else(|| find(&|known| known.detectors & extending != 0 && shares(known)))
+        let latest = |matches: &dyn Fn(&Loop) -> bool| self.loops.iter().rposition(matches);
+        let is_shared = |known: &Loop| known.signatures.iter().any(&is_cited);
+        latest(&|known| known.is_active && is_shared(known))
+            .or_else(|| latest(&|known| known.id == id))
+            .or_else(|| latest(&|known| known.detectors & extending != 0 && is_shared(known)))
     }
 
-    /// Adds a loop. Where there is no room the one that ended longest ago goes.
-    pub fn insert(&mut self, id: LoopId, room: &Capacity) -> usize {
-        room.evict_to_fit(&mut self.loops, VecDeque::len, |loops| {
+    /// Adds a loop. If there are too many, the one that ended longest ago is evicted.
+    pub fn insert(&mut self, id: LoopId, capacity: &Capacity) -> usize {
+        capacity.evict_to_fit(&mut self.loops, VecDeque::len, |loops| {
             let ended = loops.iter().position(|known| !known.is_active);
             loops.remove(ended.unwrap_or(0));
         });
@@ -90,12 +92,12 @@ impl LoopHistory {
         self.loops.len() - 1
     }
 
-    /// Remembers what a loop cites, the first of it.
-    pub fn add_signatures(&mut self, position: usize, cites: impl Iterator<Item = Sig>) {
+    /// Adds cited signatures to a loop, up to the limit.
+    pub fn add_signatures(&mut self, position: usize, cited: impl Iterator<Item = Sig>) {
         let Some(known) = self.loops.get_mut(position) else {
             return;
         };
-        for sig in cites {
+        for sig in cited {
             if known.signatures.len() < Self::SIGNATURES_MAX && !known.signatures.contains(&sig) {
                 known.signatures.push(sig);
             }
@@ -106,14 +108,13 @@ impl LoopHistory {
         self.loops.get_mut(position)
     }
 
-    /// The standing loop of this id.
     pub fn find_active_mut(&mut self, id: LoopId) -> Option<&mut Loop> {
         let mut loops = self.loops.iter_mut();
         loops.find(|known| known.is_active && known.id == id)
     }
 
-    /// Ends the standing loops that one of their detectors looked for on this
-    /// event and did not find.
+    /// Ends the active loops that one of their detectors checked for on this event
+    /// and did not find.
     pub fn end_unmatched(&mut self, missed: u64, except: Option<usize>) {
         for (position, known) in self.loops.iter_mut().enumerate() {
             if known.is_active && known.detectors & missed != 0 && Some(position) != except {
@@ -129,15 +130,16 @@ impl LoopHistory {
         std::mem::take(&mut self.consumed_events)
     }
 
-    /// Ends the standing loop that cites this.
+    /// Ends the active loop with this signature.
     pub fn end_with_signature(&mut self, sig: Sig) {
-        let cites = |known: &&mut Loop| known.is_active && known.signatures.contains(&sig);
-        if let Some(known) = self.loops.iter_mut().find(cites) {
+        let mut loops = self.loops.iter_mut();
+        if let Some(known) = loops.find(|known| known.is_active && known.signatures.contains(&sig))
+        {
             known.is_active = false;
         }
     }
 
-    /// Counts start anew: no loop stands, and none holds anything.
+    /// Ends all loops and clears their event counts.
     pub fn end_all(&mut self) {
         for known in &mut self.loops {
             known.is_active = false;
@@ -146,21 +148,21 @@ impl LoopHistory {
         }
     }
 
-    /// The latest loop that cites the event.
+    /// The latest loop that contains the event.
     pub fn find_loop_with_event(&self, index: i32) -> Option<LoopId> {
         let mut latest_first = self.loops.iter().rev();
-        let cites = |known: &&Loop| known.events.contains(&index);
-        latest_first.find(cites).map(|known| known.id)
+        let found = latest_first.find(|known| known.events.contains(&index))?;
+        Some(found.id)
     }
 
-    /// Terminations that were only reported may be said again, and meant.
+    /// Lets terminations that were reported but not enforced be issued again.
     pub fn clear_unenforced_terminations(&mut self) {
         for known in &mut self.loops {
             known.strongest_action = known.strongest_action.min(Some(Action::Escalate));
         }
     }
 
-    /// A loop that was reported stands.
+    /// Whether a reported loop is active.
     pub fn is_looping(&self) -> bool {
         self.loops
             .iter()
@@ -168,22 +170,15 @@ impl LoopHistory {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        let loop_bytes = |known: &Loop| {
-            let cites = match known.signatures.spilled() {
-                true => known.signatures.capacity() * size_of::<Sig>(),
-                false => 0,
-            };
-            known.events.capacity() * size_of::<i32>() + cites
-        };
         self.loops.capacity() * size_of::<Loop>()
-            + self.loops.iter().map(loop_bytes).sum::<usize>()
+            + self.loops.iter().map(Loop::heap_bytes).sum::<usize>()
             + self.consumed_events.capacity() * size_of::<i32>()
     }
 }
 
 impl Loop {
-    /// A run begins, the first or another: `began` are the session's totals
-    /// before its first event.
+    /// Starts a run, the first or another. `start_totals` are the agent's totals
+    /// before the run's first event.
     pub fn start_run(&mut self, start_totals: Waste) {
         self.past_run_events = self.total_events();
         self.current_run_events = 0;
@@ -192,17 +187,16 @@ impl Loop {
         self.run_start_totals = start_totals;
     }
 
-    /// A verdict is given on it.
     pub fn record_verdict(&mut self, action: Action) {
         self.strongest_action = self.strongest_action.max(Some(action));
         self.verdict_count += 1;
     }
 
-    /// Takes a finding of the present run in.
+    /// Adds a finding of the current run.
     pub fn add_finding(&mut self, finding: &Finding) {
         self.is_active = true;
         self.repetitions = self.repetitions.max(finding.count);
-        // A lap of several calls holds each of them; a unit of text is one.
+        // A lap has one event per call; a unit of text counts as one event.
         let lap = if finding.calls.is_empty() {
             1
         } else {
@@ -220,18 +214,19 @@ impl Loop {
         }
     }
 
-    /// How often the pattern stands in its present run.
+    /// How often the pattern occurs in the current run.
     pub fn repetitions(&self) -> i32 {
         self.repetitions
     }
 
-    /// How many events it holds, over all its runs.
+    /// The number of events in all its runs.
     pub fn total_events(&self) -> i32 {
         self.past_run_events.saturating_add(self.current_run_events)
     }
 
-    /// Whether to ask for another, longer wait before anything harder: what is
-    /// down or unfinished comes back after a wait that was too short.
+    /// Whether to throttle again, with a longer delay, before a harder action: a
+    /// service that is down or a job that is unfinished recurs after a delay that
+    /// was too short.
     pub fn may_throttle_again(&self, soft: Action) -> bool {
         const THROTTLES_MAX: u32 = 3;
         soft == Action::Throttle
@@ -239,15 +234,32 @@ impl Loop {
             && self.verdict_count < THROTTLES_MAX
     }
 
-    /// What it has cost, given the session's totals now.
+    /// The cost of the loop, given the agent's totals now.
     pub fn waste_at(&self, totals: Waste) -> Waste {
         let mut wasted = self.past_run_waste;
         wasted += totals.saturating_sub(self.run_start_totals);
         wasted
     }
+
+    /// The cost since it was last counted, which is counted now.
+    pub fn count_new_waste(&mut self, totals: Waste) -> Waste {
+        let wasted = self.waste_at(totals);
+        let new_waste = wasted.saturating_sub(self.counted_waste);
+        self.counted_waste = wasted;
+        new_waste
+    }
+
+    fn heap_bytes(&self) -> usize {
+        let spilled_signatures = if self.signatures.spilled() {
+            self.signatures.capacity() * size_of::<Sig>()
+        } else {
+            0
+        };
+        self.events.capacity() * size_of::<i32>() + spilled_signatures
+    }
 }
 
-/// Names a loop by its agent and what it consists of, in any order. The
+/// The id of a loop: a hash of its agent and its signatures, in any order. The
 /// signatures are keyed already.
 pub(super) fn compute_loop_id(agent: &AgentId, signatures: &[Sig]) -> LoopId {
     let mut sorted: SmallVec<[Sig; 8]> = signatures.into();

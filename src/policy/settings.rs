@@ -1,3 +1,5 @@
+//! The policy settings and their checks.
+
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -5,13 +7,13 @@ use thiserror::Error;
 
 use crate::domain::{Action, LadderRung, Precedence};
 
-/// Everything the policy goes by, for one profile.
+/// The policy settings of one profile.
 #[derive(Debug)]
 pub struct Settings {
     pub trend: TrendSettings,
-    /// By rank of the detector.
+    /// By detector.
     pub escalations: Vec<Escalation>,
-    /// Verdicts are reported, not to be acted on.
+    /// Verdicts are reported but brokers do not act on them.
     pub shadow: bool,
 }
 
@@ -22,19 +24,19 @@ pub struct TrendSettings {
     pub alpha: f64,
     /// A trend above this is chronic, until it falls below half of it.
     pub saturation: f64,
-    /// For so many events after a verdict a detector's alerts of new loops are
-    /// held back.
+    /// The number of events after a verdict for which a detector's alerts of new
+    /// loops are deferred.
     pub cooldown: u32,
-    /// Number of events that do not concern a detector after which its trend is
+    /// Number of events that a detector does not check after which its trend is
     /// halved.
     pub trend_half_life_events: u32,
-    /// The first wait of a THROTTLE; it doubles with each further verdict on
-    /// the loop.
+    /// The first delay of a THROTTLE; it doubles with each further verdict on the
+    /// loop.
     pub throttle_secs: u32,
     pub throttle_secs_max: u32,
 }
 
-/// The rungs of a detector.
+/// The actions of a detector, from soft to hard.
 #[derive(Clone, Debug)]
 pub struct Escalation {
     pub name: Arc<str>,
@@ -42,21 +44,21 @@ pub struct Escalation {
     pub enabled: bool,
     pub soft: Action,
     pub hard: Action,
-    /// For the last bar of a detector that says itself how bad a loop is.
+    /// The action at the final rung, for a detector that reports rungs itself.
     pub final_action: Action,
-    /// A loop that holds so many events ends the session; 0: never.
+    /// A loop with this many events terminates the session; 0: never.
     pub terminate_after: u32,
-    /// Number of events that do not concern the detector after which its trend is
+    /// Number of events that the detector does not check after which its trend is
     /// halved.
     pub trend_half_life_events: u32,
 }
 
-/// The policy's keys of `[detect.<name>]`.
+/// The policy keys of `[detect.<name>]`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct EscalationSettings {
     pub enabled: bool,
-    /// Events in a loop when it is first found; a detector without this key
-    /// needs but one.
+    /// Events in a loop when it is first found; a detector without this key needs
+    /// only one.
     #[serde(default)]
     pub count: u32,
     /// A detector that looks back halves its trend by its window.
@@ -64,7 +66,7 @@ pub struct EscalationSettings {
     pub window: Option<u32>,
     pub soft: Action,
     pub hard: Action,
-    /// A detector without this key has no rung above `hard`.
+    /// A detector without this key has no action above `hard`.
     #[serde(default)]
     pub final_action: Option<Action>,
     pub terminate_after: u32,
@@ -72,12 +74,12 @@ pub struct EscalationSettings {
     pub correction: String,
 }
 
-/// Settings under which a rung or a trend could never be reached.
+/// Settings with which an action or a trend level could never be reached.
 #[derive(Debug, Error)]
 #[error("{why}")]
 pub struct PolicySettingsError {
     pub key: &'static str,
-    /// Another key that it does not agree with.
+    /// Another key that conflicts with it.
     pub other: Option<&'static str>,
     pub why: String,
 }
@@ -119,7 +121,7 @@ impl EscalationSettings {
         }
         if terminate_after != 0 && terminate_after < count {
             let why = format!(
-                "a loop is first found with {count} events, so it never holds just {terminate_after}"
+                "a loop is first found with {count} events, so it never has only {terminate_after}"
             );
             return Err(PolicySettingsError {
                 key: "terminate_after",
@@ -141,16 +143,16 @@ impl EscalationSettings {
 }
 
 impl Escalation {
-    /// The rung for a bar that a detector has seen passed.
-    pub fn action_at(&self, bar: LadderRung) -> Action {
-        match bar {
+    /// The action for a rung that a detector reports.
+    pub fn action_at(&self, rung: LadderRung) -> Action {
+        match rung {
             LadderRung::Soft => self.soft,
             LadderRung::Hard => self.hard,
             LadderRung::Final => self.final_action,
         }
     }
 
-    /// The rung for a loop that comes back after this was said of it.
+    /// The action for a loop that recurs after this action was reported.
     pub fn action_after(&self, strongest_action: Option<Action>) -> Action {
         if strongest_action >= Some(self.hard) {
             self.final_action

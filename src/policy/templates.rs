@@ -1,3 +1,5 @@
+//! The texts of verdicts, rendered from templates.
+
 use std::fmt;
 
 use minijinja::{Environment, UndefinedBehavior, Value, context};
@@ -5,18 +7,18 @@ use thiserror::Error;
 
 use crate::domain::{LoopMember, sanitize};
 
-/// The pattern and the correction of each detector, for one profile. Checked
-/// when they are compiled, so that rendering does not fail.
+/// The pattern and the correction of each detector, for one profile. They are
+/// rendered once when they are compiled, so that mistakes are found early.
 pub struct Templates {
     templates: Environment<'static>,
 }
 
-/// What a template may name: `count`, `period` (calls in a lap), `verb` ("read",
+/// The variables of a template: `count`, `period` (calls in a lap), `verb` ("read",
 /// "ran", "called"), `tool` and `target` of the first member, `calls` ("tool
 /// target" of every member), `similarity` (two digits), `excerpt`, `began` (the
 /// character of a text where it begins to repeat itself), and of a budget `used`
-/// and `cap` in `unit`s. Agent text in it is quoted: on one line, bounded, without
-/// quotation marks of its own.
+/// and `cap` in `unit`s. Text from agents is quoted: on one line, bounded, with its
+/// quotation marks replaced.
 #[derive(Clone, Debug)]
 pub struct TemplateContext(Value);
 
@@ -28,11 +30,11 @@ pub struct TemplateError {
     why: String,
 }
 
-/// Of a target or a text a template sees so many characters.
+/// The characters of a target or a text that a template receives.
 const QUOTE_CHARS_MAX: usize = 160;
-/// More calls than that are not spelt out.
+/// The number of calls that a template receives.
 const CALLS_MAX: usize = 10;
-/// Far more than any sensible template needs; a runaway one stops here.
+/// Steps of one rendering: far more than a sensible template needs.
 const FUEL: u64 = 10_000;
 
 impl TemplateContext {
@@ -42,18 +44,21 @@ impl TemplateContext {
         members: &[LoopMember],
         (excerpt, began): (&str, u64),
     ) -> Self {
-        let quoted = |text: &str| sanitize::quote(text, QUOTE_CHARS_MAX);
         let first = members.first();
-        let call = |member: &LoopMember| quoted(&format!("{} {}", member.tool, member.target));
+        let calls: Vec<String> = members
+            .iter()
+            .take(CALLS_MAX)
+            .map(|member| quote(&format!("{} {}", member.tool, member.target)))
+            .collect();
         Self(context! {
             count,
             period,
             verb,
-            tool => first.map(|member| quoted(&member.tool)).unwrap_or_default(),
-            target => first.map(|member| quoted(&member.target)).unwrap_or_default(),
-            calls => members.iter().take(CALLS_MAX).map(call).collect::<Vec<_>>(),
+            tool => first.map(|member| quote(&member.tool)).unwrap_or_default(),
+            target => first.map(|member| quote(&member.target)).unwrap_or_default(),
+            calls,
             similarity => format!("{similarity:.2}"),
-            excerpt => quoted(excerpt),
+            excerpt => quote(excerpt),
             began,
             unit => "",
             used => "",
@@ -61,7 +66,7 @@ impl TemplateContext {
         })
     }
 
-    /// With what a session has used of a cap.
+    /// Adds what the session has used of a cap.
     pub fn with_budget(self, unit: &str, used: f64, cap: f64) -> Self {
         Self(context! { unit, used => format_number(used), cap => format_number(cap), ..self.0 })
     }
@@ -77,7 +82,7 @@ impl TemplateContext {
 }
 
 impl Templates {
-    /// Takes each detector's name, with its pattern and its correction.
+    /// `texts` are the name of each detector, its pattern and its correction.
     pub fn new(
         texts: impl IntoIterator<Item = (String, [String; 2])>,
     ) -> Result<Self, TemplateError> {
@@ -113,8 +118,8 @@ impl Templates {
         self.render(detector, "correction", facts)
     }
 
-    /// A template that renders its sample can still fail, on a division by a
-    /// count that is zero for instance; the verdict then goes without the text.
+    /// A template that renders its sample can still fail, for example on a division
+    /// by a count that is zero. The verdict then has an empty text.
     fn render(&self, detector: &str, key: &str, facts: &TemplateContext) -> String {
         self.templates
             .get_template(&template_name(detector, key))
@@ -123,7 +128,11 @@ impl Templates {
     }
 }
 
-/// Whole, or with cents.
+fn quote(text: &str) -> String {
+    sanitize::quote(text, QUOTE_CHARS_MAX)
+}
+
+/// As an integer, or with two decimals.
 fn format_number(number: f64) -> String {
     if number.fract() == 0.0 {
         format!("{number:.0}")

@@ -1,3 +1,5 @@
+//! Trends: how often each detector has found something lately.
+
 use std::time::{Duration, SystemTime};
 
 use super::{
@@ -6,18 +8,18 @@ use super::{
 };
 use crate::domain::{DetectorId, EventPosition, Level, Trend};
 
-/// How each detector has been finding lately, for one agent.
+/// The recent rate of findings of each detector, for one agent.
 ///
-/// The average moves on the events a detector looks at; the others let it fade,
-/// by half in a window, and so does time without events. It is fed by edges (an
-/// event that completes or extends the pattern), not by levels: a pattern that
-/// merely stands in the window would keep the average at 1 long after the agent
-/// has moved on.
+/// The average moves on the events that a detector checks. Other events halve it in
+/// a window, and time without events decays it too. Its input is edges (an event
+/// that completes or extends the pattern), not levels: a pattern that is merely
+/// still in the window would keep the average at 1 long after the agent has moved
+/// on.
 #[derive(Default)]
 pub(super) struct Trends {
-    /// By rank; empty until a detector finds something.
+    /// By detector; empty until one finds something.
     states: Vec<TrendState>,
-    /// The detectors that have a trend, as bits: most events find none.
+    /// The detectors that have a trend, as bits. Most events find none set.
     active_bits: u64,
     history: TrendHistory,
 }
@@ -28,18 +30,18 @@ struct TrendState {
     chronic: bool,
 }
 
-/// Below this a trend is over.
+/// Below this a trend has ended.
 const EMA_MIN: f32 = 0.01;
-/// From here a blip is a trend.
+/// From this on a blip is a trend.
 const TREND_EMA_MIN: f32 = 0.4;
-/// A pause of up to a minute is the pace of work, not a change of it.
+/// A pause of up to a minute is normal and does not decay a trend.
 const IDLE_GRACE: Duration = Duration::from_secs(60);
-/// Beyond it a trend is halved every ten minutes.
+/// After that a trend is halved every ten minutes.
 const IDLE_HALF_LIFE_SECS: f32 = 600.0;
 
 impl Trends {
-    /// Moves every average by one event, given when the one before was made:
-    /// `looked` and `found` are sets of detectors as bits.
+    /// Updates every average with one event. `checked` and `found` are detectors as
+    /// bits.
     pub fn update(
         &mut self,
         (at, previous_time): (EventPosition, Option<SystemTime>),
@@ -55,7 +57,7 @@ impl Trends {
         let decay = idle_decay(previous_time, at.time);
         let alpha = settings.trend.alpha as f32;
         let saturation = settings.trend.saturation as f32;
-        for (rank, (state, ladder)) in self
+        for (rank, (state, escalation)) in self
             .states
             .iter_mut()
             .zip(&settings.escalations)
@@ -71,7 +73,7 @@ impl Trends {
             } else if checked & bit != 0 {
                 (1.0 - alpha) * state.ema
             } else {
-                state.ema * (-1.0 / ladder.trend_half_life_events as f32).exp2()
+                state.ema * (-1.0 / escalation.trend_half_life_events as f32).exp2()
             };
             self.active_bits |= bit;
             if state.ema < EMA_MIN {
@@ -107,7 +109,7 @@ impl Trends {
             Level::Blip
         };
         (state.ema > 0.0).then(|| Trend {
-            // Four digits: more would only show how it is stored.
+            // Four digits, because more would show the rounding of f32.
             ema: (f64::from(state.ema) * 1e4).round() / 1e4,
             level,
         })
@@ -123,10 +125,10 @@ impl Trends {
     }
 }
 
-/// What is left of a trend after the time between two events.
+/// The factor by which the time between two events decays a trend.
 fn idle_decay(previous_time: Option<SystemTime>, time: SystemTime) -> f32 {
-    // Clocks of traces may run backwards: that is no idleness.
-    let idle = previous_time.and_then(|last| time.duration_since(last).ok());
+    // The clock of a trace may run backwards; that is not idle time.
+    let idle = previous_time.and_then(|previous| time.duration_since(previous).ok());
     let beyond = idle.unwrap_or_default().saturating_sub(IDLE_GRACE);
     (-beyond.as_secs_f32() / IDLE_HALF_LIFE_SECS).exp2()
 }

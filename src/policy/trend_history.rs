@@ -1,36 +1,37 @@
+//! Recent trends, for the timeline and the spark line of a session.
+
 use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
 use crate::domain::DetectorId;
 
-/// How the trends of one agent have moved lately. It holds nothing while no
-/// detector finds anything.
+/// The recent trends of one agent. Empty while no detector finds anything.
 #[derive(Default)]
 pub(super) struct TrendHistory {
     samples: VecDeque<PackedSample>,
 }
 
-/// A detector's trend after an event; 0 where the event brought it to its end.
+/// A detector's trend after an event; 0 if the trend ended with the event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PackedSample {
     index: i32,
     pub detector: DetectorId,
-    /// In 255ths: a plot needs no more, and a sample takes 8 bytes.
+    /// In 255ths: enough for a plot, and a sample takes 8 bytes.
     ema: u8,
-    /// The detector found something on the event.
+    /// The detector had a finding on the event.
     pub found: bool,
 }
 
 impl PackedSample {
-    /// Two digits, which is what it is kept with.
+    /// Two digits, the precision of the stored value.
     pub fn ema(&self) -> f64 {
         (f64::from(self.ema) / 2.55).round() / 100.0
     }
 }
 
 impl TrendHistory {
-    /// Half a kibibyte: two detectors over all the calls that are kept.
+    /// Half a kibibyte: two detectors for all calls in the history.
     pub const SAMPLES_MAX: usize = 64;
 
     pub fn push(&mut self, index: i32, detector: DetectorId, ema: f32, found: bool) {
@@ -51,8 +52,8 @@ impl TrendHistory {
         samples.filter(move |sample| sample.index == index)
     }
 
-    /// Raises `levels`, one for each event from `first` on, to the strongest
-    /// trend after it. Between its samples a trend stands as it was.
+    /// Raises `levels`, one for each event from `first` on, to the strongest trend
+    /// after that event. Between two samples a trend keeps its value.
     pub fn raise_levels(&self, first: i32, levels: &mut [f64]) {
         let mut samples = self.samples.iter().peekable();
         let mut latest: SmallVec<[&PackedSample; 4]> = SmallVec::new();
@@ -75,23 +76,23 @@ impl TrendHistory {
 mod tests {
     use super::*;
 
-    fn trail(samples: &[(i32, u8, f32)]) -> TrendHistory {
-        let mut trail = TrendHistory::default();
+    fn history_of(samples: &[(i32, u8, f32)]) -> TrendHistory {
+        let mut history = TrendHistory::default();
         for (index, detector, ema) in samples {
-            trail.push(*index, DetectorId(*detector), *ema, *ema > 0.0);
+            history.push(*index, DetectorId(*detector), *ema, *ema > 0.0);
         }
-        trail
+        history
     }
 
     #[track_caller]
     fn check(samples: &[(i32, u8, f32)], expected: [f64; 4]) {
         let mut levels = [0.0; 4];
-        trail(samples).raise_levels(10, &mut levels);
+        history_of(samples).raise_levels(10, &mut levels);
         assert_eq!(levels, expected);
     }
 
     #[test]
-    fn the_strongest_trend_counts_and_stands_between_its_samples() {
+    fn the_strongest_trend_counts_and_keeps_its_value_between_samples() {
         check(&[], [0.0; 4]);
         check(&[(11, 0, 0.3), (13, 0, 0.51)], [0.0, 0.3, 0.3, 0.51]);
         check(
@@ -101,12 +102,12 @@ mod tests {
     }
 
     #[test]
-    fn it_holds_a_bounded_number_of_samples_and_nothing_without_a_trend() {
+    fn samples_are_bounded_and_use_no_memory_without_a_trend() {
         assert_eq!(TrendHistory::default().heap_bytes(), 0);
         let many: Vec<_> = (0..200).map(|index| (index, 0, 1.0)).collect();
-        let trail = trail(&many);
-        assert_eq!(trail.samples.len(), TrendHistory::SAMPLES_MAX);
-        assert_eq!(trail.samples_at(199).count(), 1);
+        let history = history_of(&many);
+        assert_eq!(history.samples.len(), TrendHistory::SAMPLES_MAX);
+        assert_eq!(history.samples_at(199).count(), 1);
         assert_eq!(size_of::<PackedSample>(), 8);
     }
 }

@@ -37,7 +37,7 @@ const glob = call("glob", "**/webhook*");
 
 test("a looping session appears without a reload, and its timeline shows the loop", async () => {
   const page = await visit("/");
-  await page.getByText("No session yet.").waitFor();
+  await page.getByText("No sessions yet.").waitFor();
   let loads = 0;
   page.on("load", () => { loads += 1; });
   await service.record("coding/in-circles", read("README.md"), ...times(4, search, glob));
@@ -63,7 +63,7 @@ test("a looping session appears without a reload, and its timeline shows the loo
   // The trend as a plot, and the verdict in plain words.
   assert.ok(await page.locator(".score .trend polyline").count() >= 1);
   const verdict = page.locator("article.verdict").first();
-  for (const words of ["Why now", "Rule", "Fires at", "Events", "Kept quiet by", "Cost by then", "Correction offered"]) {
+  for (const words of ["Why now", "Rule", "Fires at", "Events", "Would not have fired if", "Wasted", "Correction"]) {
     await verdict.getByText(words, { exact: true }).waitFor();
   }
   await verdict.getByText("laps of 2 to 10 calls").waitFor();
@@ -87,9 +87,9 @@ describe("acts", () => {
     const page = await visit(sessionAt("s"));
     await page.getByRole("button", { name: "Terminate…" }).click();
     const dialog = page.getByRole("dialog");
-    await dialog.getByText("Every stream that carries the session is told at once").waitFor();
+    await dialog.getByText("All streams of the session are notified immediately").waitFor();
     await dialog.getByRole("button", { name: "Terminate the session" }).click();
-    await dialog.getByText("Say why").waitFor();
+    await dialog.getByText("A reason is required").waitFor();
     await dialog.getByLabel("Reason (required)").fill("it goes in circles");
     await dialog.getByLabel("Your name").fill("Mia Jönsson");
     await dialog.getByRole("button", { name: "Terminate the session" }).click();
@@ -105,7 +105,7 @@ describe("acts", () => {
 
     // Seen at once, without a reload; what led to it stays in sight.
     await page.locator(".head .state.terminated").waitFor();
-    await page.getByText("As it stood when it was over").waitFor();
+    await page.getByText("The state when the session was closed").waitFor();
     await page.locator(".score .bead.cited").first().waitFor();
     assert.equal(await page.getByRole("button", { name: "Terminate…" }).count(), 0);
 
@@ -117,7 +117,7 @@ describe("acts", () => {
     await service.stop();
     await service.again();
     const latest = await visit(sessionAt("s"));
-    await latest.getByText("or the service was started anew").waitFor();
+    await latest.getByText("or the service was restarted").waitFor();
     await latest.locator(".head .state.terminated").waitFor();
     assert.deepEqual(await latest.locator(".fact dt").allTextContents(), ["Wasted in loops", "Terminated"]);
     await page.locator(".pill.live").waitFor();
@@ -212,7 +212,7 @@ test("the live feed pauses and filters", async () => {
   await link(page, "second").waitFor();
   await service.ask("TerminateSession", { session_id: "first", reason: "enough" });
   await page.getByText("enough").waitFor();
-  await page.getByLabel("Least action").selectOption("terminate");
+  await page.getByLabel("Minimum action").selectOption("terminate");
   await link(page, "second").waitFor({ state: "detached" });
   assert.equal(await page.locator(".line").count(), 1);
   assert.ok(page.url().endsWith("/feed?least=terminate"));
@@ -255,7 +255,7 @@ test("the policy page shows what was done beside what would have been", async ()
   assert.deepEqual(await counts("default"), ["1 warn 1 block", "–"]);
   assert.deepEqual(await counts("trial"), ["–", "1 warn"]);
   assert.deepEqual(await counts("exact_repeat"), ["default 1 warn 1 block", "trial 1 warn"]);
-  await page.getByLabel("Counts of").selectOption("1");
+  await page.getByLabel("Period").selectOption("1");
   assert.ok(page.url().endsWith("/policy?hours=1"));
   assert.deepEqual(await counts("trial"), ["–", "1 warn"]);
   await page.getByRole("button", { name: "default" }).click();
@@ -281,7 +281,7 @@ test("a page finds its way back after a restart, with no verdict lost or shown t
     new MutationObserver(() => window.said.push(pill.textContent)).observe(pill, { childList: true });
   });
   await service.stop();
-  await page.getByText("no connection").waitFor();
+  await page.getByText("disconnected").waitFor();
   await service.again();
   // Given while the page was away, or not: it cannot know.
   await service.record("after", ...times(4, search));
@@ -306,7 +306,7 @@ test("a page that nobody sees lets go of its connection, and misses nothing", as
   }, state);
   assert.equal(await streams(), "1");
   await seen("hidden");
-  await page.getByText("asleep").waitFor();
+  await page.getByText("paused").waitFor();
   while ((await streams()) !== "0");
   await service.record("meanwhile", ...times(3, search));
   await seen("visible");
@@ -331,10 +331,10 @@ test("colours follow the system until somebody says otherwise", async () => {
   const page = await visit("/", { colorScheme: "dark" });
   const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
   const dark = await ground();
-  await page.getByRole("button", { name: "Colours: auto" }).click();
-  await page.getByRole("button", { name: "Colours: light" }).waitFor();
+  await page.getByRole("button", { name: "Theme: auto" }).click();
+  await page.getByRole("button", { name: "Theme: light" }).waitFor();
   assert.notEqual(await ground(), dark);
   await page.reload();
-  await page.getByRole("button", { name: "Colours: light" }).click();
+  await page.getByRole("button", { name: "Theme: light" }).click();
   assert.equal(await ground(), dark);
 });

@@ -32,7 +32,7 @@ after(async () => {
 
 async function enter(page, token) {
   await page.getByLabel("Token").fill(token);
-  await page.getByRole("button", { name: "Log in" }).click();
+  await page.getByRole("button", { name: "Sign in" }).click();
 }
 
 test("a viewer sees all and has no button to act with", async () => {
@@ -61,12 +61,12 @@ test("a viewer sees all and has no button to act with", async () => {
 test("a token that is not known, or not for the console, is refused with a reason", async () => {
   const { page, context } = await open(browser, service, "/");
   await enter(page, "unstuck_wrong");
-  await page.getByText("The token is not known here").waitFor();
+  await page.getByText("The token is unknown or was revoked").waitFor();
   await enter(page, tokens.broker);
   await page.getByText("the role broker may not do this").waitFor();
   await enter(page, tokens.viewer);
   await page.getByRole("link", { name: "s", exact: true }).waitFor();
-  await page.getByRole("button", { name: "Log out" }).click();
+  await page.getByRole("button", { name: "Sign out" }).click();
   await page.getByLabel("Token").waitFor();
   await context.close();
 });

@@ -35,7 +35,7 @@ test("over TLS the page is live, copies without being asked, and ends a session"
   assert.equal((await opened.securityDetails()).subjectName, NAME);
   assert.equal(await page.evaluate(() => isSecureContext), true);
   await page.getByLabel("Token").fill(tokens.operator);
-  await page.getByRole("button", { name: "Log in" }).click();
+  await page.getByRole("button", { name: "Sign in" }).click();
   await page.locator(".pill.live").waitFor();
   await service.record("s", ...times(3, call("read_file", "a.rs")));
   await page.getByRole("link", { name: "s", exact: true }).click();

@@ -644,6 +644,9 @@ fn split_field<'a>(code: &str, message: &'a str) -> (&'a str, &'a str) {
     }
 }
 
+/// A code and a message, and the inputs that get it with the field at fault.
+type GroupedAnswer<'a> = (&'a str, &'a str, Vec<(&'a str, &'a str)>);
+
 /// Per table: the answers by code, inputs with the same answer on one line.
 fn page(tables: &[Table]) -> String {
     let mut page = "# Answers to bad input\n\n\
@@ -656,7 +659,7 @@ fn page(tables: &[Table]) -> String {
     for table in tables {
         writeln!(page, "\n## {}", table.title).unwrap();
         let mut codes: Vec<&str> = Vec::new();
-        let mut answers: Vec<(&str, &str, Vec<(&str, &str)>)> = Vec::new();
+        let mut answers: Vec<GroupedAnswer> = Vec::new();
         for [input, code, message] in &table.rows {
             if !codes.contains(&code.as_str()) {
                 codes.push(code);

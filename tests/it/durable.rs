@@ -723,7 +723,7 @@ async fn a_damaged_tail_is_set_aside_and_said_in_health() {
     let server = running.server().await;
     let health = server.health().await;
     assert!(
-        health.contains("set aside in") && health.contains("damaged-00000001-"),
+        health.contains("moved to") && health.contains("damaged-00000001-"),
         "{health}"
     );
     assert_eq!(

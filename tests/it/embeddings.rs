@@ -156,7 +156,7 @@ mod with_a_model {
         let table = folder.path().join("model.safetensors");
         fs::write(&table, "no table").unwrap();
         let said = refusal(&config(folder.path()));
-        assert!(said.contains("is no model of this kind"), "{said}");
+        assert!(said.contains("is not a static embedding model"), "{said}");
     }
 
     /// A table of safetensors: its header's length, its header, zeros.

@@ -261,7 +261,7 @@ fn a_long_list_is_cut_unless_it_is_asked_for() {
     let set = Set::new(&traces, &labels);
     let cut = set.eval(&[]).ends_with(0);
     cut.tells("  s29\n");
-    cut.tells("and 5 more; --list shows all");
+    cut.tells("… 5 more; --list shows all");
     assert!(!cut.out.contains("s30"), "{}", cut.out);
     let all = set.eval(&["--list"]).ends_with(0);
     all.tells("  s34\n");
@@ -345,12 +345,12 @@ fn a_pipeline_can_ask_for_the_least() {
     check(
         &["--min-precision", "0.76"],
         1,
-        "the precision is 0.7500, at least 0.76",
+        "the precision is 0.7500, the minimum is 0.76",
     );
     check(
         &["--min-recall", "1"],
         1,
-        "the recall is 0.7500, at least 1",
+        "the recall is 0.7500, the minimum is 1",
     );
     check(&["--min-recall", "1.1"], 2, "from 0 to 1");
     check(&["--min-precision", "NaN"], 2, "from 0 to 1");

@@ -284,7 +284,7 @@ async fn health_says_whether_somebody_serves() {
     );
     running.stop().await;
     let gone = output(ask(&address));
-    let complaint = format!("unstuck: nobody answers at \"{address}\"\n");
+    let complaint = format!("unstuck: cannot connect to \"{address}\"\n");
     assert_eq!(
         (gone.status.code(), text(&gone.stderr)),
         (Some(1), &*complaint)
@@ -343,11 +343,11 @@ fn what_it_prints_can_be_typed() {
         [
             format!("unstuck: gRPC on 0.0.0.0:{grpc}"),
             format!("unstuck: HTTP on 0.0.0.0:{http}"),
-            "unstuck: store in ./unstuck-data; Ctrl-C stops".to_owned(),
+            "unstuck: store in ./unstuck-data; press Ctrl-C to stop".to_owned(),
             "try: cargo run --release -- replay examples/read-loop.ndjson".to_owned(),
             format!("     UNSTUCK_SERVER=127.0.0.1:{grpc} python3 examples/broker.py"),
             format!("     curl http://127.0.0.1:{http}/metrics"),
-            format!("     the console, in a browser: http://127.0.0.1:{http}/"),
+            format!("     open the console in a browser: http://127.0.0.1:{http}/"),
         ]
     );
 }
@@ -504,7 +504,7 @@ fn a_printed_configuration_is_one_that_loads() {
         &["config", "check", "--config", "printed.toml"],
         &[],
     );
-    assert_eq!(text(&output(check).stdout), "printed.toml: fine\n");
+    assert_eq!(text(&output(check).stdout), "printed.toml: ok\n");
 }
 
 #[test]
@@ -528,7 +528,7 @@ fn a_file_from_another_system_loads() {
         &["config", "check", "--config", "c.toml"],
         &[],
     );
-    assert_eq!(text(&output(check).stdout), "c.toml: fine\n");
+    assert_eq!(text(&output(check).stdout), "c.toml: ok\n");
 }
 
 // Logs

@@ -155,9 +155,9 @@ async fn a_session_shows_its_loop_at_a_glance_and_why_it_was_reported() {
         "rule        the same calls come in the same order",
         "fires at    3 laps of 2 to 10 calls in the last 30 calls",
         "events      0–5 (3 laps of 2)",
-        "avoided by  a call that is not part of the circle",
+        "unless      a call that is not part of the circle",
         "correction  Stop this cycle",
-        "cost so far 6 events",
+        "wasted      6 events",
     ] {
         assert!(page.contains(told), "{told:?} is not in {page}");
     }
@@ -223,7 +223,7 @@ async fn what_is_not_there_is_told_apart_from_what_fails_and_from_wrong_use() {
         &["sessions", "--watch"],
         &["snooze", "s", "--for", "soon", "--reason", "x"],
         &["verdicts", "--since", "whenever"],
-        &["watch", "--least", "shout"],
+        &["watch", "--min-action", "shout"],
     ] {
         unstuck(server.grpc, wrong).await.ends_with(2);
     }
@@ -234,7 +234,7 @@ async fn a_service_that_is_not_there_is_named_with_a_hint() {
     let nobody = "127.0.0.1:1".parse().unwrap();
     let ran = unstuck(nobody, &["sessions"]).await.ends_with(1);
     assert!(
-        ran.err.contains("nobody answers at 127.0.0.1:1"),
+        ran.err.contains("cannot connect to 127.0.0.1:1"),
         "{}",
         ran.err
     );
@@ -250,11 +250,12 @@ async fn sessions_are_terminated_by_their_ids_and_may_go_on_after_a_reset() {
     let ran = ran.ends_with(0);
     assert_eq!(ran.out, "terminated a\nterminated unheard-of\n");
     // This service keeps all in memory.
-    let forgets = "unstuck: a: that is on no disk, so a restart of the service forgets it";
+    let forgets =
+        "unstuck: a: the termination is not on disk and does not survive a restart of the service";
     assert_eq!(ran.err.lines().next(), Some(forgets));
     assert_eq!(status(&server, "a").await, SessionStatus::Terminated);
     let again = unstuck(server.grpc, &terminate("again")).await.ends_with(0);
-    let before = "a was terminated before, by operator: over budget";
+    let before = "a is already terminated, by operator: over budget";
     assert_eq!(again.out.lines().next(), Some(before));
     let args = ["reset", "a", "--reason", "more budget", "--output", "json"];
     let objects = unstuck(server.grpc, &args).await.ends_with(0).objects();
@@ -285,9 +286,9 @@ async fn many_are_counted_before_they_are_terminated() {
     let dry = unstuck(server.grpc, &with(&["--dry-run"]))
         .await
         .ends_with(0);
-    assert!(dry.out.ends_with("2 live sessions fit\n"), "{}", dry.out);
+    assert!(dry.out.ends_with("2 live sessions match\n"), "{}", dry.out);
     let unasked = unstuck(server.grpc, &with(&["--reason", "x"])).await;
-    let why = "2 live sessions would be terminated; say --yes";
+    let why = "2 live sessions would be terminated. Not a terminal: pass --yes";
     assert!(unasked.ends_with(2).err.contains(why));
     assert_eq!(status(&server, "a").await, SessionStatus::Looping);
 
@@ -332,7 +333,7 @@ async fn the_audit_log_is_listed_page_by_page() {
         "team=web",
         "--detector",
         "cycle",
-        "--least",
+        "--min-action",
         "block",
         "--output",
         "json",
@@ -412,8 +413,10 @@ async fn a_watch_that_breaks_off_goes_on_after_the_last_verdict_seen() {
         );
     }
     let told: Vec<&str> = ran.err.lines().collect();
-    assert!(told[1].contains("broke off (the watcher was too slow); it goes on after the last"));
-    assert!(told[3].contains("stands again"), "{told:?}");
+    assert!(
+        told[1].contains("connection lost (the watcher was too slow); resuming after the last")
+    );
+    assert!(told[3].contains("reconnected"), "{told:?}");
 }
 
 #[tokio::test]

@@ -278,17 +278,17 @@ fn a_loop_cannot_end_the_session_before_it_is_found() {
         check_refused(
             &format!("[detect.{name}]\nterminate_after = {}", count - 1),
             &format!(
-                "invalid `detect.{name}.terminate_after` at unstuck.toml:2: a loop is first found with {count} events, so it never holds just {}",
+                "invalid `detect.{name}.terminate_after` at unstuck.toml:2: a loop is first found with {count} events, so it never has only {}",
                 count - 1
             ),
         );
     }
     check_refused(
         "[detect.cycle]\ncount = 4\nterminate_after = 3",
-        "invalid `detect.cycle.terminate_after` at unstuck.toml:3: a loop is first found with 4 events, so it never holds just 3",
+        "invalid `detect.cycle.terminate_after` at unstuck.toml:3: a loop is first found with 4 events, so it never has only 3",
     );
     check_refused(
         "[detect.similar_turns]\ncount = 6",
-        "invalid `detect.similar_turns.count` at unstuck.toml:2: a loop is first found with 6 events, so it never holds just 5",
+        "invalid `detect.similar_turns.count` at unstuck.toml:2: a loop is first found with 6 events, so it never has only 5",
     );
 }

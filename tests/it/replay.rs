@@ -269,7 +269,7 @@ fn input_without_one_good_line_is_bad_input() {
     assert!(
         ran.ends_with(2)
             .err
-            .ends_with("unstuck: no line could be read\n")
+            .ends_with("unstuck: no valid line in the traces\n")
     );
     replay_with_stdin(&["-"], b"\n\n").ends_with(0);
 }
@@ -290,7 +290,7 @@ fn a_file_that_is_missing_is_wrong_use() {
 fn an_unknown_profile_is_wrong_use() {
     let ran = replay(&["--profile", "nosuch", HEALTHY]);
     let told =
-        "unstuck: there is no profile \"nosuch\"; there are default, classic, lenient, strict\n";
+        "unstuck: unknown profile \"nosuch\"; known profiles: default, classic, lenient, strict\n";
     assert_eq!(ran.ends_with(2).err, told);
 }
 

@@ -247,7 +247,7 @@ fn a_bad_rule_is_refused_with_its_file_its_name_and_its_place() {
         ),
         (
             rule("when = 'true'\ncount = 3\nterminate_after = 2"),
-            "invalid `rules[0].terminate_after` at FILE:5: a loop is first found with 3 events, so it never holds just 2",
+            "invalid `rules[0].terminate_after` at FILE:5: a loop is first found with 3 events, so it never has only 2",
         ),
         (
             rule("when = 'true'\nwen = 'true'"),

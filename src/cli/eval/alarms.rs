@@ -1,3 +1,5 @@
+//! The verdicts of a run by session and detector.
+
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
@@ -5,22 +7,22 @@ use std::{
 
 use crate::domain::{SessionId, Verdict};
 
-/// The verdicts of a run, by session.
+/// The verdicts of a run by session.
 #[derive(Default)]
 pub(super) struct Alarms {
     by_session: HashMap<SessionId, SessionAlarms, foldhash::fast::RandomState>,
-    /// Those that ask nobody to act.
+    /// Shadow verdicts, which do not count as alarms.
     pub shadow_verdicts: u64,
 }
 
-/// A session that was found.
+/// The verdicts of a session.
 pub(super) struct SessionAlarms {
     pub first: Arc<Verdict>,
     pub verdicts: u64,
     pub by_detector: BTreeMap<Arc<str>, DetectorAlarms>,
 }
 
-/// A detector's part in a session's verdicts.
+/// The verdicts of a session in which a detector took part.
 pub(super) struct DetectorAlarms {
     pub first_index: Option<i32>,
     pub verdicts: u64,

@@ -1,11 +1,13 @@
+//! The delay between the start of a loop and its first verdict.
+
 use serde::Serialize;
 
-/// How many events after the label's the first verdicts came.
+/// Events from the labelled start of a loop to the first verdict.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub(super) struct DetectionDelay {
-    /// Found, and labelled with where the loop begins.
+    /// Sessions that were found and are labelled with the start of the loop.
     pub sessions: usize,
-    /// Those whose verdict came before the label's event.
+    /// Sessions whose verdict came before the labelled event.
     pub early: usize,
     pub median: Option<f64>,
     pub p90: Option<i64>,
@@ -18,7 +20,7 @@ impl DetectionDelay {
             sessions: delays.len(),
             early: delays.partition_point(|delay| *delay < 0),
             median: median(&delays),
-            // The nearest rank: a delay that was there, not one between two.
+            // The nearest rank: an actual delay, not an interpolated one.
             p90: delays
                 .get((delays.len() * 9).div_ceil(10).saturating_sub(1))
                 .copied(),
@@ -26,7 +28,7 @@ impl DetectionDelay {
     }
 }
 
-/// The middle one, or the mean of the two in the middle.
+/// The middle value, or the mean of the two in the middle.
 fn median(sorted: &[i64]) -> Option<f64> {
     let upper = *sorted.get(sorted.len() / 2)?;
     let lower = *sorted.get((sorted.len() - 1) / 2)?;
@@ -49,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_is_that_of_the_middle_and_that_of_nine_in_ten() {
+    fn a_delay_has_a_median_and_a_90th_percentile() {
         check(&[], 0, None, None);
         check(&[3], 0, Some(3.0), Some(3));
         check(&[5, -2], 1, Some(1.5), Some(5));

@@ -1,3 +1,5 @@
+//! Reads the labels of sessions.
+
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     fs::File,
@@ -16,22 +18,22 @@ use crate::{
     domain::{IdError, SessionId},
 };
 
-/// What is known of sessions, by a person's word.
+/// The labels by session.
 pub(super) type GroundTruth = BTreeMap<SessionId, Label>;
 
-/// What a person says of a session.
+/// A person's judgement of a session.
 #[derive(Debug)]
 pub(super) struct Label {
     pub looping: bool,
-    /// Where the loop begins.
+    /// The index of the event at which the loop starts.
     pub first_loop_event: Option<u32>,
     pub kind: Option<String>,
     pub why: Option<String>,
-    /// Where the label stands in its file.
+    /// The line number of the label.
     line: u64,
 }
 
-/// A label as it is written. What else stands there is the labeller's own.
+/// A label in the file. Other fields are ignored.
 #[derive(Deserialize)]
 struct LabelRecord {
     session_id: String,
@@ -42,7 +44,7 @@ struct LabelRecord {
     why: Option<String>,
 }
 
-/// Why a line is not a label.
+/// Why a line is not a valid label.
 #[derive(Debug, Error)]
 enum LabelLineError {
     #[error(transparent)]
@@ -51,12 +53,12 @@ enum LabelLineError {
     NotAnObject,
     #[error("session_id: {0}")]
     Id(#[from] IdError),
-    #[error("the session is labelled otherwise in line {0}")]
+    #[error("the session has a different label in line {0}")]
     Conflict(u64),
 }
 
-/// Reads all labels. One that cannot be read would quietly change every figure,
-/// so the first ends it.
+/// Reads all labels. Fails at the first invalid line, because skipping it would
+/// silently change every metric.
 pub(super) fn read_labels(path: &Path) -> Result<GroundTruth, CliError> {
     let file = File::open(path).map_err(|error| trace::read_error(path, &error))?;
     parse_labels(path, file)
@@ -65,19 +67,19 @@ pub(super) fn read_labels(path: &Path) -> Result<GroundTruth, CliError> {
 fn parse_labels(path: &Path, file: impl Read) -> Result<GroundTruth, CliError> {
     let mut labels = GroundTruth::new();
     let mut lines = NdjsonReader::new(BufReader::new(file));
-    let to_read_error = |error| trace::read_error(path, &error);
-    while let Some((number, line)) = lines.next().map_err(to_read_error)? {
-        let label = line
-            .map_err(LabelLineError::from)
-            .and_then(|line| Label::parse(line, number));
-        label
+    while let Some((number, line)) = lines
+        .next()
+        .map_err(|error| trace::read_error(path, &error))?
+    {
+        line.map_err(LabelLineError::from)
+            .and_then(|line| Label::parse(line, number))
             .and_then(|(id, label)| insert_label(&mut labels, id, label))
             .map_err(|error| CliError::usage(trace::format_line_error(path, number, &error)))?;
     }
     Ok(labels)
 }
 
-/// The same label twice is one: files of labels are put together.
+/// Accepts the same label twice, because label files are concatenated.
 fn insert_label(
     labels: &mut GroundTruth,
     id: SessionId,
@@ -95,7 +97,7 @@ fn insert_label(
 
 impl Label {
     fn parse(json: &[u8], line: u64) -> Result<(SessionId, Self), LabelLineError> {
-        // serde takes a list for a struct as well, by position.
+        // serde also accepts a list for a struct, by position.
         if !json.starts_with(b"{") {
             return Err(LabelLineError::NotAnObject);
         }
@@ -127,18 +129,18 @@ mod tests {
 
     #[track_caller]
     fn check(file: &str, expected: &str) {
-        let told = match parse_labels(Path::new("l"), file.as_bytes()) {
+        let result = match parse_labels(Path::new("l"), file.as_bytes()) {
             Ok(labels) => labels
                 .iter()
                 .map(|(id, label)| format!("{id} {} {:?};", label.looping, label.first_loop_event))
                 .collect(),
             Err(failure) => failure.to_string(),
         };
-        assert_eq!(told, expected);
+        assert_eq!(result, expected);
     }
 
     #[test]
-    fn a_label_needs_a_session_and_a_word() {
+    fn a_label_needs_a_session_and_a_loop_flag() {
         check("", "");
         check(r#"{"session_id":"s","loop":false}"#, "s false None;");
         check(
@@ -164,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_counted_from_nought() {
+    fn an_event_index_is_not_negative() {
         check(
             r#"{"session_id":"s","loop":true,"first_loop_event":-1}"#,
             "l:1: invalid value: integer `-1`, expected u32 (column 51)",
@@ -172,12 +174,12 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_labelled_once() {
+    fn a_session_with_two_different_labels_is_rejected() {
         let label = "{\"session_id\":\"s\",\"loop\":true}\n";
         check(&label.repeat(2), "s true None;");
         check(
             &(label.to_owned() + &label.replace("true", "false")),
-            "l:2: the session is labelled otherwise in line 1",
+            "l:2: the session has a different label in line 1",
         );
     }
 }

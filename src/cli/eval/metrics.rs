@@ -1,3 +1,5 @@
+//! Precision, recall and the other metrics.
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Serialize;
@@ -12,7 +14,7 @@ use crate::{
     domain::{Action, SessionId, SessionView, Verdict},
 };
 
-/// How well the verdicts agree with the labels. An undefined figure is `None`.
+/// How well the verdicts agree with the labels. An undefined metric is `None`.
 #[derive(Debug, Serialize)]
 pub(super) struct EvalMetrics {
     pub events: u64,
@@ -21,13 +23,13 @@ pub(super) struct EvalMetrics {
     pub shadow_verdicts: u64,
     pub labelled: LabelledMetrics,
     pub unlabelled: UnlabelledMetrics,
-    /// Every detector, also those that found nothing.
+    /// Every detector, including those that found nothing.
     pub detectors: BTreeMap<Arc<str>, DetectorScore>,
-    /// Labelled no loop and found, in the order of the traces.
+    /// Sessions labelled no loop and found, in the order of the traces.
     pub false_alarms: Vec<FalseAlarm>,
-    /// Labelled a loop and not found.
+    /// Sessions labelled a loop and not found.
     pub misses: Vec<MissedLoop>,
-    /// Labelled and not in the traces: not counted.
+    /// Labelled sessions that are not in the traces, and so are not counted.
     pub missing_sessions: Vec<String>,
 }
 
@@ -89,7 +91,7 @@ pub(super) struct MissedLoop {
     pub why: Option<String>,
 }
 
-/// The labelled sessions that were found, by all detectors or by one.
+/// The sessions that were found, by any detector or by one.
 #[derive(Default)]
 struct DetectionCounts {
     loops: u64,
@@ -98,7 +100,6 @@ struct DetectionCounts {
     unlabelled_verdicts: u64,
 }
 
-/// Figures in the making.
 #[derive(Default)]
 struct EvalMetricsBuilder {
     events: u64,
@@ -195,22 +196,24 @@ impl EvalMetricsBuilder {
             sessions,
             loops,
             healthy,
-            detections: found,
+            detections,
             by_detector,
             mut unlabelled,
             false_alarms,
             misses,
         } = self;
         let per_1000 = |verdicts| ratio(verdicts * 1_000, unlabelled.events);
-        let to_detector_score = |(name, found): (Arc<str>, DetectionCounts)| {
-            let detector_score = DetectorScore {
-                unlabelled_verdicts: found.unlabelled_verdicts,
-                verdicts_per_1000_events: per_1000(found.unlabelled_verdicts),
-                score: Score::new(found, loops, healthy),
-            };
-            (name, detector_score)
-        };
-        let detectors = by_detector.into_iter().map(to_detector_score).collect();
+        let detectors = by_detector
+            .into_iter()
+            .map(|(name, found)| {
+                let detector_score = DetectorScore {
+                    unlabelled_verdicts: found.unlabelled_verdicts,
+                    verdicts_per_1000_events: per_1000(found.unlabelled_verdicts),
+                    score: Score::new(found, loops, healthy),
+                };
+                (name, detector_score)
+            })
+            .collect();
         unlabelled.verdicts_per_1000_events = per_1000(unlabelled.verdicts);
         EvalMetrics {
             events,
@@ -221,7 +224,7 @@ impl EvalMetricsBuilder {
                 sessions: loops + healthy,
                 loops,
                 healthy,
-                score: Score::new(found, loops, healthy),
+                score: Score::new(detections, loops, healthy),
             },
             unlabelled,
             detectors,
@@ -246,7 +249,7 @@ impl DetectionCounts {
 }
 
 impl Score {
-    /// Of `loops` and `healthy` sessions, those found.
+    /// The score for the detections among `loops` and `healthy` labelled sessions.
     fn new(detections: DetectionCounts, loops: u64, healthy: u64) -> Self {
         let (true_positives, false_positives) = (detections.loops, detections.healthy);
         let false_negatives = loops - true_positives;

@@ -1,29 +1,21 @@
-//! What a person sees: the whole in a few words, a row a detector, and where
-//! the verdicts and the labels disagree.
+//! The output of an evaluation as text: a summary, a table by detector, and the
+//! sessions in which verdicts and labels disagree.
 
 use std::io::{self, BufWriter, Write};
 
 use anstream::AutoStream;
-use anstyle::Style;
 
 use super::metrics::{EvalMetrics, FalseAlarm, MissedLoop, Score};
-use crate::{
-    cli::{
-        output,
-        text_format::{group_digits, pluralize, wrap},
-    },
-    domain::sanitize,
+use crate::cli::{
+    output,
+    style::{BOLD, DIM},
+    text_format::{group_digits, pluralize, sanitize, truncate, wrap},
 };
 
-const BOLD: Style = Style::new().bold();
-const DIM: Style = Style::new().dimmed();
-
-/// More is a file's worth, and `--list` prints it.
+/// `--list` prints more.
 const LISTED_MAX: usize = 20;
-/// As long as a session's id may be.
-const ID_CHARS_MAX: usize = 256;
-/// Of a pattern or a label's reason, what is read at a look.
-const TEXT_CHARS_MAX: usize = 240;
+/// Longer patterns and reasons are truncated.
+const TEXT_COLUMNS_MAX: usize = 240;
 const INDENT: &str = "    ";
 /// Columns between two numbers.
 const GAP: u16 = 1;
@@ -31,7 +23,7 @@ const GAP: u16 = 1;
 pub(super) fn print(metrics: &EvalMetrics, list_all: bool) -> io::Result<()> {
     let stdout = io::stdout().lock();
     let columns = output::output_width(&stdout);
-    // Takes colours out where they are not wanted.
+    // `AutoStream` strips colours if standard output does not support them.
     let mut out = BufWriter::new(AutoStream::auto(stdout));
     for sentence in render_summary(metrics) {
         write_paragraph(&mut out, &sentence, columns)?;
@@ -44,12 +36,15 @@ pub(super) fn print(metrics: &EvalMetrics, list_all: bool) -> io::Result<()> {
         .map(render_false_alarm)
         .collect();
     let misses: Vec<_> = metrics.misses.iter().map(render_missed_loop).collect();
-    let missing = metrics.missing_sessions.iter();
-    let missing: Vec<_> = missing.map(|id| (id.as_str(), vec![])).collect();
+    let missing: Vec<_> = metrics
+        .missing_sessions
+        .iter()
+        .map(|id| (id.as_str(), vec![]))
+        .collect();
     for (heading, items) in [
         ("False alarms: labelled no loop, but found", alarms),
         ("Missed: labelled a loop, but not found", misses),
-        ("Labelled, but not in the traces: not counted", missing),
+        ("Not counted: labelled, but not in the traces", missing),
     ] {
         let max = if list_all { usize::MAX } else { LISTED_MAX };
         write_list(&mut out, heading, &items, max, columns)?;
@@ -94,7 +89,7 @@ fn render_summary(metrics: &EvalMetrics) -> Vec<String> {
     }
     if metrics.bad_lines > 0 {
         let lines = pluralize(metrics.bad_lines, "line");
-        sentences.push(format!("Not read, and left out: {lines}."));
+        sentences.push(format!("Skipped as invalid: {lines}."));
     }
     sentences
 }
@@ -165,7 +160,7 @@ fn format_ratio(share: Option<f64>) -> String {
     share.map_or_else(|| "–".to_owned(), |share| format!("{share:.2}"))
 }
 
-/// Who had nothing to say.
+/// Lists the detectors without a verdict.
 fn render_silent_detectors(metrics: &EvalMetrics) -> String {
     let names: Vec<&str> = metrics
         .detectors
@@ -179,7 +174,7 @@ fn render_silent_detectors(metrics: &EvalMetrics) -> String {
     format!("No verdict from {}.", names.join(", "))
 }
 
-/// A session, and what is said about it.
+/// A session id and its details.
 type ReportItem<'a> = (&'a str, Vec<String>);
 
 fn render_false_alarm(alarm: &FalseAlarm) -> ReportItem<'_> {
@@ -187,33 +182,36 @@ fn render_false_alarm(alarm: &FalseAlarm) -> ReportItem<'_> {
     if let Some(index) = alarm.event_index {
         verdict += &format!(" at event {index}");
     }
-    let pattern = sanitize::quote(&alarm.pattern, TEXT_CHARS_MAX);
-    let description = format!("{verdict}: {pattern}");
-    let label = render_label(alarm.kind.as_deref(), alarm.why.as_deref());
-    let label = label.map(|label| format!("label: {label}"));
-    (
-        &alarm.session_id,
-        std::iter::once(description).chain(label).collect(),
-    )
+    let mut details = vec![format!("{verdict}: {}", shorten(&alarm.pattern))];
+    if let Some(label) = render_label(alarm.kind.as_deref(), alarm.why.as_deref()) {
+        details.push(format!("label: {label}"));
+    }
+    (&alarm.session_id, details)
 }
 
 fn render_missed_loop(miss: &MissedLoop) -> ReportItem<'_> {
-    let began = miss.first_loop_event;
-    let began = began.map(|event| format!("from event {event}"));
+    let start = miss
+        .first_loop_event
+        .map(|event| format!("from event {event}"));
     let label = render_label(miss.kind.as_deref(), miss.why.as_deref());
-    let parts: Vec<String> = began.into_iter().chain(label).collect();
+    let parts: Vec<String> = start.into_iter().chain(label).collect();
     let description = (!parts.is_empty()).then(|| parts.join(": "));
     (&miss.session_id, description.into_iter().collect())
 }
 
-/// What the labeller said.
+/// The kind and the reason of a label.
 fn render_label(kind: Option<&str>, why: Option<&str>) -> Option<String> {
-    let parts = [kind, why].into_iter().flatten();
-    let parts: Vec<String> = parts
-        .map(|part| sanitize::quote(part, TEXT_CHARS_MAX))
+    let parts: Vec<String> = [kind, why]
+        .into_iter()
+        .flatten()
+        .map(shorten)
         .filter(|part| !part.is_empty())
         .collect();
     (!parts.is_empty()).then(|| parts.join(", "))
+}
+
+fn shorten(text: &str) -> String {
+    truncate(&sanitize(text), TEXT_COLUMNS_MAX)
 }
 
 fn write_list(
@@ -228,7 +226,7 @@ fn write_list(
     }
     writeln!(out, "\n{BOLD}{heading} ({}){BOLD:#}", items.len())?;
     for (id, details) in items.iter().take(max) {
-        writeln!(out, "  {}", sanitize::quote(id, ID_CHARS_MAX))?;
+        writeln!(out, "  {}", sanitize(id))?;
         for line in details
             .iter()
             .flat_map(|text| wrap(text, columns - INDENT.len()))
@@ -238,7 +236,7 @@ fn write_list(
     }
     if items.len() > max {
         let more = items.len() - max;
-        writeln!(out, "  {DIM}and {more} more; --list shows all{DIM:#}")?;
+        writeln!(out, "  {DIM}… {more} more; --list shows all{DIM:#}")?;
     }
     Ok(())
 }

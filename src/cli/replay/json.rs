@@ -1,3 +1,5 @@
+//! The output of a replay as JSON.
+
 use std::io::{self, BufWriter, StdoutLock, Write};
 
 use serde::Serialize;
@@ -9,7 +11,7 @@ use crate::{
     domain::Verdict,
 };
 
-/// Verdicts and the summary, an object a line.
+/// Prints verdicts and the summary, one object per line.
 pub(super) struct JsonLines {
     out: BufWriter<StdoutLock<'static>>,
 }
@@ -26,7 +28,7 @@ impl JsonLines {
         }
     }
 
-    /// Prints a verdict; at once where the input is `live`.
+    /// Prints a verdict, without buffering if the input is `live`.
     pub fn print(&mut self, verdict: &Verdict, live: bool) -> io::Result<()> {
         let line = to_proto_json_line(&api::present_verdict(verdict))?;
         writeln!(self.out, "{line}")?;

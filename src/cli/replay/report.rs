@@ -1,5 +1,5 @@
-//! What a person sees: a timeline of each session that loops, the totals, and
-//! the whole in a few words.
+//! The output of a replay as text: the verdicts of each looping session, a table
+//! of totals and a summary.
 
 mod timeline;
 mod totals;
@@ -40,7 +40,7 @@ impl ReplayReport {
     ) -> io::Result<()> {
         let stdout = io::stdout().lock();
         let columns = output_width(&stdout);
-        // Takes colours out where they are not wanted.
+        // `AutoStream` strips colours if standard output does not support them.
         let mut out = BufWriter::new(AutoStream::auto(stdout));
         for (index, verdicts) in &self.verdicts_by_session {
             if let Some(view) = player.session(*index) {
@@ -57,7 +57,7 @@ impl ReplayReport {
     }
 }
 
-/// The run in a few words.
+/// The run in a few sentences.
 fn render_summary(summary: &ReplaySummary) -> String {
     let events = pluralize(summary.events, "event");
     let sessions = pluralize(summary.sessions, "session");
@@ -65,25 +65,20 @@ fn render_summary(summary: &ReplaySummary) -> String {
     let verdicts = pluralize(summary.verdicts.total, "verdict");
     text += &match (summary.looping_sessions, summary.sessions) {
         (0, _) => ": no loops.".to_owned(),
-        (1, 1) => format!(", which looped: {verdicts}."),
+        (1, 1) => format!(", looping: {verdicts}."),
         (looping, _) => format!(", {looping} of them looping: {verdicts}."),
     };
     let saved = summary.saved;
     if saved.events > 0 {
-        let saved = format_cost(saved.events, saved.tokens, saved.cost_usd);
-        text += &format!(" Acting on the first ones would have saved {saved}.");
+        let cost = format_cost(saved.events, saved.tokens, saved.cost_usd);
+        text += &format!(" Acting on the first verdict of each loop would have saved {cost}.");
     } else if summary.verdicts.total > 0 {
-        text +=
-            " Each came with the last event of its loop: acting on it would have saved nothing.";
+        text += " Each verdict came with the last event of its loop: acting on it would have \
+                 saved nothing.";
     }
     if summary.bad_lines > 0 {
-        let lines = pluralize(summary.bad_lines, "line");
-        let were = if summary.bad_lines == 1 {
-            "was"
-        } else {
-            "were"
-        };
-        text += &format!(" {lines} could not be read and {were} left out.");
+        let lines = pluralize(summary.bad_lines, "invalid line");
+        text += &format!(" Skipped {lines}.");
     }
     text
 }
@@ -110,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_words_are_a_sentence() {
+    fn the_summary_names_events_sessions_verdicts_and_savings() {
         let nothing = WasteTotals::default();
         let saved = WasteTotals {
             events: 5,
@@ -126,8 +121,8 @@ mod tests {
                 events: 1,
                 ..nothing
             },
-            "37 events in 1 session, which looped: 1 verdict. \
-             Acting on the first ones would have saved 1 event.",
+            "37 events in 1 session, looping: 1 verdict. \
+             Acting on the first verdict of each loop would have saved 1 event.",
         );
         check(
             3,
@@ -135,7 +130,8 @@ mod tests {
             4,
             saved,
             "37 events in 3 sessions, 2 of them looping: 4 verdicts. \
-             Acting on the first ones would have saved 5 events, 12,300 tokens, $0.41.",
+             Acting on the first verdict of each loop would have saved 5 events, 12,300 tokens, \
+             $0.41.",
         );
     }
 }

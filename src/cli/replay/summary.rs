@@ -1,3 +1,5 @@
+//! The counts and the summary of a replay.
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::{Serialize, Serializer};
@@ -7,7 +9,7 @@ use crate::{
     domain::{Action, SessionStatus, Verdict, Waste},
 };
 
-/// The verdicts of a run, counted.
+/// The verdicts of a run by detector and action.
 #[derive(Debug, Default)]
 pub(super) struct ReplayCounts {
     by_detector: BTreeMap<Arc<str>, CountsByAction>,
@@ -34,7 +36,7 @@ impl ReplayCounts {
         }
     }
 
-    /// What the strongest verdict asks for, those in shadow mode apart.
+    /// The strongest action, without shadow verdicts.
     pub fn strongest_action(&self) -> Option<Action> {
         self.strongest_action
     }
@@ -68,25 +70,26 @@ impl CountsByAction {
         self.0.iter().sum()
     }
 
-    /// The actions that were asked for, weakest first.
+    /// The actions with a count above 0, weakest first.
     pub fn iter(self) -> impl Iterator<Item = (Action, u64)> {
         let counts = Action::ALL.into_iter().zip(self.0);
         counts.filter(|(_, count)| *count > 0)
     }
 }
 
-/// By the names that actions have in the API.
+/// Uses the names that actions have in the API.
 impl Serialize for CountsByAction {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let name = |action: Action| format!("ACTION_{}", action.name().to_ascii_uppercase());
-        serializer.collect_map(self.iter().map(|(action, count)| (name(action), count)))
+        serializer.collect_map(self.iter().map(|(action, count)| {
+            let name = format!("ACTION_{}", action.name().to_ascii_uppercase());
+            (name, count)
+        }))
     }
 }
 
-/// What came of a run.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct ReplaySummary {
-    /// That were accepted: no duplicates, nothing after a termination.
+    /// Accepted events: no duplicates, and none after a termination.
     pub events: u64,
     pub sessions: u64,
     pub bad_lines: u64,
@@ -94,9 +97,9 @@ pub(super) struct ReplaySummary {
     /// Sessions with a verdict.
     pub looping_sessions: u64,
     pub terminated_sessions: u64,
-    /// What the loops have cost.
+    /// The cost of all loops.
     pub wasted: WasteTotals,
-    /// What of it acting on the verdicts would have saved.
+    /// The part of `wasted` that acting on the verdicts would have saved.
     pub saved: WasteTotals,
 }
 
@@ -121,7 +124,7 @@ impl From<Waste> for WasteTotals {
             tokens,
             usd,
         } = waste;
-        // To a billionth: beyond it stands what binary fractions cannot say.
+        // Rounded to a billionth, to hide the error of binary fractions.
         let rounded = (usd * 1e9).round() / 1e9;
         // JSON has no infinity.
         let cost_usd = if rounded.is_finite() {

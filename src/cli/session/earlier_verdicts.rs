@@ -1,4 +1,4 @@
-//! What the audit log has of a session that is over.
+//! The verdicts of a closed session in the audit log.
 
 use std::io::{self, Write};
 
@@ -11,46 +11,36 @@ use crate::{
     pb::{self, Verdict},
 };
 
-/// The latest of its verdicts, oldest first.
+/// The last verdicts, oldest first.
 #[derive(Default)]
 pub(super) struct EarlierVerdicts {
     pub verdicts: Vec<Verdict>,
-    /// How many more there are, before these.
+    /// The number of older verdicts that are not in `verdicts`.
     omitted: usize,
 }
 
-/// A page for a person: an id that is used for years may have thousands.
+/// A session id that is reused for years may have thousands.
 const VERDICTS_MAX: usize = 32;
 const PAGE_SIZE: i32 = 1_000;
 
-/// What cannot be had is told, and nothing else is kept back for it.
+/// Fetches the verdicts. An error is printed, and the page is shown without them.
 pub(super) async fn fetch(client: &Client, session_id: &str) -> EarlierVerdicts {
-    let mut history = EarlierVerdicts::default();
-    let mut request = pb::ListVerdictsRequest {
+    let mut earlier = EarlierVerdicts::default();
+    let request = pb::ListVerdictsRequest {
         session_id: session_id.to_owned(),
         page_size: PAGE_SIZE,
         ..Default::default()
     };
-    loop {
-        let page = client
-            .call(request.clone(), async |mut service, request| {
-                service.list_verdicts(request).await
-            })
-            .await;
-        match page {
-            Ok(page) => {
-                history.push_page(page.verdicts);
-                if page.next_page_token.is_empty() {
-                    return history;
-                }
-                request.page_token = page.next_page_token;
-            }
-            Err(failure) => {
-                anstream::eprintln!("unstuck: earlier verdicts: {failure}");
-                return history;
-            }
-        }
+    let fetched = client
+        .for_each_verdict_page(request, |verdicts| {
+            earlier.push_page(verdicts);
+            Ok(())
+        })
+        .await;
+    if let Err(error) = fetched {
+        anstream::eprintln!("unstuck: cannot list earlier verdicts: {error}");
     }
+    earlier
 }
 
 impl EarlierVerdicts {
@@ -61,7 +51,7 @@ impl EarlierVerdicts {
         self.omitted += excess;
     }
 
-    /// Where the rest is.
+    /// Writes how to list the omitted verdicts.
     pub fn write_note(&self, out: &mut impl Write, session_id: &str) -> io::Result<()> {
         if self.omitted == 0 {
             return Ok(());
@@ -70,7 +60,7 @@ impl EarlierVerdicts {
         let id = sanitize(session_id);
         writeln!(
             out,
-            "  {DIM}{more} before these: unstuck verdicts --session {id}{DIM:#}\n"
+            "  {DIM}{more} omitted: unstuck verdicts --session {id}{DIM:#}\n"
         )
     }
 }
@@ -81,20 +71,20 @@ mod tests {
     use crate::cli::style::strip_colours;
 
     #[test]
-    fn of_many_the_last_are_kept_and_the_rest_is_counted() {
-        let mut history = EarlierVerdicts::default();
+    fn the_last_verdicts_are_kept_and_older_ones_are_counted() {
+        let mut earlier = EarlierVerdicts::default();
         for page in 0..3 {
             let verdict = |n: usize| Verdict {
                 verdict_id: format!("{:03}", 20 * page + n),
                 ..Verdict::default()
             };
-            history.push_page((0..20).map(verdict).collect());
+            earlier.push_page((0..20).map(verdict).collect());
         }
-        assert_eq!(history.verdicts.len(), VERDICTS_MAX);
-        assert_eq!(history.verdicts[0].verdict_id, "028");
+        assert_eq!(earlier.verdicts.len(), VERDICTS_MAX);
+        assert_eq!(earlier.verdicts[0].verdict_id, "028");
         let mut out = Vec::new();
-        history.write_note(&mut out, "a\x1bb").unwrap();
-        let told = "  28 verdicts before these: unstuck verdicts --session ab\n\n";
-        assert_eq!(strip_colours(&out), told);
+        earlier.write_note(&mut out, "a\x1bb").unwrap();
+        let expected = "  28 verdicts omitted: unstuck verdicts --session ab\n\n";
+        assert_eq!(strip_colours(&out), expected);
     }
 }

@@ -1,9 +1,11 @@
+//! The lanes of a timeline: columns in which equal calls are aligned.
+
 use crate::pb::TimelineEntry;
 
-/// More columns than that line nothing up any more.
+/// More columns no longer make a pattern visible.
 const LANES_MAX: usize = 8;
 
-/// What shares a column of the timeline.
+/// The events of one column.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Lane {
     /// Equal calls.
@@ -12,11 +14,11 @@ enum Lane {
     Loop(String),
 }
 
-/// The columns of a timeline: equal calls stand below each other, and so do the
-/// members of a loop that differ.
+/// The columns of a timeline. Equal calls share one, and so do the members of a
+/// loop that differ.
 pub(super) struct Lanes(Vec<Lane>);
 
-/// Where an event stands.
+/// The column and the mark of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LanePosition {
     pub lane: usize,
@@ -34,7 +36,7 @@ impl Lanes {
                 None => candidates.push((lane, LanePriority::new(order, cited))),
             }
         }
-        // What a loop cites is what somebody looks for; then what is frequent.
+        // Events cited by a loop matter most, then frequent ones.
         candidates
             .sort_by_key(|(_, priority)| std::cmp::Reverse((priority.cited, priority.events)));
         candidates.truncate(LANES_MAX);
@@ -49,16 +51,20 @@ impl Lanes {
     pub fn position(&self, entry: &TimelineEntry) -> Option<LanePosition> {
         let own = lane_of(entry)?;
         let lane = self.0.iter().position(|lane| *lane == own)?;
-        let letters = self.0.iter().take(lane);
-        let letters = letters.filter(|lane| matches!(lane, Lane::Same(_))).count();
+        let letters_before = self
+            .0
+            .iter()
+            .take(lane)
+            .filter(|lane| matches!(lane, Lane::Same(_)))
+            .count();
         let mark = match own {
-            Lane::Same(_) => ('A'..='Z').nth(letters).unwrap_or('?'),
+            Lane::Same(_) => ('A'..='Z').nth(letters_before).unwrap_or('?'),
             Lane::Loop(_) => '≈',
         };
         Some(LanePosition { lane, mark })
     }
 
-    /// Whether some lane holds equal calls, and whether one holds others.
+    /// Whether any lane holds equal calls, and whether any holds unequal ones.
     pub fn kinds(&self) -> (bool, bool) {
         let equal = |lane: &Lane| matches!(lane, Lane::Same(_));
         (self.0.iter().any(equal), !self.0.iter().all(equal))
@@ -73,7 +79,7 @@ fn lane_of(entry: &TimelineEntry) -> Option<Lane> {
     }
 }
 
-/// How much speaks for showing a lane.
+/// How important a lane is to show.
 struct LanePriority {
     order: usize,
     events: usize,
@@ -111,15 +117,15 @@ mod tests {
     fn check(events: &[(i32, &str)], expected: &str) {
         let timeline: Vec<_> = events.iter().map(|event| entry(*event)).collect();
         let lanes = Lanes::new(&timeline);
-        let told = timeline.iter().map(|entry| match lanes.position(entry) {
+        let positions = timeline.iter().map(|entry| match lanes.position(entry) {
             Some(LanePosition { lane, mark }) => format!("{mark}{lane}"),
             None => "·".to_owned(),
         });
-        assert_eq!(told.collect::<Vec<_>>().join(" "), expected);
+        assert_eq!(positions.collect::<Vec<_>>().join(" "), expected);
     }
 
     #[test]
-    fn equal_calls_stand_in_one_column() {
+    fn equal_calls_share_a_column() {
         check(
             &[(1, ""), (2, ""), (1, ""), (0, ""), (2, "")],
             "A0 B1 A0 · B1",
@@ -127,12 +133,12 @@ mod tests {
     }
 
     #[test]
-    fn members_of_a_loop_that_differ_stand_in_one_column() {
+    fn unequal_members_of_a_loop_share_a_column() {
         check(&[(0, "x"), (0, "x"), (1, ""), (1, "")], "≈0 ≈0 A1 A1");
     }
 
     #[test]
-    fn where_there_are_many_the_cited_ones_stay() {
+    fn cited_lanes_are_kept_when_there_are_too_many() {
         let mut events: Vec<(i32, &str)> = (1..=9).flat_map(|n| [(n, ""), (n, "")]).collect();
         events.extend([(10, "x"), (10, "x")]);
         let timeline: Vec<_> = events.iter().map(|event| entry(*event)).collect();

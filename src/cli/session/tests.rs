@@ -23,17 +23,17 @@ fn page(answer: &GetSessionResponse) -> String {
     strip_colours(&out)
 }
 
-/// Not the colours, which are ours.
+/// Colours are stripped before.
 #[track_caller]
-fn assert_steers_nothing(page: &str) {
-    let steering = page
+fn assert_printable(page: &str) {
+    let unprintable = page
         .chars()
         .find(|c| *c != '\n' && crate::domain::sanitize::is_unprintable(*c) && *c != ' ');
-    assert_eq!(steering, None, "{page}");
+    assert_eq!(unprintable, None, "{page}");
 }
 
 #[test]
-fn members_of_a_loop_stand_below_each_other() {
+fn members_of_a_loop_are_aligned_in_the_timeline() {
     let answer = GetSessionResponse {
         session: Some(Session::default()),
         timeline: vec![
@@ -47,20 +47,20 @@ fn members_of_a_loop_stand_below_each_other() {
     };
     let page = page(&answer);
     let lines = [
-        "event  same  tool       target             outcome",
-        "    ⋮                   3 events before",
-        "    3  · ·   read_file  README.md          ok",
-        "    4  A ·   read_file  a.rs               ok",
-        "    5  · B   read_file  漢字.rs            ok",
-        "    6  A ·   read_file  a.rs               ok",
-        "    ⋮                   2 events not kept",
-        "    9  · B   read_file  漢字.rs            ok",
+        "event  same  tool       target            outcome",
+        "    ⋮                   3 events earlier",
+        "    3  · ·   read_file  README.md         ok",
+        "    4  A ·   read_file  a.rs              ok",
+        "    5  · B   read_file  漢字.rs           ok",
+        "    6  A ·   read_file  a.rs              ok",
+        "    ⋮                   2 events omitted",
+        "    9  · B   read_file  漢字.rs           ok",
     ];
     assert!(page.contains(&lines.join("\n")), "{page}");
 }
 
 #[test]
-fn no_text_of_an_agent_steers_the_terminal() {
+fn agent_text_cannot_control_the_terminal() {
     let hostile = "\x1b[2J\u{9b}31m\u{202e}a\r\nb\x07\u{85}c\u{2028}d";
     let text = || hostile.to_owned();
     let verdict = Verdict {
@@ -103,5 +103,5 @@ fn no_text_of_an_agent_steers_the_terminal() {
             quiet: text(),
         }],
     };
-    assert_steers_nothing(&page(&answer));
+    assert_printable(&page(&answer));
 }

@@ -1,3 +1,5 @@
+//! The timeline of a session.
+
 use std::io::{self, Write};
 
 use anstyle::Style;
@@ -14,7 +16,6 @@ use crate::{
     pb::{GetSessionResponse, Outcome, TimelineEntry, TimelineKind, Verdict},
 };
 
-/// An index, a time, the lanes, who, what, how it ended, what was said.
 const COLUMNS: [Column; 8] = [
     Column::right("event"),
     Column::left("UTC").drop_priority(2),
@@ -26,7 +27,7 @@ const COLUMNS: [Column; 8] = [
     Column::left("verdict"),
 ];
 
-/// What it did lately, the members of each loop below each other.
+/// Writes the retained events, with the members of each loop aligned.
 pub(super) fn write_timeline(
     out: &mut impl Write,
     response: &GetSessionResponse,
@@ -41,16 +42,16 @@ pub(super) fn write_timeline(
             .map_or(0, |session| session.events);
         let why = match events {
             0 => "No events yet.",
-            _ => "Its events are kept no longer: the session is over.",
+            _ => "The events of this closed session are no longer retained.",
         };
         return writeln!(out, "  {DIM}{why}{DIM:#}\n");
     }
     let lanes = Lanes::new(timeline);
-    let verdicts = response.session.iter().flat_map(|session| {
-        let termination = session.termination.iter();
-        session.last_verdicts.iter().chain(termination)
-    });
-    let verdicts: Vec<&Verdict> = verdicts.collect();
+    let verdicts: Vec<&Verdict> = response
+        .session
+        .iter()
+        .flat_map(|session| session.last_verdicts.iter().chain(&session.termination))
+        .collect();
     let mut rows = Vec::new();
     let mut expected = 0;
     for entry in timeline {
@@ -63,13 +64,13 @@ pub(super) fn write_timeline(
     writeln!(out)
 }
 
-/// Events that are not kept.
+/// A row for events that are not retained.
 fn render_gap(expected: i32, index: i32) -> Option<Vec<Cell>> {
     let missing = u64::try_from(index.saturating_sub(expected)).ok()?;
     let text = match (missing, expected) {
         (0, _) => return None,
-        (_, 0) => format!("{} before", pluralize(missing, "event")),
-        _ => format!("{} not kept", pluralize(missing, "event")),
+        (_, 0) => format!("{} earlier", pluralize(missing, "event")),
+        _ => format!("{} omitted", pluralize(missing, "event")),
     };
     let mut cells = vec![Cell::default(); COLUMNS.len()];
     if let Some(cell) = cells.first_mut() {
@@ -87,10 +88,10 @@ fn render_row(entry: &TimelineEntry, lanes: &Lanes, verdicts: &[&Verdict]) -> Ve
     let text = if cited { PLAIN } else { DIM };
     let (tool, target) = match entry.kind() {
         TimelineKind::ToolCall => (entry.tool.as_str(), entry.target.as_str()),
-        TimelineKind::AgentTurn => ("", "the agent spoke"),
-        TimelineKind::UserTurn => ("", "the user spoke"),
-        TimelineKind::Compaction => ("", "the context was summarised"),
-        TimelineKind::NewRun => ("", "a new run began"),
+        TimelineKind::AgentTurn => ("", "agent message"),
+        TimelineKind::UserTurn => ("", "user message"),
+        TimelineKind::Compaction => ("", "context compacted"),
+        TimelineKind::NewRun => ("", "new run"),
         TimelineKind::Unspecified => ("", ""),
     };
     let outcome = match entry.outcome() {
@@ -116,13 +117,13 @@ fn render_row(entry: &TimelineEntry, lanes: &Lanes, verdicts: &[&Verdict]) -> Ve
     ]
 }
 
-/// `·A··`: a place for every lane, this event's in its own.
+/// `· A · ·`: a column for every lane, with the event's mark in its own.
 fn render_lanes(lanes: usize, position: Option<LanePosition>, cited: bool) -> Cell {
-    (0..lanes).fold(Cell::default(), |cell, lane| {
+    (0..lanes).fold(Cell::default(), |row, lane| {
         let cell = if lane > 0 {
-            cell.with_literal(" ", PLAIN)
+            row.with_literal(" ", PLAIN)
         } else {
-            cell
+            row
         };
         match position {
             Some(position) if position.lane == lane => {
@@ -138,7 +139,7 @@ fn render_lanes(lanes: usize, position: Option<LanePosition>, cited: bool) -> Ce
     })
 }
 
-/// The verdict that was given on the event.
+/// The verdict issued for the event.
 fn render_verdict(entry: &TimelineEntry, verdicts: &[&Verdict]) -> Cell {
     let verdict_at_event = verdicts
         .iter()
@@ -157,9 +158,9 @@ fn write_legend(out: &mut impl Write, lanes: &Lanes) -> io::Result<()> {
     let text = match lanes.kinds() {
         (false, false) => return Ok(()),
         (true, false) => "Equal calls share a letter.",
-        (false, true) => "≈ marks the members of a loop that are alike, but not equal.",
+        (false, true) => "≈ marks similar, but not equal, events of a loop.",
         (true, true) => {
-            "Equal calls share a letter; ≈ marks members of a loop that are alike, but not equal."
+            "Equal calls share a letter; ≈ marks similar, but not equal, events of a loop."
         }
     };
     writeln!(out, "{DIM}{text}{DIM:#}")

@@ -1,3 +1,5 @@
+//! A row of the session table.
+
 use std::cmp::Reverse;
 
 use jiff::Timestamp;
@@ -6,7 +8,7 @@ use crate::{
     cli::{
         grid::{Cell, Column},
         style::{self, BOLD, DIM, PLAIN},
-        text_format::{abbreviate_number, format_usd, sparkline},
+        text_format::{abbreviate_number, format_labels, format_usd, sparkline},
         time_format,
         verdict::action_name,
     },
@@ -25,10 +27,10 @@ pub(in crate::cli) const COLUMNS: [Column; 12] = [
     Column::right("TOKENS").drop_priority(6),
     Column::right("COST").drop_priority(2),
     Column::right("AGE").drop_priority(3),
-    Column::right("HEARD"),
+    Column::right("LAST SEEN"),
 ];
 
-/// A session in the table: what of it is shown, and no more.
+/// The fields of a session that the table shows.
 pub(in crate::cli) struct SessionTableRow {
     id: String,
     status: SessionStatus,
@@ -45,8 +47,10 @@ pub(in crate::cli) struct SessionTableRow {
 
 impl SessionTableRow {
     pub fn new(session: &Session) -> Self {
-        let last = session.last_verdicts.last();
-        let last = session.termination.as_ref().or(last);
+        let last = session
+            .termination
+            .as_ref()
+            .or(session.last_verdicts.last());
         Self {
             id: session.session_id.clone(),
             status: session.status(),
@@ -70,8 +74,8 @@ impl SessionTableRow {
         self.wasted
     }
 
-    /// Those that loop, by what was asked for, how chronic it is and what it
-    /// has cost; then those that may loop next; then what is over.
+    /// Orders looping sessions first, by action, trend and waste; then active
+    /// ones; then closed ones.
     pub fn cmp_worst_first(&self, other: &Self) -> std::cmp::Ordering {
         let sort_key = |row: &Self| {
             let status = match row.status {
@@ -80,7 +84,7 @@ impl SessionTableRow {
                 SessionStatus::Terminated => 2,
                 SessionStatus::Ended | SessionStatus::Unspecified => 3,
             };
-            // Of an active session the action is a matter of the past.
+            // The last action of an active session is about a loop that is over.
             let action = match row.status {
                 SessionStatus::Looping => i32::from(row.action),
                 _ => 0,
@@ -148,7 +152,7 @@ impl SessionTableRow {
     }
 }
 
-/// Nothing is shown as nothing: the eye finds what is there.
+/// Empty for zero, so that other numbers stand out.
 fn format_nonzero(number: i32) -> String {
     match number {
         ..=0 => String::new(),
@@ -156,14 +160,9 @@ fn format_nonzero(number: i32) -> String {
     }
 }
 
-/// Its labels, and how many agents act in it where there are several.
+/// The labels, and the number of agents if there are several.
 fn render_labels(session: &Session) -> String {
-    let mut labels: Vec<String> = session
-        .labels
-        .iter()
-        .map(|(key, value)| format!("{key}={value}"))
-        .collect();
-    labels.sort_unstable();
+    let mut labels = format_labels(&session.labels);
     if session.agents > 1 {
         labels.push(format!("{} agents", session.agents));
     }

@@ -1,4 +1,4 @@
-//! The table, drawn anew in place, as `top` does.
+//! `unstuck sessions --watch`: the table redrawn in place, as `top` does.
 
 use std::{
     io::{self, Write},
@@ -17,20 +17,19 @@ use crate::cli::{
     text_format::truncate,
 };
 
-/// Fast enough to see a loop grow, slow enough to read.
+/// Short enough to see a loop grow, long enough to read the table.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(2);
-/// Another screen, without a cursor; and back.
+/// Switches to the alternate screen without a cursor, and back.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
-/// To the upper left; the rest of the line, the rest of the screen is blank.
+/// Moves to the upper left; clears the rest of the line; of the screen.
 const HOME: &str = "\x1b[H";
 const END_OF_LINE: &str = "\x1b[K\n";
 const END_OF_SCREEN: &str = "\x1b[J";
-/// Lines beside the rows: the header, how many more there are, the conclusion,
-/// the time.
+/// Lines besides the rows: header, number of omitted rows, summary, time.
 const FIXED_LINES: usize = 4;
 
-/// Gives the terminal back, however it ends.
+/// The alternate screen. Dropping it restores the terminal.
 struct Screen;
 
 impl Screen {
@@ -42,7 +41,7 @@ impl Screen {
     fn draw(frame: &[u8]) -> io::Result<()> {
         let mut stdout = io::stdout().lock();
         write!(stdout, "{HOME}")?;
-        // None after the last line, which would scroll.
+        // No line break after the last line, because it would scroll.
         let mut separator = "";
         for line in frame.split(|byte| *byte == b'\n') {
             write!(stdout, "{separator}")?;
@@ -62,12 +61,13 @@ impl Drop for Screen {
     }
 }
 
-/// Shows the sessions until somebody presses Ctrl-C.
+/// Shows the sessions until Ctrl-C.
 pub(super) async fn watch_sessions(
     client: &Client,
     selector: &SessionSelector,
 ) -> Result<(), CliError> {
-    // Before anything is drawn: a filter that is wrong is said once.
+    // Fetched before the screen is switched, so that a wrong filter is reported
+    // as an ordinary error.
     let mut latest = fetch_rows(client, selector).await.map(Some)?;
     let mut last_error = None;
     let _screen = map_write_error(Screen::enter())?;
@@ -82,7 +82,7 @@ pub(super) async fn watch_sessions(
             _ = tokio::signal::ctrl_c() => return Ok(()),
             () = tokio::time::sleep(REFRESH_INTERVAL) => {}
         }
-        // What was last known stays on the screen while nobody answers.
+        // On an error the last known rows stay on the screen.
         match fetch_rows(client, selector).await {
             Ok(rows) => (latest, last_error) = (Some(rows), None),
             Err(failure) => last_error = Some(failure),
@@ -90,7 +90,7 @@ pub(super) async fn watch_sessions(
     }
 }
 
-/// What fits on the screen, the worst of it.
+/// Renders the worst rows, as many as fit the screen.
 fn render_frame(
     rows: &[SessionTableRow],
     last_error: Option<&CliError>,
@@ -113,10 +113,11 @@ fn render_frame(
         }
         None => {
             let now = Timestamp::now().strftime("%H:%M:%S").to_string();
-            write!(out, "{DIM}{now} UTC, Ctrl-C ends{DIM:#}")?;
+            write!(out, "{DIM}{now} UTC, press Ctrl-C to stop{DIM:#}")?;
         }
     }
-    // The cursor's sequences must pass where colours must not.
+    // Colours are stripped here, not by the stream, which would also strip the
+    // cursor sequences.
     Ok(match AutoStream::choice(&io::stdout()) {
         ColorChoice::Never => strip_bytes(&out).into_vec(),
         _ => out,

@@ -1,5 +1,5 @@
-//! Which sessions a filter means: they are counted and shown before anything
-//! is done.
+//! Termination by filter: the matching sessions are counted, shown and confirmed
+//! before any is terminated.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -8,8 +8,8 @@ use crate::{
     cli::{
         CliError,
         client::Client,
-        output::{OutputFormat, map_write_error, terminal_dimensions, to_proto_json_line},
-        sessions::{SessionSelector, SessionTableRow, for_each_page, write_table},
+        output::{OutputFormat, map_write_error, print_proto_json_line, terminal_dimensions},
+        sessions::{SessionSelector, SessionTableRow, write_table},
         style::BOLD,
         text_format::pluralize,
         verdicts::warn_if_unknown_detector,
@@ -17,29 +17,25 @@ use crate::{
     pb::{Session, SessionStatus},
 };
 
-/// Enough to see whether the filter means what was meant.
+/// Enough rows to check that the filter is right.
 const PREVIEW_ROWS_MAX: usize = 10;
 
-/// The sessions to terminate, once somebody has agreed; none in a dry run.
+/// The ids of the sessions to terminate, after confirmation. Empty in a dry run.
 pub(super) async fn select_sessions(client: &Client, args: &Args) -> Result<Vec<String>, CliError> {
     warn_if_unknown_detector(args.detector.as_deref().unwrap_or_default());
     let selected = find_sessions(client, args).await?;
-    let count = u64::try_from(selected.len()).unwrap_or(u64::MAX);
-    let count = pluralize(count, "live session");
-    if let (OutputFormat::Json, true) = (args.output, args.dry_run) {
-        map_write_error(print_json(&selected))?;
-        return Ok(Vec::new());
-    }
-    // The table is about what is going to happen: standard output is for what
-    // has happened.
+    let count = pluralize(
+        u64::try_from(selected.len()).unwrap_or(u64::MAX),
+        "live session",
+    );
     if args.dry_run {
-        map_write_error(write_preview(
-            &mut anstream::stdout().lock(),
-            &selected,
-            &count,
-        ))?;
+        map_write_error(match args.call.output {
+            OutputFormat::Json => selected.iter().try_for_each(print_proto_json_line),
+            OutputFormat::Table => write_preview(&mut anstream::stdout().lock(), &selected, &count),
+        })?;
         return Ok(Vec::new());
     }
+    // Standard output is only for sessions that are terminated.
     map_write_error(write_preview(
         &mut anstream::stderr().lock(),
         &selected,
@@ -54,13 +50,13 @@ pub(super) async fn select_sessions(client: &Client, args: &Args) -> Result<Vec<
 async fn find_sessions(client: &Client, args: &Args) -> Result<Vec<Session>, CliError> {
     let statuses = match (args.status.map(SessionStatus::from), &args.detector) {
         (Some(SessionStatus::Active), Some(_)) => {
-            let why = "--detector chooses among sessions that loop: --status active leaves none";
+            let why = "--detector selects looping sessions: --status active excludes them all";
             return Err(CliError::usage(why));
         }
         (Some(status @ (SessionStatus::Active | SessionStatus::Looping)), _) => vec![status],
         (Some(_), _) => {
             return Err(CliError::usage(
-                "--status: those that are over cannot be terminated",
+                "--status: only active and looping sessions can be terminated",
             ));
         }
         (None, Some(_)) => vec![SessionStatus::Looping],
@@ -72,19 +68,19 @@ async fn find_sessions(client: &Client, args: &Args) -> Result<Vec<Session>, Cli
             status: Some(status),
             labels: args.labels.iter().cloned().collect(),
         };
-        for_each_page(client, &selector, |sessions| {
-            let sessions = sessions.into_iter();
-            selected.extend(
-                sessions.filter(|session| last_verdict_is_from(session, args.detector.as_deref())),
-            );
-            Ok(())
-        })
-        .await?;
+        client
+            .for_each_session_page(selector.to_request(), |mut sessions| {
+                sessions.retain(|it| last_verdict_is_from(it, args.detector.as_deref()));
+                selected.append(&mut sessions);
+                Ok(())
+            })
+            .await?;
     }
     Ok(selected)
 }
 
-/// The session's last verdict is of this detector, alone or among others.
+/// Whether the session's last verdict is from this detector, alone or among
+/// others. Always true without a detector.
 fn last_verdict_is_from(session: &Session, detector: Option<&str>) -> bool {
     let Some(detector) = detector else {
         return true;
@@ -107,23 +103,19 @@ fn write_preview(out: &mut impl Write, selected: &[Session], count: &str) -> io:
     if rows.len() > sample.len() {
         writeln!(out, "… and {} more", rows.len() - sample.len())?;
     }
-    let fit = if selected.len() == 1 { "fits" } else { "fit" };
-    writeln!(out, "{BOLD}{count} {fit}{BOLD:#}")
+    let verb = if selected.len() == 1 {
+        "matches"
+    } else {
+        "match"
+    };
+    writeln!(out, "{BOLD}{count} {verb}{BOLD:#}")
 }
 
-fn print_json(selected: &[Session]) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    for session in selected {
-        writeln!(out, "{}", to_proto_json_line(session)?)?;
-    }
-    Ok(())
-}
-
-/// Asks whoever sits at the terminal.
+/// Asks for confirmation on the terminal.
 fn confirm(count: &str) -> Result<(), CliError> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {
-        let why = format!("{count} would be terminated; say --yes where nobody can be asked");
+        let why = format!("{count} would be terminated. Not a terminal: pass --yes");
         return Err(CliError::usage(why));
     }
     let mut answer = String::new();
@@ -134,6 +126,6 @@ fn confirm(count: &str) -> Result<(), CliError> {
         .map_err(CliError::failed)?;
     match answer.trim().to_ascii_lowercase().as_str() {
         "y" | "yes" => Ok(()),
-        _ => Err(CliError::failed("nothing was done")),
+        _ => Err(CliError::failed("cancelled")),
     }
 }

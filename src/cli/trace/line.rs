@@ -1,3 +1,5 @@
+//! A line of a trace: an event or a delta as JSON.
+
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -9,7 +11,6 @@ use crate::{
     pb,
 };
 
-/// What stands on a line.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
@@ -20,7 +21,7 @@ pub enum TraceLine {
     Delta(Delta),
 }
 
-/// Why a line is not taken.
+/// Why a line is rejected.
 #[derive(Debug, Error)]
 pub enum TraceLineError {
     #[error("the line is longer than {} MiB", .0 / 1024 / 1024)]
@@ -44,21 +45,21 @@ struct DeltaLine {
 }
 
 impl TraceLine {
-    /// Takes the same checks as a message to the server.
+    /// Applies the same checks as the service does to a message.
     pub fn parse(json: &[u8]) -> Result<Self, TraceLineError> {
-        // Once for the line is faster than once for each of its strings.
-        let json = std::str::from_utf8(json)?;
-        // No event has a field of that name, so nothing else need be tried.
-        if starts_with_delta_key(json) {
-            let DeltaLine { delta } = serde_json::from_str(json)?;
+        // Validating the line once is faster than validating each string.
+        let text = std::str::from_utf8(json)?;
+        // An event has no field `delta`, so nothing else needs to be tried.
+        if starts_with_delta_key(text) {
+            let DeltaLine { delta } = serde_json::from_str(text)?;
             return Ok(Self::Delta(delta.try_into()?));
         }
-        match serde_json::from_str::<pb::Event>(json) {
+        match serde_json::from_str::<pb::Event>(text) {
             Ok(event) => Ok(Self::Event(event.try_into()?)),
-            // JSON can spell a key in more than one way.
-            Err(error) => match serde_json::from_str(json) {
+            // The key may be escaped: `"\u0064elta"`.
+            Err(error) => match serde_json::from_str(text) {
                 Ok(DeltaLine { delta }) => Ok(Self::Delta(delta.try_into()?)),
-                Err(_) => match parse_event_without_nulls(json) {
+                Err(_) => match parse_event_without_nulls(text) {
                     Some(event) => Ok(Self::Event(event.try_into()?)),
                     None => Err(error.into()),
                 },
@@ -67,8 +68,8 @@ impl TraceLine {
     }
 }
 
-/// proto3 JSON takes `null` for a field that is not set; pbjson does so only for
-/// messages. The slow way, for traces that were written from Python's `None`.
+/// proto3 JSON accepts `null` for an unset field; pbjson does so only for messages.
+/// This slow path is for traces that were written from Python's `None`.
 fn parse_event_without_nulls(json: &str) -> Option<pb::Event> {
     let mut event: Map<String, Value> = serde_json::from_str(json).ok()?;
     event.retain(|_, value| !value.is_null());
@@ -83,7 +84,7 @@ fn starts_with_delta_key(json: &str) -> bool {
     body.trim_ascii_start().starts_with("\"delta\"")
 }
 
-/// A parser's error without its line, which is always the first.
+/// A parser error without its line number, which is always 1.
 fn format_json_error(error: &serde_json::Error) -> String {
     let message = error.to_string();
     let suffix = format!(" at line {} column {}", error.line(), error.column());

@@ -13,33 +13,32 @@ use crate::{
     telemetry::Metrics,
 };
 
-/// Plays lines to an engine, by the clock of the trace.
+/// Plays lines to an engine, on the clock of the trace.
 pub(in crate::cli) struct TracePlayer {
     engine: Engine,
-    /// `None`: the default, in which every session begins.
+    /// `None`: the default profile.
     profile: Option<String>,
     session_indexes: HashMap<SessionId, usize, foldhash::fast::RandomState>,
-    /// In the order of their first lines, so that nothing depends on a hash.
+    /// In the order of their first lines, so that output does not depend on hashes.
     sessions: Vec<TraceSession>,
-    /// The verdict that was given last.
     last_verdict_id: Option<VerdictId>,
 }
 
 struct TraceSession {
     id: SessionId,
-    /// The time of its latest event that had one.
+    /// The time of the last event that has one.
     clock: SystemTime,
-    /// An event has had one.
+    /// Whether any event has a time.
     has_time: bool,
     has_verdict: bool,
 }
 
-/// A verdict, when it is given.
+/// A verdict issued during a run.
 #[derive(Debug)]
 pub(in crate::cli) struct TraceVerdict {
-    /// Which session it is of, counted from the first.
+    /// The index of its session, in the order of the trace.
     pub session: usize,
-    /// Its time is of the trace, not the epoch for want of any.
+    /// Whether its time is from the trace. Otherwise it is the epoch.
     pub has_time: bool,
     pub verdict: Arc<Verdict>,
 }
@@ -50,7 +49,7 @@ impl TracePlayer {
             && config.profiles.get(name).is_none()
         {
             let names = config.profiles.join_names();
-            let why = format!("there is no profile {name:?}; there are {names}");
+            let why = format!("unknown profile {name:?}; known profiles: {names}");
             return Err(CliError::usage(why));
         }
         let metrics = Metrics::new(config.profiles.detector_names()).map_err(CliError::failed)?;
@@ -61,7 +60,7 @@ impl TracePlayer {
                 lift_server_limits(config.engine),
                 Arc::new(metrics),
                 RunMode::Replay,
-                // Verdicts are taken from the answers.
+                // Verdicts are taken from the results of `record`.
                 Box::new(|_| {}),
             ),
             profile: profile.map(str::to_owned),
@@ -71,8 +70,8 @@ impl TracePlayer {
         })
     }
 
-    /// Plays a line. A verdict is given once: answers to duplicates and to what
-    /// follows a termination repeat it.
+    /// Plays a line. Each verdict is returned once, although the engine repeats it
+    /// for duplicates and for events after a termination.
     pub fn play(&mut self, line: &TraceLine) -> Result<Option<TraceVerdict>, TraceLineError> {
         let (id, time) = match line {
             TraceLine::Event(event) => (&event.session, event.time),
@@ -97,7 +96,7 @@ impl TracePlayer {
         else {
             return Ok(None);
         };
-        // Ids grow, so whatever is not above the last was given before.
+        // Ids increase, so an id not above the last is a repetition.
         if self.last_verdict_id >= Some(verdict.id) {
             return Ok(None);
         }
@@ -110,7 +109,7 @@ impl TracePlayer {
         }))
     }
 
-    /// The session's place; a new one is opened, at `now`.
+    /// The session's index. A new session is opened at `now`.
     fn session_index(&mut self, id: &SessionId, now: SystemTime) -> Result<usize, TraceLineError> {
         if let Some(index) = self.session_indexes.get(id) {
             return Ok(*index);
@@ -129,11 +128,11 @@ impl TracePlayer {
         Ok(index)
     }
 
-    /// The sessions as they stand, and whether each has had a verdict.
+    /// The current state of the sessions, and whether each has a verdict.
     pub fn sessions(&self) -> impl Iterator<Item = (SessionView, bool)> {
-        let view_with_flag =
-            |session: &TraceSession| Some((self.engine.get(&session.id)?, session.has_verdict));
-        self.sessions.iter().filter_map(view_with_flag)
+        self.sessions
+            .iter()
+            .filter_map(|session| Some((self.engine.get(&session.id)?, session.has_verdict)))
     }
 
     pub fn session(&self, index: usize) -> Option<SessionView> {
@@ -141,10 +140,10 @@ impl TracePlayer {
     }
 }
 
-/// A server's limits protect it from its callers. A replay has none, ends by
-/// itself, and must not answer differently because a trace is long: it takes any
-/// number of sessions, and forgets none. What bounds a single session stays as it
-/// is, for a server would judge the trace so.
+/// Lifts the limits that protect a service from its callers. A replay has no
+/// callers, ends by itself, and must not give other verdicts because a trace is
+/// long: it accepts any number of sessions and evicts none. The limits of a single
+/// session stay, because the service applies them too.
 fn lift_server_limits(limits: Limits) -> Limits {
     let Limits {
         sessions_max: _,
@@ -162,13 +161,13 @@ fn lift_server_limits(limits: Limits) -> Limits {
     Limits {
         sessions_max: usize::MAX,
         state_bytes_max: usize::MAX,
-        // Nobody sweeps, so nothing comes of these five.
+        // A replay does not run eviction, so these five have no effect.
         idle_secs_max: 0,
         pressure_idle_secs_min: 0,
         tombstones_max: usize::MAX,
         tombstone_secs_max: 0,
         tombstone_bytes_max: usize::MAX,
-        // Nobody asks for a session that is over.
+        // A replay never queries a closed session.
         post_mortem_bytes_max: 0,
         agents_max,
         event_ids_max,

@@ -1,3 +1,5 @@
+//! Reads the lines of trace files without copying them.
+
 use std::{
     fs::File,
     io::{self, BufRead, BufReader, IsTerminal, Read},
@@ -11,18 +13,18 @@ use memchr::memchr;
 
 use super::line::TraceLineError;
 
-/// A file that is being read.
+/// An open trace file.
 pub(in crate::cli) struct TraceSource {
     pub reader: BufReader<Box<dyn Read>>,
-    /// Hidden where nobody would see it or it would be over at once.
+    /// Hidden for short files and without a terminal.
     pub progress: ProgressBar,
-    /// Somebody may be writing it right now, and waiting for an answer.
+    /// Another process may be writing the input and waiting for the output.
     pub live: bool,
 }
 
-/// One system call and one step of the progress bar for about a thousand lines.
+/// One system call and one step of the progress bar per thousand lines or so.
 const BUFFER_BYTES: usize = 256 * 1024;
-/// A shorter file is read in the time it takes to notice a bar.
+/// A shorter file is read before a person would notice the bar.
 const PROGRESS_BYTES_MIN: u64 = 8 * 1024 * 1024;
 
 impl TraceSource {
@@ -60,14 +62,14 @@ fn progress_bar(bytes: u64) -> ProgressBar {
     ProgressBar::new(bytes).with_style(style)
 }
 
-/// The lines of a file that are not empty.
+/// The non-empty lines of a file.
 pub(in crate::cli) struct NdjsonReader<R> {
     reader: R,
-    /// The line, where it does not lie in the reader's buffer as a whole.
+    /// The line, if it is not whole in the reader's buffer.
     buffer: Vec<u8>,
-    /// So many bytes of the reader's buffer are the line, where it does.
+    /// The length of the line in the reader's buffer; 0 if it is in `buffer`.
     borrowed_bytes: usize,
-    /// The line without white space around it, such as the CR of a CRLF.
+    /// The line without surrounding white space, such as the CR of a CRLF.
     text_range: Range<usize>,
     line_number: u64,
 }
@@ -77,7 +79,7 @@ pub(in crate::cli) type NumberedLine<'a> = (u64, Result<&'a [u8], TraceLineError
 
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
-/// What was found at the reader's place.
+/// The result of reading a line.
 enum LineStatus {
     Line,
     TooLong,
@@ -85,8 +87,8 @@ enum LineStatus {
 }
 
 impl<R: BufRead> NdjsonReader<R> {
-    /// More than the server takes in a message, as a batch may be one; less than
-    /// what a file without any line break would make us hold.
+    /// More than the service accepts in a message, because a line may be a batch.
+    /// Bounds the memory for a file without line breaks.
     pub const LINE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
     pub fn new(reader: R) -> Self {
@@ -113,19 +115,19 @@ impl<R: BufRead> NdjsonReader<R> {
         }
         let line = match self.borrowed_bytes {
             0 => &*self.buffer,
-            // What is in its buffer the reader gives without reading.
+            // A filled buffer is returned without reading.
             _ => self.reader.fill_buf()?,
         };
         let text = line.get(self.text_range.clone()).unwrap_or_default();
         Ok(Some((self.line_number, Ok(text))))
     }
 
-    /// Reads a line, with its break.
+    /// Reads a line with its line break.
     fn read_line(&mut self) -> io::Result<LineStatus> {
         self.reader.consume(take(&mut self.borrowed_bytes));
         self.buffer.clear();
         self.line_number += 1;
-        // Nearly all lines lie in the reader's buffer, and are not copied.
+        // Nearly all lines are whole in the reader's buffer and are not copied.
         match self
             .reader
             .fill_buf()
@@ -137,10 +139,10 @@ impl<R: BufRead> NdjsonReader<R> {
                 self.borrowed_bytes = end + 1;
                 return Ok(LineStatus::Line);
             }
-            // An error comes again, or was an interruption.
+            // An error occurs again below, or was an interruption.
             Ok(_) | Err(_) => {}
         }
-        // A break, and one byte to know a line that is longer.
+        // The limit and one more byte: a line break, or proof that it is longer.
         let bytes_max = Self::LINE_BYTES_MAX as u64 + 1;
         let mut bounded = self.reader.by_ref().take(bytes_max);
         let bytes = bounded.read_until(b'\n', &mut self.buffer)?;
@@ -158,7 +160,7 @@ impl<R: BufRead> NdjsonReader<R> {
     }
 }
 
-/// Where the text of a line is.
+/// The range of a line without a byte order mark and white space.
 fn find_text_range(line: &[u8], number: u64) -> Range<usize> {
     let has_bom = number == 1 && line.starts_with(BOM);
     let start = if has_bom { BOM.len() } else { 0 };

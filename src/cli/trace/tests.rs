@@ -6,27 +6,27 @@ use super::{
 };
 
 #[track_caller]
-fn read(mut reader: impl BufRead, expected: &[(u64, &str)]) {
+fn check_lines(mut reader: impl BufRead, expected: &[(u64, &str)]) {
     let mut lines = NdjsonReader::new(&mut reader);
     let mut found = Vec::new();
     while let Some((number, line)) = lines.next().unwrap() {
-        let line = line.map_or_else(
-            |fault| fault.to_string(),
+        let text = line.map_or_else(
+            |error| error.to_string(),
             |line| String::from_utf8_lossy(line).into_owned(),
         );
-        found.push((number, line));
+        found.push((number, text));
     }
-    let found: Vec<_> = found.iter().map(|(n, line)| (*n, line.as_str())).collect();
-    assert_eq!(found, expected);
+    let borrowed: Vec<_> = found.iter().map(|(n, text)| (*n, text.as_str())).collect();
+    assert_eq!(borrowed, expected);
 }
 
 #[test]
-fn lines_are_numbered_also_the_empty_ones() {
-    read(&b""[..], &[]);
-    read(&b"\n\n"[..], &[]);
-    read(&b"a\n\n \t\nb"[..], &[(1, "a"), (4, "b")]);
-    read(&b"\xef\xbb\xbfa\r\n\r\nb\r\n"[..], &[(1, "a"), (3, "b")]);
-    read(&b"\xef\xbb\xbf\na"[..], &[(2, "a")]);
+fn line_numbers_include_empty_lines() {
+    check_lines(&b""[..], &[]);
+    check_lines(&b"\n\n"[..], &[]);
+    check_lines(&b"a\n\n \t\nb"[..], &[(1, "a"), (4, "b")]);
+    check_lines(&b"\xef\xbb\xbfa\r\n\r\nb\r\n"[..], &[(1, "a"), (3, "b")]);
+    check_lines(&b"\xef\xbb\xbf\na"[..], &[(2, "a")]);
 }
 
 #[test]
@@ -35,9 +35,9 @@ fn a_line_that_is_too_long_is_skipped_to_its_end() {
     let mut file = vec![b'x'; MAX + 1];
     file.extend_from_slice(b"\nb\n");
     let too_long = "the line is longer than 16 MiB";
-    read(&*file, &[(1, too_long), (2, "b")]);
+    check_lines(&*file, &[(1, too_long), (2, "b")]);
     file.truncate(MAX + 1);
-    read(&*file, &[(1, too_long)]);
+    check_lines(&*file, &[(1, too_long)]);
 }
 
 #[test]
@@ -52,13 +52,13 @@ fn a_line_may_be_as_long_as_the_limit() {
 
 #[track_caller]
 fn check(json: &str, expected: &str) {
-    let told = match TraceLine::parse(json.as_bytes()) {
+    let parsed = match TraceLine::parse(json.as_bytes()) {
         Ok(TraceLine::Event(event)) => format!("event of {}", event.session),
         Ok(TraceLine::Delta(delta)) => format!("delta of {}", delta.session),
-        Err(TraceLineError::Json(_)) => "not JSON of ours".to_owned(),
-        Err(fault) => fault.to_string(),
+        Err(TraceLineError::Json(_)) => "JSON error".to_owned(),
+        Err(error) => error.to_string(),
     };
-    assert_eq!(told, expected);
+    assert_eq!(parsed, expected);
 }
 
 #[test]
@@ -69,27 +69,28 @@ fn a_line_is_an_event_or_a_delta() {
     check(r#"{"delta":{"session_id":"s","text":"x"}}"#, "delta of s");
     check(r#"{ "delta" : {"sessionId":"s"}}"#, "delta of s");
     check(r#"{"\u0064elta":{"session_id":"s"}}"#, "delta of s");
-    check(r#"{"delta":{},"x":1}"#, "not JSON of ours");
+    check(r#"{"delta":{},"x":1}"#, "JSON error");
     check(r#"{"delta":{}}"#, "session_id: is required");
     check(r#"{"session_id":"s"}"#, "body: is required");
     check("{}", "session_id: is required");
-    check("[]", "not JSON of ours");
-    check("x", "not JSON of ours");
+    check("[]", "JSON error");
+    check("x", "JSON error");
 }
 
 #[test]
-fn a_line_is_text() {
-    let fault = TraceLine::parse(b"{\"session_id\":\"\xff\"}").unwrap_err();
-    assert!(fault.to_string().starts_with("not UTF-8: "), "{fault}");
+fn a_line_must_be_utf8() {
+    let error = TraceLine::parse(b"{\"session_id\":\"\xff\"}").unwrap_err();
+    assert!(error.to_string().starts_with("not UTF-8: "), "{error}");
 }
 
 #[test]
-fn a_fault_in_json_names_its_column() {
-    let fault = TraceLine::parse(br#"{"session_id":"s","turm":{}}"#).unwrap_err();
-    let told = fault.to_string();
+fn a_json_error_names_its_column() {
+    let message = TraceLine::parse(br#"{"session_id":"s","turm":{}}"#)
+        .unwrap_err()
+        .to_string();
     assert!(
-        told.starts_with("unknown field `turm`, expected one of"),
-        "{told}"
+        message.starts_with("unknown field `turm`, expected one of"),
+        "{message}"
     );
-    assert!(told.ends_with(" (column 24)"), "{told}");
+    assert!(message.ends_with(" (column 24)"), "{message}");
 }

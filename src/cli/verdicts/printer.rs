@@ -1,3 +1,5 @@
+//! Prints verdicts, one line each.
+
 use std::io::{self, Write};
 
 use anstream::AutoStream;
@@ -13,34 +15,33 @@ use crate::{
     pb::Verdict,
 };
 
-/// The longest action.
+/// The length of the longest action name.
 const ACTION_COLUMNS: usize = 10;
 
-/// How wide the columns stand.
 struct ColumnWidths {
-    /// Without the year and the seconds.
+    /// Omit the year and the seconds.
     short_time: bool,
     detector: usize,
-    /// Ids that are longer push the rest of their line to the right.
+    /// In a wide line, a longer id pushes the rest to the right.
     session: usize,
 }
 
-/// With the longest detector of ours.
+/// Fits the longest built-in detector name.
 const WIDE: ColumnWidths = ColumnWidths {
     short_time: false,
     detector: 18,
     session: 24,
 };
-/// In 80 columns that leaves room for a few words.
+/// Leaves space for a few words in 80 columns.
 const NARROW: ColumnWidths = ColumnWidths {
     short_time: true,
     detector: 14,
     session: 20,
 };
-/// Below so many columns what happened would have no room in a wide line.
+/// Below this width a wide line has no space for the description.
 const NARROW_COLUMNS: usize = 100;
 
-/// Verdicts, a line each, printed at once.
+/// Prints and flushes each verdict immediately.
 pub(in crate::cli) struct VerdictPrinter {
     output: OutputFormat,
 }
@@ -69,8 +70,12 @@ impl VerdictPrinter {
 
 /// `2026-03-11 09:15:10  WARN  read_loop  demo  read src/main.rs 3 times`
 fn write_line(out: &mut impl Write, verdict: &Verdict, width_max: Option<usize>) -> io::Result<()> {
-    let time = verdict.time.as_ref().map(time_format::format_date_time);
-    let mut time = time.unwrap_or_default();
+    // The texts of the columns.
+    let mut time = verdict
+        .time
+        .as_ref()
+        .map(time_format::format_date_time)
+        .unwrap_or_default();
     let action = action_name(verdict.action());
     let style = style::action_style(verdict.action());
     let mut session = sanitize(&verdict.session_id);
@@ -82,6 +87,7 @@ fn write_line(out: &mut impl Write, verdict: &Verdict, width_max: Option<usize>)
     if verdict.shadow {
         description += " (shadow)";
     }
+    // The widths, and the short forms for a narrow line.
     let width_max = width_max.unwrap_or(usize::MAX);
     let widths = if width_max < NARROW_COLUMNS {
         NARROW
@@ -94,26 +100,30 @@ fn write_line(out: &mut impl Write, verdict: &Verdict, width_max: Option<usize>)
         time = time.chars().skip(5).take(11).collect();
         detector = truncate(&detector, widths.detector);
     }
-    let pad = |text: &str, columns: usize| " ".repeat(columns.saturating_sub(display_width(text)));
-    // Of a narrow line the action stays: what was said is cut, and the id where
-    // it would take all of it.
+    // The description is truncated to the remaining width, and the id if it would
+    // take all of it.
     let prefix_width = display_width(&time) + 2 + ACTION_COLUMNS + 2 + widths.detector + 2;
     let session_width_max = if widths.short_time {
         widths.session
     } else {
         width_max.saturating_sub(prefix_width)
     };
-    let session = truncate(&session, session_width_max);
+    session = truncate(&session, session_width_max);
     let remaining =
         width_max.saturating_sub(prefix_width + display_width(&session).max(widths.session) + 2);
-    let description = truncate(&description, remaining);
+    description = truncate(&description, remaining);
     writeln!(
         out,
         "{DIM}{time}{DIM:#}  {style}{action:<ACTION_COLUMNS$}{style:#}  \
          {detector}{}  {BOLD}{session}{BOLD:#}{}  {description}",
-        pad(&detector, widths.detector),
-        pad(&session, widths.session),
+        padding(&detector, widths.detector),
+        padding(&session, widths.session),
     )
+}
+
+/// The blanks that fill `text` up to a width.
+fn padding(text: &str, width: usize) -> String {
+    " ".repeat(width.saturating_sub(display_width(text)))
 }
 
 #[cfg(test)]
@@ -122,9 +132,9 @@ mod tests {
     use crate::{cli::style::strip_colours, pb};
 
     #[track_caller]
-    fn check(verdict: &Verdict, room: Option<usize>, expected: &str) {
+    fn check(verdict: &Verdict, width_max: Option<usize>, expected: &str) {
         let mut out = Vec::new();
-        write_line(&mut out, verdict, room).unwrap();
+        write_line(&mut out, verdict, width_max).unwrap();
         assert_eq!(strip_colours(&out), expected);
     }
 
@@ -143,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_is_a_line_that_is_cut_to_its_room() {
+    fn a_verdict_is_a_line_truncated_to_the_width() {
         check(
             &verdict(),
             None,
@@ -159,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_narrow_line_leaves_room_for_what_happened_and_is_never_too_long() {
+    fn a_narrow_line_has_space_for_the_description_and_is_never_too_long() {
         check(
             &verdict(),
             Some(80),
@@ -175,17 +185,20 @@ mod tests {
             Some(80),
             "03-11 09:15  WARN        interleaved_r…  research/a-very-lon…  read src/main.rs…\n",
         );
-        for room in 40..130 {
+        for width_max in 40..130 {
             let mut out = Vec::new();
-            write_line(&mut out, &long, Some(room)).unwrap();
+            write_line(&mut out, &long, Some(width_max)).unwrap();
             let line = strip_colours(&out);
             let columns = display_width(line.trim_end());
-            assert!(columns <= room.max(61), "{columns} of {room}: {line}");
+            assert!(
+                columns <= width_max.max(61),
+                "{columns} of {width_max}: {line}"
+            );
         }
     }
 
     #[test]
-    fn without_its_text_a_verdict_still_says_what_happened() {
+    fn a_verdict_without_pattern_is_described_by_its_evidence() {
         let member = |tool: &str| pb::Member {
             tool: tool.to_owned(),
             ..Default::default()
@@ -204,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_text_stays_on_the_line() {
+    fn hostile_text_is_sanitized() {
         let hostile = Verdict {
             session_id: "a\x1b[2Jb".to_owned(),
             agent_id: "\u{9b}31m".to_owned(),

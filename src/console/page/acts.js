@@ -1,5 +1,5 @@
-// What a person does to a session. Each act says what it will do, wants a
-// reason, and shows what the service answered.
+// Operator actions on a session. Each dialog says what the action does, requires
+// a reason, and shows the service's response.
 
 import { call, operator, told } from "./api.js";
 import { announce, el, fill, plain } from "./dom.js";
@@ -7,7 +7,7 @@ import * as words from "./words.js";
 
 const SNOOZES = [["15 minutes", "900s"], ["1 hour", "3600s"], ["4 hours", "14400s"], ["1 day", "86400s"], ["7 days", "604800s"]];
 
-/** Each: which sessions it fits, and what it will do. */
+/** Each action: for which statuses it is offered, and what it does. */
 export const ACTS = {
   terminate: {
     label: "Terminate",
@@ -15,8 +15,8 @@ export const ACTS = {
     fits: (status) => status !== "terminated",
     danger: true,
     does: () => [
-      "Every stream that carries the session is told at once, not at its next event.",
-      "Every further event of it is refused, after a restart of the service too, until somebody resets it.",
+      "All streams of the session are notified immediately, not at its next event.",
+      "Further events are rejected, even after a restart of the service, until the session is reset.",
     ],
     done: "terminated",
   },
@@ -25,8 +25,8 @@ export const ACTS = {
     method: "snooze_session",
     fits: (status) => status === "active" || status === "looping",
     does: () => [
-      "Its verdicts go on being reported, marked shadow: brokers do not act on them.",
-      "It ends by itself when the time is over, or with a reset.",
+      "Its verdicts are still reported, but marked as shadow: brokers do not act on them.",
+      "It ends after the chosen time, or with a reset.",
     ],
     done: "snoozed",
   },
@@ -35,14 +35,14 @@ export const ACTS = {
     method: "reset_session",
     fits: () => true,
     does: (status) => [
-      "Everything that was learned of the session is forgotten: counts, loops, trends.",
-      status === "terminated" ? "Its termination is lifted: the agent may go on." : "It begins anew with its next event.",
+      "The session's state is cleared: counts, loops, trends.",
+      status === "terminated" ? "Its termination is lifted: the agent may continue." : "It starts from zero with its next event.",
     ],
     done: "reset",
   },
 };
 
-/** Buttons for what can be done to a session that stands so. `current` gives it as it is by then. */
+/** Buttons for the actions on a session. `current` returns its latest state. */
 export function buttons(current, page, onDone) {
   const status = words.status(current().status);
   return Object.entries(ACTS)
@@ -50,11 +50,11 @@ export function buttons(current, page, onDone) {
     .map(([name, act]) => el("button", { type: "button", class: act.danger ? "danger" : null, "data-act": name, on: { click: () => ask(act, current(), page.me, onDone) } }, `${act.label}…`));
 }
 
-/** Asks for a reason, and does it. */
+/** Asks for a reason, then calls the service. */
 function ask(act, session, me, onDone) {
   const status = words.status(session.status);
   const reason = el("textarea", { id: "reason", rows: 3, required: true, maxlength: 1000, "aria-describedby": "does" });
-  // A token says who acts; where nobody is asked for one, people say it themselves.
+  // A token names the operator. Without tokens, the operator enters a name.
   const name = me.name ? null : el("input", { id: "operator", autocomplete: "name", maxlength: 100, value: operator.get() });
   const duration = act.method === "snooze_session"
     ? el("select", { id: "duration" }, SNOOZES.map(([label, value]) => el("option", { value, selected: value === "3600s" }, label)))
@@ -64,9 +64,9 @@ function ask(act, session, me, onDone) {
   const dialog = el("dialog", { "aria-labelledby": "act" });
   const form = el("form", { method: "dialog", novalidate: true },
     el("h2", { id: "act" }, `${act.label} `, el("bdi", { class: "mono" }, plain(session.session_id)), "?"),
-    el("ul", { id: "does" }, act.does(status).map((line) => el("li", null, line)), el("li", null, me.name ? `It is written to the audit log with the reason and your name, ${me.name}.` : "It is written to the audit log with your name and reason.")),
-    el("p", { class: "quiet" }, `So far: ${words.cost(session.events, (session.usage?.input_tokens ?? 0) + (session.usage?.output_tokens ?? 0), session.usage?.cost_usd)}; ${words.age(session.create_time)} old, ${status}.`),
-    duration && field("For how long", duration),
+    el("ul", { id: "does" }, act.does(status).map((line) => el("li", null, line)), el("li", null, me.name ? `The action is recorded in the audit log with the reason and your name, ${me.name}.` : "The action is recorded in the audit log with your name and reason.")),
+    el("p", { class: "quiet" }, `Usage: ${words.cost(session.events, (session.usage?.input_tokens ?? 0) + (session.usage?.output_tokens ?? 0), session.usage?.cost_usd)}; ${words.age(session.create_time)} old, ${status}.`),
+    duration && field("Duration", duration),
     field("Reason (required)", reason),
     name && field("Your name, for the audit log", name),
     refusal,
@@ -74,7 +74,7 @@ function ask(act, session, me, onDone) {
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     if (!reason.value.trim()) {
-      fill(refusal, "Say why: the next person will ask.");
+      fill(refusal, "A reason is required.");
       reason.focus();
       return;
     }

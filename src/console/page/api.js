@@ -1,13 +1,13 @@
-// Calls of the service. A token is kept for as long as the tab is open and goes
-// with every call; there is no cookie that a browser would send by itself.
+// Calls of the service. The token is kept until the tab is closed and sent with
+// every call; there is no cookie, which a browser would send automatically.
 
 const TOKEN = "unstuck.token";
 const NAME = "unstuck.operator";
 
-/** Why the service did not do what was asked. */
+/** An error response of the service. */
 export class Refused extends Error {
   constructor(status, error) {
-    super(error.message || `the service answered with ${status}`);
+    super(error.message || `HTTP status ${status}`);
     this.status = status;
     this.reason = error.reason ?? "";
     this.field = error.field ?? "";
@@ -16,7 +16,7 @@ export class Refused extends Error {
 
 export const operator = {
   get: () => localStorage.getItem(NAME) ?? "",
-  // It goes into a header, which takes no other letters.
+  // Sent in a header, which allows only ASCII.
   set: (name) => localStorage.setItem(NAME, name.normalize("NFKD").replace(/[^ -~]/g, "").trim()),
 };
 
@@ -26,10 +26,10 @@ export const token = {
   clear: () => sessionStorage.removeItem(TOKEN),
 };
 
-/** Tells when the service wants to know who asks. */
+/** Dispatches `closed` when the service requires a token. */
 export const doors = new EventTarget();
 
-/** Asks, and gives the response as it comes in. */
+/** Makes a call and returns the response with a streaming body. */
 export async function open(method, body, options = {}) {
   const headers = { "content-type": "application/json", ...options.headers };
   if (token.get()) headers.authorization = `Bearer ${token.get()}`;
@@ -44,17 +44,17 @@ export async function open(method, body, options = {}) {
   if (response.ok) return response;
   const text = await response.text();
   let error = { message: text.trim() };
-  try { error = JSON.parse(text); } catch { /* It was said in plain words. */ }
+  try { error = JSON.parse(text); } catch { /* The body is plain text. */ }
   if (response.status === 401) doors.dispatchEvent(new Event("closed"));
   throw new Refused(response.status, error);
 }
 
-/** Asks, and gives the answer. */
+/** Makes a call and returns the parsed response. */
 export async function call(method, body, options) {
   return (await open(method, body, options)).json();
 }
 
-/** What went wrong, for a person. */
+/** The error message for a user. */
 export function told(error) {
   if (error instanceof Refused) return error.message;
   return error?.name === "AbortError" ? "" : "the service cannot be reached";

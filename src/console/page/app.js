@@ -1,4 +1,4 @@
-// The frame: which view stands in it, how the connection is, light and dark.
+// The frame of the page: routing between views, connection status, theme, login.
 
 import { call, doors, token } from "./api.js";
 import { audit } from "./audit.js";
@@ -19,15 +19,15 @@ const main = document.getElementById("main");
 const live = new Live();
 let shown = null;
 
-/** What a view may use. */
+/** The context of a view. */
 const page = {
   live,
   detectors: [],
-  /** Who the service takes us for. */
+  /** The signed-in caller. */
   me: { name: "", role: "", may: [] },
   may: (act) => page.me.may.includes(act),
   toast,
-  /** Changes parameters of the address; empty ones leave it. */
+  /** Changes parameters of the URL; empty ones are removed. */
   change(changes) {
     const params = new URLSearchParams(location.search);
     for (const [name, value] of Object.entries(changes)) {
@@ -45,11 +45,11 @@ function go(address) {
   show();
 }
 
-/** Shows what the address says. A view that is there already only changes. */
+/** Shows the view of the URL. The current view is only updated. */
 function show() {
   const view = VIEWS[location.pathname] ?? fleet;
   const params = Object.fromEntries(new URLSearchParams(location.search));
-  // Another session is another view.
+  // Each session has its own view.
   const name = location.pathname + (view === session ? params.id : "");
   if (shown?.name === name) {
     shown.update(params);
@@ -77,7 +77,7 @@ document.addEventListener("click", (event) => {
 });
 addEventListener("popstate", show);
 
-/** How the connection is, in a word or two. */
+/** The connection status. */
 const pill = el("span", { class: "pill", role: "status" });
 function connection() {
   const wait = Math.max(0, Math.ceil((live.retryAt - Date.now()) / 1000));
@@ -85,13 +85,13 @@ function connection() {
     connecting: ["waiting", "connecting"],
     behind: ["behind", live.caughtUp ? `catching up, ${words.counted(live.caughtUp, "verdict")}` : "catching up"],
     live: ["live", live.gap ? "live, after a gap" : "live"],
-    waiting: ["lost", `no connection, again in ${wait} s`],
-    asleep: ["waiting", "asleep"],
-    shut: ["lost", "not logged in"],
+    waiting: ["lost", `disconnected, retry in ${wait} s`],
+    asleep: ["waiting", "paused"],
+    shut: ["lost", "signed out"],
   }[live.phase];
   if (pill.textContent === text) return;
   if (!pill.classList.contains(kind) && (kind === "lost" || pill.classList.contains("lost"))) {
-    announce(kind === "lost" ? "The connection is lost; trying again." : "Connected again.");
+    announce(kind === "lost" ? "Connection lost, retrying." : "Reconnected.");
     if (kind !== "lost") shown?.refresh();
   }
   pill.className = `pill ${kind}`;
@@ -107,7 +107,7 @@ function toast(title, text) {
   setTimeout(() => node.remove(), 5000);
 }
 
-/** What the service says of itself beyond that it runs: a disk that takes nothing, a breaker that is open. */
+/** Notes of the health probe: a failing disk, an open breaker. */
 const HEALTH_MS = 10_000;
 async function health() {
   try {
@@ -116,7 +116,7 @@ async function health() {
     const text = notes.map((note) => `${note[0].toUpperCase()}${note.slice(1)}.`).join(" ");
     const node = document.getElementById("health");
     if (node.textContent !== text) node.textContent = text;
-  } catch { /* The pill says that the connection is lost. */ }
+  } catch { /* The connection status shows it. */ }
 }
 setInterval(() => document.visibilityState === "visible" && health(), HEALTH_MS);
 
@@ -127,13 +127,13 @@ function top() {
     el("span", { class: "space" }), pill, who(), theme.button());
 }
 
-/** As whom somebody is logged in, and the way out. */
+/** The signed-in caller, and a button to sign out. */
 function who() {
   if (!token.get() || !page.me.name) return null;
   const leave = () => { token.clear(); location.assign("/"); };
   return el("span", { class: "whoami" },
     el("span", { title: `role ${page.me.role}, tenant ${page.me.tenant}` }, said(page.me.name), el("span", { class: "quiet" }, ` ${page.me.role}`)),
-    el("button", { type: "button", class: "small", on: { click: leave } }, "Log out"));
+    el("button", { type: "button", class: "small", on: { click: leave } }, "Sign out"));
 }
 
 function door(why) {
@@ -145,7 +145,7 @@ function door(why) {
 }
 
 doors.addEventListener("closed", () => {
-  const why = token.get() ? "The token is not known here, or not any more." : "";
+  const why = token.get() ? "The token is unknown or was revoked." : "";
   token.clear();
   door(why);
 });
@@ -159,10 +159,10 @@ async function begin() {
     if (error.status === 401) return;
     if (error.status === 403) {
       token.clear();
-      door(`Not for the console: ${error.message}.`);
+      door(`No access to the console: ${error.message}.`);
       return;
     }
-    // The service is away. The page says so, and asks again when it is back.
+    // The service is not reachable. The page shows that, and retries on reconnect.
     const again = () => {
       if (live.phase !== "live") return;
       live.removeEventListener("phase", again);

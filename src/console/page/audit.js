@@ -1,4 +1,4 @@
-// The audit log, the newest first, a page at a time.
+// The audit log, newest first, one page at a time.
 
 import { call, told } from "./api.js";
 import { el, fill } from "./dom.js";
@@ -10,13 +10,13 @@ const PAGE = 50;
 
 export function audit(params, page) {
   let current = params;
-  /** Where the pages before this one began. */
+  /** The page tokens of the newer pages. */
   let earlier = [];
   const change = (name, value) => { earlier = []; page.change({ [name]: value, at: "" }); };
   const controls = [
     filters.search("Session id", "session", params, change),
-    filters.search("Label, as team=web", "label", params, change),
-    filters.detector(params, change, page.detectors, [["operator", "operators' acts"]]),
+    filters.search("Label, e.g. team=web", "label", params, change),
+    filters.detector(params, change, page.detectors, [["operator", "operator actions"]]),
     filters.leastAction(params, change),
     together(
       labelled("from", filters.search("From", "from", params, change, "datetime-local")),
@@ -33,18 +33,18 @@ export function audit(params, page) {
   let asked = 0;
   async function refresh() {
     const turn = ++asked;
-    fill(note, "Reading…");
+    fill(note, "Loading…");
     try {
       const answer = await read(current, () => turn === asked);
       if (turn !== asked) return;
       fill(body, answer.verdicts.map(line));
-      fill(note, answer.verdicts.length ? "" : "Nothing in the log fits.");
+      fill(note, answer.verdicts.length ? "" : "No matching entries.");
       fill(pager,
         el("button", { type: "button", disabled: !current.at, on: { click: () => page.change({ at: earlier.pop() ?? "" }) } }, "Newer"),
         el("span", { class: "quiet" }, spanned(answer.verdicts)),
         el("button", { type: "button", disabled: !answer.next, on: { click: () => { earlier.push(current.at ?? ""); page.change({ at: answer.next }); } } }, "Older"));
     } catch (error) {
-      if (turn === asked) fill(note, `The log was not read: ${told(error)}.`);
+      if (turn === asked) fill(note, `Cannot read the audit log: ${told(error)}.`);
     }
   }
   refresh();
@@ -67,14 +67,14 @@ function labelled(label, control) {
   return node;
 }
 
-/** Controls that stand on one line. */
+/** Controls on one line. */
 function together(...controls) {
   const node = el("span", { class: "together" }, controls);
   node.set = (params) => controls.forEach((control) => control.set(params));
   return node;
 }
 
-/** A long part of the log may hold nothing that fits: the service then gives a short page, and where to go on. */
+/** Reads one full page. The service returns a short page with a page token if a long part of the log has no match. */
 async function read(params, wanted) {
   const [key, value] = (params.label ?? "").split(/=(.*)/s);
   const request = {

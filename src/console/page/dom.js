@@ -1,14 +1,14 @@
-// Makes nodes. Text only ever becomes text: there is no way here to make markup
-// of a string, and the page's policy forbids it everywhere else.
+// Creates nodes. A string only becomes text: nothing here parses markup, and the
+// page's security policy forbids it everywhere else.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element. `props`: attributes, and `on` for listeners; `false` and `null` are left out. */
+/** Creates an element. `props`: attributes, and `on` for listeners; `false` and `null` are skipped. */
 export function el(name, props, ...children) {
   return filled(document.createElement(name), props, children);
 }
 
-/** The same for drawings. */
+/** The same for SVG. */
 export function svg(name, props, ...children) {
   return filled(document.createElementNS(SVG, name), props, children);
 }
@@ -26,29 +26,29 @@ function filled(node, props, children) {
   return node;
 }
 
-/** Nobody reads more of one text, and a browser lays it out at once. */
+/** Bounds the layout time of one text. */
 const SAID_CHARS_MAX = 4000;
-// Controls, and what turns the direction of writing or cannot be seen.
+// Control characters, bidirectional marks and invisible characters.
 const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]/g;
 
-/** What an agent wrote, fit to be read: bounded, nothing invisible in it. */
+/** Untrusted text, bounded, with invisible characters escaped. */
 export function plain(text) {
   const shown = text.length > SAID_CHARS_MAX ? `${text.slice(0, SAID_CHARS_MAX)}…` : text;
   return shown.replace(UNSEEN, (char) => `\\u{${char.codePointAt(0).toString(16)}}`);
 }
 
-/** What an agent wrote. Its direction of writing stays its own. */
+/** An element with untrusted text, isolated from the surrounding text direction. */
 export function said(text, props) {
   return el("bdi", { ...props, class: `said ${props?.class ?? ""}` }, plain(text));
 }
 
-/** Puts new children in the place of the old ones. */
+/** Replaces the children. */
 export function fill(node, ...children) {
   node.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return node;
 }
 
-/** Makes these the children, moving only what stands elsewhere: a node that stays keeps its focus, scroll and selection. */
+/** Makes these the children and moves only nodes at another position: an unmoved node keeps its focus, scroll position and selection. */
 export function arrange(parent, nodes) {
   const wanted = nodes.filter(Boolean);
   wanted.forEach((node, at) => {
@@ -57,7 +57,7 @@ export function arrange(parent, nodes) {
   while (parent.children.length > wanted.length) parent.lastElementChild.remove();
 }
 
-/** Remembers nodes by name, and makes one anew only where what it shows has changed. */
+/** Caches nodes by name. A node is recreated only if its data has changed. */
 export class Nodes {
   #known = new Map();
 
@@ -71,12 +71,12 @@ export class Nodes {
   }
 }
 
-/** Says something to those who do not see it. */
+/** Announces a text to screen readers. */
 export function announce(text) {
   document.getElementById("said").textContent = text;
 }
 
-/** Runs after things have been quiet for a while, but not later than `most`. */
+/** Debounces `run` by `quiet` milliseconds, but delays it by at most `most`. */
 export function calmly(run, quiet = 250, most = 1000) {
   let timer = 0;
   let since = 0;

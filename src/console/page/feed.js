@@ -1,4 +1,4 @@
-// Verdicts as they happen.
+// Live verdicts.
 
 import { arrange, calmly, el, fill, said } from "./dom.js";
 import * as filters from "./filters.js";
@@ -13,7 +13,7 @@ export function feed(params, page) {
   const change = (name, value) => page.change({ [name]: value });
   const controls = [
     filters.search("Search sessions and patterns", "q", params, change),
-    filters.detector(params, change, page.detectors, [["operator", "operators' acts"]]),
+    filters.detector(params, change, page.detectors, [["operator", "operator actions"]]),
     filters.leastAction(params, change),
   ];
   const pause = el("button", { type: "button", "aria-pressed": "false", on: { click: () => {
@@ -34,13 +34,13 @@ export function feed(params, page) {
     pause.textContent = paused ? `Resume${newer ? ` (${words.count(newer)} new)` : ""}` : "Pause";
     const fitting = shown.filter((verdict) => fits(verdict, current)).slice(0, SHOWN_MAX);
     fill(gap,
-      page.live.gap ? ["Some verdicts were missed while the connection was down. ", el("a", { href: "/audit" }, "The audit log has what is kept.")]
-        : fitting.length ? "" : shown.length ? "No verdict fits." : "No verdicts yet.");
+      page.live.gap ? ["Some verdicts were missed while the connection was down. ", el("a", { href: "/audit" }, "See the audit log.")]
+        : fitting.length ? "" : shown.length ? "No matching verdicts." : "No verdicts yet.");
     if (!paused || body.childElementCount === 0 || changed) arrange(body, fitting.map(drawn));
     changed = false;
   }
 
-  /** A line that stays keeps its focus. */
+  /** Lines are reused, so that they keep their focus. */
   const lines = new WeakMap();
   const drawn = (verdict) => {
     if (!lines.has(verdict)) lines.set(verdict, line(verdict));
@@ -77,12 +77,12 @@ function fits(verdict, params) {
     && (params.q ?? "").toLowerCase().split(/\s+/).every((word) => text.includes(word));
 }
 
-/** The log, which has no agent's text, begins with the detector, which stands beside it. */
+/** Removes the detector's name from patterns of the audit log: it has its own column. */
 function pattern({ pattern = "", detector }) {
   return pattern.startsWith(`${detector}: `) ? pattern.slice(detector.length + 2) : pattern;
 }
 
-/** A verdict in two lines. */
+/** A verdict as a list item. */
 export function line(verdict) {
   const wasted = verdict.wasted ?? {};
   return el("li", { class: `line act-${words.action(verdict.action) || "note"}` },

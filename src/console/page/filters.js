@@ -1,10 +1,9 @@
-// Controls whose values stand in the address of the page, so that a view can be
-// shared.
+// Controls whose values are kept in the URL, so that a view can be shared.
 
 import { el } from "./dom.js";
 import * as words from "./words.js";
 
-/** A control for one parameter of the address. */
+/** A drop-down list for one parameter of the URL. */
 export function choice(label, name, options, params, change) {
   const select = el("select", { name, "aria-label": label, on: { change: () => change(name, select.value) } });
   const show = (options) => {
@@ -13,7 +12,7 @@ export function choice(label, name, options, params, change) {
   show(options);
   select.set = (params) => {
     const value = params[name] ?? "";
-    // What stands in a shared address may be of another day.
+    // A shared URL may name a value that no longer exists.
     if (![...select.options].some((option) => option.value === value)) select.append(el("option", { value }, value));
     select.value = value;
   };
@@ -21,7 +20,7 @@ export function choice(label, name, options, params, change) {
   return select;
 }
 
-/** A text for one parameter; it counts once nobody types any more. */
+/** A text field for one parameter, applied after a pause in typing. */
 export function search(label, name, params, change, type = "search") {
   let timer = 0;
   const now = () => { clearTimeout(timer); change(name, input.value.trim()); };
@@ -33,7 +32,7 @@ export function search(label, name, params, change, type = "search") {
 
 export function leastAction(params, change) {
   const options = [["", "any action"], ...words.ACTIONS.map((name) => [name, name === "terminate" ? name : `${name} and stronger`])];
-  return choice("Least action", "least", options, params, change);
+  return choice("Minimum action", "least", options, params, change);
 }
 
 export function detector(params, change, names, others = []) {

@@ -1,4 +1,4 @@
-// All sessions, the worst first.
+// All sessions, worst first.
 
 import { call, told } from "./api.js";
 import { arrange, calmly, el, fill, said } from "./dom.js";
@@ -8,7 +8,7 @@ import { badge } from "./verdict.js";
 import * as words from "./words.js";
 
 const PAGE = 50;
-/** Sessions also move without a verdict. */
+/** Sessions also change without a verdict. */
 const REFRESH_MS = 3000;
 
 export function fleet(params, page) {
@@ -54,7 +54,7 @@ export function fleet(params, page) {
     const nodes = sessions.map((session) => {
       const known = rows.get(session.session_id) ?? { node: el("tr") };
       const text = JSON.stringify(session);
-      // A row that says the same stays as it is, with the focus that it may have.
+      // An unchanged row is reused, so that it keeps its focus.
       if (known.text !== text) drawn(known.node, session);
       known.text = text;
       known.session = session;
@@ -67,22 +67,22 @@ export function fleet(params, page) {
     tick();
     const all = Object.values(found).reduce((sum, number) => sum + number, 0);
     const total = current.status ? found[current.status] ?? 0 : all;
-    fill(note, all || isFiltered(current) ? (sessions.length ? "" : "No session fits.") : "No session yet. Point a broker at the gRPC port, or try examples/broker.py.");
+    fill(note, all || isFiltered(current) ? (sessions.length ? "" : "No matching sessions.") : "No sessions yet. Connect a broker to the gRPC port, or try examples/broker.py.");
     fill(pager, pages(skip(current), sessions.length, total, page));
   }
 
-  /** Ages grow without the service. */
+  /** Updates the ages between two refreshes. */
   function tick() {
     const now = Date.now();
     for (const { node, session } of rows.values()) {
-      for (const [name, time] of [["age", session.create_time], ["heard", session.last_event_time]]) {
+      for (const [name, time] of [["age", session.create_time], ["last-seen", session.last_event_time]]) {
         const cell = node.querySelector(`[data-age="${name}"]`);
         if (cell) cell.textContent = words.age(time, now);
       }
     }
   }
 
-  // Nobody sees it: nobody asks.
+  // A hidden page does not refresh.
   const seen = () => document.visibilityState === "visible" && refresh();
   const soon = calmly(seen);
   page.live.addEventListener("verdict", soon);
@@ -111,18 +111,18 @@ const isFiltered = (params) => ["status", "q", "detector", "least"].some((name) 
 
 function tiles(found, params, page) {
   const all = Object.values(found).reduce((sum, number) => sum + number, 0);
-  // A fault of the service's own is rare: it has a tile while there is one.
+  // Quarantine is rare: the tile is shown only if there is such a session.
   const statuses = words.STATUSES.filter((name) => name !== "quarantined" || found[name] || params.status === name);
   return [["", "all", all], ...statuses.map((name) => [name, name, found[name] ?? 0])].map(([value, label, number]) =>
     el("button", { type: "button", class: `tile ${value}`, "aria-pressed": String((params.status ?? "") === value), on: { click: () => page.change({ status: value, page: "" }) } },
       el("b", null, words.count(number)), " ", el("span", null, label)));
 }
 
-const COLUMNS = [["Status"], ["Session, labels"], ["Last verdict"], ["Trend"], ["Events", "number"], ["Wasted", "number"], ["Age", "number"], ["Heard", "number"]];
+const COLUMNS = [["Status"], ["Session, labels"], ["Last verdict"], ["Trend"], ["Events", "number"], ["Wasted", "number"], ["Age", "number"], ["Last seen", "number"]];
 
 function table(body) {
   return el("table", { class: "sessions" },
-    el("caption", { class: "unseen" }, "Sessions, the most badly stuck first"),
+    el("caption", { class: "unseen" }, "Sessions, worst first"),
     el("thead", null, el("tr", null, COLUMNS.map(([label, kind]) => el("th", { scope: "col", class: kind }, label)))),
     body);
 }
@@ -149,7 +149,7 @@ function drawn(node, session) {
       wasted.tokens ? el("div", { class: "quiet" }, `${words.short(wasted.tokens)} tokens`) : null,
     ] : el("span", { class: "none" }, "–")),
     cell("Age", "number", el("span", { "data-age": "age" })),
-    cell("Heard", "number", el("span", { "data-age": "heard" })));
+    cell("Last seen", "number", el("span", { "data-age": "last-seen" })));
 }
 
 function labels(session) {
@@ -163,5 +163,5 @@ function pages(from, shown, total, page) {
   if (total <= PAGE && from === 0) return total ? el("span", { class: "quiet" }, words.counted(total, "session")) : null;
   const at = from / PAGE + 1;
   const to = (number, label) => el("button", { type: "button", disabled: number < 1 || (number > at && from + shown >= total), on: { click: () => page.change({ page: number > 1 ? String(number) : "" }) } }, label);
-  return [to(at - 1, "Worse"), el("span", { class: "quiet" }, `${words.count(from + 1)}–${words.count(from + shown)} of ${words.counted(total, "session")}`), to(at + 1, "Less bad")];
+  return [to(at - 1, "Previous"), el("span", { class: "quiet" }, `${words.count(from + 1)}–${words.count(from + shown)} of ${words.counted(total, "session")}`), to(at + 1, "Next")];
 }

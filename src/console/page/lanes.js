@@ -1,7 +1,7 @@
-// Who stands in which lane: equal calls share one, and so do the members of a
-// loop that differ. The same rule as in `unstuck session`.
+// The lane of each event: equal calls share one, and so do the members of a loop
+// that differ. The same rule as in `unstuck session`.
 
-/** More lanes than that line nothing up any more. */
+/** More lanes no longer make a pattern visible. */
 const LANES_MAX = 8;
 
 export class Lanes {
@@ -17,7 +17,7 @@ export class Lanes {
       lane.cited ||= Boolean(entry.loop_id);
       found.set(key, lane);
     });
-    // What a loop cites is what somebody looks for; then what is frequent.
+    // Events cited by a loop matter most, then frequent ones.
     const ranked = [...found.values()].sort((a, b) => b.cited - a.cited || b.events - a.events);
     this.#lanes = ranked.slice(0, LANES_MAX).sort((a, b) => a.order - b.order);
     let letters = 0;
@@ -30,7 +30,7 @@ export class Lanes {
     return this.#lanes.length;
   }
 
-  /** `{lane, letter}`, or nothing where an event stands by itself. */
+  /** `{lane, letter}`, or null for an event without a lane. */
   place(entry) {
     const key = keyOf(entry);
     const lane = key ? this.#lanes.findIndex((known) => known.key === key) : -1;

@@ -1,13 +1,13 @@
-// Verdicts as they happen. The connection is made anew whenever it breaks, and
-// goes on after the last verdict that came.
+// The stream of live verdicts. It reconnects whenever the connection ends, and
+// resumes after the last verdict received.
 
 import { open, Refused } from "./api.js";
 
-/** The service is heard of every 15 seconds, if only by a comment. */
+/** The service sends a keep-alive comment every 15 seconds. */
 const SILENCE_MS_MAX = 40_000;
 const PAUSE_MS = 500;
 const PAUSE_MS_MAX = 10_000;
-/** A page that nobody sees lets go of its connection: a browser has six for all pages of a service. */
+/** A hidden page closes its connection: a browser allows six for all pages of a service. */
 const UNSEEN_MS_MAX = 5000;
 /** As many as the feed shows. */
 const RECENT_MAX = 500;
@@ -17,9 +17,9 @@ const isSeen = () => document.visibilityState === "visible";
 export class Live extends EventTarget {
   /** connecting, behind, live, waiting, asleep, shut */
   phase = "connecting";
-  /** Verdicts that came while it was behind. */
+  /** Verdicts of the backlog received so far. */
   caughtUp = 0;
-  /** Some verdicts are older than what the service keeps, and did not come. */
+  /** Some verdicts were missed: the service no longer retains them. */
   gap = false;
   /** Newest first. */
   recent = [];
@@ -41,7 +41,7 @@ export class Live extends EventTarget {
     });
   }
 
-  /** Begins anew, as somebody else perhaps. */
+  /** Reconnects, perhaps with another token. */
   restart() {
     this.#abort.abort();
     this.#tries = 0;

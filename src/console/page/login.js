@@ -1,13 +1,13 @@
-// Who asks? The token stays in this tab.
+// The sign-in form. The token is kept in this tab.
 
 import { el } from "./dom.js";
 
 export function login(why, enter) {
   const field = el("input", { id: "token", type: "password", autocomplete: "off", required: true });
   return el("form", { class: "login", on: { submit: (event) => { event.preventDefault(); if (field.value.trim()) enter(field.value.trim()); } } },
-    el("h1", null, "Log in"),
-    el("p", { class: "quiet" }, "This service wants to know who asks. The token is kept until the tab is closed, and sent nowhere else."),
+    el("h1", null, "Sign in"),
+    el("p", { class: "quiet" }, "Sign in with an API token. It is kept until the tab is closed and sent only to this service."),
     why ? el("p", { class: "refusal", role: "alert" }, why) : null,
     el("p", { class: "field" }, el("label", { for: "token" }, "Token"), field),
-    el("footer", null, el("button", { type: "submit", class: "main" }, "Log in")));
+    el("footer", null, el("button", { type: "submit", class: "main" }, "Sign in")));
 }

@@ -1,9 +1,9 @@
-// Small drawings, made of nodes.
+// Small plots as SVG.
 
 import { el, svg } from "./dom.js";
 import { count } from "./words.js";
 
-/** How stuck a session has been lately, 0 to 1. */
+/** The recent trend of a session, 0 to 1. */
 export function spark(samples, width = 88, height = 22) {
   if (!samples?.length) return el("span", { class: "none" }, "–");
   const step = width / Math.max(1, samples.length - 1);
@@ -17,10 +17,10 @@ export function spark(samples, width = 88, height = 22) {
     svg("circle", { class: "dot", cx: (samples.length - 1) * step, cy: y(last), r: 2 }));
 }
 
-/** More colours than that nobody tells apart; the rest are drawn as one. */
+/** More colours cannot be distinguished; the other series are drawn as one. */
 const SERIES_MAX = 7;
 
-/** Verdicts a minute, the detectors on top of each other. */
+/** Verdicts per minute as stacked bars, one colour per detector. */
 export function pulse(detectors) {
   const minutes = 60, width = 480, height = 56, bar = width / minutes;
   const total = (plot) => plot.reduce((sum, times) => sum + times, 0);
@@ -41,12 +41,12 @@ export function pulse(detectors) {
       return svg("rect", { x: (at * bar + 0.75).toFixed(2), y: tops[at].toFixed(2), width: (bar - 1.5).toFixed(2), height: tall.toFixed(2), rx: 0.75 });
     })));
   const sum = total(heights);
-  const words = `${count(sum)} verdicts in the last hour, at most ${count(most)} a minute: `
+  const words = `${count(sum)} verdicts in the last hour, at most ${count(most)} per minute: `
     + ranked.map(([name, plot]) => `${name} ${total(plot)}`).join(", ");
   return el("figure", { class: "pulse" },
     el("figcaption", null,
-      el("span", { class: "quiet" }, "Verdicts a minute, last hour"),
-      el("span", { class: "quiet" }, sum ? `${count(sum)} in all, peak ${count(Math.max(...heights))}` : "none")),
+      el("span", { class: "quiet" }, "Verdicts per minute, last hour"),
+      el("span", { class: "quiet" }, sum ? `${count(sum)} in total, peak ${count(Math.max(...heights))}` : "none")),
     svg("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": sum ? words : "no verdicts in the last hour" },
       svg("line", { class: "base", x1: 0, x2: width, y1: height - 0.5, y2: height - 0.5 }), bars),
     el("ul", { class: "legend" }, ranked.map(([name, plot], series) =>

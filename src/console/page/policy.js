@@ -1,4 +1,4 @@
-// The policy in force, and what it did beside what it would have done.
+// The policy in force, its verdicts, and its shadow verdicts.
 
 import { call, told } from "./api.js";
 import { Nodes, el, fill } from "./dom.js";
@@ -8,9 +8,9 @@ import * as words from "./words.js";
 const HOURS = [["", "last 12 hours"], ["4", "last 4 hours"], ["1", "last hour"]];
 
 export function policy(params, page) {
-  const hours = filters.choice("Counts of", "hours", HOURS, params, (name, value) => page.change({ [name]: value }));
+  const hours = filters.choice("Period", "hours", HOURS, params, (name, value) => page.change({ [name]: value }));
   const tabs = el("div", { class: "tabs", role: "group", "aria-label": "Profile" });
-  const body = el("div", null, el("p", { class: "note" }, "Reading…"));
+  const body = el("div", null, el("p", { class: "note" }, "Loading…"));
   const node = el("section", { class: "policy" },
     el("h1", { class: "unseen" }, "Policy"),
     el("div", { class: "bar" }, tabs, hours),
@@ -18,7 +18,7 @@ export function policy(params, page) {
   let current = params;
   let known = null;
   let asked = 0;
-  // What somebody has unfolded stays so.
+  // Reused rows stay unfolded.
   const rows = new Nodes();
   async function refresh() {
     const turn = ++asked;
@@ -29,7 +29,7 @@ export function policy(params, page) {
       known = answer;
       if (!isSame) draw();
     } catch (error) {
-      if (turn === asked) fill(body, el("p", { class: "note" }, `Not read: ${told(error)}.`));
+      if (turn === asked) fill(body, el("p", { class: "note" }, `Cannot load the policy: ${told(error)}.`));
     }
   }
 
@@ -58,9 +58,9 @@ export function policy(params, page) {
   };
 }
 
-const WOULD = "“Would have” are verdicts in shadow mode or while a session was snoozed: reported, not acted on.";
+const WOULD = "“Shadow” counts verdicts in shadow mode and of snoozed sessions: reported, not acted on.";
 
-/** What was done under each profile, and by whom. */
+/** The verdicts by profile and by detector. */
 function overview(profiles) {
   const names = profiles[0].detectors.map((detector) => detector.name);
   const found = (name, kind) => profiles
@@ -70,28 +70,28 @@ function overview(profiles) {
   const quiet = names.length - loud.length;
   return [
     el("p", { class: "quiet about" }, WOULD),
-    table("Profiles", ["Profile", "Mode", "Did", "Would have"], profiles.map((profile) => el("tr", null,
+    table("Profiles", ["Profile", "Mode", "Verdicts", "Shadow"], profiles.map((profile) => el("tr", null,
       el("th", { scope: "row" }, el("a", { href: `/policy?profile=${encodeURIComponent(profile.name)}` }, profile.name)),
       cell("Mode", "kind", mode(profile)),
-      cell("Did", "tallied", times(added(profile.detectors.map((detector) => detector.did)))),
-      cell("Would have", "tallied", times(added(profile.detectors.map((detector) => detector.would))))))),
+      cell("Verdicts", "tallied", times(added(profile.detectors.map((detector) => detector.did)))),
+      cell("Shadow", "tallied", times(added(profile.detectors.map((detector) => detector.would))))))),
     el("h2", null, "By detector"),
-    loud.length ? table("Detectors", ["Detector", "Did", "Would have"], loud.map((name) => el("tr", null,
+    loud.length ? table("Detectors", ["Detector", "Verdicts", "Shadow"], loud.map((name) => el("tr", null,
       el("th", { scope: "row", class: "mono" }, logged(name)),
-      cell("Did", "tallied", apart(found(name, "did"))),
-      cell("Would have", "tallied", apart(found(name, "would")))))) : null,
-    el("p", { class: "note" }, loud.length ? `${words.counted(quiet, "other detector")} said nothing.` : "No detector said anything."),
+      cell("Verdicts", "tallied", apart(found(name, "did"))),
+      cell("Shadow", "tallied", apart(found(name, "would")))))) : null,
+    el("p", { class: "note" }, loud.length ? `${words.counted(quiet, "other detector")} without a verdict.` : "No verdicts from any detector."),
   ];
 }
 
-/** One profile: its settings, and what its detectors did. */
+/** One profile: its settings, and the verdicts of its detectors. */
 function inForce(profile, rows) {
   return [
     el("p", { class: "about" },
       mode(profile),
-      ` Trend: alpha ${profile.alpha}, chronic above ${profile.saturation}; alerts of new loops pause for ${words.counted(profile.cooldown, "event")}. `,
+      ` Trend: alpha ${profile.alpha}, chronic above ${profile.saturation}; cooldown after an alert ${words.counted(profile.cooldown, "event")}. `,
       el("span", { class: "quiet" }, WOULD)),
-    table(`Detectors of the profile ${profile.name}`, ["Detector", "Fires when", "First, then", "Ends at", "Did", "Would have"],
+    table(`Detectors of the profile ${profile.name}`, ["Detector", "Fires at", "Actions", "Terminates at", "Verdicts", "Shadow"],
       profile.detectors.map((detector) => rows.get(`${profile.name} ${detector.name}`, detector, () => row(detector)))),
   ];
 }
@@ -109,23 +109,23 @@ function mode(profile) {
   return el("span", { class: `mode ${profile.shadow ? "shadow" : "enforce"}` }, profile.shadow ? "shadow mode" : "enforced");
 }
 
-/** What it said, one by one. */
+/** A link to the detector's verdicts in the audit log. */
 const logged = (detector) => el("a", { href: `/audit?detector=${encodeURIComponent(detector)}` }, detector);
 
 function row(detector) {
   const rungs = [...new Set([detector.soft, detector.hard, detector.final_action])];
   return el("tr", { class: detector.enabled ? null : "off" },
     el("th", { scope: "row", class: "mono" }, logged(detector.name), detector.enabled ? null : el("span", { class: "quiet" }, " off")),
-    cell("Fires when", "rule",
+    cell("Fires at", "rule",
       el("details", null,
         el("summary", null, detector.threshold),
-        el("p", null, el("b", null, "Looks for "), detector.rule),
-        el("p", null, el("b", null, "Kept quiet by "), detector.quiet),
+        el("p", null, el("b", null, "Rule: "), detector.rule),
+        el("p", null, el("b", null, "Does not fire if: "), detector.quiet),
         el("p", { class: "quiet" }, `trend half-life ${detector.trend_half_life_events} events`))),
-    cell("First, then", "rungs", rungs.map((rung) => el("span", { class: `badge act-${rung}` }, rung))),
-    cell("Ends at", "number", detector.terminate_after ? words.counted(detector.terminate_after, "event") : el("span", { class: "none" }, "–")),
-    cell("Did", "tallied", times(detector.did)),
-    cell("Would have", "tallied", times(detector.would)));
+    cell("Actions", "rungs", rungs.map((rung) => el("span", { class: `badge act-${rung}` }, rung))),
+    cell("Terminates at", "number", detector.terminate_after ? words.counted(detector.terminate_after, "event") : el("span", { class: "none" }, "–")),
+    cell("Verdicts", "tallied", times(detector.did)),
+    cell("Shadow", "tallied", times(detector.would)));
 }
 
 const sum = (counts) => Object.values(counts).reduce((all, times) => all + times, 0);
@@ -136,7 +136,7 @@ function added(many) {
   return all;
 }
 
-/** Counts, each with the profile under which they were given. */
+/** Counts by profile. */
 function apart(found) {
   if (!found.length) return times({});
   return found.map(([profile, counts]) => el("div", null, el("span", { class: "label" }, profile), " ", times(counts)));

@@ -1,4 +1,4 @@
-// One session: what it did, what was said of it, what can be done.
+// One session: its timeline, its verdicts, and the operator's actions.
 
 import { buttons } from "./acts.js";
 import { call, told } from "./api.js";
@@ -30,7 +30,7 @@ export function session(params, page) {
   function draw(answer) {
     const timeline = answer.timeline ?? [];
     if (timeline.length) kept = answer;
-    // Of those that are over the service keeps the last ones; what was seen here stays.
+    // The service may evict the events of a closed session; the page keeps showing those it has seen.
     const earlier = isOver(answer.session) && !timeline.length ? kept : null;
     shown = earlier ? { ...earlier, session: { ...answer.session, trends: earlier.session.trends, last_verdicts: merged(earlier.session.last_verdicts, answer.session) } } : answer;
     const { session_id, status, labels, profile, snoozed_until } = answer.session;
@@ -42,7 +42,7 @@ export function session(params, page) {
     ]);
   }
 
-  /** Ages grow without the service. */
+  /** Updates the ages between two refreshes. */
   function facts() {
     const { usage, wasted, events, turns, agents, create_time, last_event_time, termination } = shown.session;
     const ages = [words.age(create_time), words.age(last_event_time), words.age(termination?.time)];
@@ -63,7 +63,7 @@ export function session(params, page) {
   }
 
   function done(act, verdict) {
-    page.toast(`${act.label}: done.`, verdict?.durable ? "It is on disk." : "It is kept in memory only.");
+    page.toast(`${act.label}: done.`, verdict?.durable ? "Saved to disk." : "Kept in memory only.");
     refresh();
   }
 
@@ -94,9 +94,9 @@ function merged(verdicts, session) {
 
 function missing(id, error) {
   return el("div", { class: "empty" },
-    el("h1", null, "No such session"),
+    el("h1", null, "Session not found"),
     el("p", null, said(id, { class: "mono" }), " — ", told(error), "."),
-    el("p", null, el("a", { href: `/audit?session=${encodeURIComponent(id)}` }, "Look for it in the audit log"), " or ", el("a", { href: "/" }, "go to the fleet"), "."));
+    el("p", null, el("a", { href: `/audit?session=${encodeURIComponent(id)}` }, "Search the audit log"), " or ", el("a", { href: "/" }, "go to the fleet"), "."));
 }
 
 function head(current, page, done) {
@@ -122,32 +122,32 @@ function figures(session) {
   const share = session.events ? Math.round((100 * (wasted.events ?? 0)) / session.events) : 0;
   const fact = (name, value, more) => el("div", { class: "fact" }, el("dt", null, name), el("dd", null, el("b", null, value), more ? el("span", { class: "quiet" }, more) : null));
   const since = (name, time) => fact(name, `${words.age(time)} ago`, words.moment(time));
-  // Of one that was terminated before the service started, its end is all that is known.
+  // Of a session that was terminated before the service started, only the termination is known.
   const isKnown = session.events || !isOver(session);
   return el("dl", { class: "facts" },
     fact("Wasted in loops", words.money(wasted.cost_usd) || words.counted(wasted.events ?? 0, "event"),
       wasted.events ? `${words.cost(wasted.events, wasted.tokens)}, ${share}% of its events` : "nothing so far"),
-    isKnown ? fact("Spent so far", words.money(usage.cost_usd) || words.counted(session.events ?? 0, "event"), `${words.cost(session.events, tokens)}${session.turns ? `, ${words.counted(session.turns, "turn")}` : ""}`) : null,
-    isKnown ? since("Began", session.create_time) : null,
-    isKnown ? since("Last heard", session.last_event_time) : null,
+    isKnown ? fact("Usage", words.money(usage.cost_usd) || words.counted(session.events ?? 0, "event"), `${words.cost(session.events, tokens)}${session.turns ? `, ${words.counted(session.turns, "turn")}` : ""}`) : null,
+    isKnown ? since("Started", session.create_time) : null,
+    isKnown ? since("Last seen", session.last_event_time) : null,
     session.termination ? since("Terminated", session.termination.time) : null,
     (session.agents ?? 0) > 1 ? fact("Agents", words.count(session.agents)) : null);
 }
 
 const isOver = (session) => ["terminated", "ended"].includes(words.status(session.status));
 
-/** Why there is nothing to see. */
+/** Why the timeline is empty. */
 function nothing(session) {
-  if (!isOver(session)) return session.events ? "None of its events is kept: its counts began anew." : "No events yet.";
-  if (!(session.last_verdicts ?? []).length) return "It ended well. Events are kept of sessions that were told something.";
-  return "None of its events is kept: it had none, later sessions have taken their place, or the service was started anew.";
+  if (!isOver(session)) return session.events ? "No events: the session was reset." : "No events yet.";
+  if (!(session.last_verdicts ?? []).length) return "The session ended without a verdict. Events are kept only for sessions that received a verdict.";
+  return "No events: the session had none, they were evicted, or the service was restarted.";
 }
 
 function did({ timeline = [], session }, verdicts) {
   return el("div", null,
-    el("h2", { id: "did" }, "What it did"),
+    el("h2", { id: "did" }, "Timeline"),
     timeline.length ? [
-      isOver(session) ? el("p", { class: "note" }, "As it stood when it was over.") : null,
+      isOver(session) ? el("p", { class: "note" }, "The state when the session was closed.") : null,
       score(timeline, verdicts),
       trendLegend(timeline, session),
       laneLegend(timeline),
@@ -158,7 +158,7 @@ function events(timeline, verdicts) {
   return el("div", { class: timeline.length ? null : "unseen" }, el("h2", { id: "list" }, "Events, newest first"), list(timeline, verdicts));
 }
 
-/** The newest first. A rule is told with each, a correction only where it still counts. */
+/** Newest first. Each verdict has its rule; only the last verdict of a loop has its correction. */
 function said_of(verdicts, { explanations = [], session }, nodes) {
   const newest = verdicts.toReversed();
   const cards = newest.map((verdict, at) => {
@@ -167,24 +167,24 @@ function said_of(verdicts, { explanations = [], session }, nodes) {
     return nodes.get(verdict.verdict_id, [verdict, explanation, later], () => (later ? earlier(verdict, explanation) : card(verdict, explanation)));
   });
   return [
-    nodes.get("of-it", null, () => el("h2", { id: "of-it" }, "What was said of it")),
+    nodes.get("of-it", null, () => el("h2", { id: "of-it" }, "Verdicts")),
     ...cards,
-    cards.length ? null : nodes.get("nothing", null, () => el("p", { class: "note" }, "No verdict: nothing looked like a loop.")),
+    cards.length ? null : nodes.get("nothing", null, () => el("p", { class: "note" }, "No verdicts: no loop was detected.")),
     nodes.get("unlooked", session.abstentions, () => unlooked(session.abstentions ?? [])),
-    nodes.get("log", null, () => el("p", { class: "quiet" }, el("a", { href: `/audit?session=${encodeURIComponent(session.session_id)}` }, "All of it in the audit log"))),
+    nodes.get("log", null, () => el("p", { class: "quiet" }, el("a", { href: `/audit?session=${encodeURIComponent(session.session_id)}` }, "All verdicts in the audit log"))),
   ];
 }
 
-/** Said before of a loop of which more was said since. */
+/** An earlier verdict of a loop that has a later one. */
 function earlier(verdict, explanation) {
   return el("details", { class: "earlier" },
-    el("summary", null, badge(verdict), " ", verdict.detector, el("span", { class: "quiet" }, ` at event ${verdict.event_index ?? 0}, ${words.moment(verdict.time)}; the same loop, earlier`)),
+    el("summary", null, badge(verdict), " ", verdict.detector, el("span", { class: "quiet" }, ` at event ${verdict.event_index ?? 0}, ${words.moment(verdict.time)}; earlier verdict of the same loop`)),
     card(verdict, explanation, { correction: false }));
 }
 
-/** "Not looking" is not "no loop". */
+/** Detectors that skipped events for lack of a field. A skipped event is not one without a loop. */
 function unlooked(abstentions) {
   return el("section", { class: abstentions.length ? "unlooked" : "unseen" },
-    el("h2", null, "Not looked at"),
-    el("ul", null, abstentions.map(({ detector, field, events }) => el("li", null, el("b", null, detector), ` passed over ${words.counted(events ?? 0, "event")}: `, el("code", null, field), " was not sent"))));
+    el("h2", null, "Skipped"),
+    el("ul", null, abstentions.map(({ detector, field, events }) => el("li", null, el("b", null, detector), ` (${words.counted(events ?? 0, "event")}, field `, el("code", null, field), " missing)"))));
 }

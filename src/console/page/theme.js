@@ -1,4 +1,4 @@
-// Light or dark: as the system has it, unless somebody says otherwise.
+// Light or dark theme: the system's, unless the user chooses one.
 
 import { el } from "./dom.js";
 
@@ -23,7 +23,7 @@ export function button() {
   } } });
   const label = () => {
     node.textContent = SHOWN[chosen()];
-    node.setAttribute("aria-label", `Colours: ${chosen()}`);
+    node.setAttribute("aria-label", `Theme: ${chosen()}`);
     node.title = node.getAttribute("aria-label");
   };
   label();

@@ -1,33 +1,33 @@
-// What a session did, so that a circle is seen at a glance: a score, in which
-// equal calls stand on one line, with the trends above it; and a list.
+// The timeline of a session: a plot with the trends above lanes of equal calls, in
+// which a cycle is visible at a glance; and a list of events.
 
 import { el, said, svg } from "./dom.js";
 import { Lanes } from "./lanes.js";
 import * as words from "./words.js";
 
 const KIND_SAYS = {
-  TIMELINE_KIND_AGENT_TURN: "the agent spoke",
-  TIMELINE_KIND_USER_TURN: "the user spoke",
-  TIMELINE_KIND_COMPACTION: "the context was summarised",
-  TIMELINE_KIND_NEW_RUN: "a new run began",
+  TIMELINE_KIND_AGENT_TURN: "agent message",
+  TIMELINE_KIND_USER_TURN: "user message",
+  TIMELINE_KIND_COMPACTION: "context compacted",
+  TIMELINE_KIND_NEW_RUN: "new run",
 };
 
-/** What an event was, in a few words. */
+/** An event in a few words. */
 export function what(entry) {
   return KIND_SAYS[entry.kind] ?? [entry.tool, entry.target].filter(Boolean).join(" ");
 }
 
 const LEFT = 34, STEP_MIN = 15, STEP_MAX = 34, LANE = 24;
-/** The words of verdicts stand above the trends. */
+/** The actions of verdicts are above the trends. */
 const WORD = 80, MARK_LINES = 3, PLOT_TOP = 12 * MARK_LINES + 4, PLOT = PLOT_TOP + 76;
 
-/** How wide the drawing may be without a need to scroll: its column, less what frames it. */
+/** The width of the plot without scrolling: its column, less the frame. */
 function room() {
   const page = Math.min(1500, document.documentElement.clientWidth);
   return (page > 1000 ? (page - 76) * (1.15 / 2.15) : page - (page > 760 ? 48 : 28)) - 24;
 }
 
-/** The trends over the events, and below them the lanes. */
+/** The plot: the trends over the events, and below them the lanes. */
 export function score(timeline, verdicts) {
   const lanes = new Lanes(timeline);
   const across = room() - LEFT - 4;
@@ -45,7 +45,7 @@ export function score(timeline, verdicts) {
     const verdict = given.get(entry.event_index ?? 0);
     if (!verdict) return null;
     const action = words.action(verdict.action);
-    // Words that would run into each other stand on different lines.
+    // Overlapping labels are put on different lines.
     line = x(at) - nearest < WORD ? (line + 1) % MARK_LINES : 0;
     nearest = x(at);
     return svg("g", { class: `mark act-${action}` },
@@ -121,16 +121,16 @@ export function trendLegend(timeline, session) {
     el("span", { class: "quiet" }, of(name) ? `${(of(name).ema ?? 0).toFixed(2)}, ${words.level(of(name).level)}` : "over"))));
 }
 
-/** Which letter is which call. */
+/** The call of each letter. */
 export function laneLegend(timeline) {
   const heads = new Lanes(timeline).heads(timeline);
   if (!heads.length) return null;
   return el("ul", { class: "lane-legend" }, heads.map(({ letter, entry }, lane) => el("li", null,
     el("span", { class: `disc lane-${lane}` }, letter),
-    letter === "≈" ? el("span", { class: "quiet" }, entry.tool ? "calls of the loop that differ" : "turns of the loop") : said(what(entry)))));
+    letter === "≈" ? el("span", { class: "quiet" }, entry.tool ? "similar calls of the loop" : "turns of the loop") : said(what(entry)))));
 }
 
-/** Every event that is kept, the newest first. */
+/** All retained events, newest first. */
 export function list(timeline, verdicts) {
   const lanes = new Lanes(timeline);
   const given = new Map(verdicts.map((verdict) => [verdict.event_index ?? 0, verdict]));
@@ -147,7 +147,7 @@ export function list(timeline, verdicts) {
 }
 
 function gap(missing, before) {
-  return el("li", { class: "gap" }, `${words.counted(missing, "event")} ${before ? "before" : "not kept"}`);
+  return el("li", { class: "gap" }, `${words.counted(missing, "event")} ${before ? "earlier" : "omitted"}`);
 }
 
 const OUTCOMES = { OUTCOME_OK: "ok", OUTCOME_ERROR: "error", OUTCOME_BLOCKED: "blocked" };

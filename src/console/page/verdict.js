@@ -1,16 +1,16 @@
-// A verdict in plain words.
+// A verdict: a badge, or a card with all details.
 
 import { announce, el, said } from "./dom.js";
 import * as words from "./words.js";
 
-/** The action, as strong as it looks. */
+/** The action, coloured by strength. */
 export function badge(verdict) {
   const action = words.action(verdict.action) || "note";
-  return el("span", { class: `badge act-${action} ${verdict.shadow ? "shadow" : ""}`, title: words.ACTION_MEANS[action] ?? "for the record" },
+  return el("span", { class: `badge act-${action} ${verdict.shadow ? "shadow" : ""}`, title: words.ACTION_MEANS[action] ?? "recorded only" },
     action, verdict.shadow ? " (shadow)" : "");
 }
 
-/** All of it: which rule, which threshold, which events, what would have kept it quiet. */
+/** All details: rule, threshold, events, and what would have prevented the verdict. */
 export function card(verdict, explanation, { correction = true } = {}) {
   const evidence = verdict.evidence ?? {};
   const wasted = verdict.wasted ?? {};
@@ -22,8 +22,8 @@ export function card(verdict, explanation, { correction = true } = {}) {
     indexes.length && ["Events", matched(indexes, evidence)],
     (verdict.members ?? []).length && ["Calls", members(verdict.members)],
     evidence.excerpt && ["Excerpt", said(evidence.excerpt, { class: "excerpt" })],
-    explanation && ["Kept quiet by", explanation.quiet],
-    wasted.events && ["Cost by then", words.cost(wasted.events, wasted.tokens, wasted.cost_usd)],
+    explanation && ["Would not have fired if", explanation.quiet],
+    wasted.events && ["Wasted", words.cost(wasted.events, wasted.tokens, wasted.cost_usd)],
     verdict.trend && ["Trend", `${(verdict.trend.ema ?? 0).toFixed(2)}, ${words.level(verdict.trend.level)}`],
     (verdict.confidence ?? 0) > 0 && verdict.detector !== "operator" && ["Confidence", confidence(verdict.confidence)],
     verdict.retry_after && ["Wait", verdict.retry_after],
@@ -42,9 +42,9 @@ export function card(verdict, explanation, { correction = true } = {}) {
 }
 
 function confidence(value) {
-  if (value === 1) return "exact: the evidence is equal";
-  if (value === 0.9) return ".9: equal once times, ids and the like are masked";
-  return `${value.toFixed(2)}: how alike the occurrences are`;
+  if (value === 1) return "1.0: the occurrences are equal";
+  if (value === 0.9) return "0.9: equal after masking times, ids and other volatile parts";
+  return `${value.toFixed(2)}: similarity of the occurrences`;
 }
 
 function matched(indexes, evidence) {
@@ -60,16 +60,16 @@ function members(members) {
     said(member.tool ?? "", { class: "tool" }), " ", member.target ? said(member.target, { class: "target" }) : null)));
 }
 
-/** The correction, to copy. */
+/** The correction, with a copy button. */
 function offered(text) {
   const copy = el("button", { type: "button", class: "small", on: { click: async () => {
     const done = await copied(text);
-    copy.textContent = done ? "Copied" : "Select and copy it";
+    copy.textContent = done ? "Copied" : "Select the text to copy it";
     announce(copy.textContent);
     setTimeout(() => { copy.textContent = "Copy"; }, 1500);
   } } }, "Copy");
   return el("div", { class: "correction" },
-    el("div", { class: "bar" }, el("span", { class: "quiet" }, "Correction offered"), copy),
+    el("div", { class: "bar" }, el("span", { class: "quiet" }, "Correction"), copy),
     el("blockquote", null, said(text)));
 }
 
@@ -78,7 +78,7 @@ async function copied(text) {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    // Without TLS a browser has no clipboard to give.
+    // Browsers offer the clipboard API only over TLS.
     const field = el("textarea", { class: "unseen", "aria-hidden": true });
     field.value = text;
     document.body.append(field);

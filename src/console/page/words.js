@@ -1,4 +1,4 @@
-// Numbers, times and names as people read them.
+// Formatting of numbers, times and names.
 
 const WHOLE = new Intl.NumberFormat("en");
 const CENTS = new Intl.NumberFormat("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
@@ -7,20 +7,20 @@ const CENTS = new Intl.NumberFormat("en", { minimumFractionDigits: 2, maximumFra
 export const ACTIONS = ["alert", "warn", "throttle", "checkpoint", "ask", "block", "break", "escalate", "terminate"];
 export const STATUSES = ["looping", "active", "quarantined", "terminated", "ended"];
 
-/** What each asks for. */
+/** The meaning of each action. */
 export const ACTION_MEANS = {
-  alert: "tell the user",
-  warn: "tell the controller too",
-  throttle: "wait, then go on",
+  alert: "notify the user",
+  warn: "notify the controller too",
+  throttle: "wait, then continue",
   checkpoint: "force a checkpoint",
-  ask: "a person confirms before it goes on",
-  block: "refuse the calls of the loop; the run goes on",
+  ask: "a person confirms before the session continues",
+  block: "reject the calls of the loop; the run continues",
   break: "stop the generation and inject the correction",
-  escalate: "hand over to another model, or to a person",
-  terminate: "the session is over",
+  escalate: "hand over to another model or to a person",
+  terminate: "end the session",
 };
 
-/** `ACTION_WARN` is `warn`; nothing is "". */
+/** `ACTION_WARN` becomes `warn`, no action becomes "". */
 export function action(name) {
   const short = (name ?? "").replace("ACTION_", "").toLowerCase();
   return short === "unspecified" ? "" : short;
@@ -42,7 +42,7 @@ export function counted(number, word) {
   return `${count(number)} ${word}${number === 1 ? "" : "s"}`;
 }
 
-/** 20.7k: enough to compare by. */
+/** 20.7k: short, for comparison. */
 export function short(number) {
   if (number < 1000) return count(number);
   const [size, unit] = number < 1e6 ? [1e3, "k"] : number < 1e9 ? [1e6, "M"] : [1e9, "G"];
@@ -55,7 +55,7 @@ export function money(usd) {
   return usd < 0.1 ? `$${usd.toFixed(4)}` : `$${CENTS.format(usd)}`;
 }
 
-/** Events, tokens and dollars, as far as they are known. */
+/** Events, and tokens and dollars if known. */
 export function cost(events, tokens, usd) {
   const parts = [counted(events ?? 0, "event")];
   if (tokens) parts.push(counted(tokens, "token"));
@@ -86,7 +86,7 @@ export function clock(time) {
   return time ? CLOCK.format(new Date(time)) : "";
 }
 
-/** The day too, unless it is today. */
+/** The time, with the date unless it is today. */
 export function moment(time) {
   if (!time) return "";
   const date = new Date(time);

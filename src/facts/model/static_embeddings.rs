@@ -1,3 +1,5 @@
+//! Static embeddings: a table with one vector per token.
+
 use std::{
     fmt, fs,
     path::{Path, PathBuf},
@@ -13,11 +15,11 @@ use crate::{
     facts::WordOverlap,
 };
 
-/// Turns are as alike as what they mean: the mean of their tokens' vectors,
-/// compared by angle. Word order does not matter; words that mean alike do.
+/// The similarity of two turns is the cosine of the means of their tokens' vectors. Word
+/// order does not matter; words of similar meaning count as similar.
 pub(super) struct StaticEmbeddings {
     tokenizer: Tokenizer,
-    /// A row a token.
+    /// One row per token.
     rows: Box<[f32]>,
     dimensions: usize,
 }
@@ -25,8 +27,8 @@ pub(super) struct StaticEmbeddings {
 impl StaticEmbeddings {
     const TABLE_FILE: &str = "model.safetensors";
     const TOKENIZER_FILE: &str = "tokenizer.json";
-    /// The largest file that is read. Static tables have tens of MiB; what is
-    /// larger is another kind of model.
+    /// The largest file that is read. Static tables have tens of MiB; a larger file is
+    /// another kind of model.
     const FILE_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
     pub fn load(folder: &Path) -> Result<Self, ModelError> {
@@ -54,7 +56,7 @@ impl StaticEmbeddings {
         })
     }
 
-    /// The mean of the tokens' vectors, of length 1; empty where there are none.
+    /// The mean of the tokens' vectors, normalized to length 1; empty without tokens.
     fn embed(&self, text: &str) -> Box<[f32]> {
         let Ok(encoding) = self.tokenizer.encode_fast(text, false) else {
             return Box::default();
@@ -91,7 +93,7 @@ impl SimilarityMeasure for StaticEmbeddings {
 
 impl fmt::Debug for StaticEmbeddings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Embeddings of {} dimensions", self.dimensions)
+        write!(f, "StaticEmbeddings({} dimensions)", self.dimensions)
     }
 }
 
@@ -107,17 +109,17 @@ fn read_file(folder: &Path, name: &str) -> Result<(PathBuf, Vec<u8>), ModelError
     };
     let bytes = fs::metadata(&file).map_err(unreadable)?.len();
     if bytes > StaticEmbeddings::FILE_BYTES_MAX {
-        let most = StaticEmbeddings::FILE_BYTES_MAX;
+        let bytes_max = StaticEmbeddings::FILE_BYTES_MAX;
         return Err(invalid_model(
             &file,
-            format!("{bytes} bytes, at most {most}"),
+            format!("{bytes} bytes, at most {bytes_max}"),
         ));
     }
     let bytes = fs::read(&file).map_err(unreadable)?;
     Ok((file, bytes))
 }
 
-/// The one table in the file, and how long its rows are.
+/// The only table in the file, and the length of its rows.
 fn find_table<'a>(tensors: &SafeTensors<'a>) -> Result<(TensorView<'a>, usize), String> {
     let mut tables = tensors
         .iter()

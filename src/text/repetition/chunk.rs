@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use super::escalation::{Escalation, EscalationSteps};
+use super::escalation::{EscalationSteps, LoopEscalation};
 use crate::{
     domain::{LadderRung, RepetitionSettings},
     text::mixing::GOLDEN_RATIO_32,
@@ -23,7 +23,7 @@ pub(super) struct ChunkTracker {
     text: VecDeque<char>,
     trackers: Vec<ChunkSizeTracker>,
     /// Measured in characters.
-    escalation: Escalation,
+    escalation: LoopEscalation,
 }
 
 struct ChunkSizeTracker {
@@ -87,7 +87,7 @@ impl ChunkTracker {
             found = found.or(copies.map(|copies| (tracker.size, copies)));
         }
         let Some((size, copies)) = found else {
-            self.escalation = Escalation::default();
+            self.escalation = LoopEscalation::default();
             return None;
         };
         let steps = EscalationSteps {

@@ -5,7 +5,7 @@ use crate::domain::LadderRung;
 
 /// One repetition that is going on. The default is none.
 #[derive(Default)]
-pub(super) struct Escalation {
+pub(super) struct LoopEscalation {
     /// For how much text it has gone on since it was found, in the tracker's own unit
     /// (characters, words or sentences). `None`: nothing is going on.
     elapsed: Option<u32>,
@@ -19,7 +19,7 @@ pub(super) struct EscalationSteps {
     pub last: u32,
 }
 
-impl Escalation {
+impl LoopEscalation {
     pub fn is_active(&self) -> bool {
         self.elapsed.is_some()
     }

@@ -7,7 +7,7 @@
 
 use super::{
     Recurrence,
-    escalation::{Escalation, EscalationSteps},
+    escalation::{EscalationSteps, LoopEscalation},
 };
 use crate::text::mixing::GOLDEN_RATIO_64;
 
@@ -39,7 +39,7 @@ pub(super) struct SentenceTracker {
     /// whether it is a line without a full stop.
     stale_bits: u64,
     line_bits: u64,
-    escalation: Escalation,
+    escalation: LoopEscalation,
 }
 
 impl SentenceTracker {
@@ -104,7 +104,7 @@ impl SentenceTracker {
         };
         let stale = count_latest(self.stale_bits, window);
         if stale < stale_min {
-            self.escalation = Escalation::default();
+            self.escalation = LoopEscalation::default();
             return None;
         }
         let rung = self.escalation.advance(1, STEPS);

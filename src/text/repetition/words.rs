@@ -17,7 +17,7 @@
 
 use super::{
     Recurrence,
-    escalation::{Escalation, EscalationSteps},
+    escalation::{EscalationSteps, LoopEscalation},
     word_hash::{WordHash, extend_hash},
 };
 use crate::{domain::LadderRung, text::mixing::GOLDEN_RATIO_32};
@@ -64,8 +64,8 @@ pub(super) struct WordTracker {
     stale_bits: u128,
     stale_count: u32,
     history: Option<Box<WordHistory>>,
-    stale_grams: Escalation,
-    low_variety: Escalation,
+    stale_grams: LoopEscalation,
+    low_variety: LoopEscalation,
 }
 
 struct WordHistory {
@@ -172,7 +172,7 @@ impl WordTracker {
 
     fn check(&mut self) -> Option<Recurrence> {
         if self.stale_count < STALE_END {
-            self.stale_grams = Escalation::default();
+            self.stale_grams = LoopEscalation::default();
         }
         if self.stale_count >= STALE_MIN || self.stale_grams.is_active() {
             let found = self.check_stale_grams();
@@ -200,7 +200,7 @@ impl WordTracker {
     #[inline(never)]
     fn check_low_variety(&mut self) -> Option<Recurrence> {
         let Some(count) = self.low_variety_count() else {
-            self.low_variety = Escalation::default();
+            self.low_variety = LoopEscalation::default();
             return None;
         };
         let rung = self.low_variety.advance(VARIETY_STEP, STEPS);

@@ -1,3 +1,5 @@
+//! A session's part of the report.
+
 use std::io::{self, Write};
 
 use crate::{
@@ -11,7 +13,7 @@ use crate::{
     domain::SessionView,
 };
 
-/// A session's heading, and its verdicts one below the other.
+/// Writes a session's heading and its verdicts.
 pub(super) fn write_session(
     out: &mut impl Write,
     view: &SessionView,
@@ -24,7 +26,7 @@ pub(super) fn write_session(
     writeln!(out, "{BOLD}{id}{BOLD:#}\n{DIM}{cost}, {status}{DIM:#}\n")?;
     for played in verdicts {
         let mut verdict = api::present_verdict(&played.verdict);
-        // The trace does not tell.
+        // A time that is not from the trace is omitted.
         verdict.time = verdict.time.filter(|_| played.has_time);
         VerdictBlock::new(&verdict).write(out, columns)?;
     }

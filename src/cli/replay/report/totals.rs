@@ -1,3 +1,5 @@
+//! The table of verdicts by detector and action.
+
 use crate::{
     cli::{
         output,
@@ -10,7 +12,6 @@ use crate::{
 /// Columns between two numbers.
 const GAP: u16 = 3;
 
-/// Verdicts by detector and action.
 pub(super) fn render_totals(counts: &ReplayCounts) -> String {
     let totals = counts.by_action();
     let actions: Vec<Action> = totals.iter().map(|(action, _)| action).collect();
@@ -30,13 +31,18 @@ pub(super) fn render_totals(counts: &ReplayCounts) -> String {
 }
 
 fn render_row(name: &str, counts: CountsByAction, actions: &[Action]) -> Vec<String> {
-    let number = |number| match number {
-        0 => "–".to_owned(),
-        number => group_digits(number),
-    };
-    let by_action = actions.iter().map(|action| number(counts.get(*action)));
+    let by_action = actions
+        .iter()
+        .map(|action| render_count(counts.get(*action)));
     std::iter::once(name.to_owned())
         .chain(by_action)
-        .chain([number(counts.total())])
+        .chain([render_count(counts.total())])
         .collect()
+}
+
+fn render_count(count: u64) -> String {
+    match count {
+        0 => "–".to_owned(),
+        _ => group_digits(count),
+    }
 }

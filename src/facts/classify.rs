@@ -1,0 +1,164 @@
+//! The class, kind and outcome of a call.
+
+use std::borrow::Cow;
+
+use super::{
+    args::NotableArguments,
+    outage, report,
+    shell::{self, ShellCommand},
+    sql,
+    tool_traits::{self, ToolTraits},
+    tools::ToolClass,
+};
+use crate::domain::{CallKind, Outcome, ToolCall};
+
+/// What a call does.
+pub(super) struct CallAction {
+    pub class: ToolClass,
+    /// A part of a command line changes a file, whatever the whole does.
+    pub also_writes: bool,
+    /// The lines that a command line shows.
+    pub lines_shown: Option<(u32, u32)>,
+}
+
+impl From<ToolClass> for CallAction {
+    fn from(class: ToolClass) -> Self {
+        Self {
+            class,
+            also_writes: false,
+            lines_shown: None,
+        }
+    }
+}
+
+/// What a call does, by its tool or its command line. Corrects the target in `args` where
+/// the class says better what the call acts on.
+pub(super) fn classify_call<'a>(
+    known: Option<ToolClass>,
+    call: &'a ToolCall,
+    traits: &ToolTraits,
+    args: &mut NotableArguments<'a>,
+) -> CallAction {
+    let command = args.command.take();
+    let class = if traits.is_editor {
+        let command = command.as_deref().unwrap_or_default();
+        Some(tool_traits::classify_editor_command(command))
+    } else {
+        known
+    };
+    let action = match class {
+        Some(ToolClass::Other) => classify_unknown_tool(traits, args).into(),
+        Some(class) => class.into(),
+        None => classify_shell_call(call, command, args),
+    };
+    if action.class == ToolClass::Edit
+        && let Some(file) = args.target.as_deref().and_then(find_patched_file)
+    {
+        args.target = Some(file.to_owned().into());
+    }
+    if action.class == ToolClass::Search && args.search_term.is_some() {
+        args.target = args.search_term.take();
+    }
+    action
+}
+
+/// The class of a tool in no table, by its arguments and the words of its name.
+fn classify_unknown_tool(traits: &ToolTraits, args: &mut NotableArguments<'_>) -> ToolClass {
+    if args.asks_to_wait {
+        return ToolClass::Poll;
+    }
+    if traits.runs_sql && args.target.as_deref().is_some_and(sql::is_mutation) {
+        // Each statement differs; none is a target that is written again.
+        args.target = None;
+        return ToolClass::Write;
+    }
+    traits.guessed_class[usize::from(args.has_path())]
+}
+
+/// What a shell call does, by its command line, or by the reported target if it has none.
+fn classify_shell_call<'a>(
+    call: &'a ToolCall,
+    command: Option<Cow<'a, str>>,
+    args: &mut NotableArguments<'a>,
+) -> CallAction {
+    let reported_target = Some(call.target.as_str()).filter(|target| !target.is_empty());
+    let ShellCommand {
+        class,
+        target,
+        lines,
+        writes_files,
+        has_patch,
+    } = match command.or(reported_target.map(Cow::Borrowed)) {
+        None => return ToolClass::Execute.into(),
+        Some(Cow::Borrowed(line)) => shell::parse_command_line(line),
+        Some(Cow::Owned(line)) => shell::parse_command_line(&line).into_owned(),
+    };
+    // A failed change of no particular file is a failed run.
+    let is_failed_run = class.is_write() && target.is_none() && has_failed(call) && !has_patch;
+    args.target = target.or_else(|| args.target.take());
+    CallAction {
+        class: if is_failed_run {
+            ToolClass::Execute
+        } else {
+            class
+        },
+        also_writes: writes_files,
+        lines_shown: lines,
+    }
+}
+
+/// The first file that a patch names.
+fn find_patched_file(patch: &str) -> Option<&str> {
+    const FILE_HEADERS: &[&str] = &[
+        "*** Update File: ",
+        "*** Add File: ",
+        "*** Delete File: ",
+        "+++ b/",
+    ];
+    let mut lines = patch.lines();
+    lines.find_map(|line| {
+        FILE_HEADERS
+            .iter()
+            .find_map(|header| line.strip_prefix(header))
+            .map(str::trim)
+    })
+}
+
+/// The outcome that was sent. An error text without an outcome is an error.
+fn reported_outcome(call: &ToolCall) -> Option<Outcome> {
+    let implied = (!call.error.is_empty()).then_some(Outcome::Error);
+    call.outcome.or(implied)
+}
+
+fn has_failed(call: &ToolCall) -> bool {
+    reported_outcome(call) == Some(Outcome::Error)
+}
+
+/// The outcome of a call. A run that prints a report of failed tests has failed, whatever
+/// its last command returned.
+pub(super) fn effective_outcome(class: ToolClass, call: &ToolCall) -> Option<Outcome> {
+    let ran = class == ToolClass::Execute && reported_outcome(call) != Some(Outcome::Blocked);
+    if ran && call.result.as_deref().is_some_and(report::reports_failures) {
+        return Some(Outcome::Error);
+    }
+    reported_outcome(call)
+}
+
+pub(super) fn classify_kind(class: ToolClass, call: &ToolCall, failed: bool) -> CallKind {
+    let is_outage = match reported_outcome(call) {
+        Some(Outcome::Error) if call.error.is_empty() => {
+            outage::is_outage_error(call.result.as_deref().unwrap_or_default())
+        }
+        Some(Outcome::Error) => outage::is_outage_error(&call.error),
+        Some(Outcome::Ok) | None => call.result.as_deref().is_some_and(outage::is_outage_result),
+        Some(Outcome::Blocked) => false,
+    };
+    if is_outage {
+        CallKind::Outage
+    } else if class == ToolClass::Poll && !failed {
+        // A failed wait is an ordinary failure.
+        CallKind::Poll
+    } else {
+        CallKind::Ordinary
+    }
+}

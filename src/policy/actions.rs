@@ -1,0 +1,160 @@
+//! Choosing an action for a loop, and the decision that reports it.
+
+use std::time::Duration;
+
+use super::{
+    agent_policy::DetectorResults, decision::Decision, loop_history::Loop, settings::Settings,
+    trend::Trends,
+};
+use crate::domain::{Action, DetectorId, Evidence, Finding, LadderRung, Trend};
+
+/// The action that a detector asks for.
+pub(super) struct ActionChoice {
+    pub action: Action,
+    pub cause: Cause,
+    pub is_session_wide: bool,
+}
+
+/// Why a detector asks for an action.
+pub(super) enum Cause {
+    FirstSeen,
+    Chronic,
+    /// The detector reports the next rung of its ladder.
+    ThresholdPassed,
+    /// A part of the budget is used, or all of it.
+    BudgetUsed(LadderRung),
+    Recurred,
+    EventLimit(i32),
+}
+
+/// The strongest action that any detector asks for, if it is stronger than what was
+/// reported before, or if the loop has recurred.
+pub(super) fn choose_action(
+    trends: &Trends,
+    findings: &[(DetectorId, Finding)],
+    current_loop: &Loop,
+    recurred: bool,
+    settings: &Settings,
+) -> Option<ActionChoice> {
+    let choices = findings.iter().filter_map(|(detector, finding)| {
+        choice_of(
+            trends,
+            *detector,
+            finding.rung,
+            current_loop,
+            recurred,
+            settings,
+        )
+    });
+    let always_reports = choices.clone().any(|choice| choice.is_session_wide);
+    // Among equal actions, one for the whole session wins.
+    let choice = choices.max_by_key(|choice| (choice.action, choice.is_session_wide))?;
+    let should_report = Some(choice.action) > current_loop.strongest_action
+        || matches!(choice.cause, Cause::Recurred)
+        || always_reports;
+    should_report.then_some(choice)
+}
+
+/// The action that one detector asks for.
+fn choice_of(
+    trends: &Trends,
+    detector: DetectorId,
+    rung: Option<LadderRung>,
+    current_loop: &Loop,
+    recurred: bool,
+    settings: &Settings,
+) -> Option<ActionChoice> {
+    let escalation = settings.escalations.get(detector.index())?;
+    let limit = i32::try_from(escalation.terminate_after).unwrap_or(i32::MAX);
+    // Events of earlier runs and of all laps count only after a hard verdict.
+    let event_count = if current_loop.strongest_action >= Some(escalation.hard) {
+        current_loop.total_events()
+    } else {
+        current_loop.repetitions()
+    };
+    let (action, cause) = if limit > 0 && event_count >= limit {
+        (Action::Terminate, Cause::EventLimit(event_count))
+    } else if recurred && current_loop.may_throttle_again(escalation.soft) {
+        (escalation.soft, Cause::Recurred)
+    } else if recurred {
+        let action = rung.map_or(escalation.hard, |rung| {
+            escalation
+                .action_at(rung)
+                .max(escalation.action_after(current_loop.strongest_action))
+        });
+        (action, Cause::Recurred)
+    } else if let Some(rung) = rung {
+        let cause = match current_loop.strongest_action {
+            _ if escalation.precedence.session_wide => Cause::BudgetUsed(rung),
+            Some(_) => Cause::ThresholdPassed,
+            None => Cause::FirstSeen,
+        };
+        (escalation.action_at(rung), cause)
+    } else if current_loop.strongest_action.is_some() && trends.is_chronic(detector) {
+        (escalation.hard, Cause::Chronic)
+    } else {
+        (escalation.soft, Cause::FirstSeen)
+    };
+    Some(ActionChoice {
+        action,
+        cause,
+        is_session_wide: escalation.precedence.session_wide,
+    })
+}
+
+pub(super) fn build_decision(
+    current_loop: &Loop,
+    results: &DetectorResults<'_>,
+    (detector, finding): (DetectorId, &Finding),
+    choice: &ActionChoice,
+    trend: Option<Trend>,
+    settings: &Settings,
+) -> Decision {
+    let others = results.findings.iter().map(|(other, _)| *other);
+    Decision {
+        detector,
+        other_detectors: others.filter(|other| *other != detector).collect(),
+        action: choice.action,
+        is_session_wide: choice.is_session_wide,
+        reason: describe_cause(&choice.cause),
+        confidence: finding.confidence,
+        loop_id: current_loop.id,
+        calls: finding.calls.clone(),
+        trend,
+        evidence: Evidence {
+            count: finding.count,
+            period: finding.period,
+            similarity: finding.similarity,
+            event_indexes: current_loop.events.iter().copied().collect(),
+            excerpt: String::new(),
+        },
+        wasted: current_loop.counted_waste,
+        retry_after: (choice.action == Action::Throttle)
+            .then(|| throttle_delay(current_loop.verdict_count, settings)),
+    }
+}
+
+fn describe_cause(cause: &Cause) -> String {
+    match cause {
+        Cause::FirstSeen => "first time this loop is seen".to_owned(),
+        Cause::Chronic => {
+            "it went on after it was reported, until the trend was chronic".to_owned()
+        }
+        Cause::ThresholdPassed => "it went on after it was reported, past its next bar".to_owned(),
+        Cause::BudgetUsed(LadderRung::Soft) => {
+            "the share of its budget at which to warn is used".to_owned()
+        }
+        Cause::BudgetUsed(LadderRung::Hard | LadderRung::Final) => {
+            "its budget is used up".to_owned()
+        }
+        Cause::Recurred => "it had been reported, ended, and came back".to_owned(),
+        Cause::EventLimit(events) => format!("it holds {events} events, as many as end it"),
+    }
+}
+
+/// The delay doubles with each earlier verdict on the loop.
+fn throttle_delay(verdict_count: u32, settings: &Settings) -> Duration {
+    let doublings = verdict_count.min(16);
+    let secs = u64::from(settings.trend.throttle_secs) << doublings;
+    Duration::from_secs(secs.min(u64::from(settings.trend.throttle_secs_max)))
+}
