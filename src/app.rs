@@ -269,7 +269,7 @@ fn limit_connections(
     }
     .fit_to_file_limit();
     let handshake = Duration::from_secs(limits.handshake_secs_max);
-    // HTTP/2 finds a client that does not read by pings.
+    // HTTP/2 detects a dead client with pings.
     let grpc_timeouts = ConnectionTimeouts {
         handshake,
         write: None,
