@@ -194,38 +194,9 @@ impl App {
         set_health(&health, ServingStatus::Serving).await;
         let draining = self.draining.clone();
 
-        // Limit the connections of both listeners.
-        let connection_limits = ConnectionLimits {
-            grpc: self.limits.connections_max,
-            http: self.limits.http_connections_max,
-        }
-        .fit_to_file_limit();
-        let handshake = Duration::from_secs(self.limits.handshake_secs_max);
-        let write = Duration::from_secs(self.limits.slow_reader_secs_max);
-        let grpc_listener = Listener::new(
-            self.grpc,
-            ListenerKind::Grpc,
-            self.tls.clone(),
-            connection_limits.grpc,
-            ConnectionTimeouts {
-                handshake,
-                write: None,
-            },
-            self.metrics.clone(),
-        );
-        let http_listener = Listener::new(
-            self.http,
-            ListenerKind::Http,
-            self.tls,
-            connection_limits.http,
-            ConnectionTimeouts {
-                handshake,
-                write: Some(write),
-            },
-            self.metrics.clone(),
-        );
-
         // Build the two servers.
+        let (grpc_listener, http_listener) =
+            limit_connections(self.grpc, self.http, self.tls, &self.limits, &self.metrics);
         let mut server = server::grpc_server(&self.limits);
         if self.is_traced {
             server = server.trace_fn(traces::call_span);
@@ -241,7 +212,7 @@ impl App {
         let http = server::http::serve(
             http_listener,
             self.console,
-            handshake,
+            Duration::from_secs(self.limits.handshake_secs_max),
             self.metrics.clone(),
             draining.clone(),
         );
@@ -284,6 +255,49 @@ impl App {
     }
 }
 
+/// Wraps both sockets in listeners that limit the number and the timeouts of connections.
+fn limit_connections(
+    grpc: TcpListener,
+    http: TcpListener,
+    tls: Option<Arc<Tls>>,
+    limits: &Limits,
+    metrics: &Arc<Metrics>,
+) -> (Listener, Listener) {
+    let connections_max = ConnectionLimits {
+        grpc: limits.connections_max,
+        http: limits.http_connections_max,
+    }
+    .fit_to_file_limit();
+    let handshake = Duration::from_secs(limits.handshake_secs_max);
+    // HTTP/2 detects a dead client with pings.
+    let grpc_timeouts = ConnectionTimeouts {
+        handshake,
+        write: None,
+    };
+    let http_timeouts = ConnectionTimeouts {
+        handshake,
+        write: Some(Duration::from_secs(limits.slow_reader_secs_max)),
+    };
+    (
+        Listener::new(
+            grpc,
+            ListenerKind::Grpc,
+            tls.clone(),
+            connections_max.grpc,
+            grpc_timeouts,
+            metrics.clone(),
+        ),
+        Listener::new(
+            http,
+            ListenerKind::Http,
+            tls,
+            connections_max.http,
+            http_timeouts,
+            metrics.clone(),
+        ),
+    )
+}
+
 async fn set_health(health: &HealthReporter, status: ServingStatus) {
     for service in api::SERVICE_NAMES.into_iter().chain([""]) {
         health.set_service_status(service, status).await;
@@ -314,10 +328,12 @@ async fn drain_tasks(mut tasks: ServiceTasks, deadline: Instant) -> Result<(), R
         }
         Ok(())
     };
-    time::timeout_at(deadline, all_ended).await.unwrap_or_else(|_| {
-        tracing::warn!("calls were still open at the drain deadline");
-        Ok(())
-    })
+    time::timeout_at(deadline, all_ended)
+        .await
+        .unwrap_or_else(|_| {
+            tracing::warn!("calls were still open at the drain deadline");
+            Ok(())
+        })
 }
 
 /// Writes the queued verdicts to disk, until the deadline because a disk may hang.
@@ -332,7 +348,9 @@ async fn close_store(
     match time::timeout_at(deadline, task::spawn_blocking(close)).await {
         Ok(closed) => Ok(closed?),
         Err(_) => {
-            tracing::warn!("the disk did not respond before the drain deadline; the last verdicts may be lost");
+            tracing::warn!(
+                "the disk did not respond before the drain deadline; the last verdicts may be lost"
+            );
             Ok(())
         }
     }

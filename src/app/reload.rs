@@ -103,7 +103,10 @@ impl Reloader {
                 self.metrics
                     .count_config_reload(ConfigReloadOutcome::Refused);
                 let error = error.to_string();
-                tracing::error!(?error, "cannot reload the configuration; the old one stays in force");
+                tracing::error!(
+                    ?error,
+                    "cannot reload the configuration; the old one stays in force"
+                );
             }
         }
     }
@@ -157,7 +160,10 @@ pub(super) async fn watch_tokens(
             }
             Some(Err(error)) => {
                 let error = error.to_string();
-                tracing::error!(?error, "cannot reload the tokens; the old ones stay in force");
+                tracing::error!(
+                    ?error,
+                    "cannot reload the tokens; the old ones stay in force"
+                );
             }
         }
     }

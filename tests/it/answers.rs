@@ -1,6 +1,6 @@
-//! What is answered to input that is bad, or odd but fine, over real sockets.
-//! `docs/bad-input.md` is written by this test: with `UNSTUCK_REWRITE=1` it is
-//! made anew, else it must be what is answered.
+//! The responses to input that is invalid, or unusual but valid, over real sockets.
+//! This test writes `docs/bad-input.md` with `UNSTUCK_REWRITE=1`; otherwise the page must
+//! match the responses.
 
 use std::{fmt::Write, fs, path::Path};
 
@@ -335,7 +335,7 @@ async fn streams(server: &Server) -> Table {
     stream
         .send(pieces(parts.map(|part| piece("emoji", "t", part))))
         .await;
-    let answer = stream.ask(pieces([last_piece("emoji", "t", "")])).await;
+    let answer = stream.ask(pieces([last_delta("emoji", "t", "")])).await;
     assert_eq!(answer.error, None);
     table.row(
         "`StreamDeltas`: a text cut inside an emoji",

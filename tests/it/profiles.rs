@@ -1,5 +1,5 @@
-//! The built-in profiles, and settings that make no sense: refused at the start,
-//! with the key, where it was set, and the arithmetic.
+//! The built-in profiles, and inconsistent settings: they are rejected at startup with the
+//! key, its location and the arithmetic.
 
 use std::{collections::BTreeMap, fs::write, sync::LazyLock};
 

@@ -1,4 +1,4 @@
-//! Rules of the operator's own, from the configuration to the verdict.
+//! The operator's own rules, from the configuration to the verdict.
 
 use std::{fs, path::Path};
 

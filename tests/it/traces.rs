@@ -1,17 +1,16 @@
-//! A trace for each detector, in `traces/<detector>.ndjson`: what `unstuck
-//! replay` reads. Where a verdict is expected, the event's id says so:
+//! One trace per detector, in `traces/<detector>.ndjson`, in the format of `unstuck replay`.
+//! The id of an event tells the expected verdict:
 //!
-//! - `"event_id": "e07=warn"`: a WARN by the file's own detector, be it the one
-//!   that describes the loop or one of those in `also`;
+//! - `"event_id": "e07=warn"`: a WARN by the file's detector, as the one that describes the
+//!   loop or as one of those in `also`;
 //! - `"event_id": "e07=warn:cycle"`: a WARN by another detector.
 //!
-//! A `traces/<detector>.toml` beside it holds settings for a detector that is off
-//! without them.
+//! For deltas it is the id of the turn, which may expect several: `"turn_id":
+//! "t2=warn,break"`. No other event has a verdict. A file has several sessions: some that
+//! loop, and at least one that comes close and does not.
 //!
-//! For deltas it is the turn's id, which may announce several: `"turn_id":
-//! "t2=warn,break"`. Everywhere else there must be none. A file holds several
-//! sessions: some that loop, and at least one
-//! that comes near it and does not.
+//! A `traces/<detector>.toml` beside the trace has the settings of a detector that is off by
+//! default.
 
 use std::{
     collections::BTreeSet,
