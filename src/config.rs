@@ -1,18 +1,19 @@
-//! Where settings come from: the built-in defaults, one TOML file, the
-//! environment. Each module owns the type of its settings; here they are only
-//! layered, checked against the defaults and handed out a section at a time.
+//! Loads the settings from the built-in files, one TOML file and the environment. Each
+//! module owns the type of its settings; this module merges the layers, checks them
+//! against the known keys and hands them out by section.
 //!
-//! Every fault of the user's is one line that says where to look: the key, the
-//! file and line or the variable, and what would have been right.
+//! Every error of a user is one line with the key, the file and line or the variable,
+//! and what would be valid.
 //!
-//! Uses: domain, text, auth, facts, detect, policy, telemetry, rules, engine, store,
-//! notify, server, console, for the types of their settings; only app and cli use this
-//! module.
+//! Uses: domain, text, auth, facts, detect, policy, telemetry, rules, engine, store, notify, server, console.
+//! They own the types of their settings. Only app and cli use this module.
 
 mod diff;
 mod document;
 mod layers;
+mod profile_builder;
 mod schema;
+mod sections;
 mod settings;
 mod variables;
 
@@ -33,15 +34,15 @@ pub use self::{
     settings::{Config, DEFAULTS, TABLE_KEYS, load_layers},
 };
 
-/// The largest configuration file that is read. A hundred times the size of a
-/// file with every key; what is larger was not meant as one.
+/// The largest configuration file that is read. It is a hundred times the size of a
+/// file with every key, so a larger one is not a configuration.
 pub const CONFIG_BYTES_MAX: u64 = 1024 * 1024;
 
-/// The most characters of a user's text that an error repeats.
+/// Characters of a user's text that an error repeats.
 const ESCAPED_CHARS_MAX: usize = 400;
 
-/// Why the service does not start with this configuration. One line, without
-/// control characters, whatever stands in the file.
+/// Why the service does not start with this configuration. The message is one line
+/// without control characters, whatever the file contains.
 #[derive(Debug, Error)]
 pub enum ConfigError {
     #[error("cannot read {}: {why}", EscapedText(file))]
@@ -72,7 +73,7 @@ pub enum ConfigError {
     #[error("invalid `{}`{}: {}", EscapedText(key), with_leading_space(place.as_ref()), EscapedText(why))]
     Invalid {
         key: String,
-        /// `None` where no user set it: a default, or not known.
+        /// `None` for a default, and where it is unknown.
         place: Option<SourceLocation>,
         why: String,
     },
@@ -83,14 +84,14 @@ pub enum ConfigError {
         nearest: Option<String>,
     },
 
-    /// Not reachable by a user: what is merged has been checked before.
+    /// Not reachable: the layers are checked before they are merged.
     #[error("cannot merge the configuration: {}", EscapedText(&.0.to_string()))]
     Merge(#[from] ::config::ConfigError),
 }
 
 impl ConfigError {
-    /// A setting of the right type that makes no sense, such as one that can
-    /// never fire. [`Layers::invalid`] also says where it was set.
+    /// A setting of the right type that makes no sense, such as a detector that can
+    /// never fire. [`Layers::invalid`] adds where it was set.
     pub fn invalid(key: &str, why: impl Display) -> Self {
         Self::Invalid {
             key: key.to_owned(),
@@ -128,8 +129,8 @@ fn did_you_mean(nearest: Option<&str>) -> String {
         .unwrap_or_default()
 }
 
-/// Text from outside: escaped as by `{:?}`, so that it can neither end the
-/// line nor steer a terminal, but without the quotes; and cut short.
+/// A user's text, escaped as by `{:?}` but without quotes, and truncated. It can
+/// neither break the line nor control a terminal.
 struct EscapedText<'a>(&'a str);
 
 impl Display for EscapedText<'_> {
@@ -147,7 +148,7 @@ impl Display for EscapedText<'_> {
     }
 }
 
-/// A key that needs no quotes in TOML.
+/// Whether a key needs no quotes in TOML.
 fn is_bare_key(key: &str) -> bool {
     !key.is_empty()
         && key
@@ -155,17 +156,17 @@ fn is_bare_key(key: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
 }
 
-/// `path.key`, with the quotes that TOML would ask for, so that a dot inside a
-/// key is not taken for one between two.
+/// Returns `path.key`, quoted as in TOML, so that a dot inside a key does not look like
+/// a separator.
 fn join_key(path: &str, key: &str) -> String {
-    let key = if is_bare_key(key) {
+    let quoted = if is_bare_key(key) {
         key.to_owned()
     } else {
         format!("{key:?}")
     };
     if path.is_empty() {
-        key
+        quoted
     } else {
-        format!("{path}.{key}")
+        format!("{path}.{quoted}")
     }
 }

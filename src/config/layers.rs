@@ -1,4 +1,4 @@
-//! The layers, merged.
+//! Merges the layers and reads sections from the result.
 
 use std::{
     collections::BTreeSet,
@@ -33,7 +33,8 @@ const DETECTOR_DEFAULTS: &str = "enabled = true\nterminate_after = 0\n";
 #[derive(Clone)]
 pub struct Layers {
     merged: Config,
-    /// The same, as it is read: a start asks for some thirty sections.
+    /// The same as a TOML table, converted once because a start reads about thirty
+    /// sections.
     table: toml::Table,
     locations: KeyLocations,
     profile: Option<String>,
@@ -41,9 +42,9 @@ pub struct Layers {
 }
 
 impl Layers {
-    /// Merges what is given, after every key in it was found to be known and
-    /// of its default's type. The environment is passed in, so that a test
-    /// needs no process of its own.
+    /// Checks that every key is known and has the type of its default, then merges the
+    /// layers. The environment is a parameter so that tests need no process of their
+    /// own.
     pub fn load(
         defaults: BuiltInFiles,
         tables: TableKeys,
@@ -74,8 +75,8 @@ impl Layers {
         })
     }
 
-    /// The merged section at `path`, such as `limits` or `profiles.strict`.
-    /// What its type refuses is reported with the key and where it was set.
+    /// The merged section at `path`, such as `limits` or `profiles.strict`. A value
+    /// that its type rejects is reported with the key and where it was set.
     pub fn section<T: DeserializeOwned>(&self, path: &str) -> Result<T, ConfigError> {
         let top = path.split('.').next().unwrap_or_default();
         let found = self.table.get(top).cloned();
@@ -100,8 +101,8 @@ impl Layers {
         names
     }
 
-    /// These layers with `[profiles.<name>.detect.*]` and
-    /// `[profiles.<name>.policy]` laid over `[detect.*]` and `[policy]`.
+    /// These layers with `[profiles.<name>.detect.*]` and `[profiles.<name>.policy]`
+    /// on top of `[detect.*]` and `[policy]`.
     pub fn with_profile(&self, name: &str) -> Result<Self, ConfigError> {
         let Some(profile) = self.profile_tables().remove(name) else {
             return Err(ConfigError::UnknownProfile {
@@ -135,18 +136,18 @@ impl Layers {
         self.file.as_deref()
     }
 
-    /// A setting that makes no sense, and where it was set if by a user.
+    /// The error for a setting that makes no sense, with where a user set it.
     pub fn invalid(&self, key: &str, why: impl Display) -> ConfigError {
-        let key = self.source_key(key);
+        let source_key = self.source_key(key);
         ConfigError::Invalid {
-            place: self.location_of(&key).cloned(),
-            key,
+            place: self.location_of(&source_key).cloned(),
+            key: source_key,
             why: why.to_string(),
         }
     }
 
-    /// Two settings that do not agree, of which the fault is the one that a user
-    /// set.
+    /// The error for two settings that contradict each other. It names the one that a
+    /// user set.
     pub fn conflict(&self, key: &str, other: Option<&str>, why: impl Display) -> ConfigError {
         let is_set_by_user = |key: &&str| self.location_of(&self.source_key(key)).is_some();
         let set = [key].into_iter().chain(other).find(is_set_by_user);
@@ -154,38 +155,38 @@ impl Layers {
     }
 
     fn profile_tables(&self) -> Map<String, Value> {
-        // A missing table holds no profiles; `load` let nothing else through.
+        // A missing table means no profiles; `load` has rejected any other error.
         self.merged.get_table("profiles").unwrap_or_default()
     }
 
-    /// The key under which the value of `key` was set: in a profile, that may
-    /// be the profile's.
+    /// The key that sets the value of `key`. With a profile that may be the profile's
+    /// own.
     fn source_key(&self, key: &str) -> String {
         self.profile
             .as_ref()
             .map(|name| format!("profiles.{name}.{key}"))
-            .filter(|own| self.merged.get::<Value>(own).is_ok())
+            .filter(|profile_key| self.merged.get::<Value>(profile_key).is_ok())
             .unwrap_or_else(|| key.to_owned())
     }
 
-    /// Where a user set `key`; for what is missing in a row of `[[tools]]`,
-    /// where that row stands.
+    /// Where a user set `key`. For a key that a row of `[[tools]]` lacks, the location
+    /// of the row.
     fn location_of(&self, key: &str) -> Option<&SourceLocation> {
-        let mut key = key;
+        let mut searched = key;
         loop {
-            if let Some(location) = self.locations.get(key) {
+            if let Some(location) = self.locations.get(searched) {
                 return Some(location);
             }
-            let parent_end = key.rfind(['.', '['])?;
-            if !key.contains('[') {
+            let parent_end = searched.rfind(['.', '['])?;
+            if !searched.contains('[') {
                 return None;
             }
-            key = &key[..parent_end];
+            searched = &searched[..parent_end];
         }
     }
 }
 
-/// Only the file: settings hold secrets, and a debug line is soon logged.
+/// Shows only the file, because settings hold secrets and debug output may be logged.
 impl fmt::Debug for Layers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Layers")
@@ -194,7 +195,7 @@ impl fmt::Debug for Layers {
     }
 }
 
-/// The known keys, and the layers that are always there.
+/// The known keys, and the built-in layers.
 fn load_built_in(
     files: BuiltInFiles,
     tables: TableKeys,
@@ -230,11 +231,13 @@ fn render_detector_defaults(documents: &[Document]) -> Result<String, ConfigErro
             names.extend(sections.keys().map(|name| name.get_ref().to_string()));
         }
     }
-    let section = |name: &String| format!("[detect.{name}]\n{DETECTOR_DEFAULTS}");
-    Ok(names.iter().map(section).collect())
+    Ok(names
+        .iter()
+        .map(|name| format!("[detect.{name}]\n{DETECTOR_DEFAULTS}"))
+        .collect())
 }
 
-/// What was read from TOML can be written as TOML.
+/// Cannot fail: the layers were read from TOML.
 fn to_toml_table(merged: &Config) -> toml::Table {
     merged.clone().try_deserialize().unwrap_or_default()
 }
@@ -256,14 +259,16 @@ fn find_section<'i>(root: Spanned<DeTable<'i>>, path: &str) -> Option<Spanned<De
     Some(value.clone())
 }
 
-/// The key whose value, or whose own name, stands at `span`. The innermost:
-/// an array of tables begins where its first table does.
+/// The innermost key whose value or name is at `span`. An array of tables has the same
+/// start as its first table.
 fn find_key_at(path: String, value: &Spanned<DeValue<'_>>, span: &Range<usize>) -> Option<String> {
     let inside = match value.get_ref() {
         DeValue::Table(table) => table.iter().find_map(|(key, value)| {
             let at = join_key(&path, key.get_ref());
-            let own = (key.span() == *span).then(|| at.clone());
-            own.or_else(|| find_key_at(at, value, span))
+            if key.span() == *span {
+                return Some(at);
+            }
+            find_key_at(at, value, span)
         }),
         DeValue::Array(items) => items
             .iter()

@@ -1,0 +1,158 @@
+//! Reads the sections other than `[detect]`, `[policy]` and `[profiles]`, and rejects
+//! values that make no sense.
+
+use std::collections::BTreeMap;
+
+use super::{ConfigError, Layers};
+use crate::{
+    engine,
+    facts::{ToolRule, ToolRules},
+    server, store, telemetry,
+};
+
+/// 100 years. A time this long can still be added to any date.
+const SECS_MAX: i64 = 100 * 366 * 24 * 60 * 60;
+
+/// The largest value of each limit that has one, and the reason.
+const LIMIT_MAXIMA: &[(&str, i64, &str)] = &[
+    (
+        "message_bytes_max",
+        64 * 1024 * 1024,
+        "a message header alone allocates this much, on every stream",
+    ),
+    (
+        "batch_max",
+        1_024,
+        "a batch is processed without a pause, and its response with about 4 KiB per verdict \
+         must stay within the 4 MiB that clients accept",
+    ),
+    (
+        "unread_responses_max",
+        4_096,
+        "with about 1 KiB per response, 64 streams would hold more than 256 MiB",
+    ),
+    (
+        "stream_sessions_max",
+        131_072,
+        "to evict one, all sessions of the stream are scanned without a pause",
+    ),
+    (
+        "agents_max",
+        4_096,
+        "the agent of an event is found by a linear scan of its session's agents",
+    ),
+    (
+        "event_ids_max",
+        4_096,
+        "the id of an event is found by a linear scan of its session's ids",
+    ),
+];
+
+/// Rejects a limit of 0, which would refuse everything, a time that cannot be added to
+/// a date, and a value so large that it no longer protects the service.
+pub(super) fn load_limits(layers: &Layers) -> Result<engine::Limits, ConfigError> {
+    let all: BTreeMap<String, i64> = layers.section("limits")?;
+    for (key, limit) in &all {
+        check_limit(key, *limit).map_err(|why| layers.invalid(&format!("limits.{key}"), why))?;
+    }
+    let mut limits: engine::Limits = layers.section("limits")?;
+    limits.breaker = Some(load_breaker_settings(layers)?);
+    Ok(limits)
+}
+
+fn check_limit(key: &str, limit: i64) -> Result<(), String> {
+    if limit < 1 {
+        return Err(format!("{limit} would refuse everything: at least 1"));
+    }
+    if key.ends_with("_secs_max") && limit > SECS_MAX {
+        return Err(format!(
+            "{limit} seconds are more than 100 years, {SECS_MAX}"
+        ));
+    }
+    let maximum = LIMIT_MAXIMA.iter().find(|(name, ..)| *name == key);
+    if let Some((_, limit_max, why)) = maximum.filter(|(_, limit_max, _)| limit > *limit_max) {
+        return Err(format!("{limit} is more than {limit_max}: {why}"));
+    }
+    if key == "streams_max" {
+        check_streams_max(limit)?;
+    }
+    Ok(())
+}
+
+/// h2 counts an overhead for each small unread message and closes the connection when
+/// the sum over its streams is too high.
+fn check_streams_max(limit: i64) -> Result<(), String> {
+    let (bytes_per_stream, bytes_max) = (server::STREAM_OVERHEAD_BYTES, server::OVERHEAD_BYTES_MAX);
+    let all = limit.saturating_mul(bytes_per_stream.into());
+    if all <= bytes_max.into() {
+        return Ok(());
+    }
+    Err(format!(
+        "{limit} is more than {}: the transport counts up to {bytes_per_stream} bytes for the \
+         unread small messages of a stream and closes the connection above {bytes_max}: \
+         {limit} × {bytes_per_stream} = {all}",
+        bytes_max / bytes_per_stream,
+    ))
+}
+
+fn load_breaker_settings(layers: &Layers) -> Result<engine::BreakerSettings, ConfigError> {
+    let settings: engine::BreakerSettings = layers.section("breaker")?;
+    let share_max = settings.share_max;
+    if !(share_max > 0.0 && share_max <= 1.0) {
+        let why = format!(
+            "{share_max} is not a share: above 0 and at most 1, with which the breaker never opens"
+        );
+        return Err(layers.invalid("breaker.share_max", why));
+    }
+    if settings.window_secs == 0 {
+        let why = "0 seconds cannot hold a termination: at least 1";
+        return Err(layers.invalid("breaker.window_secs", why));
+    }
+    Ok(settings)
+}
+
+/// Rejects a log that keeps nothing, which cannot be resumed, and a queue that drops
+/// everything.
+pub(super) fn load_store_settings(layers: &Layers) -> Result<store::Settings, ConfigError> {
+    let settings: store::Settings = layers.section("store")?;
+    for (key, value, least) in [
+        ("bytes_max", settings.bytes_max, store::Settings::BYTES_MIN),
+        ("verdicts_days_max", settings.verdicts_days_max.into(), 1),
+        ("queue_max", settings.queue_max as u64, 1),
+    ] {
+        if value < least {
+            let why = format!("{value} is too low: at least {least}");
+            return Err(layers.invalid(&format!("store.{key}"), why));
+        }
+    }
+    Ok(settings)
+}
+
+/// Rejects a certificate without its key, and the reverse.
+pub(super) fn load_tls_settings(layers: &Layers) -> Result<server::TlsSettings, ConfigError> {
+    let settings: server::TlsSettings = layers.section("tls")?;
+    settings.check().map_err(|(missing, set)| {
+        let why = format!("needs `tls.{missing}` too");
+        layers.invalid(&format!("tls.{set}"), why)
+    })?;
+    Ok(settings)
+}
+
+pub(super) fn load_telemetry_settings(
+    layers: &Layers,
+) -> Result<telemetry::traces::Settings, ConfigError> {
+    let settings: telemetry::traces::Settings = layers.section("telemetry")?;
+    settings
+        .validate()
+        .map_err(|why| layers.invalid("telemetry.otlp", why))?;
+    Ok(settings)
+}
+
+pub(super) fn load_tool_rules(layers: &Layers) -> Result<ToolRules, ConfigError> {
+    let rules: Vec<ToolRule> = layers.section("tools")?;
+    if rules.len() > ToolRules::RULES_MAX {
+        let why = format!("{} entries, at most {}", rules.len(), ToolRules::RULES_MAX);
+        return Err(layers.invalid("tools", why));
+    }
+    ToolRules::new(rules).map_err(|error| layers.invalid("tools", error))
+}
