@@ -1,4 +1,5 @@
-//! Binds the listeners, runs the service, drains it.
+//! The running service: binds the ports, opens the store, serves, and drains on
+//! shutdown.
 //!
 //! Uses: domain, auth, engine, store, notify, telemetry, server, api, console, config.
 
@@ -51,9 +52,9 @@ pub enum StartError {
     #[error(transparent)]
     Bind(#[from] BindError),
     #[error(
-        "{0} is not a loopback address, so other machines reach the service, and without \
-         [tls] and [auth] they could do all and read along: set both (docs/security.md), \
-         listen on 127.0.0.1, or say --insecure"
+        "{0} is not a loopback address: without [tls] and [auth] anyone who can connect has \
+         full access, and the traffic is not encrypted; set both (docs/security.md), listen \
+         on 127.0.0.1, or pass --insecure"
     )]
     Exposed(&'static str),
     #[error("cannot use the store ([store] dir): {0}")]
@@ -62,27 +63,27 @@ pub enum StartError {
     Tokens(#[from] TokensError),
     #[error("cannot use TLS ([tls]): {0}")]
     Tls(#[from] TlsError),
-    #[error("cannot make the metrics: {0}")]
+    #[error("cannot create the metrics: {0}")]
     Metrics(#[from] metrics_exporter_prometheus::BuildError),
     #[error("invalid `notify`{0}")]
     Notify(#[from] NotifyError),
-    #[error("interrupted while the store was opened")]
+    #[error("interrupted while opening the store")]
     Interrupted,
-    #[error("cannot make the reflection service: {0}")]
+    #[error("cannot create the reflection service: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
 }
 
-/// Why the service stopped by itself.
+/// Why the service stopped without being asked to.
 #[derive(Debug, Error)]
 pub enum RunError {
     #[error("the gRPC server failed: {0}")]
     Grpc(#[from] tonic::transport::Error),
-    /// What the panic said is not repeated: it may quote an agent.
-    #[error("a part of the service panicked")]
+    /// Without the panic message, which may quote an agent.
+    #[error("a task of the service panicked")]
     Panicked(#[from] JoinError),
 }
 
-/// A service that listens and is ready to run.
+/// A service that listens on its ports and is ready to run.
 pub struct App {
     grpc: TcpListener,
     http: TcpListener,
@@ -101,9 +102,14 @@ pub struct App {
 }
 
 impl App {
+    /// Binds the ports, opens the store and restores the state in it. Connections are
+    /// refused until that is done.
     pub async fn bind(config: Config) -> Result<Self, StartError> {
+        // Bind both ports first: a port in use is reported before the store is opened.
         let grpc = BoundSocket::bind("server.grpc", config.server.grpc)?;
         let http = BoundSocket::bind("server.http", config.server.http)?;
+
+        // Load what the configuration refers to, and create the metrics.
         let Resources {
             auth,
             tls,
@@ -113,6 +119,8 @@ impl App {
         let detectors = config.profiles.detector_names();
         let metrics = Arc::new(Metrics::with_receivers(detectors, notifier.names())?);
         metrics.set_limits(config.engine.sessions_max, config.engine.state_bytes_max);
+
+        // Open the store and restore its state into a new engine.
         let (store, recovered) = open_store::open_and_log(&config).await?;
         let engine = Arc::new(Engine::new(
             config.profiles,
@@ -124,7 +132,11 @@ impl App {
         ));
         engine.set_tenant_count(auth.tenant_count());
         engine.restore(recovered, clock::now());
+
+        // Listen: from here on, terminations from before a restart are in force.
         let (grpc, http) = (grpc.listen()?, http.listen()?);
+
+        // Build the gRPC services and the console.
         let draining = CancellationToken::new();
         let limits = config.limits.clone();
         let context = ServerContext::new(auth.clone(), metrics.clone(), limits, draining.clone());
@@ -164,7 +176,7 @@ impl App {
         self.http.local_addr()
     }
 
-    /// Where the store is. `None`: in memory only.
+    /// The directory of the store. `None`: in memory only.
     pub fn store_dir(&self) -> Option<&Path> {
         self.store.dir()
     }
@@ -173,61 +185,39 @@ impl App {
         self.metrics.clone()
     }
 
-    /// Runs until `shutdown`, then drains: no new calls, open streams end with
-    /// a reason, and what is still open after the deadline is dropped.
+    /// Runs until `shutdown` completes, then drains: new calls are refused, open streams
+    /// end with a reason, and calls that are still open at the deadline are dropped.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
-        // Before anybody is served: what is given from now on is told.
+        // Read before serving starts: notifications begin after this verdict.
         let last_verdict = self.store.last_verdict_id();
         let (health, health_service) = tonic_health::server::health_reporter();
         set_health(&health, ServingStatus::Serving).await;
         let draining = self.draining.clone();
+
+        // Build the two servers.
+        let (grpc_listener, http_listener) =
+            limit_connections(self.grpc, self.http, self.tls, &self.limits, &self.metrics);
         let mut server = server::grpc_server(&self.limits);
         if self.is_traced {
             server = server.trace_fn(traces::call_span);
         }
-        let handshake_timeout = Duration::from_secs(self.limits.handshake_secs_max);
-        let places = ConnectionLimits {
-            grpc: self.limits.connections_max,
-            http: self.limits.http_connections_max,
-        };
-        let connection_limits = places.fit_to_file_limit();
-        let write_timeout = Duration::from_secs(self.limits.slow_reader_secs_max);
-        let make_listener = |listener, side, connections_max, write_timeout| {
-            let (tls, handshake) = (self.tls.clone(), handshake_timeout);
-            let timeouts = ConnectionTimeouts {
-                handshake,
-                write: write_timeout,
-            };
-            Listener::new(
-                listener,
-                side,
-                tls,
-                connections_max,
-                timeouts,
-                self.metrics.clone(),
-            )
-        };
         let health_service = health_service.max_decoding_message_size(api::PROBE_BYTES_MAX);
-        let routes = self.routes.add_service(health_service);
-        let routes = server.layer(self.admission).add_routes(routes);
-        let grpc = routes.serve_with_incoming_shutdown(
-            make_listener(self.grpc, ListenerKind::Grpc, connection_limits.grpc, None)
-                .into_stream(),
-            draining.clone().cancelled_owned(),
-        );
+        let grpc = server
+            .layer(self.admission)
+            .add_routes(self.routes.add_service(health_service))
+            .serve_with_incoming_shutdown(
+                grpc_listener.into_stream(),
+                draining.clone().cancelled_owned(),
+            );
         let http = server::http::serve(
-            make_listener(
-                self.http,
-                ListenerKind::Http,
-                connection_limits.http,
-                Some(write_timeout),
-            ),
+            http_listener,
             self.console,
-            handshake_timeout,
+            Duration::from_secs(self.limits.handshake_secs_max),
             self.metrics.clone(),
             draining.clone(),
         );
 
+        // Start the servers and the background tasks.
         let mut tasks = ServiceTasks::new();
         tasks.spawn(async move { Ok(grpc.await?) });
         tasks.spawn(async move {
@@ -248,8 +238,12 @@ impl App {
         ));
         tasks.spawn(sweep_sessions(self.engine, self.metrics, draining.clone()));
         tasks.spawn(enforce_retention(self.store.clone(), draining.clone()));
+
+        // Serve until shutdown, or until a task ends.
         systemd::notify_ready();
         let ended = wait_for_stop(&mut tasks, shutdown).await;
+
+        // Drain, then write the rest of the log.
         systemd::notify_stopping();
         set_health(&health, ServingStatus::NotServing).await;
         draining.cancel();
@@ -261,16 +255,60 @@ impl App {
     }
 }
 
+/// Wraps both sockets in listeners that limit the number and the timeouts of connections.
+fn limit_connections(
+    grpc: TcpListener,
+    http: TcpListener,
+    tls: Option<Arc<Tls>>,
+    limits: &Limits,
+    metrics: &Arc<Metrics>,
+) -> (Listener, Listener) {
+    let connections_max = ConnectionLimits {
+        grpc: limits.connections_max,
+        http: limits.http_connections_max,
+    }
+    .fit_to_file_limit();
+    let handshake = Duration::from_secs(limits.handshake_secs_max);
+    // HTTP/2 detects a dead client with pings.
+    let grpc_timeouts = ConnectionTimeouts {
+        handshake,
+        write: None,
+    };
+    let http_timeouts = ConnectionTimeouts {
+        handshake,
+        write: Some(Duration::from_secs(limits.slow_reader_secs_max)),
+    };
+    (
+        Listener::new(
+            grpc,
+            ListenerKind::Grpc,
+            tls.clone(),
+            connections_max.grpc,
+            grpc_timeouts,
+            metrics.clone(),
+        ),
+        Listener::new(
+            http,
+            ListenerKind::Http,
+            tls,
+            connections_max.http,
+            http_timeouts,
+            metrics.clone(),
+        ),
+    )
+}
+
 async fn set_health(health: &HealthReporter, status: ServingStatus) {
     for service in api::SERVICE_NAMES.into_iter().chain([""]) {
         health.set_service_status(service, status).await;
     }
 }
 
-/// What runs as long as the service does. Without any of them it is no service.
+/// The tasks of the service. Each runs until the service drains; the service stops if
+/// one of them ends before.
 type ServiceTasks = JoinSet<Result<(), RunError>>;
 
-/// Waits to be asked to stop, or for a part that ends by itself.
+/// Waits for `shutdown`, or for a task that ends before.
 async fn wait_for_stop(
     tasks: &mut ServiceTasks,
     shutdown: impl Future<Output = ()>,
@@ -281,34 +319,38 @@ async fn wait_for_stop(
     }
 }
 
-/// Waits for all parts, but not for ever: with one bidi stream open a graceful
-/// shutdown would never end by itself.
+/// Waits for all tasks until the deadline: with a bidirectional stream open, a graceful
+/// shutdown would never end.
 async fn drain_tasks(mut tasks: ServiceTasks, deadline: Instant) -> Result<(), RunError> {
-    let all = async {
+    let all_ended = async {
         while let Some(ended) = tasks.join_next().await {
             ended??;
         }
         Ok(())
     };
-    time::timeout_at(deadline, all).await.unwrap_or_else(|_| {
-        tracing::warn!("calls were still open at the drain deadline");
-        Ok(())
-    })
+    time::timeout_at(deadline, all_ended)
+        .await
+        .unwrap_or_else(|_| {
+            tracing::warn!("calls were still open at the drain deadline");
+            Ok(())
+        })
 }
 
-/// Waits for the disk to take what nobody was answered for yet, but not for ever: a
-/// disk may hang. What was answered is on it.
+/// Writes the queued verdicts to disk, until the deadline because a disk may hang.
+/// Verdicts that have been sent in a response are already on disk.
 async fn close_store(
     close: impl FnOnce() + Send + 'static,
     deadline: Instant,
 ) -> Result<(), RunError> {
-    /// What the disk is given, also where calls took all of the time.
+    /// The time for the disk if the calls have used all of the drain time.
     const CLOSE_TIMEOUT_MIN: Duration = Duration::from_millis(500);
     let deadline = deadline.max(Instant::now() + CLOSE_TIMEOUT_MIN);
     match time::timeout_at(deadline, task::spawn_blocking(close)).await {
         Ok(closed) => Ok(closed?),
         Err(_) => {
-            tracing::warn!("the disk hung at the drain deadline; its last verdicts may be lost");
+            tracing::warn!(
+                "the disk did not respond before the drain deadline; the last verdicts may be lost"
+            );
             Ok(())
         }
     }

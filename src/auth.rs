@@ -1,8 +1,8 @@
-//! Who calls, and what they may do: tokens, roles, tenants.
+//! Authentication and authorization: tokens, roles, tenants.
 //!
-//! One table says which role may do what, for gRPC and for HTTP alike; one
-//! function finds the caller of an `Authorization` header. Without `[auth]`
-//! there is one tenant, and everybody may do all.
+//! `server::rpc` has one table with the access of every gRPC method and HTTP route.
+//! [`Auth::authorize`] finds the caller of an `Authorization` header and checks its role.
+//! Without `[auth]` there is one tenant, and every caller has full access.
 //!
 //! Uses: domain, telemetry.
 
@@ -16,9 +16,8 @@ use std::{
     time::SystemTime,
 };
 
-use parking_lot::{Mutex, MutexGuard};
-
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use thiserror::Error;
 use tokio::sync::watch;
@@ -32,7 +31,7 @@ use tokens::Tokens;
 /// `[auth]`
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Settings {
-    /// Empty: nobody is asked who they are.
+    /// The file of tokens. Empty: no authentication.
     pub tokens: PathBuf,
 }
 
@@ -42,20 +41,19 @@ impl Settings {
     }
 }
 
-/// Who calls.
+/// The authenticated caller of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// Empty: nobody was asked.
+    /// Empty without authentication.
     pub name: Arc<str>,
     pub role: TokenRole,
     pub tenant: Tenant,
-    /// The hash of the token, so that one that was replaced is not taken for the
-    /// new one of the same name.
+    /// The hash of the token: a replaced token differs from the new one of the same name.
     token_hash: Option<blake3::Hash>,
 }
 
 impl Caller {
-    /// Who calls where nobody is asked: made once, since every call is somebody's.
+    /// The caller without authentication. Created once, because every call needs one.
     pub fn anonymous() -> Self {
         static ANONYMOUS: LazyLock<Caller> = LazyLock::new(|| Caller {
             name: "".into(),
@@ -67,12 +65,12 @@ impl Caller {
     }
 }
 
-/// Why a call is not answered. It never says which part of a token was wrong.
+/// Why a call is refused. The message never says which part of a token is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum AuthError {
-    #[error("a token is needed: send `authorization: Bearer TOKEN`")]
+    #[error("a token is required: send `authorization: Bearer TOKEN`")]
     NoToken,
-    #[error("the token is not known here")]
+    #[error("unknown token")]
     UnknownToken,
     #[error("the role {} may not do this", .0.name())]
     InsufficientRole(TokenRole),
@@ -87,25 +85,26 @@ impl AuthError {
     }
 }
 
-/// The tokens of a service, as they are by now.
+/// The tokens in force, reloaded when their file changes.
 pub struct Auth {
-    /// `None`: nobody is asked.
+    /// `None`: no authentication.
     file: Option<PathBuf>,
     tokens: ArcSwap<Tokens>,
-    /// What the file looked like when it was read last.
+    /// The file when it was last loaded.
     loaded_stamp: Mutex<Option<FileStamp>>,
-    /// And when it was looked at last.
+    /// The file when it was last checked for changes.
     checked_stamp: Mutex<Option<FileStamp>>,
     changes: watch::Sender<()>,
 }
 
-/// Tokens that were read and are not in force yet.
+/// Tokens that have been read and are not in force yet.
 #[derive(Default)]
 pub struct PendingTokens {
     tokens: Arc<Tokens>,
     stamp: Option<FileStamp>,
 }
 
+/// Identifies a version of a file without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileStamp {
     modified: Option<SystemTime>,
@@ -132,7 +131,7 @@ impl Auth {
         self.file.is_some()
     }
 
-    /// Whether the call of this header may do this, and who it is.
+    /// The caller of this header, if its role has this access.
     pub fn authorize(
         &self,
         authorization: Option<&[u8]>,
@@ -142,21 +141,21 @@ impl Auth {
             return Ok(Caller::anonymous());
         }
         let caller = self.authenticate(authorization)?;
-        match access.allows(caller.role) {
-            true => Ok(caller),
-            false => Err(AuthError::InsufficientRole(caller.role)),
+        if !access.allows(caller.role) {
+            return Err(AuthError::InsufficientRole(caller.role));
         }
+        Ok(caller)
     }
 
     fn authenticate(&self, authorization: Option<&[u8]>) -> Result<Caller, AuthError> {
-        let authorization = authorization.ok_or(AuthError::NoToken)?;
-        let token = tokens::parse_bearer(authorization).ok_or(AuthError::NoToken)?;
+        let token = authorization
+            .and_then(tokens::parse_bearer)
+            .ok_or(AuthError::NoToken)?;
         let caller = self.tokens.load().find(token);
         caller.ok_or(AuthError::UnknownToken)
     }
 
-    /// Waits until a caller is not the one any more that it was admitted as: its
-    /// token was taken away, or has another role or tenant.
+    /// Waits until the token of a caller is removed or has another role or tenant.
     pub async fn wait_until_revoked(&self, caller: &Caller) {
         let mut changes = self.changes.subscribe();
         while !self.is_on() || self.tokens.load().contains(caller) {
@@ -166,21 +165,21 @@ impl Auth {
         }
     }
 
-    /// Reads the file, and changes nothing yet.
+    /// Reads the file without applying it.
     pub fn read_tokens(&self) -> Result<PendingTokens, TokensError> {
         let Some(file) = &self.file else {
             return Ok(PendingTokens::default());
         };
-        // Taken before it is read: who changes it meanwhile is noticed.
+        // Taken before the file is read, so that a change during the read is noticed.
         let stamp = read_file_stamp(file).ok();
         let tokens = Arc::new(Tokens::read(file)?);
         Ok(PendingTokens { tokens, stamp })
     }
 
-    /// Goes by what was read from now on. Only now was the file seen: what is
-    /// read and not adopted is looked at again.
+    /// Puts tokens into force. Only now does the file count as loaded: a file that is read
+    /// and not applied is read again.
     pub fn apply_tokens(&self, PendingTokens { tokens, stamp }: PendingTokens) {
-        *lock_stamp(&self.loaded_stamp) = stamp;
+        *self.loaded_stamp.lock() = stamp;
         self.tokens.store(tokens);
         self.changes.send_replace(());
     }
@@ -190,26 +189,26 @@ impl Auth {
         Ok(())
     }
 
-    /// Reads the file where it is another one than the one that was read, and the
-    /// same as at the look before: in between it may be half written. `None`: it is
-    /// not. A file that is not there for a moment is not looked at.
+    /// Reloads the file if it has changed since it was loaded and not since the previous
+    /// check: a file that is still changing may be half written. `None`: it was not
+    /// reloaded. A missing file is ignored, because it may be missing only for a moment.
     pub fn reload_if_changed(&self) -> Option<Result<(), TokensError>> {
         let stamp = read_file_stamp(self.file.as_deref()?).ok()?;
-        let previous = lock_stamp(&self.checked_stamp).replace(stamp);
-        if *lock_stamp(&self.loaded_stamp) == Some(stamp) || previous != Some(stamp) {
+        let previous = self.checked_stamp.lock().replace(stamp);
+        if *self.loaded_stamp.lock() == Some(stamp) || previous != Some(stamp) {
             return None;
         }
-        // One that makes no sense is complained of once.
-        *lock_stamp(&self.loaded_stamp) = Some(stamp);
+        // Set before the reload, so that an invalid file is reported once.
+        *self.loaded_stamp.lock() = Some(stamp);
         Some(self.reload())
     }
 
-    /// How many tenants have tokens; where nobody is asked there is one.
+    /// The number of tenants with tokens; 1 without authentication.
     pub fn tenant_count(&self) -> usize {
         self.tokens.load().tenant_count.max(1)
     }
 
-    /// How many tokens there are.
+    /// The number of tokens.
     pub fn len(&self) -> usize {
         self.tokens.load().len()
     }
@@ -217,10 +216,6 @@ impl Auth {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
-}
-
-fn lock_stamp(stamp: &Mutex<Option<FileStamp>>) -> MutexGuard<'_, Option<FileStamp>> {
-    stamp.lock()
 }
 
 fn read_file_stamp(file: &Path) -> io::Result<FileStamp> {

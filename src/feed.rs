@@ -1,5 +1,5 @@
-//! Verdicts to those who watch: what was missed, then what happens, without a
-//! gap between.
+//! A resumable subscription to verdicts: first those since a given id, then live ones,
+//! without a gap or a duplicate.
 //!
 //! Uses: domain, store, server.
 
@@ -15,39 +15,39 @@ use crate::{
     store::{ReadError, Store},
 };
 
-/// Which verdicts somebody watches.
+/// Selects the verdicts of a feed.
 #[derive(Clone, Debug, Default)]
 pub struct VerdictFilter {
-    /// `None`: any, which only the service itself may ask for.
+    /// `None`: any. Only the service itself subscribes to all tenants.
     pub tenant: Option<Tenant>,
     /// `None`: any.
     pub session: Option<SessionId>,
-    /// All of these; none: any.
+    /// The session must have all of these.
     pub labels: Labels,
     /// Empty: any.
     pub detector: String,
-    /// This and stronger; `None`: any, also those that ask for nothing.
+    /// This action or a stronger one; `None`: any, also verdicts without an action.
     pub min_action: Option<Action>,
 }
 
 impl VerdictFilter {
-    pub fn matches(&self, issued: &VerdictRecord) -> bool {
+    pub fn matches(&self, record: &VerdictRecord) -> bool {
         let Verdict {
             session,
             detector,
             action,
             ..
-        } = &*issued.verdict;
-        let is_of_tenant = |tenant: &Tenant| session.belongs_to(tenant);
-        self.tenant.as_ref().is_none_or(is_of_tenant)
+        } = &*record.verdict;
+        let tenant = self.tenant.as_ref();
+        tenant.is_none_or(|tenant| session.belongs_to(tenant))
             && self.session.as_ref().is_none_or(|wanted| wanted == session)
             && (self.detector.is_empty() || self.detector == **detector)
             && *action >= self.min_action
-            && has_labels(&issued.labels, &self.labels)
+            && has_labels(&record.labels, &self.labels)
     }
 }
 
-/// Why a feed is over, or does not begin.
+/// Why a feed ends, or cannot start.
 #[derive(Debug, Error)]
 pub enum FeedError {
     #[error("the service is shutting down")]
@@ -56,30 +56,30 @@ pub enum FeedError {
     TooSlow(u64),
     #[error(transparent)]
     Unreadable(#[from] ReadError),
-    #[error("the verdict is not one of this service's")]
+    #[error("this service did not issue the verdict")]
     UnknownVerdict,
 }
 
-/// The verdicts that somebody watches, in the order of their ids. It misses
-/// none: who is too slow is told so.
+/// The verdicts of a filter, in the order of their ids. None is skipped: a reader that is
+/// too slow gets an error.
 pub struct Feed {
     store: Arc<Store>,
     filter: Arc<VerdictFilter>,
     live: Receiver<VerdictRecord>,
-    /// Read, and not yet given.
+    /// Read from the store, not returned yet.
     backlog: VecDeque<VerdictRecord>,
-    /// All up to this one were given or not wanted.
+    /// All verdicts up to this one have been returned or do not match the filter.
     position: VerdictId,
-    /// The past is not read to its end.
+    /// The store holds later verdicts that have not been read.
     is_behind: bool,
     draining: CancellationToken,
 }
 
-/// Verdicts that are read at a time.
+/// The most verdicts that are read from the store at a time.
 const PAGE_VERDICTS_MAX: usize = 256;
 
 impl Feed {
-    /// From now on, or from after a verdict on.
+    /// Starts after a verdict, or with the next one that is issued.
     pub fn new(
         store: Arc<Store>,
         filter: VerdictFilter,
@@ -91,7 +91,7 @@ impl Feed {
             Some(after) if after < store.retained_after() => {
                 return Err(FeedError::Unreadable(ReadError::NotRetained));
             }
-            // Nothing can be said to follow it.
+            // It has not been issued yet, so it is unknown what follows it.
             Some(after) if after > store.last_verdict_id() => {
                 return Err(FeedError::UnknownVerdict);
             }
@@ -112,8 +112,8 @@ impl Feed {
         Ok(self.next_record().await?.verdict)
     }
 
-    /// The next verdict with the labels of its session. It may be dropped
-    /// before it is ready, and misses nothing.
+    /// The next verdict with the labels of its session. Cancel safe: if the future is
+    /// dropped, no verdict is lost.
     pub async fn next_record(&mut self) -> Result<VerdictRecord, FeedError> {
         let draining = self.draining.clone();
         tokio::select! {
@@ -122,11 +122,11 @@ impl Feed {
         }
     }
 
-    /// The next verdict of the past; `None`: what comes from now on is news.
+    /// The next stored verdict; `None`: all that follow are live.
     pub async fn next_from_backlog(&mut self) -> Result<Option<Arc<Verdict>>, FeedError> {
         let draining = self.draining.clone();
         tokio::select! {
-            next = self.pop_backlog() => Ok(next?.map(|issued| issued.verdict)),
+            next = self.pop_backlog() => Ok(next?.map(|record| record.verdict)),
             () = draining.cancelled() => Err(FeedError::Draining),
         }
     }
@@ -140,15 +140,15 @@ impl Feed {
 
     async fn next_from_backlog_or_live(&mut self) -> Result<VerdictRecord, FeedError> {
         loop {
-            if let Some(issued) = self.pop_backlog().await? {
-                return Ok(issued);
+            if let Some(record) = self.pop_backlog().await? {
+                return Ok(record);
             }
             match self.live.recv().await {
-                Ok(issued) if issued.verdict.id <= self.position => {}
-                Ok(issued) => {
-                    self.position = issued.verdict.id;
-                    if self.filter.matches(&issued) {
-                        return Ok(issued);
+                Ok(record) if record.verdict.id <= self.position => {}
+                Ok(record) => {
+                    self.position = record.verdict.id;
+                    if self.filter.matches(&record) {
+                        return Ok(record);
                     }
                 }
                 Err(RecvError::Lagged(missed)) => return Err(FeedError::TooSlow(missed)),
@@ -157,19 +157,20 @@ impl Feed {
         }
     }
 
-    /// Reads more of the past. What is given from now on comes live; what was
-    /// given before is in the past, or in both, and then it is known by its id.
+    /// Reads the next page from the store. It subscribes before it reads, so a verdict is
+    /// in the page, live, or both; a duplicate is recognised by its id.
     async fn read_next_page(&mut self) -> Result<(), FeedError> {
         let (store, filter) = (self.store.clone(), self.filter.clone());
         let after = self.position;
         let read_page = move || {
-            // Not while it waits for its turn to read: that is not to be slow.
+            // Subscribe only when the read starts: the wait for a blocking thread must not
+            // count as a slow reader.
             let live = store.subscribe_verdicts();
-            let page = store.read_after(after, PAGE_VERDICTS_MAX, |issued| filter.matches(issued));
+            let page = store.read_after(after, PAGE_VERDICTS_MAX, |record| filter.matches(record));
             page.map(|page| (page, live))
         };
         let read = blocking::read_log(read_page).await;
-        // It is cancelled only when the service ends.
+        // The read is cancelled only when the service shuts down.
         let (page, live) = read.map_err(|_| FeedError::Draining)??;
         self.live = live;
         self.position = page.cursor;
@@ -189,22 +190,22 @@ mod tests {
     };
 
     #[tokio::test]
-    async fn what_was_read_of_the_past_and_comes_live_too_is_given_once() {
+    async fn a_verdict_that_is_both_stored_and_live_is_returned_once() {
         let config = testing::config(&[]);
         let store = testing::store(&config);
         let engine = testing::engine(config, RunMode::Live, store.verdict_sink());
         let draining = CancellationToken::new();
         let mut feed =
             Feed::new(Arc::new(store), VerdictFilter::default(), None, draining).unwrap();
-        let act = OperatorRequest {
+        let request = OperatorRequest {
             reason: "it loops",
             operator: "ann",
         };
         let [first, second] = ["a", "b"].map(|name| {
             let id = SessionId::parse(name).unwrap();
-            engine.terminate_session(&id, &act, clock::now()).id
+            engine.terminate_session(&id, &request, clock::now()).id
         });
-        // As after a page of the past that ended with the first.
+        // As after a page from the store that ends with the first verdict.
         feed.position = first;
         assert_eq!(feed.next().await.unwrap().id, second);
     }

@@ -1,8 +1,11 @@
+//! The `unstuck` program.
+
 use std::process::ExitCode;
 
 use clap::Parser;
 
-/// glibc keeps memory after a mass eviction, and is slower under threads.
+/// glibc's allocator does not return memory after a mass eviction, and is slower with
+/// several threads.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

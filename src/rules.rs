@@ -1,12 +1,34 @@
-//! What the operator's own rules make of an event: `[[rules]]`.
+//! The operator's own rules: `[[rules]]`, written in CEL (Common Expression
+//! Language).
 //!
-//! A rule is three expressions: whether the event counts (`when`), what makes two
-//! such events the same (`key`), and whether the count starts anew
-//! (`reset_when`). They are compiled and checked once, at the start; what is
-//! counted, and how far back, is the detector's.
+//! A rule has up to three expressions: `when` says whether an event counts, `key`
+//! groups events that are counted together, and `reset_when` restarts the count. The
+//! rule fires when `count` events with the same key occur in the last `window` events
+//! of an agent. It is then treated like a detector named `rule:<name>`.
 //!
-//! Rules are looked at before the session is locked, but for those that name
-//! `session`: these may hold only few steps.
+//! **What is compiled.** `row` reads a row of `[[rules]]`, its defaults and its
+//! checks. `expression` parses each expression, and `type_checker` walks the
+//! syntax tree once: every variable and function must exist, operators must fit
+//! their operands (`types`), regular expressions must be literals and are compiled,
+//! and the number of evaluation steps is bounded. All of this happens when the
+//! configuration is loaded or reloaded; a mistake is an error with line and column.
+//! A checked expression either evaluates or fails on an event; it never panics.
+//!
+//! **When it is evaluated.** `event_scope` offers the fields of an event as
+//! variables, without copying text. Rules that do not read `session.…` are evaluated
+//! before the session is locked ([`Rules::evaluate`]); the others afterwards, under
+//! the lock ([`Rules::evaluate_with_session`]). The result is one [`RuleOutcome`] per
+//! rule that concerns the event. `counts` then counts them per agent and emits
+//! findings. An expression that cannot be evaluated (a field is missing or has another
+//! type) does not count the event and is reported as a missing field.
+//!
+//! **Bounds.** At most 32 rules (`detect::RULES_MAX`). An expression has at most 1,024
+//! bytes and nests at most 24 deep. The expressions of a rule take at most 8,192 steps
+//! per event, or 200 if they read `session`, because then the session is locked; a
+//! walk over arguments counts as 256 steps per part, a regular expression on a text of
+//! the event as 32. A compiled pattern has at most 128 KiB, and matching is linear in
+//! the text. Texts are truncated to 4 KiB (turns: 1 KiB); arguments longer than 16 KiB
+//! or with more than 256 values are not parsed. A window has at most 256 events.
 //!
 //! Uses: domain, text, facts, detect, policy.
 
@@ -32,32 +54,32 @@ use event_scope::EventScope;
 use expression::{EvaluationError, Expression, ExpressionError};
 use type_checker::{Patterns, Requirements};
 
-/// The expressions of a rule, as they stand in `[[rules]]`.
+/// The source text of a rule's expressions.
 #[derive(Clone, Copy, Debug)]
 pub struct RuleText<'a> {
     pub name: &'a str,
     pub when: &'a str,
-    /// Empty: all that count are the same.
+    /// Empty: all events that count have the same key.
     pub key: &'a str,
-    /// Empty: only a user, or a new run, starts the count anew.
+    /// Empty: only a message of the user or a new run restarts the count.
     pub reset_when: &'a str,
 }
 
-/// A rule that cannot be looked at.
+/// A rule that does not compile.
 #[derive(Debug, Error)]
 #[error("{why}")]
 pub struct RuleError {
-    /// Which of the rules, from 0.
+    /// The rule's index.
     pub rule: usize,
     pub key: &'static str,
     why: String,
 }
 
-/// The rules, ready to be looked at.
+/// The compiled rules.
 pub struct Rules {
     rules: Vec<Rule>,
     root: Context<'static, 'static>,
-    /// Any of them asks for the arguments, which costs a parse of their text.
+    /// At least one rule reads the arguments, which must be parsed then.
     wants_args: bool,
 }
 
@@ -69,30 +91,30 @@ struct Rule {
     requirements: Requirements,
 }
 
-/// What the rules make of an event so far, and what those need that can only be
-/// looked at once the session is known.
+/// The outcomes of the rules evaluated so far, and the scope for the rules that read
+/// `session`.
 #[derive(Default)]
 pub struct RuleOutcomes<'a> {
-    /// In a box, since it is large and most often there are no rules.
+    /// Boxed, because it is large and usually there are no rules.
     scope: Option<Box<EventScope<'a>>>,
     pub outcomes: Vec<RuleOutcome>,
 }
 
 impl Rules {
-    /// Of a turn an expression sees the first so many bytes: as much as is kept
-    /// of one whose text is streamed.
+    /// Bytes of a turn that an expression can read. As many are stored of a streamed
+    /// turn.
     pub const TURN_BYTES_MAX: usize = 1_024;
 
     pub fn new<'a>(texts: impl IntoIterator<Item = RuleText<'a>>) -> Result<Self, RuleError> {
         let mut patterns = Patterns::default();
         let mut rules = Vec::new();
         for (position, text) in texts.into_iter().enumerate() {
-            let rule_error = |(key, fault): (&'static str, ExpressionError)| RuleError {
+            let rule = Rule::new(text, &mut patterns).map_err(|(key, error)| RuleError {
                 rule: position,
                 key,
-                why: format!("rule {:?}: {fault}", text.name),
-            };
-            rules.push(Rule::new(text, &mut patterns).map_err(rule_error)?);
+                why: format!("rule {:?}: {error}", text.name),
+            })?;
+            rules.push(rule);
         }
         Ok(Self {
             wants_args: rules.iter().any(|rule: &Rule| rule.requirements.args),
@@ -105,7 +127,8 @@ impl Rules {
         self.rules.is_empty()
     }
 
-    /// How many bytes of a streamed turn the expressions need; 0 without rules.
+    /// The bytes of a streamed turn that must be stored for the expressions; 0
+    /// without rules.
     pub fn turn_bytes(&self) -> usize {
         if self.is_empty() {
             0
@@ -114,8 +137,8 @@ impl Rules {
         }
     }
 
-    /// Looks at an event, with no lock held. Nobody looks at a call that was
-    /// blocked or is exempt.
+    /// Evaluates the rules that do not read `session`, with no lock held. A call that
+    /// was blocked or is exempt concerns no rule.
     pub fn evaluate<'a>(
         &self,
         event: &'a Event,
@@ -129,7 +152,7 @@ impl Rules {
         self.evaluate_without_session(scope, key)
     }
 
-    /// Looks at a turn whose text came in pieces.
+    /// Evaluates the rules that do not read `session` on a streamed turn.
     pub fn evaluate_turn<'a>(
         &self,
         agent: &'a AgentId,
@@ -155,7 +178,7 @@ impl Rules {
         RuleOutcomes { scope, outcomes }
     }
 
-    /// Looks once more, for the rules that name `session`.
+    /// Evaluates the rules that read `session`, under the session's lock.
     pub fn evaluate_with_session(
         &self,
         rule_outcomes: &mut RuleOutcomes<'_>,
@@ -172,7 +195,7 @@ impl Rules {
 
     fn evaluate_each(
         &self,
-        names_session: bool,
+        reads_session: bool,
         scope: &EventScope<'_>,
         key: &HashKey,
         outcomes: &mut Vec<RuleOutcome>,
@@ -181,7 +204,7 @@ impl Rules {
         let mut context = root.new_inner_scope();
         context.set_variable_resolver(scope);
         for (position, rule) in (0..).zip(&self.rules) {
-            if rule.requirements.session == names_session {
+            if rule.requirements.session == reads_session {
                 outcomes.extend(rule.evaluate(position, &context, key));
             }
         }
@@ -193,59 +216,68 @@ impl Rule {
         text: RuleText<'_>,
         patterns: &mut Patterns,
     ) -> Result<Self, (&'static str, ExpressionError)> {
-        let mut requirements = Requirements::default();
-        let is_given = |source: &str| !source.trim().is_empty();
-        let mut compile = |key: &'static str, source: &str| {
-            let compiled = match key {
-                "key" => Expression::compile_key(source, patterns),
-                _ => Expression::compile_condition(source, patterns),
-            };
-            let (expression, own) = compiled.map_err(|fault| (key, fault))?;
+        let (when, mut requirements) =
+            Expression::compile_condition(text.when, patterns).map_err(|error| ("when", error))?;
+        let mut key = None;
+        if !text.key.trim().is_empty() {
+            let (expression, own) =
+                Expression::compile_key(text.key, patterns).map_err(|error| ("key", error))?;
             requirements += own;
-            Ok(expression)
-        };
-        let when = compile("when", text.when)?;
-        let key = is_given(text.key).then(|| compile("key", text.key));
-        let reset_when = is_given(text.reset_when).then(|| compile("reset_when", text.reset_when));
-        let rule = Self {
-            name: text.name.into(),
-            when,
-            key: key.transpose()?,
-            reset_when: reset_when.transpose()?,
-            requirements,
-        };
+            key = Some(expression);
+        }
+        let mut reset_when = None;
+        if !text.reset_when.trim().is_empty() {
+            let (expression, own) = Expression::compile_condition(text.reset_when, patterns)
+                .map_err(|error| ("reset_when", error))?;
+            requirements += own;
+            reset_when = Some(expression);
+        }
         requirements
             .check_steps()
-            .map_err(|fault| ("when", fault))?;
-        Ok(rule)
+            .map_err(|error| ("when", error))?;
+        Ok(Self {
+            name: text.name.into(),
+            when,
+            key,
+            reset_when,
+            requirements,
+        })
     }
 
-    /// `None`: the event is none of its business.
+    /// `None`: the event neither counts nor resets, and nothing failed.
     fn evaluate(&self, rule: u8, context: &Context<'_, '_>, key: &HashKey) -> Option<RuleOutcome> {
         let mut failed = None;
         let mut evaluate_condition = |name: &'static str, expression: &Expression| {
-            let truth = expression.evaluate_bool(context);
-            truth.unwrap_or_else(|EvaluationError| {
-                failed = Some(name);
-                false
-            })
+            expression
+                .evaluate_bool(context)
+                .unwrap_or_else(|EvaluationError| {
+                    failed = Some(name);
+                    false
+                })
         };
-        let resets = self.reset_when.as_ref();
-        let resets = resets.is_some_and(|condition| evaluate_condition("reset_when", condition));
+        let resets = self
+            .reset_when
+            .as_ref()
+            .is_some_and(|condition| evaluate_condition("reset_when", condition));
         let counts = evaluate_condition("when", &self.when);
-        let same = counts.then(|| self.group_key(context, key));
-        let same = same.and_then(|same| same.map_err(|EvaluationError| failed = Some("key")).ok());
+        let mut group_key = None;
+        if counts {
+            match self.group_key(context, key) {
+                Ok(signature) => group_key = Some(signature),
+                Err(EvaluationError) => failed = Some("key"),
+            }
+        }
         let outcome = RuleOutcome {
             rule,
-            group_key: same,
+            group_key,
             resets,
             failed_expression: failed,
             uses_call_kind: self.requirements.call_kind,
         };
-        (resets || same.is_some() || failed.is_some()).then_some(outcome)
+        (resets || group_key.is_some() || failed.is_some()).then_some(outcome)
     }
 
-    /// What the event is the same as: the rule, and its key where it has one.
+    /// The signature of the rule and its key, by which events are counted together.
     fn group_key(&self, context: &Context<'_, '_>, key: &HashKey) -> Result<Sig, EvaluationError> {
         let mut hasher = key.hasher(SignatureKind::Rule);
         if let Some(expression) = &self.key {

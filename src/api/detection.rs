@@ -214,7 +214,7 @@ impl Api {
     }
 
     /// Records an event of a stream. The ids that may be sent back stay in the
-    /// message. (A function of its own, because a future stores everything that lives
+    /// message. (A separate function, because a future stores everything that lives
     /// across an await, and the parsed event is half a kilobyte.)
     fn record_stream_event(
         &self,

@@ -1,4 +1,5 @@
-//! What is looked at now and then, as long as the service runs.
+//! Periodic tasks of a running service: removing expired sessions, and retention of
+//! the audit log.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,17 +9,17 @@ use tokio_util::sync::CancellationToken;
 use super::{RunError, systemd};
 use crate::{domain::clock, engine::Engine, store::Store, telemetry::Metrics};
 
-/// Idle sessions are looked for every second.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// A slice at a time, of so many of each kind and tenant: some 200 µs where all
-/// are due. In between whoever has come meanwhile has a turn.
+/// The most entries of each kind and tenant that are removed at a time, about 200 µs of
+/// work. Other tasks run between two slices.
 const SWEEP_SLICE: usize = 32;
-/// As often at most: 20,000 of each kind a second.
+/// The most slices per sweep: 20,000 entries of each kind a second.
 const SWEEP_SLICES_MAX: usize = 625;
-/// What is kept for days and by the megabyte is looked at every minute.
+/// A minute is precise enough, because retention is measured in days and megabytes.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Forgets sessions that were idle for too long, and tombstones that have expired.
+/// Removes sessions that have been idle for too long and expired tombstones, updates the
+/// memory metrics and notifies the watchdog.
 pub(super) async fn sweep_sessions(
     engine: Arc<Engine>,
     metrics: Arc<Metrics>,
@@ -41,7 +42,7 @@ pub(super) async fn sweep_sessions(
     Ok(())
 }
 
-/// Lets go of what the store has kept for long enough.
+/// Deletes the segments of the store that exceed its retention.
 pub(super) async fn enforce_retention(
     store: Arc<Store>,
     draining: CancellationToken,
@@ -51,7 +52,7 @@ pub(super) async fn enforce_retention(
         let store = store.clone();
         let enforced = task::spawn_blocking(move || store.enforce_retention(clock::now())).await?;
         if let Err(error) = enforced {
-            tracing::error!(%error, "cannot let go of old verdicts");
+            tracing::error!(%error, "cannot delete old verdicts");
         }
     }
     Ok(())

@@ -1,3 +1,5 @@
+//! Runs the notifier as a task of the service, and counts its deliveries.
+
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -11,16 +13,16 @@ use crate::{
     telemetry::{Metrics, NotificationOutcome},
 };
 
-/// Tells the receivers of verdicts.
+/// Notifies the endpoints of verdicts after `start_after`.
 pub(super) async fn run_notifier(
     notifier: Notifier,
     store: Arc<Store>,
-    from: VerdictId,
+    start_after: VerdictId,
     metrics: Arc<Metrics>,
     draining: CancellationToken,
 ) -> Result<(), RunError> {
-    let count = move |endpoint, step| {
-        let outcome = match step {
+    let count_delivery = move |endpoint, event| {
+        let outcome = match event {
             DeliveryEvent::Retried => return metrics.count_notification_retry(endpoint),
             DeliveryEvent::Finished(DeliveryOutcome::Skipped) => return,
             DeliveryEvent::Finished(DeliveryOutcome::Delivered) => NotificationOutcome::Delivered,
@@ -31,11 +33,11 @@ pub(super) async fn run_notifier(
     };
     let context = NotifierContext {
         store,
-        start_after: from,
+        start_after,
         render_verdict: api::verdict_to_json,
         now: clock::now,
         draining,
     };
-    notifier.run(context, count).await;
+    notifier.run(context, count_delivery).await;
     Ok(())
 }

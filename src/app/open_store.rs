@@ -1,4 +1,4 @@
-//! What stands when the service starts.
+//! Opens the store when the service starts.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -9,10 +9,11 @@ use crate::{
     store::{Store, StoreOptions},
 };
 
-/// What a thread needs to write a line, and more.
+/// Ample time for the log thread to write a line.
 const LOG_FLUSH_DELAY: Duration = Duration::from_millis(100);
 
-/// Opens the store, which may take a second, and says what it found.
+/// Opens the store and logs what it contains. It may take a second, so it runs on a
+/// blocking thread.
 pub(super) async fn open_and_log(
     config: &Config,
 ) -> Result<(Arc<Store>, RecoveredState), StartError> {
@@ -37,25 +38,25 @@ pub(super) async fn open_and_log(
             terminations = recovered.sessions.len() + recovered.agents.len(),
             "the store is open"
         ),
-        None => tracing::warn!("state is kept in memory only: a restart forgets terminations"),
+        None => tracing::warn!("state is kept in memory only: a restart loses terminations"),
     }
-    if let Some((aside, tail)) = store.damaged_tail() {
+    if let Some((file, tail)) = store.damaged_tail() {
         let (bytes, offset) = (tail.bytes, tail.offset);
         tracing::warn!(
-            ?aside,
+            ?file,
             bytes,
             offset,
-            "a damaged tail of the audit log was set aside"
+            "a damaged tail of the audit log was moved to a separate file"
         );
     }
     Ok((Arc::new(store), recovered))
 }
 
-/// After a failed sync nobody knows what is on the disk, and another sync would
-/// say that all is well. A new process reads what is there.
+/// Ends the process. After a failed sync it is unknown what is on the disk, and another
+/// sync would report success. A new process reads what is there.
 fn exit_after_failed_sync(error: io::Error) {
-    tracing::error!(%error, "the disk could not keep what it took; ending");
-    // The line is written by another thread.
+    tracing::error!(%error, "cannot sync the audit log; exiting");
+    // Another thread writes the log line.
     std::thread::sleep(LOG_FLUSH_DELAY);
     std::process::exit(1);
 }

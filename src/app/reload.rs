@@ -1,5 +1,5 @@
-//! What changes while the service runs: the configuration on SIGHUP, the tokens
-//! when their file does.
+//! Changes of a running service: the configuration is reloaded on SIGHUP, the tokens
+//! when their file changes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,11 +17,11 @@ use crate::{
     telemetry::{ConfigReloadOutcome, Metrics},
 };
 
-/// How soon a changed file of tokens is noticed.
+/// How often the file of tokens is checked for changes.
 const TOKENS_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a reload changes: these keys, and all that begin with them and a dot.
-/// Every other needs a restart.
+/// The keys that a reload applies, with all keys below them. Every other key needs a
+/// restart.
 const RELOADABLE_KEYS: &[&str] = &[
     "detect",
     "policy",
@@ -40,7 +40,7 @@ const RELOADABLE_KEYS: &[&str] = &[
     "limits.post_mortem_bytes_max",
 ];
 
-/// Why the configuration stays as it was.
+/// Why a configuration is not applied.
 #[derive(Debug, Error)]
 pub enum ConfigReloadError {
     #[error(transparent)]
@@ -56,9 +56,9 @@ pub enum ConfigReloadError {
     Engine(#[from] engine::EngineReloadError),
 }
 
-/// Reads the configuration of a running service anew.
+/// Reloads the configuration of a running service.
 pub struct Reloader {
-    /// What is in force, save what waits for a restart.
+    /// The configuration in force. Keys that need a restart may not be in force yet.
     layers: Layers,
     engine: Arc<Engine>,
     auth: Arc<Auth>,
@@ -69,8 +69,8 @@ pub struct Reloader {
 }
 
 impl App {
-    /// `layers` are those that the service was started with. `insecure`: it was
-    /// told that it may listen where everybody reaches it.
+    /// `layers` is the configuration that the service was started with. `insecure`: it may
+    /// listen on a public address without TLS and tokens.
     pub fn reloader(&self, layers: Layers, insecure: bool) -> Reloader {
         Reloader {
             layers,
@@ -85,8 +85,8 @@ impl App {
 }
 
 impl Reloader {
-    /// Goes by this configuration from now on, or, where anything in it is
-    /// wrong, by the old one.
+    /// Applies a configuration. If anything in it is wrong, the old one stays in force
+    /// as a whole.
     pub fn reload(&mut self, layers: Result<Layers, ConfigError>) {
         match self.apply(layers) {
             Ok(changed) => {
@@ -94,7 +94,7 @@ impl Reloader {
                     .count_config_reload(ConfigReloadOutcome::Applied);
                 let (reloaded, restart_required): (Vec<_>, Vec<_>) =
                     changed.into_iter().partition(|key| is_reloadable(key));
-                tracing::info!(changed = ?reloaded, "the configuration was read anew");
+                tracing::info!(changed = ?reloaded, "the configuration was reloaded");
                 if !restart_required.is_empty() {
                     tracing::warn!(keys = ?restart_required, "a restart is needed for these keys");
                 }
@@ -103,13 +103,16 @@ impl Reloader {
                 self.metrics
                     .count_config_reload(ConfigReloadOutcome::Refused);
                 let error = error.to_string();
-                tracing::error!(?error, "the configuration stays as it was");
+                tracing::error!(
+                    ?error,
+                    "cannot reload the configuration; the old one stays in force"
+                );
             }
         }
     }
 
-    /// The keys that were changed. Whatever can fail is done before anything is
-    /// changed, and what waits for a restart must be fit for one.
+    /// Returns the changed keys. Everything that can fail is done before anything is
+    /// changed. Keys that need a restart are checked too, so that the restart succeeds.
     fn apply(
         &mut self,
         layers: Result<Layers, ConfigError>,
@@ -141,7 +144,7 @@ fn is_reloadable(key: &str) -> bool {
     })
 }
 
-/// Reads the tokens anew when their file has changed.
+/// Reloads the tokens when their file has changed.
 pub(super) async fn watch_tokens(
     auth: Arc<Auth>,
     engine: Arc<Engine>,
@@ -153,11 +156,14 @@ pub(super) async fn watch_tokens(
             None => {}
             Some(Ok(())) => {
                 engine.set_tenant_count(auth.tenant_count());
-                tracing::info!(tokens = auth.len(), "the tokens were read anew");
+                tracing::info!(tokens = auth.len(), "the tokens were reloaded");
             }
             Some(Err(error)) => {
                 let error = error.to_string();
-                tracing::error!(?error, "the tokens stay as they were");
+                tracing::error!(
+                    ?error,
+                    "cannot reload the tokens; the old ones stay in force"
+                );
             }
         }
     }
@@ -169,31 +175,37 @@ mod tests {
     use super::*;
     use crate::config::DEFAULTS;
 
-    /// What the engine, which takes its limits anew, reads with this variable set.
-    fn read(variable: Option<(String, String)>) -> String {
+    /// The engine's limits with this variable set.
+    fn engine_limits(variable: Option<(String, String)>) -> String {
         let layers = Layers::load(DEFAULTS, &[], None, variable).unwrap();
         let limits: engine::Limits = layers.section("limits").unwrap();
         format!("{limits:?}")
     }
 
     #[test]
-    fn what_the_engine_takes_anew_is_live_and_nothing_else_and_the_page_says_so() {
+    fn exactly_the_limits_of_the_engine_are_reloadable_and_the_docs_list_them() {
         let page = include_str!("../../docs/security.md");
-        let page = page.lines().find(|line| line.contains("**At once"));
-        let is_said = |name: &str| page.unwrap().contains(&format!("`{name}`"));
+        let list = page
+            .lines()
+            .find(|line| line.contains("**At once"))
+            .unwrap();
+        let is_listed = |name: &str| list.contains(&format!("`{name}`"));
         let layers = Layers::load(DEFAULTS, &[], None, []).unwrap();
         let defaults: toml::Table = layers.to_toml().parse().unwrap();
         for key in defaults["limits"].as_table().unwrap().keys() {
             let variable = format!("UNSTUCK__LIMITS__{}", key.to_uppercase());
-            let is_read = read(Some((variable, "1".to_owned()))) != read(None);
-            // The store goes by it too, so the engine keeps the old one.
-            let taken = is_read && key != "tombstone_secs_max";
-            assert_eq!(is_reloadable(&format!("limits.{key}")), taken, "{key}");
-            assert_eq!(is_said(key), taken, "docs/security.md: {key}");
+            let is_engine_limit =
+                engine_limits(Some((variable, "1".to_owned()))) != engine_limits(None);
+            // The store uses it too, so the engine keeps the old value until a restart.
+            let expected = is_engine_limit && key != "tombstone_secs_max";
+            assert_eq!(is_reloadable(&format!("limits.{key}")), expected, "{key}");
+            assert_eq!(is_listed(key), expected, "docs/security.md: {key}");
         }
-        for live in RELOADABLE_KEYS.iter().filter(|live| !live.contains('.')) {
-            let said = is_said(&format!("[{live}]")) || is_said(&format!("[[{live}]]"));
-            assert!(said, "docs/security.md: {live}");
+        for section in RELOADABLE_KEYS.iter().filter(|key| !key.contains('.')) {
+            assert!(
+                is_listed(&format!("[{section}]")) || is_listed(&format!("[[{section}]]")),
+                "docs/security.md: {section}"
+            );
         }
     }
 }

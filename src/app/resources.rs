@@ -1,8 +1,5 @@
-//! What of a configuration is only known to be sound once it was made: it names
-//! files, secrets and templates. The start, a reload and `unstuck config check`
-//! ask the same.
-
-use std::net::SocketAddr;
+//! The files, secrets and templates that a configuration refers to. Loading them is the
+//! only way to check them, so startup, a reload and `unstuck config check` all do.
 
 use super::StartError;
 use crate::{
@@ -12,7 +9,7 @@ use crate::{
     server::{Settings, Tls},
 };
 
-/// Made of a configuration, and not in use yet.
+/// Created from a configuration, not in use yet.
 pub(super) struct Resources {
     pub auth: Auth,
     pub tls: Option<Tls>,
@@ -29,9 +26,9 @@ impl Resources {
     }
 }
 
-/// Whether the service would start with this configuration, where its ports are
-/// free and its store is sound: neither is touched. `insecure`: it may listen
-/// where everybody reaches it.
+/// Checks that the service starts with this configuration. The ports are not bound and
+/// the store is not opened. `insecure`: it may listen on a public address without TLS and
+/// tokens.
 pub fn check_startup(config: &Config, insecure: bool) -> Result<(), StartError> {
     match find_exposed_key(config).filter(|_| !insecure) {
         Some(key) => Err(StartError::Exposed(key)),
@@ -39,15 +36,15 @@ pub fn check_startup(config: &Config, insecure: bool) -> Result<(), StartError> 
     }
 }
 
-/// The address that other machines reach, where they need no token or can be
-/// read along.
+/// The key of an address that is not a loopback address while TLS or tokens are off.
 pub fn find_exposed_key(config: &Config) -> Option<&'static str> {
     if config.tls.is_on() && config.auth.is_on() {
         return None;
     }
     let Settings { grpc, http, .. } = &config.server;
     let addresses = [("server.grpc", grpc), ("server.http", http)];
-    let is_open = |address: &SocketAddr| !address.ip().to_canonical().is_loopback();
-    let mut open = addresses.iter().filter(|(_, address)| is_open(address));
-    open.next().map(|(key, _)| *key)
+    let exposed = addresses
+        .into_iter()
+        .find(|(_, address)| !address.ip().to_canonical().is_loopback());
+    exposed.map(|(key, _)| key)
 }

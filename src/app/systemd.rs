@@ -1,19 +1,19 @@
-//! Tells systemd how the service is, where it runs under it (`Type=notify`).
-//! Without the variable `NOTIFY_SOCKET` these do nothing.
+//! Status notifications for systemd (`Type=notify`). They do nothing if the variable
+//! `NOTIFY_SOCKET` is not set.
 
 use sd_notify::NotifyState;
 
-/// It takes calls.
+/// The service accepts calls.
 pub(super) fn notify_ready() {
     notify(NotifyState::Ready);
 }
 
-/// It drains.
+/// The service drains.
 pub(super) fn notify_stopping() {
     notify(NotifyState::Stopping);
 }
 
-/// The runtime still gives every part its turn. Asked for by `WatchdogSec`.
+/// The runtime still schedules tasks. Sent only if the unit sets `WatchdogSec`.
 pub(super) fn notify_watchdog() {
     if sd_notify::watchdog_enabled().is_some() {
         notify(NotifyState::Watchdog);
@@ -22,6 +22,6 @@ pub(super) fn notify_watchdog() {
 
 fn notify(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::warn!(%error, "cannot tell the service manager");
+        tracing::warn!(%error, "cannot notify systemd");
     }
 }

@@ -15,13 +15,13 @@ use crate::{
     },
 };
 
-fn parts(part: impl Future<Output = Result<(), RunError>> + Send + 'static) -> ServiceTasks {
-    let mut parts = ServiceTasks::new();
-    parts.spawn(part);
-    parts
+fn tasks_with(task: impl Future<Output = Result<(), RunError>> + Send + 'static) -> ServiceTasks {
+    let mut tasks = ServiceTasks::new();
+    tasks.spawn(task);
+    tasks
 }
 
-fn in_an_hour() -> Instant {
+fn one_hour_from_now() -> Instant {
     Instant::now() + Duration::from_secs(3_600)
 }
 
@@ -30,45 +30,50 @@ async fn panics() -> Result<(), RunError> {
 }
 
 #[tokio::test]
-async fn a_part_that_panics_ends_the_service_with_an_error() {
-    let ended = wait_for_stop(&mut parts(panics()), pending()).await;
+async fn a_task_that_panics_stops_the_service_with_an_error() {
+    let ended = wait_for_stop(&mut tasks_with(panics()), pending()).await;
     assert!(matches!(ended, Err(RunError::Panicked(_))), "{ended:?}");
-    let drained = drain_tasks(parts(panics()), in_an_hour()).await;
+    let drained = drain_tasks(tasks_with(panics()), one_hour_from_now()).await;
     assert!(matches!(drained, Err(RunError::Panicked(_))), "{drained:?}");
 }
 
 #[tokio::test]
-async fn a_service_that_is_asked_to_stop_ends_in_peace() {
+async fn a_requested_shutdown_ends_without_an_error() {
     assert!(
-        wait_for_stop(&mut parts(pending()), ready(()))
+        wait_for_stop(&mut tasks_with(pending()), ready(()))
             .await
             .is_ok()
     );
     assert!(
-        drain_tasks(parts(ready(Ok(()))), in_an_hour())
+        drain_tasks(tasks_with(ready(Ok(()))), one_hour_from_now())
             .await
             .is_ok()
     );
 }
 
 #[tokio::test]
-async fn a_disk_that_hangs_holds_up_the_end_for_no_longer_than_the_deadline() {
-    let (hangs, never) = std::sync::mpsc::channel::<()>();
-    let (told, closed) = std::sync::mpsc::channel();
-    let close = |never: std::sync::mpsc::Receiver<()>| {
-        let told = told.clone();
+async fn a_disk_that_hangs_does_not_delay_shutdown_beyond_the_deadline() {
+    let (close_sender, closed) = std::sync::mpsc::channel();
+    // The close lasts until the sender of `unblocked` is dropped.
+    let close_after = |unblocked: std::sync::mpsc::Receiver<()>| {
+        let close_sender = close_sender.clone();
         move || {
-            let _ = never.recv();
-            told.send(()).unwrap();
+            let _ = unblocked.recv();
+            close_sender.send(()).unwrap();
         }
     };
-    close_store(close(never), Instant::now()).await.unwrap();
-    assert!(closed.try_recv().is_err(), "it hangs still");
-    let (ends, at_once) = std::sync::mpsc::channel();
-    drop(ends);
-    close_store(close(at_once), in_an_hour()).await.unwrap();
+    let (block, unblocked) = std::sync::mpsc::channel();
+    close_store(close_after(unblocked), Instant::now())
+        .await
+        .unwrap();
+    assert!(closed.try_recv().is_err(), "the close still hangs");
+    let (no_block, unblocked) = std::sync::mpsc::channel();
+    drop(no_block);
+    close_store(close_after(unblocked), one_hour_from_now())
+        .await
+        .unwrap();
     assert!(closed.try_recv().is_ok());
-    drop(hangs);
+    drop(block);
 }
 
 #[tokio::test]
@@ -84,7 +89,7 @@ async fn the_sweeper_stops_when_the_service_drains() {
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_answer_pings_is_gone() {
+async fn a_client_that_does_not_answer_pings_is_disconnected() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let keepalive = server::Keepalive {
@@ -95,17 +100,17 @@ async fn a_client_that_does_not_answer_pings_is_gone() {
     let server = server::grpc_server_with(&config().limits, keepalive).add_service(health);
     tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
     let mut client = TcpStream::connect(address).await.unwrap();
-    // What a client of HTTP/2 begins with, settings of nothing, and no more.
-    let hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-    client.write_all(hello).await.unwrap();
-    let mut heard = Vec::new();
-    let closed = time::timeout(Duration::from_secs(60), client.read_to_end(&mut heard)).await;
-    closed.expect("it is held open").unwrap();
-    assert!(!heard.is_empty(), "it was let in");
+    // The HTTP/2 client preface and an empty SETTINGS frame, then silence.
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    client.write_all(preface).await.unwrap();
+    let mut received = Vec::new();
+    let closed = time::timeout(Duration::from_secs(60), client.read_to_end(&mut received)).await;
+    closed.expect("the connection stays open").unwrap();
+    assert!(!received.is_empty(), "the connection was not accepted");
 }
 
 #[tokio::test]
-async fn the_sweep_gives_way_to_others_and_still_lets_go_of_all() {
+async fn the_sweep_yields_to_other_tasks_and_removes_all_expired_sessions() {
     let app = App::bind(config()).await.unwrap();
     let long_ago = clock::now() - Duration::from_secs(10 * 24 * 60 * 60);
     for n in 0..200 {
@@ -117,23 +122,23 @@ async fn the_sweep_gives_way_to_others_and_still_lets_go_of_all() {
     }
     let (engine, draining) = (app.engine.clone(), app.draining.clone());
     let sweeping = tokio::spawn(sweep_sessions(app.engine, app.metrics, draining.clone()));
-    // There is one thread, so this is what has a turn in between.
-    let mut left = std::collections::BTreeSet::new();
+    // The runtime has one thread, so this loop runs only when the sweep yields.
+    let mut counts = std::collections::BTreeSet::new();
     while engine.live_sessions() > 0 {
-        left.insert(engine.live_sessions());
+        counts.insert(engine.live_sessions());
         task::yield_now().await;
     }
-    assert!(left.len() > 5, "{left:?}");
+    assert!(counts.len() > 5, "{counts:?}");
     draining.cancel();
     assert!(sweeping.await.unwrap().is_ok());
 }
 
 #[tokio::test]
-async fn nobody_can_connect_before_the_store_was_read() {
+async fn connections_are_refused_until_the_store_has_been_read() {
     let dir = tempfile::tempdir().unwrap();
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = free.local_addr().unwrap();
-    drop(free);
+    let free_port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free_port.local_addr().unwrap();
+    drop(free_port);
     let config = || {
         let mut config = config();
         config.server.grpc = address;
@@ -141,22 +146,22 @@ async fn nobody_can_connect_before_the_store_was_read() {
         config
     };
     drop(App::bind(config()).await.unwrap());
-    // A part of the store that is not there until somebody writes it.
+    // Opening the store blocks on this pipe until the test writes the file's content.
     let anchor = dir.path().join("anchor");
-    let written = std::fs::read(&anchor).unwrap();
+    let content = std::fs::read(&anchor).unwrap();
     std::fs::remove_file(&anchor).unwrap();
-    let made = std::process::Command::new("mkfifo").arg(&anchor).status();
-    assert!(made.unwrap().success());
+    let mkfifo = std::process::Command::new("mkfifo").arg(&anchor).status();
+    assert!(mkfifo.unwrap().success());
     let starting = tokio::spawn(App::bind(config()));
-    let opened = move || std::fs::File::options().write(true).open(anchor);
-    // Once it can be written to, the store is being read.
-    let mut pipe = task::spawn_blocking(opened).await.unwrap().unwrap();
+    // A pipe can be opened for writing only once the store has it open for reading.
+    let open = move || std::fs::File::options().write(true).open(anchor);
+    let mut pipe = task::spawn_blocking(open).await.unwrap().unwrap();
     let refused = TcpStream::connect(address).await.map(drop);
     assert_eq!(
         refused.unwrap_err().kind(),
         io::ErrorKind::ConnectionRefused
     );
-    std::io::Write::write_all(&mut pipe, &written).unwrap();
+    std::io::Write::write_all(&mut pipe, &content).unwrap();
     drop(pipe);
     let _app = starting.await.unwrap().unwrap();
     assert!(TcpStream::connect(address).await.is_ok());
@@ -166,10 +171,10 @@ fn config() -> Config {
     crate::testing::config(&[])
 }
 
-// A panic, over a socket: only here can one be made on purpose.
+// A panic behind a real socket. It is tested here because only unit tests can cause one.
 
-/// A service on ports of its own, and clients of it.
-async fn served() -> (
+/// Starts a service and returns clients of it.
+async fn start_service() -> (
     DetectionServiceClient<Channel>,
     SessionServiceClient<Channel>,
 ) {
@@ -183,7 +188,7 @@ async fn served() -> (
     )
 }
 
-/// The engine's tests have an agent whose events panic.
+/// A turn of a user. In unit tests the engine panics on the events of the agent `panics`.
 fn turn(session: &str, agent: &str) -> pb::Event {
     pb::Event {
         session_id: session.to_owned(),
@@ -198,8 +203,8 @@ fn turn(session: &str, agent: &str) -> pb::Event {
 }
 
 #[tokio::test]
-async fn a_panic_in_one_session_harms_nobody_else_on_the_stream() {
-    let (mut detection, mut sessions) = served().await;
+async fn a_panic_in_one_session_does_not_affect_others_on_the_stream() {
+    let (mut detection, mut sessions) = start_service().await;
     let (requests, outbound) = tokio::sync::mpsc::channel(4);
     let outbound = tokio_stream::wrappers::ReceiverStream::new(outbound);
     let answers = detection.stream_events(outbound).await.unwrap();

@@ -1,8 +1,10 @@
+//! Roles of tokens, and the access that a call requires.
+
 use std::{fmt, str::FromStr};
 
 use serde::Deserialize;
 
-/// What a token is for.
+/// What the caller of a token may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TokenRole {
@@ -39,12 +41,12 @@ impl FromStr for TokenRole {
     type Err = &'static str;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let known = Self::ALL.into_iter().find(|role| role.name() == name);
-        known.ok_or("a role is broker, viewer, operator or admin")
+        let role = Self::ALL.into_iter().find(|role| role.name() == name);
+        role.ok_or("a role is broker, viewer, operator or admin")
     }
 }
 
-/// Who may call something.
+/// Which callers may use a method or a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Anyone, without a token.

@@ -4,19 +4,19 @@ use super::{tokens::parse_bearer, *};
 use crate::server::rpc;
 
 /// A file with a token for each of these, and the headers to send.
-fn file(of: &[(&str, TokenRole, &str)]) -> (tempfile::TempPath, Vec<String>) {
+fn token_file(tokens: &[(&str, TokenRole, &str)]) -> (tempfile::TempPath, Vec<String>) {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     let mut headers = Vec::new();
-    for (name, role, tenant) in of {
+    for (name, role, tenant_name) in tokens {
         let secret = TokenSecret::new().unwrap();
-        let entry = TokenLine::new(name, *role, &of_tenant(tenant), &secret).unwrap();
+        let entry = TokenLine::new(name, *role, &tenant(tenant_name), &secret).unwrap();
         writeln!(file, "{entry}").unwrap();
         headers.push(format!("Bearer {}", secret.reveal()));
     }
     (file.into_temp_path(), headers)
 }
 
-fn of_tenant(name: &str) -> Tenant {
+fn tenant(name: &str) -> Tenant {
     Tenant::parse(name).unwrap()
 }
 
@@ -28,8 +28,8 @@ const LIST: Access = Access::Roles(&[TokenRole::Viewer, TokenRole::Operator, Tok
 const RECORD: Access = Access::Roles(&[TokenRole::Broker, TokenRole::Admin]);
 
 #[test]
-fn a_token_says_who_calls_and_for_whom() {
-    let (path, headers) = file(&[
+fn a_token_identifies_the_caller_its_role_and_its_tenant() {
+    let (path, headers) = token_file(&[
         ("ci", TokenRole::Broker, "acme"),
         ("alice@example.com", TokenRole::Operator, "default"),
     ]);
@@ -45,23 +45,21 @@ fn a_token_says_who_calls_and_for_whom() {
         (&*alice.name, alice.tenant.name()),
         ("alice@example.com", "default")
     );
-    let denied = |header: Option<&[u8]>, access| auth.authorize(header, access).unwrap_err();
-    assert_eq!(
-        denied(Some(headers[0].as_bytes()), LIST),
-        AuthError::InsufficientRole(TokenRole::Broker)
-    );
-    assert_eq!(denied(None, LIST), AuthError::NoToken);
-    assert_eq!(denied(Some(b"Basic YTpi"), LIST), AuthError::NoToken);
-    assert_eq!(
-        denied(Some(b"Bearer unstuck_x"), LIST),
-        AuthError::UnknownToken
-    );
-    let cut = &headers[1].as_bytes()[..headers[1].len() - 1];
-    assert_eq!(denied(Some(cut), LIST), AuthError::UnknownToken);
+    let truncated = &headers[1].as_bytes()[..headers[1].len() - 1];
+    let insufficient = AuthError::InsufficientRole(TokenRole::Broker);
+    for (header, error) in [
+        (Some(headers[0].as_bytes()), insufficient),
+        (None, AuthError::NoToken),
+        (Some(b"Basic YTpi"), AuthError::NoToken),
+        (Some(b"Bearer unstuck_x"), AuthError::UnknownToken),
+        (Some(truncated), AuthError::UnknownToken),
+    ] {
+        assert_eq!(auth.authorize(header, LIST), Err(error));
+    }
 }
 
 #[test]
-fn without_a_file_everybody_may_do_all() {
+fn without_a_token_file_every_caller_has_full_access() {
     let auth = auth(PathBuf::new());
     assert!(!auth.is_on());
     for access in [Access::Public, LIST, RECORD] {
@@ -70,8 +68,8 @@ fn without_a_file_everybody_may_do_all() {
 }
 
 #[test]
-fn what_nobody_has_decided_nobody_may_do() {
-    let (path, headers) = file(&[("root", TokenRole::Admin, "default")]);
+fn an_rpc_that_is_not_in_the_table_is_denied_to_every_role() {
+    let (path, headers) = token_file(&[("root", TokenRole::Admin, "default")]);
     let auth = auth(path.to_path_buf());
     let access = rpc::facts("/unstuck.v1.SessionService/DeleteEverything").access;
     let admitted = auth.authorize(Some(headers[0].as_bytes()), access);
@@ -79,7 +77,7 @@ fn what_nobody_has_decided_nobody_may_do() {
 }
 
 #[test]
-fn an_admin_may_do_all_and_nobody_sends_and_looks() {
+fn an_admin_has_full_access_and_no_other_role_both_records_and_lists() {
     for row in rpc::TABLE {
         assert!(row.access.allows(TokenRole::Admin), "{}", row.path);
     }
@@ -91,36 +89,43 @@ fn an_admin_may_do_all_and_nobody_sends_and_looks() {
 }
 
 #[test]
-fn a_changed_file_is_read_and_a_bad_one_is_not() {
-    let (path, headers) = file(&[("a", TokenRole::Viewer, "x")]);
+fn a_changed_file_is_loaded_and_an_invalid_one_is_not() {
+    let (path, headers) = token_file(&[("a", TokenRole::Viewer, "x")]);
     let auth = auth(path.to_path_buf());
     assert!(auth.reload_if_changed().is_none());
-    let (other, others) = file(&[("b", TokenRole::Viewer, "x"), ("c", TokenRole::Viewer, "x")]);
-    // Whoever writes it anew begins with nothing.
+    let (other_path, other_headers) =
+        token_file(&[("b", TokenRole::Viewer, "x"), ("c", TokenRole::Viewer, "x")]);
+    // A program that rewrites the file truncates it first.
     fs::write(&path, "").unwrap();
     assert!(auth.reload_if_changed().is_none());
     assert_eq!(auth.len(), 1);
-    fs::copy(&other, &path).unwrap();
+    fs::copy(&other_path, &path).unwrap();
     assert!(auth.reload_if_changed().is_none());
     assert!(auth.reload_if_changed().unwrap().is_ok());
     assert!(auth.authorize(Some(headers[0].as_bytes()), LIST).is_err());
-    assert!(auth.authorize(Some(others[1].as_bytes()), LIST).is_ok());
+    assert!(
+        auth.authorize(Some(other_headers[1].as_bytes()), LIST)
+            .is_ok()
+    );
     fs::write(&path, "b = { role = 'king' }").unwrap();
     assert!(auth.reload_if_changed().is_none());
     let error = auth.reload_if_changed().unwrap().unwrap_err().to_string();
     assert!(error.contains(":1:") && error.contains("king"), "{error}");
-    // Said once, until it changes again.
+    // Reported once, until the file changes again.
     assert!(auth.reload_if_changed().is_none());
-    assert!(auth.authorize(Some(others[1].as_bytes()), LIST).is_ok());
+    assert!(
+        auth.authorize(Some(other_headers[1].as_bytes()), LIST)
+            .is_ok()
+    );
 }
 
 #[test]
-fn what_was_read_and_not_adopted_is_looked_at_again() {
-    let (path, _) = file(&[("a", TokenRole::Viewer, "x")]);
+fn tokens_that_were_read_and_not_applied_are_read_again() {
+    let (path, _) = token_file(&[("a", TokenRole::Viewer, "x")]);
     let auth = auth(path.to_path_buf());
     assert!(auth.reload_if_changed().is_none());
     fs::write(&path, "").unwrap();
-    // A reload of the configuration that fails for another reason.
+    // A configuration reload that fails for another reason.
     auth.read_tokens().unwrap();
     assert!(auth.reload_if_changed().is_none());
     assert!(auth.reload_if_changed().unwrap().is_ok());
@@ -128,68 +133,69 @@ fn what_was_read_and_not_adopted_is_looked_at_again() {
 }
 
 #[tokio::test]
-async fn who_loses_a_token_hears_of_it() {
-    let (path, headers) = file(&[("a", TokenRole::Viewer, "x"), ("b", TokenRole::Viewer, "x")]);
+async fn a_caller_whose_token_is_removed_is_notified() {
+    let (path, headers) =
+        token_file(&[("a", TokenRole::Viewer, "x"), ("b", TokenRole::Viewer, "x")]);
     let auth = auth(path.to_path_buf());
-    let of = |n: usize| auth.authorize(Some(headers[n].as_bytes()), LIST).unwrap();
-    let (a, b) = (of(0), of(1));
+    let [a, b] = [0, 1].map(|n: usize| auth.authorize(Some(headers[n].as_bytes()), LIST).unwrap());
     let text = fs::read_to_string(&path).unwrap();
-    let of_b = text.lines().find(|line| line.contains("\"b\"")).unwrap();
-    fs::write(&path, of_b).unwrap();
+    let line_of_b = text.lines().find(|line| line.contains("\"b\"")).unwrap();
+    fs::write(&path, line_of_b).unwrap();
     auth.reload().unwrap();
     auth.wait_until_revoked(&a).await;
-    let still = tokio::time::timeout(std::time::Duration::ZERO, auth.wait_until_revoked(&b)).await;
-    assert!(still.is_err());
+    let revoked =
+        tokio::time::timeout(std::time::Duration::ZERO, auth.wait_until_revoked(&b)).await;
+    assert!(revoked.is_err(), "b still has its token");
 }
 
 #[track_caller]
-fn refused(toml: &str, why: &str) {
+fn assert_rejected(toml: &str, reason: &str) {
     let error = tokens::Tokens::parse(toml).err().unwrap();
-    assert!(error.1.contains(why), "{error:?}");
+    assert!(error.1.contains(reason), "{error:?}");
 }
 
 #[test]
-fn a_file_that_makes_no_sense_is_refused_with_the_reason() {
+fn an_invalid_token_file_is_rejected_with_the_reason() {
     let hash = format!("blake3:{}", "0".repeat(64));
-    refused("a = 7", "expected struct");
-    refused("a = { role = 'viewer' }", "hash");
-    refused("a = { role = 'viewer', hash = 'md5:0' }", "64 hexadecimal");
-    refused(
+    assert_rejected("a = 7", "expected struct");
+    assert_rejected("a = { role = 'viewer' }", "hash");
+    assert_rejected("a = { role = 'viewer', hash = 'md5:0' }", "64 hexadecimal");
+    assert_rejected(
         &format!("a = {{ role = 'viewer', hash = '{hash}', x = 1 }}"),
         "x",
     );
-    refused(
+    assert_rejected(
         &format!("a = {{ role = 'viewer', tenant = 'a b', hash = '{hash}' }}"),
         "must be printable",
     );
-    refused(
+    assert_rejected(
         &format!("'' = {{ role = 'viewer', hash = '{hash}' }}"),
         "a name is",
     );
-    let twice = |name| format!("{name} = {{ role = 'viewer', hash = '{hash}' }}\n");
-    refused(&format!("{}{}", twice("a"), twice("b")), "are one token");
-    refused(&format!("{}{}", twice("a"), twice("a")), "duplicate key");
+    let line = |name| format!("{name} = {{ role = 'viewer', hash = '{hash}' }}\n");
+    assert_rejected(&format!("{}{}", line("a"), line("b")), "are the same token");
+    assert_rejected(&format!("{}{}", line("a"), line("a")), "duplicate key");
     let many = (0..1_025).map(|n| {
         let hash = blake3::hash(&[n as u8, (n >> 8) as u8]).to_hex();
         format!("t{n} = {{ role = 'viewer', hash = 'blake3:{hash}' }}\n")
     });
-    refused(&many.collect::<String>(), "at most 1024");
+    assert_rejected(&many.collect::<String>(), "at most 1024");
 }
 
 #[test]
-fn a_token_is_256_bits_and_is_not_shown_by_chance() {
+fn a_token_has_256_random_bits_and_is_not_printed_by_accident() {
     let (one, other) = (TokenSecret::new().unwrap(), TokenSecret::new().unwrap());
     assert_eq!(one.reveal().len(), "unstuck_".len() + 43);
     assert_ne!(one.reveal(), other.reveal());
     assert!(!format!("{one:?}").contains(one.reveal()));
-    let entry = TokenLine::new("a \"b\"", TokenRole::Viewer, &of_tenant("x"), &one);
+    let entry = TokenLine::new("a \"b\"", TokenRole::Viewer, &tenant("x"), &one);
     assert!(entry.unwrap_err().contains("a name is"));
-    let entry = TokenLine::new("ci", TokenRole::Viewer, &of_tenant("x"), &one).unwrap();
+    let entry = TokenLine::new("ci", TokenRole::Viewer, &tenant("x"), &one).unwrap();
     assert!(!entry.to_string().contains(one.reveal()));
 }
 
 #[test]
-fn the_scheme_is_read_in_any_case_and_a_huge_token_not_at_all() {
+fn the_scheme_is_case_insensitive_and_an_oversized_token_is_ignored() {
     assert_eq!(parse_bearer(b"bEARER  x "), Some(&b"x"[..]));
     assert_eq!(parse_bearer(b"Bearer "), None);
     assert_eq!(parse_bearer(b"Bear"), None);

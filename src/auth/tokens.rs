@@ -1,7 +1,7 @@
-//! The file of tokens: a line each, of which only the hash is kept.
+//! The file of tokens: one line per token, with its hash only.
 //!
-//! A token is 256 bits of chance, so a plain hash of it cannot be turned round,
-//! and the file is no secret.
+//! A token is 256 random bits, so its plain hash cannot be inverted, and the file is not
+//! secret.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,34 +19,33 @@ use thiserror::Error;
 use super::{Caller, TokenRole};
 use crate::domain::{Tenant, sanitize};
 
-/// What every token begins with, so that it is known for one where it was left
-/// lying about.
+/// The prefix of every token, so that secret scanners recognise a leaked one.
 const PREFIX: &str = "unstuck_";
 const HASH_PREFIX: &str = "blake3:";
-/// A header that holds more is none of ours, and need not be hashed.
+/// A longer token is not one of ours and is not hashed.
 const TOKEN_BYTES_MAX: usize = 256;
-/// Every token is compared with, so that the time says nothing: 1,024 take some
-/// 10 microseconds.
+/// All tokens are compared, so that the time reveals nothing: 1,024 take about 10
+/// microseconds.
 const TOKENS_MAX: usize = 1_024;
-/// Names stand in the audit log.
+/// Names are written to the audit log.
 const NAME_BYTES_MAX: usize = 128;
-/// A hundred times what the most tokens take.
+/// A hundred times the size of `TOKENS_MAX` tokens.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// Why a file of tokens is not taken.
+/// Why a file of tokens is rejected.
 #[derive(Debug, Error)]
 pub enum TokensError {
     #[error("cannot read {}: {source}", file.display())]
     Unreadable { file: PathBuf, source: io::Error },
-    #[error("{}{}: {why}", file.display(), line.map(|line| format!(":{line}")).unwrap_or_default())]
+    #[error("{}{}: {reason}", file.display(), line.map(|line| format!(":{line}")).unwrap_or_default())]
     Invalid {
         file: PathBuf,
         line: Option<usize>,
-        why: String,
+        reason: String,
     },
 }
 
-/// A line of the file, after the name.
+/// The value of a line of the file; its key is the name.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TokenRow {
@@ -56,11 +55,11 @@ struct TokenRow {
     hash: String,
 }
 
-/// All that are known.
+/// The content of a file of tokens.
 #[derive(Default)]
 pub(super) struct Tokens {
     callers: Vec<Caller>,
-    /// How many tenants have any.
+    /// The number of tenants that have a token.
     pub tenant_count: usize,
 }
 
@@ -70,14 +69,14 @@ impl Tokens {
             file: file.to_owned(),
             source,
         })?;
-        Self::parse(&text).map_err(|(line, why)| TokensError::Invalid {
+        Self::parse(&text).map_err(|(line, reason)| TokensError::Invalid {
             file: file.to_owned(),
             line,
-            why,
+            reason,
         })
     }
 
-    /// On an error the line, where it is known, and what is wrong.
+    /// The error is the line, if it is known, and the reason.
     pub fn parse(toml: &str) -> Result<Self, (Option<usize>, String)> {
         let rows: BTreeMap<String, TokenRow> = toml::from_str(toml).map_err(|error| {
             let line = error.span().map(|span| {
@@ -87,18 +86,18 @@ impl Tokens {
             (line, error.message().to_owned())
         })?;
         if rows.len() > TOKENS_MAX {
-            let why = format!("{} tokens, at most {TOKENS_MAX}", rows.len());
-            return Err((None, why));
+            let reason = format!("{} tokens, at most {TOKENS_MAX}", rows.len());
+            return Err((None, reason));
         }
         let mut callers: Vec<Caller> = Vec::with_capacity(rows.len());
         for (name, row) in rows {
-            let caller = row.into_caller(&name).map_err(|why| (None, why))?;
+            let caller = row.into_caller(&name).map_err(|reason| (None, reason))?;
             if let Some(other) = callers
                 .iter()
-                .find(|known| known.token_hash == caller.token_hash)
+                .find(|other| other.token_hash == caller.token_hash)
             {
-                let why = format!("{name:?} and {:?} are one token", other.name);
-                return Err((None, why));
+                let reason = format!("{name:?} and {:?} are the same token", other.name);
+                return Err((None, reason));
             }
             callers.push(caller);
         }
@@ -109,8 +108,8 @@ impl Tokens {
         })
     }
 
-    /// Whose token it is. The comparison of two hashes takes the same time
-    /// wherever they differ, and all are compared with.
+    /// The caller of a token. The time does not depend on the token: comparing two hashes
+    /// takes constant time, and the token is compared with all of them.
     pub fn find(&self, token: &[u8]) -> Option<Caller> {
         let hash = Some(blake3::hash(token));
         let mut found = None;
@@ -139,11 +138,12 @@ impl TokenRow {
                 "{name:?}: a name is printable, without white space, 1 to {NAME_BYTES_MAX} bytes"
             ));
         }
-        let hash = self.hash.strip_prefix(HASH_PREFIX);
-        let hash = hash.and_then(|hex| Hash::from_hex(hex).ok());
-        let hash = hash.ok_or_else(|| {
-            format!("{name:?}: the hash is `{HASH_PREFIX}` and 64 hexadecimal digits")
-        })?;
+        let hex = self.hash.strip_prefix(HASH_PREFIX);
+        let hash = hex
+            .and_then(|hex| Hash::from_hex(hex).ok())
+            .ok_or_else(|| {
+                format!("{name:?}: the hash is `{HASH_PREFIX}` and 64 hexadecimal digits")
+            })?;
         Ok(Caller {
             name: name.into(),
             role: self.role,
@@ -159,8 +159,8 @@ fn read_bounded(file: &Path) -> io::Result<String> {
         .take(FILE_BYTES_MAX + 1)
         .read_to_string(&mut text)?;
     if text.len() as u64 > FILE_BYTES_MAX {
-        let why = format!("larger than {FILE_BYTES_MAX} bytes");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+        let reason = format!("larger than {FILE_BYTES_MAX} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
     }
     Ok(text)
 }
@@ -168,13 +168,13 @@ fn read_bounded(file: &Path) -> io::Result<String> {
 /// The token of an `Authorization` header.
 pub(super) fn parse_bearer(authorization: &[u8]) -> Option<&[u8]> {
     const SCHEME: &[u8] = b"bearer ";
-    let (scheme, token) = authorization.split_at_checked(SCHEME.len())?;
-    let token = token.trim_ascii();
+    let (scheme, rest) = authorization.split_at_checked(SCHEME.len())?;
+    let token = rest.trim_ascii();
     let is_valid = !token.is_empty() && token.len() <= TOKEN_BYTES_MAX;
     (scheme.eq_ignore_ascii_case(SCHEME) && is_valid).then_some(token)
 }
 
-/// A new token. It is shown once and kept nowhere.
+/// A new token. It is shown once and not stored.
 pub struct TokenSecret(String);
 
 impl TokenSecret {
@@ -198,7 +198,7 @@ impl TokenSecret {
 
 impl fmt::Debug for TokenSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(…)")
+        f.write_str("TokenSecret(…)")
     }
 }
 
@@ -207,7 +207,7 @@ impl fmt::Debug for TokenSecret {
 pub struct TokenLine(String);
 
 impl TokenLine {
-    /// `Err`: why the file would not be taken with it.
+    /// Fails with the reason why a file with this line would be rejected.
     pub fn new(
         name: &str,
         role: TokenRole,

@@ -1,3 +1,5 @@
+//! `budget`: the session reaches a cap on its use.
+
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::Deserialize;
@@ -8,8 +10,6 @@ use crate::domain::{
     DetectorExplanation, DetectorOutcome, Finding, LadderRung, Observation, Sig, Totals, UsageDelta,
 };
 
-/// The session reaches a cap on its use.
-///
 /// Fires when: the session has used `warn_share` of a cap, and again when it has
 /// used all of it. Caps exist for events, turns, tokens, US dollars and seconds.
 ///
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn each_bar_is_passed_on_one_event() {
+    fn each_threshold_is_crossed_on_one_event() {
         assert_eq!(reached(tokens(0), tokens(799)), None);
         assert_eq!(
             reached(tokens(799), tokens(800)),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_leap_over_both_bars_is_the_last() {
+    fn crossing_both_thresholds_at_once_reports_the_second() {
         assert_eq!(
             reached(tokens(0), tokens(5_000)),
             Some(("tokens", LadderRung::Hard))
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cap_counts_its_own() {
+    fn every_cap_has_its_own_unit() {
         let cases = [
             (
                 Totals {
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_on_one_event_the_worse_is_told() {
+    fn the_worst_of_two_crossed_caps_is_reported() {
         let now = Totals {
             events: 100,
             turns: 9,
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_cap_there_is_nothing_to_pass() {
+    fn without_a_cap_no_threshold_is_crossed() {
         let none = Settings {
             events_max: 0,
             turns_max: 0,
@@ -270,8 +270,8 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_can_never_fire_are_refused() {
-        let refuses = |warn_share, cost_usd_max| {
+    fn settings_that_can_never_fire_are_rejected() {
+        let rejects = |warn_share, cost_usd_max| {
             Budget::check(&Settings {
                 warn_share,
                 cost_usd_max,
@@ -279,10 +279,10 @@ mod tests {
             })
             .is_err()
         };
-        assert!(!refuses(1.0, 0.0));
-        assert!(refuses(0.0, 1.0));
-        assert!(refuses(1.1, 1.0));
-        assert!(refuses(f64::NAN, 1.0));
-        assert!(refuses(0.8, -1.0));
+        assert!(!rejects(1.0, 0.0));
+        assert!(rejects(0.0, 1.0));
+        assert!(rejects(1.1, 1.0));
+        assert!(rejects(f64::NAN, 1.0));
+        assert!(rejects(0.8, -1.0));
     }
 }

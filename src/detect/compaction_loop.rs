@@ -1,3 +1,5 @@
+//! `compaction_loop`: the context is compacted again and again without work in between.
+
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::Deserialize;
@@ -8,14 +10,12 @@ use crate::domain::{
     DetectorExplanation, DetectorOutcome, MarkerKind, Observation, ObservationBody, Sig,
 };
 
-/// The context is compacted again and again without work in between.
-///
 /// Fires when: the context is compacted `count` times in a row with no tool call
 /// in between, or without progress and to the same size each time. Then the
 /// summary fills the context, and the agent no longer gets any work done.
 ///
 /// Resets when: a tool is called; for the second condition, on progress, another
-/// size, or work. Work is at least `fresh_calls_min` distinct successful calls that were not
+/// size, or work. Work is at least `fresh_calls_min` distinct successful calls not
 /// made between the two compactions before. An agent that reads new things is
 /// compacted to the same size each time by its harness; one that reads the same
 /// things again is stuck.
@@ -75,7 +75,7 @@ impl CallsBetween {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Settings {
     pub count: u32,
-    /// So many fresh calls between two compactions are work.
+    /// This many new calls between two compactions are work.
     pub fresh_calls_min: u32,
 }
 
@@ -195,7 +195,7 @@ mod tests {
     };
 
     #[track_caller]
-    fn marks(script: Script, expected: &str) {
+    fn check_letters(script: Script, expected: &str) {
         assert_eq!(
             script.outcome_letters::<CompactionLoop>(&SETTINGS),
             expected
@@ -203,47 +203,47 @@ mod tests {
     }
 
     #[test]
-    fn three_in_a_row_are_found_and_each_that_goes_on() {
+    fn the_third_in_a_row_is_found_and_each_further_one() {
         let script = compaction().times(4);
         assert_eq!(script.counts::<CompactionLoop>(&SETTINGS), [0, 0, 3, 4]);
-        marks(compaction().times(4), "..!+");
+        check_letters(compaction().times(4), "..!+");
     }
 
     #[test]
-    fn talk_between_is_no_work_and_a_call_is() {
-        marks((compaction() + turn("on we go")).times(3), ". . ! ");
-        marks((compaction() + call("a")).times(4), ". . . . ");
+    fn a_turn_in_between_does_not_reset_and_a_call_does() {
+        check_letters((compaction() + turn("on we go")).times(3), ". . ! ");
+        check_letters((compaction() + call("a")).times(4), ". . . . ");
     }
 
     #[test]
     fn ending_at_the_same_size_without_progress_is_found() {
         let lap = |tokens| read("f") + compaction_to(tokens);
-        marks(
+        check_letters(
             [90_000, 90_500, 89_900, 90_100].map(lap).into_iter().sum(),
             " . . ! +",
         );
-        marks(
+        check_letters(
             [90_000, 80_000, 90_000, 80_000].map(lap).into_iter().sum(),
             " . . . .",
         );
     }
 
     #[test]
-    fn progress_between_makes_it_work() {
+    fn progress_in_between_resets() {
         let lap = |n: &str| edit("f", n) + compaction_to(90_000);
-        marks(["1", "2", "3", "4"].map(lap).into_iter().sum(), " . . . .");
+        check_letters(["1", "2", "3", "4"].map(lap).into_iter().sum(), " . . . .");
     }
 
     #[test]
-    fn calls_not_made_before_are_work_and_the_same_again_are_not() {
+    fn new_calls_are_work_and_repeated_calls_are_not() {
         let lap = |files: &str| reads(files) + compaction_to(90_000);
         let on = ["a b c d e", "f g h i j", "k l m n o", "p q r s t"];
-        marks(on.map(lap).into_iter().sum(), "     .     .     .     .");
-        marks(lap("a b c d e f").times(3), "      .      .      !");
+        check_letters(on.map(lap).into_iter().sum(), "     .     .     .     .");
+        check_letters(lap("a b c d e f").times(3), "      .      .      !");
         let few = ["a b c d e", "a b c f", "a b c g"];
-        marks(few.map(lap).into_iter().sum(), "     .    .    !");
+        check_letters(few.map(lap).into_iter().sum(), "     .    .    !");
         let failed = |files: &str| reads(files).fails("gone") + compaction_to(90_000);
-        marks(
+        check_letters(
             on.map(failed).into_iter().take(3).sum(),
             "     .     .     !",
         );
@@ -252,8 +252,8 @@ mod tests {
     #[test]
     fn unknown_and_absurd_sizes_are_not_compared() {
         let lap = |tokens| read("f") + compaction_to(tokens);
-        marks([0, 0, 0, 0].map(lap).into_iter().sum(), " . . . .");
-        marks(
+        check_letters([0, 0, 0, 0].map(lap).into_iter().sum(), " . . . .");
+        check_letters(
             [i32::MIN, i32::MAX, i32::MIN, -1]
                 .map(lap)
                 .into_iter()
@@ -263,12 +263,12 @@ mod tests {
     }
 
     #[test]
-    fn a_user_starts_anew() {
-        marks(compaction().times(2) + user() + compaction(), ".. .");
+    fn a_user_resets() {
+        check_letters(compaction().times(2) + user() + compaction(), ".. .");
     }
 
     #[test]
-    fn evidence_names_the_compactions() {
+    fn evidence_cites_the_compactions() {
         let found = (call("a") + compaction().times(4)).findings::<CompactionLoop>(&SETTINGS);
         assert_eq!(found[0].events.as_slice(), [1, 2, 3]);
         assert_eq!(found[1].events.as_slice(), [4]);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_can_never_fire_are_refused() {
+    fn settings_that_can_never_fire_are_rejected() {
         assert!(CompactionLoop::check(&SETTINGS).is_ok());
         let check = |count, fresh_calls_min| {
             CompactionLoop::check(&Settings {

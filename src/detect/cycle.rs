@@ -1,3 +1,5 @@
+//! `cycle`: the agent repeats the same sequence of calls.
+
 use serde::Deserialize;
 use smallvec::SmallVec;
 
@@ -6,8 +8,6 @@ use crate::domain::{
     CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation, Sig,
 };
 
-/// The agent repeats the same sequence of calls.
-///
 /// Fires when: the latest rounds are `count` laps of a sequence of 2 to
 /// `period_max` rounds, with the same states in each lap, or when a round of
 /// several calls repeats as a whole. A round is a set of calls; without
@@ -48,7 +48,7 @@ pub struct Settings {
     pub count: u32,
     pub window: u32,
     pub period_max: u32,
-    /// Calls repeat whatever comes of them.
+    /// Calls repeat whatever their outcomes.
     pub ignore_outcome: bool,
 }
 
@@ -180,7 +180,7 @@ impl Detector for Cycle {
             + self
                 .run_lengths
                 .as_deref()
-                .map_or(0, |runs| size_of_val(runs))
+                .map_or(0, size_of_val)
     }
 }
 
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn marks(script: Script, expected: &str) {
+    fn check_letters(script: Script, expected: &str) {
         assert_eq!(script.outcome_letters::<Cycle>(&SETTINGS), expected);
     }
 
@@ -449,18 +449,18 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_needs_three_full_laps_and_goes_on_with_each_call() {
+    fn a_cycle_needs_three_full_laps_and_is_extended_by_each_call() {
         check(calls("a b a b a b a b"), &[0, 0, 0, 0, 0, 3, 3, 4]);
-        marks(calls("a b a b a b a b x"), ".....!++.");
+        check_letters(calls("a b a b a b a b x"), ".....!++.");
     }
 
     #[test]
-    fn it_may_begin_anywhere() {
-        marks(calls("x y b a b a b a"), ".......!");
+    fn a_cycle_may_begin_anywhere() {
+        check_letters(calls("x y b a b a b a"), ".......!");
     }
 
     #[test]
-    fn periods_up_to_ten_are_seen() {
+    fn periods_up_to_ten_are_found() {
         let lap = calls("a b c d e f g");
         assert_eq!(lap.times(3).counts::<Cycle>(&SETTINGS)[20], 3);
         let lap = calls("a b c d e f g h i j");
@@ -470,19 +470,19 @@ mod tests {
     }
 
     #[test]
-    fn a_second_pass_over_many_files_is_no_cycle() {
+    fn a_second_pass_over_many_files_is_not_a_cycle() {
         let pass: Script = (0..15).map(|n| read(&n.to_string())).sum();
         check(pass.times(2), &[0; 30]);
     }
 
     #[test]
-    fn equal_calls_are_a_repeat_and_no_cycle() {
+    fn equal_calls_are_a_repeat_and_not_a_cycle() {
         check(call("a").times(12), &[0; 12]);
-        marks(calls("a a b").times(3), "........!");
+        check_letters(calls("a a b").times(3), "........!");
     }
 
     #[test]
-    fn another_outcome_breaks_the_rhythm() {
+    fn another_outcome_breaks_the_cycle() {
         let lap = |n: &str| call("a") + call("b").result(n);
         check(
             ["1", "2", "3", "4", "5"].into_iter().map(lap).sum(),
@@ -492,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn editing_and_testing_is_work_and_the_same_edit_over_and_over_is_not() {
+    fn new_edits_with_tests_are_not_a_cycle_and_equal_edits_are() {
         let lap = |n: &str| edit("f", n) + run("test");
         check(
             ["1", "2", "3", "4", "5"].into_iter().map(lap).sum(),
@@ -505,7 +505,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_by_others_starts_anew() {
+    fn progress_by_others_resets() {
         let lap = calls("lint test");
         check(lap.clone().times(2) + lap.clone().after_progress(), &[0; 6]);
         let lap = call("x").state("1") + call("y").state("2");
@@ -513,87 +513,87 @@ mod tests {
     }
 
     #[test]
-    fn a_round_repeated_whole_is_a_cycle_in_any_order() {
-        marks(
+    fn a_repeated_round_is_a_cycle_in_any_order_of_its_calls() {
+        check_letters(
             rounds(&["a b c", "c a b", "b c a", "a b c"]),
             "........!==+",
         );
-        marks(rounds(&["a b", "a b", "a c", "a b"]), "........");
+        check_letters(rounds(&["a b", "a b", "a c", "a b"]), "........");
     }
 
     #[test]
-    fn rounds_of_one_call_go_round_as_calls_do() {
-        marks(rounds(&["a", "b", "a", "b", "a", "b", "a"]), ".....!+");
-        marks(rounds(&["a", "a", "a", "a", "a", "a"]), "......");
+    fn rounds_of_one_call_are_like_calls_without_rounds() {
+        check_letters(rounds(&["a", "b", "a", "b", "a", "b", "a"]), ".....!+");
+        check_letters(rounds(&["a", "a", "a", "a", "a", "a"]), "......");
     }
 
     #[test]
-    fn rounds_of_several_calls_take_turns() {
-        marks(
+    fn rounds_of_several_calls_may_alternate() {
+        check_letters(
             rounds(&["a b", "c", "b a", "c", "a b", "c", "a b"]),
             "........!=+",
         );
     }
 
     #[test]
-    fn the_same_call_counts_once_a_round() {
-        marks(rounds(&["a a b b", "a b", "b a b"]), ". . ...! ");
-        marks(rounds(&["a a a a a a"]), ".     ");
+    fn the_same_call_counts_once_per_round() {
+        check_letters(rounds(&["a a b b", "a b", "b a b"]), ". . ...! ");
+        check_letters(rounds(&["a a a a a a"]), ".     ");
     }
 
     #[test]
-    fn cited_events_are_no_lap_save_of_what_was_found_and_goes_on() {
-        marks(
+    fn cited_events_count_only_for_a_cycle_that_was_found() {
+        check_letters(
             calls("a b a b") + cited() + calls("a b a b a b"),
             ".........!",
         );
-        marks(
+        check_letters(
             calls("a b a b a b") + cited() + calls("a b x a b"),
             ".....!++...",
         );
-        marks(
+        check_letters(
             calls("a b a b a b x") + cited() + calls("a b a b a"),
             ".....!......",
         );
         // The cycle begins after the cited events, at any call of the lap.
-        marks(
+        check_letters(
             calls("a b a") + cited() + calls("b a b a b a b"),
             "........!+",
         );
     }
 
     #[test]
-    fn a_round_that_was_cited_in_part_is_no_lap() {
+    fn a_round_that_was_cited_in_part_is_not_a_lap() {
         let begun = |names: &str, n: &str| calls(names).round(n);
         let cut = begun("a b", "1") + begun("a", "2") + cited() + begun("b", "2");
-        marks(cut.clone() + rounds(&["a b", "a b"]), "........");
+        check_letters(cut.clone() + rounds(&["a b", "a b"]), "........");
         let found = rounds(&["a b", "a b", "a b"]) + begun("a", "4") + cited() + begun("b", "4");
-        marks(found, ".....!=+");
+        check_letters(found, ".....!=+");
     }
 
     #[test]
-    fn a_user_starts_anew_and_a_compaction_where_it_reads() {
+    fn a_user_resets_and_a_compaction_drops_reads() {
         check(calls("a b a b a") + user() + call("b"), &[0; 7]);
         check((reads("a b") + compaction()).times(4), &[0; 12]);
-        marks(
+        check_letters(
             reads("a b a b") + compaction() + reads("a b a b a b"),
             ".... .....!",
         );
         let mixed = read("f") + calls("a b a b") + compaction() + calls("a b");
-        marks(mixed, "..... .!");
+        check_letters(mixed, "..... .!");
         let mixed = (read("f") + call("a")).times(2) + compaction() + (read("f") + call("a"));
-        marks(mixed, ".... ..");
+        check_letters(mixed, ".... ..");
     }
 
     #[test]
-    fn unknown_arguments_break_it_and_polls_and_outages_do_not() {
-        marks(calls("a b a b a") + call("b").without_args(), ".....?");
+    fn unknown_arguments_break_the_cycle_and_polls_and_outages_do_not() {
+        check_letters(calls("a b a b a") + call("b").without_args(), ".....?");
         let between = call("w").poll() + call("o").outage();
-        marks(calls("a b a b") + between + calls("a b"), "....  .!");
+        check_letters(calls("a b a b") + between + calls("a b"), "....  .!");
     }
 
     #[test]
-    fn evidence_names_the_laps_and_masked_equality_lowers_confidence() {
+    fn evidence_cites_the_laps_and_masked_equality_lowers_confidence() {
         let found = calls("x a b a b a b a").findings::<Cycle>(&SETTINGS);
         assert_eq!(found[0].events.as_slice(), [1, 2, 3, 4, 5, 6]);
         assert_eq!(found[1].events.as_slice(), [7]);
@@ -607,7 +607,7 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_and_progress_may_be_ignored() {
+    fn outcomes_and_progress_can_be_ignored() {
         let settings = Settings {
             ignore_outcome: true,
             ..SETTINGS
@@ -618,8 +618,8 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_can_never_fire_are_refused() {
-        let refuses = |count, window, period_max| {
+    fn settings_that_can_never_fire_are_rejected() {
+        let rejects = |count, window, period_max| {
             let settings = Settings {
                 count,
                 window,
@@ -628,12 +628,12 @@ mod tests {
             };
             Cycle::check(&settings).is_err()
         };
-        assert!(!refuses(3, 30, 10));
-        assert!(refuses(1, 30, 10));
-        assert!(refuses(3, 5, 2));
-        assert!(refuses(3, 30, 1));
-        assert!(refuses(3, 30, 17));
-        assert!(refuses(3, 33, 10));
-        assert!(refuses(u32::MAX, 30, 10));
+        assert!(!rejects(3, 30, 10));
+        assert!(rejects(1, 30, 10));
+        assert!(rejects(3, 5, 2));
+        assert!(rejects(3, 30, 1));
+        assert!(rejects(3, 30, 17));
+        assert!(rejects(3, 33, 10));
+        assert!(rejects(u32::MAX, 30, 10));
     }
 }

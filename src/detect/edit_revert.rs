@@ -1,11 +1,11 @@
+//! `edit_revert`: the agent undoes its own edit.
+
 use serde::Deserialize;
 use smallvec::{SmallVec, smallvec};
 
 use super::{Detector, History, NeverFires, heap, lru_map::LruMap};
 use crate::domain::{CallFacts, DetectorExplanation, DetectorOutcome, Finding, Observation, Sig};
 
-/// The agent undoes its own edit.
-///
 /// Fires when: a write restores a content that the file had before, with another
 /// content in between, by `content_hash`. A write that changes nothing is ignored.
 /// Reports a missing field without `content_hash` or a target.
@@ -24,8 +24,8 @@ pub struct EditRevert {
 /// `[detect.edit_revert]`
 #[derive(Clone, Debug, Deserialize)]
 pub struct Settings {
-    /// The earlier content stands in so many of the last calls; 0: anywhere in
-    /// the session.
+    /// The earlier content must be within this many last calls; 0: anywhere in the
+    /// session.
     pub within: u32,
 }
 
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn marks(script: Script, expected: &str) {
+    fn check_letters(script: Script, expected: &str) {
         assert_eq!(
             script.outcome_letters::<EditRevert>(&Settings { within: 0 }),
             expected
@@ -213,63 +213,63 @@ mod tests {
     }
 
     #[test]
-    fn each_write_that_goes_back_again_goes_on() {
-        marks(writes("f", "ababa"), "..!++");
+    fn each_further_revert_extends_the_loop() {
+        check_letters(writes("f", "ababa"), "..!++");
         check(writes("f", "ababa"), &[0, 0, 1, 2, 3]);
     }
 
     #[test]
-    fn edits_that_go_forward_are_work() {
+    fn new_contents_are_not_found() {
         check(writes("f", "abcdefgh"), &[0; 8]);
     }
 
     #[test]
-    fn a_write_that_changes_nothing_is_neither_change_nor_revert() {
-        marks(writes("f", "aaa"), ".  ");
-        marks(writes("f", "aabba"), ". . !");
-        marks(writes("f", "abaab"), "..! +");
+    fn a_write_that_changes_nothing_is_ignored() {
+        check_letters(writes("f", "aaa"), ".  ");
+        check_letters(writes("f", "aabba"), ". . !");
+        check_letters(writes("f", "abaab"), "..! +");
     }
 
     #[test]
-    fn cited_contents_count_only_to_go_on() {
-        marks(writes("f", "abacdef"), "..!....");
-        marks(writes("f", "abacac"), "..!..!");
+    fn cited_contents_count_only_to_extend_the_loop() {
+        check_letters(writes("f", "abacdef"), "..!....");
+        check_letters(writes("f", "abacac"), "..!..!");
     }
 
     #[test]
-    fn files_are_apart() {
+    fn files_are_counted_separately() {
         check(
             writes("f", "a") + writes("g", "ba") + writes("f", "b"),
             &[0; 4],
         );
-        marks(
+        check_letters(
             writes("f", "ab") + writes("g", "c") + writes("f", "a"),
             "...!",
         );
     }
 
     #[test]
-    fn a_failed_edit_or_a_read_is_not_looked_at() {
+    fn a_failed_edit_or_a_read_is_not_applicable() {
         let failed = edit("f", "b").content("b").fails("no match");
-        marks(writes("f", "a") + failed + writes("f", "a"), ".  ");
-        marks(read("f").content("a") + writes("f", "ba"), " ..");
+        check_letters(writes("f", "a") + failed + writes("f", "a"), ".  ");
+        check_letters(read("f").content("a") + writes("f", "ba"), " ..");
     }
 
     #[test]
-    fn a_user_starts_anew() {
+    fn a_user_resets() {
         check(writes("f", "ab") + user() + writes("f", "a"), &[0; 4]);
     }
 
     #[test]
-    fn it_abstains_without_content_or_target() {
-        marks(
+    fn a_missing_content_or_target_is_reported() {
+        check_letters(
             write("f", "a") + write("f", "a").content("a").without_target(),
             "??",
         );
     }
 
     #[test]
-    fn old_contents_are_forgotten() {
+    fn old_contents_are_dropped() {
         check(
             writes("f", "abcdefghijklmnopqrstuvwxyz") + writes("f", "a"),
             &[0; 27],
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn evidence_names_the_writes_from_the_first_of_that_content_on() {
+    fn evidence_cites_the_writes_since_that_content() {
         let found = writes("f", "xabab").findings::<EditRevert>(&Settings { within: 0 });
         assert_eq!(found[0].events.as_slice(), [1, 2, 3]);
         assert_eq!(found[1].events.as_slice(), [4]);

@@ -1,11 +1,11 @@
+//! `error_streak`: different calls fail with the same error.
+
 use serde::Deserialize;
 use smallvec::smallvec;
 
 use super::{Detector, History, NeverFires, check_count, streak::Streak};
 use crate::domain::{DetectorExplanation, DetectorOutcome, Finding, Observation, Sig};
 
-/// Different calls fail with the same error.
-///
 /// Fires when: `count` failures in a row have the same masked error although the
 /// arguments or tools vary: unknown tool, permission denied, missing parameter,
 /// missing file, timeout of a command. A round of parallel calls that all fail is
@@ -113,24 +113,24 @@ mod tests {
     }
 
     #[track_caller]
-    fn marks(script: Script, expected: &str) {
+    fn check_letters(script: Script, expected: &str) {
         assert_eq!(script.outcome_letters::<ErrorStreak>(&SETTINGS), expected);
     }
 
     #[test]
-    fn four_different_calls_with_one_error_are_found_and_each_that_goes_on() {
+    fn the_fourth_different_call_with_one_error_is_found_and_each_further_one() {
         check(calls("a b c d e").fails("denied"), &[0, 0, 0, 4, 5]);
         let tools = call("a") + call("b").tool("t") + read("f") + run("x");
         check(tools.fails("EIO"), &[0, 0, 0, 4]);
     }
 
     #[test]
-    fn one_call_over_and_over_is_another_detectors() {
+    fn repeats_of_one_call_are_left_to_another_detector() {
         check(call("a").fails("denied").times(6), &[0; 6]);
     }
 
     #[test]
-    fn a_streak_that_begins_to_vary_late_cites_all_of_it() {
+    fn a_streak_that_varies_late_cites_all_its_events() {
         let late = (call("a").times(5) + calls("b c")).fails("denied");
         let found = late.findings::<ErrorStreak>(&SETTINGS);
         assert_eq!(found[0].events.as_slice(), [0, 1, 2, 3, 4, 5]);
@@ -138,24 +138,24 @@ mod tests {
     }
 
     #[test]
-    fn what_a_loop_was_reported_with_counts_no_more() {
+    fn cited_events_do_not_count_again() {
         let denied = |names: &str| calls(names).fails("denied");
-        marks(denied("a b c") + cited() + denied("d e f g"), "......!");
-        marks(denied("a b c d") + cited() + denied("e"), "...!+");
+        check_letters(denied("a b c") + cited() + denied("d e f g"), "......!");
+        check_letters(denied("a b c d") + cited() + denied("e"), "...!+");
     }
 
     #[test]
-    fn a_success_or_another_error_starts_anew() {
+    fn a_success_or_another_error_resets() {
         let three = calls("a b c").fails("denied");
-        marks(
+        check_letters(
             three.clone() + call("x") + call("d").fails("denied"),
             ".....",
         );
-        marks(
+        check_letters(
             three.clone() + call("x").fails("other") + call("d").fails("denied"),
             ".....",
         );
-        marks(three + user() + call("d").fails("denied"), "... .");
+        check_letters(three + user() + call("d").fails("denied"), "... .");
     }
 
     #[test]
@@ -164,14 +164,14 @@ mod tests {
             calls("a b c").fails("e") + edit("f", "1").fails("e"),
             &[0; 4],
         );
-        marks(
+        check_letters(
             calls("a b c").fails("e") + edit("f", "1").fails("x") + call("d").fails("e"),
             "... !",
         );
     }
 
     #[test]
-    fn failed_edits_of_no_path_count() {
+    fn failed_edits_without_a_path_count() {
         let edits =
             ["1", "2", "3", "4"].map(|n| edit("f", n).fails("missing path").without_target());
         check(edits.into_iter().sum(), &[0, 0, 0, 4]);
@@ -179,9 +179,9 @@ mod tests {
 
     #[test]
     fn a_parallel_batch_that_fails_is_one_failure() {
-        marks(calls("a b c d e f").fails("denied").round("1"), ".     ");
+        check_letters(calls("a b c d e f").fails("denied").round("1"), ".     ");
         let round = |n: &str| (call(n) + call("z")).fails("denied").round(n);
-        marks(
+        check_letters(
             ["1", "2", "3", "4"].map(round).into_iter().sum(),
             ". . . ! ",
         );
@@ -190,23 +190,23 @@ mod tests {
     #[test]
     fn polls_and_outages_neither_count_nor_reset() {
         let between = call("p").poll() + call("o").outage();
-        marks(
+        check_letters(
             calls("a b c").fails("e") + between + call("d").fails("e"),
             "...  !",
         );
     }
 
     #[test]
-    fn a_failure_without_an_error_is_unknown() {
+    fn a_failure_without_an_error_reports_a_missing_field() {
         let mute = call("x").fails("e").error_unknown();
-        marks(
+        check_letters(
             calls("a b c").fails("e") + mute + call("d").fails("e"),
             "...?.",
         );
     }
 
     #[test]
-    fn evidence_names_the_failures_and_the_error_names_the_loop() {
+    fn evidence_cites_the_failures_and_the_error_is_the_loop_key() {
         let found = (call("x") + calls("a b c d e").fails("e")).findings::<ErrorStreak>(&SETTINGS);
         assert_eq!(found[0].events.as_slice(), [1, 2, 3, 4]);
         assert_eq!(found[1].events.as_slice(), [5]);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_can_never_fire_are_refused() {
+    fn settings_that_can_never_fire_are_rejected() {
         assert!(ErrorStreak::check(&SETTINGS).is_ok());
         assert!(ErrorStreak::check(&Settings { count: 1 }).is_err());
     }

@@ -1,3 +1,5 @@
+//! `exact_repeat`: the agent makes the same call again and again.
+
 use serde::Deserialize;
 
 use super::{Detector, History, NeverFires, check_count, streak::Streak};
@@ -6,8 +8,6 @@ use crate::domain::{
     Operation, Sig,
 };
 
-/// The agent makes the same call again and again.
-///
 /// Fires when: the last `count` calls are equal (tool and canonical arguments)
 /// with equal outcomes and no progress in between. The same call twice in one
 /// round counts once.
@@ -32,7 +32,7 @@ pub struct ExactRepeat {
 pub struct Settings {
     pub count: u32,
     pub window: u32,
-    /// Equal calls repeat whatever comes of them.
+    /// Equal calls repeat whatever their outcomes.
     pub ignore_outcome: bool,
 }
 
@@ -191,12 +191,12 @@ mod tests {
     }
 
     #[test]
-    fn three_equal_calls_are_found_and_each_that_extends_them() {
+    fn the_third_equal_call_is_found_and_each_further_one() {
         check(call("a").times(5), &[0, 0, 3, 4, 5]);
     }
 
     #[test]
-    fn another_call_between_starts_anew() {
+    fn another_call_in_between_resets() {
         check(
             call("a").times(2) + call("b") + call("a").times(3),
             &[0, 0, 0, 0, 0, 3],
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_call_counts_once_a_round() {
+    fn the_same_call_counts_once_per_round() {
         check(call("a").round("r1").times(5), &[0, 0, 0, 0, 0]);
         check(
             call("a").round("r1").times(2) + call("a").round("r2").times(2) + call("a").round("r3"),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_starts_the_count_anew() {
+    fn a_user_restarts_the_count() {
         check(
             call("a").times(2) + user() + call("a").times(3),
             &[0, 0, 0, 0, 0, 3],
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compaction_forgets_reads_only() {
+    fn a_compaction_drops_reads_only() {
         check(
             call("a").read().times(2) + compaction() + call("a").read().times(2),
             &[0; 5],
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn evidence_names_each_event_and_masked_equality_lowers_confidence() {
+    fn evidence_cites_each_event_and_masked_equality_lowers_confidence() {
         let found = (call("b") + call("a").times(3)).findings::<ExactRepeat>(&SETTINGS);
         assert_eq!(found[0].events.as_slice(), [1, 2, 3]);
         assert_eq!(found[0].confidence, 1.0);
@@ -258,8 +258,8 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_can_never_fire_are_refused() {
-        let refuses = |count, window| {
+    fn settings_that_can_never_fire_are_rejected() {
+        let rejects = |count, window| {
             let settings = Settings {
                 count,
                 window,
@@ -267,9 +267,9 @@ mod tests {
             };
             ExactRepeat::check(&settings).is_err()
         };
-        assert!(!refuses(3, 10));
-        assert!(refuses(1, 10));
-        assert!(refuses(11, 10));
-        assert!(refuses(3, 33));
+        assert!(!rejects(3, 10));
+        assert!(rejects(1, 10));
+        assert!(rejects(11, 10));
+        assert!(rejects(3, 33));
     }
 }

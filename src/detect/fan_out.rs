@@ -1,11 +1,11 @@
+//! `fan_out`: one model response repeats the same call.
+
 use serde::Deserialize;
 use smallvec::{SmallVec, smallvec};
 
 use super::{Detector, History, NeverFires, check_count, heap};
 use crate::domain::{DetectorExplanation, DetectorOutcome, Finding, Observation, Sig};
 
-/// One model response repeats the same call.
-///
 /// Fires when: a round makes the same call `count` times, whatever the outcomes.
 /// Needs `round_id`.
 ///
@@ -130,64 +130,64 @@ mod tests {
     const SETTINGS: Settings = Settings { count: 4 };
 
     #[track_caller]
-    fn marks(script: Script, expected: &str) {
+    fn check_letters(script: Script, expected: &str) {
         assert_eq!(script.outcome_letters::<FanOut>(&SETTINGS), expected);
     }
 
     #[test]
-    fn the_fourth_time_in_a_round_is_found_and_each_that_goes_on() {
+    fn the_fourth_call_in_a_round_is_found_and_each_further_one() {
         let script = call("a").times(6).round("1");
         assert_eq!(
             script.clone().counts::<FanOut>(&SETTINGS),
             [0, 0, 0, 4, 5, 6]
         );
-        marks(script, "...!++");
-        marks(calls("a b").times(4).round("1"), "......!+");
+        check_letters(script, "...!++");
+        check_letters(calls("a b").times(4).round("1"), "......!+");
     }
 
     #[test]
-    fn three_times_are_a_slip_and_many_different_calls_are_a_batch() {
-        marks(call("a").times(3).round("1"), "...");
+    fn three_equal_calls_or_many_different_ones_are_not_found() {
+        check_letters(call("a").times(3).round("1"), "...");
         let batch: Script = (0..100).map(|n| call(&n.to_string())).sum();
-        marks(batch.round("1"), &".".repeat(100));
+        check_letters(batch.round("1"), &".".repeat(100));
     }
 
     #[test]
     fn the_outcome_does_not_matter() {
         let workers = ["1", "2", "3", "4"].map(|n| call("spawn").result(n));
-        marks(workers.into_iter().sum::<Script>().round("1"), "...!");
+        check_letters(workers.into_iter().sum::<Script>().round("1"), "...!");
     }
 
     #[test]
-    fn another_round_or_a_user_starts_anew() {
-        marks(
+    fn another_round_or_a_user_resets() {
+        check_letters(
             call("a").times(3).round("1") + call("a").times(3).round("2"),
             "......",
         );
-        marks(
+        check_letters(
             call("a").times(3).round("1") + user() + call("a").round("1"),
             "... .",
         );
-        marks(
+        check_letters(
             call("a").times(4).round("1") + call("a").times(4).round("2"),
             "...!...!",
         );
     }
 
     #[test]
-    fn without_a_round_each_call_is_one() {
-        marks(call("a").times(6), "      ");
+    fn without_a_round_id_nothing_is_found() {
+        check_letters(call("a").times(6), "      ");
     }
 
     #[test]
-    fn it_abstains_without_arguments_and_skips_polls_and_outages() {
-        marks(call("a").without_args().times(4).round("1"), "????");
-        marks(call("a").poll().times(4).round("1"), "    ");
-        marks(call("a").outage().times(4).round("1"), "    ");
+    fn missing_arguments_are_reported_and_polls_and_outages_skipped() {
+        check_letters(call("a").without_args().times(4).round("1"), "????");
+        check_letters(call("a").poll().times(4).round("1"), "    ");
+        check_letters(call("a").outage().times(4).round("1"), "    ");
     }
 
     #[test]
-    fn evidence_names_the_calls_that_were_made_again_and_no_others() {
+    fn evidence_cites_only_the_repeated_calls() {
         let script = calls("x a y a a a a").round("1");
         let found = script.findings::<FanOut>(&SETTINGS);
         assert_eq!(found[0].events.as_slice(), [1, 3, 4, 5]);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_can_never_fire_are_refused() {
+    fn settings_that_can_never_fire_are_rejected() {
         assert!(FanOut::check(&SETTINGS).is_ok());
         assert!(FanOut::check(&Settings { count: 1 }).is_err());
     }

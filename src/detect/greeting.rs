@@ -1,3 +1,5 @@
+//! `greeting`: the agent greets the user in the middle of its work.
+
 use serde::Deserialize;
 use smallvec::smallvec;
 
@@ -7,8 +9,6 @@ use crate::domain::{
     Sig, TurnFacts,
 };
 
-/// The agent greets the user in the middle of its work.
-///
 /// Fires when: a turn of `chars_min` to `chars_max` characters contains one of
 /// `markers` after at most `words_before` words, and a tool was called since the
 /// user's last message. It does not fire after a report, which is a turn longer
@@ -38,7 +38,7 @@ pub struct Settings {
     pub chars_min: usize,
     pub chars_max: usize,
     pub words_before: u32,
-    /// Length, place and work do not matter.
+    /// The maximum length, the position and earlier calls do not matter.
     pub anywhere: bool,
 }
 
@@ -175,12 +175,12 @@ mod tests {
     }
 
     #[test]
-    fn a_greeting_before_any_call_is_polite() {
+    fn a_greeting_before_any_call_is_not_found() {
         check(hello() + call("x") + user() + hello(), ".  .");
     }
 
     #[test]
-    fn a_real_report_may_end_in_a_question() {
+    fn a_report_may_end_in_a_question() {
         let report = "The build is green again and the fix is on main.";
         let long = format!(
             "{report} {}",
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_9_or_161_characters_is_no_greeting() {
+    fn a_text_of_9_or_161_characters_is_not_a_greeting() {
         let long = |n: usize| turn(&format!("Hi there!{}", " yes".repeat(n)));
         check(call("x") + turn("Hi there!"), " .");
         check(call("x") + turn("Hi there!!"), " !");
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_published_rule_has_one_condition() {
+    fn with_anywhere_only_the_minimum_length_matters() {
         let settings = Settings {
             anywhere: true,
             ..settings()
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_can_never_fire_are_refused() {
+    fn settings_that_can_never_fire_are_rejected() {
         assert!(Greeting::check(&settings()).is_ok());
         let silent = Settings {
             markers: Phrases::default(),

@@ -1,3 +1,5 @@
+//! `infra_outage`: the agent retries against a service that is down.
+
 use std::time::{Duration, SystemTime};
 
 use serde::Deserialize;
@@ -8,8 +10,6 @@ use crate::domain::{
     CallKind, DetectorExplanation, DetectorOutcome, Finding, Observation, ObservationBody, Sig,
 };
 
-/// The agent retries against a service that is down.
-///
 /// Fires when: `count` calls in a row meet a rate limit, a server error or a dead
 /// connection, without backoff. A retry after a pause of at least 1.5 times the
 /// previous one is backoff and does not count. The calls of a round count once.
@@ -35,7 +35,7 @@ pub struct InfraOutage {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Settings {
     pub count: u32,
-    /// Outages count for no other detector; else for all others, as any call.
+    /// Outages do not count for other detectors. If false, they count like any call.
     pub exclude_from_others: bool,
 }
 
@@ -138,7 +138,7 @@ mod tests {
     };
 
     #[track_caller]
-    fn marks(script: Script, expected: &str) {
+    fn check_letters(script: Script, expected: &str) {
         assert_eq!(script.outcome_letters::<InfraOutage>(&SETTINGS), expected);
     }
 
@@ -147,48 +147,48 @@ mod tests {
     }
 
     #[test]
-    fn three_in_a_row_are_found_and_each_that_goes_on() {
+    fn the_third_in_a_row_is_found_and_each_further_one() {
         let script = outages(&[0, 1, 2, 3]);
         assert_eq!(script.counts::<InfraOutage>(&SETTINGS), [0, 0, 3, 4]);
-        marks(outages(&[0, 1, 2, 3]), "..!+");
-        marks(outages(&[0, 0, 0]), "..!");
+        check_letters(outages(&[0, 1, 2, 3]), "..!+");
+        check_letters(outages(&[0, 0, 0]), "..!");
     }
 
     #[test]
-    fn a_growing_pause_is_patience() {
-        marks(outages(&[0, 1, 3, 7, 15, 31]), "..    ");
-        marks(outages(&[0, 2, 5, 8, 11]), ".. !+");
+    fn a_growing_pause_is_backoff() {
+        check_letters(outages(&[0, 1, 3, 7, 15, 31]), "..    ");
+        check_letters(outages(&[0, 2, 5, 8, 11]), ".. !+");
     }
 
     #[test]
-    fn a_clock_that_runs_backwards_is_no_pause() {
-        marks(outages(&[9, 8, 7]), "..!");
+    fn a_clock_that_runs_backwards_is_not_a_pause() {
+        check_letters(outages(&[9, 8, 7]), "..!");
     }
 
     #[test]
-    fn a_call_that_goes_through_starts_anew() {
-        marks(
+    fn a_call_that_gets_through_resets() {
+        check_letters(
             outages(&[0, 1]) + call("x").at(2) + outages(&[3, 4]),
             ".....",
         );
-        marks(
+        check_letters(
             outages(&[0, 1]) + call("x").fails("404").at(2) + outages(&[3]),
             "....",
         );
-        marks(outages(&[0, 1]) + user() + outages(&[2]), ".. .");
+        check_letters(outages(&[0, 1]) + user() + outages(&[2]), ".. .");
     }
 
     #[test]
-    fn a_wait_between_does_not() {
-        marks(
+    fn a_wait_in_between_does_not_reset() {
+        check_letters(
             outages(&[0, 1]) + call("sleep").poll().at(1) + outages(&[2]),
             ".. !",
         );
     }
 
     #[test]
-    fn different_calls_meet_one_outage() {
-        marks(calls("a b c d").outage(), "..!+");
+    fn different_calls_meet_the_same_outage() {
+        check_letters(calls("a b c d").outage(), "..!+");
         let many: Script = (0..40).map(|n| call(&n.to_string()).outage()).sum();
         let found = many.findings::<InfraOutage>(&SETTINGS);
         assert!(
@@ -199,22 +199,22 @@ mod tests {
     }
 
     #[test]
-    fn a_parallel_batch_is_one_and_does_not_spoil_the_pause() {
-        marks(calls("a b c d").outage().round("1"), ".   ");
+    fn a_parallel_batch_counts_once_and_is_not_a_pause() {
+        check_letters(calls("a b c d").outage().round("1"), ".   ");
         let batch = |n: u64| calls("a b c").outage().at(n).round(&n.to_string());
-        marks([0, 1, 2].map(batch).into_iter().sum(), ".  .  !  ");
-        marks([0, 1, 3, 7].map(batch).into_iter().sum(), ".  .        ");
+        check_letters([0, 1, 2].map(batch).into_iter().sum(), ".  .  !  ");
+        check_letters([0, 1, 3, 7].map(batch).into_iter().sum(), ".  .        ");
     }
 
     #[test]
-    fn evidence_names_the_calls_that_met_it() {
+    fn evidence_cites_the_calls_that_met_the_outage() {
         let found = (call("x") + outages(&[0, 1, 2, 3])).findings::<InfraOutage>(&SETTINGS);
         assert_eq!(found[0].events.as_slice(), [1, 2, 3]);
         assert_eq!(found[1].events.as_slice(), [4]);
     }
 
     #[test]
-    fn settings_that_can_never_fire_are_refused() {
+    fn settings_that_can_never_fire_are_rejected() {
         assert!(InfraOutage::check(&SETTINGS).is_ok());
         assert!(
             InfraOutage::check(&Settings {

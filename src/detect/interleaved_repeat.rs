@@ -1,3 +1,5 @@
+//! `interleaved_repeat`: the agent returns to the same call among others.
+
 use serde::Deserialize;
 use smallvec::{SmallVec, smallvec};
 
@@ -11,8 +13,6 @@ use crate::domain::{
     Operation, Sig,
 };
 
-/// The agent returns to the same call among others.
-///
 /// Fires when: one call with the same outcome occurs `count` times in the window,
 /// with other calls but no progress in between.
 ///
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn marks(script: Script, expected: &str) {
+    fn check_letters(script: Script, expected: &str) {
         assert_eq!(
             script.outcome_letters::<InterleavedRepeat>(&SETTINGS),
             expected
@@ -230,46 +230,46 @@ mod tests {
     }
 
     #[test]
-    fn the_fourth_time_with_others_between_is_found_and_each_that_goes_on() {
+    fn the_fourth_call_with_others_in_between_is_found_and_each_further_one() {
         check(calls("a x1 a x2 a x3 a x4 a"), &[0, 0, 0, 0, 0, 0, 4, 0, 5]);
     }
 
     #[test]
-    fn calls_between_do_not_end_what_was_found() {
-        marks(calls("a x1 a x2 a x3 a x4 x5 a"), "......!==+");
+    fn other_calls_do_not_end_the_loop() {
+        check_letters(calls("a x1 a x2 a x3 a x4 x5 a"), "......!==+");
     }
 
     #[test]
-    fn without_another_call_between_it_is_a_plain_repeat() {
+    fn without_another_call_in_between_it_is_a_plain_repeat() {
         check(calls("x a a a a a x"), &[0; 7]);
     }
 
     #[test]
-    fn one_call_in_every_round_with_changing_neighbours_is_found() {
+    fn a_call_repeated_in_every_round_is_found() {
         let round = |n: &str| (call("a") + call(n)).round(n);
-        marks(
+        check_letters(
             ["1", "2", "3", "4", "5"].into_iter().map(round).sum(),
             "......!=+=",
         );
     }
 
     #[test]
-    fn a_call_counts_once_a_round() {
+    fn a_call_counts_once_per_round() {
         let round = |n: &str| (call("a").times(2) + call(n)).round(n);
-        marks(["1", "2", "3"].into_iter().map(round).sum(), ".........");
+        check_letters(["1", "2", "3"].into_iter().map(round).sum(), ".........");
         let four: Script = ["1", "2", "3", "4"].into_iter().map(round).sum();
-        marks(four, ".........!==");
+        check_letters(four, ".........!==");
     }
 
     #[test]
-    fn a_write_between_is_progress_and_the_same_write_again_is_not() {
+    fn a_new_write_is_progress_and_an_equal_write_is_not() {
         check(calls("a x a y a") + write("f", "1") + call("a"), &[0; 7]);
         let twice = write("f", "1") + calls("a x a y a") + write("f", "1") + call("a");
         check(twice, &[0, 0, 0, 0, 0, 0, 0, 4]);
     }
 
     #[test]
-    fn editing_and_testing_is_work() {
+    fn editing_and_testing_is_not_found() {
         let lap = |n: &str| edit("f", n) + run("test") + run("lint");
         check(
             ["1", "2", "3", "4", "5"].into_iter().map(lap).sum(),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn going_back_to_a_file_while_writing_another_is_work() {
+    fn rereading_a_file_while_writing_another_is_not_found() {
         let lap = |n: &str| read("a") + read(n) + write("d", n);
         check(
             ["b", "c", "e", "f", "g"].into_iter().map(lap).sum(),
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_state_of_the_world_is_progress() {
+    fn a_changed_state_hash_is_progress() {
         let lap = |n: &str| call("a") + call("x").state(n);
         check(
             ["1", "2", "3", "4", "5"].into_iter().map(lap).sum(),
@@ -296,14 +296,14 @@ mod tests {
     }
 
     #[test]
-    fn another_answer_starts_anew() {
+    fn another_result_resets() {
         check(calls("a x a y a z") + call("a").result("2"), &[0; 7]);
         let then = calls("a x a y a z a") + call("a").result("2") + calls("x y");
-        marks(then, "......!...");
+        check_letters(then, "......!...");
     }
 
     #[test]
-    fn news_from_another_call_is_progress() {
+    fn a_new_result_of_another_call_is_progress() {
         let lap = |n: &str| call("a") + call("status").result(n);
         check(
             ["1", "2", "3", "4", "5"].into_iter().map(lap).sum(),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_left_the_window_counts_no_more() {
+    fn events_outside_the_window_do_not_count() {
         let far: Script = (0..29).map(|n| call(&n.to_string())).sum();
         check(calls("a x a y a") + far.clone() + call("a"), &[0; 35]);
         let gone = calls("a x a y a z a") + far + call("b") + call("a");
@@ -323,25 +323,25 @@ mod tests {
     }
 
     #[test]
-    fn cited_events_count_only_to_go_on() {
+    fn cited_events_count_only_to_extend_the_loop() {
         let before = calls("a x a y a z");
         check(
             before.clone() + cited() + calls("a x a y a z a"),
             &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4],
         );
-        marks(before + call("a") + cited() + calls("x a"), "......!=+");
+        check_letters(before + call("a") + cited() + calls("x a"), "......!=+");
     }
 
     #[test]
-    fn two_calls_that_come_back_are_two_runs() {
-        marks(calls("a b x a b y a b z a b 1 a b"), ".........!!=++");
+    fn two_repeated_calls_are_two_runs() {
+        check_letters(calls("a b x a b y a b z a b 1 a b"), ".........!!=++");
     }
 
     #[test]
-    fn a_user_starts_anew_and_a_compaction_where_it_reads() {
+    fn a_user_resets_and_a_compaction_drops_reads() {
         check(calls("a x a y a") + user() + call("a"), &[0; 7]);
         check(reads("a x a y a z") + compaction() + read("a"), &[0; 8]);
-        marks(
+        check_letters(
             reads("a x a y a z a") + compaction() + reads("y a"),
             "......! ..",
         );
@@ -352,14 +352,14 @@ mod tests {
     }
 
     #[test]
-    fn polls_outages_and_unknown_arguments_count_for_nothing() {
-        marks(calls("x a").poll().times(5), "          ");
-        marks(calls("x a").outage().times(5), "          ");
-        marks(call("a").without_args().times(3), "???");
+    fn polls_outages_and_unknown_arguments_do_not_count() {
+        check_letters(calls("x a").poll().times(5), "          ");
+        check_letters(calls("x a").outage().times(5), "          ");
+        check_letters(call("a").without_args().times(3), "???");
     }
 
     #[test]
-    fn evidence_names_each_occurrence_and_masked_equality_lowers_confidence() {
+    fn evidence_cites_each_occurrence_and_masked_equality_lowers_confidence() {
         let found = calls("a x a y a z a 1 a").findings::<InterleavedRepeat>(&SETTINGS);
         assert_eq!(found[0].events.as_slice(), [0, 2, 4, 6]);
         assert_eq!(found[1].events.as_slice(), [8]);
@@ -370,12 +370,12 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_can_never_fire_are_refused() {
-        let refuses =
+    fn settings_that_can_never_fire_are_rejected() {
+        let rejects =
             |count, window| InterleavedRepeat::check(&Settings { count, window }).is_err();
-        assert!(!refuses(4, 30));
-        assert!(refuses(1, 30));
-        assert!(refuses(30, 30));
-        assert!(refuses(4, 33));
+        assert!(!rejects(4, 30));
+        assert!(rejects(1, 30));
+        assert!(rejects(30, 30));
+        assert!(rejects(4, 33));
     }
 }

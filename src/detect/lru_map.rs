@@ -133,7 +133,7 @@ mod tests {
         assert!(paths.keys().take(2).eq([path(65), path(1)]));
         assert!(paths.remove(path(1)) && !paths.remove(path(1)));
         assert_eq!(paths.values_mut().count(), 63);
-        // A reload can lower the capacity.
+        // A smaller capacity evicts several entries at once.
         paths.get_or_insert(path(66), &Capacity::new(2));
         assert!(paths.keys().eq([path(66), path(65)]));
     }

@@ -1,3 +1,5 @@
+//! `monologue`: the agent talks and does nothing.
+
 use serde::Deserialize;
 use smallvec::smallvec;
 
@@ -7,8 +9,6 @@ use crate::domain::{
     Sig, TurnFacts,
 };
 
-/// The agent talks and does nothing.
-///
 /// Fires when: `count` turns in a row are empty, or `count` + 1 turns in a row are
 /// equal, or are short and announce a new start (they contain one of the phrases
 /// `announcements`).
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fourth_short_announcement_is_found_in_whatever_words() {
+    fn the_fourth_short_announcement_is_found_in_any_words() {
         let starts = turn("Let me start over.")
             + turn("There must be another way.")
             + turn("I take a step back.")
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_turn_does_more_than_announce() {
+    fn a_long_turn_is_not_an_announcement() {
         let long = format!(
             "Let me start over. {}",
             "The parser reads a line. ".repeat(8)
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn different_turns_are_no_monologue() {
+    fn different_turns_are_not_found() {
         check(
             turn("The parser is fine.") + turn("So is the lexer.") + turn("It is the emitter."),
             &[0; 3],
@@ -210,13 +210,13 @@ mod tests {
     }
 
     #[test]
-    fn a_call_or_a_user_begins_anew() {
+    fn a_call_or_a_user_resets() {
         check((turn("").times(2) + call("x")).times(3), &[0; 9]);
         check(turn("").times(2) + user() + turn("").times(2), &[0; 5]);
     }
 
     #[test]
-    fn a_count_below_two_is_refused() {
+    fn a_count_below_two_is_rejected() {
         let settings = |count| Settings {
             count,
             chars_max: 160,

@@ -1,3 +1,5 @@
+//! `near_repeat`: the agent varies a call slightly and gets the same response.
+
 use serde::Deserialize;
 use smallvec::smallvec;
 
@@ -7,8 +9,6 @@ use crate::domain::{
     WordHashes,
 };
 
-/// The agent varies a call slightly and gets the same response.
-///
 /// Fires when: `count` calls in a row of one tool have the same result or error,
 /// and their arguments differ only in numbers and the order of words, or share
 /// at least `similarity` of their words. Reports a missing field if the response
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn marks(script: Script, expected: &str) {
+    fn check_letters(script: Script, expected: &str) {
         assert_eq!(script.outcome_letters::<NearRepeat>(&SETTINGS), expected);
     }
 
@@ -222,12 +222,12 @@ mod tests {
     }
 
     #[test]
-    fn four_that_differ_in_a_number_are_found_and_each_that_goes_on() {
+    fn the_fourth_call_that_differs_in_a_number_is_found_and_each_further_one() {
         check(queries(6), &[0, 0, 0, 4, 5, 6]);
     }
 
     #[test]
-    fn nine_tenths_of_the_words_are_near_and_less_is_not() {
+    fn calls_that_share_nine_tenths_of_their_words_are_similar() {
         let reworded = |new: u32| {
             call(&new.to_string())
                 .words((0..19).chain([100 + new]))
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_similarity_is_told() {
+    fn the_lowest_similarity_is_reported() {
         let reworded = |new: u32| {
             call(&new.to_string())
                 .words((0..19).chain([100 + new]))
@@ -259,14 +259,14 @@ mod tests {
     }
 
     #[test]
-    fn another_result_is_news() {
+    fn another_result_restarts_the_count() {
         let page = |n: u32| query(n).responds(&n.to_string());
         check((0..12).map(page).sum(), &[0; 12]);
         check(queries(3) + query(8).responds("hit") + query(9), &[0; 5]);
     }
 
     #[test]
-    fn one_error_is_as_good_as_one_result() {
+    fn equal_errors_count_like_equal_results() {
         check(
             (0..4).map(|n| query(n).fails("bad query")).sum(),
             &[0, 0, 0, 4],
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn another_tool_or_other_words_start_anew() {
+    fn another_tool_or_other_words_reset() {
         check(queries(3) + query(8).tool("other") + query(9), &[0; 5]);
         check(queries(3) + query(8).loose("other") + query(9), &[0; 5]);
     }
@@ -282,42 +282,42 @@ mod tests {
     #[test]
     fn an_equal_call_neither_counts_nor_resets() {
         check(query(1).times(6), &[0; 6]);
-        marks(
+        check_letters(
             queries(2) + query(1) + query(2) + query(3) + query(3),
             "....!=",
         );
     }
 
     #[test]
-    fn what_tells_nothing_is_not_compared() {
-        marks(
+    fn responses_that_say_nothing_are_not_compared() {
+        check_letters(
             (0..5).map(|n| call(&n.to_string()).loose("get")).sum(),
             "?????",
         );
-        marks(queries(5).without_args(), "?????");
+        check_letters(queries(5).without_args(), "?????");
     }
 
     #[test]
-    fn successful_writes_never_count_and_progress_starts_anew() {
+    fn successful_writes_never_count_and_progress_resets() {
         let edit_ok = |n: u32| edit("f", &n.to_string()).loose("edit").responds("ok");
-        marks((0..5).map(edit_ok).sum(), "     ");
+        check_letters((0..5).map(edit_ok).sum(), "     ");
         check(queries(3) + edit("f", "1") + query(9), &[0; 5]);
         check(queries(3) + query(9).after_progress(), &[0; 4]);
     }
 
     #[test]
     fn a_round_counts_once() {
-        marks(queries(5).round("1"), ".    ");
+        check_letters(queries(5).round("1"), ".    ");
     }
 
     #[test]
-    fn polls_are_skipped_and_a_user_starts_anew() {
-        marks(queries(3) + call("p").poll() + query(9), "... !");
+    fn polls_are_skipped_and_a_user_resets() {
+        check_letters(queries(3) + call("p").poll() + query(9), "... !");
         check(queries(3) + user() + query(9), &[0; 5]);
     }
 
     #[test]
-    fn evidence_names_the_calls_and_what_they_say_names_the_loop() {
+    fn evidence_cites_the_calls_and_the_response_is_the_loop_key() {
         let found = (read("f") + queries(5)).findings::<NearRepeat>(&SETTINGS);
         assert_eq!(found[0].events.as_slice(), [1, 2, 3, 4]);
         assert_eq!(found[1].events.as_slice(), [5]);
@@ -325,13 +325,13 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_can_never_fire_are_refused() {
-        let refuses =
+    fn settings_that_can_never_fire_are_rejected() {
+        let rejects =
             |count, similarity| NearRepeat::check(&Settings { count, similarity }).is_err();
-        assert!(!refuses(4, 0.9));
-        assert!(refuses(1, 0.9));
-        assert!(refuses(4, 0.0));
-        assert!(refuses(4, 1.1));
-        assert!(refuses(4, f64::NAN));
+        assert!(!rejects(4, 0.9));
+        assert!(rejects(1, 0.9));
+        assert!(rejects(4, 0.0));
+        assert!(rejects(4, 1.1));
+        assert!(rejects(4, f64::NAN));
     }
 }

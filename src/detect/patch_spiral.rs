@@ -1,11 +1,11 @@
+//! `patch_spiral`: edits of one path keep failing.
+
 use serde::Deserialize;
 use smallvec::{SmallVec, smallvec};
 
 use super::{Detector, History, NeverFires, check_count, heap, lru_map::LruMap};
 use crate::domain::{DetectorExplanation, DetectorOutcome, Finding, Observation, Sig};
 
-/// Edits of one path keep failing.
-///
 /// Fires when: the failed edits and writes of one path reach `count`. A success
 /// subtracts one. Each path has its own count, and a round counts once.
 ///
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn marks(script: Script, expected: &str) {
+    fn check_letters(script: Script, expected: &str) {
         assert_eq!(script.outcome_letters::<PatchSpiral>(&SETTINGS), expected);
     }
 
@@ -158,8 +158,8 @@ mod tests {
     }
 
     #[test]
-    fn what_a_loop_was_reported_with_counts_no_more() {
-        marks(edits("f", "fff") + cited() + edits("f", "ffff"), "......!");
+    fn cited_events_do_not_count_again() {
+        check_letters(edits("f", "fff") + cited() + edits("f", "ffff"), "......!");
     }
 
     #[test]
@@ -172,25 +172,25 @@ mod tests {
     }
 
     #[test]
-    fn firing_starts_the_count_anew() {
-        marks(edits("f", "ffffffff"), "...!...!");
+    fn firing_restarts_the_count() {
+        check_letters(edits("f", "ffffffff"), "...!...!");
     }
 
     #[test]
-    fn a_success_takes_one_off_and_never_below_none() {
+    fn a_success_subtracts_one_but_not_below_zero() {
         check(edits("f", "ffsfff"), &[0, 0, 0, 0, 0, 4]);
         check(edits("f", "sssfff"), &[0; 6]);
         check(edits("f", "fsfsfsfsfs"), &[0; 10]);
     }
 
     #[test]
-    fn what_lies_between_does_not_matter() {
+    fn other_calls_in_between_do_not_matter() {
         let lap = edits("f", "f") + read("f") + run("test").fails("e");
-        marks(lap.times(4), ".  .  .  !  ");
+        check_letters(lap.times(4), ".  .  .  !  ");
     }
 
     #[test]
-    fn paths_are_apart() {
+    fn paths_are_counted_separately() {
         check(edits("f", "fff") + edits("g", "fff"), &[0; 6]);
         check(
             edits("f", "fff") + edits("g", "s") + edits("f", "f"),
@@ -200,27 +200,27 @@ mod tests {
 
     #[test]
     fn a_round_counts_once() {
-        marks(edits("f", "fffff").round("1"), ".    ");
+        check_letters(edits("f", "fffff").round("1"), ".    ");
         let round = |n: &str| edits("f", "ff").round(n);
-        marks(
+        check_letters(
             ["1", "2", "3", "4", "5"].map(round).into_iter().sum(),
             ". . . ! . ",
         );
     }
 
     #[test]
-    fn a_user_starts_anew() {
+    fn a_user_resets() {
         check(edits("f", "fff") + user() + edits("f", "f"), &[0; 5]);
     }
 
     #[test]
-    fn it_abstains_without_a_path_and_skips_outages() {
-        marks(edits("f", "ff").without_target(), "??");
-        marks(edits("f", "ffff").outage(), "    ");
+    fn a_missing_path_is_reported_and_outages_are_skipped() {
+        check_letters(edits("f", "ff").without_target(), "??");
+        check_letters(edits("f", "ffff").outage(), "    ");
     }
 
     #[test]
-    fn evidence_names_the_failures_and_the_path_names_the_loop() {
+    fn evidence_cites_the_failures_and_the_path_is_the_loop_key() {
         let found = (run("x") + edits("f", "ffffffff")).findings::<PatchSpiral>(&SETTINGS);
         assert_eq!(found[0].events.as_slice(), [1, 2, 3, 4]);
         assert_eq!(found[1].events.as_slice(), [5, 6, 7, 8]);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_can_never_fire_are_refused() {
+    fn settings_that_can_never_fire_are_rejected() {
         assert!(PatchSpiral::check(&SETTINGS).is_ok());
         assert!(PatchSpiral::check(&Settings { count: 1 }).is_err());
     }

@@ -1,3 +1,5 @@
+//! `polling`: the agent waits for something that never changes.
+
 use serde::Deserialize;
 use smallvec::smallvec;
 
@@ -7,8 +9,6 @@ use crate::domain::{
     ObservationBody, Sig,
 };
 
-/// The agent waits for something that never changes.
-///
 /// Fires when: a poll returns the same outcome `count` times. A poll is a tool
 /// that waits or checks for news, a `sleep`, an empty command, or a call repeated
 /// after the agent has waited. Different polls may alternate, for example a sleep
@@ -39,7 +39,7 @@ struct PollState {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Settings {
     pub count: u32,
-    /// Polls count for no other detector; else for all others, as any call.
+    /// Polls do not count for other detectors. If false, they count like any call.
     pub exclude_from_others: bool,
 }
 
@@ -162,7 +162,7 @@ mod tests {
     };
 
     #[track_caller]
-    fn marks(script: Script, expected: &str) {
+    fn check_letters(script: Script, expected: &str) {
         assert_eq!(script.outcome_letters::<Polling>(&SETTINGS), expected);
     }
 
@@ -177,30 +177,30 @@ mod tests {
     }
 
     #[test]
-    fn ten_equal_answers_are_found_and_each_that_goes_on() {
-        marks(poll("p").times(12), ".........!++");
+    fn the_tenth_equal_response_is_found_and_each_further_one() {
+        check_letters(poll("p").times(12), ".........!++");
         let found = poll("p").times(11).findings::<Polling>(&SETTINGS);
         assert_eq!((found[0].count, found[1].count), (10, 11));
     }
 
     #[test]
-    fn another_answer_starts_anew() {
+    fn another_result_resets() {
         let lap = poll("p").times(9) + poll("p").result("news");
         check_no_match(lap.times(3));
-        marks(
+        check_letters(
             poll("p").times(10) + poll("p").result("news"),
             ".........!.",
         );
     }
 
     #[test]
-    fn a_wait_and_a_look_may_take_turns() {
+    fn a_wait_and_a_status_check_may_alternate() {
         let lap = poll("sleep 5") + poll("status");
-        marks(lap.times(11), "..................!!++");
+        check_letters(lap.times(11), "..................!!++");
     }
 
     #[test]
-    fn a_wait_and_a_look_that_take_turns_are_one_loop() {
+    fn an_alternating_wait_and_status_check_are_one_loop() {
         let found = (poll("sleep 5") + poll("status"))
             .times(10)
             .findings::<Polling>(&SETTINGS);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_that_grow_longer_are_one_wait_and_looks_at_many_jobs_are_many() {
+    fn waits_of_different_length_are_one_poll_and_checks_of_different_jobs_are_many() {
         let wait = |n: u32| poll(&format!("sleep {n}")).loose("sleep");
         assert_eq!(
             (0..10)
@@ -233,13 +233,13 @@ mod tests {
     }
 
     #[test]
-    fn waiting_is_fine_as_long_as_looks_bring_news() {
+    fn waiting_is_no_loop_while_checks_return_something_new() {
         let lap = |n: usize| poll("sleep 5") + poll("status").result(&n.to_string());
         check_no_match((0..20).map(lap).sum());
     }
 
     #[test]
-    fn who_acts_between_waits_does_not_wait_for_ever() {
+    fn acting_between_waits_resets() {
         let lap = |n: usize| call(&format!("click {n}")) + poll("wait");
         check_no_match((0..20).map(lap).sum());
         check_no_match((run("deploy") + poll("wait").times(5)).times(4));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_meanwhile_is_no_progress() {
+    fn reading_between_polls_does_not_reset() {
         let lap = |n: usize| read(&n.to_string()) + poll("status");
         let laps: Script = (0..11).map(lap).sum();
         assert_eq!(
@@ -264,8 +264,8 @@ mod tests {
     }
 
     #[test]
-    fn outages_between_do_not_matter() {
-        marks(
+    fn outages_between_polls_do_not_reset() {
+        check_letters(
             poll("p").times(9) + call("x").outage() + poll("p"),
             "......... !",
         );
@@ -277,18 +277,18 @@ mod tests {
     }
 
     #[test]
-    fn a_user_starts_anew_and_a_compaction_does_not() {
+    fn a_user_resets_and_a_compaction_does_not() {
         check_no_match(poll("p").times(9) + user() + poll("p").times(9));
-        marks(poll("p").times(9) + compaction() + poll("p"), "......... !");
+        check_letters(poll("p").times(9) + compaction() + poll("p"), "......... !");
     }
 
     #[test]
-    fn polls_with_unknown_arguments_are_told_apart_by_their_tool() {
-        marks(poll("p").without_args().times(10), ".........!");
+    fn polls_with_unknown_arguments_are_identified_by_their_tool() {
+        check_letters(poll("p").without_args().times(10), ".........!");
     }
 
     #[test]
-    fn evidence_names_the_polls() {
+    fn evidence_cites_the_polls() {
         let found = (read("f") + poll("p").times(11)).findings::<Polling>(&SETTINGS);
         assert_eq!(found[0].events.as_slice(), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
         assert_eq!(found[1].events.as_slice(), [11]);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_can_never_fire_are_refused() {
+    fn settings_that_can_never_fire_are_rejected() {
         assert!(Polling::check(&SETTINGS).is_ok());
         assert!(
             Polling::check(&Settings {

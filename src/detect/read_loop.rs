@@ -1,3 +1,5 @@
+//! `read_loop`: the agent reads an unchanged file again and again.
+
 use serde::Deserialize;
 use smallvec::{SmallVec, smallvec};
 
@@ -13,8 +15,6 @@ use crate::domain::{
     Operation, Sig,
 };
 
-/// The agent reads an unchanged file again and again.
-///
 /// Fires when: the same read (path and lines) of an unchanged file occurs `count`
 /// times in the window, or when four reads in a row of one file return no line
 /// that was not read before, however long ago.
@@ -40,13 +40,12 @@ pub struct ReadLoop {
 pub struct Settings {
     pub count: u32,
     pub window: u32,
-    /// Reads in a row that bring no new line; 0: they do not matter.
+    /// Reads in a row without a new line that are a loop; 0: they are not counted.
     pub reads_without_new_lines: u32,
-    /// A read repeats whatever was written in between, as long as the file is
-    /// the same.
+    /// Writes in between do not matter as long as the file reads the same.
     pub ignore_progress: bool,
-    /// Path and content alone make two reads the same, whatever lines they asked
-    /// for: `content_hash`, else all that was sent of the outcome, unmasked.
+    /// Compare reads by path and content only, whatever lines they request. The
+    /// content is `content_hash`, or else the raw outcome.
     pub by_content: bool,
 }
 
@@ -202,9 +201,9 @@ impl Detector for ReadLoop {
             return DetectorOutcome::MissingField("tool_call.args");
         }
         let read = ReadKey::new(path, now.at, facts, settings);
-        let reads_without_new_lines = self.observe_stale_read(now, path, facts, past, settings);
+        let stale = self.observe_stale_read(now, path, facts, past, settings);
         let same = self.observe_same_read(read, now.at, facts, past, settings);
-        same.or(reads_without_new_lines)
+        same.or(stale)
             .map_or_else(|| self.no_match_outcome(), DetectorOutcome::from_finding)
     }
 
@@ -427,7 +426,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn marks(script: Script, expected: &str) {
+    fn check_letters(script: Script, expected: &str) {
         assert_eq!(script.outcome_letters::<ReadLoop>(&SETTINGS), expected);
     }
 
@@ -438,20 +437,20 @@ mod tests {
     }
 
     #[test]
-    fn the_third_read_of_a_file_is_found_and_each_that_goes_on() {
+    fn the_third_read_of_a_file_is_found_and_each_further_one() {
         check(reads("f f f f"), &[0, 0, 3, 4]);
-        marks(reads("f x f y f z f"), "....!=+");
+        check_letters(reads("f x f y f z f"), "....!=+");
     }
 
     #[test]
-    fn calls_between_are_no_progress_and_do_not_end_it() {
+    fn other_calls_are_not_progress_and_do_not_end_the_loop() {
         let between = run("ls") + call("grep");
-        marks((read("f") + between).times(4), ".  .  !  +  ");
+        check_letters((read("f") + between).times(4), ".  .  !  +  ");
     }
 
     #[test]
-    fn another_read_that_fails_does_not_end_it() {
-        marks(
+    fn a_failed_read_of_another_file_does_not_end_the_loop() {
+        check_letters(
             reads("f f f") + read("g").fails("no such file") + read("f"),
             "..!=+",
         );
@@ -459,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_again_after_an_edit_is_work() {
+    fn reading_again_after_an_edit_is_not_found() {
         let lap = |n: &str| read("f") + edit("f", n);
         check(
             ["1", "2", "3", "4", "5"].map(lap).into_iter().sum(),
@@ -477,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_elsewhere_may_be_ignored() {
+    fn progress_can_be_ignored() {
         let settings = Settings {
             ignore_progress: true,
             ..SETTINGS
@@ -490,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_reads_otherwise_has_changed() {
+    fn a_file_that_reads_differently_has_changed() {
         let log: Script = ["1", "2", "3", "4", "5", "6", "7"]
             .map(|n| read("log").responds(n))
             .into_iter()
@@ -506,19 +505,19 @@ mod tests {
     }
 
     #[test]
-    fn paging_through_a_file_is_work() {
+    fn paging_through_a_file_is_not_found() {
         check((0..12).map(|n| page(n * 100 + 1)).sum(), &[0; 12]);
         check((0..6).map(|n| page(n * 90 + 1)).sum(), &[0; 6]);
     }
 
     #[test]
-    fn many_files_once_or_twice_are_work() {
+    fn reading_many_files_twice_is_not_found() {
         let pass: Script = (0..15).map(|n| read(&n.to_string())).sum();
         check(pass.times(2), &[0; 30]);
     }
 
     #[test]
-    fn reads_that_bring_no_new_line_may_be_let_pass_or_found_sooner() {
+    fn the_threshold_of_reads_without_new_lines_is_a_setting() {
         let found = |reads_without_new_lines| {
             let again = page(1) + page(101) + page(20) + page(50) + page(10) + page(70);
             let settings = Settings {
@@ -532,9 +531,9 @@ mod tests {
     }
 
     #[test]
-    fn four_reads_in_a_row_that_bring_no_new_line_are_found() {
+    fn the_fourth_read_in_a_row_without_a_new_line_is_found() {
         let again = page(20) + page(50) + page(10) + page(70) + page(30);
-        marks(page(1) + page(101) + again, ".....!+");
+        check_letters(page(1) + page(101) + again, ".....!+");
         let later: Script = (0..40).map(|n| run(&n.to_string())).sum();
         let found = page(1) + page(101) + later + page(20) + page(50) + page(10) + page(70);
         assert!(
@@ -545,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_line_or_another_file_between_starts_anew() {
+    fn a_new_line_or_another_file_in_between_resets() {
         let whole = page(1) + page(101);
         check(
             whole.clone() + page(20) + page(50) + page(10) + page(150) + page(70),
@@ -568,7 +567,7 @@ mod tests {
             .map(|n| reads("f f").round(n))
             .into_iter()
             .sum();
-        marks(rounds, "....!=+=");
+        check_letters(rounds, "....!=+=");
         let whole = page(1) + page(101);
         check(
             whole + (page(20) + page(50) + page(10) + page(70)).round("1"),
@@ -577,7 +576,7 @@ mod tests {
     }
 
     #[test]
-    fn what_left_the_window_counts_no_more() {
+    fn events_outside_the_window_do_not_count() {
         let far: Script = (0..19).map(|n| run(&n.to_string())).sum();
         check(reads("f f") + far.clone() + read("f"), &[0; 22]);
         let gone = reads("f f f") + far + call("x") + reads("g f");
@@ -585,31 +584,31 @@ mod tests {
     }
 
     #[test]
-    fn cited_events_count_only_to_go_on() {
-        marks(reads("f x f") + cited() + reads("x f y f"), ".......");
-        marks(reads("f f f") + cited() + reads("g f"), "..!=+");
+    fn cited_events_count_only_to_extend_the_loop() {
+        check_letters(reads("f x f") + cited() + reads("x f y f"), ".......");
+        check_letters(reads("f f f") + cited() + reads("g f"), "..!=+");
     }
 
     #[test]
-    fn two_files_that_come_back_are_two_runs() {
-        marks(reads("f g f g f g f g"), "....!!++");
+    fn two_repeated_files_are_two_runs() {
+        check_letters(reads("f g f g f g f g"), "....!!++");
     }
 
     #[test]
-    fn a_user_and_a_compaction_start_anew() {
+    fn a_user_and_a_compaction_reset() {
         check(reads("f f") + user() + reads("f f"), &[0; 5]);
         check((read("f") + compaction()).times(6), &[0; 12]);
         check(read("f") + compaction() + reads("f f f"), &[0, 0, 0, 0, 3]);
     }
 
     #[test]
-    fn the_lines_and_the_file_must_be_known() {
-        marks(read("f").without_target().times(4), "????");
+    fn the_file_must_be_known() {
+        check_letters(read("f").without_target().times(4), "????");
         check((page(1) + read("g")).times(2) + read("f"), &[0; 5]);
     }
 
     #[test]
-    fn evidence_names_each_read_and_masked_equality_lowers_confidence() {
+    fn evidence_cites_each_read_and_masked_equality_lowers_confidence() {
         let found = reads("f x f y f z f").findings::<ReadLoop>(&SETTINGS);
         assert_eq!(found[0].events.as_slice(), [0, 2, 4]);
         assert_eq!(found[1].events.as_slice(), [6]);
@@ -629,8 +628,8 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_can_never_fire_are_refused() {
-        let refuses = |count, window, reads_without_new_lines| {
+    fn settings_that_can_never_fire_are_rejected() {
+        let rejects = |count, window, reads_without_new_lines| {
             let settings = Settings {
                 count,
                 window,
@@ -639,10 +638,10 @@ mod tests {
             };
             ReadLoop::check(&settings).is_err()
         };
-        assert!(!refuses(3, 20, 4));
-        assert!(refuses(1, 20, 4));
-        assert!(refuses(3, 20, 1));
-        assert!(refuses(21, 20, 4));
-        assert!(refuses(3, 33, 4));
+        assert!(!rejects(3, 20, 4));
+        assert!(rejects(1, 20, 4));
+        assert!(rejects(3, 20, 1));
+        assert!(rejects(21, 20, 4));
+        assert!(rejects(3, 33, 4));
     }
 }

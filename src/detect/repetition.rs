@@ -1,3 +1,5 @@
+//! `repetition`: the text of one turn repeats itself.
+
 use smallvec::smallvec;
 
 use super::{Detector, History, NeverFires, check_count};
@@ -6,8 +8,6 @@ use crate::domain::{
     RepetitionSettings, TextRepetition,
 };
 
-/// The text of one turn repeats itself.
-///
 /// Fires when: prose repeats `count` times in a row over at least `chars`
 /// characters, with any period up to 4,032 bytes. Code, tables, figures and
 /// fenced text need more repetition (`text/repetition/content.rs` has the
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_can_never_fire_are_refused() {
+    fn settings_that_can_never_fire_are_rejected() {
         check(|_| {}, None);
         check(|s| s.count = 1, Some("count"));
         check(|s| s.chars = 90, Some("chars"));

@@ -1,3 +1,5 @@
+//! `similar_turns`: the agent says the same again and again.
+
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -9,8 +11,6 @@ use crate::domain::{
     Phrase, Phrases, Sig, SimilarityMeasure, Sketch, TurnFacts,
 };
 
-/// The agent says the same again and again.
-///
 /// Fires when: each of `count` turns in a row matches an earlier one, that is, its
 /// similarity to one of the last `window` turns is at least `similarity` (by
 /// default the overlap of their words). The first turn counts 0.
@@ -65,21 +65,21 @@ pub struct Settings {
     pub count: u32,
     pub window: u32,
     pub similarity: f64,
-    /// Where the model is that measures similarity; empty: words do.
+    /// The path of the embedding model; empty: similarity is the overlap of words.
     pub model: String,
-    /// The model.
+    /// The loaded model.
     #[serde(skip)]
     pub measure: Option<Arc<dyn SimilarityMeasure>>,
     pub empty: EmptyTurnPolicy,
-    /// A turn that differs from its like in numbers only is dissimilar.
+    /// Turns that differ in numbers only do not match.
     pub numbers_are_progress: bool,
-    /// Turns are alike whatever was written in between.
+    /// Turns match whatever was written in between.
     pub ignore_progress: bool,
-    /// While nothing is done, more makes turns alike.
+    /// Use the loose match while no tool is called.
     pub loose_match_without_calls: bool,
     pub history: u32,
     pub stem_overlap: f64,
-    /// 0: they do not matter.
+    /// 0: new starts are not counted.
     pub restarts: u32,
     pub restarts_window: u32,
     pub restart_phrases: Phrases,
@@ -205,7 +205,9 @@ impl Settings {
         }
         if self.restarts > 0 && self.restart_phrases.is_empty() {
             let why = "without phrases no turn announces a new start: set restarts = 0 as well";
-            return Err(NeverFires::new("restart_phrases", why.to_owned()).with_other_key("restarts"));
+            return Err(
+                NeverFires::new("restart_phrases", why.to_owned()).with_other_key("restarts")
+            );
         }
         Ok(())
     }
@@ -231,7 +233,8 @@ impl Settings {
         // and reports of successive steps repeat many words.
         let has_progress = self.numbers_are_progress && turn.numbers != earlier.numbers;
         let (share, stems) = turn.stem_overlap(earlier);
-        let matches = calls > 0 && !has_progress && stems >= STEMS_MIN && share >= self.stem_overlap;
+        let matches =
+            calls > 0 && !has_progress && stems >= STEMS_MIN && share >= self.stem_overlap;
         matches.then_some(share)
     }
 }
@@ -411,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn the_overlap_is_shared_tokens_by_all_tokens() {
+    fn the_overlap_is_the_share_of_common_tokens() {
         check_similarity("a b c d e f", "A b C d x y", 4.0 / 8.0);
         check_similarity("a b c d e", "a b c d e f", 5.0 / 6.0);
         check_similarity("a b", "b a a", 1.0);
@@ -439,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn five_sixths_stays_below() {
+    fn an_overlap_of_five_sixths_does_not_match() {
         check(
             turn("a b c d e") + turn("a b c d e f").times(1) + turn("a b c d e g"),
             &[0, 0, 0],
@@ -473,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn alternating_turns_are_seen_within_the_window() {
+    fn alternating_turns_match_within_the_window() {
         check(
             (turn("ping one") + turn("pong two")).times(3),
             &[0, 0, 0, 0, 3, 4],
@@ -481,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_starts_anew_and_calls_do_not() {
+    fn a_user_resets_and_calls_do_not() {
         check(
             turn("a b").times(3) + user() + turn("a b").times(3),
             &[0; 7],
@@ -493,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn evidence_names_the_turns_that_counted() {
+    fn evidence_cites_the_turns_that_counted() {
         let found = turn("same again")
             .times(4)
             .findings::<SimilarTurns>(&settings());
@@ -502,8 +505,8 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_can_never_fire_are_refused() {
-        let refuses = |count, window, similarity| {
+    fn settings_that_can_never_fire_are_rejected() {
+        let rejects = |count, window, similarity| {
             SimilarTurns::check(&Settings {
                 count,
                 window,
@@ -512,17 +515,17 @@ mod tests {
             })
             .is_err()
         };
-        assert!(!refuses(3, 5, 1.0));
-        assert!(refuses(0, 5, 0.85));
-        assert!(refuses(3, 0, 0.85));
-        assert!(refuses(3, 6, 0.85));
-        assert!(refuses(3, 5, 0.0));
-        assert!(refuses(3, 5, 1.01));
-        assert!(refuses(3, 5, f64::NAN));
+        assert!(!rejects(3, 5, 1.0));
+        assert!(rejects(0, 5, 0.85));
+        assert!(rejects(3, 0, 0.85));
+        assert!(rejects(3, 6, 0.85));
+        assert!(rejects(3, 5, 0.0));
+        assert!(rejects(3, 5, 1.01));
+        assert!(rejects(3, 5, f64::NAN));
     }
 
     #[test]
-    fn a_turn_that_contains_another_says_it_again_while_nothing_is_done() {
+    fn without_calls_a_turn_that_contains_another_matches_it() {
         let (short, long) = (
             "status is green",
             "status is green and the night shift is clean",
@@ -537,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn while_nothing_is_done_a_turn_may_equal_any_in_the_history() {
+    fn without_calls_a_turn_may_equal_any_turn_of_the_history() {
         let six = || "a b c d e f".split(' ').map(turn).sum::<Script>();
         let mut expected = [0; 12];
         expected[8..].copy_from_slice(&[3, 4, 5, 6]);
@@ -553,7 +556,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_thought_in_other_words_is_seen_while_nothing_is_done() {
+    fn without_calls_a_reworded_turn_matches() {
         let reworded = || REWORDED.map(turn).into_iter().sum::<Script>();
         check(call("x") + reworded(), &[0, 0, 0, 0, 3]);
         let worked = REWORDED.map(|text| turn(text) + call(text));
@@ -561,12 +564,12 @@ mod tests {
     }
 
     #[test]
-    fn where_calls_are_never_sent_reports_may_be_worded_alike() {
+    fn reworded_turns_do_not_match_in_a_session_that_never_sends_calls() {
         check(REWORDED.map(turn).into_iter().sum(), &[0; 4]);
     }
 
     #[test]
-    fn a_number_that_moves_is_progress_in_other_words_too() {
+    fn a_changed_number_is_progress_in_a_reworded_turn_too() {
         let step = |n: u32| turn(&format!("migrated table {n}, the next table follows now"));
         check(call("x") + (1..8).map(step).sum(), &[0; 8]);
     }
@@ -589,27 +592,27 @@ mod tests {
     }
 
     #[test]
-    fn the_third_new_start_without_progress_is_found_whatever_was_called() {
+    fn the_third_new_start_without_progress_is_found() {
         check_starts(starts("*.*"), 0);
         check_starts(starts("*.*.*"), 1);
         check_starts(starts("*........*........*"), 0);
     }
 
     #[test]
-    fn new_starts_are_told_twice_and_end_nothing() {
+    fn new_starts_are_reported_at_most_twice() {
         check_starts(starts("******"), 2);
         check_starts(starts("************"), 2);
     }
 
     #[test]
-    fn progress_makes_new_starts_count_anew() {
+    fn progress_resets_new_starts() {
         let change = || edit("file", "text");
         check_starts(starts("**") + change() + starts("**"), 0);
         check_starts(starts("**") + change() + starts("***"), 1);
     }
 
     #[test]
-    fn a_new_start_after_a_call_that_brought_much_does_not_count() {
+    fn a_new_start_after_a_productive_call_does_not_count() {
         let lap = |n: &str| turn(&format!("{n}: a different approach")) + call(n);
         let known: Script = ["a", "b", "c"].map(lap).into_iter().sum();
         check(known, &[0, 0, 0, 0, 3, 0]);
@@ -622,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_moves_may_say_the_same_of_each_step() {
+    fn an_agent_that_makes_progress_may_repeat_its_words() {
         let lap = |n: &str| turn("now I run the tests") + edit("f", n);
         let work: Script = ["1", "2", "3", "4", "5"].map(lap).into_iter().sum();
         check(work.clone(), &[0; 10]);
@@ -637,7 +640,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_one_new_thing_after_another_does_not_count() {
+    fn equal_turns_with_new_results_in_between_do_not_count() {
         let lap = |n: &str| turn("let me look at the next file") + read(n).responds(n);
         let laps = |names: [&str; 6]| names.map(lap).into_iter().sum::<Script>();
         check(laps(["a", "b", "c", "d", "e", "f"]), &[0; 12]);
@@ -652,7 +655,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_start_is_announced_at_the_beginning() {
+    fn a_new_start_must_be_announced_at_the_beginning() {
         let late = |n: usize| {
             let words: String = (0..60)
                 .map(|m| format!("{}{} ", "x".repeat(n + 1), "y".repeat(m)))
@@ -663,28 +666,29 @@ mod tests {
     }
 
     #[test]
-    fn more_settings_that_can_never_fire_are_refused() {
-        let refused = |settings: Settings| SimilarTurns::check(&settings).map_err(|e| e.key).err();
-        assert_eq!(refused(settings()), None);
+    fn more_settings_that_can_never_fire_are_rejected() {
+        let rejected_key =
+            |settings: Settings| SimilarTurns::check(&settings).map_err(|e| e.key).err();
+        assert_eq!(rejected_key(settings()), None);
         let far = Settings {
             history: 51,
             ..settings()
         };
-        assert_eq!(refused(far), Some("history"));
+        assert_eq!(rejected_key(far), Some("history"));
         let none = Settings {
             stem_overlap: 0.0,
             ..settings()
         };
-        assert_eq!(refused(none), Some("stem_overlap"));
+        assert_eq!(rejected_key(none), Some("stem_overlap"));
         let many = Settings {
             restarts: 11,
             ..settings()
         };
-        assert_eq!(refused(many), Some("restarts"));
+        assert_eq!(rejected_key(many), Some("restarts"));
         let silent = Settings {
             restart_phrases: Phrases::default(),
             ..settings()
         };
-        assert_eq!(refused(silent), Some("restart_phrases"));
+        assert_eq!(rejected_key(silent), Some("restart_phrases"));
     }
 }

@@ -1,3 +1,5 @@
+//! `stagnation`: different calls lead to nothing new.
+
 use serde::Deserialize;
 use smallvec::smallvec;
 
@@ -7,8 +9,6 @@ use crate::domain::{
     Operation, Sig,
 };
 
-/// Different calls lead to nothing new.
-///
 /// Fires when: `count` calls in a row with varying arguments return the same raw
 /// result (a changed number is another result), or `count` calls that act leave
 /// `state_hash` unchanged. Reports a missing field if the result says nothing:
@@ -181,19 +181,19 @@ mod tests {
     }
 
     #[track_caller]
-    fn marks(script: Script, expected: &str) {
+    fn check_letters(script: Script, expected: &str) {
         assert_eq!(script.outcome_letters::<Stagnation>(&SETTINGS), expected);
     }
 
     #[test]
-    fn looking_leaves_the_state_as_it_was() {
+    fn read_only_calls_are_not_acts() {
         let clicks: Script = (0..7).map(|n| call(&n.to_string()).state("page")).sum();
         check(clicks.clone(), &[0, 0, 0, 0, 0, 0, 6]);
         check(clicks.read_only(), &[0; 7]);
     }
 
     #[test]
-    fn what_a_loop_was_reported_with_counts_no_more() {
+    fn cited_events_do_not_count_again() {
         let same = |names: &str| calls(names).responds("captcha");
         check(same("a b c d") + cited() + same("e f g h"), &[0; 8]);
         check(
@@ -207,19 +207,19 @@ mod tests {
     }
 
     #[test]
-    fn six_different_calls_with_one_result_are_found_and_each_that_goes_on() {
+    fn the_sixth_different_call_with_one_result_is_found_and_each_further_one() {
         check(
             calls("a b c d e f g").responds("captcha"),
             &[0, 0, 0, 0, 0, 6, 7],
         );
-        marks(
+        check_letters(
             calls("a b c d e f g").responds("captcha") + call("h").responds("x"),
             ".....!+.",
         );
     }
 
     #[test]
-    fn equal_calls_do_not_vary() {
+    fn equal_calls_are_not_found() {
         check(call("a").responds("x").times(8), &[0; 8]);
         let found = (call("a").times(7) + call("b"))
             .responds("x")
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn another_result_a_failure_or_progress_starts_anew() {
+    fn another_result_a_failure_or_progress_resets() {
         let (five, six) = (calls("a b c d e").responds("x"), call("f").responds("x"));
         check(
             five.clone() + call("y").responds("y") + six.clone(),
@@ -242,14 +242,14 @@ mod tests {
     }
 
     #[test]
-    fn what_tells_nothing_is_not_compared() {
-        marks(calls("a b c d e f g"), "???????");
+    fn responses_that_say_nothing_are_not_compared() {
+        check_letters(calls("a b c d e f g"), "???????");
         let edits: Script = ["1", "2", "3", "4", "5", "6"]
             .map(|n| edit("f", n))
             .into_iter()
             .sum();
-        marks(edits, "??????");
-        marks(call("a").responds("x").without_args(), "?");
+        check_letters(edits, "??????");
+        check_letters(call("a").responds("x").without_args(), "?");
     }
 
     #[test]
@@ -257,11 +257,11 @@ mod tests {
         check(calls("a b c d e f g").responds("x").round("1"), &[0; 7]);
         let round = |n: &str| (call(n) + call("z")).responds("x").round(n);
         let six: Script = ["1", "2", "3", "4", "5", "6"].map(round).into_iter().sum();
-        marks(six, ". . . . . ! ");
+        check_letters(six, ". . . . . ! ");
     }
 
     #[test]
-    fn six_acts_that_leave_the_state_as_it_was_are_found() {
+    fn six_acts_that_leave_the_state_unchanged_are_found() {
         check(
             calls("a b c d e f g h").state("s"),
             &[0, 0, 0, 0, 0, 0, 6, 7],
@@ -270,18 +270,18 @@ mod tests {
     }
 
     #[test]
-    fn a_look_tells_the_state_but_is_no_act() {
+    fn a_read_reports_the_state_but_is_not_an_act() {
         check(
             read("f").state("s") + calls("a b c d e f").state("s"),
             &[0, 0, 0, 0, 0, 0, 6],
         );
         check(read("f").state("s").times(8), &[0; 8]);
         let looks = calls("a b c d e f g") + read("f").responds("text") + call("h");
-        marks(looks.state("s"), "??????!=+");
+        check_letters(looks.state("s"), "??????!=+");
     }
 
     #[test]
-    fn another_state_starts_anew_and_an_unknown_one_does_not() {
+    fn another_state_resets_and_an_unknown_state_does_not() {
         let six = calls("a b c d e f").state("s");
         check(
             six.clone() + call("g").state("t") + call("h").state("t"),
@@ -298,14 +298,14 @@ mod tests {
     }
 
     #[test]
-    fn acts_of_one_round_that_leave_the_state_count_once() {
+    fn acts_of_one_round_count_once() {
         let round = |n: &str| calls("a b c").state("s").round(n);
         let six = ["1", "2", "3", "4", "5", "6"].map(round);
-        marks(six.into_iter().sum(), "???????????????!??");
+        check_letters(six.into_iter().sum(), "???????????????!??");
     }
 
     #[test]
-    fn evidence_names_the_events_and_what_they_say() {
+    fn evidence_cites_the_events_and_the_response_is_the_loop_key() {
         let found =
             (call("x") + calls("a b c d e f g").responds("x")).findings::<Stagnation>(&SETTINGS);
         assert_eq!(found[0].events.as_slice(), [1, 2, 3, 4, 5, 6]);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_can_never_fire_are_refused() {
+    fn settings_that_can_never_fire_are_rejected() {
         assert!(Stagnation::check(&SETTINGS).is_ok());
         assert!(Stagnation::check(&Settings { count: 1 }).is_err());
     }

@@ -1,3 +1,5 @@
+//! `test_fail_loop`: a command keeps failing with the same error.
+
 use serde::Deserialize;
 use smallvec::SmallVec;
 
@@ -7,8 +9,6 @@ use crate::domain::{
     Operation, Sig,
 };
 
-/// A command keeps failing with the same error.
-///
 /// Fires when: the same command fails `count` runs in a row with the same masked
 /// error (another duration is the same error, another number of failures is
 /// not). Edits in between do not reset it: they are what did not help. Also fires
@@ -37,10 +37,9 @@ pub struct TestFailLoop {
 #[derive(Clone, Debug, Deserialize)]
 pub struct Settings {
     pub count: u32,
-    /// The runs stand in so many of the last calls; 0: anywhere in the session.
+    /// The runs must be within this many last calls; 0: anywhere in the session.
     pub within: u32,
-    /// One call that fails `count` + 1 times in a row is found, although its
-    /// errors are not all the same.
+    /// Also find one call that fails `count` + 1 times in a row with different errors.
     pub mixed_errors: bool,
 }
 
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn marks(script: Script, expected: &str) {
+    fn check_letters(script: Script, expected: &str) {
         assert_eq!(script.outcome_letters::<TestFailLoop>(&SETTINGS), expected);
     }
 
@@ -248,19 +247,19 @@ mod tests {
     }
 
     #[test]
-    fn three_failures_with_one_error_are_found_and_each_that_goes_on() {
+    fn the_third_failure_with_one_error_is_found_and_each_further_one() {
         check(test("e").times(5), &[0, 0, 3, 4, 5]);
     }
 
     #[test]
-    fn edits_between_do_not_reset_it() {
+    fn edits_in_between_do_not_reset() {
         let lap = |n: &str| edit("f", n) + test("e");
-        marks(["1", "2", "3", "4"].map(lap).into_iter().sum(), " . . ! +");
+        check_letters(["1", "2", "3", "4"].map(lap).into_iter().sum(), " . . ! +");
     }
 
     #[test]
-    fn a_pass_or_another_error_does() {
-        marks(test("e").times(2) + run("test") + test("e"), "....");
+    fn a_pass_or_another_error_resets() {
+        check_letters(test("e").times(2) + run("test") + test("e"), "....");
         check(
             test("e").times(2) + edit("f", "1") + test("2") + edit("f", "2") + test("e"),
             &[0; 6],
@@ -276,28 +275,28 @@ mod tests {
     }
 
     #[test]
-    fn other_commands_between_neither_count_nor_end_it() {
+    fn other_commands_neither_count_nor_reset() {
         let lap = run("git diff") + read("f") + test("e");
-        marks(lap.times(4), "  .  .  !  +");
-        marks(
+        check_letters(lap.times(4), "  .  .  !  +");
+        check_letters(
             test("e").times(3) + run("lint").fails("x") + test("e"),
             "..!=+",
         );
-        marks(
+        check_letters(
             test("e").times(3) + run("test") + run("lint").fails("x"),
             "..!..",
         );
     }
 
     #[test]
-    fn commands_are_apart() {
+    fn commands_are_counted_separately() {
         let lap = test("e") + run("lint").fails("e");
         check(lap.times(3), &[0, 0, 0, 0, 3, 3]);
         check(test("e").times(2) + run("lint").fails("e"), &[0; 3]);
     }
 
     #[test]
-    fn a_call_that_keeps_failing_with_errors_that_come_back_is_found() {
+    fn a_call_that_keeps_failing_with_recurring_errors_is_found() {
         check(test("1") + test("2") + test("1") + test("2"), &[0, 0, 0, 4]);
         check(test("1") + test("2") + test("3") + test("4"), &[0; 4]);
         let late = (test("1") + test("2") + test("3") + test("4") + test("1"))
@@ -305,52 +304,52 @@ mod tests {
         assert_eq!(late[0].events.as_slice(), [0, 1, 2, 3, 4]);
         assert!(!late[0].extends);
         let other = read("f").fails("1") + read("f").fails("2");
-        marks(other.times(2), "   !");
+        check_letters(other.times(2), "   !");
     }
 
     #[test]
-    fn errors_that_never_come_back_are_no_loop() {
+    fn errors_that_do_not_recur_are_not_found() {
         check((0..20).map(|n| test(&n.to_string())).sum(), &[0; 20]);
     }
 
     #[test]
-    fn with_anything_between_only_the_same_error_counts() {
+    fn with_other_calls_in_between_only_equal_errors_count() {
         let lap = test("1") + read("f") + test("2") + read("f");
         check(lap.times(2), &[0; 8]);
     }
 
     #[test]
-    fn failed_edits_are_another_detectors() {
-        marks(edit("f", "1").fails("no match").times(5), "     ");
+    fn failed_edits_are_left_to_another_detector() {
+        check_letters(edit("f", "1").fails("no match").times(5), "     ");
     }
 
     #[test]
-    fn what_a_loop_was_reported_with_counts_no_more() {
-        marks(test("e").times(2) + cited() + test("e").times(3), "....!");
-        marks(test("e").times(3) + cited() + test("e"), "..!+");
+    fn cited_events_do_not_count_again() {
+        check_letters(test("e").times(2) + cited() + test("e").times(3), "....!");
+        check_letters(test("e").times(3) + cited() + test("e"), "..!+");
     }
 
     #[test]
     fn a_round_counts_once() {
-        marks(test("e").times(4).round("1"), ".   ");
+        check_letters(test("e").times(4).round("1"), ".   ");
         let round = |n: &str| test("e").times(2).round(n);
-        marks(["1", "2", "3"].map(round).into_iter().sum(), ". . ! ");
+        check_letters(["1", "2", "3"].map(round).into_iter().sum(), ". . ! ");
         check((test("1") + test("2")).times(3).round("1"), &[0; 6]);
     }
 
     #[test]
-    fn a_user_starts_anew() {
+    fn a_user_resets() {
         check(test("e").times(2) + user() + test("e"), &[0; 4]);
     }
 
     #[test]
-    fn it_abstains_without_arguments_and_skips_polls_and_outages() {
-        marks(test("e").without_args().times(3), "???");
-        marks(call("x").outage().times(3) + test("e").poll(), "    ");
+    fn missing_arguments_are_reported_and_polls_and_outages_skipped() {
+        check_letters(test("e").without_args().times(3), "???");
+        check_letters(call("x").outage().times(3) + test("e").poll(), "    ");
     }
 
     #[test]
-    fn evidence_names_the_runs() {
+    fn evidence_cites_the_runs() {
         let found =
             (run("ls") + (test("e") + edit("f", "1")).times(4)).findings::<TestFailLoop>(&SETTINGS);
         assert_eq!(found[0].events.as_slice(), [1, 3, 5]);
@@ -359,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_can_never_fire_are_refused() {
+    fn settings_that_can_never_fire_are_rejected() {
         assert!(TestFailLoop::check(&SETTINGS).is_ok());
         assert!(
             TestFailLoop::check(&Settings {

@@ -1,3 +1,5 @@
+//! `write_churn`: the agent writes one file again and again without effect.
+
 use serde::Deserialize;
 use smallvec::smallvec;
 
@@ -6,8 +8,6 @@ use crate::domain::{
     CallFacts, DetectorExplanation, DetectorOutcome, Finding, Observation, Operation, Sig,
 };
 
-/// The agent writes one file again and again without effect.
-///
 /// Fires when: `count` writes in a row to one file change nothing, or the file is
 /// rewritten as a whole `rewrites` times with no read of it and no run in
 /// between. Edits of a part are work, however many there are.
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn marks(script: Script, expected: &str) {
+    fn check_letters(script: Script, expected: &str) {
         assert_eq!(script.outcome_letters::<WriteChurn>(&SETTINGS), expected);
     }
 
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn three_writes_of_one_content_are_found_and_each_that_goes_on() {
+    fn the_third_write_of_one_content_is_found_and_each_further_one() {
         check(write("f", "a").content("a").times(4), &[0, 0, 3, 4]);
         check(write("f", "a").times(4), &[0, 0, 3, 4]);
         let other_words = edit("f", "1") + edit("f", "2") + edit("f", "3");
@@ -172,35 +172,35 @@ mod tests {
     }
 
     #[test]
-    fn two_are_a_formatter() {
+    fn two_equal_writes_are_not_found() {
         check(write("f", "a").content("a").times(2), &[0, 0]);
     }
 
     #[test]
-    fn the_same_edit_again_changes_something_unless_the_content_says_otherwise() {
+    fn an_equal_edit_counts_as_a_change_unless_the_content_is_equal() {
         check(edit("f", "a").times(4), &[0; 4]);
         let at = |content: &str| edit("f", "a").content(content);
         check(at("1") + at("2") + at("3") + at("4"), &[0; 4]);
     }
 
     #[test]
-    fn six_different_edits_are_work() {
+    fn different_edits_are_not_found() {
         check((0..20).map(|n| edit("f", &n.to_string())).sum(), &[0; 20]);
     }
 
     #[test]
-    fn ten_drafts_without_a_look_are_found_and_each_that_goes_on() {
+    fn the_tenth_rewrite_without_a_read_is_found_and_each_further_one() {
         let mut expected = [0; 12];
         expected[9..].copy_from_slice(&[10, 11, 12]);
         check(drafts(12), &expected);
-        marks(
+        check_letters(
             drafts(11) + write("f", "10") + edit("f", "x"),
             ".........!+==",
         );
     }
 
     #[test]
-    fn a_read_of_it_a_run_or_what_may_be_one_starts_anew() {
+    fn a_read_of_the_file_a_run_or_an_unknown_call_resets() {
         check(drafts(9) + read("f") + drafts(9), &[0; 19]);
         check(drafts(9) + run("test") + drafts(9), &[0; 19]);
         check(drafts(9) + call("preview") + drafts(9), &[0; 19]);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_of_another_file_or_a_failed_write_does_not() {
+    fn a_read_of_another_file_or_a_failed_write_does_not_reset() {
         let mut expected = [0; 11];
         expected[10] = 10;
         check(read("g") + drafts(10), &expected);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn writing_many_files_in_turn_is_work() {
+    fn alternating_between_files_is_not_found() {
         let lap = |n: usize| write("index", &n.to_string()) + write(&n.to_string(), "text");
         check((0..12).map(lap).sum(), &[0; 24]);
     }
@@ -237,24 +237,24 @@ mod tests {
     fn a_round_counts_once() {
         check(write("f", "a").times(4).round("1"), &[0; 4]);
         let round = |n: &str| write("f", "a").times(2).round(n);
-        marks(
+        check_letters(
             ["1", "2", "3", "4"].map(round).into_iter().sum(),
             "....!=+=",
         );
     }
 
     #[test]
-    fn a_user_starts_anew() {
+    fn a_user_resets() {
         check(write("f", "a").times(2) + user() + write("f", "a"), &[0; 4]);
     }
 
     #[test]
-    fn it_abstains_without_a_target() {
-        marks(write("f", "a").without_target().times(3), "???");
+    fn a_missing_target_is_reported() {
+        check_letters(write("f", "a").without_target().times(3), "???");
     }
 
     #[test]
-    fn evidence_names_the_writes_and_the_file_names_the_loop() {
+    fn evidence_cites_the_writes_and_the_file_is_the_loop_key() {
         let found = (write("f", "x") + write("f", "a").times(4)).findings::<WriteChurn>(&SETTINGS);
         assert_eq!(found[0].events.as_slice(), [1, 2, 3]);
         assert_eq!(found[1].events.as_slice(), [4]);
@@ -265,10 +265,10 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_can_never_fire_are_refused() {
-        let refuses = |count, rewrites| WriteChurn::check(&Settings { count, rewrites }).is_err();
-        assert!(!refuses(3, 10));
-        assert!(refuses(1, 10));
-        assert!(refuses(3, 1));
+    fn settings_that_can_never_fire_are_rejected() {
+        let rejects = |count, rewrites| WriteChurn::check(&Settings { count, rewrites }).is_err();
+        assert!(!rejects(3, 10));
+        assert!(rejects(1, 10));
+        assert!(rejects(3, 1));
     }
 }

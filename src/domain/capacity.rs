@@ -14,15 +14,15 @@ pub struct Capacities {
 }
 
 impl Capacities {
-    /// Paths that each detector keeps of an agent, and a session of what was written
-    /// to them. An agent that works on more files at once is in no loop. Beyond it
-    /// the least recently used one is evicted.
+    /// Most paths stored per agent and detector, and written paths per session. An
+    /// agent that works on more files at once is not in a loop. Beyond it the least
+    /// recently used path is evicted.
     pub const PATHS_MAX: usize = 256;
-    /// Failed commands and polls that each detector keeps of an agent. Beyond it the
+    /// Most failed commands and polls stored per agent and detector. Beyond it the
     /// least recently used one is evicted.
     pub const COMMANDS_MAX: usize = 64;
-    /// Loops that are kept of an agent to recognise one that comes back. Beyond it
-    /// the one that ended first is evicted.
+    /// Most loops stored per agent to recognise one that returns. Beyond it the one
+    /// that ended first is evicted.
     pub const LOOPS_MAX: usize = 32;
 }
 

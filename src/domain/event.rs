@@ -132,7 +132,7 @@ pub enum MarkerKind {
 pub struct Delta {
     pub session: SessionId,
     pub agent: AgentId,
-    /// Empty: the agent's unnamed text, of which there is one.
+    /// Empty: the agent's only unnamed text.
     pub turn_id: String,
     pub channel: Channel,
     pub text: String,

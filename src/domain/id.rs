@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_id_tells_when_it_was_given() {
+    fn a_verdict_id_contains_the_time_of_issue() {
         let time = UNIX_EPOCH + Duration::from_millis(1_767_225_600_123);
         assert_eq!(VerdictId::lower_bound_at(time).time(), time);
     }

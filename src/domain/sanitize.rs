@@ -161,7 +161,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn plain_text_is_quoted_as_any_other(
+        fn plain_text_is_quoted_like_any_other_text(
             text in "([a-c\" ]{0,12}|[ -~\n]{0,30}|[a \u{200b}é]{0,12}){0,3}",
             chars_max in 0usize..30,
         ) {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_seen_is_the_text_without_what_is_not() {
+    fn invisible_characters_are_removed() {
         assert!(matches!(
             strip_invisible("a\tb é\n"),
             Cow::Borrowed("a\tb é\n")

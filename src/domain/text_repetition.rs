@@ -30,17 +30,17 @@ pub struct TextRepetition {
 /// The keys of `[detect.repetition]`, which say when a repetition is a loop.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct RepetitionSettings {
-    /// Prose that stands so often …
+    /// Prose is a loop if it repeats this many times …
     pub count: u32,
-    /// … over so many characters is a loop. All other bars are in proportion.
+    /// … over at least this many characters. All other thresholds are proportional.
     pub chars: u32,
-    /// The chunk tier: a pattern of any of these numbers of characters,
+    /// The chunk tier: sizes in characters of the chunks that are searched for.
     pub chunks: Vec<u32>,
-    /// so often,
+    /// A chunk is a loop if it occurs this many times …
     pub chunk_count: u32,
-    /// in the last so many characters; 0: off.
+    /// … in the last `chunk_window` characters; 0 turns the chunk tier off.
     pub chunk_window: u32,
-    /// Nothing but the chunk tier.
+    /// Use only the chunk tier.
     pub chunks_only: bool,
 }
 

@@ -297,20 +297,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_sorted_lists_share_what_both_have() {
+    fn the_sizes_of_intersection_and_union_are_counted() {
         assert_eq!(count_shared_and_union(&[1, 2, 3], &[2, 3, 4], 512), (2, 4));
         assert_eq!(count_shared_and_union(&[], &[], 512), (0, 0));
         assert_eq!(count_shared_and_union(&[1], &[], 512), (0, 1));
     }
 
     #[test]
-    fn of_a_sample_only_the_lowest_of_both_count() {
+    fn only_the_lowest_hashes_of_two_samples_count() {
         assert_eq!(count_shared_and_union(&[1, 2, 9], &[1, 2, 3, 4], 3), (2, 3));
         assert_eq!(count_shared_and_union(&[1, 2, 3], &[1, 2, 3], 3), (3, 3));
     }
 
     #[test]
-    fn stems_are_compared_as_far_as_a_sample_knows_them() {
+    fn stems_are_compared_up_to_the_highest_of_a_sample() {
         let sketch = |stems: &[u16]| Sketch {
             stems: stems.into(),
             ..Sketch::default()
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overlap_that_is_asked_for_is_the_overlap() {
+    fn overlap_at_least_agrees_with_overlap() {
         let sketch = |words: &[u32], numbers: &[u32]| Sketch {
             words: words.into(),
             numbers: numbers.into(),
@@ -357,13 +357,13 @@ mod tests {
     }
 
     #[test]
-    fn a_list_contains_another_or_not() {
+    fn a_superset_contains_all_hashes() {
         assert!(is_superset(&[1, 2, 3], &[1, 3]));
         assert!(!is_superset(&[1, 2, 3], &[1, 4]));
     }
 
     #[test]
-    fn equal_phrases_have_one_name_whatever_their_case() {
+    fn equal_phrases_have_one_id_whatever_their_case() {
         assert_eq!(
             Phrase::from("Start Over".to_owned()),
             Phrase::from("start over".to_owned())

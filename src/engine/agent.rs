@@ -130,16 +130,7 @@ impl Agent {
         let history = &self.history;
         let totals_before = |first| totals.saturating_sub(history.cost_since(first));
         let policy_outcome = self.policy.decide(&results, &profile.policy, totals_before);
-        // Events of a reported loop do not count again.
-        let decision = policy_outcome.as_ref().and_then(|o| o.decision.as_ref());
-        if let Some(decision) = decision {
-            self.history.consume(&decision.evidence.event_indexes);
-        }
-        let consumed = self.policy.take_consumed_events();
-        if !consumed.is_empty() {
-            self.history.consume(&consumed);
-            self.detectors.consume(&consumed);
-        }
+        self.consume_reported_events(policy_outcome.as_deref());
         if totals.events % DETECTOR_BYTES_UPDATE_INTERVAL == 0
             || totals.events < DETECTOR_BYTES_UPDATE_INTERVAL
         {
@@ -154,6 +145,19 @@ impl Agent {
             },
             missing_fields,
             policy_outcome,
+        }
+    }
+
+    /// Events of a reported loop do not count again.
+    #[inline]
+    fn consume_reported_events(&mut self, policy_outcome: Option<&PolicyOutcome>) {
+        if let Some(decision) = policy_outcome.and_then(|outcome| outcome.decision.as_ref()) {
+            self.history.consume(&decision.evidence.event_indexes);
+        }
+        let consumed = self.policy.take_consumed_events();
+        if !consumed.is_empty() {
+            self.history.consume(&consumed);
+            self.detectors.consume(&consumed);
         }
     }
 

@@ -137,18 +137,18 @@ pub(super) fn build_decision(
 fn describe_cause(cause: &Cause) -> String {
     match cause {
         Cause::FirstSeen => "first time this loop is seen".to_owned(),
-        Cause::Chronic => {
-            "it went on after it was reported, until the trend was chronic".to_owned()
-        }
-        Cause::ThresholdPassed => "it went on after it was reported, past its next bar".to_owned(),
+        Cause::Chronic => "the loop continued after the first report".to_owned(),
+        Cause::ThresholdPassed => "the loop grew past its next threshold".to_owned(),
         Cause::BudgetUsed(LadderRung::Soft) => {
-            "the share of its budget at which to warn is used".to_owned()
+            "the session's budget reached `warn_share`".to_owned()
         }
         Cause::BudgetUsed(LadderRung::Hard | LadderRung::Final) => {
-            "its budget is used up".to_owned()
+            "the session's budget is used up".to_owned()
         }
-        Cause::Recurred => "it had been reported, ended, and came back".to_owned(),
-        Cause::EventLimit(events) => format!("it holds {events} events, as many as end it"),
+        Cause::Recurred => "the loop ended after a report and came back".to_owned(),
+        Cause::EventLimit(events) => {
+            format!("the loop reached {events} events (`terminate_after`)")
+        }
     }
 }
 

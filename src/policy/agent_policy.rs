@@ -48,6 +48,13 @@ pub struct DetectorResults<'a> {
     pub loop_capacity: &'a Capacity,
 }
 
+impl DetectorResults<'_> {
+    fn cited_signatures(&self) -> impl Iterator<Item = Sig> {
+        let findings = self.findings.iter();
+        findings.flat_map(|(_, finding)| finding.cited_signatures())
+    }
+}
+
 pub struct PolicyOutcome {
     /// At most one per event.
     pub decision: Option<Decision>,
@@ -57,6 +64,18 @@ pub struct PolicyOutcome {
     pub avoidable: Waste,
     /// The detector that describes the loop.
     pub detector: DetectorId,
+}
+
+impl PolicyOutcome {
+    /// A deferred alert: this event adds no cost to a loop.
+    fn without_loop(decision: Decision) -> Self {
+        Self {
+            detector: decision.detector,
+            decision: Some(decision),
+            wasted: Waste::default(),
+            avoidable: Waste::default(),
+        }
+    }
 }
 
 impl AgentPolicy {
@@ -160,24 +179,20 @@ impl PolicyState {
     ) -> Option<PolicyOutcome> {
         // Update the trends. Without a finding, loops end or a deferred alert is due.
         let found = found_bits(results.findings);
-        let at = (results.at, previous_time);
-        self.trends.update(at, results.checked, found, settings);
+        self.trends.update(
+            (results.at, previous_time),
+            results.checked,
+            found,
+            settings,
+        );
         let Some((detector, finding)) = select_description(results.findings, settings) else {
             self.loops.end_unmatched(results.checked & !found, None);
             let decision = self.take_deferred_alert(results.at.index, settings)?;
-            return Some(PolicyOutcome {
-                detector: decision.detector,
-                decision: Some(decision),
-                wasted: Waste::default(),
-                avoidable: Waste::default(),
-            });
+            return Some(PolicyOutcome::without_loop(decision));
         };
         // Find the loop, or add it.
         let id = compute_loop_id(results.agent, &finding.loop_key);
-        let cited = || {
-            let findings = results.findings.iter();
-            findings.flat_map(|(_, finding)| finding.cited_signatures())
-        };
+        let cited = || results.cited_signatures();
         let extending = extending_bits(results.findings);
         let known = self
             .loops
@@ -198,9 +213,7 @@ impl PolicyState {
         }
         current_loop.add_finding(finding);
         current_loop.detectors |= found;
-        let wasted = current_loop.waste_at(results.totals);
-        let new_waste = wasted.saturating_sub(current_loop.counted_waste);
-        current_loop.counted_waste = wasted;
+        let new_waste = current_loop.count_new_waste(results.totals);
         let avoidable = current_loop
             .strongest_action
             .map_or(Waste::default(), |_| new_waste);

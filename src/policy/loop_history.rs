@@ -241,6 +241,14 @@ impl Loop {
         wasted
     }
 
+    /// The cost since it was last counted, which is counted now.
+    pub fn count_new_waste(&mut self, totals: Waste) -> Waste {
+        let wasted = self.waste_at(totals);
+        let new_waste = wasted.saturating_sub(self.counted_waste);
+        self.counted_waste = wasted;
+        new_waste
+    }
+
     fn heap_bytes(&self) -> usize {
         let spilled_signatures = if self.signatures.spilled() {
             self.signatures.capacity() * size_of::<Sig>()

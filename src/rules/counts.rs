@@ -1,14 +1,14 @@
-//! Rules of the operator's own: `[[rules]]`.
+//! Counts the events that rules match, and emits findings like a detector.
 //!
-//! What counts, and what is the same, was found out when the facts were made; a
-//! rule fires when `count` events that are the same stand in the last `window`
-//! events of the agent, or one after another of those that count. Each further
-//! one goes on with the run, until none has come for a whole window.
+//! Fires when: `count` events with the same key occur in the last `window` events of
+//! the agent; with `consecutive`, without an event of another key that counts in
+//! between. Each further event extends the run, until none occurs for a whole window.
 //!
-//! Resets with a user's message and a new run, where the rule says so, and for
-//! reads and searches when the context is summarised.
+//! Resets when: `reset_when` is true, and on a message of the user or a new run. A
+//! compaction drops reads and searches.
 //!
-//! Cost: nothing without rules; a walk over the window for a rule that counts.
+//! Cost: nothing without rules; a scan of the window for a rule that counts the
+//! event.
 
 use std::collections::VecDeque;
 
@@ -25,7 +25,7 @@ use crate::{
 /// How a rule counts.
 #[derive(Clone, Debug)]
 pub struct RuleSettings {
-    /// It looks at sessions of this profile.
+    /// The rule applies to sessions of this profile.
     pub enabled: bool,
     pub count: u32,
     pub window: u32,
@@ -37,7 +37,7 @@ pub struct RuleSettings {
 pub struct RuleStates {
     /// The agent's events so far.
     events_seen: u32,
-    /// Of the rules up to the last that ever counted anything.
+    /// By rule, up to the last rule that ever had an outcome.
     states: Vec<RuleState>,
 }
 
@@ -45,28 +45,29 @@ pub struct RuleStates {
 struct RuleState {
     /// The events of the window that count, oldest first.
     counted_events: VecDeque<CountedEvent>,
-    /// The event up to which what was found stands.
+    /// The agent's event up to which the last finding stays active.
     ongoing_until: Option<u32>,
 }
 
 struct CountedEvent {
     group_key: Sig,
-    /// The agent's event, and the session's.
+    /// The number of the event among the agent's events.
     agent_event: u32,
+    /// The index of the event in its session.
     session_event: i32,
     round: Option<Sig>,
     call: Option<Sig>,
-    /// The model has lost it when its context is summarised.
+    /// A compaction drops the event.
     is_read: bool,
-    /// How long the run is that was found up to here; 0: none was.
+    /// The length of the run found with this event; 0 without a finding.
     run_length: u32,
 }
 
 impl RuleSettings {
-    /// Every event of the window may count, and takes 56 bytes then.
+    /// Every event of the window may count, at 56 bytes each.
     pub const WINDOW_MAX: u32 = 256;
 
-    /// Says why it fires.
+    /// Explains to a person when the rule fires.
     pub fn explain(&self) -> DetectorExplanation {
         let Self {
             count,
@@ -75,13 +76,13 @@ impl RuleSettings {
             ..
         } = self;
         DetectorExplanation {
-            rule: "a rule of the operator's own",
+            rule: "a rule of the operator",
             threshold: if *consecutive {
-                format!("{count} events in a row that it counts as the same, in {window}")
+                format!("{count} events in a row with the same key, in the last {window}")
             } else {
-                format!("{count} events that it counts as the same in the last {window}")
+                format!("{count} events with the same key in the last {window}")
             },
-            avoided_by: "events that its expressions leave out or tell apart",
+            avoided_by: "events that `when` does not match, or that have another key",
         }
     }
 
@@ -89,14 +90,14 @@ impl RuleSettings {
         let Self { count, window, .. } = *self;
         if window == 0 || window > Self::WINDOW_MAX {
             let most = Self::WINDOW_MAX;
-            let why = format!("{window} events, of 1 to {most} that are kept");
+            let why = format!("{window} events, must be 1 to {most}");
             return Err(NeverFires::new("window", why));
         }
         if count == 0 {
             return Err(NeverFires::new("count", "must be at least 1".to_owned()));
         }
         if count > window {
-            let why = format!("{count} events never stand in a window of {window}");
+            let why = format!("{count} events never fit in a window of {window}");
             return Err(NeverFires::new("count", why).with_other_key("window"));
         }
         Ok(())
@@ -104,7 +105,7 @@ impl RuleSettings {
 }
 
 impl RuleStates {
-    /// Counts what the rules make of an event. `first` is the first rule's id.
+    /// Counts the rules' outcomes of an event. `first` is the id of the first rule.
     pub fn observe(
         &mut self,
         rule_outcomes: &[RuleOutcome],
@@ -112,7 +113,7 @@ impl RuleStates {
         (first, settings): (u8, &[RuleSettings]),
         mut emit: impl FnMut(DetectorId, DetectorOutcome),
     ) {
-        // A text that is being written is no event yet.
+        // A text that is still being streamed is not an event.
         if settings.is_empty() || matches!(now.body, ObservationBody::PartialText(_)) {
             return;
         }
@@ -123,8 +124,7 @@ impl RuleStates {
         for (rule, settings) in (0..).zip(settings).filter(|(_, settings)| settings.enabled) {
             let rule_outcome = rule_outcomes
                 .iter()
-                .find(|rule_outcome| rule_outcome.rule == rule);
-            let rule_outcome = rule_outcome
+                .find(|rule_outcome| rule_outcome.rule == rule)
                 .filter(|rule_outcome| rule_outcome.uses_call_kind || !is_excluded_call(now));
             let outcome = self.evaluate(rule, rule_outcome, now, settings);
             emit(DetectorId(first.saturating_add(rule)), outcome);
@@ -156,12 +156,13 @@ impl RuleStates {
             state.counted_events.clear();
         }
         match (rule_outcome.group_key, rule_outcome.failed_expression) {
-            (Some(same), _) => state.count_event(same, at, now, settings),
+            (Some(group_key), _) => state.count_event(group_key, at, now, settings),
             (None, Some(expression)) => DetectorOutcome::MissingField(expression),
             (None, None) => state.skip_event(at),
         }
     }
 
+    /// On a compaction: the model has lost what it read.
     fn remove_reads(&mut self) {
         for state in &mut self.states {
             state.counted_events.retain(|counted| !counted.is_read);
@@ -173,15 +174,18 @@ impl RuleStates {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        let counted =
-            |state: &RuleState| state.counted_events.capacity() * size_of::<CountedEvent>();
-        self.states.capacity() * size_of::<RuleState>()
-            + self.states.iter().map(counted).sum::<usize>()
+        let counted_events: usize = self
+            .states
+            .iter()
+            .map(|state| state.counted_events.capacity())
+            .sum();
+        self.states.capacity() * size_of::<RuleState>() + counted_events * size_of::<CountedEvent>()
     }
 }
 
 impl RuleState {
-    /// An event that does not count: what was found ends a window later.
+    /// Handles an event that does not count. The last finding ends one window after
+    /// its latest event.
     fn skip_event(&mut self, at: u32) -> DetectorOutcome {
         match self.ongoing_until {
             Some(until) if at > until => {
@@ -194,16 +198,17 @@ impl RuleState {
 
     fn count_event(
         &mut self,
-        same: Sig,
+        group_key: Sig,
         at: u32,
         now: &Observation,
         settings: &RuleSettings,
     ) -> DetectorOutcome {
-        let oldest = at.saturating_sub(settings.window - 1);
+        // Drops events that have left the window, and those of another key in a row.
+        let window_start = at.saturating_sub(settings.window - 1);
         while self
             .counted_events
             .front()
-            .is_some_and(|first| first.agent_event < oldest)
+            .is_some_and(|first| first.agent_event < window_start)
         {
             self.counted_events.pop_front();
         }
@@ -211,20 +216,22 @@ impl RuleState {
             && self
                 .counted_events
                 .back()
-                .is_some_and(|last| last.group_key != same)
+                .is_some_and(|last| last.group_key != group_key)
         {
             self.counted_events.clear();
         }
+        // A round counts once per key.
         let round = now.at.round;
         let alike = || {
             self.counted_events
                 .iter()
                 .rev()
-                .filter(|counted| counted.group_key == same)
+                .filter(|counted| counted.group_key == group_key)
         };
         if round.is_some() && alike().any(|counted| counted.round == round) {
             return DetectorOutcome::Unchanged;
         }
+        // Extends the last run, or starts one with all events of the window.
         let last_run = alike().next().map_or(0, |last| last.run_length);
         let extends = last_run > 0;
         let run_length = match last_run {
@@ -233,7 +240,7 @@ impl RuleState {
         };
         let found = run_length >= settings.count;
         self.counted_events.push_back(CountedEvent {
-            group_key: same,
+            group_key,
             agent_event: at,
             session_event: now.at.index,
             round,
@@ -243,8 +250,11 @@ impl RuleState {
         });
         if found {
             self.ongoing_until = Some(at.saturating_add(settings.window - 1));
-            return DetectorOutcome::from_finding(self.build_finding(same, run_length, extends));
+            return DetectorOutcome::from_finding(
+                self.build_finding(group_key, run_length, extends),
+            );
         }
+        // Below the count: an earlier finding may still be active.
         match self.ongoing_until {
             Some(until) if at <= until && !settings.consecutive => DetectorOutcome::Unchanged,
             _ => {
@@ -282,7 +292,7 @@ impl RuleState {
     }
 }
 
-/// A poll, or a call that met an outage: others look at it.
+/// A poll or an outage, which belong to detectors of their own.
 fn is_excluded_call(now: &Observation) -> bool {
     matches!(&now.body, ObservationBody::Call(facts) if facts.kind != CallKind::Ordinary)
 }
@@ -310,6 +320,7 @@ fn is_read(now: &Observation) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::detect::testing::{observed_call, outcome_letter};
     use crate::domain::{
         EventPosition, LadderRung, MarkerKind, Operation, TextRepetition, UsageDelta,
     };
@@ -325,7 +336,7 @@ mod tests {
         Sig::new(letter as u64)
     }
 
-    fn event(index: usize, seen: ObservationBody, round: Option<char>) -> Observation {
+    fn event(index: usize, body: ObservationBody, round: Option<char>) -> Observation {
         Observation {
             capacities: crate::domain::Capacities::default(),
             at: EventPosition {
@@ -336,74 +347,67 @@ mod tests {
                 calls: 0,
                 round: round.map(sig),
             },
-            body: seen,
+            body,
             usage: UsageDelta::default(),
         }
     }
 
-    fn sight(same: Option<char>) -> RuleOutcome {
+    fn rule_outcome(key: Option<char>) -> RuleOutcome {
         RuleOutcome {
             rule: 0,
-            group_key: same.map(sig),
+            group_key: key.map(sig),
             resets: false,
             failed_expression: None,
             uses_call_kind: false,
         }
     }
 
-    fn look(
+    /// Runs one rule, with the id 40, on one event.
+    fn observe(
         states: &mut RuleStates,
-        sight: &[RuleOutcome],
+        rule_outcomes: &[RuleOutcome],
         now: &Observation,
         settings: &RuleSettings,
     ) -> DetectorOutcome {
-        let mut looks = Vec::new();
+        let mut emitted = Vec::new();
         let rules = (40, std::slice::from_ref(settings));
-        states.observe(sight, now, rules, |id, look| looks.push((id, look)));
-        assert_eq!(looks.len(), 1);
-        let (id, look) = looks.remove(0);
+        states.observe(rule_outcomes, now, rules, |id, outcome| {
+            emitted.push((id, outcome));
+        });
+        assert_eq!(emitted.len(), 1);
+        let (id, outcome) = emitted.remove(0);
         assert_eq!(id, DetectorId(40));
-        look
+        outcome
     }
 
-    fn mark(look: &DetectorOutcome) -> char {
-        match look {
-            DetectorOutcome::NotApplicable => ' ',
-            DetectorOutcome::MissingField(_) => '?',
-            DetectorOutcome::NoMatch => '.',
-            DetectorOutcome::Unchanged => '=',
-            DetectorOutcome::Match(finding) if finding.extends => '+',
-            DetectorOutcome::Match(_) => '!',
-        }
-    }
-
-    /// A letter an event that counts, named by what it is the same as; `-` does
-    /// not count, `0` resets, `?` fails.
+    /// In the script, a letter is the key of an event that counts; `-` does not count,
+    /// `0` resets, `?` fails. The outcomes are letters as in the detectors' tests.
     #[track_caller]
     fn check(script: &str, settings: &RuleSettings, expected: &str) {
         let mut states = RuleStates::default();
         let step = |(index, c)| {
-            let sight = match c {
+            let rule_outcome = match c {
                 '-' => None,
                 '0' => Some(RuleOutcome {
                     resets: true,
-                    ..sight(None)
+                    ..rule_outcome(None)
                 }),
                 '?' => Some(RuleOutcome {
                     failed_expression: Some("when"),
-                    ..sight(None)
+                    ..rule_outcome(None)
                 }),
-                same => Some(sight(Some(same))),
+                key => Some(rule_outcome(Some(key))),
             };
             let now = event(index, ObservationBody::Other, None);
-            mark(&look(&mut states, sight.as_slice(), &now, settings))
+            let outcome = observe(&mut states, rule_outcome.as_slice(), &now, settings);
+            outcome_letter(&outcome)
         };
-        let marks: String = script.chars().enumerate().map(step).collect();
-        assert_eq!(marks, expected, "{script}");
+        let letters: String = script.chars().enumerate().map(step).collect();
+        assert_eq!(letters, expected, "{script}");
     }
 
     #[test]
-    fn so_many_that_are_the_same_are_found_and_each_that_goes_on() {
+    fn the_third_event_with_the_same_key_is_found_and_each_further_one() {
         check("aaaa", &SETTINGS, "..!+");
         check("abab", &SETTINGS, "....");
         check("ababa", &SETTINGS, "....!");
@@ -418,13 +422,13 @@ mod tests {
     }
 
     #[test]
-    fn only_the_window_counts() {
+    fn only_events_in_the_window_count() {
         check("a-a-a", &SETTINGS, ". . !");
         check("a--a-a", &SETTINGS, ".  . .");
     }
 
     #[test]
-    fn a_text_that_is_being_written_is_no_event() {
+    fn a_text_that_is_being_streamed_is_not_an_event() {
         let mut states = RuleStates::default();
         let repeated = TextRepetition {
             unit: "again".into(),
@@ -436,28 +440,28 @@ mod tests {
             rung: LadderRung::Soft,
             extends: false,
         };
-        let mut marks = String::new();
+        let mut letters = String::new();
         for index in 0..3 {
             let now = event(index, ObservationBody::Other, None);
-            let found = look(&mut states, &[sight(Some('a'))], &now, &SETTINGS);
-            marks.push(mark(&found));
+            let found = observe(&mut states, &[rule_outcome(Some('a'))], &now, &SETTINGS);
+            letters.push(outcome_letter(&found));
             for _ in 0..SETTINGS.window {
                 let text = event(index, ObservationBody::PartialText(repeated.clone()), None);
                 states.observe(&[], &text, (40, &[SETTINGS]), |id, _| panic!("{id:?}"));
             }
         }
-        assert_eq!(marks, "..!");
+        assert_eq!(letters, "..!");
     }
 
     #[test]
-    fn what_was_found_stands_for_a_window_and_then_has_to_come_anew() {
+    fn a_run_ends_when_no_event_extends_it_within_a_window() {
         check("aaa---a", &SETTINGS, "..!   +");
         check("aaa----a", &SETTINGS, "..!    .");
         check("aaa-----aaa", &SETTINGS, "..!    ...!");
     }
 
     #[test]
-    fn another_that_counts_breaks_a_row_and_one_that_does_not_count_does_not() {
+    fn only_an_event_of_another_key_breaks_a_consecutive_run() {
         let row = RuleSettings {
             consecutive: true,
             ..SETTINGS
@@ -468,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_starts_anew_and_a_failure_counts_nothing() {
+    fn a_reset_clears_the_count_and_a_failure_does_not_count() {
         check("aa0aa", &SETTINGS, ".. ..");
         check("aa?a", &SETTINGS, "..?!");
     }
@@ -476,68 +480,82 @@ mod tests {
     #[test]
     fn a_round_counts_once() {
         let mut states = RuleStates::default();
-        let mut marks = String::new();
+        let mut letters = String::new();
         for (index, round) in ['x', 'x', 'x', 'y', 'z'].into_iter().enumerate() {
             let now = event(index, ObservationBody::Other, Some(round));
-            marks.push(mark(&look(
+            letters.push(outcome_letter(&observe(
                 &mut states,
-                &[sight(Some('a'))],
+                &[rule_outcome(Some('a'))],
                 &now,
                 &SETTINGS,
             )));
         }
-        assert_eq!(marks, ".==.!");
+        assert_eq!(letters, ".==.!");
     }
 
     #[test]
-    fn a_compaction_forgets_reads_and_a_user_all() {
-        use crate::detect::testing::observed_call;
+    fn a_compaction_drops_reads_and_a_user_drops_all() {
         let mut states = RuleStates::default();
-        let mut marks = String::new();
+        let mut letters = String::new();
         let compaction = ObservationBody::Marker {
             kind: MarkerKind::Compaction,
             context_tokens: 0,
         };
         let read = || observed_call(Operation::Read, CallKind::Ordinary);
-        for (index, seen) in [read(), read(), compaction, read(), read()]
+        for (index, body) in [read(), read(), compaction, read(), read()]
             .into_iter()
             .enumerate()
         {
-            let counts = matches!(seen, ObservationBody::Call(_));
-            let now = event(index, seen, None);
-            let sights = counts.then(|| sight(Some('a')));
-            marks.push(mark(&look(&mut states, sights.as_slice(), &now, &SETTINGS)));
+            let counts = matches!(body, ObservationBody::Call(_));
+            let now = event(index, body, None);
+            let rule_outcomes = counts.then(|| rule_outcome(Some('a')));
+            letters.push(outcome_letter(&observe(
+                &mut states,
+                rule_outcomes.as_slice(),
+                &now,
+                &SETTINGS,
+            )));
         }
-        assert_eq!(marks, ".. ..");
+        assert_eq!(letters, ".. ..");
         states.reset();
         assert_eq!(states.heap_bytes(), 0);
         let now = event(5, read(), None);
         assert_eq!(
-            mark(&look(&mut states, &[sight(Some('a'))], &now, &SETTINGS)),
+            outcome_letter(&observe(
+                &mut states,
+                &[rule_outcome(Some('a'))],
+                &now,
+                &SETTINGS
+            )),
             '.'
         );
     }
 
     #[test]
-    fn polls_and_outages_are_seen_by_those_who_tell_them_apart() {
-        use crate::detect::testing::observed_call;
+    fn polls_and_outages_count_only_for_rules_that_read_call_kind() {
         let settings = RuleSettings {
             count: 1,
             ..SETTINGS
         };
         let now = event(0, observed_call(Operation::Read, CallKind::Poll), None);
         let mut states = RuleStates::default();
-        let blind = sight(Some('a'));
-        assert_eq!(mark(&look(&mut states, &[blind], &now, &settings)), ' ');
-        let sees = RuleOutcome {
+        let ignoring_kind = rule_outcome(Some('a'));
+        assert_eq!(
+            outcome_letter(&observe(&mut states, &[ignoring_kind], &now, &settings)),
+            ' '
+        );
+        let using_kind = RuleOutcome {
             uses_call_kind: true,
-            ..blind
+            ..ignoring_kind
         };
-        assert_eq!(mark(&look(&mut states, &[sees], &now, &settings)), '!');
+        assert_eq!(
+            outcome_letter(&observe(&mut states, &[using_kind], &now, &settings)),
+            '!'
+        );
     }
 
     #[test]
-    fn what_is_kept_is_bounded_by_the_window() {
+    fn the_state_is_bounded_by_the_window() {
         let settings = RuleSettings {
             count: 256,
             window: 256,
@@ -547,7 +565,7 @@ mod tests {
         for index in 0..10_000 {
             let now = event(index, ObservationBody::Other, None);
             let letter = char::from(b'a' + (index % 7) as u8);
-            look(&mut states, &[sight(Some(letter))], &now, &settings);
+            observe(&mut states, &[rule_outcome(Some(letter))], &now, &settings);
         }
         assert!(
             states.heap_bytes() <= 512 * size_of::<CountedEvent>() + 4 * size_of::<RuleState>()
@@ -555,20 +573,21 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_is_off_does_not_look() {
+    fn a_disabled_rule_emits_nothing() {
         let off = RuleSettings {
             enabled: false,
             ..SETTINGS
         };
         let now = event(0, ObservationBody::Other, None);
         let rules = (40, std::slice::from_ref(&off));
-        let sights = [sight(Some('a'))];
-        RuleStates::default().observe(&sights, &now, rules, |_, look| panic!("{look:?}"));
+        let rule_outcomes = [rule_outcome(Some('a'))];
+        RuleStates::default().observe(&rule_outcomes, &now, rules, |_, outcome| {
+            panic!("{outcome:?}")
+        });
     }
 
     #[test]
-    fn evidence_names_the_events_and_their_distinct_calls() {
-        use crate::detect::testing::observed_call;
+    fn evidence_cites_the_events_and_their_distinct_calls() {
         let mut states = RuleStates::default();
         let mut found = Vec::new();
         for index in 0..4 {
@@ -578,7 +597,7 @@ mod tests {
                 None,
             );
             if let DetectorOutcome::Match(finding) =
-                look(&mut states, &[sight(Some('a'))], &now, &SETTINGS)
+                observe(&mut states, &[rule_outcome(Some('a'))], &now, &SETTINGS)
             {
                 found.push(finding);
             }
@@ -590,8 +609,8 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_can_never_fire_are_refused() {
-        let refuses = |count, window| {
+    fn settings_that_can_never_fire_are_rejected() {
+        let rejects = |count, window| {
             RuleSettings {
                 count,
                 window,
@@ -600,11 +619,11 @@ mod tests {
             .check()
             .is_err()
         };
-        assert!(!refuses(1, 1));
-        assert!(!refuses(256, 256));
-        assert!(refuses(0, 5));
-        assert!(refuses(6, 5));
-        assert!(refuses(1, 0));
-        assert!(refuses(1, 257));
+        assert!(!rejects(1, 1));
+        assert!(!rejects(256, 256));
+        assert!(rejects(0, 5));
+        assert!(rejects(6, 5));
+        assert!(rejects(1, 0));
+        assert!(rejects(1, 257));
     }
 }

@@ -1,3 +1,5 @@
+//! The variables of expressions: an event's fields as CEL values.
+
 use std::borrow::Cow;
 
 use cel::{
@@ -20,8 +22,8 @@ use crate::{
     facts::EventFacts,
 };
 
-/// An event as the expressions see it. What an event of its kind does not have
-/// is empty, or 0.
+/// The variables of one event. Fields that an event of its kind does not have are
+/// empty or 0.
 pub(super) struct EventScope<'a> {
     kind: &'static str,
     agent_id: &'a str,
@@ -46,12 +48,12 @@ pub(super) struct EventScope<'a> {
     pub session: Totals,
 }
 
-/// Of a result, an error, a target and the text of arguments: what is looked
-/// for in them stands at their beginning, and a search of it takes a microsecond.
+/// Bytes of a result, an error, a target or the text of arguments. What rules search
+/// for is usually at the beginning, and searching this much takes a microsecond.
 pub(super) const TEXT_BYTES_MAX: usize = 4_096;
-/// Arguments with a longer text are not parsed: they hold a file, or a patch.
+/// Longer arguments are not parsed: they contain a file or a patch.
 const ARGS_BYTES_MAX: usize = 16_384;
-/// Values in the arguments, so that what walks over them is bounded.
+/// Most values in the arguments. It bounds expressions that walk over them.
 pub(super) const ARGS_VALUES_MAX: usize = 256;
 
 /// Every variable and its type.
@@ -85,7 +87,7 @@ pub(super) const VARIABLES: &[(&str, Type)] = &[
 ];
 
 impl<'a> EventScope<'a> {
-    /// `None` where no rule looks.
+    /// `None` if the event concerns no rule.
     pub fn from_event(event: &'a Event, facts: &EventFacts<'a>, wants_args: bool) -> Option<Self> {
         let scope = Self {
             agent_id: event.agent.as_str(),
@@ -220,7 +222,7 @@ fn args_json(args: &Args) -> &str {
     }
 }
 
-/// Arguments that are an object, where anybody wants them.
+/// The arguments, if they are an object and a rule reads them.
 fn parse_args<'a>(args: &Args, wanted: bool) -> Option<CelMap<'a>> {
     match args {
         Args::Text(json) if wanted && json.len() <= ARGS_BYTES_MAX => {
@@ -233,7 +235,7 @@ fn parse_args<'a>(args: &Args, wanted: bool) -> Option<CelMap<'a>> {
     }
 }
 
-/// `None`: there are more values than `room` is left for.
+/// `None`: there are more values than `remaining`.
 fn to_cel_value<'a>(json: Json, remaining: &mut usize) -> Option<Box<dyn Val + 'a>> {
     *remaining = remaining.checked_sub(1)?;
     Some(match json {

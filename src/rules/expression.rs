@@ -1,3 +1,5 @@
+//! Parsing and evaluating one expression.
+
 use std::{fmt, hash::Hasher, sync::Arc};
 
 use cel::{
@@ -14,34 +16,34 @@ use super::{
     types::Type,
 };
 
-/// An expression that was found to be sound.
+/// An expression that passed all checks.
 pub(super) struct Expression {
     root: IdedExpr,
 }
 
-/// An expression that cannot be used, and where in it.
+/// Why an expression is rejected.
 #[derive(Debug)]
 pub(super) struct ExpressionError {
-    /// Line and column, from 1; `None`: the whole of it.
+    /// Line and column, from 1; `None`: the whole expression.
     pub position: Option<(usize, usize)>,
     pub reason: String,
 }
 
-/// It could not be evaluated on an event: a field is missing, or of another
-/// type.
+/// The expression could not be evaluated on an event, because a field is missing or
+/// has another type.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct EvaluationError;
 
-/// Longer ones are programs: they belong into a service of their own.
+/// A longer expression is a program and belongs in a separate service.
 const EXPRESSION_BYTES_MAX: usize = 1_024;
-/// Every level is a few kilobytes of stack in the evaluation.
+/// Each level takes a few kilobytes of stack during evaluation.
 const NESTING_MAX: u16 = 24;
-/// The parser sees how deep an expression nests only after it went there: up to
-/// 8 MiB for a thousand parentheses, without optimisation.
+/// The parser checks the nesting only after it has recursed: up to 8 MiB of stack for
+/// a thousand parentheses in an unoptimized build.
 const PARSER_STACK_BYTES: usize = 32 * 1024 * 1024;
 
 impl Expression {
-    /// One that says yes or no.
+    /// Compiles `when` or `reset_when`, which must be a boolean.
     pub fn compile_condition(
         source: &str,
         patterns: &mut Patterns,
@@ -52,7 +54,7 @@ impl Expression {
         })
     }
 
-    /// One that says what is the same.
+    /// Compiles `key`, which must not be an object.
     pub fn compile_key(
         source: &str,
         patterns: &mut Patterns,
@@ -78,15 +80,15 @@ impl Expression {
             )));
         }
         let (root, info) = parse(source)?;
-        let mut check = TypeChecker::new(patterns, NESTING_MAX.into());
-        let checked = check.check_expression(&root);
-        let with_position = |(id, why): (u64, String)| ExpressionError {
-            position: line_and_column(&info, id),
-            reason: why,
-        };
-        let kind = checked.map_err(with_position)?;
+        let mut checker = TypeChecker::new(patterns, NESTING_MAX.into());
+        let kind = checker
+            .check_expression(&root)
+            .map_err(|(id, reason)| ExpressionError {
+                position: line_and_column(&info, id),
+                reason,
+            })?;
         check_type(kind).map_err(ExpressionError::without_position)?;
-        Ok((Self { root }, check.requirements))
+        Ok((Self { root }, checker.requirements))
     }
 
     pub fn evaluate_bool(&self, context: &Context<'_, '_>) -> Result<bool, EvaluationError> {
@@ -95,7 +97,7 @@ impl Expression {
         Ok(*truth.inner())
     }
 
-    /// Hashes what it evaluates to: a scalar, or a list of them.
+    /// Hashes the value, which must be a scalar or a list of scalars.
     pub fn hash_value(
         &self,
         context: &Context<'_, '_>,
@@ -121,10 +123,10 @@ impl Expression {
 }
 
 impl ExpressionError {
-    pub fn without_position(why: String) -> Self {
+    pub fn without_position(reason: String) -> Self {
         Self {
             position: None,
-            reason: why,
+            reason,
         }
     }
 }
@@ -138,15 +140,15 @@ impl fmt::Display for ExpressionError {
     }
 }
 
-/// A function as the interpreter calls it.
+/// A function that the interpreter calls.
 type CelFunction = Box<
     dyn for<'c, 'v> Fn(&mut FunctionContext<'c, 'v>) -> Result<CowVal<'c, 'v>, ExecutionError>
         + Send
         + Sync,
 >;
 
-/// The context that every evaluation is an inner scope of: a new one each time
-/// would cost twenty times as much.
+/// The context shared by all evaluations, each of which uses an inner scope. Building
+/// a new context each time would cost twenty times as much.
 pub(super) fn root_context(patterns: Patterns) -> Context<'static, 'static> {
     let mut root = Context::with_env(Arc::new(Env::stdlib()));
     let matches: CelFunction = Box::new(move |call| {
@@ -158,15 +160,15 @@ pub(super) fn root_context(patterns: Patterns) -> Context<'static, 'static> {
             .args
             .first()
             .and_then(|arg| arg.downcast_ref::<CelString>());
-        let found = pattern.and_then(|pattern| patterns.get(pattern.inner()));
-        match (text, found) {
-            (Some(text), Some(pattern)) => {
-                Ok(CowVal::owned(CelBool::from(pattern.is_match(text.inner()))))
+        let regex = pattern.and_then(|pattern| patterns.get(pattern.inner()));
+        match (text, regex) {
+            (Some(text), Some(regex)) => {
+                Ok(CowVal::owned(CelBool::from(regex.is_match(text.inner()))))
             }
             _ => Err(call.error("it takes a text and a pattern")),
         }
     });
-    // No other function has the name, which is the one error there is.
+    // The only possible error is a duplicate name, and there is none.
     let _ = root.add_function("matches", matches);
     root
 }
@@ -196,22 +198,25 @@ fn hash_scalar(value: &dyn Val, hasher: &mut impl Hasher) -> Result<(), Evaluati
     Ok(())
 }
 
-/// Parses on a thread with a stack that is deep enough.
+/// Parses on a thread with a large stack, see [`PARSER_STACK_BYTES`].
 fn parse(source: &str) -> Result<(IdedExpr, SourceInfo), ExpressionError> {
-    let parse = || {
-        let parser = Env::stdlib().parser().max_recursion_depth(NESTING_MAX);
-        let parsed = parser.parse_with_source_info(source);
-        parsed.map_err(|errors| parse_error(&errors))
-    };
     std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().stack_size(PARSER_STACK_BYTES);
-        let parsed = thread.spawn_scoped(scope, parse).ok();
-        let parsed = parsed.and_then(|thread| thread.join().ok());
-        parsed.unwrap_or_else(|| {
-            Err(ExpressionError::without_position(
-                "it cannot be parsed".to_owned(),
-            ))
-        })
+        std::thread::Builder::new()
+            .stack_size(PARSER_STACK_BYTES)
+            .spawn_scoped(scope, || {
+                Env::stdlib()
+                    .parser()
+                    .max_recursion_depth(NESTING_MAX)
+                    .parse_with_source_info(source)
+                    .map_err(|errors| parse_error(&errors))
+            })
+            .ok()
+            .and_then(|thread| thread.join().ok())
+            .unwrap_or_else(|| {
+                Err(ExpressionError::without_position(
+                    "it cannot be parsed".to_owned(),
+                ))
+            })
     })
 }
 
@@ -234,7 +239,7 @@ fn parse_error(errors: &cel::ParseErrors) -> ExpressionError {
     }
 }
 
-/// Line and column of a part, from 1.
+/// Line and column of a node, from 1.
 fn line_and_column(info: &SourceInfo, id: u64) -> Option<(usize, usize)> {
     let (start, _) = info.offset_for(id)?;
     let before: String = info.source.chars().take(start as usize).collect();

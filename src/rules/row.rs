@@ -1,5 +1,5 @@
-//! A row of `[[rules]]`: its keys, defaults and checks, and the settings that the
-//! counts, the policy and the templates take from it.
+//! A row of `[[rules]]`: its keys, defaults and checks, and the settings derived from
+//! it for the counts, the policy and the message templates.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::{
     policy::{Escalation, EscalationSettings},
 };
 
-/// A row of `[[rules]]`. What is left out has these defaults.
+/// A row of `[[rules]]`. Missing keys have the defaults below.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RuleRow {
@@ -61,17 +61,17 @@ impl RuleRow {
     ];
 }
 
-/// One event is enough unless the rule says how many.
+/// One event is enough unless the rule sets `count`.
 fn once() -> u32 {
     1
 }
 
-/// As far back as the widest built-in detectors look.
+/// The widest window of the built-in detectors.
 fn window() -> u32 {
     30
 }
 
-/// As most detectors.
+/// Like most detectors.
 fn soft() -> Action {
     Action::Warn
 }
@@ -80,7 +80,7 @@ fn hard() -> Action {
     Action::Escalate
 }
 
-/// A row that makes no sense.
+/// A row that is rejected.
 #[derive(Debug, Error)]
 #[error("{why}")]
 pub struct RowError {
@@ -149,12 +149,12 @@ pub fn key_path(position: usize, key: &str) -> String {
 }
 
 impl RuleRow {
-    /// Its name among the detectors.
+    /// The name under which it appears among the detectors.
     pub fn detector_name(&self) -> String {
         format!("{RULE_PREFIX}{}", self.name)
     }
 
-    /// How it counts in sessions of a profile.
+    /// How the rule counts in sessions of this profile.
     pub fn settings(&self, position: usize, profile: &str) -> Result<RuleSettings, RowError> {
         let settings = RuleSettings {
             enabled: self.profiles.is_empty() || self.profiles.contains(profile),
@@ -162,15 +162,15 @@ impl RuleRow {
             window: self.window,
             consecutive: self.consecutive,
         };
-        settings.check().map_err(|futile| RowError {
-            key: key_path(position, futile.key),
-            other: futile.other_key.map(|other| key_path(position, other)),
-            why: futile.why,
+        settings.check().map_err(|error| RowError {
+            key: key_path(position, error.key),
+            other: error.other_key.map(|other| key_path(position, other)),
+            why: error.why,
         })?;
         Ok(settings)
     }
 
-    /// The actions that follow when it fires.
+    /// The escalation ladder of the rule.
     pub fn ladder(&self, position: usize) -> Result<Escalation, RowError> {
         let settings = EscalationSettings {
             enabled: true,
@@ -193,8 +193,8 @@ impl RuleRow {
         })
     }
 
-    /// The texts of its verdicts: the pattern for a person, the correction for the
-    /// agent.
+    /// The templates of its verdicts: the pattern for a person and the correction for
+    /// the agent.
     pub fn message_templates(&self) -> [String; 2] {
         let name = &self.name;
         let pattern = format!(

@@ -1,3 +1,5 @@
+//! Expressions on events: what they read, and which are rejected.
+
 use proptest::prelude::*;
 
 use super::*;
@@ -72,11 +74,11 @@ const RULE: RuleText<'_> = RuleText {
     reset_when: "",
 };
 
-fn refusal(text: RuleText<'_>) -> Option<String> {
+fn rejection(text: RuleText<'_>) -> Option<String> {
     Rules::new([text]).err().map(|error| error.to_string())
 }
 
-fn sight(text: RuleText<'_>, event: &Event) -> Option<RuleOutcome> {
+fn evaluate(text: RuleText<'_>, event: &Event) -> Option<RuleOutcome> {
     let rules = Rules::new([text]).unwrap();
     let key = HashKey::fixed();
     let facts = FactExtractor::new(
@@ -85,39 +87,39 @@ fn sight(text: RuleText<'_>, event: &Event) -> Option<RuleOutcome> {
         Default::default(),
     )
     .extract(event, None);
-    let mut ruled = rules.evaluate(event, &facts, &key);
-    rules.evaluate_with_session(&mut ruled, TOTALS, &key);
-    ruled.outcomes.first().copied()
+    let mut rule_outcomes = rules.evaluate(event, &facts, &key);
+    rules.evaluate_with_session(&mut rule_outcomes, TOTALS, &key);
+    rule_outcomes.outcomes.first().copied()
 }
 
-/// Whether the event counts; `None`: that cannot be said.
-fn holds(when: &str, event: &Event) -> Option<bool> {
-    match sight(RuleText { when, ..RULE }, event) {
-        Some(sight) if sight.failed_expression.is_some() => None,
-        sight => Some(sight.is_some_and(|sight| sight.group_key.is_some())),
+/// Whether the event counts; `None`: that cannot be message.
+fn counts(when: &str, event: &Event) -> Option<bool> {
+    match evaluate(RuleText { when, ..RULE }, event) {
+        Some(outcome) if outcome.failed_expression.is_some() => None,
+        outcome => Some(outcome.is_some_and(|outcome| outcome.group_key.is_some())),
     }
 }
 
 #[track_caller]
-fn all_hold(event: &Event, conditions: &[&str]) {
+fn check_all_count(event: &Event, conditions: &[&str]) {
     for when in conditions {
-        assert_eq!(holds(when, event), Some(true), "{when}");
+        assert_eq!(counts(when, event), Some(true), "{when}");
     }
 }
 
 #[track_caller]
-fn check_refused(when: &str, why: &str) {
-    let said = refusal(RuleText { when, ..RULE });
+fn check_rejected(when: &str, why: &str) {
+    let message = rejection(RuleText { when, ..RULE });
     assert_eq!(
-        said.as_deref(),
+        message.as_deref(),
         Some(format!("rule \"r\": {why}").as_str()),
         "{when}"
     );
 }
 
 #[test]
-fn a_call_is_seen_with_all_its_parts() {
-    all_hold(
+fn expressions_read_all_fields_of_a_call() {
+    check_all_count(
         &fetch(),
         &[
             r#"kind == "tool_call" && tool == "web_fetch""#,
@@ -140,21 +142,21 @@ fn a_call_is_seen_with_all_its_parts() {
 }
 
 #[test]
-fn turns_and_markers_are_seen_too() {
-    all_hold(
+fn expressions_read_turns_and_markers() {
+    check_all_count(
         &turn(Role::User, "please stop"),
         &[r#"kind == "turn" && role == "user" && text.contains("stop") && tool == """#],
     );
-    all_hold(&turn(Role::System, ""), &[r#"role == "system""#]);
-    all_hold(
+    check_all_count(&turn(Role::System, ""), &[r#"role == "system""#]);
+    check_all_count(
         &compaction(),
         &[r#"kind == "marker" && marker == "compaction" && context_tokens == 9000"#],
     );
 }
 
 #[test]
-fn what_the_session_has_used_is_seen() {
-    all_hold(
+fn expressions_read_the_usage_of_the_session() {
+    check_all_count(
         &fetch(),
         &[
             "session.events == 7 && session.turns == 2 && session.tokens == 1000",
@@ -164,16 +166,16 @@ fn what_the_session_has_used_is_seen() {
 }
 
 #[test]
-fn a_call_that_was_blocked_is_seen_by_no_rule() {
+fn a_blocked_call_concerns_no_rule() {
     let mut blocked = fetch();
     if let EventBody::Call(call) = &mut blocked.body {
         call.outcome = Some(Outcome::Blocked);
     }
-    assert_eq!(sight(RULE, &blocked), None);
+    assert_eq!(evaluate(RULE, &blocked), None);
 }
 
 #[test]
-fn what_cannot_be_evaluated_does_not_count_and_is_told() {
+fn a_failed_evaluation_does_not_count_and_is_reported() {
     for when in [
         "args.method == \"GET\"",
         "args.url > 3",
@@ -183,14 +185,14 @@ fn what_cannot_be_evaluated_does_not_count_and_is_told() {
         "9223372036854775807 + args.tries > 0",
         "int(args.url) == 1",
     ] {
-        assert_eq!(holds(when, &fetch()), None, "{when}");
+        assert_eq!(counts(when, &fetch()), None, "{when}");
     }
-    // Where another part decides, it does not matter.
+    // It does not matter if another part decides.
     assert_eq!(
-        holds("tool == \"x\" && args.method == \"GET\"", &fetch()),
+        counts("tool == \"x\" && args.method == \"GET\"", &fetch()),
         Some(false)
     );
-    let failed = |text| sight(text, &fetch()).unwrap().failed_expression;
+    let failed = |text| evaluate(text, &fetch()).unwrap().failed_expression;
     assert_eq!(
         failed(RuleText {
             key: "args.nothing",
@@ -203,40 +205,40 @@ fn what_cannot_be_evaluated_does_not_count_and_is_told() {
 }
 
 #[test]
-fn arguments_that_are_unknown_no_object_or_too_large_cannot_be_told() {
+fn unknown_non_object_or_too_large_arguments_fail_to_evaluate() {
     let when = "has(args.a)";
-    assert_eq!(holds(when, &call("t", "{}")), Some(false));
+    assert_eq!(counts(when, &call("t", "{}")), Some(false));
     for args in ["ls -l", "[1, 2]", "{\"a\": "] {
-        assert_eq!(holds(when, &call("t", args)), None, "{args}");
+        assert_eq!(counts(when, &call("t", args)), None, "{args}");
     }
     let many = |n: usize| format!("{{\"a\": [{}]}}", vec!["1"; n].join(","));
-    assert_eq!(holds(when, &call("t", &many(255))), Some(true));
-    assert_eq!(holds(when, &call("t", &many(256))), None);
+    assert_eq!(counts(when, &call("t", &many(255))), Some(true));
+    assert_eq!(counts(when, &call("t", &many(256))), None);
     let long = |n: usize| format!("{{\"a\":\"{}\"}}", "x".repeat(n));
-    assert_eq!(holds(when, &call("t", &long(16_384 - 8))), Some(true));
-    assert_eq!(holds(when, &call("t", &long(16_385 - 8))), None);
+    assert_eq!(counts(when, &call("t", &long(16_384 - 8))), Some(true));
+    assert_eq!(counts(when, &call("t", &long(16_385 - 8))), None);
 }
 
 #[test]
-fn an_expression_sees_the_beginning_of_a_long_text() {
+fn an_expression_reads_only_the_beginning_of_a_long_text() {
     let mut event = turn(Role::Agent, &("é".repeat(600) + "end"));
-    all_hold(&event, &["size(text) == 512"]);
+    check_all_count(&event, &["size(text) == 512"]);
     event = call("t", "{}");
     if let EventBody::Call(call) = &mut event.body {
         call.result = Some("x".repeat(5_000));
         call.error = "x".repeat(5_000);
         call.target = "x".repeat(5_000);
     }
-    all_hold(
+    check_all_count(
         &event,
         &["size(result) == 4096 && size(error) == 4096 && size(target) == 4096"],
     );
 }
 
 #[test]
-fn the_key_tells_what_is_the_same() {
+fn events_with_equal_keys_are_counted_together() {
     let same =
-        |key, event: &Event| sight(RuleText { key, ..RULE }, event).and_then(|s| s.group_key);
+        |key, event: &Event| evaluate(RuleText { key, ..RULE }, event).and_then(|s| s.group_key);
     let other = call("web_fetch", r#"{"url": "https://a.b/d", "tries": 3}"#);
     assert_eq!(same("", &fetch()), same("", &other));
     assert_eq!(same("args.tries", &fetch()), same("args.tries", &other));
@@ -252,64 +254,67 @@ fn the_key_tells_what_is_the_same() {
     for key in ["tool", "1", "1.5", "true", "null", "args.big"] {
         assert!(same(key, &fetch()).is_some(), "{key}");
     }
-    // An object is no key, and neither is a list of lists.
+    // A list of lists is not a key.
     assert_eq!(same("[[tool]]", &fetch()), None);
     let two = Rules::new([RULE, RuleText { name: "s", ..RULE }]).unwrap();
     let key = HashKey::fixed();
     let agent = AgentId::default();
-    let ruled = two.evaluate_turn(&agent, "", &key);
-    assert_ne!(ruled.outcomes[0].group_key, ruled.outcomes[1].group_key);
+    let rule_outcomes = two.evaluate_turn(&agent, "", &key);
+    assert_ne!(
+        rule_outcomes.outcomes[0].group_key,
+        rule_outcomes.outcomes[1].group_key
+    );
 }
 
 #[test]
-fn a_bad_expression_is_refused_with_its_place() {
-    check_refused("", "it is empty");
-    check_refused(" \n", "it is empty");
-    check_refused(
+fn an_invalid_expression_is_rejected_with_its_position() {
+    check_rejected("", "it is empty");
+    check_rejected(" \n", "it is empty");
+    check_rejected(
         "kind ==\n  \"turn\" && toll == \"x\"",
         "line 2, column 13: there is no variable `toll`; did you mean `tool`?",
     );
-    check_refused(
+    check_rejected(
         "session.token > 3",
         "line 1, column 8: there is no variable `session.token`; did you mean `session.tokens`?",
     );
-    check_refused(
+    check_rejected(
         "tool.startWith(\"a\")",
         "line 1, column 15: there is no function `startWith`; did you mean `startsWith`?",
     );
-    check_refused("tool", "it is a text, and must be true or false");
-    check_refused(
+    check_rejected("tool", "it is a text, and must be true or false");
+    check_rejected(
         "session.tokens",
         "it is a whole number, and must be true or false",
     );
-    check_refused(
+    check_rejected(
         "tool > 3",
         "line 1, column 6: `>` does not go with a text and a whole number",
     );
-    check_refused(
+    check_rejected(
         "tool == 3",
         "line 1, column 6: `==` does not go with a text and a whole number",
     );
-    check_refused(
+    check_rejected(
         "tool.name == \"x\"",
         "line 1, column 5: a text has no field `name`",
     );
-    check_refused(
+    check_rejected(
         "session.cost_usd * 2 > 1",
         "line 1, column 18: `*` does not go with a number with a fraction and a whole number",
     );
-    check_refused(
+    check_rejected(
         "target.matches(\"(\")",
         "line 1, column 15: the pattern is no regular expression: unclosed group",
     );
-    check_refused(
+    check_rejected(
         "target.matches(tool)",
         "line 1, column 15: the pattern must be written out, as a text",
     );
 }
 
 #[test]
-fn a_syntax_error_is_refused_with_its_place() {
+fn a_syntax_error_is_rejected_with_its_position() {
     for (when, place) in [
         ("tool == ", "line 1, column"),
         ("tool ==\n\n  && true", "line 3, column"),
@@ -317,17 +322,17 @@ fn a_syntax_error_is_refused_with_its_place() {
         ("tool = \"x\"", "line 1, column 6"),
         ("\"open", "line 1, column"),
     ] {
-        let said = refusal(RuleText { when, ..RULE }).unwrap();
+        let message = rejection(RuleText { when, ..RULE }).unwrap();
         assert!(
-            said.starts_with(&format!("rule \"r\": {place}")),
-            "{when}: {said}"
+            message.starts_with(&format!("rule \"r\": {place}")),
+            "{when}: {message}"
         );
-        assert!(!said.contains('\n'), "{said}");
+        assert!(!message.contains('\n'), "{message}");
     }
 }
 
 #[test]
-fn what_makes_lists_or_objects_is_refused() {
+fn expressions_that_build_lists_or_objects_are_rejected() {
     for when in [
         "args.a.map(x, x) == []",
         "args.a.filter(x, x) == []",
@@ -338,11 +343,11 @@ fn what_makes_lists_or_objects_is_refused() {
         ".tool == \"x\"",
         "type(tool) == string",
     ] {
-        assert!(refusal(RuleText { when, ..RULE }).is_some(), "{when}");
+        assert!(rejection(RuleText { when, ..RULE }).is_some(), "{when}");
     }
     let key = "args";
     assert!(
-        refusal(RuleText { key, ..RULE })
+        rejection(RuleText { key, ..RULE })
             .unwrap()
             .contains("an object is no key")
     );
@@ -351,9 +356,9 @@ fn what_makes_lists_or_objects_is_refused() {
 #[test]
 fn an_expression_is_bounded_in_length_nesting_and_steps() {
     let long = format!("tool == \"{}\"", "x".repeat(1_014));
-    check_refused(&(long.clone() + "\"\""), "1026 bytes, at most 1024");
+    check_rejected(&(long.clone() + "\"\""), "1026 bytes, at most 1024");
     assert_eq!(
-        refusal(RuleText {
+        rejection(RuleText {
             when: &long,
             ..RULE
         }),
@@ -362,14 +367,14 @@ fn an_expression_is_bounded_in_length_nesting_and_steps() {
 
     let sum = |n: usize| format!("1{} > 0", "+1".repeat(n));
     assert_eq!(
-        refusal(RuleText {
+        rejection(RuleText {
             when: &sum(20),
             ..RULE
         }),
         None
     );
     assert!(
-        refusal(RuleText {
+        rejection(RuleText {
             when: &sum(200),
             ..RULE
         })
@@ -379,7 +384,7 @@ fn an_expression_is_bounded_in_length_nesting_and_steps() {
     for open in ["(", "[", "!(", "size(", "{1:", "[1].all(x,"] {
         let deep = open.repeat(1_000 / open.len());
         assert!(
-            refusal(RuleText {
+            rejection(RuleText {
                 when: &deep,
                 ..RULE
             })
@@ -388,60 +393,59 @@ fn an_expression_is_bounded_in_length_nesting_and_steps() {
         );
     }
     let deep = "(".repeat(30) + "true" + &")".repeat(30);
-    check_refused(&deep, "it nests more than 24 deep");
+    check_rejected(&deep, "it nests more than 24 deep");
 
     let walk = "args.a.exists(x, x == tool)";
-    assert_eq!(refusal(RuleText { when: walk, ..RULE }), None);
+    assert_eq!(rejection(RuleText { when: walk, ..RULE }), None);
     let nested = "args.a.exists(x, x.exists(y, y == tool))";
-    let said = refusal(RuleText {
+    let message = rejection(RuleText {
         when: nested,
         ..RULE
     })
     .unwrap();
     assert!(
-        said.contains("steps an event") && said.contains("at most 8192"),
-        "{said}"
+        message.contains("steps an event") && message.contains("at most 8192"),
+        "{message}"
     );
     let locked = "session.events > 3 && args.a.exists(x, x == tool)";
-    let said = refusal(RuleText {
+    let message = rejection(RuleText {
         when: locked,
         ..RULE
     })
     .unwrap();
     assert!(
-        said.contains("at most 200, since it names `session`"),
-        "{said}"
+        message.contains("at most 200, since it names `session`"),
+        "{message}"
     );
     let few = "session.events > 3 && [\"a\", \"b\"].exists(x, x == tool)";
-    assert_eq!(refusal(RuleText { when: few, ..RULE }), None);
+    assert_eq!(rejection(RuleText { when: few, ..RULE }), None);
     let huge = "target.matches(\"(a{100}){100}\")";
-    let said = refusal(RuleText { when: huge, ..RULE }).unwrap();
-    assert!(said.contains("size limit"), "{said}");
+    let message = rejection(RuleText { when: huge, ..RULE }).unwrap();
+    assert!(message.contains("size limit"), "{message}");
 }
 
 #[test]
-fn a_text_is_not_searched_once_for_each_argument() {
+fn searching_a_text_once_per_argument_is_rejected() {
     let again = "args.exists(x, result.matches(\"a+\"))";
     let again = RuleText {
         when: again,
         ..RULE
     };
-    let said = refusal(again).unwrap();
-    assert!(said.contains("at most 8192"), "{said}");
+    let message = rejection(again).unwrap();
+    assert!(message.contains("at most 8192"), "{message}");
     let each = "args.exists(x, args[x].matches(\"a+\")) && result.matches(\"b\")";
-    assert_eq!(refusal(RuleText { when: each, ..RULE }), None);
+    assert_eq!(rejection(RuleText { when: each, ..RULE }), None);
 }
 
 /// A pattern that makes a backtracking engine hang.
 #[test]
 fn a_pattern_takes_linear_time() {
-    let event = call("t", "{}");
-    let mut event = event;
+    let mut event = call("t", "{}");
     if let EventBody::Call(call) = &mut event.body {
         call.target = "a".repeat(4_096);
     }
     assert_eq!(
-        holds(
+        counts(
             "target.matches(\"^(a+)+$\") && !target.matches(\"^(a+)+b$\")",
             &event
         ),
@@ -509,16 +513,16 @@ const TOKENS: &[&str] = &[
 ];
 
 proptest! {
-    /// Whatever an operator writes is refused or evaluates or fails.
+    /// Every expression is rejected, evaluates or fails; none panics.
     #[test]
     fn no_expression_panics(tokens in prop::collection::vec(prop::sample::select(TOKENS), 1..12)) {
         let source = tokens.join(" ");
         for text in [RuleText { when: &source, ..RULE }, RuleText { key: &source, ..RULE }] {
-            match refusal(text) {
-                Some(said) => prop_assert!(!said.contains("cannot be parsed"), "{}", said),
+            match rejection(text) {
+                Some(message) => prop_assert!(!message.contains("cannot be parsed"), "{}", message),
                 None => {
                     for event in [fetch(), turn(Role::Agent, "a"), compaction()] {
-                        sight(text, &event);
+                        evaluate(text, &event);
                     }
                 }
             }

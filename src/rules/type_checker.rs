@@ -1,3 +1,5 @@
+//! Checks an expression before it is ever evaluated.
+
 use std::{collections::HashMap, ops::AddAssign};
 
 use cel::{
@@ -18,44 +20,45 @@ use super::{
     },
 };
 
-/// The patterns of all expressions, compiled.
+/// The compiled regular expressions of all rules, by their text.
 pub(super) type Patterns = HashMap<Box<str>, Regex>;
 
-/// What expressions ask for.
+/// What the expressions of a rule read, and their cost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Requirements {
     pub session: bool,
     pub args: bool,
     pub call_kind: bool,
-    /// The parts that are evaluated, at most.
+    /// The maximum number of nodes that are evaluated.
     steps: usize,
 }
 
-/// Goes through an expression once, before it is ever evaluated: every name is
-/// known, every operation has operands that it takes, and what it costs is
-/// bounded. What it lets through either evaluates or fails; it does not panic.
+/// Walks an expression once: every name must be known, every operation must fit its
+/// operands, and the cost must be bounded. An accepted expression either evaluates or
+/// fails on an event; it does not panic.
 pub(super) struct TypeChecker<'a> {
     patterns: &'a mut Patterns,
     nesting_max: usize,
     nesting: usize,
-    /// What `exists` and its like call the items they walk over.
+    /// The variables of `exists`, `all` and `exists_one` around the current node.
     locals: Vec<String>,
-    /// How often the present part is evaluated, at most.
+    /// How often the current node is evaluated at most.
     evaluations: usize,
     pub requirements: Requirements,
 }
 
-/// The part at fault, and why.
+/// An error is the id of the node, and the reason.
 type CheckResult<T> = Result<T, (u64, String)>;
 
-/// Steps of the expressions of a rule. One takes 20 to 200 ns.
+/// Most steps of the expressions of a rule. A step takes 20 to 200 ns.
 const STEPS_MAX: usize = 8_192;
-/// While a session is locked others may wait for it: 20 µs are bearable.
+/// Most steps under the session's lock, for which others may wait: 20 µs are
+/// acceptable.
 const SESSION_STEPS_MAX: usize = 200;
-/// To search one of the event's texts, which have 4 KiB, takes as long as so many.
+/// Searching one of the event's texts of 4 KiB takes as long as this many steps.
 const TEXT_SEARCH_STEPS: usize = 32;
-/// A pattern as a program: a hundred times that of a path or an address. What it
-/// searches is bounded too, and the time is linear in both.
+/// Size of a compiled pattern: a hundred times that of a path or an address. The text
+/// is bounded too, and the time is linear in both.
 const PATTERN_BYTES_MAX: usize = 128 * 1024;
 
 impl<'a> TypeChecker<'a> {
@@ -71,7 +74,7 @@ impl<'a> TypeChecker<'a> {
     }
 
     pub fn check_expression(&mut self, expr: &IdedExpr) -> CheckResult<Type> {
-        // A row of `+` nests without a parenthesis.
+        // A chain of `+` nests without parentheses, so the parser's limit is not enough.
         if self.nesting == self.nesting_max {
             return Err((
                 expr.id,
@@ -126,9 +129,10 @@ impl<'a> TypeChecker<'a> {
         let of_session = matches!(&select.operand.expr, Expr::Ident(name) if name == "session");
         if of_session && !self.locals.iter().any(|local| local == "session") {
             let kind = self.check_variable(id, &format!("session.{}", select.field))?;
-            return match select.test {
-                true => Err((id, "it is always there".to_owned())),
-                false => Ok(kind),
+            return if select.test {
+                Err((id, "it is always there".to_owned()))
+            } else {
+                Ok(kind)
             };
         }
         let operand = self.check_expression(&select.operand)?;
@@ -163,14 +167,14 @@ impl<'a> TypeChecker<'a> {
         kind.ok_or_else(|| (id, misuse_message(name, &operands)))
     }
 
-    /// Whether this is a text of the event. In a walk it would be searched for each
-    /// item; the items themselves are together no longer than the arguments.
+    /// Whether this is a text of the event, which a comprehension would search once per
+    /// item. The items themselves are together no longer than the arguments.
     fn is_event_text(&self, expr: &IdedExpr) -> bool {
         matches!(&expr.expr, Expr::Ident(name) if !self.locals.contains(name))
     }
 
-    /// A pattern that an agent could write would be compiled on every event, and
-    /// could be of any size.
+    /// Compiles a literal pattern. Other patterns are rejected: an agent could supply
+    /// them, they would be compiled on every event, and could have any size.
     fn compile_pattern(&mut self, id: u64, call: &CallExpr) -> CheckResult<()> {
         let Some(pattern) = call.args.first().and_then(string_literal) else {
             return Err((id, "the pattern must be written out, as a text".to_owned()));
@@ -185,8 +189,8 @@ impl<'a> TypeChecker<'a> {
         Ok(())
     }
 
-    /// `exists`, `all` and `exists_one`. What makes lists is left out: an
-    /// object's fields come in any order, and so would they.
+    /// Checks `exists`, `all` and `exists_one`. Macros that build lists are rejected,
+    /// because the order of an object's fields is undefined.
     fn check_comprehension(
         &mut self,
         id: u64,
@@ -227,11 +231,12 @@ impl<'a> TypeChecker<'a> {
 }
 
 impl Requirements {
-    /// Refuses what could take long.
+    /// Rejects expressions that could take too long.
     pub fn check_steps(&self) -> Result<(), ExpressionError> {
-        let (most, why) = match self.session {
-            true => (SESSION_STEPS_MAX, ", since it names `session`"),
-            false => (STEPS_MAX, ""),
+        let (most, why) = if self.session {
+            (SESSION_STEPS_MAX, ", since it names `session`")
+        } else {
+            (STEPS_MAX, "")
         };
         if self.steps <= most {
             return Ok(());
@@ -254,7 +259,7 @@ impl AddAssign for Requirements {
     }
 }
 
-/// How many items a walk goes over at most.
+/// The maximum number of items of a comprehension.
 fn max_items(range: &IdedExpr) -> usize {
     match &range.expr {
         Expr::List(list) => list.elements.len(),
@@ -269,7 +274,8 @@ fn string_literal(expr: &IdedExpr) -> Option<&str> {
     }
 }
 
-/// The last line says what is wrong; those before draw the pattern.
+/// Only the last line of the message, which has the reason; the lines before show the
+/// pattern.
 fn regex_error(error: &regex::Error) -> String {
     let text = error.to_string();
     let why = text

@@ -1,10 +1,10 @@
-//! What expressions are made of, and what goes with what.
+//! The types of expressions, and which operands each operation accepts.
 
 use std::fmt;
 
 use cel::common::ast::{LiteralValue, operators};
 
-/// What a part of an expression evaluates to.
+/// The type of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Type {
     Bool,
@@ -14,12 +14,12 @@ pub(super) enum Type {
     List,
     Map,
     Null,
-    /// Known only once there is an event: a part of the arguments.
+    /// Known only at evaluation: a part of the arguments.
     Any,
 }
 
 impl Type {
-    /// It is, or may be.
+    /// Whether a value of this type can be of the other.
     pub fn may_be(self, other: Self) -> bool {
         self == other || self == Self::Any
     }

@@ -587,7 +587,7 @@ mod tests {
         });
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_stream_ends_when_its_client_disconnects() {
         let ended = CancellationToken::new();
         let guard = ended.clone().drop_guard();
@@ -596,7 +596,8 @@ mod tests {
             std::future::pending().await
         });
         drop(stream);
-        ended.cancelled().await;
+        let waited = time::timeout(Duration::from_secs(10), ended.cancelled()).await;
+        assert!(waited.is_ok(), "the task still runs");
     }
 
     #[tokio::test]

@@ -36,7 +36,7 @@ pub enum ResponseKind {
     /// A stream of ours, one of `limits.open_streams_max`.
     Stream(StreamRpc),
     /// A stream of tonic's health service. Its clients need no token, so it has a
-    /// quota of its own.
+    /// separate quota.
     HealthStream,
     /// A stream of tonic's reflection service.
     ReflectionStream,

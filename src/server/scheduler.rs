@@ -11,7 +11,7 @@
 //! - tokio's run queue is first in, first out. A stream that always has another
 //!   message and yields with `yield_now` puts itself back into that queue; with
 //!   many such streams, connections and operator calls wait behind all of them.
-//! - One queue for everybody is not fair. A tenant with 500 calls under way puts
+//! - One queue for all tenants is not fair. A tenant with 500 calls under way puts
 //!   all of them before the one call of another tenant.
 //!
 //! # The design

@@ -14,7 +14,7 @@ pub struct BindError {
     source: io::Error,
 }
 
-/// Connections that wait for an accept. The kernel has a limit of its own.
+/// Connections that wait for an accept. The kernel also limits them.
 const LISTEN_BACKLOG: u32 = 4_096;
 
 /// A bound port that does not listen yet. Connections are refused until it does: a

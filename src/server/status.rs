@@ -56,7 +56,7 @@ pub fn too_many_pages(pages_max: usize, share: usize) -> Status {
 /// The message for a limit, with the tenant's share if there are several tenants.
 fn limit_message(limit: &str, max: usize, share: usize) -> String {
     if share < max {
-        format!("{limit}, of which {share} are this tenant's, is reached")
+        format!("{limit} is reached; this tenant's share is {share}")
     } else {
         format!("{limit} is reached")
     }

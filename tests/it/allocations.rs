@@ -1,4 +1,4 @@
-//! What the engine takes from the allocator.
+//! How much the engine allocates per event.
 
 use std::time::{Duration, UNIX_EPOCH};
 

@@ -1,6 +1,6 @@
-//! What is answered to input that is bad, or odd but fine, over real sockets.
-//! `docs/bad-input.md` is written by this test: with `UNSTUCK_REWRITE=1` it is
-//! made anew, else it must be what is answered.
+//! The responses to input that is invalid, or unusual but valid, over real sockets.
+//! This test writes `docs/bad-input.md` with `UNSTUCK_REWRITE=1`; otherwise the page must
+//! match the responses.
 
 use std::{fmt::Write, fs, path::Path};
 
@@ -335,7 +335,7 @@ async fn streams(server: &Server) -> Table {
     stream
         .send(pieces(parts.map(|part| piece("emoji", "t", part))))
         .await;
-    let answer = stream.ask(pieces([last_piece("emoji", "t", "")])).await;
+    let answer = stream.ask(pieces([last_delta("emoji", "t", "")])).await;
     assert_eq!(answer.error, None);
     table.row(
         "`StreamDeltas`: a text cut inside an emoji",
@@ -644,6 +644,9 @@ fn split_field<'a>(code: &str, message: &'a str) -> (&'a str, &'a str) {
     }
 }
 
+/// A code and a message, and the inputs that get it with the field at fault.
+type GroupedAnswer<'a> = (&'a str, &'a str, Vec<(&'a str, &'a str)>);
+
 /// Per table: the answers by code, inputs with the same answer on one line.
 fn page(tables: &[Table]) -> String {
     let mut page = "# Answers to bad input\n\n\
@@ -656,7 +659,7 @@ fn page(tables: &[Table]) -> String {
     for table in tables {
         writeln!(page, "\n## {}", table.title).unwrap();
         let mut codes: Vec<&str> = Vec::new();
-        let mut answers: Vec<(&str, &str, Vec<(&str, &str)>)> = Vec::new();
+        let mut answers: Vec<GroupedAnswer> = Vec::new();
         for [input, code, message] in &table.rows {
             if !codes.contains(&code.as_str()) {
                 codes.push(code);

@@ -1,5 +1,5 @@
-//! Who may do what: roles over a real socket, tokens that change, and tenants
-//! that do not know of each other.
+//! Authentication over a real socket: what each role may do, tokens that change, and
+//! tenants that are isolated from each other.
 
 use std::{collections::BTreeSet, fs, path::Path};
 

@@ -1,4 +1,4 @@
-//! Input that nobody should send, and input that only looks like it.
+//! Invalid input is rejected, and valid input that resembles it is accepted.
 
 use prost::Message;
 use tonic::{Code, Request, Status, client::Grpc, codegen::http::uri::PathAndQuery};
@@ -264,7 +264,7 @@ async fn huge_texts_are_texts() {
         let as_error = ask("x").of(name).change(|call| call.error = text.clone());
         assert_eq!(server.record(as_error).await.event_index, 2, "{name}");
         let mut stream = server.deltas().await;
-        let answer = stream.ask(pieces([last_piece(name, "", &text)])).await;
+        let answer = stream.ask(pieces([last_delta(name, "", &text)])).await;
         assert_eq!((answer.end_of_turn, answer.error), (true, None), "{name}");
     }
 }
@@ -309,7 +309,7 @@ async fn an_emoji_may_come_in_parts() {
         stream
             .send(pieces(parts.map(|part| piece("s", &turn_id, part))))
             .await;
-        let answer = stream.ask(pieces([last_piece("s", &turn_id, "")])).await;
+        let answer = stream.ask(pieces([last_delta("s", &turn_id, "")])).await;
         let expected = if n == 3 {
             Action::Break
         } else {
@@ -324,7 +324,7 @@ async fn empty_turns_of_every_role_are_turns() {
     let server = Server::start().await;
     let roles = [Role::Agent, Role::User, Role::System];
     let results = server
-        .play("s", roles.map(|role| spoken(role, "")).to_vec())
+        .play("s", roles.map(|role| turn_by(role, "")).to_vec())
         .await;
     assert_eq!(indexes(&results), [0, 1, 2]);
 }

@@ -1,4 +1,4 @@
-//! `docs/limits.md` lists every bound, and what it says is so.
+//! `docs/limits.md` lists every bound, and each row is true.
 
 use std::{collections::BTreeMap, fs, path::Path};
 

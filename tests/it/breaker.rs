@@ -1,4 +1,4 @@
-//! The breaker on ourselves, as brokers and operators meet it.
+//! The circuit breaker on our own terminations, as brokers and operators see it.
 
 use unstuck::pb::Action;
 

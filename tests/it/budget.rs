@@ -1,4 +1,4 @@
-//! Budgets: what a session may use, all its agents together.
+//! Budgets: what a session may use, summed over its agents.
 
 use std::{
     sync::Arc,

@@ -1,5 +1,5 @@
-//! Single calls that are too many or do not end, and who gets through all the
-//! same.
+//! Too many unary calls and calls that do not end are limited, and other callers are still
+//! served.
 
 use tokio::task::JoinHandle;
 use tonic::{
@@ -143,7 +143,7 @@ async fn a_tenant_has_its_share_of_calls_and_streams_and_no_more() {
     let _held = unfinished(&server, Some(tokens.of("broker@a"))).await;
     let refused = is_full(async || record("broker@a").await).await;
     assert_exhausted(&refused, "CALLS_MAX");
-    assert!(refused.message().contains("of which 1 are this tenant's"));
+    assert!(refused.message().contains("this tenant's share is 1"));
     assert_eq!(record("broker@b").await.unwrap().event_index, 0);
 
     let open = async |of: &str| {

@@ -1,11 +1,11 @@
-//! The profile `classic` is held to the rules it comes from: on random histories
-//! its first verdict comes on the event on which a plain re-statement of the rule
-//! first holds, or on none where it never does.
+//! The profile `classic` against the rules it comes from. On random histories its first
+//! verdict is on the event where a simple implementation of the rule first holds, or there
+//! is none if the rule never holds.
 //!
-//! Each rule is asked about what has happened so far, the present event last. The
-//! engine is shown the same with all that the rule ignores varied: results, lines,
-//! the state of the world. One detector looks at a time, since what a verdict
-//! cites counts for no other, in every profile.
+//! A rule is evaluated on the history so far, with the current event last. The engine gets
+//! the same events with everything that the rule ignores varied: results, lines, the state
+//! of the world. One detector is on at a time, because in every profile the events that a
+//! verdict cites do not count for another detector.
 
 use std::{
     cell::{Cell, RefCell},

@@ -1,5 +1,5 @@
-//! Connections: how many, how long they may say nothing, and what happens when
-//! the process may open no more files.
+//! Limits of connections: their number, the time for the first bytes, and the limit on
+//! open files.
 
 use std::{
     collections::BTreeSet,
@@ -70,7 +70,7 @@ async fn beyond_connections_max_another_is_closed_at_once_until_one_ends() {
 
     drop(second);
     server
-        .metric_reaches("unstuck_connections{listener=\"grpc\"}", 1.0)
+        .wait_for_metric("unstuck_connections{listener=\"grpc\"}", 1.0)
         .await;
     served(server.grpc).await;
 }
@@ -152,7 +152,7 @@ async fn a_client_of_http_that_reads_nothing_is_cut() {
     let ask = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(500);
     let _unread = connection(server.http, &ask).await;
     server
-        .metric_reaches(&rejected("slow_reader_secs_max"), 1.0)
+        .wait_for_metric(&rejected("slow_reader_secs_max"), 1.0)
         .await;
 }
 
@@ -173,7 +173,7 @@ async fn a_head_without_end_is_refused() {
         "{answer}"
     );
     server
-        .metric_reaches("unstuck_connections{listener=\"http\"}", 1.0)
+        .wait_for_metric("unstuck_connections{listener=\"http\"}", 1.0)
         .await;
 }
 

@@ -1,5 +1,5 @@
-//! The console's side of HTTP, as a browser or a program speaks it. What the page
-//! makes of it is tested in a browser: `tests/console/`.
+//! The HTTP API of the console, as a browser or a program uses it. The page itself is
+//! tested in a browser: `tests/console/`.
 
 use reqwest::{RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};

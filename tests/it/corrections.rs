@@ -1,5 +1,5 @@
-//! The texts of verdicts: what every detector says by default, and that what an
-//! agent wrote stays what it is in them.
+//! The texts of verdicts: the default texts of every detector, and the escaping of text
+//! that an agent wrote.
 
 use std::{fs, path::Path};
 

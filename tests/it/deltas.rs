@@ -1,4 +1,4 @@
-//! Text as the model writes it.
+//! Streamed text: deltas of a turn while the model writes it.
 
 use unstuck::pb::{Action, Channel, Delta};
 
@@ -14,7 +14,7 @@ fn cut(session: &str, texts: &[String], chars: usize) -> Vec<Delta> {
         for part in text.chunks(chars) {
             deltas.push(piece(session, &turn_id, &part.iter().collect::<String>()));
         }
-        deltas.push(last_piece(session, &turn_id, ""));
+        deltas.push(last_delta(session, &turn_id, ""));
     }
     deltas
 }
@@ -73,7 +73,7 @@ async fn a_delta_is_answered_only_when_there_is_something_to_say() {
     stream
         .send(pieces([piece("s", "t", "let "), piece("s", "u", "me ")]))
         .await;
-    let answer = stream.ask(pieces([last_piece("s", "u", "look")])).await;
+    let answer = stream.ask(pieces([last_delta("s", "u", "look")])).await;
     let names = (&*answer.session_id, &*answer.turn_id, answer.end_of_turn);
     assert_eq!(names, ("s", "u", true));
     assert_eq!((answer.verdict, answer.error), (None, None));
@@ -83,7 +83,7 @@ async fn a_delta_is_answered_only_when_there_is_something_to_say() {
 #[tokio::test]
 async fn a_turn_that_was_streamed_is_a_duplicate() {
     let server = Server::start().await;
-    actions(&server, vec![last_piece("s", "t", "let me look")]).await;
+    actions(&server, vec![last_delta("s", "t", "let me look")]).await;
     let result = server.record(turn("let me look").named("t").of("s")).await;
     assert_eq!((result.duplicate, result.event_index), (true, 0));
     assert_eq!(server.get("s").await.unwrap().turns, 1);
@@ -93,7 +93,7 @@ async fn a_turn_that_was_streamed_is_a_duplicate() {
 async fn a_turn_that_was_sent_whole_is_not_counted_again_when_it_is_streamed() {
     let server = Server::start().await;
     server.record(turn("let me look").named("t").of("s")).await;
-    actions(&server, vec![last_piece("s", "t", "let me look")]).await;
+    actions(&server, vec![last_delta("s", "t", "let me look")]).await;
     assert_eq!(server.get("s").await.unwrap().turns, 1);
 }
 
@@ -120,7 +120,7 @@ async fn texts_that_are_written_at_the_same_time_are_kept_apart() {
         .split_inclusive(' ')
         .skip(other.split(' ').count())
         .collect();
-    deltas.extend([last_piece("s", "one", &left), last_piece("s", "other", "")]);
+    deltas.extend([last_delta("s", "one", &left), last_delta("s", "other", "")]);
     actions(&server, deltas).await;
     let results = server.play("s", turn(&one).times(3)).await;
     assert_eq!(verdicts(&results), [(4, Action::Warn)]);
@@ -134,10 +134,10 @@ async fn a_tool_call_begins_the_text_anew() {
     let unfinished = pieces([piece("s", "", "this was never finished and is forgotten")]);
     stream.send(unfinished).await;
     // The answer to another text on the stream says that the piece was taken.
-    stream.ask(pieces([last_piece("fence", "", "")])).await;
+    stream.ask(pieces([last_delta("fence", "", "")])).await;
     server.record(ask("x").of("s")).await;
     stream
-        .ask(pieces([last_piece("s", "", &like("colour"))]))
+        .ask(pieces([last_delta("s", "", &like("colour"))]))
         .await;
     let results = server.play("s", turn(&like("colour")).times(3)).await;
     assert_eq!(verdicts(&results), [(4, Action::Break)]);
@@ -152,7 +152,7 @@ async fn reasoning_is_no_turn() {
         ..delta
     };
     for word in WORDS {
-        let ended = thought(last_piece("s", word, &like("colour")));
+        let ended = thought(last_delta("s", word, &like("colour")));
         let answer = stream.ask(pieces([ended])).await;
         assert_eq!(
             (answer.action(), answer.end_of_turn),
@@ -167,11 +167,11 @@ async fn a_text_is_heard_after_the_reasoning_of_its_turn_has_ended() {
     let server = Server::start().await;
     let thought = |turn_id: &str| Delta {
         channel: Channel::Reasoning.into(),
-        ..last_piece("s", turn_id, "hm")
+        ..last_delta("s", turn_id, "hm")
     };
     let mut deltas = Vec::new();
     for word in WORDS {
-        deltas.extend([thought(word), last_piece("s", word, &like(word))]);
+        deltas.extend([thought(word), last_delta("s", word, &like(word))]);
     }
     let said = actions(&server, deltas).await;
     let visible: Vec<_> = said.into_iter().skip(1).step_by(2).collect();
@@ -183,7 +183,7 @@ async fn reasoning_that_ends_the_turn_ends_the_text_before_it() {
     let server = Server::start().await;
     let ended = Delta {
         channel: Channel::Reasoning.into(),
-        ..last_piece("s", "t", "that should do")
+        ..last_delta("s", "t", "that should do")
     };
     actions(&server, vec![piece("s", "t", "let me look"), ended]).await;
     assert_eq!(server.get("s").await.unwrap().turns, 1);
@@ -213,7 +213,7 @@ async fn deltas_of_a_sub_agent_are_its_own() {
     let mut deltas = Vec::new();
     for word in WORDS {
         for agent in ["a", "b"] {
-            deltas.push(of(agent, last_piece("s", word, &like(word))));
+            deltas.push(of(agent, last_delta("s", word, &like(word))));
         }
     }
     let said = actions(&server, deltas).await;
@@ -251,7 +251,7 @@ async fn bytes_of_text_are_counted() {
     let server = Server::start().await;
     actions(
         &server,
-        vec![piece("s", "", "größe"), last_piece("s", "", "!")],
+        vec![piece("s", "", "größe"), last_delta("s", "", "!")],
     )
     .await;
     assert_eq!(server.metric("unstuck_delta_bytes_total").await, 8.0);

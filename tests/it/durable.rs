@@ -1,5 +1,5 @@
-//! What outlives the process: nothing that was answered is lost, nothing is
-//! invented, and every verdict is explained.
+//! Durability across restarts: no verdict that was sent is lost, none is invented, and
+//! every one is explained.
 
 use std::{
     collections::BTreeMap,

@@ -1,5 +1,5 @@
-//! Turns compared by a model of static embeddings: a real one, where the build
-//! has the feature; a clear refusal where it has not, or the model is not there.
+//! Turns compared with static embeddings: with a real model if the feature is built in; a
+//! clear error if it is not, or if the model is missing.
 
 use unstuck::engine::RunMode;
 

@@ -280,7 +280,7 @@ fn a_labelled_session_that_is_not_there_is_reported_and_not_counted() {
     assert_eq!(figures["labelled"]["sessions"], 1);
     assert_eq!(figures["labelled"]["recall"], 1.0);
     set.eval(&[])
-        .tells("not in the traces: not counted (2)\n  gone\n  lost\n");
+        .tells("labelled, but not in the traces (2)\n  gone\n  lost\n");
 }
 
 #[test]

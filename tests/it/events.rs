@@ -1,4 +1,4 @@
-//! Events in, results out: order, duplicates, agents, what counts.
+//! Events and their results: order, duplicates, agents, and which events count.
 
 use unstuck::pb::{Action, Operation, Outcome, Role, SessionStatus};
 
@@ -173,7 +173,7 @@ async fn a_blocked_call_has_an_index_but_does_not_count() {
 #[tokio::test]
 async fn a_users_turn_starts_the_counts_anew() {
     let server = Server::start().await;
-    let user = vec![spoken(Role::User, "no, the other one")];
+    let user = vec![turn_by(Role::User, "no, the other one")];
     let results = server
         .play("s", [ask("x").times(2), user, ask("x").times(3)])
         .await;
@@ -183,7 +183,7 @@ async fn a_users_turn_starts_the_counts_anew() {
 #[tokio::test]
 async fn a_systems_turn_is_nobodys_news() {
     let server = Server::start().await;
-    let nudge = vec![spoken(Role::System, "please continue")];
+    let nudge = vec![turn_by(Role::System, "please continue")];
     let results = server
         .play("s", [ask("x").times(2), nudge, ask("x").times(1)])
         .await;

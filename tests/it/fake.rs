@@ -1,5 +1,5 @@
-//! A service that answers as a test wants, and remembers what it was asked:
-//! for what a real one does only in its own time.
+//! A fake service with scripted responses that records its requests, for behaviour that a
+//! real service shows only rarely.
 
 use std::{
     net::SocketAddr,

@@ -1,5 +1,5 @@
-//! How the service comes back when many terminations stand on disk, by what it
-//! does: no clock has a say here. `cargo bench --bench start` has the figures.
+//! The work that a start does when many terminations are on disk, counted rather than
+//! timed. `cargo bench --bench start` measures the time.
 
 use std::{fs, path::Path, sync::Arc, time::SystemTime};
 
@@ -45,7 +45,7 @@ fn end_sessions(dir: &Path, sessions: u32) -> u64 {
     let engine = Engine::new(profiles, tools, limits, metrics, RunMode::Live, outlet);
     for n in 0..sessions {
         let session = SessionId::parse(&format!("s{n}")).unwrap();
-        engine.terminate_session(&session, &BECAUSE, now());
+        engine.terminate_session(&session, &OPERATOR_REQUEST, now());
     }
     store.close();
     let log = verify(&dir).unwrap();

@@ -1,6 +1,5 @@
-//! The fuzzer's targets over the inputs that are committed: seeds, and whatever
-//! was once found to break something; and over changes to them, the same in every
-//! run. `UNSTUCK_MUTATIONS` says how many of each.
+//! The fuzz targets on the committed inputs (seeds and past failures) and on mutations of
+//! them, the same in every run. `UNSTUCK_MUTATIONS` sets the number of mutations of each.
 
 use std::{fs, path::Path};
 

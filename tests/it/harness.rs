@@ -1,5 +1,4 @@
-//! A real server on free ports, typed clients, and short functions for events and
-//! results.
+//! A real server on free ports, typed clients, and builders for events and results.
 
 use std::{
     future::Future,
@@ -28,12 +27,13 @@ use unstuck::{
     },
 };
 
-/// The limit of every wait: a hang guard, long enough that a busy machine fails no test.
+/// The limit of every wait. It only ends a hang, and is long enough for a busy machine.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-pub async fn within<T>(what: impl Future<Output = T>) -> T {
-    let answer = tokio::time::timeout(DEADLINE, what).await;
-    answer.expect("no answer within the deadline")
+/// Awaits a future, and panics at the deadline.
+pub async fn within<T>(future: impl Future<Output = T>) -> T {
+    let output = tokio::time::timeout(DEADLINE, future).await;
+    output.expect("the future did not finish within the deadline")
 }
 
 /// The built-in configuration with these overrides. Independent of the environment; the
@@ -55,15 +55,15 @@ pub fn config(toml: &str) -> Config {
 }
 
 /// An operator request for tests that use an engine directly.
-pub const BECAUSE: OperatorRequest<'static> = OperatorRequest {
+pub const OPERATOR_REQUEST: OperatorRequest<'static> = OperatorRequest {
     reason: "the test wants it",
     operator: "the test",
 };
 
-/// The id of a session.
+/// Resets a session of an engine, as the service does.
 pub fn reset(engine: &Engine, session: &SessionId, now: SystemTime) {
-    if let Some(announced) = engine.issue_reset(session, &BECAUSE, now) {
-        engine.apply_reset(session, &announced, now);
+    if let Some(verdict) = engine.issue_reset(session, &OPERATOR_REQUEST, now) {
+        engine.apply_reset(session, &verdict, now);
     }
 }
 
@@ -107,14 +107,14 @@ impl Server {
         &self,
         window_bytes: u32,
     ) -> DetectionServiceClient<Channel> {
-        DetectionServiceClient::new(self.narrow(window_bytes).await)
+        DetectionServiceClient::new(self.connect_with_window(window_bytes).await)
     }
 
     pub async fn sessions_with_window(&self, window_bytes: u32) -> SessionServiceClient<Channel> {
-        SessionServiceClient::new(self.narrow(window_bytes).await)
+        SessionServiceClient::new(self.connect_with_window(window_bytes).await)
     }
 
-    async fn narrow(&self, window_bytes: u32) -> Channel {
+    async fn connect_with_window(&self, window_bytes: u32) -> Channel {
         connect(self.grpc, |endpoint| {
             endpoint.initial_stream_window_size(window_bytes)
         })
@@ -244,7 +244,7 @@ impl Server {
     }
 
     /// Waits until a series has a value.
-    pub async fn metric_reaches(&self, series: &str, value: f64) {
+    pub async fn wait_for_metric(&self, series: &str, value: f64) {
         within(async { while self.metric(series).await != value {} }).await;
     }
 
@@ -319,7 +319,7 @@ impl<Q, A> Duplex<Q, A> {
     }
 
     /// Closes the sending side without reading.
-    pub fn half_closed(self) -> Streaming<A> {
+    pub fn half_close(self) -> Streaming<A> {
         self.responses
     }
 
@@ -373,10 +373,10 @@ pub fn ask(name: &str) -> Event {
 
 /// A turn of the assistant.
 pub fn turn(text: &str) -> Event {
-    spoken(Role::Agent, text)
+    turn_by(Role::Agent, text)
 }
 
-pub fn spoken(role: Role, text: &str) -> Event {
+pub fn turn_by(role: Role, text: &str) -> Event {
     body(pb::event::Body::Turn(pb::Turn {
         turn_id: String::new(),
         role: role.into(),
@@ -393,7 +393,7 @@ pub fn like(word: &str) -> String {
 pub const WORDS: [&str; 6] = ["colour", "font", "shape", "border", "margin", "shadow"];
 
 /// The last delta of a text.
-pub fn last_piece(session: &str, turn_id: &str, text: &str) -> pb::Delta {
+pub fn last_delta(session: &str, turn_id: &str, text: &str) -> pb::Delta {
     pb::Delta {
         end_of_turn: true,
         ..piece(session, turn_id, text)

@@ -1,5 +1,5 @@
-//! Reads the source and fails where it leaves the plan of the house. Each
-//! failure says what to do.
+//! Rules about the source: which module may use which, file sizes, type names, panics,
+//! gRPC codes, the clock, and the parts of a detector. Each failure says what to do.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,8 +12,8 @@ use unstuck::{
     detect,
 };
 
-/// Which module may use which: the arrows of ARCHITECTURE.md. `cli` and `main`
-/// may use all. A module that is not here has no place yet: give it one.
+/// Which module may use which: the arrows of ARCHITECTURE.md. `cli` and `main` may use
+/// all. Every other module needs a row here.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("domain", &[]),
     ("pb", &[]),
@@ -67,7 +67,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "pb",
         ],
     ),
-    // Each module owns its settings; `config` only gathers them.
+    // Each module owns its settings; `config` only collects them.
     (
         "config",
         &[
@@ -107,10 +107,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
 /// The modules that may read the clock.
 const EDGES: &[&str] = &["api", "console", "app", "cli"];
 
-/// Lines that a file may have of its own.
+/// The most lines of a file, without its tests.
 const LINES_MAX: usize = 500;
 
-/// What makes a gRPC status.
+/// The functions that create a gRPC status.
 const STATUS_CONSTRUCTORS: &[&str] = &[
     "new",
     "ok",
@@ -136,17 +136,17 @@ const STATUS_CONSTRUCTORS: &[&str] = &[
     "from_error",
 ];
 
-/// The keys that `[detect.<name>]` must have. (`count` is a key of most.)
+/// The keys that `[detect.<name>]` must have in each file.
 const DETECTOR_KEYS: &[(&str, &[&str])] = &[
     ("src/config/default.toml", &["soft", "hard"]),
     ("src/config/messages.toml", &["pattern", "correction"]),
 ];
 
-/// A manual that a person reads in ten minutes.
+/// The most keys of default.toml, so that it can be read in ten minutes.
 const MANUAL_KEYS_MAX: usize = 170;
 
 #[test]
-fn modules_use_only_what_lies_below_them() {
+fn modules_use_only_the_modules_below_them() {
     for file in sources() {
         let module = file.module();
         if ["cli", "main", "lib"].contains(&module) {
@@ -154,7 +154,7 @@ fn modules_use_only_what_lies_below_them() {
         }
         let allowed = may_use(module).unwrap_or_else(|| {
             panic!(
-                "{}: give `{module}` its line in MAY_USE of tests/it/layering.rs",
+                "{}: add a row for `{module}` to MAY_USE in tests/it/layering.rs",
                 file.path
             )
         });
@@ -162,22 +162,21 @@ fn modules_use_only_what_lies_below_them() {
             assert!(
                 used == module || allowed.contains(&used.as_str()),
                 "{}: `{module}` may not use `{used}`, only {allowed:?}; \
-                 turn the arrow round, or move what both need down into `domain`",
+                 reverse the dependency, or move what both need to `domain`",
                 file.path,
             );
         }
-        let up = file.path.matches('/').count();
+        let path_to_crate = "super::".repeat(file.path.matches('/').count());
         assert!(
-            !file.code.contains(&"super::".repeat(up)),
-            "{}: name other modules by `crate::`, not by {}",
+            !file.code.contains(&path_to_crate),
+            "{}: name other modules by `crate::`, not by {path_to_crate}",
             file.path,
-            "super::".repeat(up),
         );
     }
 }
 
 #[test]
-fn each_modules_doc_says_what_it_uses() {
+fn each_module_doc_lists_the_modules_it_uses() {
     let sources = sources();
     for (module, allowed) in MAY_USE {
         let root = sources
@@ -186,29 +185,29 @@ fn each_modules_doc_says_what_it_uses() {
         let Some(root) = root.filter(|_| *module != "pb") else {
             continue;
         };
-        let said = root
+        let line = root
             .text
             .lines()
-            .find_map(|line| line.strip_prefix("//! Uses: "));
-        let said = said.unwrap_or_else(|| {
-            panic!(
-                "{}: end the module's doc with a line `//! Uses: ….`",
-                root.path
-            )
-        });
-        let said: BTreeSet<&str> = words(said).filter(|word| may_use(word).is_some()).collect();
-        for used in &said {
+            .find_map(|line| line.strip_prefix("//! Uses: "))
+            .unwrap_or_else(|| {
+                panic!(
+                    "{}: end the module's doc with a line `//! Uses: ….`",
+                    root.path
+                )
+            });
+        let listed: BTreeSet<&str> = words(line).filter(|word| may_use(word).is_some()).collect();
+        for used in &listed {
             assert!(
                 allowed.contains(used),
-                "{}: the doc says that it uses `{used}`, which it may not: {allowed:?}",
+                "{}: the doc lists `{used}`, which is not allowed, only {allowed:?}",
                 root.path,
             );
         }
         let files = sources.iter().filter(|file| file.module() == *module);
         for used in files.flat_map(Source::uses) {
             assert!(
-                used == *module || used == "pb" || said.contains(used.as_str()),
-                "{}: it uses `{used}`; say so in `//! Uses: …`",
+                used == *module || used == "pb" || listed.contains(used.as_str()),
+                "{}: list `{used}` in `//! Uses: …`",
                 root.path,
             );
         }
@@ -216,7 +215,7 @@ fn each_modules_doc_says_what_it_uses() {
 }
 
 #[test]
-fn the_owner_of_the_map_never_awaits() {
+fn the_engine_never_awaits() {
     for file in sources().iter().filter(|file| file.module() == "engine") {
         for word in ["async", "await"] {
             assert!(
@@ -230,33 +229,33 @@ fn the_owner_of_the_map_never_awaits() {
 }
 
 #[test]
-fn no_file_is_longer_than_a_person_reads() {
+fn no_file_exceeds_the_line_limit() {
     for file in sources() {
         let lines = file.own.lines().count();
         assert!(
             lines <= LINES_MAX,
-            "{}: {lines} lines of its own, at most {LINES_MAX}; move a part that has a name \
-             into a file of its own",
+            "{}: {lines} lines without tests, at most {LINES_MAX}; move one idea into a separate \
+             file",
             file.path,
         );
     }
 }
 
-/// Type names that several modules may define: each module has its own.
-const NAMES_OF_MANY: &[&str] = &["Settings", "Args", "Limits", "Error", "Command"];
+/// Type names that several modules may define.
+const SHARED_TYPE_NAMES: &[&str] = &["Settings", "Args", "Limits", "Error", "Command"];
 
 #[test]
 fn a_type_name_has_one_definition() {
     let mut defined: BTreeMap<String, String> = BTreeMap::new();
     for file in sources() {
         for name in file.types() {
-            if NAMES_OF_MANY.contains(&name.as_str()) {
+            if SHARED_TYPE_NAMES.contains(&name.as_str()) {
                 continue;
             }
             let other = defined.insert(name.clone(), file.path.clone());
             assert!(
                 other.as_ref().is_none_or(|other| *other == file.path),
-                "{}: `{name}` is also defined in {}; give one of them a name of its own",
+                "{}: `{name}` is also defined in {}; rename one of them",
                 file.path,
                 other.unwrap_or_default(),
             );
@@ -264,7 +263,7 @@ fn a_type_name_has_one_definition() {
     }
     assert!(
         defined.len() > 300,
-        "types are no longer found: {defined:?}"
+        "the search for types finds too few: {defined:?}"
     );
 }
 
@@ -273,16 +272,16 @@ fn there_is_no_mod_rs() {
     for path in files(&root().join("src")) {
         assert!(
             path.file_name().is_some_and(|name| name != "mod.rs"),
-            "{}: call it <module>.rs beside the folder",
+            "{}: name it <module>.rs, beside the directory",
             path.display(),
         );
     }
 }
 
 #[test]
-fn one_file_picks_the_grpc_codes() {
-    let constructors = STATUS_CONSTRUCTORS.iter();
-    let constructors: Vec<String> = constructors
+fn grpc_codes_are_chosen_in_the_status_files() {
+    let constructors: Vec<String> = STATUS_CONSTRUCTORS
+        .iter()
         .map(|name| format!("Status::{name}("))
         .collect();
     for file in sources() {
@@ -295,8 +294,8 @@ fn one_file_picks_the_grpc_codes() {
         for name in names {
             assert!(
                 !file.has(name),
-                "{}: it names a gRPC code ({name}…); give the error a type of its own and map \
-                 it to a code in src/api/status.rs or src/server/status.rs",
+                "{}: it chooses a gRPC code ({name}…); define an error type and map it to a code \
+                 in src/api/status.rs or src/server/status.rs",
                 file.path,
             );
         }
@@ -308,20 +307,20 @@ fn time_is_a_parameter() {
     for file in sources() {
         assert!(
             file.path == "src/domain/clock.rs" || !file.has("SystemTime::now"),
-            "{}: read the clock by `domain::clock::now`",
+            "{}: read the clock with `domain::clock::now`",
             file.path,
         );
         let reads_clock = file.has("clock::now") || file.has("clock::{now");
         assert!(
             EDGES.contains(&file.module()) || !reads_clock,
-            "{}: it reads the clock; take the time as an argument from the edge ({EDGES:?})",
+            "{}: it reads the clock, which only {EDGES:?} may; take the time as a parameter",
             file.path,
         );
     }
 }
 
 #[test]
-fn nothing_panics_on_purpose() {
+fn there_is_no_unwrap_panic_or_unsafe_outside_tests() {
     for file in sources() {
         for call in [
             ".unwrap()",
@@ -332,14 +331,13 @@ fn nothing_panics_on_purpose() {
         ] {
             assert!(
                 !file.code.contains(call),
-                "{}: `{call}` outside tests; return an error, or write it so that the case \
-                 cannot arise",
+                "{}: `{call}` outside tests; return an error, or make the case impossible",
                 file.path,
             );
         }
         assert!(
             !file.has_word("unsafe"),
-            "{}: no unsafe code here",
+            "{}: unsafe code is not allowed",
             file.path
         );
     }
@@ -382,7 +380,7 @@ fn every_detector_has_all_its_parts() {
 }
 
 #[test]
-fn the_manual_of_settings_stays_short() {
+fn default_toml_has_a_limited_number_of_keys() {
     let defaults = read("src/config/default.toml");
     let keys = keys(&defaults).count();
     assert!(
@@ -392,31 +390,46 @@ fn the_manual_of_settings_stays_short() {
     );
 }
 
+/// The section `Settings` of a page gives `soft`, `hard`, a `terminate_after` other
+/// than 0, and in a list every other key of its detector, as in TOML.
+/// `docs/detectors/README.md` explains the common keys.
 #[test]
-fn every_detectors_page_gives_the_defaults() {
+fn every_detector_page_lists_the_defaults() {
+    const COMMON_KEYS: &[&str] = &["enabled", "soft", "hard", "terminate_after"];
     let layers = Layers::load(DEFAULTS, TABLE_KEYS, None, []).unwrap();
     let defaults: BTreeMap<String, toml::Table> = layers.section("detect").unwrap();
+    // Without the switches of the profile `classic`, which its file explains.
+    let manual = read("src/config/default.toml");
     for name in detect::NAMES {
         let path = format!("docs/detectors/{name}.md");
         let page = read(&path);
-        for (key, value) in &defaults[*name] {
-            // A text or a list would burst the table.
-            let is_long = ["pattern", "correction"].contains(&key.as_str()) || value.is_array();
-            let row = if is_long {
-                format!("| `{key}` |")
-            } else {
-                format!("| `{key}` | `{value}` |")
-            };
-            assert!(
-                page.contains(&row),
-                "{path}: its table of settings needs a row {row}"
-            );
+        let settings = page
+            .split("\n## ")
+            .find(|part| part.starts_with("Settings\n"))
+            .unwrap_or_default();
+        let assignment = |key: &str| match &defaults[*name][key] {
+            // A list is too long for the page.
+            toml::Value::Array(_) => format!("`{key}`"),
+            value => format!("`{key} = {value}`"),
+        };
+        let section = format!("detect.{name}");
+        let own_keys: BTreeSet<_> = keys(&manual)
+            .filter(|key| key.section == section && !COMMON_KEYS.contains(&key.name))
+            .map(|key| key.name)
+            .collect();
+        for key in &own_keys {
+            let item = format!("\n- {}: ", assignment(key));
+            assert!(settings.contains(&item), "{path}: its settings need {item}");
         }
-        for row in page.lines().filter_map(|line| line.strip_prefix("| `")) {
-            let key = row.split('`').next().unwrap_or_default();
+        for item in settings.lines().filter_map(|line| line.strip_prefix("- `")) {
+            let key = item.split([' ', '`']).next().unwrap_or_default();
+            assert!(own_keys.contains(key), "{path}: there is no own key {key}");
+        }
+        for key in ["soft", "hard", "terminate_after"] {
+            let default = assignment(key);
             assert!(
-                defaults[*name].contains_key(key),
-                "{path}: there is no key {key}"
+                default == "`terminate_after = 0`" || settings.contains(&default),
+                "{path}: its settings need {default}"
             );
         }
     }
@@ -435,20 +448,20 @@ fn every_detector_has_a_row_in_the_readme() {
 }
 
 #[test]
-fn every_key_says_what_it_means() {
+fn every_key_of_default_toml_has_a_comment() {
     let defaults = read("src/config/default.toml");
     let base: BTreeSet<_> = keys(&defaults).map(|key| (key.section, key.name)).collect();
     for key in keys(&defaults) {
-        // A profile's settings are explained where their defaults stand.
-        let of_base = key
+        // The keys of a profile are explained at their defaults.
+        let base_key = key
             .section
             .split_once('.')
             .and_then(|(_, rest)| rest.split_once('.'));
-        let explained = of_base.is_some_and(|(_, section)| base.contains(&(section, key.name)));
+        let is_explained = base_key.is_some_and(|(_, section)| base.contains(&(section, key.name)));
         assert!(
-            key.commented || explained,
-            "src/config/default.toml: say above `{}` in [{}] what it means and its unit, or \
-             name it in backticks in a comment above",
+            key.has_comment || is_explained,
+            "src/config/default.toml: write a comment above `{}` in [{}] with its meaning and \
+             unit, or name it in backticks in an earlier comment",
             key.name,
             key.section,
         );
@@ -460,9 +473,9 @@ fn may_use(module: &str) -> Option<&'static [&'static str]> {
     all.find(|(name, _)| *name == module).map(|(_, uses)| *uses)
 }
 
-/// A Rust file of the product.
+/// A Rust file of the crate.
 struct Source {
-    /// From the root, as `src/api/status.rs`.
+    /// Relative to the repository, as `src/api/status.rs`.
     path: String,
     text: String,
     /// Without its tests.
@@ -472,7 +485,7 @@ struct Source {
 }
 
 impl Source {
-    /// The module that it belongs to, of those right below the crate.
+    /// The top-level module that it belongs to.
     fn module(&self) -> &str {
         let path = self.path.trim_start_matches("src/").trim_end_matches(".rs");
         path.split_once('/').map_or(path, |(module, _)| module)
@@ -484,7 +497,7 @@ impl Source {
         for (at, _) in self.code.match_indices("crate::") {
             let path = &self.code[at + "crate::".len()..];
             match path.strip_prefix('{') {
-                Some(group) => used.extend(heads(group)),
+                Some(group) => used.extend(first_names(group)),
                 None => used.extend(words(path).next().map(str::to_owned)),
             }
         }
@@ -493,7 +506,7 @@ impl Source {
 
     /// The names of the types that it defines, without associated types.
     fn types(&self) -> Vec<String> {
-        let defined = |line: &str| {
+        let defined_type = |line: &str| {
             let item = line.trim_start();
             let is_nested = item.len() < line.len();
             let item = match item.strip_prefix("pub") {
@@ -506,14 +519,14 @@ impl Source {
                 || keyword == "type" && !is_nested;
             is_type.then(|| words(rest).next().map(str::to_owned))?
         };
-        self.code.lines().filter_map(defined).collect()
+        self.code.lines().filter_map(defined_type).collect()
     }
 
-    /// The code has this text, not as the end of a longer name.
+    /// Whether the code has this text, not as the end of a longer name.
     fn has(&self, text: &str) -> bool {
         self.code.match_indices(text).any(|(at, _)| {
             let before = self.code[..at].chars().next_back();
-            !before.is_some_and(is_of_name)
+            !before.is_some_and(is_name_char)
         })
     }
 
@@ -523,7 +536,7 @@ impl Source {
 }
 
 /// The first name of each path in `a, b::{c, d}, e}`.
-fn heads(group: &str) -> Vec<String> {
+fn first_names(group: &str) -> Vec<String> {
     let mut depth = 0;
     let mut top = String::new();
     for c in group.chars() {
@@ -542,11 +555,11 @@ fn heads(group: &str) -> Vec<String> {
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|c| !is_of_name(c))
+    text.split(|c| !is_name_char(c))
         .filter(|word| !word.is_empty())
 }
 
-fn is_of_name(c: char) -> bool {
+fn is_name_char(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
@@ -568,8 +581,8 @@ fn sources() -> Vec<Source> {
     .collect()
 }
 
-/// Leaves out each item behind `#[cfg(test)]`: up to its closing brace, which
-/// rustfmt puts under its first letter, or the one line of a `mod tests;`.
+/// Removes each item after `#[cfg(test)]`: to the closing brace with the same indentation
+/// (rustfmt), or the one line of a `mod tests;`.
 fn without_tests(text: &str) -> String {
     let mut own = String::new();
     let mut lines = text.lines();
@@ -588,7 +601,7 @@ fn without_tests(text: &str) -> String {
 }
 
 fn without_comments(text: &str) -> String {
-    // The `//` of an address in a string begins no comment.
+    // The `//` of a URL in a string is not a comment.
     let code = |line: &'_ str| -> String {
         let comment = line
             .match_indices("//")
@@ -602,17 +615,16 @@ fn without_comments(text: &str) -> String {
 struct Key<'a> {
     section: &'a str,
     name: &'a str,
-    /// A comment stands right above it, or names it in backticks somewhere
-    /// above.
-    commented: bool,
+    /// There is a comment right above it, or an earlier one names it in backticks.
+    has_comment: bool,
 }
 
 fn keys(toml: &str) -> impl Iterator<Item = Key<'_>> {
     let mut section = "";
-    let mut above = "";
+    let mut previous_line = "";
     let mut comments = String::new();
     toml.lines().filter_map(move |line| {
-        let before = std::mem::replace(&mut above, line);
+        let previous = std::mem::replace(&mut previous_line, line);
         if line.starts_with('#') {
             comments.push_str(line);
         } else if let Some(header) = line.strip_prefix('[') {
@@ -621,7 +633,7 @@ fn keys(toml: &str) -> impl Iterator<Item = Key<'_>> {
             return Some(Key {
                 section,
                 name,
-                commented: before.starts_with('#') || comments.contains(&format!("`{name}`")),
+                has_comment: previous.starts_with('#') || comments.contains(&format!("`{name}`")),
             });
         }
         None
@@ -637,10 +649,10 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// All files in a folder and those in it.
-fn files(folder: &Path) -> Vec<PathBuf> {
+/// All files in a directory and its subdirectories, sorted.
+fn files(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
+    for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
             found.extend(files(&path));

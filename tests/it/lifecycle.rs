@@ -1,5 +1,5 @@
-//! The program as a person or a supervisor meets it: what it prints, how it
-//! starts, stops and fails.
+//! The program as a person or a supervisor runs it: its output, and how it starts, stops
+//! and fails.
 
 use std::{
     fs,
@@ -185,7 +185,7 @@ async fn it_ends_its_streams_with_a_reason_and_exits_in_peace() {
             .await
             .unwrap();
         events.ask(batch(1, [ask("x").of("s")])).await;
-        deltas.ask(pieces([last_piece("s", "", "")])).await;
+        deltas.ask(pieces([last_delta("s", "", "")])).await;
 
         running.child.signal(signal);
         assert_eq!(events.next().await.unwrap_err().code(), Code::Unavailable);
@@ -544,7 +544,7 @@ pub async fn say_everywhere(server: &Server, marker: &str) {
         .play("s", turn(&format!("{marker} {}", like("colour"))).times(4))
         .await;
     let mut deltas = server.deltas().await;
-    deltas.ask(pieces([last_piece("s", "", marker)])).await;
+    deltas.ask(pieces([last_delta("s", "", marker)])).await;
     server
         .try_record(turn(marker).of(&format!("{marker} ")))
         .await
@@ -583,7 +583,7 @@ async fn a_termination_is_logged_once_whatever_comes_after() {
     for n in 0..8 {
         let text = like("colour");
         deltas
-            .ask(pieces([last_piece("deltas", &n.to_string(), &text)]))
+            .ask(pieces([last_delta("deltas", &n.to_string(), &text)]))
             .await;
     }
     server.play("calls", ask("x").times(5)).await;

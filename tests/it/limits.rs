@@ -1,4 +1,4 @@
-//! Every bound: what is refused beyond it, and that the rest goes on.
+//! Every limit: what exceeds it is refused, and the rest still works.
 
 use std::{
     sync::Arc,
@@ -334,7 +334,9 @@ fn a_tombstone_holds_until_it_expires() {
     let clocked = engine("[limits]\nidle_secs_max = 60\ntombstone_secs_max = 600");
     let id = SessionId::parse("s").unwrap();
     clocked.record(ask("x").of("s"), 0).unwrap();
-    clocked.engine.terminate_session(&id, &BECAUSE, at(10));
+    clocked
+        .engine
+        .terminate_session(&id, &OPERATOR_REQUEST, at(10));
     clocked.engine.evict_expired(at(609), 100);
     assert_eq!(clocked.record(ask("x").of("s"), 609), Ok(-1));
     clocked.engine.evict_expired(at(610), 100);
@@ -347,7 +349,9 @@ fn beyond_tombstones_max_the_oldest_is_forgotten() {
     let clocked = engine("[limits]\ntombstones_max = 2");
     for (secs, session) in (0..).zip(["a", "b", "c"]) {
         let id = SessionId::parse(session).unwrap();
-        clocked.engine.terminate_session(&id, &BECAUSE, at(secs));
+        clocked
+            .engine
+            .terminate_session(&id, &OPERATOR_REQUEST, at(secs));
     }
     clocked.engine.evict_expired(at(3), 100);
     let terminated = Some(SessionStatus::Terminated);
@@ -389,7 +393,11 @@ fn the_totals_are_nothing_when_nobody_is_left() {
         }
         match n % 4 {
             0 => drop(clocked.engine.end_session(&id(n), at(0))),
-            1 => drop(clocked.engine.terminate_session(&id(n), &BECAUSE, at(0))),
+            1 => drop(
+                clocked
+                    .engine
+                    .terminate_session(&id(n), &OPERATOR_REQUEST, at(0)),
+            ),
             2 => reset(&clocked.engine, &id(n), at(0)),
             _ => {}
         }

@@ -1,5 +1,5 @@
-//! The load generator of `benches/load`: a short run of each way to send, against
-//! the service and against the server that does nothing.
+//! The load generator of `benches/load`: a short run of each way to send, against the
+//! service and against a server that does nothing.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! Tests of the whole, in one binary: a file per behaviour.
+//! Integration tests of the whole service, in one binary: one file per behaviour.
 
 // Clippy lets functions marked `#[test]` panic, not those that they call; and a
 // table of cases is as long as it is.

@@ -1,4 +1,4 @@
-//! Memory under attack: what the real process holds, as the machine sees it.
+//! The memory of the real process under attack, as the operating system reports it.
 
 use std::fs;
 
@@ -137,7 +137,7 @@ async fn texts_without_end_do_not_fill_the_memory() {
         let deltas = (0..4).map(|m| piece(&session, &format!("t{m}"), "let me look at it"));
         stream.send(pieces(deltas)).await;
         // The end of a turn is answered, so that we do not run ahead.
-        let mut answer = stream.ask(pieces([last_piece(&session, "t0", "")])).await;
+        let mut answer = stream.ask(pieces([last_delta(&session, "t0", "")])).await;
         while !answer.end_of_turn {
             answer = stream.receive().await;
         }

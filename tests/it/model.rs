@@ -1,6 +1,6 @@
-//! The session map and its store against a plain re-statement of what callers
-//! are promised: a `HashMap`, a list of verdicts and no cleverness. Every answer
-//! and every view of the two must agree, across restarts too.
+//! The session map and its store against a simple model of what callers are promised: a
+//! `HashMap` and a list of verdicts. Every response and every view of the two must agree,
+//! across restarts too.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -17,7 +17,7 @@ use unstuck::{
     telemetry::Metrics,
 };
 
-use crate::harness::{BECAUSE, Build, ask, config};
+use crate::harness::{Build, OPERATOR_REQUEST, ask, config};
 
 /// Limits so small that a short history meets all of them. The only detector
 /// that speaks is one that anybody can re-state: a cap on events.
@@ -493,7 +493,10 @@ impl Both {
     }
 
     fn terminate(&mut self, name: &'static str, now: SystemTime) {
-        let verdict = self.real.engine.terminate_session(&id(name), &BECAUSE, now);
+        let verdict = self
+            .real
+            .engine
+            .terminate_session(&id(name), &OPERATOR_REQUEST, now);
         if let Some(State::Terminated { by, .. }) = self.model.state(name) {
             assert_eq!(verdict.id, by, "the first one stands");
             return;
@@ -507,7 +510,10 @@ impl Both {
     }
 
     fn reset(&mut self, name: &'static str, now: SystemTime) {
-        let announced = self.real.engine.issue_reset(&id(name), &BECAUSE, now);
+        let announced = self
+            .real
+            .engine
+            .issue_reset(&id(name), &OPERATOR_REQUEST, now);
         let known = self.model.sessions.remove(name);
         assert_eq!(announced.is_some(), known.is_some());
         if let (Some(announced), Some(known)) = (announced, known) {

@@ -1,4 +1,4 @@
-//! Who is told of verdicts, and what becomes of it when they do not listen.
+//! Notifications of verdicts, and what happens when an endpoint does not respond.
 
 use std::{collections::VecDeque, net::SocketAddr, path::Path, sync::Arc};
 
@@ -144,7 +144,7 @@ async fn a_termination_is_told_as_a_signed_cloud_event() {
     assert_eq!(event["data"]["verdict"]["action"], "ACTION_TERMINATE");
     assert_eq!(event["data"]["labels"]["team"], "payments");
     let delivered = "unstuck_notifications_total{receiver=\"a\",outcome=\"delivered\"}";
-    server.metric_reaches(delivered, 1.0).await;
+    server.wait_for_metric(delivered, 1.0).await;
 }
 
 #[tokio::test]
@@ -164,7 +164,7 @@ async fn a_receiver_that_fails_gets_the_same_notice_again() {
     let other = server.terminate("t").await;
     assert_eq!(receiver.next().await.id(), other.verdict_id);
     let retries = "unstuck_notification_retries_total{receiver=\"a\"}";
-    server.metric_reaches(retries, 3.0).await;
+    server.wait_for_metric(retries, 3.0).await;
 }
 
 #[tokio::test]
@@ -176,7 +176,7 @@ async fn a_receiver_that_hung_gets_the_same_notice_again() {
         assert_eq!(receiver.next().await.id(), verdict.verdict_id);
     }
     let delivered = "unstuck_notifications_total{receiver=\"a\",outcome=\"delivered\"}";
-    server.metric_reaches(delivered, 1.0).await;
+    server.wait_for_metric(delivered, 1.0).await;
 }
 
 #[tokio::test]
@@ -218,7 +218,7 @@ async fn a_notice_that_is_refused_is_not_sent_again() {
         assert_eq!(receiver.next().await.id(), verdict.verdict_id);
     }
     let refused = "unstuck_notifications_total{receiver=\"a\",outcome=\"refused\"}";
-    server.metric_reaches(refused, 2.0).await;
+    server.wait_for_metric(refused, 2.0).await;
 }
 
 #[tokio::test]
@@ -231,7 +231,7 @@ async fn a_notice_expires() {
     server.terminate("s").await;
     receiver.next().await;
     let expired = "unstuck_notifications_total{receiver=\"a\",outcome=\"expired\"}";
-    server.metric_reaches(expired, 1.0).await;
+    server.wait_for_metric(expired, 1.0).await;
 }
 
 #[tokio::test]

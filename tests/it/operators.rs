@@ -155,7 +155,7 @@ async fn a_session_shows_its_loop_at_a_glance_and_why_it_was_reported() {
         "rule        the same calls come in the same order",
         "fires at    3 laps of 2 to 10 calls in the last 30 calls",
         "events      0–5 (3 laps of 2)",
-        "unless      a call that is not part of the circle",
+        "unless      a call that is not part of the cycle",
         "correction  Stop this cycle",
         "wasted      6 events",
     ] {

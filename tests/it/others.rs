@@ -1,4 +1,4 @@
-//! Health and reflection are not our services, and have the same limits.
+//! Health and reflection are services of tonic and have the same limits as ours.
 
 use std::time::Duration;
 
@@ -134,9 +134,9 @@ async fn reflection_has_a_streams_place_and_who_watches_health_takes_none_of_the
         .unwrap();
 
     drop((held, watching));
-    server.metric_reaches(&open("Watch"), 0.0).await;
+    server.wait_for_metric(&open("Watch"), 0.0).await;
     server
-        .metric_reaches(&open("ServerReflectionInfo"), 0.0)
+        .wait_for_metric(&open("ServerReflectionInfo"), 0.0)
         .await;
     watch(&channel).await.unwrap();
     server.events().await;

@@ -1,8 +1,7 @@
-//! Sessions as agents of many kinds have them, made up: `plausible/healthy.ndjson`
-//! holds work that looks repetitive and is not, such as a linter after each edit or
-//! a file read page by page; `plausible/looping.ndjson` loops of every kind, with
-//! other tools, languages and counts than the scenarios have. None of the former
-//! may be alarmed, each of the latter must be found.
+//! Invented sessions of many kinds of agents. `plausible/healthy.ndjson` has work that looks
+//! repetitive and is not, such as a linter after each edit or a file read page by page: it
+//! must cause no verdict. `plausible/looping.ndjson` has loops of every kind, with other
+//! tools, languages and counts than the scenarios: each must be found.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,5 +1,5 @@
-//! Plays events through an engine, in process and without a clock: the time of
-//! the events is the time.
+//! Plays events through an engine in the process. The time is the time of the events, not
+//! of a clock.
 
 use std::{
     collections::HashSet,

@@ -40,7 +40,7 @@ async fn a_loop_that_comes_back_is_blocked_at_once() {
 
 #[tokio::test]
 async fn a_loop_that_comes_back_after_the_user_spoke_is_remembered() {
-    let user = vec![spoken(unstuck::pb::Role::User, "go on")];
+    let user = vec![turn_by(unstuck::pb::Role::User, "go on")];
     let events = [ask("x").times(3), user, ask("x").times(3)];
     check("", events, &[(2, Action::Warn), (6, Action::Block)]).await;
 }

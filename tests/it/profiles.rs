@@ -1,5 +1,5 @@
-//! The built-in profiles, and settings that make no sense: refused at the start,
-//! with the key, where it was set, and the arithmetic.
+//! The built-in profiles, and inconsistent settings: they are rejected at startup with the
+//! key, its location and the arithmetic.
 
 use std::{collections::BTreeMap, fs::write, sync::LazyLock};
 
@@ -133,23 +133,23 @@ fn a_window_too_small_is_refused_with_the_arithmetic_where_it_was_set() {
     for (file, message) in [
         (
             "[detect.exact_repeat]\ncount = 11",
-            "`detect.exact_repeat.count` at unstuck.toml:2: 11 calls in a row never stand in a window of 10",
+            "`detect.exact_repeat.count` at unstuck.toml:2: 11 calls in a row never fit in a window of 10",
         ),
         (
             "[detect.exact_repeat]\n\nwindow = 2",
-            "`detect.exact_repeat.window` at unstuck.toml:3: 3 calls in a row never stand in a window of 2",
+            "`detect.exact_repeat.window` at unstuck.toml:3: 3 calls in a row never fit in a window of 2",
         ),
         (
             "[detect.exact_repeat]\nwindow = 33",
-            "`detect.exact_repeat.window` at unstuck.toml:2: 33 calls are more than the 32 that are kept",
+            "`detect.exact_repeat.window` at unstuck.toml:2: 33 calls, at most 32 are stored",
         ),
         (
             "[detect.interleaved_repeat]\ncount = 30",
-            "`detect.interleaved_repeat.count` at unstuck.toml:2: 30 calls with others between never stand in a window of 30",
+            "`detect.interleaved_repeat.count` at unstuck.toml:2: 30 calls with others between never fit in a window of 30",
         ),
         (
             "[detect.interleaved_repeat]\nwindow = 33",
-            "`detect.interleaved_repeat.window` at unstuck.toml:2: 33 calls are more than the 32 that are kept",
+            "`detect.interleaved_repeat.window` at unstuck.toml:2: 33 calls, at most 32 are stored",
         ),
         (
             "[detect.cycle]\nwindow = 5",
@@ -165,35 +165,35 @@ fn a_window_too_small_is_refused_with_the_arithmetic_where_it_was_set() {
         ),
         (
             "[detect.read_loop]\ncount = 21",
-            "`detect.read_loop.count` at unstuck.toml:2: 21 reads never stand in a window of 20 calls",
+            "`detect.read_loop.count` at unstuck.toml:2: 21 reads never fit in a window of 20 calls",
         ),
         (
             "[detect.read_loop]\nwindow = 2",
-            "`detect.read_loop.window` at unstuck.toml:2: 3 reads never stand in a window of 2 calls",
+            "`detect.read_loop.window` at unstuck.toml:2: 3 reads never fit in a window of 2 calls",
         ),
         (
             "[detect.read_loop]\nreads_without_new_lines = 1",
-            "`detect.read_loop.reads_without_new_lines` at unstuck.toml:2: 1 read is no loop: at least 2 are, and 0 turns this off",
+            "`detect.read_loop.reads_without_new_lines` at unstuck.toml:2: must be at least 2, or 0 to turn it off: one read is not a loop",
         ),
         (
             "[detect.test_fail_loop]\nwithin = 2",
-            "`detect.test_fail_loop.within` at unstuck.toml:2: 3 runs never stand in the last 2 calls",
+            "`detect.test_fail_loop.within` at unstuck.toml:2: 3 runs never fit in the last 2 calls",
         ),
         (
             "[detect.edit_revert]\nwithin = 2",
-            "`detect.edit_revert.within` at unstuck.toml:2: a revert takes 3 writes (one content, another, the first again), which never stand in the last 2 calls",
+            "`detect.edit_revert.within` at unstuck.toml:2: a revert takes 3 writes (one content, another, the first again), which never fit in the last 2 calls",
         ),
         (
             "[detect.edit_revert]\nwithin = 21",
-            "`detect.edit_revert.within` at unstuck.toml:2: 21 calls are more than the 20 contents that are kept",
+            "`detect.edit_revert.within` at unstuck.toml:2: 21 calls, but only 20 contents are stored",
         ),
         (
             "[detect.patch_spiral]\ncount = 65",
-            "`detect.patch_spiral.count` at unstuck.toml:2: 65 failures are more than the 64 that are kept",
+            "`detect.patch_spiral.count` at unstuck.toml:2: 65 failures, at most 64 are stored",
         ),
         (
             "[detect.similar_turns]\nwindow = 6",
-            "`detect.similar_turns.window` at unstuck.toml:2: 6 turns to compare with, of 1 to 5 that are kept",
+            "`detect.similar_turns.window` at unstuck.toml:2: 6 turns to compare with, must be 1 to 5",
         ),
         (
             "[detect.polling]\nexclude_from_others = false",

@@ -1,4 +1,4 @@
-//! What holds for every history, whatever the agents do.
+//! Properties that hold for every history of events.
 
 use std::cell::RefCell;
 

@@ -1,4 +1,4 @@
-//! The configuration, read anew while the service runs.
+//! Reloading the configuration while the service runs.
 
 use std::{fs, path::Path};
 
@@ -46,7 +46,7 @@ impl Service {
         self.running.child.signal("HUP");
         let series = format!("unstuck_config_reloads_total{{result=\"{result}\"}}");
         self.server
-            .metric_reaches(&series, self.reloads[which])
+            .wait_for_metric(&series, self.reloads[which])
             .await;
     }
 
@@ -86,7 +86,7 @@ async fn a_text_that_is_being_written_goes_on_when_other_phrases_are_listened_fo
         .reload("[detect.greeting]\nmarkers = ['lp you']\n", "applied")
         .await;
     let answer = deltas
-        .ask(pieces([last_piece("s", "1", "lp you today?")]))
+        .ask(pieces([last_delta("s", "1", "lp you today?")]))
         .await;
     assert_eq!(answer.error, None);
 }
@@ -107,7 +107,7 @@ async fn a_configuration_that_makes_no_sense_changes_nothing() {
     let third = service.server.record(ask("colour").of("s")).await;
     assert_eq!(third.action(), Action::Warn);
     let (_, log) = service.running.stop().await;
-    assert_eq!(log.matches("the configuration stays as it was").count(), 4);
+    assert_eq!(log.matches("the old one stays in force").count(), 4);
     assert!(
         log.contains("unstuck.toml:2; did you mean `count`?"),
         "{log}"

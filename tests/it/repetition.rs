@@ -1,4 +1,4 @@
-//! Text that repeats itself, and text that only looks as if it did. The texts in
+//! Repetitive text is found, and text that only looks repetitive is not. The texts in
 //! `texts/` were written for these tests.
 
 use std::{fs, path::Path, sync::Arc};
@@ -424,7 +424,7 @@ fn the_same_loop_in_a_later_text_is_a_rung_worse() {
     for (turn, expected) in [("1", Action::Warn), ("2", Action::Break)] {
         let told = told_in(&mut player, turn, &short, 5);
         assert_eq!(actions(&told), [expected]);
-        let end = player.play(&Line::Delta(last_piece("s", turn, "")));
+        let end = player.play(&Line::Delta(last_delta("s", turn, "")));
         assert!(end.is_some_and(|end| end.verdict.is_none()));
     }
     // Whether the text before was ended or only left.
@@ -488,7 +488,7 @@ fn a_whole_turn_is_watched_and_a_streamed_one_is_not_judged_twice() {
     let mut player = Player::new();
     let told = told(&mut player, &SENTENCE.repeat(4), 7);
     assert_eq!(actions(&told), [Action::Warn]);
-    let end = player.play(&Line::Delta(last_piece("s", "t", "")));
+    let end = player.play(&Line::Delta(last_delta("s", "t", "")));
     assert!(end.is_some_and(|end| end.verdict.is_none()));
     let again = player.event(&turn(&SENTENCE.repeat(4)).named("t").of("s"));
     assert!(again.duplicate && again.verdict.is_none());
@@ -513,7 +513,7 @@ fn in_shadow_mode_a_text_is_not_begun_anew() {
 #[test]
 fn state_is_there_only_while_a_text_is_written() {
     let mut player = Player::new();
-    player.play(&Line::Delta(last_piece("s", "t", "x")));
+    player.play(&Line::Delta(last_delta("s", "t", "x")));
     let before = player.engine.state_bytes();
     for line in deltas(
         "t",
@@ -524,7 +524,7 @@ fn state_is_there_only_while_a_text_is_written() {
     }
     let held = player.engine.state_bytes() - before;
     assert!((4_096..15 * 1_024).contains(&held), "{held} bytes");
-    player.play(&Line::Delta(last_piece("s", "t", "")));
+    player.play(&Line::Delta(last_delta("s", "t", "")));
     let left = player.engine.state_bytes() - before;
     assert!(left < 4_096, "{left} bytes");
 }
@@ -544,7 +544,7 @@ fn a_session_that_streams_after_five_turns_stays_small() {
         let turn = format!("t{n}");
         let lines = deltas(&turn, &words(n * 10_000, 200), 7);
         assert_eq!(player.verdicts(&lines).len(), 0);
-        player.play(&Line::Delta(last_piece("s", &turn, "")));
+        player.play(&Line::Delta(last_delta("s", &turn, "")));
     }
     let turns = player.engine.state_bytes();
     let text = words(70_000, 6_000);

@@ -1,4 +1,4 @@
-//! Rules of the operator's own, from the configuration to the verdict.
+//! The operator's own rules, from the configuration to the verdict.
 
 use std::{fs, path::Path};
 
@@ -235,11 +235,11 @@ fn a_bad_rule_is_refused_with_its_file_its_name_and_its_place() {
         ),
         (
             rule("when = 'true'\ncount = 31"),
-            "invalid `rules[0].count` at FILE:4: 31 events never stand in a window of 30",
+            "invalid `rules[0].count` at FILE:4: 31 events never fit in a window of 30",
         ),
         (
             rule("when = 'true'\nwindow = 257"),
-            "invalid `rules[0].window` at FILE:4: 257 events, of 1 to 256 that are kept",
+            "invalid `rules[0].window` at FILE:4: 257 events, must be 1 to 256",
         ),
         (
             rule("when = 'true'\nsoft = 'terminate'"),

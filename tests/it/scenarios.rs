@@ -1,5 +1,5 @@
-//! Behaviours that were reported of agents: what must fire and what must not.
-//! See `scenarios/README.md` for the cases.
+//! Reported behaviour of agents: which cases must cause a verdict and which must not. See
+//! `scenarios/README.md` for the cases.
 
 use std::{collections::BTreeSet, sync::Arc};
 

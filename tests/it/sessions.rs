@@ -1,4 +1,4 @@
-//! What operators and controllers ask and do.
+//! The session service: queries and actions of operators and controllers.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Streams that are too many, silent, or not read.
+//! Streams that are too many, silent, or not read are limited.
 
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
@@ -57,7 +57,7 @@ async fn who_does_not_read_is_cut_and_told_why() {
         events.send(batch(n, [ask("x").of("s")])).await;
     }
     server
-        .metric_reaches(&rejected("slow_reader_secs_max"), 1.0)
+        .wait_for_metric(&rejected("slow_reader_secs_max"), 1.0)
         .await;
     let heard = server.get("s").await.unwrap().events;
     assert!(heard < 20, "{heard}");
@@ -70,7 +70,7 @@ async fn who_does_not_read_is_cut_and_told_why() {
     let streams = "unstuck_streams{rpc=\"StreamEvents\"}";
     assert_eq!(server.metric(streams).await, 2.0);
     drop(events);
-    server.metric_reaches(streams, 1.0).await;
+    server.wait_for_metric(streams, 1.0).await;
 }
 
 #[tokio::test]
@@ -79,7 +79,7 @@ async fn a_stream_has_its_place_until_its_last_answer_was_read() {
     // The transport takes all of an answer for a client that reads a byte.
     let events = events_of(server.detection_with_window(1).await).await;
     events.send(batch(1, [ask("x").of("s")])).await;
-    let unread = events.half_closed();
+    let unread = events.half_close();
     within(async { while server.get("s").await.is_err() {} }).await;
     let open = async || {
         let requests = tokio_stream::pending();
@@ -103,7 +103,7 @@ async fn who_reads_after_all_is_told_why_the_stream_has_ended() {
         events.send(batch(n, [turn("").of("s")])).await;
     }
     server
-        .metric_reaches(&rejected("slow_reader_secs_max"), 1.0)
+        .wait_for_metric(&rejected("slow_reader_secs_max"), 1.0)
         .await;
     let mut read = 0;
     let status = loop {
@@ -129,7 +129,7 @@ async fn no_termination_that_was_answered_is_lost_when_a_slow_reader_is_cut() {
         events.send(batch(n, [event])).await;
     }
     server
-        .metric_reaches(&rejected("slow_reader_secs_max"), 1.0)
+        .wait_for_metric(&rejected("slow_reader_secs_max"), 1.0)
         .await;
     let mut told = 0;
     let status = loop {
@@ -159,11 +159,11 @@ async fn a_watcher_that_does_not_read_is_cut() {
         server.terminate(&format!("s{n}")).await;
     }
     server
-        .metric_reaches(&rejected("slow_reader_secs_max"), 1.0)
+        .wait_for_metric(&rejected("slow_reader_secs_max"), 1.0)
         .await;
     drop(watch);
     server
-        .metric_reaches("unstuck_streams{rpc=\"WatchVerdicts\"}", 0.0)
+        .wait_for_metric("unstuck_streams{rpc=\"WatchVerdicts\"}", 0.0)
         .await;
 }
 
@@ -248,7 +248,7 @@ async fn what_is_not_read_about_one_text_is_said_once_and_counted() {
     for _ in 0..DELTAS {
         stream.send(pieces([piece("s", "t", "let me look")])).await;
     }
-    stream.send(pieces([last_piece("end", "", "")])).await;
+    stream.send(pieces([last_delta("end", "", "")])).await;
     within(async { while server.get("end").await.is_err() {} }).await;
     let coalesced = server.metric("unstuck_responses_coalesced_total").await;
     assert!(coalesced > 0.0);
@@ -268,7 +268,7 @@ async fn every_response_is_read_or_counted_in_another() {
     for _ in 0..DELTAS {
         stream.send(pieces([piece("s", "t", "let me look")])).await;
     }
-    stream.send(pieces([last_piece("end", "", "")])).await;
+    stream.send(pieces([last_delta("end", "", "")])).await;
     let mut told = 0;
     loop {
         let answer = stream.receive().await;

@@ -1,4 +1,4 @@
-//! What the service tells of itself: metrics, traces, and word to systemd.
+//! Metrics, traces, and notifications to systemd.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,4 +1,4 @@
-//! A termination reaches every stream of the session, once, and stays.
+//! A termination reaches every stream of the session once, and stays in force.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ async fn carrying(server: &Server, sessions: &[&str]) -> EventStream {
 async fn deltas_carrying(server: &Server, sessions: &[&str]) -> DeltaStream {
     let mut stream = server.deltas().await;
     for session in sessions {
-        stream.ask(pieces([last_piece(session, "", "")])).await;
+        stream.ask(pieces([last_delta(session, "", "")])).await;
     }
     stream
 }

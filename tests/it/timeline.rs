@@ -1,11 +1,11 @@
-//! What `GetSession` tells of a session's way into its loops.
+//! The timeline of a session's loops that `GetSession` returns.
 
 use unstuck::{
     detect,
     pb::{self, GetSessionResponse, Outcome, Role, TimelineKind},
 };
 
-use crate::harness::{Build, Server, ask, config, spoken, turn, within};
+use crate::harness::{Build, Server, ask, config, turn, turn_by, within};
 
 async fn detail(server: &Server, session: &str) -> GetSessionResponse {
     let session_id = session.to_owned();
@@ -79,7 +79,7 @@ async fn a_user_begins_the_timeline_anew() {
     let server = Server::start().await;
     let events = [
         ask("before").times(2),
-        vec![spoken(Role::User, "go on")],
+        vec![turn_by(Role::User, "go on")],
         ask("after").times(1),
     ];
     server.play("s", events).await;

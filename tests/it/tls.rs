@@ -1,4 +1,4 @@
-//! TLS over real sockets, with certificates made for the test.
+//! TLS over real sockets, with certificates created for the test.
 
 use std::{fs, path::Path};
 

@@ -1,5 +1,5 @@
-//! What the transport must bear: many tiny messages, huge ones, and clients
-//! that do not read.
+//! The transport under load: many tiny messages, huge messages, and clients that do not
+//! read.
 
 use std::{
     net::SocketAddr,

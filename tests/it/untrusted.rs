@@ -1,5 +1,5 @@
-//! Text that nobody can trust, sent wherever it can be sent, and looked for
-//! wherever it would do harm.
+//! Hostile text is sent in every field that takes text, and must appear nowhere that it
+//! could do harm.
 
 use std::fs;
 

@@ -191,6 +191,27 @@ impl Session {
         metrics.add_waste(policy_outcome.detector, policy_outcome.wasted);
     }
 
+    /// Turns a termination of the session into a warning if the breaker is open.
+    fn apply_breaker(
+        &mut self,
+        decision: &mut Decision,
+        obs: &ObservationContext<'_>,
+        ctx: &EngineContext,
+    ) -> Option<()> {
+        let agent = self.agents.get(obs.agent_position)?;
+        let is_session_wide = decision.is_session_wide || agent.id.is_main();
+        let breaker = &ctx.tenant.breaker;
+        if decision.action == Action::Terminate
+            && is_session_wide
+            && !breaker.allows_termination(obs.session, obs.now, ctx)
+        {
+            self.verdict_history.is_termination_withheld = true;
+            decision.action = Action::Warn;
+            decision.reason += "; not terminated, because too many sessions would be at once";
+        }
+        Some(())
+    }
+
     /// Builds a verdict from a decision, issues it, and applies a termination.
     fn issue_verdict(
         &mut self,
@@ -199,21 +220,9 @@ impl Session {
         used: UsageDelta,
         ctx: &EngineContext,
     ) -> Option<Arc<Verdict>> {
-        // Withhold a termination if the breaker is open.
         let shadow = self.profile.policy.shadow || self.verdict_history.snoozed_until.is_some();
-        let agent = self.agents.get(obs.agent_position)?;
-        let is_session_wide = decision.is_session_wide || agent.id.is_main();
-        if decision.action == Action::Terminate
-            && is_session_wide
-            && !shadow
-            && !ctx
-                .tenant
-                .breaker
-                .allows_termination(obs.session, obs.now, ctx)
-        {
-            self.verdict_history.is_termination_withheld = true;
-            decision.action = Action::Warn;
-            decision.reason += "; not terminated, since too many sessions would be at once";
+        if !shadow {
+            self.apply_breaker(&mut decision, obs, ctx)?;
         }
         // Build the verdict.
         let agent = self.agents.get_mut(obs.agent_position)?;
