@@ -511,10 +511,10 @@ fn what_is_used_of_a_budget_is_the_reason() {
     };
     assert_eq!(
         reason('s', LadderRung::Soft).as_deref(),
-        Some("the share of its budget at which to warn is used")
+        Some("the session's budget reached `warn_share`")
     );
     assert_eq!(
         reason('h', LadderRung::Hard).as_deref(),
-        Some("its budget is used up")
+        Some("the session's budget is used up")
     );
 }
