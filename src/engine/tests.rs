@@ -937,7 +937,7 @@ fn a_policy_that_would_end_a_large_share_of_the_fleet_only_warns() {
     assert_eq!(spared.status, SessionStatus::Looping);
     let reason = &spared.verdicts.last().unwrap().reason;
     assert!(
-        reason.contains("not terminated, since too many"),
+        reason.contains("not terminated, because too many"),
         "{reason}"
     );
     assert_eq!(
