@@ -1,6 +1,9 @@
-//! A JSON value as one hash, made while serde_json parses, without a tree: an
-//! object is the commutative sum of its mixed entries, an array is hashed in
-//! order, white space and the spelling of numbers do not matter.
+//! Hashes a JSON value while serde_json parses it, without building a tree.
+//!
+//! An object's hash is the commutative sum of its mixed entries, so the order of keys
+//! does not matter. An array is hashed in order. White space and the spelling of
+//! numbers do not change the hash. Cost: one keyed hash per value and per key. Keys and
+//! captured texts are copied only if they have escapes or are joined from a list.
 
 use std::{borrow::Cow, fmt};
 
@@ -12,16 +15,16 @@ use super::{
 };
 use crate::domain::sanitize;
 
-/// What a value held that somebody may want to know.
+/// The text and the numbers of a value, captured while it is hashed.
 #[derive(Default)]
 pub(crate) struct CapturedValue<'a> {
     pub text: Option<Cow<'a, str>>,
-    /// The first two: nobody asks for more.
+    /// The first two numbers; no caller needs more.
     pub numbers: [Option<u64>; 2],
 }
 
 impl<'a> CapturedValue<'a> {
-    /// The words of a list are one text: `["ls", "-l"]` is a command line.
+    /// The strings of a list are joined to one text: `["ls", "-l"]` is a command line.
     fn append_text(&mut self, text: Cow<'a, str>) {
         self.text = Some(match self.text.take() {
             Some(before) => Cow::Owned(format!("{before} {text}")),
@@ -36,7 +39,7 @@ impl<'a> CapturedValue<'a> {
     }
 }
 
-/// A key, borrowed where it has no escapes.
+/// A key, borrowed from the input if it has no escapes.
 pub(crate) struct JsonKey<'de>(pub Cow<'de, str>);
 
 impl<'de> serde::Deserialize<'de> for JsonKey<'de> {
@@ -58,16 +61,17 @@ impl<'de> serde::Deserialize<'de> for JsonKey<'de> {
     }
 }
 
-/// How all values of some arguments are read.
+/// The state shared by all values of a call's arguments.
 pub(crate) struct JsonHasher<'k> {
     pub key: &'k HashKey,
-    /// Nothing unseen stands in the JSON itself: only its escapes can hold some.
+    /// The raw JSON has no invisible characters. Only its escapes can produce some.
     pub is_visible_only: bool,
     pub words: ArgumentWords,
 }
 
 impl JsonHasher<'_> {
-    /// Text with and without unseen characters is the same text.
+    /// Hashes text that is borrowed from the JSON. Invisible characters do not change
+    /// the hash.
     fn hash_raw_text(&self, text: &str) -> u64 {
         if self.is_visible_only {
             self.key.hash_text(SignatureKind::JsonText, text)
@@ -76,13 +80,13 @@ impl JsonHasher<'_> {
         }
     }
 
-    /// JSON can hold unseen characters as escapes.
+    /// Hashes text that had escapes, which can produce invisible characters.
     fn hash_unescaped_text(&self, text: &str) -> u64 {
         self.key
             .hash_text(SignatureKind::JsonText, &sanitize::strip_invisible(text))
     }
 
-    /// An entry of an object.
+    /// Hashes an entry of an object.
     pub fn hash_entry(&self, name: &JsonKey<'_>, value: u64) -> u64 {
         let name = match &name.0 {
             Cow::Borrowed(name) => self.hash_raw_text(name),
@@ -91,7 +95,7 @@ impl JsonHasher<'_> {
         self.key.hash_pair(SignatureKind::JsonEntry, name, value)
     }
 
-    /// An object, of the sum of its entries.
+    /// Hashes an object from the sum of its entries' hashes.
     pub fn hash_object(&self, sum: u64) -> u64 {
         self.key.hash_pair(SignatureKind::JsonObject, sum, 0)
     }
@@ -102,7 +106,7 @@ impl JsonHasher<'_> {
     }
 }
 
-/// Any value; tells what it held where somebody asks.
+/// Hashes any value, and stores its text and numbers in `capture` if that is set.
 pub(crate) struct JsonValueVisitor<'r, 'k, 'a> {
     pub hasher: &'r mut JsonHasher<'k>,
     pub capture: Option<&'r mut CapturedValue<'a>>,
@@ -116,8 +120,8 @@ impl<'r, 'k> JsonValueVisitor<'r, 'k, '_> {
         }
     }
 
-    /// 1, 1.0 and the 1 of a protobuf Struct are one number. Integers that a
-    /// double cannot hold stay themselves.
+    /// Hashes a number as a double: 1, 1.0 and the 1 of a protobuf Struct are equal.
+    /// Integers that a double cannot represent are hashed as integers by the caller.
     fn hash_number(self, value: f64) -> u64 {
         let value = if value == 0.0 { 0.0 } else { value };
         if let Some(capture) = self.capture {

@@ -1,20 +1,21 @@
-//! What of a result or an error is the same each time: the text with that
-//! taken out which changes on every call and says nothing.
+//! Masks the noise in a result or an error: the parts that change on every call and
+//! carry no information. The masked text of two equivalent outputs is the same.
 //!
-//! An agent that sends one message twenty times gets twenty receipts, each with
-//! its own id and time; a test that fails three times takes another while each
-//! time. Compared as they are, no two of these are equal and no loop is seen.
+//! An agent that sends one message twenty times gets twenty receipts, each with its own
+//! id and time. A test that fails three times has a different duration each time.
+//! Without masking, no two of these texts are equal and no loop is detected.
 //!
-//! Results are masked little, since a changed number in a result is progress;
-//! where it is not sure that something is noise, it stays. Errors are masked
-//! more, since a line number that moves does not make another error.
+//! Results are masked conservatively, because a changed number in a result is progress:
+//! anything that is not certainly noise is kept. Errors are masked more aggressively,
+//! because a line number that moves does not make a different error.
 //!
-//! A text is first cleaned into a buffer on the stack (`clean`), then read once
-//! from left to right: a result from one place where noise can be told to the next
-//! (`stops`, `results`, `numbers`), an error word by word (`scan`). Recognisers say
-//! how far a date, a duration, a path reaches. No heap, no panic, no unbounded
-//! look-ahead. Cost: some 21 instructions a byte of results full of numbers
-//! (`benches/counts.rs`); at most 4 KiB of a text is masked, the rest is passed on.
+//! A text is first cleaned into a buffer on the stack (`clean`), then scanned once from
+//! left to right. A result is scanned from one noise candidate to the next
+//! (`noise_candidates`, `results`, `numbers`), an error word by word (`scan`).
+//! Recognisers return the end of a date, a duration or a path. There is no heap
+//! allocation, no panic and no unbounded look-ahead. Cost: about 21 instructions per
+//! byte of a result full of numbers (`benches/counts.rs`). At most 4 KiB of a text is
+//! masked and the rest is passed through, so the cost is bounded.
 
 mod clean;
 mod cursor;
@@ -39,41 +40,43 @@ use noise_candidates::NoiseCandidates;
 use preceding_word::PrecedingWord;
 use std::hash::Hasher;
 
-/// As much of each end of a long text is masked; a header and a footer hold
-/// what changes with every call, and the cost of a text has a bound.
+/// Bytes that are masked at each end of a long text. The header and the footer contain
+/// what changes on every call, and the limit bounds the cost.
 const END_BYTES_MAX: usize = 2048;
 
-/// As much of a text as is masked at once.
+/// Bytes of the longest text that is masked in one pass.
 const TEXT_BYTES_MAX: usize = 2 * END_BYTES_MAX;
 
-/// How far a cut may move to fall on a line's end.
+/// Maximum distance by which a cut moves to reach the end of a line.
 const SPLIT_SLACK_BYTES: usize = 512;
 
-/// The hasher is fed in pieces of this size, however the masked text comes.
+/// The hasher receives chunks of this size, independent of how the masked text is
+/// split.
 const CHUNK_BYTES: usize = 256;
 
-/// Stands for what was masked.
+/// Replaces a masked part.
 const PLACEHOLDER: &[u8] = b"#";
 
-/// What a text is masked as.
+/// How a text is masked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaskKind {
-    /// What a tool returned: numbers stay, unless they are known to be noise.
+    /// The output of a tool. Numbers are kept unless they are known to be noise.
     Result,
-    /// What went wrong: numbers go, unless they are known to matter. Case too.
+    /// An error. Numbers are masked unless they are known to be significant, and
+    /// letters are lowercased.
     Error,
 }
 
-/// What is learned of a text by the way.
+/// What masking learns about the text as a by-product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaskSummary {
-    /// If not, [`without_media`] takes nothing out of it.
+    /// If false, `strip_media` removes nothing from the text.
     pub may_have_media: bool,
 }
 
-/// Calls `out` with the pieces of the masked text, in order. Concatenated they
-/// are the masked text. Between the ends of a long text it is passed on as it
-/// is, so that a change there is still seen. Says what of the text was learned.
+/// Calls `out` with the pieces of the masked text, in order. Their concatenation is the
+/// masked text. The middle of a long text is passed through unchanged, so a change
+/// there is still detected.
 pub fn mask(text: &str, kind: MaskKind, out: &mut impl FnMut(&[u8])) -> MaskSummary {
     if text.len() <= TEXT_BYTES_MAX {
         return mask_short(text, kind, out);
@@ -96,9 +99,9 @@ pub fn mask(text: &str, kind: MaskKind, out: &mut impl FnMut(&[u8])) -> MaskSumm
     summary
 }
 
-/// Streams the masked text into `hasher`. The digest depends on the masked text
-/// only, not on how its pieces fall: a hasher may tell one `write` of "ab" from
-/// a "a" and a "b", so what it gets is always cut at the same places.
+/// Streams the masked text into `hasher`. The digest depends only on the masked text,
+/// not on how it is split into pieces. A hasher may distinguish one `write` of "ab"
+/// from writes of "a" and "b", so the chunks always have the same boundaries.
 pub fn hash_masked(text: &str, kind: MaskKind, hasher: &mut impl Hasher) -> MaskSummary {
     let mut chunks = HashChunker {
         hasher,
@@ -111,12 +114,12 @@ pub fn hash_masked(text: &str, kind: MaskKind, hasher: &mut impl Hasher) -> Mask
     summary
 }
 
-/// Masks a text of at most [`TEXT_BYTES_MAX`] bytes.
+/// Masks a text of at most `TEXT_BYTES_MAX` bytes.
 fn mask_short(text: &str, kind: MaskKind, out: &mut impl FnMut(&[u8])) -> MaskSummary {
     const SHORT_BYTES_MAX: usize = 512;
     const LONG: usize = TEXT_BYTES_MAX / BLOCK_BYTES;
     const SHORT: usize = SHORT_BYTES_MAX / BLOCK_BYTES;
-    // Most results are a line or two: clearing 4 KiB would cost more than they do.
+    // Most results are one or two lines. Zeroing 4 KiB costs more than masking them.
     if text.len() <= SHORT_BYTES_MAX {
         mask_in_buffer(
             &mut [[0; BLOCK_BYTES]; SHORT + 1],
@@ -136,7 +139,8 @@ fn mask_short(text: &str, kind: MaskKind, out: &mut impl FnMut(&[u8])) -> MaskSu
     }
 }
 
-/// The buffer has room for the text and a block more, the bits for the text.
+/// `buffer` has room for the text and one more block. `bits` has one word per block of
+/// the text.
 fn mask_in_buffer(
     buffer: &mut [[u8; BLOCK_BYTES]],
     bits: &mut [u64],
@@ -159,14 +163,14 @@ fn mask_in_buffer(
     }
 }
 
-/// `text[start..end]`, or nothing where that is no part of it.
+/// `text[start..end]`, or an empty string if the range is invalid.
 fn slice_or_empty(text: &str, start: usize, end: usize) -> &str {
     text.get(start..end).unwrap_or_default()
 }
 
-/// Whether `word` is in `list`, which is in small letters.
+/// Whether `word` is in `list`, ignoring case. `list` is in lower case.
 fn is_one_of(word: &[u8], list: &[&str]) -> bool {
-    // The first letter decides for most; asked of every number in an error.
+    // The first letter rules out most words. This runs for every number in an error.
     let Some(first) = word.first().map(u8::to_ascii_lowercase) else {
         return false;
     };
@@ -174,16 +178,16 @@ fn is_one_of(word: &[u8], list: &[&str]) -> bool {
         .any(|w| w.as_bytes().first() == Some(&first) && word.eq_ignore_ascii_case(w.as_bytes()))
 }
 
-/// Where a long text is divided: one part goes up to `end`, the next begins at
-/// `resume`. What lies between, if anything, is a media payload.
+/// A cut in a long text: one part ends at `end`, the next begins at `resume`. If the
+/// two differ, a media payload is between them.
 struct SplitPoint {
     end: usize,
     resume: usize,
 }
 
 impl SplitPoint {
-    /// A cut at a line's end shortly before `at`: if the time in the first line
-    /// has a digit more today, the same lines are masked as yesterday.
+    /// A cut at the end of a line shortly before `at`. If the time in the first line
+    /// gains a digit, the same lines are still masked.
     fn at_line_end_before(text: &str, at: usize) -> SplitPoint {
         let at = text.floor_char_boundary(at);
         let from = text.floor_char_boundary(at.saturating_sub(SPLIT_SLACK_BYTES));
@@ -193,7 +197,7 @@ impl SplitPoint {
         SplitPoint::around_payload(text, at).unwrap_or_else(|| SplitPoint::at_offset(line))
     }
 
-    /// A cut at a line's start shortly after `at`.
+    /// A cut at the start of a line shortly after `at`.
     fn at_line_start_after(text: &str, at: usize) -> SplitPoint {
         let at = text.ceil_char_boundary(at);
         let to = text.floor_char_boundary(at + SPLIT_SLACK_BYTES);
@@ -203,8 +207,8 @@ impl SplitPoint {
         SplitPoint::around_payload(text, at).unwrap_or_else(|| SplitPoint::at_offset(line))
     }
 
-    /// A picture is far longer than the part that is masked: where a cut would
-    /// fall into one, it is left out whole.
+    /// A picture is much longer than the part that is masked. If a cut would fall into
+    /// a payload, the whole payload is left out.
     fn around_payload(text: &str, at: usize) -> Option<SplitPoint> {
         let run = media::base64_run_around(text.as_bytes(), at);
         media::is_payload(text.as_bytes().get(run.clone())?).then_some(SplitPoint {
@@ -227,7 +231,7 @@ impl SplitPoint {
     }
 }
 
-/// Gives a hasher a stream of bytes in chunks of one size, and its length.
+/// Feeds a byte stream to a hasher in chunks of one size, followed by the total length.
 struct HashChunker<'a, H> {
     hasher: &'a mut H,
     chunk: [u8; CHUNK_BYTES],

@@ -1,16 +1,20 @@
-//! What was made of texts lately. An agent in a loop gets the same answer over
-//! and over, and many calls get the same short one: they are masked once.
+//! A fixed-size, lock-free cache from a text's hash to the value computed from the
+//! text.
+//!
+//! An agent in a loop receives the same result repeatedly, and many calls return the
+//! same short result. Each of these texts is masked once while it is cached. Cost of a
+//! lookup: three relaxed loads and a comparison. No allocation after construction.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::mixing::GOLDEN_RATIO_64;
 
-/// What was made of some texts, by the hashes of these. Each has one place, which
-/// the next text of the same place takes.
+/// A direct-mapped cache: each text hash maps to one entry, and a new text replaces the
+/// previous one in its entry.
 ///
-/// Threads read and write without a lock. The three words of a place may then be
-/// of two texts; the first tells, for it holds the text's hash only together with
-/// the other two.
+/// Threads read and write entries without a lock, so the three words of an entry may
+/// come from two different texts. The checksum detects this: it combines the text's
+/// hash with both words of the value.
 #[derive(Debug)]
 pub(crate) struct Memo {
     entries: Box<[MemoEntry]>,
@@ -23,10 +27,11 @@ struct MemoEntry {
 }
 
 impl Memo {
-    /// 24 KiB: half of a core's nearest cache.
+    /// 1,024 entries of 24 bytes are 24 KiB: half of a core's L1 data cache.
     const ENTRIES: usize = 1_024;
 
-    /// What is known of the text with this hash, else what `make` makes of it.
+    /// Returns the cached value of the text with this hash. If there is none, calls
+    /// `compute` and caches its result.
     pub fn get_or_compute(&self, text: u64, compute: impl FnOnce() -> [u64; 2]) -> [u64; 2] {
         let Some(entry) = self.entries.get(text as usize % Self::ENTRIES) else {
             return compute();
@@ -44,7 +49,8 @@ impl Memo {
     }
 }
 
-/// A place that nobody has written holds zeros, which must not be anybody's.
+/// Combines the text's hash with the value. The constant ensures that an unwritten
+/// entry, which holds zeros, does not match the text with hash 0.
 fn entry_checksum(text: u64, value: [u64; 2]) -> u64 {
     text ^ value[0].rotate_left(21) ^ value[1].rotate_left(42) ^ GOLDEN_RATIO_64
 }

@@ -10,31 +10,33 @@ use thiserror::Error;
 
 use crate::domain::{Phrase, PhraseId, PhraseMatch};
 
-/// Listens for the phrases of all profiles at once, a byte at a time: one
-/// automaton, made once.
+/// Matches the phrases of all profiles in one pass. It uses a single Aho-Corasick
+/// automaton, built once, at one transition per byte.
 #[derive(Clone, Debug, Default)]
 pub struct PhraseMatcher {
-    /// `None`: there is nothing to listen for.
+    /// `None` if there are no phrases.
     automaton: Option<(DFA, StateID)>,
-    /// By the automaton's number of a phrase: its name and how many words it has.
+    /// The id and the word count of each phrase, indexed by the automaton's pattern
+    /// number.
     phrases: Vec<(PhraseId, u32)>,
 }
 
-/// The phrases are too many or too long to listen for.
+/// The phrases are too many or too long for an automaton.
 #[derive(Debug, Error)]
 #[error("cannot listen for so many phrases: {0}")]
 pub struct TooManyPhrases(String);
 
-/// How far a text has been listened to.
+/// The position of the automaton in a text, and the matches so far.
 #[derive(Clone, Default)]
 pub(super) struct PhraseMatchState {
-    /// `None`: at the beginning.
+    /// `None` at the start of a text.
     state: Option<StateID>,
     pub matches: SmallVec<[PhraseMatch; 2]>,
 }
 
 impl PhraseMatcher {
-    /// A text in which more phrases were heard is about phrases.
+    /// Maximum number of recorded phrases. A text with more matches is about the
+    /// phrases themselves.
     const MATCHES_MAX: usize = 16;
 
     pub fn new<'a>(phrases: impl IntoIterator<Item = &'a Phrase>) -> Result<Self, TooManyPhrases> {
@@ -43,7 +45,8 @@ impl PhraseMatcher {
             .map(|phrase| (phrase.id, phrase.text.as_str()))
             .collect();
         let too_many = |error: &dyn std::error::Error| TooManyPhrases(error.to_string());
-        // The phrases are in lower case, and what is not ASCII is lowered before.
+        // Phrases are in lower case, and non-ASCII text is lowercased before it is
+        // matched.
         let automaton = DFA::builder()
             .ascii_case_insensitive(true)
             .build(phrases.values())
@@ -61,9 +64,9 @@ impl PhraseMatcher {
         })
     }
 
-    /// Takes in a piece of a text, ASCII in either case and all else in lower case;
-    /// `words(n)` have begun up to the byte `n` of it, which is asked only where a
-    /// phrase ends.
+    /// Processes a piece of a text. ASCII may be in either case; other characters must
+    /// be in lower case. `words(n)` returns the number of words begun up to byte `n` of
+    /// the piece, and is called only at the end of a possible match.
     #[inline]
     pub(super) fn match_piece(
         &self,
@@ -86,7 +89,7 @@ impl PhraseMatcher {
         match_state.state = Some(state);
     }
 
-    /// The phrases that end in this state, if any do.
+    /// Records the phrases that end in this state, if any.
     #[cold]
     fn record_matches(
         &self,
@@ -120,8 +123,9 @@ impl PhraseMatcher {
     }
 }
 
-/// Takes in a piece up to where a phrase may end: how many bytes. A loop of its own,
-/// in which all that it needs is in registers.
+/// Advances to the next special state, where a phrase may end. Returns the number of
+/// bytes consumed. A separate function, so that the loop keeps all of its values in
+/// registers.
 #[inline(never)]
 fn advance_to_special(automaton: &DFA, state: &mut StateID, piece: &[u8]) -> usize {
     let mut current = *state;
@@ -134,7 +138,8 @@ fn advance_to_special(automaton: &DFA, state: &mut StateID, piece: &[u8]) -> usi
 }
 
 impl PhraseMatchState {
-    /// Some of the text was left out: no phrase goes over the gap.
+    /// Restarts the automaton after a gap in the text, because no phrase extends across
+    /// it.
     pub fn reset(&mut self) {
         self.state = None;
     }

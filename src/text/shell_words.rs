@@ -1,13 +1,18 @@
-//! A command line in words, operators among them.
+//! Splits a shell command line into words and operators.
+//!
+//! `split_plain` borrows the words from the line and handles most lines. `SplitLine`
+//! handles any line and copies the text, because it must remove quotes and escapes.
+//! Both give the same words wherever `split_plain` succeeds. Cost: one table lookup per
+//! byte for a plain line, without an allocation up to 24 words.
 
 use std::str::Bytes;
 
 use smallvec::SmallVec;
 
-/// As many as most lines have without an allocation.
+/// Most lines fit without a heap allocation.
 pub(crate) type ShellWords<'a> = SmallVec<[&'a str; 24]>;
 
-/// What a byte is to a line.
+/// The role of a byte in a command line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ShellByte {
     /// Part of a word.
@@ -16,7 +21,7 @@ enum ShellByte {
     Newline,
     Quote,
     Operator,
-    /// An escape, or the beginning of a comment.
+    /// An escape, or the start of a comment.
     Special,
 }
 
@@ -36,8 +41,9 @@ static SHELL_BYTES: [ShellByte; 256] = {
     bytes
 };
 
-/// The words of a line without escapes, comments and words that are quoted in
-/// part, which most are, where they stand. `None`: it is none, see [`Split`].
+/// Splits a line into words borrowed from it. Returns `None` if the line has an escape,
+/// a comment or a partly quoted word, which most lines do not have; use `SplitLine`
+/// then.
 pub(crate) fn split_plain(line: &str) -> Option<ShellWords<'_>> {
     let bytes = line.as_bytes();
     let mut words = ShellWords::new();
@@ -58,7 +64,8 @@ pub(crate) fn split_plain(line: &str) -> Option<ShellWords<'_>> {
     Some(words)
 }
 
-/// Takes in the word that began at `begun` and goes on at `at`, to its end.
+/// Pushes the word that begins at `start` and continues at `at`. Returns the offset of
+/// its end.
 fn push_word<'a>(
     line: &'a str,
     start: usize,
@@ -70,7 +77,8 @@ fn push_word<'a>(
     while let Some(byte) = bytes.get(at) {
         match SHELL_BYTES[usize::from(*byte)] {
             ShellByte::Plain => at += 1,
-            // `a&>b` and `>&1` stay whole: they redirect, they do not part.
+            // `a&>b` and `>&1` are kept whole, because they redirect and do not
+            // separate commands.
             ShellByte::Operator if is_redirecting_ampersand(bytes, at) => {
                 if bytes.get(at + 1) == Some(byte) {
                     return None;
@@ -85,7 +93,7 @@ fn push_word<'a>(
     Some(at)
 }
 
-/// Takes in a word that is quoted as a whole.
+/// Pushes a word that is quoted as a whole. Returns the offset after its closing quote.
 fn push_quoted<'a>(line: &'a str, at: usize, words: &mut ShellWords<'a>) -> Option<usize> {
     let bytes = line.as_bytes();
     let quote = *bytes.get(at)?;
@@ -96,7 +104,7 @@ fn push_quoted<'a>(line: &'a str, at: usize, words: &mut ShellWords<'a>) -> Opti
         bytes.get(after),
         None | Some(b' ' | b'\t' | b'\n' | b';' | b'|' | b'>')
     );
-    // Between single quotes nothing is an escape.
+    // A backslash within single quotes is not an escape.
     let escapes = quote == b'"' && memchr::memchr(b'\\', word.as_bytes()).is_some();
     if escapes || !ends_word {
         return None;
@@ -105,7 +113,7 @@ fn push_quoted<'a>(line: &'a str, at: usize, words: &mut ShellWords<'a>) -> Opti
     Some(after)
 }
 
-/// Takes in an operator, or the word that begins with it.
+/// Pushes an operator, or the word that begins with it. Returns the offset of its end.
 fn push_operator<'a>(line: &'a str, at: usize, words: &mut ShellWords<'a>) -> Option<usize> {
     let bytes = line.as_bytes();
     if is_redirecting_ampersand(bytes, at) {
@@ -118,7 +126,7 @@ fn push_operator<'a>(line: &'a str, at: usize, words: &mut ShellWords<'a>) -> Op
         } else {
             1
         };
-    // `>&1` stays whole.
+    // `>&1` is kept whole.
     if byte == b'>' && bytes.get(end) == Some(&b'&') {
         return push_word(line, at, end, words);
     }
@@ -126,22 +134,22 @@ fn push_operator<'a>(line: &'a str, at: usize, words: &mut ShellWords<'a>) -> Op
     Some(end)
 }
 
-/// Whether the `&` there is part of `>&` or `&>`.
+/// Whether the byte at `at` is the `&` of `>&` or `&>`.
 fn is_redirecting_ampersand(bytes: &[u8], at: usize) -> bool {
     bytes.get(at) == Some(&b'&')
         && (bytes.get(at + 1) == Some(&b'>')
             || at.checked_sub(1).and_then(|before| bytes.get(before)) == Some(&b'>'))
 }
 
-/// The words of any line: what quotes and escapes mean is what it is to a shell.
+/// The words of any line, with quotes and escapes interpreted as a shell does.
 pub(crate) struct SplitLine {
-    /// One behind the other, without quotes and escapes.
+    /// All words concatenated, without quotes and escapes.
     text: String,
     ends: SmallVec<[usize; 24]>,
 }
 
 impl SplitLine {
-    /// `None`: its quotes do not match, or it ends with an escape.
+    /// Returns `None` if a quote is not closed or the line ends with an escape.
     pub fn parse(line: &str) -> Option<Self> {
         let spaced = space_operators(line);
         let mut bytes = spaced.bytes();
@@ -172,7 +180,7 @@ impl SplitLine {
     }
 }
 
-/// Takes in the word that begins with `first`, up to white space.
+/// Appends the word that begins with `first`, up to white space, to `text`.
 fn unquote_word(first: u8, bytes: &mut Bytes<'_>, text: &mut Vec<u8>) -> Option<()> {
     let mut next = Some(first);
     while let Some(byte) = next {
@@ -207,8 +215,8 @@ fn unquote_double_quoted(bytes: &mut Bytes<'_>, text: &mut Vec<u8>) -> Option<()
     }
 }
 
-/// Puts white space around operators that stand outside quotes, so that
-/// splitting into words finds them.
+/// Puts spaces around operators outside quotes, so that splitting at white space
+/// separates them.
 fn space_operators(line: &str) -> String {
     let mut out = String::with_capacity(line.len() + 8);
     let mut quote = None;
@@ -227,7 +235,8 @@ fn space_operators(line: &str) -> String {
                 continue;
             }
             (None, ';' | '|' | '&' | '>') => {
-                // `2>&1` and `&>` stay whole: they redirect, they do not part.
+                // `2>&1` and `&>` are kept whole, because they redirect and do not
+                // separate commands.
                 let redirects = c == '&' && (out.ends_with('>') || chars.peek() == Some(&'>'));
                 let is_doubled = chars.next_if_eq(&c).is_some();
                 if redirects {
@@ -281,7 +290,7 @@ mod tests {
     }
 
     proptest! {
-        /// The short way is the long one, wherever it is taken.
+        /// The fast path gives the same words as the general one wherever it succeeds.
         #[test]
         fn a_plain_line_has_the_words_that_it_has_anyway(
             line in r#"(a|é| |\t|\n|;|\||&|>|>&1|2>|&&|'|"|'a b'|"c;d"|\\|\#|=){0,12}"#,

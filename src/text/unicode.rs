@@ -1,20 +1,23 @@
-//! What a character beyond ASCII is, for texts of which every character is asked:
-//! Unicode's tables are searched, at some 200 instructions a question. Of the
-//! scripts that have no case and the most characters the block alone says it.
+//! Classifies characters beyond ASCII, for code that classifies every character of a
+//! text.
+//!
+//! The standard library searches Unicode's tables, at about 200 instructions per query.
+//! For the scripts with the most characters and no case, a comparison with the range of
+//! the block replaces that search. The results are identical.
 
-/// It is a letter, as [`char::is_alphabetic`] has it.
+/// Whether `c` is a letter. The same as [`char::is_alphabetic`].
 #[inline]
 pub(super) fn is_letter(c: char) -> bool {
     letter_by_block(c).unwrap_or_else(|| c.is_alphabetic())
 }
 
-/// It is a figure, as [`char::is_numeric`] has it.
+/// Whether `c` is numeric. The same as [`char::is_numeric`].
 #[inline]
 pub(super) fn is_numeric(c: char) -> bool {
     letter_by_block(c).is_none() && c.is_numeric()
 }
 
-/// Calls `each` with the characters that it is in lower case.
+/// Calls `each` with the characters of the lower-case form of `c`.
 #[inline]
 pub(super) fn for_each_lowercase(c: char, mut each: impl FnMut(char)) {
     match letter_by_block(c) {
@@ -23,7 +26,7 @@ pub(super) fn for_each_lowercase(c: char, mut each: impl FnMut(char)) {
     }
 }
 
-/// The first of them.
+/// The first character of the lower-case form of `c`.
 #[inline]
 pub(super) fn first_lowercase(c: char) -> char {
     match letter_by_block(c) {
@@ -32,14 +35,14 @@ pub(super) fn first_lowercase(c: char) -> char {
     }
 }
 
-/// Whether it is a letter; neither is a figure, nor has an upper case. `None`: its
-/// block does not say.
+/// Whether `c` is a letter, decided by its block. With `Some`, `c` is not numeric and
+/// has no case. `None` if the block does not decide.
 #[inline]
 fn letter_by_block(c: char) -> Option<bool> {
     match c {
-        // Combining marks that are no letters.
+        // Combining marks that are not letters.
         '\u{300}'..='\u{344}' | '\u{346}'..='\u{362}' => Some(false),
-        // Hiragana, katakana, Chinese characters, Hangul.
+        // Hiragana, katakana, Chinese characters and Hangul.
         '\u{3041}'..='\u{3096}'
         | '\u{30a1}'..='\u{30fa}'
         | '\u{4e00}'..='\u{9fff}'

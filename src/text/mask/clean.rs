@@ -1,19 +1,23 @@
-//! The text as a person sees it: without colours and unseen characters, white
-//! space folded. Done first, so that a recogniser never meets a colour code
-//! within a number.
+//! Converts a text to what a person sees: without colour codes and invisible
+//! characters, and with runs of white space collapsed.
+//!
+//! Cleaning runs first, so that a recogniser never meets a colour code within a number.
+//! Blocks of 64 bytes are classified with vector instructions, and runs of plain text
+//! are copied as a whole, because most bytes stay unchanged.
 
 use super::MaskKind;
 use crate::domain::sanitize::is_invisible;
 use crate::text::simd::{BLOCK_BYTES, bits_from, equals, in_range, match_bits};
 
-/// A terminal's title or link longer than this is taken for text; bounds what a
-/// text full of openings can cost.
+/// A terminal title or link longer than this is treated as text. The limit bounds the
+/// cost of a text full of unterminated sequences.
 const ESCAPE_STRING_BYTES_MAX: usize = 512;
 
-/// Writes `text` to `buffer`, cleaned, and returns how many bytes that took:
-/// never more than the text has; and whether all but white space is there. Behind them are zeros, a block of them, for which
-/// the buffer has room. A run of white space becomes one space, or one line feed
-/// where it held one: a number and the unit after it stand on one line.
+/// Writes the cleaned `text` to `buffer`. Returns the number of bytes written, which is
+/// never more than the text has, and whether only white space was dropped. A block of
+/// zeros follows the written bytes, and the buffer must have room for it. A run of
+/// white space becomes one space, or one line feed if it contained one, because a
+/// number and its unit are on one line.
 pub fn clean(text: &str, kind: MaskKind, buffer: &mut [u8]) -> (usize, bool) {
     let mut cleaned = CleanBuffer {
         buffer,
@@ -22,7 +26,8 @@ pub fn clean(text: &str, kind: MaskKind, buffer: &mut [u8]) -> (usize, bool) {
         is_lossless: true,
     };
     let bytes = text.as_bytes();
-    // Nearly all of nearly every text stays as it is: from here on, up to `at`.
+    // Nearly all bytes of most texts stay unchanged. Bytes from `from` up to `at` are
+    // not copied yet.
     let mut from = 0;
     let mut at = 0;
     let mut after_gap = false;
@@ -55,13 +60,14 @@ pub fn clean(text: &str, kind: MaskKind, buffer: &mut [u8]) -> (usize, bool) {
     (len, is_lossless)
 }
 
-/// A bit for each byte of the block at `start` that cannot stay as it is: all but
-/// visible ASCII, and spaces and line feeds that stand alone. And whether the last
-/// one is such a gap.
+/// One bit for each byte of the block at `start` that may change: everything except
+/// visible ASCII and single spaces and line feeds. Also returns whether the last byte
+/// is a space or a line feed.
 #[inline]
 fn find_special_bytes(bytes: &[u8], start: usize, after_gap: bool) -> (u64, bool) {
     let rest = bytes.get(start..).unwrap_or_default();
-    // Zeros would be no part of the text; letters stay.
+    // A short block is padded with letters, which stay unchanged. Zeros would be
+    // reported as special bytes.
     let mut short = [b'a'; BLOCK_BYTES];
     let block = rest.first_chunk().unwrap_or_else(|| {
         if let Some(head) = short.get_mut(..rest.len()) {
@@ -75,21 +81,22 @@ fn find_special_bytes(bytes: &[u8], start: usize, after_gap: bool) -> (u64, bool
     (repeated | !(visible | gaps), gaps >> (BLOCK_BYTES - 1) != 0)
 }
 
-/// Cleaned text holds no such byte.
+/// No pending white space. Cleaned text never contains this byte.
 const NO_SPACE: u8 = 0;
 
 struct CleanBuffer<'a> {
     buffer: &'a mut [u8],
     len: usize,
-    /// White space seen and not yet written: at the end it is left out.
+    /// White space that is read but not written yet. It is dropped at the end of the
+    /// text.
     pending_space: u8,
-    /// Nothing but white space was left out.
+    /// Nothing except white space was dropped.
     is_lossless: bool,
 }
 
 impl CleanBuffer<'_> {
-    /// Takes in a piece that can stay as it is; a gap at either end may be part of a
-    /// longer one.
+    /// Appends a piece that stays unchanged. White space at either end may be part of a
+    /// longer run.
     fn push_run(&mut self, mut piece: &[u8]) {
         if let [first @ (b' ' | b'\n'), rest @ ..] = piece {
             self.add_space(*first == b'\n');
@@ -129,8 +136,8 @@ impl CleanBuffer<'_> {
         self.pending_space = if ends_line { b'\n' } else { b' ' };
     }
 
-    /// Takes in white space and what is not ASCII, as far as it goes, and says where
-    /// that is.
+    /// Processes consecutive white space, control and non-ASCII bytes. Returns the
+    /// offset after them.
     fn push_special(&mut self, text: &str, mut at: usize, kind: MaskKind) -> usize {
         let bytes = text.as_bytes();
         while let Some(&byte) = bytes.get(at) {
@@ -139,7 +146,7 @@ impl CleanBuffer<'_> {
                 b' ' => {
                     self.add_space(false);
                     let mut end = at + 1;
-                    // An indent has many.
+                    // An indent has many spaces.
                     while let Some(b' ') = bytes.get(end) {
                         end += 1;
                     }
@@ -163,7 +170,7 @@ impl CleanBuffer<'_> {
         at
     }
 
-    /// A character beyond ASCII.
+    /// Processes a non-ASCII character. Returns the number of bytes consumed.
     fn push_wide_char(&mut self, bytes: &[u8], at: usize, text: &str, kind: MaskKind) -> usize {
         let Some(c) = text.get(at..).and_then(|rest| rest.chars().next()) else {
             return 1;
@@ -188,7 +195,7 @@ impl CleanBuffer<'_> {
         c.len_utf8()
     }
 }
-/// The small letter, where it takes no more room.
+/// The lower-case form of a character, if it has the same length in UTF-8.
 fn lowercase_same_len(c: char) -> char {
     let mut small = c.to_lowercase();
     match (small.next(), small.next()) {
@@ -197,7 +204,7 @@ fn lowercase_same_len(c: char) -> char {
     }
 }
 
-/// The length of the escape sequence that `bytes` begin with; a lone ESC is 1.
+/// The length of the escape sequence at the start of `bytes`. A lone ESC has length 1.
 fn escape_len(bytes: &[u8]) -> usize {
     match bytes.get(1) {
         Some(b'[') => 2 + control_len(bytes.get(2..).unwrap_or_default()),
@@ -208,15 +215,16 @@ fn escape_len(bytes: &[u8]) -> usize {
     }
 }
 
-/// The rest of a control sequence: parameters, then a final byte.
+/// The length of the rest of a control sequence: parameters, then a final byte.
 fn control_len(bytes: &[u8]) -> usize {
     let parameters = bytes.iter().take_while(|b| matches!(b, b' '..=b'?'));
-    // A broken sequence must not eat the text behind it.
+    // The limit prevents a broken sequence from consuming the text after it.
     let parameters = parameters.take(32).count();
     parameters + usize::from(matches!(bytes.get(parameters), Some(b'@'..=b'~')))
 }
 
-/// A title or a link: ends with BEL or ESC \. Without its end, only its opening.
+/// The length of a title or a link, which ends with BEL or ESC \. If the end is
+/// missing, only the opening counts.
 fn escape_string_len(bytes: &[u8]) -> usize {
     let window = bytes.get(..ESCAPE_STRING_BYTES_MAX).unwrap_or(bytes);
     let end = window.iter().skip(2).position(|b| matches!(b, 7 | 0x1b));

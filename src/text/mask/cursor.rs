@@ -1,6 +1,7 @@
-//! A place in cleaned text that recognisers move along. It is `Copy`: to try
-//! something, try it on a copy. Past the end every byte is 0, which cleaned text
-//! does not hold.
+//! A position in cleaned text that recognisers advance. The type is `Copy`: a
+//! recogniser tries an alternative on a copy and discards it on failure. Past the end
+//! every byte reads as 0, which cleaned text never contains, so no bounds check is
+//! needed by callers.
 
 #[derive(Clone, Copy)]
 pub struct Cursor<'a> {
@@ -14,19 +15,19 @@ impl<'a> Cursor<'a> {
         Self { text, at }
     }
 
-    /// The same text at another place.
+    /// The same text at another offset.
     #[inline]
     pub fn with_offset(self, at: usize) -> Self {
         Self { at, ..self }
     }
 
-    /// The byte `ahead` of here.
+    /// The byte `ahead` bytes after this position.
     #[inline]
     pub fn peek(self, ahead: usize) -> u8 {
         self.text.get(self.at + ahead).copied().unwrap_or(0)
     }
 
-    /// The byte `back` before here; 1 is the last one.
+    /// The byte `back` bytes before this position; 1 is the previous byte.
     #[inline]
     pub fn peek_back(self, back: usize) -> u8 {
         let index = self.at.checked_sub(back);
@@ -51,7 +52,8 @@ impl<'a> Cursor<'a> {
     #[inline]
     pub fn eat_any(&mut self, set: &[u8]) -> bool {
         let here = self.peek(0);
-        // Sets of two or three: `contains` would look for a vector of them.
+        // Sets have a few bytes. `contains` would be compiled to a slower vector
+        // search.
         let hit = set.iter().fold(false, |hit, byte| hit | (*byte == here));
         self.at += usize::from(hit);
         hit
@@ -63,7 +65,7 @@ impl<'a> Cursor<'a> {
         hit
     }
 
-    /// Goes past all bytes that `is`, and says how many there were.
+    /// Skips all bytes for which `is` holds. Returns their number.
     pub fn skip_while(&mut self, is: impl Fn(u8) -> bool) -> usize {
         let count = self.rest().iter().take_while(|b| is(**b)).count();
         self.at += count;
@@ -76,8 +78,8 @@ impl<'a> Cursor<'a> {
         self.slice_from(start)
     }
 
-    /// All the digits here as one number, if there are `least` to `most` of them
-    /// and it is in `range`.
+    /// Parses all digits here as one number. Returns `None` unless there are
+    /// `digits_min` to `digits_max` of them and the number is in `range`.
     pub fn eat_number(
         &mut self,
         digits_min: usize,
@@ -97,7 +99,7 @@ impl<'a> Cursor<'a> {
         range.contains(&value).then_some(value)
     }
 
-    /// Whether a word ends here.
+    /// Whether a word ends at this position.
     pub fn is_word_end(self) -> bool {
         !self.peek(0).is_ascii_alphanumeric() && self.peek(0) != b'_'
     }

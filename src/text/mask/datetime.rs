@@ -1,5 +1,8 @@
-//! Dates, times of day and durations. Each function gets a place where a word
-//! begins and says where what it knows ends.
+//! Recognises dates, times of day and durations. Each function receives the start of a
+//! word and returns the end of what it recognises.
+//!
+//! Cost: a bounded look-ahead from each start. The `can_begin_*` checks reject most
+//! words by their first two or three bytes.
 
 use super::cursor::Cursor;
 
@@ -29,7 +32,7 @@ const DAYS: [&str; 7] = [
     "sunday",
 ];
 
-/// A date that begins with a digit, and the time behind it: `2026-05-01`,
+/// A date that begins with a digit, and the time after it: `2026-05-01`,
 /// `2026-05-01T10:00:00.5Z`, `01/05/2026`, `20260501T100000Z`, `5 May 2026`.
 pub fn date_end(c: Cursor) -> Option<usize> {
     let end = iso_date_end(c)
@@ -50,7 +53,7 @@ fn iso_date_end(mut c: Cursor) -> Option<usize> {
     (c.eat(separator) && c.eat_number(1, 2, 1..=31).is_some()).then_some(c.at)
 }
 
-/// `20260501T100000Z`, `20260501-100000`: eight digits alone are a number.
+/// Matches `20260501T100000Z` and `20260501-100000`. Eight digits alone are a number.
 fn compact_date_end(mut c: Cursor) -> Option<usize> {
     let day = c.eat_number(8, 8, 19_000_101..=21_991_231)? % 10_000;
     let is_date = (1..=12).contains(&(day / 100)) && (1..=31).contains(&(day % 100));
@@ -63,7 +66,8 @@ fn compact_date_end(mut c: Cursor) -> Option<usize> {
     is_time.then_some(c.at)
 }
 
-/// `1/5/2026`; `01.05.2026`, with two digits each, since `1.5.2026` is a version.
+/// Matches `1/5/2026` and `01.05.2026`. The dotted form requires two digits each,
+/// because `1.5.2026` is a version.
 fn numeric_date_end(mut c: Cursor) -> Option<usize> {
     let dotted = c.peek(2) == b'.';
     let least = if dotted { 2 } else { 1 };
@@ -77,7 +81,7 @@ fn numeric_date_end(mut c: Cursor) -> Option<usize> {
     (is_date && c.eat_number(4, 4, YEARS).is_some()).then_some(c.at)
 }
 
-/// `5 May 2026`, `05/May/2026` as a web server logs it.
+/// Matches `5 May 2026`, and `05/May/2026` as in web server logs.
 fn day_month_year_end(mut c: Cursor) -> Option<usize> {
     c.eat_number(1, 2, 1..=31)?;
     let separator = c.peek(0);
@@ -85,9 +89,9 @@ fn day_month_year_end(mut c: Cursor) -> Option<usize> {
     (is_date && c.eat_number(4, 4, YEARS).is_some()).then_some(c.at)
 }
 
-/// A date that begins with a name: `May 26 10:10` as `ls` has it, `May 5, 2026`,
-/// `Mon May 5 10:00:00 CEST 2026`, `Tue, 05 May 2026 10:00:00 GMT`. A month and
-/// a day alone may be anything ("in May 3 failed").
+/// A date that begins with a name: `May 26 10:10` as printed by `ls`, `May 5, 2026`,
+/// `Mon May 5 10:00:00 CEST 2026`, `Tue, 05 May 2026 10:00:00 GMT`. A month and a day
+/// alone are ambiguous ("in May 3 failed") and are not a date.
 pub fn named_date_end(mut c: Cursor) -> Option<usize> {
     let mut name = c.eat_letters();
     if is_date_name(name, &DAYS) {
@@ -121,8 +125,8 @@ pub fn named_date_end(mut c: Cursor) -> Option<usize> {
     c.is_word_end().then_some(c.at)
 }
 
-/// Whether a word can be the name of a day or a month, by its first letters: asked
-/// of every word with a capital.
+/// Whether the first three letters of a word can begin the name of a day or a month.
+/// This runs for every capitalised word, so it is cheap.
 pub fn can_begin_date_name(word: &[u8]) -> bool {
     let [b'A'..=b'Z', second, third, ..] = word else {
         return false;
@@ -153,7 +157,7 @@ pub fn can_begin_date_name(word: &[u8]) -> bool {
     )
 }
 
-/// A name in full or its first three letters, with a capital: "may" is no month.
+/// A full name or its first three letters, capitalised, because "may" is not a month.
 fn is_date_name(word: &[u8], list: &[&str]) -> bool {
     let [b'A'..=b'Z', ..] = word else {
         return false;
@@ -173,7 +177,7 @@ fn is_date_name(word: &[u8], list: &[&str]) -> bool {
     false
 }
 
-/// Goes past a time of day that follows a date.
+/// Skips a time of day after a date.
 fn skip_time(date: Cursor) -> Cursor {
     let mut c = date;
     c.eat(b',');
@@ -183,15 +187,15 @@ fn skip_time(date: Cursor) -> Cursor {
     parse_time_of_day(c).map_or(date, |clock| c.with_offset(clock.end))
 }
 
-/// ` CEST`, as `date` puts it before the year.
+/// Skips a zone name like ` CEST`, which `date` prints before the year.
 fn skip_zone_name(time: Cursor) -> Cursor {
     let mut c = time;
     let is_zone = c.eat(b' ') && (2..=5).contains(&c.skip_while(|b| b.is_ascii_uppercase()));
     if is_zone { c } else { time }
 }
 
-/// A time of day on its own. `12:34` is one only with two digits each, or with
-/// AM or PM; behind a colon (`main.rs:12:34`) it is a line and a column.
+/// A time of day without a date. `12:34` requires two digits each, or AM or PM. After a
+/// colon (`main.rs:12:34`) it is a line and a column.
 pub fn time_end(c: Cursor) -> Option<usize> {
     let clock = parse_time_of_day(c)?;
     let alone = c.peek_back(1) != b':' && (clock.is_unambiguous || c.peek(2) == b':');
@@ -200,11 +204,11 @@ pub fn time_end(c: Cursor) -> Option<usize> {
 
 struct TimeOfDay {
     end: usize,
-    /// It has seconds, or AM or PM.
+    /// The time has seconds, or AM or PM.
     is_unambiguous: bool,
 }
 
-/// `10:00`, `0:01:12`, `10:00:00.123`, `10:00:00,123 +0200`, `9:30 PM`.
+/// Matches `10:00`, `0:01:12`, `10:00:00.123`, `10:00:00,123 +0200` and `9:30 PM`.
 fn parse_time_of_day(mut c: Cursor) -> Option<TimeOfDay> {
     let hours = c.eat_number(1, 2, 0..=99)?;
     if !c.eat(b':') {
@@ -243,7 +247,7 @@ fn eat_am_pm(c: &mut Cursor) -> bool {
     is_half
 }
 
-/// `Z`, `+02:00`, ` +0200`, ` UTC`.
+/// Skips `Z`, `+02:00`, ` +0200` or ` UTC`.
 fn eat_zone(c: &mut Cursor) {
     let mut zone = *c;
     let spaced = zone.eat(b' ');
@@ -265,11 +269,11 @@ fn eat_zone(c: &mut Cursor) {
     }
 }
 
-/// A duration with its unit, in as many parts as it has: `0.12s`, `12 ms`,
-/// `1m30s`, `1 min 5 s`, `3 minutes`.
+/// A duration of one or more parts, each with its unit: `0.12s`, `12 ms`, `1m30s`, `1
+/// min 5 s`, `3 minutes`.
 pub fn duration_end(c: Cursor) -> Option<usize> {
-    /// Weeks to nanoseconds. What comes behind is another one: else a row of them
-    /// would cost its square.
+    /// Weeks to nanoseconds. Further parts belong to the next duration, because a long
+    /// sequence would otherwise take quadratic time.
     const PARTS_MAX: usize = 8;
     let mut end = duration_part_end(c)?;
     for _ in 1..PARTS_MAX {
@@ -280,7 +284,8 @@ pub fn duration_end(c: Cursor) -> Option<usize> {
         }
         match duration_part_end(next) {
             Some(further) => end = further,
-            // `12 min 3` may well be a maximum and a minimum.
+            // In `max 12 min 3` the `min` may label the minimum instead of being a
+            // unit.
             None if spaced && c.with_offset(end).slice_from(c.at).ends_with(b" min") => {
                 return None;
             }
@@ -292,29 +297,30 @@ pub fn duration_end(c: Cursor) -> Option<usize> {
     (c.is_word_end() && !hyphenated).then_some(end)
 }
 
-/// One number and one unit.
+/// One number and its unit.
 fn duration_part_end(mut c: Cursor) -> Option<usize> {
     c.at = decimal_end(c);
     let spaced = c.eat(b' ');
     let start = c.at;
-    // The sign for micro, and the Greek letter.
+    // The micro sign and the Greek letter mu.
     let _ = c.eat_bytes("µ".as_bytes()) || c.eat_bytes("μ".as_bytes());
     c.eat_letters();
     let unit = c.slice_from(start);
     let is_unit = match unit {
         b"ns" | b"us" | b"ms" | b"s" | b"h" | [0xc2, 0xb5, b's'] | [0xce, 0xbc, b's'] => true,
-        // Five metres, three dimensions: only where it is written together.
+        // "5 m" may be metres and "3 d" dimensions, so these units must follow without
+        // a space.
         b"m" | b"d" => !spaced,
         b"min" => !matches!(c.peek(0), b':' | b'=' | b'/'),
-        // Of these a result is made ("valid for 2 years").
+        // These units are usually part of a result ("valid for 2 years").
         b"month" | b"months" | b"year" | b"years" => c.rest().starts_with(b" ago"),
         _ => is_unit_word(unit),
     };
     is_unit.then_some(c.at)
 }
 
-/// Whether this can be a unit of time, by its first two bytes: asked of every word
-/// behind a number.
+/// Whether the first two bytes can begin a unit of time. This runs for every word after
+/// a number, so it is cheap.
 #[inline]
 pub fn can_begin_unit(c: Cursor) -> bool {
     let (first, second) = (c.peek(0), c.peek(1));
@@ -325,7 +331,7 @@ pub fn can_begin_unit(c: Cursor) -> bool {
         b'h' => !second.is_ascii_alphabetic() || matches!(second | 0x20, b'r' | b'o'),
         b'd' => !second.is_ascii_alphabetic() || second | 0x20 == b'a',
         b'w' | b'y' => second | 0x20 == b'e',
-        // The sign for micro, and the Greek letter.
+        // The micro sign and the Greek letter mu.
         _ => matches!(first, 0xc2 | 0xce),
     }
 }
@@ -359,10 +365,10 @@ fn is_unit_word(unit: &[u8]) -> bool {
             .any(|name| unit.eq_ignore_ascii_case(name.as_bytes()))
 }
 
-/// Where a number ends: `12`, `0.12`, `1,234.5`.
+/// The end of a number: `12`, `0.12`, `1,234.5`.
 pub fn decimal_end(mut c: Cursor) -> usize {
-    /// As many as the largest number of 64 bits has. A longer row is a list, and
-    /// would cost its square.
+    /// The number of groups in the largest 64-bit number. A longer sequence is a list,
+    /// and would take quadratic time.
     const GROUPS_MAX: usize = 6;
     c.skip_while(|b| b.is_ascii_digit());
     for _ in 0..GROUPS_MAX {

@@ -1,5 +1,7 @@
-//! Places that are another each time: temporary files, and the port that the
-//! system gave.
+//! Recognises locations that differ on every run: paths of temporary files, and
+//! addresses with a port assigned by the system.
+//!
+//! Each function returns the end of the part to mask. Cost: one pass over the path.
 
 use super::cursor::Cursor;
 
@@ -13,7 +15,7 @@ const TEMP_ROOTS: [&[u8]; 7] = [
     b"/dev/shm/",
 ];
 
-/// `127.0.0.1:54321`. An address without a port is a result.
+/// Matches `127.0.0.1:54321`. An address without a port is kept as a result.
 pub fn ip_port_end(mut c: Cursor) -> Option<usize> {
     for i in 0..4 {
         if i > 0 && !c.eat(b'.') {
@@ -24,9 +26,10 @@ pub fn ip_port_end(mut c: Cursor) -> Option<usize> {
     (c.eat(b':') && c.eat_number(1, 5, 0..=65535).is_some() && c.is_word_end()).then_some(c.at)
 }
 
-/// A path below a temporary directory: up to its end, or to the name that it is
-/// told by. That is `main.rs` in `/tmp/build/src/main.rs`: what tells two findings
-/// of a search apart; a name that may have been made up on the spot is not kept.
+/// A path below a temporary directory. Returns the end of the path, or the start of its
+/// file name if that name is meaningful. In `/tmp/build/src/main.rs` the name `main.rs`
+/// is kept, because it distinguishes two matches of a search. A name that may be
+/// generated is masked.
 pub fn temp_path_end(mut c: Cursor) -> Option<usize> {
     let start = c.at;
     // Most paths are below other directories.
@@ -42,7 +45,7 @@ pub fn temp_path_end(mut c: Cursor) -> Option<usize> {
     Some(masked_path_end(start, c))
 }
 
-/// The same for `C:\Users\me\AppData\Local\Temp\…`, backslashes doubled or not.
+/// The same for `C:\Users\me\AppData\Local\Temp\…`, with single or doubled backslashes.
 pub fn windows_temp_path_end(mut c: Cursor) -> Option<usize> {
     let start = c.at;
     c.at += 1;
@@ -64,8 +67,8 @@ fn is_path_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte >= 0x80 || b"/._-+~@%#$={}".contains(&byte)
 }
 
-/// Where the part of the path from `start` to `c` ends that is to be masked. A
-/// full stop at the end belongs to the sentence.
+/// The end of the part to mask in the path from `start` to `c`. A full stop at the end
+/// belongs to the sentence.
 fn masked_path_end(start: usize, c: Cursor) -> usize {
     let mut path = c.slice_from(start);
     while let [shorter @ .., b'.'] = path {
@@ -81,7 +84,8 @@ fn masked_path_end(start: usize, c: Cursor) -> usize {
     }
 }
 
-/// A name with an ending that somebody gave: letters only, and not `tmp…`.
+/// Whether a person chose the name: it has an extension, consists of letters, `_`, `-`
+/// and `.`, and does not begin with `tmp`.
 fn is_meaningful_name(name: &[u8]) -> bool {
     let plain = |b: &u8| b.is_ascii_alphabetic() || matches!(b, b'_' | b'-' | b'.');
     let dot = name.iter().position(|b| *b == b'.');

@@ -1,33 +1,40 @@
-//! The numbers of an error that are its point: how many tests failed, which
-//! status came, what was expected.
+//! Classifies the numbers of an error. A number is kept if it is significant: a count
+//! of failed tests, a status code, an expected or actual value. All other numbers are
+//! noise.
+//!
+//! The word before the number and the one or two words after it decide. Cost: a few
+//! comparisons with short word lists per number.
 
 use super::cursor::Cursor;
 use super::{PrecedingWord, is_one_of};
 
-/// What a test expected and what it got. There may be several values: a list.
+/// Labels of what a test expected and what it got. A list of values may follow.
 const VALUE_LABELS: [&str; 5] = ["expected", "got", "left", "right", "want"];
 const CODE_LABELS: [&str; 6] = ["code", "status", "http", "errno", "exit", "signal"];
-/// Words that count when a number stands before them ("2 failed") …
+/// A number directly before one of these words is a count ("2 failed").
 const COUNT_NOUNS: [&str; 15] = [
     "failed", "passed", "error", "errors", "failure", "failures", "warning", "warnings", "test",
     "tests", "skipped", "failing", "passing", "problem", "problems",
 ];
-/// … also with a word between ("due to 3 previous errors") …
+/// A number is also a count if one adjective separates it from one of these words ("due
+/// to 3 previous errors").
 const PLURAL_COUNT_NOUNS: [&str; 5] = ["errors", "failures", "warnings", "tests", "problems"];
-/// … which is no preposition: "line 3 in tests" counts none.
+/// The minimum length of that adjective. It excludes prepositions: in "line 3 in tests"
+/// the number is no count.
 const ADJECTIVE_LETTERS_MIN: usize = 4;
-/// … and when they are a label ("Failures: 2", "errors=1", "Received: 4").
+/// A number after one of these words is a count if the word is a label ("Failures: 2",
+/// "errors=1", "Received: 4").
 const COUNT_LABELS: [&str; 10] = [
     "failed", "passed", "errors", "failures", "warnings", "skipped", "run", "received", "actual",
     "was",
 ];
 
-/// Whether the number from `start` to `end` stays, and why.
+/// Whether a number is kept, and why.
 pub enum NumberRole {
     Noise,
-    /// For what stands beside it.
+    /// Kept because of the text next to it.
     Significant,
-    /// It is one of a list, and the next one stays too.
+    /// Kept as an item of a list. The next number of the list is kept too.
     ListItem,
 }
 
@@ -63,13 +70,14 @@ pub fn classify_number(
     }
 }
 
-/// `exitcode`, `statusCode`.
+/// Matches `exitcode` and `statusCode`.
 fn ends_with_code(word: &[u8]) -> bool {
     let tail = word.len().checked_sub(4).and_then(|i| word.get(i..));
     tail.is_some_and(|w| w.eq_ignore_ascii_case(b"code"))
 }
 
-/// "3 failed", "3 != 4", "[1, 2] == [1]": what stands behind a number.
+/// Whether the text after a number makes it significant: "3 failed", "3 != 4", "[1, 2]
+/// == [1]".
 fn is_count(mut c: Cursor) -> bool {
     let mut behind = c;
     if behind.eat(b' ') {

@@ -1,13 +1,15 @@
-//! Names that a machine gave: uuids, hashes, addresses, request ids; and those
-//! that look alike and have a meaning: the compiler's error codes.
+//! Recognises machine-generated names: uuids, hashes, addresses and request ids. Also
+//! recognises compiler error codes, which look similar but carry meaning.
+//!
+//! Cost: a few passes over one word.
 
 use super::cursor::Cursor;
 
-/// The shortest abbreviation of a commit that git prints.
+/// The shortest commit abbreviation that git prints.
 pub const HEX_HASH_LEN_MIN: usize = 7;
 const LONG_ID_LEN_MIN: usize = 12;
 
-/// `f81d4fae-7dec-11d0-a765-00a0c91e6bf6`
+/// Matches `f81d4fae-7dec-11d0-a765-00a0c91e6bf6`.
 pub fn uuid_end(mut c: Cursor) -> Option<usize> {
     for (i, len) in [8, 4, 4, 4, 12].into_iter().enumerate() {
         let hyphen = i == 0 || c.eat(b'-');
@@ -18,15 +20,16 @@ pub fn uuid_end(mut c: Cursor) -> Option<usize> {
     c.is_word_end().then_some(c.at)
 }
 
-/// `0x7ffe`: an address, whatever its length.
+/// Matches `0x7ffe`: an address of any length.
 pub fn is_address(word: &[u8]) -> bool {
     matches!(word, [b'0', b'x' | b'X', digits @ ..]
         if !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit))
 }
 
-/// A hash. It has a letter, or it is a number and thus a result; it has a digit,
-/// or it may be a word ("defaced", "effaced"): one hash of seven digits in a
-/// thousand has none. Hashes are not written in mixed case.
+/// Whether a word is a hash in hexadecimal. It must have a letter, because a plain
+/// number is a result. It must have a digit, because it may otherwise be a word
+/// ("defaced", "effaced"); one hash of seven digits in a thousand has none. It must not
+/// be in mixed case, because hashes are not.
 pub fn is_hex_hash(word: &[u8]) -> bool {
     let any = |is: fn(&u8) -> bool| word.iter().any(is);
     word.len() >= HEX_HASH_LEN_MIN
@@ -36,7 +39,8 @@ pub fn is_hex_hash(word: &[u8]) -> bool {
         && !is_quantity(word)
 }
 
-/// `1048576B`, `1000000e3`: digits and one letter, a unit or an exponent.
+/// Matches `1048576B` and `1000000e3`: digits and one letter, which is a unit or an
+/// exponent.
 fn is_quantity(word: &[u8]) -> bool {
     let mut letters = word.iter().enumerate().filter(|(_, b)| !b.is_ascii_digit());
     let one = letters.next().filter(|_| letters.next().is_none());
@@ -44,8 +48,8 @@ fn is_quantity(word: &[u8]) -> bool {
         && word.len() < 16
 }
 
-/// `011CSHoEeqs5C35K2UUqR7Fy`: long, and digits in two places or more.
-/// `base64decoder` and `configuration12` have a meaning.
+/// Matches `011CSHoEeqs5C35K2UUqR7Fy`: a long word with digits in two or more places.
+/// `base64decoder` and `configuration12` carry meaning and do not match.
 pub fn is_long_id(word: &[u8]) -> bool {
     let starts = word
         .windows(2)
@@ -54,7 +58,8 @@ pub fn is_long_id(word: &[u8]) -> bool {
     word.len() >= LONG_ID_LEN_MIN && starts.count() + leading >= 2
 }
 
-/// `E0502`, `TS2304`, `F401`: capitals, then three digits to five.
+/// Matches `E0502`, `TS2304` and `F401`: one to three capitals, then three to five
+/// digits.
 pub fn is_error_code(word: &[u8]) -> bool {
     let letters = word.iter().take_while(|b| b.is_ascii_uppercase()).count();
     let digits = word.get(letters..).unwrap_or_default();

@@ -1,5 +1,9 @@
-//! Members of JSON objects, as far as a scan needs them: a key and its value,
-//! also within a string of JSON, or as Python prints them.
+//! Parses single members of JSON objects: a key and its value, also within an escaped
+//! JSON string or as printed by Python.
+//!
+//! The text is not parsed as JSON, because a result may contain JSON anywhere or only
+//! in part. Cost: one pass over the key and the value, and at most 128 bytes on either
+//! side for a media type.
 
 use super::cursor::Cursor;
 use super::is_one_of;
@@ -7,26 +11,26 @@ use super::media::is_media_type;
 use std::ops::Range;
 
 const KEY_BYTES_MAX: usize = 64;
-/// An id is short; a longer string is text.
+/// Maximum length of an id. A longer string is text.
 const VALUE_BYTES_MAX: usize = 256;
-/// How far from a payload its type may stand.
+/// Maximum distance between a payload and the member that names its type.
 const SIBLING_BYTES_MAX: usize = 128;
 
-/// A key and the value behind it; of a string what is within the quotes.
+/// The ranges of a key and its value, without the quotes of a string.
 pub struct JsonMember {
     pub key: Range<usize>,
     pub value: Range<usize>,
     pub is_string: bool,
 }
 
-/// The member whose key's opening quote stands at `at`.
+/// The member whose key has its opening quote at `at`.
 pub fn parse_member(text: &[u8], at: usize) -> Option<JsonMember> {
     let (key, value) = parse_key(text, at)?;
     parse_value(key, value)
 }
 
-/// The value of the member there, where it is another on every call: an id, a
-/// time, a duration; or bytes of a picture or a sound.
+/// The value of the member at `at`, if it changes on every call (an id, a time, a
+/// duration) or is a media payload.
 pub fn find_noise_value(text: &[u8], at: usize) -> Option<Range<usize>> {
     let member = parse_member(text, at)?;
     let is_short = member.value.len() <= VALUE_BYTES_MAX;
@@ -34,7 +38,7 @@ pub fn find_noise_value(text: &[u8], at: usize) -> Option<Range<usize>> {
     (is_noise || is_media(text, &member)).then_some(member.value)
 }
 
-/// What ends with a quote before a colon: a key, if it has an opening one.
+/// The text before a closing quote and a colon. It is a key if it has an opening quote.
 pub struct QuotedKey<'a> {
     before: &'a [u8],
     quote: u8,
@@ -55,8 +59,8 @@ pub fn find_key_before(text: &[u8], colon: usize) -> Option<QuotedKey<'_>> {
 }
 
 impl QuotedKey<'_> {
-    /// Where the key has its opening quote, if it says that its value may be noise:
-    /// most say no, and their values are not looked at.
+    /// The offset of the key's opening quote, if the key suggests that the value may be
+    /// noise. Most keys do not, and their values are not parsed.
     pub fn noise_key_start(&self) -> Option<usize> {
         let before = match self.before {
             [before @ .., b'\\'] => before,
@@ -64,7 +68,7 @@ impl QuotedKey<'_> {
         };
         let len = before.iter().rev().take_while(|b| is_key_byte(**b)).count();
         let (before, key) = before.split_at(before.len() - len);
-        // Behind a word a quote ends a string, or is an apostrophe.
+        // After a letter or digit, a quote closes a string or is an apostrophe.
         let opens = match before {
             [.., beside, opening] => *opening == self.quote && !beside.is_ascii_alphanumeric(),
             [opening] => *opening == self.quote,
@@ -83,7 +87,7 @@ fn is_key_length(key: usize) -> bool {
     (1..=KEY_BYTES_MAX).contains(&key)
 }
 
-/// The key whose opening quote stands at `at`, and where its value begins.
+/// The key whose opening quote is at `at`, and the start of its value.
 fn parse_key(text: &[u8], at: usize) -> Option<(Range<usize>, Cursor<'_>)> {
     let mut c = Cursor::new(text, at);
     let quote = c.peek(0);
@@ -117,8 +121,8 @@ fn parse_value(key: Range<usize>, c: Cursor) -> Option<JsonMember> {
     })
 }
 
-/// What is within the quotes. The closing one is escaped if the opening one is.
-/// Without a closing one the string goes to the end of the text.
+/// The text between the quotes. The closing quote is escaped if the opening one is.
+/// Without a closing quote the string extends to the end of the text.
 fn parse_string(mut c: Cursor) -> Option<Range<usize>> {
     let escaped = c.eat(b'\\');
     let quote = c.peek(0);
@@ -146,8 +150,9 @@ fn parse_number(mut c: Cursor) -> Option<Range<usize>> {
     (digits > 0 && c.is_word_end()).then_some(start..c.at)
 }
 
-/// The last word says what a value is: `createdAt`, `message_id`. A duration may
-/// have its unit behind: `elapsed_ms`, `durationInSeconds`.
+/// Whether the value of a key changes on every call. The last word of the key decides:
+/// `createdAt`, `message_id`. A duration may be followed by its unit: `elapsed_ms`,
+/// `durationInSeconds`.
 fn is_volatile_key(key: &[u8]) -> bool {
     let mut words = KeyWords(key);
     let Some(last) = words.next() else {
@@ -180,7 +185,7 @@ fn is_volatile_key(key: &[u8]) -> bool {
         || KeyWords(key).any(|w| is_one_of(w, &DURATION_WORDS))
 }
 
-/// Whether the value is a picture or a sound: by its key, or by the type beside.
+/// Whether the value is a media payload, according to its key or to a type next to it.
 pub fn is_media(text: &[u8], member: &JsonMember) -> bool {
     let key = text.get(member.key.clone()).unwrap_or_default();
     member.is_string && (is_base64_key(key) || is_data_key(key) && has_media_sibling(text, member))
@@ -200,7 +205,7 @@ fn is_data_key(key: &[u8]) -> bool {
         .is_some_and(|w| is_one_of(w, &["data"]))
 }
 
-/// Whether the object around the member names a type of media: `"type": "image"`.
+/// Whether the object that contains the member names a media type: `"type": "image"`.
 fn has_media_sibling(text: &[u8], member: &JsonMember) -> bool {
     let before = text.get(..member.key.start).unwrap_or_default();
     let before = before.iter().rev().take(SIBLING_BYTES_MAX);
@@ -216,7 +221,7 @@ fn has_media_sibling(text: &[u8], member: &JsonMember) -> bool {
     })
 }
 
-/// The words of a key, last first, in snake, kebab or camel case.
+/// Iterates over the words of a key in snake, kebab or camel case, last word first.
 struct KeyWords<'a>(&'a [u8]);
 
 impl<'a> Iterator for KeyWords<'a> {
@@ -233,7 +238,7 @@ impl<'a> Iterator for KeyWords<'a> {
             key.iter().rev().skip(from).take_while(|b| is(b)).count()
         };
         let small = tail(|b| b.is_ascii_lowercase() || b.is_ascii_digit(), 0);
-        // `Id` has one capital, `ID` and `ID2` more.
+        // `Id` has one capital; `ID` and `ID2` have more.
         let capitals = tail(u8::is_ascii_uppercase, small);
         let len = small + if small > 0 { capitals.min(1) } else { capitals };
         let (rest, word) = key.split_at_checked(key.len() - len)?;

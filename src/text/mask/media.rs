@@ -1,5 +1,9 @@
-//! Pictures and sounds in base64. The same picture, loaded again, may have other
-//! bytes; what a model was told about it is in the text around.
+//! Finds pictures and sounds encoded in base64.
+//!
+//! The same picture may have different bytes each time it is loaded, and the text
+//! around it carries the information, so payloads are masked. A payload is recognised
+//! by its data URI, its JSON member, its format prefix or its length. Cost: one
+//! vectorised pass over a text without a long run; each run is examined once.
 
 use super::cursor::Cursor;
 use super::noise_candidates::contains_base64_run;
@@ -9,17 +13,18 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::LazyLock;
 
-/// From here on a run of base64 is media if it begins like a known format.
+/// Minimum length of a run of base64 that is media if it begins like a known format.
 const KNOWN_FORMAT_LEN_MIN: usize = 64;
-/// So much of it may be padding.
+/// Maximum number of padding characters in a run.
 const PADDING_LEN_MAX: usize = 2;
-/// The shortest run, without its padding.
+/// Length of the shortest run without its padding.
 pub const RUN_LEN_MIN: usize = KNOWN_FORMAT_LEN_MIN - PADDING_LEN_MAX;
-/// From here on any run of base64 is a payload: longer than keys and signatures.
+/// Minimum length of a run that is a payload in any format. Keys and signatures are
+/// shorter.
 const ANY_FORMAT_LEN_MIN: usize = 256;
 
-/// How PNG, JPEG, GIF, RIFF (WebP, WAV), BMP, MP3, Ogg, FLAC and SVG begin. The
-/// slashes that a JPEG or an MP3 may begin with are not part of a run.
+/// The base64 prefixes of PNG, JPEG, GIF, RIFF (WebP, WAV), BMP, MP3, Ogg, FLAC and
+/// SVG. A leading slash of a JPEG or an MP3 is not part of a run.
 const FORMAT_PREFIXES: [&[u8]; 10] = [
     b"iVBORw0KGgo",
     b"9j/",
@@ -33,19 +38,20 @@ const FORMAT_PREFIXES: [&[u8]; 10] = [
     b"PHN2Zy",
 ];
 
-/// Looks for payloads along a text.
+/// Finds payloads from left to right.
 #[derive(Default)]
 pub struct MediaScanner {
-    /// Up to here the text is known not to be a payload. A run that turned out to
-    /// be none is not looked at again, or a long path would cost its square.
+    /// The text up to here has no payload. A rejected run is not examined again,
+    /// because a long path would otherwise take quadratic time.
     scanned_to: usize,
 }
 
 impl MediaScanner {
-    /// A word of fewer letters is none by itself.
+    /// A shorter run of letters alone is not a payload.
     pub const RUN_LEN_MIN: usize = KNOWN_FORMAT_LEN_MIN;
 
-    /// The payload that begins with `word`, or is announced by it.
+    /// The payload that begins with `word`, or the payload of the data URI that begins
+    /// with it.
     pub fn find_payload(&mut self, text: &[u8], word: Range<usize>) -> Option<Range<usize>> {
         let next = text.get(word.end).copied();
         if next == Some(b':')
@@ -56,14 +62,14 @@ impl MediaScanner {
         self.find_run(text, word)
     }
 
-    /// The payload that begins with `word` and is told by itself.
+    /// The payload that begins with `word` and is recognised without a data URI.
     fn find_run(&mut self, text: &[u8], word: Range<usize>) -> Option<Range<usize>> {
         let next = text.get(word.end).copied();
         let is_long = word.len() >= KNOWN_FORMAT_LEN_MIN || matches!(next, Some(b'/' | b'+'));
         if !is_long || word.start < self.scanned_to {
             return None;
         }
-        // A run that is long enough goes on at least until there.
+        // A run that is long enough reaches at least this byte.
         let min_end_byte = text.get(word.start + KNOWN_FORMAT_LEN_MIN - PADDING_LEN_MAX - 1);
         if !min_end_byte.is_some_and(|byte| is_base64(*byte)) {
             return None;
@@ -74,7 +80,7 @@ impl MediaScanner {
     }
 }
 
-/// The payloads of a text that are told by themselves.
+/// The payloads of a text that are recognised without a data URI or a JSON member.
 pub fn find_payloads(text: &[u8]) -> SmallVec<[Range<usize>; 2]> {
     let mut payloads = SmallVec::new();
     if !contains_base64_run(text, RUN_LEN_MIN) {
@@ -94,8 +100,9 @@ pub fn find_payloads(text: &[u8]) -> SmallVec<[Range<usize>; 2]> {
     payloads
 }
 
-/// Calls `out` with the pieces of `text` without its pictures and sounds, else as
-/// it is and however long: how results are compared whose calls differ.
+/// Calls `out` with the pieces of `text` in which media payloads are replaced by a
+/// placeholder. The rest is unchanged and of any length. Results of different calls are
+/// compared in this form.
 pub fn strip_media(text: &str, out: &mut impl FnMut(&[u8])) {
     let text = text.as_bytes();
     if !may_have_media(text) {
@@ -125,10 +132,10 @@ pub fn strip_media(text: &str, out: &mut impl FnMut(&[u8])) {
     out(text.get(unmasked_from..).unwrap_or_default());
 }
 
-/// Whether a text can have any: it has a `data`, a `64` or a run that is long
-/// enough. Most have none, and need not be read word by word.
+/// Whether a text may contain media: it has `data`, `64` or a run of base64 that is
+/// long enough. Most texts have none of these and need no scan by words.
 fn may_have_media(text: &[u8]) -> bool {
-    /// `data`, `Data` and `DATA`: other mixtures are several words.
+    /// Matches `data`, `Data` and `DATA`. Other mixed-case spellings are several words.
     static NAMES: LazyLock<[Finder<'static>; 3]> =
         LazyLock::new(|| ["ata", "ATA", "64"].map(Finder::new));
     NAMES.iter().any(|name| name.find(text).is_some()) || contains_base64_run(text, RUN_LEN_MIN)
@@ -138,11 +145,11 @@ fn is_base64(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/')
 }
 
-/// The run of base64 that begins at `at`, its padding included.
+/// The run of base64 that begins at `at`, including its padding.
 fn base64_run_at(text: &[u8], at: usize) -> Range<usize> {
     let mut c = Cursor::new(text, at);
     c.skip_while(is_base64);
-    // At most two, and only behind something.
+    // At most two padding characters, and only after a non-empty run.
     let _ = c.at > at && c.eat(b'=') && c.eat(b'=');
     at..c.at
 }
@@ -161,8 +168,9 @@ pub fn base64_run_around(text: &[u8], at: usize) -> Range<usize> {
     start..base64_run_at(text, start).end.max(at)
 }
 
-/// A run that is a payload rather than a path or a long name: base64 has one
-/// slash in 64, a path one in 15 or so, and all kinds of characters.
+/// Whether a run is a payload and not a path or a long name. Base64 has one slash in 64
+/// characters and mixes upper case, lower case and digits; a path has about one slash
+/// in 15.
 pub fn is_payload(run: &[u8]) -> bool {
     if run.len() < KNOWN_FORMAT_LEN_MIN {
         return false;
@@ -177,8 +185,8 @@ pub fn is_payload(run: &[u8]) -> bool {
         && (is_known_format || run.len() >= ANY_FORMAT_LEN_MIN)
 }
 
-/// The payload of a `data:image/png;base64,…` at `at`. Data of other types is
-/// text for all we know.
+/// The payload of the data URI (`data:image/png;base64,…`) at `at`. Data of other types
+/// may be text and is kept.
 pub fn data_uri_payload(text: &[u8], at: usize) -> Option<Range<usize>> {
     let mut c = Cursor::new(text, at);
     if !c.eat_bytes(b"data:") || !is_media_type(c.rest()) {
@@ -190,17 +198,18 @@ pub fn data_uri_payload(text: &[u8], at: usize) -> Option<Range<usize>> {
     (c.slice_from(at).ends_with(b";base64") && c.eat(b',')).then(|| base64_run_at(text, c.at))
 }
 
-/// Whether a type, as in `image/png` or `"type": "image"`, is one of media.
+/// Whether a type, as in `image/png` or `"type": "image"`, is a media type.
 pub fn is_media_type(name: &[u8]) -> bool {
     [b"image", b"audio", b"video"]
         .iter()
         .any(|m| name.starts_with(*m))
 }
 
-/// No picture is smaller.
+/// Minimum length of a picture.
 const MEDIA_BYTES_MIN: usize = 64;
 
-/// A result that is one payload and nothing else: masked, all would be the same.
+/// Whether a result is one payload and nothing else. Masked, all such results would be
+/// equal.
 pub fn is_only_media(text: &str) -> bool {
     let payload = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=:;,-_".contains(&byte);
     text.len() > MEDIA_BYTES_MIN && text.starts_with("data:") && text.bytes().all(payload)

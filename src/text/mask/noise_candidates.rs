@@ -1,32 +1,36 @@
-//! The places of a text at which something that is noise can be told: where
-//! digits begin, and slashes, colons, hyphens and quotes that can be part of it.
-//! All that lies between them is passed over; what can be none by the bytes beside
-//! it is told from the others sixty-four at a time.
+//! Finds the byte positions of a text at which noise may be recognised: starts of digit
+//! runs, slashes, colons, hyphens, line feeds, and the opening quotes of JSON keys.
+//!
+//! The text is classified in blocks of 64 bytes, one bit per byte. Positions ruled out
+//! by neighbouring bytes are discarded with 64-bit masks, and the text between
+//! candidates is skipped, because most bytes of a result are not noise. Cost: a few
+//! instructions per 16 bytes and class, plus a check of the key before each colon.
 
 use super::json;
 use crate::text::simd::{
     BLOCK_BYTES, bits_from, equals, in_range, is_digit, is_letter, match_bits,
 };
 
-/// Where a uuid has its second hyphen, seen from its first.
+/// Distance from the first hyphen of a uuid to the second.
 const UUID_HYPHEN_DISTANCE: u32 = 5;
 
-/// Finds them, from left to right.
+/// Yields the candidates from left to right.
 pub struct NoiseCandidates<'a> {
-    /// A bit for each byte of the text, from the block on that comes next.
+    /// One bit per byte of the text, starting with the next block.
     blocks: std::slice::Iter<'a, u64>,
-    /// Those of this block that are left, and where it begins.
+    /// The remaining candidates of the current block, and the offset at which it
+    /// begins.
     bits: u64,
     start: usize,
-    /// There may be a run of base64 that is long enough for media.
+    /// The text may contain a run of base64 that is long enough for media.
     pub has_base64_run: bool,
-    /// There may be members of a JSON object.
+    /// The text may contain members of a JSON object.
     pub has_keys: bool,
 }
 
 impl<'a> NoiseCandidates<'a> {
-    /// Those of a text that is filled up with zeros to whole blocks. `bits` are
-    /// zeros, as many as there are blocks.
+    /// Finds the candidates of a text that is padded with zeros to whole blocks. `bits`
+    /// must be zeros, one word per block.
     pub fn find(blocks: &[[u8; BLOCK_BYTES]], bits: &'a mut [u64]) -> Self {
         let (mut has_run, mut has_keys) = (false, false);
         let mut last = CandidateByteClasses::default();
@@ -36,7 +40,8 @@ impl<'a> NoiseCandidates<'a> {
             if let Some(bits) = bits.get_mut(n) {
                 *bits |= block.candidates(&last);
             }
-            // Such a colon may stand behind a key, and the key says what is noise.
+            // This colon may follow a key, and the key determines whether its value is
+            // noise.
             let mut colons =
                 block.colons & !block.following(&last, CandidateByteClasses::alphanumerics);
             while colons != 0 {
@@ -77,12 +82,12 @@ impl<'a> NoiseCandidates<'a> {
     }
 }
 
-/// What the bytes of a block are.
+/// Classes of the bytes of a block, one bit per byte.
 #[derive(Default)]
 struct CandidateByteClasses {
     digits: u64,
     letters: u64,
-    /// And plus signs: what besides letters and digits is base64.
+    /// Slashes and plus signs: the base64 characters other than letters and digits.
     slashes: u64,
     colons: u64,
     hyphens: u64,
@@ -106,7 +111,8 @@ impl CandidateByteClasses {
         self.digits | self.letters
     }
 
-    /// The bytes behind one that `is`; `last` is the block before.
+    /// The bytes that directly follow a byte in the class `is`. `last` is the previous
+    /// block.
     #[inline]
     fn following(&self, last: &Self, is: impl Fn(&Self) -> u64) -> u64 {
         is(self) << 1 | is(last) >> (BLOCK_BYTES - 1)
@@ -117,7 +123,7 @@ impl CandidateByteClasses {
         let behind_letter = self.following(last, |block| block.letters);
         let behind_digit = self.following(last, |block| block.digits);
         let behind_word = behind_letter | behind_digit;
-        // What the next block holds is not known here.
+        // The next block is not known yet, so hyphens near the end are kept.
         let far = bits_from(BLOCK_BYTES - UUID_HYPHEN_DISTANCE as usize);
         let hyphens = self.hyphens & (self.hyphens >> UUID_HYPHEN_DISTANCE | far);
         self.newlines
@@ -126,12 +132,12 @@ impl CandidateByteClasses {
             | (self.colons | hyphens) & behind_letter
     }
 
-    /// Whether a run of base64 that is long enough for media may end or lie here.
-    /// `run` is how far one has come at the end of the block before.
+    /// Whether a run of base64 that is long enough for media may end in or lie within
+    /// this block. `run` is the length of the run at the end of the previous block.
     #[inline]
     fn has_base64_run(&self, run: &mut usize) -> bool {
         const LENGTH: usize = super::media::RUN_LEN_MIN;
-        /// Within the block it covers all of these, wherever it begins.
+        /// A run within the block covers all of these bytes, wherever it begins.
         const MIDDLE: u64 = u64::MAX >> (2 * (BLOCK_BYTES - LENGTH)) << (BLOCK_BYTES - LENGTH);
         let base64 = self.alphanumerics() | self.slashes;
         let run_len = *run + base64.trailing_ones() as usize;
@@ -144,14 +150,15 @@ impl CandidateByteClasses {
     }
 }
 
-/// Whether there is a run of so many bytes of base64, at most a block.
+/// Whether the text has a run of at least `length` bytes of base64. `length` is at most
+/// a block.
 pub fn contains_base64_run(text: &[u8], length: usize) -> bool {
     let whole = u64::MAX >> (BLOCK_BYTES - length);
     let mut before = 0;
     let mut start = 0;
     while start < text.len() {
         let mut bits = base64_bits(text, start);
-        // One that began in the block before.
+        // A run that began in the previous block.
         if before + bits.trailing_ones() as usize >= length {
             return true;
         }
@@ -162,7 +169,7 @@ pub fn contains_base64_run(text: &[u8], length: usize) -> bool {
             if run & whole == whole {
                 return true;
             }
-            // No run within this block that begins later is long enough.
+            // No run that begins later in this block is long enough.
             if BLOCK_BYTES - (at as usize + run.trailing_ones() as usize) < length {
                 break;
             }
@@ -173,19 +180,19 @@ pub fn contains_base64_run(text: &[u8], length: usize) -> bool {
     false
 }
 
-/// Those of the block at `start`.
+/// The base64 bytes of the block at `start`, one bit per byte.
 #[inline]
 fn base64_bits(text: &[u8], start: usize) -> u64 {
     let rest = text.get(start..).unwrap_or_default();
     let mut short = [0; BLOCK_BYTES];
     let block = rest.first_chunk::<BLOCK_BYTES>().unwrap_or_else(|| {
-        // Zeros are none.
+        // Zeros are not base64.
         if let Some(head) = short.get_mut(..rest.len()) {
             head.copy_from_slice(rest);
         }
         &short
     });
-    // The slash and the digits stand in a row.
+    // The slash directly precedes the digits in ASCII.
     match_bits(block, |lane| {
         is_letter(lane) | in_range(lane, b'/', b'9') | equals(lane, b'+')
     })

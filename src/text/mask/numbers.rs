@@ -1,5 +1,9 @@
-//! Numbers in results. What one means is said by the bytes beside it, and asked of
-//! the text before it when it may be noise.
+//! Finds numbers in results that are noise: dates, times, durations, counts of
+//! attempts, process ids and hashes.
+//!
+//! The bytes next to a number rule out noise for most numbers, so that check runs
+//! first. Only the remaining numbers are parsed, together with the text before them.
+//! Cost: a few byte comparisons per number; a parse only if the number may be noise.
 
 use super::cursor::Cursor;
 use super::preceding_word::{self, SEPARATOR_BYTES_MAX};
@@ -8,30 +12,30 @@ use super::scan::{TEMP_PLACEHOLDER, is_fraction, measurement_end, noise_end, wor
 use super::{PLACEHOLDER, datetime, ephemeral, ids, is_one_of};
 use std::ops::Range;
 
-/// Whether the digits at `at` can be nothing but a number, by the bytes beside them.
-/// That is so for most, and nobody need ask further.
+/// Whether the bytes next to the digits at `at` rule out noise. True for most numbers,
+/// which then need no further check.
 #[inline]
 pub fn is_plain_number(text: &[u8], at: usize) -> bool {
     let (before, rest) = text.split_at_checked(at).unwrap_or_default();
-    // At the beginning nothing stands before.
+    // Too close to the start of the text: there is not enough context.
     let Some(before) = before.last_chunk::<CONTEXT_BYTES>() else {
         return false;
     };
     let last = before[CONTEXT_BYTES - 1];
     if last.is_ascii_alphabetic() {
-        // Then the word is no hash.
+        // A letter that is no hex digit rules out a hash.
         return !last.is_ascii_hexdigit();
     }
     let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
     !can_begin_noise(Cursor::new(text, at + digits), digits) && !can_end_noise_word(before)
 }
 
-/// So many bytes before a number are looked at: more than the longest gap, and the
-/// end of a word.
+/// Bytes before a number that are examined: more than the longest gap, plus the end of
+/// a word.
 const CONTEXT_BYTES: usize = 8;
 
-/// Whether so many digits and what follows them can be a date, a time, an address, a
-/// duration or a count, by the next two bytes.
+/// Whether `digits` digits and the two bytes after them can begin a date, a time, an
+/// address, a duration or a count.
 #[inline]
 fn can_begin_noise(c: Cursor, digits: usize) -> bool {
     let (next, second) = (c.peek(0), c.peek(1));
@@ -51,7 +55,8 @@ fn can_begin_noise(c: Cursor, digits: usize) -> bool {
     }
 }
 
-/// Whether this can be a word that is counted, by its first two letters.
+/// Whether the first two letters can begin a word that is counted ("times",
+/// "attempts").
 #[inline]
 fn can_begin_count_word(c: Cursor) -> bool {
     let second = c.peek(1) | 0x20;
@@ -63,7 +68,7 @@ fn can_begin_count_word(c: Cursor) -> bool {
     }
 }
 
-/// Whether a word that counts can end with these letters.
+/// Whether a word that makes the next number a count can end with these letters.
 #[inline]
 fn can_end_count_word(second: u8, last: u8) -> bool {
     matches!(
@@ -72,15 +77,15 @@ fn can_end_count_word(second: u8, last: u8) -> bool {
     )
 }
 
-/// Whether the name of a day or a month can end with these letters: in full, or its
-/// first three.
+/// Whether the name of a day or a month can end with these letters, either in full or
+/// abbreviated to three letters.
 #[inline]
 fn can_end_date_name(second: u8, last: u8) -> bool {
     let second = second | 0x20;
     match last | 0x20 {
-        // Days in full; January and February, May and July.
+        // Days in full; January, February, May and July.
         b'y' => matches!(second, b'a' | b'r' | b'l'),
-        // March; Thursday and Sunday in short are below.
+        // March. The abbreviations of Thursday and Sunday are below.
         b'h' => second == b'c',
         b'l' => matches!(second, b'i' | b'u'),
         b'e' => matches!(second, b'n' | b'u'),
@@ -96,7 +101,7 @@ fn can_end_date_name(second: u8, last: u8) -> bool {
     }
 }
 
-/// Whether what stands before a number can make it a count, or the last of a date.
+/// Whether the text before a number can make it a count or the last part of a date.
 #[inline]
 fn can_end_noise_word(before: &[u8; CONTEXT_BYTES]) -> bool {
     let mut gap = 0;
@@ -106,7 +111,7 @@ fn can_end_noise_word(before: &[u8; CONTEXT_BYTES]) -> bool {
     {
         gap += 1;
     }
-    // A gap of that length belongs to no word.
+    // A gap of this length separates the number from the word.
     let Some([.., second, last]) = before.get(..CONTEXT_BYTES - gap) else {
         return false;
     };
@@ -119,7 +124,7 @@ fn can_end_noise_word(before: &[u8; CONTEXT_BYTES]) -> bool {
     }
 }
 
-/// The letters and digits around `at`.
+/// The run of letters and digits around `at`.
 pub fn word_around(text: &[u8], at: usize) -> Range<usize> {
     let before = text.get(..at).unwrap_or_default();
     let back = before
@@ -130,8 +135,9 @@ pub fn word_around(text: &[u8], at: usize) -> Range<usize> {
     start..word_end(text, at).0
 }
 
-/// The digits at `at` and the word around them: all but the words around a number
-/// is told by it. Nothing before `since` has to do with it. Says how far it looked.
+/// Finds the noise that contains the digits at `at`, and returns it with the offset up
+/// to which the text has been examined. A date may begin with words before the digits
+/// and extend past them. Text before `since` is not considered.
 #[inline(never)]
 pub fn find_number_noise(text: &[u8], since: usize, at: usize) -> (Option<Replacement>, usize) {
     let c = Cursor::new(text, at);
@@ -150,9 +156,9 @@ pub fn find_number_noise(text: &[u8], since: usize, at: usize) -> (Option<Replac
     (find_digits_noise(text, since, &(at..end)), end)
 }
 
-/// A word that begins with a letter and has a digit.
+/// Noise in a word that begins with a letter and contains a digit.
 fn find_hash_noise(text: &[u8], word: &Range<usize>) -> Option<Replacement> {
-    // Most are too short for a hash.
+    // Most words are too short for a hash.
     if word.len() < ids::HEX_HASH_LEN_MIN {
         return None;
     }
@@ -160,7 +166,7 @@ fn find_hash_noise(text: &[u8], word: &Range<usize>) -> Option<Replacement> {
     Some((word.start..end, PLACEHOLDER))
 }
 
-/// A word that begins with a digit and has a letter.
+/// Noise in a word that begins with a digit and contains a letter.
 fn find_quantity_noise(text: &[u8], since: usize, word: &Range<usize>) -> Option<Replacement> {
     if let Some(date) = find_named_date(text, since, word.start) {
         return Some((date, PLACEHOLDER));
@@ -171,7 +177,7 @@ fn find_quantity_noise(text: &[u8], since: usize, word: &Range<usize>) -> Option
     Some((word.start..end, PLACEHOLDER))
 }
 
-/// A word of digits.
+/// Noise in a word that consists of digits.
 fn find_digits_noise(text: &[u8], since: usize, word: &Range<usize>) -> Option<Replacement> {
     let c = Cursor::new(text, word.start);
     let next = c.with_offset(word.end).peek(0);
@@ -203,7 +209,7 @@ fn find_digits_noise(text: &[u8], since: usize, word: &Range<usize>) -> Option<R
     Some((word.start..end, PLACEHOLDER))
 }
 
-/// The date that ends with this number and what follows, and begins with a name.
+/// The date that begins with a name and includes this number and the text after it.
 fn find_named_date(text: &[u8], since: usize, number: usize) -> Option<Range<usize>> {
     let last = date_name_before(text, since, number)?;
     let first = date_name_before(text, since, last);
@@ -211,10 +217,10 @@ fn find_named_date(text: &[u8], since: usize, number: usize) -> Option<Range<usi
     starts.find_map(|start| Some(start..datetime::named_date_end(Cursor::new(text, start))?))
 }
 
-/// Where the name of a day or a month begins that stands before `at`.
+/// The start of the name of a day or a month directly before `at`.
 fn date_name_before(text: &[u8], since: usize, at: usize) -> Option<usize> {
     let mut before = text.get(since..at)?;
-    // Most numbers stand behind something else.
+    // Most numbers follow a different byte.
     if !matches!(before, [.., b' ' | b',']) {
         return None;
     }
@@ -233,7 +239,7 @@ fn date_name_before(text: &[u8], since: usize, at: usize) -> Option<usize> {
     (is_word && datetime::can_begin_date_name(name)).then_some(start)
 }
 
-/// Whether a number of digits alone counts tries: "attempt 4", "read 3× this
+/// Whether a number counts attempts or is a process id: "attempt 4", "read 3× this
 /// session", "3 times", "pid 12".
 #[inline]
 fn is_attempt_count(text: &[u8], since: usize, word: &Range<usize>) -> bool {
@@ -249,7 +255,7 @@ fn is_attempt_count(text: &[u8], since: usize, word: &Range<usize>) -> bool {
     has_count_word || has_count_word_before(text, since, word.start)
 }
 
-/// Whether a number with an ending counts tries: "2nd try".
+/// Whether an ordinal counts attempts: "2nd try".
 fn is_ordinal_attempt(text: &[u8], since: usize, word: &Range<usize>) -> bool {
     const ORDINAL_NOUNS: [&str; 4] = ["time", "attempt", "try", "retry"];
     let mut c = Cursor::new(text, word.start);
@@ -268,12 +274,11 @@ fn is_ordinal_attempt(text: &[u8], since: usize, word: &Range<usize>) -> bool {
         || has_count_word_before(text, since, word.start)
 }
 
-/// The two bytes of ×.
+/// The two UTF-8 bytes of ×.
 const TIMES_SIGN_FIRST: u8 = 0xc3;
 const TIMES_SIGN_LAST: u8 = 0x97;
 
-/// Whether what stands before a number says that it counts tries, or names a
-/// process.
+/// Whether the text before a number makes it a count of attempts or a process id.
 fn has_count_word_before(text: &[u8], since: usize, number: usize) -> bool {
     let here = Cursor::new(text, number);
     let spaced = usize::from(here.peek_back(1) == b' ');
@@ -288,7 +293,7 @@ fn has_count_word_before(text: &[u8], since: usize, number: usize) -> bool {
         && ends_with_count_word(text, since, word_end, gap)
 }
 
-/// Where the gap before a number begins, or it has become too long.
+/// The start of the gap before a number. The search stops once the gap is too long.
 #[inline]
 fn gap_start(text: &[u8], number: usize) -> usize {
     let mut at = number;
@@ -301,7 +306,7 @@ fn gap_start(text: &[u8], number: usize) -> usize {
     at
 }
 
-/// Whether the word that ends at `end` tells the number behind the `gap` to count.
+/// Whether the word that ends at `end` makes the number after `gap` a count.
 fn ends_with_count_word(text: &[u8], since: usize, end: usize, gap: &[u8]) -> bool {
     const COUNT_WORDS_BEFORE: [&str; 7] = [
         "attempt", "attempts", "try", "tries", "retry", "retries", "pid",
@@ -309,7 +314,7 @@ fn ends_with_count_word(text: &[u8], since: usize, end: usize, gap: &[u8]) -> bo
     let before = text.get(since..end).unwrap_or_default();
     let letters = before.iter().rev().take_while(|b| b.is_ascii_alphabetic());
     let (before, word) = before.split_at(before.len() - letters.count());
-    // A comparison is nearer to the number than the word.
+    // A comparison in the gap is closer to the number than the word is.
     let compares = gap.windows(2).any(|pair| matches!(pair, b"==" | b"<="));
     !compares
         && !before.last().is_some_and(u8::is_ascii_digit)

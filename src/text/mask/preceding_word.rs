@@ -1,9 +1,9 @@
-//! What a number means is said by the word before it.
+//! Tracks the word before a number, because that word determines what the number means.
 
 use std::ops::Range;
 
-/// What may stand between a word and the number that belongs to it: "attempt
-/// #4", "pid=12", "exit code: -1", "expected: <3>".
+/// Bytes that may separate a word from its number: "attempt #4", "pid=12", "exit code:
+/// -1", "expected: <3>".
 static SEPARATORS: [bool; 256] = {
     let mut separators = [false; 256];
     let bytes = b" \n:=#([{<-_\"'`*/";
@@ -20,12 +20,12 @@ pub fn is_separator(byte: u8) -> bool {
     SEPARATORS[usize::from(byte)]
 }
 
-/// The word, or the comparison, that was seen last.
+/// The last word or comparison before the current position.
 #[derive(Default)]
 pub struct PrecedingWord {
     word: Range<usize>,
-    /// Where a number beside it may begin: the word's end, or that of the number
-    /// before, in a list.
+    /// The end of the word, or of the previous number in a list. The gap before the
+    /// next number begins here.
     end: usize,
 }
 
@@ -39,19 +39,21 @@ impl PrecedingWord {
         text.get(self.word.clone()).unwrap_or_default()
     }
 
-    /// What lies between the word and the number at `number`, if that belongs to it.
+    /// The text between the word and the number at `number`, if the number belongs to
+    /// the word.
     pub fn gap_to<'a>(&self, text: &'a [u8], number: usize) -> Option<&'a [u8]> {
         let gap = text.get(self.end..number)?;
         let belongs = |b: &u8| is_separator(*b) || *b == b',' && self.is_list();
         (gap.len() <= SEPARATOR_BYTES_MAX && gap.iter().all(belongs)).then_some(gap)
     }
 
-    /// The number that ends at `end` belongs to the word, and the next one may too.
+    /// Marks the number that ends at `end` as belonging to the word. The next number
+    /// may belong to it too.
     pub fn extend_to(&mut self, end: usize) {
         self.end = end;
     }
 
-    /// A list ends with its line.
+    /// A list ends at the end of its line.
     pub fn end_line(&mut self) {
         if self.is_list() {
             *self = Self::default();

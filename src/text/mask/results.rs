@@ -1,5 +1,9 @@
-//! Results, read from stop to stop: most of a result are words and what stands
-//! between them, which nobody looks at.
+//! Masks a result. The scan jumps from one noise candidate to the next, because most of
+//! a result is words and separators that are never noise.
+//!
+//! Each candidate is dispatched on its byte to the recogniser of a number, a JSON
+//! member, a path, a data URI or a uuid. Cost: proportional to the number of
+//! candidates.
 
 use super::cursor::Cursor;
 use super::noise_candidates::NoiseCandidates;
@@ -7,10 +11,10 @@ use super::scan::{Scanner, TEMP_PLACEHOLDER};
 use super::{PLACEHOLDER, ephemeral, ids, json, media, numbers};
 use std::ops::Range;
 
-/// What is noise, and what stands for it.
+/// A range of noise, and the placeholder that replaces it.
 pub type Replacement = (Range<usize>, &'static [u8]);
 
-/// Goes through a text that a tool returned, and says whether it may have media.
+/// Masks a tool's output. Returns whether the text may contain media.
 pub fn mask_result<F: FnMut(&[u8])>(
     scan: &mut Scanner<'_, F>,
     mut candidates: NoiseCandidates,
@@ -44,7 +48,8 @@ pub fn mask_result<F: FnMut(&[u8])>(
                 if let Some(byte) = scan.text.get_mut(candidate) {
                     *byte = b' ';
                 }
-                // "last attempt\n4 files": the next line counts something else.
+                // In "last attempt\n4 files" the word before the line feed does not
+                // describe the number after it.
                 line_start = candidate + 1;
                 None
             }
@@ -68,12 +73,12 @@ pub fn mask_result<F: FnMut(&[u8])>(
     may_have_media
 }
 
-/// Where the first payload begins; never, where there is none.
+/// The start of the first payload, or `usize::MAX` if there is none.
 fn first_start(payloads: &[Range<usize>]) -> usize {
     payloads.first().map_or(usize::MAX, |first| first.start)
 }
 
-/// Masks the first payload, unless it is part of other noise, and returns the others.
+/// Masks the first payload, unless it is part of other noise, and returns the rest.
 fn mask_first_payload<'a, F: FnMut(&[u8])>(
     scan: &mut Scanner<'_, F>,
     payloads: &'a [Range<usize>],
@@ -87,7 +92,7 @@ fn mask_first_payload<'a, F: FnMut(&[u8])>(
     others
 }
 
-/// `"messageId": "om_1"`, `"ts": 7`.
+/// Matches `"messageId": "om_1"` and `"ts": 7`.
 fn member_noise(text: &[u8], quote: usize) -> Option<Replacement> {
     Some((json::find_noise_value(text, quote)?, PLACEHOLDER))
 }
@@ -102,20 +107,21 @@ fn temp_path_noise(text: &[u8], slash: usize) -> Option<Replacement> {
     Some((slash..end, TEMP_PLACEHOLDER))
 }
 
-/// `data:`, which may be followed by a picture. None is overlooked for what is noise:
-/// only values of members hold colons behind letters.
+/// Whether the word before the colon is `data`, which may begin a data URI with a
+/// picture. Skipping candidates within noise misses none, because only values of JSON
+/// members contain colons after letters.
 #[inline]
 fn ends_with_data(text: &[u8], colon: usize) -> bool {
     text.get(..colon)
         .is_some_and(|before| before.ends_with(b"data"))
 }
 
-/// What a word with a colon behind it announces: a picture, or a path. What lies
-/// before `from` is decided.
+/// The noise that a word followed by a colon begins: a data URI or a Windows path. Text
+/// before `from` has been processed.
 #[inline]
 fn noise_after_word(text: &[u8], from: usize, colon: usize) -> Option<Replacement> {
     let c = Cursor::new(text, colon);
-    // Most words end otherwise and are longer.
+    // Most words have a different last letter and more than one letter.
     if c.peek_back(1) != b'a' && c.peek_back(2).is_ascii_alphanumeric() {
         return None;
     }
@@ -138,7 +144,7 @@ fn noise_after_word(text: &[u8], from: usize, colon: usize) -> Option<Replacemen
     }
 }
 
-/// A uuid whose first part has no digit: the others are told by one.
+/// A uuid whose first group has no digit. All other uuids are found at a digit.
 fn letter_uuid_noise(text: &[u8], from: usize, hyphen: usize) -> Option<Replacement> {
     const FIRST_GROUP_LEN: usize = 8;
     const SECOND_GROUP_LEN: usize = 4;

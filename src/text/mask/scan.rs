@@ -1,5 +1,9 @@
-//! Reads cleaned text once, from left to right, and replaces what is noise. An
-//! error is read word by word: what its numbers mean is said by the words before.
+//! Scans cleaned text once from left to right and replaces noise.
+//!
+//! Errors are scanned word by word, because the words before a number determine its
+//! meaning. Results use the same scanner but skip to candidates (`results`). Cost: one
+//! table lookup per byte of an error, plus a recogniser for each word that may begin
+//! noise.
 
 use super::cursor::Cursor;
 use super::error_numbers::{NumberRole, classify_number};
@@ -8,15 +12,15 @@ use super::noise_candidates::NoiseCandidates;
 use super::{MaskKind, PLACEHOLDER, PrecedingWord, datetime, ephemeral, ids, results};
 use std::ops::Range;
 
-/// Stands for a path below a temporary directory.
+/// Replaces a path below a temporary directory.
 pub const TEMP_PLACEHOLDER: &[u8] = b"<tmp>";
 
 const LETTER: u8 = 1;
 const DIGIT: u8 = 2;
-/// It may begin something that is no word.
+/// The byte may begin something other than a word.
 const SIGN: u8 = 4;
 
-/// What each byte is; a look-up, since it is asked of every byte.
+/// The class of each byte. A table, because the class is needed for every byte.
 static CLASSES: [u8; 256] = {
     let mut classes = [0; 256];
     let mut byte = 0;
@@ -33,14 +37,14 @@ static CLASSES: [u8; 256] = {
     classes
 };
 
-/// The class of the byte at `at`; past the end it is a sign.
+/// The class of the byte at `at`. Past the end it is `SIGN`.
 fn class_at(text: &[u8], at: usize) -> u8 {
     let byte = text.get(at);
     byte.map_or(SIGN, |byte| CLASSES[usize::from(*byte)])
 }
 
-/// Calls `out` with the pieces of the masked text. `text` is changed underway. Says
-/// whether it may have media.
+/// Calls `out` with the pieces of the masked text. `text` is modified in place. Returns
+/// whether it may contain media.
 pub fn scan(
     text: &mut [u8],
     candidates: Option<NoiseCandidates>,
@@ -70,11 +74,11 @@ pub fn scan(
 pub struct Scanner<'a, F> {
     pub text: &'a mut [u8],
     kind: MaskKind,
-    /// What lies before is decided.
+    /// Text before this offset has been processed.
     pub at: usize,
-    /// What lies from here to `at` is to be passed on as it is.
+    /// Text from here to `at` is passed on unchanged.
     pub unflushed_from: usize,
-    /// The word or comparison last seen; it says what a number behind it means.
+    /// The last word or comparison. It determines the meaning of a number after it.
     preceding: PrecedingWord,
     media: MediaScanner,
     out: &'a mut F,
@@ -99,7 +103,7 @@ impl<F: FnMut(&[u8])> Scanner<'_, F> {
         self.unflushed_from = to;
     }
 
-    /// Writes `with` instead of the text in `range`, and goes on behind it.
+    /// Writes `with` in place of the text in `range`, and continues after it.
     pub fn replace(&mut self, range: Range<usize>, with: &[u8]) {
         self.flush(range.start);
         (self.out)(with);
@@ -135,7 +139,8 @@ impl<F: FnMut(&[u8])> Scanner<'_, F> {
         }
     }
 
-    /// `==`, `!=`, `<=`, `>=`: the numbers beside are what an error is about.
+    /// Scans `==`, `!=`, `<=` or `>=`. The numbers on both sides are what the error is
+    /// about.
     fn scan_comparison(&mut self) {
         let start = self.at;
         self.at += 1;
@@ -145,7 +150,7 @@ impl<F: FnMut(&[u8])> Scanner<'_, F> {
         }
     }
 
-    /// Goes past mere words and what is nothing at all: most of most texts.
+    /// Skips plain words and bytes of no class: the larger part of most texts.
     fn skip_plain_words(&mut self) {
         let text = &*self.text;
         let mut at = self.at;
@@ -166,7 +171,7 @@ impl<F: FnMut(&[u8])> Scanner<'_, F> {
         self.at = at;
     }
 
-    /// A run of ASCII letters and digits begins here.
+    /// Scans the run of ASCII letters and digits that begins here.
     fn scan_word(&mut self) {
         let (end, has_digit) = word_end(self.text, self.at);
         if let Some(payload) = self.media.find_payload(self.text, self.at..end) {
@@ -188,7 +193,8 @@ impl<F: FnMut(&[u8])> Scanner<'_, F> {
         }
     }
 
-    /// In an error numbers go, also those within a name: `worker7`.
+    /// Masks the numbers of a word in an error, including those within a name:
+    /// `worker7`.
     fn mask_error_word(&mut self, end: usize) {
         let mut c = self.cursor();
         let word = c.with_offset(end).slice_from(self.at);
@@ -214,7 +220,7 @@ impl<F: FnMut(&[u8])> Scanner<'_, F> {
     }
 }
 
-/// Where the noise that begins with this word ends: what is masked in results
+/// The end of the noise that begins with this word, for noise that is masked in results
 /// and errors alike.
 pub fn noise_end(c: Cursor, end: usize, has_digit: bool) -> Option<usize> {
     let word = c.with_offset(end).slice_from(c.at);
@@ -243,7 +249,7 @@ pub fn noise_end(c: Cursor, end: usize, has_digit: bool) -> Option<usize> {
     None
 }
 
-/// Where the run of letters and digits at `at` ends, and whether it has a digit.
+/// The end of the run of letters and digits at `at`, and whether it has a digit.
 pub fn word_end(text: &[u8], at: usize) -> (usize, bool) {
     let (mut end, mut classes) = (at, 0);
     loop {
@@ -256,8 +262,8 @@ pub fn word_end(text: &[u8], at: usize) -> (usize, bool) {
     }
 }
 
-/// Whether a run of letters is none of what a word can begin, by its length and
-/// what stands beside it: most are told by that.
+/// Whether the length of a run of letters and the byte after it rule out that it begins
+/// noise. This decides most words without a recogniser.
 fn is_plain_word(text: &[u8], at: usize, end: usize) -> bool {
     let begins = match text.get(end) {
         Some(b':' | b'/' | b'+') => true,
@@ -268,14 +274,14 @@ fn is_plain_word(text: &[u8], at: usize, end: usize) -> bool {
     !begins && end - at < MediaScanner::RUN_LEN_MIN
 }
 
-/// Whether this is the fraction of a number, or of a version.
+/// Whether this is the fractional part of a number, or a later part of a version.
 pub fn is_fraction(c: Cursor) -> bool {
     c.peek_back(1) == b'.' && c.peek_back(2).is_ascii_digit()
 }
 
-/// A date, an address, a time or a duration that begins with these digits, which
-/// end at `end`. How many there are and what follows says what it can be: most
-/// numbers are none.
+/// The end of a date, an address, a time or a duration that begins with these digits,
+/// which end at `end`. The number of digits and the next byte select the recogniser,
+/// and rule out most numbers.
 #[inline]
 pub fn measurement_end(c: Cursor, end: usize) -> Option<usize> {
     let rest = c.with_offset(end);
@@ -299,7 +305,7 @@ pub fn measurement_end(c: Cursor, end: usize) -> Option<usize> {
     }
 }
 
-/// Where numbers end that belong together: `1.2.3`, `12:34`, `1,234`.
+/// The end of a group of numbers: `1.2.3`, `12:34`, `1,234`.
 fn numbers_end(mut c: Cursor) -> usize {
     c.at = datetime::decimal_end(c);
     while matches!(c.peek(0), b'.' | b':') && c.peek(1).is_ascii_digit() {

@@ -562,7 +562,7 @@ fn of_a_long_text_both_ends_are_masked_and_the_middle_is_seen() {
     );
 }
 
-/// Text made of what the recognisers look for.
+/// Text composed of what the recognisers match.
 fn texts() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         "[ -~]{0,6}",
@@ -653,13 +653,15 @@ proptest! {
     }
 }
 
-/// Within the code that was put in before: that is another code then.
+/// Whether `at` is within an escape code that an earlier step inserted. An insertion
+/// there would change that code.
 fn inside_escape(text: &str, at: usize) -> bool {
     let from = at.saturating_sub("\x1b[1;31".len());
     text.as_bytes()[from..at].contains(&0x1b)
 }
 
-/// Each number of a row must not look along all that follow it.
+/// Each number of a sequence must not scan all that follow it, because that takes
+/// quadratic time.
 #[test]
 fn a_long_row_of_numbers_is_read_in_parts() {
     for part in ["1h ", "1 min ", "111,"] {

@@ -6,21 +6,21 @@ use crate::{
     },
 };
 
-/// The words of a call's arguments without their numbers: what stays the same
-/// when a call is only reworded, reordered or counted up.
+/// The words of a call's arguments without their numbers. They stay the same if a call
+/// is only reordered or counted up, and mostly the same if it is reworded.
 #[derive(Debug, Default)]
 pub(crate) struct ArgumentWords {
-    /// The words' hashes, in any order, added up.
+    /// The sum of the words' hashes, which does not depend on their order.
     hash_sum: u64,
     hashes: WordHashes,
     bytes: usize,
 }
 
 impl ArgumentWords {
-    /// Longer arguments carry a file or a program, whose words say little about
-    /// the call; and the cost of a call has a bound.
+    /// Longer arguments contain a file or a program, whose words say little about the
+    /// call. The limit also bounds the cost of a call.
     const BYTES_MAX: usize = 1_024;
-    /// Two sets that differ in one word overlap by .9 from 19 shared words on.
+    /// Two sets that differ in one word overlap by at least .9 from 19 shared words on.
     const SET_LEN_MIN: usize = 19;
 
     pub fn push_text(&mut self, text: &str) {
@@ -51,7 +51,7 @@ impl ArgumentWords {
         self.finish_word(&mut word);
     }
 
-    /// Takes a word in, where there is one, and begins another.
+    /// Records the current word, if it is not empty, and starts the next one.
     fn finish_word(&mut self, word: &mut WordHasher) {
         if word.len > 0 {
             let hash = std::mem::take(word).hash();
@@ -60,13 +60,15 @@ impl ArgumentWords {
         }
     }
 
-    /// One signature for all of them; `None`: there are none, or too many.
+    /// One signature for all words. `None` if there are no words or the arguments are
+    /// too long.
     pub fn unordered_signature(&self, key: &HashKey) -> Option<Sig> {
         (self.bytes <= Self::BYTES_MAX && !self.hashes.is_empty())
             .then(|| Sig::new(key.hash_pair(SignatureKind::Words, self.hash_sum, 0)))
     }
 
-    /// All of them, where an overlap of .9 short of all is possible.
+    /// The hashes of all words, or none if there are too few words for an overlap of .9
+    /// between different sets.
     pub fn into_hashes(self) -> WordHashes {
         if self.bytes > Self::BYTES_MAX || self.hashes.len() < Self::SET_LEN_MIN {
             return WordHashes::default();
@@ -75,7 +77,7 @@ impl ArgumentWords {
     }
 }
 
-/// What a byte is in a word: no part of it, a digit, else the small letter.
+/// The class of a byte: a separator, a digit, or otherwise its lower-case letter.
 const SEPARATOR: u8 = 0;
 const DIGIT: u8 = 1;
 static LOWERCASE_LETTERS: [u8; 256] = {
@@ -92,21 +94,21 @@ static LOWERCASE_LETTERS: [u8; 256] = {
     letters
 };
 
-/// The hash of a word, made as its letters come. Without a key, like the words
-/// of turns: who makes words collide makes only its own calls alike, which
-/// repeating them does as well. By hand, for a hasher that is asked for every
-/// letter costs more than all the rest of a call's arguments.
+/// Hashes a word letter by letter. The hash has no key, like that of the words of
+/// turns: a client that crafts colliding words only makes its own calls look alike,
+/// which repeating them does as well. It is written by hand, because a generic hasher
+/// invoked for every letter costs more than all other work on a call's arguments.
 #[derive(Default)]
 struct WordHasher {
-    /// The letters since the last eighth one.
+    /// The letters since the last multiple of eight.
     chunk: u64,
     len: u64,
-    /// Those before.
+    /// The hash of the letters before `chunk`.
     state: u64,
 }
 
 impl WordHasher {
-    /// Odd, and with as many ones as zeros: digits of pi.
+    /// Odd, with as many ones as zeros: digits of pi.
     const SEED: u64 = 0x243f_6a88_85a3_08d3;
 
     #[inline]

@@ -1,13 +1,15 @@
 use crate::domain::Sketch;
 
-/// The `N` lowest distinct hashes of all that are pushed: all of them where
-/// there are no more than `N`, else a fair sample. Room for an eighth more makes
-/// the sorting rare; once there are `N` they stay sorted, and hardly any comes
-/// among them.
+/// The `N` lowest distinct hashes of all that are pushed: all of them if there are at
+/// most `N`, otherwise a uniform sample of the distinct ones.
+///
+/// The capacity is `N` plus an eighth, so that sorting is rare. Once there are `N`
+/// hashes they stay sorted, and few later hashes are low enough to be inserted. Cost of
+/// a push: an append before that, a comparison after it for most hashes.
 pub(super) struct BottomKSketch<const N: usize> {
     hashes: Vec<u32>,
-    /// None above it is among the lowest; the highest there is: there are fewer
-    /// than `N`.
+    /// Hashes above this are not among the lowest. `u32::MAX` while there are fewer
+    /// than `N` hashes.
     max_kept: u32,
 }
 
@@ -39,9 +41,10 @@ impl<const N: usize> BottomKSketch<N> {
 
     #[cold]
     fn grow(&mut self) {
-        /// The words of a short turn.
+        /// Enough for the words of a short turn.
         const INITIAL_CAPACITY: usize = 64;
-        /// In a longer one many come again: more room only for those that do not.
+        /// In a longer turn many words repeat. Duplicates are removed before the
+        /// capacity grows, so only distinct hashes take memory.
         const COMPACT_MIN: usize = 256;
         if self.hashes.len() >= COMPACT_MIN.min(N) {
             self.compact();
@@ -56,7 +59,8 @@ impl<const N: usize> BottomKSketch<N> {
         }
     }
 
-    /// Takes the place of the highest of `N`, if it is lower.
+    /// Inserts the hash in place of the highest of the `N`, if it is lower and not yet
+    /// present.
     fn insert(&mut self, hash: u32) {
         if hash > self.max_kept {
             return;
@@ -83,8 +87,8 @@ impl<const N: usize> BottomKSketch<N> {
         self.hashes.capacity() * size_of::<u32>()
     }
 
-    /// All that were pushed, in any order and some more than once perhaps, where
-    /// there are no more than `N`.
+    /// Returns the hashes in any order and possibly with duplicates. If at most `N`
+    /// were pushed, all of them are returned.
     pub fn finish_unsorted(mut self) -> Vec<u32> {
         if self.hashes.len() > N {
             self.compact();
@@ -98,8 +102,8 @@ impl<const N: usize> BottomKSketch<N> {
     }
 }
 
-/// Sorts hashes. They are spread evenly, so that the top bits say where nearly
-/// each belongs: a third of what comparing costs.
+/// Sorts hashes. They are evenly distributed, so the top bits determine the final
+/// position of nearly every hash. This costs a third of a comparison sort.
 fn sort_hashes(hashes: &mut [u32]) {
     match hashes.len() {
         0..=32 => hashes.sort_unstable(),
@@ -109,10 +113,12 @@ fn sort_hashes(hashes: &mut [u32]) {
     }
 }
 
-/// By so many buckets, and at most so many hashes.
+/// Sorts at most `LEN_MAX` hashes by `BUCKETS` buckets, then finishes with an insertion
+/// sort.
 fn bucket_sort<const BUCKETS: usize, const LEN_MAX: usize>(hashes: &mut [u32]) {
-    /// Who makes words for it fills one bucket: then they are compared. A word that
-    /// stands often does so as well, but equal hashes are in their place at once.
+    /// Above this many hashes in one bucket, a comparison sort is used. It bounds the
+    /// cost for words crafted to fall into one bucket. A frequent word also fills a
+    /// bucket, but equal hashes need no moves.
     const BUCKET_LEN_MAX: u16 = 64;
     let bucket = |hash: u32| (hash >> (32 - BUCKETS.ilog2())) as usize % BUCKETS;
     let mut counts = [0u16; BUCKETS];
@@ -134,7 +140,7 @@ fn bucket_sort<const BUCKETS: usize, const LEN_MAX: usize>(hashes: &mut [u32]) {
         *next_index += 1;
     }
     hashes.copy_from_slice(&sorted[..hashes.len()]);
-    // What is left to do is within the buckets.
+    // An insertion sort orders the hashes within each bucket.
     let mut last = 0;
     for n in 0..hashes.len() {
         let hash = hashes[n];
@@ -163,7 +169,7 @@ mod tests {
                 .map(|n| n.wrapping_mul(GOLDEN_RATIO_32))
                 .collect()
         };
-        // Some that stand often, and some made for one bucket.
+        // Frequent hashes, and hashes crafted for one bucket.
         let frequent = |n: usize| (0..n as u32).map(|n| (n % 7).wrapping_mul(GOLDEN_RATIO_32));
         let narrow = |n: usize| (0..n as u32).rev().map(|n| n % 101);
         for n in [0, 1, 32, 33, 128, 129, 288, 289, 576, 577, 700] {

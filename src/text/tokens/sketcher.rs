@@ -13,45 +13,48 @@ use crate::{
     },
 };
 
-/// Makes the facts of a turn from its text, in pieces or whole: how the text is
-/// cut makes no difference. Of a long text the beginning and the end are looked
-/// at, so that its cost has a bound.
+/// Computes the facts of a turn from its text, which arrives whole or in pieces. The
+/// result does not depend on how the text is split. Only the start and the end of a
+/// long text are processed, so the cost is bounded.
+///
+/// Each token is hashed once and added to a bottom-k sketch of words, of numbers or of
+/// stems. Phrases are matched in the same pass.
 #[derive(Default)]
 pub struct Sketcher {
     words: BottomKSketch<{ Sketch::WORDS_MAX }>,
     numbers: BottomKSketch<{ Sketch::NUMBERS_MAX }>,
     stems: BottomKSketch<{ Sketch::STEMS_MAX }>,
     phrase_state: PhraseMatchState,
-    /// The token that the last piece ended in.
+    /// The token at the end of the last piece, which may continue.
     token: Token,
-    /// Tokens begun.
+    /// Number of tokens begun.
     token_count: u32,
     chars: usize,
-    /// How much of the beginning was taken in.
+    /// Bytes of the start of the text received so far.
     head_bytes: usize,
-    /// The latest of it that is not read yet: to begin and to end reading costs as
-    /// much as some dozen bytes, and the pieces of a text are a few.
+    /// The end of the received start that is not processed yet. Starting and ending a
+    /// pass costs as much as a few dozen bytes, and a piece has only a few bytes.
     pending: String,
-    /// What came after the beginning, the latest of it.
+    /// The latest bytes after the start of the text.
     tail: String,
-    /// Some of what came after the beginning was let go of.
+    /// Some of the text after the start has been dropped.
     has_gap: bool,
 }
 
 impl Sketcher {
-    /// As much of the beginning of a text is looked at: some 5,000 words, ten
-    /// times what is kept of them.
+    /// Bytes that are processed at the start of a text: about 5,000 words, ten times
+    /// the number that the sketch keeps.
     const HEAD_BYTES_MAX: usize = 32 * 1024;
-    /// As much of its end: a paragraph or two. It is kept as it is while the text
-    /// is written, so it is short.
+    /// Bytes that are processed at the end of a text: one or two paragraphs. The limit
+    /// is small because this text is held in memory while the turn is written.
     const TAIL_BYTES_MAX: usize = 1_024;
 
-    /// So much of what is unread is read together.
+    /// Pending bytes that are processed in one pass.
     const PENDING_BYTES_MAX: usize = 128;
 
     pub fn push(&mut self, piece: &str, matcher: &PhraseMatcher) {
-        // Once a character goes to the tail all others do, so that the parts do
-        // not depend on how the text is cut.
+        // Once a character goes to the tail, all later ones do, so that head and tail
+        // do not depend on how the text is split.
         let head_room = if self.tail.is_empty() && !self.has_gap {
             Self::HEAD_BYTES_MAX - self.head_bytes
         } else {
@@ -70,14 +73,14 @@ impl Sketcher {
             self.pending.push_str(head);
         }
         if head.len() < piece.len() {
-            // No more comes to the beginning.
+            // The head is complete.
             self.flush_pending(matcher);
             self.pending = String::new();
             self.append_tail(&piece[head.len()..]);
         }
     }
 
-    /// Reads what is unread.
+    /// Processes the pending bytes.
     fn flush_pending(&mut self, matcher: &PhraseMatcher) {
         let mut pending = std::mem::take(&mut self.pending);
         self.process(&pending, matcher);
@@ -85,14 +88,14 @@ impl Sketcher {
         self.pending = pending;
     }
 
-    /// Keeps the end of what comes after the beginning.
+    /// Keeps the end of the text that follows the head.
     fn append_tail(&mut self, rest: &str) {
-        // Twice as much as is needed, so that moving it is rare.
+        // Twice the required capacity, so that bytes are rarely moved.
         const TAIL_CAPACITY: usize = 2 * Sketcher::TAIL_BYTES_MAX;
         self.chars += rest.chars().count();
         let last = suffix(rest, Self::TAIL_BYTES_MAX);
         if last.len() < rest.len() {
-            // What came before is too far back, and no neighbour of it.
+            // Everything before is out of range and not adjacent to this piece.
             self.has_gap = true;
             self.tail.clear();
         }
@@ -152,7 +155,7 @@ impl Sketcher {
         }
     }
 
-    /// Takes in the ASCII that a text begins with: how many bytes.
+    /// Processes the leading ASCII bytes of a text. Returns their number.
     fn process_ascii(&mut self, text: &[u8], matcher: &PhraseMatcher) -> usize {
         let (tokens_before, in_token) = (self.token_count, !self.token.is_empty());
         let mut at = 0;
@@ -167,8 +170,8 @@ impl Sketcher {
         at
     }
 
-    /// Takes in the ASCII that a text begins with, as much as a block holds: how
-    /// many bytes.
+    /// Processes the leading ASCII bytes of a text, at most one block. Returns their
+    /// number.
     fn process_ascii_block(&mut self, text: &[u8]) -> usize {
         let block = ByteClasses::classify(text);
         let mut separators = block.complement(block.visible);
@@ -177,7 +180,7 @@ impl Sketcher {
             let end = separators.trailing_zeros() as usize;
             let is_space = TokenByte::from_byte(text[end]) == TokenByte::Space;
             if begin < end && is_space && self.token.is_empty() {
-                // A whole one, as nearly all are.
+                // The token is complete within the block, as nearly all are.
                 let mut token = Token::default();
                 push_block_bytes(&mut token, &block, text, begin..end);
                 self.token_count = self.token_count.saturating_add(1);
@@ -194,7 +197,8 @@ impl Sketcher {
             begin = end + 1;
             separators &= separators - 1;
         }
-        // The last one goes on: where it begins another block holds all of it.
+        // The last token continues in the next block. That block starts at the token,
+        // so it usually contains the whole token.
         if begin == 0 || block.length == text.len() {
             self.push_token_part(&block, text, begin..block.length);
             return block.length;
@@ -202,7 +206,7 @@ impl Sketcher {
         begin
     }
 
-    /// Takes in a part of a token, or nothing.
+    /// Appends a part of a token, if it is not empty.
     #[cold]
     fn push_token_part(&mut self, block: &ByteClasses, text: &[u8], part: Range<usize>) {
         if !part.is_empty() {
@@ -211,7 +215,7 @@ impl Sketcher {
         }
     }
 
-    /// Any character, in lower case.
+    /// Processes any character, given in lower case.
     #[cold]
     fn process_lowercase(&mut self, c: char, matcher: &PhraseMatcher) {
         if sanitize::is_invisible(c) {
@@ -265,7 +269,7 @@ impl Sketcher {
     }
 }
 
-/// Takes some bytes of a block into a token.
+/// Appends bytes of a block to a token.
 #[inline(always)]
 fn push_block_bytes(token: &mut Token, block: &ByteClasses, text: &[u8], bytes: Range<usize>) {
     let (letters, digits) = (
@@ -275,7 +279,8 @@ fn push_block_bytes(token: &mut Token, block: &ByteClasses, text: &[u8], bytes: 
     token.push_ascii(&text[bytes.start..], bytes.len(), letters, digits);
 }
 
-/// How many tokens begin in a text of ASCII, which may begin within one.
+/// The number of tokens that begin in an ASCII text. `in_token`: the text begins within
+/// a token.
 fn count_token_starts(text: &[u8], in_token: bool) -> u32 {
     let mut after_space = !in_token;
     let begins = text.iter().filter(|byte| {
@@ -285,13 +290,13 @@ fn count_token_starts(text: &[u8], in_token: bool) -> u32 {
     begins.count() as u32
 }
 
-/// The longest end of at most `bytes_max` bytes that begins between characters.
+/// The longest suffix of at most `bytes_max` bytes that begins at a character boundary.
 fn suffix(text: &str, bytes_max: usize) -> &str {
     let from = text.ceil_char_boundary(text.len().saturating_sub(bytes_max));
     &text[from..]
 }
 
-/// The upper half of a hash: of two hashes the lower has no higher one.
+/// The upper half of a hash. The lower of two hashes never has the higher upper half.
 fn upper_half(hash: &u32) -> u16 {
     (hash >> 16) as u16
 }

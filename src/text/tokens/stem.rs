@@ -1,24 +1,25 @@
 use crate::text::{mixing::GOLDEN_RATIO_64, unicode};
 
-/// The beginning of a word, which stays when the word is inflected: "inspect",
-/// "inspected" and "inspection" begin alike. Cheaper than a stemmer that knows a
-/// language, and as good for telling whether two turns are about the same.
+/// The first letters of a word, which inflection does not change: "inspect",
+/// "inspected" and "inspection" have the same. This is cheaper than a stemmer for a
+/// specific language, and equally good for deciding whether two turns are about the
+/// same subject.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Stem {
-    /// The first letters, each a byte above the one before; of other alphabets
-    /// than ours they overlap.
+    /// The first letters, eight bits apart. Letters outside ASCII need more bits and
+    /// overlap.
     letters: u64,
-    /// Letters of the whole word.
+    /// Number of letters in the whole word.
     letter_count: u32,
 }
 
 impl Stem {
-    /// So many letters stand for a word; five tell "config" from "connect".
+    /// Letters that represent a word. Five distinguish "config" from "connect".
     const PREFIX_LETTERS: u32 = 5;
-    /// Shorter words ("the", "now", "run") say little about what a turn is about.
+    /// Shorter words ("the", "now", "run") say little about the subject of a turn.
     const WORD_LETTERS_MIN: u32 = 4;
 
-    /// Takes in a character of the word, in lower case.
+    /// Adds a character of the word, given in lower case.
     pub fn push(&mut self, c: char) {
         if unicode::is_letter(c) {
             self.push_letter(c.into());
@@ -33,8 +34,8 @@ impl Stem {
         self.letter_count = self.letter_count.saturating_add(1);
     }
 
-    /// Takes in the letters that a word of ASCII begins with: so many of these
-    /// bytes in lower case, the first lowest.
+    /// Sets the letters from the start of an ASCII word. `bytes` holds them in lower
+    /// case, the first one lowest; `letters` is their number.
     #[inline]
     pub fn set_ascii_prefix(&mut self, bytes: u64, letters: u32) {
         let wanted = letters.min(Self::PREFIX_LETTERS);
@@ -47,7 +48,7 @@ impl Stem {
         self.letter_count == 0
     }
 
-    /// `None`: the word carries no meaning of its own.
+    /// Returns `None` if the word is too short or too common to carry meaning.
     #[inline]
     pub fn hash(self) -> Option<u32> {
         if self.letter_count < Self::WORD_LETTERS_MIN || self.is_common() {
@@ -70,7 +71,7 @@ impl Stem {
     }
 }
 
-/// Words of four letters and more that every text has.
+/// Words of four or more letters that occur in every text.
 const COMMON_WORDS: [&str; 60] = [
     "about", "after", "again", "also", "been", "before", "both", "could", "does", "doing", "done",
     "each", "every", "from", "have", "having", "here", "into", "just", "like", "make", "more",
@@ -80,11 +81,11 @@ const COMMON_WORDS: [&str; 60] = [
     "would", "your", "thought", "still", "because",
 ];
 
-/// Four times as many as words: most look-ups end at once.
+/// Four times the number of words, so that most lookups end at the first slot.
 const SLOTS: usize = 256;
 
-/// The same by the letters they begin with and their length, at the slot of that
-/// or the next free one; 0: free.
+/// The common words as a hash table with linear probing, keyed by first letters and
+/// length. 0 marks a free slot.
 const COMMON_TABLE: [u64; SLOTS] = {
     let mut table = [0; SLOTS];
     let mut n = 0;
@@ -106,7 +107,7 @@ const COMMON_TABLE: [u64; SLOTS] = {
     table
 };
 
-/// Letters and length in one: five characters leave a byte for it.
+/// Combines letters and length. Five characters leave the top byte free for the length.
 #[inline]
 const fn table_key(letters: u64, count: u32) -> u64 {
     let count = if count < 255 { count } else { 255 };
@@ -118,7 +119,8 @@ const fn table_slot(key: u64) -> usize {
     (mix(key) >> (64 - SLOTS.ilog2())) as usize
 }
 
-/// Any mixing does: who makes stems collide makes only its own turns alike.
+/// Any mixing function is sufficient: a client that crafts colliding stems only makes
+/// its own turns look alike.
 #[inline]
 const fn mix(letters: u64) -> u64 {
     letters.wrapping_mul(GOLDEN_RATIO_64)

@@ -1,4 +1,5 @@
-//! A token of a turn: what stands between white space, in lower case.
+//! Hashes a token of a turn: the text between white space, in lower case. Cost: one
+//! multiplication per eight bytes, because a turn has thousands of tokens.
 
 use super::stem::Stem;
 use crate::text::{
@@ -7,28 +8,30 @@ use crate::text::{
     unicode,
 };
 
-/// The token that is being read. Its hash depends on its characters alone, not
-/// on the pieces they came in. It has no key: of a long turn the lowest hashes are
-/// a sample, and a sample that differed between a server and a replay could give
-/// two verdicts on one trace. Who makes words collide makes only its own turns
-/// alike, which repeating them does as well.
+/// The token that is being read. Its hash depends only on its characters, not on how
+/// they are split into pieces.
+///
+/// The hash has no key. The lowest hashes of a long turn are a sample, and a sample
+/// that differs between a server and a replay could give two verdicts on one trace. A
+/// client that crafts colliding words only makes its own turns look alike, which
+/// repeating them does as well.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Token {
     hash: u64,
-    /// The latest bytes that are not in the hash yet, the first lowest.
+    /// The latest bytes that are not hashed yet, the first one lowest.
     pending: u64,
     byte_count: u32,
     has_digit: bool,
     stem: Stem,
 }
 
-/// What a byte is to a token.
+/// The role of a byte in a token.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum TokenByte {
-    /// Part of it: a letter, a digit or a mark of ASCII.
+    /// An ASCII letter, digit or punctuation mark.
     Part,
     Space,
-    /// Not ASCII, or not seen.
+    /// Not ASCII, or not visible.
     Other,
 }
 
@@ -37,7 +40,7 @@ const TOKEN_BYTES: [TokenByte; 256] = {
     let mut byte = 0;
     while byte < 128 {
         kinds[byte] = match byte as u8 {
-            // As `char::is_whitespace` has it.
+            // The same as `char::is_whitespace`.
             b' ' | b'\t'..=b'\r' => TokenByte::Space,
             b'!'..=b'~' => TokenByte::Part,
             _ => TokenByte::Other,
@@ -54,9 +57,9 @@ impl TokenByte {
     }
 }
 
-/// As wide as the hash goes at a time.
+/// Bytes that are hashed in one step.
 const WORD_BYTES: usize = size_of::<u64>();
-/// Odd, with its bits well spread: the digits of pi.
+/// Odd, with evenly distributed bits: digits of pi.
 const FACTOR: u64 = 0x2436_a885_a308_d313;
 
 impl Token {
@@ -75,10 +78,10 @@ impl Token {
         self.stem.hash()
     }
 
-    /// Takes in letters, digits and marks of ASCII, in either case: the first
-    /// `length` bytes of `text`, at least one. Bits say which are letters, and
-    /// which are digits. Of a whole token half of this is known to be nothing, and
-    /// is left out.
+    /// Appends the first `length` bytes of `text` (at least one), which are ASCII
+    /// letters, digits and marks in either case. `letters` and `digits` have a bit for
+    /// each byte of that class. For a whole token the initial state is known to be
+    /// empty, so inlining removes half of this code.
     #[inline(always)]
     pub fn push_ascii(&mut self, text: &[u8], length: usize, letters: u64, digits: u64) {
         let first = lowercase_ascii(load_word(text, length.min(WORD_BYTES)));
@@ -93,7 +96,8 @@ impl Token {
             at += chunk_len;
         }
         self.has_digit |= digits != 0;
-        // Where they are the first bytes, adding one carries through all.
+        // If the letters are the first bytes, adding one carries through all of their
+        // bits.
         let are_first = letters & letters.wrapping_add(1) == 0;
         if are_first && self.stem.is_empty() {
             self.stem.set_ascii_prefix(first, letters.trailing_ones());
@@ -102,7 +106,8 @@ impl Token {
         }
     }
 
-    /// Those of a word with marks before or within it, or that goes on.
+    /// Adds the letters of a word that has marks before or within it, or that continues
+    /// an earlier piece.
     #[inline(never)]
     fn push_stem_letters(&mut self, text: &[u8], mut letters: u64) {
         while letters != 0 {
@@ -112,7 +117,7 @@ impl Token {
         }
     }
 
-    /// Takes a character in, in lower case.
+    /// Appends a character, given in lower case.
     pub fn push_char(&mut self, c: char) {
         self.has_digit |= unicode::is_numeric(c);
         self.stem.push(c);
@@ -121,7 +126,7 @@ impl Token {
         self.push_word(u32::from_le_bytes(buffer).into(), length);
     }
 
-    /// Takes in so many bytes, at most eight, the first lowest.
+    /// Appends `length` bytes (at most eight) of `word`, the first one lowest.
     #[inline]
     fn push_word(&mut self, word: u64, length: usize) {
         let filled = self.byte_count as usize % WORD_BYTES;
@@ -129,7 +134,7 @@ impl Token {
         self.byte_count = self.byte_count.wrapping_add(length as u32);
         if filled + length >= WORD_BYTES {
             self.hash = mix(self.hash ^ self.pending, FACTOR);
-            // What there was no room for.
+            // The bytes of `word` that did not fit.
             self.pending = word
                 .checked_shr(8 * (WORD_BYTES - filled) as u32)
                 .unwrap_or(0);
@@ -149,12 +154,13 @@ fn mix(word: u64, factor: u64) -> u64 {
     folded_multiply(word ^ factor.rotate_left(17), factor)
 }
 
-/// Eight bytes of ASCII in lower case.
+/// Converts eight ASCII bytes to lower case.
 #[inline]
 fn lowercase_ascii(word: u64) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const TOPS: u64 = 0x80 * ONES;
-    // A byte's top bit is set from `A` on, and from the one after `Z` on.
+    // The top bit of a byte is set from `A` on in the first sum, and from the byte
+    // after `Z` on in the second.
     let from_a = word.wrapping_add((0x80 - b'A' as u64) * ONES);
     let after_z = word.wrapping_add((0x7f - b'Z' as u64) * ONES);
     word | (((from_a ^ after_z) & TOPS) >> 2)
