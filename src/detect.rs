@@ -2,10 +2,11 @@
 //! lock and no I/O, and cannot fail: the same observations give the same
 //! findings.
 //!
-//! To add a detector, write a file here with a type that implements [`Detector`],
-//! a line in the registry below, a section in `config/default.toml`, a trace in
-//! `tests/it/traces/`, and a page in `docs/detectors/` with a row in the README.
-//! The layering test fails until all of them exist.
+//! To add a detector, write a file here with a type that implements `Detector`, a
+//! line in the registry below, a section in `src/config/default.toml`, its messages
+//! in `src/config/messages.toml`, a trace in `tests/it/traces/`, and a page in
+//! `docs/detectors/` with a row in `docs/detectors/README.md`. The layering test
+//! fails until all of them exist.
 //!
 //! A detector's doc says when it fires, when it resets, what it costs per event
 //! and where its defaults come from. All of them reset on a message of the user
@@ -67,10 +68,10 @@ pub trait Detector: Default {
         settings: &Self::Settings,
     ) -> DetectorOutcome;
 
-    /// Drops these events from the counts: a loop that cites them was reported and
-    /// has ended. A run that this detector found itself keeps them and can still
-    /// be extended. Not implemented by detectors that count events no other
-    /// detector counts, or that read the history, which marks cited calls itself.
+    /// Drops the events that a reported and ended loop cites from the counts, except
+    /// from a run that this detector found itself, which can still be extended. A
+    /// detector need not implement this if no other detector counts its events, or if
+    /// it reads them from the history, which marks cited calls itself.
     fn consume(&mut self, _cited: &[i32]) {}
 
     /// Restarts all counts, on a message of the user or a new run.

@@ -10,7 +10,7 @@
 //! in the checkpoint (the file `anchor`).
 //!
 //! Durability is a watermark: verdicts are written in the order of their ids, so
-//! [`Store::wait_until_settled`] waits until the writer has reached the id.
+//! `Store::wait_until_settled` waits until the writer has reached the id.
 //!
 //! Uses: domain, telemetry.
 
@@ -78,7 +78,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// With less, only the segment that is being written would be kept.
+    /// Below this, retention would keep only the segment that is being written.
     pub const BYTES_MIN: u64 = 2 * log::SEGMENT_BYTES;
 }
 
@@ -93,7 +93,7 @@ pub struct AuditSettings {
 /// not displace terminations that are in force.
 const LIFTED_TERMINATIONS_MAX: usize = 65_536;
 
-/// The parameters of [`Store::open`].
+/// The parameters of `Store::open`.
 pub struct StoreOptions<'a> {
     pub settings: &'a Settings,
     pub audit: AuditSettings,
@@ -109,7 +109,7 @@ pub struct StoreOptions<'a> {
 
 #[cfg(test)]
 impl<'a> StoreOptions<'a> {
-    /// For tests that need a store and do not test it.
+    /// The options for tests that need a store but do not test it.
     pub fn for_test(config: &'a crate::config::Config) -> Self {
         Self {
             settings: &config.store,
@@ -155,7 +155,8 @@ pub enum StoreHealth {
 }
 
 impl Store {
-    /// Opens the store and recovers the state. Slow, because it reads the whole log.
+    /// Opens the store and recovers the state. This is slow, because it reads the whole
+    /// log.
     pub fn open(options: StoreOptions<'_>) -> Result<(Self, RecoveredState), StoreError> {
         if options.settings.dir.as_os_str().is_empty() {
             return Ok(Self::in_memory(options));
@@ -266,7 +267,7 @@ impl Store {
         self.is_durable(id)
     }
 
-    /// Whether calls wait for a commit.
+    /// Whether at least one call waits for a commit.
     pub fn has_waiters(&self) -> bool {
         self.waiters.load(Relaxed) > 0
     }
@@ -275,13 +276,13 @@ impl Store {
         self.publisher.watermarks().durable >= id && !self.queue.may_be_dropped(id)
     }
 
-    /// Verdicts from now on, in the order of their ids, each after its write has
-    /// succeeded or failed.
+    /// Subscribes to verdicts from now on. They arrive in the order of their ids, each
+    /// after its write has succeeded or failed.
     pub fn subscribe_verdicts(&self) -> broadcast::Receiver<VerdictRecord> {
         self.publisher.verdicts()
     }
 
-    /// Terminations from now on, in the same way.
+    /// Subscribes to terminations from now on. They arrive as in `subscribe_verdicts`.
     pub fn subscribe_terminations(&self) -> broadcast::Receiver<Arc<Verdict>> {
         self.publisher.terminations()
     }
@@ -299,8 +300,9 @@ impl Store {
         }
     }
 
-    /// Removes segments that are too old or exceed the size limit. Reads the log if
-    /// there is something to remove.
+    /// Removes segments that are too old or exceed the size limit. If there is one, the
+    /// segments to remove are read first, because the checkpoint keeps their
+    /// terminations.
     pub fn enforce_retention(&self, now: SystemTime) -> Result<(), StoreError> {
         let Some(disk) = &self.disk else {
             return Ok(());
@@ -323,7 +325,7 @@ impl Store {
     /// Writes all verdicts issued so far and stops the writer.
     pub fn close(&self) {
         self.queue.close();
-        // Held until the writer has ended, so that a second call waits too.
+        // The lock is held until the writer has ended, so that a second call waits too.
         let mut writer = self.writer.lock();
         if let Some(thread) = writer.take() {
             // A panic of the thread is logged by the panic hook.

@@ -1,8 +1,9 @@
 //! Pushes terminations to the streams of a session.
 //!
 //! Each stream tracks the sessions that it has carried. A termination of one of them
-//! is pushed to the stream once it is on disk, unless a response of the stream has
-//! already reported it.
+//! is pushed to the stream once its write has succeeded or failed, unless a response
+//! of the stream has already reported it. While writes fail, the pushed verdict says
+//! `durable = false`.
 
 use std::{
     borrow::Borrow,
@@ -299,8 +300,9 @@ impl TerminationReceiver {
     async fn next(&mut self, pushes: &TerminationPushes) -> Arc<Verdict> {
         loop {
             if let Some(verdict) = self.pending.pop_front() {
-                // A termination from the engine may not be on disk yet, and a client
-                // must not receive one that a crash could undo.
+                // The write of a termination from the engine may still be pending. The
+                // push waits until it has succeeded or failed, so that `durable` is
+                // false only if a crash can undo the termination.
                 self.store.wait_until_settled(verdict.id).await;
                 return verdict;
             }

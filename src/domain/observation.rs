@@ -108,7 +108,7 @@ impl Observation {
 #[derive(Clone, Debug)]
 pub enum ObservationBody {
     Call(CallFacts),
-    /// An agent's turn. Turns of users and systems never reach a detector.
+    /// An agent's turn. Detectors see turns of users and systems only as `Other`.
     Turn(TurnFacts),
     /// A text that is still being streamed repeats itself. It is not an event; the
     /// complete turn will be one.
@@ -117,8 +117,8 @@ pub enum ObservationBody {
         kind: MarkerKind,
         context_tokens: i32,
     },
-    /// A turn of a user or a system, or a call that was blocked or is exempt. Only
-    /// its usage and the operator's rules matter.
+    /// A turn of a user or a system, or a call that was blocked or is exempt. It has no
+    /// facts, because only its usage and the operator's rules matter.
     Other,
 }
 
@@ -137,7 +137,8 @@ pub struct RuleOutcome {
     pub uses_call_kind: bool,
 }
 
-/// The facts of a tool call. A blocked call never reaches a detector.
+/// The facts of a tool call. Detectors see a blocked call only as
+/// `ObservationBody::Other`, without facts.
 #[derive(Clone, Debug)]
 pub struct CallFacts {
     pub kind: CallKind,

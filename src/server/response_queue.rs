@@ -1,9 +1,10 @@
 //! The queue of responses that a stream's client has not read.
 //!
 //! The queue is bounded by count and bytes. A task that finds it full stops reading
-//! requests (backpressure), and a client that does not read for too long is
-//! disconnected. Terminations go into a second queue that is sent first and has no
-//! bound. A stream always ends with a status.
+//! requests (backpressure). A client that reads nothing for `read_timeout` while the
+//! queue is full is disconnected; every response that it reads restarts the time.
+//! Terminations go into a second queue that is sent first and has no bound. A stream
+//! always ends with a status.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -63,7 +64,8 @@ pub struct StreamContext {
     /// How many responses may be unread.
     pub unread_responses_max: usize,
     pub response_bytes_max: usize,
-    /// How long a client may leave the queue full.
+    /// How long a client may read nothing while the queue is full. Every response that
+    /// it reads restarts the time.
     pub read_timeout: Duration,
     /// Converts a pushed termination when it is sent.
     pub render: RenderVerdict,
@@ -85,7 +87,7 @@ type RenderVerdict = Box<dyn Fn(&Verdict) -> pb::Verdict + Send + Sync>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamClosed {
     Disconnected,
-    /// The queue was full for too long.
+    /// The queue was full, and the client read no response for `read_timeout`.
     SlowReader,
 }
 
@@ -113,7 +115,8 @@ struct PendingResponses<T> {
     /// With their encoded size.
     responses: VecDeque<(usize, T)>,
     bytes: usize,
-    /// Since when a sender waits for room.
+    /// When the sender found the queue full. Cleared when a response is read, so that
+    /// every response read restarts the timeout.
     full_since: Option<Instant>,
     /// The final status, sent after everything that is queued.
     end: Option<Result<(), Status>>,
@@ -158,7 +161,8 @@ impl<T: StreamResponse> PendingResponses<T> {
         context.has_capacity(self.responses.len(), self.bytes)
     }
 
-    /// Whether the last response was queued without room.
+    /// Whether the last response is over the limits: the responses before it leave no
+    /// room for it.
     fn is_over_limit(&self, context: &StreamContext) -> bool {
         self.responses.back().is_some_and(|(bytes, _)| {
             !context.has_capacity(self.responses.len() - 1, self.bytes - bytes)
@@ -219,8 +223,9 @@ pub enum SendOutcome {
 }
 
 impl<T: StreamResponse> ResponseSender<T> {
-    /// Queues a response even if there is no room: it may report a termination, and
-    /// the queue outlives the stream's task. The sender must wait for room afterwards.
+    /// Queues a response even if there is no room, because it may report a termination
+    /// and the queue outlives the stream's task. The sender bounds the queue: streams
+    /// call `wait_until_within_limit` after sending, watches call `wait_for_room` before.
     pub fn send(&self, response: T) -> SendOutcome {
         let mut sent = SendOutcome::Queued;
         self.queue.update(|pending| {
@@ -243,18 +248,21 @@ impl<T: StreamResponse> ResponseSender<T> {
             .update(|pending| pending.terminations.push_back(verdict));
     }
 
-    /// Waits for room. Cancel-safe: calling it again does not restart the timeout.
+    /// Waits until there is room for another response. Cancel-safe: calling it again does
+    /// not restart the timeout.
     pub async fn wait_for_room(&self) -> Result<(), StreamClosed> {
         self.wait_until_read(PendingResponses::has_room).await
     }
 
-    /// Waits until everything that was sent is within the limits.
+    /// Waits until all queued responses are within the limits. Cancel-safe in the same
+    /// way.
     pub async fn wait_until_within_limit(&self) -> Result<(), StreamClosed> {
         self.wait_until_read(|pending, context| !pending.is_over_limit(context))
             .await
     }
 
-    /// Waits until the client has read enough for `is_done`.
+    /// Waits until the client has read enough for `is_done`, or has read nothing for
+    /// `read_timeout`.
     async fn wait_until_read(
         &self,
         is_done: impl Fn(&PendingResponses<T>, &StreamContext) -> bool,

@@ -19,7 +19,8 @@ pub(super) const GENESIS: Hash = [0; 32];
 const MAGIC: [u8; 4] = *b"UNS1";
 const HEADER_BYTES: usize = 72;
 const ENTRY_HEADER_BYTES: usize = 21;
-/// No write is longer. A greater length is damage and must not allocate memory.
+/// The most bytes of a payload that is written. A greater length in a header is damage,
+/// and no memory is allocated for it.
 const PAYLOAD_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// One record of a frame.
@@ -72,8 +73,9 @@ impl Frame<'_> {
         (HEADER_BYTES + self.payload.len()) as u64
     }
 
-    /// The entries. Stops early if one does not fit, which the hash excludes for
-    /// frames written by this program.
+    /// The entries. The iterator stops early if an entry does not fit into the payload.
+    /// A frame that this program wrote has no such entry, and the hash proves that it is
+    /// unchanged.
     pub fn entries(&self) -> impl Iterator<Item = LogEntry<'_>> {
         let mut rest = self.payload;
         std::iter::from_fn(move || {
@@ -160,8 +162,8 @@ fn payload_bytes(bytes: &[u8]) -> Option<usize> {
     (bytes <= PAYLOAD_BYTES_MAX).then_some(bytes)
 }
 
-/// Whether these bytes contain a complete frame. A frame is written only after the one
-/// before it is durable, so a frame behind damage proves that durable data is damaged.
+/// Whether these bytes contain a complete frame. If such a frame follows damage, durable
+/// data is damaged, because a frame is written only after the one before it is durable.
 pub(super) fn holds_a_frame(bytes: &[u8]) -> bool {
     let mut rest = bytes;
     while let Some(at) = rest.windows(MAGIC.len()).position(|four| four == MAGIC) {

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::domain::VerdictId;
 
-/// A file of the log. Tests have one that fails.
+/// A file of the log. Tests use an implementation that fails.
 pub trait LogFile: Send {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
     fn sync(&mut self) -> io::Result<()>;
@@ -36,7 +36,7 @@ impl LogFile for File {
     }
 }
 
-/// Creates log files. Tests have another one.
+/// Opens log files. Tests use other files and smaller segments.
 #[derive(Clone, Copy)]
 pub struct LogFileFactory {
     /// Opens a segment for writing, and creates it if it does not exist.
@@ -71,12 +71,13 @@ pub(super) struct Log {
     file: Box<dyn LogFile>,
     segment: Segment,
     head: Hash,
-    /// The file may have bytes behind the last frame.
+    /// Whether the file may have bytes behind the last durable frame.
     torn: bool,
 }
 
-/// A segment is removed as a whole, and a reader that resumes in it scans it from the
-/// beginning: small enough for both, large enough that there are few.
+/// The size of a full segment. It is small, because a segment is removed as a whole and
+/// a reader that resumes in it scans it from the beginning. It is large enough that there
+/// are few segments.
 pub(super) const SEGMENT_BYTES: u64 = 8 * 1024 * 1024;
 /// A segment covers at most one day, because retention is given in days.
 const SEGMENT_AGE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -100,7 +101,8 @@ impl Log {
         })
     }
 
-    /// Writes a frame and syncs it.
+    /// Writes a frame and syncs it. Before that, removes the bytes that a failed write
+    /// has left, and starts a new segment if this one is full.
     pub fn commit(
         &mut self,
         payload: &[u8],
@@ -139,7 +141,8 @@ impl Log {
         let segment = Segment::new(self.segment.number + 1);
         let file = (self.device.open)(&self.folder.segment(segment.number));
         self.file = file.map_err(CommitError::Refused)?;
-        // Its name must be as durable as what will stand in it.
+        // The directory is synced, because the name of the file must be as durable as its
+        // frames.
         self.folder.sync().map_err(CommitError::Unsynced)?;
         self.segment = segment;
         self.segments.grown(segment);

@@ -15,10 +15,12 @@ use tokio::sync::{broadcast, watch};
 use super::segment_reader::{ReadError, ReadPosition};
 use crate::domain::{Effect, Verdict, VerdictId, VerdictRecord};
 
-/// A watcher further behind is disconnected; one that resumes within this range needs
-/// no disk access. A slot is three pointers.
+/// How many verdicts are kept in memory. A watcher that is further behind is
+/// disconnected. A watcher that resumes within this range needs no disk access. A slot
+/// is small, because the verdict in it is shared.
 const RECENT_MAX: usize = 4_096;
-/// A stream further behind queries each of its sessions instead.
+/// How many terminations are kept for streams. A stream that is further behind looks up
+/// each of its sessions instead.
 const TERMINATIONS_MAX: usize = 1_024;
 
 pub(super) struct CommitPublisher {
@@ -54,7 +56,7 @@ impl CommitPublisher {
         Self {
             watermarks: watch::Sender::new(Watermarks {
                 settled: last,
-                // What was read from the disk is on it.
+                // All verdicts that were read from the log are durable.
                 durable: if on_disk { last } else { VerdictId(0) },
                 write_failing: false,
             }),
@@ -85,12 +87,12 @@ impl CommitPublisher {
     pub async fn wait_until_settled(&self, id: VerdictId) -> Watermarks {
         let mut progress = self.watermarks.subscribe();
         let decided = progress.wait_for(|progress| progress.settled >= id).await;
-        // The sender is ours, so it is there.
+        // The channel cannot be closed, because `self` owns its sender.
         decided.map_or_else(|_| self.watermarks(), |progress| *progress)
     }
 
-    /// Publishes verdicts to subscribers first and to waiting calls last. A client that
-    /// has its answer can then find the verdict everywhere.
+    /// Publishes verdicts to subscribers first and to waiting calls last, so that a
+    /// client that has its answer finds the verdict everywhere.
     pub fn publish(&self, batch: Vec<VerdictRecord>, progress: Watermarks) {
         let mut recent = self.recent();
         for issued in batch {
@@ -101,7 +103,7 @@ impl CommitPublisher {
             }
             recent.verdicts.push_back(issued.clone());
             if issued.effect == Effect::Terminated {
-                // An error says that nobody listens.
+                // `send` fails only if there is no receiver.
                 let _ = self.terminations.send(issued.verdict.clone());
             }
             let _ = self.verdicts.send(issued);
@@ -110,8 +112,8 @@ impl CommitPublisher {
         self.watermarks.send_replace(progress);
     }
 
-    /// Passes the recent verdicts after the given one to `show` until it returns that
-    /// it has enough.
+    /// Passes the recent verdicts after the given one to `show`, oldest first, until it
+    /// returns false.
     pub fn read(
         &self,
         after: VerdictId,
@@ -139,7 +141,7 @@ impl CommitPublisher {
     }
 
     /// Passes the recent verdicts before the given one to `show`, newest first, until it
-    /// returns that it has enough.
+    /// returns false.
     pub fn read_back(
         &self,
         before: VerdictId,
@@ -161,7 +163,7 @@ impl CommitPublisher {
         reached
     }
 
-    /// The verdict before the last `most` recent ones.
+    /// The verdict before the last `most` recent ones, or the floor if there are fewer.
     pub fn before_last(&self, most: usize) -> VerdictId {
         let recent = self.recent();
         let before = recent.verdicts.iter().rev().nth(most);

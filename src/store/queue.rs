@@ -28,7 +28,7 @@ struct QueueState {
     urgent: usize,
     closed: bool,
     last: VerdictId,
-    /// The ids of dropped verdicts, up to a maximum.
+    /// The newest ids of dropped verdicts, at most `DROPPED_IDS_MAX`.
     dropped: BTreeSet<VerdictId>,
     /// Up to this id it is no longer known which verdicts were dropped.
     untracked_through: VerdictId,
@@ -37,12 +37,12 @@ struct QueueState {
 /// Verdicts that no caller waits for are delayed by this time, so that later ones are
 /// written with them.
 const LINGER: Duration = Duration::from_millis(2);
-/// Ids of dropped verdicts that are kept, 16 bytes each.
+/// How many ids of dropped verdicts are kept. An id has 16 bytes.
 const DROPPED_IDS_MAX: usize = 65_536;
 /// The limit of the queue in bytes. Verdicts of 1 KiB, the usual size, reach this limit
 /// and `queue_max` together. A verdict with much text has about 12 KiB.
 const BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Verdicts per write.
+/// The most verdicts per write.
 pub(super) const BATCH_MAX: usize = 1_024;
 
 impl WriteQueue {
@@ -63,9 +63,12 @@ impl WriteQueue {
     /// Adds a verdict, or drops it if the queue is too full for its kind: alerts are
     /// dropped first, then warnings, then stronger verdicts, then operator actions,
     /// which are then refused. Operator actions need a bound because callers retry while
-    /// the disk hangs, and each retry adds an action. Terminations are never dropped: a
-    /// retry adds none, because each belongs to another session or sub-agent and the
-    /// verdict is the one in its tombstone.
+    /// the disk hangs, and each retry adds an action.
+    ///
+    /// The queue always accepts a termination. A retry adds none, because a session or
+    /// sub-agent is terminated once and its tombstone has the verdict. A termination can
+    /// only be marked dropped later, by the writer: when its write fails and the backlog
+    /// of failed terminations is full.
     pub fn enqueue(&self, issued: VerdictRecord) {
         let mut state = self.lock();
         state.last = issued.verdict.id;
@@ -96,8 +99,8 @@ impl WriteQueue {
         state.queue.len() < share(self.queue_max) && state.bytes < share(self.bytes_max)
     }
 
-    /// The next verdicts to write, oldest first; empty if `patience` passed without any.
-    /// `None`: the queue is closed and empty.
+    /// Waits for the next verdicts to write, oldest first. The batch is empty if
+    /// `timeout` passes without a verdict. `None`: the queue is closed and empty.
     pub fn next_batch(&self, timeout: Option<Duration>) -> Option<Batch> {
         let mut state = self.lock();
         let is_idle = |state: &mut QueueState| state.queue.is_empty() && !state.closed;
@@ -145,9 +148,9 @@ impl WriteQueue {
         self.dropped_total.fetch_add(1, Relaxed);
     }
 
-    /// True if the verdict was dropped. When more were dropped than ids are kept, all
-    /// old verdicts are reported as dropped, because durability must not be promised
-    /// wrongly.
+    /// Whether the verdict was dropped. If more verdicts were dropped than
+    /// `DROPPED_IDS_MAX`, all verdicts up to `untracked_through` are reported as dropped,
+    /// because durability must not be promised wrongly.
     pub fn may_be_dropped(&self, id: VerdictId) -> bool {
         if !self.any_dropped.load(Relaxed) {
             return false;
@@ -195,7 +198,7 @@ fn bytes(issued: &VerdictRecord) -> usize {
         + domain::labels_bytes(&issued.labels)
 }
 
-/// Whether the caller waits for the commit.
+/// Whether a caller waits for the commit.
 fn is_urgent(issued: &VerdictRecord) -> bool {
     issued.effect != Effect::None
 }
@@ -243,7 +246,7 @@ mod tests {
         intake.enqueue(terminated(10, "s"));
         (11..=20).for_each(|id| intake.enqueue(reset(id, "s")));
         assert_eq!(kept(&intake), [1, 2, 3, 4, 10, 11, 12, 13]);
-        // What was taken out leaves its room.
+        // A verdict taken from the queue frees its bytes.
         intake.enqueue(looping(21, "s", Action::Alert));
         assert_eq!((kept(&intake), intake.dropped_total()), (vec![21], 12));
     }

@@ -17,12 +17,14 @@ pub struct VerdictPage {
     pub at_end: bool,
 }
 
-/// Verdicts examined per page at most, however few match: about 50 ms.
+/// The most verdicts that are examined per page, however few match. They take about
+/// 50 ms.
 const SCANNED_VERDICTS_MAX: usize = 50_000;
 
 impl Store {
-    /// Up to `most` verdicts after the given one for which `wants` is true. Recent ones
-    /// are complete, older ones as in the log. Reads the disk.
+    /// Returns up to `most` verdicts after the given one for which `wants` is true.
+    /// Recent verdicts are complete; older ones are read from the disk and are as in the
+    /// log.
     pub fn read_after(
         &self,
         after: VerdictId,
@@ -35,7 +37,7 @@ impl Store {
         }
     }
 
-    /// As [`resume`](Self::resume), but all as in the log. `None` starts with the first
+    /// As `read_after`, but all verdicts are as in the log. `None` starts with the first
     /// retained verdict.
     pub fn read_audit_log(
         &self,
@@ -50,7 +52,7 @@ impl Store {
         }
     }
 
-    /// As [`audit`](Self::audit), but newest first, starting before the given one. `None`
+    /// As `read_audit_log`, but newest first, starting before the given verdict. `None`
     /// starts with the last verdict.
     pub fn read_audit_log_reverse(
         &self,

@@ -71,7 +71,7 @@ struct Record {
     detector: String,
     #[prost(string, repeated, tag = "7")]
     also: Vec<String>,
-    /// Text: only with `[audit] text`, or if an operator wrote it.
+    /// Text: stored only with `[audit] text`, or if an operator wrote it.
     #[prost(string, tag = "8")]
     pattern: String,
     #[prost(string, tag = "9")]
@@ -120,7 +120,7 @@ struct Record {
     /// The nanoseconds below the millisecond.
     #[prost(uint32, tag = "29")]
     time_nanos: u32,
-    /// As in [`Subject`].
+    /// As in `Subject`.
     #[prost(string, tag = "30")]
     tenant: String,
 }
@@ -214,7 +214,7 @@ pub(super) fn encode(issued: &VerdictRecord, text: bool) -> Vec<u8> {
     record.encode_to_vec()
 }
 
-/// Decodes the body of an entry. `None`: it was not written by this program.
+/// Decodes the body of an entry. `None`: this version cannot read it.
 pub(super) fn decode(id: VerdictId, body: &[u8]) -> Option<VerdictRecord> {
     let mut record = Record::decode(body).ok()?;
     let effect = match u8::try_from(record.kind).ok()? {

@@ -1,4 +1,4 @@
-//! Reads a whole log and checks every hash. Several threads work in parallel, because
+//! Reads a whole log and checks every hash. Threads read segments in parallel, because
 //! each segment can be checked alone and then linked to the one before.
 
 use std::{
@@ -22,7 +22,7 @@ use super::{
 /// The result of reading a log.
 pub(super) struct LogScan {
     pub anchor: Checkpoint,
-    /// Oldest first; at least one.
+    /// Oldest first. There is at least one.
     pub segments: Vec<Segment>,
     /// The hash of the last frame.
     pub head: Hash,
@@ -42,12 +42,13 @@ struct SegmentScan<T> {
     kept: Vec<T>,
 }
 
-/// The read buffer of a segment: few calls, little memory.
+/// The size of the read buffer of a segment. It keeps both the number of system calls
+/// and the memory low.
 const READ_BYTES: usize = 256 * 1024;
 
 impl StoreDir {
-    /// Checks the whole log. Maps each entry to what is kept of it, and passes the
-    /// results on, oldest first.
+    /// Checks the whole log. `keep` maps each entry to the part that is needed, and
+    /// `show` receives these parts, oldest first.
     pub fn scan<T: Send>(
         &self,
         keep: impl Fn(LogEntry<'_>) -> Option<T> + Sync,
@@ -56,7 +57,7 @@ impl StoreDir {
         self.scan_before(u32::MAX, keep, show)
     }
 
-    /// The same for the segments before this one only.
+    /// As `scan`, but only for the segments before `end`.
     pub fn scan_before<T: Send>(
         &self,
         end: u32,
@@ -110,10 +111,10 @@ impl StoreDir {
     ) -> Result<(), StoreError> {
         let next = AtomicUsize::new(0);
         let threads = thread::available_parallelism().map_or(1, usize::from);
-        // A few wait for their turn, not all: there may be a million records.
+        // The channel is bounded, because the log may have a million records.
         let (done, parts) = mpsc::sync_channel(threads);
         thread::scope(|scope| {
-            // Dropped with the first fault, which ends the threads.
+            // The receiver is dropped on the first error, so that the threads end.
             let parts = parts;
             for _ in 0..threads {
                 let (done, next) = (done.clone(), &next);
@@ -136,7 +137,7 @@ impl StoreDir {
             drop(done);
             let mut early = BTreeMap::new();
             for place in 0..numbers.len() {
-                // Every place is sent by somebody, unless that thread panicked.
+                // Each segment is sent by one thread, unless that thread panicked.
                 while !early.contains_key(&place)
                     && let Ok(part) = parts.recv()
                 {
@@ -158,7 +159,7 @@ impl StoreDir {
     ) -> Result<SegmentScan<T>, StoreError> {
         let path = self.segment(number);
         let file = File::open(&path).map_err(StoreError::io(&path))?;
-        // No further than it reached when it was opened: it may be written to.
+        // Only the bytes present at opening are read, because a service may append more.
         let end = file.metadata().map_err(StoreError::io(&path))?.len();
         let mut frames = Frames::new(BufReader::with_capacity(READ_BYTES, file.take(end)));
         let mut part = SegmentScan {
@@ -203,8 +204,9 @@ pub(super) fn out_of_order(path: &Path, offset: u64) -> StoreError {
     }
 }
 
-/// The bytes behind the last complete frame, if they may be removed. A frame among them
-/// would prove that durable data is damaged.
+/// The bytes behind the last complete frame. They may be removed only if they are at the
+/// end of the log and contain no frame. Otherwise durable data is damaged, and this is an
+/// error.
 fn tail(
     path: &Path,
     segment: u32,

@@ -27,7 +27,7 @@ pub(super) struct SegmentReader {
 }
 
 struct SegmentsState {
-    /// Oldest first; the last one is being written.
+    /// Oldest first. The last one is being written.
     segments: Vec<Segment>,
     /// The last removed verdict.
     retained_after: VerdictId,
@@ -72,7 +72,7 @@ impl SegmentReader {
         }
     }
 
-    /// Records that more of a segment is durable, or that it is new.
+    /// Records that a segment is new, or that more of it is durable.
     pub fn grown(&self, segment: Segment) {
         let mut state = self.lock();
         match state.segments.last_mut() {
@@ -90,8 +90,8 @@ impl SegmentReader {
         state.segments.iter().map(|segment| segment.bytes).sum()
     }
 
-    /// Passes verdicts after the given one to `show` until it has enough or `most` have
-    /// been examined.
+    /// Passes verdicts after the given one to `show`, oldest first, until it returns
+    /// false or `most` verdicts have been examined.
     pub fn read(
         &self,
         after: VerdictId,
@@ -133,9 +133,10 @@ impl SegmentReader {
         Ok(reached)
     }
 
-    /// Passes verdicts before the given one to `show`, newest first, until it has enough
-    /// or `most` have been examined. Frames are read forwards, so the records of a
-    /// segment are collected first and decoded when they are passed on.
+    /// Passes verdicts before the given one to `show`, newest first, until it returns
+    /// false or `most` verdicts have been examined. The records of a segment are
+    /// collected first and decoded when they are passed on, because frames can only be
+    /// read forwards.
     pub fn read_back(
         &self,
         before: VerdictId,
@@ -153,7 +154,7 @@ impl SegmentReader {
         for segment in segments.iter().rev().filter(holds_earlier) {
             let mut frames = match self.frames(segment) {
                 Ok(frames) => frames,
-                // With it all that was older was let go of.
+                // The segment has been removed meanwhile, and all older ones with it.
                 Err(ReadError::NotRetained) => break,
                 Err(error) => return Err(error),
             };
@@ -184,13 +185,15 @@ impl SegmentReader {
     fn frames(&self, segment: &Segment) -> Result<Frames<impl Read>, ReadError> {
         match File::open(self.folder.segment(segment.number)) {
             Ok(file) => Ok(Frames::new(BufReader::new(file.take(segment.bytes)))),
-            // It was let go of meanwhile.
+            // The segment has been removed meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(ReadError::NotRetained),
             Err(error) => Err(ReadError::Unreadable(error)),
         }
     }
 
-    /// Removes what is too old or exceeds the limits, one segment at a time.
+    /// Removes the oldest segments that are too old or exceed the size limit. Their
+    /// terminations and snoozes that are in force are kept in the checkpoint. Does
+    /// nothing if another call is removing segments.
     pub fn enforce_retention(
         &self,
         retention: &Retention,
@@ -206,10 +209,10 @@ impl SegmentReader {
         let file = File::open(&path).map_err(StoreError::io(&path))?;
         let before = match Frames::new(file).next().map_err(StoreError::io(&path))? {
             Next::Frame(frame) => frame.before,
-            // Nothing stands in it yet: another time.
+            // The segment has no frame yet. The next call tries again.
             Next::End | Next::Damage => return Ok(()),
         };
-        // What follows is not read: it can lift a termination, and does when it
+        // Later segments are not read. A reset in them lifts its termination when the log
         // is read at the next start.
         let mut standing = StateSnapshot::default();
         let show = |lasting| standing.apply(lasting);
@@ -234,7 +237,8 @@ impl SegmentReader {
         self.folder.remove_before(kept)
     }
 
-    /// The last verdict to remove, and the first segment to keep.
+    /// The last verdict to remove and the first segment to keep. `None`: nothing is to be
+    /// removed.
     fn overdue(&self, retention: &Retention, now: SystemTime) -> Option<(VerdictId, u32)> {
         let state = self.lock();
         let mut bytes: u64 = state.segments.iter().map(|segment| segment.bytes).sum();
@@ -265,7 +269,7 @@ fn next<R: Read>(frames: &mut Frames<R>) -> Result<Next<'_>, ReadError> {
 }
 
 impl StoreDir {
-    /// Removes the segments before this one. The anchor no longer refers to them.
+    /// Removes the segments before `kept`. The checkpoint no longer refers to them.
     pub fn remove_before(&self, kept: u32) -> Result<(), StoreError> {
         for number in self.numbers()?.into_iter().filter(|n| *n < kept) {
             let path = self.segment(number);

@@ -31,8 +31,8 @@ pub(super) struct StateChange {
 }
 
 impl StateChange {
-    /// `None`: the entry changes nothing. Its hash is valid, so this program or a later
-    /// version wrote it.
+    /// Decodes the change. `None`: the entry changes nothing, or a later version of this
+    /// program wrote it. It is not damaged, because its hash is valid.
     pub fn from_entry(entry: LogEntry<'_>) -> Option<Self> {
         if ![TERMINATED, RESET, SNOOZED].contains(&entry.kind) {
             return None;
@@ -82,7 +82,7 @@ impl StateSnapshot {
         }
     }
 
-    /// Removes what has expired. Terminations before `oldest` have.
+    /// Removes terminations with an id below `oldest` and snoozes that have ended.
     pub fn retain_unexpired(&mut self, oldest: VerdictId, now: SystemTime) {
         let kept = |record: &EncodedRecord| record.id >= oldest;
         self.sessions.retain(|_, termination| kept(termination));
@@ -93,12 +93,13 @@ impl StateSnapshot {
         self.snoozes.retain(|_, (until, _)| *until > now);
     }
 
-    /// Keeps the newest sessions of each kind, at most this many.
+    /// Keeps the newest sessions, at most `most` each of terminated sessions, of sessions
+    /// with terminated agents, and of snoozed sessions.
     pub fn limit_sessions(&mut self, most: usize) {
         newest(&mut self.sessions, most, |termination| termination.id);
         newest(&mut self.snoozes, most, |(_, snooze)| snooze.id);
         newest(&mut self.agents, most, |agents| {
-            // From the anchor they come in any order.
+            // The checkpoint has them in any order.
             let newest = agents.iter().map(|(_, record)| record.id).max();
             newest.unwrap_or_default()
         });
@@ -131,8 +132,8 @@ impl StateSnapshot {
     }
 }
 
-/// Keeps the newest `most`. Sessions of the tenants with the most are removed first, so
-/// that no tenant displaces another's.
+/// Keeps the newest `most` sessions. Those of the tenants with the most sessions are
+/// removed first, so that no tenant displaces the sessions of another.
 fn newest<T>(map: &mut Map<T>, most: usize, id: impl Fn(&T) -> VerdictId) {
     if map.len() <= most {
         return;
@@ -142,7 +143,7 @@ fn newest<T>(map: &mut Map<T>, most: usize, id: impl Fn(&T) -> VerdictId) {
         tenants.entry(session.tenant()).or_default().push(id(held));
     }
     let each = each(tenants.values().map(Vec::len).collect(), most);
-    // The first of each tenant that is not kept.
+    // The newest id of each tenant that is not kept.
     let mut first_gone: HashMap<Tenant, VerdictId> = HashMap::new();
     for (tenant, mut ids) in tenants.into_iter().filter(|(_, ids)| ids.len() > each) {
         let (_, first, _) = ids.select_nth_unstable_by_key(each, |id| Reverse(*id));
@@ -154,8 +155,8 @@ fn newest<T>(map: &mut Map<T>, most: usize, id: impl Fn(&T) -> VerdictId) {
     });
 }
 
-/// The share of each tenant so that all together have `most`, if some have fewer than
-/// their share.
+/// The most sessions that each tenant may keep so that all tenants together keep at most
+/// `most`. What a tenant with fewer sessions leaves unused is shared by the others.
 fn each(mut counts: Vec<usize>, most: usize) -> usize {
     counts.sort_unstable();
     let mut left = most;

@@ -3,8 +3,8 @@
 //! - `lock`: locked by the process that uses the directory.
 //! - `audit-00000001.log`, …: the log, in segments. Every segment continues
 //!   the chain of the one before.
-//! - `anchor`: the checkpoint. Where the chain begins after the oldest segments were
-//!   removed, and the terminations in them that are still in force.
+//! - `anchor`: the checkpoint. It says where the chain begins after the oldest segments
+//!   were removed, and has their terminations and snoozes that are still in force.
 //! - `damaged-…`: a damaged tail that was moved away.
 
 use std::{
@@ -125,9 +125,10 @@ pub struct DamagedTail {
     pub bytes: u64,
 }
 
-/// The kind of the anchor entry. It is the first entry of its file and not a verdict.
+/// The kind of the checkpoint's entry. It is the first entry of the file `anchor` and not
+/// a verdict.
 const ANCHOR_KIND: u8 = u8::MAX;
-/// Terminations per frame of the anchor file.
+/// Terminations and snoozes per frame of the file `anchor`.
 const ANCHORED_A_FRAME: usize = 4_096;
 
 impl StoreDir {
@@ -139,13 +140,15 @@ impl StoreDir {
         self.0.join(format!("audit-{number:08}.log"))
     }
 
-    /// Only the owner may read it, because it has session names and operators' texts.
+    /// Creates the directory. Only the owner may read it, because the log has session
+    /// names and operators' texts.
     pub fn make(&self) -> io::Result<()> {
         let mut builder = fs::DirBuilder::new();
         builder.recursive(true).mode(0o700).create(&self.0)
     }
 
-    /// The lock is held until the file is dropped or the process ends.
+    /// Locks the directory. The lock is held until the file is dropped or the process
+    /// ends.
     pub fn lock(&self) -> Result<File, StoreError> {
         let path = self.0.join("lock");
         let file = File::options().create(true).append(true).open(&path);
@@ -165,7 +168,7 @@ impl StoreDir {
         file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
-    /// A created or removed file name is durable only after its directory is synced.
+    /// Syncs the directory. Only then is a created or removed file name durable.
     pub fn sync(&self) -> io::Result<()> {
         File::open(&self.0)?.sync_all()
     }
@@ -184,7 +187,7 @@ impl StoreDir {
         Ok(numbers)
     }
 
-    /// Reads the anchor and passes on the terminations in its file.
+    /// Reads the checkpoint, and passes the other entries of its file to `show`.
     pub fn read_anchor(
         &self,
         show: &mut dyn FnMut(LogEntry<'_>),
@@ -219,7 +222,7 @@ impl StoreDir {
         }
     }
 
-    /// Replaces the anchor atomically.
+    /// Replaces the checkpoint atomically.
     pub fn write_anchor(&self, anchor: &Checkpoint, standing: &StateSnapshot) -> io::Result<()> {
         let new = self.0.join("anchor.new");
         let mut file = File::create(&new)?;
@@ -263,7 +266,7 @@ impl StoreDir {
     pub fn begin(&self, now: SystemTime) -> Result<(), StoreError> {
         let path = self.segment(1);
         File::create(&path).map_err(StoreError::io(&path))?;
-        // Ids from a log that is no more are older than what is kept.
+        // The ids of a deleted log are below this one, so they count as removed.
         let anchor = Checkpoint::new(1, GENESIS, VerdictId::lower_bound_at(now));
         let written = self.write_anchor(&anchor, &StateSnapshot::default());
         written.map_err(StoreError::io(&self.anchor()))
@@ -289,7 +292,7 @@ impl StoreDir {
     }
 }
 
-/// Reads a part of a file, up to its end.
+/// Reads a range of a file. It ends at the end of the file if the range is longer.
 pub(super) fn read(path: &Path, range: Range<u64>) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     file.seek(io::SeekFrom::Start(range.start))?;

@@ -1,4 +1,4 @@
-//! Verifies a log, also one that no service uses.
+//! Verifies a log, whether or not a service uses it.
 
 use std::{fmt, path::Path};
 
@@ -15,16 +15,17 @@ pub struct LogVerification {
     pub bytes: u64,
     /// The hash of the last frame. It covers all frames before.
     pub head: String,
-    /// Earlier segments were removed.
+    /// The number of the first segment. Segments before it were removed.
     pub begins_at_segment: u32,
     /// The bytes behind the last complete frame, if any.
     pub tail: Option<DamagedTail>,
-    /// A service writes to the log.
+    /// Whether a service uses the log.
     pub in_use: bool,
 }
 
 impl LogVerification {
-    /// A tail that is being written is not damage.
+    /// Whether the log has no damaged tail. While a service uses the log, a tail is not
+    /// damage, because it may be a frame that is being written.
     pub fn is_intact(&self) -> bool {
         self.tail.is_none() || self.in_use
     }

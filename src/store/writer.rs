@@ -22,20 +22,21 @@ pub(super) struct Writer {
     /// `None`: in memory only.
     pub log: Option<Log>,
     pub text: bool,
-    /// Terminations that are in force and not yet on disk.
+    /// Terminations that are in force and whose write failed, at most `backlog_max`.
     pub backlog: Vec<VerdictRecord>,
     pub backlog_max: usize,
     /// Called when a sync fails or this thread panics. It must end the process.
     pub on_fatal: Box<dyn Fn(io::Error) + Send>,
 }
 
-/// While writes fail they are retried at this interval, and with every verdict.
+/// While writes fail, they are retried at this interval and with every batch.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 impl Writer {
     /// Runs until the queue is closed and empty.
     pub fn run(mut self) {
-        // Without a writer every termination would wait for ever.
+        // A panic ends the process, because without a writer every termination would
+        // wait for ever.
         let work = panic::catch_unwind(AssertUnwindSafe(|| self.work()));
         match work {
             Ok(Ok(())) => {}
@@ -85,7 +86,7 @@ impl Writer {
         Ok(())
     }
 
-    /// An empty batch tests whether writes succeed again.
+    /// Writes a batch as one frame. An empty batch tests whether writes succeed again.
     fn write(&mut self, batch: &[VerdictRecord]) -> Result<(), CommitError> {
         let Some(log) = &mut self.log else {
             return Ok(());
@@ -125,7 +126,9 @@ impl Writer {
     }
 
     /// Handles a failed write: terminations stay in force and are retried, operator
-    /// actions are rejected, other verdicts are delivered but not persisted.
+    /// actions are rejected, other verdicts are delivered but not persisted. When the
+    /// backlog is full, a termination is marked dropped and not retried: it is delivered
+    /// and stays in force, but a restart loses it.
     fn refused(&mut self, batch: Batch, error: &io::Error) {
         CommitPublisher::count(&self.publisher.failures);
         let before = self.publisher.watermarks();
