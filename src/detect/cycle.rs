@@ -176,11 +176,7 @@ impl Detector for Cycle {
     }
 
     fn heap_bytes(&self) -> usize {
-        heap::vec_bytes(&self.current.states)
-            + self
-                .run_lengths
-                .as_deref()
-                .map_or(0, size_of_val)
+        heap::vec_bytes(&self.current.states) + self.run_lengths.as_deref().map_or(0, size_of_val)
     }
 }
 
