@@ -191,20 +191,13 @@ impl PolicyState {
             return Some(PolicyOutcome::without_loop(decision));
         };
         // Find the loop, or add it.
-        let id = compute_loop_id(results.agent, &finding.loop_key);
-        let cited = || results.cited_signatures();
-        let extending = extending_bits(results.findings);
-        let known = self
-            .loops
-            .find(id, extending, |sig| cited().any(|cited| cited == *sig));
-        let position = known.unwrap_or_else(|| self.loops.insert(id, results.loop_capacity));
-        self.loops.add_signatures(position, cited());
+        let (position, is_new) = self.find_or_insert_loop(finding, results);
         self.loops
             .end_unmatched(results.checked & !found, Some(position));
         let current_loop = self.loops.get_mut(position)?;
 
         // Count the finding and its cost.
-        let starts_run = known.is_none() || (!current_loop.is_active && !finding.extends);
+        let starts_run = is_new || (!current_loop.is_active && !finding.extends);
         let recurred = starts_run && current_loop.strongest_action.is_some();
         if starts_run {
             // A text in progress has no event and no cost yet.
@@ -256,6 +249,22 @@ impl PolicyState {
             avoidable,
             detector,
         })
+    }
+
+    /// The position of the loop that the findings belong to, and whether it is new.
+    fn find_or_insert_loop(
+        &mut self,
+        finding: &Finding,
+        results: &DetectorResults<'_>,
+    ) -> (usize, bool) {
+        let id = compute_loop_id(results.agent, &finding.loop_key);
+        let extending = extending_bits(results.findings);
+        let is_cited = |sig: &Sig| results.cited_signatures().any(|cited| cited == *sig);
+        let known = self.loops.find(id, extending, is_cited);
+        let position = known.unwrap_or_else(|| self.loops.insert(id, results.loop_capacity));
+        self.loops
+            .add_signatures(position, results.cited_signatures());
+        (position, known.is_none())
     }
 
     /// The deferred alert, when its detector is no longer muted and if its loop is
