@@ -1,11 +1,11 @@
 //! The gRPC handlers. A handler parses the message into domain types, calls the
 //! engine, and awaits with no lock held.
 //!
-//! [`detection`] records events and deltas, [`sessions`] has the calls about one
-//! or all sessions, [`verdicts`] lists and watches the audit log, and
-//! [`terminations`] pushes terminations to streams. [`convert`] parses messages,
-//! [`present`] builds them, [`status`] maps errors to gRPC codes, and
-//! [`stream_response`] says how unread responses of a stream are coalesced.
+//! `detection` records events and deltas, `sessions` has the calls about one
+//! or all sessions, `verdicts` lists and watches the audit log, and
+//! `terminations` pushes terminations to streams. `convert` parses messages,
+//! `present` builds them, `status` maps errors to gRPC codes, and
+//! `stream_response` says how unread responses of a stream are coalesced.
 //!
 //! Uses: domain, auth, server, engine, store, feed, telemetry.
 
