@@ -133,7 +133,7 @@ mod with_a_model {
         assert!(Player::with(&shared, RunMode::Replay).is_ok());
         let two = format!("{config}[profiles.lenient.detect.similar_turns]\nmodel = 'other'");
         let said = refusal(&two);
-        assert!(said.contains("one model serves all profiles"), "{said}");
+        assert!(said.contains("all profiles share one model"), "{said}");
     }
 
     #[test]
