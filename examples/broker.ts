@@ -29,7 +29,7 @@ const proto = loadSync("unstuck/v1/detection_service.proto", {
 });
 const { unstuck } = grpc.loadPackageDefinition(proto) as any;
 
-/** The toy agent: it reads one file for ever, until it is told that it is stuck. */
+/** The example agent: it reads one file again and again until it is corrected. */
 function nextCall(messages: { role: string }[]): Call | null {
   return messages.some(({ role }) => role === "system") ? null : { tool: "read_file", target: "src/main.rs" };
 }

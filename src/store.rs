@@ -186,7 +186,7 @@ impl Store {
         let scan = folder.scan(StateChange::from_entry, |lasting| snapshot.apply(lasting))?;
         folder.remove_before(scan.anchor.segment)?;
         let damaged_tail = match scan.tail {
-            Some(tail) => Some((folder.set_aside(&tail)?, tail)),
+            Some(tail) => Some((folder.move_damaged_tail(&tail)?, tail)),
             None => None,
         };
         let retained_after = scan.anchor.retained_after();

@@ -273,13 +273,13 @@ impl StoreDir {
     }
 
     /// Moves a damaged tail into a separate file.
-    pub fn set_aside(&self, tail: &DamagedTail) -> Result<PathBuf, StoreError> {
+    pub fn move_damaged_tail(&self, tail: &DamagedTail) -> Result<PathBuf, StoreError> {
         let path = self.segment(tail.segment);
-        let aside = format!("damaged-{:08}-{}", tail.segment, tail.offset);
-        let aside = self.0.join(aside);
+        let name = format!("damaged-{:08}-{}", tail.segment, tail.offset);
+        let target = self.0.join(name);
         let moved = || {
             let rest = read(&path, tail.offset..u64::MAX)?;
-            let mut copy = File::create(&aside)?;
+            let mut copy = File::create(&target)?;
             copy.write_all(&rest)?;
             copy.sync_all()?;
             self.sync()?;
@@ -288,7 +288,7 @@ impl StoreDir {
             file.sync_all()
         };
         moved().map_err(StoreError::io(&path))?;
-        Ok(aside)
+        Ok(target)
     }
 }
 

@@ -48,9 +48,9 @@ impl fmt::Display for LogVerification {
             } = tail;
             return write!(
                 f,
-                "{records} records are sound; behind them stand {bytes} bytes that are no whole \
-                 record, in audit-{segment:08}.log at byte {offset}; the service sets them aside \
-                 when it starts",
+                "{records} records are sound; they are followed by {bytes} bytes that are not a \
+                 complete record, in audit-{segment:08}.log at byte {offset}; the service moves \
+                 them to a separate file when it starts",
             );
         }
         write!(

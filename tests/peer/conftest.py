@@ -127,4 +127,4 @@ class Stream:
         if failure:
             self.responses.cancel()
         else:
-            assert list(self.responses) == [], "responses that nobody asked for"
+            assert list(self.responses) == [], "unexpected responses"
