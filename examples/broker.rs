@@ -13,7 +13,7 @@ const STEPS_MAX: usize = 12;
 /// Unstuck is a seat belt, not the engine: an agent never waits longer for it.
 const DEADLINE: Duration = Duration::from_millis(250);
 
-/// The toy agent: it reads one file for ever, until it is told that it is stuck.
+/// The toy agent: it reads one file for ever, until a correction tells it that it is stuck.
 fn next_call(messages: &[String]) -> Option<(String, String)> {
     let corrected = messages.iter().any(|text| text.starts_with("system: "));
     (!corrected).then(|| ("read_file".into(), "src/main.rs".into()))
@@ -23,8 +23,8 @@ fn next_call(messages: &[String]) -> Option<(String, String)> {
 /// all were well.
 async fn record(client: &mut Client, event: pb::Event) -> pb::EventResult {
     let mut request = Request::new(pb::RecordEventRequest { event: Some(event) });
-    // The server is told the deadline; the timer here also covers the time in
-    // which no connection stands.
+    // The deadline is sent to the server; the timer here also covers the time
+    // without a connection.
     request.set_timeout(DEADLINE);
     match tokio::time::timeout(DEADLINE, client.record_event(request)).await {
         Ok(Ok(answer)) => return answer.into_inner().result.unwrap_or_default(),
@@ -88,7 +88,7 @@ async fn run(client: &mut Client) -> String {
             let wait = verdict.retry_after.and_then(|wait| wait.try_into().ok());
             tokio::time::sleep(wait.unwrap_or_default()).await;
         }
-        // An ALERT is for the user only; from WARN on the agent is told.
+        // An ALERT is for the user only; from WARN on the agent gets the correction.
         if action >= Action::Warn && !verdict.correction.is_empty() {
             messages.push(format!("system: {}", verdict.correction));
         }

@@ -126,13 +126,13 @@ fn is_plain(call: &ToolCall) -> bool {
 }
 
 /// What allocates is: arguments with escapes, which `serde_json` unfolds into a
-/// buffer that grows, and of which target and command line are kept (a tenth of
-/// the calls, and half of all that is taken); failures, for `test_fail_loop` lets go
-/// of its commands when a user speaks and begins anew (a quarter of the calls);
+/// buffer that grows, and whose target and command line are kept (a tenth of
+/// the calls, and half of all bytes); failures, because `test_fail_loop` drops
+/// its commands after a user message and starts over (a quarter of the calls);
 /// command lines with escapes or with quotes within words; more than 32 words;
 /// errors that name the tool.
 #[test]
-fn of_a_recorded_healthy_session_few_calls_allocate() {
+fn few_calls_of_a_recorded_healthy_session_allocate() {
     let player = Player::new();
     let now = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
     let play = |event: &Event| {
@@ -163,7 +163,7 @@ fn of_a_recorded_healthy_session_few_calls_allocate() {
 
 /// An agent at odds with everything: it writes, reads in pieces and runs, each on
 /// ever other paths and in vain, which is what detectors have to remember most of.
-fn at_odds(session: &str, number: usize) -> Event {
+fn varied_event(session: &str, number: usize) -> Event {
     let file = format!("/home/dev/project/src/part_{}.rs", number / 3 % 300);
     let (tool, args) = match number % 3 {
         0 => ("Write", format!(r#"{{"file_path": "{file}"}}"#)),
@@ -203,13 +203,13 @@ fn at_odds(session: &str, number: usize) -> Event {
 
 /// The budget of bytes protects the process only as far as they are counted.
 #[test]
-fn what_detectors_remember_counts_as_state() {
+fn detector_memory_counts_as_state() {
     let player = Player::new();
     let now = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
     let play = |session: &str, agents: usize, events: usize| {
         let of_agent = |n: usize| Event {
             agent: AgentId::new(&format!("agent-{}", n % agents)),
-            ..at_odds(session, n)
+            ..varied_event(session, n)
         };
         let events: Vec<Event> = (0..events).map(of_agent).collect();
         allocation_counter::measure(|| {

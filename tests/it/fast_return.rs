@@ -16,17 +16,17 @@ use crate::{
     lifecycle::{Running, directory, unstuck},
 };
 
-/// The service reads the clock too: what is older than a week would not stand.
+/// The service reads the clock too: it would drop terminations older than a week.
 #[expect(
     clippy::disallowed_methods,
-    reason = "in the place of the service, which reads it"
+    reason = "replaces the clock of the service"
 )]
 fn now() -> SystemTime {
     SystemTime::now()
 }
 
-/// Ends so many sessions as an operator would, without the network. Says how
-/// large the log is.
+/// Terminates sessions as an operator, without the network. Returns the size of the
+/// log.
 fn end_sessions(dir: &Path, sessions: u32) -> u64 {
     let dir = dir.join("unstuck-data");
     let config = config(&format!("[store]\ndir = {dir:?}\n"));
@@ -64,7 +64,7 @@ fn bytes_read(running: &Running) -> u64 {
 }
 
 #[tokio::test]
-async fn a_start_reads_every_termination_once_and_nothing_else() {
+async fn a_start_reads_only_terminations_and_each_once() {
     const SESSIONS: u32 = 30_000;
     let (none, many) = (directory(&[]), directory(&[]));
     let bytes = end_sessions(many.path(), SESSIONS);

@@ -94,27 +94,27 @@ fn no_wire_bytes_do_harm_and_an_event_sent_twice_gets_one_answer() {
 }
 
 #[test]
-fn how_a_text_is_cut_decides_nothing() {
+fn the_chunking_of_a_text_changes_nothing() {
     check("deltas", targets::deltas);
 }
 
 #[test]
-fn masked_text_is_bounded_and_hashed_as_it_is() {
+fn masked_text_is_bounded_and_its_hash_matches() {
     check("masking", targets::masking);
 }
 
 #[test]
-fn a_line_of_a_trace_is_what_it_is_over_the_wire() {
+fn a_trace_line_equals_its_wire_message() {
     check("trace_lines", targets::trace_lines);
 }
 
 #[test]
-fn a_configuration_is_taken_or_refused_in_one_line() {
+fn a_configuration_is_accepted_or_refused_in_one_line() {
     check("config", targets::config);
 }
 
 #[test]
-fn a_damaged_log_is_read_as_far_as_it_is_sound_or_refused() {
+fn a_damaged_log_is_read_up_to_the_damage_or_refused() {
     check("audit_log", targets::audit_log);
 }
 

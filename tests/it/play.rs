@@ -57,8 +57,8 @@ impl Player {
         Self::with("", RunMode::Replay).unwrap()
     }
 
-    /// With a user's settings over the defaults. The environment of whoever
-    /// runs the tests plays no part.
+    /// With a user's settings over the defaults. The environment variables of the
+    /// test process are ignored.
     pub fn with(config_toml: &str, clockwork: RunMode) -> Result<Self, ConfigError> {
         let file = tempfile::NamedTempFile::new().unwrap();
         write(&file, config_toml).unwrap();
@@ -83,7 +83,7 @@ impl Player {
         })
     }
 
-    /// The answer; `None` to a delta of which there is nothing to say.
+    /// The answer; `None` for a delta without a verdict.
     #[track_caller]
     pub fn play(&mut self, line: &Line) -> Option<RecordOutcome> {
         match line {

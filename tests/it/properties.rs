@@ -208,38 +208,38 @@ fn termination(past: &[pb::Event], answers: &[Answer], event: &pb::Event) -> Opt
     of("").or_else(|| of(&event.agent_id))
 }
 
-/// Sends texts as deltas, each cut at the given places; the answers to the ends.
+/// Sends texts as deltas, each cut at the given positions; the answers to the ends.
 fn stream(texts: &[&str], cuts: &[Index]) -> Vec<Answer> {
-    let mut told = Vec::new();
+    let mut answers_to_ends = Vec::new();
     play(|player| {
         for (n, text) in texts.iter().enumerate() {
-            let places = cuts
+            let positions = cuts
                 .iter()
                 .map(|cut| text.floor_char_boundary(cut.index(text.len() + 1)));
-            let mut places: Vec<usize> = places.chain([0, text.len()]).collect();
-            places.sort_unstable();
-            for (k, ends) in places.windows(2).enumerate() {
+            let mut positions: Vec<usize> = positions.chain([0, text.len()]).collect();
+            positions.sort_unstable();
+            for (k, ends) in positions.windows(2).enumerate() {
                 let recorded = player.play(&Line::Delta(pb::Delta {
                     session_id: "s".to_owned(),
                     turn_id: format!("t{n}"),
                     text: text[ends[0]..ends[1]].to_owned(),
-                    end_of_turn: k + 2 == places.len(),
+                    end_of_turn: k + 2 == positions.len(),
                     ..pb::Delta::default()
                 }));
                 // After a termination every piece is answered.
-                told.extend(
+                answers_to_ends.extend(
                     recorded
-                        .filter(|_| k + 2 == places.len())
+                        .filter(|_| k + 2 == positions.len())
                         .map(|r| answer(&r)),
                 );
             }
         }
     });
-    told
+    answers_to_ends
 }
 
 /// Texts that come again, in full width and with what shows nothing.
-fn spoken() -> impl Strategy<Value = Vec<String>> {
+fn turn_texts() -> impl Strategy<Value = Vec<String>> {
     let text = prop_oneof![
         3 => select(TEXTS).prop_map(str::to_owned),
         1 => "[aé漢🙂 \\u{200b}\n]{0,40}",
@@ -271,8 +271,8 @@ proptest! {
     #![proptest_config(config(96))]
 
     #[test]
-    fn how_deltas_are_cut_changes_nothing(
-        texts in spoken(),
+    fn the_chunking_of_deltas_changes_nothing(
+        texts in turn_texts(),
         cuts in vec(any::<Index>(), 0..12),
     ) {
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
@@ -317,7 +317,7 @@ proptest! {
     }
 
     #[test]
-    fn an_event_has_at_most_one_verdict_and_the_next_number(acts in acts()) {
+    fn an_event_has_at_most_one_verdict_and_the_next_index(acts in acts()) {
         let mut next = 0;
         for (index, duplicate, verdict) in play_events(&events("s", &acts)) {
             prop_assert!(!duplicate);
@@ -357,18 +357,18 @@ proptest! {
     }
 
     #[test]
-    fn unseen_characters_and_the_order_of_keys_change_nothing(
+    fn invisible_characters_and_the_order_of_keys_change_nothing(
         acts in acts(),
-        places in vec(any::<Index>(), 1..20),
+        positions in vec(any::<Index>(), 1..20),
         unseen in select(&["\u{200b}", "\u{feff}", "\u{200d}", "\u{2060}", "\u{ad}"]),
     ) {
         let plain = events("s", &acts);
-        let mut places = places.iter().cycle();
+        let mut positions = positions.iter().cycle();
         let mut disguised = plain.clone();
         for event in &mut disguised {
             let mut sprinkle = |text: &mut String| {
-                for place in places.by_ref().take(2) {
-                    text.insert_str(text.floor_char_boundary(place.index(text.len() + 1)), unseen);
+                for position in positions.by_ref().take(2) {
+                    text.insert_str(text.floor_char_boundary(position.index(text.len() + 1)), unseen);
                 }
             };
             match &mut event.body {
@@ -393,7 +393,7 @@ proptest! {
     #![proptest_config(config(16))]
 
     #[test]
-    fn sessions_do_not_touch_each_other(
+    fn sessions_do_not_affect_each_other(
         histories in vec(acts(), 2..5),
         turns in vec(any::<Index>(), 1..200),
     ) {
@@ -429,7 +429,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_is_left_of_sessions_that_have_ended(histories in vec(acts(), 1..6)) {
+    fn ended_sessions_leave_no_state(histories in vec(acts(), 1..6)) {
         let mut player = Player::new();
         for (n, acts) in histories.iter().enumerate() {
             answers(&mut player, &events(&format!("s{n}"), acts));
@@ -607,9 +607,9 @@ proptest! {
                 for _ in 0..times {
                     show(player, &wire);
                 }
-                for (place, byte) in &flips {
-                    let place = place.index(wire.len());
-                    wire[place] = *byte;
+                for (position, byte) in &flips {
+                    let position = position.index(wire.len());
+                    wire[position] = *byte;
                 }
                 show(player, &wire);
             }

@@ -104,11 +104,11 @@ impl Case {
         let acted: Vec<_> = verdicts.iter().filter_map(acted).collect();
         let strongest = acted.iter().map(|(action, _)| *action).max();
 
-        let told = |(action, verdict): &(Action, Arc<Verdict>)| {
+        let describe = |(action, verdict): &(Action, Arc<Verdict>)| {
             let event = verdict.event_index.unwrap_or(-1);
             format!("{action} by {} on event {event}", verdict.detector)
         };
-        let list = || acted.iter().map(told).collect::<Vec<_>>().join(", ");
+        let list = || acted.iter().map(describe).collect::<Vec<_>>().join(", ");
         match (self.expect, strongest) {
             (Expect::Quiet, Some(_)) => return Some(list()),
             (Expect::Fire, None) => return Some("nothing fires".to_owned()),
@@ -140,7 +140,7 @@ impl Case {
 }
 
 #[test]
-fn the_cases_that_hold_are_the_ones_listed() {
+fn the_passing_scenarios_are_the_ones_listed() {
     let cases: Vec<Case> = CASES
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
