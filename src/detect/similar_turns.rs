@@ -376,7 +376,7 @@ mod tests {
     use super::*;
     use crate::{
         detect::testing::{Script, call, edit, read, turn, user},
-        facts::WordOverlap,
+        text::WordOverlap,
     };
 
     fn settings() -> Settings {
