@@ -393,7 +393,7 @@ fn with_valid_hashes(mut rest: &[u8]) -> Vec<u8> {
     log
 }
 
-/// Three terminations in the format that `sealed` expects.
+/// Three terminations in the format that `with_valid_hashes` expects.
 fn valid_log() -> Vec<u8> {
     let mut records = Vec::new();
     for session in ["a", "b", "c"] {

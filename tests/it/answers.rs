@@ -40,14 +40,14 @@ impl Table {
 
 fn refusal_row(status: &Status) -> (String, String) {
     let message = match status.code() {
-        // With a reference that is another each time.
+        // The reference differs each time.
         Code::Internal if status.message().contains("reference") => "…".to_owned(),
         _ => status.message().to_owned(),
     };
     (name(status.code() as i32), message)
 }
 
-/// As gRPC spells it.
+/// The name of the code in the gRPC specification.
 fn name(code: i32) -> String {
     let name = format!("{:?}", Code::from(code));
     let mut spelt = String::new();
@@ -570,7 +570,7 @@ async fn record_raw(server: &Server, event: Vec<u8>) -> Result<pb::EventResult, 
     Ok(answer.result.unwrap())
 }
 
-/// The program's own word on a configuration.
+/// The message of the program about a configuration.
 fn configuration() -> Table {
     let mut table =
         Table::new("Configuration, by `unstuck config check`; the code is the exit code");
@@ -635,7 +635,7 @@ fn configuration() -> Table {
     table
 }
 
-/// The field that a message begins with, and the rest of the message.
+/// The field at the start of a message, and the rest of the message.
 fn split_field<'a>(code: &str, message: &'a str) -> (&'a str, &'a str) {
     let is_field = |text: &str| text.bytes().all(|b| matches!(b, b'a'..=b'z' | b'_' | b'.'));
     match message.split_once(": ") {
@@ -644,7 +644,7 @@ fn split_field<'a>(code: &str, message: &'a str) -> (&'a str, &'a str) {
     }
 }
 
-/// A code and a message, and the inputs that get it with the field at fault.
+/// A code and a message, and the inputs that get it with the invalid field.
 type GroupedAnswer<'a> = (&'a str, &'a str, Vec<(&'a str, &'a str)>);
 
 /// Per table: the answers by code, inputs with the same answer on one line.

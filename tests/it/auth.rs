@@ -82,7 +82,7 @@ impl Tokens {
         &found.expect(name).1
     }
 
-    /// A request in this one's name.
+    /// A request with the token of this name.
     pub fn request<T>(&self, name: &str, message: T) -> Request<T> {
         with_token(self.of(name), message)
     }
@@ -109,8 +109,7 @@ fn rpcs() -> Vec<String> {
     rpcs.collect()
 }
 
-/// Sends an empty message to any rpc, whatever it takes, and gives the code it
-/// begins to answer with.
+/// Sends an empty message to any rpc and returns the first status.
 async fn call_path(channel: &Channel, path: &str, token: Option<&str>) -> Status {
     let path = PathAndQuery::try_from(path).unwrap();
     let mut client = Grpc::new(channel.clone());
@@ -328,7 +327,7 @@ async fn a_revoked_token_ends_its_streams_and_a_new_one_works_at_once() {
     assert_eq!(ended.code(), Code::Unauthenticated);
     let refused = watch(with_token(&gone, all)).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated);
-    // Whose token stayed goes on, and the new one is known.
+    // Streams of a token that was kept continue, and the new token works.
     let message = pb::TerminateSessionRequest {
         session_id: "s".to_owned(),
         reason: "enough".to_owned(),
@@ -562,7 +561,7 @@ async fn no_tenant_can_read_or_change_the_sessions_of_another() {
     assert_eq!(code(b.snooze("theirs").await), Code::NotFound);
     assert_eq!(code(b.end("theirs").await), Code::NotFound);
     assert_eq!(b.list("").await, ["mine"]);
-    // A page of the other's list says only where to go on.
+    // A page token of another tenant only has a position.
     let request = a.request(pb::ListSessionsRequest {
         page_size: 1,
         ..Default::default()
@@ -570,7 +569,7 @@ async fn no_tenant_can_read_or_change_the_sessions_of_another() {
     a.record(ask("colour").of("zebra")).await;
     let page = within(a.sessions().list_sessions(request)).await.unwrap();
     assert!(b.list(&page.into_inner().next_page_token).await.is_empty());
-    // To terminate an id that is not live writes a tombstone, of one's own.
+    // Terminating an id that is not live writes a tombstone of the caller's tenant.
     b.terminate("theirs").await;
     assert_eq!(
         a.get("theirs").await.unwrap().status(),
@@ -584,7 +583,7 @@ async fn no_tenant_can_read_or_change_the_sessions_of_another() {
         b.record(ask("colour").of("theirs")).await.action(),
         Action::Terminate
     );
-    // And what it wrote cannot be lifted by the other.
+    // The other tenant cannot reset it.
     assert!(a.reset("theirs").await.is_ok());
     assert_eq!(
         b.record(ask("colour").of("theirs")).await.action(),
@@ -623,7 +622,7 @@ async fn verdicts_reach_only_watchers_of_the_same_tenant() {
     };
     assert_eq!(ids(a.audit().await), [&*of_a.verdict_id]);
     assert_eq!(ids(b.audit().await), [&*of_b.verdict_id]);
-    // To resume after the other's verdict shows only one's own.
+    // Resuming after a verdict of the other tenant shows only the caller's own.
     let mut resumed = b.watch(&of_a.verdict_id).await;
     assert_eq!(next(&mut resumed).await.verdict_id, of_b.verdict_id);
     let mut resumed = a.watch(&of_a.verdict_id).await;
@@ -680,7 +679,7 @@ async fn tenants_stay_separate_after_a_crash() {
     let mut resumed = a.watch(&ended.verdict_id).await;
     let later = a.terminate("later").await;
     assert_eq!(next(&mut resumed).await.verdict_id, later.verdict_id);
-    // A snooze is the tenant's too.
+    // A snooze belongs to the tenant too.
     b.record(ask("colour").of("t")).await;
     assert!(b.get("t").await.unwrap().snoozed_until.is_some());
     a.record(ask("colour").of("t")).await;

@@ -7,7 +7,7 @@ use unstuck::pb::{self, Action, Event, Role, event::Body};
 
 use crate::harness::*;
 
-/// A good event with something made wrong.
+/// A valid event with one invalid change.
 fn wrong(change: impl FnOnce(&mut Event)) -> Event {
     let mut event = ask("x").of("s");
     change(&mut event);
@@ -102,7 +102,7 @@ fn bad_events() -> Vec<(Event, &'static str)> {
     ]
 }
 
-/// Nothing in it steers a terminal.
+/// Checks that the text has no terminal control codes.
 #[track_caller]
 fn assert_plain(text: &str) {
     assert!(
@@ -202,9 +202,9 @@ async fn an_operator_action_needs_a_session_and_a_reason() {
     }
 }
 
-// What looks bad and is not
+// Unusual but valid input
 
-/// Sent three times it is an ordinary loop: taken, and seen.
+/// Sent three times, the event is accepted and found as an ordinary loop.
 async fn check_harmless(server: &Server, session: &str, event: Event) {
     let results = server.play(session, event.times(3)).await;
     assert_eq!(verdicts(&results), [(2, Action::Warn)], "{session}");

@@ -18,7 +18,7 @@ fn rejected(reason: &str) -> String {
     format!("unstuck_rejected_total{{reason=\"{reason}\"}}")
 }
 
-/// A call whose message never comes, and how it ends.
+/// A call whose message is never sent; returns its status.
 async fn unfinished(server: &Server, token: Option<&str>) -> JoinHandle<Status> {
     let channel: Channel = connect(server.grpc, |endpoint| endpoint).await;
     let mut request = Request::new(tokio_stream::pending::<pb::RecordEventRequest>());
@@ -102,7 +102,7 @@ async fn a_large_answer_holds_its_permit_until_it_is_read() {
     }
     let mut deaf = Vec::new();
     for _ in 0..PAGES_MAX / 64 {
-        // The transport takes all of an answer for a client that reads a byte.
+        // Once a client reads one byte, the transport takes the whole response.
         let one_byte = |endpoint: Endpoint| endpoint.initial_stream_window_size(1);
         let channel = connect(server.grpc, one_byte).await;
         for _ in 0..64 {

@@ -19,7 +19,7 @@ use crate::{
     lifecycle::{Running, directory, unstuck},
 };
 
-/// How a client of HTTP/2 begins, with settings that change nothing.
+/// The HTTP/2 client preface with empty settings.
 const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 async fn connection(address: SocketAddr, bytes: &[u8]) -> TcpStream {
@@ -36,7 +36,7 @@ async fn served(address: SocketAddr) -> TcpStream {
     socket
 }
 
-/// Whether the server says something before it closes the connection.
+/// Whether the server sends something before it closes the connection.
 async fn is_answered(socket: &mut TcpStream) -> bool {
     let mut first = [0; 9];
     within(socket.read_exact(&mut first)).await.is_ok()
@@ -75,7 +75,7 @@ async fn beyond_connections_max_another_is_closed_at_once_until_one_ends() {
     served(server.grpc).await;
 }
 
-/// Those beyond it wait at the client, by the rules of HTTP/2.
+/// By the rules of HTTP/2 further streams wait in the client.
 #[tokio::test]
 async fn the_settings_frame_has_the_stream_limit_of_a_connection() {
     const MAX_CONCURRENT_STREAMS: u16 = 3;
@@ -181,7 +181,7 @@ async fn an_endless_request_head_is_refused() {
 async fn an_established_connection_may_be_idle() {
     let server = Server::with("[limits]\nhandshake_secs_max = 1").await;
     let mut quiet = served(server.grpc).await;
-    // A second goes by: another one is cut meanwhile.
+    // A second passes, in which another connection is closed.
     assert_closed(connection(server.grpc, b"").await).await;
     assert_closed(connection(server.grpc, b"").await).await;
     // A PING; the answer to it is one with the flag ACK.
@@ -211,7 +211,7 @@ async fn without_file_descriptors_the_listener_waits_and_recovers() {
     let directory = directory(&[]);
     let settings = [
         ("UNSTUCK__STORE__DIR", ""),
-        // The connection that asks for metrics stays open.
+        // The connection that reads metrics stays open.
         ("UNSTUCK__LIMITS__HANDSHAKE_SECS_MAX", "3600"),
     ];
     let running = Running::start(unstuck(directory.path(), &[], &settings));

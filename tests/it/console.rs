@@ -35,7 +35,7 @@ async fn post_json(server: &Server, method: &str, body: Value) -> Value {
     answer
 }
 
-/// The status and the reason for programs.
+/// The status and the machine-readable reason.
 async fn refused(server: &Server, method: &str, body: Value) -> (u16, String) {
     let (status, answer) = send(post(server, method, &body)).await;
     let reason = answer["reason"].as_str().unwrap_or_default().to_owned();
@@ -123,7 +123,7 @@ async fn a_page_of_another_origin_cannot_call() {
     ] {
         assert_eq!(send(call().header(name, value)).await.0, 403, "{value}");
     }
-    // What a form can send without asking first.
+    // A form can send this without a CORS preflight.
     let form = client().post(format!("http://{}/api/terminate_session", server.http));
     let form = form
         .header("content-type", "text/plain")
@@ -195,7 +195,7 @@ async fn the_fleet_is_filtered_by_the_query() {
         let fleet = post_json(&server, "fleet", question.clone()).await;
         assert_eq!(ids(&fleet), expected, "{question}");
     }
-    // The counts are of all that is found, whatever status is looked at.
+    // The counts include all matches, whatever status is selected.
     let fleet = post_json(&server, "fleet", json!({"status": "ended", "search": "o"})).await;
     assert_eq!(ids(&fleet), "done");
     let counts = json!({"active": 0, "looping": 1, "terminated": 1, "ended": 1, "quarantined": 0});
@@ -220,7 +220,7 @@ async fn an_invalid_fleet_query_is_refused() {
     assert_eq!(refused(&server, "fleet", long).await.0, 413);
 }
 
-// Acts
+// Actions
 
 #[tokio::test]
 async fn a_console_action_equals_the_api_call() {
@@ -434,7 +434,7 @@ fn with_token(request: RequestBuilder, tokens: &Tokens, name: &str) -> RequestBu
 async fn the_page_and_the_service_both_check_the_role() {
     let tokens = Tokens::new(&["broker", "viewer", "operator", "admin"]);
     let server = Server::with(&tokens.config()).await;
-    // The page itself is no secret; what it would show is.
+    // The page itself needs no token; its data does.
     assert_eq!(page(&server, "/", &[]).await.status(), 200);
     for call in ["me", "fleet", "pulse", "policy", "watch_verdicts"] {
         let (status, reason) = refused(&server, call, json!({})).await;

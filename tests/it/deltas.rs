@@ -23,7 +23,7 @@ fn similar() -> Vec<String> {
     WORDS.map(like).to_vec()
 }
 
-/// What is said at the end of each turn.
+/// The action at the end of each turn.
 async fn actions(server: &Server, deltas: Vec<Delta>) -> Vec<Action> {
     let mut stream = server.deltas().await;
     let turns = deltas.iter().filter(|delta| delta.end_of_turn).count();
@@ -133,7 +133,7 @@ async fn a_tool_call_restarts_the_text() {
     let mut stream = server.deltas().await;
     let unfinished = pieces([piece("s", "", "this was never finished and is forgotten")]);
     stream.send(unfinished).await;
-    // The answer to another text on the stream says that the piece was taken.
+    // The answer to another text on the stream shows that the delta was recorded.
     stream.ask(pieces([last_delta("fence", "", "")])).await;
     server.record(ask("x").of("s")).await;
     stream

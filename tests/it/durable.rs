@@ -76,7 +76,7 @@ fn chance(end: u64) -> u64 {
 // Kill -9
 
 /// Ends sessions one after another until the service is gone, half of them by
-/// an operator and half by a detector, and tells each answer.
+/// an operator and half by a detector, and sends each answer to the channel.
 async fn end_sessions(server: Server, name: String, answered: mpsc::Sender<(String, Verdict)>) {
     for n in 0.. {
         let session = format!("{name}-{n}");
@@ -101,7 +101,7 @@ async fn end_sessions(server: Server, name: String, answered: mpsc::Sender<(Stri
 }
 
 /// Kills the service of a directory again and again while sessions are ended.
-/// Says what was answered, by session.
+/// Returns the answers by session.
 async fn kill_again_and_again(dir: &Path, rounds: usize) -> BTreeMap<String, Verdict> {
     let mut all = BTreeMap::new();
     for round in 0..rounds {
@@ -113,14 +113,14 @@ async fn kill_again_and_again(dir: &Path, rounds: usize) -> BTreeMap<String, Ver
             clients.spawn(end_sessions(running.server().await, name, tell.clone()));
         }
         drop(tell);
-        // No clock decides when, but how many answers have come.
+        // The number of answers decides when, not a clock.
         for _ in 0..chance(20) {
             let (session, verdict) = within(answered.recv()).await.unwrap();
             all.insert(session, verdict);
         }
         running.child.0.kill().unwrap();
         running.child.0.wait().unwrap();
-        // What was answered before the kill may have come in since.
+        // Answers sent before the kill may arrive after it.
         while let Some((session, verdict)) = within(answered.recv()).await {
             all.insert(session, verdict);
         }
@@ -131,7 +131,7 @@ async fn kill_again_and_again(dir: &Path, rounds: usize) -> BTreeMap<String, Ver
 
 const CLIENTS: usize = 4;
 
-/// All that was answered holds and is in the log, and nothing else: save what a
+/// Every answered termination is in force and in the log, and no other, except those that a
 /// client had last requested without an answer. Returns their number.
 async fn check_nothing_lost_or_invented(dir: &Path, answered: &BTreeMap<String, Verdict>) -> usize {
     let running = serve(dir);
@@ -208,7 +208,7 @@ async fn of_200_kills_none_loses_or_invents_a_termination() {
     ));
 }
 
-/// Past the test's captured output: what was measured is worth a line.
+/// Prints a measurement past the captured output of the test.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
@@ -637,7 +637,7 @@ async fn no_agent_text_is_on_disk_unless_it_is_switched_on() {
 async fn a_full_disk_stops_no_detection_and_no_termination_but_refuses_resets() {
     let dir = directory(&[("unstuck.toml", HASTY)]);
     let program = unstuck(dir.path(), &["serve"], &[]);
-    // A file may be no larger than that; the signal that tells so is ignored.
+    // Limits the size of files; the signal that reports it is ignored.
     let script = "trap '' XFSZ; ulimit -S -f 16; exec \"$0\" serve";
     let mut limited = Command::new("sh");
     limited.args(["-c", script]).arg(program.get_program());

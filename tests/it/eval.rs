@@ -54,7 +54,7 @@ fn eval(args: &[&str]) -> Ran {
     }
 }
 
-/// Traces and labels of a test's own.
+/// The traces and labels of one test.
 struct Set {
     dir: TempDir,
 }
@@ -460,8 +460,8 @@ fn help_has_the_definitions() {
     }
 }
 
-/// What the page on tuning shows is what the program prints, but for the names
-/// of those that found nothing.
+/// The page on tuning shows the output of the program, without detectors that found
+/// nothing.
 #[test]
 fn the_page_on_tuning_shows_the_real_output() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

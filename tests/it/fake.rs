@@ -51,7 +51,7 @@ impl Fake {
         self.0.lock().unwrap().session_pages = pages;
     }
 
-    /// What each watch gets, one after another; the last is the end.
+    /// The items of each watch in turn; the last item ends it.
     pub fn set_watches(&self, watches: Vec<Result<Items, Status>>) {
         self.0.lock().unwrap().watches = watches;
     }

@@ -69,13 +69,13 @@ async fn a_start_reads_only_terminations_and_each_once() {
     let (none, many) = (directory(&[]), directory(&[]));
     let bytes = end_sessions(many.path(), SESSIONS);
     let [without, with] = [none, many].map(|dir| {
-        // Far less than the terminations hold: they take no room from sessions.
+        // Far less than the terminations need: they use no room of sessions.
         let small = [("UNSTUCK__LIMITS__STATE_BYTES_MAX", "1000000")];
         let running = Running::start(unstuck(dir.path(), &["serve"], &small));
         (bytes_read(&running), running, dir)
     });
     let read = with.0 - without.0;
-    // Besides the log there are its names and sizes.
+    // The process also reads the names and sizes of the files.
     assert!(
         (bytes..bytes + bytes / 50).contains(&read),
         "{read} for a log of {bytes}"

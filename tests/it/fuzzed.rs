@@ -6,10 +6,10 @@ use std::{fs, path::Path};
 #[path = "../../fuzz/src/lib.rs"]
 mod targets;
 
-/// Few, since every test run makes them; a fuzzer makes more, and better ones.
+/// Few, because every test run executes them; a fuzzer finds better ones.
 const MUTATIONS: usize = 10;
 
-/// Numbers without a pattern, the same every time: xorshift64.
+/// Deterministic pseudo-random numbers: xorshift64.
 struct Chance(u64);
 
 impl Chance {
@@ -20,8 +20,8 @@ impl Chance {
         (self.0 % most.max(1) as u64) as usize
     }
 
-    /// The seed with one to eight changes: bytes that are other ones, missing,
-    /// doubled, or another seed's.
+    /// The seed with one to eight changes: bytes replaced, removed, doubled, or taken
+    /// from another seed.
     fn mutated(&mut self, seed: &[u8], seeds: &[Vec<u8>]) -> Vec<u8> {
         const TELLING: [u8; 8] = [0, 1, 0x7F, 0x80, 0xFF, b'\n', b'"', b'{'];
         let mut bytes = seed.to_vec();
@@ -49,7 +49,7 @@ impl Chance {
     }
 }
 
-/// Runs a target over its corpus, and says which input it failed on.
+/// Runs a target over its corpus, and prints the input it failed on.
 fn check(name: &str, target: fn(&[u8])) {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("fuzz/corpus")
@@ -69,14 +69,14 @@ fn check(name: &str, target: fn(&[u8])) {
         std::env::var("UNSTUCK_MUTATIONS").map_or(MUTATIONS, |text| text.parse().unwrap());
     let mut chance = Chance(0x9E37_79B9_7F4A_7C15);
     for (path, seed) in inputs.iter().zip(&seeds) {
-        // Shown where the target panics.
+        // Printed if the target panics.
         println!("{}", path.display());
         target(seed);
         for n in 0..mutations {
             println!("mutation {n}");
             let mutated = chance.mutated(seed, &seeds);
             if std::env::var_os("UNSTUCK_MUTATIONS").is_some() {
-                // Kept where it is found to break something.
+                // Stored if the target fails on it.
                 fs::write(
                     std::env::temp_dir().join(format!("mutated-{name}")),
                     &mutated,
@@ -118,7 +118,7 @@ fn a_damaged_log_is_read_up_to_the_damage_or_refused() {
     check("audit_log", targets::audit_log);
 }
 
-/// The script runs those that are there, and `fuzz/` has no others.
+/// The script runs exactly the targets in `fuzz/`.
 #[test]
 fn every_target_is_fuzzed_and_has_a_test_here() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

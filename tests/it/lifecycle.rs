@@ -146,8 +146,8 @@ impl Running {
         self.ended().await
     }
 
-    /// How it ended and what it has logged. Our own connections go on
-    /// meanwhile: they have to answer that they are done.
+    /// Stops the service; returns its exit status and its log. The test's connections are
+    /// still polled, because they have to acknowledge the shutdown.
     pub async fn ended(self) -> (ExitStatus, String) {
         let Self {
             mut child, stderr, ..
@@ -174,7 +174,7 @@ async fn without_a_command_it_serves() {
 async fn a_drain_ends_streams_with_a_reason_and_exits_with_zero() {
     for signal in ["TERM", "INT"] {
         let directory = directory(&[]);
-        // Were the deadline needed, the test would not end in time.
+        // If the drain waited for its deadline, the test would time out.
         let patient = [("UNSTUCK__LIMITS__DRAIN_SECS_MAX", "3600")];
         let running = Running::start(unstuck(directory.path(), &["serve"], &patient));
         let server = running.server().await;
@@ -204,7 +204,7 @@ async fn an_unread_stream_gets_its_responses_and_then_the_reason() {
     let directory = directory(&[]);
     let variables = [
         ("UNSTUCK__LIMITS__UNREAD_RESPONSES_MAX", "1"),
-        // A busy machine is no slow reader.
+        // Long enough that a busy machine is not taken for a slow reader.
         ("UNSTUCK__LIMITS__SLOW_READER_SECS_MAX", "3600"),
         ("UNSTUCK__LIMITS__DRAIN_SECS_MAX", "3600"),
     ];
@@ -245,7 +245,7 @@ async fn a_client_that_does_not_read_delays_shutdown_only_until_the_deadline() {
     let server = running.server().await;
     let deaf = events_of(server.detection_with_window(0).await).await;
     deaf.send(batch(1, [ask("x").of("s")])).await;
-    // It is answered, and the answer cannot be sent.
+    // The event is recorded, and its response cannot be sent.
     within(async { while server.get("s").await.is_err() {} }).await;
     let (status, log) = running.stop().await;
     assert_eq!(status.code(), Some(0), "{log}");
@@ -264,7 +264,7 @@ async fn an_unread_log_pipe_delays_nothing() {
         }
     })
     .await;
-    // Nor is its end held up.
+    // The shutdown is not delayed either.
     running.child.signal("TERM");
     let mut child = running.child;
     let status = tokio::task::spawn_blocking(move || child.0.wait().unwrap());
@@ -352,7 +352,7 @@ fn printed_commands_can_be_typed() {
     );
 }
 
-// Faults of configuration and use
+// Configuration and usage errors
 
 /// One line on standard error that holds all of these, and exit code 2.
 #[track_caller]
@@ -481,7 +481,7 @@ fn an_unknown_flag_is_a_usage_error() {
     assert!(text(&output.stderr).contains("--nonsense"));
 }
 
-// Configuration that works
+// Valid configuration
 
 #[test]
 fn a_printed_configuration_loads_again() {
@@ -612,7 +612,7 @@ async fn a_termination_during_a_streamed_text_is_logged_once() {
         let text = "Let me look at it once more before I go on. ";
         deltas.send(pieces([piece("s", "t", text)])).await;
     }
-    // Answers that are not read yet may be one.
+    // Unread responses may be coalesced.
     let answers = deltas.finish().await.into_iter();
     let answers: i32 = answers.map(|answer| 1 + answer.coalesced).sum();
     assert!(answers > 1, "the termination, and it again");
@@ -641,7 +641,7 @@ async fn json_logs_have_one_object_per_line() {
     assert_eq!(terminated["message"], "an operator terminated the session");
 }
 
-// Where other machines reach it
+// Public addresses
 
 #[test]
 fn a_public_address_needs_tls_and_tokens_or_the_insecure_flag() {

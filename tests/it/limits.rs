@@ -14,8 +14,8 @@ use unstuck::{
 
 use crate::harness::*;
 
-/// New sessions are refused with this reason, old ones go on, and a session
-/// that ends makes room.
+/// New sessions are refused with this reason, existing ones continue, and an ended
+/// session makes room.
 async fn check_refusal(toml: &str, reason: &str) {
     let server = Server::with(toml).await;
     let mut taken = 0;
@@ -119,7 +119,7 @@ async fn an_invalid_event_is_counted_as_invalid() {
     assert_eq!(server.metric(refused).await, 4.0);
 }
 
-// What detectors remember
+// State of detectors
 
 /// `script(n)` has n entries between the first and the last use of one of them. At
 /// one less than the bound the last event gets a stronger action than at the bound,
@@ -203,7 +203,7 @@ async fn beyond_loops_max_the_oldest_ended_loop_is_evicted() {
     check_eviction(Capacities::LOOPS_MAX, "loop", script).await;
 }
 
-// Time: on an engine of our own, so that the clock is ours.
+// Time: with an engine in the test, which sets the clock.
 
 struct Clocked {
     engine: Engine,

@@ -97,8 +97,8 @@ async fn the_looping_mix_gets_verdicts_and_the_healthy_one_does_not() {
     }
 }
 
-/// A generator that counts from when it could send, and not from when it should
-/// have, flatters a server that is slow.
+/// A generator that measures from the actual send time instead of the due time hides
+/// the delay of a slow server.
 #[tokio::test]
 async fn latency_is_measured_from_the_time_a_message_was_due() {
     // All are due at once, and each waits for the one before.
@@ -113,8 +113,8 @@ async fn latency_is_measured_from_the_time_a_message_was_due() {
     assert!(last > 0.5 * outcome.elapsed.as_nanos() as f64, "{last}");
 }
 
-/// One spell of five in which the machine stood still is all that the 99th
-/// percentile of the whole shows; a server that is slow in each shows in both.
+/// If the machine stalls in one interval of five, only the overall 99th percentile shows
+/// it; a server that is slow in each interval shows in both figures.
 #[test]
 fn one_slow_interval_does_not_hide_the_others() {
     let spells = |slow: fn(u32) -> u64| -> Vec<(u32, u64)> {

@@ -19,8 +19,8 @@ use unstuck::{
 
 use crate::harness::{Build, OPERATOR_REQUEST, ask, config};
 
-/// Limits so small that a short history meets all of them. The only detector
-/// that speaks is one that anybody can re-state: a cap on events.
+/// Limits so small that a short history reaches all of them. The only enabled detector
+/// is the simplest to model: a cap on events.
 const EVENTS_MAX: usize = 10;
 const ASKED_AT: usize = 8;
 const SESSIONS_MAX: usize = 3;
@@ -41,18 +41,18 @@ fn settings(dir: &std::path::Path) -> unstuck::config::Config {
     ))
 }
 
-/// What is done. Sessions are known by their first letters.
+/// An operation. Sessions are identified by their first letters.
 #[derive(Clone, Debug)]
 enum Op {
     Open(usize),
     /// A new event.
     Event(usize),
-    /// One of the events that were ever sent to it is sent again.
+    /// One of its earlier events is sent again.
     Again(usize, usize),
     End(usize),
     Terminate(usize),
     Reset(usize),
-    /// Time goes on, and the sweep comes by.
+    /// Time passes, and the sweep runs.
     Wait(u64),
     Restart,
 }
@@ -76,7 +76,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 // ---- The model
 
-/// The answer to an event: its number, whether it was known, and what it got.
+/// The answer to an event: its index, whether it is a duplicate, and its verdict.
 type Answer = (Option<usize>, bool, Option<(Action, VerdictId)>);
 
 #[derive(Clone, Debug)]
@@ -84,7 +84,7 @@ enum State {
     Live {
         last_event: u64,
         events: usize,
-        /// The last ids and what was answered.
+        /// The last event ids and their answers.
         answers: VecDeque<(String, Answer)>,
     },
     Ended {
@@ -105,14 +105,14 @@ struct Modelled {
 #[derive(Default)]
 struct Model {
     sessions: HashMap<&'static str, Modelled>,
-    /// Every verdict that was ever given, in order.
+    /// Every verdict issued, in order.
     given: Vec<VerdictId>,
     secs: u64,
-    /// One of these has made way for another: it is the engine's to say which.
+    /// One of these was evicted; the engine decides which.
     making_way: Vec<&'static str>,
 }
 
-/// What the model expects of an event; a verdict's name is the engine's to give.
+/// The expected answer to an event; the engine chooses the verdict's id.
 #[derive(Debug, PartialEq)]
 enum Expected {
     Known(Answer),
@@ -165,8 +165,7 @@ impl Model {
         }
     }
 
-    /// Whether something is live by this name, after it was begun where that is
-    /// possible.
+    /// Whether a session with this name is live, after it was started if possible.
     fn begin(&mut self, name: &'static str) -> bool {
         match self.sessions.get(name).map(|session| &session.state) {
             Some(State::Live { .. }) => true,
@@ -268,14 +267,14 @@ impl Model {
         });
     }
 
-    /// Only terminations outlive the process.
+    /// Only terminations survive a restart.
     fn restart(&mut self) {
         let is_over = |session: &Modelled| matches!(session.state, State::Terminated { .. });
         self.sessions.retain(|_, session| is_over(session));
     }
 }
 
-// ---- The real thing
+// ---- The engine and its store
 
 struct Real {
     engine: Engine,
@@ -353,13 +352,13 @@ impl Real {
         Ok(answer(&answered))
     }
 
-    /// It is on disk.
+    /// Whether the verdict is on disk.
     fn settled(&self, verdict: VerdictId) -> bool {
         self.runtime
             .block_on(self.store.wait_until_settled(verdict))
     }
 
-    /// All verdicts that are kept, by their ids.
+    /// The ids of all stored verdicts.
     fn audit(&self) -> Vec<VerdictId> {
         self.settled(self.store.last_verdict_id());
         let page = self
@@ -389,7 +388,7 @@ fn id(name: &str) -> SessionId {
 struct Both {
     model: Model,
     real: Real,
-    /// How many events each session was ever sent.
+    /// The number of events sent to each session.
     sent: HashMap<&'static str, usize>,
 }
 
@@ -520,8 +519,8 @@ impl Both {
             assert!(self.real.settled(announced.id), "on disk before it is done");
             self.real.engine.apply_reset(&id(name), &announced, now);
             self.model.issue(announced.id);
-            // One that was over needs a place; without one it begins with its next
-            // event.
+            // A closed session needs capacity; without it the session restarts with its
+            // next event.
             let was_live = matches!(known.state, State::Live { .. });
             if was_live || self.model.has_capacity() {
                 let new_session = self.model.new_session(known.labels);
@@ -541,7 +540,7 @@ impl Both {
         }
     }
 
-    /// The two look alike from outside.
+    /// Checks that engine and model agree in every view.
     fn compare(&self) {
         assert_eq!(self.real.engine.live_sessions(), self.model.live());
         for name in NAMES {
@@ -574,7 +573,7 @@ impl Both {
         }
     }
 
-    /// Nothing of the log is missing, and nothing is in it twice.
+    /// Checks that the log has every verdict exactly once.
     fn compare_logs(&self) {
         assert_eq!(self.real.audit(), self.model.given);
         let records = verify(self.real.dir.path()).unwrap().records;

@@ -22,7 +22,7 @@ use crate::{
 
 const SECRET: &str = "whsec_dGhlIHNlY3JldCBvZiB0aGUgdGVzdHM=";
 
-/// What a receiver got.
+/// A request to a receiver.
 struct Got {
     method: Method,
     uri: Uri,
@@ -40,7 +40,7 @@ impl Got {
     }
 }
 
-/// How it answers, in turn; then always well.
+/// The receiver answers with these statuses in turn, then with success.
 #[derive(Clone)]
 enum Answer {
     Status(u16),
@@ -160,7 +160,7 @@ async fn a_receiver_that_fails_gets_the_same_notification_again() {
     for _ in 0..4 {
         assert_eq!(receiver.next().await.id(), verdict.verdict_id);
     }
-    // The next is another: the fourth try was taken.
+    // The next one is different, so the fourth attempt was accepted.
     let other = server.terminate("t").await;
     assert_eq!(receiver.next().await.id(), other.verdict_id);
     let retries = "unstuck_notification_retries_total{receiver=\"a\"}";

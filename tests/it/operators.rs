@@ -15,7 +15,7 @@ use crate::{
     harness::{Build, Server, ask, call, within},
 };
 
-/// How a command ended.
+/// The result of a command.
 struct Ran {
     code: Option<i32>,
     out: String,
@@ -65,7 +65,7 @@ fn command(server: SocketAddr, args: &[&str]) -> Command {
     command
 }
 
-/// Runs it beside the service, which lives in this process.
+/// Runs the command; the service runs in this process.
 async fn run_command(mut command: Command) -> Ran {
     let output = tokio::task::spawn_blocking(move || command.output().unwrap());
     let output = within(output).await.unwrap();
@@ -249,7 +249,7 @@ async fn sessions_are_terminated_by_id_and_continue_after_a_reset() {
     let ran = unstuck(server.grpc, &terminate("over budget")).await;
     let ran = ran.ends_with(0);
     assert_eq!(ran.out, "terminated a\nterminated unheard-of\n");
-    // This service keeps all in memory.
+    // This service has a store in memory only.
     let forgets =
         "unstuck: a: the termination is not on disk and does not survive a restart of the service";
     assert_eq!(ran.err.lines().next(), Some(forgets));

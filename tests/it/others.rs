@@ -186,11 +186,11 @@ async fn the_messages_of_probes_and_reflection_are_bounded() {
     let unknown = reflection.ask(&"x".repeat(9_000)).await.unwrap_err();
     assert_eq!(unknown.code(), Code::NotFound);
     let mut reflection = Reflection::open(&channel).await.unwrap();
-    // The library ends its stream without a word where it cannot read.
+    // The library ends its stream without a status if it cannot read.
     assert_eq!(reflection.ask(&"x".repeat(11_000)).await.unwrap(), None);
 }
 
-/// Says of its health what steers a terminal.
+/// A health service whose text has terminal control codes.
 struct Rude;
 
 #[async_trait]

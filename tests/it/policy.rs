@@ -65,7 +65,7 @@ async fn a_new_loop_gets_its_own_warning() {
 
 #[tokio::test]
 async fn a_cycle_does_not_use_events_of_a_reported_loop() {
-    // With the third x, which was reported, the third lap would end before.
+    // If the reported third x counted, the third lap would end earlier.
     let laps = vec![[ask("y"), ask("x")]; 3].concat();
     let expected = [(2, Action::Warn), (8, Action::Warn)];
     check("", [ask("x").times(3), laps], &expected).await;

@@ -29,7 +29,7 @@ fn config(cases: u32) -> ProptestConfig {
     }
 }
 
-/// What happens in a session. Few tools, few arguments and few results, so that
+/// A step of a session. Few tools, few arguments and few results, so that
 /// loops are common.
 #[derive(Clone, Debug)]
 enum Step {
@@ -159,7 +159,7 @@ fn read() -> Act {
     (read, "")
 }
 
-/// The event's number, whether it is a duplicate, and the essence of the verdict.
+/// The event's index, whether it is a duplicate, and the essence of the verdict.
 type Answer = (Option<i32>, bool, Option<String>);
 
 fn answer(recorded: &RecordOutcome) -> Answer {
@@ -167,7 +167,7 @@ fn answer(recorded: &RecordOutcome) -> Answer {
     (recorded.index, recorded.duplicate, verdict)
 }
 
-/// In the essence of a verdict that ends something.
+/// Part of the essence of a terminating verdict.
 const TERMINATE: &str = "action: Some(Terminate)";
 
 fn answers(player: &mut Player, events: &[pb::Event]) -> Vec<Answer> {
@@ -176,13 +176,13 @@ fn answers(player: &mut Player, events: &[pb::Event]) -> Vec<Answer> {
 }
 
 thread_local! {
-    /// Making an engine costs more than playing a history, so that properties
-    /// of one session share theirs. That sessions do not touch each other is a
-    /// property of its own.
+    /// Creating an engine costs more than playing a history, so properties of one
+    /// session share an engine. A separate property checks that sessions do not affect
+    /// each other.
     static SHARED: RefCell<Player> = RefCell::new(Player::new());
 }
 
-/// Plays a history as a session of its own, always of the same name.
+/// Plays a history as a new session, always of the same name.
 fn play<T>(with: impl FnOnce(&mut Player) -> T) -> T {
     SHARED.with_borrow_mut(|player| {
         let id = SessionId::parse("s").unwrap();
@@ -238,7 +238,7 @@ fn stream(texts: &[&str], cuts: &[Index]) -> Vec<Answer> {
     answers_to_ends
 }
 
-/// Texts that come again, in full width and with what shows nothing.
+/// Texts that recur, some in full width or with invisible characters.
 fn turn_texts() -> impl Strategy<Value = Vec<String>> {
     let text = prop_oneof![
         3 => select(TEXTS).prop_map(str::to_owned),
@@ -326,7 +326,7 @@ proptest! {
                     prop_assert_eq!(index, next);
                     next += 1;
                 }
-                // Only what is terminated is not counted.
+                // Only events of terminated sessions are not counted.
                 None => prop_assert!(verdict.is_some_and(|v| v.contains(TERMINATE))),
             }
         }
@@ -448,7 +448,7 @@ proptest! {
     }
 }
 
-/// Text that others have choked on.
+/// Text that has broken other programs.
 fn hostile() -> impl Strategy<Value = String> {
     let known = select(&[
         "",
@@ -575,7 +575,7 @@ fn hostile_event() -> impl Strategy<Value = pb::Event> {
         )
 }
 
-/// Shows the engine what came over the wire, if it is an event or a delta.
+/// Records bytes from the wire if they are an event or a delta.
 fn show(player: &mut Player, wire: &[u8]) -> bool {
     let event = pb::Event::decode(wire)
         .ok()
@@ -636,7 +636,7 @@ proptest! {
     }
 }
 
-/// The same but for what quotes the arguments as they were sent.
+/// The essence without parts that quote the arguments as sent.
 fn seen(answers: Vec<Answer>) -> Vec<Answer> {
     let unseen = ['\u{200b}', '\u{feff}', '\u{200d}', '\u{2060}', '\u{ad}'];
     let strip = |text: String| {

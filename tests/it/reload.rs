@@ -25,7 +25,7 @@ impl Service {
         let here = directory(&[("unstuck.toml", toml)]);
         let mut command = unstuck(here.path(), &["serve"], &[]);
         if toml.contains("[server]") {
-            // A variable would go before what the file says.
+            // A variable would override the file.
             command.env_remove("UNSTUCK__SERVER__HTTP");
         }
         let running = Running::start(command);
@@ -67,7 +67,7 @@ async fn a_session_continues_with_the_new_settings_and_its_counts() {
     service.reload(&exact_repeat(3), "applied").await;
     let third = service.server.record(ask("colour").of("s")).await;
     assert_eq!((third.event_index, third.action()), (2, Action::Warn));
-    // And so does a stream that was open all the while.
+    // A stream that stayed open uses them too.
     let mut stream = service.server.events().await;
     stream
         .ask(batch(1, [ask("size").of("t"), ask("size").of("t")]))
@@ -165,10 +165,10 @@ async fn limits_tools_rules_and_profiles_are_reloaded_and_keys_that_need_a_resta
     assert_eq!(second.verdict.unwrap().detector, "rule:looks");
     assert!(service.server.try_record(ask("a").of("t")).await.is_err());
     assert!(service.server.open("s", "calm", &[]).await.is_ok());
-    // Another list of rules is another matter.
+    // A changed list of rules needs a restart.
     let more = changed.clone() + "[[rules]]\nname = 'more'\nwhen = 'true'\n";
     service.reload(&more, "refused").await;
-    // A profile that is gone leaves its sessions the default.
+    // Sessions of a removed profile get the default.
     service.reload(&rule(2), "applied").await;
     service.server.record(ask("c").of("s")).await;
     assert_eq!(service.server.get("s").await.unwrap().profile, "default");

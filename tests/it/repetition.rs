@@ -31,8 +31,7 @@ fn deltas(turn: &str, text: &str, bytes: usize) -> Vec<Line> {
     deltas
 }
 
-/// The verdicts on a text, each with the number of characters that were written
-/// by then.
+/// The verdicts on a text, each with the number of characters streamed so far.
 fn stream_text(player: &mut Player, text: &str, bytes: usize) -> Vec<(usize, Arc<Verdict>)> {
     stream_turn(player, "t", text, bytes)
 }
@@ -68,7 +67,7 @@ fn lines(count: u32, line: impl Fn(u32) -> String) -> String {
     (0..count).map(line).collect()
 }
 
-/// A plain generator: the same figures on every machine.
+/// A simple generator with the same numbers on every machine.
 fn figure(n: u32) -> u32 {
     n.wrapping_mul(2_654_435_761)
         .rotate_left(13)
@@ -85,7 +84,7 @@ fn name(n: u32) -> &'static str {
     NAMES[n as usize % NAMES.len()]
 }
 
-/// Text of kinds that agents write, made up here.
+/// Generated text of the kinds that agents write.
 fn generated_texts() -> Vec<(&'static str, String)> {
     let base64 = |n: u32| {
         const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -128,7 +127,7 @@ fn generated_texts() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Text that lies around here: prose, code and data in many languages.
+/// Text from this repository: prose, code and data in many languages.
 fn corpus_texts() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files: Vec<_> = ["tests/it/texts", "docs", "src/engine", "examples"]
@@ -167,7 +166,7 @@ fn ordinary_text_gets_no_verdict_however_it_is_cut() {
     let bytes: usize = texts.iter().map(|(_, text)| text.len()).sum();
     println!("{} texts, {} KB", texts.len(), bytes / 1_024);
     for (kind, text) in &texts {
-        // Enough of each to fill what is watched.
+        // Enough of each to fill every window.
         for (bytes, most) in [(1, 4_500), (7, 10_000), (400, 30_000)] {
             let text = &text[..text.floor_char_boundary(most)];
             let verdicts = stream_text(&mut Player::new(), text, bytes);
@@ -182,7 +181,7 @@ fn ordinary_text_gets_no_verdict_however_it_is_cut() {
 
 // ---- Loops
 
-/// A kind of loop: what is written before it, and the loop.
+/// A kind of loop: the text before it, and the loop.
 fn loops() -> Vec<(&'static str, String, String)> {
     let fresh = lines(20, |n| {
         format!(
@@ -428,7 +427,7 @@ fn the_same_loop_in_a_later_text_is_one_rung_higher() {
         let end = player.play(&Line::Delta(last_delta("s", turn, "")));
         assert!(end.is_some_and(|end| end.verdict.is_none()));
     }
-    // Whether the text before was ended or only left.
+    // The text before was either ended or abandoned.
     for turn in ["3", "4"] {
         let verdicts = stream_turn(&mut player, turn, &short, 5);
         assert_eq!(actions(&verdicts), [Action::Escalate]);
@@ -530,8 +529,8 @@ fn repetition_state_exists_only_while_a_text_is_streamed() {
     assert!(left < 4_096, "{left} bytes");
 }
 
-/// What a session of an agent that talks holds: five turns of 200 words, and one
-/// that is being written after them.
+/// The state of a session with five turns of 200 words and one that is being
+/// streamed after them.
 #[test]
 fn a_session_that_streams_after_five_turns_stays_small() {
     // Of some 600 words, as many as a report has.
@@ -555,7 +554,7 @@ fn a_session_that_streams_after_five_turns_stays_small() {
     };
     let (begun, full) = (held(&text[..1_200]), held(&text[1_200..]));
     println!("{turns} bytes after five turns, {begun} with another, {full} with a long one");
-    // What is counted is an eighth more than what is held, for the allocator.
+    // The accounting adds an eighth for the overhead of the allocator.
     let counted = |kib: usize| kib * 1_024 / 8 * 9;
     assert!(begun <= counted(15), "{begun} bytes");
     assert!(full <= counted(22), "{full} bytes");
@@ -565,9 +564,9 @@ fn a_session_that_streams_after_five_turns_stays_small() {
 async fn the_stream_answers_in_the_middle_of_a_text() {
     let server = Server::start().await;
     let mut stream = server.deltas().await;
-    // Each is read before the text goes on: a verdict that waits unread gives
-    // way to a stronger one. The fourth time passes the first bar, the eighth
-    // the next.
+    // Each response is read before the next delta, because an unread verdict is
+    // replaced by a stronger one. The fourth copy passes the first threshold, the
+    // eighth the next.
     for expected in [pb::Action::Warn, pb::Action::Break] {
         for part in SENTENCE.repeat(4).as_bytes().chunks(7) {
             let part = std::str::from_utf8(part).unwrap();

@@ -67,7 +67,7 @@ fn command(args: &[&str]) -> Command {
 fn replay_with_stdin(args: &[&str], stdin: &[u8]) -> Ran {
     let mut child = command(args).spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();
-    // It may end before it has read all: wrong use, or a bad line.
+    // It may exit before it has read all input, after a usage error or an invalid line.
     pipe.write_all(stdin).unwrap_or_default();
     drop(pipe);
     let output = child.wait_with_output().unwrap();
@@ -319,7 +319,7 @@ fn a_verdict_is_printed_when_it_is_issued() {
     stdin
         .write_all(read("s", "a").repeat(3).as_bytes())
         .unwrap();
-    // The input is still open: this would wait for ever if it were held back.
+    // The input is still open: without a flush this would wait for ever.
     let mut line = String::new();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     stdout.read_line(&mut line).unwrap();

@@ -251,7 +251,7 @@ async fn sessions_that_start_between_pages_disturb_no_page() {
     for n in 0.. {
         let page = server.list(request.clone()).await.unwrap();
         seen.extend(page.sessions.into_iter().map(|s| s.session_id));
-        // One before every page, one behind it.
+        // One sorts before every page, one after it.
         begin(&server, &[format!("a{n}"), format!("t{n}")]).await;
         if page.next_page_token.is_empty() {
             break;
@@ -374,7 +374,7 @@ async fn a_watch_receives_only_verdicts_that_match_its_filter() {
     let similar = WORDS[..5].iter().map(|word| turn(&like(word)));
     server.play("b", similar.collect::<Vec<_>>()).await;
     server.terminate("c").await;
-    // The last one is wanted by all: what comes before it is all there is.
+    // Every filter matches the last verdict, so it marks the end.
     server.play("a", ask("x").times(4)).await;
 
     for (mut stream, expected) in streams {
@@ -457,7 +457,7 @@ async fn a_slow_watcher_gets_its_queued_verdicts_and_then_the_reason() {
         }
     };
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
-    // No gap in what it was given.
+    // The received verdicts have no gap.
     let expected = (0..seen.len()).map(|k| format!("{}-{}", k / 120, k % 120));
     assert!(seen.iter().map(|v| v.session_id.clone()).eq(expected));
     assert!(seen.len() < 6_000 && seen.is_sorted_by_key(|v| v.verdict_id.clone()));

@@ -76,7 +76,7 @@ async fn a_client_that_does_not_read_is_disconnected_and_gets_the_reason() {
 #[tokio::test]
 async fn a_stream_holds_its_permit_until_its_last_response_is_read() {
     let server = Server::with("[limits]\nopen_streams_max = 1").await;
-    // The transport takes all of an answer for a client that reads a byte.
+    // Once a client reads one byte, the transport takes the whole response.
     let events = events_of(server.detection_with_window(1).await).await;
     events.send(batch(1, [ask("x").of("s")])).await;
     let unread = events.half_close();
@@ -145,7 +145,7 @@ async fn no_answered_termination_is_lost_when_a_slow_reader_is_disconnected() {
     assert_exhausted(&status, "SLOW_READER");
     let recorded = server.metric("unstuck_event_duration_seconds_count").await;
     assert!(recorded < 20.0, "{recorded}");
-    // The last of them waited for room when the stream was cut.
+    // The last of them waited for room when the stream was closed.
     assert_eq!(f64::from(received), recorded);
 }
 
@@ -175,7 +175,7 @@ async fn a_watcher_that_falls_too_far_behind_is_asked_to_resume() {
     let mut slow = server.sessions_with_window(1_024).await;
     let watch = slow.watch_verdicts(pb::WatchVerdictsRequest::default());
     let mut watch = within(watch).await.unwrap().into_inner();
-    // A verdict for each session, and more of them than wait for anybody.
+    // One verdict per session, more than a watcher's queue holds.
     let mut events = server.events().await;
     for n in 1..=36 {
         let twice = |of| {
@@ -194,7 +194,7 @@ async fn a_watcher_that_falls_too_far_behind_is_asked_to_resume() {
     assert_eq!(server.metric(&rejected("watcher_too_slow")).await, 1.0);
 }
 
-/// A stream whose client has read nothing of what fills its queue.
+/// A stream with a full queue whose client has read nothing.
 async fn full_stream(server: &Server) -> EventStream {
     let stream = events_of(server.detection_with_window(64).await).await;
     for n in 1..=60 {

@@ -78,7 +78,7 @@ fn documented(page: &str) -> Shapes {
 
 #[tokio::test]
 async fn the_page_of_metrics_lists_what_the_server_exports_and_nothing_else() {
-    // Of receivers there are none unless they are named.
+    // Series of receivers exist only for configured receivers.
     let notify = "[[notify]]\nname = 'a'\nurl = 'https://example.com/hook'";
     let server = Server::with(notify).await;
     let page = within(get(format!("http://{}/metrics", server.http))).await;
@@ -93,7 +93,7 @@ async fn the_size_of_the_state_is_exported_beside_its_limit() {
     assert_eq!(server.metric("unstuck_sessions_max").await, 7.0);
     assert_eq!(server.metric("unstuck_state_bytes_max").await, 1e6);
     server.record(ask("colour").of("s")).await;
-    // It is written down once a second.
+    // The metric is updated once a second.
     within(async {
         while server.metric("unstuck_state_bytes").await == 0.0 {
             tokio::task::yield_now().await;
@@ -113,7 +113,7 @@ async fn the_cost_of_a_loop_is_counted_in_fractions_of_a_dollar() {
 
 // Traces
 
-/// Keeps what it is sent.
+/// A collector that stores the spans it receives.
 #[derive(Clone, Default)]
 struct Collector(Arc<Mutex<Vec<ExportTraceServiceRequest>>>);
 
@@ -231,7 +231,7 @@ async fn systemd_is_notified_of_ready_watchdog_and_stopping() {
         states,
         ["READY=1\n", "WATCHDOG=1\n"].map(str::to_owned).into()
     );
-    // What it says it is: ready.
+    // The readiness probe agrees.
     let answer = get(format!("http://{}/readyz", running.http)).await;
     assert!(answer.unwrap().status().is_success());
     let stopped = running.stop().await;

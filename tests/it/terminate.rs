@@ -11,8 +11,8 @@ use crate::harness::*;
 /// TERMINATE.
 const HASTY: &str = "[detect.exact_repeat]\ncount = 2\nterminate_after = 2";
 
-/// A client of this window holds a few pushes; the server must wait with the
-/// rest until they are read.
+/// A client with this window buffers a few pushes; the server must queue the rest
+/// until they are read.
 const NARROW: u32 = 1_024;
 
 /// The session of a push, and its verdict.
@@ -271,7 +271,7 @@ async fn terminations_are_counted_by_cause() {
 async fn beyond_stream_sessions_max_a_termination_comes_with_the_next_answer_and_is_not_pushed() {
     let server = Server::with("[limits]\nstream_sessions_max = 2").await;
     let mut stream = stream_with(&server, &["a", "b"]).await;
-    // The longest ago is then another.
+    // Now another session is the least recently active.
     stream.ask(batch(3, [ask("x").of("a")])).await;
     stream.ask(batch(4, [ask("x").of("c")])).await;
     let forgotten = "unstuck_evicted_entries_total{kind=\"stream_session\"}";

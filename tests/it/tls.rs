@@ -291,7 +291,7 @@ async fn certificates_and_tokens_are_reloaded_on_sighup() {
     let before = connect_with(running.grpc, authority.client())
         .await
         .unwrap();
-    // Another authority's certificate in the same place, and another token.
+    // A certificate of another authority in the same files, and another token.
     let other = Authority::new();
     other.sign("service");
     for file in ["service.pem", "service.key"] {
@@ -314,7 +314,7 @@ async fn certificates_and_tokens_are_reloaded_on_sighup() {
     let mut sessions = SessionServiceClient::new(before);
     let request = tokens.request("viewer@b", pb::ListSessionsRequest::default());
     assert!(within(sessions.list_sessions(request)).await.is_ok());
-    // A pair that does not fit is not taken.
+    // A certificate that does not match its key is refused.
     authority.sign("service");
     fs::copy(other.path("service.key"), authority.path("service.key")).unwrap();
     running.child.signal("HUP");

@@ -118,7 +118,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The session, and the id that may announce a verdict.
+/// The session, and the id that may have an expected verdict.
 fn names(line: &Line) -> (&str, &str) {
     match line {
         Line::Event(event) => (&event.session_id, &event.event_id),
@@ -152,7 +152,7 @@ fn actual_verdicts(mut player: Player, lines: &[Line], own: &str) -> Vec<TraceVe
         let Some(recorded) = player.play(line).filter(|recorded| !recorded.duplicate) else {
             continue;
         };
-        // What comes after a termination is answered with it.
+        // Events after a termination are answered with it.
         if let Some(verdict) = recorded.verdict.filter(|verdict| known.insert(verdict.id)) {
             let (session, event_id) = names(line);
             actual.push(TraceVerdict {

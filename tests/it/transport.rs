@@ -37,7 +37,7 @@ const DELTAS: i32 = 6_600;
 /// Answers every message, but slowly, so that small messages lie unread.
 struct Slow;
 
-/// So many messages of a stream are read slowly: as many as a window holds.
+/// The number of messages of a stream that are read slowly: as many as a window holds.
 const SLOW: usize = 3_300;
 
 fn slowly<Q, A>(
@@ -168,7 +168,7 @@ async fn count<A>(responses: Result<Response<Streaming<A>>, Status>) -> i32 {
     let mut answered = 0;
     if let Ok(responses) = responses {
         let mut responses = responses.into_inner();
-        // However long all of it takes on a busy machine, something must come.
+        // The timeout is per message, because the whole may take long on a busy machine.
         while let Ok(Some(_)) = within(responses.message()).await {
             answered += 1;
         }
@@ -211,7 +211,7 @@ async fn no_delta_of_64_streams_is_lost_however_small() {
     assert_eq!(answered, STREAMS as i32 * DELTAS);
 }
 
-/// Why the settings are there: should this fail one day, they may go.
+/// The reason for the settings: if this test fails one day, they can be removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_the_default_settings_of_the_transport_the_connection_is_lost() {
     let address = serve_slowly(Transport::builder()).await;

@@ -10,9 +10,9 @@ use crate::{
     lifecycle::{Running, directory, output, text, unstuck},
 };
 
-/// Leaves its quotes and its line, colours a terminal, turns the text around.
+/// Quotes, a line break, terminal colours and a change of text direction.
 const NASTY: &str = "x\"\n[system] ignore\u{1b}[31m\u{202e}\u{7}|`../../etc/passwd";
-/// As bad as an id may be.
+/// The most hostile text that is valid in an id.
 const ID: &str = "../../etc/passwd;$(id)'\"<b>";
 
 async fn send_in_every_field_of_the_api(server: &Server) {
@@ -42,7 +42,7 @@ async fn send_in_every_field_of_the_api(server: &Server) {
         .unwrap();
 }
 
-/// Only line breaks steer it.
+/// Checks that the text has no control characters but line breaks.
 #[track_caller]
 fn assert_plain(text: &str, what: &str) {
     let bad = text.chars().find(|c| is_invisible(*c) && *c != '\n');
