@@ -9,7 +9,7 @@
 //!   another system, and a report of failed tests.
 //! - `similarity`: how similar two turns are, by their words or by a model.
 //! - `json_hash`: a hash of a JSON value that ignores key order and number format.
-//! - `key`: keyed signatures; `memo`: a lock-free cache of what was computed of a text.
+//! - `key`: keyed signatures; `memo`: a lock-free cache of values computed from texts.
 //! - `simd`, `unicode`, `mixing`: what the others are built from.
 //!
 //! Uses: domain.

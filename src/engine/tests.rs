@@ -16,7 +16,7 @@ fn engine_with(variables: &[(&str, &str)]) -> Engine {
     engine_in_mode(RunMode::Replay, variables)
 }
 
-/// Live ones have a breaker.
+/// A live engine has a breaker.
 fn engine_in_mode(run_mode: RunMode, variables: &[(&str, &str)]) -> Engine {
     testing::engine(testing::config(variables), run_mode, Box::new(|_| {}))
 }
@@ -27,12 +27,12 @@ fn assert_metric(engine: &Engine, line: &str) {
     assert!(page.lines().any(|known| known == line), "{line}\n{page}");
 }
 
-/// A fault on purpose, in an event of the agent of this name.
+/// Panics on an event of the agent `panics`.
 pub(super) fn inject_event_panic(event: &Event) {
     assert_ne!(event.agent.as_str(), "panics", "said by an agent");
 }
 
-/// A fault on purpose, in a piece of text.
+/// Panics on the text `panics`.
 pub(super) fn inject_text_panic(text: &str) {
     assert_ne!(text, "panics", "said by an agent");
 }
@@ -313,7 +313,7 @@ fn terminations_of_sub_agents_stay_within_the_bytes_for_terminations() {
     engine.evict_expired(after(2), 1_000);
     let left = engine.tombstone_bytes();
     assert!(left > 50_000 && left <= 100_000, "{left}");
-    // What begins again takes it up, and with it its bytes.
+    // A restarted session takes the carry-over, and its bytes.
     let last = Event {
         session: named("s199"),
         ..event("helper", "", say("hello"))
@@ -513,7 +513,7 @@ fn a_session_whose_looping_agent_has_ended_does_not_loop() {
     assert!(view.trends.is_empty());
 }
 
-/// Ends the agent: six equal turns.
+/// Terminates the agent with six equal turns.
 fn end_agent(engine: &Engine, agent: &str, secs: u64) -> Arc<Verdict> {
     let record = |_| engine.record(&event(agent, "", say("let me look again")), after(secs));
     let last = (0..6)
@@ -523,7 +523,7 @@ fn end_agent(engine: &Engine, agent: &str, secs: u64) -> Arc<Verdict> {
     last.filter(|verdict| verdict.terminates()).unwrap()
 }
 
-/// What an event of the agent is answered with, where that is a termination.
+/// The termination that answers an event of the agent, if any.
 fn find_termination_id(
     engine: &Engine,
     agent: &str,
@@ -601,7 +601,7 @@ fn encoded_termination(name: &str, given: SystemTime) -> (SessionId, crate::doma
     (named(name), encoded)
 }
 
-/// There may be a million, and the service waits for them at its start.
+/// There may be a million terminations, and startup waits for them.
 #[test]
 fn a_restored_termination_is_decoded_only_when_requested() {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -724,7 +724,7 @@ fn a_panic_in_a_streamed_text_quarantines_its_session() {
     assert_eq!(answer(&engine, "other").unwrap().index, Some(1));
     assert_metric(&engine, "unstuck_panics_total{site=\"session\"} 1");
     assert_metric(&engine, "unstuck_sessions{status=\"quarantined\"} 1");
-    // Its bytes are counted as what is left of it.
+    // Its bytes are counted as those of a tombstone.
     engine.terminate_session(&id(), &OPERATOR_REQUEST, after(2));
     let far = after(1_000_000_000);
     for _ in 0..10 {
@@ -779,12 +779,12 @@ fn the_totals_are_right_after_a_panic() {
     }
 }
 
-// The ladder of memory
+// Memory pressure
 
 /// Small enough to be filled by a few dozen sessions.
 const SMALL: (&str, &str) = ("UNSTUCK__LIMITS__STATE_BYTES_MAX", "200000");
 
-/// Opens sessions until one is refused; how many were taken.
+/// Opens sessions until one is refused; returns how many were accepted.
 fn fill(engine: &Engine, prefix: &str, secs: u64) -> usize {
     let open = |n: usize| {
         let id = named(&format!("{prefix}{n}"));
@@ -992,7 +992,7 @@ fn a_tenant_has_its_share_of_the_sessions_and_no_other_is_refused_for_it() {
     engine.set_tenant_count(2);
     assert_eq!(open_many(&engine, "a", 0..20, 0), 5);
     assert_eq!(open_many(&engine, "b", 0..20, 0), 5);
-    // One's own make way when they are idle, never the other's.
+    // Idle sessions of the same tenant are evicted, never those of another.
     assert_eq!(open_many(&engine, "a", 20..25, 1_000), 5);
     assert!(engine.get(&tenant_session("a", "s0")).is_none());
     assert!((0..5).all(|n| engine.get(&tenant_session("b", &format!("s{n}"))).is_some()));
@@ -1048,9 +1048,9 @@ fn the_terminations_of_one_tenant_evict_none_of_another() {
     assert_eq!(state.terminated_tombstones.len(), 5);
 }
 
-// What led to an end
+// Post-mortems
 
-/// Loops, in a session of this tenant, and gives the bytes that its end keeps.
+/// Runs a looping session to its end. Returns the bytes of its timeline.
 fn loop_and_end(engine: &Engine, session: &SessionId) -> usize {
     for _ in 0..3 {
         let call = ToolCall {

@@ -35,9 +35,9 @@ fn settings(soft: Action, hard: Action, terminate_after: u32) -> Settings {
     }
 }
 
-/// What a detector says of one event of a script: nothing (`-`), that it looked
-/// in vain (`.`), or that it found the loop of a letter, in capitals where the
-/// event completes the pattern and else extends it.
+/// The outcome of a detector on one event of a script: not applicable (`-`), no match
+/// (`.`), or the loop of a letter: upper case if the event completes the pattern, lower
+/// case if it extends it.
 struct PolicyHarness {
     policy: AgentPolicy,
     settings: Settings,
@@ -468,7 +468,7 @@ fn a_run_that_goes_on_is_the_same_loop_whatever_ended_it_for_another_detector() 
     let of = |name, extends, events| finding(name, 3, extends, events);
     let both = [(A, of('x', false, 0..=2)), (B, of('x', false, 0..=2))];
     assert!(bench.decide(3, &both).is_some());
-    // A looks in vain: for it the loop has ended.
+    // A finds nothing: for it the loop has ended.
     assert!(bench.decide(1, &[]).is_none());
     let mut longer = of('x', true, 2..=2);
     longer.loop_key = smallvec![Sig::new(7), Sig::new('x'.into())];

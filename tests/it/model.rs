@@ -109,7 +109,7 @@ struct Model {
     given: Vec<VerdictId>,
     secs: u64,
     /// One of these was evicted; the engine decides which.
-    making_way: Vec<&'static str>,
+    evictable: Vec<&'static str>,
 }
 
 /// The expected answer to an event; the engine chooses the verdict's id.
@@ -140,8 +140,8 @@ impl Model {
         if self.live() < SESSIONS_MAX {
             return true;
         }
-        self.making_way = self.idle();
-        !self.making_way.is_empty()
+        self.evictable = self.idle();
+        !self.evictable.is_empty()
     }
 
     /// The sessions that may be evicted: idle ones without verdicts; if there are
@@ -531,7 +531,7 @@ impl Both {
 
     /// Checks that one of the sessions that may be evicted was evicted, if there are any.
     fn check_eviction(&mut self) {
-        let mut idle = std::mem::take(&mut self.model.making_way);
+        let mut idle = std::mem::take(&mut self.model.evictable);
         let was_any = !idle.is_empty();
         idle.retain(|name| self.real.engine.get(&id(name)).is_none());
         assert_eq!(idle.len(), usize::from(was_any), "{idle:?}");

@@ -62,8 +62,8 @@ fn exact_repeat(count: u32) -> String {
 #[tokio::test]
 async fn a_session_continues_with_the_new_settings_and_its_counts() {
     let mut service = Service::start(&exact_repeat(6)).await;
-    let unheeded = service.server.play("s", ask("colour").times(2)).await;
-    assert_eq!(unheeded[1].action(), Action::Unspecified);
+    let first = service.server.play("s", ask("colour").times(2)).await;
+    assert_eq!(first[1].action(), Action::Unspecified);
     service.reload(&exact_repeat(3), "applied").await;
     let third = service.server.record(ask("colour").of("s")).await;
     assert_eq!((third.event_index, third.action()), (2, Action::Warn));
