@@ -10,10 +10,12 @@ mod capacity;
 pub mod clock;
 mod event;
 mod finding;
+mod frozen;
 mod id;
 mod lazy_box;
 mod observation;
 pub mod sanitize;
+pub mod serde_time;
 mod session;
 mod tenant;
 mod text_repetition;
@@ -27,7 +29,10 @@ pub use event::{
     Args, Channel, Cost, Delta, Event, EventBody, Marker, MarkerKind, Operation, Outcome, Role,
     ToolCall, Turn,
 };
-pub use finding::{DetectorId, DetectorOutcome, Finding, LadderRung, Precedence};
+pub use finding::{
+    DetectorId, DetectorOutcome, Finding, LadderRung, Precedence, missing_field_name,
+};
+pub use frozen::FrozenSession;
 pub use id::{AgentId, IdError, LoopId, SessionId, VerdictId};
 pub use lazy_box::{Empty, LazyBox};
 pub use observation::{

@@ -15,6 +15,7 @@ mod draft;
 mod error;
 mod event_ids;
 mod eviction;
+mod freeze;
 mod issuer;
 mod operator_actions;
 mod outcome;
@@ -42,11 +43,13 @@ use serde::Deserialize;
 
 pub use breaker::BreakerSettings;
 pub use error::{EngineReloadError, OpenError, RecordError};
+pub use freeze::ThawOutcome;
 pub use issuer::RunMode;
 pub use operator_actions::{OperatorRequest, SnoozeError};
 pub use outcome::RecordOutcome;
 pub use profile::{Profile, Profiles};
 pub use query::{FleetFilter, ListFilter, RankedSessions};
+pub use session::ThawError;
 
 use crate::{
     domain::{
@@ -60,7 +63,7 @@ use crate::{
 };
 use eviction::MemoryUse;
 use issuer::VerdictIssuer;
-use session::AppendOutcome;
+use session::{AppendOutcome, Dependencies};
 use sessions::{SHARDS, SessionMap};
 use slot::Slot;
 use tenant::{TenantState, Tenants};
@@ -110,6 +113,8 @@ struct EngineConfig {
     facts: FactExtractor,
     rules: Arc<Rules>,
     limits: Limits,
+    /// What frozen sessions depend on.
+    dependencies: Dependencies,
 }
 
 /// What a session uses of the engine, for one call.
@@ -133,6 +138,7 @@ impl EngineConfig {
     fn new(key: HashKey, profiles: Profiles, tools: ToolRules, limits: Limits) -> Self {
         Self {
             version: 0,
+            dependencies: freeze::dependencies(&profiles, &key),
             facts: FactExtractor::new(key, tools, profiles.analyzers().clone()),
             rules: profiles.rules().clone(),
             profiles: Arc::new(profiles),
@@ -152,6 +158,7 @@ impl Engine {
     ) -> Self {
         let key = match run_mode {
             RunMode::Live => HashKey::random(),
+            RunMode::Resumed(seeds) => HashKey::from_seeds(seeds),
             // A replay terminates no real session, and must give the same output
             // for the same trace.
             RunMode::Replay => {

@@ -41,6 +41,7 @@ pub mod notify;
 pub mod pb;
 pub mod policy;
 pub mod rules;
+pub mod secret;
 pub mod server;
 pub mod store;
 pub mod telemetry;

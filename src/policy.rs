@@ -19,6 +19,7 @@ mod trend_history;
 
 pub use agent_policy::{AgentPolicy, DetectorResults, PolicyOutcome};
 pub use decision::Decision;
+pub use loop_history::LoopHistory;
 pub use settings::{Escalation, EscalationSettings, PolicySettingsError, Settings, TrendSettings};
 pub use templates::{TemplateContext, TemplateError, Templates};
 pub use trend_history::PackedSample;

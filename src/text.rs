@@ -30,7 +30,7 @@ pub mod test_report;
 pub mod tokens;
 mod unicode;
 
-pub use key::HashKey;
+pub use key::{HashKey, KeySeeds};
 pub use phrases::{PhraseMatcher, TooManyPhrases};
 pub use repetition::RepetitionTracker;
 pub use similarity::{Model, ModelError, WordOverlap, load_model};

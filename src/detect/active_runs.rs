@@ -1,15 +1,19 @@
 //! Repeats that were reported and may continue.
 
+use serde::{Deserialize, Serialize};
+
 use super::heap;
 use crate::domain::{CallFacts, EventPosition, Sig};
 
 /// Repeats that were found and can be extended, with other calls in between; one
 /// per key.
+#[derive(Serialize, Deserialize)]
 pub(super) struct ActiveRuns<K> {
     /// Empty in sessions that do not loop.
     runs: Vec<ActiveRun<K>>,
 }
 
+#[derive(Serialize, Deserialize)]
 struct ActiveRun<K> {
     key: K,
     count: i32,

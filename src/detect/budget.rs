@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use smallvec::smallvec;
 
 use super::{Detector, History, NeverFires, check_share};
@@ -20,7 +20,7 @@ use crate::domain::{
 /// Cost: two comparisons per cap that is set.
 ///
 /// Defaults: no caps, because only the operator knows what a session may cost.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct Budget;
 
 /// `[detect.budget]`

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 
 use super::{Detector, History, NeverFires, check_count, streak::Streak};
@@ -24,7 +24,7 @@ use crate::domain::{
 /// Cost: one comparison per marker; after the first marker, one search per call.
 ///
 /// Defaults: three, because one failed compaction and one retry are ordinary.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct CompactionLoop {
     without_calls: Streak,
     last_size_and_progress: Option<(i32, u32)>,
@@ -34,7 +34,7 @@ pub struct CompactionLoop {
 }
 
 /// The distinct calls between two compactions.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct CallsBetween {
     previous: SmallVec<[Sig; CALLS_MAX]>,
     current: SmallVec<[Sig; CALLS_MAX]>,

@@ -1,6 +1,6 @@
 //! `cycle`: the agent repeats the same sequence of calls.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::{Detector, History, NeverFires, check_count, heap};
@@ -22,7 +22,7 @@ use crate::domain::{
 /// comparison per period.
 ///
 /// Defaults: three laps, because A-B-A-B is how an agent compares two files.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct Cycle {
     /// A ring of the latest closed rounds, as tags; 0 if unknown. Half of a
     /// round's sum is enough, because a cycle takes at least four equal rounds.
@@ -56,7 +56,7 @@ pub struct Settings {
 const PERIOD_MAX: usize = 16;
 
 /// The latest round, to which calls may still be added.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct Round {
     id: Option<Sig>,
     /// Its distinct calls with their outcomes. Empty without a round id, because

@@ -1,6 +1,6 @@
 //! `edit_revert`: the agent undoes its own edit.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 
 use super::{Detector, History, NeverFires, heap, lru_map::LruMap};
@@ -16,7 +16,7 @@ use crate::domain::{CallFacts, DetectorExplanation, DetectorOutcome, Finding, Ob
 /// Cost: one map look-up and a scan of the path's last contents per write.
 ///
 /// Defaults: hashes must be equal, as in the published rule.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct EditRevert {
     paths: LruMap<WrittenContents>,
 }
@@ -29,7 +29,7 @@ pub struct Settings {
     pub within: u32,
 }
 
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct WrittenContents {
     /// The written contents with their events, oldest first, without those that a
     /// finding cited.

@@ -1,6 +1,6 @@
 //! `error_streak`: different calls fail with the same error.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use smallvec::smallvec;
 
 use super::{Detector, History, NeverFires, check_count, streak::Streak};
@@ -19,7 +19,7 @@ use crate::domain::{DetectorExplanation, DetectorOutcome, Finding, Observation, 
 ///
 /// Defaults: four. Three tries at the syntax of a command line are ordinary, and
 /// a parallel batch counted call by call could look like ten failures.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct ErrorStreak {
     error: Option<Sig>,
     streak: Streak,

@@ -1,6 +1,6 @@
 //! `exact_repeat`: the agent makes the same call again and again.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Detector, History, NeverFires, check_count, streak::Streak};
 use crate::domain::{
@@ -21,7 +21,7 @@ use crate::domain::{
 /// Defaults: three in a row within ten calls is the most common rule among
 /// agents. With "same outcome, no write in between" it fires on almost no healthy
 /// coding session; without, on one in six.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct ExactRepeat {
     repeated_call: Option<RepeatedCall>,
     streak: Streak,
@@ -37,6 +37,7 @@ pub struct Settings {
 }
 
 /// What the calls of the streak have in common.
+#[derive(Serialize, Deserialize)]
 struct RepeatedCall {
     call: Sig,
     /// Tags are enough, because the call itself is compared in full.

@@ -1,6 +1,6 @@
 //! `fan_out`: one model response repeats the same call.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 
 use super::{Detector, History, NeverFires, check_count, heap};
@@ -15,7 +15,7 @@ use crate::domain::{DetectorExplanation, DetectorOutcome, Finding, Observation, 
 ///
 /// Defaults: four. The same call two or three times in a round is a slip that the
 /// harness answers once.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct FanOut {
     round: Option<Sig>,
     calls: Vec<(Sig, u32)>,

@@ -1,6 +1,6 @@
 //! `greeting`: the agent greets the user in the middle of its work.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use smallvec::smallvec;
 
 use super::{Detector, History, NeverFires};
@@ -21,7 +21,7 @@ use crate::domain::{
 /// Cost: a check of the phrases found in the turn.
 ///
 /// Defaults: the markers, and `anywhere`, are those of the published rule.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct Greeting {
     /// Greetings in a row.
     count: u32,

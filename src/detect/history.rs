@@ -9,6 +9,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 pub use call_ring::CallEntry;
@@ -18,12 +19,13 @@ use super::{NeverFires, heap};
 use crate::domain::{
     CallFacts, CallKind, Cost, EventPosition, LazyBox, LoopMember, MarkerKind, Observation,
     ObservationBody, Operation, Sig, Sketch, TimelineStep, TimelineStepKind, TurnFacts, Waste,
+    serde_time,
 };
 use call_ring::CallRing;
 
 /// What one agent of a session did recently. There is one history per agent, so
 /// that no detector stores its own ring of calls.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct History {
     calls: CallRing,
     /// The latest event that was a wait.
@@ -32,7 +34,7 @@ pub struct History {
     turn_history: LazyBox<TurnHistory>,
 }
 
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct TurnHistory {
     turns: VecDeque<TurnEntry>,
     /// The sketches of the latest turns.
@@ -44,13 +46,15 @@ struct TurnHistory {
 }
 
 /// An event that is neither a call nor a turn of the agent.
+#[derive(Serialize, Deserialize)]
 struct OtherEvent {
     index: i32,
+    #[serde(with = "serde_time")]
     time: SystemTime,
     kind: OtherEventKind,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 enum OtherEventKind {
     User,
     Compaction,
@@ -61,6 +65,7 @@ enum OtherEventKind {
 const SLOW_POLL_INTERVAL: Duration = Duration::from_secs(120);
 
 /// A non-empty turn.
+#[derive(Serialize, Deserialize)]
 pub struct TurnEntry {
     pub at: EventPosition,
     /// Its number among all turns, including empty ones.

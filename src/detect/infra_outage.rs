@@ -2,12 +2,13 @@
 
 use std::time::{Duration, SystemTime};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use smallvec::smallvec;
 
 use super::{Detector, History, NeverFires, check_count, streak::Streak};
 use crate::domain::{
     CallKind, DetectorExplanation, DetectorOutcome, Finding, Observation, ObservationBody, Sig,
+    serde_time,
 };
 
 /// Fires when: `count` calls in a row meet a rate limit, a server error or a dead
@@ -21,12 +22,13 @@ use crate::domain::{
 ///
 /// Defaults: three calls in a row without a growing pause are a retry loop
 /// without backoff.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct InfraOutage {
     streak: Streak,
     /// The first call that met the outage. It is the loop key.
     first_call: Option<Sig>,
     round: Option<Sig>,
+    #[serde(with = "serde_time::option")]
     last_time: Option<SystemTime>,
     last_gap: Option<Duration>,
 }

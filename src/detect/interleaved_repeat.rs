@@ -1,6 +1,6 @@
 //! `interleaved_repeat`: the agent returns to the same call among others.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 
 use super::{
@@ -26,7 +26,7 @@ use crate::domain::{
 ///
 /// Defaults: four in thirty calls, because a call repeated three times can be a
 /// second and third thought.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct InterleavedRepeat {
     /// The repeats that were found and may continue.
     runs: ActiveRuns<RepeatKey>,
@@ -41,7 +41,7 @@ pub struct Settings {
     pub window: u32,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct RepeatKey {
     call: Sig,
     masked_outcome: Sig,

@@ -1,10 +1,14 @@
 //! A wrapper that allocates a detector on first use.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Detector, History};
 use crate::domain::{DetectorOutcome, LazyBox, Observation};
 
 /// A detector whose state is allocated by the first observation that
 /// [`Detector::quick_check`] cannot answer. Most sessions never need it.
+#[derive(Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct LazyDetector<D> {
     state: LazyBox<D>,
 }

@@ -1,5 +1,7 @@
 //! A small least-recently-used map.
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use super::heap;
 use crate::domain::{Capacity, Sig};
 
@@ -19,6 +21,23 @@ impl<T> Default for LruMap<T> {
             tags: Vec::new(),
             entries: Vec::new(),
         }
+    }
+}
+
+/// The tags are derived from the keys.
+impl<T: Serialize> Serialize for LruMap<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.entries.serialize(serializer)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for LruMap<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let entries = Vec::<(Sig, T)>::deserialize(deserializer)?;
+        Ok(Self {
+            tags: entries.iter().map(|(key, _)| key.tag()).collect(),
+            entries,
+        })
     }
 }
 

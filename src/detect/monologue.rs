@@ -1,6 +1,6 @@
 //! `monologue`: the agent talks and does nothing.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use smallvec::smallvec;
 
 use super::{Detector, History, NeverFires, check_count, streak::Streak};
@@ -20,7 +20,7 @@ use crate::domain::{
 ///
 /// Defaults: three empty turns and four equal ones, as in the published stuck
 /// detectors of coding agents.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct Monologue {
     /// The session's number of calls at the latest turn.
     calls_at_last_turn: u32,

@@ -1,6 +1,6 @@
 //! `near_repeat`: the agent varies a call slightly and gets the same response.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use smallvec::smallvec;
 
 use super::{Detector, History, NeverFires, check_count, check_share, heap, streak::Streak};
@@ -23,7 +23,7 @@ use crate::domain::{
 /// same response.
 ///
 /// Defaults: a similarity of .9 separates a reworded query from another query.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct NearRepeat {
     last_call: Option<LastCall>,
     /// The words of its arguments. The buffer is reused.
@@ -39,6 +39,7 @@ pub struct Settings {
     pub similarity: f64,
 }
 
+#[derive(Serialize, Deserialize)]
 struct LastCall {
     call: Sig,
     response: Sig,

@@ -1,6 +1,6 @@
 //! `patch_spiral`: edits of one path keep failing.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 
 use super::{Detector, History, NeverFires, check_count, heap, lru_map::LruMap};
@@ -14,7 +14,7 @@ use crate::domain::{DetectorExplanation, DetectorOutcome, Finding, Observation, 
 /// Cost: one map look-up per edit or write.
 ///
 /// Defaults: the rule and its count of four come from published loop guards.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct PatchSpiral {
     paths: LruMap<PathFailures>,
 }
@@ -28,7 +28,7 @@ pub struct Settings {
 /// Most failures that are stored per path.
 const FAILURES_MAX: u32 = 64;
 
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct PathFailures {
     events: SmallVec<[i32; 4]>,
     calls: SmallVec<[Sig; 4]>,

@@ -1,6 +1,6 @@
 //! `polling`: the agent waits for something that never changes.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use smallvec::smallvec;
 
 use super::{Detector, History, NeverFires, check_count, lru_map::LruMap, streak::Streak};
@@ -22,14 +22,14 @@ use crate::domain::{
 /// Cost: one map look-up per poll; nothing on other calls.
 ///
 /// Defaults: ten, the point at which agent harnesses give up.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct Polling {
     polls: LruMap<PollState>,
     progress: u32,
     reported: bool,
 }
 
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct PollState {
     last_outcome: Option<Sig>,
     streak: Streak,

@@ -1,6 +1,6 @@
 //! `read_loop`: the agent reads an unchanged file again and again.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 
 use super::{
@@ -26,7 +26,7 @@ use crate::domain::{
 /// Cost: a scan of the window per read.
 ///
 /// Defaults: a window of 20 and three reads are those of the published rule.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct ReadLoop {
     /// The repeated reads that were found and may continue.
     runs: ActiveRuns<ReadKey>,
@@ -50,7 +50,7 @@ pub struct Settings {
 }
 
 /// Two reads are the same if their keys are equal.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct ReadKey {
     path: Sig,
     lines: Option<(u32, u32)>,
@@ -109,7 +109,7 @@ fn has_no_content(facts: &CallFacts) -> bool {
 }
 
 /// The lines of a file that were read since its last change.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct Coverage {
     progress: u32,
     content: Option<Sig>,
@@ -117,7 +117,7 @@ struct Coverage {
 }
 
 /// Ranges of lines that were read. Most files have one.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 enum LineRanges {
     #[default]
     None,

@@ -50,7 +50,7 @@ macro_rules! registry {
         }
 
         /// The state of every detector, for one agent of one session.
-        #[derive(Default)]
+        #[derive(Default, serde::Serialize, serde::Deserialize)]
         pub struct Detectors {
             $($name: state_type!($name::$detector $(, $wrapper)?),)+
         }

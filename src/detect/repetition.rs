@@ -1,5 +1,6 @@
 //! `repetition`: the text of one turn repeats itself.
 
+use serde::{Deserialize, Serialize};
 use smallvec::smallvec;
 
 use super::{Detector, History, NeverFires, check_count};
@@ -26,7 +27,7 @@ use crate::domain::{
 ///
 /// Defaults: thresholds measured on 98 MB of prose, code and logs. The chunk
 /// tier is a published rule, used by the profile `classic`.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct Repetition;
 
 /// The detector needs this many repeated characters to notice a period, so a

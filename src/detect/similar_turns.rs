@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 
 use super::{Detector, History, NeverFires, check_share, heap};
@@ -40,7 +40,7 @@ use crate::domain::{
 /// Defaults: those of the published rule (.85, five turns, warn at three, 50 turns
 /// stored). For new starts they come from recorded sessions, in which three in
 /// eight turns separated stuck agents from others.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct SimilarTurns {
     streak: u32,
     /// The tokens of the turn that the first similar turn matched.
@@ -49,7 +49,7 @@ pub struct SimilarTurns {
 }
 
 /// The new starts since the last progress.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct NewStarts {
     progress: u32,
     /// The number and the event of each turn that announced one.

@@ -1,6 +1,6 @@
 //! `stagnation`: different calls lead to nothing new.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use smallvec::smallvec;
 
 use super::{Detector, History, NeverFires, check_count, streak::Streak};
@@ -21,7 +21,7 @@ use crate::domain::{
 ///
 /// Defaults: six in a row. A series of searches that all hit a captcha page is
 /// longer; three tries without a hit are ordinary.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct Stagnation {
     last_response: Option<(Sig, u32)>,
     same_result: Streak,
@@ -29,7 +29,7 @@ pub struct Stagnation {
     world: LazyBox<WorldState>,
 }
 
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct WorldState {
     /// The state, and how often it had changed: a state that was left and restored
     /// is a different one.

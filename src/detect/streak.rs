@@ -1,5 +1,6 @@
 //! A count of alike events in a row, with the finding it leads to.
 
+use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 
 use super::heap;
@@ -11,7 +12,7 @@ use crate::domain::{EventPosition, Finding, Sig};
 /// Most streaks are one event long, so that case is stored without a box. A
 /// streak that had a box keeps it when it is cleared, so a session in its steady
 /// state does not allocate.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) enum Streak {
     #[default]
     Empty,
@@ -23,7 +24,7 @@ pub(super) enum Streak {
     Many(Box<StreakEvents>),
 }
 
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct StreakEvents {
     count: u32,
     /// The streak was found before, so the next event extends it.

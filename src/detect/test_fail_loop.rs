@@ -1,6 +1,6 @@
 //! `test_fail_loop`: a command keeps failing with the same error.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::{Detector, History, NeverFires, check_count, heap, lru_map::LruMap, streak::Streak};
@@ -21,7 +21,7 @@ use crate::domain::{
 /// Cost: one map look-up per run.
 ///
 /// Defaults: three runs, as in the published rule.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct TestFailLoop {
     commands: LruMap<CommandFailures>,
     /// The command of the latest finding.
@@ -43,7 +43,7 @@ pub struct Settings {
     pub mixed_errors: bool,
 }
 
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct CommandFailures {
     last_error: Option<Sig>,
     streak: Streak,

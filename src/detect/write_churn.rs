@@ -1,6 +1,6 @@
 //! `write_churn`: the agent writes one file again and again without effect.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use smallvec::smallvec;
 
 use super::{Detector, History, NeverFires, check_count, streak::Streak};
@@ -19,7 +19,7 @@ use crate::domain::{
 ///
 /// Defaults: two writes of the same content can be a formatter and a save, so
 /// three are a mistake; ten drafts without checking the result are churn.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct WriteChurn {
     last_path: Option<Sig>,
     last_content: Option<Sig>,

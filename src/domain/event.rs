@@ -2,6 +2,8 @@
 
 use std::{ops::AddAssign, time::SystemTime};
 
+use serde::{Deserialize, Serialize};
+
 use super::{AgentId, SessionId};
 
 /// An event of a session, parsed and validated.
@@ -61,7 +63,7 @@ pub enum Args {
     Hash(String),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Operation {
     Read,
     Write,
@@ -146,7 +148,7 @@ pub enum Channel {
 }
 
 /// Tokens and money that events have cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     pub input_tokens: i64,
     pub output_tokens: i64,

@@ -1,11 +1,12 @@
 //! What a detector returns.
 
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::Sig;
 
 /// The index of a detector in the registry; the ids of rules follow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DetectorId(pub u8);
 
 impl DetectorId {
@@ -45,6 +46,21 @@ pub enum DetectorOutcome {
     Match(Box<Finding>),
 }
 
+/// The stored name of a field that a detector or a rule may miss; `None`: unknown.
+pub fn missing_field_name(name: &str) -> Option<&'static str> {
+    const NAMES: [&str; 8] = [
+        "tool_call.args",
+        "tool_call.content_hash",
+        "tool_call.error",
+        "tool_call.result",
+        "tool_call.target",
+        "when",
+        "key",
+        "reset_when",
+    ];
+    NAMES.into_iter().find(|known| *known == name)
+}
+
 impl DetectorOutcome {
     pub fn from_finding(finding: Finding) -> Self {
         Self::Match(Box::new(finding))
@@ -80,7 +96,7 @@ pub struct Finding {
 
 /// The severity of a loop, for a detector that measures it itself, such as an amount
 /// of text or a share of a budget. Each value is a rung of the escalation ladder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum LadderRung {
     Soft,
     Hard,

@@ -7,6 +7,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::{Tenant, TenantKey, sanitize};
@@ -43,6 +44,11 @@ impl SessionId {
         } else {
             Err(IdError::Unprintable)
         }
+    }
+
+    /// A placeholder, which equals no id.
+    pub(super) fn placeholder() -> Self {
+        Self(Arc::from(""))
     }
 
     /// The id, without its tenant.
@@ -98,7 +104,8 @@ pub enum IdError {
 ///
 /// The empty id is stored as `None`, because ids are compared on every event and
 /// `memcmp` of two empty strings is slower than comparing two `None`s.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "String", from = "String")]
 pub struct AgentId(Option<Box<str>>);
 
 impl AgentId {
@@ -135,7 +142,9 @@ impl From<AgentId> for String {
 }
 
 /// A verdict's id, a version 7 UUID. Its text form sorts by time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct VerdictId(pub u128);
 
 impl VerdictId {
@@ -168,7 +177,7 @@ impl fmt::Display for VerdictId {
 }
 
 /// A loop's id, independent of the detector that found it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LoopId(pub u64);
 
 impl fmt::Display for LoopId {

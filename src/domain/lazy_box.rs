@@ -2,10 +2,14 @@
 
 use std::ops::{Deref, DerefMut};
 
+use serde::{Deserialize, Serialize};
+
 /// State that most sessions never need: one pointer until it is first changed.
 ///
 /// Read it with [`get`](Self::get), or through `Deref` if its type has a constant
 /// empty value.
+#[derive(Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct LazyBox<T>(Option<Box<T>>);
 
 /// A type with a constant empty value, which a [`LazyBox`] that is not allocated

@@ -2,13 +2,17 @@
 
 use std::{num::NonZeroU64, time::SystemTime};
 
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use super::{Capacities, MarkerKind, Operation, Outcome, TextRepetition, Totals, TurnFacts};
+use super::{
+    Capacities, MarkerKind, Operation, Outcome, TextRepetition, Totals, TurnFacts, serde_time,
+};
 
 /// A keyed hash. Equal signatures mean equal values, and without the key two
 /// different values cannot be made to collide.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "[u8; 8]", from = "[u8; 8]")]
 pub struct Sig(NonZeroU64);
 
 impl Sig {
@@ -30,6 +34,19 @@ impl Sig {
     }
 }
 
+/// Eight bytes, because a variable-length integer needs ten for most hashes.
+impl From<Sig> for [u8; 8] {
+    fn from(sig: Sig) -> Self {
+        sig.get().to_le_bytes()
+    }
+}
+
+impl From<[u8; 8]> for Sig {
+    fn from(bytes: [u8; 8]) -> Self {
+        Self::new(u64::from_le_bytes(bytes))
+    }
+}
+
 /// An event with its facts, computed once for all detectors.
 #[derive(Clone, Debug)]
 pub struct Observation {
@@ -41,11 +58,12 @@ pub struct Observation {
 }
 
 /// When an observation was made, and the session's counters at that time.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct EventPosition {
     /// The event's number in its session.
     pub index: i32,
     /// The event's own time, or its time of arrival.
+    #[serde(with = "serde_time")]
     pub time: SystemTime,
     /// How often the session had made progress, including this event. Two calls with
     /// the same value have no progress between them.

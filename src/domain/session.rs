@@ -2,6 +2,8 @@
 
 use std::{sync::Arc, time::SystemTime};
 
+use serde::{Deserialize, Serialize};
+
 use super::{AgentId, Cost, Labels, SessionId, Trend, Verdict, Waste};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +41,7 @@ impl SessionStatus {
 }
 
 /// What a session has used so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Totals {
     pub events: i64,
     /// Turns of its agents.

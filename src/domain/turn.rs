@@ -6,7 +6,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::{Sig, TextRepetition};
@@ -53,7 +53,7 @@ pub trait SimilarityMeasure: Debug + Send + Sync {
 /// space) as sorted hashes; tokens with a digit are a separate list. Up to
 /// [`Sketch::WORDS_MAX`] the sets are complete and comparisons exact. Of a longer
 /// turn the smallest hashes are stored, which are a uniform sample.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sketch {
     pub words: Box<[u32]>,
     pub numbers: Box<[u32]>,

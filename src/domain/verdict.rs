@@ -5,18 +5,22 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use super::{Action, AgentId, Cost, Labels, LoopId, SessionId, VerdictId};
+use serde::{Deserialize, Serialize};
+
+use super::{Action, AgentId, Cost, Labels, LoopId, SessionId, VerdictId, serde_time};
 
 /// The detector's name in verdicts that record what an operator did.
 pub const OPERATOR: &str = "operator";
 
 /// What Unstuck decides about an event. Shared, because it never changes after it is
-/// issued.
-#[derive(Clone, Debug)]
+/// issued. Serialized only as part of a frozen session, which has its id.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Verdict {
     pub id: VerdictId,
+    #[serde(skip, default = "SessionId::placeholder")]
     pub session: SessionId,
     pub agent: AgentId,
+    #[serde(with = "serde_time")]
     pub time: SystemTime,
     /// `None`: there was no event, because an operator acted or a text was being
     /// streamed.
@@ -133,7 +137,7 @@ pub struct RecoveredState {
 }
 
 /// A distinct call in a loop.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoopMember {
     pub tool: String,
     pub target: String,
@@ -147,13 +151,13 @@ impl LoopMember {
 }
 
 /// How often a detector has matched recently, as a moving average.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trend {
     pub ema: f64,
     pub level: Level,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Level {
     Blip,
     Trend,
@@ -172,7 +176,7 @@ impl Level {
     }
 }
 
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
     pub count: i32,
     pub period: i32,
@@ -182,7 +186,7 @@ pub struct Evidence {
 }
 
 /// What a loop has cost since its first event.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Waste {
     pub events: i64,
     pub tokens: i64,

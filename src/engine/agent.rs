@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::{Profile, draft::Drafts};
@@ -11,21 +12,27 @@ use crate::{
         AgentId, CallKind, Cost, DetectorId, DetectorOutcome, Finding, LoopMember, Observation,
         ObservationBody, Operation, RuleOutcome, UsageDelta, Verdict, Waste,
     },
-    policy::{AgentPolicy, Decision, DetectorResults, PolicyOutcome, TemplateContext},
+    policy::{AgentPolicy, Decision, DetectorResults, LoopHistory, PolicyOutcome, TemplateContext},
     rules::RuleStates,
 };
 
-/// One agent of a session, with its own detectors and policy.
+/// One agent of a session, with its own detectors and policy. The skipped fields are in
+/// the head of a frozen session, or are computed again.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Agent {
+    #[serde(skip)]
     pub id: AgentId,
     pub history: History,
     detectors: Detectors,
     rules: RuleStates,
     pub policy: AgentPolicy,
+    #[serde(skip)]
     pub drafts: Drafts,
     /// The cost of its own events; events of other agents are not part of its loops.
-    totals: Waste,
+    #[serde(skip)]
+    pub totals: Waste,
     /// Heap bytes of the detectors by the last measurement.
+    #[serde(skip)]
     detectors_bytes: usize,
     /// The verdict that terminated this sub-agent.
     pub termination: Option<Arc<Verdict>>,
@@ -164,6 +171,15 @@ impl Agent {
     /// Adds the cost of an earlier event.
     pub fn add_cost(&mut self, cost: Cost) {
         self.totals += Waste::new(0, cost);
+    }
+
+    /// Restores what is not in the window of a frozen session.
+    pub fn restore(&mut self, id: AgentId, totals: Waste, loops: Option<LoopHistory>) {
+        (self.id, self.totals) = (id, totals);
+        if let Some(loops) = loops {
+            self.policy.restore_loops(loops);
+        }
+        self.detectors_bytes = self.detectors.heap_bytes();
     }
 
     pub fn is_terminated(&self) -> bool {

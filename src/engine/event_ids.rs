@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use crate::domain::Sig;
 
 /// The latest event and turn ids of a session with the indexes of their events, so
@@ -20,6 +22,28 @@ struct EventIdEntry {
     upper: u32,
     /// The index of its event.
     index: i32,
+}
+
+/// The ids as they were inserted, with the indexes of their events.
+impl Serialize for RecentEventIds {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let ids = self.lower_halves.iter().zip(&self.entries);
+        serializer.collect_seq(ids.map(|(lower, entry)| {
+            let id = u64::from(entry.upper) << 32 | u64::from(*lower);
+            (Sig::new(id), entry.index)
+        }))
+    }
+}
+
+impl<'de> Deserialize<'de> for RecentEventIds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let ids = Vec::<(Sig, i32)>::deserialize(deserializer)?;
+        let mut event_ids = Self::default();
+        for (id, index) in &ids {
+            event_ids.insert(*id, *index, ids.len());
+        }
+        Ok(event_ids)
+    }
 }
 
 impl RecentEventIds {

@@ -11,13 +11,18 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::domain::{Effect, Labels, Verdict, VerdictId, VerdictRecord, VerdictSink};
+use crate::{
+    domain::{Effect, Labels, Verdict, VerdictId, VerdictRecord, VerdictSink},
+    text::KeySeeds,
+};
 
 /// Where ids and keys come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunMode {
     /// Random, for a server.
     Live,
+    /// Random ids, and the key of an earlier process, whose sessions are restored.
+    Resumed(KeySeeds),
     /// Fixed, so that a trace gives the same output each time.
     Replay,
 }
@@ -41,7 +46,7 @@ impl VerdictIssuer {
         Self {
             ids: Mutex::new(VerdictIdGenerator {
                 last: 0,
-                random_state: (run_mode == RunMode::Live).then(Default::default),
+                random_state: (run_mode != RunMode::Replay).then(Default::default),
             }),
             sink,
             generation_counter: AtomicU64::new(1),

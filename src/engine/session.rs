@@ -2,6 +2,7 @@
 //! events and deltas, `verdicts` runs the detectors and issues verdicts.
 
 mod deltas;
+mod frozen;
 mod record;
 mod timeline;
 mod verdict_history;
@@ -13,6 +14,8 @@ use smallvec::SmallVec;
 use uuid::Uuid;
 
 pub(super) use deltas::AppendOutcome;
+pub(super) use frozen::Dependencies;
+pub use frozen::ThawError;
 use verdict_history::VerdictHistory;
 
 use super::{
@@ -52,6 +55,8 @@ pub(super) struct Session {
     verdict_history: LazyBox<VerdictHistory>,
     /// Bytes by the last accounting.
     accounted_bytes: usize,
+    /// Its head has changed since it was last saved.
+    is_changed: bool,
 }
 
 /// The number of verdicts in a view.
@@ -82,6 +87,7 @@ impl Session {
             abstentions: Vec::new(),
             verdict_history: LazyBox::default(),
             accounted_bytes: 0,
+            is_changed: true,
         }
     }
 
@@ -176,6 +182,16 @@ impl Session {
 
     pub fn snooze(&mut self, until: SystemTime) {
         self.verdict_history.snoozed_until = Some(until);
+        self.is_changed = true;
+    }
+
+    /// Whether the head has changed since it was last saved.
+    pub fn is_changed(&self) -> bool {
+        self.is_changed
+    }
+
+    pub fn set_changed(&mut self, is_changed: bool) {
+        self.is_changed = is_changed;
     }
 
     /// Applies the carry-over of an earlier session of the same id.
@@ -184,9 +200,18 @@ impl Session {
             self.verdict_history.snoozed_until = carry_over.snoozed_until;
         }
         for verdict in carry_over.agent_terminations {
-            let mut agent = Agent::new(verdict.agent.clone());
-            agent.termination = Some(verdict);
-            self.agents.push(agent);
+            let known = self
+                .agents
+                .iter_mut()
+                .find(|known| known.id == verdict.agent);
+            match known {
+                Some(agent) => agent.termination = Some(verdict),
+                None => {
+                    let mut agent = Agent::new(verdict.agent.clone());
+                    agent.termination = Some(verdict);
+                    self.agents.push(agent);
+                }
+            }
         }
     }
 

@@ -121,6 +121,7 @@ impl Engine {
         let before = slot.status();
         let result = self.apply_catching_panic(id, slot, change);
         if let Slot::Live(session) = slot {
+            session.set_changed(true);
             if session.has_verdicts() && !session.is_queued_with_verdicts() {
                 tenant.without_verdicts.remove(session.deadline_key());
                 session.set_queued_with_verdicts();

@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use crate::domain::{CallFacts, Capacity, Sig};
 
 /// Counts a session's progress: a successful write that changed something, a
@@ -10,7 +12,7 @@ use crate::domain::{CallFacts, Capacity, Sig};
 /// have no progress between them.
 ///
 /// One per session, not per agent: a write by one agent is progress for all.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct ProgressCounter {
     count: u32,
     /// How many of `count` were changes of state.

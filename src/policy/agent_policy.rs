@@ -3,6 +3,8 @@
 
 use std::{cmp::Reverse, time::SystemTime};
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     actions::{Cause, build_decision, choose_action},
     decision::Decision,
@@ -13,20 +15,23 @@ use super::{
 };
 use crate::domain::{
     Action, AgentId, Capacity, DetectorId, EventPosition, Finding, LazyBox, LoopId, Sig, Trend,
-    Waste,
+    Waste, serde_time,
 };
 
 /// Decides about the findings in one agent of one session.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct AgentPolicy {
+    #[serde(with = "serde_time::option")]
     previous_time: Option<SystemTime>,
     /// Not allocated until a detector finds something.
     state: LazyBox<PolicyState>,
 }
 
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct PolicyState {
     trends: Trends,
+    /// Frozen apart from the rest, because it is saved more often.
+    #[serde(skip)]
     loops: LoopHistory,
     /// By detector: the index of the event from which its alerts pass again. Empty
     /// until the first verdict.
@@ -112,6 +117,16 @@ impl AgentPolicy {
             Some(state) => state.loops.take_consumed_events(),
             None => Vec::new(),
         }
+    }
+
+    /// The loops so far, for a frozen session. `None`: there are none.
+    pub fn loops(&self) -> Option<&LoopHistory> {
+        self.state.get().map(|state| &state.loops)
+    }
+
+    /// Replaces the loops by those of a frozen session.
+    pub fn restore_loops(&mut self, loops: LoopHistory) {
+        self.state.get_or_insert_default().loops = loops;
     }
 
     /// Ends all loops and clears their counts. The verdicts on them are kept.

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use crate::domain::{Action, DetectorId, Evidence, LoopId, Sig, Trend, Waste};
 
 /// What to report about a loop on an event.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Decision {
     pub detector: DetectorId,
     pub other_detectors: Vec<DetectorId>,

@@ -5,20 +5,22 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use crate::domain::{Action, AgentId, Capacity, Finding, LoopId, Sig, Waste};
 
 /// The loops of one agent, latest last. They are remembered for the whole session,
 /// so that a reported loop that recurs is recognized.
-#[derive(Default)]
-pub(super) struct LoopHistory {
+#[derive(Default, Serialize, Deserialize)]
+pub struct LoopHistory {
     loops: VecDeque<Loop>,
     /// The events of reported loops that have ended since the last call of
     /// `take_consumed_events`.
     consumed_events: Vec<i32>,
 }
 
+#[derive(Serialize, Deserialize)]
 pub(super) struct Loop {
     pub id: LoopId,
     signatures: SmallVec<[Sig; 4]>,
@@ -104,11 +106,11 @@ impl LoopHistory {
         }
     }
 
-    pub fn get_mut(&mut self, position: usize) -> Option<&mut Loop> {
+    pub(super) fn get_mut(&mut self, position: usize) -> Option<&mut Loop> {
         self.loops.get_mut(position)
     }
 
-    pub fn find_active_mut(&mut self, id: LoopId) -> Option<&mut Loop> {
+    pub(super) fn find_active_mut(&mut self, id: LoopId) -> Option<&mut Loop> {
         let mut loops = self.loops.iter_mut();
         loops.find(|known| known.is_active && known.id == id)
     }

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     settings::Settings,
     trend_history::{PackedSample, TrendHistory},
@@ -15,7 +17,7 @@ use crate::domain::{DetectorId, EventPosition, Level, Trend};
 /// that completes or extends the pattern), not levels: a pattern that is merely
 /// still in the window would keep the average at 1 long after the agent has moved
 /// on.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct Trends {
     /// By detector; empty until one finds something.
     states: Vec<TrendState>,
@@ -24,7 +26,7 @@ pub(super) struct Trends {
     history: TrendHistory,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
 struct TrendState {
     ema: f32,
     chronic: bool,

@@ -2,18 +2,19 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use crate::domain::DetectorId;
 
 /// The recent trends of one agent. Empty while no detector finds anything.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct TrendHistory {
     samples: VecDeque<PackedSample>,
 }
 
 /// A detector's trend after an event; 0 if the trend ended with the event.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PackedSample {
     index: i32,
     pub detector: DetectorId,

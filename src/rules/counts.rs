@@ -12,6 +12,7 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 
 use crate::{
@@ -33,7 +34,7 @@ pub struct RuleSettings {
 }
 
 /// The counts of all rules, for one agent.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct RuleStates {
     /// The agent's events so far.
     events_seen: u32,
@@ -41,7 +42,7 @@ pub struct RuleStates {
     states: Vec<RuleState>,
 }
 
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct RuleState {
     /// The events of the window that count, oldest first.
     counted_events: VecDeque<CountedEvent>,
@@ -49,6 +50,7 @@ struct RuleState {
     ongoing_until: Option<u32>,
 }
 
+#[derive(Serialize, Deserialize)]
 struct CountedEvent {
     group_key: Sig,
     /// The number of the event among the agent's events.

@@ -11,8 +11,8 @@ use foldhash::{
 
 use crate::domain::Sig;
 
-/// The key of all signatures. The server draws a random one when it starts; a replay
-/// uses a fixed one, so that a trace always prints the same.
+/// The key of all signatures. The server derives it from its secret, or draws a random one
+/// when it starts; a replay uses a fixed one, so that a trace always prints the same.
 #[derive(Clone, Debug)]
 pub struct HashKey {
     /// For texts that are hashed in pieces.
@@ -64,7 +64,24 @@ signature_kinds! {
     Draft,
 }
 
+/// The seeds of a key that outlives the process.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct KeySeeds(pub [u64; 2]);
+
+/// Without the seeds, which are secret.
+impl std::fmt::Debug for KeySeeds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("KeySeeds")
+    }
+}
+
 impl HashKey {
+    /// The key of these seeds. Each call leaks some 50 bytes, because hashers refer to
+    /// the seed for as long as the process runs.
+    pub fn from_seeds(KeySeeds([seed, shared]): KeySeeds) -> Self {
+        Self::new(seed, Box::leak(Box::new(SharedSeed::from_u64(shared))))
+    }
+
     pub fn random() -> Self {
         let seed = std::collections::hash_map::RandomState::new().hash_one(0);
         Self::new(seed, SharedSeed::global_random())

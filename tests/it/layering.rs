@@ -24,6 +24,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("policy", &["domain"]),
     ("rules", &["domain", "text", "facts", "detect", "policy"]),
     ("auth", &["domain", "telemetry"]),
+    ("secret", &["domain", "text"]),
     ("store", &["domain", "telemetry"]),
     (
         "engine",

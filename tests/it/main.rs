@@ -36,6 +36,7 @@ mod embeddings;
 mod eval;
 mod events;
 mod fast_return;
+mod frozen;
 mod fuzzed;
 mod layering;
 mod lifecycle;

@@ -91,13 +91,13 @@ fn every_detectors_page_quotes_the_first_verdict_of_its_trace() {
 }
 
 /// With the settings in the file beside a trace, if any.
-fn player(trace: &Path) -> Player {
+pub fn player(trace: &Path) -> Player {
     let settings = fs::read_to_string(trace.with_extension("toml")).unwrap_or_default();
     Player::with(&settings, RunMode::Replay).unwrap()
 }
 
 /// The detectors and their traces.
-fn files() -> Vec<(String, PathBuf)> {
+pub fn files() -> Vec<(String, PathBuf)> {
     let folder = root().join("tests/it/traces");
     let files = fs::read_dir(folder)
         .unwrap()

@@ -3,6 +3,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     super::heap,
     History,
@@ -17,7 +19,7 @@ use crate::domain::{
 /// A ring of calls that grows up to [`History::CALLS_MAX`]. Boolean fields are bits
 /// in sets of slots. Fields that few calls have (lines, rounds, contents, costs)
 /// are in separate lists.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct CallRing {
     rows: Vec<CallRow>,
     /// By call signature and by target.

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use serde::{Deserialize, Serialize};
 use wide::u8x16;
 
 use super::History;
@@ -15,7 +16,7 @@ use crate::domain::{CallFacts, EventPosition, Operation, Sig};
 ///
 /// The fields are one packed struct and not a list per field, so that adding a call
 /// touches one or two cache lines: with a million sessions none is in the cache.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
 #[repr(Rust, packed(4))]
 pub(super) struct CallRow {
     /// 0 if unknown, like the target.
@@ -35,7 +36,7 @@ pub(super) struct CallRow {
 const _: () = assert!(size_of::<CallRow>() == 36);
 
 /// Fields that few calls have.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct RareFields {
     /// Slot, first and last requested line, in the order of the calls.
     pub lines: Vec<(u8, u32, u32)>,
@@ -43,7 +44,7 @@ pub(super) struct RareFields {
 }
 
 /// The rare fields of one call other than its lines.
-#[derive(Clone, Copy, Default, PartialEq)]
+#[derive(Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct CallExtra {
     pub round: Option<Sig>,
     pub content: Option<Sig>,
@@ -72,7 +73,7 @@ impl CallRow {
 
 /// Eight bits of a signature per call, side by side. They nearly always show that
 /// no call has a signature, so that no row must be read.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct Fingerprints([u8; History::CALLS_MAX]);
 
 impl Fingerprints {

@@ -1,6 +1,8 @@
 //! The names of the last calls (tool, target, event id), for verdicts and the
 //! timeline.
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use super::History;
 use crate::domain::sanitize;
 
@@ -11,6 +13,28 @@ pub(super) struct TextRing {
     bytes: Box<[u8]>,
     begin: usize,
     len: usize,
+}
+
+/// Only the texts, from the oldest on.
+impl Serialize for TextRing {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (first, rest) = self.slices(0..self.len);
+        serializer.serialize_bytes(&[first, rest].concat())
+    }
+}
+
+impl<'de> Deserialize<'de> for TextRing {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let texts = <&[u8]>::deserialize(deserializer)?;
+        let mut bytes = Vec::with_capacity(texts.len().next_multiple_of(Self::BYTES_GROWTH));
+        bytes.extend_from_slice(texts);
+        bytes.resize(bytes.capacity(), 0);
+        Ok(Self {
+            bytes: bytes.into_boxed_slice(),
+            begin: 0,
+            len: texts.len(),
+        })
+    }
 }
 
 impl TextRing {

@@ -165,7 +165,7 @@ impl Session {
 
     /// Updates the trend metrics: the level of a session is the highest of its
     /// agents.
-    fn update_levels(&mut self, metrics: &Metrics) {
+    pub(super) fn update_levels(&mut self, metrics: &Metrics) {
         let mut levels = std::mem::take(&mut self.verdict_history.trend_levels);
         levels.resize(self.profile.policy.escalations.len(), None);
         for (detector, level) in (0..).map(DetectorId).zip(&mut levels) {

@@ -1,0 +1,179 @@
+//! Freezing sessions to bytes and thawing them: for a restart, or another process.
+//!
+//! One session is frozen at a time, under the lock of its shard and to bytes in memory;
+//! they are written without a lock.
+
+use std::{cmp::Reverse, time::SystemTime};
+
+use dashmap::Entry;
+
+use super::{
+    Engine, Profiles, ThawError,
+    session::{Dependencies, Session},
+    slot::Slot,
+};
+use crate::{
+    domain::{FrozenSession, SessionId},
+    text::HashKey,
+};
+
+/// What thawing a session has restored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThawOutcome {
+    /// All of it.
+    Whole,
+    /// Its head only, because only that was saved, or the window is not usable.
+    HeadOnly(Option<ThawError>),
+    /// Profile and labels only, because the head is not usable.
+    ProfileOnly(ThawError),
+    /// Nothing, because the id is in use: the session was terminated, or has begun again.
+    Occupied,
+    /// Nothing, because the session was idle for too long.
+    Expired,
+    /// Nothing, because there is no room.
+    NoRoom,
+}
+
+/// Changes with the key of signatures, the detectors, the rules and the models.
+pub(super) fn dependencies(profiles: &Profiles, key: &HashKey) -> Dependencies {
+    let names: Vec<&str> = profiles.detector_names().collect();
+    let models: Vec<&str> = profiles.model_folders().into_iter().collect();
+    Dependencies {
+        key: key.id_signature("frozen", "", ""),
+        detectors: key.id_signature("frozen", &names.join("\n"), &models.join("\n")),
+    }
+}
+
+impl Engine {
+    /// Freezes a live session whole. `None`: there is none of this id.
+    pub fn freeze_session(&self, id: &SessionId) -> Option<FrozenSession> {
+        let dependencies = self.config.load().dependencies;
+        let slot = self.sessions.get(id)?;
+        let Slot::Live(session) = &*slot else {
+            return None;
+        };
+        Some(FrozenSession {
+            window: Some(session.freeze_window(dependencies)),
+            ..frozen_head(id, session, dependencies)
+        })
+    }
+
+    /// Freezes the head of a live session if it has changed since the last call.
+    pub fn freeze_changed_head(&self, id: &SessionId) -> Option<FrozenSession> {
+        let dependencies = self.config.load().dependencies;
+        let mut slot = self.sessions.get_mut(id)?;
+        match &mut *slot {
+            Slot::Live(session) if session.is_changed() => {
+                session.set_changed(false);
+                Some(frozen_head(id, session, dependencies))
+            }
+            Slot::Live(_) | Slot::Closed(_) => None,
+        }
+    }
+
+    /// Marks the head of a session as changed, because it could not be saved.
+    pub fn mark_changed(&self, id: &SessionId) {
+        if let Some(mut slot) = self.sessions.get_mut(id)
+            && let Slot::Live(session) = &mut *slot
+        {
+            session.set_changed(true);
+        }
+    }
+
+    /// The live sessions whose heads have changed since they were last saved.
+    pub fn changed_sessions(&self) -> Vec<SessionId> {
+        let changed = self.sessions.iter().filter(|entry| match entry.value() {
+            Slot::Live(session) => session.is_changed(),
+            Slot::Closed(_) => false,
+        });
+        changed.map(|entry| entry.key().clone()).collect()
+    }
+
+    /// The live sessions: those with verdicts first, then the most recently active.
+    pub fn sessions_by_importance(&self) -> Vec<SessionId> {
+        let live = self
+            .sessions
+            .iter()
+            .filter_map(|entry| match entry.value() {
+                Slot::Live(session) => Some((
+                    Reverse(session.has_verdicts()),
+                    Reverse(session.last_seen()),
+                    entry.key().clone(),
+                )),
+                Slot::Closed(_) => None,
+            });
+        let mut sessions: Vec<_> = live.collect();
+        sessions.sort_unstable();
+        sessions.into_iter().map(|(.., id)| id).collect()
+    }
+
+    pub fn is_live(&self, id: &SessionId) -> bool {
+        let slot = self.sessions.get(id);
+        slot.is_some_and(|slot| !slot.is_closed())
+    }
+
+    /// Restores a frozen session, within the limits, unless its id is in use.
+    pub fn thaw_session(&self, frozen: &FrozenSession, now: SystemTime) -> ThawOutcome {
+        let id = &frozen.id;
+        let deadline = frozen.last_seen + self.idle_max();
+        if deadline <= now {
+            return ThawOutcome::Expired;
+        }
+        if self.sessions.contains_key(id) {
+            return ThawOutcome::Occupied;
+        }
+        let tenant = self.tenants.get_or_insert(id);
+        let config = self.config.load();
+        let key = self.new_deadline_key(deadline);
+        let ctx = self.context(&config, &tenant);
+        let (mut session, outcome) = match Session::thaw(frozen, key, config.dependencies, &ctx) {
+            Ok((session, None)) if frozen.window.is_some() => (session, ThawOutcome::Whole),
+            Ok((session, window_error)) => (session, ThawOutcome::HeadOnly(window_error)),
+            Err(error) => {
+                let session = Session::without_state(frozen, key, &ctx);
+                (session, ThawOutcome::ProfileOnly(error))
+            }
+        };
+        if self.reserve_session(&tenant, now).is_err() {
+            return ThawOutcome::NoRoom;
+        }
+        let Entry::Vacant(vacant) = self.sessions.entry(id.clone()) else {
+            self.state.remove_live_session(&tenant);
+            return ThawOutcome::Occupied;
+        };
+        // Register it, as a new session is.
+        session.apply_carry_over(tenant.carry_overs.take(id));
+        if session.has_verdicts() {
+            session.set_queued_with_verdicts();
+        }
+        session.add_trend_metrics(ctx.metrics);
+        ctx.metrics
+            .adjust_session_counts(None, Some(session.status()));
+        tenant.idle_queue(&session).insert(key, id);
+        self.state.update_session_bytes(&tenant, &mut session, id);
+        vacant.insert(Slot::Live(Box::new(session)));
+        outcome
+    }
+
+    /// Removes a live session without a trace, because another process has it now.
+    pub fn release_session(&self, id: &SessionId) {
+        let released = self.sessions.remove_if(id, |_, slot| !slot.is_closed());
+        if let Some((_, slot)) = &released {
+            self.unregister_slot(&self.tenants.get_or_insert(id), slot);
+        }
+    }
+}
+
+fn frozen_head(id: &SessionId, session: &Session, dependencies: Dependencies) -> FrozenSession {
+    FrozenSession {
+        id: id.clone(),
+        profile: session.profile().name.clone(),
+        labels: session.labels().clone(),
+        last_seen: session.last_seen(),
+        head: session.freeze_head(dependencies),
+        window: None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,308 @@
+//! A session as bytes: a head with what does not heal by itself, and a window with what
+//! the detectors have seen lately.
+//!
+//! Raise `HEAD_VERSION` or `WINDOW_VERSION` with every change of the layout: a field or
+//! variant that is added, removed, moved or given another type, in this file or in any
+//! type that it contains. Raise `WINDOW_VERSION` also if signatures are computed in
+//! another way (the order of `SignatureKind`, the hash function), because windows would
+//! match nothing. Bytes of another version are ignored when they are loaded. The layouts
+//! are recorded in `layout.rs`; its test fails if one changes under the same version.
+
+#[cfg(test)]
+mod layout;
+
+use std::{collections::VecDeque, sync::Arc, time::SystemTime};
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use thiserror::Error;
+use uuid::Uuid;
+
+use super::Session;
+use crate::{
+    domain::{
+        AgentId, Cost, DetectorId, FrozenSession, SessionId, Sig, Totals, Verdict, Waste,
+        missing_field_name, serde_time,
+    },
+    engine::{EngineContext, agent::Agent, event_ids::RecentEventIds, eviction::DeadlineKey},
+    facts::ProgressCounter,
+    policy::LoopHistory,
+    telemetry::Metrics,
+};
+
+const HEAD_VERSION: u8 = 1;
+const WINDOW_VERSION: u8 = 1;
+
+/// Why bytes are not used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum ThawError {
+    #[error("of another version")]
+    Version,
+    #[error("damaged")]
+    Damaged,
+    #[error("with signatures of another key")]
+    Key,
+    #[error("with other rules or another model")]
+    Detectors,
+}
+
+/// Identifies what the bytes depend on beside the version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(in crate::engine) struct Dependencies {
+    /// The signature of a fixed text: without the same key no signature matches.
+    pub key: Sig,
+    /// Names and order of the detectors and rules, and the models: sets of detectors
+    /// are stored as bits.
+    pub detectors: Sig,
+}
+
+/// The head of a session. `I` and `L` are the event ids and the loops, borrowed in order
+/// to freeze and owned when they are thawed; so are the parameters of [`Window`].
+#[derive(Serialize, Deserialize)]
+struct Head<I, L> {
+    dependencies: Dependencies,
+    #[serde(with = "serde_time")]
+    created: SystemTime,
+    #[serde(with = "serde_time")]
+    last_seen: SystemTime,
+    events: i32,
+    turns: i32,
+    cost: Cost,
+    last_checked_totals: Totals,
+    wasted: Waste,
+    avoidable: Waste,
+    #[serde(with = "serde_time::option")]
+    snoozed_until: Option<SystemTime>,
+    is_termination_withheld: bool,
+    quarantine: Option<u128>,
+    agents: SmallVec<[AgentHead<L>; 1]>,
+    event_ids: I,
+}
+
+#[derive(Serialize, Deserialize)]
+struct AgentHead<L> {
+    id: AgentId,
+    totals: Waste,
+    /// `None`: no detector has found anything.
+    loops: Option<L>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Window<P, A, F, V> {
+    dependencies: Dependencies,
+    /// As in the head that was frozen with it.
+    events: i32,
+    progress: P,
+    /// In the order of the agents in the head.
+    agents: A,
+    abstentions: Vec<(DetectorId, F, u32)>,
+    retained_after_prune: usize,
+    verdicts: V,
+}
+
+type OwnedHead = Head<RecentEventIds, LoopHistory>;
+type OwnedWindow = Window<ProgressCounter, SmallVec<[Agent; 1]>, String, Vec<Verdict>>;
+
+impl Session {
+    /// The head as bytes.
+    pub fn freeze_head(&self, dependencies: Dependencies) -> Vec<u8> {
+        let history = &*self.verdict_history;
+        let agents = self.agents.iter().map(|agent| AgentHead {
+            id: agent.id.clone(),
+            totals: agent.totals,
+            loops: agent.policy.loops(),
+        });
+        let head = Head {
+            dependencies,
+            created: self.created,
+            last_seen: self.last_seen,
+            events: self.events,
+            turns: self.turns,
+            cost: self.cost,
+            last_checked_totals: self.last_checked_totals,
+            wasted: history.wasted,
+            avoidable: history.avoidable,
+            snoozed_until: history.snoozed_until,
+            is_termination_withheld: history.is_termination_withheld,
+            quarantine: history.quarantine.map(|reference| reference.as_u128()),
+            agents: agents.collect(),
+            event_ids: &self.event_ids,
+        };
+        encode(HEAD_VERSION, &head)
+    }
+
+    /// The window as bytes.
+    pub fn freeze_window(&self, dependencies: Dependencies) -> Vec<u8> {
+        let history = &*self.verdict_history;
+        let window = Window {
+            dependencies,
+            events: self.events,
+            progress: &self.progress,
+            agents: &self.agents,
+            abstentions: self.abstentions.clone(),
+            retained_after_prune: history.retained_after_prune,
+            verdicts: &history.verdicts,
+        };
+        encode(WINDOW_VERSION, &window)
+    }
+
+    /// Restores a frozen session. The second value says why its window is not used, if
+    /// there is one; the detectors then begin again.
+    pub fn thaw(
+        frozen: &FrozenSession,
+        deadline_key: DeadlineKey,
+        dependencies: Dependencies,
+        ctx: &EngineContext,
+    ) -> Result<(Self, Option<ThawError>), ThawError> {
+        let mut head: OwnedHead = decode(HEAD_VERSION, &frozen.head)?;
+        head.drop_unusable(dependencies);
+        let (window, window_error) = match &frozen.window {
+            None => (None, None),
+            Some(bytes) => match decode_window(bytes, &head, dependencies) {
+                Ok(window) => (Some(window), None),
+                Err(error) => (None, Some(error)),
+            },
+        };
+        let mut session = Self::without_state(frozen, deadline_key, ctx);
+        (session.created, session.last_seen) = (head.created, head.last_seen);
+        (session.events, session.turns, session.cost) = (head.events, head.turns, head.cost);
+        session.last_checked_totals = head.last_checked_totals;
+        session.event_ids = head.event_ids;
+        if let Some(window) = window {
+            session.restore_window(window, &frozen.id);
+        }
+        session.restore_agents(head.agents);
+        // Most sessions have none of these, and then allocate nothing.
+        if head.wasted != Waste::default() || head.avoidable != Waste::default() {
+            session.verdict_history.wasted = head.wasted;
+            session.verdict_history.avoidable = head.avoidable;
+        }
+        if head.snoozed_until.is_some() {
+            session.verdict_history.snoozed_until = head.snoozed_until;
+        }
+        if head.is_termination_withheld {
+            session.verdict_history.is_termination_withheld = true;
+        }
+        if let Some(reference) = head.quarantine {
+            session.verdict_history.quarantine = Some(Uuid::from_u128(reference));
+        }
+        Ok((session, window_error))
+    }
+
+    /// A session of which only profile and labels are known.
+    pub fn without_state(
+        frozen: &FrozenSession,
+        deadline_key: DeadlineKey,
+        ctx: &EngineContext,
+    ) -> Self {
+        let profile = ctx.profiles.get_or_default(&frozen.profile);
+        let labels = frozen.labels.clone();
+        Self {
+            config_version: ctx.config_version,
+            is_changed: false,
+            ..Self::new(profile, labels, deadline_key, frozen.last_seen)
+        }
+    }
+
+    /// Adds a thawed session to the trend metrics.
+    pub fn add_trend_metrics(&mut self, metrics: &Metrics) {
+        if self
+            .agents
+            .iter()
+            .any(|agent| agent.policy.loops().is_some())
+        {
+            self.update_levels(metrics);
+        }
+    }
+
+    fn restore_window(&mut self, window: OwnedWindow, id: &SessionId) {
+        self.progress = window.progress;
+        self.agents = window.agents;
+        let known = |(detector, field, events): (DetectorId, String, u32)| {
+            Some((detector, missing_field_name(&field)?, events))
+        };
+        self.abstentions = window.abstentions.into_iter().filter_map(known).collect();
+        if !window.verdicts.is_empty() {
+            let history = &mut *self.verdict_history;
+            let verdicts = window.verdicts.into_iter().map(|verdict| Verdict {
+                session: id.clone(),
+                ..verdict
+            });
+            history.verdicts = verdicts.map(Arc::new).collect();
+            history.verdicts_bytes = verdicts_bytes(&history.verdicts);
+            history.retained_after_prune = window.retained_after_prune;
+        }
+        for agent in &mut self.agents {
+            agent.termination = agent.termination.take().map(|verdict| {
+                let verdict = Arc::unwrap_or_clone(verdict);
+                let session = id.clone();
+                Arc::new(Verdict { session, ..verdict })
+            });
+        }
+    }
+
+    /// Restores what the head has of each agent; without a window the agents are new.
+    fn restore_agents(&mut self, heads: SmallVec<[AgentHead<LoopHistory>; 1]>) {
+        for (position, head) in heads.into_iter().enumerate() {
+            if self.agents.len() == position {
+                self.agents.push(Agent::new(AgentId::default()));
+            }
+            if let Some(agent) = self.agents.get_mut(position) {
+                agent.restore(head.id, head.totals, head.loops);
+            }
+        }
+    }
+}
+
+impl OwnedHead {
+    /// Drops what has no meaning with another key or with other detectors.
+    fn drop_unusable(&mut self, dependencies: Dependencies) {
+        if self.dependencies.key != dependencies.key {
+            self.event_ids = RecentEventIds::default();
+        }
+        if self.dependencies != dependencies {
+            for agent in &mut self.agents {
+                agent.loops = None;
+            }
+        }
+    }
+}
+
+fn verdicts_bytes(verdicts: &VecDeque<Arc<Verdict>>) -> usize {
+    verdicts.iter().map(|verdict| verdict.memory_bytes()).sum()
+}
+
+fn decode_window(
+    bytes: &[u8],
+    head: &OwnedHead,
+    dependencies: Dependencies,
+) -> Result<OwnedWindow, ThawError> {
+    let window: OwnedWindow = decode(WINDOW_VERSION, bytes)?;
+    if window.dependencies.key != dependencies.key {
+        return Err(ThawError::Key);
+    }
+    if window.dependencies.detectors != dependencies.detectors {
+        return Err(ThawError::Detectors);
+    }
+    if window.events != head.events || window.agents.len() != head.agents.len() {
+        return Err(ThawError::Damaged);
+    }
+    Ok(window)
+}
+
+/// The version, then the value. Empty if the value cannot be encoded, which no state
+/// causes; empty bytes are ignored when they are loaded.
+fn encode(version: u8, value: &impl Serialize) -> Vec<u8> {
+    postcard::to_extend(value, vec![version]).unwrap_or_default()
+}
+
+fn decode<'a, T: Deserialize<'a>>(version: u8, bytes: &'a [u8]) -> Result<T, ThawError> {
+    let (first, encoded) = bytes.split_first().ok_or(ThawError::Damaged)?;
+    if *first != version {
+        return Err(ThawError::Version);
+    }
+    match postcard::take_from_bytes(encoded) {
+        Ok((value, [])) => Ok(value),
+        _ => Err(ThawError::Damaged),
+    }
+}
