@@ -76,6 +76,7 @@ impl VerdictIssuer {
             labels: labels.clone(),
             profile: profile.clone(),
             effect,
+            position: None,
         });
         verdict
     }
