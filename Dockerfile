@@ -11,11 +11,11 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev \
     && rm -rf /var/lib/apt/lists/*
 
-# The dependencies alone, with an empty program: this layer is built anew only
-# when they change.
+# The dependencies alone, with an empty program: this layer is rebuilt only when
+# they change.
 COPY Cargo.toml Cargo.lock build.rs ./
 COPY proto proto
-# Not built, but Cargo asks for the files of every target that the manifest names.
+# Not built, but Cargo requires the files of every target in the manifest.
 COPY benches benches
 RUN mkdir src \
     && echo 'fn main() {}' > src/main.rs \
@@ -24,20 +24,19 @@ RUN mkdir src \
     && rm -r src
 
 COPY src src
-# Cargo goes by the time of change, and COPY keeps the files' own.
+# Cargo compares modification times, and COPY preserves them.
 RUN touch src/main.rs src/lib.rs \
     && cargo build --release --locked \
     && install -D target/release/unstuck /out/unstuck \
     && install -d -o 65532 -g 65532 /out/data
 
-# The C library, a user without a name, and nothing to break out with: no shell,
-# no package manager.
+# Only the C library and an unprivileged user: no shell, no package manager.
 FROM gcr.io/distroless/cc-debian12:nonroot
 COPY --from=build /out/unstuck /usr/local/bin/unstuck
-# For what must outlive the container: mount a volume here.
+# The store. Mount a volume here.
 COPY --from=build --chown=65532:65532 /out/data /var/lib/unstuck
 
-# A number, so that Kubernetes can see that it is not root.
+# A number, so that Kubernetes can verify that it is not root.
 USER 65532:65532
 WORKDIR /var/lib/unstuck
 EXPOSE 50551 50552

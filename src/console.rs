@@ -86,7 +86,10 @@ pub fn routes(deps: ConsoleDependencies, limits: Limits, hosts: AllowedHosts) ->
         .route("/api/watch_verdicts", post(live::watch_verdicts))
         .route("/api/me", post(calls::get_caller))
         .route("/api/fleet", post(fleet::list_fleet))
-        .route("/api/pulse", post(verdict_counts::verdicts_per_minute))
+        .route(
+            "/api/verdicts_per_minute",
+            post(verdict_counts::verdicts_per_minute),
+        )
         .route("/api/policy", post(policy::get_policy))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .route_layer(middleware::from_fn(browser_guard::require_same_origin));

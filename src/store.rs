@@ -89,6 +89,9 @@ pub struct AuditSettings {
     pub text: bool,
 }
 
+/// Called by the writer before each commit.
+pub type CommitHook = Box<dyn Fn() + Send>;
+
 /// The parameters of `Store::open`.
 pub struct StoreOptions<'a> {
     pub settings: &'a Settings,
@@ -101,8 +104,6 @@ pub struct StoreOptions<'a> {
     /// Called when a sync fails. It must end the process, because the content of the
     /// disk is then unknown.
     pub on_fatal: Box<dyn Fn(io::Error) + Send>,
-    /// Called by the writer before each commit. Tests stop it there.
-    pub before_commit: Option<Box<dyn Fn() + Send>>,
 }
 
 #[cfg(test)]
@@ -116,7 +117,6 @@ impl<'a> StoreOptions<'a> {
             tombstones_max: usize::MAX,
             now: crate::domain::clock::now(),
             on_fatal: Box::new(|_| {}),
-            before_commit: None,
         }
     }
 }
@@ -157,6 +157,15 @@ pub enum StoreHealth {
 impl Store {
     /// Opens the store and recovers the state. It may take a second.
     pub fn open(options: StoreOptions<'_>) -> Result<(Self, RecoveredState), StoreError> {
+        Self::open_with_hook(options, None)
+    }
+
+    /// As `open`. The writer calls the hook before each commit, so that tests can stop it
+    /// there.
+    pub fn open_with_hook(
+        options: StoreOptions<'_>,
+        before_commit: Option<CommitHook>,
+    ) -> Result<(Self, RecoveredState), StoreError> {
         let settings = options.settings;
         if settings.dir.as_os_str().is_empty() {
             let since = VerdictId::lower_bound_at(options.now);
@@ -200,7 +209,8 @@ impl Store {
             last_verdict: last,
             ..state
         };
-        let store = Self::start(options, Some((disk, database)), last, head, retained_after);
+        let disk = (disk, database, before_commit);
+        let store = Self::start(options, Some(disk), last, head, retained_after);
         if let Some(failure) = failure {
             tracing::error!(error = %failure, "the store cannot be written to; serving from memory");
             store.publisher.start_failing(&failure);
@@ -210,7 +220,7 @@ impl Store {
 
     fn start(
         options: StoreOptions<'_>,
-        disk: Option<(Disk, Option<Database>)>,
+        disk: Option<(Disk, Option<Database>, Option<CommitHook>)>,
         last: VerdictId,
         head: ChainHead,
         retained_after: VerdictId,
@@ -224,12 +234,12 @@ impl Store {
             retained_after,
         ));
         let (disk, writer_disk) = match disk {
-            Some((disk, database)) => {
+            Some((disk, database, before_commit)) => {
                 let writer_disk = WriterDisk {
                     dir: disk.dir.clone(),
                     database,
                     retention: disk.requests.clone(),
-                    before_commit: options.before_commit,
+                    before_commit,
                 };
                 (Some(disk), Some(writer_disk))
             }

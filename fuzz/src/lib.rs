@@ -65,7 +65,7 @@ fn with_engine<T>(with: impl FnOnce(&Engine) -> T) -> T {
                 engine.state_bytes() + engine.tombstone_bytes()
             ),
             (0, 0),
-            "all is let go of"
+            "all state is released"
         );
         answer
     })
@@ -136,7 +136,7 @@ pub fn deltas(input: &[u8]) {
     for (whole, pieces) in whole.iter().zip(&pieces) {
         assert_eq!(
             whole.any, pieces.any,
-            "one cut was told of a loop, the other not"
+            "only one of the two splits got a verdict"
         );
         if pieces.early {
             // From here on the two differ, because only one got a verdict.
@@ -146,26 +146,26 @@ pub fn deltas(input: &[u8]) {
     }
 }
 
-/// The verdict on a turn.
-struct Told {
+/// The verdicts on a turn.
+struct TurnVerdicts {
     any: bool,
     /// There was a verdict before its end.
     early: bool,
     end: String,
 }
 
-fn written(engine: &Engine, turns: &[&str], cuts: &[u8]) -> Vec<Told> {
+fn written(engine: &Engine, turns: &[&str], cuts: &[u8]) -> Vec<TurnVerdicts> {
     let say = |(n, text): (usize, &&str)| {
-        let place = |cut: &u8| text.floor_char_boundary(usize::from(*cut) * text.len() / 255);
-        let mut places: Vec<usize> = cuts.iter().map(place).chain([0, text.len()]).collect();
-        places.sort_unstable();
-        let last = places.len() - 2;
-        let mut told = Told {
+        let position = |cut: &u8| text.floor_char_boundary(usize::from(*cut) * text.len() / 255);
+        let mut positions: Vec<usize> = cuts.iter().map(position).chain([0, text.len()]).collect();
+        positions.sort_unstable();
+        let last = positions.len() - 2;
+        let mut verdicts = TurnVerdicts {
             any: false,
             early: false,
             end: String::new(),
         };
-        for (k, ends) in places.windows(2).enumerate() {
+        for (k, ends) in positions.windows(2).enumerate() {
             let delta = pb::Delta {
                 session_id: "s".to_owned(),
                 turn_id: format!("t{n}"),
@@ -179,15 +179,15 @@ fn written(engine: &Engine, turns: &[&str], cuts: &[u8]) -> Vec<Told> {
             let verdict = recorded
                 .as_ref()
                 .and_then(|recorded| recorded.verdict.as_deref());
-            told.any |= verdict.is_some();
+            verdicts.any |= verdict.is_some();
             if k == last {
                 let recorded = recorded.as_ref().expect("the end of a turn is answered");
-                told.end = format!("{:?} {:?}", recorded.index, verdict.map(nameless));
+                verdicts.end = format!("{:?} {:?}", recorded.index, verdict.map(nameless));
             } else {
-                told.early |= verdict.is_some();
+                verdicts.early |= verdict.is_some();
             }
         }
-        told
+        verdicts
     };
     turns.iter().enumerate().map(say).collect()
 }
@@ -321,7 +321,7 @@ pub fn audit_log(input: &[u8]) {
     drop(store);
     assert!(
         verify(dir.path()).unwrap().is_intact(),
-        "what was damaged is set aside"
+        "the damaged tail was moved"
     );
     let (_, again) = open(dir.path()).expect("what was opened opens again");
     assert_eq!(names(&again), names(&standing));

@@ -115,7 +115,7 @@ impl From<FeedError> for Status {
 impl From<ReadError> for Status {
     fn from(error: ReadError) -> Self {
         let (code, reason) = match &error {
-            ReadError::NotRetained => (Code::OutOfRange, "VERDICT_FORGOTTEN"),
+            ReadError::NotRetained => (Code::OutOfRange, "VERDICT_NOT_RETAINED"),
             ReadError::Unreadable(source) => {
                 tracing::error!(error = %source, "the audit log cannot be read");
                 (Code::DataLoss, "AUDIT_LOG_UNREADABLE")

@@ -28,7 +28,6 @@ pub(super) async fn open_and_log(
             tombstones_max,
             now: clock::now(),
             on_fatal: Box::new(exit_after_failed_sync),
-            before_commit: None,
         })
     };
     let opened = tokio::task::spawn_blocking(open).await;

@@ -97,7 +97,7 @@ pub(super) struct CallerInfo {
     role: &'static str,
     tenant: String,
     /// The allowed actions, for the page's buttons. Each call is authorized again.
-    may: Vec<&'static str>,
+    permissions: Vec<&'static str>,
 }
 
 const OPERATOR_ACTIONS: [(&str, &str); 3] = [
@@ -118,7 +118,7 @@ pub(super) async fn get_caller(
         name: caller.name.to_string(),
         role: caller.role.name(),
         tenant: caller.tenant.name().to_owned(),
-        may: allowed.map(|(action, _)| *action).collect(),
+        permissions: allowed.map(|(action, _)| *action).collect(),
     }))
 }
 

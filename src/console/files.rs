@@ -36,7 +36,7 @@ macro_rules! file {
 const FILES: &[File] = &[
     file!("style.css", STYLE),
     file!("icon.svg", IMAGE),
-    file!("acts.js", SCRIPT),
+    file!("actions.js", SCRIPT),
     file!("api.js", SCRIPT),
     file!("app.js", SCRIPT),
     file!("audit.js", SCRIPT),
@@ -44,6 +44,7 @@ const FILES: &[File] = &[
     file!("feed.js", SCRIPT),
     file!("filters.js", SCRIPT),
     file!("fleet.js", SCRIPT),
+    file!("format.js", SCRIPT),
     file!("lanes.js", SCRIPT),
     file!("live.js", SCRIPT),
     file!("login.js", SCRIPT),
@@ -53,7 +54,6 @@ const FILES: &[File] = &[
     file!("theme.js", SCRIPT),
     file!("timeline.js", SCRIPT),
     file!("verdict.js", SCRIPT),
-    file!("words.js", SCRIPT),
 ];
 
 /// The views of the page. Each has its own URL, so that it can be shared.

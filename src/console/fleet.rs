@@ -31,9 +31,9 @@ pub(super) struct FleetQuery {
     search: String,
     detector: String,
     /// An action name: this action or a stronger one. Empty: any.
-    least_action: String,
+    min_action: String,
     skip: usize,
-    most: usize,
+    limit: usize,
 }
 
 impl Default for FleetQuery {
@@ -42,9 +42,9 @@ impl Default for FleetQuery {
             status: String::new(),
             search: String::new(),
             detector: String::new(),
-            least_action: String::new(),
+            min_action: String::new(),
             skip: 0,
-            most: 50,
+            limit: 50,
         }
     }
 }
@@ -69,12 +69,12 @@ pub(super) async fn list_fleet(
 ) -> JsonResult<FleetPage> {
     let caller = console.admit(&headers, &path("ListSessions"))?;
     let query: FleetQuery = parse_body(&headers, &body)?;
-    let (skip, most) = (query.skip, query.most.min(PAGE_ROWS_MAX));
+    let (skip, limit) = (query.skip, query.limit.min(PAGE_ROWS_MAX));
     let filter = build_filter(caller.tenant, query)?;
     // A scan takes many locks, for microseconds each.
     let engine = console.deps.engine.clone();
     let RankedSessions { sessions, counts } =
-        blocking::scan_sessions(move || engine.rank_sessions(&filter, skip, most))
+        blocking::scan_sessions(move || engine.rank_sessions(&filter, skip, limit))
             .await
             .map_err(|_| status::draining())?;
     let mut rows = Vec::with_capacity(sessions.len());
@@ -97,11 +97,11 @@ fn build_filter(tenant: Tenant, query: FleetQuery) -> Result<FleetFilter, HttpEr
             None => return invalid_field("status", format!("{name:?} is not a status")),
         },
     };
-    let least_action = match query.least_action.as_str() {
+    let min_action = match query.min_action.as_str() {
         "" => None,
         name => match name.parse::<Action>() {
             Ok(action) => Some(action),
-            Err(error) => return invalid_field("least_action", error.to_string()),
+            Err(error) => return invalid_field("min_action", error.to_string()),
         },
     };
     if query.search.len() > SEARCH_BYTES_MAX {
@@ -116,7 +116,7 @@ fn build_filter(tenant: Tenant, query: FleetQuery) -> Result<FleetFilter, HttpEr
         status,
         words: words.split_whitespace().map(str::to_owned).collect(),
         detector: query.detector,
-        min_action: least_action,
+        min_action,
     })
 }
 

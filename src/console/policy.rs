@@ -59,11 +59,11 @@ struct DetectorReport {
     trend_half_life_events: u32,
     rule: String,
     threshold: String,
-    quiet: String,
+    avoided_by: String,
     /// Verdicts by action, to be acted on.
-    did: BTreeMap<&'static str, u32>,
+    verdicts: BTreeMap<&'static str, u32>,
     /// Shadow verdicts by action: in shadow mode, or of snoozed sessions.
-    would: BTreeMap<&'static str, u32>,
+    shadow_verdicts: BTreeMap<&'static str, u32>,
 }
 
 pub(super) async fn get_policy(
@@ -118,11 +118,11 @@ fn report_profile(profile: &Profile, kinds: &BTreeMap<&VerdictKind, u32>) -> Pro
             trend_half_life_events: ladder.trend_half_life_events,
             rule: explained.map(|it| it.rule.to_owned()).unwrap_or_default(),
             threshold: explained.map(|it| it.threshold.clone()).unwrap_or_default(),
-            quiet: explained
+            avoided_by: explained
                 .map(|it| it.avoided_by.to_owned())
                 .unwrap_or_default(),
-            did: counts_by_action(false),
-            would: counts_by_action(true),
+            verdicts: counts_by_action(false),
+            shadow_verdicts: counts_by_action(true),
         }
     });
     ProfileReport {

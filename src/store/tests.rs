@@ -33,7 +33,6 @@ fn options(settings: &Settings) -> StoreOptions<'_> {
         tombstones_max: 1_000_000,
         now: UNIX_EPOCH,
         on_fatal: Box::new(|error| panic!("{error}")),
-        before_commit: None,
     }
 }
 
@@ -377,12 +376,10 @@ fn gated(dir: &TempDir, sync_secs_max: u64) -> (Store, mpsc::Sender<()>) {
         sync_secs_max,
         ..settings(dir.path())
     };
-    let options = StoreOptions {
-        // Without a sender every commit passes.
-        before_commit: Some(Box::new(move || drop(gate.recv()))),
-        ..options(&settings)
-    };
-    (Store::open(options).unwrap().0, pass)
+    // Without a sender every commit passes.
+    let hook = Box::new(move || drop(gate.recv()));
+    let (store, _) = Store::open_with_hook(options(&settings), Some(hook)).unwrap();
+    (store, pass)
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    StoreError,
+    CommitHook, StoreError,
     database::{CommitError, Database, Retention},
     dir::StoreDir,
     publisher::{CommitPublisher, Watermarks},
@@ -39,7 +39,7 @@ pub(super) struct WriterDisk {
     pub database: Option<Database>,
     pub retention: Arc<RetentionRequests>,
     /// Called before each commit. Tests stop the writer there.
-    pub before_commit: Option<Box<dyn Fn() + Send>>,
+    pub before_commit: Option<CommitHook>,
 }
 
 /// While writes fail, they are retried at this interval and with every batch.

@@ -1,6 +1,6 @@
 //! Keyed signatures. Calls and outcomes are compared by their hashes alone, and the input
-//! is untrusted: without the key nobody can construct two different texts with one
-//! signature.
+//! is untrusted: without the key two different texts with one signature cannot be
+//! constructed.
 
 use std::hash::{BuildHasher, Hasher};
 

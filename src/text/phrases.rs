@@ -23,7 +23,7 @@ pub struct PhraseMatcher {
 
 /// The phrases are too many or too long for an automaton.
 #[derive(Debug, Error)]
-#[error("cannot listen for so many phrases: {0}")]
+#[error("too many or too long phrases: {0}")]
 pub struct TooManyPhrases(String);
 
 /// The position of the automaton in a text, and the matches so far.

@@ -1,4 +1,4 @@
-// Everybody can read it: every view, light and dark, wide and narrow.
+// Accessibility of every view, light and dark, wide and narrow.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -25,31 +25,31 @@ after(async () => {
 const LOOPING = `/session?id=${encodeURIComponent("coding/round-and-round")}`;
 const VIEWS = {
   fleet: ["/", ".sessions tbody tr"],
-  session: [LOOPING, ".score .bead"],
-  over: [`/session?id=${encodeURIComponent("coding/wrong-branch")}`, "article.verdict"],
-  missing: ["/session?id=nobody", ".empty"],
-  feed: ["/feed", ".line"],
-  audit: ["/audit", ".line"],
+  session: [LOOPING, ".timeline-plot .event-mark"],
+  terminated: [`/session?id=${encodeURIComponent("coding/wrong-branch")}`, "article.verdict"],
+  missing: ["/session?id=unknown", ".empty"],
+  feed: ["/feed", ".verdict-row"],
+  audit: ["/audit", ".verdict-row"],
   policy: ["/policy", ".detectors tbody tr"],
-  dialog: [LOOPING, ".score .bead", "Terminate…"],
+  dialog: [LOOPING, ".timeline-plot .event-mark", "Terminate…"],
 };
 
 for (const colorScheme of ["light", "dark"]) {
   for (const [size, viewport] of [["wide", WIDE], ["narrow", NARROW]]) {
-    test(`axe finds nothing in any view, ${colorScheme} and ${size}`, async () => {
+    test(`axe finds no violation in any view, ${colorScheme} and ${size}`, async () => {
       for (const [name, [address, ready, button]] of Object.entries(VIEWS)) {
-        const { page, context, faults } = await open(browser, service, address, { colorScheme, viewport });
+        const { page, context, errors } = await open(browser, service, address, { colorScheme, viewport });
         await page.locator(ready).first().waitFor();
         await page.locator(".pill.live").waitFor();
         if (button) await page.getByRole("button", { name: button }).click();
         await page.evaluate(axe.source);
         const { violations, passes } = await page.evaluate(() => globalThis.axe.run(document));
-        assert.ok(passes.length > 10, "axe has looked");
+        assert.ok(passes.length > 10, "axe ran its checks");
         const found = violations.map(({ id, impact, nodes }) => `${impact} ${id}: ${nodes.map((node) => node.target.join(" ")).slice(0, 4).join("; ")}`);
         assert.deepEqual(found, [], name);
-        const wider = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-        assert.equal(wider, 0, `${name} fits the screen`);
-        assert.deepEqual(faults, [], name);
+        const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+        assert.equal(overflow, 0, `${name} fits the screen`);
+        assert.deepEqual(errors, [], name);
         await context.close();
       }
     });

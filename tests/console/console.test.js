@@ -1,4 +1,4 @@
-// What a person on call does with the console, in a real browser against a real
+// The work of a person on call with the console, in a real browser against a real
 // service.
 
 import assert from "node:assert/strict";
@@ -15,10 +15,10 @@ before(async () => { browser = await launch(); });
 after(async () => { await browser?.close(); });
 beforeEach(async () => { service = await Service.start(); opened = []; });
 afterEach(async () => {
-  for (const { context, requests, faults } of opened) {
-    assert.deepEqual(faults, [], "nothing goes wrong in the page");
+  for (const { context, requests, errors } of opened) {
+    assert.deepEqual(errors, [], "the page has no errors");
     const elsewhere = requests.filter((url) => !url.startsWith(`${service.url}/`));
-    assert.deepEqual(elsewhere, [], "the page asks nobody but the service");
+    assert.deepEqual(elsewhere, [], "the page sends requests only to the service");
     await context.close();
   }
   await service.close();
@@ -40,34 +40,34 @@ test("a looping session appears without a reload, and its timeline shows the loo
   await page.getByText("No sessions yet.").waitFor();
   let loads = 0;
   page.on("load", () => { loads += 1; });
-  await service.record("coding/in-circles", read("README.md"), ...times(4, search, glob));
-  await link(page, "coding/in-circles").waitFor();
-  const row = page.getByRole("row").filter({ has: link(page, "coding/in-circles") });
+  await service.record("coding/webhook-search", read("README.md"), ...times(4, search, glob));
+  await link(page, "coding/webhook-search").waitFor();
+  const row = page.getByRole("row").filter({ has: link(page, "coding/webhook-search") });
   await row.getByText("looping").waitFor();
   await row.getByText("cycle", { exact: true }).waitFor();
 
-  await link(page, "coding/in-circles").click();
-  const beads = page.locator(".score .bead.cited");
-  await beads.first().waitFor();
-  const drawn = await beads.evaluateAll((nodes) => nodes.map((node) => ({
+  await link(page, "coding/webhook-search").click();
+  const marks = page.locator(".timeline-plot .event-mark.cited");
+  await marks.first().waitFor();
+  const drawn = await marks.evaluateAll((nodes) => nodes.map((node) => ({
     letter: node.querySelector("text").textContent,
     colour: getComputedStyle(node.querySelector("circle")).fill,
     y: node.querySelector("circle").getAttribute("cy"),
   })));
-  assert.equal(drawn.map((bead) => bead.letter).join(""), "ABABABAB");
+  assert.equal(drawn.map((mark) => mark.letter).join(""), "ABABABAB");
   for (const letter of ["A", "B"]) {
-    const own = drawn.filter((bead) => bead.letter === letter);
-    assert.equal(new Set(own.map((bead) => `${bead.colour} ${bead.y}`)).size, 1, "equal calls share colour and line");
+    const own = drawn.filter((mark) => mark.letter === letter);
+    assert.equal(new Set(own.map((mark) => `${mark.colour} ${mark.y}`)).size, 1, "equal calls share a colour and a lane");
   }
-  assert.equal(new Set(drawn.map((bead) => bead.colour)).size, 2);
-  // The trend as a plot, and the verdict in plain words.
-  assert.ok(await page.locator(".score .trend polyline").count() >= 1);
+  assert.equal(new Set(drawn.map((mark) => mark.colour)).size, 2);
+  // The trend is plotted, and the verdict has all its parts.
+  assert.ok(await page.locator(".timeline-plot .trend polyline").count() >= 1);
   const verdict = page.locator("article.verdict").first();
   for (const words of ["Why now", "Rule", "Fires at", "Events", "Would not have fired if", "Wasted", "Correction"]) {
     await verdict.getByText(words, { exact: true }).waitFor();
   }
   await verdict.getByText("laps of 2 to 10 calls").waitFor();
-  assert.equal(loads, 0, "nothing was loaded anew");
+  assert.equal(loads, 0, "the page was not reloaded");
 });
 
 test("the correction can be copied", async () => {
@@ -79,8 +79,8 @@ test("the correction can be copied", async () => {
   assert.equal(copied, (await page.locator("blockquote").first().textContent()));
 });
 
-describe("acts", () => {
-  test("terminating a session ends a real stream at once, and needs a reason", async () => {
+describe("operator actions", () => {
+  test("a termination needs a reason and reaches an open stream immediately", async () => {
     const stream = service.stream();
     const [third] = (await stream.send("s", ...times(3, search))).results.slice(-1);
     assert.equal(third.action, "ACTION_WARN");
@@ -90,67 +90,67 @@ describe("acts", () => {
     await dialog.getByText("All streams of the session are notified immediately").waitFor();
     await dialog.getByRole("button", { name: "Terminate the session" }).click();
     await dialog.getByText("A reason is required").waitFor();
-    await dialog.getByLabel("Reason (required)").fill("it goes in circles");
+    await dialog.getByLabel("Reason (required)").fill("it repeats the same calls");
     await dialog.getByLabel("Your name").fill("Mia Jönsson");
     await dialog.getByRole("button", { name: "Terminate the session" }).click();
 
     const push = await stream.next();
     assert.equal(push.sequence, 0);
     assert.equal(push.results[0].action, "ACTION_TERMINATE");
-    assert.equal(push.results[0].verdict.reason, "it goes in circles");
+    assert.equal(push.results[0].verdict.reason, "it repeats the same calls");
     assert.equal(push.results[0].verdict.operator, "Mia Jonsson");
     const [refused] = (await stream.send("s", search)).results;
     assert.equal(refused.action, "ACTION_TERMINATE");
     stream.end();
 
-    // Seen at once, without a reload; what led to it stays in sight.
+    // The page shows it without a reload and keeps the timeline.
     await page.locator(".head .state.terminated").waitFor();
     await page.getByText("The state when the session was closed").waitFor();
-    await page.locator(".score .bead.cited").first().waitFor();
+    await page.locator(".timeline-plot .event-mark.cited").first().waitFor();
     assert.equal(await page.getByRole("button", { name: "Terminate…" }).count(), 0);
 
-    // Who comes later sees it too; after a restart only a page that was open does.
+    // A page opened later shows the timeline too; after a restart only an open page does.
     const later = await visit(sessionAt("s"));
     await later.locator("article.verdict").nth(1).waitFor();
-    assert.equal(await later.locator(".score .bead.cited").count(), 3);
+    assert.equal(await later.locator(".timeline-plot .event-mark.cited").count(), 3);
     assert.deepEqual(await later.locator("article.verdict h3").allTextContents(), ["operator", "exact_repeat"]);
     await service.stop();
-    await service.again();
+    await service.restart();
     const latest = await visit(sessionAt("s"));
     await latest.getByText("or the service was restarted").waitFor();
     await latest.locator(".head .state.terminated").waitFor();
     assert.deepEqual(await latest.locator(".fact dt").allTextContents(), ["Wasted in loops", "Terminated"]);
     await page.locator(".pill.live").waitFor();
-    await page.locator(".score .bead.cited").first().waitFor();
+    await page.locator(".timeline-plot .event-mark.cited").first().waitFor();
   });
 
-  test("a refused act says why", async () => {
+  test("a refused action shows the reason", async () => {
     await service.record("s", search);
     const page = await visit(sessionAt("s"));
     await page.getByRole("button", { name: "Snooze…" }).click();
     const dialog = page.getByRole("dialog");
-    await dialog.getByLabel("Reason (required)").fill("somebody looks at it");
+    await dialog.getByLabel("Reason (required)").fill("under investigation");
     await service.ask("TerminateSession", { session_id: "s", reason: "meanwhile" });
     await dialog.getByRole("button", { name: "Snooze the session" }).click();
     await dialog.getByText("Refused: the session is terminated; reset it first.").waitFor();
   });
 
-  test("a snoozed session is marked, and a reset one begins anew", async () => {
+  test("a snoozed session is marked, and a reset session starts from zero", async () => {
     await service.record("s", ...times(3, search));
     const page = await visit(sessionAt("s"));
-    for (const act of ["Snooze", "Reset"]) {
-      await page.getByRole("button", { name: `${act}…` }).click();
+    for (const action of ["Snooze", "Reset"]) {
+      await page.getByRole("button", { name: `${action}…` }).click();
       const dialog = page.getByRole("dialog");
       await dialog.getByLabel("Reason (required)").fill("it was repaired");
-      await dialog.getByRole("button", { name: `${act} the session` }).click();
+      await dialog.getByRole("button", { name: `${action} the session` }).click();
       await dialog.waitFor({ state: "detached" });
-      if (act === "Snooze") await page.getByText("snoozed until").waitFor();
+      if (action === "Snooze") await page.getByText("snoozed until").waitFor();
     }
     await page.getByText("No events yet.").waitFor();
     await page.locator(".head .state.active").waitFor();
   });
 
-  test("all of it by the keyboard alone", async () => {
+  test("the dialog works with the keyboard alone", async () => {
     await service.record("s", ...times(3, search));
     const page = await visit("/");
     await link(page, "s").focus();
@@ -161,12 +161,12 @@ describe("acts", () => {
     assert.equal(await page.evaluate(() => document.activeElement.id), "reason");
     await page.keyboard.press("Escape");
     await page.getByRole("dialog").waitFor({ state: "detached" });
-    // Back to where it was asked from.
-    assert.equal(await page.evaluate(() => document.activeElement.dataset.act), "terminate");
+    // The focus returns to the button.
+    assert.equal(await page.evaluate(() => document.activeElement.dataset.action), "terminate");
   });
 });
 
-test("filters and search stand in the address, which can be shared", async () => {
+test("filters and search are in the URL, which can be shared", async () => {
   await service.ask("OpenSession", { session_id: "web-1", labels: { team: "web" } });
   await service.record("web-1", ...times(3, search));
   await service.ask("OpenSession", { session_id: "web-2", labels: { team: "web" } });
@@ -189,20 +189,20 @@ test("filters and search stand in the address, which can be shared", async () =>
   await link(page, "web-2").waitFor();
 });
 
-test("the fleet is sorted by how badly sessions are stuck, and the pulse beats", async () => {
+test("the fleet is sorted by severity, and verdicts per minute are plotted", async () => {
   await service.record("calm", search);
   await service.record("warned", ...times(3, search));
   await service.record("blocked", ...times(4, search));
   const page = await visit("/");
   await page.locator(".sessions tbody tr").nth(2).waitFor();
-  const order = await page.locator(".sessions tbody .who a").allTextContents();
+  const order = await page.locator(".sessions tbody .session-id a").allTextContents();
   assert.deepEqual(order, ["blocked", "warned", "calm"]);
   await page.getByRole("img", { name: "3 verdicts in the last hour" }).waitFor();
-  assert.ok(await page.locator(".pulse rect").count() >= 1);
-  assert.equal(await page.locator(".spark").count(), 2);
+  assert.ok(await page.locator(".verdicts-per-minute rect").count() >= 1);
+  assert.equal(await page.locator(".sparkline").count(), 2);
 });
 
-test("the live feed pauses and filters", async () => {
+test("the live feed can be paused and filtered", async () => {
   const page = await visit("/feed");
   await service.record("first", ...times(3, search));
   await link(page, "first").waitFor();
@@ -214,18 +214,18 @@ test("the live feed pauses and filters", async () => {
   await page.getByText("enough").waitFor();
   await page.getByLabel("Minimum action").selectOption("terminate");
   await link(page, "second").waitFor({ state: "detached" });
-  assert.equal(await page.locator(".line").count(), 1);
-  assert.ok(page.url().endsWith("/feed?least=terminate"));
+  assert.equal(await page.locator(".verdict-row").count(), 1);
+  assert.ok(page.url().endsWith("/feed?min_action=terminate"));
 });
 
-test("the audit log has pages and filters, the newest first", async () => {
+test("the audit log has pages and filters, newest first", async () => {
   for (let number = 0; number < 60; number += 1) {
     await service.ask("TerminateSession", { session_id: `s-${number}`, reason: "enough" }, { "unstuck-operator": "mia" });
   }
   await service.record("loop", ...times(3, search));
   const page = await visit("/audit");
-  await page.locator(".line").nth(49).waitFor();
-  const ids = () => page.locator(".line a").allTextContents();
+  await page.locator(".verdict-row").nth(49).waitFor();
+  const ids = () => page.locator(".verdict-row a").allTextContents();
   assert.deepEqual((await ids()).slice(0, 3), ["loop", "s-59", "s-58"]);
   await page.getByRole("button", { name: "Older" }).click();
   await link(page, "s-0").waitFor();
@@ -240,7 +240,7 @@ test("the audit log has pages and filters, the newest first", async () => {
   await page.getByText("mia").waitFor();
 });
 
-test("the policy page shows what was done beside what would have been", async () => {
+test("the policy view shows verdicts beside shadow verdicts", async () => {
   await service.close();
   service = await Service.start('[profiles.trial]\nmode = "shadow"\n');
   await service.record("s", ...times(4, search));
@@ -250,7 +250,7 @@ test("the policy page shows what was done beside what would have been", async ()
   const counts = async (name) => {
     const row = page.getByRole("row").filter({ has: page.getByRole("rowheader", { name, exact: true }) });
     await row.waitFor();
-    return (await row.locator(".tallied").allInnerTexts()).map((text) => text.trim().replace(/\s+/g, " "));
+    return (await row.locator(".verdict-counts").allInnerTexts()).map((text) => text.trim().replace(/\s+/g, " "));
   };
   assert.deepEqual(await counts("default"), ["1 warn 1 block", "–"]);
   assert.deepEqual(await counts("trial"), ["–", "1 warn"]);
@@ -271,50 +271,50 @@ test("the policy page shows what was done beside what would have been", async ()
   assert.ok(page.url().endsWith("/policy?hours=1&profile=trial"));
 });
 
-test("a page finds its way back after a restart, with no verdict lost or shown twice", async () => {
+test("a page reconnects after a restart and shows each verdict once", async () => {
   const page = await visit("/feed");
   await service.record("before", ...times(3, search));
   await link(page, "before").waitFor();
   await page.evaluate(() => {
-    window.said = [];
+    window.statuses = [];
     const pill = document.querySelector(".pill");
-    new MutationObserver(() => window.said.push(pill.textContent)).observe(pill, { childList: true });
+    new MutationObserver(() => window.statuses.push(pill.textContent)).observe(pill, { childList: true });
   });
   await service.stop();
   await page.getByText("disconnected").waitFor();
-  await service.again();
-  // Given while the page was away, or not: it cannot know.
+  await service.restart();
+  // These verdicts are issued before or after the page reconnects.
   await service.record("after", ...times(4, search));
   await page.locator(".pill.live").waitFor();
-  await page.locator(".line").nth(2).waitFor();
-  const lines = await page.locator(".line .badge").allTextContents();
+  await page.locator(".verdict-row").nth(2).waitFor();
+  const lines = await page.locator(".verdict-row .badge").allTextContents();
   assert.deepEqual(lines, ["block", "warn", "warn"]);
   assert.equal(await page.locator(".pill").textContent(), "live");
-  const said = await page.evaluate(() => window.said);
-  assert.ok(said.some((text) => text.startsWith("catching up")), `it said that it was behind: ${said}`);
+  const statuses = await page.evaluate(() => window.statuses);
+  assert.ok(statuses.some((text) => text.startsWith("catching up")), `the page was catching up: ${statuses}`);
   await page.getByRole("link", { name: "Fleet" }).first().click();
   await link(page, "after").waitFor();
 });
 
-test("a page that nobody sees lets go of its connection, and misses nothing", async () => {
+test("a hidden page closes its connection and catches up when it is visible", async () => {
   const page = await visit("/feed");
   await page.locator(".pill.live").waitFor();
   const streams = async () => (await (await fetch(`${service.url}/metrics`)).text()).match(/unstuck_streams{rpc="WatchVerdicts"} (\d+)/)[1];
-  const seen = (state) => page.evaluate((state) => {
+  const setVisibility = (state) => page.evaluate((state) => {
     Object.defineProperty(document, "visibilityState", { configurable: true, get: () => state });
     document.dispatchEvent(new Event("visibilitychange"));
   }, state);
   assert.equal(await streams(), "1");
-  await seen("hidden");
+  await setVisibility("hidden");
   await page.getByText("paused").waitFor();
   while ((await streams()) !== "0");
   await service.record("meanwhile", ...times(3, search));
-  await seen("visible");
+  await setVisibility("visible");
   await link(page, "meanwhile").waitFor();
   await page.locator(".pill.live").waitFor();
 });
 
-test("where verdicts were missed for good the page says so", async () => {
+test("the page shows a gap if missed verdicts are no longer stored", async () => {
   await service.close();
   service = await Service.start('[store]\ndir = ""\n');
   const page = await visit("/feed");
@@ -322,19 +322,19 @@ test("where verdicts were missed for good the page says so", async () => {
   await service.record("before", ...times(3, search));
   await link(page, "before").waitFor();
   await service.stop();
-  await service.again();
+  await service.restart();
   await page.getByText("live, after a gap").waitFor();
   await page.getByText("Some verdicts were missed").waitFor();
 });
 
-test("colours follow the system until somebody says otherwise", async () => {
+test("the theme follows the system until the user chooses one", async () => {
   const page = await visit("/", { colorScheme: "dark" });
-  const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
-  const dark = await ground();
+  const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const dark = await background();
   await page.getByRole("button", { name: "Theme: auto" }).click();
   await page.getByRole("button", { name: "Theme: light" }).waitFor();
-  assert.notEqual(await ground(), dark);
+  assert.notEqual(await background(), dark);
   await page.reload();
   await page.getByRole("button", { name: "Theme: light" }).click();
-  assert.equal(await ground(), dark);
+  assert.equal(await background(), dark);
 });

@@ -1,4 +1,4 @@
-// A fleet to look at: some sessions stuck in different ways, most of them at work.
+// An example fleet: some sessions loop in different ways, most work normally.
 
 import { call, read, times } from "./service.js";
 

@@ -1,4 +1,4 @@
-// What an agent writes is text, whatever it looks like.
+// Agent text is shown as text and never interpreted.
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
@@ -20,12 +20,12 @@ after(async () => {
 
 const IMAGE = "<img src=x onerror=window.harmed=1>";
 const SESSION = "<img/src=x/onerror=window.harmed=1>";
-const TURNED = "\u202eevil\u2066 text\u0000\u200b";
+const BIDI = "\u202eevil\u2066 text\u0000\u200b";
 
 async function hostile() {
   await service.ask("OpenSession", { session_id: SESSION, labels: { [IMAGE]: `"><script>window.harmed=1</script>` } });
   const long = "<b>".repeat(34_000);
-  const bad = call(`t<svg/onload=window.harmed=1>`, `${TURNED}${IMAGE}${long}`, { result: long });
+  const bad = call(`t<svg/onload=window.harmed=1>`, `${BIDI}${IMAGE}${long}`, { result: long });
   await service.record(SESSION,
     { turn: { role: "ROLE_USER", text: IMAGE } },
     { turn: { role: "ROLE_AGENT", text: long } },
@@ -34,11 +34,11 @@ async function hostile() {
   await service.ask("SnoozeSession", { session_id: SESSION, reason: IMAGE, duration: { seconds: 3600 } }, { "unstuck-operator": "<i>mia</i>" });
 }
 
-test("hostile text does nothing in any view, and is shown as it is", async () => {
+test("hostile text is shown as plain text in every view", async () => {
   await hostile();
-  const views = ["/", `/session?id=${encodeURIComponent(SESSION)}`, "/feed", "/audit", "/policy", `/?q=${encodeURIComponent(IMAGE)}`, `/session?id=${encodeURIComponent(IMAGE)}`, `/audit?detector=${encodeURIComponent(IMAGE)}&at=${encodeURIComponent(IMAGE)}`];
+  const views = ["/", `/session?id=${encodeURIComponent(SESSION)}`, "/feed", "/audit", "/policy", `/?q=${encodeURIComponent(IMAGE)}`, `/session?id=${encodeURIComponent(IMAGE)}`, `/audit?detector=${encodeURIComponent(IMAGE)}&page_token=${encodeURIComponent(IMAGE)}`];
   for (const view of views) {
-    const { page, context, requests, faults } = await open(browser, service, view);
+    const { page, context, requests, errors } = await open(browser, service, view);
     const dialogs = [];
     page.on("dialog", (dialog) => { dialogs.push(dialog.message()); dialog.dismiss(); });
     await page.locator(".pill.live").waitFor();
@@ -49,36 +49,36 @@ test("hostile text does nothing in any view, and is shown as it is", async () =>
     if (view.startsWith("/session?id=%3Cimg%2F")) {
       await page.locator(".events li").nth(5).waitFor();
       const shown = await page.locator("main").innerText();
-      assert.ok(shown.includes("onerror=window.harmed=1>"), "it is shown as it is");
-      assert.ok(!/[\u202a-\u202e\u2066-\u2069\u200b\u0000]/.test(shown), "nothing invisible is in it");
-      assert.ok(shown.includes("\\u{202e}evil"), "what cannot be seen is spelt out");
-      // The dialog quotes it too.
+      assert.ok(shown.includes("onerror=window.harmed=1>"), "markup is shown as text");
+      assert.ok(!/[\u202a-\u202e\u2066-\u2069\u200b\u0000]/.test(shown), "no invisible characters are left");
+      assert.ok(shown.includes("\\u{202e}evil"), "invisible characters are escaped");
+      // The dialog shows the session id too.
       await page.getByRole("button", { name: "Terminate…" }).click();
       await page.getByRole("dialog").getByText(SESSION).waitFor();
     }
-    const made = await page.evaluate(() => ({
+    const result = await page.evaluate(() => ({
       harmed: window.harmed,
       nodes: document.querySelectorAll("main img, main script, main b b, dialog img, [onerror], [onload]").length,
       wide: document.documentElement.scrollWidth - document.documentElement.clientWidth,
     }));
-    assert.deepEqual(made, { harmed: undefined, nodes: 0, wide: 0 }, view);
-    assert.deepEqual([faults, dialogs], [[], []], view);
+    assert.deepEqual(result, { harmed: undefined, nodes: 0, wide: 0 }, view);
+    assert.deepEqual([errors, dialogs], [[], []], view);
     assert.ok(requests.every((url) => url.startsWith(`${service.url}/`) && !url.endsWith("/x")), view);
     await context.close();
   }
 });
 
-test("the browser itself refuses script and markup made of text", async () => {
+test("the content security policy blocks scripts and markup from text", async () => {
   const { page, context } = await open(browser, service, "/");
-  const made = await page.evaluate(async () => {
+  const result = await page.evaluate(async () => {
     const tries = {};
-    try { document.body.innerHTML = "<i>x</i>"; tries.markup = "made"; } catch (error) { tries.markup = error.name; }
+    try { document.body.innerHTML = "<i>x</i>"; tries.markup = "created"; } catch (error) { tries.markup = error.name; }
     const script = document.createElement("script");
     try { script.text = "window.ran = 1"; document.body.append(script); } catch (error) { tries.script = error.name; }
     tries.ran = window.ran;
     tries.fetched = await fetch("http://127.0.0.1:9/").then(() => "reached", () => "refused");
     return tries;
   });
-  assert.deepEqual(made, { markup: "TypeError", script: "TypeError", ran: undefined, fetched: "refused" });
+  assert.deepEqual(result, { markup: "TypeError", script: "TypeError", ran: undefined, fetched: "refused" });
   await context.close();
 });

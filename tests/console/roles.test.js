@@ -1,4 +1,4 @@
-// With tokens: who may look, who may act.
+// Sign-in with tokens, and the permissions of the roles.
 
 import assert from "node:assert/strict";
 import { mkdtemp, rm } from "node:fs/promises";
@@ -30,19 +30,19 @@ after(async () => {
   await rm(folder, { recursive: true });
 });
 
-async function enter(page, token) {
+async function signIn(page, token) {
   await page.getByLabel("Token").fill(token);
   await page.getByRole("button", { name: "Sign in" }).click();
 }
 
-test("a viewer sees all and has no button to act with", async () => {
-  const { page, context, faults, requests } = await open(browser, service, "/session?id=s");
-  await enter(page, tokens.viewer);
-  await page.locator(".score .bead.cited").first().waitFor();
+test("a viewer sees all data and no action buttons", async () => {
+  const { page, context, errors, requests } = await open(browser, service, "/session?id=s");
+  await signIn(page, tokens.viewer);
+  await page.locator(".timeline-plot .event-mark.cited").first().waitFor();
   await page.locator(".pill.live").waitFor();
   await page.getByText("viewer").first().waitFor();
-  assert.equal(await page.locator("[data-act]").count(), 0);
-  // The service decides again, whatever a page shows.
+  assert.equal(await page.locator("[data-action]").count(), 0);
+  // The service checks the role again.
   const forced = await page.evaluate(async () => {
     const answer = await fetch("/api/terminate_session", {
       method: "POST",
@@ -53,27 +53,27 @@ test("a viewer sees all and has no button to act with", async () => {
   });
   assert.deepEqual(forced, [403, "the role viewer may not do this"]);
   assert.deepEqual(await context.cookies(), [], "no cookie");
-  assert.ok(requests.every((url) => !url.includes(tokens.viewer)), "the token stands in no address");
-  assert.deepEqual(faults, []);
+  assert.ok(requests.every((url) => !url.includes(tokens.viewer)), "the token is in no URL");
+  assert.deepEqual(errors, []);
   await context.close();
 });
 
-test("a token that is not known, or not for the console, is refused with a reason", async () => {
+test("an unknown token and a broker's token are refused with a reason", async () => {
   const { page, context } = await open(browser, service, "/");
-  await enter(page, "unstuck_wrong");
+  await signIn(page, "unstuck_wrong");
   await page.getByText("The token is unknown or was revoked").waitFor();
-  await enter(page, tokens.broker);
+  await signIn(page, tokens.broker);
   await page.getByText("the role broker may not do this").waitFor();
-  await enter(page, tokens.viewer);
+  await signIn(page, tokens.viewer);
   await page.getByRole("link", { name: "s", exact: true }).waitFor();
   await page.getByRole("button", { name: "Sign out" }).click();
   await page.getByLabel("Token").waitFor();
   await context.close();
 });
 
-test("an operator acts in the name of the token", async () => {
-  const { page, context, faults } = await open(browser, service, "/session?id=s");
-  await enter(page, tokens.operator);
+test("an operator's action is recorded with the token's name", async () => {
+  const { page, context, errors } = await open(browser, service, "/session?id=s");
+  await signIn(page, tokens.operator);
   await page.getByRole("button", { name: "Terminate…" }).click();
   const dialog = page.getByRole("dialog");
   await dialog.getByText("your name, operator").waitFor();
@@ -83,7 +83,7 @@ test("an operator acts in the name of the token", async () => {
   await page.locator(".head .state.terminated").waitFor();
   await page.getByRole("link", { name: "Audit", exact: true }).click();
   await page.getByText("enough").waitFor();
-  await page.locator(".line").first().getByText("operator").first().waitFor();
-  assert.deepEqual(faults, []);
+  await page.locator(".verdict-row").first().getByText("operator").first().waitFor();
+  assert.deepEqual(errors, []);
   await context.close();
 });

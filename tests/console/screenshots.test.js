@@ -1,5 +1,5 @@
-// The pictures in the documentation. They are kept where UNSTUCK_SCREENSHOTS
-// names a folder; else a run of the tests leaves the tree as it was.
+// The screenshots of the documentation. They are saved in the directory
+// UNSTUCK_SCREENSHOTS; without it the tests leave no files.
 
 import assert from "node:assert/strict";
 import { mkdtemp, rm, stat } from "node:fs/promises";
@@ -11,36 +11,36 @@ import { NARROW, launch, open } from "./browser.js";
 import { fleet } from "./fleet.js";
 import { Service } from "./service.js";
 
-test("pictures of both views, light and dark", async () => {
-  const kept = process.env.UNSTUCK_SCREENSHOTS;
-  const folder = kept ? path.resolve(kept) : await mkdtemp(path.join(tmpdir(), "unstuck-pictures-"));
+test("screenshots of both views, light and dark", async () => {
+  const target = process.env.UNSTUCK_SCREENSHOTS;
+  const folder = target ? path.resolve(target) : await mkdtemp(path.join(tmpdir(), "unstuck-screenshots-"));
   const browser = await launch();
   const service = await Service.start();
   await fleet(service);
   const views = {
     fleet: ["/", ".sessions tbody tr"],
-    session: [`/session?id=${encodeURIComponent("coding/round-and-round")}`, ".score .bead"],
+    session: [`/session?id=${encodeURIComponent("coding/round-and-round")}`, ".timeline-plot .event-mark"],
   };
   for (const [name, [address, ready]] of Object.entries(views)) {
     for (const colorScheme of ["light", "dark"]) {
       const { page, context } = await open(browser, service, address, { colorScheme });
       await page.locator(ready).first().waitFor();
       await page.locator(".pill.live").waitFor();
-      await picture(page, path.join(folder, `${name}-${colorScheme}.png`));
+      await screenshot(page, path.join(folder, `${name}-${colorScheme}.png`));
       await context.close();
     }
     const { page, context } = await open(browser, service, address, { viewport: NARROW });
     await page.locator(ready).first().waitFor();
     await page.locator(".pill.live").waitFor();
-    await picture(page, path.join(folder, `${name}-narrow.png`));
+    await screenshot(page, path.join(folder, `${name}-narrow.png`));
     await context.close();
   }
   await browser.close();
   await service.close();
-  if (!kept) await rm(folder, { recursive: true });
+  if (!target) await rm(folder, { recursive: true });
 });
 
-async function picture(page, file) {
+async function screenshot(page, file) {
   await page.screenshot({ path: file });
-  assert.ok((await stat(file)).size > 10_000, "something is drawn");
+  assert.ok((await stat(file)).size > 10_000, "the image is not empty");
 }

@@ -1,5 +1,4 @@
-// A real service on ports of its own, and a gRPC client that shares no code with
-// it.
+// A real service on its own ports, and a gRPC client that shares no code with it.
 
 import { spawn } from "node:child_process";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
@@ -20,14 +19,14 @@ const definition = loader.loadSync(
 const { unstuck } = grpc.loadPackageDefinition(definition);
 
 export class Service {
-  /** Sent with every call, where there is one. */
+  /** Sent with every call, unless empty. */
   token = "";
   #dir;
   #child;
   #toml;
   #tls;
 
-  /** `tls`: who vouches for it, and the name in its certificate. */
+  /** `tls`: the CA certificate, and the name in the service's certificate. */
   static async start(toml = "", tls = null) {
     const service = new Service();
     service.#tls = tls;
@@ -41,8 +40,8 @@ export class Service {
     const config = path.join(this.#dir, "unstuck.toml");
     await writeFile(config, `[server]\ngrpc = "${grpcAddress}"\nhttp = "${httpAddress}"\n${this.#toml}`);
     this.#child = spawn(BIN, ["serve", "--config", config], { cwd: this.#dir, stdio: ["ignore", "pipe", "pipe"], env: { PATH: process.env.PATH } });
-    let complaints = "";
-    this.#child.stderr.on("data", (text) => { complaints += text; });
+    let stderr = "";
+    this.#child.stderr.on("data", (text) => { stderr += text; });
     const lines = createInterface({ input: this.#child.stdout });
     for await (const line of lines) {
       const [, kind, address] = line.match(/^unstuck: (gRPC|HTTP) on (\S+)/) ?? [];
@@ -50,7 +49,7 @@ export class Service {
       if (kind === "HTTP") this.http = address;
       if (line.startsWith("unstuck: s")) break;
     }
-    if (!this.http) throw new Error(`the service did not start: ${complaints}`);
+    if (!this.http) throw new Error(`the service did not start: ${stderr}`);
     this.url = `${this.#tls ? "https" : "http"}://${this.http}`;
     const credentials = this.#tls ? grpc.credentials.createSsl(this.#tls.ca) : grpc.credentials.createInsecure();
     const options = this.#tls ? { "grpc.ssl_target_name_override": this.#tls.name } : {};
@@ -66,8 +65,8 @@ export class Service {
     await ended;
   }
 
-  /** On the same ports, with the same store. */
-  async again() {
+  /** Starts it again on the same ports, with the same store. */
+  async restart() {
     await this.#run(this.grpc, this.http);
   }
 
@@ -95,7 +94,7 @@ export class Service {
     return results;
   }
 
-  /** A bidi stream of events, as a broker has it. */
+  /** A bidirectional stream of events, as a broker uses it. */
   stream() {
     const stream = this.detection.StreamEvents();
     const arrived = [];

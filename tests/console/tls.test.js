@@ -1,4 +1,4 @@
-// As it is deployed: over TLS, with tokens, by a name of its own.
+// As deployed: over TLS, with tokens, under its own host name.
 
 import assert from "node:assert/strict";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
@@ -12,7 +12,7 @@ import { newTokens, run } from "./tokens.js";
 
 const NAME = "unstuck.example.com";
 
-test("over TLS the page is live, copies without being asked, and ends a session", async () => {
+test("over TLS the page is live, copies to the clipboard, and terminates a session", async () => {
   const folder = await mkdtemp(path.join(tmpdir(), "unstuck-tls-"));
   const [cert, key, file] = ["tls.crt", "tls.key", "tokens.toml"].map((name) => path.join(folder, name));
   await run("openssl", ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2",
@@ -21,14 +21,14 @@ test("over TLS the page is live, copies without being asked, and ends a session"
   const toml = `console_hosts = ["${NAME}"]\n[tls]\ncert = ${JSON.stringify(cert)}\nkey = ${JSON.stringify(key)}\n[auth]\ntokens = ${JSON.stringify(file)}\n`;
   const service = await Service.start(toml, { ca: await readFile(cert), name: NAME });
   service.token = tokens.broker;
-  // The browser finds the name here, and does not know who has signed the certificate.
+  // The browser resolves the name to this host and accepts the self-signed certificate.
   const browser = await launch([`--host-resolver-rules=MAP ${NAME} 127.0.0.1`]);
   const context = await browser.newContext({ ignoreHTTPSErrors: true, permissions: ["clipboard-read", "clipboard-write"] });
   const page = await context.newPage();
   const requests = [];
-  const faults = [];
+  const errors = [];
   page.on("request", (request) => requests.push(request.url()));
-  page.on("pageerror", (error) => faults.push(String(error)));
+  page.on("pageerror", (error) => errors.push(String(error)));
   const origin = `https://${NAME}:${new URL(service.url).port}`;
 
   const opened = await page.goto(`${origin}/`);
@@ -49,9 +49,9 @@ test("over TLS the page is live, copies without being asked, and ends a session"
   const [refused] = await service.record("s", call("read_file", "a.rs"));
   assert.equal(refused.action, "ACTION_TERMINATE");
 
-  assert.deepEqual(requests.filter((url) => !url.startsWith(`${origin}/`)), [], "nothing goes elsewhere, or in the clear");
+  assert.deepEqual(requests.filter((url) => !url.startsWith(`${origin}/`)), [], "all requests go to the service over TLS");
   assert.deepEqual(await context.cookies(), []);
-  assert.deepEqual(faults, []);
+  assert.deepEqual(errors, []);
   await browser.close();
   await service.close();
   await rm(folder, { recursive: true });

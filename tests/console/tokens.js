@@ -1,4 +1,4 @@
-// Tokens as `unstuck token new` makes them.
+// Tokens created by `unstuck token new`.
 
 import { execFile } from "node:child_process";
 import { writeFile } from "node:fs/promises";
@@ -8,7 +8,7 @@ import { BIN } from "./service.js";
 
 export const run = promisify(execFile);
 
-/** One of each role, by its name; the file has their hashes. */
+/** One token per role, named like it. Writes their hashes to the file. */
 export async function newTokens(file) {
   const tokens = {};
   const lines = [];

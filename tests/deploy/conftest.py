@@ -1,4 +1,4 @@
-"""What is deployed, checked by the programs that will read it."""
+"""The files of deploy/, checked by the programs that read them."""
 
 import importlib.util
 import json
@@ -20,7 +20,7 @@ PYTHON_BIN = Path(sys.executable).parent
 
 
 def load_peer():
-    """tests/peer/conftest.py, which starts the server: its name is taken here."""
+    """Loads tests/peer/conftest.py, which starts the server, under another module name."""
     spec = importlib.util.spec_from_file_location("peer", ROOT / "tests/peer/conftest.py")
     peer = importlib.util.module_from_spec(spec)
     sys.modules["peer"] = peer
@@ -32,7 +32,7 @@ peer = load_peer()
 
 
 def run(*command, **options):
-    """What a program prints. It must end well."""
+    """Runs a program and returns its output. It must succeed."""
     ended = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=600, **options)
     assert ended.returncode == 0, f"{command}\n{ended.stdout}{ended.stderr}"
     return ended.stdout + ended.stderr

@@ -19,7 +19,7 @@ from conftest import dashboards
 from live import running
 from PIL import Image
 
-# Phases: how long, and which share of new sessions gets stuck.
+# Phases: the duration, and the share of new sessions that loop.
 PHASES = [(60, 0.08), (80, 0.55), (60, 0.08)]
 STEP_SECS = 2
 PAPER, PANEL, INK, FAINT = "#111217", "#181b1f", "#d8d9da", "#8e9196"
@@ -68,8 +68,8 @@ def human(value, unit):
     return f"{value:.3g}{ending}"
 
 
-def stated(panel, name, value, unit):
-    """What a panel says of a value: a word for it where it has one, a name where it shows names."""
+def value_text(panel, name, value, unit):
+    """The text of a value in a panel: its mapped text, the name of the series, or the number."""
     if panel["options"].get("textMode") == "value_and_name":
         return name
     for mapping in panel["fieldConfig"]["defaults"].get("mappings", []):
@@ -112,7 +112,7 @@ def draw_stat(axes, panel, found, unit):
     axes.text(
         0.5,
         0.62,
-        stated(panel, name, value, unit),
+        value_text(panel, name, value, unit),
         transform=axes.transAxes,
         ha="center",
         va="center",
@@ -185,7 +185,7 @@ def draw_series(axes, panel, found, unit, start, end):
         else:
             axes.plot(times, values, color=colour, lw=1.3, label=label)
     drawn = [value for _, points in found for value in points.values() if value > 0]
-    # Within a power of ten it would have no figure on its axis.
+    # Within one power of ten a logarithmic axis would have no label.
     if custom.get("scaleDistribution") and max(drawn) > 10 * min(drawn):
         axes.set_yscale("log")
     else:
@@ -263,7 +263,7 @@ def draw(prometheus, dashboard, start, end, path):
             inner = figure.add_axes([left + 0.012, top - h + 0.3 * line, w - 0.024, h - 1.5 * line], facecolor=PANEL)
             {"stat": draw_stat, "gauge": draw_gauge, "bargauge": draw_bars}[panel["type"]](inner, panel, found, unit)
     figure.savefig(path, facecolor=PAPER)
-    # A drawing has few colours: a quarter of the bytes.
+    # A palette takes a quarter of the bytes.
     Image.open(path).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(path, optimize=True)
 
 

@@ -16,7 +16,7 @@ import yaml
 from conftest import DEPLOY, peer
 from load import Fleet
 
-# What Grafana puts in for them, with a scrape a second and everything selected.
+# Grafana's values of the variables, with a scrape per second and everything selected.
 VARIABLES = {"$__rate_interval": "20s", "$job": ".+", "$instance": ".+"}
 
 
@@ -55,7 +55,7 @@ def wait_for(condition, what):
 
 
 def configuration(server, directory):
-    """The one that is deployed, with this server for a target and a faster clock."""
+    """The deployed configuration, with this server as the target and shorter intervals."""
     config = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text())
     config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     config["rule_files"] = [str(DEPLOY / "prometheus" / path) for path in config["rule_files"]]
@@ -106,11 +106,11 @@ def running_prometheus(server, fleet, directory):
 @contextlib.contextmanager
 def running(directory, agents=30, pause_secs=0.1):
     stop = threading.Event()
-    # Nobody listens at port 9; the metrics of a receiver exist only where there is one.
-    # So many of this fleet are stuck that the breaker would open.
+    # A receiver's metrics exist only if one is configured; port 9 refuses connections.
+    # The share of looping agents is so high that the breaker would open.
     (directory / "unstuck.toml").write_text(
         '[breaker]\nshare_max = 1.0\n'
-        '[[notify]]\nname = "nobody"\nurl = "http://127.0.0.1:9/"\nallow_http = true\nallow_private = true\n'
+        '[[notify]]\nname = "unreachable"\nurl = "http://127.0.0.1:9/"\nallow_http = true\nallow_private = true\n'
     )
     with peer.running_server(directory) as server:
         fleet = Fleet(server, agents)
@@ -118,7 +118,7 @@ def running(directory, agents=30, pause_secs=0.1):
             load = threading.Thread(target=fleet.run, args=(stop, pause_secs))
             load.start()
             try:
-                # The slowest to come: a session that is ended, told twice, judged by a rule.
+                # The last series to appear: a termination and a recording rule.
                 wait_for(
                     lambda: prometheus.query("sum(rate(unstuck_sessions_terminated_total[20s])) > 0"), "a termination"
                 )

@@ -1,4 +1,4 @@
-"""A small fleet: agents that work, and agents that are stuck in different ways."""
+"""A small fleet: agents that work, and agents that loop in different ways."""
 
 import itertools
 import random
@@ -31,7 +31,7 @@ def lookup(name, result):
     return call("lookup_setting", f'{{"name": "{name}"}}', result, operation=OPERATION_OTHER, target=name)
 
 
-def said(text):
+def agent_turn(text):
     return {"turn": Turn(role=ROLE_AGENT, text=text)}
 
 
@@ -46,14 +46,14 @@ def reads_the_same():
         yield call("read_file", '{"path": "src/money.rs"}', "fn round() {}")
 
 
-def repeats_until_it_is_ended():
+def repeats_until_terminated():
     for _ in range(22):
         yield lookup("colour", "not decided")
 
 
 def says_the_same():
     for word in ("colour", "font", "shape", "border", "margin", "shadow"):
-        yield said(f"first I will check whether the {word} setting of this team can really be found")
+        yield agent_turn(f"first I will check whether the {word} setting of this team can really be found")
 
 
 def meets_an_outage():
@@ -72,11 +72,11 @@ def fails_its_tests():
         yield call("run_command", '{"command": "make test"}', "assertion failed: total == 12", OUTCOME_ERROR)
 
 
-STUCK = [reads_the_same, repeats_until_it_is_ended, says_the_same, meets_an_outage, cannot_patch, fails_its_tests]
+STUCK = [reads_the_same, repeats_until_terminated, says_the_same, meets_an_outage, cannot_patch, fails_its_tests]
 
 
 class Fleet:
-    """Steps every agent by one event; an agent that is done makes place for a new one."""
+    """Steps every agent by one event; a finished agent is replaced by a new one."""
 
     def __init__(self, server, agents):
         self.server = server
@@ -85,17 +85,17 @@ class Fleet:
         self.stuck_share = 0.3
 
     def step(self):
-        """One event of each agent, in a batch, some text that is streamed, and a message that is no event."""
-        events = [self.event(place) for place in range(len(self.agents))]
+        """Sends one event of each agent in a batch, one invalid event, and some streamed text."""
+        events = [self.event(index) for index in range(len(self.agents))]
         requests = [peer.detection_pb.StreamEventsRequest(sequence=1, events=events + [Event()])]
         list(self.server.detection.StreamEvents(iter(requests), timeout=peer.DEADLINE_SECS))
         delta = Delta(session_id="writer", text="the quick brown fox jumps over the lazy dog. ")
         deltas = [peer.detection_pb.StreamDeltasRequest(deltas=[delta])]
         list(self.server.detection.StreamDeltas(iter(deltas), timeout=peer.DEADLINE_SECS))
 
-    def event(self, place):
+    def event(self, index):
         while True:
-            session_id, script = self.agents[place] or self.begin(place)
+            session_id, script = self.agents[index] or self.begin(index)
             body = next(script, None)
             if body is not None:
                 usage = Usage(
@@ -105,12 +105,12 @@ class Fleet:
                 )
                 return Event(session_id=session_id, usage=usage, **body)
             self.end(session_id)
-            self.agents[place] = None
+            self.agents[index] = None
 
-    def begin(self, place):
+    def begin(self, index):
         script = self.random.choice(STUCK) if self.random.random() < self.stuck_share else works
-        self.agents[place] = (f"{script.__name__}-{next(SERIAL)}", script())
-        return self.agents[place]
+        self.agents[index] = (f"{script.__name__}-{next(SERIAL)}", script())
+        return self.agents[index]
 
     def end(self, session_id):
         request = peer.session_pb.EndSessionRequest(session_id=session_id)

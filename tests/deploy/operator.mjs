@@ -1,5 +1,5 @@
-// Whether the objects on standard input are ones that the Prometheus operator
-// takes, by the schemas of its own definitions.
+// Validates the objects on standard input by the schemas of the Prometheus
+// operator's definitions.
 
 import { text } from "node:stream/consumers";
 

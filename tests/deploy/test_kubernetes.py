@@ -1,4 +1,4 @@
-"""The overlays of deploy/kubernetes, made by kustomize and read by what will read them."""
+"""The overlays of deploy/kubernetes, built by kustomize and checked by their schemas."""
 
 import json
 import os
@@ -13,10 +13,10 @@ from conftest import DEPLOY, HERE, PYTHON_BIN, ROOT, load, peer, rules, run
 
 @pytest.fixture(scope="module", params=["development", "production"])
 def objects(request, kubectl, tmp_path_factory):
-    """What an overlay makes, by kind, and the file of it."""
+    """The objects of an overlay, by kind, and the file with them."""
     path = tmp_path_factory.mktemp("kubernetes") / f"{request.param}.yaml"
     text = run(kubectl, "kustomize", DEPLOY / "kubernetes/overlays" / request.param)
-    # What it thinks old it says in a comment.
+    # Deprecations are reported as comments.
     assert "Warning" not in text, text
     path.write_text(text)
     found = {thing["kind"]: thing for thing in yaml.safe_load_all(path.read_text())}
@@ -47,7 +47,7 @@ def test_the_pods_are_restricted(objects):
     assert pod["automountServiceAccountToken"] is False
 
 
-def test_the_pods_are_probed_selected_and_given_their_files(objects):
+def test_the_pods_have_probes_selectors_and_files(objects):
     name, _, found = objects
     stateful = found["StatefulSet"]["spec"]
     pod = stateful["template"]["spec"]
@@ -57,7 +57,7 @@ def test_the_pods_are_probed_selected_and_given_their_files(objects):
         if name == "development":
             assert container[probe]["grpc"]["port"] == ports["grpc"]
         else:
-            # The kubelet's gRPC probes speak no TLS.
+            # The kubelet's gRPC probes do not support TLS.
             page = container[probe]["httpGet"]
             assert page["port"] in ports and page["scheme"] == "HTTPS" and "grpc" not in container[probe]
     labels = stateful["template"]["metadata"]["labels"]
@@ -77,11 +77,11 @@ def test_the_pods_are_probed_selected_and_given_their_files(objects):
     assert config["configMap"]["name"] == found["ConfigMap"]["metadata"]["name"]
 
 
-def test_the_program_takes_the_configuration_of_the_pods(objects, tmp_path):
+def test_the_configuration_of_the_pods_is_valid(objects, tmp_path):
     _, _, found = objects
     (container,) = found["StatefulSet"]["spec"]["template"]["spec"]["containers"]
     variables = {variable["name"]: variable["value"] for variable in container.get("env", [])}
-    variables = files_in_their_stead(variables, tmp_path)
+    variables = create_secret_files(variables, tmp_path)
     insecure = [arg for arg in container["args"] if arg == "--insecure"]
     for name, text in found["ConfigMap"]["data"].items():
         (tmp_path / name).write_text(text)
@@ -89,8 +89,8 @@ def test_the_program_takes_the_configuration_of_the_pods(objects, tmp_path):
         run(*check, cwd=tmp_path, env=os.environ | variables)
 
 
-def files_in_their_stead(variables, folder):
-    """The variables with files of ours where the pod has those of a secret: the program reads them."""
+def create_secret_files(variables, folder):
+    """Creates the files that a pod gets from secrets, and returns the variables with their paths."""
     ours = {variable: str(folder / os.path.basename(path)) for variable, path in variables.items()}
     if ours:
         cert, key = ours["UNSTUCK__TLS__CERT"], ours["UNSTUCK__TLS__KEY"]
@@ -102,12 +102,12 @@ def files_in_their_stead(variables, folder):
 
 
 def is_allowed_to_listen(args, variables):
-    """The program listens for other machines with tokens and TLS, or when it is told to do without."""
+    """Listening for other machines needs tokens and TLS, or `--insecure`."""
     secured = {"UNSTUCK__AUTH__TOKENS", "UNSTUCK__TLS__CERT", "UNSTUCK__TLS__KEY"} <= set(variables)
     return secured != ("--insecure" in args)
 
 
-def test_who_listens_for_others_has_tokens_and_tls_or_says_that_it_has_not(objects):
+def test_listening_for_other_machines_needs_tokens_and_tls_or_insecure(objects):
     name, _, found = objects
     (container,) = found["StatefulSet"]["spec"]["template"]["spec"]["containers"]
     variables = {variable["name"] for variable in container.get("env", [])}
@@ -117,21 +117,21 @@ def test_who_listens_for_others_has_tokens_and_tls_or_says_that_it_has_not(objec
     assert is_allowed_to_listen(service["command"], service["environment"])
 
 
-def operator_takes(*objects):
-    """What the operator's own definitions say of them; nothing where they fit."""
+def operator_errors(*objects):
+    """The errors by the schemas of the operator's definitions; empty if valid."""
     command = ["node", "operator.mjs"]
     checked = subprocess.run(command, cwd=HERE, input=json.dumps(objects), capture_output=True, text=True)
     return re.search(r"data/.*|$", checked.stderr)[0] or checked.stderr
 
 
-def test_the_operator_gets_the_rules_and_finds_the_service(objects):
+def test_the_operator_accepts_the_rules_and_selects_the_service(objects):
     name, _, found = objects
     if name == "development":
         assert "PrometheusRule" not in found
         return
-    assert operator_takes(found["PrometheusRule"], found["ServiceMonitor"]) == ""
+    assert operator_errors(found["PrometheusRule"], found["ServiceMonitor"]) == ""
     wrong = found["ServiceMonitor"] | {"spec": {"selector": {}, "endpoints": [{"port": 50552}]}}
-    assert operator_takes(wrong) == "data/spec/endpoints/0/port must be string"
+    assert operator_errors(wrong) == "data/spec/endpoints/0/port must be string"
     by_name = lambda rule: rule.get("record") or rule["alert"]
     of_operator = [rule for group in found["PrometheusRule"]["spec"]["groups"] for rule in group["rules"]]
     assert sorted(of_operator, key=by_name) == sorted(rules(), key=by_name)

@@ -1,4 +1,4 @@
-"""Every expression that is deployed or documented finds data in a real Prometheus."""
+"""Every deployed or documented query returns data from a real Prometheus."""
 
 import re
 import subprocess
@@ -35,7 +35,7 @@ def exported(live):
     return set(names)
 
 
-def test_the_exposition_is_clean(live):
+def test_the_exposition_passes_promtool(live):
     checked = subprocess.run(["promtool", "check", "metrics"], input=metrics(live), capture_output=True, text=True)
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
 
@@ -44,7 +44,7 @@ def test_names_in_deploy_are_exported(live):
     known = exported(live)
     files = [path for path in DEPLOY.rglob("*") if path.is_file()]
     texts = {path: path.read_text() for path in files}
-    # Not a part of a recorded rule's name.
+    # Not a part of a recording rule's name.
     used = {
         (name, path.name)
         for path, text in texts.items()
@@ -54,7 +54,7 @@ def test_names_in_deploy_are_exported(live):
     assert sorted(use for use in used if use[0] not in known) == []
 
 
-def test_every_metric_stands_on_a_dashboard(live):
+def test_every_metric_is_on_a_dashboard(live):
     shown = " ".join(EXPRESSIONS.values())
     families = set(re.findall(r"^# TYPE (unstuck_\w+)", metrics(live), re.MULTILINE))
     assert sorted(name for name in families if name not in shown) == []
@@ -77,8 +77,8 @@ def test_a_rule_records_data(live, name):
 
 
 @pytest.mark.parametrize("name", ALERTS)
-def test_an_alert_can_be_judged_and_is_quiet(live, name):
-    """Its comparisons answer 0 or 1, so that what it looks at is seen to be there."""
+def test_an_alert_can_be_evaluated_and_does_not_fire(live, name):
+    """Its comparisons return 0 or 1, which shows that their series exist."""
     expression = ALERTS[name]
     if absent := re.fullmatch(r"absent\((.*)\)", expression):
         assert live.query(absent[1]) and not live.query(expression)
@@ -88,7 +88,7 @@ def test_an_alert_can_be_judged_and_is_quiet(live, name):
 
 
 @pytest.mark.parametrize("query", QUERIES)
-def test_a_documented_query_finds_data(live, query):
+def test_a_documented_query_returns_data(live, query):
     assert live.query(query)
 
 

@@ -187,9 +187,9 @@ async fn the_fleet_is_found_by_what_is_asked_for() {
         (json!({"search": "bl green"}), ""),
         (json!({"detector": "exact_repeat"}), "blocked warned"),
         (json!({"detector": "cycle"}), ""),
-        (json!({"least_action": "block"}), "blocked over"),
-        (json!({"most": 2}), "blocked warned"),
-        (json!({"most": 2, "skip": 2}), "calm over"),
+        (json!({"min_action": "block"}), "blocked over"),
+        (json!({"limit": 2}), "blocked warned"),
+        (json!({"limit": 2, "skip": 2}), "calm over"),
         (json!({"skip": 9}), ""),
     ] {
         let fleet = asked(&server, "fleet", question.clone()).await;
@@ -207,7 +207,7 @@ async fn a_question_that_makes_no_sense_is_refused() {
     let server = Server::start().await;
     for (question, reason) in [
         (json!({"status": "stuck"}), "FIELD_INVALID"),
-        (json!({"least_action": "shout"}), "FIELD_INVALID"),
+        (json!({"min_action": "shout"}), "FIELD_INVALID"),
         (json!({"skip": 20_001}), "FIELD_INVALID"),
         (json!({"search": "x".repeat(513)}), "FIELD_INVALID"),
         (json!({"sort": "id"}), "JSON_INVALID"),
@@ -341,7 +341,7 @@ async fn a_watcher_that_was_away_for_too_long_is_told() {
     let server = Server::start().await;
     let old = json!({"after_verdict_id": "00000000-0000-7000-8000-000000000000"});
     let answer = refused(&server, "watch_verdicts", old).await;
-    assert_eq!(answer, (400, "VERDICT_FORGOTTEN".to_owned()));
+    assert_eq!(answer, (400, "VERDICT_NOT_RETAINED".to_owned()));
     let none = json!({"after_verdict_id": "x"});
     let answer = refused(&server, "watch_verdicts", none).await;
     assert_eq!(answer, (400, "FIELD_INVALID".to_owned()));
@@ -389,10 +389,13 @@ async fn the_policy_shows_what_it_did_beside_what_it_would_have_done() {
         (&enforced["shadow"], &trial["shadow"]),
         (&json!(false), &json!(true))
     );
-    assert_eq!(detector(&enforced)["did"], json!({"warn": 1, "block": 1}));
-    assert_eq!(detector(&enforced)["would"], json!({}));
-    assert_eq!(detector(&trial)["did"], json!({}));
-    assert_eq!(detector(&trial)["would"], json!({"warn": 1}));
+    assert_eq!(
+        detector(&enforced)["verdicts"],
+        json!({"warn": 1, "block": 1})
+    );
+    assert_eq!(detector(&enforced)["shadow_verdicts"], json!({}));
+    assert_eq!(detector(&trial)["verdicts"], json!({}));
+    assert_eq!(detector(&trial)["shadow_verdicts"], json!({"warn": 1}));
     assert_eq!(detector(&trial)["soft"], "warn");
     assert!(detector(&trial)["rule"].as_str().unwrap().len() > 10);
     let names = config("").profiles.detector_names().count();
@@ -410,18 +413,18 @@ async fn the_policy_shows_what_it_did_beside_what_it_would_have_done() {
 #[tokio::test]
 async fn the_pulse_counts_each_verdict_once() {
     let server = Server::start().await;
-    let beats = async || {
-        let pulse = asked(&server, "pulse", json!({})).await;
-        let plot = pulse["detectors"]["exact_repeat"].as_array().cloned();
+    let verdict_count = async || {
+        let response = asked(&server, "verdicts_per_minute", json!({})).await;
+        let plot = response["detectors"]["exact_repeat"].as_array().cloned();
         let plot = plot.unwrap_or_default();
         plot.iter().filter_map(Value::as_u64).sum::<u64>()
     };
-    assert_eq!(beats().await, 0);
+    assert_eq!(verdict_count().await, 0);
     server.play("s", ask("x").times(4)).await;
-    within(async { while beats().await < 2 {} }).await;
+    within(async { while verdict_count().await < 2 {} }).await;
     server.play("t", ask("x").times(3)).await;
-    within(async { while beats().await < 3 {} }).await;
-    assert_eq!(beats().await, 3);
+    within(async { while verdict_count().await < 3 {} }).await;
+    assert_eq!(verdict_count().await, 3);
 }
 
 // Who may
@@ -436,7 +439,13 @@ async fn a_role_decides_what_the_page_may_and_the_service_decides_again() {
     let server = Server::with(&tokens.config()).await;
     // The page itself is no secret; what it would show is.
     assert_eq!(page(&server, "/", &[]).await.status(), 200);
-    for call in ["me", "fleet", "pulse", "policy", "watch_verdicts"] {
+    for call in [
+        "me",
+        "fleet",
+        "verdicts_per_minute",
+        "policy",
+        "watch_verdicts",
+    ] {
         let (status, reason) = refused(&server, call, json!({})).await;
         assert_eq!((status, &*reason), (401, "TOKEN_REQUIRED"), "{call}");
         let request = with_token(post(&server, call, &json!({})), &tokens, "broker");
@@ -449,7 +458,7 @@ async fn a_role_decides_what_the_page_may_and_the_service_decides_again() {
     ] {
         let request = with_token(post(&server, "me", &json!({})), &tokens, name);
         let (_, me) = send(request).await;
-        let expected = json!({"name": name, "role": name, "tenant": "default", "may": may});
+        let expected = json!({"name": name, "role": name, "tenant": "default", "permissions": may});
         assert_eq!(me, expected);
     }
     let body = json!({"session_id": "s", "reason": "enough"});
@@ -492,11 +501,16 @@ async fn nothing_of_another_tenant_is_shown() {
     };
     assert_eq!(ids(&shown("viewer@blue", "fleet").await), "s");
     within(async { while !verdicts("viewer@blue").await {} }).await;
-    assert!(shown("viewer@blue", "pulse").await["detectors"]["exact_repeat"].is_array());
+    assert!(
+        shown("viewer@blue", "verdicts_per_minute").await["detectors"]["exact_repeat"].is_array()
+    );
     assert_eq!(ids(&shown("viewer@red", "fleet").await), "");
     assert_eq!(shown("viewer@red", "fleet").await["counts"]["looping"], 0);
     assert!(!verdicts("viewer@red").await);
-    assert_eq!(shown("viewer@red", "pulse").await["detectors"], json!({}));
+    assert_eq!(
+        shown("viewer@red", "verdicts_per_minute").await["detectors"],
+        json!({})
+    );
     let request = post(&server, "watch_verdicts", &json!({}));
     let response = with_token(request, &tokens, "viewer@red").send();
     let mut events = Events {

@@ -350,7 +350,7 @@ async fn a_watch_is_resumed_only_after_a_verdict_that_is_kept() {
     for server in [server_in(dir.path(), "").await, Server::start().await] {
         let verdict = server.terminate("s").await;
         for (id, reason) in [
-            (LONG_AGO, "VERDICT_FORGOTTEN"),
+            (LONG_AGO, "VERDICT_NOT_RETAINED"),
             (NOT_YET, "VERDICT_UNKNOWN"),
         ] {
             let status = server.watch(after(id)).await.unwrap_err();

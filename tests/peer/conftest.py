@@ -1,7 +1,7 @@
-"""Starts the real binary and talks to it as any other program would.
+"""Starts the real binary and calls it as any other program would.
 
-Nothing here shares code with the server: the messages are made from the .proto
-files by Google's compiler, the calls by Google's gRPC.
+Nothing here shares code with the server: the messages are generated from the .proto
+files by Google's compiler, and the calls use Google's gRPC.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = (ROOT / os.environ.get("UNSTUCK_BIN", "target/debug/unstuck")).resolve()
-# For every call and every wait. Generous, so that a busy machine fails no test.
+# For every call and every wait. Long enough for a busy machine.
 DEADLINE_SECS = 60
 
 sys.path.insert(0, str(ROOT / "proto"))
@@ -40,7 +40,7 @@ class Server:
 
 @contextlib.contextmanager
 def running_server(cwd):
-    """A server of its own on ports of its own, with the built-in configuration."""
+    """A separate server on its own ports, with the built-in configuration."""
     assert BINARY.exists(), f"{BINARY} is missing: build it, or say in UNSTUCK_BIN where it is"
     env = {key: value for key, value in os.environ.items() if not key.startswith("UNSTUCK")}
     env |= {"UNSTUCK__SERVER__GRPC": "127.0.0.1:0", "UNSTUCK__SERVER__HTTP": "127.0.0.1:0"}
@@ -65,7 +65,7 @@ def running_server(cwd):
 
 
 def addresses(process, stderr):
-    """Where it listens, from what it prints. Its output is read to the end, so that it never blocks."""
+    """The addresses that the server prints. Its output is read to the end, so that it never blocks."""
     lines = queue.SimpleQueue()
 
     def read():
@@ -101,12 +101,12 @@ def sessions(server):
 
 @pytest.fixture
 def session_id():
-    """No test sees another's sessions."""
+    """A session id that no other test uses."""
     return f"peer-{uuid.uuid4()}"
 
 
 class Stream:
-    """A bidi stream that is written and read by turns. Left in peace, it must end in peace."""
+    """A bidirectional stream, written and read alternately. It must end without an error."""
 
     def __init__(self, rpc):
         self.requests = queue.SimpleQueue()
@@ -127,4 +127,4 @@ class Stream:
         if failure:
             self.responses.cancel()
         else:
-            assert list(self.responses) == [], "responses that nobody asked for"
+            assert list(self.responses) == [], "unexpected responses"

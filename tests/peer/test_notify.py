@@ -1,5 +1,5 @@
-"""Notices as a receiver sees them that is not ours: the standard library's HTTP
-server, and the signature checked by the official library of Standard Webhooks.
+"""Notifications received by independent code: the standard library's HTTP server,
+with the signature checked by the official library of Standard Webhooks.
 """
 
 import http.server
@@ -17,10 +17,10 @@ SECRET = "whsec_dGhlIHNlY3JldCBvZiB0aGUgdGVzdHM="
 
 @pytest.fixture
 def receiver():
-    """A receiver that keeps what it gets, with its address."""
+    """A receiver that records its requests, with its address."""
     got = queue.Queue()
 
-    class Desk(http.server.BaseHTTPRequestHandler):
+    class Handler(http.server.BaseHTTPRequestHandler):
         def do_POST(self):
             body = self.rfile.read(int(self.headers["content-length"]))
             got.put((dict(self.headers), body))
@@ -30,13 +30,13 @@ def receiver():
         def log_message(self, *_):
             pass
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Desk) as server:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield "http://%s:%s/hook" % server.server_address, got
         server.shutdown()
 
 
-def test_a_notice_is_signed_as_the_official_library_expects(tmp_path, receiver):
+def test_a_notification_is_signed_as_the_official_library_expects(tmp_path, receiver):
     url, got = receiver
     (tmp_path / "secret").write_text(SECRET)
     (tmp_path / "unstuck.toml").write_text(

@@ -1,4 +1,4 @@
-"""The service as a program in another language meets it."""
+"""The service used by a program in another language."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from unstuck.v1.verdict_pb2 import ACTION_TERMINATE, ACTION_UNSPECIFIED, ACTION_
 
 
 def call(session_id, *, event_id="", result="not decided", **arguments):
-    """A call that is neither a read, a run nor a poll: only `exact_repeat` cares for it."""
+    """A call that is neither a read, a run nor a poll: only `exact_repeat` matches it."""
     arguments = arguments or {"args_json": '{"key": "colour", "scope": "team"}'}
     tool_call = ToolCall(
         tool="lookup_setting", operation=OPERATION_OTHER, target="colour",
@@ -33,7 +33,7 @@ def call(session_id, *, event_id="", result="not decided", **arguments):
 
 
 def similar_turn(session_id, word):
-    """Alike but for one word: 14 of 16 words are the same, which is more than .85."""
+    """Turns that differ in one word: 14 of 16 words are equal, which is more than .85."""
     text = f"first I will check whether the {word} setting of this team can really be found"
     return Event(session_id=session_id, turn=Turn(role=ROLE_AGENT, text=text))
 
@@ -47,7 +47,7 @@ def loop(detection, session_id):
     return [record(detection, call(session_id)) for _ in range(3)][-1].verdict
 
 
-def terminate(sessions, session_id, reason="it is going in circles"):
+def terminate(sessions, session_id, reason="it repeats the same calls"):
     request = session_pb.TerminateSessionRequest(session_id=session_id, reason=reason)
     return sessions.TerminateSession(request, timeout=DEADLINE_SECS).verdict
 
@@ -64,7 +64,7 @@ def http_get(server, path):
 # Events
 
 
-def test_the_third_identical_call_is_warned_about(detection, session_id):
+def test_the_third_equal_call_gets_a_warning(detection, session_id):
     results = [record(detection, call(session_id, event_id=f"call-{n}")) for n in range(3)]
     assert [(r.event_index, r.action) for r in results] == [(0, ACTION_UNSPECIFIED), (1, ACTION_UNSPECIFIED), (2, ACTION_WARN)]
     assert not results[1].HasField("verdict")
@@ -78,7 +78,7 @@ def test_the_third_identical_call_is_warned_about(detection, session_id):
     assert (verdict.wasted.events, verdict.wasted.tokens, verdict.wasted.cost_usd) == (3, 330, 0.75)
 
 
-def test_arguments_are_the_same_in_any_order_and_form(detection, session_id):
+def test_arguments_are_equal_in_any_order_and_form(detection, session_id):
     structure = struct_pb2.Struct()
     structure.update({"scope": "team", "key": "colour"})
     record(detection, call(session_id, args_json='{"key": "colour", "scope": "team"}'))
@@ -86,7 +86,7 @@ def test_arguments_are_the_same_in_any_order_and_form(detection, session_id):
     assert record(detection, call(session_id, args=structure)).action == ACTION_WARN
 
 
-def test_a_call_that_returns_something_else_is_no_repeat(detection, session_id):
+def test_a_call_with_another_result_is_not_a_repeat(detection, session_id):
     results = [record(detection, call(session_id, result=result)) for result in ("red", "green", "blue", "grey")]
     assert [r.action for r in results] == [ACTION_UNSPECIFIED] * 4
 
@@ -98,7 +98,7 @@ def test_an_event_without_a_session_is_an_invalid_argument(detection):
     assert bad_fields(error.value)[0].endswith("session_id")
 
 
-def test_a_duplicate_gets_the_first_answer_and_counts_for_nothing(detection, session_id):
+def test_a_duplicate_gets_the_first_answer_and_is_not_counted(detection, session_id):
     first = [record(detection, call(session_id, event_id=f"call-{n}")) for n in range(3)]
     again = [record(detection, call(session_id, event_id=f"call-{n}")) for n in range(3)]
     assert [(r.duplicate, r.event_index) for r in again] == [(True, 0), (True, 1), (True, 2)]
@@ -108,7 +108,7 @@ def test_a_duplicate_gets_the_first_answer_and_counts_for_nothing(detection, ses
     assert (fresh.duplicate, fresh.event_index) == (False, 3)
 
 
-def test_similar_turns_are_warned_about_then_terminated_for_good(detection, sessions, session_id):
+def test_similar_turns_get_a_warning_and_then_terminate_the_session(detection, sessions, session_id):
     words = ("colour", "font", "shape", "border", "margin", "shadow")
     results = [record(detection, similar_turn(session_id, word)) for word in words]
     assert [r.action for r in results[:4]] == [ACTION_UNSPECIFIED] * 3 + [ACTION_WARN]
@@ -134,7 +134,7 @@ def test_a_stream_answers_every_batch_in_order(detection, session_id):
     assert {r.verdict.detector for r in responses[2].results} == {"exact_repeat"}
 
 
-def test_a_bad_event_is_answered_in_its_own_result(detection, session_id):
+def test_an_invalid_event_is_answered_in_its_own_result(detection, session_id):
     with Stream(detection.StreamEvents) as stream:
         events = [call(session_id), call(""), call(session_id)]
         good, bad, also_good = stream.ask(detection_pb.StreamEventsRequest(sequence=1, events=events)).results
@@ -146,7 +146,7 @@ def test_a_bad_event_is_answered_in_its_own_result(detection, session_id):
     assert (after.sequence, after.results[0].event_index, after.results[0].action) == (2, 2, ACTION_WARN)
 
 
-def test_an_operators_termination_reaches_an_open_event_stream_at_once(detection, sessions, session_id):
+def test_an_operators_termination_is_pushed_to_an_open_event_stream(detection, sessions, session_id):
     with Stream(detection.StreamEvents) as stream:
         stream.ask(detection_pb.StreamEventsRequest(sequence=1, events=[call(session_id)]))
         verdict = terminate(sessions, session_id, reason="wrong repository")
@@ -170,7 +170,7 @@ def test_the_end_of_a_turn_is_answered(detection, session_id):
     assert (response.action, response.HasField("verdict"), response.HasField("error")) == (ACTION_UNSPECIFIED, False, False)
 
 
-def test_a_bad_delta_is_answered_and_the_stream_goes_on(detection, session_id):
+def test_an_invalid_delta_is_answered_and_the_stream_continues(detection, session_id):
     with Stream(detection.StreamDeltas) as stream:
         bad = stream.ask(detection_pb.StreamDeltasRequest(deltas=[Delta(text="whose?")]))
         good = stream.ask(detection_pb.StreamDeltasRequest(deltas=[Delta(session_id=session_id, end_of_turn=True)]))
@@ -178,7 +178,7 @@ def test_a_bad_delta_is_answered_and_the_stream_goes_on(detection, session_id):
     assert good.end_of_turn and not good.HasField("error")
 
 
-def test_an_operators_termination_reaches_an_open_delta_stream_at_once(detection, sessions, session_id):
+def test_an_operators_termination_is_pushed_to_an_open_delta_stream(detection, sessions, session_id):
     with Stream(detection.StreamDeltas) as stream:
         delta = Delta(session_id=session_id, text="Let me look.", end_of_turn=True)
         stream.ask(detection_pb.StreamDeltasRequest(deltas=[delta]))
@@ -209,7 +209,7 @@ def test_a_looping_session_shows_its_verdict(detection, sessions, session_id):
     assert session.wasted.events == 3
 
 
-def test_sessions_are_listed_by_label_a_page_at_a_time(sessions, session_id):
+def test_sessions_are_listed_by_label_in_pages(sessions, session_id):
     labels = {"run": str(uuid.uuid4())}
     ids = [f"{session_id}-{n}" for n in range(5)]
     for one in reversed(ids):
@@ -223,7 +223,7 @@ def test_sessions_are_listed_by_label_a_page_at_a_time(sessions, session_id):
     assert pages == [ids[:2], ids[2:4], ids[4:]]
 
 
-def test_a_reset_session_may_go_on_from_the_start(detection, sessions, session_id):
+def test_a_reset_session_starts_from_zero(detection, sessions, session_id):
     record(detection, call(session_id))
     terminate(sessions, session_id)
     assert record(detection, call(session_id)).action == ACTION_TERMINATE
@@ -234,7 +234,7 @@ def test_a_reset_session_may_go_on_from_the_start(detection, sessions, session_i
     assert (result.action, result.event_index) == (ACTION_UNSPECIFIED, 0)
 
 
-def test_an_ended_session_leaves_its_summary(detection, sessions, session_id):
+def test_an_ended_session_keeps_its_summary(detection, sessions, session_id):
     loop(detection, session_id)
     request = session_pb.EndSessionRequest(session_id=session_id)
     summary = sessions.EndSession(request, timeout=DEADLINE_SECS).session
@@ -250,7 +250,7 @@ def test_an_unknown_session_is_not_found(sessions, session_id):
 
 
 @pytest.mark.parametrize("rpc", ["ResetSession", "TerminateSession"])
-def test_an_operators_act_needs_a_reason(sessions, session_id, rpc):
+def test_an_operator_action_needs_a_reason(sessions, session_id, rpc):
     request = getattr(session_pb, f"{rpc}Request")(session_id=session_id)
     with pytest.raises(grpc.RpcError) as error:
         getattr(sessions, rpc)(request, timeout=DEADLINE_SECS)
@@ -258,7 +258,7 @@ def test_an_operators_act_needs_a_reason(sessions, session_id, rpc):
     assert bad_fields(error.value) == ["reason"]
 
 
-def test_a_snoozed_session_gets_shadow_verdicts_and_the_audit_log_says_who_snoozed_it(detection, sessions, session_id):
+def test_a_snoozed_session_gets_shadow_verdicts_and_the_audit_log_has_the_operator(detection, sessions, session_id):
     sessions.OpenSession(session_pb.OpenSessionRequest(session_id=session_id), timeout=DEADLINE_SECS)
     request = session_pb.SnoozeSessionRequest(session_id=session_id, reason="looking at it")
     request.duration.FromSeconds(60)
@@ -269,9 +269,9 @@ def test_a_snoozed_session_gets_shadow_verdicts_and_the_audit_log_says_who_snooz
     assert [(v.detector, v.operator) for v in log.verdicts] == [("operator", "ann"), (verdict.detector, "")]
 
 
-def test_a_watcher_sees_the_verdict_that_the_broker_gets(detection, sessions, session_id):
+def test_a_watcher_gets_the_same_verdict_as_the_broker(detection, sessions, session_id):
     watch = sessions.WatchVerdicts(session_pb.WatchVerdictsRequest(session_id=session_id), timeout=DEADLINE_SECS)
-    watch.initial_metadata()  # it comes when the watch stands: nothing after it is missed
+    watch.initial_metadata()  # sent when the watch is active: no later verdict is missed
     verdict = loop(detection, session_id)
     watched = next(watch).verdict
     # The broker did not wait for the disk, the watcher did.
@@ -288,7 +288,7 @@ def bad_fields(error):
     return [violation.field for violation in bad_request.field_violations]
 
 
-# What operators' tools ask for
+# Health, reflection, metrics
 
 
 @pytest.mark.parametrize("service", ["", "unstuck.v1.DetectionService"])
@@ -307,11 +307,11 @@ def test_reflection_lists_both_services(server):
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-def test_the_probes_answer(server, path):
+def test_the_probes_are_ok(server, path):
     assert http_get(server, path)[0] == 200
 
 
-def test_a_verdict_moves_its_series_from_zero_to_one(tmp_path, session_id):
+def test_a_verdict_raises_its_series_from_zero_to_one(tmp_path, session_id):
     with running_server(tmp_path) as server:
         before = verdicts_total(server, detector="exact_repeat", action="warn")
         loop(server.detection, session_id)
@@ -346,18 +346,18 @@ def run_broker(name, server, cwd):
 def test_a_broker_corrects_its_agent(server, tmp_path, name):
     output = run_broker(name, f"http://{server.grpc}", tmp_path).stdout.splitlines()
     # Not always the third: on a busy machine the first call may miss its
-    # deadline, and the broker goes on without an answer.
+    # deadline, and the broker continues without an answer.
     assert re.match(r"step \d+: warn +\S", output[-2])
     assert output[-1].startswith("corrected before step ")
 
 
 @pytest.mark.parametrize("name", BROKERS)
-def test_a_broker_goes_on_without_the_service(tmp_path, name):
+def test_a_broker_continues_without_the_service(tmp_path, name):
     with socket.socket() as nobody_listens:
         nobody_listens.bind(("127.0.0.1", 0))
         run = run_broker(name, f"127.0.0.1:{nobody_listens.getsockname()[1]}", tmp_path)
     assert run.stdout.splitlines()[-1] == "out of budget after 12 steps"
-    assert "going on without it" in run.stderr
+    assert "continuing without it" in run.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""TLS, tokens and tenants as a program in another language meets them."""
+"""TLS, tokens and tenants, used by a program in another language."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ CALLERS = {"broker": "acme", "operator": "acme", "viewer": "globex"}
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory):
-    """A server with TLS and a token for each of the callers."""
+    """A server with TLS and a token for each caller."""
     cwd = tmp_path_factory.mktemp("secured")
     authority = trustme.CA()
     certificate = authority.issue_cert("localhost", "127.0.0.1")
@@ -46,7 +46,7 @@ def new_token(cwd, role, tenant):
 
 @contextlib.contextmanager
 def connected(server, role, ca=None):
-    """As gRPC itself sends a token: it does so only over TLS."""
+    """A channel with gRPC's own call credentials, which need TLS."""
     tls = grpc.ssl_channel_credentials(ca or server.ca)
     token = grpc.access_token_call_credentials(server.tokens[role])
     credentials = grpc.composite_channel_credentials(tls, token)
@@ -69,7 +69,7 @@ def refused(call, request):
     return error.value.code(), info.reason
 
 
-def test_a_broker_sends_and_an_operator_acts_and_the_log_has_its_name(secured):
+def test_roles_are_enforced_and_the_verdict_has_the_operators_name(secured):
     with connected(secured, "broker") as (detection, sessions):
         assert detection.RecordEvent(event("s"), timeout=DEADLINE_SECS).result.event_index == 0
         terminate = session_pb.TerminateSessionRequest(session_id="s", reason="enough")
@@ -84,7 +84,7 @@ def test_a_broker_sends_and_an_operator_acts_and_the_log_has_its_name(secured):
         assert error.value.code() == grpc.StatusCode.NOT_FOUND
 
 
-def test_without_a_token_nobody_is_answered(secured):
+def test_a_call_without_a_token_is_rejected(secured):
     tls = grpc.ssl_channel_credentials(secured.ca)
     with grpc.secure_channel(secured.grpc, tls) as channel:
         sessions = session_grpc.SessionServiceStub(channel)
@@ -92,14 +92,14 @@ def test_without_a_token_nobody_is_answered(secured):
     assert code == (grpc.StatusCode.UNAUTHENTICATED, "TOKEN_REQUIRED")
 
 
-def test_who_trusts_somebody_else_is_not_connected(secured):
+def test_a_client_that_trusts_another_ca_cannot_connect(secured):
     other = trustme.CA().cert_pem.bytes()
     with connected(secured, "viewer", other) as (_, sessions), pytest.raises(grpc.RpcError) as error:
         sessions.ListSessions(session_pb.ListSessionsRequest(), timeout=DEADLINE_SECS)
     assert error.value.code() == grpc.StatusCode.UNAVAILABLE
 
 
-def test_the_metrics_are_a_viewers_to_read(secured):
+def test_the_metrics_need_a_viewers_token(secured):
     trust = ssl.create_default_context(cadata=secured.ca.decode())
 
     def page(role):

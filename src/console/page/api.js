@@ -5,7 +5,7 @@ const TOKEN = "unstuck.token";
 const NAME = "unstuck.operator";
 
 /** An error response of the service. */
-export class Refused extends Error {
+export class ApiError extends Error {
   constructor(status, error) {
     super(error.message || `HTTP status ${status}`);
     this.status = status;
@@ -26,11 +26,11 @@ export const token = {
   clear: () => sessionStorage.removeItem(TOKEN),
 };
 
-/** Dispatches `closed` when the service requires a token. */
-export const doors = new EventTarget();
+/** Dispatches `unauthorized` when the service requires a token. */
+export const authEvents = new EventTarget();
 
 /** Makes a call and returns the response with a streaming body. */
-export async function open(method, body, options = {}) {
+export async function post(method, body, options = {}) {
   const headers = { "content-type": "application/json", ...options.headers };
   if (token.get()) headers.authorization = `Bearer ${token.get()}`;
   if (operator.get()) headers["unstuck-operator"] = operator.get();
@@ -45,17 +45,17 @@ export async function open(method, body, options = {}) {
   const text = await response.text();
   let error = { message: text.trim() };
   try { error = JSON.parse(text); } catch { /* The body is plain text. */ }
-  if (response.status === 401) doors.dispatchEvent(new Event("closed"));
-  throw new Refused(response.status, error);
+  if (response.status === 401) authEvents.dispatchEvent(new Event("unauthorized"));
+  throw new ApiError(response.status, error);
 }
 
 /** Makes a call and returns the parsed response. */
 export async function call(method, body, options) {
-  return (await open(method, body, options)).json();
+  return (await post(method, body, options)).json();
 }
 
 /** The error message for a user. */
-export function told(error) {
-  if (error instanceof Refused) return error.message;
+export function errorMessage(error) {
+  if (error instanceof ApiError) return error.message;
   return error?.name === "AbortError" ? "" : "the service cannot be reached";
 }

@@ -5,15 +5,15 @@ const SVG = "http://www.w3.org/2000/svg";
 
 /** Creates an element. `props`: attributes, and `on` for listeners; `false` and `null` are skipped. */
 export function el(name, props, ...children) {
-  return filled(document.createElement(name), props, children);
+  return build(document.createElement(name), props, children);
 }
 
 /** The same for SVG. */
 export function svg(name, props, ...children) {
-  return filled(document.createElementNS(SVG, name), props, children);
+  return build(document.createElementNS(SVG, name), props, children);
 }
 
-function filled(node, props, children) {
+function build(node, props, children) {
   for (const [key, value] of Object.entries(props ?? {})) {
     if (value === false || value === null || value === undefined) continue;
     if (key === "on") {
@@ -27,29 +27,29 @@ function filled(node, props, children) {
 }
 
 /** Bounds the layout time of one text. */
-const SAID_CHARS_MAX = 4000;
+const TEXT_CHARS_MAX = 4000;
 // Control characters, bidirectional marks and invisible characters.
-const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]/g;
+const INVISIBLE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]/g;
 
 /** Untrusted text, bounded, with invisible characters escaped. */
-export function plain(text) {
-  const shown = text.length > SAID_CHARS_MAX ? `${text.slice(0, SAID_CHARS_MAX)}…` : text;
-  return shown.replace(UNSEEN, (char) => `\\u{${char.codePointAt(0).toString(16)}}`);
+export function sanitize(text) {
+  const shown = text.length > TEXT_CHARS_MAX ? `${text.slice(0, TEXT_CHARS_MAX)}…` : text;
+  return shown.replace(INVISIBLE, (char) => `\\u{${char.codePointAt(0).toString(16)}}`);
 }
 
 /** An element with untrusted text, isolated from the surrounding text direction. */
-export function said(text, props) {
-  return el("bdi", { ...props, class: `said ${props?.class ?? ""}` }, plain(text));
+export function untrusted(text, props) {
+  return el("bdi", { ...props, class: `untrusted ${props?.class ?? ""}` }, sanitize(text));
 }
 
 /** Replaces the children. */
-export function fill(node, ...children) {
+export function setChildren(node, ...children) {
   node.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return node;
 }
 
 /** Makes these the children and moves only nodes at another position: an unmoved node keeps its focus, scroll position and selection. */
-export function arrange(parent, nodes) {
+export function updateChildren(parent, nodes) {
   const wanted = nodes.filter(Boolean);
   wanted.forEach((node, at) => {
     if (parent.children[at] !== node) parent.insertBefore(node, parent.children[at] ?? null);
@@ -58,32 +58,32 @@ export function arrange(parent, nodes) {
 }
 
 /** Caches nodes by name. A node is recreated only if its data has changed. */
-export class Nodes {
-  #known = new Map();
+export class NodeCache {
+  #entries = new Map();
 
   get(name, data, make) {
     const text = JSON.stringify(data);
-    const known = this.#known.get(name);
+    const known = this.#entries.get(name);
     if (known && known.text === text) return known.node;
     const node = make();
-    this.#known.set(name, { text, node });
+    this.#entries.set(name, { text, node });
     return node;
   }
 }
 
 /** Announces a text to screen readers. */
 export function announce(text) {
-  document.getElementById("said").textContent = text;
+  document.getElementById("announcer").textContent = text;
 }
 
-/** Debounces `run` by `quiet` milliseconds, but delays it by at most `most`. */
-export function calmly(run, quiet = 250, most = 1000) {
+/** Debounces `run` by `delay` milliseconds, but delays it by at most `maxDelay`. */
+export function debounce(run, delay = 250, maxDelay = 1000) {
   let timer = 0;
   let since = 0;
   return () => {
     const now = performance.now();
     since ||= now;
     clearTimeout(timer);
-    timer = setTimeout(() => { since = 0; run(); }, Math.min(quiet, Math.max(0, since + most - now)));
+    timer = setTimeout(() => { since = 0; run(); }, Math.min(delay, Math.max(0, since + maxDelay - now)));
   };
 }

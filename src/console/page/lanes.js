@@ -31,14 +31,14 @@ export class Lanes {
   }
 
   /** `{lane, letter}`, or null for an event without a lane. */
-  place(entry) {
+  laneOf(entry) {
     const key = keyOf(entry);
     const lane = key ? this.#lanes.findIndex((known) => known.key === key) : -1;
     return lane < 0 ? null : { lane, letter: this.#lanes[lane].letter };
   }
 
   /** Each lane with the first event in it. */
-  heads(timeline) {
+  firstEvents(timeline) {
     return this.#lanes.map(({ key, letter }) => ({ letter, entry: timeline.find((entry) => keyOf(entry) === key) }));
   }
 }

@@ -1,21 +1,21 @@
 // The stream of live verdicts. It reconnects whenever the connection ends, and
 // resumes after the last verdict received.
 
-import { open, Refused } from "./api.js";
+import { ApiError, post } from "./api.js";
 
 /** The service sends a keep-alive comment every 15 seconds. */
-const SILENCE_MS_MAX = 40_000;
-const PAUSE_MS = 500;
-const PAUSE_MS_MAX = 10_000;
+const IDLE_MS_MAX = 40_000;
+const RETRY_MS = 500;
+const RETRY_MS_MAX = 10_000;
 /** A hidden page closes its connection: a browser allows six for all pages of a service. */
-const UNSEEN_MS_MAX = 5000;
+const HIDDEN_MS_MAX = 5000;
 /** As many as the feed shows. */
 const RECENT_MAX = 500;
 
-const isSeen = () => document.visibilityState === "visible";
+const isVisible = () => document.visibilityState === "visible";
 
 export class Live extends EventTarget {
-  /** connecting, behind, live, waiting, asleep, shut */
+  /** connecting, catchingUp, live, retrying, paused, signedOut */
   phase = "connecting";
   /** Verdicts of the backlog received so far. */
   caughtUp = 0;
@@ -23,21 +23,21 @@ export class Live extends EventTarget {
   gap = false;
   /** Newest first. */
   recent = [];
-  last = "";
+  lastVerdictId = "";
   #tries = 0;
-  #began = false;
+  #started = false;
   #wake = () => {};
   #abort = new AbortController();
 
   constructor() {
     super();
-    const wake = () => isSeen() && this.#wake();
+    const wake = () => isVisible() && this.#wake();
     addEventListener("online", wake);
-    let unseen = 0;
+    let hideTimer = 0;
     document.addEventListener("visibilitychange", () => {
-      clearTimeout(unseen);
-      if (isSeen()) this.#wake();
-      else unseen = setTimeout(() => this.#abort.abort(), UNSEEN_MS_MAX);
+      clearTimeout(hideTimer);
+      if (isVisible()) this.#wake();
+      else hideTimer = setTimeout(() => this.#abort.abort(), HIDDEN_MS_MAX);
     });
   }
 
@@ -46,89 +46,89 @@ export class Live extends EventTarget {
     this.#abort.abort();
     this.#tries = 0;
     this.#wake();
-    if (!this.#began) this.#run();
-    this.#began = true;
+    if (!this.#started) this.#run();
+    this.#started = true;
   }
 
   async #run() {
     for (;;) {
-      if (!isSeen()) await this.#sleep("asleep", Infinity, "");
+      if (!isVisible()) await this.#sleep("paused", Infinity, "");
       this.#abort = new AbortController();
-      let why = "";
+      let reason = "";
       try {
         await this.#connect(this.#abort.signal);
       } catch (error) {
-        why = error instanceof Refused ? error.message : "";
-        if (error instanceof Refused && (error.status === 401 || error.status === 403)) {
-          await this.#sleep("shut", Infinity, why);
+        reason = error instanceof ApiError ? error.message : "";
+        if (error instanceof ApiError && (error.status === 401 || error.status === 403)) {
+          await this.#sleep("signedOut", Infinity, reason);
           continue;
         }
-        if (error.reason === "VERDICT_FORGOTTEN" || error.reason === "VERDICT_UNKNOWN") {
-          this.last = "";
+        if (error.reason === "VERDICT_NOT_RETAINED" || error.reason === "VERDICT_UNKNOWN") {
+          this.lastVerdictId = "";
           this.gap = true;
           continue;
         }
       }
-      if (!isSeen()) continue;
-      const pause = Math.min(PAUSE_MS_MAX, PAUSE_MS * 2 ** this.#tries++);
-      await this.#sleep("waiting", pause * (0.75 + Math.random() / 2), why);
+      if (!isVisible()) continue;
+      const delay = Math.min(RETRY_MS_MAX, RETRY_MS * 2 ** this.#tries++);
+      await this.#sleep("retrying", delay * (0.75 + Math.random() / 2), reason);
     }
   }
 
   async #connect(signal) {
-    if (this.phase !== "waiting") this.#enter("connecting");
-    const request = this.last ? { after_verdict_id: this.last } : {};
-    const response = await open("watch_verdicts", request, { signal });
+    if (this.phase !== "retrying") this.#setPhase("connecting");
+    const request = this.lastVerdictId ? { after_verdict_id: this.lastVerdictId } : {};
+    const response = await post("watch_verdicts", request, { signal });
     this.caughtUp = 0;
-    this.#enter("behind");
+    this.#setPhase("catchingUp");
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-    let rest = "";
+    let buffered = "";
     for (;;) {
-      const silence = setTimeout(() => this.#abort.abort(), SILENCE_MS_MAX);
-      const { done, value } = await reader.read().finally(() => clearTimeout(silence));
+      const idleTimer = setTimeout(() => this.#abort.abort(), IDLE_MS_MAX);
+      const { done, value } = await reader.read().finally(() => clearTimeout(idleTimer));
       if (done) return;
-      const events = (rest + value).split("\n\n");
-      rest = events.pop();
-      for (const event of events) this.#take(event);
+      const events = (buffered + value).split("\n\n");
+      buffered = events.pop();
+      for (const event of events) this.#handleEvent(event);
     }
   }
 
-  #take(event) {
+  #handleEvent(event) {
     const fields = {};
     for (const line of event.split("\n")) {
       const colon = line.indexOf(":");
       if (colon > 0) fields[line.slice(0, colon)] = line.slice(colon + 1).replace(/^ /, "");
     }
-    if (fields.event === "verdict") this.#verdict(JSON.parse(fields.data));
-    else if (fields.event === "live") { this.#tries = 0; this.#enter("live"); }
-    else if (fields.event === "end") throw new Refused(0, JSON.parse(fields.data));
+    if (fields.event === "verdict") this.#addVerdict(JSON.parse(fields.data));
+    else if (fields.event === "live") { this.#tries = 0; this.#setPhase("live"); }
+    else if (fields.event === "end") throw new ApiError(0, JSON.parse(fields.data));
   }
 
-  #verdict(verdict) {
+  #addVerdict(verdict) {
     // Ids sort by time.
-    if (verdict.verdict_id <= this.last) return;
-    const isFirst = this.last === "";
-    this.last = verdict.verdict_id;
+    if (verdict.verdict_id <= this.lastVerdictId) return;
+    const isFirst = this.lastVerdictId === "";
+    this.lastVerdictId = verdict.verdict_id;
     this.recent.unshift(verdict);
     this.recent.length = Math.min(this.recent.length, RECENT_MAX);
-    if (this.phase === "behind" && !isFirst) {
+    if (this.phase === "catchingUp" && !isFirst) {
       this.caughtUp += 1;
-      this.#enter("behind");
+      this.#setPhase("catchingUp");
     }
     this.dispatchEvent(new CustomEvent("verdict", { detail: verdict }));
   }
 
-  #enter(phase, why = "") {
+  #setPhase(phase, reason = "") {
     this.phase = phase;
-    this.why = why;
+    this.reason = reason;
     this.dispatchEvent(new Event("phase"));
   }
 
-  #sleep(phase, pause, why) {
-    this.retryAt = Date.now() + pause;
-    this.#enter(phase, why);
+  #sleep(phase, delay, reason) {
+    this.retryAt = Date.now() + delay;
+    this.#setPhase(phase, reason);
     return new Promise((wake) => {
-      const timer = pause === Infinity ? 0 : setTimeout(wake, pause);
+      const timer = delay === Infinity ? 0 : setTimeout(wake, delay);
       this.#wake = () => { clearTimeout(timer); wake(); };
     });
   }

@@ -3,12 +3,12 @@
 import { el } from "./dom.js";
 
 const KEY = "unstuck.theme";
-const NEXT = { auto: "light", light: "dark", dark: "auto" };
-const SHOWN = { auto: "◐", light: "○", dark: "●" };
+const NEXT_THEME = { auto: "light", light: "dark", dark: "auto" };
+const SYMBOLS = { auto: "◐", light: "○", dark: "●" };
 
 function chosen() {
-  const said = localStorage.getItem(KEY);
-  return said in NEXT ? said : "auto";
+  const stored = localStorage.getItem(KEY);
+  return stored in NEXT_THEME ? stored : "auto";
 }
 
 export function apply() {
@@ -17,12 +17,12 @@ export function apply() {
 
 export function button() {
   const node = el("button", { type: "button", class: "theme", on: { click: () => {
-    localStorage.setItem(KEY, NEXT[chosen()]);
+    localStorage.setItem(KEY, NEXT_THEME[chosen()]);
     apply();
     label();
   } } });
   const label = () => {
-    node.textContent = SHOWN[chosen()];
+    node.textContent = SYMBOLS[chosen()];
     node.setAttribute("aria-label", `Theme: ${chosen()}`);
     node.title = node.getAttribute("aria-label");
   };

@@ -8,7 +8,7 @@ export const ACTIONS = ["alert", "warn", "throttle", "checkpoint", "ask", "block
 export const STATUSES = ["looping", "active", "quarantined", "terminated", "ended"];
 
 /** The meaning of each action. */
-export const ACTION_MEANS = {
+export const ACTION_MEANINGS = {
   alert: "notify the user",
   warn: "notify the controller too",
   throttle: "wait, then continue",
