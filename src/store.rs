@@ -48,7 +48,7 @@ use std::{
 use parking_lot::Mutex;
 
 use serde::Deserialize;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, oneshot};
 
 pub use backup::{RestorePlan, back_up, plan_restore};
 pub use dir::StoreError;
@@ -88,6 +88,9 @@ impl Settings {
 pub struct AuditSettings {
     pub text: bool,
 }
+
+/// How long the answer to a withdrawn action waits until that is noted.
+const NOTE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Called by the writer before each commit.
 pub type CommitHook = Box<dyn Fn() + Send>;
@@ -252,6 +255,7 @@ impl Store {
             text: options.audit.text,
             backlog: Vec::new(),
             backlog_max: options.tombstones_max.max(queue_max),
+            is_backlog_uncertain: false,
             withdrawn: Vec::new(),
             on_fatal: options.on_fatal,
         };
@@ -287,7 +291,7 @@ impl Store {
             match self.queue.withdraw(id) {
                 Withdrawal::Removed => return false,
                 Withdrawal::InFlight => {
-                    self.note_withdrawn(id);
+                    self.note_withdrawn(id).await;
                     return false;
                 }
                 // It was published meanwhile, or is about to be.
@@ -313,18 +317,22 @@ impl Store {
     }
 
     /// Remembers a withdrawn action in a file, in case the process ends before the writer
-    /// has undone it.
-    fn note_withdrawn(&self, id: VerdictId) {
+    /// has undone it. The disk may hang for this write too, so it waits only for a while.
+    /// There are no more such threads than actions in a batch.
+    async fn note_withdrawn(&self, id: VerdictId) {
         let Some(disk) = &self.disk else {
             return;
         };
         let dir = disk.dir.clone();
-        // The disk may hang for this write too, so nothing waits for it.
+        let (done, noted) = oneshot::channel();
         std::thread::spawn(move || {
             if let Err(error) = dir.note_withdrawn(id) {
                 tracing::error!(%error, "cannot note a refused operator action");
             }
+            // The caller may have given up.
+            let _ = done.send(());
         });
+        let _ = tokio::time::timeout(NOTE_TIMEOUT, noted).await;
     }
 
     /// Whether at least one call waits for a commit.

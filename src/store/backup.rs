@@ -3,7 +3,6 @@
 use std::{
     fs,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use rusqlite::{Connection, OpenFlags, backup};
@@ -16,11 +15,6 @@ use super::{
 };
 use crate::domain::SessionId;
 
-/// The pages that are copied at a time. Commits run between two steps.
-const STEP_PAGES: i32 = 1_000;
-/// A short pause after each step.
-const STEP_PAUSE: Duration = Duration::from_millis(1);
-
 /// Writes a copy of the database to a file that must not exist. A running service goes
 /// on. The copy is checked like `verify` checks a log.
 pub fn back_up(dir: &Path, file: &Path) -> Result<LogVerification, StoreError> {
@@ -32,7 +26,8 @@ pub fn back_up(dir: &Path, file: &Path) -> Result<LogVerification, StoreError> {
         let exists = std::io::ErrorKind::AlreadyExists;
         return Err(StoreError::io(file)(exists.into()));
     }
-    let source = database::open_read_only(&dir, !dir.is_locked())?;
+    let lock = dir.lock_for_reading()?;
+    let source = database::open_read_only(&dir, lock.is_some())?;
     let copied = copy(&source, file).and_then(|()| check(file));
     if copied.is_err() {
         // A part of a copy must not pass for one.
@@ -44,9 +39,14 @@ pub fn back_up(dir: &Path, file: &Path) -> Result<LogVerification, StoreError> {
 fn copy(source: &Connection, file: &Path) -> Result<(), StoreError> {
     let mut target = Connection::open(file).map_err(database_error(file))?;
     let copying = backup::Backup::new(source, &mut target).map_err(database_error(file))?;
-    copying
-        .run_to_completion(STEP_PAGES, STEP_PAUSE, None)
-        .map_err(database_error(file))?;
+    // All pages in one step, because a commit between two steps would start it anew. A
+    // running service can commit meanwhile; its write-ahead log grows until this is done.
+    let ended = copying.step(-1).map_err(database_error(file))?;
+    if !matches!(ended, backup::StepResult::Done) {
+        return Err(StoreError::io(file)(std::io::Error::other(
+            "the database is locked",
+        )));
+    }
     drop(copying);
     // One file, without a write-ahead log beside it.
     target

@@ -1,7 +1,7 @@
 //! The database: schema, commits, recovery, retention.
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
 
@@ -41,6 +41,8 @@ const CACHE_KIB: i64 = 8 * 1024;
 const RETENTION_SLICE: usize = 1_000;
 /// The most pages that are returned to the file system at a time.
 const VACUUM_PAGES: usize = 1_000;
+/// What the write-ahead log may have of `store.bytes_max`.
+const WAL_SHARE: u64 = WAL_BYTES as u64;
 /// A lifted tombstone is kept for this long, because a reset that is refused while its
 /// commit is on its way must be undone.
 const LIFTED_KEPT: Duration = Duration::from_secs(60 * 60);
@@ -51,6 +53,9 @@ pub(super) enum CommitError {
     /// The disk is full, read-only or gone, or the database cannot be opened. The write
     /// may be retried.
     Refused(String),
+    /// The transaction was committed, but to files that are no longer in the directory.
+    /// The write may be retried, and operator actions in it must be undone.
+    Detached(String),
     /// The sync failed. The content of the disk is unknown.
     Unsynced(String),
 }
@@ -80,10 +85,47 @@ pub(super) struct Retention {
 pub(super) struct Database {
     connection: Connection,
     dir: StoreDir,
-    identity: FileIdentity,
+    files: OpenedFiles,
     head_file: HeadFile,
+    /// The last write of `head` failed. That is logged once.
+    is_head_stale: bool,
     head: ChainHead,
     tombstone_sum: TombstoneSum,
+}
+
+/// The files that were opened, to notice when they are deleted or replaced.
+struct OpenedFiles(Vec<(PathBuf, FileIdentity)>);
+
+impl OpenedFiles {
+    fn of(dir: &StoreDir) -> Result<Self, StoreError> {
+        let identify = |path: PathBuf| {
+            let identity = FileIdentity::of(&path).map_err(StoreError::io(&path))?;
+            Ok((path, identity))
+        };
+        let files: Result<_, StoreError> = [dir.database(), dir.wal()]
+            .map(identify)
+            .into_iter()
+            .collect();
+        files.map(Self)
+    }
+
+    /// Fails if one was deleted or replaced: commits would go to a file that cannot be
+    /// opened again.
+    fn check(&self) -> Result<(), String> {
+        for (path, opened) in &self.0 {
+            match FileIdentity::of(path) {
+                Ok(identity) if identity == *opened => {}
+                Ok(_) => {
+                    return Err(format!(
+                        "{} was replaced while the service runs; restart it",
+                        path.display()
+                    ));
+                }
+                Err(error) => return Err(format!("{}: {error}", path.display())),
+            }
+        }
+        Ok(())
+    }
 }
 
 /// What a database contained when it was opened.
@@ -123,15 +165,16 @@ impl Database {
         if is_new {
             dir.sync().map_err(StoreError::io(&dir.0))?;
         }
-        let identity = FileIdentity::of(&path).map_err(StoreError::io(&path))?;
+        let files = OpenedFiles::of(dir)?;
         let (head, tombstone_sum) = read_chain(&connection).map_err(database_error(&path))?;
         check_head(&connection, dir, &head)?;
         let head_file = HeadFile::open(dir).map_err(StoreError::io(&dir.head()))?;
         let mut database = Self {
             connection,
             dir: dir.clone(),
-            identity,
+            files,
             head_file,
+            is_head_stale: false,
             head,
             tombstone_sum,
         };
@@ -139,10 +182,7 @@ impl Database {
             .withdraw(&dir.read_withdrawn())
             .map_err(|error| commit_error(&path, error))?;
         dir.forget_withdrawn();
-        database
-            .head_file
-            .write(&database.head)
-            .map_err(StoreError::io(&dir.head()))?;
+        database.write_head();
         Ok(database)
     }
 
@@ -160,8 +200,9 @@ impl Database {
         &mut self,
         batch: &[VerdictRecord],
         text: bool,
+        is_retry: bool,
     ) -> Result<Vec<ChainHead>, CommitError> {
-        self.check_files()?;
+        self.files.check().map_err(CommitError::Refused)?;
         let mut state = ChainState {
             head: self.head,
             tombstone_sum: self.tombstone_sum,
@@ -169,6 +210,11 @@ impl Database {
         let mut positions = Vec::with_capacity(batch.len());
         let transaction = begin(&mut self.connection)?;
         for issued in batch {
+            // A write that was refused may have been committed; see `Detached`.
+            if is_retry && let Some(position) = find_record(&transaction, issued.verdict.id)? {
+                positions.push(position);
+                continue;
+            }
             let encoded = record::encode(issued, text);
             state.append(&transaction, issued, &encoded)?;
             positions.push(state.head);
@@ -202,23 +248,21 @@ impl Database {
         self.head = state.head;
         self.tombstone_sum = state.tombstone_sum;
         // A file that was removed during the commit does not make it durable.
-        self.check_files()?;
-        let written = self.head_file.write(&self.head);
-        written.map_err(|error| CommitError::Refused(error.to_string()))
+        self.files.check().map_err(CommitError::Detached)?;
+        self.write_head();
+        Ok(())
     }
 
-    /// Fails if the files were deleted or replaced: commits would go to a file that
-    /// nobody can open again.
-    fn check_files(&self) -> Result<(), CommitError> {
-        let path = self.dir.database();
-        match FileIdentity::of(&path) {
-            Ok(identity) if identity == self.identity => Ok(()),
-            Ok(_) => Err(CommitError::Refused(format!(
-                "{} was replaced while the service runs; restart it",
-                path.display()
-            ))),
-            Err(error) => Err(CommitError::Refused(format!("{}: {error}", path.display()))),
+    /// Writes the file `head`. An older one is harmless as long as nothing is lost, so a
+    /// commit is durable without it.
+    fn write_head(&mut self) {
+        let written = self.head_file.write(&self.head);
+        if let Err(error) = &written
+            && !self.is_head_stale
+        {
+            tracing::error!(%error, "cannot write the file head; a missing end of the log would not be noticed");
         }
+        self.is_head_stale = written.is_err();
     }
 
     /// Removes a slice of what exceeds the limits: old records, then the oldest records
@@ -229,7 +273,7 @@ impl Database {
         retention: &Retention,
         now: SystemTime,
     ) -> Result<(VerdictId, bool), CommitError> {
-        let bytes_over = self.dir.bytes() > retention.bytes_max;
+        let bytes_over = self.used_bytes()? > retention.bytes_max.saturating_sub(WAL_SHARE);
         let oldest = |age: Duration| {
             let since = now.checked_sub(age);
             since.map_or(VerdictId(0), VerdictId::lower_bound_at)
@@ -246,16 +290,40 @@ impl Database {
             // Only tombstones are left: the oldest have to go.
             removed += state.remove_oldest_tombstones(&transaction, RETENTION_SLICE)?;
         }
-        state.save_sum(&transaction)?;
         let removed_id = read_removed(&transaction)?.2;
+        if removed == 0 {
+            drop(transaction);
+            self.shrink_files(retention)?;
+            return Ok((removed_id, false));
+        }
+        state.save_sum(&transaction)?;
         transaction.commit()?;
         self.tombstone_sum = state.tombstone_sum;
-        let more = removed > 0 || bytes_over;
         self.return_pages()?;
-        if bytes_over {
-            self.checkpoint()?;
+        Ok((removed_id, true))
+    }
+
+    /// The bytes of the pages in use. The files are larger while they have free pages,
+    /// and while a reader keeps the write-ahead log from being emptied; removing more
+    /// records would not change that.
+    fn used_bytes(&self) -> Result<u64, CommitError> {
+        let read = |name: &str| -> rusqlite::Result<u64> {
+            let value: i64 = self
+                .connection
+                .pragma_query_value(None, name, |row| row.get(0))?;
+            Ok(u64::try_from(value).unwrap_or(0))
+        };
+        let pages = read("page_count")?.saturating_sub(read("freelist_count")?);
+        Ok(pages * read("page_size")?)
+    }
+
+    /// Brings the files to the size of what is in them, if they are too large.
+    fn shrink_files(&self, retention: &Retention) -> Result<(), CommitError> {
+        if self.dir.bytes() <= retention.bytes_max {
+            return Ok(());
         }
-        Ok((removed_id, more && removed > 0))
+        self.return_pages()?;
+        self.checkpoint()
     }
 
     /// Returns free pages at the end of the file to the file system.
@@ -843,6 +911,13 @@ fn select_ids(
     ids.collect()
 }
 
+/// The position of the record of a verdict.
+fn find_record(connection: &Connection, id: VerdictId) -> rusqlite::Result<Option<ChainHead>> {
+    let sql = "SELECT record, hash FROM records WHERE verdict_id = ?1";
+    let mut statement = connection.prepare_cached(sql)?;
+    statement.query_row([IdBlob(id)], read_head_row).optional()
+}
+
 /// The number, the hash and the greatest id of the removed records.
 pub(super) fn read_removed(
     connection: &Connection,
@@ -869,7 +944,7 @@ fn read_chain(connection: &Connection) -> rusqlite::Result<(ChainHead, Tombstone
         .query_row(
             "SELECT record, hash FROM records ORDER BY record DESC LIMIT 1",
             [],
-            |row| read_head_row(row),
+            read_head_row,
         )
         .optional()?;
     Ok((
@@ -920,7 +995,8 @@ pub(super) fn check_head(
 }
 
 fn commit_error(path: &Path, error: CommitError) -> StoreError {
-    let (CommitError::Refused(why) | CommitError::Unsynced(why)) = error;
+    let (CommitError::Refused(why) | CommitError::Detached(why) | CommitError::Unsynced(why)) =
+        error;
     StoreError::io(path)(std::io::Error::other(why))
 }
 
@@ -928,7 +1004,8 @@ fn commit_error(path: &Path, error: CommitError) -> StoreError {
 pub(super) fn database_error(path: &Path) -> impl Fn(rusqlite::Error) -> StoreError {
     let path = path.to_owned();
     move |source| match source.sqlite_error_code() {
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+        // Without a code a value has the wrong type or length.
+        None | Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
             StoreError::damaged(&path, source.to_string())
         }
         _ => StoreError::Database {

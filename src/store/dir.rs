@@ -12,6 +12,7 @@ use std::{
     io::{self, Write},
     os::unix::fs::{DirBuilderExt, FileExt, MetadataExt},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use thiserror::Error;
@@ -61,6 +62,10 @@ impl StoreError {
     }
 }
 
+/// How long a start waits for another process to release the directory.
+const LOCK_WAIT: Duration = Duration::from_millis(500);
+const LOCK_INTERVAL: Duration = Duration::from_millis(20);
+
 /// The directory of a store.
 #[derive(Clone, Debug)]
 pub(super) struct StoreDir(pub PathBuf);
@@ -87,7 +92,7 @@ impl StoreDir {
         self.0.join("unstuck.db")
     }
 
-    fn wal(&self) -> PathBuf {
+    pub fn wal(&self) -> PathBuf {
         self.0.join("unstuck.db-wal")
     }
 
@@ -112,21 +117,42 @@ impl StoreDir {
             .create(&self.0)
     }
 
-    /// Locks the directory for this process. The lock ends with the file.
+    /// Locks the directory for this process. The lock ends with the file. A process that
+    /// is about to end gets a moment, because a restart must not fail for it.
     pub fn lock(&self) -> Result<File, StoreError> {
+        let mut waited = Duration::ZERO;
+        loop {
+            match self.try_lock(File::try_lock) {
+                Err(StoreError::InUse { .. }) if waited < LOCK_WAIT => {
+                    std::thread::sleep(LOCK_INTERVAL);
+                    waited += LOCK_INTERVAL;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Keeps a service from starting while the files are read. `None`: one is running.
+    pub fn lock_for_reading(&self) -> Result<Option<File>, StoreError> {
+        match self.try_lock(File::try_lock_shared) {
+            Ok(lock) => Ok(Some(lock)),
+            Err(StoreError::InUse { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn try_lock(
+        &self,
+        lock: impl FnOnce(&File) -> Result<(), TryLockError>,
+    ) -> Result<File, StoreError> {
         let dir = File::open(&self.0).map_err(StoreError::io(&self.0))?;
-        match dir.try_lock() {
+        match lock(&dir) {
             Ok(()) => Ok(dir),
             Err(TryLockError::WouldBlock) => Err(StoreError::InUse {
                 path: self.0.clone(),
             }),
             Err(TryLockError::Error(error)) => Err(StoreError::io(&self.0)(error)),
         }
-    }
-
-    /// Whether a process has locked the directory.
-    pub fn is_locked(&self) -> bool {
-        matches!(self.lock(), Err(StoreError::InUse { .. }))
     }
 
     pub fn sync(&self) -> io::Result<()> {

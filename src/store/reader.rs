@@ -162,11 +162,13 @@ impl Readers {
                 cursor: from,
                 at_end: true,
             };
+            let mut examined = 0;
             while let Some(row) = rows.next()? {
-                if page.verdicts.len() == most {
+                if examined == most {
                     page.at_end = false;
                     break;
                 }
+                examined += 1;
                 let IdBlob(id) = row.get(0)?;
                 page.cursor = id;
                 let number: i64 = row.get(2)?;
@@ -207,7 +209,8 @@ impl PageQuery {
         let id = query.bind(IdBlob(from));
         query.sql = format!(
             "SELECT records.verdict_id, records.body, records.record, records.hash
-             FROM {source} {ordered_by} {comparison} {id} AND kind <> {} AND NOT withdrawn",
+             FROM {source} {ordered_by} {comparison} {id} AND records.kind <> {}
+                 AND NOT records.withdrawn",
             record::WITHDRAWAL
         );
         query.add_conditions(filter);

@@ -49,6 +49,7 @@ CREATE TABLE tombstones (
     lifted_by  BLOB                    -- the verdict id of the reset, if there was one
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX tombstones_by_session ON tombstones (tenant, session);
+CREATE INDEX tombstones_lifted ON tombstones (lifted_by) WHERE lifted_by IS NOT NULL;
 
 -- The newest snooze of each session, and earlier ones until they are removed.
 CREATE TABLE snoozes (

@@ -377,7 +377,7 @@ fn gated(dir: &TempDir, sync_secs_max: u64) -> (Store, mpsc::Sender<()>) {
         ..settings(dir.path())
     };
     // Without a sender every commit passes.
-    let hook = Box::new(move || drop(gate.recv()));
+    let hook = Box::new(move || _ = gate.recv());
     let (store, _) = Store::open_with_hook(options(&settings), Some(hook)).unwrap();
     (store, pass)
 }

@@ -53,7 +53,8 @@ pub fn verify(dir: &Path) -> Result<LogVerification, StoreError> {
     if !path.exists() {
         return Err(missing(&dir));
     }
-    let in_use = dir.is_locked();
+    let lock = dir.lock_for_reading()?;
+    let in_use = lock.is_none();
     let connection = database::open_read_only(&dir, !in_use)?;
     let verified = verify_connection(&connection, &path)?;
     database::check_head(&connection, &dir, &verified.head)?;

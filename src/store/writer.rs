@@ -4,12 +4,12 @@ use std::{
     io,
     panic::{self, AssertUnwindSafe},
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use super::{
     CommitHook, StoreError,
-    database::{CommitError, Database, Retention},
+    database::{CommitError, Database},
     dir::StoreDir,
     publisher::{CommitPublisher, Watermarks},
     queue::{BATCH_MAX, Batch, WriteQueue},
@@ -26,6 +26,8 @@ pub(super) struct Writer {
     /// of the engine, which have the same verdicts.
     pub backlog: Vec<VerdictRecord>,
     pub backlog_max: usize,
+    /// The backlog may have been committed already.
+    pub is_backlog_uncertain: bool,
     /// Operator actions that were refused, and whose commit is to be undone.
     pub withdrawn: Vec<VerdictId>,
     /// Called when a sync fails or this thread panics. It must end the process.
@@ -93,16 +95,32 @@ impl Writer {
     }
 
     fn commit(&mut self, mut batch: Batch) -> io::Result<()> {
-        let written = self.catch_up().and_then(|()| self.write(&mut batch.issued));
+        let written = self
+            .catch_up()
+            .and_then(|()| self.write(&mut batch.issued, false));
         // From here on an action can no longer be withdrawn.
         self.withdrawn.extend(self.queue.end_batch());
         let undone = match &written {
-            Ok(()) => self.undo_withdrawn(),
+            // The batch itself is committed.
+            Ok(()) => self.undo_withdrawn().map_err(|error| match error {
+                CommitError::Refused(error) => CommitError::Detached(error),
+                error => error,
+            }),
             Err(_) => Ok(()),
         };
         match written.and(undone) {
             Ok(()) => self.written(batch),
             Err(CommitError::Refused(error)) => self.refused(batch, &error),
+            Err(CommitError::Detached(error)) => {
+                self.is_backlog_uncertain = true;
+                let actions = batch
+                    .issued
+                    .iter()
+                    .filter(|issued| is_operator_action(issued));
+                self.withdrawn
+                    .extend(actions.map(|issued| issued.verdict.id));
+                self.refused(batch, &error);
+            }
             Err(CommitError::Unsynced(error)) => {
                 CommitPublisher::count(&self.publisher.failures);
                 self.note_unsynced(&batch.issued);
@@ -118,7 +136,7 @@ impl Writer {
         while !self.backlog.is_empty() {
             let mut some: Vec<VerdictRecord> =
                 self.backlog.iter().take(BATCH_MAX).cloned().collect();
-            self.write(&mut some)?;
+            self.write(&mut some, self.is_backlog_uncertain)?;
             self.backlog.drain(..some.len());
             let before = self.publisher.watermarks();
             let durable = last(&some).max(before.durable);
@@ -126,12 +144,13 @@ impl Writer {
                 .publish(Vec::new(), Watermarks { durable, ..before });
         }
         self.queue.set_backlogged(false);
+        self.is_backlog_uncertain = false;
         Ok(())
     }
 
     /// Writes a batch in one transaction. An empty batch tests whether writes succeed
     /// again.
-    fn write(&mut self, batch: &mut [VerdictRecord]) -> Result<(), CommitError> {
+    fn write(&mut self, batch: &mut [VerdictRecord], is_retry: bool) -> Result<(), CommitError> {
         let Some(disk) = &mut self.disk else {
             return Ok(());
         };
@@ -145,7 +164,7 @@ impl Writer {
                 none.insert(opened.map_err(|error| CommitError::Refused(error.to_string()))?)
             }
         };
-        let positions = database.append(batch, self.text)?;
+        let positions = database.append(batch, self.text, is_retry)?;
         for (issued, position) in batch.iter_mut().zip(positions) {
             issued.position = Some(position);
         }
@@ -252,7 +271,7 @@ impl Writer {
             }));
             return Ok(());
         };
-        match remove_slice(database, &retention, now) {
+        match database.enforce_retention(&retention, now) {
             Ok((retained_after, more)) => {
                 self.publisher.set_retained_after(retained_after);
                 if !more {
@@ -260,7 +279,7 @@ impl Writer {
                     disk.retention.end(Ok(()));
                 }
             }
-            Err(CommitError::Refused(error)) => {
+            Err(CommitError::Refused(error) | CommitError::Detached(error)) => {
                 let path = disk.dir.database();
                 let source = io::Error::other(error);
                 disk.retention.end(Err(StoreError::Io { path, source }));
@@ -269,14 +288,6 @@ impl Writer {
         }
         Ok(())
     }
-}
-
-fn remove_slice(
-    database: &mut Database,
-    retention: &Retention,
-    now: SystemTime,
-) -> Result<(VerdictId, bool), CommitError> {
-    database.enforce_retention(retention, now)
 }
 
 /// Whether the record is refused if it cannot be written.
