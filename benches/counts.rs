@@ -100,9 +100,11 @@ fn counted(part: &Part) -> u64 {
         .args(["--part", part.name])
         .output()
         .unwrap_or_else(|error| panic!("cannot run valgrind (Debian package valgrind): {error}"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {said}", part.name);
-    let collected = said.lines().find_map(|line| line.split_once("Collected :"));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {stderr}", part.name);
+    let collected = stderr
+        .lines()
+        .find_map(|line| line.split_once("Collected :"));
     let count: u64 = collected.unwrap().1.trim().parse().unwrap();
     assert!(count > 0, "{}: nothing was counted", part.name);
     count / part.steps as u64

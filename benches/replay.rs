@@ -24,8 +24,8 @@ const ROUNDS: u32 = 7;
 const TICKS_A_SECOND: f64 = 100.0;
 
 fn main() {
-    let asked = env::args().skip(1).find_map(|arg| arg.parse().ok());
-    let sessions: u32 = asked.unwrap_or(400);
+    let argument = env::args().skip(1).find_map(|arg| arg.parse().ok());
+    let sessions: u32 = argument.unwrap_or(400);
     let dir = tempfile::tempdir().unwrap();
     let trace = dir.path().join("healthy.ndjson");
     let events = write(&trace, sessions);
@@ -38,17 +38,17 @@ fn main() {
     let rate = |secs: f64| f64::from(events) / secs / 1e3;
     let best = times[0].as_secs_f64();
     println!("{events} events in {times:.2?}");
-    let report = format!(
+    let summary = format!(
         "{events} events in {best:.2} s at best: {:.0} thousand a second; on average {:.2} µs of a core an event, {:.0} \
          thousand a second.\n",
         rate(best),
         on_core / f64::from(events) * 1e6,
         rate(on_core)
     );
-    print!("{report}");
+    print!("{summary}");
     let mut args = env::args().skip_while(|arg| arg != "--write").skip(1);
     if let Some(page) = args.next() {
-        page::write(Path::new(&page), "replay", &report).unwrap();
+        page::write(Path::new(&page), "replay", &summary).unwrap();
     }
 }
 
@@ -75,8 +75,8 @@ fn replay(trace: &Path) -> Duration {
     replay.current_dir(trace.parent().unwrap());
     let output = replay.arg("replay").arg(trace).output().unwrap();
     let elapsed = began.elapsed();
-    let stdout = String::from_utf8(output.stdout).unwrap();
-    assert!(stdout.ends_with("sessions: no loops.\n"), "{stdout}");
+    let summary = String::from_utf8(output.stdout).unwrap();
+    assert!(summary.ends_with("sessions: no loops.\n"), "{summary}");
     elapsed
 }
 

@@ -29,8 +29,8 @@ use unstuck::{
 const STARTS: usize = 5;
 
 fn main() {
-    let asked = env::args().skip(1).find_map(|arg| arg.parse().ok());
-    let sessions: u32 = asked.unwrap_or(1_000_000);
+    let argument = env::args().skip(1).find_map(|arg| arg.parse().ok());
+    let sessions: u32 = argument.unwrap_or(1_000_000);
     let dir = tempfile::tempdir().unwrap();
     let began = Instant::now();
     end_sessions(dir.path(), sessions);

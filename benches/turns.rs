@@ -19,9 +19,10 @@ use unstuck::{
     detect,
     domain::{Event, SimilarityMeasure},
     engine::{Engine, RunMode},
-    facts::{ToolRule, WordOverlap},
+    facts::ToolRule,
     pb::{self, event::Body},
     telemetry::Metrics,
+    text::WordOverlap,
 };
 
 /// Tokens per turn.

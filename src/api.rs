@@ -192,7 +192,7 @@ impl Api {
         StreamContext {
             unread_responses_max: limits.unread_responses_max,
             response_bytes_max: limits.response_bytes_max,
-            read_timeout: Duration::from_secs(limits.slow_reader_secs_max),
+            slow_reader_timeout: Duration::from_secs(limits.slow_reader_secs_max),
             render: Box::new(move |verdict| api.present_verdict(verdict)),
             draining: draining.clone(),
             metrics: metrics.clone(),

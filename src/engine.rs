@@ -3,7 +3,7 @@
 //! waits while it is locked.
 //!
 //! This file is the API. `sessions` holds the map operations and the accounting,
-//! `session` one live session, `closed` what is left of one that is over,
+//! `session` one live session, `closed` the remains of a closed one,
 //! `eviction` the rules by which memory is freed.
 //!
 //! Uses: domain, text, facts, detect, policy, rules, telemetry.

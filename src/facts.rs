@@ -8,11 +8,10 @@
 //! - `tool_traits`: what a tool's name says about it.
 //! - `args`: canonical arguments, their hash, and the target, command and lines in them.
 //! - `classify`: the class, kind and outcome of a call, from all of the above.
-//! - `shell`, `sql`: what a command line or a statement does.
+//! - `shell`: what a command line does.
 //! - `outcome`: the hashes of a result and an error.
-//! - `ack`, `outage`, `report`: results without information, outages, reports of failed
-//!   tests.
-//! - `progress`: the session's progress counter. `model`: how similar two turns are.
+//! - `ack`: results without information.
+//! - `progress`: the session's progress counter.
 //!
 //! Calls and outcomes are compared by keyed hashes: the input is untrusted, and an agent
 //! must not be able to make two different calls look equal. The words of turns are hashed
@@ -23,19 +22,14 @@
 mod ack;
 mod args;
 mod classify;
-mod model;
-mod outage;
 mod outcome;
 mod progress;
-mod report;
 mod shell;
-mod sql;
 mod tool_traits;
 mod tools;
 
 use std::{borrow::Cow, sync::Arc};
 
-pub use model::{Model, ModelError, WordOverlap, load_model};
 pub use progress::ProgressCounter;
 pub use tools::{ToolClass, ToolRule, ToolRuleError, ToolRules};
 
@@ -45,8 +39,8 @@ use crate::{
         sanitize,
     },
     text::{
-        HashKey, PhraseMatcher, RepetitionTracker, Sketcher, key::SignatureKind, mask::MaskKind,
-        memo::Memo,
+        HashKey, Model, PhraseMatcher, RepetitionTracker, Sketcher, key::SignatureKind,
+        mask::MaskKind, memo::Memo,
     },
 };
 use args::ParsedArguments;

@@ -5,8 +5,11 @@
 //! - `tokens`: words as hashes, and sketches of turns.
 //! - `phrases`: finds configured phrases in a stream of text.
 //! - `shell_words`: splits a command line into words and operators.
+//! - `sql`, `outage`, `test_report`: recognise a statement that changes data, an outage of
+//!   another system, and a report of failed tests.
+//! - `similarity`: how similar two turns are, by their words or by a model.
 //! - `json_hash`: a hash of a JSON value that ignores key order and number format.
-//! - `key`: keyed signatures; `memo`: a lock-free cache of what was computed of a text.
+//! - `key`: keyed signatures; `memo`: a lock-free cache of values computed from texts.
 //! - `simd`, `unicode`, `mixing`: what the others are built from.
 //!
 //! Uses: domain.
@@ -16,14 +19,19 @@ pub mod key;
 pub mod mask;
 pub mod memo;
 mod mixing;
+pub mod outage;
 mod phrases;
 mod repetition;
 pub mod shell_words;
 mod simd;
+mod similarity;
+pub mod sql;
+pub mod test_report;
 pub mod tokens;
 mod unicode;
 
 pub use key::HashKey;
 pub use phrases::{PhraseMatcher, TooManyPhrases};
 pub use repetition::RepetitionTracker;
+pub use similarity::{Model, ModelError, WordOverlap, load_model};
 pub use tokens::Sketcher;

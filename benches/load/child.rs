@@ -48,8 +48,8 @@ impl Server {
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()?;
-        let grpc = announced(&mut process)?;
-        is_well(grpc).await?;
+        let grpc = announced_address(&mut process)?;
+        check_health(grpc).await?;
         Ok(Self {
             process,
             grpc,
@@ -98,7 +98,7 @@ fn command(program: &Program, core: Option<usize>) -> Result<Command, Failure> {
 }
 
 /// The first line ends with the address.
-fn announced(process: &mut Child) -> Result<SocketAddr, Failure> {
+fn announced_address(process: &mut Child) -> Result<SocketAddr, Failure> {
     let stdout = process.stdout.as_mut().ok_or("no standard output")?;
     let mut line = String::new();
     BufReader::new(stdout).read_line(&mut line)?;
@@ -106,7 +106,7 @@ fn announced(process: &mut Child) -> Result<SocketAddr, Failure> {
     Ok(address.ok_or("the server did not start")?.parse()?)
 }
 
-async fn is_well(grpc: SocketAddr) -> Result<(), Failure> {
+async fn check_health(grpc: SocketAddr) -> Result<(), Failure> {
     let channel = Endpoint::from_shared(format!("http://{grpc}"))?;
     let mut health = HealthClient::new(channel.connect().await?);
     health.check(HealthCheckRequest::default()).await?;
@@ -114,7 +114,7 @@ async fn is_well(grpc: SocketAddr) -> Result<(), Failure> {
 }
 
 /// Restricts this process to all cores but the last, which the servers use.
-pub fn step_aside(cores: usize) -> Result<(), Failure> {
+pub fn leave_last_core(cores: usize) -> Result<(), Failure> {
     let own = format!("0-{}", cores.saturating_sub(2));
     let pid = std::process::id().to_string();
     let status = Command::new("taskset")

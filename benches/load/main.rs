@@ -63,13 +63,13 @@ enum Role {
 fn main() -> Result<(), Failure> {
     let args = Args::parse();
     match args.command {
-        Some(Role::Floor) => be_the_floor(),
+        Some(Role::Floor) => serve_floor(),
         None => compare(&args),
     }
 }
 
 /// A runtime with one thread per core, as in the service.
-fn be_the_floor() -> Result<(), Failure> {
+fn serve_floor() -> Result<(), Failure> {
     runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?
@@ -86,7 +86,7 @@ fn compare(args: &Args) -> Result<(), Failure> {
     let cores = thread::available_parallelism()?.get();
     let is_pinned = cores > 1 && !args.unpinned;
     if is_pinned {
-        child::step_aside(cores)?;
+        child::leave_last_core(cores)?;
     }
     let plan = Plan {
         time: Duration::from_secs_f64(args.seconds),

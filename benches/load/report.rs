@@ -77,13 +77,13 @@ pub fn machine(plan: &Plan, ready: &str) -> String {
         plan.cores,
         line(&file("/proc/meminfo"), "MemTotal"),
         file("/proc/sys/kernel/osrelease").trim(),
-        said("rustc", "--version"),
+        version_of("rustc", "--version"),
         plan.rounds,
         plan.time.as_secs_f64(),
     )
 }
 
-fn said(program: &str, arg: &str) -> String {
+fn version_of(program: &str, arg: &str) -> String {
     let output = Command::new(program).arg(arg).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
     text.unwrap_or_else(|_| format!("{program} unknown"))

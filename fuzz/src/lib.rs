@@ -65,7 +65,7 @@ fn with_engine<T>(with: impl FnOnce(&Engine) -> T) -> T {
                 engine.state_bytes() + engine.tombstone_bytes()
             ),
             (0, 0),
-            "all state is released"
+            "all is let go of"
         );
         answer
     })
@@ -131,12 +131,12 @@ pub fn deltas(input: &[u8]) {
     let (cuts, text) = rest.split_at(usize::from(count % 32).min(rest.len()));
     let text = String::from_utf8_lossy(text);
     let turns: Vec<&str> = text.split('\u{1e}').take(16).collect();
-    let whole = with_engine(|engine| written(engine, &turns, &[]));
-    let pieces = with_engine(|engine| written(engine, &turns, cuts));
+    let whole = with_engine(|engine| stream_texts(engine, &turns, &[]));
+    let pieces = with_engine(|engine| stream_texts(engine, &turns, cuts));
     for (whole, pieces) in whole.iter().zip(&pieces) {
         assert_eq!(
             whole.any, pieces.any,
-            "only one of the two splits got a verdict"
+            "a loop was found in one chunking and not in the other"
         );
         if pieces.early {
             // From here on the two differ, because only one got a verdict.
@@ -146,21 +146,21 @@ pub fn deltas(input: &[u8]) {
     }
 }
 
-/// The verdicts on a turn.
-struct TurnVerdicts {
+/// The verdict on a turn.
+struct StreamResult {
     any: bool,
     /// There was a verdict before its end.
     early: bool,
     end: String,
 }
 
-fn written(engine: &Engine, turns: &[&str], cuts: &[u8]) -> Vec<TurnVerdicts> {
+fn stream_texts(engine: &Engine, turns: &[&str], cuts: &[u8]) -> Vec<StreamResult> {
     let say = |(n, text): (usize, &&str)| {
         let position = |cut: &u8| text.floor_char_boundary(usize::from(*cut) * text.len() / 255);
         let mut positions: Vec<usize> = cuts.iter().map(position).chain([0, text.len()]).collect();
         positions.sort_unstable();
         let last = positions.len() - 2;
-        let mut verdicts = TurnVerdicts {
+        let mut result = StreamResult {
             any: false,
             early: false,
             end: String::new(),
@@ -179,21 +179,21 @@ fn written(engine: &Engine, turns: &[&str], cuts: &[u8]) -> Vec<TurnVerdicts> {
             let verdict = recorded
                 .as_ref()
                 .and_then(|recorded| recorded.verdict.as_deref());
-            verdicts.any |= verdict.is_some();
+            result.any |= verdict.is_some();
             if k == last {
                 let recorded = recorded.as_ref().expect("the end of a turn is answered");
-                verdicts.end = format!("{:?} {:?}", recorded.index, verdict.map(nameless));
+                result.end = format!("{:?} {:?}", recorded.index, verdict.map(without_id));
             } else {
-                verdicts.early |= verdict.is_some();
+                result.early |= verdict.is_some();
             }
         }
-        verdicts
+        result
     };
     turns.iter().enumerate().map(say).collect()
 }
 
 /// A verdict without its id.
-fn nameless(verdict: &Verdict) -> Verdict {
+fn without_id(verdict: &Verdict) -> Verdict {
     Verdict {
         id: VerdictId(0),
         ..verdict.clone()
@@ -307,11 +307,11 @@ pub fn audit_log(input: &[u8]) {
     match form % 4 {
         0 => fs::write(log, rest).unwrap(),
         1 => fs::write(dir.path().join("anchor"), rest).unwrap(),
-        2 => fs::write(log, sealed(rest)).unwrap(),
-        _ => fs::write(log, changed(sound(), rest)).unwrap(),
+        2 => fs::write(log, with_valid_hashes(rest)).unwrap(),
+        _ => fs::write(log, changed(valid_log(), rest)).unwrap(),
     }
     let verified = verify(dir.path());
-    let Ok((store, standing)) = open(dir.path()) else {
+    let Ok((store, recovered)) = open(dir.path()) else {
         assert!(verified.is_err(), "verified, and does not open");
         return;
     };
@@ -321,10 +321,10 @@ pub fn audit_log(input: &[u8]) {
     drop(store);
     assert!(
         verify(dir.path()).unwrap().is_intact(),
-        "the damaged tail was moved"
+        "what was damaged is set aside"
     );
     let (_, again) = open(dir.path()).expect("what was opened opens again");
-    assert_eq!(names(&again), names(&standing));
+    assert_eq!(names(&again), names(&recovered));
 }
 
 fn open(
@@ -347,16 +347,16 @@ fn open(
 }
 
 /// The terminated sessions, and the snoozed ones with their end.
-fn names(standing: &unstuck::domain::RecoveredState) -> Vec<String> {
+fn names(recovered: &unstuck::domain::RecoveredState) -> Vec<String> {
     let session = |(id, folded): &(SessionId, unstuck::domain::EncodedRecord)| {
         format!("{id:?} {:?} {:?}", folded.id, folded.decode().is_some())
     };
-    let sessions = standing.sessions.iter().map(session);
-    let agents = standing
+    let sessions = recovered.sessions.iter().map(session);
+    let agents = recovered
         .agents
         .iter()
         .map(|(id, agent, _)| format!("{id:?} {agent:?}"));
-    let snoozes = standing.snoozes.iter().map(|snooze| format!("{snooze:?}"));
+    let snoozes = recovered.snoozes.iter().map(|snooze| format!("{snooze:?}"));
     let mut names: Vec<String> = sessions.chain(agents).chain(snoozes).collect();
     names.sort_unstable();
     names
@@ -364,7 +364,7 @@ fn names(standing: &unstuck::domain::RecoveredState) -> Vec<String> {
 
 /// Frames with valid hashes around arbitrary records. Repeats the format of
 /// `src/store/frame.rs`.
-fn sealed(mut rest: &[u8]) -> Vec<u8> {
+fn with_valid_hashes(mut rest: &[u8]) -> Vec<u8> {
     let mut log = Vec::new();
     let mut before = [0; 32];
     let mut number = 0u128;
@@ -393,8 +393,8 @@ fn sealed(mut rest: &[u8]) -> Vec<u8> {
     log
 }
 
-/// Three terminations in the format that `sealed` expects.
-fn sound() -> Vec<u8> {
+/// Three terminations in the format that `with_valid_hashes` expects.
+fn valid_log() -> Vec<u8> {
     let mut records = Vec::new();
     for session in ["a", "b", "c"] {
         // Field 1, the session id.
@@ -402,15 +402,15 @@ fn sound() -> Vec<u8> {
         records.extend_from_slice(&[1, body.len() as u8]);
         records.extend_from_slice(&body);
     }
-    sealed(&records)
+    with_valid_hashes(&records)
 }
 
 /// Changes of one byte each at a 16-bit offset; a change by zero truncates.
 fn changed(mut log: Vec<u8>, changes: &[u8]) -> Vec<u8> {
     for change in changes.chunks_exact(3) {
-        let place = usize::from(u16::from_le_bytes([change[0], change[1]]));
-        match (log.get_mut(place), change[2]) {
-            (Some(_), 0) => log.truncate(place),
+        let position = usize::from(u16::from_le_bytes([change[0], change[1]]));
+        match (log.get_mut(position), change[2]) {
+            (Some(_), 0) => log.truncate(position),
             (Some(byte), by) => *byte ^= by,
             (None, by) => log.push(by),
         }

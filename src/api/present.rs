@@ -2,12 +2,15 @@
 
 mod detail;
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 pub(super) use detail::detail_to_pb;
 
 use crate::{
-    domain::{Action, Delta, Level, SessionStatus, SessionView, Trend, Verdict, Waste},
+    domain::{
+        Abstention, Action, Cost, Delta, Evidence, Level, LoopMember, SessionStatus, SessionView,
+        Trend, Verdict, Waste,
+    },
     engine::RecordOutcome,
     pb,
 };
@@ -18,6 +21,7 @@ pub fn verdict_to_json(verdict: &Verdict) -> serde_json::Value {
 }
 
 pub fn verdict_to_pb(verdict: &Verdict) -> pb::Verdict {
+    // Every field is named, so that a new one does not compile until it is presented.
     let Verdict {
         id,
         session,
@@ -55,30 +59,39 @@ pub fn verdict_to_pb(verdict: &Verdict) -> pb::Verdict {
         confidence: *confidence,
         correction: correction.clone(),
         loop_id: loop_id.map(|id| id.to_string()).unwrap_or_default(),
-        members: members
-            .iter()
-            .map(|member| pb::Member {
-                tool: member.tool.clone(),
-                target: member.target.clone(),
-                event_id: member.event_id.clone(),
-            })
-            .collect(),
+        members: members.iter().map(member_to_pb).collect(),
         trend: trend.map(trend_to_pb),
-        evidence: Some(pb::Evidence {
-            count: evidence.count,
-            period: evidence.period,
-            similarity: evidence.similarity,
-            event_indexes: evidence.event_indexes.clone(),
-            excerpt: evidence.excerpt.clone(),
-        }),
+        evidence: Some(evidence_to_pb(evidence)),
         wasted: Some(waste_to_pb(*wasted)),
-        retry_after: retry_after.map(|wait| pbjson_types::Duration {
-            seconds: wait.as_secs().try_into().unwrap_or(i64::MAX),
-            nanos: wait.subsec_nanos().cast_signed(),
-        }),
+        retry_after: retry_after.map(duration_to_pb),
         durable: *durable,
         shadow: *shadow,
         operator: operator.clone(),
+    }
+}
+
+fn member_to_pb(member: &LoopMember) -> pb::Member {
+    pb::Member {
+        tool: member.tool.clone(),
+        target: member.target.clone(),
+        event_id: member.event_id.clone(),
+    }
+}
+
+fn evidence_to_pb(evidence: &Evidence) -> pb::Evidence {
+    pb::Evidence {
+        count: evidence.count,
+        period: evidence.period,
+        similarity: evidence.similarity,
+        event_indexes: evidence.event_indexes.clone(),
+        excerpt: evidence.excerpt.clone(),
+    }
+}
+
+fn duration_to_pb(duration: Duration) -> pbjson_types::Duration {
+    pbjson_types::Duration {
+        seconds: duration.as_secs().try_into().unwrap_or(i64::MAX),
+        nanos: duration.subsec_nanos().cast_signed(),
     }
 }
 
@@ -144,6 +157,7 @@ pub(super) fn build_push_result(verdict: pb::Verdict) -> pb::EventResult {
 }
 
 pub(super) fn session_to_pb(view: &SessionView) -> pb::Session {
+    // Every field is named, so that a new one does not compile until it is presented.
     let SessionView {
         id,
         status,
@@ -173,11 +187,7 @@ pub(super) fn session_to_pb(view: &SessionView) -> pb::Session {
         last_event_time: Some(time_to_pb(*last_event)),
         events: *events,
         turns: *turns,
-        usage: Some(pb::Usage {
-            input_tokens: saturate_i32(cost.input_tokens),
-            output_tokens: saturate_i32(cost.output_tokens),
-            cost_usd: cost.usd,
-        }),
+        usage: Some(usage_to_pb(*cost)),
         agents: i32::try_from(*agents).unwrap_or(i32::MAX),
         trends: trends
             .iter()
@@ -189,17 +199,26 @@ pub(super) fn session_to_pb(view: &SessionView) -> pb::Session {
             .collect(),
         last_verdicts: verdicts.iter().map(|v| verdict_to_pb(v)).collect(),
         wasted: Some(waste_to_pb(*wasted)),
-        abstentions: abstentions
-            .iter()
-            .map(|abstention| pb::Abstention {
-                detector: abstention.detector.to_string(),
-                field: abstention.field.to_owned(),
-                events: i32::try_from(abstention.events).unwrap_or(i32::MAX),
-            })
-            .collect(),
+        abstentions: abstentions.iter().map(abstention_to_pb).collect(),
         termination: termination.as_deref().map(verdict_to_pb),
         snoozed_until: snoozed_until.map(time_to_pb),
         trend_samples: trend_samples.clone(),
+    }
+}
+
+fn usage_to_pb(cost: Cost) -> pb::Usage {
+    pb::Usage {
+        input_tokens: saturate_i32(cost.input_tokens),
+        output_tokens: saturate_i32(cost.output_tokens),
+        cost_usd: cost.usd,
+    }
+}
+
+fn abstention_to_pb(abstention: &Abstention) -> pb::Abstention {
+    pb::Abstention {
+        detector: abstention.detector.to_string(),
+        field: abstention.field.to_owned(),
+        events: i32::try_from(abstention.events).unwrap_or(i32::MAX),
     }
 }
 

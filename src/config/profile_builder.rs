@@ -10,10 +10,10 @@ use crate::{
     detect,
     domain::DetectorId,
     engine::{Profile, Profiles},
-    facts::{Model, TurnAnalyzers, load_model},
+    facts::TurnAnalyzers,
     policy::{self, Escalation, EscalationSettings, Templates, TrendSettings},
     rules::{self, RowError, RuleRow},
-    text::PhraseMatcher,
+    text::{Model, PhraseMatcher, load_model},
 };
 
 /// The profile of a session that selects none.

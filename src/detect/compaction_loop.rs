@@ -7,7 +7,8 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{Detector, History, NeverFires, check_count, streak::Streak};
 use crate::domain::{
-    DetectorExplanation, DetectorOutcome, MarkerKind, Observation, ObservationBody, Sig,
+    CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, LazyBox, MarkerKind,
+    Observation, ObservationBody, Sig,
 };
 
 /// Fires when: the context is compacted `count` times in a row with no tool call
@@ -29,7 +30,7 @@ pub struct CompactionLoop {
     last_size_and_progress: Option<(i32, u32)>,
     same_size: Streak,
     /// Allocated by the first marker, because most sessions have none.
-    calls_between: Option<Box<CallsBetween>>,
+    calls_between: LazyBox<CallsBetween>,
 }
 
 /// The distinct calls between two compactions.
@@ -117,49 +118,19 @@ impl Detector for CompactionLoop {
         past: &History,
         settings: &Settings,
     ) -> DetectorOutcome {
-        let (kind, size) = match &now.body {
+        match &now.body {
             ObservationBody::Marker {
-                kind,
+                kind: MarkerKind::Compaction,
                 context_tokens,
-            } => (*kind, *context_tokens),
+            } => self.observe_compaction(now.at, *context_tokens, past, settings),
             ObservationBody::Call(facts) => {
-                self.without_calls.clear();
-                if let (Some(work), Some(call), false) =
-                    (&mut self.calls_between, facts.call, facts.failed())
-                {
-                    work.push(call);
-                }
-                return DetectorOutcome::NotApplicable;
+                self.observe_call(facts);
+                DetectorOutcome::NotApplicable
             }
-            ObservationBody::Turn(_) | ObservationBody::PartialText(_) | ObservationBody::Other => {
-                return DetectorOutcome::NotApplicable;
-            }
-        };
-        if kind != MarkerKind::Compaction {
-            return DetectorOutcome::NotApplicable;
-        }
-        self.without_calls.push(now.at, None);
-        let work = self
-            .calls_between
-            .get_or_insert_with(|| CallsBetween::from_history(past));
-        let worked = work.start_next() >= settings.fresh_calls_min;
-        let same = self.last_size_and_progress.is_some_and(|(last, progress)| {
-            let near = size.abs_diff(last) <= last.unsigned_abs() / SIZE_TOLERANCE;
-            size > 0 && progress == now.at.progress && near && !worked
-        });
-        self.last_size_and_progress = Some((size, now.at.progress));
-        if same {
-            self.same_size.push(now.at, None);
-        } else {
-            self.same_size.restart(now.at, None);
-        }
-        let finding = self.without_calls.finding_at_threshold(settings.count);
-        match finding.or_else(|| self.same_size.finding_at_threshold(settings.count)) {
-            Some(mut finding) => {
-                finding.loop_key = smallvec![loop_key()];
-                DetectorOutcome::from_finding(finding)
-            }
-            None => DetectorOutcome::NoMatch,
+            ObservationBody::Marker { .. }
+            | ObservationBody::Turn(_)
+            | ObservationBody::PartialText(_)
+            | ObservationBody::Other => DetectorOutcome::NotApplicable,
         }
     }
 
@@ -168,10 +139,55 @@ impl Detector for CompactionLoop {
     }
 
     fn heap_bytes(&self) -> usize {
-        let work = |_: &CallsBetween| size_of::<CallsBetween>();
         self.without_calls.heap_bytes()
             + self.same_size.heap_bytes()
-            + self.calls_between.as_deref().map_or(0, work)
+            + self.calls_between.heap_bytes(|_| 0)
+    }
+}
+
+impl CompactionLoop {
+    fn observe_call(&mut self, facts: &CallFacts) {
+        self.without_calls.clear();
+        if let (Some(work), Some(call), false) =
+            (self.calls_between.get_mut(), facts.call, facts.failed())
+        {
+            work.push(call);
+        }
+    }
+
+    fn observe_compaction(
+        &mut self,
+        at: EventPosition,
+        size: i32,
+        past: &History,
+        settings: &Settings,
+    ) -> DetectorOutcome {
+        // A compaction after compactions without a call in between.
+        self.without_calls.push(at, None);
+        // A compaction to the size of the last one, without progress or new calls.
+        let work = self
+            .calls_between
+            .get_or_insert_with(|| CallsBetween::from_history(past));
+        let worked = work.start_next() >= settings.fresh_calls_min;
+        let same = self.last_size_and_progress.is_some_and(|(last, progress)| {
+            let near = size.abs_diff(last) <= last.unsigned_abs() / SIZE_TOLERANCE;
+            size > 0 && progress == at.progress && near && !worked
+        });
+        self.last_size_and_progress = Some((size, at.progress));
+        if same {
+            self.same_size.push(at, None);
+        } else {
+            self.same_size.restart(at, None);
+        }
+        // Either streak is a loop at the threshold.
+        let finding = self.without_calls.finding_at_threshold(settings.count);
+        match finding.or_else(|| self.same_size.finding_at_threshold(settings.count)) {
+            Some(mut finding) => {
+                finding.loop_key = smallvec![loop_key()];
+                DetectorOutcome::from_finding(finding)
+            }
+            None => DetectorOutcome::NoMatch,
+        }
     }
 }
 

@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 
 use super::{Detector, History, NeverFires, check_count, heap};
 use crate::domain::{
-    CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation, Sig,
+    CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, LazyBox, Observation,
+    Sig,
 };
 
 /// Fires when: the latest rounds are `count` laps of a sequence of 2 to
@@ -28,8 +29,8 @@ pub struct Cycle {
     rounds: [u32; PERIOD_MAX],
     next: u8,
     /// By period: how many of the latest rounds equal the round one period
-    /// earlier. `None`: no round has equalled an earlier one yet.
-    run_lengths: Option<Box<[u16; PERIOD_MAX + 1]>>,
+    /// earlier. Allocated by the first round that equals an earlier one.
+    run_lengths: LazyBox<[u16; PERIOD_MAX + 1]>,
     /// Rounds since the last one that read or searched.
     rounds_since_read: u16,
     /// The previous round completed or extended a cycle.
@@ -176,7 +177,7 @@ impl Detector for Cycle {
     }
 
     fn heap_bytes(&self) -> usize {
-        heap::vec_bytes(&self.current.states) + self.run_lengths.as_deref().map_or(0, size_of_val)
+        heap::vec_bytes(&self.current.states) + self.run_lengths.heap_bytes(|_| 0)
     }
 }
 
@@ -216,17 +217,18 @@ impl Cycle {
         }
         let round = self.current.tag();
         if self.has_round(round) {
-            let mut runs = self.run_lengths.take().unwrap_or_default();
-            for period in 1..=PERIOD_MAX {
-                runs[period] = if self.rounds[self.ring_index(period)] == round {
-                    runs[period].saturating_add(1)
+            let mut run_lengths = std::mem::take(&mut self.run_lengths);
+            let runs = run_lengths.get_or_insert_default();
+            for (period, length) in runs.iter_mut().enumerate().skip(1) {
+                *length = if self.rounds[self.ring_index(period)] == round {
+                    length.saturating_add(1)
                 } else {
                     0
                 };
             }
-            self.run_lengths = Some(runs);
-        } else if let Some(runs) = &mut self.run_lengths {
-            **runs = Default::default();
+            self.run_lengths = run_lengths;
+        } else if let Some(runs) = self.run_lengths.get_mut() {
+            *runs = Default::default();
         }
         self.rounds[usize::from(self.next) % PERIOD_MAX] = round;
         self.next = (self.next + 1) % PERIOD_MAX as u8;
@@ -250,7 +252,7 @@ impl Cycle {
     /// The run length of a period, including this round.
     fn run_length(&self, period: usize, round: u32) -> u16 {
         if self.rounds[self.ring_index(period)] == round {
-            let before = self.run_lengths.as_ref().map_or(0, |runs| runs[period]);
+            let before = self.run_lengths.get().map_or(0, |runs| runs[period]);
             before.saturating_add(1)
         } else {
             0
@@ -312,7 +314,7 @@ impl Cycle {
     fn keep_last_rounds(&mut self, kept: usize) {
         for period in 1..=PERIOD_MAX {
             let whole = kept.saturating_sub(period).try_into().unwrap_or(u16::MAX);
-            if let Some(runs) = &mut self.run_lengths {
+            if let Some(runs) = self.run_lengths.get_mut() {
                 runs[period] = runs[period].min(whole);
             }
             if period > kept {

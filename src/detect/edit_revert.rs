@@ -116,6 +116,7 @@ impl Detector for EditRevert {
             }
             return DetectorOutcome::NotApplicable;
         }
+        // The content either continues a reported cycle or was written before in the window.
         let begin = past.window_start(settings.within, now.at);
         let extends = contents.cycled.contains(&content);
         let first = contents
@@ -123,6 +124,7 @@ impl Detector for EditRevert {
             .iter()
             .rposition(|(known, event)| *known == content && *event >= begin);
         let events = match first {
+            // The first revert: the contents since then are the cycle and its evidence.
             Some(first) if !extends => {
                 let run = contents.uncited.drain(first..);
                 contents.cycled = SmallVec::new();
@@ -136,11 +138,13 @@ impl Detector for EditRevert {
                 events.push(index);
                 events
             }
+            // A further revert cites only itself.
             _ if extends => {
                 contents.uncited.clear();
                 contents.count = contents.count.saturating_add(1);
                 SmallVec::from_slice(&[index])
             }
+            // A new content ends the cycle and is stored.
             _ => {
                 contents.cycled.clear();
                 if contents.uncited.len() == WrittenContents::CONTENTS_MAX {

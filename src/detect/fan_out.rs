@@ -70,15 +70,18 @@ impl Detector for FanOut {
         let Some(call) = facts.call else {
             return DetectorOutcome::MissingField("tool_call.args");
         };
+        // Another round starts all counts at zero.
         if self.round.replace(round) != Some(round) {
             self.calls.clear();
             self.events.clear();
             self.reported = false;
         }
+        // The event is stored as evidence; the oldest makes room.
         if self.events.len() == Self::EVENTS_MAX {
             self.events.remove(0);
         }
         self.events.push((now.at.index, call));
+        // Beyond its bound the list of distinct calls replaces its last entry.
         let known = self.calls.iter().position(|(known, _)| *known == call);
         let position = known.unwrap_or_else(|| {
             self.calls.truncate(Self::CALLS_MAX - 1);
@@ -90,6 +93,7 @@ impl Detector for FanOut {
         if count < settings.count {
             return DetectorOutcome::NoMatch;
         }
+        // The first finding cites every repeated call of the round, a later one only itself.
         let extends = std::mem::replace(&mut self.reported, true);
         let repeated: SmallVec<[Sig; 4]> = self
             .calls

@@ -16,8 +16,8 @@ pub use text_ring::CallText;
 
 use super::{NeverFires, heap};
 use crate::domain::{
-    CallFacts, CallKind, Cost, EventPosition, LoopMember, MarkerKind, Observation, ObservationBody,
-    Operation, Sig, Sketch, TimelineStep, TimelineStepKind, TurnFacts, Waste,
+    CallFacts, CallKind, Cost, EventPosition, LazyBox, LoopMember, MarkerKind, Observation,
+    ObservationBody, Operation, Sig, Sketch, TimelineStep, TimelineStepKind, TurnFacts, Waste,
 };
 use call_ring::CallRing;
 
@@ -29,7 +29,7 @@ pub struct History {
     /// The latest event that was a wait.
     last_wait: Option<i32>,
     /// Everything but calls. Allocated by the first such event.
-    turn_history: Option<Box<TurnHistory>>,
+    turn_history: LazyBox<TurnHistory>,
 }
 
 #[derive(Default)]
@@ -125,7 +125,8 @@ impl History {
     /// The non-empty turns, latest first.
     pub fn turns(&self) -> impl Iterator<Item = &TurnEntry> {
         self.turn_history
-            .iter()
+            .get()
+            .into_iter()
             .flat_map(|history| history.turns.iter().rev())
     }
 
@@ -133,7 +134,8 @@ impl History {
     pub fn sketches(&self) -> impl Iterator<Item = (&TurnEntry, &Sketch)> {
         let sketches = self
             .turn_history
-            .iter()
+            .get()
+            .into_iter()
             .flat_map(|history| history.sketches.iter().rev());
         self.turns().zip(sketches)
     }
@@ -159,7 +161,7 @@ impl History {
 
     pub fn turn_count(&self) -> u32 {
         self.turn_history
-            .as_ref()
+            .get()
             .map_or(0, |history| history.turn_count)
     }
 
@@ -271,7 +273,7 @@ impl History {
     /// Removes all events, on a message of the user or a new run.
     pub fn clear(&mut self) {
         self.calls.clear();
-        if let Some(history) = &mut self.turn_history {
+        if let Some(history) = self.turn_history.get_mut() {
             history.turns.clear();
             history.sketches.clear();
             history.other_events.clear();
@@ -283,7 +285,8 @@ impl History {
     pub fn timeline_steps(&self) -> impl Iterator<Item = (Option<Sig>, TimelineStep)> {
         let turns = self
             .turn_history
-            .iter()
+            .get()
+            .into_iter()
             .flat_map(|history| &history.turns)
             .map(|turn| {
                 let kind = TimelineStepKind::AgentTurn;
@@ -291,7 +294,8 @@ impl History {
             });
         let other_events = self
             .turn_history
-            .iter()
+            .get()
+            .into_iter()
             .flat_map(|history| &history.other_events)
             .map(|event| {
                 let kind = match event.kind {
@@ -305,18 +309,13 @@ impl History {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        self.calls.heap_bytes()
-            + self
-                .turn_history
-                .as_deref()
-                .map_or(0, TurnHistory::memory_bytes)
+        self.calls.heap_bytes() + self.turn_history.heap_bytes(TurnHistory::heap_bytes)
     }
 }
 
 impl TurnHistory {
-    fn memory_bytes(&self) -> usize {
-        size_of::<Self>()
-            + self.turns.capacity() * size_of::<TurnEntry>()
+    fn heap_bytes(&self) -> usize {
+        self.turns.capacity() * size_of::<TurnEntry>()
             + heap::small_vec_bytes(&self.other_events)
             + self.sketches.capacity() * size_of::<Sketch>()
             + self.sketches.iter().map(Sketch::heap_bytes).sum::<usize>()

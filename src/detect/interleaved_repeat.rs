@@ -108,16 +108,19 @@ impl InterleavedRepeat {
         past: &History,
         settings: &Settings,
     ) -> DetectorOutcome {
+        // Runs end outside the window and on progress.
         self.runs.advance(settings.window);
         self.runs.retain(|run| run.progress == at.progress);
         let Some(call) = facts.call else {
             return DetectorOutcome::MissingField("tool_call.args");
         };
+        // A call that returns something new is progress: all repeats before it are over.
         let last = past.latest_call(call);
         if last.is_some_and(|last| is_new_result(facts, last)) {
             self.last_new_result = Some(at.index);
             self.runs.clear();
         }
+        // A repeat that was reported before is extended by this event alone.
         let repeat = RepeatKey {
             call,
             masked_outcome: facts.masked_outcome,
@@ -134,8 +137,10 @@ impl InterleavedRepeat {
             RunStep::AlreadyCounted => return DetectorOutcome::Unchanged,
             RunStep::NotInRun => {}
         }
+        // Otherwise the history is searched for enough occurrences to start a run.
         let occurrences = last.and_then(|_| self.find_occurrences(call, at, facts, past, settings));
         let Some((events, exact)) = occurrences else {
+            // Other calls do not end a run.
             return if self.runs.is_empty() {
                 DetectorOutcome::NoMatch
             } else {

@@ -1,17 +1,19 @@
 //! A wrapper that allocates a detector on first use.
 
 use super::{Detector, History};
-use crate::domain::{DetectorOutcome, Observation};
+use crate::domain::{DetectorOutcome, LazyBox, Observation};
 
 /// A detector whose state is allocated by the first observation that
 /// [`Detector::quick_check`] cannot answer. Most sessions never need it.
 pub struct LazyDetector<D> {
-    state: Option<Box<D>>,
+    state: LazyBox<D>,
 }
 
 impl<D> Default for LazyDetector<D> {
     fn default() -> Self {
-        Self { state: None }
+        Self {
+            state: LazyBox::default(),
+        }
     }
 }
 
@@ -23,7 +25,7 @@ impl<D: Detector> LazyDetector<D> {
         past: &History,
         settings: &D::Settings,
     ) -> DetectorOutcome {
-        if self.state.is_none()
+        if self.state.get().is_none()
             && let Some(outcome) = D::quick_check(now)
         {
             return outcome;
@@ -33,20 +35,18 @@ impl<D: Detector> LazyDetector<D> {
     }
 
     pub fn consume(&mut self, cited: &[i32]) {
-        if let Some(detector) = &mut self.state {
+        if let Some(detector) = self.state.get_mut() {
             detector.consume(cited);
         }
     }
 
     pub fn reset(&mut self) {
-        if let Some(detector) = &mut self.state {
+        if let Some(detector) = self.state.get_mut() {
             detector.reset();
         }
     }
 
     pub fn heap_bytes(&self) -> usize {
-        self.state
-            .as_ref()
-            .map_or(0, |detector| size_of::<D>() + detector.heap_bytes())
+        self.state.heap_bytes(D::heap_bytes)
     }
 }

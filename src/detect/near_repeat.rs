@@ -111,6 +111,8 @@ impl NearRepeat {
             let missing = facts.call.map_or("tool_call.args", |_| "tool_call.result");
             return DetectorOutcome::MissingField(missing);
         };
+        // Only a call of the same tool with the same response and no progress in between
+        // is compared.
         let tool = facts.tool.tag();
         let last = self
             .last_call
@@ -124,6 +126,7 @@ impl NearRepeat {
             .filter(|last| {
                 last.tool == tool && last.response == response && last.progress == at.progress
             });
+        // An equal call is left to `exact_repeat`.
         if last.as_ref().is_some_and(|last| last.call == call) {
             return if self.streak.is_ongoing() {
                 DetectorOutcome::Unchanged
@@ -131,11 +134,13 @@ impl NearRepeat {
                 DetectorOutcome::NoMatch
             };
         }
+        // The words of this call are kept for the comparison with the next.
         let similarity = last
             .and_then(|last| last.similarity(&self.last_words, facts))
             .filter(|similarity| *similarity >= settings.similarity);
         self.last_words.clear();
         self.last_words.extend_from_slice(&facts.arg_words);
+        // A similar call extends the streak, any other one starts it again.
         match similarity {
             Some(similarity) => {
                 self.similarity = self.similarity.min(similarity);

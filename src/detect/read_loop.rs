@@ -236,6 +236,7 @@ impl ReadLoop {
             let is_same_range = (run.path, run.lines) == (read.path, read.lines);
             run.progress == read.progress && (!is_same_range || *run == read)
         });
+        // A read that was reported before is extended by this event alone.
         match self.runs.extend(&read, at, facts) {
             RunStep::Extended { count, exact } => {
                 let events = smallvec![at.index];
@@ -246,6 +247,7 @@ impl ReadLoop {
             RunStep::AlreadyCounted => return None,
             RunStep::NotInRun => {}
         }
+        // Otherwise the reads of this file in the window are counted, once per round.
         let mut events: SmallVec<[i32; 8]> = smallvec![at.index];
         let mut exact = true;
         let mut round = at.round;
@@ -264,6 +266,7 @@ impl ReadLoop {
         if events.len() < settings.count as usize {
             return None;
         }
+        // The history is read backwards; evidence is in the order of events.
         events.reverse();
         let count = events.len().try_into().unwrap_or(i32::MAX);
         self.runs.insert(read, count, at, facts.raw_outcome, exact);

@@ -376,7 +376,7 @@ mod tests {
     use super::*;
     use crate::{
         detect::testing::{Script, call, edit, read, turn, user},
-        facts::WordOverlap,
+        text::WordOverlap,
     };
 
     fn settings() -> Settings {
@@ -531,8 +531,8 @@ mod tests {
             "status is green and the night shift is clean",
         );
         let longest = format!("{long} and all decks are quiet");
-        let told = turn(short) + turn(long) + turn(&longest) + turn(short);
-        check(told, &[0, 0, 0, 3]);
+        let turns = turn(short) + turn(long) + turn(&longest) + turn(short);
+        check(turns, &[0, 0, 0, 3]);
         let worked = turn(short) + call("x") + turn(long) + call("y") + turn(&longest);
         check(worked + call("z") + turn(short), &[0; 7]);
         let tiny = turn("done") + turn("done with it all") + turn("all is done") + turn("done");

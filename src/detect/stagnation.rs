@@ -5,7 +5,7 @@ use smallvec::smallvec;
 
 use super::{Detector, History, NeverFires, check_count, streak::Streak};
 use crate::domain::{
-    CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation,
+    CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, LazyBox, Observation,
     Operation, Sig,
 };
 
@@ -26,7 +26,7 @@ pub struct Stagnation {
     last_response: Option<(Sig, u32)>,
     same_result: Streak,
     /// Allocated by the first event with a `state_hash`.
-    world: Option<Box<WorldState>>,
+    world: LazyBox<WorldState>,
 }
 
 #[derive(Default)]
@@ -69,7 +69,7 @@ impl Detector for Stagnation {
         };
         let by_state = self.observe_state(now.at, facts, settings);
         let by_result = self.observe_result(now.at, facts, settings);
-        let world = self.world.as_ref();
+        let world = self.world.get();
         let is_ongoing = self.same_result.is_ongoing()
             || world.is_some_and(|world| world.same_state.is_ongoing());
         match (by_result, by_state) {
@@ -82,7 +82,7 @@ impl Detector for Stagnation {
 
     fn consume(&mut self, cited: &[i32]) {
         self.same_result.consume(cited);
-        if let Some(world) = &mut self.world {
+        if let Some(world) = self.world.get_mut() {
             world.same_state.consume(cited);
         }
     }
@@ -92,10 +92,7 @@ impl Detector for Stagnation {
     }
 
     fn heap_bytes(&self) -> usize {
-        self.same_result.heap_bytes()
-            + self.world.as_ref().map_or(0, |world| {
-                size_of::<WorldState>() + world.same_state.heap_bytes()
-            })
+        self.same_result.heap_bytes() + self.world.heap_bytes(|world| world.same_state.heap_bytes())
     }
 }
 

@@ -320,6 +320,7 @@ impl Script {
                     detector.consume(&cited);
                     continue;
                 }
+                // A user starts new work, as in the engine: history and detector are cleared.
                 ScriptStep::User => {
                     progress.start_new_work();
                     detector.reset();
@@ -337,6 +338,7 @@ impl Script {
                     sketcher.push(&text, &phrases);
                     ObservationBody::Turn(sketcher.finish(&phrases))
                 }
+                // Progress is counted before the detector sees the call.
                 ScriptStep::Call(call) => {
                     if call.after_progress {
                         progress.advance();

@@ -35,6 +35,12 @@ impl<T> LazyBox<T> {
         self.0.map(|value| *value)
     }
 
+    /// `make` boxes the value itself, so that a large one is not first on the stack.
+    #[inline]
+    pub fn get_or_insert_with(&mut self, make: impl FnOnce() -> Box<T>) -> &mut T {
+        self.0.get_or_insert_with(make)
+    }
+
     /// Drops the value.
     pub fn clear(&mut self) {
         self.0 = None;

@@ -1,4 +1,4 @@
-//! What is left of a session that is over: a tombstone in the map, a post mortem
+//! The remains of a closed session: a tombstone in the map, a post mortem
 //! (why it was terminated or warned about) for a while, and a carry-over for the
 //! next session of the same id.
 
@@ -315,7 +315,7 @@ impl TenantState {
 }
 
 /// What a session that is neither live nor terminated leaves to the next session
-/// of its id: terminated sub-agents stay terminated, and a snooze goes on.
+/// of its id: terminated sub-agents stay terminated, and a snooze continues.
 #[derive(Clone, Default)]
 pub(super) struct CarryOver {
     /// The verdicts that terminated sub-agents.

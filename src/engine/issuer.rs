@@ -83,7 +83,7 @@ impl VerdictIssuer {
 }
 
 impl VerdictIdGenerator {
-    /// A version 7 UUID: milliseconds, then random bits. If the clock stands still
+    /// A version 7 UUID: milliseconds, then random bits. If the clock stops
     /// or goes back, the last id plus one.
     fn next(&mut self, now: SystemTime) -> VerdictId {
         let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();

@@ -178,7 +178,7 @@ impl Session {
         self.verdict_history.snoozed_until = Some(until);
     }
 
-    /// Takes over what an earlier session of the same id has left.
+    /// Applies the carry-over of an earlier session of the same id.
     pub fn apply_carry_over(&mut self, carry_over: CarryOver) {
         if carry_over.snoozed_until.is_some() {
             self.verdict_history.snoozed_until = carry_over.snoozed_until;

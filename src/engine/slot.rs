@@ -8,7 +8,7 @@ use crate::{
     text::HashKey,
 };
 
-/// A live session, or the tombstone of a session that is over.
+/// A live session, or the tombstone of a closed session.
 pub(super) enum Slot {
     Live(Box<Session>),
     Closed(Box<Tombstone>),

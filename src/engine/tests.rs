@@ -16,7 +16,7 @@ fn engine_with(variables: &[(&str, &str)]) -> Engine {
     engine_in_mode(RunMode::Replay, variables)
 }
 
-/// Live ones have a breaker.
+/// A live engine has a breaker.
 fn engine_in_mode(run_mode: RunMode, variables: &[(&str, &str)]) -> Engine {
     testing::engine(testing::config(variables), run_mode, Box::new(|_| {}))
 }
@@ -27,12 +27,12 @@ fn assert_metric(engine: &Engine, line: &str) {
     assert!(page.lines().any(|known| known == line), "{line}\n{page}");
 }
 
-/// A fault on purpose, in an event of the agent of this name.
+/// Panics on an event of the agent `panics`.
 pub(super) fn inject_event_panic(event: &Event) {
     assert_ne!(event.agent.as_str(), "panics", "said by an agent");
 }
 
-/// A fault on purpose, in a piece of text.
+/// Panics on the text `panics`.
 pub(super) fn inject_text_panic(text: &str) {
     assert_ne!(text, "panics", "said by an agent");
 }
@@ -117,7 +117,7 @@ fn retained_verdicts(engine: &Engine) -> usize {
 }
 
 #[test]
-fn verdicts_that_nobody_can_ask_for_are_let_go() {
+fn verdicts_that_no_duplicate_can_ask_for_are_dropped() {
     let engine = engine();
     let once = |name: usize| move |n| if (name, n) == (0, 0) { "e" } else { "" }.to_owned();
     for name in 0..40 {
@@ -136,7 +136,7 @@ fn verdicts_that_a_duplicate_may_ask_for_are_kept() {
 }
 
 #[test]
-fn labels_and_the_words_of_verdicts_count_as_state() {
+fn labels_and_the_texts_of_verdicts_count_as_state() {
     let engine = engine();
     new_loop(&engine, 0, |_| String::new());
     let loud = engine.state_bytes();
@@ -179,7 +179,7 @@ fn delta(turn_id: &str, text: &str) -> Delta {
 }
 
 #[test]
-fn sessions_that_end_push_out_no_termination() {
+fn ended_sessions_evict_no_termination() {
     let engine = engine_with(&[("UNSTUCK__LIMITS__TOMBSTONES_MAX", "10")]);
     engine.terminate_session(&named("bad"), &OPERATOR_REQUEST, after(0));
     for n in 0..50 {
@@ -197,7 +197,7 @@ fn sessions_that_end_push_out_no_termination() {
 }
 
 #[test]
-fn one_id_that_begins_and_ends_again_and_again_leaves_one_tombstone() {
+fn an_id_that_starts_and_ends_repeatedly_leaves_one_tombstone() {
     let engine = engine();
     for _ in 0..100 {
         engine
@@ -218,13 +218,13 @@ fn one_id_that_begins_and_ends_again_and_again_leaves_one_tombstone() {
 }
 
 #[test]
-fn a_session_is_forgotten_when_it_was_idle_and_not_later() {
+fn an_idle_session_is_evicted_at_its_deadline() {
     let engine = engine_with(&[("UNSTUCK__LIMITS__IDLE_SECS_MAX", "10")]);
     let open = |name: &str, secs| engine.open_session(&named(name), "", Labels::new(), after(secs));
     open("a", 0).unwrap();
-    let mut heard = event("", "", say("on it"));
-    heard.session = named("a");
-    engine.record(&heard, after(4)).unwrap();
+    let mut turn_event = event("", "", say("on it"));
+    turn_event.session = named("a");
+    engine.record(&turn_event, after(4)).unwrap();
     for secs in 1..14 {
         open(&format!("b{secs}"), secs).unwrap();
         engine.evict_expired(after(secs), 1_000);
@@ -254,7 +254,7 @@ fn tombstones_are_counted() {
     assert_eq!(engine.state_bytes(), 0);
 }
 
-/// Terminates so many sessions that nobody has heard of, for a long reason.
+/// Terminates `many` unknown sessions, for a long reason.
 fn terminate_many(engine: &Engine, tenant: &str, many: usize) {
     let reason = "why ".repeat(200);
     let request = OperatorRequest {
@@ -271,7 +271,7 @@ fn of_tenant(tenant: &str, name: &str) -> SessionId {
 }
 
 #[test]
-fn terminations_take_no_room_from_sessions_nor_from_other_tenants() {
+fn terminations_use_no_room_of_sessions_or_of_other_tenants() {
     let limits = [
         ("UNSTUCK__LIMITS__STATE_BYTES_MAX", "200000"),
         ("UNSTUCK__LIMITS__TOMBSTONE_BYTES_MAX", "1000000"),
@@ -296,7 +296,7 @@ fn terminations_take_no_room_from_sessions_nor_from_other_tenants() {
 }
 
 #[test]
-fn what_ended_sub_agents_stays_within_the_bytes_of_terminations() {
+fn terminations_of_sub_agents_stay_within_the_bytes_for_terminations() {
     let engine = engine_with(&[("UNSTUCK__LIMITS__TOMBSTONE_BYTES_MAX", "100000")]);
     for n in 0..200 {
         let session = named(&format!("s{n}"));
@@ -313,7 +313,7 @@ fn what_ended_sub_agents_stays_within_the_bytes_of_terminations() {
     engine.evict_expired(after(2), 1_000);
     let left = engine.tombstone_bytes();
     assert!(left > 50_000 && left <= 100_000, "{left}");
-    // What begins again takes it up, and with it its bytes.
+    // A restarted session takes the carry-over, and its bytes.
     let last = Event {
         session: named("s199"),
         ..event("helper", "", say("hello"))
@@ -347,7 +347,7 @@ fn labels_of_a_live_session_grow_only_within_the_budget() {
 }
 
 #[test]
-fn a_session_that_is_refused_is_not_heard_of() {
+fn a_refused_event_does_not_extend_the_idle_deadline() {
     let engine = engine_with(&[SMALL, ("UNSTUCK__LIMITS__IDLE_SECS_MAX", "10")]);
     engine
         .record(&event("", "", say("on it")), after(0))
@@ -372,7 +372,7 @@ fn a_session_that_is_refused_is_not_heard_of() {
 }
 
 #[test]
-fn a_reset_takes_no_place_that_is_not_there_and_is_counted() {
+fn a_reset_session_counts_and_restarts_only_within_sessions_max() {
     let engine = engine_with(&[("UNSTUCK__LIMITS__SESSIONS_MAX", "1")]);
     let other = || {
         engine
@@ -398,7 +398,7 @@ fn a_reset_takes_no_place_that_is_not_there_and_is_counted() {
 }
 
 #[test]
-fn the_main_agent_has_its_place_whatever_an_earlier_session_left() {
+fn the_main_agent_is_admitted_despite_the_carry_over_of_an_earlier_session() {
     let engine = engine_with(&[("UNSTUCK__LIMITS__AGENTS_MAX", "2")]);
     end_agent(&engine, "a", 1);
     end_agent(&engine, "b", 2);
@@ -409,7 +409,7 @@ fn the_main_agent_has_its_place_whatever_an_earlier_session_left() {
 }
 
 #[test]
-fn another_profile_begins_a_text_anew() {
+fn another_profile_restarts_a_text() {
     let engine = engine();
     let open = |profile: &str| {
         engine
@@ -433,7 +433,7 @@ fn another_profile_begins_a_text_anew() {
 }
 
 #[test]
-fn a_new_agent_is_refused_when_there_is_too_much_state() {
+fn a_new_agent_is_refused_when_the_state_is_full() {
     let engine = engine_with(&[("UNSTUCK__LIMITS__STATE_BYTES_MAX", "30000")]);
     let record = |agent: &str| engine.record(&event(agent, "", say("hello")), after(0));
     record("agent-0").unwrap();
@@ -446,7 +446,7 @@ fn a_new_agent_is_refused_when_there_is_too_much_state() {
 }
 
 #[test]
-fn a_users_turn_is_never_taken_for_an_agents() {
+fn a_turn_of_a_user_is_never_treated_as_an_agents() {
     let engine = engine();
     let record = |role, event_id: &str| {
         let event = event("", event_id, turn(role, "1", "the same words"));
@@ -502,7 +502,7 @@ fn a_changed_state_on_any_event_is_progress() {
 }
 
 #[test]
-fn a_session_whose_looping_agent_is_over_does_not_loop() {
+fn a_session_whose_looping_agent_has_ended_does_not_loop() {
     let engine = engine();
     for _ in 0..6 {
         let event = event("helper", "", say("let me look again"));
@@ -513,7 +513,7 @@ fn a_session_whose_looping_agent_is_over_does_not_loop() {
     assert!(view.trends.is_empty());
 }
 
-/// Ends the agent: six equal turns.
+/// Terminates the agent with six equal turns.
 fn end_agent(engine: &Engine, agent: &str, secs: u64) -> Arc<Verdict> {
     let record = |_| engine.record(&event(agent, "", say("let me look again")), after(secs));
     let last = (0..6)
@@ -523,7 +523,7 @@ fn end_agent(engine: &Engine, agent: &str, secs: u64) -> Arc<Verdict> {
     last.filter(|verdict| verdict.terminates()).unwrap()
 }
 
-/// What an event of the agent is answered with, where that is a termination.
+/// The termination that answers an event of the agent, if any.
 fn find_termination_id(
     engine: &Engine,
     agent: &str,
@@ -535,7 +535,7 @@ fn find_termination_id(
 }
 
 #[test]
-fn a_terminated_agent_stays_so_when_its_session_ends_or_is_forgotten() {
+fn a_terminated_agent_stays_terminated_when_its_session_ends_or_is_evicted() {
     let engine = engine();
     let ended = Some(end_agent(&engine, "helper", 1).id);
     engine.end_session(&id(), after(2));
@@ -549,7 +549,7 @@ fn a_terminated_agent_stays_so_when_its_session_ends_or_is_forgotten() {
 }
 
 #[test]
-fn a_reset_is_announced_first_and_forgets_only_what_was_before() {
+fn a_reset_is_written_first_and_clears_only_earlier_events() {
     let engine = engine();
     let before = Some(end_agent(&engine, "first", 1).id);
     let announced = engine
@@ -574,7 +574,7 @@ fn a_reset_is_announced_first_and_forgets_only_what_was_before() {
 }
 
 #[test]
-fn an_agent_that_waits_for_its_session_can_be_reset() {
+fn a_carried_over_agent_can_be_reset() {
     let engine = engine();
     end_agent(&engine, "helper", 1);
     engine.evict_expired(after(90_000), 10);
@@ -584,7 +584,7 @@ fn an_agent_that_waits_for_its_session_can_be_reset() {
 }
 
 #[test]
-fn what_a_session_leaves_is_forgotten_after_seven_days() {
+fn a_carry_over_expires_after_seven_days() {
     let engine = engine();
     end_agent(&engine, "helper", 1);
     engine.end_session(&id(), after(2));
@@ -593,22 +593,22 @@ fn what_a_session_leaves_is_forgotten_after_seven_days() {
 }
 
 fn encoded_termination(name: &str, given: SystemTime) -> (SessionId, crate::domain::EncodedRecord) {
-    let folded = crate::domain::EncodedRecord {
+    let encoded = crate::domain::EncodedRecord {
         id: crate::domain::VerdictId::lower_bound_at(given),
         bytes: b"what only its store can read".to_vec().into(),
         decode: |_, _| None,
     };
-    (named(name), folded)
+    (named(name), encoded)
 }
 
-/// There may be a million, and the service waits for them at its start.
+/// There may be a million terminations, and startup waits for them.
 #[test]
-fn a_termination_that_stood_is_read_when_it_is_asked_for_and_not_before() {
+fn a_restored_termination_is_decoded_only_when_requested() {
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     static READ: AtomicUsize = AtomicUsize::new(0);
     let engine = engine();
     let sessions = (0..1_000).map(|n| {
-        let (id, folded) = encoded_termination(&format!("s{n}"), after(1));
+        let (id, encoded) = encoded_termination(&format!("s{n}"), after(1));
         let unfold = |_, _: &[u8]| {
             READ.fetch_add(1, Relaxed);
             None
@@ -617,25 +617,25 @@ fn a_termination_that_stood_is_read_when_it_is_asked_for_and_not_before() {
             id,
             crate::domain::EncodedRecord {
                 decode: unfold,
-                ..folded
+                ..encoded
             },
         )
     });
-    let standing = crate::domain::RecoveredState {
+    let recovered = crate::domain::RecoveredState {
         sessions: sessions.collect(),
         ..Default::default()
     };
-    engine.restore(standing, after(2));
+    engine.restore(recovered, after(2));
     assert_eq!(READ.load(Relaxed), 0);
     engine.get(&named("s7")).unwrap();
     assert!((1..10).contains(&READ.load(Relaxed)));
 }
 
 #[test]
-fn what_stood_is_restored_unless_it_has_expired() {
+fn terminations_are_restored_unless_they_have_expired() {
     let engine = engine();
     let now = after(700_000);
-    let standing = crate::domain::RecoveredState {
+    let recovered = crate::domain::RecoveredState {
         sessions: vec![
             encoded_termination("new", now),
             encoded_termination("old", after(1)),
@@ -644,12 +644,12 @@ fn what_stood_is_restored_unless_it_has_expired() {
         last_verdict: crate::domain::VerdictId::lower_bound_at(after(800_000)),
         ..Default::default()
     };
-    engine.restore(standing, now);
+    engine.restore(recovered, now);
     let view = engine.get(&named("new")).unwrap();
     assert_eq!(view.status, SessionStatus::Terminated);
     assert!(
         view.termination.unwrap().terminates(),
-        "though nobody can read it"
+        "though it cannot be decoded"
     );
     assert!(engine.get(&named("old")).is_none());
     engine.open_session(&id(), "", Labels::new(), now).unwrap();
@@ -706,7 +706,7 @@ fn a_panic_quarantines_its_session_and_no_other() {
 }
 
 #[test]
-fn a_panic_in_a_text_that_goes_on_quarantines_its_session() {
+fn a_panic_in_a_streamed_text_quarantines_its_session() {
     let engine = engine();
     answer(&engine, "other").unwrap();
     let chunk = |text: &str| {
@@ -724,7 +724,7 @@ fn a_panic_in_a_text_that_goes_on_quarantines_its_session() {
     assert_eq!(answer(&engine, "other").unwrap().index, Some(1));
     assert_metric(&engine, "unstuck_panics_total{site=\"session\"} 1");
     assert_metric(&engine, "unstuck_sessions{status=\"quarantined\"} 1");
-    // Its bytes are counted as what is left of it.
+    // Its bytes are counted as those of a tombstone.
     engine.terminate_session(&id(), &OPERATOR_REQUEST, after(2));
     let far = after(1_000_000_000);
     for _ in 0..10 {
@@ -743,7 +743,7 @@ fn a_panic_before_the_session_is_known_quarantines_it_too() {
 }
 
 #[test]
-fn who_was_terminated_stays_so_through_a_quarantine() {
+fn a_termination_survives_quarantine() {
     let engine = engine();
     let over = Some(end_agent(&engine, "helper", 1).id);
     panic_in(&engine, "s");
@@ -779,12 +779,12 @@ fn the_totals_are_right_after_a_panic() {
     }
 }
 
-// The ladder of memory
+// Memory pressure
 
 /// Small enough to be filled by a few dozen sessions.
 const SMALL: (&str, &str) = ("UNSTUCK__LIMITS__STATE_BYTES_MAX", "200000");
 
-/// Opens sessions until one is refused; how many were taken.
+/// Opens sessions until one is refused; returns how many were accepted.
 fn fill(engine: &Engine, prefix: &str, secs: u64) -> usize {
     let open = |n: usize| {
         let id = named(&format!("{prefix}{n}"));
@@ -799,11 +799,15 @@ fn percent(engine: &Engine) -> usize {
 }
 
 #[test]
-fn from_nine_tenths_on_a_new_session_takes_the_place_of_one_that_was_idle() {
+fn above_nine_tenths_a_new_session_evicts_an_idle_one() {
     let engine = engine_with(&[SMALL]);
     let first = fill(&engine, "a", 0);
     assert!((90..95).contains(&percent(&engine)), "{}", percent(&engine));
-    assert_eq!(fill(&engine, "b", 59), 0, "nobody was idle for a minute");
+    assert_eq!(
+        fill(&engine, "b", 59),
+        0,
+        "no session was idle for a minute"
+    );
     engine
         .open_session(&named("c"), "", Labels::new(), after(60))
         .unwrap();
@@ -818,7 +822,7 @@ fn from_nine_tenths_on_a_new_session_takes_the_place_of_one_that_was_idle() {
 }
 
 #[test]
-fn sessions_that_were_told_something_go_last_and_terminations_stay() {
+fn sessions_with_verdicts_are_evicted_last_and_terminations_are_kept() {
     let engine = engine_with(&[SMALL]);
     engine.terminate_session(&named("over"), &OPERATOR_REQUEST, after(0));
     new_loop(&engine, 0, |_| String::new());
@@ -831,7 +835,7 @@ fn sessions_that_were_told_something_go_last_and_terminations_stay() {
             .unwrap();
     }
     assert_eq!(engine.get(&id()).unwrap().status, SessionStatus::Looping);
-    // Now there is nobody else: those that are new are not idle.
+    // The new sessions are not idle, so this one is evicted.
     fill(&engine, "c", 101);
     assert!(engine.get(&id()).is_none());
     assert_eq!(
@@ -841,7 +845,7 @@ fn sessions_that_were_told_something_go_last_and_terminations_stay() {
 }
 
 #[test]
-fn from_three_quarters_on_idle_sessions_are_forgotten_sooner() {
+fn above_three_quarters_idle_sessions_are_evicted_sooner() {
     let engine = engine_with(&[SMALL]);
     let day = Duration::from_secs(86_400);
     assert_eq!(current_idle_max(&engine), day);
@@ -884,7 +888,7 @@ fn deltas_are_refused_before_events_and_events_last() {
 }
 
 #[test]
-fn a_full_service_still_answers_who_is_terminated_and_what_was_sent_before() {
+fn a_full_service_still_answers_terminated_sessions_and_duplicates() {
     let engine = engine_with(&[SMALL]);
     let over = Some(end_agent(&engine, "helper", 1).id);
     engine
@@ -922,7 +926,7 @@ fn storm_of(
 }
 
 #[test]
-fn a_policy_that_would_end_a_large_share_of_the_fleet_only_warns() {
+fn a_policy_that_would_terminate_a_large_share_of_the_fleet_only_warns() {
     let engine = engine_in_mode(RunMode::Live, &[]);
     let actions = storm(&engine, 0..30, 0);
     let ended = actions
@@ -955,7 +959,7 @@ fn a_policy_that_would_end_a_large_share_of_the_fleet_only_warns() {
 }
 
 #[test]
-fn a_large_fleet_may_lose_a_few_and_a_replay_ends_whom_it_would() {
+fn a_few_terminations_in_a_large_fleet_and_any_in_a_replay_are_not_held_back() {
     let engine = engine_in_mode(RunMode::Live, &[]);
     for n in 0..200 {
         let id = named(&format!("fine{n}"));
@@ -988,7 +992,7 @@ fn a_tenant_has_its_share_of_the_sessions_and_no_other_is_refused_for_it() {
     engine.set_tenant_count(2);
     assert_eq!(open_many(&engine, "a", 0..20, 0), 5);
     assert_eq!(open_many(&engine, "b", 0..20, 0), 5);
-    // One's own make way when they are idle, never the other's.
+    // Idle sessions of the same tenant are evicted, never those of another.
     assert_eq!(open_many(&engine, "a", 20..25, 1_000), 5);
     assert!(engine.get(&tenant_session("a", "s0")).is_none());
     assert!((0..5).all(|n| engine.get(&tenant_session("b", &format!("s{n}"))).is_some()));
@@ -996,7 +1000,7 @@ fn a_tenant_has_its_share_of_the_sessions_and_no_other_is_refused_for_it() {
 }
 
 #[test]
-fn who_has_more_than_its_share_makes_way_once_there_are_others() {
+fn a_tenant_above_its_share_is_evicted_once_other_tenants_need_room() {
     let engine = engine_with(&[("UNSTUCK__LIMITS__SESSIONS_MAX", "10")]);
     assert_eq!(open_many(&engine, "a", 0..20, 0), 10);
     engine.set_tenant_count(2);
@@ -1027,7 +1031,7 @@ fn a_tenant_has_its_share_of_the_memory() {
 }
 
 #[test]
-fn the_terminations_of_one_tenant_push_out_none_of_another() {
+fn the_terminations_of_one_tenant_evict_none_of_another() {
     let engine = engine_with(&[("UNSTUCK__LIMITS__TOMBSTONES_MAX", "10")]);
     engine.set_tenant_count(2);
     engine.terminate_session(&tenant_session("b", "over"), &OPERATOR_REQUEST, after(0));
@@ -1044,9 +1048,9 @@ fn the_terminations_of_one_tenant_push_out_none_of_another() {
     assert_eq!(state.terminated_tombstones.len(), 5);
 }
 
-// What led to an end
+// Post-mortems
 
-/// Loops, in a session of this tenant, and gives the bytes that its end keeps.
+/// Runs a looping session to its end. Returns the bytes of its timeline.
 fn loop_and_end(engine: &Engine, session: &SessionId) -> usize {
     for _ in 0..3 {
         let call = ToolCall {
@@ -1077,7 +1081,7 @@ fn retained_events(engine: &Engine, session: &SessionId) -> usize {
 }
 
 #[test]
-fn what_led_to_an_end_is_kept_until_the_session_begins_anew_or_is_forgotten() {
+fn a_post_mortem_is_kept_until_the_session_restarts_or_is_evicted() {
     let engine = engine();
     let bytes = loop_and_end(&engine, &id());
     assert!(bytes > 300 && engine.state_bytes() > bytes);
@@ -1095,7 +1099,7 @@ fn what_led_to_an_end_is_kept_until_the_session_begins_anew_or_is_forgotten() {
 }
 
 #[test]
-fn who_terminates_a_session_that_is_over_still_sees_what_led_there() {
+fn terminating_a_closed_session_returns_its_post_mortem() {
     let engine = engine();
     loop_and_end(&engine, &id());
     engine.terminate_session(&id(), &OPERATOR_REQUEST, after(1));
@@ -1103,7 +1107,7 @@ fn who_terminates_a_session_that_is_over_still_sees_what_led_there() {
 }
 
 #[test]
-fn of_a_session_that_ended_well_no_events_are_kept() {
+fn a_session_that_ended_without_verdicts_has_no_post_mortem() {
     let engine = engine();
     engine
         .record(&event("", "", say("done")), after(0))
@@ -1113,7 +1117,7 @@ fn of_a_session_that_ended_well_no_events_are_kept() {
 }
 
 #[test]
-fn what_led_to_an_end_stays_within_its_bytes_the_newest_of_each_tenant() {
+fn post_mortems_stay_within_their_bytes_and_the_newest_of_each_tenant_are_kept() {
     let engine = engine_with(&[("UNSTUCK__LIMITS__POST_MORTEM_BYTES_MAX", "20000")]);
     engine.set_tenant_count(2);
     loop_and_end(&engine, &tenant_session("b", "s"));
@@ -1135,7 +1139,7 @@ fn what_led_to_an_end_stays_within_its_bytes_the_newest_of_each_tenant() {
 }
 
 #[test]
-fn what_led_to_an_end_goes_first_when_memory_is_short() {
+fn post_mortems_are_evicted_first_when_memory_is_short() {
     let engine = engine_with(&[SMALL]);
     loop_and_end(&engine, &id());
     engine.terminate_session(&id(), &OPERATOR_REQUEST, after(0));
@@ -1145,7 +1149,7 @@ fn what_led_to_an_end_goes_first_when_memory_is_short() {
 }
 
 #[test]
-fn a_storm_in_one_tenant_holds_back_no_other() {
+fn the_breaker_of_one_tenant_holds_back_no_other() {
     let engine = engine_in_mode(RunMode::Live, &[]);
     engine.set_tenant_count(2);
     let of = |tenant: &'static str| move |n| tenant_session(tenant, &format!("s{n}"));

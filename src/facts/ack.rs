@@ -6,7 +6,7 @@ use std::{borrow::Cow, fmt, sync::LazyLock};
 use memchr::memmem;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::sql;
+use crate::text::sql;
 
 /// Longer texts carry information.
 const SHORT_TEXT_BYTES_MAX: usize = 160;

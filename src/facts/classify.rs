@@ -4,13 +4,14 @@ use std::borrow::Cow;
 
 use super::{
     args::NotableArguments,
-    outage, report,
     shell::{self, ShellCommand},
-    sql,
     tool_traits::{self, ToolTraits},
     tools::ToolClass,
 };
-use crate::domain::{CallKind, Outcome, ToolCall};
+use crate::{
+    domain::{CallKind, Outcome, ToolCall},
+    text::{outage, sql, test_report},
+};
 
 /// What a call does.
 pub(super) struct CallAction {
@@ -138,7 +139,12 @@ fn has_failed(call: &ToolCall) -> bool {
 /// its last command returned.
 pub(super) fn effective_outcome(class: ToolClass, call: &ToolCall) -> Option<Outcome> {
     let ran = class == ToolClass::Execute && reported_outcome(call) != Some(Outcome::Blocked);
-    if ran && call.result.as_deref().is_some_and(report::reports_failures) {
+    if ran
+        && call
+            .result
+            .as_deref()
+            .is_some_and(test_report::reports_failures)
+    {
         return Some(Outcome::Error);
     }
     reported_outcome(call)

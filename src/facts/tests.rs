@@ -1,7 +1,10 @@
 //! Tests of the facts of whole events.
 
 use super::*;
-use crate::domain::{AgentId, Args, Capacity, Cost, EventBody, Operation, SessionId};
+use crate::{
+    domain::{AgentId, Args, Capacity, Cost, EventBody, Operation, SessionId},
+    text::{outage, test_report},
+};
 
 fn event(call: ToolCall) -> Event {
     Event {
@@ -366,6 +369,6 @@ fn a_long_error_is_searched_at_its_start_and_a_long_report_at_its_end() {
     let is_outage = |before| outage::is_outage_error(&(filler(before) + "connection refused"));
     assert!(is_outage(2_000) && !is_outage(2_048));
     let is_report =
-        |after| report::reports_failures(&("1 failed, 3 passed ".to_owned() + &filler(after)));
+        |after| test_report::reports_failures(&("1 failed, 3 passed ".to_owned() + &filler(after)));
     assert!(is_report(2_000) && !is_report(2_048));
 }

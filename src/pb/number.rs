@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_stand_plain_or_in_quotes() {
+    fn whole_numbers_are_accepted_plain_or_quoted() {
         check("7", Some(7));
         check("-7", Some(-7));
         check("\"7\"", Some(7));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn fractions_stand_plain_or_in_quotes() {
+    fn fractions_are_accepted_plain_or_quoted() {
         check("0.5", Some(0.5));
         check("7", Some(7.0));
         check("18446744073709551615", Some(18_446_744_073_709_551_615.0));
@@ -115,8 +115,8 @@ mod tests {
 
     #[test]
     fn a_wrong_number_is_named() {
-        let told = serde_json::from_str::<Number<i32>>("7.5").err().unwrap();
+        let error = serde_json::from_str::<Number<i32>>("7.5").err().unwrap();
         let expected = "invalid value: floating point `7.5`, expected a whole number of 32 bits";
-        assert!(told.to_string().starts_with(expected), "{told}");
+        assert!(error.to_string().starts_with(expected), "{error}");
     }
 }

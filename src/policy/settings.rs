@@ -91,17 +91,30 @@ impl EscalationSettings {
         precedence: Precedence,
         trend_half_life_events: u32,
     ) -> Result<Escalation, PolicySettingsError> {
-        let Self {
-            enabled,
-            count,
-            window,
-            soft,
-            hard,
-            final_action,
-            terminate_after,
-            ..
-        } = *self;
-        let final_action = final_action.unwrap_or(hard);
+        self.check_thresholds()?;
+        Ok(Escalation {
+            name: name.into(),
+            precedence,
+            enabled: self.enabled,
+            soft: self.soft,
+            hard: self.hard,
+            final_action: self.final_action(),
+            terminate_after: self.terminate_after,
+            trend_half_life_events: self.window.unwrap_or(trend_half_life_events).max(1),
+        })
+    }
+
+    /// Without one, the hard action is the last.
+    fn final_action(&self) -> Action {
+        self.final_action.unwrap_or(self.hard)
+    }
+
+    /// Each action must be reachable after the weaker ones, and the termination after the
+    /// first finding.
+    fn check_thresholds(&self) -> Result<(), PolicySettingsError> {
+        let (count, soft, hard, terminate_after) =
+            (self.count, self.soft, self.hard, self.terminate_after);
+        let final_action = self.final_action();
         if hard > final_action {
             return Err(PolicySettingsError {
                 key: "hard",
@@ -129,16 +142,7 @@ impl EscalationSettings {
                 why,
             });
         }
-        Ok(Escalation {
-            name: name.into(),
-            precedence,
-            enabled,
-            soft,
-            hard,
-            final_action,
-            terminate_after,
-            trend_half_life_events: window.unwrap_or(trend_half_life_events).max(1),
-        })
+        Ok(())
     }
 }
 

@@ -35,9 +35,9 @@ fn settings(soft: Action, hard: Action, terminate_after: u32) -> Settings {
     }
 }
 
-/// What a detector says of one event of a script: nothing (`-`), that it looked
-/// in vain (`.`), or that it found the loop of a letter, in capitals where the
-/// event completes the pattern and else extends it.
+/// The outcome of a detector on one event of a script: not applicable (`-`), no match
+/// (`.`), or the loop of a letter: upper case if the event completes the pattern, lower
+/// case if it extends it.
 struct PolicyHarness {
     policy: AgentPolicy,
     settings: Settings,
@@ -175,13 +175,13 @@ fn a_new_loop_gets_its_own_first_verdict() {
 }
 
 #[test]
-fn a_loop_ends_the_session_when_it_holds_enough_events() {
+fn a_loop_with_enough_events_terminates_the_session() {
     let ending = || settings(Action::Warn, Action::Block, 6);
     check(ending(), "..Xxxx", "..wB.T");
 }
 
 #[test]
-fn however_much_a_loop_holds_its_first_verdict_is_soft() {
+fn the_first_verdict_of_a_loop_is_soft_however_many_events_it_has() {
     let mut bench = PolicyHarness::new(settings(Action::Warn, Action::Block, 6));
     let mut laps = finding('x', 3, false, 0..=20);
     laps.period = 7;
@@ -203,7 +203,7 @@ fn runs_of_a_loop_add_up_but_its_end_is_announced() {
 }
 
 #[test]
-fn what_a_loop_held_before_a_user_spoke_does_not_count() {
+fn events_before_a_user_message_do_not_count() {
     let mut bench = PolicyHarness::new(settings(Action::Warn, Action::Block, 6));
     bench.play("..Xx");
     bench.policy.reset();
@@ -219,7 +219,7 @@ fn alerts_of_new_loops_wait_for_the_cooldown() {
 }
 
 #[test]
-fn an_alert_held_back_is_given_later_if_its_loop_still_stands() {
+fn an_alert_held_back_is_issued_later_if_its_loop_is_still_active() {
     let alert = || settings(Action::Alert, Action::Alert, 0);
     check(alert(), "..X..Yyyy", "..a....a.");
     check(alert(), "..X..Y---", "..a....a.");
@@ -227,7 +227,7 @@ fn an_alert_held_back_is_given_later_if_its_loop_still_stands() {
 }
 
 #[test]
-fn events_nobody_looks_at_end_no_loop() {
+fn events_that_no_detector_checks_end_no_loop() {
     check(warn_block(), "..X-----x", "..w......");
 }
 
@@ -270,7 +270,7 @@ fn a_loop_keeps_its_name_and_counts_its_cost_from_its_first_event() {
 }
 
 #[test]
-fn what_lies_between_two_runs_of_a_loop_was_not_wasted() {
+fn events_between_two_runs_of_a_loop_are_not_wasted_cost() {
     let mut bench = PolicyHarness::new(warn_block());
     let last = bench.play("..X.......X").pop().flatten().unwrap();
     assert_eq!(last.wasted, waste_of_events(6));
@@ -289,11 +289,11 @@ fn loops_of_different_agents_have_different_names() {
 }
 
 #[test]
-fn a_throttled_loop_that_comes_back_waits_longer_before_anybody_is_asked() {
+fn a_throttled_loop_that_comes_back_waits_longer_before_it_escalates() {
     let waits = settings(Action::Throttle, Action::Ask, 0);
     let rulings = PolicyHarness::new(waits).play("..X..X..X..X");
-    let told: Vec<_> = rulings.iter().flatten().collect();
-    let actions: Vec<Action> = told.iter().map(|decision| decision.action).collect();
+    let decisions: Vec<_> = rulings.iter().flatten().collect();
+    let actions: Vec<Action> = decisions.iter().map(|decision| decision.action).collect();
     assert_eq!(
         actions,
         [
@@ -303,7 +303,7 @@ fn a_throttled_loop_that_comes_back_waits_longer_before_anybody_is_asked() {
             Action::Ask
         ]
     );
-    let secs: Vec<u64> = told
+    let secs: Vec<u64> = decisions
         .iter()
         .filter_map(|decision| decision.retry_after)
         .map(|wait| wait.as_secs())
@@ -320,7 +320,7 @@ fn the_wait_of_a_throttle_has_a_limit() {
 }
 
 #[test]
-fn two_finds_in_a_row_are_chronic_until_the_trend_has_halved() {
+fn two_matches_in_a_row_are_chronic_until_the_trend_has_halved() {
     let mut bench = PolicyHarness::new(warn_block());
     bench.play("..Xx");
     let trend = bench.policy.trend(A).unwrap();
@@ -350,7 +350,7 @@ fn a_trend_fades_with_time_but_not_in_a_short_pause() {
 }
 
 #[test]
-fn loops_are_bounded_and_the_oldest_that_ended_is_forgotten() {
+fn loops_are_bounded_and_the_oldest_ended_loop_is_evicted() {
     let mut bench = PolicyHarness::new(warn_block());
     for n in 0..100u64 {
         let mut found = finding('x', 3, false, 0..=2);
@@ -365,16 +365,16 @@ fn loops_are_bounded_and_the_oldest_that_ended_is_forgotten() {
     assert_eq!(decision.action, Action::Warn, "forgotten, so new");
 }
 
-/// What is said of a loop whose detector says itself how bad it is: a letter a
+/// The decisions about a loop whose detector sets the severity: one letter per
 /// finding, `s`oft, `h`ard, `l`ast, each of the run before unless a gap (` `)
-/// stands between.
+/// is in between.
 #[track_caller]
 fn check_bars(script: &str, expected: &[Action]) {
     let mut settings = settings(Action::Warn, Action::Break, 0);
     settings.escalations[0].final_action = Action::Escalate;
     let mut bench = PolicyHarness::new(settings);
     let mut extends = false;
-    let mut told = Vec::new();
+    let mut decisions = Vec::new();
     for step in script.chars() {
         let bar = match step {
             's' => LadderRung::Soft,
@@ -388,22 +388,22 @@ fn check_bars(script: &str, expected: &[Action]) {
         };
         let mut found = finding('x', 3, extends, 0..=2);
         found.rung = Some(bar);
-        told.extend(bench.decide(1, &[(A, found)]));
+        decisions.extend(bench.decide(1, &[(A, found)]));
         extends = true;
     }
-    let actions: Vec<Action> = told.iter().map(|decision| decision.action).collect();
+    let actions: Vec<Action> = decisions.iter().map(|decision| decision.action).collect();
     assert_eq!(actions, expected, "{script}");
 }
 
 #[test]
-fn a_detectors_own_bar_decides_and_the_trend_does_not() {
+fn a_detectors_own_threshold_decides_and_not_the_trend() {
     check_bars("ssssss", &[Action::Warn]);
     check_bars("sshhll", &[Action::Warn, Action::Break, Action::Escalate]);
     check_bars("sl", &[Action::Warn, Action::Escalate]);
 }
 
 #[test]
-fn a_loop_that_is_bad_from_the_start_is_reported_so() {
+fn a_loop_that_starts_hard_is_reported_as_hard() {
     check_bars("h", &[Action::Break]);
     check_bars("lsh", &[Action::Escalate]);
 }
@@ -468,16 +468,16 @@ fn a_run_that_goes_on_is_the_same_loop_whatever_ended_it_for_another_detector() 
     let of = |name, extends, events| finding(name, 3, extends, events);
     let both = [(A, of('x', false, 0..=2)), (B, of('x', false, 0..=2))];
     assert!(bench.decide(3, &both).is_some());
-    // A looks in vain: for it the loop has ended.
+    // A finds nothing: for it the loop has ended.
     assert!(bench.decide(1, &[]).is_none());
     let mut longer = of('x', true, 2..=2);
     longer.loop_key = smallvec![Sig::new(7), Sig::new('x'.into())];
-    assert!(bench.decide(2, &[(B, longer)]).is_none(), "told before");
+    assert!(bench.decide(2, &[(B, longer)]).is_none(), "reported before");
     assert!(bench.decide(2, &[(B, of('y', false, 3..=5))]).is_some());
 }
 
 #[test]
-fn events_of_a_reported_loop_are_spent_once_it_has_ended() {
+fn events_of_a_reported_loop_are_consumed_once_it_has_ended() {
     let mut bench = PolicyHarness::new(warn_block());
     bench.index = 2;
     bench.play("X");
@@ -488,7 +488,7 @@ fn events_of_a_reported_loop_are_spent_once_it_has_ended() {
 }
 
 #[test]
-fn a_loop_stands_while_its_detector_finds_another() {
+fn a_loop_stays_active_while_its_detector_finds_another() {
     let mut bench = PolicyHarness::new(warn_block());
     bench.index = 2;
     bench.play("XY");
@@ -498,7 +498,7 @@ fn a_loop_stands_while_its_detector_finds_another() {
 }
 
 #[test]
-fn what_is_used_of_a_budget_is_the_reason() {
+fn the_used_share_of_a_budget_is_the_reason() {
     let mut settings = settings(Action::Ask, Action::Terminate, 0);
     settings.escalations[0].precedence.session_wide = true;
     let mut bench = PolicyHarness::new(settings);

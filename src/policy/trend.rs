@@ -49,6 +49,7 @@ impl Trends {
         found: u64,
         settings: &Settings,
     ) {
+        // Most events find nothing while every trend is zero.
         if self.active_bits | found == 0 {
             return;
         }
@@ -67,6 +68,8 @@ impl Trends {
             if state.ema == 0.0 && found & bit == 0 {
                 continue;
             }
+            // A match raises the trend, a check without one lowers it, and any other event
+            // lets it fade with the detector's half-life.
             state.ema *= decay;
             state.ema = if found & bit != 0 {
                 alpha + (1.0 - alpha) * state.ema
@@ -75,6 +78,8 @@ impl Trends {
             } else {
                 state.ema * (-1.0 / escalation.trend_half_life_events as f32).exp2()
             };
+            // Chronic above the saturation, until the trend has halved: without the gap a
+            // trend near the saturation would switch on every event.
             self.active_bits |= bit;
             if state.ema < EMA_MIN {
                 *state = TrendState::default();
@@ -84,6 +89,7 @@ impl Trends {
             } else if state.ema < saturation / 2.0 {
                 state.chronic = false;
             }
+            // The sample that the timeline shows.
             let detector = DetectorId(rank as u8);
             self.history
                 .push(at.index, detector, state.ema, found & bit != 0);

@@ -92,7 +92,7 @@ fn evaluate(text: RuleText<'_>, event: &Event) -> Option<RuleOutcome> {
     rule_outcomes.outcomes.first().copied()
 }
 
-/// Whether the event counts; `None`: that cannot be message.
+/// Whether the event counts; `None`: that cannot be evaluated.
 fn counts(when: &str, event: &Event) -> Option<bool> {
     match evaluate(RuleText { when, ..RULE }, event) {
         Some(outcome) if outcome.failed_expression.is_some() => None,

@@ -1,7 +1,7 @@
 //! The queue of responses that a stream's client has not read.
 //!
 //! The queue is bounded by count and bytes. A task that finds it full stops reading
-//! requests (backpressure). A client that reads nothing for `read_timeout` while the
+//! requests (backpressure). A client that reads nothing for `slow_reader_timeout` while the
 //! queue is full is disconnected; every response that it reads restarts the time.
 //! Terminations go into a second queue that is sent first and has no bound. A stream
 //! always ends with a status.
@@ -66,7 +66,7 @@ pub struct StreamContext {
     pub response_bytes_max: usize,
     /// How long a client may read nothing while the queue is full. Every response that
     /// it reads restarts the time.
-    pub read_timeout: Duration,
+    pub slow_reader_timeout: Duration,
     /// Converts a pushed termination when it is sent.
     pub render: RenderVerdict,
     pub draining: CancellationToken,
@@ -87,7 +87,7 @@ type RenderVerdict = Box<dyn Fn(&Verdict) -> pb::Verdict + Send + Sync>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamClosed {
     Disconnected,
-    /// The queue was full, and the client read no response for `read_timeout`.
+    /// The queue was full, and the client read no response for `slow_reader_timeout`.
     SlowReader,
 }
 
@@ -117,7 +117,7 @@ struct PendingResponses<T> {
     bytes: usize,
     /// When the sender found the queue full. Cleared when a response is read, so that
     /// every response read restarts the timeout.
-    full_since: Option<Instant>,
+    queue_full_since: Option<Instant>,
     /// The final status, sent after everything that is queued.
     end: Option<Result<(), Status>>,
     reader_waker: Option<Waker>,
@@ -131,7 +131,7 @@ impl<T: StreamResponse> ResponseQueue<T> {
                 terminations: VecDeque::new(),
                 responses: VecDeque::new(),
                 bytes: 0,
-                full_since: None,
+                queue_full_since: None,
                 end: None,
                 reader_waker: None,
             }),
@@ -192,7 +192,7 @@ impl<T: StreamResponse> PendingResponses<T> {
     fn dequeue(&mut self) -> Option<T> {
         let (bytes, response) = self.responses.pop_front()?;
         self.bytes -= bytes;
-        self.full_since = None;
+        self.queue_full_since = None;
         Some(response)
     }
 
@@ -262,7 +262,7 @@ impl<T: StreamResponse> ResponseSender<T> {
     }
 
     /// Waits until the client has read enough for `is_done`, or has read nothing for
-    /// `read_timeout`.
+    /// `slow_reader_timeout`.
     async fn wait_until_read(
         &self,
         is_done: impl Fn(&PendingResponses<T>, &StreamContext) -> bool,
@@ -273,12 +273,12 @@ impl<T: StreamResponse> ResponseSender<T> {
                 if is_done(&pending, &self.queue.context) {
                     return Ok(());
                 }
-                *pending.full_since.get_or_insert_with(Instant::now)
+                *pending.queue_full_since.get_or_insert_with(Instant::now)
             };
             tokio::select! {
                 () = self.queue.room_freed.notified() => {}
                 () = self.wait_for_disconnect() => return Err(StreamClosed::Disconnected),
-                () = time::sleep_until(since + self.queue.context.read_timeout) => {
+                () = time::sleep_until(since + self.queue.context.slow_reader_timeout) => {
                     self.queue.pending.lock().keep_terminations_only();
                     return Err(StreamClosed::SlowReader);
                 }
@@ -379,7 +379,7 @@ mod tests {
         StreamContext {
             unread_responses_max,
             response_bytes_max: 1_000,
-            read_timeout: Duration::from_secs(10),
+            slow_reader_timeout: Duration::from_secs(10),
             render: Box::new(crate::api::present_verdict),
             draining: CancellationToken::new(),
             metrics,

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_known_is_not_made_again_until_its_place_is_taken() {
+    fn a_value_is_computed_once_until_its_entry_is_replaced() {
         let memo = Memo::default();
         let other = 7 + Memo::ENTRIES as u64;
         assert_eq!(memo.get_or_compute(7, || [1, 2]), [1, 2]);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_never_get_what_was_made_of_another_text() {
+    fn threads_never_get_the_value_of_another_text() {
         let memo = Memo::default();
         let texts = |n: u64| n % 5 * Memo::ENTRIES as u64;
         std::thread::scope(|scope| {

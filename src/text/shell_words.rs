@@ -292,7 +292,7 @@ mod tests {
     proptest! {
         /// The fast path gives the same words as the general one wherever it succeeds.
         #[test]
-        fn a_plain_line_has_the_words_that_it_has_anyway(
+        fn the_fast_path_for_plain_lines_gives_the_same_words(
             line in r#"(a|é| |\t|\n|;|\||&|>|>&1|2>|&&|'|"|'a b'|"c;d"|\\|\#|=){0,12}"#,
         ) {
             let split = SplitLine::parse(&line);

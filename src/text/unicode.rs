@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_says_of_every_character_what_the_tables_say() {
+    fn every_character_is_classified_like_the_unicode_tables() {
         for c in '\0'..=char::MAX {
             assert_eq!(is_letter(c), c.is_alphabetic(), "{c:?}");
             assert_eq!(is_numeric(c), c.is_numeric(), "{c:?}");

@@ -91,8 +91,7 @@ fn a_healthy_session_in_its_steady_state_allocates_nothing() {
     }
 }
 
-/// The recorded healthy mix, in which nothing comes twice: each call has a number,
-/// and so has its result.
+/// The recorded healthy mix without repeats: each call and its result have a number.
 fn recorded(round: usize) -> Vec<Event> {
     let mix = include_str!("../../benches/mixes/healthy.ndjson").lines();
     let numbered = |(number, line): (usize, &str)| {
@@ -114,8 +113,8 @@ fn recorded(round: usize) -> Vec<Event> {
     mix.enumerate().map(numbered).collect()
 }
 
-/// A call that went well, with no escape in its arguments and no more words than
-/// there is room for in place.
+/// A successful call without escapes in its arguments and with no more words than fit
+/// inline.
 fn is_plain(call: &ToolCall) -> bool {
     let Args::Text(args) = &call.args else {
         return false;
@@ -125,14 +124,14 @@ fn is_plain(call: &ToolCall) -> bool {
     call.outcome == Some(Outcome::Ok) && !args.contains('\\') && words.count() <= 32
 }
 
-/// What allocates is: arguments with escapes, which `serde_json` unfolds into a
-/// buffer that grows, and of which target and command line are kept (a tenth of
-/// the calls, and half of all that is taken); failures, for `test_fail_loop` lets go
-/// of its commands when a user speaks and begins anew (a quarter of the calls);
+/// These allocate: arguments with escapes, which `serde_json` unfolds into a
+/// buffer that grows, and whose target and command line are kept (a tenth of
+/// the calls, and half of all bytes); failures, because `test_fail_loop` drops
+/// its commands after a user message and starts over (a quarter of the calls);
 /// command lines with escapes or with quotes within words; more than 32 words;
 /// errors that name the tool.
 #[test]
-fn of_a_recorded_healthy_session_few_calls_allocate() {
+fn few_calls_of_a_recorded_healthy_session_allocate() {
     let player = Player::new();
     let now = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
     let play = |event: &Event| {
@@ -161,9 +160,9 @@ fn of_a_recorded_healthy_session_few_calls_allocate() {
     assert!(allocations * 100 <= calls * 85, "{allocations} of {calls}");
 }
 
-/// An agent at odds with everything: it writes, reads in pieces and runs, each on
-/// ever other paths and in vain, which is what detectors have to remember most of.
-fn at_odds(session: &str, number: usize) -> Event {
+/// An agent that fails with everything: it writes, reads in pieces and runs, always on
+/// other paths, so that the detectors store as much as possible.
+fn varied_event(session: &str, number: usize) -> Event {
     let file = format!("/home/dev/project/src/part_{}.rs", number / 3 % 300);
     let (tool, args) = match number % 3 {
         0 => ("Write", format!(r#"{{"file_path": "{file}"}}"#)),
@@ -203,13 +202,13 @@ fn at_odds(session: &str, number: usize) -> Event {
 
 /// The budget of bytes protects the process only as far as they are counted.
 #[test]
-fn what_detectors_remember_counts_as_state() {
+fn detector_memory_counts_as_state() {
     let player = Player::new();
     let now = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
     let play = |session: &str, agents: usize, events: usize| {
         let of_agent = |n: usize| Event {
             agent: AgentId::new(&format!("agent-{}", n % agents)),
-            ..at_odds(session, n)
+            ..varied_event(session, n)
         };
         let events: Vec<Event> = (0..events).map(of_agent).collect();
         allocation_counter::measure(|| {
@@ -218,9 +217,9 @@ fn what_detectors_remember_counts_as_state() {
             }
         })
     };
-    // What all sessions share is taken by the first.
+    // The first session allocates the shared state.
     play("first", 1, 4_000);
-    // One that does much, and many that have just begun.
+    // One busy session, and many new ones.
     for (session, agents, events) in [("long", 1, 4_000), ("wide", 60, 60 * 7)] {
         let before = player.engine.state_bytes();
         let held = play(session, agents, events);

@@ -29,7 +29,7 @@ impl Table {
     }
 
     fn row(&mut self, input: &str, (code, message): (String, String)) {
-        // Nothing that was sent may steer whoever reads the answer.
+        // Text of a request must not control the terminal that prints the answer.
         assert!(
             !message.contains(unstuck::domain::sanitize::is_invisible),
             "{message:?}"
@@ -38,16 +38,16 @@ impl Table {
     }
 }
 
-fn refused(status: &Status) -> (String, String) {
+fn refusal_row(status: &Status) -> (String, String) {
     let message = match status.code() {
-        // With a reference that is another each time.
+        // The reference differs each time.
         Code::Internal if status.message().contains("reference") => "…".to_owned(),
         _ => status.message().to_owned(),
     };
     (name(status.code() as i32), message)
 }
 
-/// As gRPC spells it.
+/// The name of the code in the gRPC specification.
 fn name(code: i32) -> String {
     let name = format!("{:?}", Code::from(code));
     let mut spelt = String::new();
@@ -60,25 +60,25 @@ fn name(code: i32) -> String {
     spelt
 }
 
-fn fine(how: impl Into<String>) -> (String, String) {
+fn success_row(how: impl Into<String>) -> (String, String) {
     ("OK".to_owned(), how.into())
 }
 
-fn told<T>(answer: Result<T, Status>) -> (String, String) {
+fn row_of<T>(answer: Result<T, Status>) -> (String, String) {
     match answer {
-        Ok(_) => fine(""),
-        Err(status) => refused(&status),
+        Ok(_) => success_row(""),
+        Err(status) => refusal_row(&status),
     }
 }
 
 fn result(answer: Result<pb::EventResult, Status>) -> (String, String) {
     match answer {
-        Err(status) => refused(&status),
+        Err(status) => refusal_row(&status),
         Ok(result) => match result.error {
             Some(error) => (name(error.code), error.message),
-            None if result.duplicate => fine("`duplicate`"),
-            None if result.action() == Action::Terminate => fine("its TERMINATE verdict"),
-            None => fine("counted"),
+            None if result.duplicate => success_row("`duplicate`"),
+            None if result.action() == Action::Terminate => success_row("its TERMINATE verdict"),
+            None => success_row("counted"),
         },
     }
 }
@@ -277,7 +277,7 @@ async fn streams(server: &Server) -> Table {
     let ended = async |request| {
         let mut stream = server.events().await;
         stream.send(request).await;
-        told(stream.next().await)
+        row_of(stream.next().await)
     };
     table.row(
         "`StreamEvents`: sequence 0",
@@ -302,7 +302,7 @@ async fn streams(server: &Server) -> Table {
 
     let mut deltas = server.deltas().await;
     deltas.send(pieces([])).await;
-    table.row("`StreamDeltas`: no deltas", told(deltas.next().await));
+    table.row("`StreamDeltas`: no deltas", row_of(deltas.next().await));
     let long = long(257);
     let delta = || piece("s", "t", "x");
     let bad = [
@@ -339,14 +339,14 @@ async fn streams(server: &Server) -> Table {
     assert_eq!(answer.error, None);
     table.row(
         "`StreamDeltas`: a text cut inside an emoji",
-        fine("counted"),
+        success_row("counted"),
     );
     table
 }
 
 async fn sessions(server: &Server) -> Table {
     let mut table = Table::new("Sessions");
-    let open = async |labels: &[(&str, &str)]| told(server.open("s", "", labels).await);
+    let open = async |labels: &[(&str, &str)]| row_of(server.open("s", "", labels).await);
     let names: Vec<String> = (0..17).map(|n| format!("k{n}")).collect();
     let many: Vec<(&str, &str)> = names.iter().map(|name| (&**name, "v")).collect();
     table.row("`OpenSession`: 17 labels", open(&many).await);
@@ -364,40 +364,40 @@ async fn sessions(server: &Server) -> Table {
     );
     table.row(
         "`OpenSession`: an unknown profile",
-        told(server.open("s", "no", &[]).await),
+        row_of(server.open("s", "no", &[]).await),
     );
     table.row(
         "`OpenSession`: a terminated session",
-        told(server.open("over", "", &[]).await),
+        row_of(server.open("over", "", &[]).await),
     );
     table.row(
         "`GetSession`: an unknown session",
-        told(server.get("no").await),
+        row_of(server.get("no").await),
     );
     table.row(
         "`EndSession`: an unknown session",
-        told(server.end("no").await),
+        row_of(server.end("no").await),
     );
     table.row(
         "`ResetSession`: an unknown session",
-        told(server.reset("no").await),
+        row_of(server.reset("no").await),
     );
     table.row(
         "`SnoozeSession`: an unknown session",
-        told(server.snooze("no", 1_000).await),
+        row_of(server.snooze("no", 1_000).await),
     );
     table.row(
         "`SnoozeSession`: a terminated one",
-        told(server.snooze("over", 1_000).await),
+        row_of(server.snooze("over", 1_000).await),
     );
     table.row(
         "`SnoozeSession`: for no time",
-        told(server.snooze("odd", 0).await),
+        row_of(server.snooze("odd", 0).await),
     );
     let week = 7 * 24 * 60 * 60 * 1_000;
     table.row(
         "`SnoozeSession`: for more than 7 days",
-        told(server.snooze("odd", week + 1).await),
+        row_of(server.snooze("odd", week + 1).await),
     );
     for (input, reason) in [
         ("no reason", ""),
@@ -411,14 +411,14 @@ async fn sessions(server: &Server) -> Table {
             reason: reason.clone(),
         };
         let answer = within(sessions.terminate_session(terminate)).await;
-        table.row(&format!("`TerminateSession`: {input}"), told(answer));
+        table.row(&format!("`TerminateSession`: {input}"), row_of(answer));
         let reset = pb::ResetSessionRequest {
             session_id: session_id.clone(),
             reason: reason.clone(),
         };
         table.row(
             &format!("`ResetSession`: {input}"),
-            told(within(sessions.reset_session(reset)).await),
+            row_of(within(sessions.reset_session(reset)).await),
         );
         let snooze = pb::SnoozeSessionRequest {
             session_id,
@@ -427,7 +427,7 @@ async fn sessions(server: &Server) -> Table {
         };
         table.row(
             &format!("`SnoozeSession`: {input}"),
-            told(within(sessions.snooze_session(snooze)).await),
+            row_of(within(sessions.snooze_session(snooze)).await),
         );
     }
     table
@@ -438,7 +438,7 @@ async fn lists(server: &Server) -> Table {
     let list = async |change: fn(&mut pb::ListSessionsRequest)| {
         let mut request = pb::ListSessionsRequest::default();
         change(&mut request);
-        told(server.list(request).await)
+        row_of(server.list(request).await)
     };
     table.row(
         "`ListSessions`: a page of -1",
@@ -459,7 +459,7 @@ async fn lists(server: &Server) -> Table {
     let audit = async |change: fn(&mut pb::ListVerdictsRequest)| {
         let mut request = pb::ListVerdictsRequest::default();
         change(&mut request);
-        told(server.audit(request).await)
+        row_of(server.audit(request).await)
     };
     table.row(
         "`ListVerdicts`: a page of -1",
@@ -486,7 +486,7 @@ async fn lists(server: &Server) -> Table {
             after_verdict_id: after.to_owned(),
             ..pb::WatchVerdictsRequest::default()
         };
-        told(server.watch(request).await)
+        row_of(server.watch(request).await)
     };
     table.row("`WatchVerdicts`: after an invalid id", watch("7").await);
     let future = "ffffffff-ffff-7fff-bfff-ffffffffffff";
@@ -513,21 +513,21 @@ async fn limits() -> Table {
     );
     let _first = server.events().await;
     let second = server.watch(pb::WatchVerdictsRequest::default()).await;
-    table.row("a second stream", told(second));
+    table.row("a second stream", row_of(second));
     table
 }
 
 async fn transport(server: &Server) -> Table {
     let mut table = Table::new("Unknown calls and pages");
     let call = call_raw(server, "/unstuck.v1.DetectionService/Guess", Vec::new()).await;
-    table.row("an unknown method", told(call));
+    table.row("an unknown method", row_of(call));
     let call = call_raw(
         server,
         "/unstuck.v2.DetectionService/RecordEvent",
         Vec::new(),
     )
     .await;
-    table.row("an unknown service", told(call));
+    table.row("an unknown service", row_of(call));
     unstuck::notify::install_crypto_provider();
     let http = reqwest::Client::new();
     let page = format!("http://{}/nowhere", server.http);
@@ -545,7 +545,7 @@ async fn transport(server: &Server) -> Table {
     table
 }
 
-/// As [`pb::RecordEventRequest`], with the event as it stands on the wire.
+/// As [`pb::RecordEventRequest`], with the event as raw bytes.
 #[derive(Clone, PartialEq, Message)]
 struct RawRequest {
     #[prost(bytes = "vec", tag = "1")]
@@ -570,7 +570,7 @@ async fn record_raw(server: &Server, event: Vec<u8>) -> Result<pb::EventResult, 
     Ok(answer.result.unwrap())
 }
 
-/// The program's own word on a configuration.
+/// The message of the program about a configuration.
 fn configuration() -> Table {
     let mut table =
         Table::new("Configuration, by `unstuck config check`; the code is the exit code");
@@ -622,8 +622,8 @@ fn configuration() -> Table {
             &[],
         ));
         let code = output.status.code().unwrap().to_string();
-        let said = [text(&output.stdout), text(&output.stderr)].concat();
-        (code, said.trim().to_owned())
+        let output_text = [text(&output.stdout), text(&output.stderr)].concat();
+        (code, output_text.trim().to_owned())
     };
     for (input, bytes) in files {
         fs::write(folder.path().join("unstuck.toml"), bytes).unwrap();
@@ -635,7 +635,7 @@ fn configuration() -> Table {
     table
 }
 
-/// The field that a message begins with, and the rest of the message.
+/// The field at the start of a message, and the rest of the message.
 fn split_field<'a>(code: &str, message: &'a str) -> (&'a str, &'a str) {
     let is_field = |text: &str| text.bytes().all(|b| matches!(b, b'a'..=b'z' | b'_' | b'.'));
     match message.split_once(": ") {
@@ -644,7 +644,7 @@ fn split_field<'a>(code: &str, message: &'a str) -> (&'a str, &'a str) {
     }
 }
 
-/// A code and a message, and the inputs that get it with the field at fault.
+/// A code and a message, and the inputs that get it with the invalid field.
 type GroupedAnswer<'a> = (&'a str, &'a str, Vec<(&'a str, &'a str)>);
 
 /// Per table: the answers by code, inputs with the same answer on one line.
@@ -697,7 +697,7 @@ fn page(tables: &[Table]) -> String {
 }
 
 #[tokio::test]
-async fn every_answer_to_bad_input_stands_on_the_page() {
+async fn every_answer_to_bad_input_is_on_the_page() {
     let server = Server::start().await;
     let tables = [
         events(&server).await,

@@ -63,7 +63,7 @@ impl Tokens {
 
     fn write(&self) {
         let lines: Vec<&str> = self.all.iter().map(|(.., entry)| entry.as_str()).collect();
-        // As a careful administrator does it: nobody reads half a file.
+        // A rename is atomic, so the service never reads half a file.
         let new = self.directory.path().join("new");
         fs::write(&new, lines.join("\n")).unwrap();
         fs::rename(new, self.path()).unwrap();
@@ -82,7 +82,7 @@ impl Tokens {
         &found.expect(name).1
     }
 
-    /// A request in this one's name.
+    /// A request with the token of this name.
     pub fn request<T>(&self, name: &str, message: T) -> Request<T> {
         with_token(self.of(name), message)
     }
@@ -109,9 +109,8 @@ fn rpcs() -> Vec<String> {
     rpcs.collect()
 }
 
-/// Sends an empty message to any rpc, whatever it takes, and gives the code it
-/// begins to answer with.
-async fn knock(channel: &Channel, path: &str, token: Option<&str>) -> Status {
+/// Sends an empty message to any rpc and returns the first status.
+async fn call_path(channel: &Channel, path: &str, token: Option<&str>) -> Status {
     let path = PathAndQuery::try_from(path).unwrap();
     let mut client = Grpc::new(channel.clone());
     within(client.ready()).await.unwrap();
@@ -127,7 +126,7 @@ async fn knock(channel: &Channel, path: &str, token: Option<&str>) -> Status {
     }
 }
 
-/// The rows of the table in docs/security.md: what, and who may.
+/// The rows of the table in docs/security.md: an rpc or route and its roles.
 fn documented() -> Vec<(String, BTreeSet<String>)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/security.md");
     let page = fs::read_to_string(path).unwrap();
@@ -153,7 +152,7 @@ fn documented() -> Vec<(String, BTreeSet<String>)> {
 }
 
 #[test]
-fn every_rpc_is_decided_and_nothing_else() {
+fn the_access_table_lists_exactly_the_rpcs() {
     let decided = TABLE.iter().map(|row| row.path);
     let ours: BTreeSet<_> = decided
         .filter(|path| path.starts_with("/unstuck"))
@@ -183,7 +182,7 @@ async fn every_rpc_answers_the_roles_that_may_and_no_other() {
         let name = path.rsplit('/').next().unwrap();
         let (_, who) = table.iter().find(|(what, _)| what == name).expect(name);
         for role in TokenRole::ALL {
-            let status = knock(&channel, &path, Some(tokens.of(role.name()))).await;
+            let status = call_path(&channel, &path, Some(tokens.of(role.name()))).await;
             let is_refused = status.code() == Code::PermissionDenied;
             assert_eq!(
                 !is_refused,
@@ -203,7 +202,7 @@ async fn every_rpc_answers_the_roles_that_may_and_no_other() {
             (None, "TOKEN_REQUIRED"),
             (Some("unstuck_x"), "TOKEN_UNKNOWN"),
         ] {
-            let status = knock(&channel, &path, token).await;
+            let status = call_path(&channel, &path, token).await;
             assert_eq!(status.code(), Code::Unauthenticated, "{path}");
             let info = status.get_error_details().error_info().cloned().unwrap();
             assert_eq!(info.reason, reason, "{path}");
@@ -212,7 +211,7 @@ async fn every_rpc_answers_the_roles_that_may_and_no_other() {
 }
 
 #[tokio::test]
-async fn what_is_no_rpc_of_ours_is_decided_too() {
+async fn paths_outside_the_rpc_table_have_an_access_decision() {
     let tokens = Tokens::new(&["broker", "viewer", "admin"]);
     let server = Server::with(&tokens.config()).await;
     let channel = connect(server.grpc, |endpoint| endpoint).await;
@@ -222,10 +221,10 @@ async fn what_is_no_rpc_of_ours_is_decided_too() {
     assert!(health.is_ok());
     for version in ["v1", "v1alpha"] {
         let path = format!("/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo");
-        let refused = knock(&channel, &path, None).await;
+        let refused = call_path(&channel, &path, None).await;
         assert_eq!(refused.code(), Code::Unauthenticated);
         assert_eq!(
-            knock(&channel, &path, Some(tokens.of("broker")))
+            call_path(&channel, &path, Some(tokens.of("broker")))
                 .await
                 .code(),
             Code::Ok
@@ -233,10 +232,10 @@ async fn what_is_no_rpc_of_ours_is_decided_too() {
     }
     let unknown = "/unstuck.v1.SessionService/NoSuchThing";
     assert_eq!(
-        knock(&channel, unknown, None).await.code(),
+        call_path(&channel, unknown, None).await.code(),
         Code::Unauthenticated
     );
-    let refused = knock(&channel, unknown, Some(tokens.of("admin"))).await;
+    let refused = call_path(&channel, unknown, Some(tokens.of("admin"))).await;
     assert_eq!(refused.code(), Code::PermissionDenied);
 
     for (page, token, code) in [
@@ -275,20 +274,20 @@ async fn page_of(server: &Server, page: &str, token: Option<&str>) -> reqwest::R
 }
 
 #[tokio::test]
-async fn without_auth_nobody_is_asked() {
+async fn without_auth_no_token_is_required() {
     let server = Server::start().await;
     let channel = connect(server.grpc, |endpoint| endpoint).await;
     for row in TABLE.iter().filter(|row| row.path.starts_with("/unstuck")) {
         let path = row.path;
         assert_ne!(row.access, Access::Public, "{path}");
-        let status = knock(&channel, path, None).await;
+        let status = call_path(&channel, path, None).await;
         let is_refused = [Code::Unauthenticated, Code::PermissionDenied].contains(&status.code());
         assert!(!is_refused, "{path}: {status:?}");
     }
 }
 
 #[tokio::test]
-async fn who_acted_is_whose_token_it_was() {
+async fn the_actor_of_an_action_is_the_name_of_its_token() {
     let tokens = Tokens::new(&["operator", "viewer"]);
     let server = Server::with(&tokens.config()).await;
     let message = pb::TerminateSessionRequest {
@@ -309,7 +308,7 @@ async fn who_acted_is_whose_token_it_was() {
 // Tokens
 
 #[tokio::test]
-async fn a_token_that_is_taken_away_ends_its_streams_and_a_new_one_works_at_once() {
+async fn a_revoked_token_ends_its_streams_and_a_new_one_works_at_once() {
     let mut tokens = Tokens::new(&["viewer", "viewer@b"]);
     let server = Server::with(&tokens.config()).await;
     let watch = |request| {
@@ -328,7 +327,7 @@ async fn a_token_that_is_taken_away_ends_its_streams_and_a_new_one_works_at_once
     assert_eq!(ended.code(), Code::Unauthenticated);
     let refused = watch(with_token(&gone, all)).await.unwrap_err();
     assert_eq!(refused.code(), Code::Unauthenticated);
-    // Whose token stayed goes on, and the new one is known.
+    // Streams of a token that was kept continue, and the new token works.
     let message = pb::TerminateSessionRequest {
         session_id: "s".to_owned(),
         reason: "enough".to_owned(),
@@ -551,7 +550,7 @@ async fn the_same_id_of_two_tenants_is_two_sessions() {
 }
 
 #[tokio::test]
-async fn nobody_sees_or_touches_the_sessions_of_another_tenant() {
+async fn no_tenant_can_read_or_change_the_sessions_of_another() {
     let tokens = Tokens::new(&["admin@a", "admin@b"]);
     let server = Server::with(&tokens.config()).await;
     let [a, b] = both(&server, &tokens);
@@ -562,7 +561,7 @@ async fn nobody_sees_or_touches_the_sessions_of_another_tenant() {
     assert_eq!(code(b.snooze("theirs").await), Code::NotFound);
     assert_eq!(code(b.end("theirs").await), Code::NotFound);
     assert_eq!(b.list("").await, ["mine"]);
-    // A page of the other's list says only where to go on.
+    // A page token of another tenant only has a position.
     let request = a.request(pb::ListSessionsRequest {
         page_size: 1,
         ..Default::default()
@@ -570,7 +569,7 @@ async fn nobody_sees_or_touches_the_sessions_of_another_tenant() {
     a.record(ask("colour").of("zebra")).await;
     let page = within(a.sessions().list_sessions(request)).await.unwrap();
     assert!(b.list(&page.into_inner().next_page_token).await.is_empty());
-    // To terminate an id that is not live writes a tombstone, of one's own.
+    // Terminating an id that is not live writes a tombstone of the caller's tenant.
     b.terminate("theirs").await;
     assert_eq!(
         a.get("theirs").await.unwrap().status(),
@@ -584,7 +583,7 @@ async fn nobody_sees_or_touches_the_sessions_of_another_tenant() {
         b.record(ask("colour").of("theirs")).await.action(),
         Action::Terminate
     );
-    // And what it wrote cannot be lifted by the other.
+    // The other tenant cannot reset it.
     assert!(a.reset("theirs").await.is_ok());
     assert_eq!(
         b.record(ask("colour").of("theirs")).await.action(),
@@ -593,7 +592,7 @@ async fn nobody_sees_or_touches_the_sessions_of_another_tenant() {
 }
 
 #[tokio::test]
-async fn verdicts_reach_only_those_of_the_same_tenant() {
+async fn verdicts_reach_only_watchers_of_the_same_tenant() {
     let tokens = Tokens::new(&["admin@a", "admin@b"]);
     let server = Server::with(&tokens.config()).await;
     let [a, b] = both(&server, &tokens);
@@ -623,13 +622,13 @@ async fn verdicts_reach_only_those_of_the_same_tenant() {
     };
     assert_eq!(ids(a.audit().await), [&*of_a.verdict_id]);
     assert_eq!(ids(b.audit().await), [&*of_b.verdict_id]);
-    // To resume after the other's verdict shows only one's own.
+    // Resuming after a verdict of the other tenant shows only the caller's own.
     let mut resumed = b.watch(&of_a.verdict_id).await;
     assert_eq!(next(&mut resumed).await.verdict_id, of_b.verdict_id);
     let mut resumed = a.watch(&of_a.verdict_id).await;
     let later = a.terminate("u").await;
     assert_eq!(next(&mut resumed).await.verdict_id, later.verdict_id);
-    // The stream was told nothing: the next answer is that to its next event.
+    // Nothing was pushed to the stream: its next message answers its next event.
     requests
         .send(batch(2, [ask("size").of("s")]))
         .await
@@ -642,7 +641,7 @@ async fn verdicts_reach_only_those_of_the_same_tenant() {
 }
 
 #[tokio::test]
-async fn tenants_stay_apart_after_a_crash() {
+async fn tenants_stay_separate_after_a_crash() {
     let tokens = Tokens::new(&["admin@a", "admin@b"]);
     let here = directory(&[("unstuck.toml", &tokens.config())]);
     let start = || Running::start(unstuck(here.path(), &["serve"], &[]));
@@ -680,7 +679,7 @@ async fn tenants_stay_apart_after_a_crash() {
     let mut resumed = a.watch(&ended.verdict_id).await;
     let later = a.terminate("later").await;
     assert_eq!(next(&mut resumed).await.verdict_id, later.verdict_id);
-    // A snooze is the tenant's too.
+    // A snooze belongs to the tenant too.
     b.record(ask("colour").of("t")).await;
     assert!(b.get("t").await.unwrap().snoozed_until.is_some());
     a.record(ask("colour").of("t")).await;

@@ -7,7 +7,7 @@ use unstuck::pb::{self, Action, Event, Role, event::Body};
 
 use crate::harness::*;
 
-/// A good event with something made wrong.
+/// A valid event with one invalid change.
 fn wrong(change: impl FnOnce(&mut Event)) -> Event {
     let mut event = ask("x").of("s");
     change(&mut event);
@@ -39,7 +39,7 @@ fn marker(kind: i32, context_tokens: i32) -> Event {
     }))
 }
 
-fn spoken_by(role: i32) -> Event {
+fn turn_by_role(role: i32) -> Event {
     with_body(Body::Turn(pb::Turn {
         role,
         ..Default::default()
@@ -83,8 +83,8 @@ fn bad_events() -> Vec<(Event, &'static str)> {
             }),
             "tool_call.args_hash",
         ),
-        (spoken_by(0), "turn.role"),
-        (spoken_by(99), "turn.role"),
+        (turn_by_role(0), "turn.role"),
+        (turn_by_role(99), "turn.role"),
         (turn("x").named(&long(129)).of("s"), "turn.turn_id"),
         (marker(0, 0), "marker.kind"),
         (marker(99, 0), "marker.kind"),
@@ -102,7 +102,7 @@ fn bad_events() -> Vec<(Event, &'static str)> {
     ]
 }
 
-/// Nothing in it steers a terminal.
+/// Checks that the text has no terminal control codes.
 #[track_caller]
 fn assert_plain(text: &str) {
     assert!(
@@ -123,7 +123,7 @@ async fn a_bad_event_is_an_invalid_argument_that_names_its_field() {
 }
 
 #[tokio::test]
-async fn a_bad_event_on_a_stream_is_answered_in_its_place() {
+async fn a_bad_event_on_a_stream_is_answered_in_order() {
     let server = Server::start().await;
     let (events, fields): (Vec<_>, Vec<_>) = bad_events().into_iter().unzip();
     let mut stream = server.events().await;
@@ -175,7 +175,7 @@ async fn a_bad_delta_is_answered_and_names_its_field() {
 }
 
 #[tokio::test]
-async fn an_operators_act_needs_a_session_and_a_reason() {
+async fn an_operator_action_needs_a_session_and_a_reason() {
     let server = Server::start().await;
     let acts = [
         ("", "why", "session_id"),
@@ -202,9 +202,9 @@ async fn an_operators_act_needs_a_session_and_a_reason() {
     }
 }
 
-// What looks bad and is not
+// Unusual but valid input
 
-/// Sent three times it is an ordinary loop: taken, and seen.
+/// Sent three times, the event is accepted and found as an ordinary loop.
 async fn check_harmless(server: &Server, session: &str, event: Event) {
     let results = server.play(session, event.times(3)).await;
     assert_eq!(verdicts(&results), [(2, Action::Warn)], "{session}");
@@ -278,9 +278,9 @@ async fn zero_width_characters_change_nothing() {
     };
     let turns = WORDS.iter().enumerate();
     let turns = turns.map(|(n, word)| turn(&sprinkled(&like(word), n)));
-    let told = verdicts(&server.play("turns", turns.collect::<Vec<_>>()).await);
+    let actions = verdicts(&server.play("turns", turns.collect::<Vec<_>>()).await);
     assert_eq!(
-        told,
+        actions,
         [
             (3, Action::Warn),
             (4, Action::Escalate),
@@ -289,8 +289,8 @@ async fn zero_width_characters_change_nothing() {
     );
     let calls =
         (0..3).map(|n| ask("x").change(|call| call.result = Some(sprinkled("never decided", n))));
-    let told = verdicts(&server.play("calls", calls.collect::<Vec<_>>()).await);
-    assert_eq!(told, [(2, Action::Warn)]);
+    let actions = verdicts(&server.play("calls", calls.collect::<Vec<_>>()).await);
+    assert_eq!(actions, [(2, Action::Warn)]);
 }
 
 #[tokio::test]
@@ -331,7 +331,7 @@ async fn empty_turns_of_every_role_are_turns() {
 
 // Bytes that no client of ours would write
 
-/// As [`pb::RecordEventRequest`], with the event as it stands on the wire.
+/// As [`pb::RecordEventRequest`], with the event as raw bytes.
 #[derive(Clone, PartialEq, Message)]
 struct RawRequest {
     #[prost(bytes = "vec", tag = "1")]
@@ -365,7 +365,7 @@ async fn fields_of_a_later_version_are_ignored() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_message_harm_nobody() {
+async fn bytes_that_are_no_message_do_no_harm() {
     let server = Server::start().await;
     // A session id that is not UTF-8; a field that is cut short.
     for event in [vec![0x0a, 2, 0xff, 0xfe], vec![0x0a, 9, b'x']] {

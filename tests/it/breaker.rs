@@ -5,7 +5,7 @@ use unstuck::pb::Action;
 use crate::harness::*;
 
 #[tokio::test]
-async fn detectors_that_would_end_a_fleet_warn_instead_and_it_is_said_loudly() {
+async fn an_open_breaker_turns_terminations_into_warnings_and_is_reported() {
     let server = Server::with("[breaker]\nsessions_min = 3").await;
     let mut actions = Vec::new();
     for n in 0..6 {

@@ -12,7 +12,7 @@ use unstuck::{
 
 use crate::play::{Line, Player};
 
-/// The verdicts on so many calls of two agents in turn, each of 10 tokens, a
+/// The verdicts on `calls` calls of two agents in turn, each of 10 tokens, a
 /// second apart, with a message of the user after the third.
 fn verdicts(config: &str, calls: usize) -> Vec<Arc<Verdict>> {
     let mut player = Player::with(config, RunMode::Replay).unwrap();
@@ -29,13 +29,13 @@ fn verdicts(config: &str, calls: usize) -> Vec<Arc<Verdict>> {
         }
     };
     let lines: Vec<String> = (1..=calls).map(line).collect();
-    let mut told: Vec<Arc<Verdict>> = Vec::new();
+    let mut issued: Vec<Arc<Verdict>> = Vec::new();
     for line in Line::read(&lines.join("\n")) {
         player.now += Duration::from_secs(1);
         let verdict = player.play(&line).and_then(|recorded| recorded.verdict);
-        told.extend(verdict.filter(|verdict| told.iter().all(|known| known.id != verdict.id)));
+        issued.extend(verdict.filter(|verdict| issued.iter().all(|known| known.id != verdict.id)));
     }
-    told
+    issued
 }
 
 #[track_caller]
@@ -56,7 +56,7 @@ fn check(config: &str, expected: &[(i32, Action, &str, &str)]) {
 }
 
 #[test]
-fn each_cap_is_told_at_four_fifths_and_ends_the_session_when_it_is_used() {
+fn each_cap_is_reported_at_four_fifths_and_terminates_the_session_when_used_up() {
     check(
         "events_max = 10",
         &[
@@ -119,7 +119,7 @@ fn there_is_no_budget_unless_one_is_set() {
 }
 
 #[test]
-fn each_rung_of_each_cap_is_told_once_whatever_it_asks_for() {
+fn each_rung_of_each_cap_is_reported_once_for_any_action() {
     check(
         "events_max = 10\ntokens_max = 50\nsoft = 'warn'\nhard = 'warn'",
         &[
@@ -132,7 +132,7 @@ fn each_rung_of_each_cap_is_told_once_whatever_it_asks_for() {
 }
 
 #[test]
-fn a_message_of_the_user_may_use_up_what_is_left() {
+fn a_user_message_may_use_up_the_budget() {
     check(
         "events_max = 4",
         &[(
@@ -169,26 +169,26 @@ fn turns_count_where_they_end_and_pieces_of_text_do_not() {
 }
 
 #[test]
-fn a_clock_that_goes_back_passes_no_bar_twice() {
+fn a_clock_that_goes_back_crosses_no_threshold_twice() {
     let mut player = Player::with(
         "[detect.budget]\nwall_secs_max = 10\nhard = 'ask'",
         RunMode::Replay,
     )
     .unwrap();
     let start: SystemTime = player.now;
-    let mut told = 0;
+    let mut issued = 0;
     for (n, secs) in [0, 8, 2, 8, 9, 3, 8].into_iter().enumerate() {
         player.now = start + Duration::from_secs(secs);
         let line = format!(r#"{{"session_id": "s", "tool_call": {{"tool": "t{n}"}}}}"#);
         let lines = Line::read(&line);
-        told += usize::from(player.play(&lines[0]).unwrap().verdict.is_some());
+        issued += usize::from(player.play(&lines[0]).unwrap().verdict.is_some());
     }
-    assert_eq!(told, 1);
+    assert_eq!(issued, 1);
 }
 
-/// A loop that was told of more strongly does not hide it.
+/// A loop with a stronger action does not hide the budget.
 #[test]
-fn a_budget_is_told_beside_a_loop() {
+fn a_budget_is_reported_beside_a_loop() {
     let mut player = Player::with("[detect.budget]\nevents_max = 10", RunMode::Replay).unwrap();
     let line = r#"{"session_id": "s", "tool_call": {"tool": "t", "args_json": "{}", "outcome": "OUTCOME_OK", "result": "x"}}"#;
     let given = player.verdicts(&Line::read(&format!("{line}\n").repeat(10)));

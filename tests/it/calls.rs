@@ -18,7 +18,7 @@ fn rejected(reason: &str) -> String {
     format!("unstuck_rejected_total{{reason=\"{reason}\"}}")
 }
 
-/// A call whose message never comes, and how it ends.
+/// A call whose message is never sent; returns its status.
 async fn unfinished(server: &Server, token: Option<&str>) -> JoinHandle<Status> {
     let channel: Channel = connect(server.grpc, |endpoint| endpoint).await;
     let mut request = Request::new(tokio_stream::pending::<pb::RecordEventRequest>());
@@ -35,7 +35,7 @@ async fn unfinished(server: &Server, token: Option<&str>) -> JoinHandle<Status> 
     })
 }
 
-/// Waits until there is no place for another call.
+/// Waits until no permit is left for another call.
 async fn is_full(mut call: impl AsyncFnMut() -> Result<pb::EventResult, Status>) -> Status {
     within(async {
         loop {
@@ -73,7 +73,7 @@ async fn beyond_calls_max_another_is_refused_and_operators_get_through() {
     within(async { while server.get("s").await.is_err() {} }).await;
 }
 
-/// A list that is asked for and not read.
+/// A list that is requested and not read.
 async fn unread(channel: Channel) -> Streaming<pb::ListSessionsResponse> {
     let mut client = Grpc::new(channel);
     client.ready().await.unwrap();
@@ -85,11 +85,11 @@ async fn unread(channel: Channel) -> Streaming<pb::ListSessionsResponse> {
 }
 
 #[tokio::test]
-async fn a_large_answer_has_a_place_until_it_is_read() {
+async fn a_large_answer_holds_its_permit_until_it_is_read() {
     const PAGES_MAX: usize = 256;
     let server = Server::start().await;
     server.record(ask("x").of("s")).await;
-    // Whoever reads has as many as it likes.
+    // A client that reads its answers is not limited.
     let reads = || {
         let mut sessions = server.sessions.clone();
         async move {
@@ -102,7 +102,7 @@ async fn a_large_answer_has_a_place_until_it_is_read() {
     }
     let mut deaf = Vec::new();
     for _ in 0..PAGES_MAX / 64 {
-        // The transport takes all of an answer for a client that reads a byte.
+        // Once a client reads one byte, the transport takes the whole response.
         let one_byte = |endpoint: Endpoint| endpoint.initial_stream_window_size(1);
         let channel = connect(server.grpc, one_byte).await;
         for _ in 0..64 {
@@ -116,7 +116,7 @@ async fn a_large_answer_has_a_place_until_it_is_read() {
 }
 
 #[tokio::test]
-async fn a_call_that_does_not_end_is_ended() {
+async fn a_call_that_exceeds_its_deadline_is_ended() {
     let server = Server::with("[limits]\ncalls_max = 1\ncall_secs_max = 5").await;
     let ended = within(unfinished(&server, None).await).await.unwrap();
     let details = ended.get_error_details();

@@ -119,7 +119,7 @@ fn cycle(past: &[Act]) -> bool {
 }
 
 /// Failed edits of a file, less one for each that went well, reach 4; then the
-/// count begins anew. On which events that is.
+/// count restarts. Returns the events on which that happens.
 fn patch_spiral(history: &[Act]) -> Vec<usize> {
     let mut failures: HashMap<u8, u32> = HashMap::new();
     let mut fires = Vec::new();
@@ -276,19 +276,19 @@ fn call(n: usize, act: &Act) -> pb::ToolCall {
 /// The events on which there was a verdict, each with its action.
 fn verdicts(player: &mut Player, detector: &str, history: &[Act]) -> Vec<(usize, Action)> {
     crate::harness::reset(&player.engine, &session(), player.now);
-    let mut told = Vec::new();
+    let mut found = Vec::new();
     for (n, act) in history.iter().enumerate() {
         let recorded = player.event(&event(n, act));
         if let (Some(_), Some(verdict)) = (recorded.index, recorded.verdict) {
             assert_eq!(&*verdict.detector, detector);
-            told.extend(verdict.action.map(|action| (n, action)));
+            found.extend(verdict.action.map(|action| (n, action)));
         }
     }
-    told
+    found
 }
 
-/// Compares what is told with what is expected, on many histories of which a good
-/// share is looping.
+/// Compares the verdicts with the expected ones on many histories, a good share of
+/// them looping.
 fn check_all(
     detector: &str,
     histories: impl Strategy<Value = Vec<Act>>,
@@ -304,9 +304,9 @@ fn check_all(
         ..ProptestConfig::default()
     };
     let ran = TestRunner::new(config).run(&histories, |history| {
-        let told = verdicts(&mut player.borrow_mut(), detector, &history);
-        let told: Vec<usize> = told.iter().map(|(n, _)| *n).collect();
-        looping.set(looping.get() + u32::from(compare(&history, &told)?));
+        let found = verdicts(&mut player.borrow_mut(), detector, &history);
+        let found: Vec<usize> = found.iter().map(|(n, _)| *n).collect();
+        looping.set(looping.get() + u32::from(compare(&history, &found)?));
         Ok(())
     });
     ran.unwrap_or_else(|error| panic!("{detector}: {error}"));
@@ -323,9 +323,9 @@ fn check_first(
     histories: impl Strategy<Value = Vec<Act>>,
     rule: impl Fn(&[Act]) -> bool,
 ) {
-    check_all(detector, histories, |history, told| {
+    check_all(detector, histories, |history, found| {
         let first = (0..history.len()).find(|n| rule(&history[..=*n]));
-        prop_assert_eq!(told.first().copied(), first);
+        prop_assert_eq!(found.first().copied(), first);
         Ok(first.is_some())
     });
 }
@@ -429,57 +429,61 @@ fn turns() -> impl Strategy<Value = Vec<Act>> {
 }
 
 #[test]
-fn the_first_read_loop_is_the_rules() {
+fn the_first_read_loop_matches_the_reference_rule() {
     check_first("read_loop", file_acts(4, 4, 1), read_loop);
 }
 
 #[test]
-fn the_first_edit_revert_is_the_rules() {
+fn the_first_edit_revert_matches_the_reference_rule() {
     check_first("edit_revert", file_acts(2, 2, 1), edit_revert);
 }
 
 #[test]
-fn the_first_test_fail_loop_is_the_rules() {
+fn the_first_test_fail_loop_matches_the_reference_rule() {
     check_first("test_fail_loop", file_acts(1, 1, 3), test_fail_loop);
 }
 
 #[test]
-fn the_first_exact_repeat_is_the_rules() {
+fn the_first_exact_repeat_matches_the_reference_rule() {
     check_first("exact_repeat", calls(), exact_repeat);
 }
 
 #[test]
-fn the_first_cycle_is_the_rules() {
+fn the_first_cycle_matches_the_reference_rule() {
     check_first("cycle", laps(), cycle);
 }
 
 #[test]
-fn every_patch_spiral_is_the_rules() {
-    check_all("patch_spiral", edits(), |history, told| {
+fn every_patch_spiral_matches_the_reference_rule() {
+    check_all("patch_spiral", edits(), |history, found| {
         let expected = patch_spiral(history);
-        prop_assert_eq!(told, &*expected);
+        prop_assert_eq!(found, &*expected);
         Ok(!expected.is_empty())
     });
 }
 
 #[test]
-fn the_first_similar_turns_are_the_rules() {
+fn the_first_similar_turns_match_the_reference_rule() {
     check_first("similar_turns", turns(), similar_turns);
 }
 
 #[test]
-fn the_first_greeting_is_the_rules() {
+fn the_first_greeting_matches_the_reference_rule() {
     check_first("greeting", greetings(), greeting);
 }
 
 /// Fails where no history of many tells one of the settings from `classic`'s.
-fn check_told(detector: &str, histories: impl Strategy<Value = Vec<Act>>, others: &[&str]) {
+fn check_distinguished(
+    detector: &str,
+    histories: impl Strategy<Value = Vec<Act>>,
+    others: &[&str],
+) {
     let mut runner = TestRunner::deterministic();
     let history = |_| histories.new_tree(&mut runner).unwrap().current();
     let histories: Vec<Vec<Act>> = (0..500).map(history).collect();
     let first = |player: &mut Player, history: &[Act]| {
-        let told = verdicts(player, detector, history);
-        told.first().copied()
+        let found = verdicts(player, detector, history);
+        found.first().copied()
     };
     let mut classic = only(detector, "");
     let classic = histories.iter().map(|history| first(&mut classic, history));
@@ -496,7 +500,7 @@ fn check_told(detector: &str, histories: impl Strategy<Value = Vec<Act>>, others
 
 /// A comparison that would hold with other numbers as well would say nothing.
 #[test]
-fn the_histories_tell_every_setting() {
+fn the_histories_distinguish_every_setting() {
     let reads = [
         "count = 4",
         "window = 19",
@@ -504,26 +508,26 @@ fn the_histories_tell_every_setting() {
         "ignore_progress = false",
         "by_content = false",
     ];
-    check_told("read_loop", file_acts(4, 4, 1), &reads);
+    check_distinguished("read_loop", file_acts(4, 4, 1), &reads);
     let reverts = ["within = 19", "within = 0"];
-    check_told("edit_revert", file_acts(2, 2, 1), &reverts);
+    check_distinguished("edit_revert", file_acts(2, 2, 1), &reverts);
     let runs = [
         "count = 4",
         "within = 19",
         "within = 21",
         "mixed_errors = true",
     ];
-    check_told("test_fail_loop", file_acts(1, 1, 3), &runs);
+    check_distinguished("test_fail_loop", file_acts(1, 1, 3), &runs);
     let repeats = ["count = 2", "ignore_outcome = false"];
-    check_told("exact_repeat", calls(), &repeats);
+    check_distinguished("exact_repeat", calls(), &repeats);
     let cycles = [
         "count = 3",
         "window = 9",
         "period_max = 4",
         "ignore_outcome = false",
     ];
-    check_told("cycle", laps(), &cycles);
-    check_told("patch_spiral", edits(), &["count = 3", "count = 5"]);
+    check_distinguished("cycle", laps(), &cycles);
+    check_distinguished("patch_spiral", edits(), &["count = 3", "count = 5"]);
     let similar = [
         "count = 2",
         "window = 4",
@@ -533,14 +537,14 @@ fn the_histories_tell_every_setting() {
         "numbers_are_progress = true",
         "loose_match_without_calls = true",
     ];
-    check_told("similar_turns", turns(), &similar);
+    check_distinguished("similar_turns", turns(), &similar);
     let greeted = [
         "chars_min = 9",
         "chars_min = 11",
         "anywhere = false",
         "markers = ['hi there']",
     ];
-    check_told("greeting", greetings(), &greeted);
+    check_distinguished("greeting", greetings(), &greeted);
 }
 
 /// The bounds by hand, independent of both.
@@ -608,7 +612,7 @@ fn a_window_of_10_calls_holds_two_laps_of_5_and_none_of_6() {
 }
 
 #[test]
-fn similar_turns_are_warned_of_at_3_and_ended_at_5() {
+fn similar_turns_are_warned_about_at_3_and_terminated_at_5() {
     let turns = vec![Say("let me look".to_owned()); 7];
     let expected = [
         (3, Action::Warn),

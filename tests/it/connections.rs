@@ -19,13 +19,13 @@ use crate::{
     lifecycle::{Running, directory, unstuck},
 };
 
-/// How a client of HTTP/2 begins, with settings that change nothing.
+/// The HTTP/2 client preface with empty settings.
 const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-async fn connection(address: SocketAddr, said: &[u8]) -> TcpStream {
+async fn connection(address: SocketAddr, bytes: &[u8]) -> TcpStream {
     let mut socket = within(TcpStream::connect(address)).await.unwrap();
     // It may have been closed already.
-    let _ = within(socket.write_all(said)).await;
+    let _ = within(socket.write_all(bytes)).await;
     socket
 }
 
@@ -36,14 +36,14 @@ async fn served(address: SocketAddr) -> TcpStream {
     socket
 }
 
-/// Whether the server says something before it closes the connection.
+/// Whether the server sends something before it closes the connection.
 async fn is_answered(socket: &mut TcpStream) -> bool {
     let mut first = [0; 9];
     within(socket.read_exact(&mut first)).await.is_ok()
 }
 
 /// Waits for the end of the connection.
-async fn is_cut(mut socket: TcpStream) {
+async fn assert_closed(mut socket: TcpStream) {
     let mut rest = Vec::new();
     // Closed or reset: both are an end.
     let _ = within(socket.read_to_end(&mut rest)).await;
@@ -75,9 +75,9 @@ async fn beyond_connections_max_another_is_closed_at_once_until_one_ends() {
     served(server.grpc).await;
 }
 
-/// Those beyond it wait at the client, by the rules of HTTP/2.
+/// By the rules of HTTP/2 further streams wait in the client.
 #[tokio::test]
-async fn a_client_is_told_how_many_streams_a_connection_may_have() {
+async fn the_settings_frame_has_the_stream_limit_of_a_connection() {
     const MAX_CONCURRENT_STREAMS: u16 = 3;
     let server = Server::with("[limits]\nstreams_max = 7").await;
     let mut socket = connection(server.grpc, HELLO).await;
@@ -89,16 +89,16 @@ async fn a_client_is_told_how_many_streams_a_connection_may_have() {
     };
     let mut settings = vec![0; length.into()];
     within(socket.read_exact(&mut settings)).await.unwrap();
-    let told = settings.chunks(6).find_map(|setting| {
+    let stream_limit = settings.chunks(6).find_map(|setting| {
         let (id, value) = setting.split_at(2);
         let id = u16::from_be_bytes(id.try_into().unwrap());
         (id == MAX_CONCURRENT_STREAMS).then(|| u32::from_be_bytes(value.try_into().unwrap()))
     });
-    assert_eq!(told, Some(7));
+    assert_eq!(stream_limit, Some(7));
 }
 
 #[tokio::test]
-async fn http_has_places_of_its_own() {
+async fn http_connections_have_their_own_limit() {
     let server = Server::with("[limits]\nconnections_max = 1\nhttp_connections_max = 2").await;
     let ask = async || connection(server.http, b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n").await;
     let (mut first, mut second) = (ask().await, ask().await);
@@ -115,15 +115,15 @@ async fn http_has_places_of_its_own() {
 }
 
 #[tokio::test]
-async fn a_connection_that_does_not_begin_is_cut() {
+async fn a_connection_that_sends_nothing_is_closed() {
     let server = Server::with("[limits]\nhandshake_secs_max = 1").await;
-    is_cut(connection(server.grpc, b"").await).await;
-    is_cut(connection(server.grpc, &HELLO[..23]).await).await;
+    assert_closed(connection(server.grpc, b"").await).await;
+    assert_closed(connection(server.grpc, &HELLO[..23]).await).await;
     assert_eq!(server.metric(&rejected("handshake_secs_max")).await, 2.0);
-    is_cut(connection(server.http, b"").await).await;
+    assert_closed(connection(server.http, b"").await).await;
     assert_eq!(server.metric(&rejected("handshake_secs_max")).await, 3.0);
     // The first bytes are there, the head of the request is not.
-    is_cut(
+    assert_closed(
         connection(
             server.http,
             b"GET /metrics HTTP/1.1\r\nHost: example.com\r\n",
@@ -135,18 +135,18 @@ async fn a_connection_that_does_not_begin_is_cut() {
 }
 
 #[tokio::test]
-async fn a_request_whose_rest_does_not_come_ends_its_connection() {
+async fn an_unfinished_request_closes_its_connection() {
     let server = Server::with("[limits]\nhandshake_secs_max = 1").await;
     let head = "POST /api/me HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
                 Content-Length: 9\r\n\r\n{";
     // Some routes wait for all of it, and others do not.
     let head = head.replace("/api/me", "/api/get_session");
-    is_cut(connection(server.http, head.as_bytes()).await).await;
+    assert_closed(connection(server.http, head.as_bytes()).await).await;
     assert_eq!(server.metric(&rejected("handshake_secs_max")).await, 1.0);
 }
 
 #[tokio::test]
-async fn a_client_of_http_that_reads_nothing_is_cut() {
+async fn an_http_client_that_reads_nothing_is_disconnected() {
     let server = Server::with("[limits]\nslow_reader_secs_max = 1").await;
     // Answers to more than any buffers hold.
     let ask = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(500);
@@ -157,7 +157,7 @@ async fn a_client_of_http_that_reads_nothing_is_cut() {
 }
 
 #[tokio::test]
-async fn a_head_without_end_is_refused() {
+async fn an_endless_request_head_is_refused() {
     let server = Server::start().await;
     let endless = format!(
         "GET / HTTP/1.1\r\nHost: localhost\r\nX: {}",
@@ -178,19 +178,19 @@ async fn a_head_without_end_is_refused() {
 }
 
 #[tokio::test]
-async fn a_connection_that_has_begun_may_be_silent() {
+async fn an_established_connection_may_be_idle() {
     let server = Server::with("[limits]\nhandshake_secs_max = 1").await;
     let mut quiet = served(server.grpc).await;
-    // A second goes by: another one is cut meanwhile.
-    is_cut(connection(server.grpc, b"").await).await;
-    is_cut(connection(server.grpc, b"").await).await;
+    // A second passes, in which another connection is closed.
+    assert_closed(connection(server.grpc, b"").await).await;
+    assert_closed(connection(server.grpc, b"").await).await;
     // A PING; the answer to it is one with the flag ACK.
     let ping = b"\0\0\x08\x06\0\0\0\0\0unstuck!";
     within(quiet.write_all(ping)).await.unwrap();
-    let mut said = Vec::new();
+    let mut bytes = Vec::new();
     within(async {
-        while !said.ends_with(b"\0\0\x08\x06\x01\0\0\0\0unstuck!") {
-            said.push(quiet.read_u8().await.unwrap());
+        while !bytes.ends_with(b"\0\0\x08\x06\x01\0\0\0\0unstuck!") {
+            bytes.push(quiet.read_u8().await.unwrap());
         }
     })
     .await;
@@ -207,11 +207,11 @@ fn next_file(pid: u32) -> u64 {
 }
 
 #[tokio::test]
-async fn without_file_descriptors_it_waits_and_goes_on() {
+async fn without_file_descriptors_the_listener_waits_and_recovers() {
     let directory = directory(&[]);
     let settings = [
         ("UNSTUCK__STORE__DIR", ""),
-        // The connection that asks for metrics stays open.
+        // The connection that reads metrics stays open.
         ("UNSTUCK__LIMITS__HANDSHAKE_SECS_MAX", "3600"),
     ];
     let running = Running::start(unstuck(directory.path(), &[], &settings));
@@ -243,7 +243,7 @@ async fn without_file_descriptors_it_waits_and_goes_on() {
 }
 
 #[tokio::test]
-async fn a_process_that_may_open_few_files_takes_fewer_connections() {
+async fn a_low_limit_on_open_files_lowers_the_connection_limit() {
     let directory = directory(&[]);
     let program = unstuck(directory.path(), &[], &[]);
     // 80 files are 64 of its own, 4 for HTTP and 12 for gRPC.

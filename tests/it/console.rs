@@ -29,13 +29,13 @@ async fn send(request: RequestBuilder) -> (StatusCode, Value) {
     (status, serde_json::from_str(&text).unwrap_or(json!(text)))
 }
 
-async fn asked(server: &Server, method: &str, body: Value) -> Value {
+async fn post_json(server: &Server, method: &str, body: Value) -> Value {
     let (status, answer) = send(post(server, method, &body)).await;
     assert_eq!(status, 200, "{answer}");
     answer
 }
 
-/// The status and the reason for programs.
+/// The status and the machine-readable reason.
 async fn refused(server: &Server, method: &str, body: Value) -> (u16, String) {
     let (status, answer) = send(post(server, method, &body)).await;
     let reason = answer["reason"].as_str().unwrap_or_default().to_owned();
@@ -53,7 +53,7 @@ async fn page(server: &Server, path: &str, headers: &[(&str, &str)]) -> Response
 // The page
 
 #[tokio::test]
-async fn every_view_has_an_address_and_is_sealed() {
+async fn every_view_has_an_address_and_a_content_security_policy() {
     let server = Server::start().await;
     for path in ["/", "/session?id=a", "/feed", "/audit", "/policy"] {
         let page = page(&server, path, &[]).await;
@@ -73,7 +73,7 @@ async fn every_view_has_an_address_and_is_sealed() {
 }
 
 #[tokio::test]
-async fn every_file_that_the_page_names_is_served_and_kept() {
+async fn every_file_of_the_page_is_served_and_cacheable() {
     let server = Server::start().await;
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/console/page");
     for file in std::fs::read_dir(folder).unwrap() {
@@ -95,7 +95,7 @@ async fn every_file_that_the_page_names_is_served_and_kept() {
 }
 
 #[tokio::test]
-async fn a_name_that_is_not_ours_gets_nothing_but_metrics_and_probes() {
+async fn an_unknown_host_name_gets_only_metrics_and_probes() {
     let server = Server::with("[server]\nconsole_hosts = [\"unstuck.example.com\"]").await;
     let evil = [("host", "evil.example")];
     assert_eq!(page(&server, "/", &evil).await.status(), 421);
@@ -123,7 +123,7 @@ async fn a_page_of_another_origin_cannot_call() {
     ] {
         assert_eq!(send(call().header(name, value)).await.0, 403, "{value}");
     }
-    // What a form can send without asking first.
+    // A form can send this without a CORS preflight.
     let form = client().post(format!("http://{}/api/terminate_session", server.http));
     let form = form
         .header("content-type", "text/plain")
@@ -158,9 +158,9 @@ async fn fleet_of_five() -> Server {
 }
 
 #[tokio::test]
-async fn the_worst_comes_first() {
+async fn the_fleet_is_sorted_by_severity() {
     let server = fleet_of_five().await;
-    let fleet = asked(&server, "fleet", json!({})).await;
+    let fleet = post_json(&server, "fleet", json!({})).await;
     assert_eq!(ids(&fleet), "blocked warned calm over done");
     let counts = json!({"active": 1, "looping": 2, "terminated": 1, "ended": 1, "quarantined": 0});
     assert_eq!(fleet["counts"], counts);
@@ -169,15 +169,15 @@ async fn the_worst_comes_first() {
     assert_eq!(worst["last_verdicts"][0]["action"], "ACTION_BLOCK");
     assert_eq!(worst["last_verdicts"].as_array().unwrap().len(), 1);
     assert!(worst["trend_samples"].as_array().unwrap().len() == 4);
-    // What nobody is to act on weighs less.
+    // A shadow verdict has a lower severity.
     server.snooze("blocked", 60_000).await.unwrap();
     server.play("blocked", ask("y").times(3)).await;
-    let fleet = asked(&server, "fleet", json!({})).await;
+    let fleet = post_json(&server, "fleet", json!({})).await;
     assert_eq!(ids(&fleet), "warned blocked calm over done");
 }
 
 #[tokio::test]
-async fn the_fleet_is_found_by_what_is_asked_for() {
+async fn the_fleet_is_filtered_by_the_query() {
     let server = fleet_of_five().await;
     for (question, expected) in [
         (json!({"status": "looping"}), "blocked warned"),
@@ -192,18 +192,18 @@ async fn the_fleet_is_found_by_what_is_asked_for() {
         (json!({"limit": 2, "skip": 2}), "calm over"),
         (json!({"skip": 9}), ""),
     ] {
-        let fleet = asked(&server, "fleet", question.clone()).await;
+        let fleet = post_json(&server, "fleet", question.clone()).await;
         assert_eq!(ids(&fleet), expected, "{question}");
     }
-    // The counts are of all that is found, whatever status is looked at.
-    let fleet = asked(&server, "fleet", json!({"status": "ended", "search": "o"})).await;
+    // The counts include all matches, whatever status is selected.
+    let fleet = post_json(&server, "fleet", json!({"status": "ended", "search": "o"})).await;
     assert_eq!(ids(&fleet), "done");
     let counts = json!({"active": 0, "looping": 1, "terminated": 1, "ended": 1, "quarantined": 0});
     assert_eq!(fleet["counts"], counts);
 }
 
 #[tokio::test]
-async fn a_question_that_makes_no_sense_is_refused() {
+async fn an_invalid_fleet_query_is_refused() {
     let server = Server::start().await;
     for (question, reason) in [
         (json!({"status": "stuck"}), "FIELD_INVALID"),
@@ -220,10 +220,10 @@ async fn a_question_that_makes_no_sense_is_refused() {
     assert_eq!(refused(&server, "fleet", long).await.0, 413);
 }
 
-// Acts
+// Actions
 
 #[tokio::test]
-async fn an_act_of_the_console_is_the_apis_own() {
+async fn a_console_action_equals_the_api_call() {
     let server = Server::start().await;
     let mut stream = server.events().await;
     stream.ask(batch(1, [turn("hm").of("s")])).await;
@@ -237,14 +237,14 @@ async fn an_act_of_the_console_is_the_apis_own() {
     let push = stream.receive().await;
     assert_eq!(push.sequence, 0);
     assert_eq!(push.results[0].action(), Action::Terminate);
-    let session = asked(&server, "get_session", json!({"session_id": "s"})).await;
+    let session = post_json(&server, "get_session", json!({"session_id": "s"})).await;
     assert_eq!(session["session"]["status"], "SESSION_STATUS_TERMINATED");
-    let log = asked(&server, "list_verdicts", json!({"newest_first": true})).await;
+    let log = post_json(&server, "list_verdicts", json!({"newest_first": true})).await;
     assert_eq!(log["verdicts"][0]["reason"], "it goes in circles");
 }
 
 #[tokio::test]
-async fn a_refused_act_says_why() {
+async fn a_refused_action_names_the_reason() {
     let server = Server::start().await;
     server.play("s", ask("x").times(1)).await;
     server.terminate("s").await;
@@ -313,7 +313,7 @@ fn live() -> (String, String) {
 }
 
 #[tokio::test]
-async fn a_watcher_gets_what_was_then_what_is_and_resumes_by_the_last_id() {
+async fn a_watcher_gets_past_then_live_verdicts_and_resumes_after_the_last_id() {
     let server = Server::start().await;
     server.play("s", ask("x").times(4)).await;
     let mut events = Events::watch(&server, json!({}), None).await;
@@ -337,7 +337,7 @@ async fn a_watcher_gets_what_was_then_what_is_and_resumes_by_the_last_id() {
 }
 
 #[tokio::test]
-async fn a_watcher_that_was_away_for_too_long_is_told() {
+async fn a_watcher_that_resumes_too_late_gets_an_error() {
     let server = Server::start().await;
     let old = json!({"after_verdict_id": "00000000-0000-7000-8000-000000000000"});
     let answer = refused(&server, "watch_verdicts", old).await;
@@ -348,7 +348,7 @@ async fn a_watcher_that_was_away_for_too_long_is_told() {
 }
 
 #[tokio::test]
-async fn no_more_pages_watch_than_there_is_room_for() {
+async fn watching_pages_are_limited() {
     let server = Server::with("[limits]\nconsole_watchers_max = 1").await;
     let mut first = Events::watch(&server, json!({}), None).await;
     assert_eq!(first.next().await, live());
@@ -356,7 +356,7 @@ async fn no_more_pages_watch_than_there_is_room_for() {
     assert_eq!(answer, (503, "CONSOLE_WATCHERS_MAX".to_owned()));
     let series = "unstuck_rejected_total{reason=\"console_watchers_max\"}";
     assert_eq!(server.metric(series).await, 1.0);
-    // Who leaves makes room.
+    // A closed page releases its permit.
     drop(first);
     let again = async || {
         let request = post(&server, "watch_verdicts", &json!({}));
@@ -368,12 +368,12 @@ async fn no_more_pages_watch_than_there_is_room_for() {
 // Policy
 
 #[tokio::test]
-async fn the_policy_shows_what_it_did_beside_what_it_would_have_done() {
+async fn the_policy_view_shows_actions_beside_shadow_actions() {
     let server = Server::with("[profiles.trial]\nmode = \"shadow\"").await;
     server.play("s", ask("x").times(4)).await;
     server.open("t", "trial", &[]).await.unwrap();
     server.play("t", ask("x").times(3)).await;
-    let policy = asked(&server, "policy", json!({})).await;
+    let policy = post_json(&server, "policy", json!({})).await;
     let profile = |name: &str| {
         let mut all = policy["profiles"].as_array().unwrap().iter();
         let found = all.find(|profile| profile["name"] == name);
@@ -400,7 +400,7 @@ async fn the_policy_shows_what_it_did_beside_what_it_would_have_done() {
     assert!(detector(&trial)["rule"].as_str().unwrap().len() > 10);
     let names = config("").profiles.detector_names().count();
     assert_eq!(enforced["detectors"].as_array().unwrap().len(), names);
-    let mut last_hour = asked(&server, "policy", json!({"hours": 1})).await;
+    let mut last_hour = post_json(&server, "policy", json!({"hours": 1})).await;
     assert_eq!(last_hour["hours"].take(), 1);
     assert_eq!(last_hour["profiles"], policy["profiles"]);
     let invalid = (400, "FIELD_INVALID".to_owned());
@@ -411,10 +411,10 @@ async fn the_policy_shows_what_it_did_beside_what_it_would_have_done() {
 }
 
 #[tokio::test]
-async fn the_pulse_counts_each_verdict_once() {
+async fn verdicts_per_minute_count_each_verdict_once() {
     let server = Server::start().await;
     let verdict_count = async || {
-        let response = asked(&server, "verdicts_per_minute", json!({})).await;
+        let response = post_json(&server, "verdicts_per_minute", json!({})).await;
         let plot = response["detectors"]["exact_repeat"].as_array().cloned();
         let plot = plot.unwrap_or_default();
         plot.iter().filter_map(Value::as_u64).sum::<u64>()
@@ -427,17 +427,17 @@ async fn the_pulse_counts_each_verdict_once() {
     assert_eq!(verdict_count().await, 3);
 }
 
-// Who may
+// Roles
 
 fn with_token(request: RequestBuilder, tokens: &Tokens, name: &str) -> RequestBuilder {
     request.bearer_auth(tokens.of(name))
 }
 
 #[tokio::test]
-async fn a_role_decides_what_the_page_may_and_the_service_decides_again() {
+async fn the_page_and_the_service_both_check_the_role() {
     let tokens = Tokens::new(&["broker", "viewer", "operator", "admin"]);
     let server = Server::with(&tokens.config()).await;
-    // The page itself is no secret; what it would show is.
+    // The page itself needs no token; its data does.
     assert_eq!(page(&server, "/", &[]).await.status(), 200);
     for call in [
         "me",
@@ -521,7 +521,7 @@ async fn nothing_of_another_tenant_is_shown() {
 }
 
 #[tokio::test]
-async fn a_page_whose_token_is_taken_away_hears_nothing_more() {
+async fn a_page_whose_token_is_revoked_receives_no_more_verdicts() {
     let mut tokens = Tokens::new(&["viewer", "admin"]);
     let server = Server::with(&tokens.config()).await;
     let request = post(&server, "watch_verdicts", &json!({}));

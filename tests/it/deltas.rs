@@ -4,7 +4,7 @@ use unstuck::pb::{Action, Channel, Delta};
 
 use crate::harness::*;
 
-/// The texts as deltas, cut into pieces of so many characters; the last piece
+/// The texts as deltas, cut into pieces of `chars` characters; the last piece
 /// of each ends its turn.
 fn cut(session: &str, texts: &[String], chars: usize) -> Vec<Delta> {
     let mut deltas = Vec::new();
@@ -23,7 +23,7 @@ fn similar() -> Vec<String> {
     WORDS.map(like).to_vec()
 }
 
-/// What is said at the end of each turn.
+/// The action at the end of each turn.
 async fn actions(server: &Server, deltas: Vec<Delta>) -> Vec<Action> {
     let mut stream = server.deltas().await;
     let turns = deltas.iter().filter(|delta| delta.end_of_turn).count();
@@ -58,7 +58,7 @@ async fn similar_texts_are_terminated_however_they_are_cut() {
 }
 
 #[tokio::test]
-async fn streamed_and_whole_turns_are_alike() {
+async fn streamed_and_whole_turns_give_the_same_verdicts() {
     let server = Server::start().await;
     let whole: Vec<_> = similar()[..3].iter().map(|text| turn(text)).collect();
     server.play("s", whole).await;
@@ -67,7 +67,7 @@ async fn streamed_and_whole_turns_are_alike() {
 }
 
 #[tokio::test]
-async fn a_delta_is_answered_only_when_there_is_something_to_say() {
+async fn a_delta_is_answered_only_with_a_verdict() {
     let server = Server::start().await;
     let mut stream = server.deltas().await;
     stream
@@ -108,7 +108,7 @@ async fn the_turns_of_two_agents_may_share_an_id() {
 }
 
 #[tokio::test]
-async fn texts_that_are_written_at_the_same_time_are_kept_apart() {
+async fn texts_streamed_at_the_same_time_are_kept_separate() {
     let server = Server::start().await;
     let one = like("colour");
     let other = "meanwhile another generation writes of quite different things altogether";
@@ -128,12 +128,12 @@ async fn texts_that_are_written_at_the_same_time_are_kept_apart() {
 }
 
 #[tokio::test]
-async fn a_tool_call_begins_the_text_anew() {
+async fn a_tool_call_restarts_the_text() {
     let server = Server::start().await;
     let mut stream = server.deltas().await;
     let unfinished = pieces([piece("s", "", "this was never finished and is forgotten")]);
     stream.send(unfinished).await;
-    // The answer to another text on the stream says that the piece was taken.
+    // The answer to another text on the stream shows that the delta was recorded.
     stream.ask(pieces([last_delta("fence", "", "")])).await;
     server.record(ask("x").of("s")).await;
     stream
@@ -163,7 +163,7 @@ async fn reasoning_is_no_turn() {
 }
 
 #[tokio::test]
-async fn a_text_is_heard_after_the_reasoning_of_its_turn_has_ended() {
+async fn a_text_is_recorded_after_the_reasoning_of_its_turn_has_ended() {
     let server = Server::start().await;
     let thought = |turn_id: &str| Delta {
         channel: Channel::Reasoning.into(),
@@ -173,8 +173,8 @@ async fn a_text_is_heard_after_the_reasoning_of_its_turn_has_ended() {
     for word in WORDS {
         deltas.extend([thought(word), last_delta("s", word, &like(word))]);
     }
-    let said = actions(&server, deltas).await;
-    let visible: Vec<_> = said.into_iter().skip(1).step_by(2).collect();
+    let issued = actions(&server, deltas).await;
+    let visible: Vec<_> = issued.into_iter().skip(1).step_by(2).collect();
     assert_eq!(visible, SIMILAR);
 }
 
@@ -190,7 +190,7 @@ async fn reasoning_that_ends_the_turn_ends_the_text_before_it() {
 }
 
 #[tokio::test]
-async fn a_terminated_text_is_answered_piece_by_piece() {
+async fn each_delta_of_a_terminated_text_is_answered() {
     let server = Server::start().await;
     actions(&server, cut("s", &similar(), 10)).await;
     let mut stream = server.deltas().await;
@@ -216,8 +216,8 @@ async fn deltas_of_a_sub_agent_are_its_own() {
             deltas.push(of(agent, last_delta("s", word, &like(word))));
         }
     }
-    let said = actions(&server, deltas).await;
-    let of_a: Vec<_> = said.iter().copied().step_by(2).collect();
+    let issued = actions(&server, deltas).await;
+    let of_a: Vec<_> = issued.iter().copied().step_by(2).collect();
     assert_eq!(of_a, SIMILAR);
 }
 
@@ -232,7 +232,7 @@ async fn a_batch_of_deltas_is_bounded() {
 }
 
 #[tokio::test]
-async fn a_bad_delta_says_which_it_was() {
+async fn an_invalid_delta_is_named() {
     let server = Server::start().await;
     let mut stream = server.deltas().await;
     let bad = Delta {

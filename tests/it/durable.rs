@@ -68,7 +68,7 @@ fn after(verdict_id: &str) -> WatchVerdictsRequest {
     }
 }
 
-/// A number below `end` that nobody can tell before.
+/// A random number below `end`.
 fn chance(end: u64) -> u64 {
     std::hash::RandomState::new().hash_one(0) % end
 }
@@ -76,7 +76,7 @@ fn chance(end: u64) -> u64 {
 // Kill -9
 
 /// Ends sessions one after another until the service is gone, half of them by
-/// an operator and half by a detector, and tells each answer.
+/// an operator and half by a detector, and sends each answer to the channel.
 async fn end_sessions(server: Server, name: String, answered: mpsc::Sender<(String, Verdict)>) {
     for n in 0.. {
         let session = format!("{name}-{n}");
@@ -101,7 +101,7 @@ async fn end_sessions(server: Server, name: String, answered: mpsc::Sender<(Stri
 }
 
 /// Kills the service of a directory again and again while sessions are ended.
-/// Says what was answered, by session.
+/// Returns the answers by session.
 async fn kill_again_and_again(dir: &Path, rounds: usize) -> BTreeMap<String, Verdict> {
     let mut all = BTreeMap::new();
     for round in 0..rounds {
@@ -113,14 +113,14 @@ async fn kill_again_and_again(dir: &Path, rounds: usize) -> BTreeMap<String, Ver
             clients.spawn(end_sessions(running.server().await, name, tell.clone()));
         }
         drop(tell);
-        // No clock decides when, but how many answers have come.
+        // The number of answers decides when, not a clock.
         for _ in 0..chance(20) {
             let (session, verdict) = within(answered.recv()).await.unwrap();
             all.insert(session, verdict);
         }
         running.child.0.kill().unwrap();
         running.child.0.wait().unwrap();
-        // What was answered before the kill may have come in since.
+        // Answers sent before the kill may arrive after it.
         while let Some((session, verdict)) = within(answered.recv()).await {
             all.insert(session, verdict);
         }
@@ -131,8 +131,8 @@ async fn kill_again_and_again(dir: &Path, rounds: usize) -> BTreeMap<String, Ver
 
 const CLIENTS: usize = 4;
 
-/// All that was answered holds and is in the log, and nothing else: save what a
-/// client had asked for last and got no answer to. Says how many those are.
+/// Every answered termination is in force and in the log, and no other, except those that a
+/// client had last requested without an answer. Returns their number.
 async fn check_nothing_lost_or_invented(dir: &Path, answered: &BTreeMap<String, Verdict>) -> usize {
     let running = serve(dir);
     let server = running.server().await;
@@ -208,7 +208,7 @@ async fn of_200_kills_none_loses_or_invents_a_termination() {
     ));
 }
 
-/// Past the test's captured output: what was measured is worth a line.
+/// Prints a measurement past the captured output of the test.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
@@ -373,7 +373,7 @@ async fn a_watch_is_resumed_only_after_a_verdict_that_is_kept() {
 }
 
 #[tokio::test]
-async fn a_watcher_that_was_too_slow_resumes_where_it_was_cut() {
+async fn a_slow_watcher_resumes_after_its_last_verdict() {
     let dir = tempfile::tempdir().unwrap();
     let server = server_in(dir.path(), "[detect.exact_repeat]\ncount = 2").await;
     let mut narrow = server.sessions_with_window(65_535).await;
@@ -434,7 +434,7 @@ async fn a_termination_reaches_64_open_streams_and_one_that_opens_later() {
 // The audit log
 
 #[tokio::test]
-async fn the_audit_log_is_listed_by_what_is_asked_for() {
+async fn the_audit_log_is_filtered_by_the_query() {
     let dir = tempfile::tempdir().unwrap();
     let server = server_in(dir.path(), "").await;
     server.open("a", "", &[("team", "blue")]).await.unwrap();
@@ -526,7 +526,7 @@ async fn the_audit_log_is_listed_by_what_is_asked_for() {
 }
 
 #[tokio::test]
-async fn an_impossible_part_of_the_audit_log_is_refused() {
+async fn an_invalid_audit_log_filter_is_refused() {
     let server = Server::start().await;
     let all = ListVerdictsRequest::default;
     let cases = [
@@ -568,9 +568,9 @@ async fn an_impossible_part_of_the_audit_log_is_refused() {
 }
 
 #[tokio::test]
-async fn an_act_says_who_did_it() {
+async fn an_operator_action_names_its_actor() {
     let server = Server::start().await;
-    let said = |name: &str| {
+    let text_with_canary = |name: &str| {
         let mut request = tonic::Request::new(TerminateSessionRequest {
             session_id: name.chars().filter(char::is_ascii_alphabetic).collect(),
             reason: "it loops".to_owned(),
@@ -586,7 +586,13 @@ async fn an_act_says_who_did_it() {
         ("a \"b\"", "a 'b'"),
         (&long, &cut),
     ] {
-        let answer = within(server.sessions.clone().terminate_session(said(name))).await;
+        let answer = within(
+            server
+                .sessions
+                .clone()
+                .terminate_session(text_with_canary(name)),
+        )
+        .await;
         let verdict = answer.unwrap().into_inner().verdict.unwrap();
         assert_eq!(verdict.operator, shown);
     }
@@ -605,8 +611,8 @@ async fn no_agent_text_is_on_disk_unless_it_is_switched_on() {
         let events = ask(CANARY).times(2);
         let results = server.play("calls", events).await;
         assert!(verdict(&results[1]).pattern.contains(CANARY));
-        let said = like(CANARY);
-        server.play("turns", turn(&said).times(6)).await;
+        let text_with_canary = like(CANARY);
+        server.play("turns", turn(&text_with_canary).times(6)).await;
         running.stop().await;
         let written = fs::read_dir(dir.path().join("unstuck-data")).unwrap();
         let written: Vec<u8> = written
@@ -631,7 +637,7 @@ async fn no_agent_text_is_on_disk_unless_it_is_switched_on() {
 async fn a_full_disk_stops_no_detection_and_no_termination_but_refuses_resets() {
     let dir = directory(&[("unstuck.toml", HASTY)]);
     let program = unstuck(dir.path(), &["serve"], &[]);
-    // A file may be no larger than that; the signal that tells so is ignored.
+    // Limits the size of files; the signal that reports it is ignored.
     let script = "trap '' XFSZ; ulimit -S -f 16; exec \"$0\" serve";
     let mut limited = Command::new("sh");
     limited.args(["-c", script]).arg(program.get_program());
@@ -699,7 +705,7 @@ async fn a_full_disk_stops_no_detection_and_no_termination_but_refuses_resets() 
 }
 
 #[tokio::test]
-async fn a_damaged_tail_is_set_aside_and_said_in_health() {
+async fn a_damaged_tail_is_moved_to_a_file_and_reported_in_health() {
     let dir = directory(&[]);
     let running = serve(dir.path());
     running.server().await.terminate("s").await;
@@ -787,7 +793,7 @@ fn without_an_audit_log_there_is_nothing_to_verify() {
 }
 
 #[tokio::test]
-async fn memory_only_is_said_and_forgets() {
+async fn a_memory_only_store_is_reported_and_empty_after_a_restart() {
     let dir = directory(&[("unstuck.toml", "[store]\ndir = \"\"\n")]);
     let running = serve(dir.path());
     let server = running.server().await;
@@ -814,7 +820,7 @@ async fn memory_only_is_said_and_forgets() {
 // Snoozes
 
 #[tokio::test]
-async fn a_snoozed_session_is_watched_and_left_alone_until_it_is_reset() {
+async fn a_snoozed_session_is_recorded_and_not_acted_on_until_it_is_reset() {
     let dir = directory(&[("unstuck.toml", HASTY)]);
     let running = serve(dir.path());
     let server = running.server().await;
@@ -835,7 +841,7 @@ async fn a_snoozed_session_is_watched_and_left_alone_until_it_is_reset() {
 }
 
 #[tokio::test]
-async fn a_snooze_ends_by_itself_and_what_still_loops_is_then_ended() {
+async fn a_snooze_expires_and_a_session_that_still_loops_is_then_terminated() {
     let server = Server::with(HASTY).await;
     server.record(turn("").of("s")).await;
     server.snooze("s", 300).await.unwrap();
@@ -855,7 +861,7 @@ async fn a_snooze_ends_by_itself_and_what_still_loops_is_then_ended() {
 }
 
 #[tokio::test]
-async fn a_snooze_that_makes_no_sense_is_refused() {
+async fn an_invalid_snooze_is_refused() {
     let server = Server::start().await;
     let status = server.snooze("nobody", 1_000).await.unwrap_err();
     assert_eq!(status.code(), Code::NotFound);

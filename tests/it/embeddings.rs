@@ -15,9 +15,9 @@ fn refusal(config: &str) -> String {
 #[cfg(not(feature = "embeddings"))]
 #[test]
 fn a_build_without_models_refuses_the_key() {
-    let said = refusal("[detect.similar_turns]\nmodel = 'models/small'");
-    assert!(said.contains("`detect.similar_turns.model`"), "{said}");
-    assert!(said.contains("--features embeddings"), "{said}");
+    let error = refusal("[detect.similar_turns]\nmodel = 'models/small'");
+    assert!(error.contains("`detect.similar_turns.model`"), "{error}");
+    assert!(error.contains("--features embeddings"), "{error}");
 }
 
 #[cfg(feature = "embeddings")]
@@ -95,7 +95,7 @@ mod with_a_model {
     }
 
     #[test]
-    fn the_same_in_other_words_is_alike_by_meaning_and_not_by_words() {
+    fn a_paraphrase_is_similar_by_meaning_and_not_by_words() {
         let folder = model();
         let config = config(folder.path());
         assert_eq!(actions("", &session(REWORDED)), []);
@@ -132,22 +132,22 @@ mod with_a_model {
         );
         assert!(Player::with(&shared, RunMode::Replay).is_ok());
         let two = format!("{config}[profiles.lenient.detect.similar_turns]\nmodel = 'other'");
-        let said = refusal(&two);
-        assert!(said.contains("all profiles share one model"), "{said}");
+        let error = refusal(&two);
+        assert!(error.contains("all profiles share one model"), "{error}");
     }
 
     #[test]
-    fn a_model_that_is_not_there_is_named_with_its_key() {
-        let said = refusal("[detect.similar_turns]\nmodel = 'no/such/model'");
-        assert!(said.contains("`detect.similar_turns.model`"), "{said}");
+    fn a_missing_model_is_named_with_its_key() {
+        let error = refusal("[detect.similar_turns]\nmodel = 'no/such/model'");
+        assert!(error.contains("`detect.similar_turns.model`"), "{error}");
         assert!(
-            said.contains("cannot read no/such/model/tokenizer.json"),
-            "{said}"
+            error.contains("cannot read no/such/model/tokenizer.json"),
+            "{error}"
         );
         let folder = model();
         fs::remove_file(folder.path().join("model.safetensors")).unwrap();
-        let said = refusal(&config(folder.path()));
-        assert!(said.contains("model.safetensors"), "{said}");
+        let error = refusal(&config(folder.path()));
+        assert!(error.contains("model.safetensors"), "{error}");
     }
 
     #[test]
@@ -155,8 +155,8 @@ mod with_a_model {
         let folder = model();
         let table = folder.path().join("model.safetensors");
         fs::write(&table, "no table").unwrap();
-        let said = refusal(&config(folder.path()));
-        assert!(said.contains("is not a static embedding model"), "{said}");
+        let error = refusal(&config(folder.path()));
+        assert!(error.contains("is not a static embedding model"), "{error}");
     }
 
     /// A table of safetensors: its header's length, its header, zeros.
@@ -181,8 +181,8 @@ mod with_a_model {
             ("[2,4]", 32, "2 rows, but tokenizer.json knows 32000 tokens"),
         ] {
             fs::write(folder.path().join("model.safetensors"), table(shape, bytes)).unwrap();
-            let said = refusal(&config(folder.path()));
-            assert!(said.contains(why), "{said}");
+            let error = refusal(&config(folder.path()));
+            assert!(error.contains(why), "{error}");
         }
     }
 
@@ -191,7 +191,7 @@ mod with_a_model {
         let folder = model();
         let file = fs::File::create(folder.path().join("model.safetensors")).unwrap();
         file.set_len(512 * 1024 * 1024 + 1).unwrap();
-        let said = refusal(&config(folder.path()));
-        assert!(said.contains("at most 536870912"), "{said}");
+        let error = refusal(&config(folder.path()));
+        assert!(error.contains("at most 536870912"), "{error}");
     }
 }

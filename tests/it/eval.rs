@@ -12,7 +12,7 @@ use tempfile::TempDir;
 const TRACES: &str = "examples/labelled/traces.ndjson";
 const LABELS: &str = "examples/labelled/labels.jsonl";
 
-/// How a run ended and what it said.
+/// The exit code and the output of a run.
 struct Ran {
     code: Option<i32>,
     out: String,
@@ -34,7 +34,7 @@ impl Ran {
     }
 
     #[track_caller]
-    fn tells(&self, part: &str) {
+    fn assert_prints(&self, part: &str) {
         assert!(self.out.contains(part), "{part:?} is not in\n{}", self.out);
     }
 }
@@ -54,7 +54,7 @@ fn eval(args: &[&str]) -> Ran {
     }
 }
 
-/// Traces and labels of a test's own.
+/// The traces and labels of one test.
 struct Set {
     dir: TempDir,
 }
@@ -106,8 +106,8 @@ fn label(session: &str, first_loop_event: Option<u32>) -> String {
     label.to_string() + "\n"
 }
 
-/// Four loops, of which three are found, 2, 4 and -1 events from their labels;
-/// three healthy sessions, of which one is found; ten events without a label
+/// Four loops, three of them found, 2, 4 and -1 events from their labels;
+/// three healthy sessions, one of them reported; ten events without a label
 /// and one verdict among them.
 fn tiny() -> Set {
     let traces = [
@@ -134,7 +134,7 @@ fn tiny() -> Set {
 }
 
 #[test]
-fn the_figures_are_those_of_the_definitions() {
+fn the_metrics_match_their_definitions() {
     let figures = tiny().figures();
     let labelled = &figures["labelled"];
     let expected = json!({
@@ -163,7 +163,7 @@ fn sessions_without_a_label_give_a_rate() {
 }
 
 #[test]
-fn each_detector_has_figures_of_its_own() {
+fn each_detector_has_its_own_metrics() {
     let repeats = session("a", 0, 3);
     let says = |id: &str| {
         let turn = json!({"role": "ROLE_AGENT", "text": "I will look into it now."});
@@ -197,7 +197,7 @@ fn each_detector_has_figures_of_its_own() {
 }
 
 #[test]
-fn a_detector_that_only_joins_in_counts_as_well() {
+fn a_detector_that_agrees_with_another_counts_too() {
     let read = |n: usize| {
         let args = json!({"path": "a", "note": n}).to_string();
         json!({"session_id": "s", "tool_call": {
@@ -215,7 +215,7 @@ fn a_detector_that_only_joins_in_counts_as_well() {
 }
 
 #[test]
-fn what_is_undefined_is_null_and_a_dash() {
+fn an_undefined_metric_is_null_in_json_and_a_dash_in_text() {
     let set = Set::new(&session("h", 3, 1), &label("h", None));
     let figures = set.figures();
     for figure in ["precision", "recall", "f1"] {
@@ -229,11 +229,11 @@ fn what_is_undefined_is_null_and_a_dash() {
     );
     set.eval(&[])
         .ends_with(0)
-        .tells("Precision –, recall –, F1 –.");
+        .assert_prints("Precision –, recall –, F1 –.");
 }
 
 #[test]
-fn where_the_two_disagree_is_listed() {
+fn sessions_where_label_and_verdict_disagree_are_listed() {
     let labels = label("l4", Some(3)).replace('}', r#","kind":"slow","why":"a reason"}"#);
     let set = tiny();
     let others = fs::read_to_string(set.path("labels.jsonl")).unwrap();
@@ -249,28 +249,30 @@ fn where_the_two_disagree_is_listed() {
     assert_eq!(alarm["detector"], "exact_repeat");
     assert_eq!(alarm["event_index"], 4);
     let ran = set.eval(&[]).ends_with(0);
-    ran.tells("False alarms: labelled no loop, but found (1)\n  h2\n    exact_repeat at event 4: ");
-    ran.tells("not found (1)\n  l4\n    from event 3: slow, a reason\n");
+    ran.assert_prints(
+        "False alarms: labelled no loop, but found (1)\n  h2\n    exact_repeat at event 4: ",
+    );
+    ran.assert_prints("not found (1)\n  l4\n    from event 3: slow, a reason\n");
 }
 
 #[test]
-fn a_long_list_is_cut_unless_it_is_asked_for() {
+fn a_long_list_is_truncated_unless_requested_in_full() {
     let ids: Vec<String> = (10..35).map(|n| format!("s{n}")).collect();
     let traces: String = ids.iter().map(|id| session(id, 0, 3)).collect();
     let labels: String = ids.iter().map(|id| label(id, None)).collect();
     let set = Set::new(&traces, &labels);
     let cut = set.eval(&[]).ends_with(0);
-    cut.tells("  s29\n");
-    cut.tells("… 5 more; --list shows all");
+    cut.assert_prints("  s29\n");
+    cut.assert_prints("… 5 more; --list shows all");
     assert!(!cut.out.contains("s30"), "{}", cut.out);
     let all = set.eval(&["--list"]).ends_with(0);
-    all.tells("  s34\n");
+    all.assert_prints("  s34\n");
     assert!(!all.out.contains("more;"), "{}", all.out);
     assert_eq!(set.figures()["false_alarms"].as_array().unwrap().len(), 25);
 }
 
 #[test]
-fn a_labelled_session_that_is_not_there_is_reported_and_not_counted() {
+fn a_label_without_a_session_is_reported_and_not_counted() {
     let set = Set::new(
         &session("a", 0, 3),
         &(label("a", Some(0)) + &label("gone", Some(2)) + &label("lost", None)),
@@ -280,11 +282,11 @@ fn a_labelled_session_that_is_not_there_is_reported_and_not_counted() {
     assert_eq!(figures["labelled"]["sessions"], 1);
     assert_eq!(figures["labelled"]["recall"], 1.0);
     set.eval(&[])
-        .tells("labelled, but not in the traces (2)\n  gone\n  lost\n");
+        .assert_prints("labelled, but not in the traces (2)\n  gone\n  lost\n");
 }
 
 #[test]
-fn a_bad_label_is_wrong_use_and_has_a_line() {
+fn an_invalid_label_is_a_usage_error_with_its_line() {
     let bad = [
         "x",
         "[]",
@@ -301,14 +303,14 @@ fn a_bad_label_is_wrong_use_and_has_a_line() {
         let set = Set::new(&session("a", 0, 3), &labels);
         let ran = set.eval(&[]).ends_with(2);
         assert_eq!(ran.out, "", "{line}");
-        let place = format!("unstuck: {}:3: ", set.path("labels.jsonl"));
-        assert!(ran.err.starts_with(&place), "{line}: {}", ran.err);
+        let prefix = format!("unstuck: {}:3: ", set.path("labels.jsonl"));
+        assert!(ran.err.starts_with(&prefix), "{line}: {}", ran.err);
         assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
     }
 }
 
 #[test]
-fn labels_are_asked_for_and_must_be_there() {
+fn labels_are_required_and_must_exist() {
     eval(&[TRACES]).ends_with(2);
     eval(&["--labels", LABELS]).ends_with(2);
     let ran = eval(&[TRACES, "--labels", "nowhere.jsonl"]).ends_with(2);
@@ -323,7 +325,7 @@ fn labels_are_asked_for_and_must_be_there() {
 }
 
 #[test]
-fn a_bad_line_of_a_trace_is_reported_and_left_out() {
+fn an_invalid_trace_line_is_reported_and_skipped() {
     let set = Set::new(
         &("x\n".to_owned() + &session("a", 0, 3)),
         &label("a", Some(0)),
@@ -335,10 +337,10 @@ fn a_bad_line_of_a_trace_is_reported_and_left_out() {
 }
 
 #[test]
-fn a_pipeline_can_ask_for_the_least() {
-    let check = |args: &[&str], code: i32, told: &str| {
+fn a_minimum_metric_sets_the_exit_code() {
+    let check = |args: &[&str], code: i32, message: &str| {
         let ran = tiny().eval(args).ends_with(code);
-        assert!(ran.err.contains(told), "{}", ran.err);
+        assert!(ran.err.contains(message), "{}", ran.err);
         assert!(code == 2 || !ran.out.is_empty());
     };
     check(&["--min-precision", "0.75", "--min-recall", ".75"], 0, "");
@@ -369,12 +371,12 @@ fn shadow_verdicts_find_nothing() {
     assert_eq!(figures["labelled"]["true_positives"], 0);
     assert_eq!(figures["unlabelled"]["verdicts"], 0);
     assert_eq!(figures["shadow_verdicts"], 5);
-    let told = set.eval(&["--config", &config]);
-    told.tells("5 shadow verdicts not counted");
+    let ran = set.eval(&["--config", &config]);
+    ran.assert_prints("5 shadow verdicts not counted");
 }
 
 #[test]
-fn a_setting_changes_the_figures() {
+fn a_setting_changes_the_metrics() {
     let set = tiny();
     let config = set.path("off.toml");
     let off = unstuck::detect::NAMES
@@ -422,7 +424,7 @@ fn two_runs_print_the_same_bytes() {
 }
 
 #[test]
-fn hostile_text_does_not_steer_a_terminal() {
+fn hostile_text_cannot_control_a_terminal() {
     let hostile = "w\u{1b}[2J\u{202e}\u{9b}31m\r\nx";
     let missed = "missed\"<b>";
     let labels = [
@@ -434,7 +436,7 @@ fn hostile_text_does_not_steer_a_terminal() {
     let set = Set::new(&(call(missed, "look", "a") + &looped), &labels);
     for output in ["json", "table"] {
         let ran = set.eval(&["--output", output]).ends_with(0);
-        ran.tells("[2J");
+        ran.assert_prints("[2J");
         let steers = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
         assert!(!ran.out.contains(steers), "{:?}", ran.out);
     }
@@ -454,12 +456,12 @@ fn help_has_the_definitions() {
         "delay ",
         "per 1,000 ",
     ] {
-        help.tells(word);
+        help.assert_prints(word);
     }
 }
 
-/// What the page on tuning shows is what the program prints, but for the names
-/// of those that found nothing.
+/// The page on tuning shows the output of the program, without detectors that found
+/// nothing.
 #[test]
 fn the_page_on_tuning_shows_the_real_output() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -24,7 +24,7 @@ async fn every_request_is_answered_once_and_in_order() {
 }
 
 #[tokio::test]
-async fn a_request_that_breaks_the_rules_ends_its_stream() {
+async fn an_invalid_request_ends_its_stream() {
     let server = Server::start().await;
     let rules = [
         (1, 0, "events"),
@@ -48,7 +48,7 @@ async fn a_request_may_hold_256_events() {
 }
 
 #[tokio::test]
-async fn a_bad_event_harms_none_of_its_neighbours() {
+async fn an_invalid_event_does_not_affect_other_events_of_its_request() {
     let server = Server::start().await;
     let mut stream = server.events().await;
     let bodiless = || unstuck::pb::Event::default().of("s").id("e");
@@ -68,7 +68,7 @@ async fn a_bad_event_harms_none_of_its_neighbours() {
 // Duplicates
 
 #[tokio::test]
-async fn a_duplicate_on_any_stream_gets_the_first_answer_and_counts_for_nothing() {
+async fn a_duplicate_on_any_stream_gets_the_first_answer_and_does_not_count() {
     let server = Server::start().await;
     let named = |n: usize| ask("x").of("s").id(&format!("e{n}"));
     let first = server
@@ -88,7 +88,7 @@ async fn a_duplicate_on_any_stream_gets_the_first_answer_and_counts_for_nothing(
 }
 
 #[tokio::test]
-async fn an_id_is_forgotten_when_so_many_came_after_it() {
+async fn an_event_id_is_evicted_after_enough_newer_ids() {
     let server = Server::with("[limits]\nevent_ids_max = 4").await;
     let named = |name: &str| ask(name).id(name);
     let events = ["a", "b", "c", "d", "e"].map(named).to_vec();
@@ -171,7 +171,7 @@ async fn a_blocked_call_has_an_index_but_does_not_count() {
 }
 
 #[tokio::test]
-async fn a_users_turn_starts_the_counts_anew() {
+async fn a_users_turn_restarts_the_counts() {
     let server = Server::start().await;
     let user = vec![turn_by(Role::User, "no, the other one")];
     let results = server
@@ -181,7 +181,7 @@ async fn a_users_turn_starts_the_counts_anew() {
 }
 
 #[tokio::test]
-async fn a_systems_turn_is_nobodys_news() {
+async fn a_system_turn_does_not_reset_counts() {
     let server = Server::start().await;
     let nudge = vec![turn_by(Role::System, "please continue")];
     let results = server
@@ -191,7 +191,7 @@ async fn a_systems_turn_is_nobodys_news() {
 }
 
 #[tokio::test]
-async fn an_exempt_tool_has_an_index_and_nothing_else() {
+async fn a_call_of_an_exempt_tool_has_an_index_and_does_not_count() {
     let server = Server::with("[[tools]]\nname = \"lookup_*\"\nclass = \"exempt\"").await;
     let results = server.play("s", ask("x").times(30)).await;
     assert_eq!((results[29].event_index, verdicts(&results)), (29, vec![]));
@@ -224,7 +224,7 @@ async fn a_shadow_verdict_is_reported_and_not_acted_on() {
 }
 
 #[tokio::test]
-async fn each_session_is_watched_with_its_own_profile() {
+async fn each_session_uses_its_own_profile() {
     let server = Server::start().await;
     server.open("strict", "strict", &[]).await.unwrap();
     server.open("lenient", "lenient", &[]).await.unwrap();
@@ -257,7 +257,7 @@ async fn a_verdict_has_the_time_of_its_event() {
 }
 
 #[tokio::test]
-async fn the_operation_that_was_sent_stands_before_the_table() {
+async fn an_operation_that_was_sent_overrides_the_table() {
     let server = Server::start().await;
     let write = ask("x").change(|call| call.operation = Operation::Write.into());
     let pattern = server.play("s", write.times(3)).await;

@@ -23,7 +23,7 @@ type Items = Vec<Result<pb::WatchVerdictsResponse, Status>>;
 #[derive(Default)]
 struct State {
     /// Each call, as `rpc by operator: request`.
-    asked: Vec<String>,
+    requests: Vec<String>,
     pages: Vec<pb::ListVerdictsResponse>,
     session_pages: Vec<pb::ListSessionsResponse>,
     watches: Vec<Result<Items, Status>>,
@@ -42,36 +42,38 @@ impl Fake {
         address
     }
 
-    /// The pages of the audit log, in the order in which they are asked for.
-    pub fn lists(&self, pages: Vec<pb::ListVerdictsResponse>) {
+    /// The pages of the audit log, in the order of the requests.
+    pub fn set_verdict_pages(&self, pages: Vec<pb::ListVerdictsResponse>) {
         self.0.lock().unwrap().pages = pages;
     }
 
-    pub fn lists_sessions(&self, pages: Vec<pb::ListSessionsResponse>) {
+    pub fn set_session_pages(&self, pages: Vec<pb::ListSessionsResponse>) {
         self.0.lock().unwrap().session_pages = pages;
     }
 
-    /// What each watch gets, one after another; the last is the end.
-    pub fn shows(&self, watches: Vec<Result<Items, Status>>) {
+    /// The items of each watch in turn; the last item ends it.
+    pub fn set_watches(&self, watches: Vec<Result<Items, Status>>) {
         self.0.lock().unwrap().watches = watches;
     }
 
-    pub fn asked(&self) -> Vec<String> {
-        self.0.lock().unwrap().asked.clone()
+    pub fn requests(&self) -> Vec<String> {
+        self.0.lock().unwrap().requests.clone()
     }
 
-    fn note<Q: serde::Serialize>(&self, rpc: &str, request: &Request<Q>) {
+    fn log_request<Q: serde::Serialize>(&self, rpc: &str, request: &Request<Q>) {
         let operator = request.metadata().get("unstuck-operator");
         let operator = operator.map_or("", |name| name.to_str().unwrap());
         let json = serde_json::to_string(request.get_ref()).unwrap();
-        let told = format!("{rpc} by {operator}: {json}");
-        self.0.lock().unwrap().asked.push(told);
+        let line = format!("{rpc} by {operator}: {json}");
+        self.0.lock().unwrap().requests.push(line);
     }
 }
 
 fn next<T>(list: &mut Vec<T>) -> Result<T, Status> {
     if list.is_empty() {
-        return Err(Status::failed_precondition("the test has said no more"));
+        return Err(Status::failed_precondition(
+            "the test has no further answer",
+        ));
     }
     Ok(list.remove(0))
 }
@@ -82,7 +84,7 @@ impl SessionService for Fake {
         &self,
         request: Request<pb::ListVerdictsRequest>,
     ) -> Answer<pb::ListVerdictsResponse> {
-        self.note("list", &request);
+        self.log_request("list", &request);
         Ok(Response::new(next(&mut self.0.lock().unwrap().pages)?))
     }
 
@@ -90,7 +92,7 @@ impl SessionService for Fake {
         &self,
         request: Request<pb::ListSessionsRequest>,
     ) -> Answer<pb::ListSessionsResponse> {
-        self.note("sessions", &request);
+        self.log_request("sessions", &request);
         let pages = &mut self.0.lock().unwrap().session_pages;
         Ok(Response::new(next(pages)?))
     }
@@ -101,7 +103,7 @@ impl SessionService for Fake {
         &self,
         request: Request<pb::WatchVerdictsRequest>,
     ) -> Answer<Self::WatchVerdictsStream> {
-        self.note("watch", &request);
+        self.log_request("watch", &request);
         let items = next(&mut self.0.lock().unwrap().watches)??;
         Ok(Response::new(iter(items)))
     }
@@ -110,7 +112,7 @@ impl SessionService for Fake {
         &self,
         request: Request<pb::SnoozeSessionRequest>,
     ) -> Answer<pb::SnoozeSessionResponse> {
-        self.note("snooze", &request);
+        self.log_request("snooze", &request);
         Ok(Response::new(pb::SnoozeSessionResponse::default()))
     }
 
@@ -118,7 +120,7 @@ impl SessionService for Fake {
         &self,
         request: Request<pb::ResetSessionRequest>,
     ) -> Answer<pb::ResetSessionResponse> {
-        self.note("reset", &request);
+        self.log_request("reset", &request);
         Ok(Response::new(pb::ResetSessionResponse::default()))
     }
 
@@ -140,7 +142,7 @@ impl SessionService for Fake {
         &self,
         request: Request<pb::TerminateSessionRequest>,
     ) -> Answer<pb::TerminateSessionResponse> {
-        self.note("terminate", &request);
+        self.log_request("terminate", &request);
         Ok(Response::new(pb::TerminateSessionResponse::default()))
     }
 

@@ -16,17 +16,17 @@ use crate::{
     lifecycle::{Running, directory, unstuck},
 };
 
-/// The service reads the clock too: what is older than a week would not stand.
+/// The service reads the clock too: it would drop terminations older than a week.
 #[expect(
     clippy::disallowed_methods,
-    reason = "in the place of the service, which reads it"
+    reason = "replaces the clock of the service"
 )]
 fn now() -> SystemTime {
     SystemTime::now()
 }
 
-/// Ends so many sessions as an operator would, without the network. Says how
-/// large the log is.
+/// Terminates sessions as an operator, without the network. Returns the size of the
+/// log.
 fn end_sessions(dir: &Path, sessions: u32) -> u64 {
     let dir = dir.join("unstuck-data");
     let config = config(&format!("[store]\ndir = {dir:?}\n"));
@@ -64,18 +64,18 @@ fn bytes_read(running: &Running) -> u64 {
 }
 
 #[tokio::test]
-async fn a_start_reads_every_termination_once_and_nothing_else() {
+async fn a_start_reads_only_terminations_and_each_once() {
     const SESSIONS: u32 = 30_000;
     let (none, many) = (directory(&[]), directory(&[]));
     let bytes = end_sessions(many.path(), SESSIONS);
     let [without, with] = [none, many].map(|dir| {
-        // Far less than the terminations hold: they take no room from sessions.
+        // Far less than the terminations need: they use no room of sessions.
         let small = [("UNSTUCK__LIMITS__STATE_BYTES_MAX", "1000000")];
         let running = Running::start(unstuck(dir.path(), &["serve"], &small));
         (bytes_read(&running), running, dir)
     });
     let read = with.0 - without.0;
-    // Besides the log there are its names and sizes.
+    // The process also reads the names and sizes of the files.
     assert!(
         (bytes..bytes + bytes / 50).contains(&read),
         "{read} for a log of {bytes}"

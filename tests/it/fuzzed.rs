@@ -6,10 +6,10 @@ use std::{fs, path::Path};
 #[path = "../../fuzz/src/lib.rs"]
 mod targets;
 
-/// Few, since every test run makes them; a fuzzer makes more, and better ones.
+/// Few, because every test run executes them; a fuzzer finds better ones.
 const MUTATIONS: usize = 10;
 
-/// Numbers without a pattern, the same every time: xorshift64.
+/// Deterministic pseudo-random numbers: xorshift64.
 struct Chance(u64);
 
 impl Chance {
@@ -20,8 +20,8 @@ impl Chance {
         (self.0 % most.max(1) as u64) as usize
     }
 
-    /// The seed with one to eight changes: bytes that are other ones, missing,
-    /// doubled, or another seed's.
+    /// The seed with one to eight changes: bytes replaced, removed, doubled, or taken
+    /// from another seed.
     fn mutated(&mut self, seed: &[u8], seeds: &[Vec<u8>]) -> Vec<u8> {
         const TELLING: [u8; 8] = [0, 1, 0x7F, 0x80, 0xFF, b'\n', b'"', b'{'];
         let mut bytes = seed.to_vec();
@@ -49,7 +49,7 @@ impl Chance {
     }
 }
 
-/// Runs a target over its corpus, and says which input it failed on.
+/// Runs a target over its corpus, and prints the input it failed on.
 fn check(name: &str, target: fn(&[u8])) {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("fuzz/corpus")
@@ -69,14 +69,14 @@ fn check(name: &str, target: fn(&[u8])) {
         std::env::var("UNSTUCK_MUTATIONS").map_or(MUTATIONS, |text| text.parse().unwrap());
     let mut chance = Chance(0x9E37_79B9_7F4A_7C15);
     for (path, seed) in inputs.iter().zip(&seeds) {
-        // Shown where the target panics.
+        // Printed if the target panics.
         println!("{}", path.display());
         target(seed);
         for n in 0..mutations {
             println!("mutation {n}");
             let mutated = chance.mutated(seed, &seeds);
             if std::env::var_os("UNSTUCK_MUTATIONS").is_some() {
-                // Kept where it is found to break something.
+                // Stored if the target fails on it.
                 fs::write(
                     std::env::temp_dir().join(format!("mutated-{name}")),
                     &mutated,
@@ -94,31 +94,31 @@ fn no_wire_bytes_do_harm_and_an_event_sent_twice_gets_one_answer() {
 }
 
 #[test]
-fn how_a_text_is_cut_decides_nothing() {
+fn the_chunking_of_a_text_changes_nothing() {
     check("deltas", targets::deltas);
 }
 
 #[test]
-fn masked_text_is_bounded_and_hashed_as_it_is() {
+fn masked_text_is_bounded_and_its_hash_matches() {
     check("masking", targets::masking);
 }
 
 #[test]
-fn a_line_of_a_trace_is_what_it_is_over_the_wire() {
+fn a_trace_line_equals_its_wire_message() {
     check("trace_lines", targets::trace_lines);
 }
 
 #[test]
-fn a_configuration_is_taken_or_refused_in_one_line() {
+fn a_configuration_is_accepted_or_refused_in_one_line() {
     check("config", targets::config);
 }
 
 #[test]
-fn a_damaged_log_is_read_as_far_as_it_is_sound_or_refused() {
+fn a_damaged_log_is_read_up_to_the_damage_or_refused() {
     check("audit_log", targets::audit_log);
 }
 
-/// The script runs those that are there, and `fuzz/` has no others.
+/// The script runs exactly the targets in `fuzz/`.
 #[test]
 fn every_target_is_fuzzed_and_has_a_test_here() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

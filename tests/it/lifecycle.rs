@@ -146,8 +146,8 @@ impl Running {
         self.ended().await
     }
 
-    /// How it ended and what it has logged. Our own connections go on
-    /// meanwhile: they have to answer that they are done.
+    /// Stops the service; returns its exit status and its log. The test's connections are
+    /// still polled, because they have to acknowledge the shutdown.
     pub async fn ended(self) -> (ExitStatus, String) {
         let Self {
             mut child, stderr, ..
@@ -171,10 +171,10 @@ async fn without_a_command_it_serves() {
 }
 
 #[tokio::test]
-async fn it_ends_its_streams_with_a_reason_and_exits_in_peace() {
+async fn a_drain_ends_streams_with_a_reason_and_exits_with_zero() {
     for signal in ["TERM", "INT"] {
         let directory = directory(&[]);
-        // Were the deadline needed, the test would not end in time.
+        // If the drain waited for its deadline, the test would time out.
         let patient = [("UNSTUCK__LIMITS__DRAIN_SECS_MAX", "3600")];
         let running = Running::start(unstuck(directory.path(), &["serve"], &patient));
         let server = running.server().await;
@@ -200,11 +200,11 @@ async fn it_ends_its_streams_with_a_reason_and_exits_in_peace() {
 }
 
 #[tokio::test]
-async fn a_stream_that_nobody_reads_is_told_the_reason_after_what_was_answered() {
+async fn an_unread_stream_gets_its_responses_and_then_the_reason() {
     let directory = directory(&[]);
     let variables = [
         ("UNSTUCK__LIMITS__UNREAD_RESPONSES_MAX", "1"),
-        // A busy machine is no slow reader.
+        // Long enough that a busy machine is not taken for a slow reader.
         ("UNSTUCK__LIMITS__SLOW_READER_SECS_MAX", "3600"),
         ("UNSTUCK__LIMITS__DRAIN_SECS_MAX", "3600"),
     ];
@@ -238,21 +238,21 @@ async fn a_stream_that_nobody_reads_is_told_the_reason_after_what_was_answered()
 }
 
 #[tokio::test]
-async fn a_client_that_does_not_read_holds_up_the_end_for_no_longer_than_the_deadline() {
+async fn a_client_that_does_not_read_delays_shutdown_only_until_the_deadline() {
     let directory = directory(&[]);
     let hasty = [("UNSTUCK__LIMITS__DRAIN_SECS_MAX", "1")];
     let running = Running::start(unstuck(directory.path(), &["serve"], &hasty));
     let server = running.server().await;
     let deaf = events_of(server.detection_with_window(0).await).await;
     deaf.send(batch(1, [ask("x").of("s")])).await;
-    // It is answered, and the answer cannot be sent.
+    // The event is recorded, and its response cannot be sent.
     within(async { while server.get("s").await.is_err() {} }).await;
     let (status, log) = running.stop().await;
     assert_eq!(status.code(), Some(0), "{log}");
 }
 
 #[tokio::test]
-async fn who_does_not_read_the_log_holds_nothing_up() {
+async fn an_unread_log_pipe_delays_nothing() {
     let directory = directory(&[]);
     let chatty = [("RUST_LOG", "trace")];
     let running = Running::start(unstuck(directory.path(), &["serve"], &chatty));
@@ -264,7 +264,7 @@ async fn who_does_not_read_the_log_holds_nothing_up() {
         }
     })
     .await;
-    // Nor is its end held up.
+    // The shutdown is not delayed either.
     running.child.signal("TERM");
     let mut child = running.child;
     let status = tokio::task::spawn_blocking(move || child.0.wait().unwrap());
@@ -272,7 +272,7 @@ async fn who_does_not_read_the_log_holds_nothing_up() {
 }
 
 #[tokio::test]
-async fn health_says_whether_somebody_serves() {
+async fn health_reports_whether_a_server_is_serving() {
     let directory = directory(&[]);
     let running = Running::start(unstuck(directory.path(), &["serve"], &[]));
     let address = running.grpc.to_string();
@@ -292,7 +292,7 @@ async fn health_says_whether_somebody_serves() {
 }
 
 #[tokio::test]
-async fn health_asks_where_the_configuration_says() {
+async fn health_uses_the_address_of_the_configuration() {
     let configured = |toml: String| directory(&[("unstuck.toml", &toml), ("c.toml", &toml)]);
     let elsewhere = directory(&[]);
     let running = Running::start(unstuck(elsewhere.path(), &["serve"], &[]));
@@ -324,7 +324,7 @@ async fn health_asks_where_the_configuration_says() {
 }
 
 #[test]
-fn what_it_prints_can_be_typed() {
+fn printed_commands_can_be_typed() {
     let directory = directory(&[]);
     let everywhere = [
         ("UNSTUCK__SERVER__GRPC", "0.0.0.0:0"),
@@ -352,7 +352,7 @@ fn what_it_prints_can_be_typed() {
     );
 }
 
-// Faults of configuration and use
+// Configuration and usage errors
 
 /// One line on standard error that holds all of these, and exit code 2.
 #[track_caller]
@@ -368,7 +368,7 @@ pub fn check_refused(command: Command, says: &[&str]) {
 }
 
 #[test]
-fn a_port_that_is_taken_is_named() {
+fn a_port_in_use_is_named() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     for (variable, key) in [
@@ -382,7 +382,7 @@ fn a_port_that_is_taken_is_named() {
 }
 
 #[test]
-fn a_configuration_that_cannot_be_used_is_refused_in_one_line() {
+fn an_invalid_configuration_is_refused_in_one_line() {
     let cases: [(&str, &[&str]); 14] = [
         (
             "[limits]\nsesions_max = 5",
@@ -447,7 +447,7 @@ fn a_configuration_that_cannot_be_used_is_refused_in_one_line() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named() {
+fn a_missing_file_is_named() {
     let directory = directory(&[]);
     let command = unstuck(directory.path(), &["--config", "absent.toml"], &[]);
     check_refused(command, &["absent.toml"]);
@@ -456,7 +456,7 @@ fn a_file_that_is_not_there_is_named() {
 }
 
 #[test]
-fn a_variable_that_cannot_be_used_is_named() {
+fn an_unusable_variable_is_named() {
     let directory = directory(&[]);
     let cases = [
         ("UNSTUCK__SERVER__GRPC", "nonsense", "server.grpc"),
@@ -474,17 +474,17 @@ fn a_variable_that_cannot_be_used_is_named() {
 }
 
 #[test]
-fn an_unknown_flag_is_wrong_use() {
+fn an_unknown_flag_is_a_usage_error() {
     let directory = directory(&[]);
     let output = output(unstuck(directory.path(), &["--nonsense"], &[]));
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("--nonsense"));
 }
 
-// Configuration that works
+// Valid configuration
 
 #[test]
-fn a_printed_configuration_is_one_that_loads() {
+fn a_printed_configuration_loads_again() {
     let directory = directory(&[("c.toml", "[limits]\nsessions_max = 7\n")]);
     let print = |file: &str| {
         let output = output(unstuck(
@@ -534,7 +534,7 @@ fn a_file_from_another_system_loads() {
 // Logs
 
 /// Sends a marked text in every field that can hold one, and ends the session.
-pub async fn say_everywhere(server: &Server, marker: &str) {
+pub async fn send_in_every_field(server: &Server, marker: &str) {
     let call = call(marker, &format!("{{\"path\": \"{marker}\"}}"), marker).change(|call| {
         call.error = marker.to_owned();
         call.content_hash = marker.to_owned();
@@ -560,7 +560,7 @@ async fn no_log_line_carries_agent_text() {
     let directory = directory(&[]);
     let verbose = [("RUST_LOG", "debug,h2=info,hyper=info")];
     let running = Running::start(unstuck(directory.path(), &["serve"], &verbose));
-    say_everywhere(&running.server().await, "MARKED-TEXT").await;
+    send_in_every_field(&running.server().await, "MARKED-TEXT").await;
     let (_, log) = running.stop().await;
     for line in [
         "an operator terminated the session",
@@ -573,7 +573,7 @@ async fn no_log_line_carries_agent_text() {
 }
 
 #[tokio::test]
-async fn a_termination_is_logged_once_whatever_comes_after() {
+async fn a_termination_is_logged_once_despite_later_events() {
     let directory = directory(&[]);
     let running = Running::start(unstuck(directory.path(), &["serve"], &[]));
     let server = running.server().await;
@@ -602,7 +602,7 @@ async fn a_termination_is_logged_once_whatever_comes_after() {
 }
 
 #[tokio::test]
-async fn a_termination_of_a_text_that_is_being_written_is_logged_once_too() {
+async fn a_termination_during_a_streamed_text_is_logged_once() {
     let rungs = ["soft", "hard", "final_action"].map(|rung| format!("{rung} = \"terminate\"\n"));
     let config = format!("[detect.repetition]\n{}", rungs.concat());
     let directory = directory(&[("unstuck.toml", &config)]);
@@ -612,10 +612,10 @@ async fn a_termination_of_a_text_that_is_being_written_is_logged_once_too() {
         let text = "Let me look at it once more before I go on. ";
         deltas.send(pieces([piece("s", "t", text)])).await;
     }
-    // Answers that are not read yet may be one.
-    let told = deltas.finish().await.into_iter();
-    let told: i32 = told.map(|answer| 1 + answer.coalesced).sum();
-    assert!(told > 1, "the termination, and it again");
+    // Unread responses may be coalesced.
+    let answers = deltas.finish().await.into_iter();
+    let answers: i32 = answers.map(|answer| 1 + answer.coalesced).sum();
+    assert!(answers > 1, "the termination, and it again");
     let (_, log) = running.stop().await;
     let lines = log
         .lines()
@@ -626,7 +626,7 @@ async fn a_termination_of_a_text_that_is_being_written_is_logged_once_too() {
 }
 
 #[tokio::test]
-async fn json_logs_are_an_object_a_line() {
+async fn json_logs_have_one_object_per_line() {
     let directory = directory(&[]);
     let args = ["serve", "--log-format", "json"];
     let running = Running::start(unstuck(directory.path(), &args, &[]));
@@ -641,10 +641,10 @@ async fn json_logs_are_an_object_a_line() {
     assert_eq!(terminated["message"], "an operator terminated the session");
 }
 
-// Where other machines reach it
+// Public addresses
 
 #[test]
-fn it_listens_where_others_reach_it_only_with_tls_and_tokens_or_when_told() {
+fn a_public_address_needs_tls_and_tokens_or_the_insecure_flag() {
     let tokens = crate::auth::Tokens::new(&["admin"]);
     let open = ("UNSTUCK__SERVER__GRPC", "0.0.0.0:0");
     let path = tokens.path();
@@ -657,17 +657,20 @@ fn it_listens_where_others_reach_it_only_with_tls_and_tokens_or_when_told() {
         let directory = directory(&[]);
         let refused = output(unstuck(directory.path(), &["serve"], &variables));
         assert_eq!(refused.status.code(), Some(2), "{refused:?}");
-        let said = text(&refused.stderr);
-        assert!(said.contains(key) && said.contains("--insecure"), "{said}");
+        let error = text(&refused.stderr);
+        assert!(
+            error.contains(key) && error.contains("--insecure"),
+            "{error}"
+        );
         let check = ["config", "check", "--insecure"];
         let checked = |args| output(unstuck(directory.path(), args, &variables));
-        let [refused, told] = [checked(&check[..2]), checked(&check)];
+        let [refused, accepted] = [checked(&check[..2]), checked(&check)];
         assert_eq!(refused.status.code(), Some(2), "{refused:?}");
-        assert_eq!(text(&refused.stderr), said);
-        assert_eq!(told.status.code(), Some(0), "{told:?}");
-        let told = unstuck(directory.path(), &["serve", "--insecure"], &variables);
-        let told = Running::start(told);
-        assert!(told.grpc.port() > 0);
+        assert_eq!(text(&refused.stderr), error);
+        assert_eq!(accepted.status.code(), Some(0), "{accepted:?}");
+        let serve = unstuck(directory.path(), &["serve", "--insecure"], &variables);
+        let running = Running::start(serve);
+        assert!(running.grpc.port() > 0);
     }
     // Anywhere on the loopback is fine.
     for loopback in ["127.0.0.2:0", "[::ffff:127.0.0.1]:0"] {

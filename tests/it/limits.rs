@@ -14,8 +14,8 @@ use unstuck::{
 
 use crate::harness::*;
 
-/// New sessions are refused with this reason, old ones go on, and a session
-/// that ends makes room.
+/// New sessions are refused with this reason, existing ones continue, and an ended
+/// session makes room.
 async fn check_refusal(toml: &str, reason: &str) {
     let server = Server::with(toml).await;
     let mut taken = 0;
@@ -110,7 +110,7 @@ async fn beyond_agents_max_the_events_of_another_agent_are_refused() {
 }
 
 #[tokio::test]
-async fn an_event_that_is_not_valid_is_counted_as_such() {
+async fn an_invalid_event_is_counted_as_invalid() {
     let server = Server::start().await;
     server.try_record(ask("x")).await.unwrap_err();
     server.play("", ask("x").times(2)).await;
@@ -119,7 +119,7 @@ async fn an_event_that_is_not_valid_is_counted_as_such() {
     assert_eq!(server.metric(refused).await, 4.0);
 }
 
-// What detectors remember
+// State of detectors
 
 /// `script(n)` has n entries between the first and the last use of one of them. At
 /// one less than the bound the last event gets a stronger action than at the bound,
@@ -170,7 +170,7 @@ fn fails(command: &str) -> Event {
 }
 
 #[tokio::test]
-async fn beyond_paths_max_the_path_used_longest_ago_is_forgotten() {
+async fn beyond_paths_max_the_least_recently_used_path_is_evicted() {
     let script = |others: usize| {
         let others = (0..others).map(|n| writes(&word(n), "3"));
         let first = [writes("a", "1"), writes("a", "2")].into_iter();
@@ -180,7 +180,7 @@ async fn beyond_paths_max_the_path_used_longest_ago_is_forgotten() {
 }
 
 #[tokio::test]
-async fn beyond_commands_max_the_command_used_longest_ago_is_forgotten() {
+async fn beyond_commands_max_the_least_recently_used_command_is_evicted() {
     let script = |others: usize| {
         let others = (0..others).map(|n| format!("make {}", word(n)));
         let one = || "make one".to_owned();
@@ -193,7 +193,7 @@ async fn beyond_commands_max_the_command_used_longest_ago_is_forgotten() {
 }
 
 #[tokio::test]
-async fn beyond_loops_max_the_loop_that_ended_longest_ago_is_forgotten() {
+async fn beyond_loops_max_the_oldest_ended_loop_is_evicted() {
     let script = |others: usize| {
         let others = (0..others).map(word);
         let names = ["x".to_owned()].into_iter().chain(others);
@@ -203,7 +203,7 @@ async fn beyond_loops_max_the_loop_that_ended_longest_ago_is_forgotten() {
     check_eviction(Capacities::LOOPS_MAX, "loop", script).await;
 }
 
-// Time: on an engine of our own, so that the clock is ours.
+// Time: with an engine in the test, which sets the clock.
 
 struct Clocked {
     engine: Engine,
@@ -251,7 +251,7 @@ impl Clocked {
 }
 
 #[test]
-fn a_session_is_forgotten_when_it_was_idle_for_too_long() {
+fn a_session_is_evicted_after_its_idle_time() {
     let clocked = engine("[limits]\nidle_secs_max = 60");
     clocked.record(ask("x").of("idle"), 0).unwrap();
     clocked.record(ask("x").of("busy"), 0).unwrap();
@@ -276,7 +276,7 @@ fn a_session_is_forgotten_when_it_was_idle_for_too_long() {
 }
 
 #[test]
-fn a_sweep_takes_no_more_than_its_slice() {
+fn a_sweep_evicts_at_most_its_batch_size() {
     let clocked = engine("[limits]\nidle_secs_max = 60");
     for n in 0..10 {
         clocked.record(ask("x").of(&format!("s{n}")), 0).unwrap();
@@ -286,7 +286,7 @@ fn a_sweep_takes_no_more_than_its_slice() {
 }
 
 #[test]
-fn an_idle_session_makes_room_for_a_new_one() {
+fn an_idle_session_is_evicted_for_a_new_one() {
     let clocked = engine("[limits]\nidle_secs_max = 60\nsessions_max = 1");
     clocked.record(ask("x").of("old"), 0).unwrap();
     assert_eq!(
@@ -298,7 +298,7 @@ fn an_idle_session_makes_room_for_a_new_one() {
 }
 
 #[test]
-fn a_session_that_began_anew_is_judged_by_its_own_time() {
+fn a_restarted_session_has_its_own_deadline() {
     let clocked = engine("[limits]\nidle_secs_max = 60");
     let id = SessionId::parse("s").unwrap();
     clocked.record(ask("x").of("s"), 0).unwrap();
@@ -311,7 +311,7 @@ fn a_session_that_began_anew_is_judged_by_its_own_time() {
 }
 
 #[test]
-fn a_session_that_began_anew_takes_one_place_in_a_sweep() {
+fn a_restarted_session_counts_once_in_a_sweep() {
     let clocked = engine("[limits]\nidle_secs_max = 60");
     let id = SessionId::parse("busy").unwrap();
     for _ in 0..5 {
@@ -345,7 +345,7 @@ fn a_tombstone_holds_until_it_expires() {
 }
 
 #[test]
-fn beyond_tombstones_max_the_oldest_is_forgotten() {
+fn beyond_tombstones_max_the_oldest_is_evicted() {
     let clocked = engine("[limits]\ntombstones_max = 2");
     for (secs, session) in (0..).zip(["a", "b", "c"]) {
         let id = SessionId::parse(session).unwrap();
@@ -367,12 +367,12 @@ fn the_state_of_a_session_stops_growing() {
         .engine
         .open_session(&id, "lenient", Default::default(), at(0))
         .unwrap();
-    // One named event, then loops without end: nobody can ask for their
-    // verdicts again, so they need not be kept.
+    // One event with an id, then endless loops without ids: no duplicate can ask for
+    // their verdicts, so they are not kept.
     clocked.record(ask("first").of("s").id("e"), 0).unwrap();
     let lap = |n: usize| [ask("x").times(5), ask(&format!("y{}", n % 40)).times(1)].concat();
     let bytes = |laps: std::ops::Range<usize>| {
-        // They are let go of a few at a time.
+        // Verdicts are dropped a few at a time.
         let each = laps.flat_map(lap).map(|event| {
             clocked.record(event.of("s"), 0).unwrap();
             clocked.engine.state_bytes()
@@ -384,7 +384,7 @@ fn the_state_of_a_session_stops_growing() {
 }
 
 #[test]
-fn the_totals_are_nothing_when_nobody_is_left() {
+fn the_totals_are_zero_without_sessions() {
     let clocked = engine("");
     let id = |n: usize| SessionId::parse(&format!("s{n}")).unwrap();
     for n in 0..40 {

@@ -46,7 +46,7 @@ async fn start_floor() -> SocketAddr {
 }
 
 #[tokio::test]
-async fn all_that_the_load_generator_sends_is_answered_by_both_servers() {
+async fn both_servers_answer_everything_the_load_generator_sends() {
     let servers = [start_floor().await, Server::start().await.grpc];
     let ways = [
         (Envelope::RecordEvent, 1),
@@ -97,10 +97,10 @@ async fn the_looping_mix_gets_verdicts_and_the_healthy_one_does_not() {
     }
 }
 
-/// A generator that counts from when it could send, and not from when it should
-/// have, flatters a server that is slow.
+/// A generator that measures from the actual send time instead of the due time hides
+/// the delay of a slow server.
 #[tokio::test]
-async fn latency_is_counted_from_when_a_message_was_due() {
+async fn latency_is_measured_from_the_time_a_message_was_due() {
     // All are due at once, and each waits for the one before.
     let all_at_once = Load {
         streams: 1,
@@ -113,26 +113,26 @@ async fn latency_is_counted_from_when_a_message_was_due() {
     assert!(last > 0.5 * outcome.elapsed.as_nanos() as f64, "{last}");
 }
 
-/// One spell of five in which the machine stood still is all that the 99th
-/// percentile of the whole shows; a server that is slow in each shows in both.
+/// If the machine stalls in one interval of five, only the overall 99th percentile shows
+/// it; a server that is slow in each interval shows in both figures.
 #[test]
-fn a_spell_that_was_held_up_does_not_hide_how_it_is_otherwise() {
+fn one_slow_interval_does_not_hide_the_others() {
     let spells = |slow: fn(u32) -> u64| -> Vec<(u32, u64)> {
         let of_spell =
             move |spell| (0..100).map(move |n| (spell, if n < 5 { slow(spell) } else { 1_000 }));
         (0..5).flat_map(of_spell).collect()
     };
     let mut held_up = spells(|spell| if spell == 3 { 5_000_000 } else { 2_000 });
-    let (all, typical) = drive::summed_up(&mut held_up).unwrap();
+    let (all, typical) = drive::summarize(&mut held_up).unwrap();
     assert!(all.value_at_quantile(0.995) > 4_900_000);
     assert!((1_990..2_010).contains(&typical), "{typical}");
     let mut slow = spells(|_| 5_000_000);
-    let (_, typical) = drive::summed_up(&mut slow).unwrap();
+    let (_, typical) = drive::summarize(&mut slow).unwrap();
     assert!(typical > 4_900_000, "{typical}");
 }
 
 #[tokio::test]
-async fn a_steady_load_takes_the_time_it_says() {
+async fn a_steady_load_lasts_its_configured_time() {
     let rate = 1_000.0;
     let steady = Load {
         pace: Pace::Steady(rate),

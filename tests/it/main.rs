@@ -12,7 +12,7 @@
 mod fake;
 mod harness;
 mod play;
-/// The load generator, which has a test so that it does not rot.
+/// The load generator; its test keeps it working.
 #[path = "../../benches/load"]
 mod bench {
     pub mod rig;

@@ -11,8 +11,8 @@ use crate::{
 
 /// The budget of session state in these tests.
 const STATE_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// By how much more the process may grow for each of its threads, one a core and
-/// the store's: the transport's buffers, what the allocator keeps for a thread. Without the budget it would be hundreds.
+/// How much more the process may grow per thread (one per core, and the store's): buffers of
+/// the transport and of the allocator. Without the budget it would be hundreds of MB.
 const THREAD_BYTES: usize = 16 * 1024 * 1024;
 
 fn overhead_bytes() -> usize {
@@ -32,7 +32,7 @@ async fn small() -> (tempfile::TempDir, Running, Server) {
     (directory, running, server)
 }
 
-/// What the process holds of the machine's memory.
+/// The resident memory of the process.
 fn resident_bytes(running: &Running) -> usize {
     let path = format!("/proc/{}/status", running.child.0.id());
     let status = fs::read_to_string(path).unwrap();
@@ -41,7 +41,7 @@ fn resident_bytes(running: &Running) -> usize {
     kib.parse::<usize>().unwrap() * 1024
 }
 
-/// Sends all of it; how many events were taken and how many refused.
+/// Sends all events; returns how many were accepted and how many refused.
 async fn attack(server: &Server, events: impl Iterator<Item = pb::Event>) -> (usize, usize) {
     let mut stream = server.events().await;
     let (mut taken, mut refused) = (0, 0);
@@ -74,7 +74,7 @@ async fn attack(server: &Server, events: impl Iterator<Item = pb::Event>) -> (us
     (taken, refused)
 }
 
-/// It has grown by no more than its budget and what any service takes.
+/// Checks that the process has grown by at most its budget and a fixed overhead.
 #[track_caller]
 fn assert_bounded(running: &Running, before: usize) {
     let grown = resident_bytes(running).saturating_sub(before);
@@ -130,13 +130,13 @@ async fn sessions_that_grow_without_end_do_not_fill_the_memory() {
 async fn texts_without_end_do_not_fill_the_memory() {
     let (_directory, running, server) = small().await;
     let before = resident_bytes(&running);
-    // Each text that is being written is watched, whatever its length.
+    // Each streamed text has state, whatever its length.
     let mut stream = server.deltas().await;
     for n in 0..3_000 {
         let session = format!("s{n}");
         let deltas = (0..4).map(|m| piece(&session, &format!("t{m}"), "let me look at it"));
         stream.send(pieces(deltas)).await;
-        // The end of a turn is answered, so that we do not run ahead.
+        // The end of a turn is answered, which paces the client.
         let mut answer = stream.ask(pieces([last_delta(&session, "t0", "")])).await;
         while !answer.end_of_turn {
             answer = stream.receive().await;

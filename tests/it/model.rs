@@ -19,14 +19,14 @@ use unstuck::{
 
 use crate::harness::{Build, OPERATOR_REQUEST, ask, config};
 
-/// Limits so small that a short history meets all of them. The only detector
-/// that speaks is one that anybody can re-state: a cap on events.
+/// Limits so small that a short history reaches all of them. The only enabled detector
+/// is the simplest to model: a cap on events.
 const EVENTS_MAX: usize = 10;
 const ASKED_AT: usize = 8;
 const SESSIONS_MAX: usize = 3;
 const IDS_MAX: usize = 4;
 const IDLE_SECS: u64 = 100;
-/// Who was idle for so long makes way for another.
+/// After this idle time a session may be evicted for a new one.
 const PRESSED_SECS: u64 = 30;
 const TOMBSTONE_SECS: u64 = 1_000;
 
@@ -41,18 +41,18 @@ fn settings(dir: &std::path::Path) -> unstuck::config::Config {
     ))
 }
 
-/// What is done. Sessions are known by their first letters.
+/// An operation. Sessions are identified by their first letters.
 #[derive(Clone, Debug)]
 enum Op {
     Open(usize),
     /// A new event.
     Event(usize),
-    /// One of the events that were ever sent to it is sent again.
+    /// One of its earlier events is sent again.
     Again(usize, usize),
     End(usize),
     Terminate(usize),
     Reset(usize),
-    /// Time goes on, and the sweep comes by.
+    /// Time passes, and the sweep runs.
     Wait(u64),
     Restart,
 }
@@ -76,15 +76,15 @@ fn op() -> impl Strategy<Value = Op> {
 
 // ---- The model
 
-/// The answer to an event: its number, whether it was known, and what it got.
+/// The answer to an event: its index, whether it is a duplicate, and its verdict.
 type Answer = (Option<usize>, bool, Option<(Action, VerdictId)>);
 
 #[derive(Clone, Debug)]
 enum State {
     Live {
-        heard: u64,
+        last_event: u64,
         events: usize,
-        /// The last ids and what was answered.
+        /// The last event ids and their answers.
         answers: VecDeque<(String, Answer)>,
     },
     Ended {
@@ -105,14 +105,14 @@ struct Modelled {
 #[derive(Default)]
 struct Model {
     sessions: HashMap<&'static str, Modelled>,
-    /// Every verdict that was ever given, in order.
+    /// Every verdict issued, in order.
     given: Vec<VerdictId>,
     secs: u64,
-    /// One of these has made way for another: it is the engine's to say which.
-    making_way: Vec<&'static str>,
+    /// One of these was evicted; the engine decides which.
+    evictable: Vec<&'static str>,
 }
 
-/// What the model expects of an event; a verdict's name is the engine's to give.
+/// The expected answer to an event; the engine chooses the verdict's id.
 #[derive(Debug, PartialEq)]
 enum Expected {
     Known(Answer),
@@ -126,57 +126,56 @@ impl Model {
         self.sessions.values().filter(live).count()
     }
 
-    fn begun(&self, labels: Labels) -> Modelled {
+    fn new_session(&self, labels: Labels) -> Modelled {
         let state = State::Live {
-            heard: self.secs,
+            last_event: self.secs,
             events: 0,
             answers: VecDeque::new(),
         };
         Modelled { state, labels }
     }
 
-    /// There is a place for a session, if need be that of another.
-    fn has_place(&mut self) -> bool {
+    /// Whether a session can be admitted, if necessary by evicting another.
+    fn has_capacity(&mut self) -> bool {
         if self.live() < SESSIONS_MAX {
             return true;
         }
-        self.making_way = self.idle();
-        !self.making_way.is_empty()
+        self.evictable = self.idle();
+        !self.evictable.is_empty()
     }
 
-    /// Who may have to make way: of those that were idle, who was told nothing;
-    /// where there are none, the others.
+    /// The sessions that may be evicted: idle ones without verdicts; if there are
+    /// none, idle ones with verdicts.
     fn idle(&self) -> Vec<&'static str> {
-        let idle = |was_told: bool| {
+        let idle = |has_verdicts: bool| {
             let sessions = self.sessions.iter();
             let idle = sessions.filter(|(_, session)| match session.state {
-                State::Live { heard, events, .. } => {
-                    heard + PRESSED_SECS <= self.secs && was_told == (events >= ASKED_AT)
-                }
+                State::Live {
+                    last_event, events, ..
+                } => last_event + PRESSED_SECS <= self.secs && has_verdicts == (events >= ASKED_AT),
                 State::Ended { .. } | State::Terminated { .. } => false,
             });
             idle.map(|(name, _)| *name).collect::<Vec<_>>()
         };
-        let untold = idle(false);
-        if untold.is_empty() {
+        let without_verdicts = idle(false);
+        if without_verdicts.is_empty() {
             idle(true)
         } else {
-            untold
+            without_verdicts
         }
     }
 
-    /// Whether something is live by this name, after it was begun where that is
-    /// possible.
+    /// Whether a session with this name is live, after it was started if possible.
     fn begin(&mut self, name: &'static str) -> bool {
         match self.sessions.get(name).map(|session| &session.state) {
             Some(State::Live { .. }) => true,
             Some(State::Terminated { .. }) => false,
             Some(State::Ended { .. }) | None => {
-                let has_place = self.has_place();
-                if has_place {
-                    self.sessions.insert(name, self.begun(Labels::new()));
+                let has_capacity = self.has_capacity();
+                if has_capacity {
+                    self.sessions.insert(name, self.new_session(Labels::new()));
                 }
-                has_place
+                has_capacity
             }
         }
     }
@@ -192,7 +191,7 @@ impl Model {
         let Some(Modelled {
             state:
                 State::Live {
-                    heard,
+                    last_event,
                     events,
                     answers,
                 },
@@ -201,7 +200,7 @@ impl Model {
         else {
             panic!("{name} was begun");
         };
-        *heard = secs;
+        *last_event = secs;
         if let Some((_, (index, _, verdict))) = answers.iter().rev().find(|(known, _)| known == id)
         {
             return Expected::Known((*index, true, *verdict));
@@ -218,7 +217,7 @@ impl Model {
     /// A new event was answered.
     fn answered(&mut self, name: &'static str, id: &str, answer: Answer) {
         if let Some((_, verdict)) = answer.2 {
-            self.give(verdict);
+            self.issue(verdict);
         }
         match (
             answer.2,
@@ -226,7 +225,7 @@ impl Model {
                 .get_mut(name)
                 .map(|session| &mut session.state),
         ) {
-            (Some((Action::Terminate, by)), _) => self.bury(name, by),
+            (Some((Action::Terminate, by)), _) => self.close(name, by),
             (_, Some(State::Live { answers, .. })) => {
                 answers.push_back((id.to_owned(), answer));
                 if answers.len() > IDS_MAX {
@@ -237,7 +236,7 @@ impl Model {
         }
     }
 
-    fn give(&mut self, verdict: VerdictId) {
+    fn issue(&mut self, verdict: VerdictId) {
         assert!(
             self.given.last() < Some(&verdict),
             "ids go up, across restarts too"
@@ -245,7 +244,7 @@ impl Model {
         self.given.push(verdict);
     }
 
-    fn bury(&mut self, name: &'static str, by: VerdictId) {
+    fn close(&mut self, name: &'static str, by: VerdictId) {
         let labels = self.sessions.remove(name).map(|session| session.labels);
         let until = self.secs + TOMBSTONE_SECS;
         let session = Modelled {
@@ -263,19 +262,19 @@ impl Model {
         self.secs += secs;
         let now = self.secs;
         self.sessions.retain(|_, session| match session.state {
-            State::Live { heard, .. } => heard + IDLE_SECS > now,
+            State::Live { last_event, .. } => last_event + IDLE_SECS > now,
             State::Ended { until } | State::Terminated { until, .. } => until > now,
         });
     }
 
-    /// Only terminations outlive the process.
+    /// Only terminations survive a restart.
     fn restart(&mut self) {
         let is_over = |session: &Modelled| matches!(session.state, State::Terminated { .. });
         self.sessions.retain(|_, session| is_over(session));
     }
 }
 
-// ---- The real thing
+// ---- The engine and its store
 
 struct Real {
     engine: Engine,
@@ -298,7 +297,7 @@ fn started(dir: &std::path::Path, secs: u64) -> (Engine, Store) {
         now: at(secs),
         on_fatal: Box::new(|error| panic!("{error}")),
     });
-    let (store, standing) = opened.unwrap();
+    let (store, recovered) = opened.unwrap();
     let metrics = Metrics::new(config.profiles.detector_names()).unwrap();
     let engine = Engine::new(
         config.profiles,
@@ -308,7 +307,7 @@ fn started(dir: &std::path::Path, secs: u64) -> (Engine, Store) {
         RunMode::Live,
         store.verdict_sink(),
     );
-    engine.restore(standing, at(secs));
+    engine.restore(recovered, at(secs));
     (engine, store)
 }
 
@@ -346,20 +345,20 @@ impl Real {
     }
 
     fn record(&self, name: &str, id: &str, secs: u64) -> Result<Answer, RecordError> {
-        // Each call is of its own, so that nobody sees a loop.
+        // Each call is different, so that no detector finds a loop.
         let event = ask(&format!("{name} {id}")).of(name).id(id);
         let event = Event::try_from(event).unwrap();
         let answered = self.engine.record(&event, at(secs))?;
         Ok(answer(&answered))
     }
 
-    /// It is on disk.
+    /// Whether the verdict is on disk.
     fn settled(&self, verdict: VerdictId) -> bool {
         self.runtime
             .block_on(self.store.wait_until_settled(verdict))
     }
 
-    /// All verdicts that are kept, by their ids.
+    /// The ids of all stored verdicts.
     fn audit(&self) -> Vec<VerdictId> {
         self.settled(self.store.last_verdict_id());
         let page = self
@@ -389,7 +388,7 @@ fn id(name: &str) -> SessionId {
 struct Both {
     model: Model,
     real: Real,
-    /// How many events each session was ever sent.
+    /// The number of events sent to each session.
     sent: HashMap<&'static str, usize>,
 }
 
@@ -425,7 +424,7 @@ impl Both {
                 self.compare_logs();
             }
         }
-        self.make_way();
+        self.check_eviction();
         self.compare();
         self
     }
@@ -505,8 +504,8 @@ impl Both {
             self.real.settled(verdict.id),
             "on disk before it is answered"
         );
-        self.model.give(verdict.id);
-        self.model.bury(name, verdict.id);
+        self.model.issue(verdict.id);
+        self.model.close(name, verdict.id);
     }
 
     fn reset(&mut self, name: &'static str, now: SystemTime) {
@@ -519,20 +518,20 @@ impl Both {
         if let (Some(announced), Some(known)) = (announced, known) {
             assert!(self.real.settled(announced.id), "on disk before it is done");
             self.real.engine.apply_reset(&id(name), &announced, now);
-            self.model.give(announced.id);
-            // One that was over needs a place; without one it begins with its next
-            // event.
+            self.model.issue(announced.id);
+            // A closed session needs capacity; without it the session restarts with its
+            // next event.
             let was_live = matches!(known.state, State::Live { .. });
-            if was_live || self.model.has_place() {
-                let begun = self.model.begun(known.labels);
-                self.model.sessions.insert(name, begun);
+            if was_live || self.model.has_capacity() {
+                let new_session = self.model.new_session(known.labels);
+                self.model.sessions.insert(name, new_session);
             }
         }
     }
 
-    /// Of those who may have to make way for another one has, if any.
-    fn make_way(&mut self) {
-        let mut idle = std::mem::take(&mut self.model.making_way);
+    /// Checks that one of the sessions that may be evicted was evicted, if there are any.
+    fn check_eviction(&mut self) {
+        let mut idle = std::mem::take(&mut self.model.evictable);
         let was_any = !idle.is_empty();
         idle.retain(|name| self.real.engine.get(&id(name)).is_none());
         assert_eq!(idle.len(), usize::from(was_any), "{idle:?}");
@@ -541,7 +540,7 @@ impl Both {
         }
     }
 
-    /// The two look alike from outside.
+    /// Checks that engine and model agree in every view.
     fn compare(&self) {
         assert_eq!(self.real.engine.live_sessions(), self.model.live());
         for name in NAMES {
@@ -574,7 +573,7 @@ impl Both {
         }
     }
 
-    /// Nothing of the log is missing, and nothing is in it twice.
+    /// Checks that the log has every verdict exactly once.
     fn compare_logs(&self) {
         assert_eq!(self.real.audit(), self.model.given);
         let records = verify(self.real.dir.path()).unwrap().records;
@@ -602,14 +601,14 @@ proptest! {
     })]
 
     #[test]
-    fn the_sessions_and_their_store_do_what_a_plain_model_does(ops in vec(op(), 1..60)) {
+    fn sessions_and_store_behave_like_a_plain_model(ops in vec(op(), 1..60)) {
         play(&ops);
     }
 }
 
-/// The history that the model is about, told once so that no luck is needed.
+/// One fixed history with every operation, so that coverage does not depend on chance.
 #[test]
-fn a_whole_life_agrees_with_the_model() {
+fn a_full_session_lifecycle_agrees_with_the_model() {
     let mut ops = vec![Op::Open(0)];
     ops.extend(std::iter::repeat_n(Op::Event(0), EVENTS_MAX));
     ops.extend([Op::Event(0), Op::Restart, Op::Event(0), Op::Open(0)]);

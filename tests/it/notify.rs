@@ -22,7 +22,7 @@ use crate::{
 
 const SECRET: &str = "whsec_dGhlIHNlY3JldCBvZiB0aGUgdGVzdHM=";
 
-/// What a receiver got.
+/// A request to a receiver.
 struct Got {
     method: Method,
     uri: Uri,
@@ -40,7 +40,7 @@ impl Got {
     }
 }
 
-/// How it answers, in turn; then always well.
+/// The receiver answers with these statuses in turn, then with success.
 #[derive(Clone)]
 enum Answer {
     Status(u16),
@@ -103,9 +103,9 @@ async fn receive(
     }
 }
 
-/// An address where nobody listens, and nobody else will: other tests use
-/// 127.0.0.1.
-async fn nobody_listens() -> SocketAddr {
+/// An address without a listener. Other tests use 127.0.0.1, so none of them takes
+/// it.
+async fn unused_address() -> SocketAddr {
     let listener = TcpListener::bind("127.7.7.7:0").await.unwrap();
     listener.local_addr().unwrap()
 }
@@ -119,7 +119,7 @@ fn entry(name: &str, address: SocketAddr, more: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_termination_is_told_as_a_signed_cloud_event() {
+async fn a_termination_is_sent_as_a_signed_cloud_event() {
     let dir = tempfile::tempdir().unwrap();
     let secret = dir.path().join("secret");
     std::fs::write(&secret, format!("{SECRET}\n")).unwrap();
@@ -148,7 +148,7 @@ async fn a_termination_is_told_as_a_signed_cloud_event() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_fails_gets_the_same_notice_again() {
+async fn a_receiver_that_fails_gets_the_same_notification_again() {
     let fails = [
         Answer::Status(500),
         Answer::Status(503),
@@ -160,7 +160,7 @@ async fn a_receiver_that_fails_gets_the_same_notice_again() {
     for _ in 0..4 {
         assert_eq!(receiver.next().await.id(), verdict.verdict_id);
     }
-    // The next is another: the fourth try was taken.
+    // The next one is different, so the fourth attempt was accepted.
     let other = server.terminate("t").await;
     assert_eq!(receiver.next().await.id(), other.verdict_id);
     let retries = "unstuck_notification_retries_total{receiver=\"a\"}";
@@ -168,7 +168,7 @@ async fn a_receiver_that_fails_gets_the_same_notice_again() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_hung_gets_the_same_notice_again() {
+async fn a_receiver_that_hung_gets_the_same_notification_again() {
     let mut receiver = Receiver::start(&[Answer::Never, Answer::Never]).await;
     let server = Server::with(&entry("a", receiver.address, "timeout_secs_max = 1")).await;
     let verdict = server.terminate("s").await;
@@ -181,23 +181,23 @@ async fn a_receiver_that_hung_gets_the_same_notice_again() {
 
 #[tokio::test]
 async fn a_receiver_that_was_down_loses_nothing() {
-    let address = nobody_listens().await;
+    let address = unused_address().await;
     let server = Server::with(&entry("a", address, "")).await;
     let mut ended = Vec::new();
     for session in ["s", "t", "u"] {
         ended.push(server.terminate(session).await.verdict_id);
     }
     let mut receiver = Receiver::on(TcpListener::bind(address).await.unwrap(), &[]);
-    let mut told = Vec::new();
+    let mut received = Vec::new();
     for _ in 0..3 {
-        told.push(receiver.next().await.id().to_owned());
+        received.push(receiver.next().await.id().to_owned());
     }
-    told.sort();
-    assert_eq!(told, ended);
+    received.sort();
+    assert_eq!(received, ended);
 }
 
 #[tokio::test]
-async fn a_receiver_that_hangs_holds_up_nobody_else() {
+async fn a_receiver_that_hangs_does_not_delay_others() {
     let mut hangs = Receiver::start(&vec![Answer::Never; 64]).await;
     let mut listens = Receiver::start(&[]).await;
     let both = entry("a", hangs.address, "") + &entry("b", listens.address, "");
@@ -210,7 +210,7 @@ async fn a_receiver_that_hangs_holds_up_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_notice_that_is_refused_is_not_sent_again() {
+async fn a_refused_notification_is_not_sent_again() {
     let mut receiver = Receiver::start(&[Answer::Status(404), Answer::Status(302)]).await;
     let server = Server::with(&entry("a", receiver.address, "")).await;
     for session in ["s", "t", "u"] {
@@ -222,7 +222,7 @@ async fn a_notice_that_is_refused_is_not_sent_again() {
 }
 
 #[tokio::test]
-async fn a_notice_expires() {
+async fn a_notification_expires() {
     let mut receiver = Receiver::start(&vec![Answer::Status(500); 10_000]).await;
     // On a busy machine the first attempt may take seconds.
     let more = "expiry_secs_max = 5\nretry_millis_max = 500";
@@ -235,7 +235,7 @@ async fn a_notice_expires() {
 }
 
 #[tokio::test]
-async fn a_receiver_is_told_what_it_asked_for() {
+async fn a_receiver_gets_only_its_configured_actions() {
     let mut strong = Receiver::start(&[]).await;
     let mut labelled = Receiver::start(&[]).await;
     let server = Server::with(
@@ -280,9 +280,9 @@ async fn a_brokers_own_endpoint_can_be_called() {
 }
 
 #[tokio::test]
-async fn a_notice_that_was_due_is_given_after_a_kill() {
+async fn a_pending_notification_is_sent_after_a_kill() {
     let dir = tempfile::tempdir().unwrap();
-    let address = nobody_listens().await;
+    let address = unused_address().await;
     std::fs::write(dir.path().join("unstuck.toml"), entry("a", address, "")).unwrap();
     let serve = |dir: &Path| Running::start(unstuck(dir, &["serve"], &[]));
     let mut running = serve(dir.path());

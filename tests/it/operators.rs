@@ -15,7 +15,7 @@ use crate::{
     harness::{Build, Server, ask, call, within},
 };
 
-/// How a command ended.
+/// The result of a command.
 struct Ran {
     code: Option<i32>,
     out: String,
@@ -65,7 +65,7 @@ fn command(server: SocketAddr, args: &[&str]) -> Command {
     command
 }
 
-/// Runs it beside the service, which lives in this process.
+/// Runs the command; the service runs in this process.
 async fn run_command(mut command: Command) -> Ran {
     let output = tokio::task::spawn_blocking(move || command.output().unwrap());
     let output = within(output).await.unwrap();
@@ -130,12 +130,12 @@ async fn all_pages_are_listed() {
         }],
         next_page_token: next.to_owned(),
     };
-    fake.lists_sessions(vec![page("a", "t1"), page("b", "")]);
+    fake.set_session_pages(vec![page("a", "t1"), page("b", "")]);
     let ran = unstuck(fake.start().await, &["sessions"])
         .await
         .ends_with(0);
     assert_eq!(ran.first_words(2)[1..3], ["unknown a", "unknown b"]);
-    assert!(fake.asked()[1].contains(r#""page_token":"t1""#));
+    assert!(fake.requests()[1].contains(r#""page_token":"t1""#));
 }
 
 #[tokio::test]
@@ -149,7 +149,7 @@ async fn a_session_shows_its_loop_at_a_glance_and_why_it_was_reported() {
         .out;
     assert!(page.contains("A ·   lookup_setting  a"), "{page}");
     assert!(page.contains("· B   lookup_setting  b"), "{page}");
-    for told in [
+    for part in [
         "s  looping",
         "◀ WARN cycle",
         "rule        the same calls come in the same order",
@@ -159,12 +159,12 @@ async fn a_session_shows_its_loop_at_a_glance_and_why_it_was_reported() {
         "correction  Stop this cycle",
         "wasted      6 events",
     ] {
-        assert!(page.contains(told), "{told:?} is not in {page}");
+        assert!(page.contains(part), "{part:?} is not in {page}");
     }
 }
 
 #[tokio::test]
-async fn a_session_that_is_over_shows_what_led_to_it() {
+async fn a_closed_session_shows_its_post_mortem() {
     let server = Server::start().await;
     server.play("s", ask("x").times(4)).await;
     let snooze = ["snooze", "s", "--for", "1h", "--reason", "a demo"];
@@ -185,7 +185,7 @@ async fn a_session_that_is_over_shows_what_led_to_it() {
 }
 
 #[tokio::test]
-async fn a_session_as_json_is_what_the_service_says() {
+async fn a_session_as_json_is_the_answer_of_the_service() {
     let server = Server::start().await;
     server.play("s", ask("a").times(3)).await;
     let args = ["session", "s", "--output", "json"];
@@ -197,7 +197,7 @@ async fn a_session_as_json_is_what_the_service_says() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_told_apart_from_what_fails_and_from_wrong_use() {
+async fn missing_sessions_failures_and_usage_errors_have_different_exit_codes() {
     let server = Server::start().await;
     let not_found = unstuck(server.grpc, &["session", "nobody"])
         .await
@@ -230,9 +230,9 @@ async fn what_is_not_there_is_told_apart_from_what_fails_and_from_wrong_use() {
 }
 
 #[tokio::test]
-async fn a_service_that_is_not_there_is_named_with_a_hint() {
-    let nobody = "127.0.0.1:1".parse().unwrap();
-    let ran = unstuck(nobody, &["sessions"]).await.ends_with(1);
+async fn an_unreachable_service_is_named_with_a_hint() {
+    let closed_port = "127.0.0.1:1".parse().unwrap();
+    let ran = unstuck(closed_port, &["sessions"]).await.ends_with(1);
     assert!(
         ran.err.contains("cannot connect to 127.0.0.1:1"),
         "{}",
@@ -242,14 +242,14 @@ async fn a_service_that_is_not_there_is_named_with_a_hint() {
 }
 
 #[tokio::test]
-async fn sessions_are_terminated_by_their_ids_and_may_go_on_after_a_reset() {
+async fn sessions_are_terminated_by_id_and_continue_after_a_reset() {
     let server = Server::start().await;
     server.play("a", ask("x")).await;
     let terminate = |reason| ["terminate", "a", "unheard-of", "--reason", reason];
     let ran = unstuck(server.grpc, &terminate("over budget")).await;
     let ran = ran.ends_with(0);
     assert_eq!(ran.out, "terminated a\nterminated unheard-of\n");
-    // This service keeps all in memory.
+    // This service has a store in memory only.
     let forgets =
         "unstuck: a: the termination is not on disk and does not survive a restart of the service";
     assert_eq!(ran.err.lines().next(), Some(forgets));
@@ -264,7 +264,7 @@ async fn sessions_are_terminated_by_their_ids_and_may_go_on_after_a_reset() {
 }
 
 #[tokio::test]
-async fn one_session_that_fails_does_not_keep_the_others() {
+async fn a_failure_for_one_session_does_not_stop_the_others() {
     let server = Server::start().await;
     let args = ["terminate", "a", "b c", "d", "--reason", "x"];
     let ran = unstuck(server.grpc, &args).await.ends_with(1);
@@ -275,7 +275,7 @@ async fn one_session_that_fails_does_not_keep_the_others() {
 }
 
 #[tokio::test]
-async fn many_are_counted_before_they_are_terminated() {
+async fn many_sessions_are_counted_before_they_are_terminated() {
     let server = Server::start().await;
     for (session, team, calls) in [("a", "web", 3), ("b", "web", 1), ("c", "ops", 3)] {
         server.open(session, "", &[("team", team)]).await.unwrap();
@@ -309,7 +309,7 @@ async fn an_operator_acts_under_a_name() {
     let reset = ["reset", "s", "--reason", "x", "--operator", "alex"];
     unstuck(server, &reset).await.ends_with(0);
     assert_eq!(
-        fake.asked(),
+        fake.requests(),
         [
             r#"snooze by kim: {"session_id":"s","duration":"1800s","reason":"a demo"}"#,
             r#"reset by alex: {"session_id":"s","reason":"x"}"#,
@@ -324,7 +324,7 @@ async fn the_audit_log_is_listed_page_by_page() {
         verdicts: vec![verdict(id)],
         next_page_token: next.to_owned(),
     };
-    fake.lists(vec![page("v1", "more"), page("v2", "")]);
+    fake.set_verdict_pages(vec![page("v1", "more"), page("v2", "")]);
     let args = [
         "verdicts",
         "--since",
@@ -344,8 +344,8 @@ async fn the_audit_log_is_listed_page_by_page() {
         .objects();
     let ids: Vec<_> = objects.iter().map(|it| it["verdict_id"].clone()).collect();
     assert_eq!(ids, ["v1", "v2"]);
-    for (asked, token) in fake.asked().iter().zip(["", "more"]) {
-        let (_, request) = asked.split_once(": ").unwrap();
+    for (requests, token) in fake.requests().iter().zip(["", "more"]) {
+        let (_, request) = requests.split_once(": ").unwrap();
         let request: Value = serde_json::from_str(request).unwrap();
         assert_eq!(request["page_token"].as_str().unwrap_or_default(), token);
         assert_eq!(request["labels"]["team"], "web");
@@ -383,14 +383,14 @@ async fn first_line(pipe: impl Read + Send + 'static) -> String {
 }
 
 #[tokio::test]
-async fn a_watch_that_breaks_off_goes_on_after_the_last_verdict_seen() {
+async fn an_interrupted_watch_resumes_after_the_last_verdict() {
     let fake = Fake::default();
     let shown = |id: &str| {
         let verdict = Some(verdict(id));
         Ok(pb::WatchVerdictsResponse { verdict })
     };
     let slow = Status::resource_exhausted("the watcher was too slow");
-    fake.shows(vec![
+    fake.set_watches(vec![
         Ok(vec![shown("v1"), shown("v2"), Err(slow)]),
         Err(Status::unavailable("starting")),
         Ok(vec![shown("v3")]),
@@ -404,19 +404,19 @@ async fn a_watch_that_breaks_off_goes_on_after_the_last_verdict_seen() {
         .map(|it| it["verdict_id"].clone())
         .collect();
     assert_eq!(ids, ["v1", "v2", "v3"]);
-    let asked = fake.asked();
-    assert!(!asked[0].contains("after_verdict_id"), "{}", asked[0]);
-    for (asked, after) in asked[1..].iter().zip(["v2", "v2", "v3"]) {
+    let requests = fake.requests();
+    assert!(!requests[0].contains("after_verdict_id"), "{}", requests[0]);
+    for (requests, after) in requests[1..].iter().zip(["v2", "v2", "v3"]) {
         assert!(
-            asked.contains(&format!(r#""after_verdict_id":"{after}""#)),
-            "{asked}"
+            requests.contains(&format!(r#""after_verdict_id":"{after}""#)),
+            "{requests}"
         );
     }
-    let told: Vec<&str> = ran.err.lines().collect();
+    let lines: Vec<&str> = ran.err.lines().collect();
     assert!(
-        told[1].contains("connection lost (the watcher was too slow); resuming after the last")
+        lines[1].contains("connection lost (the watcher was too slow); resuming after the last")
     );
-    assert!(told[3].contains("reconnected"), "{told:?}");
+    assert!(lines[3].contains("reconnected"), "{lines:?}");
 }
 
 #[tokio::test]
@@ -424,8 +424,8 @@ async fn a_watch_prints_each_verdict_at_once() {
     let server = Server::start().await;
     let args = ["watch", "--detector", "operator", "--output", "table"];
     let mut child = Watching(command(server.grpc, &args).spawn().unwrap());
-    let told = first_line(child.0.stderr.take().unwrap()).await;
-    assert_eq!(told, format!("unstuck: watching {}\n", server.grpc));
+    let line = first_line(child.0.stderr.take().unwrap()).await;
+    assert_eq!(line, format!("unstuck: watching {}\n", server.grpc));
     server.terminate("s").await;
     let line = first_line(child.0.stdout.take().unwrap()).await;
     let words: Vec<&str> = line.split_whitespace().skip(2).take(2).collect();
@@ -434,7 +434,7 @@ async fn a_watch_prints_each_verdict_at_once() {
 }
 
 #[tokio::test]
-async fn what_an_agent_sends_cannot_steer_the_terminal() {
+async fn agent_text_cannot_control_the_terminal_of_an_operator() {
     let server = Server::start().await;
     let hostile = "\u{1b}[2J\u{9b}31m\u{202e}x\r\ny\u{7}";
     let args = serde_json::json!({ "path": hostile }).to_string();
@@ -454,7 +454,7 @@ async fn what_an_agent_sends_cannot_steer_the_terminal() {
 }
 
 #[tokio::test]
-async fn colours_are_for_terminals_and_for_those_who_insist() {
+async fn colours_are_printed_to_terminals_or_on_request() {
     let server = Server::start().await;
     server.play("s", ask("x").times(3)).await;
     let coloured = async |variables: &[(&str, &str)]| {
@@ -472,14 +472,14 @@ async fn colours_are_for_terminals_and_for_those_who_insist() {
 }
 
 #[tokio::test]
-async fn a_reader_that_has_seen_enough_is_no_failure() {
+async fn a_reader_that_closes_its_pipe_is_no_failure() {
     let fake = Fake::default();
     // More than a pipe holds.
     let sessions = (0..5_000).map(|number| pb::Session {
         session_id: format!("a-rather-long-name-{number}"),
         ..Default::default()
     });
-    fake.lists_sessions(vec![pb::ListSessionsResponse {
+    fake.set_session_pages(vec![pb::ListSessionsResponse {
         sessions: sessions.collect(),
         ..Default::default()
     }]);
@@ -497,9 +497,9 @@ async fn a_reader_that_has_seen_enough_is_no_failure() {
 
 #[test]
 fn shells_and_man_know_every_command() {
-    let nobody = "127.0.0.1:1".parse().unwrap();
+    let closed_port = "127.0.0.1:1".parse().unwrap();
     let printed = |args: &[&str]| {
-        let output = command(nobody, args).output().unwrap();
+        let output = command(closed_port, args).output().unwrap();
         assert!(output.status.success(), "{args:?}");
         String::from_utf8(output.stdout).unwrap()
     };

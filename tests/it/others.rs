@@ -86,8 +86,8 @@ async fn streams_of_health_and_reflection_end_with_a_reason_when_the_service_dra
     let run = tokio::spawn(app.run(async { stopped.await.unwrap() }));
     let channel = connect(address, |endpoint| endpoint).await;
     let mut watch = watch(&channel).await.unwrap();
-    let mut asked = Reflection::open(&channel).await.unwrap();
-    let answer = asked.ask("unstuck.v1.DetectionService").await.unwrap();
+    let mut reflection = Reflection::open(&channel).await.unwrap();
+    let answer = reflection.ask("unstuck.v1.DetectionService").await.unwrap();
     assert!(answer.is_some());
     let mut silent = Reflection::open(&channel).await.unwrap();
     let (_asks, requests) = mpsc::channel::<v1alpha::ServerReflectionRequest>(1);
@@ -102,7 +102,7 @@ async fn streams_of_health_and_reflection_end_with_a_reason_when_the_service_dra
     assert_eq!(last.status(), ServingStatus::NotServing, "before the end");
     for ended in [
         within(watch.message()).await.unwrap_err(),
-        within(asked.answers.message()).await.unwrap_err(),
+        within(reflection.answers.message()).await.unwrap_err(),
         within(silent.answers.message()).await.unwrap_err(),
         within(older.message()).await.unwrap_err(),
     ] {
@@ -113,7 +113,7 @@ async fn streams_of_health_and_reflection_end_with_a_reason_when_the_service_dra
 }
 
 #[tokio::test]
-async fn reflection_has_a_streams_place_and_who_watches_health_takes_none_of_them() {
+async fn reflection_takes_a_stream_permit_and_a_health_watch_takes_none() {
     let server = Server::with("[limits]\nopen_streams_max = 1").await;
     let channel = connect(server.grpc, |endpoint| endpoint).await;
     let held = Reflection::open(&channel).await.unwrap();
@@ -143,7 +143,7 @@ async fn reflection_has_a_streams_place_and_who_watches_health_takes_none_of_the
 }
 
 #[tokio::test]
-async fn reflection_on_which_nothing_is_asked_ends_with_a_reason_and_watching_health_goes_on() {
+async fn an_idle_reflection_stream_ends_with_a_reason_and_a_health_watch_continues() {
     let server = Server::with("[limits]\nstream_idle_secs_max = 1").await;
     let channel = connect(server.grpc, |endpoint| endpoint).await;
     let mut watch = watch(&channel).await.unwrap();
@@ -158,7 +158,7 @@ async fn reflection_on_which_nothing_is_asked_ends_with_a_reason_and_watching_he
 }
 
 #[tokio::test]
-async fn who_loses_its_token_loses_reflection_too() {
+async fn a_revoked_token_ends_reflection_streams() {
     let mut tokens = Tokens::new(&["broker", "admin"]);
     let server = Server::with(&tokens.config()).await;
     let channel = connect(server.grpc, |endpoint| endpoint).await;
@@ -186,11 +186,11 @@ async fn the_messages_of_probes_and_reflection_are_bounded() {
     let unknown = reflection.ask(&"x".repeat(9_000)).await.unwrap_err();
     assert_eq!(unknown.code(), Code::NotFound);
     let mut reflection = Reflection::open(&channel).await.unwrap();
-    // The library ends its stream without a word where it cannot read.
+    // The library ends its stream without a status if it cannot read.
     assert_eq!(reflection.ask(&"x".repeat(11_000)).await.unwrap(), None);
 }
 
-/// Says of its health what steers a terminal.
+/// A health service whose text has terminal control codes.
 struct Rude;
 
 #[async_trait]
@@ -213,14 +213,14 @@ impl Health for Rude {
 }
 
 #[tokio::test]
-async fn what_a_server_says_of_its_health_cannot_steer_a_terminal() {
+async fn the_health_text_of_a_server_cannot_control_the_terminal() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let server = tonic::transport::Server::builder().add_service(HealthServer::new(Rude));
     tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
     let directory = directory(&[]);
     let mut ask = unstuck(directory.path(), &["health", "--server", &address], &[]);
-    let asked = tokio::task::spawn_blocking(move || ask.output()).await;
-    let asked = asked.unwrap().unwrap();
-    assert_eq!(text(&asked.stderr), "unstuck: no [2Jsuch service\n");
+    let output = tokio::task::spawn_blocking(move || ask.output()).await;
+    let output = output.unwrap().unwrap();
+    assert_eq!(text(&output.stderr), "unstuck: no [2Jsuch service\n");
 }

@@ -11,12 +11,12 @@ use std::{
 
 use crate::play::{Line, Player};
 
-/// The sessions of a file, and who spoke first in each of which there was talk.
+/// The sessions of a file, and the first detector in each session with a verdict.
 fn watch(name: &str) -> (BTreeSet<String>, BTreeMap<String, String>) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/plausible");
     let ndjson = fs::read_to_string(path.join(name)).unwrap();
     let mut player = Player::new();
-    let (mut sessions, mut told) = (BTreeSet::new(), BTreeMap::new());
+    let (mut sessions, mut verdicts) = (BTreeSet::new(), BTreeMap::new());
     for line in Line::read(&ndjson) {
         let session = match &line {
             Line::Event(event) => &event.session_id,
@@ -25,25 +25,25 @@ fn watch(name: &str) -> (BTreeSet<String>, BTreeMap<String, String>) {
         sessions.insert(session.clone());
         let answer = player.play(&line);
         if let Some(verdict) = answer.and_then(|answer| answer.verdict) {
-            let first = told.entry(session.clone());
+            let first = verdicts.entry(session.clone());
             first.or_insert_with(|| format!("{}: {}", verdict.detector, verdict.pattern));
         }
     }
-    (sessions, told)
+    (sessions, verdicts)
 }
 
 #[test]
-fn no_healthy_session_is_alarmed() {
-    let (sessions, told) = watch("healthy.ndjson");
+fn no_healthy_session_gets_a_verdict() {
+    let (sessions, verdicts) = watch("healthy.ndjson");
     assert!(sessions.len() >= 180, "{}", sessions.len());
-    assert_eq!(told, BTreeMap::new());
+    assert_eq!(verdicts, BTreeMap::new());
 }
 
 #[test]
 fn every_looping_session_is_found() {
-    let (sessions, told) = watch("looping.ndjson");
+    let (sessions, verdicts) = watch("looping.ndjson");
     assert!(sessions.len() >= 125, "{}", sessions.len());
-    let found: BTreeSet<String> = told.into_keys().collect();
+    let found: BTreeSet<String> = verdicts.into_keys().collect();
     let missed: Vec<_> = sessions.difference(&found).collect();
     assert!(missed.is_empty(), "{missed:?}");
 }

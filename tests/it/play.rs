@@ -43,7 +43,7 @@ impl Line {
     }
 }
 
-/// An engine and the time of what it was last shown.
+/// An engine and the time of its last event.
 pub struct Player {
     pub engine: Engine,
     pub now: SystemTime,
@@ -57,8 +57,8 @@ impl Player {
         Self::with("", RunMode::Replay).unwrap()
     }
 
-    /// With a user's settings over the defaults. The environment of whoever
-    /// runs the tests plays no part.
+    /// With a user's settings over the defaults. The environment variables of the
+    /// test process are ignored.
     pub fn with(config_toml: &str, clockwork: RunMode) -> Result<Self, ConfigError> {
         let file = tempfile::NamedTempFile::new().unwrap();
         write(&file, config_toml).unwrap();
@@ -83,7 +83,7 @@ impl Player {
         })
     }
 
-    /// The answer; `None` to a delta of which there is nothing to say.
+    /// The answer; `None` for a delta without a verdict.
     #[track_caller]
     pub fn play(&mut self, line: &Line) -> Option<RecordOutcome> {
         match line {
@@ -102,7 +102,7 @@ impl Player {
         self.engine.record(&event, self.now).unwrap()
     }
 
-    /// Each verdict once, in the order given.
+    /// Each verdict once, in the order of issue.
     #[track_caller]
     pub fn verdicts(&mut self, lines: &[Line]) -> Vec<Arc<Verdict>> {
         let mut known = HashSet::new();
@@ -114,8 +114,7 @@ impl Player {
     }
 }
 
-/// All of a verdict but what names it: two engines with keys of their own agree
-/// on this.
+/// A verdict without its ids: two engines with different hash keys agree on this.
 pub fn essence(verdict: &Verdict) -> String {
     let nameless = Verdict {
         id: VerdictId(0),

@@ -4,13 +4,13 @@ use unstuck::pb::{Action, TrendLevel, Wasted};
 
 use crate::harness::*;
 
-/// What a session of these events is told.
+/// Checks the verdicts on a session of these events.
 async fn check(toml: &str, events: impl Script, expected: &[(i32, Action)]) {
     let server = Server::with(toml).await;
     assert_eq!(verdicts(&server.play("s", events).await), expected);
 }
 
-/// Calls of which no two are equal.
+/// Calls that all differ.
 fn different(count: usize) -> Vec<unstuck::pb::Event> {
     (0..count).map(|n| ask(&format!("other-{n}"))).collect()
 }
@@ -23,7 +23,7 @@ fn similar(count: usize) -> Vec<unstuck::pb::Event> {
 }
 
 #[tokio::test]
-async fn a_repeat_is_warned_about_blocked_and_at_last_terminated() {
+async fn a_repeat_is_warned_about_then_blocked_then_terminated() {
     let expected = [
         (2, Action::Warn),
         (3, Action::Block),
@@ -39,14 +39,14 @@ async fn a_loop_that_comes_back_is_blocked_at_once() {
 }
 
 #[tokio::test]
-async fn a_loop_that_comes_back_after_the_user_spoke_is_remembered() {
+async fn a_loop_that_comes_back_after_a_user_message_is_recognised() {
     let user = vec![turn_by(unstuck::pb::Role::User, "go on")];
     let events = [ask("x").times(3), user, ask("x").times(3)];
     check("", events, &[(2, Action::Warn), (6, Action::Block)]).await;
 }
 
 #[tokio::test]
-async fn the_events_of_all_runs_of_a_loop_count_towards_its_announced_end() {
+async fn the_events_of_all_runs_of_a_loop_count_towards_its_termination() {
     let toml = "[detect.exact_repeat]\nterminate_after = 6";
     let events = [ask("x").times(3), different(1), ask("x").times(4)];
     let expected = [
@@ -64,15 +64,15 @@ async fn a_new_loop_gets_its_own_warning() {
 }
 
 #[tokio::test]
-async fn a_circle_is_not_made_of_what_another_loop_was_reported_with() {
-    // With the third x, which was reported, the third lap would end before.
+async fn a_cycle_does_not_use_events_of_a_reported_loop() {
+    // If the reported third x counted, the third lap would end earlier.
     let laps = vec![[ask("y"), ask("x")]; 3].concat();
     let expected = [(2, Action::Warn), (8, Action::Warn)];
     check("", [ask("x").times(3), laps], &expected).await;
 }
 
 #[tokio::test]
-async fn reads_that_are_found_one_after_another_are_laps_of_a_circle() {
+async fn consecutive_read_loops_are_laps_of_a_cycle() {
     let read = |name: &str| call("read_file", &format!("{{\"path\": \"{name}\"}}"), name);
     let lap = || vec![read("a"), read("b"), read("c")];
     let expected = [(6, Action::Warn), (7, Action::Warn), (8, Action::Block)];
@@ -96,7 +96,7 @@ async fn turns_that_differ_in_a_number_only_are_progress() {
 }
 
 #[tokio::test]
-async fn a_detector_that_is_switched_off_says_nothing() {
+async fn a_disabled_detector_gives_no_verdict() {
     check(
         "[detect.exact_repeat]\nenabled = false",
         ask("x").times(30),
@@ -108,7 +108,7 @@ async fn a_detector_that_is_switched_off_says_nothing() {
 // Cooldown
 
 #[tokio::test]
-async fn an_alert_within_the_cooldown_is_given_later_if_its_loop_still_stands() {
+async fn an_alert_within_the_cooldown_is_issued_later_if_its_loop_is_still_active() {
     let toml = "[detect.exact_repeat]\nsoft = \"alert\"";
     let events = [ask("x").times(3), ask("y").times(6)];
     check(
@@ -127,7 +127,7 @@ async fn an_alert_within_the_cooldown_is_dropped_if_its_loop_ends_first() {
 }
 
 #[tokio::test]
-async fn an_alert_after_the_cooldown_is_given_at_once() {
+async fn an_alert_after_the_cooldown_is_issued_at_once() {
     let toml = "[detect.exact_repeat]\nsoft = \"alert\"";
     let events = [ask("x").times(3), different(2), ask("y").times(3)];
     check(toml, events, &[(2, Action::Alert), (7, Action::Alert)]).await;
@@ -173,7 +173,7 @@ async fn the_verdicts_of_a_loop_share_its_id_and_no_others() {
 }
 
 #[tokio::test]
-async fn a_verdict_says_what_happened_and_what_it_cost() {
+async fn a_verdict_has_evidence_and_cost() {
     let server = Server::start().await;
     let named = |n: usize| ask("x").id(&format!("e{n}")).costing(100, 10, 0.25);
     let events = (0..20).map(named).collect::<Vec<_>>();
@@ -232,7 +232,7 @@ async fn a_verdict_says_what_happened_and_what_it_cost() {
 }
 
 #[tokio::test]
-async fn a_verdict_on_turns_quotes_the_last_and_says_how_alike_they_are() {
+async fn a_verdict_on_turns_quotes_the_last_and_states_the_overlap() {
     let server = Server::start().await;
     let results = server.play("s", similar(4)).await;
     let verdict = verdict(&results[3]);

@@ -80,7 +80,7 @@ fn strict_never_acts_later_than_default_and_lenient_never_sooner() {
 
 /// A user who changes `[detect.x]` must not find a built-in profile refused.
 #[test]
-fn a_built_in_profile_sets_together_what_must_agree() {
+fn a_built_in_profile_keeps_related_settings_consistent() {
     const AGREE: &[&[&str]] = &[
         &["count", "terminate_after"],
         &["soft", "hard"],
@@ -209,7 +209,7 @@ fn a_window_too_small_is_refused_with_the_arithmetic_where_it_was_set() {
 }
 
 #[test]
-fn a_variable_that_makes_no_sense_is_named() {
+fn an_invalid_variable_is_named() {
     let variable = [("UNSTUCK__DETECT__CYCLE__COUNT", "16")];
     assert_eq!(
         load("", &variable).unwrap_err(),
@@ -223,11 +223,11 @@ fn once_is_no_loop_for_any_detector() {
         if !NEEDED.contains(&key.as_str()) || name == "similar_turns" {
             continue;
         }
-        let said = load(&format!("[detect.{name}]\n{key} = 1"), &[]).unwrap_err();
-        let place = format!("invalid `detect.{name}.{key}` at unstuck.toml:2: ");
+        let error = load(&format!("[detect.{name}]\n{key} = 1"), &[]).unwrap_err();
+        let prefix = format!("invalid `detect.{name}.{key}` at unstuck.toml:2: ");
         assert!(
-            said.starts_with(&place) && said.contains("at least 2"),
-            "{said}"
+            error.starts_with(&prefix) && error.contains("at least 2"),
+            "{error}"
         );
     }
     check_refused(
@@ -245,9 +245,9 @@ fn a_count_of_any_size_is_refused_or_loaded() {
     {
         for count in [64, 4_294_967_295_u32] {
             let file = format!("[detect.{name}]\ncount = {count}\nterminate_after = 0");
-            if let Err(said) = load(&file, &[]) {
-                let place = format!("invalid `detect.{name}.count` at unstuck.toml:2: {count} ");
-                assert!(said.starts_with(&place), "{said}");
+            if let Err(error) = load(&file, &[]) {
+                let prefix = format!("invalid `detect.{name}.count` at unstuck.toml:2: {count} ");
+                assert!(error.starts_with(&prefix), "{error}");
             }
         }
     }
@@ -257,11 +257,11 @@ fn a_count_of_any_size_is_refused_or_loaded() {
 fn a_rung_that_is_never_reached_is_refused_for_every_detector() {
     // Nothing is stronger than what ends a session.
     for name in detect::NAMES.iter().filter(|name| **name != "budget") {
-        let said = load(&format!("[detect.{name}]\nsoft = 'terminate'"), &[]).unwrap_err();
-        let place = format!(
+        let error = load(&format!("[detect.{name}]\nsoft = 'terminate'"), &[]).unwrap_err();
+        let prefix = format!(
             "invalid `detect.{name}.soft` at unstuck.toml:2: terminate is stronger than hard, "
         );
-        assert!(said.starts_with(&place), "{said}");
+        assert!(error.starts_with(&prefix), "{error}");
     }
     check_refused(
         "[detect.cycle]\nhard = 'alert'",

@@ -29,7 +29,7 @@ fn config(cases: u32) -> ProptestConfig {
     }
 }
 
-/// What happens in a session. Few tools, few arguments and few results, so that
+/// A step of a session. Few tools, few arguments and few results, so that
 /// loops are common.
 #[derive(Clone, Debug)]
 enum Step {
@@ -159,7 +159,7 @@ fn read() -> Act {
     (read, "")
 }
 
-/// The event's number, whether it is a duplicate, and the essence of the verdict.
+/// The event's index, whether it is a duplicate, and the essence of the verdict.
 type Answer = (Option<i32>, bool, Option<String>);
 
 fn answer(recorded: &RecordOutcome) -> Answer {
@@ -167,7 +167,7 @@ fn answer(recorded: &RecordOutcome) -> Answer {
     (recorded.index, recorded.duplicate, verdict)
 }
 
-/// In the essence of a verdict that ends something.
+/// Part of the essence of a terminating verdict.
 const TERMINATE: &str = "action: Some(Terminate)";
 
 fn answers(player: &mut Player, events: &[pb::Event]) -> Vec<Answer> {
@@ -176,13 +176,13 @@ fn answers(player: &mut Player, events: &[pb::Event]) -> Vec<Answer> {
 }
 
 thread_local! {
-    /// Making an engine costs more than playing a history, so that properties
-    /// of one session share theirs. That sessions do not touch each other is a
-    /// property of its own.
+    /// Creating an engine costs more than playing a history, so properties of one
+    /// session share an engine. A separate property checks that sessions do not affect
+    /// each other.
     static SHARED: RefCell<Player> = RefCell::new(Player::new());
 }
 
-/// Plays a history as a session of its own, always of the same name.
+/// Plays a history as a new session, always of the same name.
 fn play<T>(with: impl FnOnce(&mut Player) -> T) -> T {
     SHARED.with_borrow_mut(|player| {
         let id = SessionId::parse("s").unwrap();
@@ -208,38 +208,38 @@ fn termination(past: &[pb::Event], answers: &[Answer], event: &pb::Event) -> Opt
     of("").or_else(|| of(&event.agent_id))
 }
 
-/// Sends texts as deltas, each cut at the given places; the answers to the ends.
+/// Sends texts as deltas, each cut at the given positions; the answers to the ends.
 fn stream(texts: &[&str], cuts: &[Index]) -> Vec<Answer> {
-    let mut told = Vec::new();
+    let mut answers_to_ends = Vec::new();
     play(|player| {
         for (n, text) in texts.iter().enumerate() {
-            let places = cuts
+            let positions = cuts
                 .iter()
                 .map(|cut| text.floor_char_boundary(cut.index(text.len() + 1)));
-            let mut places: Vec<usize> = places.chain([0, text.len()]).collect();
-            places.sort_unstable();
-            for (k, ends) in places.windows(2).enumerate() {
+            let mut positions: Vec<usize> = positions.chain([0, text.len()]).collect();
+            positions.sort_unstable();
+            for (k, ends) in positions.windows(2).enumerate() {
                 let recorded = player.play(&Line::Delta(pb::Delta {
                     session_id: "s".to_owned(),
                     turn_id: format!("t{n}"),
                     text: text[ends[0]..ends[1]].to_owned(),
-                    end_of_turn: k + 2 == places.len(),
+                    end_of_turn: k + 2 == positions.len(),
                     ..pb::Delta::default()
                 }));
                 // After a termination every piece is answered.
-                told.extend(
+                answers_to_ends.extend(
                     recorded
-                        .filter(|_| k + 2 == places.len())
+                        .filter(|_| k + 2 == positions.len())
                         .map(|r| answer(&r)),
                 );
             }
         }
     });
-    told
+    answers_to_ends
 }
 
-/// Texts that come again, in full width and with what shows nothing.
-fn spoken() -> impl Strategy<Value = Vec<String>> {
+/// Texts that recur, some in full width or with invisible characters.
+fn turn_texts() -> impl Strategy<Value = Vec<String>> {
     let text = prop_oneof![
         3 => select(TEXTS).prop_map(str::to_owned),
         1 => "[aé漢🙂 \\u{200b}\n]{0,40}",
@@ -271,8 +271,8 @@ proptest! {
     #![proptest_config(config(96))]
 
     #[test]
-    fn how_deltas_are_cut_changes_nothing(
-        texts in spoken(),
+    fn the_chunking_of_deltas_changes_nothing(
+        texts in turn_texts(),
         cuts in vec(any::<Index>(), 0..12),
     ) {
         let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
@@ -317,7 +317,7 @@ proptest! {
     }
 
     #[test]
-    fn an_event_has_at_most_one_verdict_and_the_next_number(acts in acts()) {
+    fn an_event_has_at_most_one_verdict_and_the_next_index(acts in acts()) {
         let mut next = 0;
         for (index, duplicate, verdict) in play_events(&events("s", &acts)) {
             prop_assert!(!duplicate);
@@ -326,7 +326,7 @@ proptest! {
                     prop_assert_eq!(index, next);
                     next += 1;
                 }
-                // Only what is terminated is not counted.
+                // Only events of terminated sessions are not counted.
                 None => prop_assert!(verdict.is_some_and(|v| v.contains(TERMINATE))),
             }
         }
@@ -357,18 +357,18 @@ proptest! {
     }
 
     #[test]
-    fn unseen_characters_and_the_order_of_keys_change_nothing(
+    fn invisible_characters_and_the_order_of_keys_change_nothing(
         acts in acts(),
-        places in vec(any::<Index>(), 1..20),
+        positions in vec(any::<Index>(), 1..20),
         unseen in select(&["\u{200b}", "\u{feff}", "\u{200d}", "\u{2060}", "\u{ad}"]),
     ) {
         let plain = events("s", &acts);
-        let mut places = places.iter().cycle();
+        let mut positions = positions.iter().cycle();
         let mut disguised = plain.clone();
         for event in &mut disguised {
             let mut sprinkle = |text: &mut String| {
-                for place in places.by_ref().take(2) {
-                    text.insert_str(text.floor_char_boundary(place.index(text.len() + 1)), unseen);
+                for position in positions.by_ref().take(2) {
+                    text.insert_str(text.floor_char_boundary(position.index(text.len() + 1)), unseen);
                 }
             };
             match &mut event.body {
@@ -393,7 +393,7 @@ proptest! {
     #![proptest_config(config(16))]
 
     #[test]
-    fn sessions_do_not_touch_each_other(
+    fn sessions_do_not_affect_each_other(
         histories in vec(acts(), 2..5),
         turns in vec(any::<Index>(), 1..200),
     ) {
@@ -429,7 +429,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_is_left_of_sessions_that_have_ended(histories in vec(acts(), 1..6)) {
+    fn ended_sessions_leave_no_state(histories in vec(acts(), 1..6)) {
         let mut player = Player::new();
         for (n, acts) in histories.iter().enumerate() {
             answers(&mut player, &events(&format!("s{n}"), acts));
@@ -448,7 +448,7 @@ proptest! {
     }
 }
 
-/// Text that others have choked on.
+/// Text that has broken other programs.
 fn hostile() -> impl Strategy<Value = String> {
     let known = select(&[
         "",
@@ -575,7 +575,7 @@ fn hostile_event() -> impl Strategy<Value = pb::Event> {
         )
 }
 
-/// Shows the engine what came over the wire, if it is an event or a delta.
+/// Records bytes from the wire if they are an event or a delta.
 fn show(player: &mut Player, wire: &[u8]) -> bool {
     let event = pb::Event::decode(wire)
         .ok()
@@ -607,9 +607,9 @@ proptest! {
                 for _ in 0..times {
                     show(player, &wire);
                 }
-                for (place, byte) in &flips {
-                    let place = place.index(wire.len());
-                    wire[place] = *byte;
+                for (position, byte) in &flips {
+                    let position = position.index(wire.len());
+                    wire[position] = *byte;
                 }
                 show(player, &wire);
             }
@@ -636,7 +636,7 @@ proptest! {
     }
 }
 
-/// The same but for what quotes the arguments as they were sent.
+/// The essence without parts that quote the arguments as sent.
 fn seen(answers: Vec<Answer>) -> Vec<Answer> {
     let unseen = ['\u{200b}', '\u{feff}', '\u{200d}', '\u{2060}', '\u{ad}'];
     let strip = |text: String| {

@@ -25,7 +25,7 @@ impl Service {
         let here = directory(&[("unstuck.toml", toml)]);
         let mut command = unstuck(here.path(), &["serve"], &[]);
         if toml.contains("[server]") {
-            // A variable would go before what the file says.
+            // A variable would override the file.
             command.env_remove("UNSTUCK__SERVER__HTTP");
         }
         let running = Running::start(command);
@@ -60,14 +60,14 @@ fn exact_repeat(count: u32) -> String {
 }
 
 #[tokio::test]
-async fn a_session_goes_on_with_the_new_settings_and_what_was_counted() {
+async fn a_session_continues_with_the_new_settings_and_its_counts() {
     let mut service = Service::start(&exact_repeat(6)).await;
-    let unheeded = service.server.play("s", ask("colour").times(2)).await;
-    assert_eq!(unheeded[1].action(), Action::Unspecified);
+    let first = service.server.play("s", ask("colour").times(2)).await;
+    assert_eq!(first[1].action(), Action::Unspecified);
     service.reload(&exact_repeat(3), "applied").await;
     let third = service.server.record(ask("colour").of("s")).await;
     assert_eq!((third.event_index, third.action()), (2, Action::Warn));
-    // And so does a stream that was open all the while.
+    // A stream that stayed open uses them too.
     let mut stream = service.server.events().await;
     stream
         .ask(batch(1, [ask("size").of("t"), ask("size").of("t")]))
@@ -78,7 +78,7 @@ async fn a_session_goes_on_with_the_new_settings_and_what_was_counted() {
 }
 
 #[tokio::test]
-async fn a_text_that_is_being_written_goes_on_when_other_phrases_are_listened_for() {
+async fn a_streamed_text_continues_when_the_phrases_change() {
     let mut service = Service::start("").await;
     let mut deltas = service.server.deltas().await;
     deltas.send(pieces([piece("s", "1", "How can I he")])).await;
@@ -92,7 +92,7 @@ async fn a_text_that_is_being_written_goes_on_when_other_phrases_are_listened_fo
 }
 
 #[tokio::test]
-async fn a_configuration_that_makes_no_sense_changes_nothing() {
+async fn an_invalid_configuration_changes_nothing() {
     let mut service = Service::start(&exact_repeat(3)).await;
     service.server.play("s", ask("colour").times(2)).await;
     for bad in [
@@ -115,7 +115,7 @@ async fn a_configuration_that_makes_no_sense_changes_nothing() {
 }
 
 #[tokio::test]
-async fn what_the_service_would_not_start_with_is_refused_whatever_needs_a_restart() {
+async fn a_configuration_that_could_not_start_is_refused_even_if_it_needs_a_restart() {
     let here = "[server]\nhttp = '127.0.0.1:0'\n";
     let mut service = Service::start(&(here.to_owned() + &exact_repeat(3))).await;
     service.server.play("s", ask("colour").times(2)).await;
@@ -148,7 +148,7 @@ async fn what_the_service_would_not_start_with_is_refused_whatever_needs_a_resta
 }
 
 #[tokio::test]
-async fn limits_tools_rules_and_profiles_change_and_what_needs_a_restart_is_named() {
+async fn limits_tools_rules_and_profiles_are_reloaded_and_keys_that_need_a_restart_are_named() {
     let rule = |count: u32| {
         format!("[[rules]]\nname = 'looks'\nwhen = 'tool == \"lookup_setting\"'\ncount = {count}\n")
     };
@@ -165,10 +165,10 @@ async fn limits_tools_rules_and_profiles_change_and_what_needs_a_restart_is_name
     assert_eq!(second.verdict.unwrap().detector, "rule:looks");
     assert!(service.server.try_record(ask("a").of("t")).await.is_err());
     assert!(service.server.open("s", "calm", &[]).await.is_ok());
-    // Another list of rules is another matter.
+    // A changed list of rules needs a restart.
     let more = changed.clone() + "[[rules]]\nname = 'more'\nwhen = 'true'\n";
     service.reload(&more, "refused").await;
-    // A profile that is gone leaves its sessions the default.
+    // Sessions of a removed profile get the default.
     service.reload(&rule(2), "applied").await;
     service.server.record(ask("c").of("s")).await;
     assert_eq!(service.server.get("s").await.unwrap().profile, "default");

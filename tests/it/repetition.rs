@@ -14,7 +14,7 @@ use crate::{
     play::{Line, Player},
 };
 
-/// The text in deltas of at most so many bytes, or of one character.
+/// The text in deltas of at most `bytes` bytes, or of one character.
 fn deltas(turn: &str, text: &str, bytes: usize) -> Vec<Line> {
     let mut rest = text;
     let mut deltas = Vec::new();
@@ -31,32 +31,32 @@ fn deltas(turn: &str, text: &str, bytes: usize) -> Vec<Line> {
     deltas
 }
 
-/// The verdicts on a text, each with the number of characters that were written
-/// by then.
-fn told(player: &mut Player, text: &str, bytes: usize) -> Vec<(usize, Arc<Verdict>)> {
-    told_in(player, "t", text, bytes)
+/// The verdicts on a text, each with the number of characters streamed so far.
+fn stream_text(player: &mut Player, text: &str, bytes: usize) -> Vec<(usize, Arc<Verdict>)> {
+    stream_turn(player, "t", text, bytes)
 }
 
-fn told_in(
+fn stream_turn(
     player: &mut Player,
     turn: &str,
     text: &str,
     bytes: usize,
 ) -> Vec<(usize, Arc<Verdict>)> {
     let mut chars = 0;
-    let mut told = Vec::new();
+    let mut verdicts = Vec::new();
     for line in deltas(turn, text, bytes) {
         if let Line::Delta(delta) = &line {
             chars += delta.text.chars().count();
         }
         let answer = player.play(&line);
-        told.extend(answer.and_then(|answer| Some((chars, answer.verdict?))));
+        verdicts.extend(answer.and_then(|answer| Some((chars, answer.verdict?))));
     }
-    told
+    verdicts
 }
 
-fn actions(told: &[(usize, Arc<Verdict>)]) -> Vec<Action> {
-    told.iter()
+fn actions(verdicts: &[(usize, Arc<Verdict>)]) -> Vec<Action> {
+    verdicts
+        .iter()
         .filter_map(|(_, verdict)| verdict.effective_action())
         .collect()
 }
@@ -67,7 +67,7 @@ fn lines(count: u32, line: impl Fn(u32) -> String) -> String {
     (0..count).map(line).collect()
 }
 
-/// A plain generator: the same figures on every machine.
+/// A simple generator with the same numbers on every machine.
 fn figure(n: u32) -> u32 {
     n.wrapping_mul(2_654_435_761)
         .rotate_left(13)
@@ -84,8 +84,8 @@ fn name(n: u32) -> &'static str {
     NAMES[n as usize % NAMES.len()]
 }
 
-/// Text of kinds that agents write, made up here.
-fn made_up() -> Vec<(&'static str, String)> {
+/// Generated text of the kinds that agents write.
+fn generated_texts() -> Vec<(&'static str, String)> {
     let base64 = |n: u32| {
         const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         char::from(DIGITS[figure(n) as usize % 64]).to_string()
@@ -127,8 +127,8 @@ fn made_up() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Text that lies around here: prose, code and data in many languages.
-fn written() -> Vec<(String, String)> {
+/// Text from this repository: prose, code and data in many languages.
+fn corpus_texts() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files: Vec<_> = ["tests/it/texts", "docs", "src/engine", "examples"]
         .iter()
@@ -159,20 +159,20 @@ fn written() -> Vec<(String, String)> {
 
 #[test]
 fn ordinary_text_gets_no_verdict_however_it_is_cut() {
-    let made_up = made_up()
+    let generated_texts = generated_texts()
         .into_iter()
         .map(|(kind, text)| (kind.to_owned(), text));
-    let texts: Vec<_> = made_up.chain(written()).collect();
+    let texts: Vec<_> = generated_texts.chain(corpus_texts()).collect();
     let bytes: usize = texts.iter().map(|(_, text)| text.len()).sum();
     println!("{} texts, {} KB", texts.len(), bytes / 1_024);
     for (kind, text) in &texts {
-        // Enough of each to fill what is watched.
+        // Enough of each to fill every window.
         for (bytes, most) in [(1, 4_500), (7, 10_000), (400, 30_000)] {
             let text = &text[..text.floor_char_boundary(most)];
-            let told = told(&mut Player::new(), text, bytes);
-            let patterns: Vec<_> = told.iter().map(|(at, v)| (at, &v.pattern)).collect();
+            let verdicts = stream_text(&mut Player::new(), text, bytes);
+            let patterns: Vec<_> = verdicts.iter().map(|(at, v)| (at, &v.pattern)).collect();
             assert!(
-                told.is_empty(),
+                verdicts.is_empty(),
                 "{kind}, {bytes} bytes at a time: {patterns:?}"
             );
         }
@@ -181,7 +181,7 @@ fn ordinary_text_gets_no_verdict_however_it_is_cut() {
 
 // ---- Loops
 
-/// A kind of loop: what is written before it, and the loop.
+/// A kind of loop: the text before it, and the loop.
 fn loops() -> Vec<(&'static str, String, String)> {
     let fresh = lines(20, |n| {
         format!(
@@ -371,8 +371,8 @@ fn every_kind_of_loop_is_found() {
     let loops = loops();
     assert!(loops.len() >= 20);
     for (kind, before, text) in loops {
-        let told = told(&mut Player::new(), &format!("{before}{text}"), 1);
-        let (at, verdict) = told
+        let verdicts = stream_text(&mut Player::new(), &format!("{before}{text}"), 1);
+        let (at, verdict) = verdicts
             .first()
             .unwrap_or_else(|| panic!("{kind} is not found"));
         let delay = at - before.chars().count();
@@ -382,16 +382,16 @@ fn every_kind_of_loop_is_found() {
     }
 }
 
-// ---- What is said, and when
+// ---- Verdicts and their positions
 
 const SENTENCE: &str = "I will now check the file again to be sure. ";
 
 #[test]
-fn a_loop_is_warned_of_then_broken_off_then_escalated() {
+fn a_loop_is_warned_about_then_interrupted_then_escalated() {
     for bytes in [1, 7, 44] {
-        let told = told(&mut Player::new(), &SENTENCE.repeat(60), bytes);
+        let verdicts = stream_text(&mut Player::new(), &SENTENCE.repeat(60), bytes);
         assert_eq!(
-            actions(&told),
+            actions(&verdicts),
             [Action::Warn, Action::Break, Action::Escalate],
             "{bytes} at a time"
         );
@@ -401,8 +401,8 @@ fn a_loop_is_warned_of_then_broken_off_then_escalated() {
 #[test]
 fn a_verdict_says_what_is_repeated_how_often_and_since_when() {
     let text = format!("Let me see: {}", SENTENCE.repeat(9));
-    let told = told(&mut Player::new(), &text, 1);
-    let (_, first) = &told[0];
+    let verdicts = stream_text(&mut Player::new(), &text, 1);
+    let (_, first) = &verdicts[0];
     assert_eq!(
         first.pattern,
         "wrote the same 44 characters 3 times in a row, from character 11 on: \
@@ -411,43 +411,43 @@ fn a_verdict_says_what_is_repeated_how_often_and_since_when() {
     assert_eq!((first.evidence.count, first.evidence.period), (3, 44));
     assert_eq!(first.evidence.excerpt, SENTENCE.trim());
     assert_eq!(first.event_index, None, "there is no event yet");
-    let (_, second) = &told[1];
+    let (_, second) = &verdicts[1];
     assert_eq!(second.effective_action(), Some(Action::Break));
     assert!(second.correction.contains(SENTENCE.trim()));
     assert_eq!(first.loop_id, second.loop_id);
 }
 
 #[test]
-fn the_same_loop_in_a_later_text_is_a_rung_worse() {
+fn the_same_loop_in_a_later_text_is_one_rung_higher() {
     let mut player = Player::new();
     let short = SENTENCE.repeat(4);
     for (turn, expected) in [("1", Action::Warn), ("2", Action::Break)] {
-        let told = told_in(&mut player, turn, &short, 5);
-        assert_eq!(actions(&told), [expected]);
+        let verdicts = stream_turn(&mut player, turn, &short, 5);
+        assert_eq!(actions(&verdicts), [expected]);
         let end = player.play(&Line::Delta(last_delta("s", turn, "")));
         assert!(end.is_some_and(|end| end.verdict.is_none()));
     }
-    // Whether the text before was ended or only left.
+    // The text before was either ended or abandoned.
     for turn in ["3", "4"] {
-        let told = told_in(&mut player, turn, &short, 5);
-        assert_eq!(actions(&told), [Action::Escalate]);
+        let verdicts = stream_turn(&mut player, turn, &short, 5);
+        assert_eq!(actions(&verdicts), [Action::Escalate]);
     }
 }
 
 #[test]
-fn a_tool_call_begins_the_text_anew() {
+fn a_tool_call_restarts_the_text() {
     let mut player = Player::new();
     let half = SENTENCE.repeat(3);
     for n in 0..6 {
-        let told = told(&mut player, &half[..120], 9);
-        assert_eq!(actions(&told), []);
+        let verdicts = stream_text(&mut player, &half[..120], 9);
+        assert_eq!(actions(&verdicts), []);
         let path = format!("{{\"path\": \"{n}\"}}");
         player.event(&call("read_file", &path, "text").of("s"));
     }
 }
 
 #[test]
-fn what_is_written_and_the_reasoning_beside_it_are_watched_apart() {
+fn the_text_and_its_reasoning_are_checked_separately() {
     let mut player = Player::new();
     let mut interleaved = Vec::new();
     for n in 0..3 {
@@ -475,7 +475,7 @@ fn what_is_written_and_the_reasoning_beside_it_are_watched_apart() {
 }
 
 #[test]
-fn a_whole_turn_is_watched_and_a_streamed_one_is_not_judged_twice() {
+fn a_whole_turn_is_checked_and_a_streamed_turn_is_not_checked_twice() {
     let mut player = Player::new();
     let whole = turn(&SENTENCE.repeat(8)).named("whole").of("s");
     let verdict = player.event(&whole).verdict.expect("a loop");
@@ -486,8 +486,8 @@ fn a_whole_turn_is_watched_and_a_streamed_one_is_not_judged_twice() {
     assert_eq!(verdict.event_index, Some(0));
 
     let mut player = Player::new();
-    let told = told(&mut player, &SENTENCE.repeat(4), 7);
-    assert_eq!(actions(&told), [Action::Warn]);
+    let verdicts = stream_text(&mut player, &SENTENCE.repeat(4), 7);
+    assert_eq!(actions(&verdicts), [Action::Warn]);
     let end = player.play(&Line::Delta(last_delta("s", "t", "")));
     assert!(end.is_some_and(|end| end.verdict.is_none()));
     let again = player.event(&turn(&SENTENCE.repeat(4)).named("t").of("s"));
@@ -495,23 +495,23 @@ fn a_whole_turn_is_watched_and_a_streamed_one_is_not_judged_twice() {
 }
 
 #[test]
-fn in_shadow_mode_a_text_is_not_begun_anew() {
+fn in_shadow_mode_a_text_is_not_restarted() {
     let shadow = "[profiles.default]\nmode = \"shadow\"";
     let mut player = Player::with(shadow, RunMode::Replay).unwrap();
-    let told = told(&mut player, &SENTENCE.repeat(60), 7);
-    let actions: Vec<_> = told
+    let verdicts = stream_text(&mut player, &SENTENCE.repeat(60), 7);
+    let actions: Vec<_> = verdicts
         .iter()
         .filter_map(|(_, verdict)| verdict.action)
         .collect();
     assert_eq!(actions, [Action::Warn, Action::Break, Action::Escalate]);
     assert_eq!(
-        told[2].1.evidence.count, 18,
+        verdicts[2].1.evidence.count, 18,
         "800 characters from the beginning"
     );
 }
 
 #[test]
-fn state_is_there_only_while_a_text_is_written() {
+fn repetition_state_exists_only_while_a_text_is_streamed() {
     let mut player = Player::new();
     player.play(&Line::Delta(last_delta("s", "t", "x")));
     let before = player.engine.state_bytes();
@@ -529,8 +529,8 @@ fn state_is_there_only_while_a_text_is_written() {
     assert!(left < 4_096, "{left} bytes");
 }
 
-/// What a session of an agent that talks holds: five turns of 200 words, and one
-/// that is being written after them.
+/// The state of a session with five turns of 200 words and one that is being
+/// streamed after them.
 #[test]
 fn a_session_that_streams_after_five_turns_stays_small() {
     // Of some 600 words, as many as a report has.
@@ -554,7 +554,7 @@ fn a_session_that_streams_after_five_turns_stays_small() {
     };
     let (begun, full) = (held(&text[..1_200]), held(&text[1_200..]));
     println!("{turns} bytes after five turns, {begun} with another, {full} with a long one");
-    // What is counted is an eighth more than what is held, for the allocator.
+    // The accounting adds an eighth for the overhead of the allocator.
     let counted = |kib: usize| kib * 1_024 / 8 * 9;
     assert!(begun <= counted(15), "{begun} bytes");
     assert!(full <= counted(22), "{full} bytes");
@@ -564,9 +564,9 @@ fn a_session_that_streams_after_five_turns_stays_small() {
 async fn the_stream_answers_in_the_middle_of_a_text() {
     let server = Server::start().await;
     let mut stream = server.deltas().await;
-    // Each is read before the text goes on: a verdict that waits unread gives
-    // way to a stronger one. The fourth time passes the first bar, the eighth
-    // the next.
+    // Each response is read before the next delta, because an unread verdict is
+    // replaced by a stronger one. The fourth copy passes the first threshold, the
+    // eighth the next.
     for expected in [pb::Action::Warn, pb::Action::Break] {
         for part in SENTENCE.repeat(4).as_bytes().chunks(7) {
             let part = std::str::from_utf8(part).unwrap();

@@ -14,7 +14,7 @@ const READ_LOOP: &str = "examples/read-loop.ndjson";
 const SIMILAR_TURNS: &str = "examples/similar-turns.ndjson";
 const HEALTHY: &str = "examples/healthy.ndjson";
 
-/// How a run ended and what it said.
+/// The exit code and the output of a run.
 struct Ran {
     code: Option<i32>,
     out: String,
@@ -39,12 +39,12 @@ impl Ran {
     fn verdicts(&self) -> Vec<String> {
         let objects = self.objects().into_iter();
         let verdicts = objects.filter(|object| object.get("verdict_id").is_some());
-        let told = verdicts.map(|verdict| {
+        let printed = verdicts.map(|verdict| {
             let action = verdict["action"].as_str().unwrap().to_owned();
             let index = verdict.get("event_index").and_then(Value::as_i64);
             format!("{} at {}", action, index.unwrap_or_default())
         });
-        told.collect()
+        printed.collect()
     }
 
     fn summary(&self) -> Value {
@@ -67,7 +67,7 @@ fn command(args: &[&str]) -> Command {
 fn replay_with_stdin(args: &[&str], stdin: &[u8]) -> Ran {
     let mut child = command(args).spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();
-    // It may end before it has read all: wrong use, or a bad line.
+    // It may exit before it has read all input, after a usage error or an invalid line.
     pipe.write_all(stdin).unwrap_or_default();
     drop(pipe);
     let output = child.wait_with_output().unwrap();
@@ -134,8 +134,8 @@ fn a_healthy_session_has_no_verdict() {
     assert_eq!(ran.ends_with(0).verdicts(), [""; 0]);
     assert_eq!(ran.summary()["events"], 37);
     assert_eq!(ran.summary()["saved"]["events"], 0);
-    let told = replay(&[HEALTHY]).out;
-    assert_eq!(told, "37 events in 1 session: no loops.\n");
+    let printed = replay(&[HEALTHY]).out;
+    assert_eq!(printed, "37 events in 1 session: no loops.\n");
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn the_last_line_sums_all_files_up() {
 }
 
 #[test]
-fn what_follows_a_termination_is_saved_and_repeats_no_verdict() {
+fn events_after_a_termination_count_as_saved_and_repeat_no_verdict() {
     let mut trace = fs::read_to_string(SIMILAR_TURNS).unwrap();
     let before = replay_json(&trace);
     let one_more = json!({
@@ -198,7 +198,7 @@ fn what_follows_a_termination_is_saved_and_repeats_no_verdict() {
 }
 
 #[test]
-fn an_event_that_comes_twice_repeats_no_verdict() {
+fn a_duplicate_event_repeats_no_verdict() {
     let trace = fs::read_to_string(READ_LOOP).unwrap();
     let twice: String = trace
         .lines()
@@ -235,19 +235,19 @@ fn a_verdict_in_shadow_mode_fails_nothing() {
 }
 
 #[test]
-fn a_bad_line_is_reported_with_its_number_and_skipped() {
+fn an_invalid_line_is_reported_with_its_number_and_skipped() {
     let good = read("s", "a");
     let trace = Trace::new(format!(
         "{good}\nnot json\n{{\"session_id\":\"s\",\"turm\":{{}}}}\n{{\"session_id\":\"s\"}}\n{good}{good}"
     ));
     let ran = replay(&["--output", "json", trace.path()]);
     ran.ends_with(0);
-    let told: Vec<&str> = ran.err.lines().collect();
-    let place = |number| format!("unstuck: {}:{number}: ", trace.path());
-    assert_eq!(told.len(), 3, "{}", ran.err);
-    assert!(told[0].starts_with(&place(3)), "{}", told[0]);
-    assert!(told[1].starts_with(&format!("{}unknown field `turm`", place(4))));
-    assert_eq!(told[2], format!("{}body: is required", place(5)));
+    let printed: Vec<&str> = ran.err.lines().collect();
+    let prefix = |number| format!("unstuck: {}:{number}: ", trace.path());
+    assert_eq!(printed.len(), 3, "{}", ran.err);
+    assert!(printed[0].starts_with(&prefix(3)), "{}", printed[0]);
+    assert!(printed[1].starts_with(&format!("{}unknown field `turm`", prefix(4))));
+    assert_eq!(printed[2], format!("{}body: is required", prefix(5)));
     assert_eq!(ran.verdicts(), ["ACTION_WARN at 2"]);
     assert_eq!(ran.summary()["bad_lines"], 3);
     assert_eq!(ran.summary()["events"], 3);
@@ -275,11 +275,11 @@ fn input_without_one_good_line_is_bad_input() {
 }
 
 #[test]
-fn a_file_that_is_missing_is_wrong_use() {
+fn a_missing_file_is_a_usage_error() {
     for file in ["no/such.ndjson", "examples"] {
         let ran = replay(&["--output", "json", HEALTHY, file]);
-        let told = format!("unstuck: cannot read {file}: ");
-        assert!(ran.ends_with(2).err.starts_with(&told), "{}", ran.err);
+        let printed = format!("unstuck: cannot read {file}: ");
+        assert!(ran.ends_with(2).err.starts_with(&printed), "{}", ran.err);
         assert_eq!(ran.err.lines().count(), 1);
         assert_eq!(ran.out, "");
     }
@@ -287,11 +287,11 @@ fn a_file_that_is_missing_is_wrong_use() {
 }
 
 #[test]
-fn an_unknown_profile_is_wrong_use() {
+fn an_unknown_profile_is_a_usage_error() {
     let ran = replay(&["--profile", "nosuch", HEALTHY]);
-    let told =
+    let printed =
         "unstuck: unknown profile \"nosuch\"; known profiles: default, classic, lenient, strict\n";
-    assert_eq!(ran.ends_with(2).err, told);
+    assert_eq!(ran.ends_with(2).err, printed);
 }
 
 #[test]
@@ -313,13 +313,13 @@ fn standard_input_is_a_file_like_others() {
 }
 
 #[test]
-fn a_verdict_is_printed_when_it_is_given() {
+fn a_verdict_is_printed_when_it_is_issued() {
     let mut child = command(&["--output", "json", "-"]).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
     stdin
         .write_all(read("s", "a").repeat(3).as_bytes())
         .unwrap();
-    // The input is still open: this would wait for ever if it were held back.
+    // The input is still open: without a flush this would wait for ever.
     let mut line = String::new();
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     stdout.read_line(&mut line).unwrap();
@@ -358,7 +358,7 @@ fn camel_case_is_understood() {
 }
 
 #[test]
-fn null_is_a_field_that_is_not_set() {
+fn a_null_field_is_unset() {
     let event = r#"{"session_id": "s", "agent_id": null, "usage": null,
         "tool_call": {"tool": "t", "args": {"a": null}, "error": null}}"#;
     let ran = replay_json(&(event.replace('\n', " ") + "\n").repeat(3));
@@ -379,19 +379,19 @@ fn streamed_text_is_a_turn() {
 }
 
 #[test]
-fn what_has_no_time_has_that_of_the_event_before() {
+fn an_event_without_a_time_has_the_time_of_the_event_before() {
     let timed = r#"{"session_id":"s","time":"2026-01-02T03:04:05Z","turn":{"role":"ROLE_USER","text":"x"}}"#;
     let untimed = read("s", "a").repeat(3) + &read("t", "a").repeat(3);
     let ran = replay_json(&format!("{timed}\n{untimed}"));
     let times: Vec<Value> = ran.objects().iter().map(|o| o["time"].clone()).collect();
     let expected = ["2026-01-02T03:04:05Z", "1970-01-01T00:00:00Z"];
     assert_eq!(times[..2], expected.map(Value::from));
-    let told = replay_with_stdin(&["-"], untimed.as_bytes()).out;
-    assert!(!told.contains("1970"), "{told}");
+    let printed = replay_with_stdin(&["-"], untimed.as_bytes()).out;
+    assert!(!printed.contains("1970"), "{printed}");
 }
 
 #[test]
-fn the_limits_of_a_server_do_not_hold() {
+fn server_limits_do_not_apply_to_a_replay() {
     let config = Trace::new("[limits]\nsessions_max = 1\nstate_bytes_max = 1\nidle_secs_max = 1\n");
     let trace: String = (0..50).map(|n| read(&format!("s{n}"), "a")).collect();
     let args = [
@@ -407,7 +407,7 @@ fn the_limits_of_a_server_do_not_hold() {
 }
 
 #[test]
-fn amounts_beyond_all_measure_stay_numbers() {
+fn huge_amounts_stay_numbers() {
     let event = |time: &str| {
         let usage = json!({"input_tokens": i32::MAX, "cost_usd": 1e308});
         let turn = json!({"role": "ROLE_AGENT", "text": "the same again"});
@@ -430,7 +430,7 @@ fn two_runs_print_the_same_bytes() {
 }
 
 #[test]
-fn a_closed_pipe_ends_it_quietly() {
+fn a_closed_pipe_ends_a_replay_without_an_error() {
     let trace: String = (0..5_000)
         .map(|n| read(&format!("s{n}"), "a").repeat(3))
         .collect();
@@ -450,7 +450,7 @@ fn a_closed_pipe_ends_it_quietly() {
 }
 
 #[test]
-fn hostile_text_does_not_steer_a_terminal() {
+fn hostile_text_cannot_control_a_terminal() {
     let path = "a\x1b[2J\x07\u{202e}\u{9b}31m\r\nb";
     let call = read("s", path).replace(
         "\"session_id\"",
@@ -469,8 +469,8 @@ fn hostile_text_does_not_steer_a_terminal() {
 }
 
 #[test]
-fn people_see_a_timeline_and_a_conclusion() {
-    let told = replay(&[READ_LOOP, SIMILAR_TURNS, HEALTHY]).out;
+fn text_output_has_a_timeline_and_a_summary() {
+    let printed = replay(&[READ_LOOP, SIMILAR_TURNS, HEALTHY]).out;
     let expected = [
         "coding/invoice-rounding\n17 events, 47,631 tokens, $0.15, looping\n",
         "  ● WARN at event 13 · read_loop, exact_repeat · 2026-03-11 09:15:10\n",
@@ -481,14 +481,14 @@ fn people_see_a_timeline_and_a_conclusion() {
         "68 events in 3 sessions, 2 of them looping: ",
     ];
     for part in expected {
-        assert!(told.contains(part), "{part:?} is not in\n{told}");
+        assert!(printed.contains(part), "{part:?} is not in\n{printed}");
     }
     assert!(
-        !told.contains("csv-export"),
+        !printed.contains("csv-export"),
         "healthy sessions are only counted"
     );
     assert!(
-        told.lines().all(|line| line.chars().count() <= 80),
-        "{told}"
+        printed.lines().all(|line| line.chars().count() <= 80),
+        "{printed}"
     );
 }

@@ -10,10 +10,10 @@ use unstuck::{
 
 use crate::play::{Line, Player};
 
-/// Session, event, action and who describes it.
-type Told = (String, i32, Action, String);
+/// Session, event, action and the rule or detector that describes it.
+type VerdictRow = (String, i32, Action, String);
 
-fn told(verdict: &Verdict) -> Told {
+fn row_of(verdict: &Verdict) -> VerdictRow {
     let index = verdict.event_index.unwrap();
     let action = verdict.action.unwrap();
     let detector = verdict.detector.to_string();
@@ -24,12 +24,12 @@ fn told(verdict: &Verdict) -> Told {
 fn check(config: &str, ndjson: &str, expected: &[(&str, i32, Action, &str)]) {
     let mut player = Player::with(config, RunMode::Replay).unwrap();
     let verdicts = player.verdicts(&Line::read(ndjson));
-    let told: Vec<Told> = verdicts.iter().map(|verdict| told(verdict)).collect();
-    let expected: Vec<Told> = expected
+    let rows: Vec<VerdictRow> = verdicts.iter().map(|verdict| row_of(verdict)).collect();
+    let expected: Vec<VerdictRow> = expected
         .iter()
         .map(|(session, index, action, by)| ((*session).into(), *index, *action, (*by).into()))
         .collect();
-    assert_eq!(told, expected);
+    assert_eq!(rows, expected);
 }
 
 #[track_caller]
@@ -77,7 +77,7 @@ fn the_examples_find_what_they_say() {
 }
 
 #[test]
-fn a_rules_verdict_says_what_the_rule_says() {
+fn a_rules_verdict_has_the_texts_of_the_rule() {
     let mut player = Player::with(&example("rules.toml"), RunMode::Replay).unwrap();
     let verdicts = player.verdicts(&Line::read(&example("rules.ndjson")));
     let [url, outside, tokens] = verdicts.as_slice() else {
@@ -96,7 +96,7 @@ fn a_rules_verdict_says_what_the_rule_says() {
 }
 
 #[test]
-fn a_rule_without_texts_has_some() {
+fn a_rule_without_texts_has_default_texts() {
     let mut player = Player::with(TWO_DEPLOYS, RunMode::Replay).unwrap();
     let ndjson = call("s", "", "deploy", 1) + &call("s", "", "deploy", 2);
     let verdicts = player.verdicts(&Line::read(&ndjson));
@@ -108,7 +108,7 @@ fn a_rule_without_texts_has_some() {
 }
 
 #[test]
-fn a_rule_goes_up_its_ladder() {
+fn a_rule_escalates() {
     let config = TWO_DEPLOYS.to_owned() + "terminate_after = 5";
     let ndjson: String = (0..7).map(|n| call("s", "", "deploy", n)).collect();
     check(
@@ -123,15 +123,15 @@ fn a_rule_goes_up_its_ladder() {
 }
 
 #[test]
-fn agents_are_counted_apart_and_a_user_starts_anew() {
+fn agents_are_counted_separately_and_a_user_restarts_the_count() {
     let apart = call("s", "a", "deploy", 1) + &call("s", "b", "deploy", 2);
     check(TWO_DEPLOYS, &apart, &[]);
-    let anew = call("s", "", "deploy", 1) + &user("s") + &call("s", "", "deploy", 2);
-    check(TWO_DEPLOYS, &anew, &[]);
+    let restarted = call("s", "", "deploy", 1) + &user("s") + &call("s", "", "deploy", 2);
+    check(TWO_DEPLOYS, &restarted, &[]);
 }
 
 #[test]
-fn a_rule_sees_what_others_say_and_a_turn_that_is_streamed() {
+fn a_rule_reads_turns_of_other_roles_and_streamed_turns() {
     let config = r#"
         [[rules]]
         name = "said_stop"
@@ -148,7 +148,7 @@ fn a_rule_sees_what_others_say_and_a_turn_that_is_streamed() {
 }
 
 #[test]
-fn a_rule_looks_in_its_profiles_only() {
+fn a_rule_applies_only_in_its_profiles() {
     let ndjson = call("s", "", "deploy", 1) + &call("s", "", "deploy", 2);
     let own = |profiles: &str| TWO_DEPLOYS.to_owned() + &format!("profiles = {profiles}");
     check(&own("['strict']"), &ndjson, &[]);
@@ -161,7 +161,7 @@ fn a_rule_looks_in_its_profiles_only() {
 }
 
 #[test]
-fn a_rule_describes_before_text_and_after_calls() {
+fn a_rule_ranks_above_text_detectors_and_below_call_detectors() {
     let config = r#"
         [detect.monologue]
         enabled = false
@@ -192,7 +192,7 @@ fn a_rule_describes_before_text_and_after_calls() {
 }
 
 #[test]
-fn what_a_rule_cannot_evaluate_is_told_of_the_session() {
+fn a_failed_evaluation_is_shown_in_the_session() {
     let config = r#"
         [[rules]]
         name = "far"
@@ -214,9 +214,9 @@ fn what_a_rule_cannot_evaluate_is_told_of_the_session() {
 }
 
 #[test]
-fn a_bad_rule_is_refused_with_its_file_its_name_and_its_place() {
+fn an_invalid_rule_is_refused_with_its_file_name_and_position() {
     let rule = |rest: &str| format!("[[rules]]\nname = 'r'\n{rest}");
-    for (config, said) in [
+    for (config, expected) in [
         (
             rule("when = 'toll == 1'"),
             "invalid `rules[0].when` at FILE:3: rule \"r\": line 1, column 1: there is no variable `toll`; did you mean `tool`?",
@@ -268,7 +268,7 @@ fn a_bad_rule_is_refused_with_its_file_its_name_and_its_place() {
             .nth(1)
             .and_then(|rest| rest.split(':').next());
         let refusal = refusal.replace(file.unwrap_or_default(), "FILE");
-        assert_eq!(refusal, said);
+        assert_eq!(refusal, expected);
     }
     let template = refusal(&rule("when = 'true'\npattern = '{{ nothing }}'"));
     assert!(

@@ -23,7 +23,7 @@ struct Breakage {
 
 impl Breakage {
     /// Whether the test is in the file that its target and its path name. A path that ends
-    /// with `tests` stands for all tests of that module.
+    /// with `tests` means all tests of that module.
     fn test_exists(&self) -> bool {
         let (module, function) = self.test.rsplit_once("::").unwrap_or(("", &self.test));
         let files = match self.target.as_str() {

@@ -11,7 +11,7 @@ use unstuck::pb::{
 use crate::harness::*;
 
 #[tokio::test]
-async fn a_session_that_is_opened_again_keeps_what_it_has_learned() {
+async fn a_session_that_is_opened_again_keeps_its_state() {
     let server = Server::start().await;
     server.open("s", "lenient", &[("team", "a")]).await.unwrap();
     server.play("s", ask("x").times(2)).await;
@@ -22,7 +22,7 @@ async fn a_session_that_is_opened_again_keeps_what_it_has_learned() {
 }
 
 #[tokio::test]
-async fn an_unknown_profile_is_refused_with_the_names_there_are() {
+async fn an_unknown_profile_is_refused_with_the_known_names() {
     let server = Server::start().await;
     let status = server.open("s", "stricter", &[]).await.unwrap_err();
     assert_invalid(&status, "profile");
@@ -68,7 +68,7 @@ async fn labels_are_bounded() {
 }
 
 #[tokio::test]
-async fn an_ended_session_begins_anew_with_its_next_event() {
+async fn an_ended_session_restarts_with_its_next_event() {
     let server = Server::start().await;
     server.open("s", "strict", &[("team", "a")]).await.unwrap();
     server.play("s", ask("x").id("e").times(1)).await;
@@ -86,7 +86,7 @@ async fn an_ended_session_begins_anew_with_its_next_event() {
 }
 
 #[tokio::test]
-async fn nobody_knows_a_session_that_nobody_has_heard_of() {
+async fn an_unknown_session_is_not_found() {
     let server = Server::start().await;
     for answer in [server.get("s").await, server.end("s").await] {
         assert_eq!(answer.unwrap_err().code(), Code::NotFound);
@@ -95,7 +95,7 @@ async fn nobody_knows_a_session_that_nobody_has_heard_of() {
 }
 
 #[tokio::test]
-async fn a_session_loops_while_its_loop_stands() {
+async fn a_session_loops_while_its_loop_is_active() {
     let server = Server::start().await;
     let mut seen = Vec::new();
     for name in ["x", "x", "x", "y"] {
@@ -135,7 +135,7 @@ async fn a_session_shows_its_totals_trends_and_last_verdicts() {
 }
 
 #[tokio::test]
-async fn a_detector_that_could_not_look_is_told_from_one_that_saw_nothing() {
+async fn a_detector_with_missing_fields_differs_from_one_without_matches() {
     let server = Server::start().await;
     let blind = ask("x").change(|call| call.arguments = None);
     assert_eq!(verdicts(&server.play("s", blind.times(5)).await), []);
@@ -186,15 +186,15 @@ async fn the_pages_of_a_list_hold_every_session_once_and_in_order() {
     let mut sessions: Vec<String> = (0..2_500).map(|n| format!("s{n}")).collect();
     begin(&server, &sessions).await;
     sessions.sort();
-    for (asked, given) in [
+    for (page_limit, given) in [
         (1_000, 1_000),
         (5_000, 1_000),
         (999, 999),
         (0, 100),
         (2_499, 1_000),
     ] {
-        let pages = pages(&server, page_size(asked)).await;
-        assert_eq!(pages.concat(), sessions, "{asked} at a time");
+        let pages = pages(&server, page_size(page_limit)).await;
+        assert_eq!(pages.concat(), sessions, "{page_limit} at a time");
         assert!(
             pages[..pages.len() - 1]
                 .iter()
@@ -242,7 +242,7 @@ async fn a_list_whose_last_page_is_full_ends_there() {
 }
 
 #[tokio::test]
-async fn sessions_that_begin_meanwhile_disturb_no_page() {
+async fn sessions_that_start_between_pages_disturb_no_page() {
     let server = Server::start().await;
     let stay: Vec<String> = (0..100).map(|n| format!("s{n:03}")).collect();
     begin(&server, &stay).await;
@@ -251,7 +251,7 @@ async fn sessions_that_begin_meanwhile_disturb_no_page() {
     for n in 0.. {
         let page = server.list(request.clone()).await.unwrap();
         seen.extend(page.sessions.into_iter().map(|s| s.session_id));
-        // One before every page, one behind it.
+        // One sorts before every page, one after it.
         begin(&server, &[format!("a{n}"), format!("t{n}")]).await;
         if page.next_page_token.is_empty() {
             break;
@@ -303,7 +303,7 @@ async fn a_list_is_filtered_by_status_and_labels() {
 }
 
 #[tokio::test]
-async fn a_page_that_nobody_gave_out_is_refused() {
+async fn an_unknown_page_token_is_refused() {
     let server = Server::start().await;
     assert_invalid(&server.list(page_size(-1)).await.unwrap_err(), "page_size");
     for token in ["!", "AA", "/w", "c w"] {
@@ -323,7 +323,7 @@ async fn a_page_that_nobody_gave_out_is_refused() {
 // Watches
 
 #[tokio::test]
-async fn a_watch_sees_what_it_asks_for() {
+async fn a_watch_receives_only_verdicts_that_match_its_filter() {
     let server = Server::start().await;
     server.open("a", "", &[("team", "red")]).await.unwrap();
     server.open("b", "", &[("team", "blue")]).await.unwrap();
@@ -374,7 +374,7 @@ async fn a_watch_sees_what_it_asks_for() {
     let similar = WORDS[..5].iter().map(|word| turn(&like(word)));
     server.play("b", similar.collect::<Vec<_>>()).await;
     server.terminate("c").await;
-    // The last one is wanted by all: what comes before it is all there is.
+    // Every filter matches the last verdict, so it marks the end.
     server.play("a", ask("x").times(4)).await;
 
     for (mut stream, expected) in streams {
@@ -404,7 +404,7 @@ async fn a_watch_sees_what_it_asks_for() {
 }
 
 #[tokio::test]
-async fn a_watch_of_something_impossible_is_refused() {
+async fn an_invalid_watch_filter_is_refused() {
     let server = Server::start().await;
     let any = WatchVerdictsRequest::default;
     let bad = [
@@ -436,10 +436,10 @@ async fn a_watch_of_something_impossible_is_refused() {
 }
 
 #[tokio::test]
-async fn a_watcher_that_is_too_slow_is_told_so_after_what_it_could_take() {
+async fn a_slow_watcher_gets_its_queued_verdicts_and_then_the_reason() {
     let server = Server::with("[detect.exact_repeat]\ncount = 2").await;
     // What fits into the client's window, the server's buffer and its queue is
-    // far below the 6,000 verdicts that are given while nobody reads.
+    // far below the 6,000 verdicts that are issued while the client does not read.
     let mut sessions = server.sessions_with_window(65_535).await;
     let watch = within(sessions.watch_verdicts(WatchVerdictsRequest::default())).await;
     let mut watch = watch.unwrap().into_inner();
@@ -457,7 +457,7 @@ async fn a_watcher_that_is_too_slow_is_told_so_after_what_it_could_take() {
         }
     };
     assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
-    // No gap in what it was given.
+    // The received verdicts have no gap.
     let expected = (0..seen.len()).map(|k| format!("{}-{}", k / 120, k % 120));
     assert!(seen.iter().map(|v| v.session_id.clone()).eq(expected));
     assert!(seen.len() < 6_000 && seen.is_sorted_by_key(|v| v.verdict_id.clone()));

@@ -48,7 +48,7 @@ async fn a_stream_on_which_nothing_is_sent_ends_with_a_reason() {
 }
 
 #[tokio::test]
-async fn who_does_not_read_is_cut_and_told_why() {
+async fn a_client_that_does_not_read_is_disconnected_and_gets_the_reason() {
     let server = Server::with("[limits]\nunread_responses_max = 2\nslow_reader_secs_max = 1").await;
     // With no window the transport takes none of them.
     let events = events_of(server.detection_with_window(0).await).await;
@@ -59,14 +59,14 @@ async fn who_does_not_read_is_cut_and_told_why() {
     server
         .wait_for_metric(&rejected("slow_reader_secs_max"), 1.0)
         .await;
-    let heard = server.get("s").await.unwrap().events;
-    assert!(heard < 20, "{heard}");
+    let recorded = server.get("s").await.unwrap().events;
+    assert!(recorded < 20, "{recorded}");
     assert_eq!(
         neighbour.ask(batch(1, [ask("x").of("t")])).await.sequence,
         1,
         "the others go on"
     );
-    // What is left of it is its client's to read, and takes its place.
+    // Its unread responses stay queued for the client and hold its permit.
     let streams = "unstuck_streams{rpc=\"StreamEvents\"}";
     assert_eq!(server.metric(streams).await, 2.0);
     drop(events);
@@ -74,9 +74,9 @@ async fn who_does_not_read_is_cut_and_told_why() {
 }
 
 #[tokio::test]
-async fn a_stream_has_its_place_until_its_last_answer_was_read() {
+async fn a_stream_holds_its_permit_until_its_last_response_is_read() {
     let server = Server::with("[limits]\nopen_streams_max = 1").await;
-    // The transport takes all of an answer for a client that reads a byte.
+    // Once a client reads one byte, the transport takes the whole response.
     let events = events_of(server.detection_with_window(1).await).await;
     events.send(batch(1, [ask("x").of("s")])).await;
     let unread = events.half_close();
@@ -95,7 +95,7 @@ async fn a_stream_has_its_place_until_its_last_answer_was_read() {
 }
 
 #[tokio::test]
-async fn who_reads_after_all_is_told_why_the_stream_has_ended() {
+async fn a_client_that_reads_late_gets_the_reason_of_the_end() {
     let server = Server::with("[limits]\nunread_responses_max = 2\nslow_reader_secs_max = 1").await;
     // Two responses fit.
     let mut events = events_of(server.detection_with_window(64).await).await;
@@ -118,7 +118,7 @@ async fn who_reads_after_all_is_told_why_the_stream_has_ended() {
 }
 
 #[tokio::test]
-async fn no_termination_that_was_answered_is_lost_when_a_slow_reader_is_cut() {
+async fn no_answered_termination_is_lost_when_a_slow_reader_is_disconnected() {
     let server = Server::with("[limits]\nunread_responses_max = 2\nslow_reader_secs_max = 1").await;
     for n in 1..=20 {
         server.terminate(&format!("s{n}")).await;
@@ -131,26 +131,26 @@ async fn no_termination_that_was_answered_is_lost_when_a_slow_reader_is_cut() {
     server
         .wait_for_metric(&rejected("slow_reader_secs_max"), 1.0)
         .await;
-    let mut told = 0;
+    let mut received = 0;
     let status = loop {
         match events.next().await {
             Ok(answer) => {
                 let answer = answer.unwrap();
                 assert_eq!(answer.results[0].action(), Action::Terminate);
-                told += 1;
+                received += 1;
             }
             Err(status) => break status,
         }
     };
     assert_exhausted(&status, "SLOW_READER");
-    let heard = server.metric("unstuck_event_duration_seconds_count").await;
-    assert!(heard < 20.0, "{heard}");
-    // The last of them waited for room when the stream was cut.
-    assert_eq!(f64::from(told), heard);
+    let recorded = server.metric("unstuck_event_duration_seconds_count").await;
+    assert!(recorded < 20.0, "{recorded}");
+    // The last of them waited for room when the stream was closed.
+    assert_eq!(f64::from(received), recorded);
 }
 
 #[tokio::test]
-async fn a_watcher_that_does_not_read_is_cut() {
+async fn a_watcher_that_does_not_read_is_disconnected() {
     let server = Server::with("[limits]\nunread_responses_max = 1\nslow_reader_secs_max = 1").await;
     let mut deaf = server.sessions_with_window(0).await;
     let request = pb::WatchVerdictsRequest::default();
@@ -168,14 +168,14 @@ async fn a_watcher_that_does_not_read_is_cut() {
 }
 
 #[tokio::test]
-async fn a_watcher_that_falls_too_far_behind_is_told_to_resume() {
+async fn a_watcher_that_falls_too_far_behind_is_asked_to_resume() {
     let limits = "[limits]\nunread_responses_max = 1\nslow_reader_secs_max = 600";
     let eager = "[detect.exact_repeat]\ncount = 2";
     let server = Server::with(&format!("{limits}\n{eager}")).await;
     let mut slow = server.sessions_with_window(1_024).await;
     let watch = slow.watch_verdicts(pb::WatchVerdictsRequest::default());
     let mut watch = within(watch).await.unwrap().into_inner();
-    // A verdict for each session, and more of them than wait for anybody.
+    // One verdict per session, more than a watcher's queue holds.
     let mut events = server.events().await;
     for n in 1..=36 {
         let twice = |of| {
@@ -194,7 +194,7 @@ async fn a_watcher_that_falls_too_far_behind_is_told_to_resume() {
     assert_eq!(server.metric(&rejected("watcher_too_slow")).await, 1.0);
 }
 
-/// A stream whose client has read nothing of what fills its queue.
+/// A stream with a full queue whose client has read nothing.
 async fn full_stream(server: &Server) -> EventStream {
     let stream = events_of(server.detection_with_window(64).await).await;
     for n in 1..=60 {
@@ -209,7 +209,7 @@ async fn full_stream(server: &Server) -> EventStream {
 }
 
 #[tokio::test]
-async fn a_termination_passes_what_waits_in_a_full_queue() {
+async fn a_termination_overtakes_a_full_queue() {
     let server = Server::with("[limits]\nunread_responses_max = 4").await;
     let mut stream = full_stream(&server).await;
     // By then the queue is full, and the stream waits for room.
@@ -239,7 +239,7 @@ async fn a_termination_passes_what_waits_in_a_full_queue() {
 }
 
 #[tokio::test]
-async fn what_is_not_read_about_one_text_is_said_once_and_counted() {
+async fn unread_responses_about_one_text_are_coalesced_and_counted() {
     let server = Server::with("[limits]\nunread_responses_max = 4").await;
     server.terminate("s").await;
     let stream = deltas_of(server.detection_with_window(0).await).await;
@@ -260,7 +260,7 @@ async fn what_is_not_read_about_one_text_is_said_once_and_counted() {
 }
 
 #[tokio::test]
-async fn every_response_is_read_or_counted_in_another() {
+async fn every_response_is_read_or_counted_as_coalesced() {
     let server = Server::with("[limits]\nunread_responses_max = 4").await;
     server.terminate("s").await;
     let mut stream = deltas_of(server.detection_with_window(400).await).await;
@@ -269,16 +269,16 @@ async fn every_response_is_read_or_counted_in_another() {
         stream.send(pieces([piece("s", "t", "let me look")])).await;
     }
     stream.send(pieces([last_delta("end", "", "")])).await;
-    let mut told = 0;
+    let mut received = 0;
     loop {
         let answer = stream.receive().await;
         if answer.end_of_turn {
             break;
         }
         assert_eq!(answer.action(), Action::Terminate);
-        told += 1 + answer.coalesced;
+        received += 1 + answer.coalesced;
     }
-    assert_eq!(told, DELTAS);
+    assert_eq!(received, DELTAS);
     let counted = server.metric("unstuck_responses_coalesced_total").await;
     assert!(counted > 0.0 && counted < f64::from(DELTAS));
 }

@@ -20,7 +20,7 @@ use unstuck::pb::{self, Action};
 
 use crate::{
     harness::*,
-    lifecycle::{Running, directory, say_everywhere, unstuck},
+    lifecycle::{Running, directory, send_in_every_field, unstuck},
 };
 
 // Metrics
@@ -78,7 +78,7 @@ fn documented(page: &str) -> Shapes {
 
 #[tokio::test]
 async fn the_page_of_metrics_lists_what_the_server_exports_and_nothing_else() {
-    // Of receivers there are none unless they are named.
+    // Series of receivers exist only for configured receivers.
     let notify = "[[notify]]\nname = 'a'\nurl = 'https://example.com/hook'";
     let server = Server::with(notify).await;
     let page = within(get(format!("http://{}/metrics", server.http))).await;
@@ -88,12 +88,12 @@ async fn the_page_of_metrics_lists_what_the_server_exports_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn the_size_of_the_state_stands_beside_its_limit() {
+async fn the_size_of_the_state_is_exported_beside_its_limit() {
     let server = Server::with("[limits]\nsessions_max = 7\nstate_bytes_max = 1_000_000").await;
     assert_eq!(server.metric("unstuck_sessions_max").await, 7.0);
     assert_eq!(server.metric("unstuck_state_bytes_max").await, 1e6);
     server.record(ask("colour").of("s")).await;
-    // It is written down once a second.
+    // The metric is updated once a second.
     within(async {
         while server.metric("unstuck_state_bytes").await == 0.0 {
             tokio::task::yield_now().await;
@@ -103,7 +103,7 @@ async fn the_size_of_the_state_stands_beside_its_limit() {
 }
 
 #[tokio::test]
-async fn what_a_loop_costs_is_counted_in_fractions_of_a_dollar() {
+async fn the_cost_of_a_loop_is_counted_in_fractions_of_a_dollar() {
     let server = Server::start().await;
     let call = ask("colour").costing(100, 10, 0.125);
     server.play("s", call.times(3)).await;
@@ -113,7 +113,7 @@ async fn what_a_loop_costs_is_counted_in_fractions_of_a_dollar() {
 
 // Traces
 
-/// Keeps what it is sent.
+/// A collector that stores the spans it receives.
 #[derive(Clone, Default)]
 struct Collector(Arc<Mutex<Vec<ExportTraceServiceRequest>>>);
 
@@ -163,7 +163,7 @@ async fn a_collector_gets_the_calls_as_spans_in_the_callers_trace() {
     within(server.detection.clone().record_event(request))
         .await
         .unwrap();
-    say_everywhere(&server, "MARKED-TEXT").await;
+    send_in_every_field(&server, "MARKED-TEXT").await;
     let (status, _) = running.stop().await;
     assert!(status.success());
 
@@ -181,14 +181,14 @@ async fn a_collector_gets_the_calls_as_spans_in_the_callers_trace() {
     let stream = named("unstuck.v1.DetectionService/StreamEvents");
     let message = named("StreamEvents message");
     assert!(message.parent_span_id.is_empty() && message.links[0].trace_id == stream.trace_id);
-    let said = format!("{spans:?}");
-    assert!(said.contains("session is looping") && said.contains("similar_turns"));
+    let exported = format!("{spans:?}");
+    assert!(exported.contains("session is looping") && exported.contains("similar_turns"));
     let received = format!("{:?}", collector.0.lock().unwrap());
     assert!(!received.contains("MARKED-TEXT"), "{received}");
 }
 
 #[tokio::test]
-async fn a_collector_that_is_gone_harms_nobody() {
+async fn an_unreachable_collector_does_no_harm() {
     let nobody_listens = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", nobody_listens.local_addr().unwrap());
     drop(nobody_listens);
@@ -208,7 +208,7 @@ async fn a_collector_that_is_gone_harms_nobody() {
 // systemd
 
 #[tokio::test]
-async fn systemd_is_told_that_it_is_ready_alive_and_stopping() {
+async fn systemd_is_notified_of_ready_watchdog_and_stopping() {
     let directory = directory(&[]);
     let path = directory.path().join("notify");
     let socket = UnixDatagram::bind(&path).unwrap();
@@ -223,15 +223,15 @@ async fn systemd_is_told_that_it_is_ready_alive_and_stopping() {
         let length = socket.recv(&mut message).unwrap();
         String::from_utf8(message[..length].to_vec()).unwrap()
     };
-    let mut heard = BTreeSet::new();
-    while heard.len() < 2 {
-        heard.insert(next());
+    let mut states = BTreeSet::new();
+    while states.len() < 2 {
+        states.insert(next());
     }
     assert_eq!(
-        heard,
+        states,
         ["READY=1\n", "WATCHDOG=1\n"].map(str::to_owned).into()
     );
-    // What it says it is: ready.
+    // The readiness probe agrees.
     let answer = get(format!("http://{}/readyz", running.http)).await;
     assert!(answer.unwrap().status().is_success());
     let stopped = running.stop().await;

@@ -11,8 +11,8 @@ use crate::harness::*;
 /// TERMINATE.
 const HASTY: &str = "[detect.exact_repeat]\ncount = 2\nterminate_after = 2";
 
-/// A client of this window holds a few pushes; the server must wait with the
-/// rest until they are read.
+/// A client with this window buffers a few pushes; the server must queue the rest
+/// until they are read.
 const NARROW: u32 = 1_024;
 
 /// The session of a push, and its verdict.
@@ -31,15 +31,15 @@ fn delta_pushed(response: StreamDeltasResponse) -> (String, Verdict) {
     (response.session_id, response.verdict.unwrap())
 }
 
-/// A stream that has carried these sessions. An empty turn is nobody's loop.
-async fn carrying(server: &Server, sessions: &[&str]) -> EventStream {
+/// A stream that has carried these sessions. No detector finds a loop in an empty turn.
+async fn stream_with(server: &Server, sessions: &[&str]) -> EventStream {
     let mut stream = server.events().await;
     let events = sessions.iter().map(|session| turn("").of(session));
     stream.ask(batch(1, events)).await;
     stream
 }
 
-async fn deltas_carrying(server: &Server, sessions: &[&str]) -> DeltaStream {
+async fn delta_stream_with(server: &Server, sessions: &[&str]) -> DeltaStream {
     let mut stream = server.deltas().await;
     for session in sessions {
         stream.ask(pieces([last_delta(session, "", "")])).await;
@@ -52,18 +52,18 @@ async fn an_operators_termination_is_pushed_to_every_stream_of_the_session_and_t
     let server = Server::start().await;
     let (mut events, mut deltas) = (Vec::new(), Vec::new());
     for _ in 0..8 {
-        events.push(carrying(&server, &["s", "fence"]).await);
-        deltas.push(deltas_carrying(&server, &["s", "fence"]).await);
+        events.push(stream_with(&server, &["s", "fence"]).await);
+        deltas.push(delta_stream_with(&server, &["s", "fence"]).await);
     }
-    let mut other_events = carrying(&server, &["fence"]).await;
-    let mut other_deltas = deltas_carrying(&server, &["fence"]).await;
+    let mut other_events = stream_with(&server, &["fence"]).await;
+    let mut other_deltas = delta_stream_with(&server, &["fence"]).await;
 
     let first = ("s".to_owned(), server.terminate("s").await);
     let fence = ("fence".to_owned(), server.terminate("fence").await);
 
     for stream in &mut events {
         assert_eq!(pushed(stream.receive().await), first);
-        // Nothing stands between the two, so the first was told once.
+        // The two are adjacent, so the first was pushed once.
         assert_eq!(pushed(stream.receive().await), fence);
     }
     for stream in &mut deltas {
@@ -75,7 +75,7 @@ async fn an_operators_termination_is_pushed_to_every_stream_of_the_session_and_t
 }
 
 #[tokio::test]
-async fn a_stream_that_does_not_read_is_told_of_every_termination_once_it_does() {
+async fn a_stream_that_reads_late_gets_every_termination() {
     let server = Server::start().await;
     let mut stream = events_of(server.detection_with_window(NARROW).await).await;
     let sessions: Vec<String> = (0..2_000).map(|n| format!("s{n}")).collect();
@@ -87,12 +87,15 @@ async fn a_stream_that_does_not_read_is_told_of_every_termination_once_it_does()
     for session in &sessions {
         server.terminate(session).await;
     }
-    let mut told = BTreeSet::new();
+    let mut terminated = BTreeSet::new();
     for _ in &sessions {
         let (session, _) = pushed(stream.receive().await);
-        assert!(told.insert(session.clone()), "{session} was told twice");
+        assert!(
+            terminated.insert(session.clone()),
+            "{session} was told twice"
+        );
     }
-    assert_eq!(told, sessions.iter().cloned().collect());
+    assert_eq!(terminated, sessions.iter().cloned().collect());
     server.terminate("nobody-carried-it").await;
     assert_eq!(
         stream.ask(batch(1, [ask("x").of("fence")])).await.sequence,
@@ -101,7 +104,7 @@ async fn a_stream_that_does_not_read_is_told_of_every_termination_once_it_does()
 }
 
 #[tokio::test]
-async fn a_stream_that_does_not_read_is_told_of_every_sub_agent_too() {
+async fn a_stream_that_reads_late_gets_every_termination_of_sub_agents() {
     let server = Server::with(HASTY).await;
     let mut stream = events_of(server.detection_with_window(NARROW).await).await;
     let sessions: Vec<String> = (0..30).map(|n| format!("s{n}")).collect();
@@ -113,19 +116,19 @@ async fn a_stream_that_does_not_read_is_told_of_every_sub_agent_too() {
         let looping = agents.iter().flat_map(|agent| ask("x").by(agent).times(2));
         server.play(session, looping.collect::<Vec<_>>()).await;
     }
-    let mut told = BTreeSet::new();
+    let mut terminated = BTreeSet::new();
     for _ in 0..sessions.len() * agents.len() {
         let (session, verdict) = pushed(stream.receive().await);
-        assert!(told.insert((session, verdict.agent_id)));
+        assert!(terminated.insert((session, verdict.agent_id)));
     }
 }
 
 #[tokio::test]
 async fn a_detectors_termination_is_pushed_to_the_other_streams_and_not_repeated_on_its_own() {
     let server = Server::with(HASTY).await;
-    let mut own = carrying(&server, &["s", "fence"]).await;
-    let mut other = carrying(&server, &["fence"]).await;
-    let mut deltas = deltas_carrying(&server, &["s", "fence"]).await;
+    let mut own = stream_with(&server, &["s", "fence"]).await;
+    let mut other = stream_with(&server, &["fence"]).await;
+    let mut deltas = delta_stream_with(&server, &["s", "fence"]).await;
     other.ask(batch(2, [turn("").of("s")])).await;
 
     let answer = own.ask(batch(2, ask("x").of("s").times(2))).await;
@@ -162,9 +165,9 @@ async fn everything_sent_to_a_terminated_session_is_answered_with_its_verdict() 
 }
 
 #[tokio::test]
-async fn an_answer_that_tells_of_a_termination_is_not_followed_by_a_push() {
+async fn a_termination_in_a_response_is_not_pushed_again() {
     let server = Server::start().await;
-    let mut stream = carrying(&server, &["fence"]).await;
+    let mut stream = stream_with(&server, &["fence"]).await;
     server.terminate("s").await;
     let answer = stream.ask(batch(2, [ask("x").of("s")])).await;
     assert_eq!(
@@ -193,9 +196,9 @@ async fn an_unknown_session_is_terminated_before_its_first_event() {
 }
 
 #[tokio::test]
-async fn a_second_termination_gives_the_first_verdict() {
+async fn a_second_termination_returns_the_first_verdict() {
     let server = Server::start().await;
-    let mut stream = carrying(&server, &["s", "fence"]).await;
+    let mut stream = stream_with(&server, &["s", "fence"]).await;
     let first = server.terminate("s").await;
     assert_eq!(server.terminate("s").await, first);
     server.terminate("fence").await;
@@ -204,9 +207,9 @@ async fn a_second_termination_gives_the_first_verdict() {
 }
 
 #[tokio::test]
-async fn a_reset_session_goes_on_and_a_later_termination_is_pushed_again() {
+async fn a_reset_session_continues_and_a_later_termination_is_pushed_again() {
     let server = Server::start().await;
-    let mut stream = carrying(&server, &["s"]).await;
+    let mut stream = stream_with(&server, &["s"]).await;
     let first = server.terminate("s").await;
     assert_eq!(pushed(stream.receive().await).1, first);
     server.reset("s").await.unwrap();
@@ -221,7 +224,7 @@ async fn a_reset_session_goes_on_and_a_later_termination_is_pushed_again() {
 }
 
 #[tokio::test]
-async fn a_reset_sets_a_terminated_sub_agent_free() {
+async fn a_reset_clears_the_termination_of_a_sub_agent() {
     let server = Server::with(HASTY).await;
     server.play("s", ask("x").by("a").times(2)).await;
     server.reset("s").await.unwrap();
@@ -265,10 +268,10 @@ async fn terminations_are_counted_by_cause() {
 }
 
 #[tokio::test]
-async fn beyond_stream_sessions_max_a_session_is_told_in_its_next_answer_and_not_pushed_to() {
+async fn beyond_stream_sessions_max_a_termination_comes_with_the_next_answer_and_is_not_pushed() {
     let server = Server::with("[limits]\nstream_sessions_max = 2").await;
-    let mut stream = carrying(&server, &["a", "b"]).await;
-    // The longest ago is then another.
+    let mut stream = stream_with(&server, &["a", "b"]).await;
+    // Now another session is the least recently active.
     stream.ask(batch(3, [ask("x").of("a")])).await;
     stream.ask(batch(4, [ask("x").of("c")])).await;
     let forgotten = "unstuck_evicted_entries_total{kind=\"stream_session\"}";

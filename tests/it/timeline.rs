@@ -75,7 +75,7 @@ async fn a_trend_fades_in_its_samples() {
 }
 
 #[tokio::test]
-async fn a_user_begins_the_timeline_anew() {
+async fn a_user_restarts_the_timeline() {
     let server = Server::start().await;
     let events = [
         ask("before").times(2),
@@ -89,7 +89,7 @@ async fn a_user_begins_the_timeline_anew() {
 }
 
 #[tokio::test]
-async fn of_many_agents_the_latest_events_are_told() {
+async fn a_timeline_of_many_agents_has_the_latest_events() {
     let server = Server::start().await;
     for agent in 0..12 {
         let calls = (0..30).map(|call| ask(&format!("{agent}-{call}")).by(&format!("a{agent}")));
@@ -101,7 +101,7 @@ async fn of_many_agents_the_latest_events_are_told() {
 }
 
 #[tokio::test]
-async fn a_terminated_session_still_says_what_led_to_its_end_and_why() {
+async fn a_terminated_session_keeps_its_timeline_and_explanation() {
     let server = Server::start().await;
     server.play("s", ask("a").times(20)).await;
     let answer = detail(&server, "s").await;
@@ -116,7 +116,7 @@ async fn a_terminated_session_still_says_what_led_to_its_end_and_why() {
 }
 
 #[tokio::test]
-async fn a_session_that_an_operator_ended_says_what_it_did() {
+async fn a_session_that_an_operator_terminated_keeps_its_timeline() {
     let server = Server::start().await;
     server.play("s", vec![ask("a"), ask("b")]).await;
     server.terminate("s").await;
@@ -140,7 +140,7 @@ async fn an_explanation_names_the_settings_in_force() {
 }
 
 #[test]
-fn every_detector_says_why_it_fires_and_what_keeps_it_quiet() {
+fn every_detector_explains_why_it_fires_and_what_resets_it() {
     let config = config("");
     let settings = &config.profiles.default().detect;
     for name in detect::NAMES {

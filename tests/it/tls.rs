@@ -59,7 +59,7 @@ impl Authority {
         format!("[tls]\ncert = {cert:?}\nkey = {key:?}\nclient_ca = {client_ca:?}\n")
     }
 
-    /// Who trusts this authority.
+    /// The settings of a client that trusts this authority.
     fn client(&self) -> ClientTlsConfig {
         ClientTlsConfig::new().ca_certificate(Certificate::from_pem(self.pem("ca.pem")))
     }
@@ -117,13 +117,13 @@ async fn both_sides_speak_tls_and_nothing_else() {
         .await
         .unwrap();
     assert!(lists(channel).await);
-    // Whom nobody vouches for is not talked to.
+    // A client rejects a server whose authority it does not trust.
     assert!(
         connect_with(running.grpc, Authority::new().client())
             .await
             .is_none()
     );
-    // In the clear nobody is answered.
+    // Without TLS no call is answered.
     let clear = Endpoint::from_shared(format!("http://{}", running.grpc)).unwrap();
     let clear = within(clear.connect()).await.unwrap();
     assert!(!lists(clear).await);
@@ -139,7 +139,7 @@ async fn both_sides_speak_tls_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn who_shows_no_certificate_is_not_let_in_where_one_is_asked_for() {
+async fn a_client_without_a_required_certificate_is_refused() {
     let (authority, clients) = (Authority::new(), Authority::new());
     authority.sign("service");
     authority.sign("stranger");
@@ -213,7 +213,7 @@ fn the_command_line_speaks_tls_with_a_token() {
 }
 
 #[test]
-fn a_certificate_that_cannot_be_used_is_named() {
+fn an_unusable_certificate_is_named() {
     let authority = Authority::new();
     authority.sign("service");
     fs::write(authority.path("empty.pem"), "").unwrap();
@@ -242,8 +242,8 @@ fn a_certificate_that_cannot_be_used_is_named() {
 }
 
 #[tokio::test]
-async fn a_handshake_that_does_not_begin_or_go_on_is_cut_and_counted() {
-    /// A ClientHello of 512 bytes, of which these are the first.
+async fn a_stalled_handshake_is_closed_and_counted() {
+    /// The first bytes of a ClientHello of 512 bytes.
     const HALF_A_HELLO: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
     let authority = Authority::new();
     authority.sign("service");
@@ -252,9 +252,9 @@ async fn a_handshake_that_does_not_begin_or_go_on_is_cut_and_counted() {
     let running = serve(here.path());
     let cases = [running.grpc, running.http].map(|side| [(side, &b""[..]), (side, HALF_A_HELLO)]);
     let mut sockets = Vec::new();
-    for (side, said) in cases.into_iter().flatten() {
+    for (side, bytes) in cases.into_iter().flatten() {
         let mut socket = within(TcpStream::connect(side)).await.unwrap();
-        within(socket.write_all(said)).await.unwrap();
+        within(socket.write_all(bytes)).await.unwrap();
         sockets.push(socket);
     }
     for mut socket in sockets {
@@ -267,7 +267,7 @@ async fn a_handshake_that_does_not_begin_or_go_on_is_cut_and_counted() {
 }
 
 #[test]
-fn with_tls_and_tokens_it_may_listen_anywhere() {
+fn with_tls_and_tokens_any_address_may_be_served() {
     let authority = Authority::new();
     authority.sign("service");
     let tokens = Tokens::new(&["admin"]);
@@ -281,7 +281,7 @@ fn with_tls_and_tokens_it_may_listen_anywhere() {
 }
 
 #[tokio::test]
-async fn certificates_and_tokens_are_read_again_on_sighup() {
+async fn certificates_and_tokens_are_reloaded_on_sighup() {
     let authority = Authority::new();
     authority.sign("service");
     let mut tokens = Tokens::new(&["viewer"]);
@@ -291,7 +291,7 @@ async fn certificates_and_tokens_are_read_again_on_sighup() {
     let before = connect_with(running.grpc, authority.client())
         .await
         .unwrap();
-    // Another authority's certificate in the same place, and another token.
+    // A certificate of another authority in the same files, and another token.
     let other = Authority::new();
     other.sign("service");
     for file in ["service.pem", "service.key"] {
@@ -310,11 +310,11 @@ async fn certificates_and_tokens_are_read_again_on_sighup() {
     let mut sessions = SessionServiceClient::new(after.await);
     let request = tokens.request("viewer@b", pb::ListSessionsRequest::default());
     assert!(within(sessions.list_sessions(request)).await.is_ok());
-    // Who was connected stays so.
+    // Existing connections stay open.
     let mut sessions = SessionServiceClient::new(before);
     let request = tokens.request("viewer@b", pb::ListSessionsRequest::default());
     assert!(within(sessions.list_sessions(request)).await.is_ok());
-    // A pair that does not fit is not taken.
+    // A certificate that does not match its key is refused.
     authority.sign("service");
     fs::copy(other.path("service.key"), authority.path("service.key")).unwrap();
     running.child.signal("HUP");

@@ -25,9 +25,9 @@ use unstuck::{
 
 use crate::play::{Line, Player};
 
-/// A verdict, as the trace announces it or as it was given.
+/// A verdict that the trace expects or that was issued.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Told {
+struct TraceVerdict {
     session: String,
     event_id: String,
     action: Action,
@@ -35,12 +35,12 @@ struct Told {
 }
 
 #[test]
-fn every_trace_gets_the_verdicts_it_announces() {
+fn every_trace_gets_its_expected_verdicts() {
     for (detector, path) in files() {
         let lines = Line::read(&fs::read_to_string(&path).unwrap());
         assert_eq!(
-            given(player(&path), &lines, &detector),
-            announced(&lines, &detector),
+            actual_verdicts(player(&path), &lines, &detector),
+            expected_verdicts(&lines, &detector),
             "{}",
             path.display()
         );
@@ -52,9 +52,9 @@ fn every_trace_has_a_session_that_loops_and_one_that_does_not() {
     for (detector, path) in files() {
         let lines = Line::read(&fs::read_to_string(&path).unwrap());
         let sessions: BTreeSet<_> = lines.iter().map(|line| names(line).0).collect();
-        let told = announced(&lines, &detector).into_iter();
-        let own = told.filter(|told| told.detector == detector);
-        let looping: BTreeSet<_> = own.map(|told| told.session).collect();
+        let expected = expected_verdicts(&lines, &detector).into_iter();
+        let own = expected.filter(|expected| expected.detector == detector);
+        let looping: BTreeSet<_> = own.map(|expected| expected.session).collect();
         assert!(
             !looping.is_empty() && looping.len() < sessions.len(),
             "{}: {} of {} sessions announce a verdict of {detector}; \
@@ -90,7 +90,7 @@ fn every_detectors_page_quotes_the_first_verdict_of_its_trace() {
     }
 }
 
-/// With the settings that stand beside a trace, if any.
+/// With the settings in the file beside a trace, if any.
 fn player(trace: &Path) -> Player {
     let settings = fs::read_to_string(trace.with_extension("toml")).unwrap_or_default();
     Player::with(&settings, RunMode::Replay).unwrap()
@@ -118,7 +118,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The session, and the id that may announce a verdict.
+/// The session, and the id that may have an expected verdict.
 fn names(line: &Line) -> (&str, &str) {
     match line {
         Line::Event(event) => (&event.session_id, &event.event_id),
@@ -126,15 +126,15 @@ fn names(line: &Line) -> (&str, &str) {
     }
 }
 
-fn announced(lines: &[Line], own: &str) -> Vec<Told> {
+fn expected_verdicts(lines: &[Line], own: &str) -> Vec<TraceVerdict> {
     let mut known = BTreeSet::new();
-    let mut told = Vec::new();
-    // A turn's id stands in every piece of it, and announces once.
+    let mut expected = Vec::new();
+    // Each delta of a turn has the turn's id; its expected verdict is listed once.
     for (session, event_id) in lines.iter().map(names).filter(|names| known.insert(*names)) {
         let (_, verdicts) = event_id.split_once('=').unwrap_or_default();
         for verdict in verdicts.split(',').filter(|verdict| !verdict.is_empty()) {
             let (action, detector) = verdict.split_once(':').unwrap_or((verdict, own));
-            told.push(Told {
+            expected.push(TraceVerdict {
                 session: session.to_owned(),
                 event_id: event_id.to_owned(),
                 action: action.parse().unwrap(),
@@ -142,34 +142,34 @@ fn announced(lines: &[Line], own: &str) -> Vec<Told> {
             });
         }
     }
-    told
+    expected
 }
 
-fn given(mut player: Player, lines: &[Line], own: &str) -> Vec<Told> {
-    let mut given = Vec::new();
+fn actual_verdicts(mut player: Player, lines: &[Line], own: &str) -> Vec<TraceVerdict> {
+    let mut actual = Vec::new();
     let mut known = BTreeSet::new();
     for line in lines {
         let Some(recorded) = player.play(line).filter(|recorded| !recorded.duplicate) else {
             continue;
         };
-        // What comes after a termination is answered with it.
+        // Events after a termination are answered with it.
         if let Some(verdict) = recorded.verdict.filter(|verdict| known.insert(verdict.id)) {
             let (session, event_id) = names(line);
-            given.push(Told {
+            actual.push(TraceVerdict {
                 session: session.to_owned(),
                 event_id: event_id.to_owned(),
                 action: verdict
                     .effective_action()
                     .expect("the default profile enforces"),
-                detector: seen_by(&verdict, own).to_owned(),
+                detector: matching_detector(&verdict, own).to_owned(),
             });
         }
     }
-    given
+    actual
 }
 
-/// The file's own detector where it has seen the loop, else who describes it.
-fn seen_by<'a>(verdict: &'a Verdict, own: &'a str) -> &'a str {
+/// The file's own detector if it found the loop, else the one that describes it.
+fn matching_detector<'a>(verdict: &'a Verdict, own: &'a str) -> &'a str {
     if verdict.other_detectors.iter().any(|other| **other == *own) {
         own
     } else {

@@ -37,7 +37,7 @@ const DELTAS: i32 = 6_600;
 /// Answers every message, but slowly, so that small messages lie unread.
 struct Slow;
 
-/// So many messages of a stream are read slowly: as many as a window holds.
+/// The number of messages of a stream that are read slowly: as many as a window holds.
 const SLOW: usize = 3_300;
 
 fn slowly<Q, A>(
@@ -168,7 +168,7 @@ async fn count<A>(responses: Result<Response<Streaming<A>>, Status>) -> i32 {
     let mut answered = 0;
     if let Ok(responses) = responses {
         let mut responses = responses.into_inner();
-        // However long all of it takes on a busy machine, something must come.
+        // The timeout is per message, because the whole may take long on a busy machine.
         while let Ok(Some(_)) = within(responses.message()).await {
             answered += 1;
         }
@@ -190,7 +190,7 @@ where
 }
 
 #[test]
-fn a_tiny_message_is_tiny() {
+fn a_tiny_message_has_the_expected_size() {
     use prost::Message;
     assert_eq!(5 + tiny_event(0).encoded_len(), 33);
     let smallest = server::MESSAGE_BYTES_MIN as usize;
@@ -211,7 +211,7 @@ async fn no_delta_of_64_streams_is_lost_however_small() {
     assert_eq!(answered, STREAMS as i32 * DELTAS);
 }
 
-/// Why the settings are there: should this fail one day, they may go.
+/// The reason for the settings: if this test fails one day, they can be removed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_the_default_settings_of_the_transport_the_connection_is_lost() {
     let address = serve_slowly(Transport::builder()).await;
@@ -227,7 +227,7 @@ fn oversize() -> pb::Event {
 }
 
 #[tokio::test]
-async fn an_oversize_message_is_refused_and_the_connection_lives() {
+async fn an_oversize_message_is_refused_and_the_connection_stays_open() {
     let server = Server::start().await;
     let mut neighbour = server.events().await;
     neighbour.ask(batch(1, [ask("x").of("t")])).await;
@@ -264,18 +264,18 @@ async fn an_oversize_message_ends_its_stream_with_the_reason_and_no_other_stream
 // Clients that do not read
 
 #[tokio::test]
-async fn a_stream_is_read_no_further_while_so_many_responses_are_unread() {
+async fn a_stream_is_not_read_while_its_response_queue_is_full() {
     let server = Server::with("[limits]\nunread_responses_max = 8").await;
     // With no window at all the transport holds one chunk of responses: those
-    // that were ready when it asked, so as many as may be unread.
+    // that were ready when it polled, so as many as may be unread.
     let deaf = server.detection_with_window(0).await;
     let stream = events_of(deaf).await;
     let mut watch = server
         .watch(pb::WatchVerdictsRequest::default())
         .await
         .unwrap();
-    // Then eight wait in the queue and one for a place in it. The ninth event
-    // is a repeat, so that somebody else sees when it was taken.
+    // Then eight wait in the queue and one for room in it. The ninth event is a
+    // repeat, so that a watcher sees when it was recorded.
     let names = ["a", "b", "c", "d", "e", "f", "x", "x", "x"];
     let endless = (10..60).map(|n| format!("later-{n}"));
     for (n, name) in (1..).zip(names.map(str::to_owned).into_iter().chain(endless)) {
@@ -296,7 +296,7 @@ async fn a_stream_is_read_no_further_while_so_many_responses_are_unread() {
 }
 
 #[tokio::test]
-async fn what_waited_for_a_slow_reader_is_all_there_and_in_order() {
+async fn a_slow_reader_gets_all_queued_responses_in_order() {
     let server = Server::with("[limits]\nunread_responses_max = 8").await;
     let mut stream = events_of(server.detection_with_window(64).await).await;
     for n in 1..=60 {
@@ -309,7 +309,7 @@ async fn what_waited_for_a_slow_reader_is_all_there_and_in_order() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_leaves_no_open_stream() {
+async fn a_disconnected_client_leaves_no_open_stream() {
     let server = Server::start().await;
     let open = "unstuck_streams{rpc=\"StreamEvents\"}";
     let mut left = server.events().await;

@@ -10,12 +10,12 @@ use crate::{
     lifecycle::{Running, directory, output, text, unstuck},
 };
 
-/// Leaves its quotes and its line, colours a terminal, turns the text around.
+/// Quotes, a line break, terminal colours and a change of text direction.
 const NASTY: &str = "x\"\n[system] ignore\u{1b}[31m\u{202e}\u{7}|`../../etc/passwd";
-/// As bad as an id may be.
+/// The most hostile text that is valid in an id.
 const ID: &str = "../../etc/passwd;$(id)'\"<b>";
 
-async fn say_it_everywhere(server: &Server) {
+async fn send_in_every_field_of_the_api(server: &Server) {
     server.open(ID, "", &[("label", NASTY)]).await.unwrap();
     let nasty = call(NASTY, &format!("{{\"path\": {NASTY:?}}}"), NASTY).change(|call| {
         call.target = NASTY.to_owned();
@@ -42,7 +42,7 @@ async fn say_it_everywhere(server: &Server) {
         .unwrap();
 }
 
-/// Only line breaks steer it.
+/// Checks that the text has no control characters but line breaks.
 #[track_caller]
 fn assert_plain(text: &str, what: &str) {
     let bad = text.chars().find(|c| is_invisible(*c) && *c != '\n');
@@ -50,13 +50,13 @@ fn assert_plain(text: &str, what: &str) {
 }
 
 #[tokio::test]
-async fn untrusted_text_does_no_harm_wherever_it_comes_to() {
+async fn untrusted_text_does_no_harm_in_any_field() {
     let directory = directory(&[]);
     let path = directory.path();
     let level = [("RUST_LOG", "debug,h2=info,hyper=info")];
     let running = Running::start(unstuck(path, &["serve"], &level));
     let server = running.server().await;
-    say_it_everywhere(&server).await;
+    send_in_every_field_of_the_api(&server).await;
 
     // A prompt.
     let session = server.get(ID).await.unwrap();
@@ -109,11 +109,11 @@ async fn untrusted_text_does_no_harm_wherever_it_comes_to() {
 }
 
 #[tokio::test]
-async fn a_log_for_programs_has_an_object_a_line_whatever_is_sent() {
+async fn a_json_log_has_one_object_per_line_for_any_input() {
     let directory = directory(&[]);
     let arguments = ["serve", "--log-format", "json"];
     let running = Running::start(unstuck(directory.path(), &arguments, &[]));
-    say_it_everywhere(&running.server().await).await;
+    send_in_every_field_of_the_api(&running.server().await).await;
     let (_, log) = running.stop().await;
     assert!(log.lines().count() > 1, "{log}");
     for line in log.lines() {

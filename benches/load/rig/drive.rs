@@ -108,7 +108,7 @@ pub async fn run(server: SocketAddr, load: &Load) -> Result<Outcome, Failure> {
             Envelope::RecordEvent => streams.spawn(call(grpc, source, schedule, tally)),
             Envelope::StreamEvents | Envelope::StreamDeltas => {
                 let unanswered_max = load.unanswered_max;
-                streams.spawn(converse(grpc, source, schedule, tally, unanswered_max))
+                streams.spawn(run_stream(grpc, source, schedule, tally, unanswered_max))
             }
         };
     }
@@ -200,7 +200,7 @@ async fn call(
 }
 
 /// Runs a stream until everything sent is answered.
-async fn converse(
+async fn run_stream(
     mut grpc: Grpc<Channel>,
     source: Source,
     schedule: Schedule,
@@ -219,7 +219,7 @@ async fn converse(
     let response = grpc.streaming(Request::new(feed), path, Raw).await?;
     let mut responses: Streaming<Bytes> = response.into_inner();
     while let Some(response) = responses.message().await? {
-        if tally.is_unasked(&response)? {
+        if tally.is_push(&response)? {
             continue;
         }
         let due = sent.due().pop_front().ok_or("a response too many")?;
@@ -321,25 +321,25 @@ impl Tally {
         self.latencies.push((spell.try_into()?, nanos));
         self.responses += 1;
         if self.responses % LOOK_EVERY == 1 {
-            self.look_into(response)?;
+            self.check_response(response)?;
         }
         Ok(())
     }
 
     /// A verdict in the middle of a text, which answers no final delta.
-    fn is_unasked(&mut self, response: &Bytes) -> Result<bool, Failure> {
+    fn is_push(&mut self, response: &Bytes) -> Result<bool, Failure> {
         if self.envelope != Envelope::StreamDeltas {
             return Ok(false);
         }
         let response = StreamDeltasResponse::decode(response.clone())?;
-        let is_unasked = !response.end_of_turn;
+        let is_push = !response.end_of_turn;
         self.verdicts += u64::from(response.verdict.is_some());
         self.looked_into += 1;
-        Ok(is_unasked)
+        Ok(is_push)
     }
 
     /// Fails on a refusal: refusals are cheap and would falsify the result.
-    fn look_into(&mut self, response: &Bytes) -> Result<(), Failure> {
+    fn check_response(&mut self, response: &Bytes) -> Result<(), Failure> {
         let response = response.clone();
         match self.envelope {
             Envelope::RecordEvent => {
@@ -377,7 +377,7 @@ impl Tally {
     }
 
     fn outcome(mut self, elapsed: Duration) -> Result<Outcome, Failure> {
-        let (latency, typical_p99) = summed_up(&mut self.latencies)?;
+        let (latency, typical_p99) = summarize(&mut self.latencies)?;
         Ok(Outcome {
             messages: self.messages,
             responses: self.responses,
@@ -391,7 +391,7 @@ impl Tally {
 }
 
 /// All latencies, and the 99th percentile of a typical interval.
-pub fn summed_up(latencies: &mut [(u32, u64)]) -> Result<(Histogram<u64>, u64), Failure> {
+pub fn summarize(latencies: &mut [(u32, u64)]) -> Result<(Histogram<u64>, u64), Failure> {
     latencies.sort_unstable_by_key(|(spell, _)| *spell);
     let mut all = histogram()?;
     let mut p99s = Vec::new();

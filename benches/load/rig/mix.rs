@@ -184,7 +184,7 @@ impl Source {
         bytes[start + ID_AT..][..ID_BYTES].copy_from_slice(&session.id);
         session.at += 1;
         if session.at == self.script.0.len() {
-            session.begin_anew();
+            session.restart();
         }
         item.is_answered
     }
@@ -198,7 +198,7 @@ impl Session {
         Self { id, at, laps: 0 }
     }
 
-    fn begin_anew(&mut self) {
+    fn restart(&mut self) {
         self.at = 0;
         self.laps += 1;
         let laps = format!("{:06}", self.laps % 1_000_000);

@@ -44,12 +44,12 @@ impl Pacer {
         }
         let mut waiting = self.0.waiting();
         waiting.count += 1;
-        let place = (due, waiting.count);
+        let key = (due, waiting.count);
         let is_next = waiting
             .wakers
             .first_key_value()
-            .is_none_or(|(next, _)| place < *next);
-        waiting.wakers.insert(place, cx.waker().clone());
+            .is_none_or(|(next, _)| key < *next);
+        waiting.wakers.insert(key, cx.waker().clone());
         drop(waiting);
         if is_next {
             self.0.changed.notify_one();

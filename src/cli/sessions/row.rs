@@ -98,6 +98,7 @@ impl SessionTableRow {
     }
 
     pub fn render_cells(&self, now: Timestamp) -> Vec<Cell> {
+        // A closed session is dimmed; the verdict stands out only while it applies.
         let is_closed = matches!(
             self.status,
             SessionStatus::Ended | SessionStatus::Unspecified
@@ -109,6 +110,7 @@ impl SessionTableRow {
         let text_style = if is_closed { DIM } else { PLAIN };
         let verdict_style = if is_stuck { text_style } else { DIM };
         let status = Cell::new(status_name(self.status), style::status_style(self.status));
+        // A session without a verdict has no action.
         let action = match &*self.detector {
             "" => Cell::default(),
             _ if is_stuck => Cell::new(action_name(self.action), style::action_style(self.action)),
@@ -118,6 +120,7 @@ impl SessionTableRow {
             SessionStatus::Looping => BOLD,
             _ => text_style,
         };
+        // The columns, in the order of their titles.
         let (created, last_event) = (&self.created, &self.last_event);
         let age = time_format::format_age(created.as_ref(), now);
         let last_event_age = time_format::format_age(last_event.as_ref(), now);

@@ -10,8 +10,8 @@ use super::{
     text_ring::{CallText, TextRing},
 };
 use crate::domain::{
-    CallFacts, CallKind, Cost, EventPosition, LoopMember, Operation, Outcome, Sig, TimelineStep,
-    TimelineStepKind, Waste,
+    CallFacts, CallKind, Cost, EventPosition, LazyBox, LoopMember, Operation, Outcome, Sig,
+    TimelineStep, TimelineStepKind, Waste,
 };
 
 /// A ring of calls that grows up to [`History::CALLS_MAX`]. Boolean fields are bits
@@ -25,7 +25,7 @@ pub(super) struct CallRing {
     target_fingerprints: Fingerprints,
     /// Tool, target and event id of each call, oldest first.
     texts: TextRing,
-    rare_fields: Option<Box<RareFields>>,
+    rare_fields: LazyBox<RareFields>,
     ordinary: SlotSet,
     /// A verdict cites them, or a compaction dropped them.
     consumed: SlotSet,
@@ -118,12 +118,12 @@ impl CallRing {
     }
 
     fn lines(&self, slot: usize) -> Option<(u32, u32)> {
-        self.rare_fields.as_ref()?.lines(slot)
+        self.rare_fields.get()?.lines(slot)
     }
 
     fn extra(&self, slot: usize) -> CallExtra {
         self.rare_fields
-            .as_ref()
+            .get()
             .and_then(|rare| rare.extras.get(slot))
             .copied()
             .unwrap_or_default()
@@ -237,7 +237,7 @@ impl CallRing {
             usd: cost.usd,
         };
         let has_rare_fields = facts.lines.is_some() || extra != CallExtra::default();
-        if has_rare_fields || self.rare_fields.is_some() {
+        if has_rare_fields || self.rare_fields.get().is_some() {
             let rare = self.rare_fields.get_or_insert_default();
             rare.insert(slot, facts.lines, extra);
         }
@@ -359,16 +359,16 @@ impl CallRing {
             *slots = 0;
         }
         self.texts.clear();
-        if let Some(rare) = &mut self.rare_fields {
+        if let Some(rare) = self.rare_fields.get_mut() {
             rare.lines.clear();
             rare.extras.clear();
         }
     }
 
     pub fn heap_bytes(&self) -> usize {
-        let rare_fields = self.rare_fields.as_ref().map_or(0, |rare| {
-            size_of::<RareFields>() + heap::vec_bytes(&rare.lines) + heap::vec_bytes(&rare.extras)
-        });
+        let rare_fields = self
+            .rare_fields
+            .heap_bytes(|rare| heap::vec_bytes(&rare.lines) + heap::vec_bytes(&rare.extras));
         heap::vec_bytes(&self.rows) + self.texts.heap_bytes() + rare_fields
     }
 }

@@ -16,7 +16,7 @@ use crate::{
 
 #[derive(Clone, Debug)]
 enum ModelStep {
-    /// A call, and how often the session call progress before it.
+    /// A call, and how often the session made progress before it.
     Call(Box<ModelCall>, u32),
     /// A verdict cites the events this many events ago.
     Cited(Vec<i32>),

@@ -27,6 +27,7 @@ pub(super) fn register(
     .set(1);
     Metrics {
         exporter,
+        // Events and detectors.
         events_by_kind: EventKind::ALL
             .map(|kind| counter("unstuck_events_total", &[("kind", kind.name())])),
         delta_bytes: counter("unstuck_delta_bytes_total", &[]),
@@ -35,6 +36,7 @@ pub(super) fn register(
             .map(|name| register_detector(name))
             .collect(),
         wasted_usd: WastedCost::new(detectors),
+        // Sessions and the memory of their state.
         sessions_by_status: SessionStatus::ALL
             .map(|status| gauge("unstuck_sessions", &[("status", status.name())])),
         sessions_max: gauge("unstuck_sessions_max", &[]),
@@ -50,12 +52,14 @@ pub(super) fn register(
                 &[("reason", reason.name())],
             )
         }),
+        // Calls, streams and connections.
         event_duration: histogram(EVENT_DURATION),
         open_streams: StreamRpc::ALL.map(|rpc| gauge("unstuck_streams", &[("rpc", rpc.name())])),
         open_connections: ListenerKind::ALL
             .map(|listener| gauge("unstuck_connections", &[("listener", listener.name())])),
         coalesced_responses: counter("unstuck_responses_coalesced_total", &[]),
         dropped_log_lines: counter("unstuck_log_lines_dropped_total", &[]),
+        // Refusals, failures and the circuit breaker.
         rejections: Rejection::ALL
             .map(|reason| counter("unstuck_rejected_total", &[("reason", reason.name())])),
         panics: PanicSite::ALL
@@ -64,6 +68,7 @@ pub(super) fn register(
         withheld_terminations: counter("unstuck_terminations_withheld_total", &[]),
         reloads: ConfigReloadOutcome::ALL
             .map(|result| counter("unstuck_config_reloads_total", &[("result", result.name())])),
+        // The audit log and the receivers of notifications.
         store: register_store(),
         receivers: receivers
             .iter()

@@ -215,7 +215,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn none_is_missed(text in "[a-z .:/'\"\n0-9-]{0,300}") {
+        fn no_candidate_is_missed(text in "[a-z .:/'\"\n0-9-]{0,300}") {
             let text = text.as_bytes();
             let (found, _) = find_candidates(text);
             for (at, byte) in text.iter().enumerate() {
@@ -234,7 +234,7 @@ mod tests {
         }
 
         #[test]
-        fn a_run_is_found_wherever_it_stands(before in 0usize..200, run in 55usize..80, after in 0usize..80) {
+        fn a_run_is_found_at_any_offset(before in 0usize..200, run in 55usize..80, after in 0usize..80) {
             let text = "a b ".repeat(before) + &"Ab/9+".repeat(run)[..run] + &" c".repeat(after);
             prop_assert_eq!(contains_base64_run(text.as_bytes(), 62), run >= 62);
             prop_assert!(run < 62 || find_candidates(text.as_bytes()).1);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_a_stop_if_its_value_may_be_noise() {
+    fn a_key_whose_value_may_be_noise_is_a_candidate() {
         for (text, found) in [
             (r#"{"id": "a"}"#, vec![1]),
             (r#"{"name": "a"}"#, vec![]),

@@ -20,6 +20,7 @@ pub fn mask_result<F: FnMut(&[u8])>(
     mut candidates: NoiseCandidates,
 ) -> bool {
     let mut may_have_media = candidates.has_base64_run || candidates.has_keys;
+    // Media payloads are found first: no other mask applies within them.
     let payloads = if candidates.has_base64_run {
         media::find_payloads(scan.text)
     } else {
@@ -33,9 +34,11 @@ pub fn mask_result<F: FnMut(&[u8])>(
             payloads = mask_first_payload(scan, payloads);
             payload_start = first_start(payloads);
         }
+        // A replacement may have covered later candidates.
         if candidate < scan.at {
             continue;
         }
+        // The first byte of a candidate decides which kind of noise it may start.
         let noise = match scan.text.get(candidate) {
             Some(b'0'..=b'9') if numbers::is_plain_number(scan.text, candidate) => None,
             Some(b'0'..=b'9') => {
@@ -66,6 +69,7 @@ pub fn mask_result<F: FnMut(&[u8])>(
             scan.replace(range, with);
         }
     }
+    // Payloads after the last candidate.
     while !payloads.is_empty() {
         payloads = mask_first_payload(scan, payloads);
     }

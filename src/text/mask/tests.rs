@@ -34,7 +34,7 @@ fn becomes(kind: MaskKind, text: &str, expected: &str) {
 }
 
 #[test]
-fn what_is_not_seen_is_not_compared() {
+fn invisible_characters_and_control_codes_are_not_compared() {
     same(Result, "\x1b[31mred\x1b[0m", "red");
     same(Result, "\x1b[38;5;196mred\x1b[K", "red");
     same(Result, "\u{9b}31mred", "red");
@@ -53,7 +53,7 @@ fn what_is_not_seen_is_not_compared() {
 }
 
 #[test]
-fn how_many_errors_there_are_is_their_point_with_a_word_between_too() {
+fn counts_of_errors_are_kept_even_with_a_word_in_between() {
     let due = |n: u32| format!("error: could not compile `app` (lib) due to {n} previous errors");
     differ(Error, &due(4), &due(3));
     differ(Error, "found 12 type errors", "found 11 type errors");
@@ -61,7 +61,7 @@ fn how_many_errors_there_are_is_their_point_with_a_word_between_too() {
 }
 
 #[test]
-fn numbers_in_results_are_results() {
+fn numbers_in_results_are_kept() {
     differ(Result, "done=3", "done=4");
     differ(Result, "[ 40%] building", "[ 60%] building");
     differ(Result, "block 7", "block 8");
@@ -97,7 +97,7 @@ fn numbers_in_results_are_results() {
 }
 
 #[test]
-fn dates_and_times_go() {
+fn dates_and_times_are_masked() {
     same(Result, "2026-05-01T10:00:00Z", "2026-05-01T10:01:00Z");
     same(
         Result,
@@ -151,7 +151,7 @@ fn dates_and_times_go() {
 }
 
 #[test]
-fn durations_go_with_their_unit() {
+fn durations_are_masked_with_their_unit() {
     same(Result, "1 passed in 0.12s", "1 passed in 1.47s");
     same(Result, "took 12ms", "took 1.5 s");
     same(Result, "12µs", "120ns");
@@ -186,7 +186,7 @@ fn durations_go_with_their_unit() {
 }
 
 #[test]
-fn machine_made_names_go() {
+fn generated_names_are_masked() {
     same(
         Result,
         "f81d4fae-7dec-11d0-a765-00a0c91e6bf6",
@@ -213,7 +213,7 @@ fn machine_made_names_go() {
 }
 
 #[test]
-fn temporary_paths_go_but_not_the_name_of_the_file() {
+fn temporary_paths_are_masked_except_for_the_file_name() {
     becomes(Result, "wrote /tmp/tmpa1b2", "wrote <tmp>");
     same(Result, "wrote /tmp/batch-0.md", "wrote /tmp/batch-3.md");
     same(Result, "/tmp/tmp12/main.rs:3", "/tmp/tmp13/main.rs:3");
@@ -244,7 +244,7 @@ fn temporary_paths_go_but_not_the_name_of_the_file() {
 }
 
 #[test]
-fn values_whose_key_says_so_go() {
+fn values_of_noise_keys_are_masked() {
     same(
         Result,
         r#"{"messageId": "om_1", "ok": true, "ts": "1"}"#,
@@ -300,7 +300,7 @@ fn values_whose_key_says_so_go() {
 }
 
 #[test]
-fn a_number_that_counts_tries_goes() {
+fn a_number_of_attempts_is_masked() {
     same(Result, "read 3× this session", "read 40× this session");
     same(Result, "seen ×3", "seen ×4");
     same(Result, "attempt 4", "attempt 5");
@@ -321,7 +321,7 @@ fn a_number_that_counts_tries_goes() {
 }
 
 #[test]
-fn pictures_and_sounds_go() {
+fn images_and_audio_are_masked() {
     let png = |seed: u32| base64("iVBORw0KGgo", seed, 300);
     same(Result, &png(1), &png(2));
     same(
@@ -360,7 +360,7 @@ fn pictures_and_sounds_go() {
 }
 
 #[test]
-fn without_media_all_else_is_as_it_was() {
+fn masking_of_media_changes_no_other_text() {
     let plain = |text: &str| {
         let mut out = Vec::new();
         strip_media(text, &mut |piece| out.extend_from_slice(piece));
@@ -378,7 +378,7 @@ fn without_media_all_else_is_as_it_was() {
 }
 
 #[test]
-fn a_picture_longer_than_what_is_masked_goes_whole() {
+fn an_image_longer_than_the_masked_length_is_masked_whole() {
     let screen = |seed, len, text| {
         format!(
             r#"{{"text":"{text}","data":"{}","end":1}}"#,
@@ -410,7 +410,7 @@ fn base64(begin: &str, seed: u32, len: usize) -> String {
 }
 
 #[test]
-fn numbers_in_errors_go() {
+fn numbers_in_errors_are_masked() {
     same(Error, "1 failed in 0.12s", "1 failed in 1.47s");
     same(Error, "line 12, in <module>", "line 120, in <module>");
     same(Error, "src/main.rs:12:5: bad", "src/main.rs:120:15: bad");
@@ -452,7 +452,7 @@ fn numbers_in_errors_go() {
 }
 
 #[test]
-fn numbers_that_an_error_is_about_stay() {
+fn significant_numbers_in_errors_are_kept() {
     differ(Error, "1 failed in 0.12s", "2 failed in 0.12s");
     differ(Error, "6 failed, 40 passed", "6 failed, 41 passed");
     differ(Error, "found 3 errors", "found 4 errors");
@@ -533,7 +533,7 @@ fn hostile_text_is_only_text() {
 }
 
 #[test]
-fn of_a_long_text_both_ends_are_masked_and_the_middle_is_seen() {
+fn both_ends_of_a_long_text_are_masked_and_its_middle_is_hashed() {
     let log = |head: &str, middle: &str, tail: &str| {
         let lines = "some line of a log\n".repeat(200);
         format!("{head}\n{lines}{middle}\n{lines}{tail}")
@@ -604,7 +604,7 @@ fn kinds() -> impl Strategy<Value = MaskKind> {
 
 proptest! {
     #[test]
-    fn no_text_makes_it_panic(text in any::<String>(), known in texts(), times in 1usize..60, kind in kinds()) {
+    fn no_text_panics(text in any::<String>(), known in texts(), times in 1usize..60, kind in kinds()) {
         hashed(kind, &text);
         strip_media(&known, &mut |_| ());
         hashed(kind, &known);

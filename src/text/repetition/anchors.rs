@@ -7,7 +7,7 @@
 //! bucket, so no period is missed. Cost: a filter test per byte, and an insertion with
 //! short chains per 32 bytes.
 
-use crate::text::mixing::GOLDEN_RATIO_32;
+use crate::{domain::LazyBox, text::mixing::GOLDEN_RATIO_32};
 
 /// The anchors kept: with a grid of 32 bytes, those of 4 KiB.
 pub(super) const ANCHORS_MAX: usize = 128;
@@ -16,7 +16,7 @@ pub(super) const ANCHORS_MAX: usize = 128;
 #[derive(Default)]
 pub(super) struct Anchors {
     /// Allocated with the first anchor: most texts are short.
-    table: Option<Box<AnchorTable>>,
+    table: LazyBox<AnchorTable>,
 }
 
 struct AnchorTable {
@@ -40,13 +40,13 @@ impl Anchors {
     #[inline]
     pub fn filter(&self) -> &AnchorFilter {
         self.table
-            .as_ref()
+            .get()
             .map_or(&EMPTY_FILTER, |table| &table.filter)
     }
 
     /// The number (modulo [`ANCHORS_MAX`]) of the anchor with this hash.
     pub fn find(&self, hash: u32) -> Option<usize> {
-        let table = self.table.as_ref()?;
+        let table = self.table.get()?;
         let mut slot = table.heads[bucket_of(hash)];
         while slot != NO_SLOT {
             if table.hashes[usize::from(slot)] == hash {
@@ -77,7 +77,7 @@ impl Anchors {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        self.table.as_ref().map_or(0, |_| size_of::<AnchorTable>())
+        self.table.heap_bytes(|_| 0)
     }
 }
 

@@ -20,7 +20,10 @@ use super::{
     escalation::{EscalationSteps, LoopEscalation},
     word_hash::{WordHash, extend_hash},
 };
-use crate::{domain::LadderRung, text::mixing::GOLDEN_RATIO_32};
+use crate::{
+    domain::{LadderRung, LazyBox},
+    text::mixing::GOLDEN_RATIO_32,
+};
 
 /// How many of the latest grams are counted.
 const GRAMS_MAX: usize = 1_024;
@@ -63,7 +66,7 @@ pub(super) struct WordTracker {
     /// Which of the latest [`RECENT_GRAMS`] grams are stale, and how many.
     stale_bits: u128,
     stale_count: u32,
-    history: Option<Box<WordHistory>>,
+    history: LazyBox<WordHistory>,
     stale_grams: LoopEscalation,
     low_variety: LoopEscalation,
 }
@@ -144,13 +147,10 @@ impl WordTracker {
     pub fn push_word(&mut self, word: WordHash, at: u64) -> Option<Recurrence> {
         let index = self.word_count as usize;
         self.word_count = self.word_count.wrapping_add(1);
-        if self.history.is_none() {
-            if self.word_count < Self::ALLOCATE_AT_WORDS {
-                return None;
-            }
-            self.history = Some(WordHistory::new());
+        if self.history.get().is_none() && self.word_count < Self::ALLOCATE_AT_WORDS {
+            return None;
         }
-        let history = self.history.as_mut()?;
+        let history = self.history.get_or_insert_with(WordHistory::new);
         history.push_word(index % VARIETY_WINDOW, word, at);
         if word.is_id() {
             return None;
@@ -192,7 +192,7 @@ impl WordTracker {
         if !self.stale_grams.report(rung) {
             return None;
         }
-        let count = self.history.as_ref()?.latest_count();
+        let count = self.history.get()?.latest_count();
         let share = f64::from(self.stale_count) / f64::from(RECENT_GRAMS);
         self.recurrence(rung, count, share)
     }
@@ -215,7 +215,7 @@ impl WordTracker {
     fn low_variety_count(&self) -> Option<u32> {
         let history = self
             .history
-            .as_ref()
+            .get()
             .filter(|history| !history.has_many_distinct())?;
         let mut distinct = [WordHash::default(); DISTINCT_MAX];
         let (mut distinct_count, mut numbers) = (0, 0);
@@ -239,7 +239,7 @@ impl WordTracker {
 
     /// Describes the loop; the smallest hash of the latest words names it.
     fn recurrence(&self, rung: LadderRung, count: u32, share: f64) -> Option<Recurrence> {
-        let history = self.history.as_ref()?;
+        let history = self.history.get()?;
         let words = history
             .words
             .iter()
@@ -254,9 +254,8 @@ impl WordTracker {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        self.history.as_ref().map_or(0, |history| {
-            size_of::<WordHistory>() + history.grams.capacity() * size_of::<u16>()
-        })
+        self.history
+            .heap_bytes(|history| history.grams.capacity() * size_of::<u16>())
     }
 }
 
@@ -427,7 +426,7 @@ mod tests {
             };
             let start = words
                 .history
-                .as_ref()
+                .get()
                 .map(|history| history.start_offset(next));
             assert_eq!(start, (n >= 16).then_some(10 * oldest), "{n}");
         }

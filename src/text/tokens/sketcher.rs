@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_distinct_lower_case_words_with_numbers_apart() {
+    fn tokens_are_distinct_lower_case_words_and_numbers_are_separate() {
         let made = sketch(&["Batch 12 of 500: the batch, THE batch"]);
         assert_eq!((made.words.len(), made.numbers.len()), (4, 2));
         assert_eq!(made, sketch(&["batch 12 of 500: the batch, the batch"]));
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_text_the_beginning_and_the_end_are_looked_at() {
+    fn only_both_ends_of_a_long_text_are_sketched() {
         let filler = "x ".repeat(100_000);
         let whole = format!("first {filler} middle {filler} last");
         let made = sketch(&[&whole]);
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_turn_the_first_32_kib_and_the_last_1_kib_are_looked_at() {
+    fn only_the_first_32_kib_and_the_last_1_kib_of_a_long_turn_are_sketched() {
         let words = |before: usize, after: usize| {
             let (before, after) = ("x ".repeat(before / 2), " x".repeat(after / 2));
             sketch(&[&format!("{before}word{after}")]).words.len()

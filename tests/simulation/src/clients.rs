@@ -40,7 +40,7 @@ async fn connect() -> Option<Channel> {
         .ok()
 }
 
-async fn patiently<T>(call: impl Future<Output = Result<tonic::Response<T>, Status>>) -> Option<T> {
+async fn retried<T>(call: impl Future<Output = Result<tonic::Response<T>, Status>>) -> Option<T> {
     let answer = timeout(ANSWER_TIMEOUT, call).await.ok()?;
     answer.ok().map(tonic::Response::into_inner)
 }
@@ -48,14 +48,14 @@ async fn patiently<T>(call: impl Future<Output = Result<tonic::Response<T>, Stat
 /// A connection that is reopened when it fails.
 struct Line {
     channel: Option<Channel>,
-    told: Shared,
+    ledger: Shared,
 }
 
 impl Line {
-    fn new(told: Shared) -> Self {
+    fn new(ledger: Shared) -> Self {
         Self {
             channel: None,
-            told,
+            ledger,
         }
     }
 
@@ -73,7 +73,7 @@ impl Line {
 
     fn lost(&mut self) {
         self.channel = None;
-        self.told.borrow_mut().reconnected += 1;
+        self.ledger.borrow_mut().reconnected += 1;
     }
 
     /// Sends an event until it is answered.
@@ -89,11 +89,11 @@ impl Line {
             let request = RecordEventRequest {
                 event: Some(event.clone()),
             };
-            if let Some(answer) = patiently(client.record_event(request)).await {
+            if let Some(answer) = retried(client.record_event(request)).await {
                 return answer.result.unwrap();
             }
             self.lost();
-            self.told.borrow_mut().resent += 1;
+            self.ledger.borrow_mut().resent += 1;
         }
     }
 }
@@ -110,15 +110,15 @@ fn the_same_call() -> ToolCall {
 }
 
 /// Sends looping sessions until they are terminated, and events after that.
-pub async fn broker(told: Shared) -> turmoil::Result {
-    await_first(&told).await;
-    let mut line = Line::new(told.clone());
+pub async fn broker(ledger: Shared) -> turmoil::Result {
+    wait_for_first_verdict(&ledger).await;
+    let mut line = Line::new(ledger.clone());
     for n in 0..SESSIONS {
         let session = format!("looping-{n}");
         let mut last = -1;
         for event in 0..EVENTS {
             let result = line.record(&session, event).await;
-            check_answer(&told, &session, &result);
+            check_answer(&ledger, &session, &result);
             // A restart loses sessions that are not terminated, so the count restarts.
             if result.event_index >= 0 {
                 let counted_once = result.event_index == last + 1 || result.event_index == 0;
@@ -131,27 +131,28 @@ pub async fn broker(told: Shared) -> turmoil::Result {
             }
         }
     }
-    finish(&told, "broker");
-    await_everybody(&told).await;
+    finish(&ledger, "broker");
+    wait_until_all_done(&ledger).await;
     // In the end every answered termination is still in force.
-    let terminated = told.borrow().terminated.clone();
+    let terminated = ledger.borrow().terminated.clone();
     for session in terminated.keys() {
-        check_answer(&told, session, &line.record(session, EVENTS).await);
+        check_answer(&ledger, session, &line.record(session, EVENTS).await);
     }
     Ok(())
 }
 
 /// After an answered termination every answer is that termination.
-fn check_answer(told: &Shared, session: &str, result: &EventResult) {
+fn check_answer(ledger: &Shared, session: &str, result: &EventResult) {
     let verdict = result.verdict.as_ref();
     let terminated = verdict.filter(|verdict| verdict.action() == Action::Terminate);
-    let mut told = told.borrow_mut();
-    match (told.terminated.get(session), terminated) {
+    let mut ledger = ledger.borrow_mut();
+    match (ledger.terminated.get(session), terminated) {
         (Some(known), Some(verdict)) => assert_eq!(*known, verdict.verdict_id, "{session}"),
         (Some(known), None) => panic!("{session}: {known} was answered, and is lost: {result:?}"),
         (None, Some(verdict)) => {
             assert!(verdict.durable, "{session}: answered, and not on disk");
-            told.terminated
+            ledger
+                .terminated
                 .insert(session.to_owned(), verdict.verdict_id.clone());
         }
         (None, None) => {}
@@ -165,7 +166,7 @@ async fn terminate(line: &mut Line, session: &str) -> Verdict {
             session_id: session.to_owned(),
             reason: "the simulation wants it".to_owned(),
         };
-        if let Some(answer) = patiently(client.terminate_session(request)).await {
+        if let Some(answer) = retried(client.terminate_session(request)).await {
             return answer.verdict.unwrap();
         }
         line.lost();
@@ -173,29 +174,29 @@ async fn terminate(line: &mut Line, session: &str) -> Verdict {
 }
 
 /// Terminates sessions as an operator, and queries them again.
-pub async fn operator(told: Shared) -> turmoil::Result {
-    await_first(&told).await;
-    let mut line = Line::new(told.clone());
+pub async fn operator(ledger: Shared) -> turmoil::Result {
+    wait_for_first_verdict(&ledger).await;
+    let mut line = Line::new(ledger.clone());
     for n in 0..SESSIONS {
         let session_id = format!("ended-{n}");
         let verdict = terminate(&mut line, &session_id).await;
         assert!(verdict.durable, "{session_id}: answered, and not on disk");
-        let before = told
+        let before = ledger
             .borrow_mut()
             .terminated
             .insert(session_id, verdict.verdict_id);
         assert_eq!(before, None);
         sleep(PAUSE * 3).await;
-        check_earlier(&mut line, &told, n).await;
+        check_earlier(&mut line, &ledger, n).await;
     }
-    finish(&told, "operator");
+    finish(&ledger, "operator");
     Ok(())
 }
 
 /// Checks that an earlier termination is still in force.
-async fn check_earlier(line: &mut Line, told: &Shared, n: usize) {
+async fn check_earlier(line: &mut Line, ledger: &Shared, n: usize) {
     let session_id = format!("ended-{}", n / 2);
-    let expected = told.borrow().terminated[&session_id].clone();
+    let expected = ledger.borrow().terminated[&session_id].clone();
     loop {
         let mut client = SessionServiceClient::new(line.channel().await);
         let request = GetSessionRequest {
@@ -218,28 +219,28 @@ async fn check_earlier(line: &mut Line, told: &Shared, n: usize) {
 
 /// Watches verdicts and resumes after the last one seen, until it has seen the whole
 /// audit log after the others are done.
-pub async fn watcher(told: Shared) -> turmoil::Result {
-    let mut line = Line::new(told.clone());
+pub async fn watcher(ledger: Shared) -> turmoil::Result {
+    let mut line = Line::new(ledger.clone());
     // The first verdict, before any fault: the others follow it.
     let first = terminate(&mut line, "first").await;
-    told.borrow_mut().watched.push(first.verdict_id);
+    ledger.borrow_mut().watched.push(first.verdict_id);
     loop {
         let mut client = SessionServiceClient::new(line.channel().await);
-        let after_verdict_id = told.borrow().watched.last().cloned().unwrap_or_default();
+        let after_verdict_id = ledger.borrow().watched.last().cloned().unwrap_or_default();
         let request = WatchVerdictsRequest {
             after_verdict_id,
             ..Default::default()
         };
-        let Some(mut verdicts) = patiently(client.watch_verdicts(request)).await else {
+        let Some(mut verdicts) = retried(client.watch_verdicts(request)).await else {
             line.lost();
             continue;
         };
         // No verdict may mean no news or a dead connection.
         while let Ok(Ok(Some(response))) = timeout(ANSWER_TIMEOUT * 2, verdicts.message()).await {
             let verdict = response.verdict.unwrap().verdict_id;
-            told.borrow_mut().watched.push(verdict);
+            ledger.borrow_mut().watched.push(verdict);
         }
-        if !told
+        if !ledger
             .borrow()
             .done
             .is_superset(&["broker", "operator"].into())
@@ -248,10 +249,10 @@ pub async fn watcher(told: Shared) -> turmoil::Result {
             continue;
         }
         if let Some(log) = audit(&mut line).await
-            && log.len() <= told.borrow().watched.len()
+            && log.len() <= ledger.borrow().watched.len()
         {
-            assert_eq!(told.borrow().watched, log, "each verdict once, in order");
-            finish(&told, "watcher");
+            assert_eq!(ledger.borrow().watched, log, "each verdict once, in order");
+            finish(&ledger, "watcher");
             return Ok(());
         }
     }
@@ -266,7 +267,7 @@ async fn audit(line: &mut Line) -> Option<Vec<String>> {
     };
     let mut ids = Vec::new();
     loop {
-        let Some(page) = patiently(client.list_verdicts(request.clone())).await else {
+        let Some(page) = retried(client.list_verdicts(request.clone())).await else {
             line.lost();
             return None;
         };
@@ -278,19 +279,19 @@ async fn audit(line: &mut Line) -> Option<Vec<String>> {
     }
 }
 
-fn finish(told: &Shared, who: &'static str) {
-    told.borrow_mut().done.insert(who);
+fn finish(ledger: &Shared, who: &'static str) {
+    ledger.borrow_mut().done.insert(who);
 }
 
-async fn await_everybody(told: &Shared) {
-    while !told.borrow().done.contains("operator") {
+async fn wait_until_all_done(ledger: &Shared) {
+    while !ledger.borrow().done.contains("operator") {
         sleep(PAUSE).await;
     }
 }
 
 /// Waits until the watcher has its start position.
-async fn await_first(told: &Shared) {
-    while told.borrow().watched.is_empty() {
+async fn wait_for_first_verdict(ledger: &Shared) {
+    while ledger.borrow().watched.is_empty() {
         sleep(PAUSE).await;
     }
 }

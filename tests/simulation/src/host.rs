@@ -67,7 +67,7 @@ impl Host {
             // Ignored: the power has failed.
             on_fatal: Box::new(|_| {}),
         };
-        let (store, standing) = Store::open_with_files(opening, DEVICE)?;
+        let (store, recovered) = Store::open_with_files(opening, DEVICE)?;
         let store = Arc::new(store);
         *self.store.lock().unwrap() = Arc::downgrade(&store);
         let metrics = Arc::new(Metrics::new(config.profiles.detector_names())?);
@@ -79,7 +79,7 @@ impl Host {
             RunMode::Live,
             store.verdict_sink(),
         ));
-        engine.restore(standing, now());
+        engine.restore(recovered, now());
         let auth = Arc::new(Auth::new(&config.auth)?);
         let draining = CancellationToken::new();
         let context = ServerContext::new(auth, metrics, config.limits.clone(), draining);

@@ -23,7 +23,7 @@ use host::{Host, SERVER};
 
 /// What the clients received, in order.
 #[derive(Default)]
-struct Told {
+struct Ledger {
     /// The answered termination of each session.
     terminated: BTreeMap<String, String>,
     /// What the watcher saw.
@@ -35,7 +35,7 @@ struct Told {
     done: BTreeSet<&'static str>,
 }
 
-type Shared = Rc<RefCell<Told>>;
+type Shared = Rc<RefCell<Ledger>>;
 
 /// A simple generator, so that a seed gives the same run everywhere.
 struct Chance(u64);
@@ -166,7 +166,7 @@ impl Drop for World<'_> {
 /// The result of a run.
 struct Outcome {
     crashes: usize,
-    told: Told,
+    ledger: Ledger,
 }
 
 fn run(seed: u64, hardship: Hardship) -> Outcome {
@@ -178,16 +178,16 @@ fn run(seed: u64, hardship: Hardship) -> Outcome {
         .max_message_latency(Duration::from_millis(20))
         .simulation_duration(Duration::from_secs(300))
         .tcp_capacity(4_096);
-    let told = Shared::default();
+    let ledger = Shared::default();
     let host = Host::new(Disk::new());
     let mut sim = builder.build();
     sim.host(SERVER, {
         let host = host.clone();
         move || host.clone().run()
     });
-    sim.client("watcher", watcher(told.clone()));
-    sim.client("broker", broker(told.clone()));
-    sim.client("operator", operator(told.clone()));
+    sim.client("watcher", watcher(ledger.clone()));
+    sim.client("broker", broker(ledger.clone()));
+    sim.client("operator", operator(ledger.clone()));
     let mut world = World {
         sim,
         host,
@@ -211,15 +211,15 @@ fn run(seed: u64, hardship: Hardship) -> Outcome {
     drop(world);
     Outcome {
         crashes,
-        told: Rc::into_inner(told).unwrap().into_inner(),
+        ledger: Rc::into_inner(ledger).unwrap().into_inner(),
     }
 }
 
 #[test]
-fn without_trouble_nothing_is_sent_twice() {
-    let Outcome { told, .. } = run(1, Hardship::default());
-    assert_eq!((told.resent, told.reconnected), (0, 0));
-    assert!(told.terminated.len() >= 20, "{}", told.terminated.len());
+fn without_faults_nothing_is_sent_twice() {
+    let Outcome { ledger, .. } = run(1, Hardship::default());
+    assert_eq!((ledger.resent, ledger.reconnected), (0, 0));
+    assert!(ledger.terminated.len() >= 20, "{}", ledger.terminated.len());
 }
 
 #[test]
@@ -232,9 +232,9 @@ fn partitions_and_half_open_connections_lose_and_repeat_nothing() {
     };
     let (mut resent, mut reconnected) = (0, 0);
     for seed in 0..2 {
-        let Outcome { told, .. } = run(seed, hardship);
-        resent += told.resent;
-        reconnected += told.reconnected;
+        let Outcome { ledger, .. } = run(seed, hardship);
+        resent += ledger.resent;
+        reconnected += ledger.reconnected;
     }
     assert!(resent > 0 && reconnected > 0, "nothing went wrong");
 }
@@ -254,7 +254,7 @@ fn a_crash_that_loses_unsynced_bytes_loses_no_answered_termination() {
 }
 
 #[test]
-fn all_of_it_at_once_loses_and_repeats_nothing() {
+fn all_faults_at_once_lose_and_repeat_nothing() {
     let hardship = Hardship {
         partitions: true,
         half_open: true,

@@ -12,7 +12,7 @@ use tokenizers::Tokenizer;
 use super::ModelError;
 use crate::{
     domain::{SimilarityMeasure, Sketch},
-    facts::WordOverlap,
+    text::WordOverlap,
 };
 
 /// The similarity of two turns is the cosine of the means of their tokens' vectors. Word

@@ -47,14 +47,14 @@ fn build_searcher(start: StartKind) -> Option<AhoCorasick> {
 }
 
 /// Whether an error is an outage.
-pub(super) fn is_outage_error(error: &str) -> bool {
+pub fn is_outage_error(error: &str) -> bool {
     let head = sanitize::prefix(error, ERROR_BYTES_MAX);
     (contains_phrase(head) || starts_with_status(head) || contains_labelled_status(head))
         && !is_test_output(head)
 }
 
 /// Whether a short result of a success is nothing but the report of an outage.
-pub(super) fn is_outage_result(result: &str) -> bool {
+pub fn is_outage_result(result: &str) -> bool {
     let trimmed = result.trim();
     let is_one_line = trimmed.len() <= RESULT_BYTES_MAX && !trimmed.contains('\n');
     is_one_line

@@ -36,7 +36,7 @@ static PHRASE_SEARCHER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
         .ok()
 });
 
-pub(super) fn reports_failures(result: &str) -> bool {
+pub fn reports_failures(result: &str) -> bool {
     let tail = sanitize::suffix(result, TAIL_BYTES_MAX);
     // Every phrase contains "fail", and most output does not.
     let bytes_at = |at: usize| tail.as_bytes().get(at..at + 4);

@@ -8,7 +8,7 @@ const OBJECT_KINDS: &[&str] = &[
 ];
 
 /// Whether a statement begins like one that changes data.
-pub(super) fn is_mutation(statement: &str) -> bool {
+pub fn is_mutation(statement: &str) -> bool {
     let mut words = statement.split_whitespace();
     let (Some(verb), Some(next)) = (words.next(), words.next()) else {
         return false;
@@ -31,7 +31,7 @@ fn is_any_of(word: &str, known: &[&str]) -> bool {
 
 /// Whether a text in lower case is a database's answer to such a statement: "insert 0 1",
 /// "query ok, 1 row affected (0.01 sec)", "create table".
-pub(super) fn is_sql_receipt(text: &str) -> bool {
+pub fn is_sql_receipt(text: &str) -> bool {
     const CHANGE_WORDS: &[&str] = &["affected", "inserted", "updated", "deleted", "changed"];
     let counts_rows = text.split_once(" row").is_some_and(|(before, after)| {
         let verb = after.trim_start_matches(['s', '(', ')', ' ']);
