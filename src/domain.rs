@@ -48,8 +48,8 @@ pub use timeline::{
 };
 pub use turn::{Phrase, PhraseId, PhraseMatch, Phrases, SimilarityMeasure, Sketch, TurnFacts};
 pub use verdict::{
-    Effect, EncodedRecord, Evidence, Level, LoopMember, OPERATOR, RecoveredState, Trend, Verdict,
-    VerdictRecord, VerdictSink, Waste,
+    ChainHash, ChainHead, Effect, EncodedRecord, Evidence, Level, LoopMember, OPERATOR,
+    RecoveredState, Trend, Verdict, VerdictRecord, VerdictSink, Waste,
 };
 
 /// Key-value pairs that a broker or operator attaches to a session.

@@ -10,42 +10,10 @@ use tokio::sync::broadcast::{Receiver, error::RecvError};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    domain::{Action, Labels, SessionId, Tenant, Verdict, VerdictId, VerdictRecord, has_labels},
+    domain::{Verdict, VerdictId, VerdictRecord},
     server::blocking,
     store::{ReadError, Store},
 };
-
-/// Selects the verdicts of a feed.
-#[derive(Clone, Debug, Default)]
-pub struct VerdictFilter {
-    /// `None`: any. Only the service itself subscribes to all tenants.
-    pub tenant: Option<Tenant>,
-    /// `None`: any.
-    pub session: Option<SessionId>,
-    /// The session must have all of these.
-    pub labels: Labels,
-    /// Empty: any.
-    pub detector: String,
-    /// This action or a stronger one; `None`: any, also verdicts without an action.
-    pub min_action: Option<Action>,
-}
-
-impl VerdictFilter {
-    pub fn matches(&self, record: &VerdictRecord) -> bool {
-        let Verdict {
-            session,
-            detector,
-            action,
-            ..
-        } = &*record.verdict;
-        let tenant = self.tenant.as_ref();
-        tenant.is_none_or(|tenant| session.belongs_to(tenant))
-            && self.session.as_ref().is_none_or(|wanted| wanted == session)
-            && (self.detector.is_empty() || self.detector == **detector)
-            && *action >= self.min_action
-            && has_labels(&record.labels, &self.labels)
-    }
-}
 
 /// Why a feed ends, or cannot start.
 #[derive(Debug, Error)]
@@ -59,6 +27,8 @@ pub enum FeedError {
     #[error("this service did not issue the verdict")]
     UnknownVerdict,
 }
+
+pub use crate::store::VerdictFilter;
 
 /// The verdicts of a filter, in the order of their ids. None is skipped: a reader that is
 /// too slow gets an error.
@@ -166,7 +136,7 @@ impl Feed {
             // Subscribe only when the read starts: the wait for a blocking thread must not
             // count as a slow reader.
             let live = store.subscribe_verdicts();
-            let page = store.read_after(after, PAGE_VERDICTS_MAX, |record| filter.matches(record));
+            let page = store.read_after(after, PAGE_VERDICTS_MAX, &filter);
             page.map(|page| (page, live))
         };
         let read = blocking::read_log(read_page).await;
@@ -184,7 +154,7 @@ impl Feed {
 mod tests {
     use super::*;
     use crate::{
-        domain::clock,
+        domain::{SessionId, clock},
         engine::{OperatorRequest, RunMode},
         testing,
     };

@@ -1,29 +1,30 @@
-//! The audit log: every verdict and every operator action, written by one thread.
+//! The durable side: every verdict and every operator action, in one SQLite database.
 //!
-//! The log has its own file format instead of a database, because it has requirements
-//! that no database meets: records form a hash chain, a tail torn by a crash is
-//! distinguished from damage in the middle, a failed append leaves everything else
-//! unchanged, and a failed sync is distinguished from a failed write. A commit is one
-//! append and one `fdatasync`. There is no index: ids are ordered, so a reader finds
-//! the segment by its first and last id and scans its few megabytes. At startup the
-//! log is read once to recover the state; removed segments leave their terminations
-//! in the checkpoint (the file `anchor`).
+//! One thread writes. It takes what has queued up and commits it in one transaction with
+//! one sync (`synchronous = FULL`, write-ahead log). Readers have connections of their own
+//! and never wait for the writer. Records form a hash chain; terminations in force are in a
+//! table of their own, so that a start reads only those, and outlive their records.
 //!
 //! Durability is a watermark: verdicts are written in the order of their ids, so
-//! `Store::wait_until_settled` waits until the writer has reached the id.
+//! `Store::wait_until_settled` waits until the writer has reached the id, or until
+//! `store.sync_secs_max` has passed.
+//!
+//! A disk that is full or read-only does not stop the service: terminations are in force
+//! in memory and are written when the disk accepts them. A database that is damaged, or
+//! that a later version has written, is refused.
 //!
 //! Uses: domain, telemetry.
 
-mod frame;
-mod log;
+mod backup;
+mod chain;
+mod database;
+mod dir;
 mod publisher;
 mod queue;
-mod reading;
+mod reader;
 mod record;
-mod recovery;
-mod segment_reader;
-mod snapshot;
-mod store_dir;
+mod retention;
+mod tenant_share;
 mod verify;
 mod writer;
 
@@ -47,25 +48,24 @@ use std::{
 use parking_lot::Mutex;
 
 use serde::Deserialize;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, oneshot};
 
-pub use log::{LogFile, LogFileFactory};
-pub use reading::VerdictPage;
-pub use segment_reader::ReadError;
-pub use store_dir::{DamagedTail, StoreError};
+pub use backup::{RestorePlan, back_up, plan_restore};
+pub use dir::StoreError;
+pub use reader::{ReadError, VerdictFilter, VerdictPage};
 pub use verify::{LogVerification, verify};
 
 use crate::{
-    domain::{RecoveredState, Verdict, VerdictId, VerdictRecord, VerdictSink},
+    domain::{ChainHead, RecoveredState, Verdict, VerdictId, VerdictRecord, VerdictSink},
     telemetry::StoreStats,
 };
-use log::Log;
+use database::{Database, Recovery, Retention};
+use dir::StoreDir;
 use publisher::CommitPublisher;
-use queue::WriteQueue;
-use segment_reader::{Retention, SegmentReader};
-use snapshot::{StateChange, StateSnapshot};
-use store_dir::StoreDir;
-use writer::Writer;
+use queue::{Withdrawal, WriteQueue};
+use reader::Readers;
+use retention::RetentionRequests;
+use writer::{Writer, WriterDisk};
 
 /// `[store]`
 #[derive(Clone, Debug, Deserialize)]
@@ -75,11 +75,12 @@ pub struct Settings {
     pub verdicts_days_max: u32,
     pub bytes_max: u64,
     pub queue_max: usize,
+    pub sync_secs_max: u64,
 }
 
 impl Settings {
-    /// Below this, retention would keep only the segment that is being written.
-    pub const BYTES_MIN: u64 = 2 * log::SEGMENT_BYTES;
+    /// The write-ahead log alone may have 8 MiB.
+    pub const BYTES_MIN: u64 = 16 * 1024 * 1024;
 }
 
 /// `[audit]`
@@ -88,10 +89,11 @@ pub struct AuditSettings {
     pub text: bool,
 }
 
-/// The checkpoint keeps this many terminations above `tombstones_max`, because some
-/// may be lifted by resets later in the log that have not been read yet. Those must
-/// not displace terminations that are in force.
-const LIFTED_TERMINATIONS_MAX: usize = 65_536;
+/// How long the answer to a withdrawn action waits until that is noted.
+const NOTE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Called by the writer before each commit.
+pub type CommitHook = Box<dyn Fn() + Send>;
 
 /// The parameters of `Store::open`.
 pub struct StoreOptions<'a> {
@@ -127,18 +129,19 @@ pub struct Store {
     queue: Arc<WriteQueue>,
     publisher: Arc<CommitPublisher>,
     disk: Option<Disk>,
+    /// How long a call waits for the disk.
+    sync_max: Duration,
     writer: Mutex<Option<JoinHandle<()>>>,
     /// Calls that wait for a commit.
     waiters: AtomicUsize,
 }
 
 struct Disk {
-    folder: StoreDir,
-    segments: Arc<SegmentReader>,
+    dir: StoreDir,
+    readers: Readers,
     retention: Retention,
+    requests: Arc<RetentionRequests>,
     tombstones_max: AtomicUsize,
-    /// The damaged tail found at startup, and the file it was moved to.
-    damaged_tail: Option<(PathBuf, DamagedTail)>,
     /// Keeps other processes from using the directory.
     _lock: File,
 }
@@ -148,104 +151,119 @@ struct Disk {
 pub enum StoreHealth {
     InMemory,
     Healthy,
-    /// A damaged tail was moved to this file at startup.
-    DamagedTail(PathBuf),
-    /// The last write failed.
-    WriteFailing,
+    /// The last write failed, for this reason.
+    WriteFailing(String),
+    /// The disk has not finished a write for this long.
+    Stalled(Duration),
 }
 
 impl Store {
-    /// Opens the store and recovers the state. This is slow, because it reads the whole
-    /// log.
+    /// Opens the store and recovers the state. It may take a second.
     pub fn open(options: StoreOptions<'_>) -> Result<(Self, RecoveredState), StoreError> {
-        if options.settings.dir.as_os_str().is_empty() {
-            return Ok(Self::in_memory(options));
-        }
-        Self::open_with_files(options, LogFileFactory::FILES)
+        Self::open_with_hook(options, None)
     }
 
-    fn in_memory(options: StoreOptions<'_>) -> (Self, RecoveredState) {
-        let since = VerdictId::lower_bound_at(options.now);
-        let store = Self::start(options, None, since, since, None);
-        (store, RecoveredState::default())
-    }
-
-    /// Opens the store with other log files, for tests of disk failures.
-    pub fn open_with_files(
+    /// As `open`. The writer calls the hook before each commit, so that tests can stop it
+    /// there.
+    pub fn open_with_hook(
         options: StoreOptions<'_>,
-        files: LogFileFactory,
+        before_commit: Option<CommitHook>,
     ) -> Result<(Self, RecoveredState), StoreError> {
         let settings = options.settings;
-        let folder = StoreDir(settings.dir.clone());
-        folder.make().map_err(StoreError::io(&folder.0))?;
-        let lock = folder.lock()?;
-        if folder.is_unbegun()? {
-            folder.begin(options.now)?;
+        if settings.dir.as_os_str().is_empty() {
+            let since = VerdictId::lower_bound_at(options.now);
+            let store = Self::start(options, None, since, chain::START, since);
+            return Ok((store, RecoveredState::default()));
         }
-        let mut snapshot = StateSnapshot::default();
-        let scan = folder.scan(StateChange::from_entry, |lasting| snapshot.apply(lasting))?;
-        folder.remove_before(scan.anchor.segment)?;
-        let damaged_tail = match scan.tail {
-            Some(tail) => Some((folder.move_damaged_tail(&tail)?, tail)),
-            None => None,
-        };
-        let retained_after = scan.anchor.retained_after();
-        let ids = scan.segments.iter().filter_map(|segment| segment.ids);
-        let last = ids.map(|(_, last)| last).max().unwrap_or(retained_after);
-        let active = scan
-            .segments
-            .last()
-            .copied()
-            .unwrap_or(store_dir::Segment::new(scan.anchor.segment));
-        let segments = Arc::new(SegmentReader::new(
-            folder.clone(),
-            scan.segments,
+        let dir = StoreDir(settings.dir.clone());
+        let (lock, opened) = open_database(&dir, options.tombstones_max)?;
+        let OpenedDatabase {
+            database,
+            recovery,
+            failure,
+        } = opened;
+        let Recovery {
+            state,
+            head,
             retained_after,
-        ));
-        let log = Log::new(folder.clone(), segments.clone(), active, scan.head, files)
-            .map_err(StoreError::io(&folder.0))?;
+        } = recovery;
         let days = settings.verdicts_days_max;
         let disk = Disk {
+            readers: Readers::new(dir.clone()),
             retention: Retention {
                 verdicts_age_max: Duration::from_secs(u64::from(days) * 24 * 60 * 60),
                 bytes_max: settings.bytes_max,
                 tombstone_age_max: options.tombstone_age_max,
-                terminations_max: usize::MAX,
+                tombstones_max: options.tombstones_max,
             },
+            requests: Arc::default(),
             tombstones_max: AtomicUsize::new(options.tombstones_max),
-            folder,
-            segments,
-            damaged_tail,
+            dir,
             _lock: lock,
         };
-        snapshot.limit_sessions(options.tombstones_max);
-        let store = Self::start(options, Some(log), last, last, Some(disk));
-        Ok((store, snapshot.into_recovered_state(last)))
+        // Without a database this process begins where its clock is.
+        let last = match database {
+            Some(_) => state.last_verdict,
+            None => state
+                .last_verdict
+                .max(VerdictId::lower_bound_at(options.now)),
+        };
+        let state = RecoveredState {
+            last_verdict: last,
+            ..state
+        };
+        let disk = (disk, database, before_commit);
+        let store = Self::start(options, Some(disk), last, head, retained_after);
+        if let Some(failure) = failure {
+            tracing::error!(error = %failure, "the store cannot be written to; serving from memory");
+            store.publisher.start_failing(&failure);
+        }
+        Ok((store, state))
     }
 
     fn start(
         options: StoreOptions<'_>,
-        log: Option<Log>,
+        disk: Option<(Disk, Option<Database>, Option<CommitHook>)>,
         last: VerdictId,
-        floor: VerdictId,
-        disk: Option<Disk>,
+        head: ChainHead,
+        retained_after: VerdictId,
     ) -> Self {
         let queue_max = options.settings.queue_max;
         let queue = Arc::new(WriteQueue::new(queue_max, last));
-        let publisher = Arc::new(CommitPublisher::new(last, floor, log.is_some()));
+        let publisher = Arc::new(CommitPublisher::new(
+            last,
+            disk.is_some(),
+            head,
+            retained_after,
+        ));
+        let (disk, writer_disk) = match disk {
+            Some((disk, database, before_commit)) => {
+                let writer_disk = WriterDisk {
+                    dir: disk.dir.clone(),
+                    database,
+                    retention: disk.requests.clone(),
+                    before_commit,
+                };
+                (Some(disk), Some(writer_disk))
+            }
+            None => (None, None),
+        };
         let writer = Writer {
             queue: queue.clone(),
             publisher: publisher.clone(),
-            log,
+            disk: writer_disk,
             text: options.audit.text,
             backlog: Vec::new(),
-            backlog_max: queue_max,
+            backlog_max: options.tombstones_max.max(queue_max),
+            is_backlog_uncertain: false,
+            withdrawn: Vec::new(),
             on_fatal: options.on_fatal,
         };
         Self {
             queue,
             publisher,
             disk,
+            sync_max: Duration::from_secs(options.settings.sync_secs_max),
             writer: Mutex::new(Some(std::thread::spawn(|| writer.run()))),
             waiters: AtomicUsize::new(0),
         }
@@ -257,14 +275,64 @@ impl Store {
         Box::new(move |issued| queue.enqueue(issued))
     }
 
-    /// Waits until the write of a verdict has succeeded or failed. Returns whether it
-    /// is durable.
+    /// Waits until the write of a verdict has succeeded or failed, but not longer than
+    /// `store.sync_secs_max`, and not at all while the disk hangs. Returns whether it is
+    /// durable.
     pub async fn wait_until_settled(&self, id: VerdictId) -> bool {
-        if self.publisher.watermarks().settled < id {
-            let _waiting = WaiterGuard::new(&self.waiters);
-            self.publisher.wait_until_settled(id).await;
-        }
+        self.wait(id).await;
         self.is_durable(id)
+    }
+
+    /// Waits in the same way for an operator action, which has not happened unless it is
+    /// durable: if it is not written in time, it is withdrawn. Returns whether it has
+    /// happened.
+    pub async fn settle_or_withdraw(&self, id: VerdictId) -> bool {
+        if !self.wait(id).await {
+            match self.queue.withdraw(id) {
+                Withdrawal::Removed => return false,
+                Withdrawal::InFlight => {
+                    self.note_withdrawn(id).await;
+                    return false;
+                }
+                // It was published meanwhile, or is about to be.
+                Withdrawal::Settled => {
+                    self.publisher.wait_until_settled(id).await;
+                }
+            }
+        }
+        self.disk.is_none() || self.is_durable(id)
+    }
+
+    /// Returns false if the write has not ended in time.
+    async fn wait(&self, id: VerdictId) -> bool {
+        if self.publisher.watermarks().settled >= id {
+            return true;
+        }
+        let Some(left) = self.sync_max.checked_sub(self.queue.write_age()) else {
+            return false;
+        };
+        let _waiting = WaiterGuard::new(&self.waiters);
+        let settled = self.publisher.wait_until_settled(id);
+        tokio::time::timeout(left, settled).await.is_ok()
+    }
+
+    /// Remembers a withdrawn action in a file, in case the process ends before the writer
+    /// has undone it. The disk may hang for this write too, so it waits only for a while.
+    /// There are no more such threads than actions in a batch.
+    async fn note_withdrawn(&self, id: VerdictId) {
+        let Some(disk) = &self.disk else {
+            return;
+        };
+        let dir = disk.dir.clone();
+        let (done, noted) = oneshot::channel();
+        std::thread::spawn(move || {
+            if let Err(error) = dir.note_withdrawn(id) {
+                tracing::error!(%error, "cannot note a refused operator action");
+            }
+            // The caller may have given up.
+            let _ = done.send(());
+        });
+        let _ = tokio::time::timeout(NOTE_TIMEOUT, noted).await;
     }
 
     /// Whether at least one call waits for a commit.
@@ -295,27 +363,29 @@ impl Store {
     /// The last verdict that has been removed; later ones are retained.
     pub fn retained_after(&self) -> VerdictId {
         match &self.disk {
-            Some(disk) => disk.segments.retained_after(),
+            Some(_) => self.publisher.retained_after(),
             None => self.publisher.floor(),
         }
     }
 
-    /// Removes segments that are too old or exceed the size limit. If there is one, the
-    /// segments to remove are read first, because the checkpoint keeps their
-    /// terminations.
+    /// The last committed record of the audit log. `None`: in memory only.
+    pub fn chain_head(&self) -> Option<ChainHead> {
+        self.disk.as_ref().map(|_| self.publisher.head())
+    }
+
+    /// Removes what is too old or exceeds the size limit, and waits until that is done.
     pub fn enforce_retention(&self, now: SystemTime) -> Result<(), StoreError> {
         let Some(disk) = &self.disk else {
             return Ok(());
         };
-        let tombstones_max = disk.tombstones_max.load(Relaxed);
         let retention = Retention {
-            terminations_max: tombstones_max.saturating_add(LIFTED_TERMINATIONS_MAX),
+            tombstones_max: disk.tombstones_max.load(Relaxed),
             ..disk.retention
         };
-        disk.segments.enforce_retention(&retention, now)
+        disk.requests.request(retention, now)
     }
 
-    /// Changes how many terminations the checkpoint keeps.
+    /// Changes how many terminations are kept.
     pub fn set_tombstones_max(&self, tombstones_max: usize) {
         if let Some(disk) = &self.disk {
             disk.tombstones_max.store(tombstones_max, Relaxed);
@@ -324,6 +394,9 @@ impl Store {
 
     /// Writes all verdicts issued so far and stops the writer.
     pub fn close(&self) {
+        if let Some(disk) = &self.disk {
+            disk.readers.close();
+        }
         self.queue.close();
         // The lock is held until the writer has ended, so that a second call waits too.
         let mut writer = self.writer.lock();
@@ -331,24 +404,26 @@ impl Store {
             // A panic of the thread is logged by the panic hook.
             let _ = thread.join();
         }
+        if let Some(disk) = &self.disk {
+            disk.requests.close();
+        }
     }
 
-    /// The directory of the log. `None`: in memory only.
+    /// The directory of the database. `None`: in memory only.
     pub fn dir(&self) -> Option<&Path> {
-        self.disk.as_ref().map(|disk| &*disk.folder.0)
-    }
-
-    /// The damaged tail found at startup, and the file it was moved to.
-    pub fn damaged_tail(&self) -> Option<&(PathBuf, DamagedTail)> {
-        self.disk.as_ref()?.damaged_tail.as_ref()
+        self.disk.as_ref().map(|disk| &*disk.dir.0)
     }
 
     pub fn health(&self) -> StoreHealth {
-        match (&self.disk, self.damaged_tail()) {
-            (None, _) => StoreHealth::InMemory,
-            (Some(_), _) if self.publisher.watermarks().write_failing => StoreHealth::WriteFailing,
-            (Some(_), Some((file, _))) => StoreHealth::DamagedTail(file.clone()),
-            (Some(_), None) => StoreHealth::Healthy,
+        let write_age = self.queue.write_age();
+        if self.disk.is_none() {
+            StoreHealth::InMemory
+        } else if self.publisher.watermarks().write_failing {
+            StoreHealth::WriteFailing(self.publisher.failure())
+        } else if write_age >= self.sync_max {
+            StoreHealth::Stalled(write_age)
+        } else {
+            StoreHealth::Healthy
         }
     }
 
@@ -358,10 +433,58 @@ impl Store {
             write_failures: self.publisher.failures.load(Relaxed),
             dropped: self.queue.dropped_total(),
             queue_len: self.queue.len(),
-            bytes: self.disk.as_ref().map_or(0, |disk| disk.segments.bytes()),
-            write_failing: self.publisher.watermarks().write_failing,
+            bytes: self.disk.as_ref().map_or(0, |disk| disk.dir.bytes()),
+            records: self.publisher.head().record,
+            oldest_unsynced: self.queue.oldest_unsynced_age(),
+            write_failing: !matches!(self.health(), StoreHealth::InMemory | StoreHealth::Healthy),
         }
     }
+}
+
+/// A database as far as it could be opened.
+struct OpenedDatabase {
+    /// `None`: the disk is full or read-only. The writer tries again.
+    database: Option<Database>,
+    recovery: Recovery,
+    failure: Option<String>,
+}
+
+/// Opens the database, or if the disk cannot be written reads what is there.
+fn open_database(
+    dir: &StoreDir,
+    tombstones_max: usize,
+) -> Result<(File, OpenedDatabase), StoreError> {
+    dir.create().map_err(StoreError::io(&dir.0))?;
+    let lock = dir.lock()?;
+    let failure = match Database::open(dir) {
+        Ok(database) => {
+            let opened = OpenedDatabase {
+                recovery: database.recover(tombstones_max)?,
+                database: Some(database),
+                failure: None,
+            };
+            return Ok((lock, opened));
+        }
+        Err(error) if database::is_unwritable(&error) => error,
+        Err(error) => return Err(error),
+    };
+    let recovery = match database::open_read_only(dir, true) {
+        Ok(connection) => {
+            let recovery = database::recover(&connection, &dir.database(), tombstones_max)?;
+            database::check_head(&connection, dir, &recovery.head)?;
+            recovery
+        }
+        // It was never written.
+        Err(StoreError::Empty { .. }) => Recovery::empty(),
+        Err(_) if !dir.database().exists() => Recovery::empty(),
+        Err(error) => return Err(error),
+    };
+    let opened = OpenedDatabase {
+        database: None,
+        recovery,
+        failure: Some(failure.to_string()),
+    };
+    Ok((lock, opened))
 }
 
 /// Counts a waiting call until dropped.

@@ -371,6 +371,8 @@ pub(super) fn parse_watch(
         labels: parse_labels(labels)?,
         detector: with_max_len("detector", detector, TOOL_BYTES_MAX)?,
         min_action: parse_action("least_action", least_action)?,
+        start: None,
+        end: None,
     };
     Ok((filter, after))
 }

@@ -236,18 +236,18 @@ impl Api {
     /// written.
     fn check_store_writable(&self) -> Result<(), Status> {
         match self.store.health() {
-            StoreHealth::WriteFailing => Err(status::store_not_writable()),
-            StoreHealth::InMemory | StoreHealth::Healthy | StoreHealth::DamagedTail(_) => Ok(()),
+            StoreHealth::WriteFailing(_) | StoreHealth::Stalled(_) => {
+                Err(status::store_not_writable())
+            }
+            StoreHealth::InMemory | StoreHealth::Healthy => Ok(()),
         }
     }
 
-    /// Waits until an issued verdict is on disk, if there is a disk.
+    /// Waits until a reset or snooze is on disk, if there is a disk. An error means that
+    /// it has not happened.
     async fn await_durable(&self, verdict: &Verdict) -> Result<pb::Verdict, Status> {
-        let durable = self.store.wait_until_settled(verdict.id).await;
-        match self.store.health() {
-            StoreHealth::InMemory => {}
-            _ if durable => {}
-            _ => return Err(status::store_not_writable()),
+        if !self.store.settle_or_withdraw(verdict.id).await {
+            return Err(status::store_not_writable());
         }
         Ok(self.present_verdict(verdict))
     }

@@ -1,7 +1,5 @@
 //! WatchVerdicts and ListVerdicts: live verdicts, and the audit log.
 
-use std::time::SystemTime;
-
 use tonic::{Response, Status};
 
 use super::{
@@ -11,7 +9,7 @@ use super::{
 };
 use crate::{
     auth::Caller,
-    domain::{Tenant, VerdictId, VerdictRecord},
+    domain::{Tenant, VerdictId},
     feed::{Feed, FeedError, VerdictFilter},
     pb,
     server::{
@@ -93,11 +91,10 @@ impl Api {
             .await;
         let store = self.store.clone();
         let page = blocking::read_log(move || {
-            let matches_query = |record: &VerdictRecord| query.matches(record);
             if query.newest_first {
-                store.read_audit_log_reverse(query.after, query.size, matches_query)
+                store.read_audit_log_reverse(query.after, query.size, &query.filter)
             } else {
-                store.read_audit_log(query.after, query.size, matches_query)
+                store.read_audit_log(query.after, query.size, &query.filter)
             }
         })
         .await
@@ -124,8 +121,6 @@ impl Api {
 /// The parameters of ListVerdicts.
 struct VerdictListQuery {
     filter: VerdictFilter,
-    start: Option<SystemTime>,
-    end: Option<SystemTime>,
     /// The last verdict of the previous page.
     after: Option<VerdictId>,
     newest_first: bool,
@@ -153,24 +148,20 @@ impl VerdictListQuery {
             after_verdict_id: String::new(),
         };
         let (filter, _) = convert::parse_watch(tenant, watch)?;
-        Ok(Self {
-            filter,
+        let filter = VerdictFilter {
             start: start_time
                 .map(|time| convert::parse_time("start_time", time))
                 .transpose()?,
             end: end_time
                 .map(|time| convert::parse_time("end_time", time))
                 .transpose()?,
+            ..filter
+        };
+        Ok(Self {
+            filter,
             after: decode_page_token(&page_token, VerdictId::parse)?,
             newest_first,
             size: parse_page_size(page_size)?,
         })
-    }
-
-    fn matches(&self, record: &VerdictRecord) -> bool {
-        let time = record.verdict.time;
-        self.start.is_none_or(|start| time >= start)
-            && self.end.is_none_or(|end| time < end)
-            && self.filter.matches(record)
     }
 }

@@ -42,7 +42,7 @@ pub(super) async fn sweep_sessions(
     Ok(())
 }
 
-/// Deletes the segments of the store that exceed its retention.
+/// Deletes what exceeds the retention of the store.
 pub(super) async fn enforce_retention(
     store: Arc<Store>,
     draining: CancellationToken,

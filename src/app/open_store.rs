@@ -33,21 +33,13 @@ pub(super) async fn open_and_log(
     let opened = tokio::task::spawn_blocking(open).await;
     let (store, recovered) = opened.map_err(|_| StartError::Interrupted)??;
     match store.dir() {
-        Some(dir) => tracing::info!(
-            ?dir,
-            terminations = recovered.sessions.len() + recovered.agents.len(),
-            "the store is open"
-        ),
+        Some(dir) => {
+            let terminations = recovered.sessions.len() + recovered.agents.len();
+            let head = store.chain_head();
+            let (record, hash) = head.map(|head| (head.record, head.hash)).unzip();
+            tracing::info!(?dir, terminations, record, ?hash, "the store is open");
+        }
         None => tracing::warn!("state is kept in memory only: a restart loses terminations"),
-    }
-    if let Some((file, tail)) = store.damaged_tail() {
-        let (bytes, offset) = (tail.bytes, tail.offset);
-        tracing::warn!(
-            ?file,
-            bytes,
-            offset,
-            "a damaged tail of the audit log was moved to a separate file"
-        );
     }
     Ok((Arc::new(store), recovered))
 }

@@ -61,20 +61,16 @@ pub(super) fn run(command: &Command) -> Result<ExitCode, CliError> {
     let Command::Verify(args) = command;
     let report = match store::verify(&args.store_dir()?) {
         Ok(verified) => VerifyReport {
-            sound: verified.is_intact(),
-            fault: (!verified.is_intact()).then(|| verified.to_string()),
+            sound: true,
+            fault: None,
             verified: Some(verified),
         },
-        Err(error @ (StoreError::Damaged { .. } | StoreError::Missing { .. })) => VerifyReport {
+        Err(error @ StoreError::Damaged { .. }) => VerifyReport {
             sound: false,
             verified: None,
             fault: Some(error.to_string()),
         },
-        Err(
-            error @ (StoreError::Io { .. } | StoreError::InUse { .. } | StoreError::Empty { .. }),
-        ) => {
-            return Err(CliError::usage(error));
-        }
+        Err(error) => return Err(CliError::usage(error)),
     };
     match (args.output, &report) {
         (OutputFormat::Json, report) => {

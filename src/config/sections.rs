@@ -119,6 +119,7 @@ pub(super) fn load_store_settings(layers: &Layers) -> Result<store::Settings, Co
         ("bytes_max", settings.bytes_max, store::Settings::BYTES_MIN),
         ("verdicts_days_max", settings.verdicts_days_max.into(), 1),
         ("queue_max", settings.queue_max as u64, 1),
+        ("sync_secs_max", settings.sync_secs_max, 1),
     ] {
         if value < least {
             let why = format!("{value} is too low: at least {least}");

@@ -20,28 +20,30 @@ pub(super) async fn render_metrics(
     Ok(([(header::CONTENT_TYPE, FORMAT)], metrics.render()))
 }
 
-/// Liveness: always ok, with notes on what is degraded.
+/// Liveness: always 200, with notes on what is degraded. One line, because some probes
+/// show only the first.
 pub(super) async fn healthz(State(console): State<Console>) -> String {
-    let mut text = describe_store_health(&console);
-    if console.deps.engine.is_any_breaker_open() {
-        text += "ok; the breaker is open: detectors warn instead of terminating\n";
-    }
-    text
-}
-
-fn describe_store_health(console: &Console) -> String {
+    let mut degraded = Vec::new();
+    let mut status = "ok";
     match console.deps.store.health() {
-        StoreHealth::Healthy => "ok\n".to_owned(),
-        StoreHealth::InMemory => "ok; state is kept in memory only\n".to_owned(),
-        StoreHealth::DamagedTail(file) => {
-            let file = file.display();
-            format!("ok; a damaged tail of the audit log was moved to {file}\n")
-        }
-        StoreHealth::WriteFailing => {
-            "ok; the store cannot be written to: terminations are not durable, \
-             resets are refused\n"
-                .to_owned()
-        }
+        StoreHealth::Healthy => {}
+        StoreHealth::InMemory => status = "ok; state is kept in memory only",
+        StoreHealth::WriteFailing(why) => degraded.push(format!(
+            "the store cannot be written to ({why}): terminations are in force but not durable, \
+             resets and snoozes are refused"
+        )),
+        StoreHealth::Stalled(age) => degraded.push(format!(
+            "the disk has not finished a write for {} s: terminations are in force but not \
+             durable, resets and snoozes are refused",
+            age.as_secs()
+        )),
+    }
+    if console.deps.engine.is_any_breaker_open() {
+        degraded.push("the breaker is open: detectors warn instead of terminating".to_owned());
+    }
+    match &*degraded {
+        [] => format!("{status}\n"),
+        notes => format!("degraded; {}\n", notes.join("; ")),
     }
 }
 

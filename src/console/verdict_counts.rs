@@ -17,12 +17,14 @@ use super::{
 use crate::{
     domain::{Action, Tenant, VerdictId, VerdictRecord, clock},
     server::{blocking, status},
-    store::{ReadError, Store},
+    store::{ReadError, Store, VerdictFilter},
 };
 
 /// The length of an on-call shift, which the next one reviews.
 pub(super) const HOURS_MAX: u64 = 12;
 const MINUTES_RETAINED: u64 = HOURS_MAX * 60;
+/// The most verdicts that are read from the store at a time.
+const PAGE_VERDICTS_MAX: usize = 4_096;
 /// The width of the plot on the page.
 const MINUTES_PLOTTED: u64 = 60;
 
@@ -62,10 +64,10 @@ impl VerdictCounts {
             .max(store.retained_after())
             .min(store.last_verdict_id());
         loop {
-            let page = store.read_after(cursor, usize::MAX, |record| {
+            let page = store.read_after(cursor, PAGE_VERDICTS_MAX, &VerdictFilter::default())?;
+            for record in &page.verdicts {
                 count_verdict(&mut minutes, record);
-                false
-            })?;
+            }
             cursor = page.cursor;
             if page.at_end {
                 *self = Self {

@@ -1,11 +1,12 @@
 //! Verdicts, and what is recorded of them.
 
 use std::{
+    fmt,
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::{Action, AgentId, Cost, Labels, LoopId, SessionId, VerdictId, serde_time};
 
@@ -90,6 +91,38 @@ pub struct VerdictRecord {
     /// The session's profile.
     pub profile: Arc<str>,
     pub effect: Effect,
+    /// Where the record is in the audit log. `None`: it is not on disk.
+    pub position: Option<ChainHead>,
+}
+
+/// A record of the audit log. Its hash covers the record and all before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ChainHead {
+    /// Counts from 1.
+    pub record: u64,
+    pub hash: ChainHash,
+}
+
+/// A BLAKE3 hash.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ChainHash(pub [u8; 32]);
+
+impl fmt::Display for ChainHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for ChainHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for ChainHash {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 /// The state change of a verdict that must survive a restart.

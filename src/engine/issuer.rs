@@ -81,6 +81,7 @@ impl VerdictIssuer {
             labels: labels.clone(),
             profile: profile.clone(),
             effect,
+            position: None,
         });
         verdict
     }

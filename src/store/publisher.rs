@@ -12,8 +12,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use tokio::sync::{broadcast, watch};
 
-use super::segment_reader::{ReadError, ReadPosition};
-use crate::domain::{Effect, Verdict, VerdictId, VerdictRecord};
+use super::reader::{ReadError, ReadPosition};
+use crate::domain::{ChainHead, Effect, Verdict, VerdictId, VerdictRecord};
 
 /// How many verdicts are kept in memory. A watcher that is further behind is
 /// disconnected. A watcher that resumes within this range needs no disk access. A slot
@@ -28,6 +28,7 @@ pub(super) struct CommitPublisher {
     verdicts: broadcast::Sender<VerdictRecord>,
     terminations: broadcast::Sender<Arc<Verdict>>,
     recent: Mutex<RecentVerdicts>,
+    disk: Mutex<DiskStatus>,
     pub commits: AtomicU64,
     pub failures: AtomicU64,
 }
@@ -44,6 +45,15 @@ pub(super) struct Watermarks {
     pub write_failing: bool,
 }
 
+/// What the writer knows of the disk.
+struct DiskStatus {
+    head: ChainHead,
+    /// The last verdict that has been removed; later ones are retained.
+    retained_after: VerdictId,
+    /// Why the last failed write failed.
+    failure: String,
+}
+
 /// The recent verdicts, including the text that is not written to disk.
 struct RecentVerdicts {
     verdicts: VecDeque<VerdictRecord>,
@@ -52,7 +62,7 @@ struct RecentVerdicts {
 }
 
 impl CommitPublisher {
-    pub fn new(last: VerdictId, floor: VerdictId, on_disk: bool) -> Self {
+    pub fn new(last: VerdictId, on_disk: bool, head: ChainHead, retained_after: VerdictId) -> Self {
         Self {
             watermarks: watch::Sender::new(Watermarks {
                 settled: last,
@@ -64,7 +74,12 @@ impl CommitPublisher {
             terminations: broadcast::Sender::new(TERMINATIONS_MAX),
             recent: Mutex::new(RecentVerdicts {
                 verdicts: VecDeque::new(),
-                floor,
+                floor: last,
+            }),
+            disk: Mutex::new(DiskStatus {
+                head,
+                retained_after,
+                failure: String::new(),
             }),
             commits: AtomicU64::new(0),
             failures: AtomicU64::new(0),
@@ -85,15 +100,17 @@ impl CommitPublisher {
 
     /// Waits until the write of the verdict has succeeded or failed.
     pub async fn wait_until_settled(&self, id: VerdictId) -> Watermarks {
-        let mut progress = self.watermarks.subscribe();
-        let decided = progress.wait_for(|progress| progress.settled >= id).await;
+        let mut watermarks = self.watermarks.subscribe();
+        let settled = watermarks
+            .wait_for(|watermarks| watermarks.settled >= id)
+            .await;
         // The channel cannot be closed, because `self` owns its sender.
-        decided.map_or_else(|_| self.watermarks(), |progress| *progress)
+        settled.map_or_else(|_| self.watermarks(), |watermarks| *watermarks)
     }
 
     /// Publishes verdicts to subscribers first and to waiting calls last, so that a
     /// client that has its answer finds the verdict everywhere.
-    pub fn publish(&self, batch: Vec<VerdictRecord>, progress: Watermarks) {
+    pub fn publish(&self, batch: Vec<VerdictRecord>, watermarks: Watermarks) {
         let mut recent = self.recent();
         for issued in batch {
             if recent.verdicts.len() == RECENT_MAX
@@ -109,7 +126,7 @@ impl CommitPublisher {
             let _ = self.verdicts.send(issued);
         }
         drop(recent);
-        self.watermarks.send_replace(progress);
+        self.watermarks.send_replace(watermarks);
     }
 
     /// Passes the recent verdicts after the given one to `show`, oldest first, until it
@@ -173,6 +190,40 @@ impl CommitPublisher {
     /// The last verdict that is not among the recent ones.
     pub fn floor(&self) -> VerdictId {
         self.recent().floor
+    }
+
+    pub fn head(&self) -> ChainHead {
+        self.disk.lock().head
+    }
+
+    pub fn set_head(&self, head: ChainHead) {
+        self.disk.lock().head = head;
+    }
+
+    pub fn retained_after(&self) -> VerdictId {
+        self.disk.lock().retained_after
+    }
+
+    pub fn set_retained_after(&self, id: VerdictId) {
+        self.disk.lock().retained_after = id;
+    }
+
+    pub fn failure(&self) -> String {
+        self.disk.lock().failure.clone()
+    }
+
+    pub fn set_failure(&self, failure: &str) {
+        failure.clone_into(&mut self.disk.lock().failure);
+    }
+
+    /// Writes have failed since the start.
+    pub fn start_failing(&self, failure: &str) {
+        self.set_failure(failure);
+        let before = self.watermarks();
+        self.watermarks.send_replace(Watermarks {
+            write_failing: true,
+            ..before
+        });
     }
 
     pub fn count(counter: &AtomicU64) {

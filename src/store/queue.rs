@@ -32,6 +32,14 @@ struct QueueState {
     dropped: BTreeSet<VerdictId>,
     /// Up to this id it is no longer known which verdicts were dropped.
     untracked_through: VerdictId,
+    /// Since when the oldest queued verdict has waited.
+    queued_since: Option<Instant>,
+    /// The ids that the writer is writing now, and since when the oldest has waited.
+    in_flight: Option<(Vec<VerdictId>, Instant)>,
+    /// Operator actions in flight that were refused meanwhile.
+    withdrawn: Vec<VerdictId>,
+    /// Since when terminations wait for a disk that refuses them.
+    backlog_since: Option<Instant>,
 }
 
 /// Verdicts that no caller waits for are delayed by this time, so that later ones are
@@ -66,9 +74,7 @@ impl WriteQueue {
     /// the disk hangs, and each retry adds an action.
     ///
     /// The queue always accepts a termination. A retry adds none, because a session or
-    /// sub-agent is terminated once and its tombstone has the verdict. A termination can
-    /// only be marked dropped later, by the writer: when its write fails and the backlog
-    /// of failed terminations is full.
+    /// sub-agent is terminated once and its tombstone has the verdict.
     pub fn enqueue(&self, issued: VerdictRecord) {
         let mut state = self.lock();
         state.last = issued.verdict.id;
@@ -77,6 +83,7 @@ impl WriteQueue {
             return;
         }
         state.bytes += bytes(&issued);
+        state.queued_since.get_or_insert_with(Instant::now);
         let urgent = is_urgent(&issued);
         state.urgent += usize::from(urgent);
         let wake = urgent || state.queue.is_empty();
@@ -129,7 +136,70 @@ impl WriteQueue {
             (false, Some(last)) => last.verdict.id,
             _ => state.last,
         };
+        let now = Instant::now();
+        let since = state.queued_since.take().unwrap_or(now);
+        state.queued_since = (!state.queue.is_empty()).then_some(now);
+        let ids = issued.iter().map(|issued| issued.verdict.id).collect();
+        state.in_flight = Some((ids, since));
         Some(Batch { issued, through })
+    }
+
+    /// The writer has written the batch, or failed to. Returns the operator actions in it
+    /// that were refused meanwhile.
+    pub fn end_batch(&self) -> Vec<VerdictId> {
+        let mut state = self.lock();
+        state.in_flight = None;
+        std::mem::take(&mut state.withdrawn)
+    }
+
+    /// Withdraws an operator action that is not on disk yet.
+    pub fn withdraw(&self, id: VerdictId) -> Withdrawal {
+        let mut state = self.lock();
+        if let Some(index) = state
+            .queue
+            .iter()
+            .position(|issued| issued.verdict.id == id)
+            && let Some(issued) = state.queue.remove(index)
+        {
+            state.bytes -= bytes(&issued);
+            state.urgent -= usize::from(is_urgent(&issued));
+            self.record_dropped(&mut state, id);
+            return Withdrawal::Removed;
+        }
+        let is_in_flight = matches!(&state.in_flight, Some((ids, _)) if ids.contains(&id));
+        if is_in_flight {
+            state.withdrawn.push(id);
+            self.record_dropped(&mut state, id);
+            return Withdrawal::InFlight;
+        }
+        Withdrawal::Settled
+    }
+
+    /// How long the oldest verdict has waited to be on disk.
+    pub fn oldest_unsynced_age(&self) -> Duration {
+        let state = self.lock();
+        let in_flight = state.in_flight.as_ref().map(|(_, since)| *since);
+        let oldest = [state.queued_since, in_flight, state.backlog_since]
+            .into_iter()
+            .flatten()
+            .min();
+        oldest.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// How long the writer has been writing its batch.
+    pub fn write_age(&self) -> Duration {
+        let state = self.lock();
+        let since = state.in_flight.as_ref().map(|(_, since)| *since);
+        since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    /// Whether terminations wait for a disk that refuses them.
+    pub fn set_backlogged(&self, is_backlogged: bool) {
+        let mut state = self.lock();
+        state.backlog_since = match (is_backlogged, state.backlog_since) {
+            (false, _) => None,
+            (true, since) => since.or_else(|| Some(Instant::now())),
+        };
     }
 
     /// Records that a verdict will not be written.
@@ -183,6 +253,17 @@ impl WriteQueue {
     }
 }
 
+/// What became of an operator action that was to be withdrawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Withdrawal {
+    /// It was not written.
+    Removed,
+    /// It is being written. The writer undoes it.
+    InFlight,
+    /// It has been written, or was dropped.
+    Settled,
+}
+
 /// The verdicts of one write.
 #[derive(Default)]
 pub(super) struct Batch {
@@ -208,70 +289,84 @@ mod tests {
     use super::*;
     use crate::store::testing::{looping, reset, terminated};
 
-    fn kept(intake: &WriteQueue) -> Vec<u128> {
-        let batch = intake.next_batch(None).unwrap().issued;
+    fn taken(queue: &WriteQueue) -> Vec<u128> {
+        let batch = queue.next_batch(None).unwrap().issued;
         batch.iter().map(|issued| issued.verdict.id.0).collect()
     }
 
     #[test]
-    fn the_weakest_are_let_go_first_acts_beyond_twice_the_room_and_terminations_never() {
-        let intake = WriteQueue::new(4, VerdictId(0));
+    fn the_weakest_are_dropped_first_operator_actions_at_twice_the_limit_terminations_never() {
+        let queue = WriteQueue::new(4, VerdictId(0));
         for id in 1..=3 {
-            intake.enqueue(looping(id, "s", Action::Alert));
+            queue.enqueue(looping(id, "s", Action::Alert));
         }
-        intake.enqueue(looping(4, "s", Action::Warn));
-        intake.enqueue(looping(5, "s", Action::Warn));
-        intake.enqueue(looping(6, "s", Action::Escalate));
-        intake.enqueue(looping(7, "s", Action::Escalate));
-        intake.enqueue(terminated(8, "s"));
-        intake.enqueue(reset(9, "s"));
-        assert_eq!(intake.dropped_total(), 3);
-        assert_eq!((intake.len(), intake.last()), (6, VerdictId(9)));
-        assert!(intake.may_be_dropped(VerdictId(7)) && !intake.may_be_dropped(VerdictId(9)));
-        (10..=20).for_each(|id| intake.enqueue(reset(id, "s")));
-        intake.enqueue(terminated(21, "t"));
-        assert_eq!(kept(&intake), [1, 2, 4, 6, 8, 9, 10, 11, 21]);
+        queue.enqueue(looping(4, "s", Action::Warn));
+        queue.enqueue(looping(5, "s", Action::Warn));
+        queue.enqueue(looping(6, "s", Action::Escalate));
+        queue.enqueue(looping(7, "s", Action::Escalate));
+        queue.enqueue(terminated(8, "s"));
+        queue.enqueue(reset(9, "s"));
+        assert_eq!(queue.dropped_total(), 3);
+        assert_eq!((queue.len(), queue.last()), (6, VerdictId(9)));
+        assert!(queue.may_be_dropped(VerdictId(7)) && !queue.may_be_dropped(VerdictId(9)));
+        (10..=20).for_each(|id| queue.enqueue(reset(id, "s")));
+        queue.enqueue(terminated(21, "t"));
+        assert_eq!(taken(&queue), [1, 2, 4, 6, 8, 9, 10, 11, 21]);
     }
 
     #[test]
     fn large_verdicts_fill_the_queue_before_their_number_does() {
         let each = bytes(&looping(1, "s", Action::Escalate));
-        let intake = WriteQueue {
+        let queue = WriteQueue {
             bytes_max: 4 * each,
             ..WriteQueue::new(1_000, VerdictId(0))
         };
         for id in 1..=9 {
-            intake.enqueue(looping(id, "s", Action::Escalate));
+            queue.enqueue(looping(id, "s", Action::Escalate));
         }
-        intake.enqueue(terminated(10, "s"));
-        (11..=20).for_each(|id| intake.enqueue(reset(id, "s")));
-        assert_eq!(kept(&intake), [1, 2, 3, 4, 10, 11, 12, 13]);
+        queue.enqueue(terminated(10, "s"));
+        (11..=20).for_each(|id| queue.enqueue(reset(id, "s")));
+        assert_eq!(taken(&queue), [1, 2, 3, 4, 10, 11, 12, 13]);
         // A verdict taken from the queue frees its bytes.
-        intake.enqueue(looping(21, "s", Action::Alert));
-        assert_eq!((kept(&intake), intake.dropped_total()), (vec![21], 12));
+        queue.enqueue(looping(21, "s", Action::Alert));
+        assert_eq!((taken(&queue), queue.dropped_total()), (vec![21], 12));
     }
 
     #[test]
-    fn nobody_waits_for_what_was_let_go_of_last() {
-        let intake = WriteQueue::new(1, VerdictId(0));
-        intake.enqueue(looping(1, "s", Action::Alert));
-        intake.enqueue(looping(2, "s", Action::Alert));
-        assert_eq!(intake.next_batch(None).unwrap().through, VerdictId(2));
+    fn a_batch_settles_verdicts_that_were_dropped_after_it() {
+        let queue = WriteQueue::new(1, VerdictId(0));
+        queue.enqueue(looping(1, "s", Action::Alert));
+        queue.enqueue(looping(2, "s", Action::Alert));
+        assert_eq!(queue.next_batch(None).unwrap().through, VerdictId(2));
     }
 
     #[test]
-    fn what_was_put_in_before_the_end_is_given_out() {
-        let intake = WriteQueue::new(4, VerdictId(0));
-        intake.enqueue(looping(1, "s", Action::Warn));
-        intake.close();
-        assert_eq!(kept(&intake), [1]);
-        assert!(intake.next_batch(None).is_none());
+    fn a_closed_queue_still_returns_what_it_holds() {
+        let queue = WriteQueue::new(4, VerdictId(0));
+        queue.enqueue(looping(1, "s", Action::Warn));
+        queue.close();
+        assert_eq!(taken(&queue), [1]);
+        assert!(queue.next_batch(None).is_none());
     }
 
     #[test]
-    fn patience_ends() {
-        let intake = WriteQueue::new(4, VerdictId(0));
-        let batch = intake.next_batch(Some(Duration::ZERO)).unwrap();
+    fn an_empty_batch_is_returned_after_the_timeout() {
+        let queue = WriteQueue::new(4, VerdictId(0));
+        let batch = queue.next_batch(Some(Duration::ZERO)).unwrap();
         assert!(batch.issued.is_empty());
+    }
+
+    #[test]
+    fn an_action_is_withdrawn_from_the_queue_or_undone_by_the_writer() {
+        let queue = WriteQueue::new(4, VerdictId(0));
+        queue.enqueue(reset(1, "a"));
+        queue.enqueue(reset(2, "b"));
+        assert_eq!(queue.withdraw(VerdictId(1)), Withdrawal::Removed);
+        assert_eq!(taken(&queue), [2]);
+        assert_eq!(queue.withdraw(VerdictId(2)), Withdrawal::InFlight);
+        assert!(queue.may_be_dropped(VerdictId(2)));
+        assert_eq!(queue.end_batch(), [VerdictId(2)]);
+        assert_eq!(queue.withdraw(VerdictId(2)), Withdrawal::Settled);
+        assert_eq!(queue.oldest_unsynced_age(), Duration::ZERO);
     }
 }

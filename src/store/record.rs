@@ -1,5 +1,5 @@
 //! The encoding of a verdict on disk: protobuf, so that later versions can add fields
-//! and still read old records.
+//! and still read old records, and columns that repeat what people filter by.
 
 use std::{
     collections::BTreeMap,
@@ -14,44 +14,67 @@ use crate::domain::{
     Trend, Verdict, VerdictId, VerdictRecord, Waste, format_ranges,
 };
 
-/// The kinds of entries, by their effect on the recovered state. Only entries with an
-/// effect are decoded at startup.
-pub(super) const SAID: u8 = 0;
-pub(super) const TERMINATED: u8 = 1;
+/// The kinds of records, by their effect on the recovered state.
+pub(super) const VERDICT: u8 = 0;
+pub(super) const TERMINATION: u8 = 1;
 pub(super) const RESET: u8 = 2;
-pub(super) const SNOOZED: u8 = 3;
+pub(super) const SNOOZE: u8 = 3;
+/// An operator action was refused although its commit succeeded later.
+pub(super) const WITHDRAWAL: u8 = 4;
 
 pub(super) fn kind(effect: Effect) -> u8 {
     match effect {
-        Effect::None => SAID,
-        Effect::Terminated => TERMINATED,
+        Effect::None => VERDICT,
+        Effect::Terminated => TERMINATION,
         Effect::Reset => RESET,
-        Effect::Snoozed(_) => SNOOZED,
+        Effect::Snoozed(_) => SNOOZE,
     }
+}
+
+/// A record as it is written.
+pub(super) struct Encoded {
+    pub body: Vec<u8>,
+    pub columns: RecordColumns,
+}
+
+/// The fields of a record that the database has as columns too.
+#[derive(Debug, PartialEq)]
+pub(super) struct RecordColumns {
+    pub tenant: String,
+    pub session: String,
+    pub agent: String,
+    pub time_ms: i64,
+    pub detector: String,
+    pub action: u32,
+    pub shadow: bool,
+    pub operator: String,
+    pub reason: String,
+    pub profile: String,
+    pub wasted_events: i64,
+    pub wasted_tokens: i64,
+    pub wasted_usd: f64,
+    pub labels: BTreeMap<String, String>,
+    pub labels_json: String,
+    pub snoozed_until_ms: i64,
 }
 
 /// The subject of a record: all that recovery needs of a termination.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Subject {
+struct Subject {
     #[prost(string, tag = "1")]
     session: String,
     #[prost(string, tag = "2")]
-    pub agent: String,
-    #[prost(int64, tag = "25")]
-    pub snoozed_until_millis: i64,
-    /// Empty: the default tenant, also in logs older than tenants.
+    agent: String,
+    /// Empty: the default tenant.
     #[prost(string, tag = "30")]
     tenant: String,
 }
 
-impl Subject {
-    pub fn session(&self) -> Option<SessionId> {
-        session_id(&self.tenant, &self.session)
-    }
-
-    pub fn snoozed_until(&self) -> SystemTime {
-        time(self.snoozed_until_millis, 0)
-    }
+/// The session and agent of a record. `None`: this version cannot read it.
+pub(super) fn subject(body: &[u8]) -> Option<(SessionId, AgentId)> {
+    let subject = Subject::decode(body).ok()?;
+    let session = session_id(&subject.tenant, &subject.session)?;
+    Some((session, AgentId::new(&subject.agent)))
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -146,9 +169,9 @@ struct WasteRecord {
     usd: f64,
 }
 
-/// Encodes the body of a verdict's entry. Without `text` it contains no agent text: no
-/// target, pattern, excerpt or correction. Text of an operator is kept.
-pub(super) fn encode(issued: &VerdictRecord, text: bool) -> Vec<u8> {
+/// Encodes a verdict. Without `text` it contains no agent text: no target, pattern,
+/// excerpt or correction. Text of an operator is kept.
+pub(super) fn encode(issued: &VerdictRecord, text: bool) -> Encoded {
     let verdict = &*issued.verdict;
     let text = text || &*verdict.detector == OPERATOR;
     let quoted = |words: &String| if text { words.clone() } else { String::new() };
@@ -211,17 +234,69 @@ pub(super) fn encode(issued: &VerdictRecord, text: bool) -> Vec<u8> {
         profile: issued.profile.to_string(),
         kind: kind(issued.effect).into(),
     };
-    record.encode_to_vec()
+    record.into_encoded()
 }
 
-/// Decodes the body of an entry. `None`: this version cannot read it.
+/// The id of the record that withdraws an operator action, and the reverse. No verdict
+/// has it: the variant bits of the UUID are inverted.
+pub(super) fn withdrawal_id(id: VerdictId) -> VerdictId {
+    VerdictId(id.0 ^ (0b11 << 62))
+}
+
+/// The record that withdraws an operator action with this body.
+pub(super) fn withdrawal(body: &[u8]) -> Option<Encoded> {
+    let action = Record::decode(body).ok()?;
+    let record = Record {
+        kind: WITHDRAWAL.into(),
+        reason: "withdrawn: it was not on disk in time, and was refused".to_owned(),
+        ..action
+    };
+    Some(record.into_encoded())
+}
+
+/// The columns of a record with this body.
+pub(super) fn columns(body: &[u8]) -> Option<RecordColumns> {
+    Some(Record::decode(body).ok()?.into_encoded().columns)
+}
+
+impl Record {
+    fn into_encoded(self) -> Encoded {
+        let body = self.encode_to_vec();
+        let wasted = self.wasted.unwrap_or_default();
+        let tenant = match &*self.tenant {
+            "" => Tenant::default().name().to_owned(),
+            _ => self.tenant,
+        };
+        let columns = RecordColumns {
+            tenant,
+            session: self.session,
+            agent: self.agent,
+            time_ms: self.time_millis,
+            detector: self.detector,
+            action: self.action,
+            shadow: self.shadow,
+            operator: self.operator,
+            reason: self.reason,
+            profile: self.profile,
+            wasted_events: wasted.events,
+            wasted_tokens: wasted.tokens,
+            wasted_usd: wasted.usd,
+            labels_json: serde_json::json!(self.labels).to_string(),
+            labels: self.labels,
+            snoozed_until_ms: self.snoozed_until_millis,
+        };
+        Encoded { body, columns }
+    }
+}
+
+/// Decodes the body of a record. `None`: this version cannot read it.
 pub(super) fn decode(id: VerdictId, body: &[u8]) -> Option<VerdictRecord> {
     let mut record = Record::decode(body).ok()?;
     let effect = match u8::try_from(record.kind).ok()? {
-        SAID => Effect::None,
-        TERMINATED => Effect::Terminated,
+        VERDICT => Effect::None,
+        TERMINATION => Effect::Terminated,
         RESET => Effect::Reset,
-        SNOOZED => Effect::Snoozed(time(record.snoozed_until_millis, 0)),
+        SNOOZE => Effect::Snoozed(time(record.snoozed_until_millis, 0)),
         _ => return None,
     };
     let labels = Arc::new(std::mem::take(&mut record.labels));
@@ -231,10 +306,11 @@ pub(super) fn decode(id: VerdictId, body: &[u8]) -> Option<VerdictRecord> {
         labels,
         profile,
         effect,
+        position: None,
     })
 }
 
-fn session_id(tenant: &str, id: &str) -> Option<SessionId> {
+pub(super) fn session_id(tenant: &str, id: &str) -> Option<SessionId> {
     let tenant = match tenant {
         "" => Tenant::default(),
         name => Tenant::parse(name).ok()?,
@@ -251,7 +327,7 @@ fn verdict(id: VerdictId, record: Record) -> Option<Verdict> {
         usd,
     } = record.wasted.unwrap_or_default();
     let (pattern, correction) = match record.pattern.is_empty() {
-        true => (facts(&record), instead(action)),
+        true => (describe(&record), generic_correction(action)),
         false => (record.pattern, record.correction),
     };
     let members = record.members.into_iter().map(|call| LoopMember {
@@ -266,7 +342,7 @@ fn verdict(id: VerdictId, record: Record) -> Option<Verdict> {
         time: time(record.time_millis, record.time_nanos),
         event_index: record.event_index,
         action: match action {
-            Some(place) => Some(*Action::ALL.get(place)?),
+            Some(index) => Some(*Action::ALL.get(index)?),
             None => None,
         },
         detector: record.detector.into(),
@@ -298,8 +374,8 @@ fn verdict(id: VerdictId, record: Record) -> Option<Verdict> {
 }
 
 /// The correction used if the original was not stored.
-fn instead(action: Option<usize>) -> String {
-    let terminates = action.and_then(|place| Action::ALL.get(place)) == Some(&Action::Terminate);
+fn generic_correction(action: Option<usize>) -> String {
+    let terminates = action.and_then(|index| Action::ALL.get(index)) == Some(&Action::Terminate);
     match terminates {
         true => "This has been ended because it was stuck in a loop. Stop here.".to_owned(),
         false => String::new(),
@@ -308,25 +384,25 @@ fn instead(action: Option<usize>) -> String {
 
 /// A pattern without agent text: "read_loop: count 3, tools read_file, events 4, 6,
 /// 8".
-fn facts(record: &Record) -> String {
-    let mut said = format!("{}: count {}", record.detector, record.count);
+fn describe(record: &Record) -> String {
+    let mut text = format!("{}: count {}", record.detector, record.count);
     if record.period > 1 {
-        said += &format!(", period {}", record.period);
+        text += &format!(", period {}", record.period);
     }
     let mut tools: Vec<&str> = record.members.iter().map(|call| &*call.tool).collect();
     tools.retain(|tool| !tool.is_empty());
     tools.dedup();
     if !tools.is_empty() {
-        said += &format!(", tools {}", tools.join(", "));
+        text += &format!(", tools {}", tools.join(", "));
     }
     if !record.event_indexes.is_empty() {
-        said += &format!(", events {}", format_ranges(&record.event_indexes));
+        text += &format!(", events {}", format_ranges(&record.event_indexes));
     }
-    said
+    text
 }
 
 /// Milliseconds since 1970, negative before it, and the remaining nanoseconds.
-fn millis(time: SystemTime) -> (i64, u32) {
+pub(super) fn millis(time: SystemTime) -> (i64, u32) {
     let nanos = match time.duration_since(UNIX_EPOCH) {
         Ok(since) => i128::try_from(since.as_nanos()).unwrap_or(i128::MAX),
         Err(before) => -i128::try_from(before.duration().as_nanos()).unwrap_or(i128::MAX),
@@ -338,7 +414,7 @@ fn millis(time: SystemTime) -> (i64, u32) {
     )
 }
 
-fn time(millis: i64, nanos: u32) -> SystemTime {
+pub(super) fn time(millis: i64, nanos: u32) -> SystemTime {
     let whole = Duration::from_millis(millis.unsigned_abs());
     let time = if millis < 0 {
         UNIX_EPOCH.checked_sub(whole)
@@ -357,7 +433,7 @@ mod tests {
     #[test]
     fn a_verdict_with_text_comes_back_whole() {
         let issued = looping(7, "s", Action::Warn);
-        let back = decode(VerdictId(7), &encode(&issued, true)).unwrap();
+        let back = decode(VerdictId(7), &encode(&issued, true).body).unwrap();
         let durable = Verdict {
             durable: true,
             ..(*issued.verdict).clone()
@@ -370,7 +446,7 @@ mod tests {
     #[test]
     fn without_text_the_facts_still_tell_what_happened() {
         let issued = looping(7, "s", Action::Warn);
-        let body = encode(&issued, false);
+        let body = encode(&issued, false).body;
         let written = String::from_utf8_lossy(&body);
         for quoted in ["src/main.rs", "nothing changed", "another way", "fn main"] {
             assert!(format!("{issued:?}").contains(quoted));

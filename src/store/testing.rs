@@ -62,6 +62,7 @@ pub(super) fn looping(id: u128, session: &str, action: Action) -> VerdictRecord 
         labels: Arc::new(Labels::from([("team".to_owned(), "blue".to_owned())])),
         profile: "default".into(),
         effect,
+        position: None,
     }
 }
 

@@ -1,23 +1,19 @@
 use std::{
     fs,
-    io::ErrorKind,
-    os::unix::fs::PermissionsExt,
-    sync::{
-        atomic::{AtomicBool, AtomicU8, AtomicUsize},
-        mpsc,
-    },
+    os::unix::fs::{FileExt, PermissionsExt},
+    sync::mpsc,
     time::{Duration, UNIX_EPOCH},
 };
 
+use proptest::prelude::*;
+use rusqlite::Connection;
 use tempfile::TempDir;
 
 use super::{
-    frame::LogEntry,
-    record::encode,
     testing::{looping, reset, terminated},
     *,
 };
-use crate::domain::Action;
+use crate::domain::{Action, Effect, Labels, SessionId, Tenant};
 
 fn settings(dir: &Path) -> Settings {
     Settings {
@@ -25,10 +21,11 @@ fn settings(dir: &Path) -> Settings {
         verdicts_days_max: 30,
         bytes_max: 1 << 30,
         queue_max: 1_000,
+        sync_secs_max: 2,
     }
 }
 
-fn opening(settings: &Settings) -> StoreOptions<'_> {
+fn options(settings: &Settings) -> StoreOptions<'_> {
     StoreOptions {
         settings,
         audit: AuditSettings { text: false },
@@ -39,28 +36,24 @@ fn opening(settings: &Settings) -> StoreOptions<'_> {
     }
 }
 
-/// Segments of some 250 verdicts.
-const SMALL: LogFileFactory = LogFileFactory {
-    segment_bytes: 64 * 1024,
-    ..LogFileFactory::FILES
-};
-
 fn open(dir: &TempDir) -> (Store, RecoveredState) {
-    Store::open_with_files(opening(&settings(dir.path())), SMALL).unwrap()
+    Store::open(options(&settings(dir.path()))).unwrap()
 }
 
 fn put(store: &Store, issued: impl IntoIterator<Item = VerdictRecord>) {
-    let outlet = store.verdict_sink();
-    issued.into_iter().for_each(outlet);
+    issued.into_iter().for_each(store.verdict_sink());
 }
 
-/// The names of the sessions that stand terminated.
-fn names(standing: &RecoveredState) -> Vec<&str> {
-    let mut names: Vec<&str> = standing
-        .sessions
-        .iter()
-        .map(|(id, _)| id.as_str())
-        .collect();
+/// A store that was written to and closed.
+fn written(issued: impl IntoIterator<Item = VerdictRecord>) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    put(&open(&dir).0, issued);
+    dir
+}
+
+/// The names of the terminated sessions.
+fn names(state: &RecoveredState) -> Vec<&str> {
+    let mut names: Vec<&str> = state.sessions.iter().map(|(id, _)| id.as_str()).collect();
     names.sort_unstable();
     names
 }
@@ -72,29 +65,39 @@ fn ids(page: &VerdictPage) -> Vec<u128> {
         .collect()
 }
 
-/// A store that was written to and closed.
-fn written(issued: impl IntoIterator<Item = VerdictRecord>) -> TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    put(&open(&dir).0, issued);
-    dir
+fn all() -> VerdictFilter {
+    VerdictFilter::default()
 }
 
-fn segment(dir: &TempDir, number: u32) -> PathBuf {
-    StoreDir(dir.path().to_owned()).segment(number)
+fn database_path(dir: &TempDir) -> PathBuf {
+    dir.path().join("unstuck.db")
 }
 
-fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
-    let mut bytes = fs::read(path).unwrap();
-    change(&mut bytes);
-    fs::write(path, bytes).unwrap();
+fn sql(dir: &TempDir, sql: &str) {
+    let connection = Connection::open(database_path(dir)).unwrap();
+    connection.execute_batch(sql).unwrap();
+}
+
+/// A verdict issued at this second.
+fn at(second: u128, issued: VerdictRecord) -> VerdictRecord {
+    let mut verdict = (*issued.verdict).clone();
+    verdict.id = nth(second);
+    VerdictRecord {
+        verdict: Arc::new(verdict),
+        ..issued
+    }
+}
+
+fn nth(second: u128) -> VerdictId {
+    VerdictId((second * 1_000) << 80)
 }
 
 #[tokio::test]
-async fn what_was_settled_stands_after_a_restart() {
+async fn terminations_survive_a_restart_and_a_reset_lifts_one() {
     let dir = tempfile::tempdir().unwrap();
     {
-        let (store, standing) = open(&dir);
-        assert!(standing.sessions.is_empty());
+        let (store, state) = open(&dir);
+        assert!(state.sessions.is_empty());
         put(
             &store,
             [terminated(1, "a"), terminated(2, "b"), reset(3, "a")],
@@ -102,533 +105,578 @@ async fn what_was_settled_stands_after_a_restart() {
         assert!(store.wait_until_settled(VerdictId(3)).await);
         assert_eq!(verify(dir.path()).unwrap().records, 3);
     }
-    let (store, standing) = open(&dir);
+    let (store, state) = open(&dir);
     assert_eq!(
-        (names(&standing), standing.last_verdict),
+        (names(&state), state.last_verdict),
         (vec!["b"], VerdictId(3))
     );
-    let back = standing.sessions[0].1.decode().unwrap();
+    let back = state.sessions[0].1.decode().unwrap();
     assert_eq!(
         (back.verdict.id, back.verdict.durable),
         (VerdictId(2), true)
     );
     assert!(store.is_durable(VerdictId(2)));
-    assert_eq!(
-        ids(&store.read_audit_log(None, 10, |_| true).unwrap()),
-        [1, 2, 3]
-    );
+    let page = store.read_audit_log(None, 10, &all()).unwrap();
+    assert_eq!(ids(&page), [1, 2, 3]);
+    let position = page.verdicts[2].position;
+    assert_eq!(position, store.chain_head());
 }
 
 #[test]
-fn a_damaged_tail_is_set_aside_and_the_rest_stands() {
-    for cut in [1, 50, 100] {
-        let dir = written([terminated(1, "a")]);
-        put(&open(&dir).0, [terminated(2, "b")]);
-        let path = segment(&dir, 1);
-        change(&path, |bytes| bytes.truncate(bytes.len() - cut));
-        assert!(!verify(dir.path()).unwrap().is_intact());
-        let (store, standing) = open(&dir);
-        assert_eq!(names(&standing), ["a"]);
-        let StoreHealth::DamagedTail(aside) = store.health() else {
-            panic!("{:?}", store.health())
-        };
-        let (_, tail) = store.damaged_tail().unwrap();
-        assert_eq!(fs::read(aside).unwrap().len() as u64, tail.bytes);
-        put(&store, [terminated(3, "c")]);
-        drop(store);
-        assert!(verify(dir.path()).unwrap().is_intact());
-        assert_eq!(names(&open(&dir).1), ["a", "c"]);
+fn terminated_agents_and_snoozes_are_recovered() {
+    let of_agent = |id, agent: &str| {
+        let mut issued = terminated(id, "s");
+        let mut verdict = (*issued.verdict).clone();
+        verdict.agent = crate::domain::AgentId::new(agent);
+        issued.verdict = Arc::new(verdict);
+        issued
+    };
+    let snooze = |id, until| VerdictRecord {
+        effect: Effect::Snoozed(UNIX_EPOCH + Duration::from_secs(until)),
+        ..reset(id, "t")
+    };
+    let dir = written([
+        of_agent(1, "x"),
+        of_agent(2, "y"),
+        of_agent(3, "y"),
+        snooze(4, 100),
+        snooze(5, 50),
+    ]);
+    let (_, state) = open(&dir);
+    let mut agents: Vec<(&str, u128)> = state
+        .agents
+        .iter()
+        .map(|(_, agent, record)| (agent.as_str(), record.id.0))
+        .collect();
+    agents.sort_unstable();
+    assert_eq!(agents, [("x", 1), ("y", 3)]);
+    let until = UNIX_EPOCH + Duration::from_secs(50);
+    assert_eq!(state.snoozes, [(SessionId::parse("t").unwrap(), until)]);
+}
+
+/// A copy of the files as a killed process leaves them: the write-ahead log has not been
+/// copied into the database.
+fn killed(issued: impl IntoIterator<Item = VerdictRecord>) -> TempDir {
+    let (running, copy) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (store, _) = open(&running);
+    for issued in issued {
+        let id = issued.verdict.id;
+        put(&store, [issued]);
+        while store.publisher.watermarks().settled < id {
+            std::thread::yield_now();
+        }
+    }
+    for name in ["unstuck.db", "unstuck.db-wal", "head"] {
+        fs::copy(running.path().join(name), copy.path().join(name)).unwrap();
+    }
+    copy
+}
+
+/// Opens a damaged store. It must be refused, or have all terminations.
+#[track_caller]
+fn check_damage(dir: &TempDir, context: &str) -> bool {
+    match Store::open(options(&settings(dir.path()))) {
+        Ok((store, state)) => {
+            assert_eq!(names(&state), ["a", "b"], "{context}");
+            drop(store);
+            false
+        }
+        Err(error @ (StoreError::Damaged { .. } | StoreError::NewerSchema { .. })) => {
+            let text = error.to_string();
+            assert!(text.contains("unstuck.db"), "{text}");
+            true
+        }
+        Err(error) => panic!("{context}: {error}"),
     }
 }
 
 #[test]
-fn damage_in_the_middle_is_refused_and_the_file_named() {
+fn no_flipped_bit_lifts_a_termination() {
+    let intact = killed([terminated(1, "a"), terminated(2, "b")]);
+    let mut refused = 0;
+    for name in ["unstuck.db-wal", "unstuck.db"] {
+        let bytes = fs::read(intact.path().join(name)).unwrap();
+        // Every part of each page, and every byte near the end.
+        let near_end = bytes.len().saturating_sub(300)..bytes.len();
+        let offsets = (0..bytes.len()).step_by(331).chain(near_end.step_by(29));
+        for offset in offsets {
+            let dir = tempfile::tempdir().unwrap();
+            for file in ["unstuck.db", "unstuck.db-wal", "head"] {
+                fs::copy(intact.path().join(file), dir.path().join(file)).unwrap();
+            }
+            let file = fs::File::options()
+                .write(true)
+                .open(dir.path().join(name))
+                .unwrap();
+            file.write_all_at(&[bytes[offset] ^ 0x10], offset as u64)
+                .unwrap();
+            let context = format!("byte {offset} of {name}");
+            refused += usize::from(check_damage(&dir, &context));
+        }
+    }
+    assert!(refused > 10, "{refused}");
+}
+
+#[test]
+fn a_missing_end_is_noticed() {
+    let cut = |change: &dyn Fn(&TempDir)| {
+        let dir = killed([terminated(1, "a"), terminated(2, "b")]);
+        change(&dir);
+        let opened = Store::open(options(&settings(dir.path()))).err();
+        let verified = verify(dir.path()).err();
+        for error in [opened, verified] {
+            let text = error.expect("it is refused").to_string();
+            assert!(text.contains("unstuck.db is damaged"), "{text}");
+            assert!(text.contains("missing"), "{text}");
+        }
+    };
+    let wal = |dir: &TempDir| dir.path().join("unstuck.db-wal");
+    cut(&|dir| fs::remove_file(wal(dir)).unwrap());
+    cut(&|dir| {
+        // The last commit, at the edge of a frame.
+        let file = fs::File::options().write(true).open(wal(dir)).unwrap();
+        let bytes = file.metadata().unwrap().len();
+        file.set_len(bytes - (24 + 4_096)).unwrap();
+    });
+    cut(&|dir| fs::remove_file(database_path(dir)).unwrap());
+}
+
+#[test]
+fn changed_records_are_found_by_verification() {
+    let issued = || {
+        [
+            terminated(1, "a"),
+            looping(2, "b", Action::Warn),
+            reset(3, "a"),
+        ]
+    };
+    let expectations = [
+        ("DELETE FROM records WHERE record = 2", "does not follow"),
+        (
+            "UPDATE records SET body = x'00' WHERE record = 1",
+            "record 1 does not follow",
+        ),
+        (
+            "UPDATE records SET session = 'c' WHERE record = 2",
+            "columns of record 2 differ",
+        ),
+        (
+            "UPDATE records SET operator = 'bob' WHERE record = 3",
+            "columns of record 3 differ",
+        ),
+        ("DELETE FROM record_labels", "record_labels has 0 rows"),
+        (
+            "UPDATE records SET withdrawn = 1 WHERE record = 3",
+            "marked withdrawn",
+        ),
+        (
+            "DELETE FROM record_labels WHERE verdict_id =
+                 (SELECT verdict_id FROM records WHERE record = 3);
+             DELETE FROM records WHERE record = 3",
+            "end is missing",
+        ),
+        (
+            "UPDATE tombstones SET lifted_by = NULL",
+            "terminations are not those",
+        ),
+    ];
+    for (change, expected) in expectations {
+        let dir = written(issued());
+        assert_eq!(verify(dir.path()).unwrap().records, 3);
+        sql(&dir, change);
+        let text = verify(dir.path()).unwrap_err().to_string();
+        assert!(text.contains(expected), "{change}: {text}");
+    }
+}
+
+#[test]
+fn a_newer_schema_is_refused_by_name() {
     let dir = written([terminated(1, "a")]);
-    put(&open(&dir).0, [terminated(2, "b")]);
-    change(&segment(&dir, 1), |bytes| bytes[80] ^= 1);
+    sql(&dir, "PRAGMA user_version = 99");
     for refused in [
-        Store::open(opening(&settings(dir.path()))).err(),
+        Store::open(options(&settings(dir.path()))).err(),
         verify(dir.path()).err(),
     ] {
-        let why = refused.unwrap().to_string();
-        assert!(
-            why.contains("audit-00000001.log is damaged at byte 0"),
-            "{why}"
-        );
+        let text = refused.unwrap().to_string();
+        assert!(text.contains("schema version 99"), "{text}");
+        assert!(text.contains("unstuck.db"), "{text}");
     }
 }
 
 #[test]
-fn records_in_another_order_are_damage() {
-    let dir = written([terminated(1, "a")]);
-    let first = fs::metadata(segment(&dir, 1)).unwrap().len() as usize;
-    put(&open(&dir).0, [terminated(2, "b")]);
-    change(&segment(&dir, 1), |bytes| bytes.rotate_left(first));
-    let why = verify(dir.path()).unwrap_err().to_string();
-    assert!(why.contains("does not follow"), "{why}");
-}
-
-#[test]
-fn a_record_taken_out_of_the_middle_is_damage() {
-    let dir = written([terminated(1, "a")]);
-    let bytes = || fs::metadata(segment(&dir, 1)).unwrap().len() as usize;
-    let first = bytes();
-    put(&open(&dir).0, [terminated(2, "b")]);
-    let second = bytes();
-    put(&open(&dir).0, [terminated(3, "c")]);
-    change(&segment(&dir, 1), |bytes| drop(bytes.drain(first..second)));
-    let why = verify(dir.path()).unwrap_err().to_string();
-    assert!(why.contains("does not follow"), "{why}");
-}
-
-#[test]
-fn a_missing_part_is_refused_and_named() {
+fn another_file_in_its_place_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    write_all(&dir, many(1..=1_000));
-    fs::remove_file(segment(&dir, 1)).unwrap();
-    let why = verify(dir.path()).unwrap_err().to_string();
-    assert!(why.contains("audit-00000001.log is missing"), "{why}");
-    fs::remove_file(dir.path().join("anchor")).unwrap();
-    let why = verify(dir.path()).unwrap_err().to_string();
-    assert!(why.contains("anchor is missing"), "{why}");
+    fs::write(database_path(&dir), "not a database, however long it is").unwrap();
+    let error = Store::open(options(&settings(dir.path()))).err().unwrap();
+    assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
 }
 
 #[test]
-fn a_start_that_was_cut_off_is_begun_again() {
+fn a_start_that_was_cut_off_is_repeated() {
     let dir = tempfile::tempdir().unwrap();
-    File::create(segment(&dir, 1)).unwrap();
+    fs::File::create(database_path(&dir)).unwrap();
     put(&open(&dir).0, [terminated(1, "a")]);
     assert_eq!(names(&open(&dir).1), ["a"]);
 }
 
 #[test]
-fn a_new_store_is_its_owners_alone() {
+fn a_new_directory_is_readable_by_its_owner_only() {
     let dir = tempfile::tempdir().unwrap();
     let inner = dir.path().join("data");
-    let _store = Store::open(opening(&settings(&inner))).unwrap();
+    let _store = Store::open(options(&settings(&inner))).unwrap();
     let mode = fs::metadata(inner).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
 }
 
 #[test]
-fn a_second_store_in_the_same_directory_is_refused() {
+fn a_second_store_in_the_same_directory_is_refused_even_if_the_files_are_gone() {
     let dir = tempfile::tempdir().unwrap();
-    let _first = open(&dir);
-    let second = Store::open(opening(&settings(dir.path()))).err();
+    let (store, _) = open(&dir);
+    put(&store, [terminated(1, "a")]);
+    for entry in fs::read_dir(dir.path()).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    let second = Store::open(options(&settings(dir.path()))).err();
     assert!(
         matches!(second, Some(StoreError::InUse { .. })),
         "{second:?}"
     );
 }
 
-/// Verdicts that fill some 250 bytes each.
-fn many(ids: std::ops::RangeInclusive<u128>) -> impl Iterator<Item = VerdictRecord> {
-    // A second apart, so that they have an age.
-    ids.map(|id| looping((id * 1_000) << 80, "s", Action::Escalate))
-}
-
-fn nth(n: u128) -> VerdictId {
-    VerdictId((n * 1_000) << 80)
-}
-
-/// Writes them in the order in which a store would, without its queue.
-fn write_all(dir: &TempDir, issued: impl Iterator<Item = VerdictRecord>) {
-    let (store, _) = open(dir);
-    let mut log = {
-        let disk = store.disk.as_ref().unwrap();
-        let (folder, segments) = (disk.folder.clone(), disk.segments.clone());
-        Log::new(
-            folder,
-            segments,
-            store_dir::Segment::new(1),
-            frame::GENESIS,
-            SMALL,
-        )
-        .unwrap()
-    };
-    let all: Vec<VerdictRecord> = issued.collect();
-    for batch in all.chunks(100) {
-        let mut payload = Vec::new();
-        for issued in batch {
-            let body = encode(issued, false);
-            let (kind, id) = (record::kind(issued.effect), issued.verdict.id);
-            let body = &body;
-            LogEntry { kind, id, body }.append_to(&mut payload);
-        }
-        let (first, last) = (&batch[0], &batch[batch.len() - 1]);
-        log.commit(&payload, Some((first.verdict.id, last.verdict.id)))
-            .unwrap();
-    }
-}
-
-#[test]
-fn what_is_let_go_of_leaves_its_terminations_and_a_sound_chain() {
-    let dir = tempfile::tempdir().unwrap();
-    let ended = [
-        terminated(5, "kept"),
-        terminated(6, "free"),
-        reset(7, "free"),
-    ];
-    write_all(&dir, ended.into_iter().chain(many(1..=2_000)));
-    let all = verify(dir.path()).unwrap();
-    assert!(all.segments > 2 && all.records == 2_003);
-    {
-        let small = Settings {
-            bytes_max: SMALL.segment_bytes,
-            ..settings(dir.path())
-        };
-        let (store, _) = Store::open_with_files(opening(&small), SMALL).unwrap();
-        assert!(store.read_after(VerdictId(5), 1, |_| true).is_ok());
-        store.enforce_retention(nth(2_000).time()).unwrap();
-        assert!(store.stats().bytes <= 2 * SMALL.segment_bytes);
-        let gone = store.read_after(VerdictId(5), 1, |_| true);
-        assert!(matches!(gone, Err(ReadError::NotRetained)), "{gone:?}");
-        let first = store
-            .retained_after()
-            .time()
-            .duration_since(UNIX_EPOCH)
-            .unwrap();
-        let first = u128::from(first.as_secs()) + 1;
-        let page = store.read_audit_log(None, 2, |_| true).unwrap();
-        assert_eq!(ids(&page), [nth(first).0, nth(first + 1).0]);
-    }
-    let rest = verify(dir.path()).unwrap();
-    assert!(rest.records < 2_000 && rest.begins_at_segment > 1);
-    assert_eq!(rest.head, all.head);
-    assert_eq!(names(&open(&dir).1), ["kept"]);
-}
-
-#[test]
-fn no_more_terminations_are_carried_on_or_stand_than_there_may_be_tombstones() {
-    let dir = tempfile::tempdir().unwrap();
-    let ended = (1..=9).map(|n| terminated(n, &format!("s{n}")));
-    write_all(&dir, ended.chain(many(1..=2_000)));
-    let small = Settings {
-        bytes_max: SMALL.segment_bytes,
-        ..settings(dir.path())
-    };
-    let three = StoreOptions {
-        tombstones_max: 3,
-        ..opening(&small)
-    };
-    let (store, standing) = Store::open_with_files(three, SMALL).unwrap();
-    assert_eq!(names(&standing), ["s7", "s8", "s9"]);
-    let disk = store.disk.as_ref().unwrap();
-    let retention = Retention {
-        terminations_max: 5,
-        ..disk.retention
-    };
-    disk.segments
-        .enforce_retention(&retention, nth(2_000).time())
-        .unwrap();
-    drop(store);
-    let (_, carried_on) = open(&dir);
-    assert_eq!(names(&carried_on), ["s5", "s6", "s7", "s8", "s9"]);
-}
-
-/// The log may be large, and this happens while the service runs.
-#[test]
-fn to_let_go_of_the_oldest_nothing_else_is_read() {
-    let dir = tempfile::tempdir().unwrap();
-    write_all(
-        &dir,
-        [terminated(5, "kept")].into_iter().chain(many(1..=2_000)),
-    );
-    let last = verify(dir.path()).unwrap().segments as u32;
-    let half = Settings {
-        bytes_max: 4 * SMALL.segment_bytes,
-        ..settings(dir.path())
-    };
-    let (store, _) = Store::open_with_files(opening(&half), SMALL).unwrap();
-    // Whoever reads it will find that it is damaged.
-    let damaged = segment(&dir, last - 1);
-    change(&damaged, |bytes| bytes[200] ^= 1);
-    store.enforce_retention(nth(2_000).time()).unwrap();
-    assert!(verify(dir.path()).is_err());
-    change(&damaged, |bytes| bytes[200] ^= 1);
-    assert!(verify(dir.path()).unwrap().begins_at_segment > 1);
-    drop(store);
-    assert_eq!(names(&open(&dir).1), ["kept"]);
-}
-
-#[test]
-fn a_termination_that_was_let_go_of_is_still_lifted_by_a_later_reset() {
-    let dir = tempfile::tempdir().unwrap();
-    let lifted = reset(nth(2_001).0, "free");
-    let ended = [terminated(5, "kept"), terminated(6, "free")];
-    write_all(
-        &dir,
-        ended.into_iter().chain(many(1..=2_000)).chain([lifted]),
-    );
-    let small = Settings {
-        bytes_max: SMALL.segment_bytes,
-        ..settings(dir.path())
-    };
-    let (store, standing) = Store::open_with_files(opening(&small), SMALL).unwrap();
-    assert_eq!(names(&standing), ["kept"]);
-    store.enforce_retention(nth(2_000).time()).unwrap();
-    drop(store);
-    assert!(verify(dir.path()).unwrap().begins_at_segment > 1);
-    assert_eq!(names(&open(&dir).1), ["kept"]);
-}
-
-#[test]
-fn what_is_damaged_is_not_let_go_of() {
-    let dir = tempfile::tempdir().unwrap();
-    write_all(&dir, many(1..=2_000));
-    let small = Settings {
-        bytes_max: SMALL.segment_bytes,
-        ..settings(dir.path())
-    };
-    let (store, _) = Store::open_with_files(opening(&small), SMALL).unwrap();
-    let first = segment(&dir, 1);
-    change(&first, |bytes| bytes.truncate(bytes.len() - 1));
-    let why = store
-        .enforce_retention(nth(2_000).time())
-        .unwrap_err()
-        .to_string();
-    assert!(why.contains("audit-00000001.log is damaged"), "{why}");
-    assert!(first.exists());
-}
-
-#[test]
-fn verdicts_are_let_go_of_by_age() {
-    let dir = tempfile::tempdir().unwrap();
-    write_all(&dir, many(1..=2_000));
-    let (store, _) = open(&dir);
-    let day = Duration::from_secs(24 * 60 * 60);
-    store
-        .enforce_retention(nth(2_000).time() + 29 * day)
-        .unwrap();
-    let kept = verify(dir.path()).unwrap();
-    store
-        .enforce_retention(nth(2_000).time() + 31 * day)
-        .unwrap();
-    let left = verify(dir.path()).unwrap();
-    assert!(left.records < kept.records, "{left:?} {kept:?}");
-    assert_eq!(left.segments, 1);
-}
-
-#[test]
-fn a_page_goes_on_where_the_last_one_ended() {
-    let dir = tempfile::tempdir().unwrap();
-    write_all(&dir, many(1..=2_000));
-    let (store, _) = open(&dir);
-    let (mut after, mut seen) = (None, Vec::new());
-    loop {
-        let page = store
-            .read_audit_log(after, 50, |v| v.verdict.id.0 % 7 == 0)
-            .unwrap();
-        seen.extend(ids(&page));
-        after = Some(page.cursor);
-        if page.at_end {
-            break;
-        }
-    }
-    let expected: Vec<u128> = (1..=2_000)
-        .map(|n| nth(n).0)
-        .filter(|n| n % 7 == 0)
-        .collect();
-    assert_eq!(seen, expected);
-}
-
-#[test]
-fn in_memory_only_the_last_are_kept() {
-    let (store, _) = Store::open(opening(&settings(Path::new("")))).unwrap();
-    assert_eq!(store.health(), StoreHealth::InMemory);
-    for id in 1..=5_000 {
-        put(&store, [terminated(id, "s")]);
-    }
-    store.close();
-    assert!(!store.is_durable(VerdictId(5_000)));
-    let page = store.read_after(VerdictId(4_990), 3, |_| true).unwrap();
-    assert_eq!(
-        (ids(&page), page.at_end),
-        (vec![4_991, 4_992, 4_993], false)
-    );
-    let gone = store.read_after(VerdictId(1), 3, |_| true);
-    assert!(matches!(gone, Err(ReadError::NotRetained)), "{gone:?}");
-}
-
-// A disk that fails
-
-/// What the disk of the one test that uses it does now.
-static FAULT: AtomicU8 = AtomicU8::new(FINE);
-const FINE: u8 = 0;
-const FULL: u8 = 1;
-const READ_ONLY: u8 = 2;
-
-struct Faulty(File);
-
-impl LogFile for Faulty {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match FAULT.load(Relaxed) {
-            FINE => self.0.append(bytes),
-            READ_ONLY => Err(ErrorKind::ReadOnlyFilesystem.into()),
-            _ => {
-                // A full disk takes what fits.
-                self.0.append(&bytes[..bytes.len() / 2])?;
-                Err(ErrorKind::StorageFull.into())
-            }
-        }
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        self.0.sync()
-    }
-
-    fn truncate(&mut self, bytes: u64) -> io::Result<()> {
-        match FAULT.load(Relaxed) {
-            READ_ONLY => Err(ErrorKind::ReadOnlyFilesystem.into()),
-            _ => self.0.truncate(bytes),
-        }
-    }
-}
-
-const FAULTY: LogFileFactory = LogFileFactory {
-    open: |path| {
-        let file = File::options().create(true).append(true).open(path)?;
-        Ok(Box::new(Faulty(file)))
-    },
-    ..LogFileFactory::FILES
-};
-
 #[tokio::test]
-async fn a_disk_that_is_full_or_read_only_loses_no_termination_and_refuses_acts() {
+async fn without_its_files_nothing_is_called_durable() {
     let dir = tempfile::tempdir().unwrap();
-    let settings = settings(dir.path());
-    let (store, _) = Store::open_with_files(opening(&settings), FAULTY).unwrap();
-    let mut watch = store.subscribe_verdicts();
+    let (store, _) = open(&dir);
     put(&store, [terminated(1, "a")]);
     assert!(store.wait_until_settled(VerdictId(1)).await);
-    for (fault, id) in [(FULL, 2), (READ_ONLY, 12)] {
-        FAULT.store(fault, Relaxed);
-        let name = format!("b{id}");
-        put(&store, [terminated(id, &name)]);
-        assert!(!store.wait_until_settled(VerdictId(id)).await);
-        assert_eq!(store.health(), StoreHealth::WriteFailing);
-        put(
-            &store,
-            [reset(id + 1, &name), looping(id + 2, "w", Action::Warn)],
-        );
-        assert!(!store.wait_until_settled(VerdictId(id + 2)).await);
-        let failures = store.stats().write_failures;
-        assert!(failures >= 2 && store.stats().write_failing, "{failures}");
-
-        FAULT.store(FINE, Relaxed);
-        put(&store, [terminated(id + 3, "c")]);
-        assert!(store.wait_until_settled(VerdictId(id + 3)).await);
-        assert!(store.is_durable(VerdictId(id)), "it was tried again");
-        assert!(!store.is_durable(VerdictId(id + 1)) && !store.is_durable(VerdictId(id + 2)));
-        assert_eq!(store.health(), StoreHealth::Healthy);
-    }
-    let mut seen = Vec::new();
-    while let Ok(issued) = watch.try_recv() {
-        seen.push(issued.verdict.id.0);
-    }
-    assert_eq!(
-        seen,
-        [1, 2, 4, 5, 12, 14, 15],
-        "acts that were refused are unheard of"
-    );
-    assert_eq!(store.stats().dropped, 4);
+    let away = dir.path().join("away");
+    fs::rename(database_path(&dir), &away).unwrap();
+    put(&store, [terminated(2, "b"), reset(3, "a")]);
+    assert!(!store.wait_until_settled(VerdictId(2)).await);
+    assert!(!store.settle_or_withdraw(VerdictId(3)).await);
+    assert!(matches!(store.health(), StoreHealth::WriteFailing(_)));
+    // The reset was refused, so watchers do not see it; the termination is in force.
+    let page = store.read_after(VerdictId(0), 10, &all()).unwrap();
+    assert_eq!(ids(&page), [1, 2]);
+    // The disk is back.
+    fs::rename(away, database_path(&dir)).unwrap();
+    put(&store, [terminated(4, "c")]);
+    assert!(store.wait_until_settled(VerdictId(4)).await);
+    assert!(store.is_durable(VerdictId(2)) && !store.is_durable(VerdictId(3)));
+    assert_eq!(store.health(), StoreHealth::Healthy);
     drop(store);
-    assert!(verify(dir.path()).unwrap().is_intact());
-    assert_eq!(names(&open(&dir).1), ["a", "b12", "b2", "c"]);
+    assert_eq!(names(&open(&dir).1), ["a", "b", "c"]);
+    assert_eq!(verify(dir.path()).unwrap().records, 3);
 }
 
-/// The largest write to the disk of the one test that uses it, which takes none.
-static LARGEST: AtomicUsize = AtomicUsize::new(0);
-static TAKES: AtomicBool = AtomicBool::new(false);
-
-struct Closed(File);
-
-impl LogFile for Closed {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        LARGEST.fetch_max(bytes.len(), Relaxed);
-        match TAKES.load(Relaxed) {
-            true => self.0.append(bytes),
-            false => Err(ErrorKind::StorageFull.into()),
-        }
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        self.0.sync()
-    }
-
-    fn truncate(&mut self, bytes: u64) -> io::Result<()> {
-        self.0.truncate(bytes)
-    }
-}
-
-const CLOSED: LogFileFactory = LogFileFactory {
-    open: |path| {
-        let file = File::options().create(true).append(true).open(path)?;
-        Ok(Box::new(Closed(file)))
-    },
-    ..LogFileFactory::FILES
-};
-
-/// Else each termination would wait for all that were not written before it.
-#[tokio::test]
-async fn however_much_waits_for_a_full_disk_a_try_costs_no_more_than_a_batch() {
-    const ENDED: u128 = 5_000;
-    let dir = tempfile::tempdir().unwrap();
+/// A store whose writer waits before each commit until it is let through.
+fn gated(dir: &TempDir, sync_secs_max: u64) -> (Store, mpsc::Sender<()>) {
+    let (pass, gate) = mpsc::channel();
     let settings = Settings {
-        queue_max: 10_000,
+        sync_secs_max,
         ..settings(dir.path())
     };
-    let (store, _) = Store::open_with_files(opening(&settings), CLOSED).unwrap();
-    for id in 1..=ENDED {
-        put(&store, [terminated(id, &format!("s{id}"))]);
-    }
-    assert!(!store.wait_until_settled(VerdictId(ENDED)).await);
-    let one = encode(&terminated(ENDED, "s5000"), false).len() + 64;
-    let largest = LARGEST.load(Relaxed);
-    assert!(largest <= queue::BATCH_MAX * one, "{largest} bytes");
-    TAKES.store(true, Relaxed);
-    put(&store, [terminated(ENDED + 1, "last")]);
-    assert!(store.wait_until_settled(VerdictId(ENDED + 1)).await);
-    assert!((1..=ENDED).all(|id| store.is_durable(VerdictId(id))));
+    // Without a sender every commit passes.
+    let hook = Box::new(move || _ = gate.recv());
+    let (store, _) = Store::open_with_hook(options(&settings), Some(hook)).unwrap();
+    (store, pass)
+}
+
+#[tokio::test]
+async fn a_disk_that_hangs_delays_no_answer_for_long_and_refused_actions_are_undone() {
+    let dir = written([terminated(1, "a")]);
+    let (store, pass) = gated(&dir, 1);
+    put(&store, [reset(2, "a"), terminated(3, "b")]);
+    assert!(!store.settle_or_withdraw(VerdictId(2)).await);
+    assert!(!store.wait_until_settled(VerdictId(3)).await);
+    assert!(matches!(store.health(), StoreHealth::Stalled(_)));
+    assert!(store.stats().oldest_unsynced >= Duration::from_secs(1));
+    drop(pass);
+    store.publisher.wait_until_settled(VerdictId(3)).await;
+    assert!(store.is_durable(VerdictId(3)) && !store.is_durable(VerdictId(2)));
+    assert_eq!(store.health(), StoreHealth::Healthy);
+    let page = store.read_audit_log(None, 10, &all()).unwrap();
+    assert_eq!(ids(&page), [1, 3]);
     drop(store);
-    assert_eq!(open(&dir).1.sessions.len() as u128, ENDED + 1);
+    assert_eq!(names(&open(&dir).1), ["a", "b"]);
+    // The reset, the termination and the withdrawal are in the chain.
+    assert_eq!(verify(dir.path()).unwrap().records, 4);
 }
-
-struct Unsynced;
-
-impl LogFile for Unsynced {
-    fn append(&mut self, _: &[u8]) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        Err(io::Error::other("the cable came off"))
-    }
-
-    fn truncate(&mut self, _: u64) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-const UNSYNCED: LogFileFactory = LogFileFactory {
-    open: |_| Ok(Box::new(Unsynced)),
-    ..LogFileFactory::FILES
-};
 
 #[test]
-fn a_sync_that_fails_ends_the_process_and_settles_nothing() {
+fn a_refused_action_is_undone_at_the_next_start() {
+    let dir = written([terminated(1, "a"), reset(2, "a")]);
+    StoreDir(dir.path().to_owned())
+        .note_withdrawn(VerdictId(2))
+        .unwrap();
+    assert_eq!(names(&open(&dir).1), ["a"]);
+    assert_eq!(names(&open(&dir).1), ["a"]);
+    assert_eq!(verify(dir.path()).unwrap().records, 3);
+}
+
+#[tokio::test]
+async fn terminations_beyond_the_queue_are_written_when_the_disk_is_back() {
     let dir = tempfile::tempdir().unwrap();
-    let settings = settings(dir.path());
-    let (failed, told) = mpsc::channel();
-    let opening = StoreOptions {
-        on_fatal: Box::new(move |error| failed.send(error.to_string()).unwrap()),
-        ..opening(&settings)
+    let small = Settings {
+        queue_max: 4,
+        ..settings(dir.path())
     };
-    let (store, _) = Store::open_with_files(opening, UNSYNCED).unwrap();
-    put(&store, [terminated(1, "a")]);
-    let told = told.recv_timeout(Duration::from_secs(60));
-    assert_eq!(told.as_deref(), Ok("the cable came off"));
-    store.close();
-    assert!(store.publisher.watermarks().settled < VerdictId(1));
-    assert!(!store.is_durable(VerdictId(1)));
+    let (store, _) = Store::open(options(&small)).unwrap();
+    put(&store, [terminated(1, "s1")]);
+    assert!(store.wait_until_settled(VerdictId(1)).await);
+    let away = dir.path().join("away");
+    fs::rename(database_path(&dir), &away).unwrap();
+    put(&store, (2..=500).map(|n| terminated(n, &format!("s{n}"))));
+    assert!(!store.wait_until_settled(VerdictId(500)).await);
+    fs::rename(away, database_path(&dir)).unwrap();
+    put(&store, [terminated(501, "last")]);
+    assert!(store.wait_until_settled(VerdictId(501)).await);
+    drop(store);
+    assert_eq!(open(&dir).1.sessions.len(), 501);
+}
+
+#[test]
+fn old_verdicts_are_removed_by_age_and_terminations_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut short = settings(dir.path());
+    short.verdicts_days_max = 1;
+    let (store, _) = Store::open(options(&short)).unwrap();
+    let day = 24 * 60 * 60;
+    put(
+        &store,
+        [
+            at(1, terminated(1, "kept")),
+            at(2, terminated(1, "lifted")),
+            at(3, reset(1, "lifted")),
+            at(4, looping(1, "s", Action::Warn)),
+            at(day, looping(1, "s", Action::Warn)),
+        ],
+    );
+    while store.publisher.watermarks().settled < nth(day) {
+        std::thread::yield_now();
+    }
+    let head = store.chain_head();
+    store.enforce_retention(nth(day + 10).time()).unwrap();
+    assert_eq!(store.retained_after(), nth(4));
+    let removed = store.readers_page(nth(1));
+    assert!(
+        matches!(removed, Err(ReadError::NotRetained)),
+        "{removed:?}"
+    );
+    let page = store.read_audit_log(None, 10, &all()).unwrap();
+    assert_eq!(ids(&page), [nth(day).0]);
+    drop(store);
+    let verified = verify(dir.path()).unwrap();
+    assert_eq!((verified.records, verified.removed), (1, 4));
+    assert_eq!(Some(verified.head), head);
+    assert_eq!(names(&open(&dir).1), ["kept"]);
+}
+
+impl Store {
+    /// A page from the disk.
+    fn readers_page(&self, after: VerdictId) -> Result<VerdictPage, ReadError> {
+        self.read_audit_log(Some(after), 10, &all())
+    }
+}
+
+#[test]
+fn the_files_stay_within_bytes_max_and_the_oldest_go_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let limit = Settings::BYTES_MIN;
+    let small = Settings {
+        bytes_max: limit,
+        queue_max: 100_000,
+        ..settings(dir.path())
+    };
+    let (store, _) = Store::open(options(&small)).unwrap();
+    put(&store, [at(1, terminated(1, "kept"))]);
+    put(
+        &store,
+        (2..=30_000).map(|n| at(n, looping(n, "s", Action::Escalate))),
+    );
+    while store.publisher.watermarks().settled < nth(30_000) {
+        std::thread::yield_now();
+    }
+    let dir_bytes = || StoreDir(dir.path().to_owned()).bytes();
+    assert!(dir_bytes() > limit, "{}", dir_bytes());
+    store.enforce_retention(nth(30_001).time()).unwrap();
+    assert!(dir_bytes() <= limit, "{}", dir_bytes());
+    let page = store.read_audit_log_reverse(None, 1, &all()).unwrap();
+    assert_eq!(ids(&page), [nth(30_000).0]);
+    drop(store);
+    assert!(verify(dir.path()).unwrap().removed > 1_000);
+    assert_eq!(names(&open(&dir).1), ["kept"]);
+}
+
+#[test]
+fn surplus_tombstones_are_removed_oldest_first() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let settings = settings(dir.path());
+        let three = StoreOptions {
+            tombstones_max: 3,
+            ..options(&settings)
+        };
+        let (store, _) = Store::open(three).unwrap();
+        put(&store, (1..=9).map(|n| terminated(n, &format!("s{n}"))));
+        while store.publisher.watermarks().settled < VerdictId(9) {
+            std::thread::yield_now();
+        }
+        store.enforce_retention(UNIX_EPOCH).unwrap();
+    }
+    assert_eq!(names(&open(&dir).1), ["s7", "s8", "s9"]);
+}
+
+#[test]
+fn a_backup_of_a_running_store_can_be_restored() {
+    let (dir, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (store, _) = open(&dir);
+    put(&store, [terminated(1, "a"), looping(2, "b", Action::Warn)]);
+    while store.publisher.watermarks().settled < VerdictId(2) {
+        std::thread::yield_now();
+    }
+    let file = target.path().join("copy.db");
+    assert_eq!(back_up(dir.path(), &file).unwrap().records, 2);
+    // A copy is not overwritten.
+    assert!(back_up(dir.path(), &file).is_err());
+    let in_use = plan_restore(dir.path(), &file).unwrap_err();
+    assert!(matches!(in_use, StoreError::InUse { .. }), "{in_use}");
+    put(&store, [terminated(3, "later")]);
+    drop(store);
+    let plan = plan_restore(dir.path(), &file).unwrap();
+    assert!(plan.replaces);
+    assert_eq!(plan.lifted, ["later"]);
+    plan.run().unwrap();
+    assert_eq!(names(&open(&dir).1), ["a"]);
+    assert_eq!(verify(dir.path()).unwrap().records, 2);
+    let empty = target.path().join("new");
+    let plan = plan_restore(&empty, &file).unwrap();
+    assert!(!plan.replaces && plan.lifted.is_empty());
+    plan.run().unwrap();
+    assert_eq!(verify(&empty).unwrap().records, 2);
+    // A damaged copy is refused.
+    let copy = Connection::open(&file).unwrap();
+    copy.execute_batch("DELETE FROM records WHERE record = 1")
+        .unwrap();
+    assert!(plan_restore(&empty, &file).is_err());
+}
+
+#[test]
+fn in_memory_only_is_reported() {
+    let (store, _) = Store::open(options(&settings(Path::new("")))).unwrap();
+    assert_eq!(store.health(), StoreHealth::InMemory);
+    assert_eq!((store.dir(), store.chain_head()), (None, None));
+}
+
+#[tokio::test]
+async fn verdicts_are_published_in_order_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(&dir);
+    let mut verdicts = store.subscribe_verdicts();
+    put(&store, (1..=300).map(|n| looping(n, "s", Action::Warn)));
+    for n in 1..=300 {
+        let record = verdicts.recv().await.unwrap();
+        assert_eq!(record.verdict.id, VerdictId(n));
+        assert_eq!(record.position.unwrap().record, n as u64);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// A page that SQL selects is the page that a filter over all verdicts selects.
+    #[test]
+    fn queries_agree_with_the_filter(
+        verdicts in proptest::collection::vec((0u8..3, 0u8..3, 0u8..4, 0u8..3, 0u64..50), 1..60),
+        query in (0u8..4, 0u8..4, 0u8..4, 0u8..4, 0u64..60, 0u64..60),
+        most in 1usize..8,
+        newest_first: bool,
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = open(&dir);
+        let issued: Vec<VerdictRecord> = verdicts
+            .iter()
+            .zip(1..)
+            .map(|(fields, id)| varied(id, *fields))
+            .collect();
+        put(&store, issued.iter().cloned());
+        while store.publisher.watermarks().settled < store.last_verdict_id() {
+            std::thread::yield_now();
+        }
+        let filter = varied_filter(query);
+        let mut expected: Vec<u128> = issued
+            .iter()
+            .filter(|record| filter.matches(record))
+            .map(|record| record.verdict.id.0)
+            .collect();
+        if newest_first {
+            expected.reverse();
+        }
+        let (mut found, mut cursor) = (Vec::new(), None);
+        loop {
+            let page = match newest_first {
+                true => store.read_audit_log_reverse(cursor, most, &filter).unwrap(),
+                false => store.read_audit_log(cursor, most, &filter).unwrap(),
+            };
+            found.extend(ids(&page));
+            cursor = Some(page.cursor);
+            if page.at_end {
+                break;
+            }
+        }
+        prop_assert_eq!(found, expected);
+    }
+}
+
+const TENANTS: [&str; 3] = ["default", "blue", "red"];
+const DETECTORS: [&str; 4] = ["read_loop", "cycle", "operator", "budget"];
+
+/// A verdict of one of a few tenants, sessions, detectors, labels and times.
+fn varied(
+    id: u128,
+    (tenant, session, detector, label, second): (u8, u8, u8, u8, u64),
+) -> VerdictRecord {
+    let action = Action::ALL[usize::from(detector) * 2];
+    let mut issued = looping(id, "s", action);
+    let tenant = Tenant::parse(TENANTS[usize::from(tenant)]).unwrap();
+    let mut verdict = (*issued.verdict).clone();
+    verdict.session = SessionId::parse_for_tenant(&tenant, &format!("s{session}")).unwrap();
+    verdict.detector = DETECTORS[usize::from(detector)].into();
+    verdict.time = UNIX_EPOCH + Duration::from_micros(second * 700);
+    issued.verdict = Arc::new(verdict);
+    issued.effect = Effect::None;
+    issued.labels = Arc::new(varied_labels(label));
+    issued
+}
+
+fn varied_labels(label: u8) -> Labels {
+    let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    match label {
+        0 => Labels::new(),
+        1 => Labels::from([pair("team", "blue")]),
+        _ => Labels::from([pair("env", "test"), pair("team", "red")]),
+    }
+}
+
+/// A filter over what `varied` makes; the highest number means any.
+fn varied_filter(
+    (tenant, session, detector, label, start, end): (u8, u8, u8, u8, u64, u64),
+) -> VerdictFilter {
+    let tenant = TENANTS.get(usize::from(tenant)).copied();
+    let tenant = tenant.map(|name| Tenant::parse(name).unwrap());
+    let of = tenant.clone().unwrap_or_default();
+    let time = |second| UNIX_EPOCH + Duration::from_micros(second * 700);
+    VerdictFilter {
+        session: (session < 3 && tenant.is_some())
+            .then(|| SessionId::parse_for_tenant(&of, &format!("s{session}")).unwrap()),
+        labels: varied_labels(if label == 3 { 0 } else { label }),
+        detector: match detector {
+            3 => String::new(),
+            _ => DETECTORS[usize::from(detector)].to_owned(),
+        },
+        min_action: (label == 2).then_some(Action::Throttle),
+        start: (start < 40).then(|| time(start)),
+        end: (end < 50).then(|| time(end)),
+        tenant,
+    }
 }

@@ -8,29 +8,46 @@ use std::{
 };
 
 use super::{
-    frame::LogEntry,
-    log::{CommitError, Log},
+    CommitHook, StoreError,
+    database::{CommitError, Database},
+    dir::StoreDir,
     publisher::{CommitPublisher, Watermarks},
     queue::{BATCH_MAX, Batch, WriteQueue},
-    record,
+    retention::RetentionRequests,
 };
 use crate::domain::{Effect, VerdictId, VerdictRecord};
 
 pub(super) struct Writer {
     pub queue: Arc<WriteQueue>,
     pub publisher: Arc<CommitPublisher>,
-    /// `None`: in memory only.
-    pub log: Option<Log>,
+    pub disk: Option<WriterDisk>,
     pub text: bool,
-    /// Terminations that are in force and whose write failed, at most `backlog_max`.
+    /// Terminations that are in force and whose write failed. Bounded like the tombstones
+    /// of the engine, which have the same verdicts.
     pub backlog: Vec<VerdictRecord>,
     pub backlog_max: usize,
+    /// The backlog may have been committed already.
+    pub is_backlog_uncertain: bool,
+    /// Operator actions that were refused, and whose commit is to be undone.
+    pub withdrawn: Vec<VerdictId>,
     /// Called when a sync fails or this thread panics. It must end the process.
     pub on_fatal: Box<dyn Fn(io::Error) + Send>,
 }
 
+/// The database of the writer.
+pub(super) struct WriterDisk {
+    pub dir: StoreDir,
+    /// `None`: it could not be opened yet.
+    pub database: Option<Database>,
+    pub retention: Arc<RetentionRequests>,
+    /// Called before each commit. Tests stop the writer there.
+    pub before_commit: Option<CommitHook>,
+}
+
 /// While writes fail, they are retried at this interval and with every batch.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// An idle writer looks for requests at this interval.
+const IDLE_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Writer {
     /// Runs until the queue is closed and empty.
@@ -46,26 +63,68 @@ impl Writer {
     }
 
     fn work(&mut self) -> io::Result<()> {
-        loop {
-            let failing = self.publisher.watermarks().write_failing;
-            let Some(batch) = self.queue.next_batch(failing.then_some(RETRY_INTERVAL)) else {
-                break;
-            };
-            self.commit(batch)?;
+        while let Some(batch) = self.queue.next_batch(self.timeout()) {
+            let is_failing = self.publisher.watermarks().write_failing;
+            if !batch.issued.is_empty() || is_failing {
+                self.commit(batch)?;
+            }
+            self.enforce_retention()?;
         }
         if !self.backlog.is_empty() {
             self.commit(Batch::default())?;
         }
+        if let Some(database) = self.database() {
+            database.sync_head();
+        }
         Ok(())
     }
 
-    fn commit(&mut self, batch: Batch) -> io::Result<()> {
-        match self.catch_up().and_then(|()| self.write(&batch.issued)) {
+    fn timeout(&self) -> Option<Duration> {
+        let disk = self.disk.as_ref()?;
+        Some(if self.publisher.watermarks().write_failing {
+            RETRY_INTERVAL
+        } else if disk.retention.is_requested() {
+            Duration::ZERO
+        } else {
+            IDLE_INTERVAL
+        })
+    }
+
+    fn database(&self) -> Option<&Database> {
+        self.disk.as_ref()?.database.as_ref()
+    }
+
+    fn commit(&mut self, mut batch: Batch) -> io::Result<()> {
+        let written = self
+            .catch_up()
+            .and_then(|()| self.write(&mut batch.issued, false));
+        // From here on an action can no longer be withdrawn.
+        self.withdrawn.extend(self.queue.end_batch());
+        let undone = match &written {
+            // The batch itself is committed.
+            Ok(()) => self.undo_withdrawn().map_err(|error| match error {
+                CommitError::Refused(error) => CommitError::Detached(error),
+                error => error,
+            }),
+            Err(_) => Ok(()),
+        };
+        match written.and(undone) {
             Ok(()) => self.written(batch),
             Err(CommitError::Refused(error)) => self.refused(batch, &error),
+            Err(CommitError::Detached(error)) => {
+                self.is_backlog_uncertain = true;
+                let actions = batch
+                    .issued
+                    .iter()
+                    .filter(|issued| is_operator_action(issued));
+                self.withdrawn
+                    .extend(actions.map(|issued| issued.verdict.id));
+                self.refused(batch, &error);
+            }
             Err(CommitError::Unsynced(error)) => {
                 CommitPublisher::count(&self.publisher.failures);
-                return Err(error);
+                self.note_unsynced(&batch.issued);
+                return Err(io::Error::other(error));
             }
         }
         Ok(())
@@ -75,36 +134,72 @@ impl Writer {
     /// the same while writes fail.
     fn catch_up(&mut self) -> Result<(), CommitError> {
         while !self.backlog.is_empty() {
-            let some: Vec<VerdictRecord> = self.backlog.iter().take(BATCH_MAX).cloned().collect();
-            self.write(&some)?;
+            let mut some: Vec<VerdictRecord> =
+                self.backlog.iter().take(BATCH_MAX).cloned().collect();
+            self.write(&mut some, self.is_backlog_uncertain)?;
             self.backlog.drain(..some.len());
             let before = self.publisher.watermarks();
             let durable = last(&some).max(before.durable);
             self.publisher
                 .publish(Vec::new(), Watermarks { durable, ..before });
         }
+        self.queue.set_backlogged(false);
+        self.is_backlog_uncertain = false;
         Ok(())
     }
 
-    /// Writes a batch as one frame. An empty batch tests whether writes succeed again.
-    fn write(&mut self, batch: &[VerdictRecord]) -> Result<(), CommitError> {
-        let Some(log) = &mut self.log else {
+    /// Writes a batch in one transaction. An empty batch tests whether writes succeed
+    /// again.
+    fn write(&mut self, batch: &mut [VerdictRecord], is_retry: bool) -> Result<(), CommitError> {
+        let Some(disk) = &mut self.disk else {
             return Ok(());
         };
-        let mut payload = Vec::new();
-        for issued in batch {
-            let entry = LogEntry {
-                kind: record::kind(issued.effect),
-                id: issued.verdict.id,
-                body: &record::encode(issued, self.text),
-            };
-            entry.append_to(&mut payload);
+        if let Some(before_commit) = &disk.before_commit {
+            before_commit();
         }
-        let id = |issued: &VerdictRecord| issued.verdict.id;
-        let ids = batch.first().map(id).zip(batch.last().map(id));
-        log.commit(&payload, ids)?;
+        let database = match &mut disk.database {
+            Some(database) => database,
+            none => {
+                let opened = Database::open(&disk.dir);
+                none.insert(opened.map_err(|error| CommitError::Refused(error.to_string()))?)
+            }
+        };
+        let positions = database.append(batch, self.text, is_retry)?;
+        for (issued, position) in batch.iter_mut().zip(positions) {
+            issued.position = Some(position);
+        }
+        self.publisher.set_head(database.head());
         CommitPublisher::count(&self.publisher.commits);
         Ok(())
+    }
+
+    /// Undoes operator actions that were refused and whose commit succeeded.
+    fn undo_withdrawn(&mut self) -> Result<(), CommitError> {
+        if self.withdrawn.is_empty() {
+            return Ok(());
+        }
+        if let Some(disk) = &mut self.disk
+            && let Some(database) = &mut disk.database
+        {
+            database.withdraw(&self.withdrawn)?;
+            self.publisher.set_head(database.head());
+            disk.dir.forget_withdrawn();
+        }
+        self.withdrawn.clear();
+        Ok(())
+    }
+
+    /// Remembers the operator actions of a batch whose sync failed: their records may be
+    /// on disk, and they were refused.
+    fn note_unsynced(&self, batch: &[VerdictRecord]) {
+        let Some(disk) = &self.disk else {
+            return;
+        };
+        for issued in batch.iter().filter(|issued| is_operator_action(issued)) {
+            if let Err(error) = disk.dir.note_withdrawn(issued.verdict.id) {
+                tracing::error!(%error, "cannot note a refused operator action");
+            }
+        }
     }
 
     fn written(&mut self, Batch { issued, through }: Batch) {
@@ -112,47 +207,92 @@ impl Writer {
         if before.write_failing {
             tracing::info!("the store can be written to again");
         }
-        let decided = through.max(before.settled);
-        let durable = match &self.log {
-            Some(_) => decided,
+        let settled = through.max(before.settled);
+        let durable = match &self.disk {
+            Some(_) => settled,
             None => VerdictId(0),
         };
-        let progress = Watermarks {
-            settled: decided,
+        let watermarks = Watermarks {
+            settled,
             durable,
             write_failing: false,
         };
-        self.publisher.publish(issued, progress);
+        // A withdrawn action has not happened.
+        let happened = issued.into_iter().filter(|issued| {
+            !is_operator_action(issued) || !self.queue.may_be_dropped(issued.verdict.id)
+        });
+        self.publisher.publish(happened.collect(), watermarks);
     }
 
     /// Handles a failed write: terminations stay in force and are retried, operator
-    /// actions are rejected, other verdicts are delivered but not persisted. When the
-    /// backlog is full, a termination is marked dropped and not retried: it is delivered
-    /// and stays in force, but a restart loses it.
-    fn refused(&mut self, batch: Batch, error: &io::Error) {
+    /// actions are rejected, other verdicts are delivered but not persisted.
+    fn refused(&mut self, batch: Batch, error: &str) {
         CommitPublisher::count(&self.publisher.failures);
         let before = self.publisher.watermarks();
         if !before.write_failing {
             tracing::error!(%error, "the store cannot be written to; resets are refused");
         }
-        let decided = batch.through.max(before.settled);
+        self.publisher.set_failure(error);
+        let settled = batch.through.max(before.settled);
         let mut batch = batch.issued;
-        for issued in &batch {
-            let has_room = self.backlog.len() < self.backlog_max;
-            if issued.effect == Effect::Terminated && has_room {
+        for issued in &mut batch {
+            issued.position = None;
+            if issued.effect != Effect::Terminated {
+                self.queue.mark_dropped(issued.verdict.id);
+            } else if self.backlog.len() < self.backlog_max {
                 self.backlog.push(issued.clone());
+                self.queue.set_backlogged(true);
             } else {
+                // The engine evicts a tombstone for each one above the bound.
                 self.queue.mark_dropped(issued.verdict.id);
             }
         }
-        batch.retain(|issued| matches!(issued.effect, Effect::None | Effect::Terminated));
-        let progress = Watermarks {
-            settled: decided,
+        batch.retain(|issued| !is_operator_action(issued));
+        let watermarks = Watermarks {
+            settled,
             write_failing: true,
             ..before
         };
-        self.publisher.publish(batch, progress);
+        self.publisher.publish(batch, watermarks);
     }
+
+    /// Removes a slice of what exceeds the retention, if that was requested.
+    fn enforce_retention(&mut self) -> io::Result<()> {
+        let Some(disk) = &mut self.disk else {
+            return Ok(());
+        };
+        let Some((retention, now)) = disk.retention.next() else {
+            return Ok(());
+        };
+        let Some(database) = &mut disk.database else {
+            disk.retention.end(Err(StoreError::Io {
+                path: disk.dir.database(),
+                source: io::Error::other("the database is not open"),
+            }));
+            return Ok(());
+        };
+        match database.enforce_retention(&retention, now) {
+            Ok((retained_after, more)) => {
+                self.publisher.set_retained_after(retained_after);
+                if !more {
+                    database.sync_head();
+                    disk.retention.end(Ok(()));
+                }
+            }
+            Err(CommitError::Refused(error) | CommitError::Detached(error)) => {
+                let path = disk.dir.database();
+                let source = io::Error::other(error);
+                disk.retention.end(Err(StoreError::Io { path, source }));
+            }
+            Err(CommitError::Unsynced(error)) => return Err(io::Error::other(error)),
+        }
+        Ok(())
+    }
+}
+
+/// Whether the record is refused if it cannot be written.
+fn is_operator_action(issued: &VerdictRecord) -> bool {
+    matches!(issued.effect, Effect::Reset | Effect::Snoozed(_))
 }
 
 fn last(batch: &[VerdictRecord]) -> VerdictId {

@@ -70,6 +70,8 @@ struct StoreMetrics {
     dropped: Counter,
     queue_len: Gauge,
     bytes: Gauge,
+    records: Gauge,
+    oldest_unsynced: Gauge,
     write_failing: Gauge,
 }
 
@@ -86,6 +88,8 @@ pub struct StoreStats {
     pub dropped: u64,
     pub queue_len: usize,
     pub bytes: u64,
+    pub records: u64,
+    pub oldest_unsynced: Duration,
     pub write_failing: bool,
 }
 
@@ -286,6 +290,8 @@ impl Metrics {
             dropped,
             queue_len,
             bytes,
+            records,
+            oldest_unsynced,
             write_failing,
         } = *stats;
         self.store.commits.absolute(commits);
@@ -293,6 +299,10 @@ impl Metrics {
         self.store.dropped.absolute(dropped);
         self.store.queue_len.set(queue_len as f64);
         self.store.bytes.set(bytes as f64);
+        self.store.records.set(records as f64);
+        self.store
+            .oldest_unsynced
+            .set(oldest_unsynced.as_secs_f64());
         self.store.write_failing.set(f64::from(write_failing));
     }
 

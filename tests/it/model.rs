@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use unstuck::{
     domain::{Action, Event, Labels, SessionId, SessionStatus, VerdictId},
     engine::{Engine, OpenError, RecordError, RecordOutcome, RunMode},
-    store::{Store, StoreOptions, verify},
+    store::{Store, StoreOptions, VerdictFilter, verify},
     telemetry::Metrics,
 };
 
@@ -363,7 +363,7 @@ impl Real {
         self.settled(self.store.last_verdict_id());
         let page = self
             .store
-            .read_audit_log(None, usize::MAX, |_| true)
+            .read_audit_log(None, usize::MAX, &VerdictFilter::default())
             .unwrap();
         page.verdicts
             .iter()

@@ -70,7 +70,7 @@ const COUNTERS: [(&str, &str); 20] = [
     ),
 ];
 
-const GAUGES: [(&str, &str); 13] = [
+const GAUGES: [(&str, &str); 15] = [
     ("unstuck_sessions", "Sessions, by status."),
     (
         "unstuck_sessions_max",
@@ -102,8 +102,22 @@ const GAUGES: [(&str, &str); 13] = [
         "unstuck_store_queue_length",
         "Verdicts that wait to be written.",
     ),
-    ("unstuck_store_bytes", "Bytes of the audit log."),
-    ("unstuck_store_write_failing", "1 while writes fail."),
+    (
+        "unstuck_store_bytes",
+        "Bytes of the database and its write-ahead log.",
+    ),
+    (
+        "unstuck_audit_records",
+        "Number of the last record in the audit log.",
+    ),
+    (
+        "unstuck_store_oldest_unsynced_seconds",
+        "Age of the oldest verdict that is not on disk yet.",
+    ),
+    (
+        "unstuck_store_write_failing",
+        "1 while writes fail or the disk hangs.",
+    ),
     ("unstuck_build_info", "Always 1; the version is a label."),
 ];
 

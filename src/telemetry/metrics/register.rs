@@ -106,6 +106,8 @@ fn register_store() -> StoreMetrics {
         dropped: counter("unstuck_store_dropped_total", &[]),
         queue_len: gauge("unstuck_store_queue_length", &[]),
         bytes: gauge("unstuck_store_bytes", &[]),
+        records: gauge("unstuck_audit_records", &[]),
+        oldest_unsynced: gauge("unstuck_store_oldest_unsynced_seconds", &[]),
         write_failing: gauge("unstuck_store_write_failing", &[]),
     }
 }

@@ -1,0 +1,58 @@
+//! Requests to remove what exceeds the retention. The writer thread serves them a slice
+//! at a time, so that commits do not wait for long.
+
+use std::{sync::mpsc, time::SystemTime};
+
+use parking_lot::Mutex;
+
+use super::{StoreError, database::Retention};
+
+#[derive(Default)]
+pub(super) struct RetentionRequests {
+    pending: Mutex<Option<RetentionRequest>>,
+}
+
+struct RetentionRequest {
+    retention: Retention,
+    now: SystemTime,
+    done: mpsc::SyncSender<Result<(), StoreError>>,
+}
+
+impl RetentionRequests {
+    /// Requests it and waits until it is done. A second request replaces the first, which
+    /// is then reported as done.
+    pub fn request(&self, retention: Retention, now: SystemTime) -> Result<(), StoreError> {
+        let (done, result) = mpsc::sync_channel(1);
+        *self.pending.lock() = Some(RetentionRequest {
+            retention,
+            now,
+            done,
+        });
+        // Without a sender the request was replaced, or the writer has ended.
+        result.recv().unwrap_or(Ok(()))
+    }
+
+    pub fn is_requested(&self) -> bool {
+        self.pending.lock().is_some()
+    }
+
+    /// The parameters of the current request.
+    pub fn next(&self) -> Option<(Retention, SystemTime)> {
+        let pending = self.pending.lock();
+        pending
+            .as_ref()
+            .map(|request| (request.retention, request.now))
+    }
+
+    pub fn end(&self, result: Result<(), StoreError>) {
+        if let Some(request) = self.pending.lock().take() {
+            // The requester may have given up.
+            let _ = request.done.send(result);
+        }
+    }
+
+    /// The writer ends: nothing is removed any more.
+    pub fn close(&self) {
+        *self.pending.lock() = None;
+    }
+}
