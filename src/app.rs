@@ -8,6 +8,7 @@ mod notifications;
 mod open_store;
 mod reload;
 mod resources;
+mod session_saver;
 mod systemd;
 
 use std::{future::Future, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
@@ -29,7 +30,7 @@ use crate::{
     config::Config,
     console,
     domain::clock,
-    engine::{Engine, RunMode},
+    engine::Engine,
     notify::{Notifier, NotifyError},
     pb::detection_service_server::DetectionServiceServer,
     server::{
@@ -42,6 +43,7 @@ use crate::{
 };
 use maintenance::{enforce_retention, sweep_sessions};
 use resources::Resources;
+use session_saver::SessionSaver;
 
 pub use reload::{ConfigReloadError, Reloader};
 pub use resources::{check_startup, find_exposed_key};
@@ -96,6 +98,7 @@ pub struct App {
     tls: Option<Arc<Tls>>,
     engine: Arc<Engine>,
     store: Arc<Store>,
+    saver: SessionSaver,
     notifier: Notifier,
     metrics: Arc<Metrics>,
     draining: CancellationToken,
@@ -122,16 +125,24 @@ impl App {
 
         // Open the store and restore its state into a new engine.
         let (store, recovered) = open_store::open_and_log(&config).await?;
+        let secret = session_saver::load_secret(&config.store);
         let engine = Arc::new(Engine::new(
             config.profiles,
             config.tools,
             config.engine,
             metrics.clone(),
-            RunMode::Live,
+            session_saver::run_mode(secret.as_ref()),
             store.verdict_sink(),
         ));
         engine.set_tenant_count(auth.tenant_count());
         engine.restore(recovered, clock::now());
+        let saver = SessionSaver::new(
+            engine.clone(),
+            store.clone(),
+            secret.as_ref(),
+            &config.store,
+        );
+        saver.restore().await;
 
         // Listen: from here on, terminations from before a restart are in force.
         let (grpc, http) = (grpc.listen()?, http.listen()?);
@@ -162,6 +173,7 @@ impl App {
             tls,
             engine,
             store,
+            saver,
             notifier,
             metrics,
             draining,
@@ -238,17 +250,19 @@ impl App {
         ));
         tasks.spawn(sweep_sessions(self.engine, self.metrics, draining.clone()));
         tasks.spawn(enforce_retention(self.store.clone(), draining.clone()));
+        tasks.spawn(self.saver.clone().save_while_running(draining.clone()));
 
         // Serve until shutdown, or until a task ends.
         systemd::notify_ready();
         let ended = wait_for_stop(&mut tasks, shutdown).await;
 
-        // Drain, then write the rest of the log.
+        // Drain, then save the sessions and write the rest of the log.
         systemd::notify_stopping();
         set_health(&health, ServingStatus::NotServing).await;
         draining.cancel();
         let deadline = Instant::now() + Duration::from_secs(self.limits.drain_secs_max);
         let drained = drain_tasks(tasks, deadline).await;
+        self.saver.save_at_stop(deadline).await;
         let store = self.store;
         close_store(move || store.close(), deadline).await?;
         ended.and(drained)

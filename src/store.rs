@@ -24,6 +24,7 @@ mod queue;
 mod reader;
 mod record;
 mod retention;
+mod sessions;
 mod tenant_share;
 mod verify;
 mod writer;
@@ -56,7 +57,10 @@ pub use reader::{ReadError, VerdictFilter, VerdictPage};
 pub use verify::{LogVerification, verify};
 
 use crate::{
-    domain::{ChainHead, RecoveredState, Verdict, VerdictId, VerdictRecord, VerdictSink},
+    domain::{
+        ChainHead, FrozenSession, RecoveredState, SessionId, Verdict, VerdictId, VerdictRecord,
+        VerdictSink,
+    },
     telemetry::StoreStats,
 };
 use database::{Database, Recovery, Retention};
@@ -65,6 +69,7 @@ use publisher::CommitPublisher;
 use queue::{Withdrawal, WriteQueue};
 use reader::Readers;
 use retention::RetentionRequests;
+use sessions::{SessionWrite, SessionWrites};
 use writer::{Writer, WriterDisk};
 
 /// `[store]`
@@ -76,6 +81,8 @@ pub struct Settings {
     pub bytes_max: u64,
     pub queue_max: usize,
     pub sync_secs_max: u64,
+    /// Empty: windows of sessions are not saved.
+    pub key_file: PathBuf,
 }
 
 impl Settings {
@@ -141,6 +148,7 @@ struct Disk {
     readers: Readers,
     retention: Retention,
     requests: Arc<RetentionRequests>,
+    sessions: Arc<SessionWrites>,
     tombstones_max: AtomicUsize,
     /// Keeps other processes from using the directory.
     _lock: File,
@@ -197,6 +205,7 @@ impl Store {
                 tombstones_max: options.tombstones_max,
             },
             requests: Arc::default(),
+            sessions: Arc::default(),
             tombstones_max: AtomicUsize::new(options.tombstones_max),
             dir,
             _lock: lock,
@@ -242,6 +251,7 @@ impl Store {
                     dir: disk.dir.clone(),
                     database,
                     retention: disk.requests.clone(),
+                    sessions: disk.sessions.clone(),
                     before_commit,
                 };
                 (Some(disk), Some(writer_disk))
@@ -385,6 +395,45 @@ impl Store {
         disk.requests.request(retention, now)
     }
 
+    /// Saves frozen sessions in one transaction and waits for it. Each replaces what was
+    /// saved of the session before. In memory nothing is saved.
+    pub fn save_sessions(&self, sessions: Vec<FrozenSession>) -> Result<(), StoreError> {
+        self.write_sessions(SessionWrite::Save(sessions))
+    }
+
+    /// Removes frozen sessions that were last active before this time, at most some, and
+    /// waits for it.
+    pub fn remove_sessions_idle_since(&self, time: SystemTime) -> Result<(), StoreError> {
+        self.write_sessions(SessionWrite::RemoveIdleSince(time))
+    }
+
+    fn write_sessions(&self, write: SessionWrite) -> Result<(), StoreError> {
+        let Some(disk) = &self.disk else {
+            return Ok(());
+        };
+        let result = disk.sessions.add(write);
+        self.queue.wake();
+        let ended = || sessions::write_error(&disk.dir, "the writer has ended".to_owned());
+        result.recv().unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// Removes what was saved of a session, soon. A session that is terminated or reset is
+    /// removed with that record.
+    pub fn remove_session(&self, id: SessionId) {
+        if let Some(disk) = &self.disk {
+            disk.sessions.add_removal(id);
+        }
+    }
+
+    /// Reads all frozen sessions, the most recently active first.
+    pub fn load_sessions(&self, each: impl FnMut(FrozenSession)) -> Result<(), StoreError> {
+        let Some(disk) = &self.disk else {
+            return Ok(());
+        };
+        let connection = database::open_read_only(&disk.dir, false)?;
+        sessions::load(&connection, each).map_err(database::database_error(&disk.dir.database()))
+    }
+
     /// Changes how many terminations are kept.
     pub fn set_tombstones_max(&self, tombstones_max: usize) {
         if let Some(disk) = &self.disk {
@@ -406,6 +455,7 @@ impl Store {
         }
         if let Some(disk) = &self.disk {
             disk.requests.close();
+            disk.sessions.close();
         }
     }
 

@@ -57,6 +57,7 @@ impl SessionService for Api {
             .engine
             .end_session(&id, now())
             .ok_or_else(status::session_not_found)?;
+        self.store.remove_session(id);
         let session = Some(self.present_session(&view).await);
         Ok(Response::new(pb::EndSessionResponse { session }))
     }

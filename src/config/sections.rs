@@ -1,7 +1,10 @@
 //! Reads the sections other than `[detect]`, `[policy]` and `[profiles]`, and rejects
 //! values that make no sense.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    path::{self, Path},
+};
 
 use super::{ConfigError, Layers};
 use crate::{
@@ -126,7 +129,20 @@ pub(super) fn load_store_settings(layers: &Layers) -> Result<store::Settings, Co
             return Err(layers.invalid(&format!("store.{key}"), why));
         }
     }
+    if is_inside(&settings.key_file, &settings.dir) {
+        let why = "it is inside store.dir, so a copy of that directory could be read with it";
+        return Err(layers.invalid("store.key_file", why));
+    }
     Ok(settings)
+}
+
+/// Whether a file is in a directory, by their names.
+fn is_inside(file: &Path, dir: &Path) -> bool {
+    let is_set = !file.as_os_str().is_empty() && !dir.as_os_str().is_empty();
+    let (Ok(file), Ok(dir)) = (path::absolute(file), path::absolute(dir)) else {
+        return false;
+    };
+    is_set && file.starts_with(dir)
 }
 
 /// Rejects a certificate without its key, and the reverse.

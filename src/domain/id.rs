@@ -48,7 +48,7 @@ impl SessionId {
 
     /// A placeholder, which equals no id.
     pub(super) fn placeholder() -> Self {
-        Self(Arc::from(""))
+        Self(Arc::from("\0"))
     }
 
     /// The id, without its tenant.

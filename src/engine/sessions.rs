@@ -211,7 +211,8 @@ impl Engine {
         Duration::from_secs(self.config.load().limits.tombstone_secs_max)
     }
 
-    pub(super) fn idle_max(&self) -> Duration {
+    /// How long a session may be idle.
+    pub fn idle_max(&self) -> Duration {
         Duration::from_secs(self.config.load().limits.idle_secs_max)
     }
 

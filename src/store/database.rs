@@ -16,6 +16,7 @@ use super::{
     chain::{START, TombstoneSum, next_head},
     dir::{FileIdentity, HeadFile, StoreDir, StoreError},
     record::{self, RecordColumns},
+    sessions,
     tenant_share::tenant_share,
 };
 use crate::domain::{
@@ -225,6 +226,12 @@ impl Database {
         Ok(positions)
     }
 
+    /// Starts a transaction, if the files are still those that were opened.
+    pub fn begin_checked(&mut self) -> Result<Transaction<'_>, CommitError> {
+        self.files.check().map_err(CommitError::Refused)?;
+        Ok(begin(&mut self.connection)?)
+    }
+
     /// Undoes operator actions that were refused although their commit succeeded later:
     /// tombstones that they lifted are in force again. Unknown ids are ignored.
     pub fn withdraw(&mut self, ids: &[VerdictId]) -> Result<(), CommitError> {
@@ -283,8 +290,16 @@ impl Database {
             tombstone_sum: self.tombstone_sum,
         };
         let transaction = begin(&mut self.connection)?;
+        // Frozen sessions go first: most of what they have heals by itself.
+        let sessions_removed = if bytes_over {
+            sessions::remove_oldest(&transaction)?
+        } else {
+            0
+        };
         let expired = oldest(retention.verdicts_age_max);
-        let mut removed = remove_records(&transaction, expired, bytes_over)?;
+        let records_over = bytes_over && sessions_removed == 0;
+        let mut removed = sessions_removed;
+        removed += remove_records(&transaction, expired, records_over)?;
         removed += state.remove_tombstones(&transaction, retention, oldest, now)?;
         if removed == 0 && bytes_over {
             // Only tombstones are left: the oldest have to go.
@@ -370,9 +385,15 @@ impl ChainState {
         match issued.effect {
             Effect::None => Ok(()),
             Effect::Terminated => {
+                if encoded.columns.agent.is_empty() {
+                    sessions::remove(transaction, tenant, session)?;
+                }
                 self.insert_tombstone(transaction, id, &encoded.columns, &encoded.body)
             }
-            Effect::Reset => self.lift(transaction, tenant, session, id),
+            Effect::Reset => {
+                sessions::remove(transaction, tenant, session)?;
+                self.lift(transaction, tenant, session, id)
+            }
             Effect::Snoozed(_) => {
                 let until = encoded.columns.snoozed_until_ms;
                 let sql = "INSERT INTO snoozes (verdict_id, tenant, session, until_ms)

@@ -27,6 +27,8 @@ struct QueueState {
     /// How many queued verdicts have a caller that waits for the commit.
     urgent: usize,
     closed: bool,
+    /// The writer has something to do beside verdicts.
+    is_woken: bool,
     last: VerdictId,
     /// The newest ids of dropped verdicts, at most `DROPPED_IDS_MAX`.
     dropped: BTreeSet<VerdictId>,
@@ -110,13 +112,15 @@ impl WriteQueue {
     /// `timeout` passes without a verdict. `None`: the queue is closed and empty.
     pub fn next_batch(&self, timeout: Option<Duration>) -> Option<Batch> {
         let mut state = self.lock();
-        let is_idle = |state: &mut QueueState| state.queue.is_empty() && !state.closed;
+        let is_idle =
+            |state: &mut QueueState| state.queue.is_empty() && !state.closed && !state.is_woken;
         match timeout {
             None => self.filled.wait_while(&mut state, is_idle),
             Some(timeout) => {
                 self.filled.wait_while_for(&mut state, is_idle, timeout);
             }
         }
+        state.is_woken = false;
         if state.queue.is_empty() {
             return (!state.closed).then(Batch::default);
         }
@@ -142,6 +146,12 @@ impl WriteQueue {
         let ids = issued.iter().map(|issued| issued.verdict.id).collect();
         state.in_flight = Some((ids, since));
         Some(Batch { issued, through })
+    }
+
+    /// Ends the wait of the writer, which then gets an empty batch.
+    pub fn wake(&self) {
+        self.lock().is_woken = true;
+        self.filled.notify_one();
     }
 
     /// The writer has written the batch, or failed to. Returns the operator actions in it

@@ -22,6 +22,7 @@ fn settings(dir: &Path) -> Settings {
         bytes_max: 1 << 30,
         queue_max: 1_000,
         sync_secs_max: 2,
+        key_file: PathBuf::new(),
     }
 }
 

@@ -14,6 +14,7 @@ use super::{
     publisher::{CommitPublisher, Watermarks},
     queue::{BATCH_MAX, Batch, WriteQueue},
     retention::RetentionRequests,
+    sessions::{self, SessionWrites},
 };
 use crate::domain::{Effect, VerdictId, VerdictRecord};
 
@@ -40,6 +41,7 @@ pub(super) struct WriterDisk {
     /// `None`: it could not be opened yet.
     pub database: Option<Database>,
     pub retention: Arc<RetentionRequests>,
+    pub sessions: Arc<SessionWrites>,
     /// Called before each commit. Tests stop the writer there.
     pub before_commit: Option<CommitHook>,
 }
@@ -69,6 +71,7 @@ impl Writer {
                 self.commit(batch)?;
             }
             self.enforce_retention()?;
+            self.write_sessions()?;
         }
         if !self.backlog.is_empty() {
             self.commit(Batch::default())?;
@@ -83,7 +86,7 @@ impl Writer {
         let disk = self.disk.as_ref()?;
         Some(if self.publisher.watermarks().write_failing {
             RETRY_INTERVAL
-        } else if disk.retention.is_requested() {
+        } else if disk.retention.is_requested() || disk.sessions.is_pending() {
             Duration::ZERO
         } else {
             IDLE_INTERVAL
@@ -254,6 +257,30 @@ impl Writer {
             ..before
         };
         self.publisher.publish(batch, watermarks);
+    }
+
+    /// Applies one change of the frozen sessions. While writes fail it is refused: the
+    /// sessions are saved again later.
+    fn write_sessions(&mut self) -> io::Result<()> {
+        let is_failing = self.publisher.watermarks().write_failing;
+        let Some(disk) = &mut self.disk else {
+            return Ok(());
+        };
+        let Some(pending) = disk.sessions.next() else {
+            return Ok(());
+        };
+        let written = match &mut disk.database {
+            Some(database) if !is_failing => database.write_sessions(&pending.write),
+            _ => Err(CommitError::Refused("writes fail".to_owned())),
+        };
+        match written {
+            Ok(()) => pending.end(Ok(())),
+            Err(CommitError::Refused(error) | CommitError::Detached(error)) => {
+                pending.end(Err(sessions::write_error(&disk.dir, error)));
+            }
+            Err(CommitError::Unsynced(error)) => return Err(io::Error::other(error)),
+        }
+        Ok(())
     }
 
     /// Removes a slice of what exceeds the retention, if that was requested.

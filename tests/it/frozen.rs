@@ -1,10 +1,17 @@
 //! Sessions that are frozen to bytes and thawed go on as if nothing had happened.
 
-use std::fs;
+use std::{
+    collections::{BTreeMap, HashSet},
+    fs,
+    path::Path,
+    time::Duration,
+};
 
-use unstuck::{domain::SessionId, engine::ThawOutcome};
+use unstuck::{domain::SessionId, engine::ThawOutcome, pb::Verdict};
 
 use crate::{
+    harness::*,
+    lifecycle::{Running, directory, unstuck},
     play::{Line, Player},
     traces,
 };
@@ -53,4 +60,229 @@ fn a_session_frozen_before_every_event_gets_the_same_answers() {
             uninterrupted.engine.live_sessions()
         );
     }
+}
+
+/// A verdict on a line of a trace, as a client sees it.
+#[derive(Debug, PartialEq)]
+struct ReceivedVerdict {
+    session: String,
+    line_id: String,
+    action: i32,
+    detector: String,
+    also: Vec<String>,
+    pattern: String,
+    loop_has_id: bool,
+}
+
+/// A client that counts each verdict once, because it is repeated after a termination.
+#[derive(Default)]
+struct TraceClient {
+    known: HashSet<String>,
+    received: Vec<ReceivedVerdict>,
+}
+
+impl TraceClient {
+    async fn play(&mut self, server: &Server, lines: &[Line]) {
+        for line in lines {
+            match line {
+                Line::Event(event) => {
+                    let verdict = server.record((**event).clone()).await.verdict;
+                    self.receive(&event.session_id, &event.event_id, verdict);
+                }
+                Line::Delta(delta) => {
+                    let stream = server.deltas().await;
+                    stream.send(pieces([delta.clone()])).await;
+                    for response in stream.finish().await {
+                        self.receive(&delta.session_id, &delta.turn_id, response.verdict);
+                    }
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self, session: &str, line_id: &str, verdict: Option<Verdict>) {
+        let Some(verdict) = verdict.filter(|v| self.known.insert(v.verdict_id.clone())) else {
+            return;
+        };
+        self.received.push(ReceivedVerdict {
+            session: session.to_owned(),
+            line_id: line_id.to_owned(),
+            action: verdict.action,
+            detector: verdict.detector,
+            also: verdict.also,
+            pattern: verdict.pattern,
+            loop_has_id: !verdict.loop_id.is_empty(),
+        });
+    }
+}
+
+/// The line at which the service is restarted: before the first verdict of the trace, or
+/// in the middle of the text that gets it.
+fn restart_position(lines: &[Line]) -> usize {
+    let announces = |line: &Line| match line {
+        Line::Event(event) => event.event_id.contains('='),
+        Line::Delta(delta) => delta.turn_id.contains('='),
+    };
+    let position = lines.iter().position(announces).unwrap();
+    match &lines[position] {
+        Line::Event(_) => position,
+        Line::Delta(_) => position + 4,
+    }
+}
+
+/// Without a breaker, because nearly all sessions of the traces loop.
+const NO_BREAKER: &str = "[breaker]\nshare_max = 1.0\n";
+
+#[tokio::test]
+async fn a_restart_in_the_middle_of_each_loop_changes_no_verdict() {
+    for (detector, path) in traces::files() {
+        if detector == "repetition" {
+            continue;
+        }
+        let settings = fs::read_to_string(path.with_extension("toml")).unwrap_or_default();
+        let settings = format!("{NO_BREAKER}{settings}");
+        let lines = Line::read(&fs::read_to_string(&path).unwrap());
+
+        let mut uninterrupted = TraceClient::default();
+        uninterrupted
+            .play(&Server::with(&settings).await, &lines)
+            .await;
+
+        let dir = directory(&[]);
+        fs::write(dir.path().join("unstuck.toml"), &settings).unwrap();
+        let serve = || {
+            Running::start(unstuck(
+                dir.path(),
+                &["serve", "--config", "unstuck.toml"],
+                &[],
+            ))
+        };
+        let (before, after) = lines.split_at(restart_position(&lines));
+        let mut interrupted = TraceClient::default();
+        let running = serve();
+        interrupted.play(&running.server().await, before).await;
+        let (status, log) = running.stop().await;
+        assert!(status.success(), "{log}");
+        let running = serve();
+        interrupted.play(&running.server().await, after).await;
+        assert_eq!(interrupted.received, uninterrupted.received, "{detector}");
+        assert!(!uninterrupted.received.is_empty(), "{detector}");
+    }
+}
+
+#[tokio::test]
+async fn after_a_kill_profile_labels_and_loops_are_there_and_windows_fill_again() {
+    let dir = directory(&[]);
+    let settings = "[profiles.strict.detect.exact_repeat]\ncount = 2\n";
+    fs::write(dir.path().join("unstuck.toml"), settings).unwrap();
+    let serve = || {
+        Running::start(unstuck(
+            dir.path(),
+            &["serve", "--config", "unstuck.toml"],
+            &[],
+        ))
+    };
+    let mut running = serve();
+    let server = running.server().await;
+    server
+        .open("s", "strict", &[("team", "payments")])
+        .await
+        .unwrap();
+    let warned = server
+        .play(
+            "s",
+            vec![ask("colour").id("e1"), ask("colour").id("e2")],
+        )
+        .await;
+    let first = warned[1].verdict.clone().unwrap();
+    let saved = || saved_sessions(dir.path()).get("s").copied();
+    let waiting = async {
+        while saved() != Some((true, false)) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    within(waiting).await;
+    running.child.0.kill().unwrap();
+    running.child.0.wait().unwrap();
+
+    let running = serve();
+    let server = running.server().await;
+    let session = server.get("s").await.unwrap();
+    assert_eq!(session.profile, "strict");
+    assert_eq!(session.labels["team"], "payments");
+    assert_eq!(session.events, 2);
+    // An event that was recorded is still a duplicate; the window fills again, and the
+    // loop that was reported is known: it gets a stronger action.
+    let again = vec![ask("colour").id("e2"), ask("colour"), ask("colour")];
+    let results = server.play("s", again).await;
+    assert!(results[0].duplicate);
+    assert_eq!(results[1].verdict, None);
+    let second = results[2].verdict.clone().unwrap();
+    assert_eq!(second.loop_id, first.loop_id);
+    assert!(second.action > first.action, "{second:?}");
+}
+
+/// The sessions in the store: whether they have a head, and a window.
+fn saved_sessions(dir: &Path) -> BTreeMap<String, (bool, bool)> {
+    let path = dir.join("unstuck-data/unstuck.db");
+    let Ok(database) = rusqlite::Connection::open(path) else {
+        return BTreeMap::new();
+    };
+    let sql = "SELECT session, length(head) > 0, recent IS NOT NULL FROM sessions";
+    let Ok(mut statement) = database.prepare(sql) else {
+        return BTreeMap::new();
+    };
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))));
+    rows.unwrap().map(Result::unwrap).collect()
+}
+
+#[tokio::test]
+async fn what_agents_wrote_is_saved_sealed_or_not_at_all() {
+    let secret = "nobody-may-read-this";
+    for key_file in ["./unstuck.key", ""] {
+        let dir = directory(&[]);
+        let variables = [("UNSTUCK__STORE__KEY_FILE", key_file)];
+        let running = Running::start(unstuck(dir.path(), &["serve"], &variables));
+        let server = running.server().await;
+        let event = call("lookup", &format!("{{\"q\": \"{secret}\"}}"), secret);
+        let event = event.change(|call| call.target = secret.to_owned());
+        server.play("s", vec![event.clone(), event, turn(secret)]).await;
+        assert!(running.stop().await.0.success());
+        let has_window = !key_file.is_empty();
+        assert_eq!(saved_sessions(dir.path())["s"], (true, has_window));
+        assert_eq!(dir.path().join("unstuck.key").exists(), has_window);
+        for file in fs::read_dir(dir.path().join("unstuck-data")).unwrap() {
+            let bytes = fs::read(file.unwrap().path()).unwrap();
+            let found = bytes
+                .windows(secret.len())
+                .any(|part| part == secret.as_bytes());
+            assert!(!found, "key_file = {key_file:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_has_ended_or_was_terminated_is_not_restored() {
+    let dir = directory(&[]);
+    let serve = || Running::start(unstuck(dir.path(), &["serve"], &[]));
+    let running = serve();
+    let server = running.server().await;
+    for session in ["ended", "terminated", "live"] {
+        server.play(session, ask("colour")).await;
+    }
+    let waiting = async {
+        while saved_sessions(dir.path()).len() < 3 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    within(waiting).await;
+    server.end("ended").await.unwrap();
+    server.terminate("terminated").await;
+    assert!(running.stop().await.0.success());
+    let saved: Vec<_> = saved_sessions(dir.path()).into_keys().collect();
+    assert_eq!(saved, ["live"]);
+    let running = serve();
+    let server = running.server().await;
+    assert!(server.get("ended").await.is_err());
+    assert_eq!(server.get("live").await.unwrap().events, 1);
 }

@@ -45,11 +45,17 @@ pub fn config(toml: &str) -> Config {
     // Without a `[store]` section the store is in memory.
     let memory =
         (!toml.contains("[store]")).then(|| ("UNSTUCK__STORE__DIR".to_owned(), String::new()));
+    // A test that wants a key says where.
+    let no_key = (!toml.contains("key_file"))
+        .then(|| ("UNSTUCK__STORE__KEY_FILE".to_owned(), String::new()));
     let layers = Layers::load(
         DEFAULTS,
         TABLE_KEYS,
         Some(file.path()),
-        [port("GRPC"), port("HTTP")].into_iter().chain(memory),
+        [port("GRPC"), port("HTTP")]
+            .into_iter()
+            .chain(memory)
+            .chain(no_key),
     );
     Config::new(&layers.unwrap()).unwrap()
 }

@@ -1,0 +1,302 @@
+//! Sessions that survive a restart. While the service runs, the heads of changed sessions
+//! are saved at a bounded rate; when it stops, sessions are saved whole; when it starts,
+//! they are restored.
+
+use std::{
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use tokio::{task, time};
+use tokio_util::sync::CancellationToken;
+
+use super::RunError;
+use crate::{
+    domain::{FrozenSession, SessionId, clock},
+    engine::{Engine, RunMode, ThawError, ThawOutcome},
+    secret::{Sealer, Secret},
+    store::{self, Store},
+};
+
+/// How often changed heads are saved. A kill loses the counts of as long at least.
+const SAVE_INTERVAL: Duration = Duration::from_secs(2);
+/// The rate at which heads are written while the service runs.
+const HEAD_BYTES_PER_SEC: usize = 1024 * 1024;
+/// The bytes of one transaction.
+const BATCH_BYTES: usize = 256 * 1024;
+/// Half of `store.bytes_max` is for the sessions that are saved at a stop.
+const STOP_BYTES_DIVISOR: u64 = 2;
+/// The time for saving if open calls have used all of the drain time.
+const STOP_TIME_MIN: Duration = Duration::from_millis(500);
+
+/// Saves and restores the sessions of an engine.
+#[derive(Clone)]
+pub(super) struct SessionSaver {
+    engine: Arc<Engine>,
+    store: Arc<Store>,
+    /// `None`: windows quote agents and are not written.
+    sealer: Option<Sealer>,
+    stop_bytes_max: usize,
+}
+
+/// The secret of `[store] key_file`. `None`: there is none, and frozen windows would match
+/// nothing after a restart. The service starts without it, because the disk may be full
+/// or read-only.
+pub(super) fn load_secret(settings: &store::Settings) -> Option<Secret> {
+    if settings.dir.as_os_str().is_empty() || settings.key_file.as_os_str().is_empty() {
+        return None;
+    }
+    let secret = Secret::load_or_create(&settings.key_file);
+    secret
+        .inspect_err(|error| {
+            tracing::error!(%error, "cannot use the key ([store] key_file); windows of sessions are not saved");
+        })
+        .ok()
+}
+
+/// The run mode of a service with this secret.
+pub(super) fn run_mode(secret: Option<&Secret>) -> RunMode {
+    match secret {
+        Some(secret) => RunMode::Resumed(secret.signature_seeds()),
+        None => RunMode::Live,
+    }
+}
+
+impl SessionSaver {
+    pub fn new(
+        engine: Arc<Engine>,
+        store: Arc<Store>,
+        secret: Option<&Secret>,
+        settings: &store::Settings,
+    ) -> Self {
+        let stop_bytes_max = settings.bytes_max / STOP_BYTES_DIVISOR;
+        Self {
+            engine,
+            store,
+            sealer: secret.map(Secret::sealer),
+            stop_bytes_max: usize::try_from(stop_bytes_max).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// Restores the sessions of the previous process. It may take a second, so it runs on
+    /// a blocking thread.
+    pub async fn restore(&self) {
+        let saver = self.clone();
+        // A panic is logged by the panic hook; the service starts without the sessions.
+        let _ = task::spawn_blocking(move || saver.restore_sessions()).await;
+    }
+
+    fn restore_sessions(&self) {
+        let now = clock::now();
+        let mut restored = RestoredCounts::default();
+        let loaded = self.store.load_sessions(|mut frozen| {
+            let sealed = frozen.window.take();
+            let is_sealed = sealed.is_some();
+            frozen.window =
+                sealed.and_then(|sealed| self.sealer.as_ref()?.open(&frozen.id, sealed));
+            restored.not_opened += usize::from(is_sealed && frozen.window.is_none());
+            let outcome = self.engine.thaw_session(&frozen, now);
+            restored.count(outcome);
+            if matches!(outcome, ThawOutcome::Occupied | ThawOutcome::Expired) {
+                self.store.remove_session(frozen.id);
+            }
+        });
+        if let Err(error) = loaded {
+            tracing::error!(%error, "cannot read the sessions of the previous run");
+        }
+        restored.log();
+    }
+
+    /// Saves the heads of changed sessions until the service drains.
+    pub async fn save_while_running(self, draining: CancellationToken) -> Result<(), RunError> {
+        let mut ticks = time::interval(SAVE_INTERVAL);
+        ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
+        let mut is_failing = false;
+        while draining.run_until_cancelled(ticks.tick()).await.is_some() {
+            if self.store.dir().is_none() {
+                continue;
+            }
+            let (saver, stop) = (self.clone(), draining.clone());
+            let saved = task::spawn_blocking(move || saver.save_changed(&stop)).await?;
+            if let Err(error) = &saved
+                && !is_failing
+            {
+                tracing::warn!(%error, "cannot save sessions; a restart would lose their counts");
+            }
+            is_failing = saved.is_err();
+        }
+        Ok(())
+    }
+
+    /// Saves the heads of all changed sessions, in small transactions and at a bounded
+    /// rate.
+    fn save_changed(&self, stop: &CancellationToken) -> Result<(), store::StoreError> {
+        let mut changed = self.engine.changed_sessions().into_iter();
+        loop {
+            let batch_start = Instant::now();
+            let heads = (&mut changed).filter_map(|id| self.engine.freeze_changed_head(&id));
+            let batch = take_bytes(heads, BATCH_BYTES);
+            if batch.is_empty() || stop.is_cancelled() {
+                // What was frozen last is saved whole when the service has drained.
+                break;
+            }
+            let bytes: usize = batch.iter().map(FrozenSession::bytes).sum();
+            self.save(batch)?;
+            let pause = Duration::from_secs_f64(bytes as f64 / HEAD_BYTES_PER_SEC as f64);
+            thread::sleep(pause.saturating_sub(batch_start.elapsed()));
+        }
+        let idle_since = clock::now().checked_sub(self.engine.idle_max());
+        match idle_since {
+            Some(time) if !stop.is_cancelled() => self.store.remove_sessions_idle_since(time),
+            _ => Ok(()),
+        }
+    }
+
+    fn save(&self, batch: Vec<FrozenSession>) -> Result<(), store::StoreError> {
+        let ids: Vec<SessionId> = batch.iter().map(|frozen| frozen.id.clone()).collect();
+        let saved = self.store.save_sessions(batch);
+        for id in ids {
+            if saved.is_err() {
+                self.engine.mark_changed(&id);
+            } else if !self.engine.is_live(&id) {
+                // It was closed while it was saved.
+                self.store.remove_session(id);
+            }
+        }
+        saved
+    }
+
+    /// Saves all sessions whole, until the deadline or until the bytes are used up: those
+    /// with verdicts first, then the most recently active.
+    pub async fn save_at_stop(self, deadline: time::Instant) {
+        if self.store.dir().is_none() {
+            return;
+        }
+        let deadline = deadline.into_std().max(Instant::now() + STOP_TIME_MIN);
+        let saving = task::spawn_blocking(move || self.save_all(deadline));
+        // A disk may hang.
+        let ended = time::timeout_at(deadline.into(), saving).await;
+        if !matches!(ended, Ok(Ok(()))) {
+            tracing::warn!("not all sessions were saved before the drain deadline");
+        }
+    }
+
+    fn save_all(&self, deadline: Instant) {
+        let ids = self.engine.sessions_by_importance();
+        let live = ids.len();
+        let mut whole_sessions = ids.iter().filter_map(|id| self.freeze_sealed(id));
+        let (mut sessions, mut bytes) = (0, 0);
+        while bytes < self.stop_bytes_max && Instant::now() < deadline {
+            let batch = take_bytes(&mut whole_sessions, BATCH_BYTES);
+            if batch.is_empty() {
+                break;
+            }
+            sessions += batch.len();
+            bytes += batch.iter().map(FrozenSession::bytes).sum::<usize>();
+            if let Err(error) = self.store.save_sessions(batch) {
+                tracing::warn!(%error, "cannot save sessions; a restart loses their state");
+                return;
+            }
+        }
+        tracing::info!(sessions, live, bytes, "sessions are saved");
+    }
+
+    /// Freezes a session; its window is sealed, or left out if there is no key.
+    fn freeze_sealed(&self, id: &SessionId) -> Option<FrozenSession> {
+        let mut frozen = self.engine.freeze_session(id)?;
+        let window = frozen.window.take();
+        frozen.window = window.and_then(|window| self.sealer.as_ref()?.seal(id, &window));
+        Some(frozen)
+    }
+}
+
+/// Takes sessions up to this many bytes, at least one.
+fn take_bytes(
+    sessions: impl Iterator<Item = FrozenSession>,
+    bytes_max: usize,
+) -> Vec<FrozenSession> {
+    let mut batch = Vec::new();
+    let mut bytes = 0;
+    for session in sessions {
+        bytes += session.bytes();
+        batch.push(session);
+        if bytes >= bytes_max {
+            break;
+        }
+    }
+    batch
+}
+
+/// How many sessions were restored, and how far.
+#[derive(Default)]
+struct RestoredCounts {
+    whole: usize,
+    heads: usize,
+    profiles: usize,
+    expired: usize,
+    no_room: usize,
+    other_versions: usize,
+    damaged: usize,
+    other_keys: usize,
+    other_detectors: usize,
+    /// Windows that the key does not open.
+    not_opened: usize,
+}
+
+impl RestoredCounts {
+    fn count(&mut self, outcome: ThawOutcome) {
+        let (count, error) = match outcome {
+            ThawOutcome::Whole => (&mut self.whole, None),
+            ThawOutcome::HeadOnly(error) => (&mut self.heads, error),
+            ThawOutcome::ProfileOnly(error) => (&mut self.profiles, Some(error)),
+            ThawOutcome::Expired => (&mut self.expired, None),
+            ThawOutcome::NoRoom => (&mut self.no_room, None),
+            // It was terminated since.
+            ThawOutcome::Occupied => return,
+        };
+        *count += 1;
+        match error {
+            None => {}
+            Some(ThawError::Version) => self.other_versions += 1,
+            Some(ThawError::Damaged) => self.damaged += 1,
+            Some(ThawError::Key) => self.other_keys += 1,
+            Some(ThawError::Detectors) => self.other_detectors += 1,
+        }
+    }
+
+    fn log(&self) {
+        let Self {
+            whole,
+            heads,
+            profiles,
+            expired,
+            no_room,
+            other_versions,
+            damaged,
+            other_keys,
+            other_detectors,
+            not_opened,
+        } = *self;
+        if whole + heads + profiles + expired + no_room > 0 {
+            tracing::info!(
+                whole,
+                heads,
+                profiles,
+                expired,
+                no_room,
+                "sessions are restored"
+            );
+        }
+        if other_versions + damaged + other_keys + other_detectors + not_opened > 0 {
+            tracing::warn!(
+                other_versions,
+                damaged,
+                other_keys,
+                other_detectors,
+                not_opened,
+                "part of the state of sessions cannot be used and was ignored"
+            );
+        }
+    }
+}

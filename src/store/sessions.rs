@@ -1,0 +1,210 @@
+//! Frozen sessions in the database. The writer thread serves one request at a time between
+//! two commits of verdicts, so that neither waits for long.
+
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{Arc, mpsc},
+    time::SystemTime,
+};
+
+use parking_lot::Mutex;
+use rusqlite::{Connection, Row, Transaction, params};
+
+use super::{
+    StoreError,
+    database::{CommitError, Database},
+    dir::StoreDir,
+    record,
+};
+use crate::domain::{FrozenSession, Labels, SessionId};
+
+/// How many removals may wait. Above it they are dropped: the rows expire.
+const REMOVALS_MAX: usize = 65_536;
+/// The most rows that one transaction removes.
+pub(super) const REMOVAL_SLICE: usize = 1_000;
+
+/// A change of the frozen sessions.
+pub(super) enum SessionWrite {
+    Save(Vec<FrozenSession>),
+    Remove(Vec<SessionId>),
+    /// Removes those that were last active before this time.
+    RemoveIdleSince(SystemTime),
+}
+
+/// The changes that wait for the writer, in their order.
+#[derive(Default)]
+pub(super) struct SessionWrites {
+    pending: Mutex<VecDeque<PendingWrite>>,
+}
+
+pub(super) struct PendingWrite {
+    pub write: SessionWrite,
+    /// `None`: no caller waits.
+    done: Option<mpsc::SyncSender<Result<(), StoreError>>>,
+}
+
+impl PendingWrite {
+    pub fn end(self, result: Result<(), StoreError>) {
+        if let Some(done) = self.done {
+            // The caller may have given up.
+            let _ = done.send(result);
+        }
+    }
+}
+
+impl SessionWrites {
+    /// Adds a change. The receiver gets its result, or nothing if the writer has ended.
+    pub fn add(&self, write: SessionWrite) -> mpsc::Receiver<Result<(), StoreError>> {
+        let (done, result) = mpsc::sync_channel(1);
+        let done = Some(done);
+        self.pending.lock().push_back(PendingWrite { write, done });
+        result
+    }
+
+    /// Adds the removal of a session, which no caller waits for.
+    pub fn add_removal(&self, id: SessionId) {
+        let mut pending = self.pending.lock();
+        if let Some(last) = pending.back_mut()
+            && let SessionWrite::Remove(ids) = &mut last.write
+        {
+            if ids.len() < REMOVALS_MAX {
+                ids.push(id);
+            }
+            return;
+        }
+        pending.push_back(PendingWrite {
+            write: SessionWrite::Remove(vec![id]),
+            done: None,
+        });
+    }
+
+    pub fn is_pending(&self) -> bool {
+        !self.pending.lock().is_empty()
+    }
+
+    pub fn next(&self) -> Option<PendingWrite> {
+        self.pending.lock().pop_front()
+    }
+
+    /// The writer ends: callers that wait get no result.
+    pub fn close(&self) {
+        self.pending.lock().clear();
+    }
+}
+
+impl Database {
+    /// Applies a change in one transaction.
+    pub fn write_sessions(&mut self, write: &SessionWrite) -> Result<(), CommitError> {
+        let transaction = self.begin_checked()?;
+        match write {
+            SessionWrite::Save(sessions) => {
+                for session in sessions {
+                    save(&transaction, session)?;
+                }
+            }
+            SessionWrite::Remove(ids) => {
+                for id in ids {
+                    remove(&transaction, id.tenant().name(), id.as_str())?;
+                }
+            }
+            SessionWrite::RemoveIdleSince(time) => {
+                let sql = "DELETE FROM sessions WHERE rowid IN
+                               (SELECT rowid FROM sessions WHERE last_seen_ms < ?1 LIMIT ?2)";
+                let (before, limit) = (record::millis(*time).0, REMOVAL_SLICE as i64);
+                transaction.prepare_cached(sql)?.execute([before, limit])?;
+            }
+        }
+        transaction.commit()?;
+        Ok(())
+    }
+}
+
+fn save(transaction: &Transaction<'_>, session: &FrozenSession) -> rusqlite::Result<()> {
+    let FrozenSession {
+        id,
+        profile,
+        labels,
+        last_seen,
+        head,
+        window,
+    } = session;
+    let sql = "INSERT OR REPLACE INTO sessions
+                   (tenant, session, profile, labels, last_seen_ms, head, recent)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    transaction.prepare_cached(sql)?.execute(params![
+        id.tenant().name(),
+        id.as_str(),
+        &**profile,
+        serde_json::json!(**labels).to_string(),
+        record::millis(*last_seen).0,
+        head,
+        window,
+    ])?;
+    Ok(())
+}
+
+/// Removes the frozen state of a session that was terminated, reset or ended.
+pub(super) fn remove(
+    transaction: &Transaction<'_>,
+    tenant: &str,
+    session: &str,
+) -> rusqlite::Result<()> {
+    let sql = "DELETE FROM sessions WHERE tenant = ?1 AND session = ?2";
+    transaction
+        .prepare_cached(sql)?
+        .execute([tenant, session])?;
+    Ok(())
+}
+
+/// Removes the sessions that have been idle for longest. Returns how many.
+pub(super) fn remove_oldest(transaction: &Transaction<'_>) -> rusqlite::Result<usize> {
+    let sql = "DELETE FROM sessions WHERE rowid IN
+                   (SELECT rowid FROM sessions ORDER BY last_seen_ms LIMIT ?1)";
+    transaction
+        .prepare_cached(sql)?
+        .execute([REMOVAL_SLICE as i64])
+}
+
+/// Reads all frozen sessions, the most recently active first.
+pub(super) fn load(
+    connection: &Connection,
+    mut each: impl FnMut(FrozenSession),
+) -> rusqlite::Result<()> {
+    let sql = "SELECT tenant, session, profile, labels, last_seen_ms, head, recent
+               FROM sessions ORDER BY last_seen_ms DESC";
+    let mut statement = connection.prepare(sql)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        // An id that is not valid was not written by this service.
+        if let Some(session) = read_row(row)? {
+            each(session);
+        }
+    }
+    Ok(())
+}
+
+fn read_row(row: &Row<'_>) -> rusqlite::Result<Option<FrozenSession>> {
+    let (tenant, session): (String, String) = (row.get(0)?, row.get(1)?);
+    let (profile, labels): (String, String) = (row.get(2)?, row.get(3)?);
+    let labels: Labels = serde_json::from_str(&labels).unwrap_or_default();
+    let last_seen = record::time(row.get(4)?, 0);
+    let (head, window) = (row.get(5)?, row.get(6)?);
+    let session = record::session_id(&tenant, &session).map(|id| FrozenSession {
+        id,
+        profile: profile.into(),
+        labels: Arc::new(labels),
+        last_seen,
+        head,
+        window,
+    });
+    Ok(session)
+}
+
+/// Why a change was not written.
+pub(super) fn write_error(dir: &StoreDir, why: String) -> StoreError {
+    StoreError::Io {
+        path: dir.database(),
+        source: io::Error::other(why),
+    }
+}
