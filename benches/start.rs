@@ -36,9 +36,8 @@ fn main() {
     end_sessions(dir.path(), sessions);
     let log = verify(&dir.path().join("unstuck-data")).unwrap();
     println!(
-        "{} terminations in {} files, {} MB, written in {:.1} s",
+        "{} terminations, {} MB, written in {:.1} s",
         log.records,
-        log.segments,
         log.bytes / 1_000_000,
         began.elapsed().as_secs_f64()
     );

@@ -5,7 +5,8 @@
 //! or all sessions, `verdicts` lists and watches the audit log, and
 //! `terminations` pushes terminations to streams. `convert` parses messages,
 //! `present` builds them, `status` maps errors to gRPC codes, and
-//! `stream_response` says how unread responses of a stream are coalesced.
+//! `stream_response` says how unread responses of a stream are coalesced, and
+//! `waiting_responses` keeps those that wait for the disk.
 //!
 //! Uses: domain, auth, server, engine, store, feed, telemetry.
 
@@ -18,6 +19,7 @@ mod status;
 mod stream_response;
 mod terminations;
 mod verdicts;
+mod waiting_responses;
 
 use std::{
     sync::Arc,

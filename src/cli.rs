@@ -3,6 +3,7 @@
 //! Uses: all.
 
 mod audit;
+mod backup;
 mod client;
 mod completions;
 mod config;
@@ -14,10 +15,12 @@ mod operator_action;
 mod output;
 mod replay;
 mod reset;
+mod restore;
 mod serve;
 mod session;
 mod sessions;
 mod snooze;
+mod store_dir;
 mod style;
 mod terminate;
 mod text_format;
@@ -75,6 +78,10 @@ enum Command {
     /// Check the audit log.
     #[command(subcommand)]
     Audit(audit::Command),
+    /// Copy the database to a file, also while the service runs.
+    Backup(backup::Args),
+    /// Put a copy of the database back. The service must be stopped.
+    Restore(restore::Args),
     /// Print or check the configuration.
     #[command(subcommand)]
     Config(config::Command),
@@ -203,6 +210,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Some(Command::Replay(args)) => replay::run(&args),
         Some(Command::Eval(args)) => eval::run(&args),
         Some(Command::Audit(command)) => audit::run(&command),
+        Some(Command::Backup(args)) => backup::run(&args),
+        Some(Command::Restore(args)) => restore::run(&args),
         Some(Command::Config(command)) => config::run(&command),
         Some(Command::Token(command)) => token::run(&command),
         Some(Command::Health(args)) => health::run(&args),

@@ -19,13 +19,18 @@ mod backup;
 mod chain;
 mod database;
 mod dir;
+mod opening;
 mod publisher;
 mod queue;
 mod reader;
 mod record;
+mod recovery;
+mod removal;
 mod retention;
+mod schema;
 mod sessions;
 mod tenant_share;
+mod transaction;
 mod verify;
 mod writer;
 
@@ -54,7 +59,7 @@ use tokio::sync::{broadcast, oneshot};
 pub use backup::{RestorePlan, back_up, plan_restore};
 pub use dir::StoreError;
 pub use reader::{ReadError, VerdictFilter, VerdictPage};
-pub use verify::{LogVerification, verify};
+pub use verify::{LogVerification, read_chain_head, verify};
 
 use crate::{
     domain::{
@@ -63,11 +68,14 @@ use crate::{
     },
     telemetry::StoreStats,
 };
-use database::{Database, Recovery, Retention};
+use database::Database;
 use dir::StoreDir;
+use opening::{OpenedDatabase, open_database};
 use publisher::CommitPublisher;
 use queue::{Withdrawal, WriteQueue};
 use reader::Readers;
+use recovery::Recovery;
+use removal::Retention;
 use retention::RetentionRequests;
 use sessions::{SessionWrite, SessionWrites};
 use writer::{Writer, WriterDisk};
@@ -184,7 +192,7 @@ impl Store {
             return Ok((store, RecoveredState::default()));
         }
         let dir = StoreDir(settings.dir.clone());
-        let (lock, opened) = open_database(&dir, options.tombstones_max)?;
+        let (lock, opened) = open_database(&dir, options.tombstones_max, options.now)?;
         let OpenedDatabase {
             database,
             recovery,
@@ -249,6 +257,7 @@ impl Store {
             Some((disk, database, before_commit)) => {
                 let writer_disk = WriterDisk {
                     dir: disk.dir.clone(),
+                    started_at: options.now,
                     database,
                     retention: disk.requests.clone(),
                     sessions: disk.sessions.clone(),
@@ -315,7 +324,7 @@ impl Store {
 
     /// Returns false if the write has not ended in time.
     async fn wait(&self, id: VerdictId) -> bool {
-        if self.publisher.watermarks().settled >= id {
+        if self.is_settled(id) {
             return true;
         }
         let Some(left) = self.sync_max.checked_sub(self.queue.write_age()) else {
@@ -343,6 +352,11 @@ impl Store {
             let _ = done.send(());
         });
         let _ = tokio::time::timeout(NOTE_TIMEOUT, noted).await;
+    }
+
+    /// Whether the write of a verdict has succeeded or failed.
+    pub fn is_settled(&self, id: VerdictId) -> bool {
+        self.publisher.watermarks().settled >= id
     }
 
     /// Whether at least one call waits for a commit.
@@ -430,8 +444,8 @@ impl Store {
         let Some(disk) = &self.disk else {
             return Ok(());
         };
-        let connection = database::open_read_only(&disk.dir, false)?;
-        sessions::load(&connection, each).map_err(database::database_error(&disk.dir.database()))
+        let connection = schema::open_read_only(&disk.dir, false)?;
+        sessions::load(&connection, each).map_err(schema::database_error(&disk.dir.database()))
     }
 
     /// Changes how many terminations are kept.
@@ -489,52 +503,6 @@ impl Store {
             write_failing: !matches!(self.health(), StoreHealth::InMemory | StoreHealth::Healthy),
         }
     }
-}
-
-/// A database as far as it could be opened.
-struct OpenedDatabase {
-    /// `None`: the disk is full or read-only. The writer tries again.
-    database: Option<Database>,
-    recovery: Recovery,
-    failure: Option<String>,
-}
-
-/// Opens the database, or if the disk cannot be written reads what is there.
-fn open_database(
-    dir: &StoreDir,
-    tombstones_max: usize,
-) -> Result<(File, OpenedDatabase), StoreError> {
-    dir.create().map_err(StoreError::io(&dir.0))?;
-    let lock = dir.lock()?;
-    let failure = match Database::open(dir) {
-        Ok(database) => {
-            let opened = OpenedDatabase {
-                recovery: database.recover(tombstones_max)?,
-                database: Some(database),
-                failure: None,
-            };
-            return Ok((lock, opened));
-        }
-        Err(error) if database::is_unwritable(&error) => error,
-        Err(error) => return Err(error),
-    };
-    let recovery = match database::open_read_only(dir, true) {
-        Ok(connection) => {
-            let recovery = database::recover(&connection, &dir.database(), tombstones_max)?;
-            database::check_head(&connection, dir, &recovery.head)?;
-            recovery
-        }
-        // It was never written.
-        Err(StoreError::Empty { .. }) => Recovery::empty(),
-        Err(_) if !dir.database().exists() => Recovery::empty(),
-        Err(error) => return Err(error),
-    };
-    let opened = OpenedDatabase {
-        database: None,
-        recovery,
-        failure: Some(failure.to_string()),
-    };
-    Ok((lock, opened))
 }
 
 /// Counts a waiting call until dropped.

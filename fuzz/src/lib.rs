@@ -7,7 +7,7 @@ use std::{
     cell::RefCell,
     fs,
     path::Path,
-    sync::Arc,
+    sync::{Arc, LazyLock},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -16,7 +16,7 @@ use unstuck::{
     cli::TraceLine,
     config::{Config, ConfigError, DEFAULTS, Layers, TABLE_KEYS},
     domain::{Delta, Event, SessionId, Verdict, VerdictId},
-    engine::{Engine, RecordError, RecordOutcome, RunMode},
+    engine::{Engine, OperatorRequest, RecordError, RecordOutcome, RunMode},
     pb,
     store::{AuditSettings, Settings, Store, StoreOptions, verify},
     telemetry::Metrics,
@@ -292,37 +292,37 @@ pub fn config(input: &[u8]) {
 
 // ---- The audit log
 
-/// A damaged log is read up to the damage, or refused. A log that was opened once opens
-/// again with the same state.
+/// A store with damaged files is refused, or has all its terminations. One that was
+/// opened opens again with the same state.
 ///
-/// The first byte selects what the rest is: a log, an anchor, records in frames with
-/// valid hashes, or changes to a valid log.
+/// An even first byte damages the file `head`, an odd one the database and its
+/// write-ahead log: the file protects them, so that not both may be damaged. The rest are
+/// changes.
 pub fn audit_log(input: &[u8]) {
-    let Some((form, rest)) = input.split_first() else {
+    let Some((form, changes)) = input.split_first() else {
         return;
     };
+    let damaged: &[&str] = match form % 2 {
+        0 => &["head"],
+        _ => &["unstuck.db", "unstuck.db-wal"],
+    };
     let dir = tempfile::tempdir().unwrap();
-    drop(open(dir.path()).expect("an empty directory is begun"));
-    let log = dir.path().join("audit-00000001.log");
-    match form % 4 {
-        0 => fs::write(log, rest).unwrap(),
-        1 => fs::write(dir.path().join("anchor"), rest).unwrap(),
-        2 => fs::write(log, with_valid_hashes(rest)).unwrap(),
-        _ => fs::write(log, changed(valid_log(), rest)).unwrap(),
+    for (name, intact) in intact_store() {
+        let is_damaged = damaged.contains(&name);
+        let bytes = if is_damaged {
+            changed(intact.clone(), changes, name)
+        } else {
+            intact.clone()
+        };
+        fs::write(dir.path().join(name), bytes).unwrap();
     }
     let verified = verify(dir.path());
     let Ok((store, recovered)) = open(dir.path()) else {
         assert!(verified.is_err(), "verified, and does not open");
         return;
     };
-    assert!(verified.is_ok(), "opens, and is not verified");
-    let page = store.read_audit_log(None, 1_000, |_| true);
-    assert!(page.is_ok(), "{page:?}");
+    assert_eq!(names(&recovered), ["a", "b", "c"], "a termination is lost");
     drop(store);
-    assert!(
-        verify(dir.path()).unwrap().is_intact(),
-        "what was damaged is set aside"
-    );
     let (_, again) = open(dir.path()).expect("what was opened opens again");
     assert_eq!(names(&again), names(&recovered));
 }
@@ -335,6 +335,8 @@ fn open(
         verdicts_days_max: 30,
         bytes_max: Settings::BYTES_MIN,
         queue_max: 16,
+        sync_secs_max: 60,
+        key_file: Default::default(),
     };
     Store::open(StoreOptions {
         settings: &settings,
@@ -346,74 +348,60 @@ fn open(
     })
 }
 
-/// The terminated sessions, and the snoozed ones with their end.
+/// The terminated sessions.
 fn names(recovered: &unstuck::domain::RecoveredState) -> Vec<String> {
-    let session = |(id, folded): &(SessionId, unstuck::domain::EncodedRecord)| {
-        format!("{id:?} {:?} {:?}", folded.id, folded.decode().is_some())
-    };
-    let sessions = recovered.sessions.iter().map(session);
-    let agents = recovered
-        .agents
-        .iter()
-        .map(|(id, agent, _)| format!("{id:?} {agent:?}"));
-    let snoozes = recovered.snoozes.iter().map(|snooze| format!("{snooze:?}"));
-    let mut names: Vec<String> = sessions.chain(agents).chain(snoozes).collect();
+    let sessions = recovered.sessions.iter();
+    let mut names: Vec<String> = sessions.map(|(id, _)| id.to_string()).collect();
     names.sort_unstable();
     names
 }
 
-/// Frames with valid hashes around arbitrary records. Repeats the format of
-/// `src/store/frame.rs`.
-fn with_valid_hashes(mut rest: &[u8]) -> Vec<u8> {
-    let mut log = Vec::new();
-    let mut before = [0; 32];
-    let mut number = 0u128;
-    while let Some((head, behind)) = rest.split_first_chunk::<2>() {
-        let (body, next) = behind.split_at(usize::from(head[1]).min(behind.len()));
-        rest = next;
-        number += 1;
-        let mut payload = u32::try_from(body.len()).unwrap().to_le_bytes().to_vec();
-        payload.push(head[0] % 5);
-        // Ids from now on; older ones do not belong to the log.
-        let millis = now().duration_since(UNIX_EPOCH).unwrap().as_millis() + number;
-        payload.extend_from_slice(&(millis << 80).to_be_bytes());
-        payload.extend_from_slice(body);
-        let mut frame = b"UNS1".to_vec();
-        frame.extend_from_slice(&u32::try_from(payload.len()).unwrap().to_le_bytes());
-        frame.extend_from_slice(&before);
-        before = *blake3::Hasher::new()
-            .update(&frame)
-            .update(&payload)
-            .finalize()
-            .as_bytes();
-        frame.extend_from_slice(&before);
-        frame.extend_from_slice(&payload);
-        log.extend_from_slice(&frame);
-    }
-    log
+/// The files of a store with three terminations as a killed process leaves them, by name.
+fn intact_store() -> impl Iterator<Item = (&'static str, &'static Vec<u8>)> {
+    static FILES: LazyLock<[(&str, Vec<u8>); 3]> = LazyLock::new(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = open(dir.path()).expect("an empty directory is begun");
+        let config = settings(b"").unwrap();
+        let metrics = Metrics::new(config.profiles.detector_names()).unwrap();
+        let engine = Engine::new(
+            config.profiles,
+            config.tools,
+            config.engine,
+            Arc::new(metrics),
+            RunMode::Live,
+            store.verdict_sink(),
+        );
+        let request = OperatorRequest {
+            reason: "it loops",
+            operator: "ann",
+        };
+        for session in ["a", "b", "c"] {
+            engine.terminate_session(&SessionId::parse(session).unwrap(), &request, now());
+        }
+        while !store.is_durable(store.last_verdict_id()) {
+            std::thread::yield_now();
+        }
+        ["unstuck.db", "unstuck.db-wal", "head"]
+            .map(|name| (name, fs::read(dir.path().join(name)).unwrap()))
+    });
+    FILES.iter().map(|(name, bytes)| (*name, bytes))
 }
 
-/// Three terminations in the format that `with_valid_hashes` expects.
-fn valid_log() -> Vec<u8> {
-    let mut records = Vec::new();
-    for session in ["a", "b", "c"] {
-        // Field 1, the session id.
-        let body = [&[0x0a, 1], session.as_bytes()].concat();
-        records.extend_from_slice(&[1, body.len() as u8]);
-        records.extend_from_slice(&body);
-    }
-    with_valid_hashes(&records)
-}
-
-/// Changes of one byte each at a 16-bit offset; a change by zero truncates.
-fn changed(mut log: Vec<u8>, changes: &[u8]) -> Vec<u8> {
-    for change in changes.chunks_exact(3) {
-        let position = usize::from(u16::from_le_bytes([change[0], change[1]]));
-        match (log.get_mut(position), change[2]) {
-            (Some(_), 0) => log.truncate(position),
+/// Changes of one byte each: the file by the first bit of an offset of 24 bits, and the
+/// change; one by zero truncates.
+fn changed(mut bytes: Vec<u8>, changes: &[u8], name: &str) -> Vec<u8> {
+    let is_wal = name.ends_with("-wal");
+    for change in changes.chunks_exact(4) {
+        let offset = u32::from_le_bytes([change[0], change[1], change[2], 0]);
+        if name != "head" && (offset % 2 == 1) != is_wal {
+            continue;
+        }
+        let offset = (offset / 2) as usize % (bytes.len() + 1);
+        match (bytes.get_mut(offset), change[3]) {
+            (Some(_), 0) => bytes.truncate(offset),
             (Some(byte), by) => *byte ^= by,
-            (None, by) => log.push(by),
+            (None, by) => bytes.push(by),
         }
     }
-    log
+    bytes
 }

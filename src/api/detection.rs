@@ -2,7 +2,9 @@
 //!
 //! A stream is served by one task. `serve_stream` starts it, `serve_requests` reads
 //! one request after another and queues the responses, and [`TerminationPushes`]
-//! runs beside it and sends terminations that were decided elsewhere.
+//! runs beside it and sends terminations that were decided elsewhere. A response with a
+//! termination that is not on disk yet waits in [`WaitingResponses`]; later ones
+//! overtake it.
 
 use std::{
     future::{Future, poll_fn},
@@ -15,16 +17,20 @@ use std::{
 use tonic::{Request, Response, Status, Streaming, async_trait};
 use tracing::{Instrument, Span};
 
-use super::{Api, InvalidArgument, convert, now, present, terminations::TerminationPushes};
+use super::{
+    Api, InvalidArgument, convert, now, present,
+    terminations::TerminationPushes,
+    waiting_responses::{Answer, WaitingResponses},
+};
 use crate::{
     auth::Caller,
-    domain::Verdict,
+    domain::{Verdict, VerdictId},
     engine::RecordOutcome,
     pb::{self, detection_service_server::DetectionService},
     server::{
         admission::authenticated_caller,
         idle_timer::IdleTimer,
-        response_queue::{self, ResponseSender, ResponseStream, SendOutcome, StreamResponse},
+        response_queue::{self, ResponseSender, ResponseStream, StreamResponse},
         scheduler::{TIME_SLICE, yield_to_others},
         status,
     },
@@ -85,7 +91,7 @@ trait StreamHandler: Send + 'static {
         request: Self::Request,
         received_at: Instant,
         pushes: &TerminationPushes,
-    ) -> impl Future<Output = Result<Vec<Self::Response>, InvalidArgument>> + Send;
+    ) -> Result<Vec<Answer<Self::Response>>, InvalidArgument>;
 }
 
 struct EventStreamHandler;
@@ -95,12 +101,12 @@ impl StreamHandler for EventStreamHandler {
     type Response = pb::StreamEventsResponse;
     const RPC: StreamRpc = StreamRpc::StreamEvents;
 
-    async fn handle(
+    fn handle(
         api: &Api,
         request: Self::Request,
         received_at: Instant,
         pushes: &TerminationPushes,
-    ) -> Result<Vec<Self::Response>, InvalidArgument> {
+    ) -> Result<Vec<Answer<Self::Response>>, InvalidArgument> {
         let pb::StreamEventsRequest {
             sequence,
             mut events,
@@ -111,13 +117,16 @@ impl StreamHandler for EventStreamHandler {
         api.check_batch_len("events", events.len())?;
         let (now, mut last_finished_at) = (now(), received_at);
         let mut results = Vec::with_capacity(events.len());
+        let mut unsettled = None;
         for event in &mut events {
-            results.push(
-                api.answer_event(event, now, &mut last_finished_at, pushes)
-                    .await,
-            );
+            let (result, verdict) = api.answer_event(event, now, &mut last_finished_at, pushes);
+            results.push(result);
+            unsettled = unsettled.max(verdict);
         }
-        Ok(vec![pb::StreamEventsResponse { sequence, results }])
+        Ok(vec![Answer {
+            response: pb::StreamEventsResponse { sequence, results },
+            unsettled,
+        }])
     }
 }
 
@@ -128,20 +137,19 @@ impl StreamHandler for DeltaStreamHandler {
     type Response = pb::StreamDeltasResponse;
     const RPC: StreamRpc = StreamRpc::StreamDeltas;
 
-    async fn handle(
+    fn handle(
         api: &Api,
         request: Self::Request,
         _received_at: Instant,
         pushes: &TerminationPushes,
-    ) -> Result<Vec<Self::Response>, InvalidArgument> {
+    ) -> Result<Vec<Answer<Self::Response>>, InvalidArgument> {
         let pb::StreamDeltasRequest { deltas } = request;
         api.check_batch_len("deltas", deltas.len())?;
         let now = now();
-        let mut responses = Vec::new();
-        for delta in deltas {
-            responses.extend(api.answer_delta(delta, now, pushes).await);
-        }
-        Ok(responses)
+        let answers = deltas
+            .into_iter()
+            .filter_map(|delta| api.answer_delta(delta, now, pushes));
+        Ok(answers.collect())
     }
 }
 
@@ -174,6 +182,22 @@ async fn next_request<T>(inbound: &mut Streaming<T>, idle_timer: &mut IdleTimer)
 }
 
 impl Api {
+    /// The verdict of a response, and its id if it is a termination whose write has
+    /// neither succeeded nor failed yet.
+    fn present_unsettled_verdict(
+        &self,
+        recorded: &RecordOutcome,
+    ) -> (Option<pb::Verdict>, Option<VerdictId>) {
+        let Some(verdict) = recorded.verdict.as_deref() else {
+            return (None, None);
+        };
+        if !verdict.terminates() {
+            return (Some(present::verdict_to_pb(verdict)), None);
+        }
+        let unsettled = Some(verdict.id).filter(|id| !self.store.is_settled(*id));
+        (Some(self.present_verdict(verdict)), unsettled)
+    }
+
     /// The verdict of a response. A termination is settled first.
     async fn present_recorded_verdict(&self, recorded: &RecordOutcome) -> Option<pb::Verdict> {
         match recorded.verdict.as_deref() {
@@ -191,31 +215,30 @@ impl Api {
         Err(InvalidArgument::new(field, why))
     }
 
-    /// The result of one event of a batch. An error affects only this event.
-    async fn answer_event(
+    /// The result of one event of a batch, and the verdict in it that is not settled yet.
+    /// An error affects only this event.
+    fn answer_event(
         &self,
         event: &mut pb::Event,
         now: SystemTime,
         last_finished_at: &mut Instant,
         pushes: &TerminationPushes,
-    ) -> pb::EventResult {
+    ) -> (pb::EventResult, Option<VerdictId>) {
         let result = self.record_stream_event(event, now, last_finished_at, pushes);
         let (session_id, event_id) = (take(&mut event.session_id), take(&mut event.event_id));
         let recorded = match result {
             Ok(recorded) => recorded,
-            Err(error) => return present::build_error_result(session_id, event_id, error),
+            Err(error) => {
+                let result = present::build_error_result(session_id, event_id, error);
+                return (result, None);
+            }
         };
-        let verdict = self.present_recorded_verdict(&recorded).await;
-        if verdict.is_some() {
-            // Do not charge the wait for the disk to the next event's duration.
-            *last_finished_at = Instant::now();
-        }
-        present::build_event_result(session_id, event_id, &recorded, verdict)
+        let (verdict, unsettled) = self.present_unsettled_verdict(&recorded);
+        let result = present::build_event_result(session_id, event_id, &recorded, verdict);
+        (result, unsettled)
     }
 
-    /// Records an event of a stream. The ids that may be sent back stay in the
-    /// message. (A separate function, because a future stores everything that lives
-    /// across an await, and the parsed event is half a kilobyte.)
+    /// Records an event of a stream. The ids that may be sent back stay in the message.
     fn record_stream_event(
         &self,
         event: &mut pb::Event,
@@ -248,18 +271,18 @@ impl Api {
     }
 
     /// The response to a delta, if it needs one.
-    async fn answer_delta(
+    fn answer_delta(
         &self,
         mut delta: pb::Delta,
         now: SystemTime,
         pushes: &TerminationPushes,
-    ) -> Option<pb::StreamDeltasResponse> {
+    ) -> Option<Answer<pb::StreamDeltasResponse>> {
         let resolved = pushes.resolve_session(&delta.session_id);
         let (parsed, is_tracked) = match resolved.and_then(|(session, is_tracked)| {
             Ok((convert::parse_delta(session, &mut delta)?, is_tracked))
         }) {
             Ok(parsed) => parsed,
-            Err(invalid) => return Some(self.reject_delta(delta, invalid)),
+            Err(invalid) => return Some(self.reject_delta(delta, invalid).into()),
         };
         match self.record_delta(&parsed, now) {
             Ok(recorded) => {
@@ -270,16 +293,24 @@ impl Api {
                     .verdict
                     .as_deref()
                     .and_then(Verdict::effective_action);
-                Some(pb::StreamDeltasResponse {
+                let (verdict, unsettled) = self.present_unsettled_verdict(&recorded);
+                let response = pb::StreamDeltasResponse {
                     action: present::action_to_pb(action).into(),
-                    verdict: self.present_recorded_verdict(&recorded).await,
+                    verdict,
                     ..present::build_delta_response(delta.session_id, parsed)
+                };
+                Some(Answer {
+                    response,
+                    unsettled,
                 })
             }
-            Err(refused) => Some(pb::StreamDeltasResponse {
-                error: Some(refused.into()),
-                ..present::build_delta_response(delta.session_id, parsed)
-            }),
+            Err(refused) => {
+                let response = pb::StreamDeltasResponse {
+                    error: Some(refused.into()),
+                    ..present::build_delta_response(delta.session_id, parsed)
+                };
+                Some(response.into())
+            }
         }
     }
 
@@ -336,19 +367,38 @@ impl Api {
     }
 
     /// Serves requests until the client closes the stream, disconnects, is idle for
-    /// too long or does not read, or until a request is invalid as a whole.
+    /// too long or does not read, or until a request is invalid as a whole. What waits for
+    /// the disk then is sent before the stream ends.
     async fn serve_requests<K: StreamHandler>(
         &self,
-        mut inbound: Streaming<K::Request>,
+        inbound: Streaming<K::Request>,
         responses: &ResponseSender<K::Response>,
+        pushes: &TerminationPushes,
+    ) -> Result<(), Status> {
+        let mut waiting = WaitingResponses::new(self, responses);
+        let ended = self
+            .serve_each_request::<K>(inbound, &mut waiting, pushes)
+            .await;
+        waiting.send_all().await;
+        ended
+    }
+
+    async fn serve_each_request<K: StreamHandler>(
+        &self,
+        mut inbound: Streaming<K::Request>,
+        waiting: &mut WaitingResponses<'_, K::Response>,
         pushes: &TerminationPushes,
     ) -> Result<(), Status> {
         let mut idle_timer = IdleTimer::new(self.server.limits.stream_idle_secs_max);
         // Since when every request had arrived before it was polled for.
         let mut busy_since = None;
         loop {
-            // Wait for a request.
-            let received = next_request(&mut inbound, &mut idle_timer).await;
+            // Wait for a request, and send what waits for the disk meanwhile.
+            let received = tokio::select! {
+                biased;
+                () = waiting.send_settled() => continue,
+                received = next_request(&mut inbound, &mut idle_timer) => received,
+            };
             if received.has_waited {
                 busy_since = None;
             }
@@ -373,18 +423,15 @@ impl Api {
                 yield_to_others().await;
             }
             // Handle it.
-            let answers = K::handle(self, message, now.into_std(), pushes)
-                .instrument(traces::message_span(K::RPC))
-                .await
+            let answers = traces::message_span(K::RPC)
+                .in_scope(|| K::handle(self, message, now.into_std(), pushes))
                 .map_err(|invalid| self.count_rejected(invalid))?;
             self.yield_to_store_writer();
             // Queue the responses, and read on when the client has room for them.
             for answer in answers {
-                if responses.send(answer) == SendOutcome::Coalesced {
-                    self.server.metrics.count_coalesced_response();
-                }
+                waiting.send(answer);
             }
-            if let Err(closed) = responses.wait_until_within_limit().await {
+            if let Err(closed) = waiting.wait_until_within_limit().await {
                 return self.close_status(closed);
             }
         }

@@ -14,6 +14,12 @@ impl StreamResponse for pb::StreamEventsResponse {
         }
     }
 
+    fn verdicts_mut(&mut self) -> impl Iterator<Item = &mut pb::Verdict> {
+        self.results
+            .iter_mut()
+            .flat_map(|result| &mut result.verdict)
+    }
+
     fn keep_terminations_only(&mut self, seen_ids: &mut BTreeSet<String>) -> bool {
         // The rest no longer answers a request, so it has no sequence.
         self.sequence = 0;
@@ -63,6 +69,10 @@ impl StreamResponse for pb::StreamDeltasResponse {
         self.end_of_turn && is_same_turn(self, later)
     }
 
+    fn verdicts_mut(&mut self) -> impl Iterator<Item = &mut pb::Verdict> {
+        self.verdict.iter_mut()
+    }
+
     fn keep_terminations_only(&mut self, seen_ids: &mut BTreeSet<String>) -> bool {
         self.action() == pb::Action::Terminate && insert_unseen(self.verdict.as_ref(), seen_ids)
     }
@@ -73,6 +83,10 @@ impl StreamResponse for pb::WatchVerdictsResponse {
         Self {
             verdict: Some(verdict),
         }
+    }
+
+    fn verdicts_mut(&mut self) -> impl Iterator<Item = &mut pb::Verdict> {
+        self.verdict.iter_mut()
     }
 
     fn keep_terminations_only(&mut self, seen_ids: &mut BTreeSet<String>) -> bool {

@@ -1,12 +1,13 @@
-//! `unstuck audit`: checks the audit log on disk.
+//! `unstuck audit`: checks the audit log on disk, and prints its end.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::process::ExitCode;
 
 use serde::Serialize;
 
 use super::{
-    CliError, ConfigArgs,
+    CliError,
     output::{OutputFormat, to_json_line},
+    store_dir::{StoreDirArgs, store_error},
 };
 use crate::store::{self, LogVerification, StoreError};
 
@@ -14,17 +15,20 @@ use crate::store::{self, LogVerification, StoreError};
 pub(super) enum Command {
     /// Check that the audit log is complete and unmodified.
     ///
-    /// Every record must follow the one before it.
+    /// Every record must follow the one before it, the columns must repeat the records,
+    /// and the terminations in force must be those that were written. To prove that the
+    /// end was not cut off, compare the head with one that was noted elsewhere.
     Verify(Args),
+    /// Print the number and the hash of the last record.
+    ///
+    /// The hash covers this record and all before it. Note it outside of this machine.
+    Head(Args),
 }
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The store directory, instead of the configured one.
-    #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
     #[command(flatten)]
-    config: ConfigArgs,
+    store: StoreDirArgs,
     /// Output format: a sentence, or one JSON object.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
@@ -40,26 +44,27 @@ struct VerifyReport {
     fault: Option<String>,
 }
 
-impl Args {
-    fn store_dir(&self) -> Result<PathBuf, CliError> {
-        if let Some(dir) = &self.dir {
-            return Ok(dir.clone());
-        }
-        let layers = self.config.load_layers()?;
-        let settings: store::Settings = layers.section("store").map_err(CliError::usage)?;
-        if settings.dir.as_os_str().is_empty() {
-            return Err(CliError::usage(
-                "store.dir is empty: state is kept in memory only",
-            ));
-        }
-        Ok(settings.dir)
+/// Exit code 0: the log is intact; 1: it is damaged; 2: there is no log to check.
+pub(super) fn run(command: &Command) -> Result<ExitCode, CliError> {
+    match command {
+        Command::Verify(args) => verify(args),
+        Command::Head(args) => head(args),
     }
 }
 
-/// Exit code 0: the log is intact; 1: it is damaged; 2: there is no log to check.
-pub(super) fn run(command: &Command) -> Result<ExitCode, CliError> {
-    let Command::Verify(args) = command;
-    let report = match store::verify(&args.store_dir()?) {
+fn head(args: &Args) -> Result<ExitCode, CliError> {
+    let head = store::read_chain_head(&args.store.resolve()?).map_err(store_error)?;
+    match args.output {
+        OutputFormat::Json => {
+            anstream::println!("{}", to_json_line(&head).map_err(CliError::failed)?);
+        }
+        OutputFormat::Table => anstream::println!("record {} {}", head.record, head.hash),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn verify(args: &Args) -> Result<ExitCode, CliError> {
+    let report = match store::verify(&args.store.resolve()?) {
         Ok(verified) => VerifyReport {
             sound: true,
             fault: None,

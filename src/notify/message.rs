@@ -25,6 +25,8 @@ pub(super) struct Notification {
     pub time: Value,
     /// The whole verdict, as in the API.
     pub verdict: Value,
+    /// The verdict's record in the audit log: its number and hash. Null without a disk.
+    pub audit: Value,
     /// One line of text.
     pub summary: String,
 }
@@ -55,6 +57,7 @@ impl Notification {
             labels: json!(*record.labels),
             time: verdict_json.get("time").cloned().unwrap_or_default(),
             summary: render_summary(verdict),
+            audit: json!(record.position),
             verdict: verdict_json,
         }
     }
@@ -73,6 +76,7 @@ impl Notification {
             labels: json!({}),
             time: json!(placeholder()),
             verdict: json!({}),
+            audit: json!({ "record": 1, "hash": placeholder() }),
             summary: placeholder(),
         }
     }
@@ -92,7 +96,7 @@ impl Notification {
                 "subject": self.session_id,
                 "time": self.time,
                 "datacontenttype": "application/json",
-                "data": { "verdict": self.verdict, "labels": self.labels },
+                "data": { "verdict": self.verdict, "labels": self.labels, "audit": self.audit },
             }),
             Format::Slack => {
                 let text = escape_slack(&self.summary);

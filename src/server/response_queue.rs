@@ -54,6 +54,9 @@ pub trait StreamResponse: Message + Sized + 'static {
         false
     }
 
+    /// The verdicts in it.
+    fn verdicts_mut(&mut self) -> impl Iterator<Item = &mut pb::Verdict>;
+
     /// Keeps only terminations whose verdict id is not in `seen_ids`, and adds them to
     /// it. Returns false if nothing is left.
     fn keep_terminations_only(&mut self, seen_ids: &mut BTreeSet<String>) -> bool;
@@ -240,6 +243,15 @@ impl<T: StreamResponse> ResponseSender<T> {
             }
         });
         sent
+    }
+
+    /// Whether there is room for the queued responses and for others beside them.
+    pub fn has_room_beside(&self, responses: usize, bytes: usize) -> bool {
+        let pending = self.queue.pending.lock();
+        let responses = pending.responses.len() + responses;
+        self.queue
+            .context
+            .has_capacity(responses, pending.bytes + bytes)
     }
 
     /// Queues a termination before all responses, even if there is no room.

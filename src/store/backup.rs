@@ -8,9 +8,9 @@ use std::{
 use rusqlite::{Connection, OpenFlags, backup};
 
 use super::{
-    database::{self, database_error},
     dir::{HeadFile, StoreDir, StoreError},
     record,
+    schema::{self, database_error},
     verify::{LogVerification, verify_connection},
 };
 use crate::domain::SessionId;
@@ -27,7 +27,7 @@ pub fn back_up(dir: &Path, file: &Path) -> Result<LogVerification, StoreError> {
         return Err(StoreError::io(file)(exists.into()));
     }
     let lock = dir.lock_for_reading()?;
-    let source = database::open_read_only(&dir, lock.is_some())?;
+    let source = schema::open_read_only(&dir, lock.is_some())?;
     let copied = copy(&source, file).and_then(|()| check(file));
     if copied.is_err() {
         // A part of a copy must not pass for one.
@@ -68,7 +68,7 @@ fn check(file: &Path) -> Result<LogVerification, StoreError> {
 fn open_copy(file: &Path) -> Result<Connection, StoreError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
     let connection = Connection::open_with_flags(file, flags).map_err(database_error(file))?;
-    database::check_version_of(&connection, file)?;
+    schema::check_version_of(&connection, file)?;
     Ok(connection)
 }
 
@@ -148,7 +148,7 @@ impl RestorePlan {
 fn lifted_by_restore(dir: &StoreDir, file: &Path) -> Result<Vec<String>, StoreError> {
     let path = dir.database();
     // A database that cannot be read is what a restore is for.
-    let Ok(current) = database::open_read_only(dir, true) else {
+    let Ok(current) = schema::open_read_only(dir, true) else {
         return Ok(Vec::new());
     };
     let Ok(current) = terminations(&current) else {

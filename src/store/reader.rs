@@ -8,10 +8,10 @@ use thiserror::Error;
 
 use super::{
     Store,
-    database::{self, IdBlob},
     dir::{StoreDir, StoreError},
     publisher::CommitPublisher,
-    record,
+    record, schema,
+    transaction::IdBlob,
 };
 use crate::domain::{
     Action, ChainHash, ChainHead, Labels, SessionId, Tenant, Verdict, VerdictId, VerdictRecord,
@@ -134,7 +134,7 @@ impl Readers {
         let idle = self.idle.lock().pop();
         let connection = match idle {
             Some(connection) => connection,
-            None => database::open_read_only(&self.dir, false)?,
+            None => schema::open_read_only(&self.dir, false)?,
         };
         let result = read(&connection);
         if result.is_ok() {

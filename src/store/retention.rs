@@ -5,7 +5,7 @@ use std::{sync::mpsc, time::SystemTime};
 
 use parking_lot::Mutex;
 
-use super::{StoreError, database::Retention};
+use super::{StoreError, removal::Retention};
 
 #[derive(Default)]
 pub(super) struct RetentionRequests {

@@ -243,6 +243,25 @@ fn a_missing_end_is_noticed() {
 }
 
 #[test]
+fn a_refused_database_is_left_as_it_was() {
+    let files = ["unstuck.db", "unstuck.db-wal", "head"];
+    // The header of the write-ahead log, a page of the first commit, one of the last.
+    for offset in [17, 200, 4_000] {
+        let dir = killed([terminated(1, "a"), terminated(2, "b")]);
+        let wal = fs::File::options()
+            .write(true)
+            .open(dir.path().join("unstuck.db-wal"))
+            .unwrap();
+        wal.write_all_at(&[0x5a; 7], offset).unwrap();
+        let before = files.map(|name| fs::read(dir.path().join(name)).unwrap());
+        assert!(check_damage(&dir, &offset.to_string()));
+        assert!(check_damage(&dir, &offset.to_string()));
+        let after = files.map(|name| fs::read(dir.path().join(name)).unwrap());
+        assert!(before == after, "changed at {offset}");
+    }
+}
+
+#[test]
 fn changed_records_are_found_by_verification() {
     let issued = || {
         [

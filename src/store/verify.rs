@@ -7,9 +7,11 @@ use serde::Serialize;
 
 use super::{
     chain::next_head,
-    database::{self, IdBlob, database_error},
     dir::{StoreDir, StoreError},
     record::{self, RecordColumns},
+    recovery,
+    schema::{self, database_error},
+    transaction::IdBlob,
 };
 use crate::domain::{ChainHash, ChainHead, VerdictId};
 
@@ -55,9 +57,9 @@ pub fn verify(dir: &Path) -> Result<LogVerification, StoreError> {
     }
     let lock = dir.lock_for_reading()?;
     let in_use = lock.is_none();
-    let connection = database::open_read_only(&dir, !in_use)?;
+    let connection = schema::open_read_only(&dir, !in_use)?;
     let verified = verify_connection(&connection, &path)?;
-    database::check_head(&connection, &dir, &verified.head)?;
+    recovery::check_head(&connection, &dir, &verified.head)?;
     if dir.read_head().is_none() {
         let why = "it is missing or unreadable, so that the end of the log cannot be checked; \
                    a start of the service writes it";
@@ -68,6 +70,20 @@ pub fn verify(dir: &Path) -> Result<LogVerification, StoreError> {
         in_use,
         ..verified
     })
+}
+
+/// The last record of the log, whether or not a service uses it. Read-only.
+pub fn read_chain_head(dir: &Path) -> Result<ChainHead, StoreError> {
+    let dir = StoreDir(dir.to_owned());
+    let path = dir.database();
+    if !path.exists() {
+        return Err(missing(&dir));
+    }
+    let lock = dir.lock_for_reading()?;
+    let connection = schema::open_read_only(&dir, lock.is_some())?;
+    let (head, _) = recovery::read_chain(&connection).map_err(database_error(&path))?;
+    recovery::check_head(&connection, &dir, &head)?;
+    Ok(head)
 }
 
 fn missing(dir: &StoreDir) -> StoreError {
@@ -96,7 +112,7 @@ pub(super) fn verify_connection(
         .map_err(database_error(path))?;
     check_structure(&transaction, path)?;
     let (removed, head) = check_chain(&transaction, path)?;
-    let state = database::recover(&transaction, path, usize::MAX)?.state;
+    let state = recovery::recover(&transaction, path, usize::MAX)?.state;
     Ok(LogVerification {
         records: head.record - removed,
         removed,
@@ -120,7 +136,7 @@ fn check_structure(connection: &Connection, path: &Path) -> Result<(), StoreErro
 /// Follows the chain from the first retained record. Returns how many records were
 /// removed before it, and the last one.
 fn check_chain(connection: &Connection, path: &Path) -> Result<(u64, ChainHead), StoreError> {
-    let (removed, hash, _) = database::read_removed(connection).map_err(database_error(path))?;
+    let (removed, hash, _) = recovery::read_removed(connection).map_err(database_error(path))?;
     let mut head = ChainHead {
         record: removed,
         hash,

@@ -4,7 +4,7 @@ use std::{
     io,
     panic::{self, AssertUnwindSafe},
     sync::Arc,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use super::{
@@ -38,6 +38,8 @@ pub(super) struct Writer {
 /// The database of the writer.
 pub(super) struct WriterDisk {
     pub dir: StoreDir,
+    /// When the process started: a new database has no verdicts from before.
+    pub started_at: SystemTime,
     /// `None`: it could not be opened yet.
     pub database: Option<Database>,
     pub retention: Arc<RetentionRequests>,
@@ -163,7 +165,7 @@ impl Writer {
         let database = match &mut disk.database {
             Some(database) => database,
             none => {
-                let opened = Database::open(&disk.dir);
+                let opened = Database::open(&disk.dir, disk.started_at);
                 none.insert(opened.map_err(|error| CommitError::Refused(error.to_string()))?)
             }
         };

@@ -7,7 +7,6 @@ use std::{
     hash::BuildHasher,
     io::Write,
     path::Path,
-    process::Command,
     time::{Duration, Instant},
 };
 
@@ -634,130 +633,34 @@ async fn no_agent_text_is_on_disk_unless_it_is_switched_on() {
 // A disk that fails, and damage
 
 #[tokio::test]
-async fn a_full_disk_stops_no_detection_and_no_termination_but_refuses_resets() {
-    let dir = directory(&[("unstuck.toml", HASTY)]);
-    let program = unstuck(dir.path(), &["serve"], &[]);
-    // Limits the size of files; the signal that reports it is ignored.
-    let script = "trap '' XFSZ; ulimit -S -f 16; exec \"$0\" serve";
-    let mut limited = Command::new("sh");
-    limited.args(["-c", script]).arg(program.get_program());
-    limited.current_dir(dir.path());
-    for (key, value) in program.get_envs() {
-        match value {
-            Some(value) => limited.env(key, value),
-            None => limited.env_remove(key),
-        };
-    }
-    limited.stdout(std::process::Stdio::piped());
-    limited.stderr(std::process::Stdio::piped());
-    let running = Running::start(limited);
-    let server = running.server().await;
-    let mut ended = Vec::new();
-    let failed = loop {
-        let verdict = server.terminate(&format!("s{}", ended.len())).await;
-        ended.push(verdict.clone());
-        if !verdict.durable {
-            break verdict;
-        }
-    };
-    assert!(ended.len() > 5, "{}", ended.len());
-    assert_eq!(
-        server.record(ask("x").of(&failed.session_id)).await.verdict,
-        Some(failed)
-    );
-    let results = server.play("looping", ask("x").times(2)).await;
-    assert_eq!(results[1].action(), Action::Terminate);
-    assert!(!verdict(&results[1]).durable);
-    let refused = server.reset("s0").await.unwrap_err();
-    assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
-    let address = server.grpc.to_string();
-    let args = ["reset", "s0", "--reason", "x", "--server", &address];
-    let typed = unstuck(dir.path(), &args, &[]);
-    let typed = tokio::task::spawn_blocking(|| output(typed)).await.unwrap();
-    let why = "refused: the store cannot be written to, so nothing was changed";
-    assert!(text(&typed.stderr).contains(why), "{}", text(&typed.stderr));
-    assert_eq!(
-        server.get("s0").await.unwrap().status(),
-        SessionStatus::Terminated
-    );
-    assert!(server.health().await.contains("cannot be written to"));
-    assert_eq!(server.metric("unstuck_store_write_failing").await, 1.0);
-    assert!(server.metric("unstuck_store_write_failures_total").await >= 2.0);
-
-    let pid = running.child.0.id().to_string();
-    let widened = Command::new("prlimit")
-        .args(["--pid", &pid, "--fsize=unlimited"])
-        .status();
-    assert!(widened.unwrap().success());
-    assert!(server.terminate("after").await.durable);
-    assert_eq!(server.health().await, "ok\n");
-    let (running, server) = restarted(running, dir.path()).await;
-    for verdict in ended {
-        let session = server.get(&verdict.session_id).await.unwrap();
-        assert_eq!(session.termination.unwrap().verdict_id, verdict.verdict_id);
-    }
-    assert_eq!(
-        server.get("looping").await.unwrap().status(),
-        SessionStatus::Terminated
-    );
-    running.stop().await;
-    assert_eq!(verified(dir.path())["sound"], true);
-}
-
-#[tokio::test]
-async fn a_damaged_tail_is_moved_to_a_file_and_reported_in_health() {
-    let dir = directory(&[]);
-    let running = serve(dir.path());
-    running.server().await.terminate("s").await;
-    running.stop().await;
-    let mut log = fs::OpenOptions::new()
-        .append(true)
-        .open(store_file(dir.path(), "audit-00000001.log"))
-        .unwrap();
-    log.write_all(b"UNS1 half a record").unwrap();
-    let report = verified(dir.path());
-    assert_eq!(report["sound"], false, "{report}");
-    let check = output(unstuck(dir.path(), &["audit", "verify"], &[]));
-    assert_eq!(check.status.code(), Some(1));
-    assert!(
-        text(&check.stderr).contains("18 bytes"),
-        "{}",
-        text(&check.stderr)
-    );
-
-    let running = serve(dir.path());
-    let server = running.server().await;
-    let health = server.health().await;
-    assert!(
-        health.contains("moved to") && health.contains("damaged-00000001-"),
-        "{health}"
-    );
-    assert_eq!(
-        server.get("s").await.unwrap().status(),
-        SessionStatus::Terminated
-    );
-    let (_, log) = running.stop().await;
-    assert!(log.contains("a damaged tail"), "{log}");
-    assert_eq!(verified(dir.path())["sound"], true);
-}
-
-#[tokio::test]
-async fn damage_in_the_middle_is_refused_in_one_line_that_names_the_file() {
+async fn damage_is_refused_in_one_line_that_names_the_file() {
     let dir = directory(&[]);
     let running = serve(dir.path());
     let server = running.server().await;
     server.terminate("s").await;
     server.terminate("t").await;
     running.stop().await;
-    let path = store_file(dir.path(), "audit-00000001.log");
-    let mut bytes = fs::read(&path).unwrap();
-    bytes[100] ^= 1;
-    fs::write(&path, bytes).unwrap();
-    let named = "audit-00000001.log is damaged at byte 0";
-    check_refused(unstuck(dir.path(), &["serve"], &[]), &[named]);
-    let check = output(unstuck(dir.path(), &["audit", "verify"], &[]));
-    assert_eq!(check.status.code(), Some(1));
-    assert!(text(&check.stderr).contains(named));
+    let path = store_file(dir.path(), "unstuck.db");
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    let changes = [
+        (
+            "DELETE FROM tombstones WHERE session = 's'",
+            "its terminations are not those",
+        ),
+        ("DELETE FROM records WHERE record = 2", "its end is missing"),
+    ];
+    for (change, why) in changes {
+        connection.execute_batch(change).unwrap();
+        check_refused(
+            unstuck(dir.path(), &["serve"], &[]),
+            &["unstuck.db is damaged", why],
+        );
+        let check = output(unstuck(dir.path(), &["audit", "verify"], &[]));
+        assert_eq!(check.status.code(), Some(1));
+        let named = text(&check.stderr);
+        assert!(named.contains("unstuck.db is damaged"), "{named}");
+    }
+    assert_eq!(verified(dir.path())["sound"], false);
 }
 
 #[tokio::test]

@@ -189,10 +189,7 @@ async fn after_a_kill_profile_labels_and_loops_are_there_and_windows_fill_again(
         .await
         .unwrap();
     let warned = server
-        .play(
-            "s",
-            vec![ask("colour").id("e1"), ask("colour").id("e2")],
-        )
+        .play("s", vec![ask("colour").id("e1"), ask("colour").id("e2")])
         .await;
     let first = warned[1].verdict.clone().unwrap();
     let saved = || saved_sessions(dir.path()).get("s").copied();
@@ -246,7 +243,9 @@ async fn what_agents_wrote_is_saved_sealed_or_not_at_all() {
         let server = running.server().await;
         let event = call("lookup", &format!("{{\"q\": \"{secret}\"}}"), secret);
         let event = event.change(|call| call.target = secret.to_owned());
-        server.play("s", vec![event.clone(), event, turn(secret)]).await;
+        server
+            .play("s", vec![event.clone(), event, turn(secret)])
+            .await;
         assert!(running.stop().await.0.success());
         let has_window = !key_file.is_empty();
         assert_eq!(saved_sessions(dir.path())["s"], (true, has_window));

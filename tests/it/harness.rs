@@ -82,6 +82,7 @@ pub async fn get(url: String) -> reqwest::Result<reqwest::Response> {
 // The server
 
 /// A server that runs until the test ends.
+#[derive(Clone)]
 pub struct Server {
     pub grpc: SocketAddr,
     pub http: SocketAddr,

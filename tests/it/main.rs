@@ -31,6 +31,7 @@ mod connections;
 mod console;
 mod corrections;
 mod deltas;
+mod disk_faults;
 mod durable;
 mod embeddings;
 mod eval;

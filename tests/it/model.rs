@@ -316,6 +316,7 @@ impl Real {
         let dir = tempfile::tempdir().unwrap();
         let (engine, store) = started(dir.path(), 0);
         let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
             .build()
             .unwrap();
         Self {

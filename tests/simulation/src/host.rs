@@ -6,7 +6,7 @@ use std::{
     net::Ipv4Addr,
     pin::Pin,
     sync::{Arc, Mutex, Weak},
-    task::{Context, Poll, Waker},
+    task::{Context, Poll},
     thread,
     time::{Duration, SystemTime},
 };
@@ -25,16 +25,16 @@ use unstuck::{
     telemetry::Metrics,
 };
 
-use super::{
-    Chance,
-    disk::{DEVICE, Disk},
-};
+use super::{Chance, disk::Disk};
 
 pub const SERVER: &str = "server";
 pub const PORT: u16 = 50_551;
 
 /// Terminates a session after five equal calls.
 const HASTY: &str = "[detect.exact_repeat]\ncount = 3\nterminate_after = 5\n";
+
+/// Answers wait for the disk, however slow the machine is that simulates it.
+const PATIENT: &str = "[store]\nsync_secs_max = 3600\n";
 
 /// Real time for the store's writer thread.
 const A_MOMENT: Duration = Duration::from_micros(100);
@@ -56,18 +56,17 @@ impl Host {
 
     /// Runs a process of the service.
     pub async fn run(self) -> turmoil::Result {
-        let dir = self.disk.dir.path().display().to_string();
-        let config = config(&format!("{HASTY}[store]\ndir = {dir:?}\n"));
+        let dir = self.disk.dir().display().to_string();
+        let config = config(&format!("{HASTY}{PATIENT}dir = {dir:?}\n"));
         let opening = StoreOptions {
             settings: &config.store,
             audit: config.audit,
             tombstone_age_max: Duration::from_secs(config.engine.tombstone_secs_max),
             tombstones_max: config.engine.tombstones_max,
             now: now(),
-            // Ignored: the power has failed.
-            on_fatal: Box::new(|_| {}),
+            on_fatal: Box::new(|error| panic!("{error}")),
         };
-        let (store, recovered) = Store::open_with_files(opening, DEVICE)?;
+        let (store, recovered) = Store::open_with_hook(opening, Some(self.disk.hook()))?;
         let store = Arc::new(store);
         *self.store.lock().unwrap() = Arc::downgrade(&store);
         let metrics = Arc::new(Metrics::new(config.profiles.detector_names())?);
@@ -97,35 +96,28 @@ impl Host {
         Ok(())
     }
 
-    /// Lets the disk write everything queued. This takes no simulated time.
+    /// Lets the disk commit everything queued. This takes no simulated time.
     pub fn let_disk_work(&self) {
         let Some(store) = self.store.lock().unwrap().upgrade() else {
             return;
         };
-        self.disk.open();
-        while !is_ready(store.wait_until_settled(store.last_verdict_id())) {
+        self.disk.set_open(true);
+        while !store.is_settled(store.last_verdict_id()) {
             thread::sleep(A_MOMENT);
         }
-        self.disk.hold();
+        self.disk.set_open(false);
     }
 
     pub fn free_disk(&self) {
-        self.disk.open();
+        self.disk.set_open(true);
     }
 
-    /// A power failure; half of the time between a write and its sync.
-    pub fn lose_unsynced(&self, luck: &mut Chance) {
-        if let Some(store) = self.store.lock().unwrap().upgrade()
-            && luck.below(2) == 0
-        {
-            self.disk.take();
-            while !self.disk.is_asked_to_sync()
-                && !is_ready(store.wait_until_settled(store.last_verdict_id()))
-            {
-                thread::sleep(A_MOMENT);
-            }
+    /// A power failure; half of the time between a commit and its answers.
+    pub fn lose_power(&self, luck: &mut Chance) {
+        if luck.below(2) == 0 {
+            self.let_disk_work();
         }
-        self.disk.crash(luck);
+        self.disk.lose_power();
     }
 
     /// Waits until the last thread of a killed process has released its files.
@@ -146,11 +138,6 @@ fn config(toml: &str) -> Config {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(&file, toml).unwrap();
     Config::new(&Layers::load(DEFAULTS, TABLE_KEYS, Some(file.path()), []).unwrap()).unwrap()
-}
-
-fn is_ready(future: impl Future) -> bool {
-    let mut context = Context::from_waker(Waker::noop());
-    std::pin::pin!(future).poll(&mut context).is_ready()
 }
 
 /// A simulated connection for tonic.

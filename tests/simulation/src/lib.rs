@@ -82,7 +82,7 @@ struct World<'a> {
     sim: turmoil::Sim<'a>,
     host: Host,
     chance: Chance,
-    /// Decides what a crash leaves on the disk. Separate, so that the other choices do not
+    /// Decides whether a power failure is before or after a commit. Separate, so that the other choices do not
     /// depend on it.
     luck: Chance,
     hardship: Hardship,
@@ -137,7 +137,7 @@ impl World<'_> {
             Trouble::Partition(client) => self.sim.partition(SERVER, *client),
             Trouble::HalfOpen(client) => self.sim.hold(SERVER, *client),
             Trouble::Down => {
-                self.host.lose_unsynced(&mut self.luck);
+                self.host.lose_power(&mut self.luck);
                 self.sim.crash(SERVER);
                 self.host.wait_until_gone();
                 self.crashes += 1;
@@ -239,9 +239,9 @@ fn partitions_and_half_open_connections_lose_and_repeat_nothing() {
     assert!(resent > 0 && reconnected > 0, "nothing went wrong");
 }
 
-/// Fails if the log is not synced before an answer is sent.
+/// Fails if an answer is sent before its commit.
 #[test]
-fn a_crash_that_loses_unsynced_bytes_loses_no_answered_termination() {
+fn a_power_failure_loses_no_answered_termination() {
     let hardship = Hardship {
         crashes: true,
         slow_disk: true,

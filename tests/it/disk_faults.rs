@@ -1,0 +1,452 @@
+//! A disk that is full, read-only, slow, failing or losing power under the real program.
+//! `tests/faults/faults.c` makes it so.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::LazyLock,
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+use tonic::Code;
+use unstuck::pb::{Action, SessionStatus, Verdict};
+
+use crate::{
+    harness::*,
+    lifecycle::{Running, check_refused, directory, output, text, unstuck},
+};
+
+/// Terminates a session after two equal calls, and waits a second for the disk.
+const HASTY: &str = "[detect.exact_repeat]\ncount = 2\nterminate_after = 2\n\
+                     [store]\nsync_secs_max = 1\n";
+
+/// The preloaded library, built once per run.
+static LIBRARY: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/faults/faults.c");
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let library = dir.path().join("faults.so");
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-o"])
+        .args([&library, &source])
+        .arg("-ldl")
+        .status();
+    assert!(built.expect("a C compiler").success());
+    (dir, library)
+});
+
+/// A directory for a service, with a disk that can be made to fail.
+struct Disk {
+    dir: TempDir,
+    control: TempDir,
+}
+
+impl Disk {
+    fn new() -> Self {
+        let disk = Self {
+            dir: directory(&[("unstuck.toml", HASTY)]),
+            control: tempfile::tempdir().unwrap(),
+        };
+        fs::create_dir(disk.synced()).unwrap();
+        disk.set("ok");
+        disk
+    }
+
+    /// Changes how the disk behaves.
+    fn set(&self, mode: &str) {
+        // A new file replaces the old one, because the library may read it at any time.
+        let new = self.control.path().join("new");
+        fs::write(&new, mode).unwrap();
+        fs::rename(new, self.control.path().join("mode")).unwrap();
+    }
+
+    /// Where the library keeps the files as they were synced.
+    fn synced(&self) -> PathBuf {
+        self.control.path().join("synced")
+    }
+
+    fn data(&self) -> PathBuf {
+        self.dir.path().join("unstuck-data")
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = unstuck(self.dir.path(), args, &[]);
+        command
+            .env("LD_PRELOAD", &LIBRARY.1)
+            .env("FAULTS_DIR", "unstuck-data")
+            .env("FAULTS_CONTROL", self.control.path().join("mode"))
+            .env("FAULTS_SYNCED", self.synced());
+        command
+    }
+
+    async fn serve(&self) -> (Running, Server) {
+        let running = Running::start(self.command(&["serve"]));
+        let server = running.server().await;
+        (running, server)
+    }
+
+    /// Kills the service and starts another one on a disk that works.
+    async fn restart(&self, running: Running) -> (Running, Server) {
+        kill(running);
+        self.set("ok");
+        self.serve().await
+    }
+}
+
+fn kill(mut running: Running) {
+    running.child.0.kill().unwrap();
+    running.child.0.wait().unwrap();
+}
+
+async fn check_in_force(server: &Server, verdicts: &[Verdict]) {
+    for verdict in verdicts {
+        let session = server.get(&verdict.session_id).await.unwrap();
+        let found = session.termination.map(|found| found.verdict_id);
+        assert_eq!(found.as_ref(), Some(&verdict.verdict_id), "{verdict:?}");
+    }
+}
+
+#[track_caller]
+fn check_intact(disk: &Disk) {
+    let check = output(unstuck(disk.dir.path(), &["audit", "verify"], &[]));
+    assert!(check.status.success(), "{}", text(&check.stderr));
+}
+
+async fn wait_until_healthy(server: &Server) {
+    let waited = async {
+        while server.health().await != "ok\n" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within(waited).await;
+}
+
+#[tokio::test]
+async fn a_full_disk_stops_no_detection_and_no_termination_but_refuses_resets() {
+    let disk = Disk::new();
+    let (running, server) = disk.serve().await;
+    let mut ended = vec![server.terminate("before").await];
+    assert!(ended[0].durable);
+    for mode in ["enospc", "erofs", "eio"] {
+        disk.set(mode);
+        let failed = server.terminate(mode).await;
+        assert!(!failed.durable, "{mode}");
+        let answer = server.record(ask("x").of(mode)).await;
+        assert_eq!(answer.verdict, Some(failed.clone()));
+        let looping = format!("looping-{mode}");
+        let results = server.play(&looping, ask("x").times(2)).await;
+        assert_eq!(results[1].action(), Action::Terminate);
+        assert!(!verdict(&results[1]).durable);
+        ended.extend([failed, verdict(&results[1]).clone()]);
+
+        let refused = server.reset("before").await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
+        let address = server.grpc.to_string();
+        let args = ["reset", "before", "--reason", "x", "--server", &address];
+        let typed = unstuck(disk.dir.path(), &args, &[]);
+        let typed = tokio::task::spawn_blocking(|| output(typed)).await.unwrap();
+        let why = "refused: the store cannot be written to, so nothing was changed";
+        assert!(text(&typed.stderr).contains(why), "{}", text(&typed.stderr));
+        let session = server.get("before").await.unwrap();
+        assert_eq!(session.status(), SessionStatus::Terminated);
+        let health = server.health().await;
+        assert!(health.contains("cannot be written to"), "{health}");
+        assert_eq!(server.metric("unstuck_store_write_failing").await, 1.0);
+
+        disk.set("ok");
+        wait_until_healthy(&server).await;
+        let answer = server.record(ask("x").of(mode)).await;
+        assert!(verdict(&answer).durable, "it was written later");
+    }
+    assert!(server.metric("unstuck_store_write_failures_total").await >= 6.0);
+    let (running, server) = disk.restart(running).await;
+    check_in_force(&server, &ended).await;
+    running.stop().await;
+    check_intact(&disk);
+}
+
+#[tokio::test]
+async fn short_writes_are_completed() {
+    let disk = Disk::new();
+    disk.set("short");
+    let (running, server) = disk.serve().await;
+    let mut ended = Vec::new();
+    for n in 0..20 {
+        ended.push(server.terminate(&format!("s{n}")).await);
+    }
+    assert!(ended.iter().all(|verdict| verdict.durable));
+    server.reset("s0").await.unwrap();
+    let (running, server) = disk.restart(running).await;
+    check_in_force(&server, &ended[1..]).await;
+    running.stop().await;
+    check_intact(&disk);
+}
+
+#[tokio::test]
+async fn on_a_full_or_read_only_disk_it_starts_from_memory_with_its_terminations() {
+    let disk = Disk::new();
+    let (mut running, server) = disk.serve().await;
+    let mut ended = vec![server.terminate("first").await];
+    for start in 0..12 {
+        // After a kill the write-ahead log has the last records, after a stop none.
+        if start % 3 == 0 {
+            running.stop().await;
+        } else {
+            kill(running);
+        }
+        let mode = ["enospc", "erofs"][start % 2];
+        disk.set(mode);
+        let server;
+        (running, server) = disk.serve().await;
+        let health = server.health().await;
+        assert!(health.contains("cannot be written to"), "{start}: {health}");
+        check_in_force(&server, &ended).await;
+        let verdict = server.terminate(&format!("s{start}")).await;
+        assert!(!verdict.durable, "{start}");
+        let refused = server.reset("first").await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
+        if start % 4 == 3 {
+            // There is room again.
+            disk.set("ok");
+            wait_until_healthy(&server).await;
+            assert!(server.terminate(&format!("t{start}")).await.durable);
+            ended.push(verdict);
+        }
+    }
+    let (running, server) = disk.restart(running).await;
+    check_in_force(&server, &ended).await;
+    running.stop().await;
+    check_intact(&disk);
+}
+
+#[tokio::test]
+async fn a_full_disk_and_a_new_directory_start_from_memory() {
+    let disk = Disk::new();
+    fs::create_dir(disk.data()).unwrap();
+    disk.set("enospc");
+    let (running, server) = disk.serve().await;
+    assert!(server.health().await.contains("cannot be written to"));
+    let verdict = server.terminate("s").await;
+    assert!(!verdict.durable);
+    disk.set("ok");
+    wait_until_healthy(&server).await;
+    let (running, server) = disk.restart(running).await;
+    check_in_force(&server, &[verdict]).await;
+    running.stop().await;
+    check_intact(&disk);
+}
+
+#[tokio::test]
+async fn while_a_sync_hangs_answers_come_in_time_and_other_sessions_do_not_wait() {
+    let disk = Disk::new();
+    let (running, server) = disk.serve().await;
+    let before = server.terminate("before").await;
+    let mut stream = server.events().await;
+    disk.set("hang");
+    let began = Instant::now();
+    stream
+        .send(batch(1, ask("x").of("looping").times(2).events()))
+        .await;
+    for sequence in 2..20 {
+        let answer = stream.ask(batch(sequence, [turn("").of("other")])).await;
+        assert_eq!(
+            answer.sequence, sequence,
+            "a later request is answered at once"
+        );
+    }
+    let overtaken = began.elapsed();
+    assert!(overtaken < Duration::from_secs(1), "{overtaken:?}");
+    let answer = stream.receive().await;
+    let waited = began.elapsed();
+    assert!(waited >= Duration::from_millis(900), "{waited:?}");
+    let late = verdict(&answer.results[1]);
+    assert_eq!((answer.sequence, late.durable), (1, false));
+
+    // By now nothing waits for the disk any more.
+    let again = server.terminate("again").await;
+    assert!(!again.durable);
+    let refused = server.reset("before").await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
+    let health = server.health().await;
+    assert!(health.contains("has not finished a write"), "{health}");
+    let age = || server.metric("unstuck_store_oldest_unsynced_seconds");
+    let first = age().await;
+    assert!(first >= 1.0, "{first}");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(age().await > first);
+
+    disk.set("ok");
+    wait_until_healthy(&server).await;
+    assert_eq!(age().await, 0.0);
+    let answer = server.record(ask("x").of("looping")).await;
+    assert!(verdict(&answer).durable);
+    let ended = [before, late.clone(), again];
+    let (running, server) = disk.restart(running).await;
+    check_in_force(&server, &ended).await;
+    running.stop().await;
+    check_intact(&disk);
+}
+
+#[tokio::test]
+async fn a_reset_refused_by_a_hanging_disk_has_not_happened_after_a_kill_either() {
+    for is_killed in [true, false] {
+        let disk = Disk::new();
+        let (running, server) = disk.serve().await;
+        let verdict = server.terminate("s").await;
+        disk.set("hang");
+        let refused = server.reset("s").await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
+        check_in_force(&server, std::slice::from_ref(&verdict)).await;
+        if !is_killed {
+            disk.set("ok");
+            wait_until_healthy(&server).await;
+            let log = server.audit(Default::default()).await.unwrap();
+            assert_eq!(log.len(), 1, "it has not happened: {log:?}");
+        }
+        let (running, server) = disk.restart(running).await;
+        check_in_force(&server, &[verdict]).await;
+        // It can be done now.
+        server.reset("s").await.unwrap();
+        let (running, server) = disk.restart(running).await;
+        assert_eq!(server.get("s").await.unwrap_err().code(), Code::NotFound);
+        running.stop().await;
+        check_intact(&disk);
+    }
+}
+
+#[tokio::test]
+async fn a_failed_sync_ends_the_process_and_a_restart_has_what_was_answered() {
+    let disk = Disk::new();
+    let (running, server) = disk.serve().await;
+    let mut ended = Vec::new();
+    for n in 0..5 {
+        ended.push(server.terminate(&format!("s{n}")).await);
+    }
+    disk.set("eio-sync");
+    let request = unstuck::pb::ResetSessionRequest {
+        session_id: "s0".to_owned(),
+        reason: "it is checked".to_owned(),
+    };
+    let answer = within(server.sessions.clone().reset_session(request)).await;
+    assert!(answer.is_err(), "{answer:?}");
+    let (status, log) = running.ended().await;
+    assert_eq!(status.code(), Some(1), "{log}");
+    assert!(log.contains("cannot sync"), "{log}");
+    disk.set("ok");
+    let (running, server) = disk.serve().await;
+    check_in_force(&server, &ended).await;
+    running.stop().await;
+    check_intact(&disk);
+}
+
+/// Pseudo-random numbers, the same in every run: xorshift64.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+/// The files as a power failure may leave them: each sector that was changed after the
+/// last sync of its file is the old or the new one.
+fn lose_power(disk: &Disk, chance: &mut Chance) -> Disk {
+    const SECTOR: usize = 512;
+    let after = Disk::new();
+    fs::create_dir(after.data()).unwrap();
+    for name in ["unstuck.db", "unstuck.db-wal", "head"] {
+        let synced = fs::read(disk.synced().join(name)).unwrap_or_default();
+        let written = fs::read(disk.data().join(name)).unwrap_or_default();
+        // Half of the time nothing that was not synced is there.
+        let is_lucky = chance.below(2) == 0;
+        let is_longer = is_lucky && chance.below(2) == 0;
+        let len = if is_longer {
+            written.len()
+        } else {
+            synced.len()
+        };
+        let mut bytes = synced.clone();
+        bytes.resize(len, 0);
+        for (index, sector) in bytes.chunks_mut(SECTOR).enumerate() {
+            let new = written.get(index * SECTOR..index * SECTOR + sector.len());
+            if let Some(new) = new.filter(|_| is_lucky && chance.below(2) == 0) {
+                sector.copy_from_slice(new);
+            }
+        }
+        // What is there after the power failure is on the disk.
+        for dir in [after.data(), after.synced()] {
+            fs::write(dir.join(name), &bytes).unwrap();
+        }
+    }
+    after
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_power_failure_loses_no_answered_termination() {
+    let mut chance = Chance(0x1234_5678_9abc_def1);
+    let mut disk = Disk::new();
+    let mut ended = Vec::new();
+    for round in 0..12 {
+        let (running, server) = disk.serve().await;
+        check_in_force(&server, &ended).await;
+        let clients = (0..3).map(|client| {
+            let server = server.clone();
+            tokio::spawn(async move {
+                let mut answered = Vec::new();
+                for n in 0.. {
+                    let request = unstuck::pb::TerminateSessionRequest {
+                        session_id: format!("r{round}-c{client}-{n}"),
+                        reason: "the power fails".to_owned(),
+                    };
+                    let answer = server.sessions.clone().terminate_session(request).await;
+                    let Ok(answer) = answer else { break };
+                    answered.extend(answer.into_inner().verdict);
+                }
+                answered
+            })
+        });
+        let clients: Vec<_> = clients.collect();
+        tokio::time::sleep(Duration::from_millis(20 + chance.below(150))).await;
+        kill(running);
+        for client in clients {
+            let answered = client.await.unwrap();
+            assert!(answered.iter().all(|verdict| verdict.durable));
+            ended.extend(answered);
+        }
+        disk = lose_power(&disk, &mut chance);
+    }
+    assert!(ended.len() > 50, "{}", ended.len());
+    let (running, server) = disk.serve().await;
+    check_in_force(&server, &ended).await;
+    running.stop().await;
+    check_intact(&disk);
+}
+
+#[tokio::test]
+async fn files_removed_under_a_running_service_are_not_called_durable() {
+    for removed in [
+        &["unstuck.db"][..],
+        &["unstuck.db-wal"],
+        &["unstuck.db", "unstuck.db-wal", "unstuck.db-shm", "head"],
+    ] {
+        let disk = Disk::new();
+        let (running, server) = disk.serve().await;
+        assert!(server.terminate("a").await.durable);
+        for name in removed {
+            fs::remove_file(disk.data().join(name)).unwrap();
+        }
+        assert!(!server.terminate("b").await.durable, "{removed:?}");
+        let refused = server.reset("a").await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
+        assert!(server.health().await.contains("cannot be written to"));
+        check_refused(
+            unstuck(disk.dir.path(), &["serve"], &[]),
+            &["unstuck-data", "in use by another process"],
+        );
+        drop(running);
+    }
+}
