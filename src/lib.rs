@@ -13,8 +13,8 @@
 //! 5. [`policy`]: turns findings into at most one verdict per event.
 //! 6. [`rules`]: the operator's own rules, in CEL.
 //! 7. [`engine`]: owns the sessions in a sharded map. Synchronous, never awaits.
-//! 8. [`store`]: the durable side, an append-only log. [`feed`]: a resumable
-//!    subscription to verdicts. [`notify`]: webhooks.
+//! 8. [`secret`]: the key file. [`store`]: the durable side, an append-only log.
+//!    [`feed`]: a resumable subscription to verdicts. [`notify`]: webhooks.
 //! 9. [`auth`]: tokens, roles and tenants. [`server`]: everything between the socket
 //!    and a handler. [`api`]: the gRPC handlers. [`console`]: the HTTP side.
 //! 10. [`telemetry`]: logs, metrics and traces. [`config`]: the layers of the

@@ -24,7 +24,7 @@ const FILE_BYTES_MAX: u64 = 2 * SECRET_BYTES as u64 + 1;
 
 /// Why a secret cannot be used.
 #[derive(Debug, Error)]
-pub enum SecretError {
+pub enum KeyFileError {
     #[error("cannot use {}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
     #[error("{} must have 64 hexadecimal digits", path.display())]
@@ -37,8 +37,8 @@ pub enum SecretError {
 
 impl Secret {
     /// Reads the file, or creates it if it is missing.
-    pub fn load_or_create(path: &Path) -> Result<Self, SecretError> {
-        let io_error = |source| SecretError::Io {
+    pub fn load_or_create(path: &Path) -> Result<Self, KeyFileError> {
+        let io_error = |source| KeyFileError::Io {
             path: path.to_owned(),
             source,
         };
@@ -53,13 +53,13 @@ impl Secret {
         }
     }
 
-    fn random() -> Result<Self, SecretError> {
+    fn random() -> Result<Self, KeyFileError> {
         let mut bytes = [0; SECRET_BYTES];
         getrandom::fill(&mut bytes)?;
         Ok(Self(bytes))
     }
 
-    fn read(file: File, path: &Path) -> Result<Self, SecretError> {
+    fn read(file: File, path: &Path) -> Result<Self, KeyFileError> {
         let path = path.to_owned();
         let mut text = String::new();
         let read = file.metadata().and_then(|metadata| {
@@ -68,15 +68,15 @@ impl Secret {
         });
         let metadata = match read {
             Ok(metadata) => metadata,
-            Err(source) => return Err(SecretError::Io { path, source }),
+            Err(source) => return Err(KeyFileError::Io { path, source }),
         };
         // Owner and group may read it: a mounted secret has the group of the process.
         if metadata.permissions().mode() & 0o007 != 0 {
-            return Err(SecretError::Exposed { path });
+            return Err(KeyFileError::Exposed { path });
         }
         parse_hex(text.trim_end())
             .map(Self)
-            .ok_or(SecretError::Format { path })
+            .ok_or(KeyFileError::Format { path })
     }
 
     /// Writes a file that only its owner can read. It is complete once it has its name.
@@ -182,11 +182,11 @@ mod tests {
 
         fs::set_permissions(&path, fs::Permissions::from_mode(0o604)).unwrap();
         let exposed = Secret::load_or_create(&path);
-        assert!(matches!(exposed, Err(SecretError::Exposed { .. })));
+        assert!(matches!(exposed, Err(KeyFileError::Exposed { .. })));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         fs::write(&path, "short").unwrap();
         let malformed = Secret::load_or_create(&path);
-        assert!(matches!(malformed, Err(SecretError::Format { .. })));
+        assert!(matches!(malformed, Err(KeyFileError::Format { .. })));
     }
 
     #[test]

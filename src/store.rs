@@ -62,10 +62,7 @@ pub use reader::{ReadError, VerdictFilter, VerdictPage};
 pub use verify::{LogVerification, read_chain_head, verify};
 
 use crate::{
-    domain::{
-        ChainHead, FrozenSession, RecoveredState, SessionId, Verdict, VerdictId, VerdictRecord,
-        VerdictSink,
-    },
+    domain::{ChainHead, RecoveredState, Verdict, VerdictId, VerdictRecord, VerdictSink},
     telemetry::StoreStats,
 };
 use database::Database;
@@ -77,7 +74,7 @@ use reader::Readers;
 use recovery::Recovery;
 use removal::Retention;
 use retention::RetentionRequests;
-use sessions::{SessionWrite, SessionWrites};
+use sessions::SessionWrites;
 use writer::{Writer, WriterDisk};
 
 /// `[store]`
@@ -407,45 +404,6 @@ impl Store {
             ..disk.retention
         };
         disk.requests.request(retention, now)
-    }
-
-    /// Saves frozen sessions in one transaction and waits for it. Each replaces what was
-    /// saved of the session before. In memory nothing is saved.
-    pub fn save_sessions(&self, sessions: Vec<FrozenSession>) -> Result<(), StoreError> {
-        self.write_sessions(SessionWrite::Save(sessions))
-    }
-
-    /// Removes frozen sessions that were last active before this time, at most some, and
-    /// waits for it.
-    pub fn remove_sessions_idle_since(&self, time: SystemTime) -> Result<(), StoreError> {
-        self.write_sessions(SessionWrite::RemoveIdleSince(time))
-    }
-
-    fn write_sessions(&self, write: SessionWrite) -> Result<(), StoreError> {
-        let Some(disk) = &self.disk else {
-            return Ok(());
-        };
-        let result = disk.sessions.add(write);
-        self.queue.wake();
-        let ended = || sessions::write_error(&disk.dir, "the writer has ended".to_owned());
-        result.recv().unwrap_or_else(|_| Err(ended()))
-    }
-
-    /// Removes what was saved of a session, soon. A session that is terminated or reset is
-    /// removed with that record.
-    pub fn remove_session(&self, id: SessionId) {
-        if let Some(disk) = &self.disk {
-            disk.sessions.add_removal(id);
-        }
-    }
-
-    /// Reads all frozen sessions, the most recently active first.
-    pub fn load_sessions(&self, each: impl FnMut(FrozenSession)) -> Result<(), StoreError> {
-        let Some(disk) = &self.disk else {
-            return Ok(());
-        };
-        let connection = schema::open_read_only(&disk.dir, false)?;
-        sessions::load(&connection, each).map_err(schema::database_error(&disk.dir.database()))
     }
 
     /// Changes how many terminations are kept.

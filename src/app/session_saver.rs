@@ -25,8 +25,10 @@ const SAVE_INTERVAL: Duration = Duration::from_secs(2);
 const HEAD_BYTES_PER_SEC: usize = 1024 * 1024;
 /// The bytes of one transaction.
 const BATCH_BYTES: usize = 256 * 1024;
-/// Half of `store.bytes_max` is for the sessions that are saved at a stop.
+/// The sessions that are saved at a stop may have half of `store.bytes_max`, as far as
+/// that is free, and an eighth of it in any case.
 const STOP_BYTES_DIVISOR: u64 = 2;
+const STOP_BYTES_MIN_DIVISOR: u64 = 8;
 /// The time for saving if open calls have used all of the drain time.
 const STOP_TIME_MIN: Duration = Duration::from_millis(500);
 
@@ -37,7 +39,7 @@ pub(super) struct SessionSaver {
     store: Arc<Store>,
     /// `None`: windows quote agents and are not written.
     sealer: Option<Sealer>,
-    stop_bytes_max: usize,
+    store_bytes_max: u64,
 }
 
 /// The secret of `[store] key_file`. `None`: there is none, and frozen windows would match
@@ -70,12 +72,11 @@ impl SessionSaver {
         secret: Option<&Secret>,
         settings: &store::Settings,
     ) -> Self {
-        let stop_bytes_max = settings.bytes_max / STOP_BYTES_DIVISOR;
         Self {
             engine,
             store,
             sealer: secret.map(Secret::sealer),
-            stop_bytes_max: usize::try_from(stop_bytes_max).unwrap_or(usize::MAX),
+            store_bytes_max: settings.bytes_max,
         }
     }
 
@@ -186,8 +187,9 @@ impl SessionSaver {
         let ids = self.engine.sessions_by_importance();
         let live = ids.len();
         let mut whole_sessions = ids.iter().filter_map(|id| self.freeze_sealed(id));
+        let bytes_max = self.stop_bytes_max();
         let (mut sessions, mut bytes) = (0, 0);
-        while bytes < self.stop_bytes_max && Instant::now() < deadline {
+        while bytes < bytes_max && Instant::now() < deadline {
             let batch = take_bytes(&mut whole_sessions, BATCH_BYTES);
             if batch.is_empty() {
                 break;
@@ -200,6 +202,17 @@ impl SessionSaver {
             }
         }
         tracing::info!(sessions, live, bytes, "sessions are saved");
+    }
+
+    fn stop_bytes_max(&self) -> usize {
+        let free = self
+            .store_bytes_max
+            .saturating_sub(self.store.stats().bytes);
+        let bytes_max = free.clamp(
+            self.store_bytes_max / STOP_BYTES_MIN_DIVISOR,
+            self.store_bytes_max / STOP_BYTES_DIVISOR,
+        );
+        usize::try_from(bytes_max).unwrap_or(usize::MAX)
     }
 
     /// Freezes a session; its window is sealed, or left out if there is no key.

@@ -12,10 +12,10 @@ use parking_lot::Mutex;
 use rusqlite::{Connection, Row, Transaction, params};
 
 use super::{
-    StoreError,
+    Store, StoreError,
     database::{CommitError, Database},
     dir::StoreDir,
-    record,
+    record, schema,
 };
 use crate::domain::{FrozenSession, Labels, SessionId};
 
@@ -90,6 +90,47 @@ impl SessionWrites {
     /// The writer ends: callers that wait get no result.
     pub fn close(&self) {
         self.pending.lock().clear();
+    }
+}
+
+impl Store {
+    /// Saves frozen sessions in one transaction and waits for it. Each replaces what was
+    /// saved of the session before. In memory nothing is saved.
+    pub fn save_sessions(&self, sessions: Vec<FrozenSession>) -> Result<(), StoreError> {
+        self.write_sessions(SessionWrite::Save(sessions))
+    }
+
+    /// Removes frozen sessions that were last active before this time, at most some, and
+    /// waits for it.
+    pub fn remove_sessions_idle_since(&self, time: SystemTime) -> Result<(), StoreError> {
+        self.write_sessions(SessionWrite::RemoveIdleSince(time))
+    }
+
+    fn write_sessions(&self, write: SessionWrite) -> Result<(), StoreError> {
+        let Some(disk) = &self.disk else {
+            return Ok(());
+        };
+        let result = disk.sessions.add(write);
+        self.queue.wake();
+        let ended = || write_error(&disk.dir, "the writer has ended".to_owned());
+        result.recv().unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// Removes what was saved of a session, soon. A session that is terminated or reset is
+    /// removed with that record.
+    pub fn remove_session(&self, id: SessionId) {
+        if let Some(disk) = &self.disk {
+            disk.sessions.add_removal(id);
+        }
+    }
+
+    /// Reads all frozen sessions, the most recently active first.
+    pub fn load_sessions(&self, each: impl FnMut(FrozenSession)) -> Result<(), StoreError> {
+        let Some(disk) = &self.disk else {
+            return Ok(());
+        };
+        let connection = schema::open_read_only(&disk.dir, false)?;
+        load(&connection, each).map_err(schema::database_error(&disk.dir.database()))
     }
 }
 
@@ -208,3 +249,6 @@ pub(super) fn write_error(dir: &StoreDir, why: String) -> StoreError {
         source: io::Error::other(why),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -192,13 +192,16 @@ async fn after_a_kill_profile_labels_and_loops_are_there_and_windows_fill_again(
         .play("s", vec![ask("colour").id("e1"), ask("colour").id("e2")])
         .await;
     let first = warned[1].verdict.clone().unwrap();
-    let saved = || saved_sessions(dir.path()).get("s").copied();
-    let waiting = async {
-        while saved() != Some((true, false)) {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+    let last_event = server.get("s").await.unwrap().last_event_time.unwrap();
+    let last_event_ms = last_event.seconds * 1_000 + i64::from(last_event.nanos) / 1_000_000;
+    let is_saved = || {
+        let saved = saved_sessions(dir.path());
+        saved
+            .get("s")
+            .is_some_and(|saved| saved.last_seen_ms == last_event_ms)
     };
-    within(waiting).await;
+    wait_until(is_saved).await;
+    assert!(!saved_sessions(dir.path())["s"].has_window);
     running.child.0.kill().unwrap();
     running.child.0.wait().unwrap();
 
@@ -219,17 +222,39 @@ async fn after_a_kill_profile_labels_and_loops_are_there_and_windows_fill_again(
     assert!(second.action > first.action, "{second:?}");
 }
 
-/// The sessions in the store: whether they have a head, and a window.
-fn saved_sessions(dir: &Path) -> BTreeMap<String, (bool, bool)> {
+async fn wait_until(is_true: impl Fn() -> bool) {
+    within(async {
+        while !is_true() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+}
+
+#[derive(Debug, PartialEq)]
+struct SavedSession {
+    last_seen_ms: i64,
+    has_window: bool,
+}
+
+/// The sessions in the store.
+fn saved_sessions(dir: &Path) -> BTreeMap<String, SavedSession> {
     let path = dir.join("unstuck-data/unstuck.db");
-    let Ok(database) = rusqlite::Connection::open(path) else {
+    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
+    let Ok(database) = rusqlite::Connection::open_with_flags(path, flags) else {
         return BTreeMap::new();
     };
-    let sql = "SELECT session, length(head) > 0, recent IS NOT NULL FROM sessions";
+    let sql = "SELECT session, last_seen_ms, recent IS NOT NULL FROM sessions";
     let Ok(mut statement) = database.prepare(sql) else {
         return BTreeMap::new();
     };
-    let rows = statement.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))));
+    let rows = statement.query_map([], |row| {
+        let saved = SavedSession {
+            last_seen_ms: row.get(1)?,
+            has_window: row.get(2)?,
+        };
+        Ok((row.get(0)?, saved))
+    });
     rows.unwrap().map(Result::unwrap).collect()
 }
 
@@ -248,7 +273,7 @@ async fn what_agents_wrote_is_saved_sealed_or_not_at_all() {
             .await;
         assert!(running.stop().await.0.success());
         let has_window = !key_file.is_empty();
-        assert_eq!(saved_sessions(dir.path())["s"], (true, has_window));
+        assert_eq!(saved_sessions(dir.path())["s"].has_window, has_window);
         assert_eq!(dir.path().join("unstuck.key").exists(), has_window);
         for file in fs::read_dir(dir.path().join("unstuck-data")).unwrap() {
             let bytes = fs::read(file.unwrap().path()).unwrap();
@@ -269,12 +294,7 @@ async fn a_session_that_has_ended_or_was_terminated_is_not_restored() {
     for session in ["ended", "terminated", "live"] {
         server.play(session, ask("colour")).await;
     }
-    let waiting = async {
-        while saved_sessions(dir.path()).len() < 3 {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
-    within(waiting).await;
+    wait_until(|| saved_sessions(dir.path()).len() == 3).await;
     server.end("ended").await.unwrap();
     server.terminate("terminated").await;
     assert!(running.stop().await.0.success());

@@ -92,6 +92,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "domain",
             "auth",
+            "secret",
             "telemetry",
             "store",
             "engine",

@@ -198,6 +198,15 @@ fn a_head_is_frozen_once_for_each_change() {
 }
 
 #[test]
+fn every_event_marks_its_session_as_changed() {
+    let engine = engine(RunMode::Replay, &[]);
+    for n in 0..3 {
+        call(&engine, "s", "", n);
+        assert!(engine.freeze_changed_head(&session("s")).is_some());
+    }
+}
+
+#[test]
 fn a_head_has_nothing_that_an_agent_wrote() {
     let engine = engine(RunMode::Replay, &[]);
     for n in 0..5 {

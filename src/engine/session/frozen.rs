@@ -6,10 +6,10 @@
 //! type that it contains. Raise `WINDOW_VERSION` also if signatures are computed in
 //! another way (the order of `SignatureKind`, the hash function), because windows would
 //! match nothing. Bytes of another version are ignored when they are loaded. The layouts
-//! are recorded in `layout.rs`; its test fails if one changes under the same version.
+//! are recorded in `frozen/tests.rs`, which fails if one changes under the same version.
 
 #[cfg(test)]
-mod layout;
+mod tests;
 
 use std::{collections::VecDeque, sync::Arc, time::SystemTime};
 
@@ -63,8 +63,6 @@ struct Head<I, L> {
     dependencies: Dependencies,
     #[serde(with = "serde_time")]
     created: SystemTime,
-    #[serde(with = "serde_time")]
-    last_seen: SystemTime,
     events: i32,
     turns: i32,
     cost: Cost,
@@ -115,7 +113,6 @@ impl Session {
         let head = Head {
             dependencies,
             created: self.created,
-            last_seen: self.last_seen,
             events: self.events,
             turns: self.turns,
             cost: self.cost,
@@ -164,7 +161,7 @@ impl Session {
             },
         };
         let mut session = Self::without_state(frozen, deadline_key, ctx);
-        (session.created, session.last_seen) = (head.created, head.last_seen);
+        session.created = head.created;
         (session.events, session.turns, session.cost) = (head.events, head.turns, head.cost);
         session.last_checked_totals = head.last_checked_totals;
         session.event_ids = head.event_ids;

@@ -1,0 +1,145 @@
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, UNIX_EPOCH},
+};
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::{
+    domain::{Tenant, VerdictId},
+    store::{
+        AuditSettings, Settings, Store, StoreOptions,
+        testing::{reset, terminated},
+    },
+};
+
+fn open_with(dir: &Path, bytes_max: u64) -> Store {
+    let settings = Settings {
+        dir: dir.to_owned(),
+        verdicts_days_max: 30,
+        bytes_max,
+        queue_max: 1_000,
+        sync_secs_max: 2,
+        key_file: PathBuf::new(),
+    };
+    let options = StoreOptions {
+        settings: &settings,
+        audit: AuditSettings { text: false },
+        tombstone_age_max: Duration::from_secs(1_000_000),
+        tombstones_max: 1_000_000,
+        now: UNIX_EPOCH,
+        on_fatal: Box::new(|error| panic!("{error}")),
+    };
+    Store::open(options).unwrap().0
+}
+
+fn open(dir: &TempDir) -> Store {
+    open_with(dir.path(), 1 << 30)
+}
+
+/// A session that was last active at this second.
+fn frozen(id: &str, secs: u64) -> FrozenSession {
+    FrozenSession {
+        id: SessionId::parse(id).unwrap(),
+        profile: "strict".into(),
+        labels: Arc::new(Labels::from([("team".to_owned(), "payments".to_owned())])),
+        last_seen: UNIX_EPOCH + Duration::from_secs(secs),
+        head: vec![1, 2, 3],
+        window: Some(vec![4; 1_000]),
+    }
+}
+
+fn load_all(store: &Store) -> Vec<FrozenSession> {
+    let mut sessions = Vec::new();
+    store
+        .load_sessions(|session| sessions.push(session))
+        .unwrap();
+    sessions
+}
+
+fn names(store: &Store) -> Vec<String> {
+    let sessions = load_all(store).into_iter();
+    sessions
+        .map(|session| session.id.as_str().to_owned())
+        .collect()
+}
+
+#[test]
+fn sessions_are_read_back_after_a_restart_the_most_recently_active_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let tenant = Tenant::parse("acme").unwrap();
+    let of_tenant = FrozenSession {
+        id: SessionId::parse_for_tenant(&tenant, "a").unwrap(),
+        window: None,
+        ..frozen("a", 3)
+    };
+    let saved = [frozen("a", 1), frozen("b", 2), of_tenant.clone()];
+    open(&dir).save_sessions(saved.to_vec()).unwrap();
+    let store = open(&dir);
+    let expected = [of_tenant, frozen("b", 2), frozen("a", 1)];
+    assert_eq!(load_all(&store), expected);
+    // A later save replaces an earlier one.
+    let head_only = FrozenSession {
+        window: None,
+        ..frozen("b", 4)
+    };
+    store.save_sessions(vec![head_only.clone()]).unwrap();
+    let [head, ..] = <[_; 3]>::try_from(load_all(&store)).unwrap();
+    assert_eq!(head, head_only);
+}
+
+#[tokio::test]
+async fn a_termination_or_a_reset_removes_the_saved_session() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir);
+    let saved = ["a", "b", "c"].map(|id| frozen(id, 1));
+    store.save_sessions(saved.to_vec()).unwrap();
+    [terminated(1, "a"), reset(2, "b")]
+        .into_iter()
+        .for_each(store.verdict_sink());
+    assert!(store.wait_until_settled(VerdictId(2)).await);
+    assert_eq!(names(&store), ["c"]);
+}
+
+#[test]
+fn sessions_that_ended_or_were_idle_for_long_are_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir);
+    let saved = [frozen("ended", 9), frozen("idle", 1), frozen("live", 9)];
+    store.save_sessions(saved.to_vec()).unwrap();
+    store.remove_session(SessionId::parse("ended").unwrap());
+    let idle_since = UNIX_EPOCH + Duration::from_secs(5);
+    store.remove_sessions_idle_since(idle_since).unwrap();
+    assert_eq!(names(&store), ["live"]);
+}
+
+#[test]
+fn saved_sessions_are_removed_first_when_the_files_are_too_large() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_with(dir.path(), Settings::BYTES_MIN);
+    [terminated(1, "a")]
+        .into_iter()
+        .for_each(store.verdict_sink());
+    for batch in 0..20 {
+        let session = |n| FrozenSession {
+            window: Some(vec![7; 8_192]),
+            ..frozen(&format!("s{batch}-{n}"), batch)
+        };
+        store
+            .save_sessions((0..100).map(session).collect())
+            .unwrap();
+    }
+    store.enforce_retention(UNIX_EPOCH).unwrap();
+    let left = names(&store);
+    assert!(left.len() < 1_500, "{}", left.len());
+    assert_eq!(store.chain_head().unwrap().record, 1);
+    assert_eq!(crate::store::verify(dir.path()).unwrap().records, 1);
+}
+
+#[test]
+fn without_a_directory_nothing_is_saved() {
+    let store = open_with(Path::new(""), 1 << 30);
+    store.save_sessions(vec![frozen("a", 1)]).unwrap();
+    assert_eq!(load_all(&store), []);
+}
