@@ -40,7 +40,7 @@ use crate::{
     store::{self, Store},
     telemetry::{ListenerKind, Metrics, traces},
 };
-use maintenance::{enforce_retention, sweep_sessions};
+use maintenance::{enforce_retention, log_chain_head, sweep_sessions};
 use resources::Resources;
 
 pub use reload::{ConfigReloadError, Reloader};
@@ -238,6 +238,7 @@ impl App {
         ));
         tasks.spawn(sweep_sessions(self.engine, self.metrics, draining.clone()));
         tasks.spawn(enforce_retention(self.store.clone(), draining.clone()));
+        tasks.spawn(log_chain_head(self.store.clone(), draining.clone()));
 
         // Serve until shutdown, or until a task ends.
         systemd::notify_ready();
@@ -249,8 +250,9 @@ impl App {
         draining.cancel();
         let deadline = Instant::now() + Duration::from_secs(self.limits.drain_secs_max);
         let drained = drain_tasks(tasks, deadline).await;
-        let store = self.store;
+        let store = self.store.clone();
         close_store(move || store.close(), deadline).await?;
+        maintenance::log_head(&self.store);
         ended.and(drained)
     }
 }
