@@ -5,7 +5,7 @@
 FROM rust:1.95-slim-bookworm AS build
 WORKDIR /src
 
-# mimalloc is C.
+# mimalloc and SQLite are C.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends gcc libc6-dev \

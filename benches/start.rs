@@ -41,6 +41,12 @@ fn main() {
         log.bytes / 1_000_000,
         began.elapsed().as_secs_f64()
     );
+    let rate = f64::from(sessions) / began.elapsed().as_secs_f64();
+    println!("{rate:.0} verdicts a second in batches");
+    println!(
+        "a durable commit takes {:.0?} at the median",
+        median_commit()
+    );
     let mut times: Vec<Duration> = (0..STARTS).map(|_| start(dir.path())).collect();
     times.sort();
     println!("ready after {times:.0?}");
@@ -55,8 +61,35 @@ fn now() -> SystemTime {
     SystemTime::now()
 }
 
-/// Terminates sessions as an operator does, without the network.
-fn end_sessions(dir: &Path, sessions: u32) {
+const COMMITS: u32 = 1_000;
+
+/// One termination at a time, from the engine until it is on disk.
+fn median_commit() -> Duration {
+    let dir = tempfile::tempdir().unwrap();
+    let (engine, store) = open(dir.path());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    let mut times: Vec<Duration> = (0..COMMITS)
+        .map(|n| {
+            let began = Instant::now();
+            let id = SessionId::parse(&format!("run-{n}")).unwrap();
+            let verdict = engine.terminate_session(&id, &ACT, now());
+            assert!(runtime.block_on(store.wait_until_settled(verdict.id)));
+            began.elapsed()
+        })
+        .collect();
+    times.sort();
+    times[times.len() / 2]
+}
+
+const ACT: OperatorRequest<'_> = OperatorRequest {
+    reason: "it is going in circles",
+    operator: "ann",
+};
+
+fn open(dir: &Path) -> (Engine, Store) {
     let layers = Layers::load(DEFAULTS, &[], None, []).unwrap();
     let mut config = Config::new(&layers).unwrap();
     config.store.dir = dir.join("unstuck-data");
@@ -80,13 +113,15 @@ fn end_sessions(dir: &Path, sessions: u32) {
         clockwork,
         store.verdict_sink(),
     );
-    let act = OperatorRequest {
-        reason: "it is going in circles",
-        operator: "ann",
-    };
+    (engine, store)
+}
+
+/// Terminates sessions as an operator does, without the network.
+fn end_sessions(dir: &Path, sessions: u32) {
+    let (engine, store) = open(dir);
     for n in 0..sessions {
         let id = SessionId::parse(&format!("team-{}/run-{n}", n % 100)).unwrap();
-        engine.terminate_session(&id, &act, now());
+        engine.terminate_session(&id, &ACT, now());
     }
     store.close();
 }

@@ -41,7 +41,7 @@ use crate::{
     store::{self, Store},
     telemetry::{ListenerKind, Metrics, traces},
 };
-use maintenance::{enforce_retention, sweep_sessions};
+use maintenance::{enforce_retention, log_chain_head, sweep_sessions};
 use resources::Resources;
 use session_saver::SessionSaver;
 
@@ -251,6 +251,7 @@ impl App {
         tasks.spawn(sweep_sessions(self.engine, self.metrics, draining.clone()));
         tasks.spawn(enforce_retention(self.store.clone(), draining.clone()));
         tasks.spawn(self.saver.clone().save_while_running(draining.clone()));
+        tasks.spawn(log_chain_head(self.store.clone(), draining.clone()));
 
         // Serve until shutdown, or until a task ends.
         systemd::notify_ready();
@@ -263,8 +264,9 @@ impl App {
         let deadline = Instant::now() + Duration::from_secs(self.limits.drain_secs_max);
         let drained = drain_tasks(tasks, deadline).await;
         self.saver.save_at_stop(deadline).await;
-        let store = self.store;
+        let store = self.store.clone();
         close_store(move || store.close(), deadline).await?;
+        maintenance::log_head(&self.store);
         ended.and(drained)
     }
 }

@@ -18,6 +18,9 @@ const SWEEP_SLICES_MAX: usize = 625;
 /// A minute is precise enough, because retention is measured in days and megabytes.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(60);
 
+/// How often the end of the audit log is logged.
+const HEAD_INTERVAL: Duration = Duration::from_secs(60 * 60);
+
 /// Removes sessions that have been idle for too long and expired tombstones, updates the
 /// memory metrics and notifies the watchdog.
 pub(super) async fn sweep_sessions(
@@ -40,6 +43,27 @@ pub(super) async fn sweep_sessions(
         systemd::notify_watchdog();
     }
     Ok(())
+}
+
+/// Logs the end of the audit log every hour, so that it is noted outside of the database:
+/// a log that was cut off or rewritten no longer has that record.
+pub(super) async fn log_chain_head(
+    store: Arc<Store>,
+    draining: CancellationToken,
+) -> Result<(), RunError> {
+    let mut ticks = time::interval(HEAD_INTERVAL);
+    // The first is due at once, and the start has logged it.
+    ticks.tick().await;
+    while draining.run_until_cancelled(ticks.tick()).await.is_some() {
+        log_head(&store);
+    }
+    Ok(())
+}
+
+pub(super) fn log_head(store: &Store) {
+    if let Some(head) = store.chain_head() {
+        tracing::info!(record = head.record, hash = %head.hash, "end of the audit log");
+    }
 }
 
 /// Deletes what exceeds the retention of the store.

@@ -77,7 +77,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         // Registered before the store is read, which may take a while: an
         // unhandled SIGHUP ends the process.
         let hangups = signal(SignalKind::hangup()).map_err(CliError::failed)?;
-        let app = App::bind(config).await.map_err(CliError::usage)?;
+        let app = App::bind(config).await.map_err(start_error)?;
         let grpc = app.grpc_address().map_err(CliError::failed)?;
         let http = app.http_address().map_err(CliError::failed)?;
         let shutdown = shutdown_signal().map_err(CliError::failed)?;
@@ -100,6 +100,16 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     runtime.shutdown_background();
     logs.shutdown();
     result.map(|()| ExitCode::SUCCESS)
+}
+
+/// Exit code 1 if a restart may help, because the disk failed, else 2.
+fn start_error(error: StartError) -> CliError {
+    match error {
+        StartError::Store(store) if store.is_disk_failure() => {
+            CliError::failed(StartError::Store(store))
+        }
+        error => CliError::usage(error),
+    }
 }
 
 fn print_addresses(scheme: &str, grpc: SocketAddr, http: SocketAddr, store: Option<&Path>) {

@@ -11,7 +11,7 @@ use super::{
     chain::TombstoneSum,
     dir::{FileIdentity, HeadFile, StoreDir, StoreError},
     record,
-    recovery::{self, Recovery, check_end, read_chain},
+    recovery::{self, Recovery, check_end, missing, read_chain},
     schema::{begin, configure, database_error, migrate, set_checkpoint_on_close},
     transaction::{ChainState, find_record},
 };
@@ -95,12 +95,8 @@ impl Database {
     pub fn open(dir: &StoreDir, now: SystemTime) -> Result<Self, StoreError> {
         let path = dir.database();
         let is_new = !path.exists();
-        if is_new && let Some(head) = dir.read_head().filter(|head| head.record > 0) {
-            let why = format!(
-                "it is missing, and the file head says that it has {} records",
-                head.record
-            );
-            return Err(StoreError::damaged(&path, why));
+        if is_new && let damaged @ StoreError::Damaged { .. } = missing(dir) {
+            return Err(damaged);
         }
         let connection = Connection::open(&path).map_err(database_error(&path))?;
         // Nothing is written before the end of the log has been checked, not even by

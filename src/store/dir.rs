@@ -15,10 +15,14 @@ use std::{
     time::Duration,
 };
 
+use rusqlite::ErrorCode;
 use thiserror::Error;
 
 use super::chain::parse_hash;
 use crate::domain::{ChainHead, VerdictId};
+
+/// The error of a disk that cannot be read or written; `io::ErrorKind` has no name for it.
+const EIO: i32 = 5;
 
 /// Why the store cannot be used.
 #[derive(Debug, Error)]
@@ -49,6 +53,34 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether the disk failed, so that a later attempt may succeed.
+    pub fn is_disk_failure(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => {
+                matches!(
+                    source.kind(),
+                    io::ErrorKind::StorageFull
+                        | io::ErrorKind::ReadOnlyFilesystem
+                        | io::ErrorKind::Other
+                        | io::ErrorKind::TimedOut
+                ) || source.raw_os_error() == Some(EIO)
+            }
+            Self::Database { source, .. } => matches!(
+                source.sqlite_error_code(),
+                Some(
+                    ErrorCode::DiskFull
+                        | ErrorCode::SystemIoFailure
+                        | ErrorCode::DatabaseBusy
+                        | ErrorCode::OutOfMemory
+                )
+            ),
+            Self::InUse { .. }
+            | Self::Damaged { .. }
+            | Self::NewerSchema { .. }
+            | Self::Empty { .. } => false,
+        }
+    }
+
     pub(super) fn io(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         |source| Self::Io { path, source }

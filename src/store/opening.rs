@@ -5,7 +5,7 @@ use std::{fs::File, time::SystemTime};
 use super::{
     database::Database,
     dir::{StoreDir, StoreError},
-    recovery::{Recovery, check_head, recover},
+    recovery::{Recovery, check_head, missing, recover},
     schema::{is_unwritable, open_read_only},
 };
 
@@ -44,9 +44,8 @@ pub(super) fn open_database(
             check_head(&connection, dir, &recovery.head)?;
             recovery
         }
-        // It was never written.
-        Err(StoreError::Empty { .. }) => Recovery::empty(),
-        Err(_) if !dir.database().exists() => Recovery::empty(),
+        Err(StoreError::Empty { .. }) => never_written(dir)?,
+        Err(_) if !dir.database().exists() => never_written(dir)?,
         Err(error) => return Err(error),
     };
     let opened = OpenedDatabase {
@@ -55,4 +54,12 @@ pub(super) fn open_database(
         failure: Some(failure.to_string()),
     };
     Ok((lock, opened))
+}
+
+/// The state of a database that has no records, unless it should have some.
+fn never_written(dir: &StoreDir) -> Result<Recovery, StoreError> {
+    match missing(dir) {
+        StoreError::Empty { .. } => Ok(Recovery::empty()),
+        damaged => Err(damaged),
+    }
 }

@@ -410,3 +410,72 @@ fn page(
         at_end: reached.at_end,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+    use crate::store::database::Database;
+
+    /// No filter needs a scan of the table, and a page in the order of ids none of the
+    /// index: each plan searches one with all that the filter fixes.
+    #[test]
+    fn each_filter_has_its_index() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = StoreDir(dir.path().to_owned());
+        let _database = Database::open(&dir, UNIX_EPOCH).unwrap();
+        let connection = schema::open_read_only(&dir, false).unwrap();
+        let of_tenant = || VerdictFilter {
+            tenant: Some(Tenant::default()),
+            ..VerdictFilter::default()
+        };
+        let session = SessionId::parse("s").unwrap();
+        let label = Labels::from([("team".to_owned(), "blue".to_owned())]);
+        let filters = [
+            ("records_by_id", VerdictFilter::default()),
+            ("records_by_tenant (tenant=?", of_tenant()),
+            (
+                "records_by_session (tenant=? AND session=?",
+                VerdictFilter {
+                    session: Some(session),
+                    ..of_tenant()
+                },
+            ),
+            (
+                "records_by_detector (tenant=? AND detector=?",
+                VerdictFilter {
+                    detector: "cycle".to_owned(),
+                    ..of_tenant()
+                },
+            ),
+            (
+                "records_by_time (tenant=? AND time_ms>?",
+                VerdictFilter {
+                    start: Some(UNIX_EPOCH),
+                    ..of_tenant()
+                },
+            ),
+            (
+                "PRIMARY KEY (tenant=? AND name=? AND value=?",
+                VerdictFilter {
+                    labels: label,
+                    ..of_tenant()
+                },
+            ),
+        ];
+        for (expected, filter) in filters {
+            for order in [Order::OldestFirst, Order::NewestFirst] {
+                let query = PageQuery::new(&filter, VerdictId(1), order, 10);
+                let sql = format!("EXPLAIN QUERY PLAN {}", query.sql);
+                let mut statement = connection.prepare(&sql).unwrap();
+                let parameters = params_from_iter(query.parameters.iter());
+                let steps = statement.query_map(parameters, |row| row.get::<_, String>(3));
+                let plan: Vec<String> = steps.unwrap().map(Result::unwrap).collect();
+                let plan = plan.join("; ");
+                assert!(plan.contains(expected), "{expected}: {plan}");
+                assert!(!plan.contains("SCAN"), "{expected}: {plan}");
+            }
+        }
+    }
+}

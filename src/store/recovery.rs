@@ -175,6 +175,23 @@ pub(super) fn read_head_row(row: &Row<'_>) -> rusqlite::Result<ChainHead> {
     })
 }
 
+/// Why there is no log: it was never written, or it is lost.
+pub(super) fn missing(dir: &StoreDir) -> StoreError {
+    match dir.read_head().filter(|head| head.record > 0) {
+        Some(head) => {
+            let why = format!(
+                "its records are missing, and the file head says that it has {}; restore a \
+                 backup, or move the directory away to start without them",
+                head.record
+            );
+            StoreError::damaged(&dir.database(), why)
+        }
+        None => StoreError::Empty {
+            path: dir.0.clone(),
+        },
+    }
+}
+
 /// Checks the version and the end of the log. Without a schema it must be new.
 pub(super) fn check_end(connection: &Connection, dir: &StoreDir) -> Result<(), StoreError> {
     let path = dir.database();

@@ -61,20 +61,6 @@ CREATE TABLE snoozes (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX snoozes_by_session ON snoozes (tenant, session);
 
--- Live sessions, so that they survive a restart. A head is saved while the service runs,
--- a window (`recent`) only when it stops. They are not part of the audit log.
-CREATE TABLE sessions (
-    tenant       TEXT    NOT NULL,
-    session      TEXT    NOT NULL,
-    profile      TEXT    NOT NULL,
-    labels       TEXT    NOT NULL,     -- a JSON object
-    last_seen_ms INTEGER NOT NULL,     -- the arrival of the latest input
-    head         BLOB    NOT NULL,     -- counts, reported loops, event ids as signatures
-    recent       BLOB,                 -- what the detectors saw, encrypted with store.key_file
-    UNIQUE (tenant, session)
-) STRICT;
-CREATE INDEX sessions_by_time ON sessions (last_seen_ms);
-
 -- One row: what must agree with the other tables.
 CREATE TABLE chain (
     one            INTEGER PRIMARY KEY CHECK (one = 1),

@@ -11,7 +11,7 @@ use crate::domain::VerdictId;
 
 /// Schema versions, oldest first. A database of an older version is brought up to date
 /// when it is opened; one of a newer version is refused.
-const SCHEMAS: &[&str] = &[include_str!("schema-1.sql")];
+const SCHEMAS: &[&str] = &[include_str!("schema-1.sql"), include_str!("schema-2.sql")];
 pub(super) const SCHEMA_VERSION: i64 = SCHEMAS.len() as i64;
 /// "Unsk", so that `file unstuck.db` and other programs can tell what it is.
 const APPLICATION_ID: i64 = 0x556e_736b;

@@ -700,3 +700,78 @@ fn varied_filter(
         tenant,
     }
 }
+
+/// The records of `tests/it/store/schema-1.db`.
+fn fixture_records() -> Vec<VerdictRecord> {
+    let mut of_agent = terminated(4, "c");
+    let mut verdict = (*of_agent.verdict).clone();
+    verdict.agent = crate::domain::AgentId::new("helper");
+    of_agent.verdict = Arc::new(verdict);
+    let snooze = VerdictRecord {
+        effect: Effect::Snoozed(UNIX_EPOCH + Duration::from_secs(4_000_000_000)),
+        ..reset(6, "d")
+    };
+    vec![
+        looping(1, "s", Action::Warn),
+        terminated(2, "a"),
+        terminated(3, "b"),
+        of_agent,
+        reset(5, "b"),
+        snooze,
+    ]
+}
+
+#[test]
+fn a_database_of_schema_1_is_read_by_this_version() {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/store/schema-1.db");
+    if std::env::var_os("UNSTUCK_REWRITE").is_some() && schema::SCHEMA_VERSION == 1 {
+        let _ = fs::remove_file(&fixture);
+        back_up(written(fixture_records()).path(), &fixture).unwrap();
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::copy(fixture, database_path(&dir)).unwrap();
+    let (store, state) = open(&dir);
+    assert_eq!(names(&state), ["a"]);
+    let (_, agent, _) = &state.agents[0];
+    assert_eq!((state.agents.len(), agent.as_str()), (1, "helper"));
+    assert_eq!(state.snoozes[0].0.as_str(), "d");
+    let page = store.read_audit_log(None, 10, &all()).unwrap();
+    assert_eq!(ids(&page), [1, 2, 3, 4, 5, 6]);
+    put(&store, [terminated(7, "e")]);
+    drop(store);
+    assert_eq!(verify(dir.path()).unwrap().records, 7);
+    assert_eq!(names(&open(&dir).1), ["a", "e"]);
+}
+
+#[test]
+fn the_queries_of_the_documentation_run() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/store.md");
+    let docs = fs::read_to_string(docs).unwrap();
+    let queries: Vec<&str> = docs
+        .split("```sql\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap())
+        .collect();
+    assert_eq!(queries.len(), 5);
+    let dir = written(fixture_records());
+    let connection = Connection::open(database_path(&dir)).unwrap();
+    for query in queries {
+        let mut statement = connection.prepare(query).unwrap();
+        let mut rows = statement.query([]).unwrap();
+        assert!(rows.next().unwrap().is_some(), "nothing found by {query}");
+    }
+}
+
+#[test]
+fn a_committed_batch_whose_files_were_moved_away_is_not_written_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let store_dir = StoreDir(dir.path().to_owned());
+    let mut database = Database::open(&store_dir, UNIX_EPOCH).unwrap();
+    let batch = [terminated(1, "a"), terminated(2, "b")];
+    let first = database.append(&batch, false, false).unwrap();
+    assert!(database.append(&batch, false, false).is_err());
+    let retried = database.append(&batch, false, true).unwrap();
+    assert_eq!(retried, first);
+    drop(database);
+    assert_eq!(verify(dir.path()).unwrap().records, 2);
+}

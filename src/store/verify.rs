@@ -53,11 +53,11 @@ pub fn verify(dir: &Path) -> Result<LogVerification, StoreError> {
     let dir = StoreDir(dir.to_owned());
     let path = dir.database();
     if !path.exists() {
-        return Err(missing(&dir));
+        return Err(recovery::missing(&dir));
     }
     let lock = dir.lock_for_reading()?;
     let in_use = lock.is_none();
-    let connection = schema::open_read_only(&dir, !in_use)?;
+    let connection = open_log(&dir, !in_use)?;
     let verified = verify_connection(&connection, &path)?;
     recovery::check_head(&connection, &dir, &verified.head)?;
     if dir.read_head().is_none() {
@@ -72,33 +72,25 @@ pub fn verify(dir: &Path) -> Result<LogVerification, StoreError> {
     })
 }
 
+fn open_log(dir: &StoreDir, is_exclusive: bool) -> Result<Connection, StoreError> {
+    match schema::open_read_only(dir, is_exclusive) {
+        Err(StoreError::Empty { .. }) => Err(recovery::missing(dir)),
+        opened => opened,
+    }
+}
+
 /// The last record of the log, whether or not a service uses it. Read-only.
 pub fn read_chain_head(dir: &Path) -> Result<ChainHead, StoreError> {
     let dir = StoreDir(dir.to_owned());
     let path = dir.database();
     if !path.exists() {
-        return Err(missing(&dir));
+        return Err(recovery::missing(&dir));
     }
     let lock = dir.lock_for_reading()?;
-    let connection = schema::open_read_only(&dir, lock.is_some())?;
+    let connection = open_log(&dir, lock.is_some())?;
     let (head, _) = recovery::read_chain(&connection).map_err(database_error(&path))?;
     recovery::check_head(&connection, &dir, &head)?;
     Ok(head)
-}
-
-fn missing(dir: &StoreDir) -> StoreError {
-    match dir.read_head().filter(|head| head.record > 0) {
-        Some(head) => {
-            let why = format!(
-                "it is missing, and the file head says that it has {} records",
-                head.record
-            );
-            StoreError::damaged(&dir.database(), why)
-        }
-        None => StoreError::Empty {
-            path: dir.0.clone(),
-        },
-    }
 }
 
 /// Checks the structure, the chain, the columns and the tombstones of a database.

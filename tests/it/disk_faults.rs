@@ -289,6 +289,31 @@ async fn while_a_sync_hangs_answers_come_in_time_and_other_sessions_do_not_wait(
 }
 
 #[tokio::test]
+async fn responses_that_wait_for_the_disk_are_bounded() {
+    let disk = Disk::new();
+    let toml = format!("{HASTY}[limits]\nunread_responses_max = 2\n");
+    fs::write(disk.dir.path().join("unstuck.toml"), toml).unwrap();
+    let (_running, server) = disk.serve().await;
+    let mut stream = server.events().await;
+    disk.set("hang");
+    let began = Instant::now();
+    for sequence in 1..=3 {
+        let looping = format!("looping-{sequence}");
+        stream
+            .send(batch(sequence, ask("x").of(&looping).times(2).events()))
+            .await;
+    }
+    stream.send(batch(4, [turn("").of("other")])).await;
+    let mut sequences = Vec::new();
+    for _ in 0..4 {
+        sequences.push(stream.receive().await.sequence);
+    }
+    // The other session waits until the first two have been answered.
+    assert_eq!(&sequences[..2], [1, 2], "{sequences:?}");
+    assert!(began.elapsed() >= Duration::from_millis(900));
+}
+
+#[tokio::test]
 async fn a_reset_refused_by_a_hanging_disk_has_not_happened_after_a_kill_either() {
     for is_killed in [true, false] {
         let disk = Disk::new();

@@ -21,6 +21,7 @@ mod bench {
 mod allocations;
 mod answers;
 mod auth;
+mod backup;
 mod bad_input;
 mod bounds;
 mod breaker;
