@@ -5,8 +5,10 @@
 //! To add a detector, write a file here with a type that implements `Detector`, a
 //! line in the registry below, a section in `src/config/default.toml`, its messages
 //! in `src/config/messages.toml`, a trace in `tests/it/traces/`, and a page in
-//! `docs/detectors/` with a row in `docs/detectors/README.md`. The layering test
-//! fails until all of them exist.
+//! `docs/detectors/` with a row in `README.md` and `docs/detectors/README.md`. The
+//! layering test fails until all of them exist. If strict or lenient must differ,
+//! `src/config/profiles/*.toml`; the part in `benches/parts/mod.rs` and
+//! `benches/counts.toml`.
 //!
 //! A detector's doc says when it fires, when it resets, what it costs per event
 //! and where its defaults come from. All of them reset on a message of the user
