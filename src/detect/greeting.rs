@@ -68,7 +68,7 @@ impl Detector for Greeting {
 
     fn explain(settings: &Settings) -> DetectorExplanation {
         DetectorExplanation {
-            rule: "the agent greets as if there were nothing to do",
+            rule: "the agent greets in the middle of its work",
             threshold: if settings.anywhere {
                 format!(
                     "one of the markers in {} characters or more",
@@ -77,11 +77,11 @@ impl Detector for Greeting {
             } else {
                 format!(
                     "one of the markers after at most {} words of {} to {} characters, after a \
-                     tool call since the user spoke",
+                     tool call since the user's last message",
                     settings.words_before, settings.chars_min, settings.chars_max
                 )
             },
-            avoided_by: "a report of what was done, a message of the user, or no greeting",
+            would_not_fire_if: "a report of what was done, a message of the user, or no greeting",
         }
     }
 

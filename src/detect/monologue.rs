@@ -61,7 +61,7 @@ impl Detector for Monologue {
                 settings.count.saturating_add(1),
                 settings.chars_max
             ),
-            avoided_by: "a tool call between, or a turn that says something",
+            would_not_fire_if: "a tool call between, or a turn with new content",
         }
     }
 

@@ -136,15 +136,15 @@ impl Detector for SimilarTurns {
 
     fn explain(settings: &Settings) -> DetectorExplanation {
         DetectorExplanation {
-            rule: "turns in a row say what was said before",
+            rule: "several turns in a row repeat earlier turns",
             threshold: format!(
                 "{} in a row, each sharing {} or more of its words with one of the {} before",
                 settings.count, settings.similarity, settings.window
             ),
-            avoided_by: if settings.numbers_are_progress {
-                "a turn that says something else, or the same of another number"
+            would_not_fire_if: if settings.numbers_are_progress {
+                "a different turn, or one that differs in a number"
             } else {
-                "a turn that says something else"
+                "a different turn"
             },
         }
     }

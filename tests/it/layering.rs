@@ -469,12 +469,7 @@ fn the_documentation_has_a_limited_length() {
 
     let words: usize = markdown_files()
         .iter()
-        .map(|path| {
-            fs::read_to_string(path)
-                .unwrap()
-                .split_whitespace()
-                .count()
-        })
+        .map(|path| fs::read_to_string(path).unwrap().split_whitespace().count())
         .sum();
     assert!(
         (10_000..=MARKDOWN_WORDS_MAX).contains(&words),
@@ -503,8 +498,7 @@ fn every_key_of_default_toml_has_a_comment() {
             key.has_comment,
             "src/config/default.toml: write a comment above `{}` in [{}] with its meaning and \
              unit, or name it in backticks in an earlier comment",
-            key.name,
-            key.section,
+            key.name, key.section,
         );
     }
 }

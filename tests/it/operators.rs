@@ -152,12 +152,12 @@ async fn a_session_shows_its_loop_at_a_glance_and_why_it_was_reported() {
     for part in [
         "s  looping",
         "◀ WARN cycle",
-        "rule        the same calls come in the same order",
-        "fires at    3 laps of 2 to 10 calls in the last 30 calls",
-        "events      0–5 (3 laps of 2)",
-        "unless      a call that is not part of the cycle",
-        "correction  Stop this cycle",
-        "wasted      6 events",
+        "rule               the same calls repeat in the same order",
+        "fires at           3 laps of 2 to 10 calls in the last 30 calls",
+        "events             0–5 (3 laps of 2)",
+        "would not fire if  a call that is not part of the cycle",
+        "correction         Stop this cycle",
+        "wasted             6 events",
     ] {
         assert!(page.contains(part), "{part:?} is not in {page}");
     }
