@@ -15,11 +15,10 @@ mod play;
 /// The load generator; its test keeps it working.
 #[path = "../../benches/load"]
 mod bench {
-    pub mod rig;
+    pub mod load_generator;
 }
 
 mod allocations;
-mod answers;
 mod auth;
 mod bad_input;
 mod bounds;
@@ -33,6 +32,7 @@ mod corrections;
 mod deltas;
 mod durable;
 mod embeddings;
+mod error_responses;
 mod eval;
 mod events;
 mod fast_return;
@@ -45,7 +45,6 @@ mod memory;
 mod model;
 mod notify;
 mod operators;
-mod others;
 mod plausible;
 mod policy;
 mod profiles;
@@ -60,6 +59,7 @@ mod sessions;
 mod streams;
 mod telemetry;
 mod terminate;
+mod third_party_streams;
 mod timeline;
 mod tls;
 mod traces;
