@@ -30,7 +30,8 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::domain::{
-    CallKind, DetectorExplanation, DetectorId, DetectorOutcome, Observation, Phrase, Precedence,
+    CallKind, DetectorExplanation, DetectorId, DetectorOutcome, Observation, ObservationBody,
+    Phrase, Precedence,
 };
 use lazy_detector::LazyDetector;
 use registry::{registry, state_type};
@@ -115,6 +116,13 @@ impl NeverFires {
             ..self
         }
     }
+}
+
+/// The quick check of a detector that considers only turns.
+#[inline]
+fn skip_unless_turn(now: &Observation) -> Option<DetectorOutcome> {
+    let is_turn = matches!(now.body, ObservationBody::Turn(_));
+    (!is_turn).then_some(DetectorOutcome::NotApplicable)
 }
 
 /// Refuses a count below 2: one occurrence is not a loop.

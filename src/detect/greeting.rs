@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use smallvec::smallvec;
 
-use super::{Detector, History, NeverFires};
+use super::{Detector, History, NeverFires, skip_unless_turn};
 use crate::domain::{
     DetectorExplanation, DetectorOutcome, Finding, Observation, ObservationBody, Phrase, Phrases,
     Sig, TurnFacts,
@@ -87,8 +87,7 @@ impl Detector for Greeting {
 
     #[inline]
     fn quick_check(now: &Observation) -> Option<DetectorOutcome> {
-        let is_turn = matches!(now.body, ObservationBody::Turn(_));
-        (!is_turn).then_some(DetectorOutcome::NotApplicable)
+        skip_unless_turn(now)
     }
 
     fn observe(

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use smallvec::smallvec;
 
-use super::{Detector, History, NeverFires, check_count, streak::Streak};
+use super::{Detector, History, NeverFires, check_count, skip_unless_turn, streak::Streak};
 use crate::domain::{
     DetectorExplanation, DetectorOutcome, Finding, Observation, ObservationBody, Phrase, Phrases,
     Sig, TurnFacts,
@@ -67,8 +67,7 @@ impl Detector for Monologue {
 
     #[inline]
     fn quick_check(now: &Observation) -> Option<DetectorOutcome> {
-        let is_turn = matches!(now.body, ObservationBody::Turn(_));
-        (!is_turn).then_some(DetectorOutcome::NotApplicable)
+        skip_unless_turn(now)
     }
 
     fn observe(

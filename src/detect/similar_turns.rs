@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use smallvec::{SmallVec, smallvec};
 
-use super::{Detector, History, NeverFires, check_share, heap};
+use super::{Detector, History, NeverFires, check_share, heap, skip_unless_turn};
 use crate::domain::{
     DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation, ObservationBody,
     Phrase, Phrases, Sig, SimilarityMeasure, Sketch, TurnFacts,
@@ -151,8 +151,7 @@ impl Detector for SimilarTurns {
 
     #[inline]
     fn quick_check(now: &Observation) -> Option<DetectorOutcome> {
-        let is_turn = matches!(now.body, ObservationBody::Turn(_));
-        (!is_turn).then_some(DetectorOutcome::NotApplicable)
+        skip_unless_turn(now)
     }
 
     fn observe(

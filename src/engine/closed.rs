@@ -213,8 +213,10 @@ impl PostMortem {
     /// Adds the post-mortem to the detail of a closed session.
     pub fn attach_to(&self, detail: &mut SessionDetail) {
         let view = &mut detail.view;
-        let is_included = |id| self.verdicts.iter().any(|verdict| verdict.id == id);
-        let termination = view.termination.iter().filter(|last| !is_included(last.id));
+        let termination = view
+            .termination
+            .iter()
+            .filter(|last| self.verdicts.iter().all(|verdict| verdict.id != last.id));
         view.verdicts = self.verdicts.iter().chain(termination).cloned().collect();
         view.trends.clone_from(&self.trends);
         view.abstentions.clone_from(&self.abstentions);

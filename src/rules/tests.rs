@@ -379,7 +379,7 @@ fn an_expression_is_bounded_in_length_nesting_and_steps() {
             ..RULE
         })
         .unwrap()
-        .contains("24 deep")
+        .contains("24 levels deep")
     );
     for open in ["(", "[", "!(", "size(", "{1:", "[1].all(x,"] {
         let deep = open.repeat(1_000 / open.len());
