@@ -684,7 +684,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The Markdown files of the repository.
+/// The Markdown files of the repository, without those of npm packages.
 fn markdown_files() -> Vec<PathBuf> {
     let directories = ["benches", "deploy", "docs", "examples", "src", "tests"];
     let mut found: Vec<PathBuf> = directories
@@ -693,7 +693,10 @@ fn markdown_files() -> Vec<PathBuf> {
         .collect();
     let entries = fs::read_dir(root()).unwrap();
     found.extend(entries.map(|entry| entry.unwrap().path()));
-    found.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    found.retain(|path| {
+        let is_markdown = path.extension().is_some_and(|extension| extension == "md");
+        is_markdown && path.iter().all(|part| part != "node_modules")
+    });
     found
 }
 

@@ -132,7 +132,10 @@ async fn an_explanation_names_the_settings_in_force() {
     let answer = detail(&server, "s").await;
     let explanation = &answer.explanations[0];
     assert_eq!(explanation.threshold, "5 in a row");
-    assert!(explanation.rule.contains("one call"), "{explanation:?}");
+    assert!(
+        explanation.rule.contains("the same call"),
+        "{explanation:?}"
+    );
     assert!(
         explanation.would_not_fire_if.contains("another result"),
         "{explanation:?}"
