@@ -41,9 +41,8 @@ use registry::{registry, state_type};
 /// The settings are an argument and not a field, so that a session's state
 /// stores no copy of them.
 ///
-/// Shared parts: call-based with a count: use [`Streak`](streak::Streak) and implement
-/// `consume`; path-based: [`LruMap`](lru_map::LruMap); with other calls between:
-/// [`ActiveRuns`](active_runs::ActiveRuns).
+/// Shared parts: call-based with a count: use `Streak` and implement `consume`;
+/// path-based: `LruMap`; with other calls between: `ActiveRuns`.
 pub trait Detector: Default {
     /// The keys of `[detect.<name>]` that only this detector has.
     type Settings: DeserializeOwned + Clone + std::fmt::Debug;
