@@ -47,14 +47,14 @@ fn deltas(name: &str) -> Vec<String> {
 }
 
 #[divan::bench(args = ["prose", "code", "looping"])]
-fn watcher(bencher: Bencher<'_, '_>, name: &str) {
+fn tracker(bencher: Bencher<'_, '_>, name: &str) {
     let (deltas, settings, key) = (deltas(name), settings(), HashKey::fixed());
     bencher
         .counter(ItemsCount::new(deltas.len()))
         .with_inputs(RepetitionTracker::default)
-        .bench_local_refs(|watcher| {
+        .bench_local_refs(|tracker| {
             for delta in &deltas {
-                black_box(watcher.push(delta, &settings, &key));
+                black_box(tracker.push(delta, &settings, &key));
             }
         });
 }
@@ -70,9 +70,9 @@ fn chunk_tier(bencher: Bencher<'_, '_>, name: &str) {
     bencher
         .counter(ItemsCount::new(deltas.len()))
         .with_inputs(RepetitionTracker::default)
-        .bench_local_refs(|watcher| {
+        .bench_local_refs(|tracker| {
             for delta in &deltas {
-                black_box(watcher.push(delta, &settings, &key));
+                black_box(tracker.push(delta, &settings, &key));
             }
         });
 }

@@ -5,8 +5,10 @@
 //! To add a detector, write a file here with a type that implements `Detector`, a
 //! line in the registry below, a section in `src/config/default.toml`, its messages
 //! in `src/config/messages.toml`, a trace in `tests/it/traces/`, and a page in
-//! `docs/detectors/` with a row in `docs/detectors/README.md`. The layering test
-//! fails until all of them exist.
+//! `docs/detectors/` with a row in `README.md` and `docs/detectors/README.md`. The
+//! layering test fails until all of them exist. If strict or lenient must differ,
+//! `src/config/profiles/*.toml`; the part in `benches/parts/mod.rs` and
+//! `benches/counts.toml`.
 //!
 //! A detector's doc says when it fires, when it resets, what it costs per event
 //! and where its defaults come from. All of them reset on a message of the user
@@ -28,7 +30,8 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::domain::{
-    CallKind, DetectorExplanation, DetectorId, DetectorOutcome, Observation, Phrase, Precedence,
+    CallKind, DetectorExplanation, DetectorId, DetectorOutcome, Observation, ObservationBody,
+    Phrase, Precedence,
 };
 use lazy_detector::LazyDetector;
 use registry::{registry, state_type};
@@ -37,6 +40,9 @@ use registry::{registry, state_type};
 ///
 /// The settings are an argument and not a field, so that a session's state
 /// stores no copy of them.
+///
+/// Shared parts: call-based with a count: use `Streak` and implement `consume`;
+/// path-based: `LruMap`; with other calls between: `ActiveRuns`.
 pub trait Detector: Default {
     /// The keys of `[detect.<name>]` that only this detector has.
     type Settings: DeserializeOwned + Clone + std::fmt::Debug;
@@ -109,6 +115,13 @@ impl NeverFires {
             ..self
         }
     }
+}
+
+/// The quick check of a detector that considers only turns.
+#[inline]
+fn skip_unless_turn(now: &Observation) -> Option<DetectorOutcome> {
+    let is_turn = matches!(now.body, ObservationBody::Turn(_));
+    (!is_turn).then_some(DetectorOutcome::NotApplicable)
 }
 
 /// Refuses a count below 2: one occurrence is not a loop.

@@ -1,6 +1,6 @@
-//! The types shared by all modules: an [`Event`] comes in, `facts` turns it into an
-//! [`Observation`], a detector returns a [`Finding`], the policy turns findings
-//! into a [`Verdict`], and the broker acts on it.
+//! The types shared by all modules: an [`Event`] comes in, `facts` computes its
+//! facts, the engine makes an [`Observation`] of them, a detector returns a
+//! [`Finding`], the policy a decision, and the engine issues a [`Verdict`].
 //!
 //! Uses: std, serde, thiserror, smallvec (short lists), uuid (parsing), wide
 //! (sixteen bytes at a time).

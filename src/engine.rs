@@ -3,8 +3,8 @@
 //! waits while it is locked.
 //!
 //! This file is the API. `sessions` holds the map operations and the accounting,
-//! `session` one live session, `closed` the remains of a closed one,
-//! `eviction` the rules by which memory is freed.
+//! `session` one live session, `closed` the tombstone, post-mortem and carry-over of
+//! a closed one, `eviction` the rules by which memory is freed.
 //!
 //! Uses: domain, text, facts, detect, policy, rules, telemetry.
 
@@ -100,7 +100,7 @@ struct EngineState {
     metrics: Arc<Metrics>,
     live_sessions: AtomicUsize,
     /// Bytes of all live sessions, of the tombstones of ended sessions and of the
-    /// post mortems, by the engine's own accounting.
+    /// post-mortems, by the engine's own accounting.
     state_bytes: AtomicUsize,
 }
 
@@ -367,7 +367,7 @@ impl Engine {
         tenants.iter().any(|tenant| tenant.breaker.is_open())
     }
 
-    /// Bytes of state: sessions, tombstones of ended sessions and post mortems.
+    /// Bytes of state: sessions, tombstones of ended sessions and post-mortems.
     pub fn state_bytes(&self) -> usize {
         self.state.state_bytes.load(Relaxed)
     }

@@ -8,11 +8,12 @@
 //!    [`Verdict`](domain::Verdict) is what is sent.
 //! 2. [`text`]: text algorithms that know nothing of events: masking, repetition,
 //!    tokens.
-//! 3. [`facts`]: turns an event into an observation, once.
+//! 3. [`facts`]: computes the facts of an event, once.
 //! 4. [`detect`]: the detectors, one file each, pure state machines.
-//! 5. [`policy`]: turns findings into at most one verdict per event.
+//! 5. [`policy`]: turns findings into at most one decision per event.
 //! 6. [`rules`]: the operator's own rules, in CEL.
 //! 7. [`engine`]: owns the sessions in a sharded map. Synchronous, never awaits.
+//!    Builds observations and verdicts.
 //! 8. [`secret`]: the key file. [`store`]: the durable side, an append-only log.
 //!    [`feed`]: a resumable subscription to verdicts. [`notify`]: webhooks.
 //! 9. [`auth`]: tokens, roles and tenants. [`server`]: everything between the socket

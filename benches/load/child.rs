@@ -13,12 +13,12 @@ use tempfile::TempDir;
 use tonic::transport::Endpoint;
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 
-use super::rig::drive::Failure;
+use super::load_generator::drive::Failure;
 
 #[derive(Clone, Debug)]
 pub enum Program {
     /// This program, as the bare server.
-    Floor,
+    BareServer,
     Unstuck(PathBuf),
 }
 
@@ -82,7 +82,7 @@ impl Drop for Server {
 fn command(program: &Program, core: Option<usize>) -> Result<Command, Failure> {
     let this = env::current_exe()?;
     let (path, arg): (&Path, _) = match program {
-        Program::Floor => (&this, "floor"),
+        Program::BareServer => (&this, "bare-server"),
         Program::Unstuck(path) => (path, "serve"),
     };
     let mut command = match core {

@@ -6,11 +6,11 @@
 //! ```
 
 mod child;
+mod load_generator;
 mod measure;
 #[path = "../page/mod.rs"]
 mod page;
 mod report;
-mod rig;
 mod scenario;
 
 use std::{fs, path::PathBuf, thread, time::Duration};
@@ -19,8 +19,8 @@ use clap::{Parser, Subcommand};
 use tokio::{net::TcpListener, runtime};
 
 use child::{Program, Server};
+use load_generator::{bare_server, drive::Failure};
 use measure::Plan;
-use rig::{drive::Failure, floor};
 use scenario::Scenario;
 
 /// The allocator of the service; otherwise allocators would be compared.
@@ -57,26 +57,26 @@ struct Args {
 #[derive(Subcommand)]
 enum Role {
     /// Run as the bare server
-    Floor,
+    BareServer,
 }
 
 fn main() -> Result<(), Failure> {
     let args = Args::parse();
     match args.command {
-        Some(Role::Floor) => serve_floor(),
+        Some(Role::BareServer) => serve_bare_server(),
         None => compare(&args),
     }
 }
 
 /// A runtime with one thread per core, as in the service.
-fn serve_floor() -> Result<(), Failure> {
+fn serve_bare_server() -> Result<(), Failure> {
     runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?
         .block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await?;
-            println!("floor: gRPC on {}", listener.local_addr()?);
-            Ok(floor::serve(listener).await?)
+            println!("bare server: gRPC on {}", listener.local_addr()?);
+            Ok(bare_server::serve(listener).await?)
         })
 }
 
@@ -120,7 +120,7 @@ async fn all(args: &Args, plan: &Plan) -> Result<String, Failure> {
         if wanted(scenario) {
             let row = measure::measure(plan, number, scenario).await?;
             println!(
-                "{} {:?}: {:.2} of the floor's events a second, {:.2} of a core's, p99 {:.2} at {:.0} messages a \
+                "{} {:?}: {:.2} of the bare server's events a second, {:.2} of a core's, p99 {:.2} at {:.0} messages a \
                  second; p50 {:.0} and {:.0} µs; {:.0} verdicts in 1,000",
                 row.name,
                 scenario.kind,
@@ -128,7 +128,7 @@ async fn all(args: &Args, plan: &Plan) -> Result<String, Failure> {
                 row.core,
                 row.p99,
                 row.rate,
-                row.floor.p50_micros,
+                row.bare.p50_micros,
                 row.unstuck.p50_micros,
                 row.verdicts,
             );

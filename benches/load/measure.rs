@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     child::{Program, Server},
-    rig::drive::{self, End, Failure, Pace},
+    load_generator::drive::{self, End, Failure, Pace},
     scenario::Scenario,
 };
 
@@ -23,9 +23,9 @@ pub struct Plan {
 pub struct Row {
     pub name: String,
     pub scenario: usize,
-    pub floor: Figures,
+    pub bare: Figures,
     pub unstuck: Figures,
-    /// Unstuck's figures divided by the floor's: throughput, events per CPU second, 99th
+    /// Unstuck's figures divided by the bare server's: throughput, events per CPU second, 99th
     /// percentile of a typical interval and of a whole run.
     pub throughput: f64,
     pub core: f64,
@@ -60,23 +60,23 @@ struct Sample {
 }
 
 struct Pair {
-    floor: Vec<Sample>,
+    bare: Vec<Sample>,
     unstuck: Vec<Sample>,
 }
 
 pub async fn measure(plan: &Plan, number: usize, scenario: &Scenario) -> Result<Row, Failure> {
-    let floor = Server::start(&Program::Floor, plan.core).await?;
+    let bare = Server::start(&Program::BareServer, plan.core).await?;
     let unstuck = Server::start(&plan.unstuck, plan.core).await?;
     let mut bench = Bench {
         scenario,
-        servers: [floor, unstuck],
+        servers: [bare, unstuck],
         runs: 0,
     };
     bench.rounds(Pace::FlatOut, 1, plan.time / 4).await?;
     let flat_out = bench.rounds(Pace::FlatOut, plan.rounds, plan.time).await?;
     let of = |samples: &[Sample], f: fn(&Sample) -> f64| median(samples.iter().map(f));
     let messages = |sample: &Sample| sample.messages_per_sec;
-    let slower = of(&flat_out.floor, messages).min(of(&flat_out.unstuck, messages));
+    let slower = of(&flat_out.bare, messages).min(of(&flat_out.unstuck, messages));
     let rate = STEADY * slower;
     let steady = bench
         .rounds(Pace::Steady(rate), plan.rounds, plan.time)
@@ -90,13 +90,13 @@ pub async fn measure(plan: &Plan, number: usize, scenario: &Scenario) -> Result<
     Ok(Row {
         name: scenario.name.clone(),
         scenario: number,
-        floor: figures(&flat_out.floor, &steady.floor),
+        bare: figures(&flat_out.bare, &steady.bare),
         unstuck: figures(&flat_out.unstuck, &steady.unstuck),
         throughput: flat_out
-            .ratio(|floor, unstuck| unstuck.messages_per_sec / floor.messages_per_sec),
-        core: flat_out.ratio(|floor, unstuck| floor.cpu_micros / unstuck.cpu_micros),
-        p99: steady.ratio(|floor, unstuck| unstuck.p99_micros / floor.p99_micros),
-        whole_p99: steady.ratio(|floor, unstuck| unstuck.whole_p99_micros / floor.whole_p99_micros),
+            .ratio(|bare, unstuck| unstuck.messages_per_sec / bare.messages_per_sec),
+        core: flat_out.ratio(|bare, unstuck| bare.cpu_micros / unstuck.cpu_micros),
+        p99: steady.ratio(|bare, unstuck| unstuck.p99_micros / bare.p99_micros),
+        whole_p99: steady.ratio(|bare, unstuck| unstuck.whole_p99_micros / bare.whole_p99_micros),
         rate,
         verdicts: of(&flat_out.unstuck, |sample| sample.verdicts),
     })
@@ -104,23 +104,23 @@ pub async fn measure(plan: &Plan, number: usize, scenario: &Scenario) -> Result<
 
 struct Bench<'a> {
     scenario: &'a Scenario,
-    /// The floor, then Unstuck.
+    /// The bare server, then Unstuck.
     servers: [Server; 2],
     runs: usize,
 }
 
 impl Bench<'_> {
     async fn rounds(&mut self, pace: Pace, rounds: usize, time: Duration) -> Result<Pair, Failure> {
-        let (mut floor, mut unstuck) = (Vec::new(), Vec::new());
+        let (mut bare, mut unstuck) = (Vec::new(), Vec::new());
         for round in 0..rounds {
             // The order alternates.
             let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
             for which in order {
                 let sample = self.once(which, pace, time).await?;
-                [&mut floor, &mut unstuck][which].push(sample);
+                [&mut bare, &mut unstuck][which].push(sample);
             }
         }
-        Ok(Pair { floor, unstuck })
+        Ok(Pair { bare, unstuck })
     }
 
     async fn once(&mut self, which: usize, pace: Pace, time: Duration) -> Result<Sample, Failure> {
@@ -146,8 +146,8 @@ impl Bench<'_> {
 
 impl Pair {
     fn ratio(&self, of: impl Fn(&Sample, &Sample) -> f64) -> f64 {
-        let rounds = self.floor.iter().zip(&self.unstuck);
-        median(rounds.map(|(floor, unstuck)| of(floor, unstuck)))
+        let rounds = self.bare.iter().zip(&self.unstuck);
+        median(rounds.map(|(bare, unstuck)| of(bare, unstuck)))
     }
 }
 

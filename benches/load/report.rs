@@ -3,15 +3,15 @@
 use std::{fmt::Write, fs, process::Command};
 
 use super::{
+    load_generator::mix::Kind,
     measure::{Plan, Row},
-    rig::mix::Kind,
     scenario::{Bar, P99_BAR, Scenario},
 };
 
 pub fn table(rows: &[Row], scenarios: &[Scenario]) -> String {
     let mut table = String::from(
-        "| load | mix | floor, events/s | Unstuck, events/s | ratio | floor, µs of a core an event | Unstuck | ratio | \
-         floor, p99 µs | Unstuck | ratio | p99 of the whole run, ratio | bar |\n\
+        "| load | mix | bare server, events/s | Unstuck, events/s | ratio | bare server, µs of a core an event | Unstuck | ratio | \
+         bare server, p99 µs | Unstuck | ratio | p99 of the whole run, ratio | bar |\n\
          | --- | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: | --: | --- |\n",
     );
     for row in rows {
@@ -25,13 +25,13 @@ pub fn table(rows: &[Row], scenarios: &[Scenario]) -> String {
             table,
             "| {} | {kind} | {:.0} | {:.0} | {:.2} | {:.2} | {:.2} | {:.2} | {:.0} | {:.0} | {:.2} | {:.2} | {} |",
             row.name,
-            row.floor.events_per_sec,
+            row.bare.events_per_sec,
             row.unstuck.events_per_sec,
             row.throughput,
-            row.floor.cpu_micros,
+            row.bare.cpu_micros,
             row.unstuck.cpu_micros,
             row.core,
-            row.floor.p99_micros,
+            row.bare.p99_micros,
             row.unstuck.p99_micros,
             row.p99,
             row.whole_p99,

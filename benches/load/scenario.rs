@@ -1,6 +1,6 @@
 //! The loads and their targets.
 
-use super::rig::{
+use super::load_generator::{
     drive::{End, Load, Pace},
     mix::{Envelope, Kind, Script},
 };
@@ -24,7 +24,7 @@ pub struct Scenario {
     script: Script,
 }
 
-/// The target, relative to the floor.
+/// The target, relative to the bare server.
 #[derive(Clone, Copy, Debug)]
 pub enum Bar {
     /// This share of its calls per second, and at most 1.15 of its 99th percentile.
@@ -33,7 +33,7 @@ pub enum Bar {
     Core(f64),
 }
 
-/// The limit for the 99th percentile, as a multiple of the floor's.
+/// The limit for the 99th percentile, as a multiple of the bare server's.
 pub const P99_BAR: f64 = 1.15;
 
 impl Scenario {

@@ -22,9 +22,9 @@ from pathlib import Path
 RESULT_BYTES = 200
 ARGS_BYTES = range(24, 241)
 CALLS = 600
-# What the user asks for next takes so many calls, where nothing loops: more than
-# the longest window of a detector holds.
-CALLS_A_TASK = 40
+# Calls until the next user message in a session without loops: more than the
+# longest window.
+CALLS_PER_TASK = 40
 # A loop, and what led to it.
 LOOPING_CALLS_MIN = 6
 TURN_BYTES = range(200, 2001)
@@ -132,7 +132,7 @@ def main():
         sys.exit("a turn repeats itself: choose others")
     write(here / "turns.ndjson", turns)
     print(len(healthy), sum(map(len, healthy)), "healthy;", len(looping), sum(map(len, looping)), "looping", file=sys.stderr)
-    write(here / "healthy.ndjson", mixed(unstuck, healthy, CALLS_A_TASK, lambda count: count == 0))
+    write(here / "healthy.ndjson", mixed(unstuck, healthy, CALLS_PER_TASK, lambda count: count == 0))
     write(here / "looping.ndjson", mixed(unstuck, looping, 1, lambda count: True))
 
 

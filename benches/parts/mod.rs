@@ -91,8 +91,8 @@ parts! {
     "masking" RESULTS => || masking(mask::MaskKind::Result),
     "masking as an error" RESULTS => || masking(mask::MaskKind::Error),
     "history" OBSERVATIONS => history,
-    "policy, nothing found" 64 => || judge(Vec::new()),
-    "policy, a loop goes on" 64 => || judge(vec![near_repeat()]),
+    "policy, nothing found" 64 => || policy(Vec::new()),
+    "policy, a loop goes on" 64 => || policy(vec![near_repeat()]),
     "budget" OBSERVATIONS => || one::<detect::budget::Budget>(|d| d.budget.own.clone()),
     "infra_outage" OBSERVATIONS => || one::<detect::infra_outage::InfraOutage>(|d| d.infra_outage.own.clone()),
     "polling" OBSERVATIONS => || one::<detect::polling::Polling>(|d| d.polling.own.clone()),
@@ -230,7 +230,7 @@ fn agent_turn(text: String) -> Event {
 
 /// The facts of whole turns.
 fn turn() -> Step {
-    let facts = maker();
+    let facts = extractor();
     let turns = WRITTEN.as_bytes().chunks(TURN_BYTES);
     let turns = turns.map(|text| agent_turn(String::from_utf8_lossy(text).into_owned()));
     let profile = profile();
@@ -248,7 +248,7 @@ fn odd_turn(of: &str, times: usize) -> Step {
 }
 
 fn facts_of(events: Vec<Event>) -> Step {
-    let facts = maker();
+    let facts = extractor();
     each(events, move |event| {
         let made = facts.extract(event, None);
         black_box(made.state());
@@ -267,7 +267,7 @@ fn without_outcomes() -> Vec<Event> {
     events
 }
 
-fn maker() -> FactExtractor {
+fn extractor() -> FactExtractor {
     let config = mix::config();
     FactExtractor::new(
         HashKey::fixed(),
@@ -306,7 +306,7 @@ fn moment(index: i32) -> EventPosition {
 
 /// The observations of a healthy session, and a full history.
 fn observations() -> (Vec<Observation>, History) {
-    let facts = maker();
+    let facts = extractor();
     let events = mix::healthy("s", OBSERVATIONS);
     let mut history = History::default();
     let mut observations = Vec::new();
@@ -354,7 +354,7 @@ where
 {
     let profile = profile();
     let settings = settings(&profile.detect);
-    let facts = maker();
+    let facts = extractor();
     let mut history = History::default();
     let mut observations = Vec::new();
     let texts = WRITTEN.as_bytes().chunks(WRITTEN.len().div_ceil(TURNS));
@@ -396,9 +396,9 @@ fn history() -> Step {
     })
 }
 
-fn judge(findings: Vec<(DetectorId, Finding)>) -> Step {
+fn policy(findings: Vec<(DetectorId, Finding)>) -> Step {
     let profile = profile();
-    let mut judge = AgentPolicy::default();
+    let mut policy = AgentPolicy::default();
     let agent = AgentId::default();
     let room = Capacity::new(Capacities::LOOPS_MAX);
     let mut index = 0;
@@ -412,7 +412,7 @@ fn judge(findings: Vec<(DetectorId, Finding)>) -> Step {
             totals: Waste::default(),
             loop_capacity: &room,
         };
-        black_box(judge.decide(&sight, &profile.policy, |_| Waste::default()));
+        black_box(policy.decide(&sight, &profile.policy, |_| Waste::default()));
     })
 }
 

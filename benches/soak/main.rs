@@ -22,7 +22,7 @@ mod faults;
 mod load;
 mod messages;
 mod probe;
-#[path = "../load/rig/raw.rs"]
+#[path = "../load/load_generator/raw.rs"]
 mod raw;
 mod service;
 

@@ -73,7 +73,7 @@ async fn terminate_until(service: SocketAddr, stop: Stop) -> Latencies {
     let mut answers = response.unwrap().into_inner();
     let mut latencies = Latencies::default();
     let mut sequence = 0;
-    while !stop.load(Relaxed) {
+    loop {
         sequence += 1;
         let sessions: Vec<String> = (0..SESSIONS_PER_BATCH)
             .map(|_| format!("terminated-{}", SESSIONS.fetch_add(1, Relaxed)))
@@ -91,16 +91,16 @@ async fn terminate_until(service: SocketAddr, stop: Stop) -> Latencies {
         assert!(answer.results.iter().all(|result| result.error.is_none()));
         latencies.accepted += SESSIONS_PER_BATCH as u64;
         for session in sessions {
-            if stop.load(Relaxed) {
-                break;
-            }
             tokio::time::sleep(PAUSE).await;
             let (answered, pushed) = terminate_one(&mut operator, &mut answers, session).await;
             latencies.answered.push(answered);
             latencies.pushed.push(pushed);
+            // Checked last, so that at least one session is terminated.
+            if stop.load(Relaxed) {
+                return latencies;
+            }
         }
     }
-    latencies
 }
 
 /// Returns the latency to the operator, and to the stream.

@@ -14,25 +14,23 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::Mode;
 
-/// Sessions and tombstones expire early, so that a short run can see them expire.
-/// `agents_max` is small, so that events of further agents are refused.
-const TIMED: &str = "\
+/// The settings of both modes. `agents_max` is small, so that events of further agents
+/// are refused.
+const COMMON: &str = "\
 [server]
 grpc = \"127.0.0.1:0\"
 http = \"127.0.0.1:0\"
 [limits]
 agents_max = 2
+";
+/// Sessions and tombstones expire early, so that a short run can see them expire.
+const TIMED: &str = "\
 idle_secs_max = 3
 tombstone_secs_max = 3
 ";
 /// On a busy machine a client of the test may be delayed for seconds. The service
 /// must not disconnect it for that, and its sessions must not expire meanwhile.
 const FUNCTIONAL: &str = "\
-[server]
-grpc = \"127.0.0.1:0\"
-http = \"127.0.0.1:0\"
-[limits]
-agents_max = 2
 idle_secs_max = 10
 tombstone_secs_max = 10
 handshake_secs_max = 60
@@ -57,10 +55,11 @@ impl Service {
     /// Starts the program; on `cores` if they are given.
     pub fn start(program: &str, mode: Mode, cores: Option<String>) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let settings = match mode {
+        let limits = match mode {
             Mode::Timed => TIMED,
             Mode::Functional => FUNCTIONAL,
         };
+        let settings = format!("{COMMON}{limits}");
         fs::write(dir.path().join("unstuck.toml"), settings).unwrap();
         let mut command = match &cores {
             Some(cores) => {

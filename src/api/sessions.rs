@@ -76,17 +76,7 @@ impl SessionService for Api {
             .ok_or_else(status::session_not_found)?;
         let message = self.await_durable(&verdict).await?;
         self.engine.apply_reset(&action.session, &verdict, now());
-        let OperatorAction {
-            session,
-            operator,
-            reason,
-        } = action;
-        tracing::info!(
-            ?session,
-            ?operator,
-            ?reason,
-            "an operator reset the session"
-        );
+        action.log("reset");
         let verdict = Some(message);
         Ok(Response::new(pb::ResetSessionResponse { verdict }))
     }
@@ -136,17 +126,7 @@ impl SessionService for Api {
                 .issue_snooze(&action.session, &action.request(), duration, now)?;
         let message = self.await_durable(&verdict).await?;
         self.engine.apply_snooze(&action.session, now + duration);
-        let OperatorAction {
-            session,
-            operator,
-            reason,
-        } = action;
-        tracing::info!(
-            ?session,
-            ?operator,
-            ?reason,
-            "an operator snoozed the session"
-        );
+        action.log("snoozed");
         let verdict = Some(message);
         Ok(Response::new(pb::SnoozeSessionResponse { verdict }))
     }
@@ -314,6 +294,20 @@ impl OperatorAction {
             reason: &self.reason,
             operator: &self.operator,
         }
+    }
+
+    fn log(self, action: &str) {
+        let Self {
+            session,
+            operator,
+            reason,
+        } = self;
+        tracing::info!(
+            ?session,
+            ?operator,
+            ?reason,
+            "an operator {action} the session"
+        );
     }
 }
 

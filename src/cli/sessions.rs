@@ -196,11 +196,10 @@ fn render_summary(rows: &[SessionTableRow]) -> String {
     }
     let (events, tokens, usd) = rows.iter().fold((0, 0, 0.0), |(events, tokens, usd), row| {
         let wasted = row.wasted();
-        let usd = usd + wasted.cost_usd;
         (
             events + i64::from(wasted.events),
             tokens + i64::from(wasted.tokens),
-            usd,
+            usd + wasted.cost_usd,
         )
     });
     if events > 0 {

@@ -15,6 +15,9 @@ use crate::{
 const INDENT: &str = "    ";
 /// The width of the column of labels.
 const LABEL_COLUMNS: usize = 12;
+/// The same with an explanation, for its longest label and two spaces.
+const EXPLAINED_LABEL_COLUMNS: usize = WOULD_NOT_FIRE_IF.len() + 2;
+const WOULD_NOT_FIRE_IF: &str = "would not fire if";
 /// A longer agent name is truncated, to leave space for the rest of the line.
 const AGENT_COLUMNS_MAX: usize = 40;
 
@@ -63,21 +66,42 @@ impl<'a> VerdictBlock<'a> {
         for line in wrap(&verdict.pattern, columns - INDENT.len()) {
             writeln!(out, "{INDENT}{line}")?;
         }
-        write_row(out, "why", &verdict.reason, columns)?;
+        let mut write_row = |label, text: &str| self.write_row(out, label, text, columns);
+        write_row("why", &verdict.reason)?;
         if let Some(explanation) = self.explanation {
-            write_row(out, "rule", &explanation.rule, columns)?;
-            write_row(out, "fires at", &explanation.threshold, columns)?;
+            write_row("rule", &explanation.rule)?;
+            write_row("fires at", &explanation.threshold)?;
         }
-        write_row(out, "events", &self.format_events(), columns)?;
+        write_row("events", &self.format_events())?;
         if let Some(explanation) = self.explanation {
-            write_row(out, "unless", &explanation.quiet, columns)?;
+            write_row(WOULD_NOT_FIRE_IF, &explanation.would_not_fire_if)?;
         }
-        write_row(out, "wasted", &self.format_wasted(), columns)?;
-        write_row(out, "wait", &self.format_wait(), columns)?;
+        write_row("wasted", &self.format_wasted())?;
+        write_row("wait", &self.format_wait())?;
         if self.with_correction {
-            write_row(out, "correction", &verdict.correction, columns)?;
+            write_row("correction", &verdict.correction)?;
         }
         writeln!(out)
+    }
+
+    /// Writes a label and its text, or nothing for an empty text.
+    fn write_row(
+        &self,
+        out: &mut impl Write,
+        label: &str,
+        text: &str,
+        columns: usize,
+    ) -> io::Result<()> {
+        let label_columns = match self.explanation {
+            Some(_) => EXPLAINED_LABEL_COLUMNS,
+            None => LABEL_COLUMNS,
+        };
+        let width_max = columns - INDENT.len() - label_columns;
+        for (index, line) in wrap(text, width_max).iter().enumerate() {
+            let label = if index == 0 { label } else { "" };
+            writeln!(out, "{INDENT}{DIM}{label:<label_columns$}{DIM:#}{line}")?;
+        }
+        Ok(())
     }
 
     /// `● WARN at event 13 · exact_repeat · 2026-03-11 09:14:40`
@@ -138,16 +162,6 @@ impl<'a> VerdictBlock<'a> {
         wait.map(|wait| format!("{} s", wait.seconds))
             .unwrap_or_default()
     }
-}
-
-/// Writes a label and its text, or nothing for an empty text.
-fn write_row(out: &mut impl Write, label: &str, text: &str, columns: usize) -> io::Result<()> {
-    let width_max = columns - INDENT.len() - LABEL_COLUMNS;
-    for (index, line) in wrap(text, width_max).iter().enumerate() {
-        let label = if index == 0 { label } else { "" };
-        writeln!(out, "{INDENT}{DIM}{label:<LABEL_COLUMNS$}{DIM:#}{line}")?;
-    }
-    Ok(())
 }
 
 /// The pattern, or `3 times read_file` if the pattern's text is not retained.

@@ -65,7 +65,7 @@ pub(super) fn load_limits(layers: &Layers) -> Result<engine::Limits, ConfigError
 
 fn check_limit(key: &str, limit: i64) -> Result<(), String> {
     if limit < 1 {
-        return Err(format!("{limit} would refuse everything: at least 1"));
+        return Err(format!("must be at least 1, not {limit}"));
     }
     if key.ends_with("_secs_max") && limit > SECS_MAX {
         return Err(format!(

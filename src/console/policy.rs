@@ -59,7 +59,7 @@ struct DetectorReport {
     trend_half_life_events: u32,
     rule: String,
     threshold: String,
-    avoided_by: String,
+    would_not_fire_if: String,
     /// Verdicts by action, to be acted on.
     verdicts: BTreeMap<&'static str, u32>,
     /// Shadow verdicts by action: in shadow mode, or of snoozed sessions.
@@ -118,8 +118,8 @@ fn report_profile(profile: &Profile, kinds: &BTreeMap<&VerdictKind, u32>) -> Pro
             trend_half_life_events: ladder.trend_half_life_events,
             rule: explained.map(|it| it.rule.to_owned()).unwrap_or_default(),
             threshold: explained.map(|it| it.threshold.clone()).unwrap_or_default(),
-            avoided_by: explained
-                .map(|it| it.avoided_by.to_owned())
+            would_not_fire_if: explained
+                .map(|it| it.would_not_fire_if.to_owned())
                 .unwrap_or_default(),
             verdicts: counts_by_action(false),
             shadow_verdicts: counts_by_action(true),

@@ -125,7 +125,7 @@ impl Detector for Budget {
         DetectorExplanation {
             rule: "the session, with all its agents, has used up its budget",
             threshold,
-            avoided_by: "a larger cap, or a reset, which restarts the count",
+            would_not_fire_if: "a larger cap, or a reset, which restarts the count",
         }
     }
 

@@ -103,7 +103,7 @@ impl Detector for CompactionLoop {
                  fewer than {} new calls between",
                 settings.count, settings.fresh_calls_min
             ),
-            avoided_by: "progress between, calls not made before, or a tool call and another size",
+            would_not_fire_if: "progress between, calls not made before, or a tool call and another size",
         }
     }
 

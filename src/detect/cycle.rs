@@ -100,15 +100,15 @@ impl Detector for Cycle {
     fn explain(settings: &Settings) -> DetectorExplanation {
         DetectorExplanation {
             rule: if settings.ignore_outcome {
-                "the same calls come in the same order, lap after lap, whatever comes of them"
+                "the same calls repeat in the same order, with any outcomes"
             } else {
-                "the same calls come in the same order with the same outcomes, lap after lap"
+                "the same calls repeat in the same order, with the same outcomes"
             },
             threshold: format!(
                 "{} laps of 2 to {} calls in the last {} calls",
                 settings.count, settings.period_max, settings.window
             ),
-            avoided_by: if settings.ignore_outcome {
+            would_not_fire_if: if settings.ignore_outcome {
                 "a call that is not part of the cycle"
             } else {
                 "a call that is not part of the cycle, or another outcome of one that is"

@@ -71,13 +71,12 @@ impl Detector for EditRevert {
 
     fn explain(settings: &Settings) -> DetectorExplanation {
         DetectorExplanation {
-            rule: "a write takes a file back to a content that it had before, another content lying \
-                   between",
+            rule: "a write restores an earlier content of a file",
             threshold: match settings.within {
                 0 => "once, however long ago".to_owned(),
                 within => format!("once in the last {within} calls"),
             },
-            avoided_by: "a content that the file has not had yet",
+            would_not_fire_if: "a content that the file has not had yet",
         }
     }
 

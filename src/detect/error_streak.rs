@@ -42,7 +42,7 @@ impl Detector for ErrorStreak {
         DetectorExplanation {
             rule: "calls in a row fail with the same error, although they vary",
             threshold: format!("{} in a row", settings.count),
-            avoided_by: "a success or another error between",
+            would_not_fire_if: "a success or another error between",
         }
     }
 

@@ -66,12 +66,12 @@ impl Detector for ExactRepeat {
     fn explain(settings: &Settings) -> DetectorExplanation {
         DetectorExplanation {
             rule: if settings.ignore_outcome {
-                "the last calls are one call, whatever came of it"
+                "the same call several times in a row, with any outcome"
             } else {
-                "the last calls are one call with the same outcome, and no progress between"
+                "the same call several times in a row, with the same outcome and no progress between"
             },
             threshold: format!("{} in a row", settings.count),
-            avoided_by: if settings.ignore_outcome {
+            would_not_fire_if: if settings.ignore_outcome {
                 "another call between"
             } else {
                 "another call, another result, or a write that changed something between"

@@ -46,7 +46,7 @@ impl Detector for FanOut {
         DetectorExplanation {
             rule: "one model response makes the same call several times",
             threshold: format!("{} equal calls in one round", settings.count),
-            avoided_by: "making each call once per response; different calls in one round are fine",
+            would_not_fire_if: "making each call once per response; different calls in one round are fine",
         }
     }
 

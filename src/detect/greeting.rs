@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use smallvec::smallvec;
 
-use super::{Detector, History, NeverFires};
+use super::{Detector, History, NeverFires, skip_unless_turn};
 use crate::domain::{
     DetectorExplanation, DetectorOutcome, Finding, Observation, ObservationBody, Phrase, Phrases,
     Sig, TurnFacts,
@@ -68,7 +68,7 @@ impl Detector for Greeting {
 
     fn explain(settings: &Settings) -> DetectorExplanation {
         DetectorExplanation {
-            rule: "the agent greets as if there were nothing to do",
+            rule: "the agent greets in the middle of its work",
             threshold: if settings.anywhere {
                 format!(
                     "one of the markers in {} characters or more",
@@ -77,18 +77,17 @@ impl Detector for Greeting {
             } else {
                 format!(
                     "one of the markers after at most {} words of {} to {} characters, after a \
-                     tool call since the user spoke",
+                     tool call since the user's last message",
                     settings.words_before, settings.chars_min, settings.chars_max
                 )
             },
-            avoided_by: "a report of what was done, a message of the user, or no greeting",
+            would_not_fire_if: "a report of what was done, a message of the user, or no greeting",
         }
     }
 
     #[inline]
     fn quick_check(now: &Observation) -> Option<DetectorOutcome> {
-        let is_turn = matches!(now.body, ObservationBody::Turn(_));
-        (!is_turn).then_some(DetectorOutcome::NotApplicable)
+        skip_unless_turn(now)
     }
 
     fn observe(

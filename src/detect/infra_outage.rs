@@ -55,8 +55,7 @@ impl Detector for InfraOutage {
         DetectorExplanation {
             rule: "calls in a row meet a rate limit, a server error or a dead connection",
             threshold: format!("{} in a row", settings.count),
-            avoided_by: "a call that goes through, or a pause of one and a half times the last or more before \
-                    each retry",
+            would_not_fire_if: "a successful call, or pauses that grow by half before each retry",
         }
     }
 

@@ -66,12 +66,12 @@ impl Detector for InterleavedRepeat {
 
     fn explain(settings: &Settings) -> DetectorExplanation {
         DetectorExplanation {
-            rule: "one call with the same outcome keeps coming back among others, and no progress between",
+            rule: "the same call with the same outcome recurs among other calls, without progress",
             threshold: format!(
                 "{} times in the last {} calls",
                 settings.count, settings.window
             ),
-            avoided_by: "a write that changed something or a changed state between, or another result",
+            would_not_fire_if: "a write that changed something or a changed state between, or another result",
         }
     }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use smallvec::smallvec;
 
-use super::{Detector, History, NeverFires, check_count, streak::Streak};
+use super::{Detector, History, NeverFires, check_count, skip_unless_turn, streak::Streak};
 use crate::domain::{
     DetectorExplanation, DetectorOutcome, Finding, Observation, ObservationBody, Phrase, Phrases,
     Sig, TurnFacts,
@@ -61,14 +61,13 @@ impl Detector for Monologue {
                 settings.count.saturating_add(1),
                 settings.chars_max
             ),
-            avoided_by: "a tool call between, or a turn that says something",
+            would_not_fire_if: "a tool call between, or a turn with new content",
         }
     }
 
     #[inline]
     fn quick_check(now: &Observation) -> Option<DetectorOutcome> {
-        let is_turn = matches!(now.body, ObservationBody::Turn(_));
-        (!is_turn).then_some(DetectorOutcome::NotApplicable)
+        skip_unless_turn(now)
     }
 
     fn observe(

@@ -65,7 +65,7 @@ impl Detector for NearRepeat {
                  their words",
                 settings.count, settings.similarity
             ),
-            avoided_by: "another response, other words, another tool or a successful write between",
+            would_not_fire_if: "another response, other words, another tool or a successful write between",
         }
     }
 

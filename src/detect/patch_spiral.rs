@@ -54,7 +54,7 @@ impl Detector for PatchSpiral {
         DetectorExplanation {
             rule: "edits and writes of one path keep failing",
             threshold: format!("{} failures, minus one for each success", settings.count),
-            avoided_by: "an edit or write of that path that succeeds",
+            would_not_fire_if: "an edit or write of that path that succeeds",
         }
     }
 

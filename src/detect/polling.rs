@@ -10,7 +10,7 @@ use crate::domain::{
 };
 
 /// Fires when: a poll returns the same outcome `count` times. A poll is a tool
-/// that waits or checks for news, a `sleep`, an empty command, or a call repeated
+/// that waits or checks for changes, a `sleep`, an empty command, or a call repeated
 /// after the agent has waited. Different polls may alternate, for example a sleep
 /// and a status check. Other detectors skip polls: waiting is not a loop, waiting
 /// forever is.
@@ -54,7 +54,7 @@ impl Detector for Polling {
         DetectorExplanation {
             rule: "a wait, or a check for changes, keeps returning the same",
             threshold: format!("{} times in a row", settings.count),
-            avoided_by: "anything new in the result, or work between the checks: a write, a run",
+            would_not_fire_if: "anything new in the result, or work between the checks: a write, a run",
         }
     }
 

@@ -167,7 +167,7 @@ impl Detector for ReadLoop {
                     settings.count, settings.window
                 ),
             },
-            avoided_by: "a write that changed something, another content, lines not yet read, or a compaction",
+            would_not_fire_if: "a write that changed something, another content, lines not yet read, or a compaction",
         }
     }
 

@@ -75,7 +75,7 @@ impl Detector for Repetition {
                     settings.count, settings.chars
                 )
             },
-            avoided_by: "text that continues with something new",
+            would_not_fire_if: "text that continues with something new",
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
 
-use super::{Detector, History, NeverFires, check_share, heap};
+use super::{Detector, History, NeverFires, check_share, heap, skip_unless_turn};
 use crate::domain::{
     DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation, ObservationBody,
     Phrase, Phrases, Sig, SimilarityMeasure, Sketch, TurnFacts,
@@ -136,23 +136,22 @@ impl Detector for SimilarTurns {
 
     fn explain(settings: &Settings) -> DetectorExplanation {
         DetectorExplanation {
-            rule: "turns in a row say what was said before",
+            rule: "several turns in a row repeat earlier turns",
             threshold: format!(
                 "{} in a row, each sharing {} or more of its words with one of the {} before",
                 settings.count, settings.similarity, settings.window
             ),
-            avoided_by: if settings.numbers_are_progress {
-                "a turn that says something else, or the same of another number"
+            would_not_fire_if: if settings.numbers_are_progress {
+                "a different turn, or one that differs in a number"
             } else {
-                "a turn that says something else"
+                "a different turn"
             },
         }
     }
 
     #[inline]
     fn quick_check(now: &Observation) -> Option<DetectorOutcome> {
-        let is_turn = matches!(now.body, ObservationBody::Turn(_));
-        (!is_turn).then_some(DetectorOutcome::NotApplicable)
+        skip_unless_turn(now)
     }
 
     fn observe(

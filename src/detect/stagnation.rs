@@ -52,9 +52,9 @@ impl Detector for Stagnation {
 
     fn explain(settings: &Settings) -> DetectorExplanation {
         DetectorExplanation {
-            rule: "calls that vary lead nowhere: one result, or a state that does not change",
+            rule: "different calls in a row return the same result or leave the state unchanged",
             threshold: format!("{} in a row", settings.count),
-            avoided_by: "another result, a changed state, or a write that changed something",
+            would_not_fire_if: "another result, a changed state, or a write that changed something",
         }
     }
 

@@ -86,7 +86,7 @@ impl Detector for TestFailLoop {
                 }
                 threshold
             },
-            avoided_by: "a run that passes, or fails with another error",
+            would_not_fire_if: "a run that passes, or fails with another error",
         }
     }
 

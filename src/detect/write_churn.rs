@@ -50,7 +50,7 @@ impl Detector for WriteChurn {
                  run between",
                 settings.count, settings.rewrites
             ),
-            avoided_by: "a read of the file or a run between, or another file",
+            would_not_fire_if: "a read of the file or a run between, or another file",
         }
     }
 

@@ -1,4 +1,4 @@
-//! The only module that reads the wall clock, for the edges of the service.
+//! The only module that reads the wall clock, for api, console, app and cli.
 //! Everywhere else, time is an argument.
 
 use std::time::SystemTime;

@@ -78,8 +78,8 @@ pub struct DetectorExplanation {
     pub rule: &'static str,
     /// How many occurrences make a finding.
     pub threshold: String,
-    /// The detector would not have fired if this had occurred.
-    pub avoided_by: &'static str,
+    /// What prevents a finding.
+    pub would_not_fire_if: &'static str,
 }
 
 /// Formats indexes of events for a person: `4, 10–13`.

@@ -138,7 +138,7 @@ pub enum Effect {
 }
 
 /// Receives issued verdicts in the order of their ids. Called with locks held, so it
-/// must not block.
+/// must not block. In the server this is `Store::verdict_sink`.
 pub type VerdictSink = Box<dyn Fn(VerdictRecord) + Send + Sync>;
 
 /// A termination in its encoded form on disk. Decoded only on request, because there

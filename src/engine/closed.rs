@@ -1,6 +1,6 @@
-//! The remains of a closed session: a tombstone in the map, a post mortem
-//! (why it was terminated or warned about) for a while, and a carry-over for the
-//! next session of the same id.
+//! The tombstone, post-mortem and carry-over of a closed session: the tombstone is in
+//! the map, the post-mortem (why it was terminated or warned about) is kept for a
+//! while, and the carry-over is for the next session of the same id.
 
 use std::{
     collections::BTreeMap,
@@ -184,7 +184,7 @@ pub(super) struct PostMortem {
     abstentions: Vec<Abstention>,
 }
 
-/// The post mortems of one tenant, the newest within the tenant's share of
+/// The post-mortems of one tenant, the newest within the tenant's share of
 /// `limits.post_mortem_bytes_max`. They count as state.
 #[derive(Default)]
 pub(super) struct PostMortemCache {
@@ -210,11 +210,13 @@ impl PostMortem {
             + size_of_val(&*self.abstentions)
     }
 
-    /// Adds the post mortem to the detail of a closed session.
+    /// Adds the post-mortem to the detail of a closed session.
     pub fn attach_to(&self, detail: &mut SessionDetail) {
         let view = &mut detail.view;
-        let is_included = |id| self.verdicts.iter().any(|verdict| verdict.id == id);
-        let termination = view.termination.iter().filter(|last| !is_included(last.id));
+        let termination = view
+            .termination
+            .iter()
+            .filter(|last| self.verdicts.iter().all(|verdict| verdict.id != last.id));
         view.verdicts = self.verdicts.iter().chain(termination).cloned().collect();
         view.trends.clone_from(&self.trends);
         view.abstentions.clone_from(&self.abstentions);
@@ -237,7 +239,7 @@ impl PostMortemCache {
         Some(post_mortem.clone())
     }
 
-    /// Keeps a post mortem when one tombstone replaces another.
+    /// Keeps a post-mortem when one tombstone replaces another.
     pub fn change_generation(&self, from: u64, to: u64) {
         let mut entries = self.entries.lock();
         if let Some(post_mortem) = entries.by_generation.remove(&from) {
@@ -247,7 +249,7 @@ impl PostMortemCache {
 }
 
 impl TenantState {
-    /// Saves the post mortem of a session that is still live; `view` says how it
+    /// Saves the post-mortem of a session that is still live; `view` says how it
     /// ends. Only sessions that were terminated or received a verdict get one: the
     /// others ended well, are many more, and would push these out.
     pub fn save_post_mortem(
@@ -289,12 +291,12 @@ impl TenantState {
         });
     }
 
-    /// Removes a post mortem together with its tombstone.
+    /// Removes a post-mortem together with its tombstone.
     pub fn evict_post_mortem(&self, generation: u64, engine_bytes: &AtomicUsize) {
         self.update_post_mortems(engine_bytes, |entries| entries.remove(generation));
     }
 
-    /// Removes all post mortems. They go before anything else, because no decision
+    /// Removes all post-mortems. They go before anything else, because no decision
     /// depends on them.
     pub fn clear_post_mortems(&self, engine_bytes: &AtomicUsize) {
         self.update_post_mortems(engine_bytes, |entries| {

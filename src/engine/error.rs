@@ -8,7 +8,9 @@ use crate::telemetry::Rejection;
 /// Why an event or a session is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum RecordError {
-    #[error("limits.sessions_max, or the tenant's share of it, of {0} live sessions is reached")]
+    #[error(
+        "the limit of {0} live sessions is reached (limits.sessions_max, or the tenant's share of it)"
+    )]
     SessionsMax(usize),
     #[error(
         "limits.state_bytes_max, or the tenant's share of it, of {0} bytes of session state is nearly or fully used"
@@ -39,7 +41,7 @@ impl RecordError {
 pub enum OpenError {
     #[error("the session is terminated; reset it first")]
     Terminated,
-    #[error("there is no such profile; there are {0}")]
+    #[error("unknown profile; known profiles: {0}")]
     NoProfile(String),
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -49,9 +51,9 @@ pub enum OpenError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum EngineReloadError {
     /// Counts, trends and metrics are indexed by the position of a rule.
-    #[error("to add, remove, rename or reorder [[rules]] needs a restart")]
+    #[error("adding, removing, renaming or reordering [[rules]] needs a restart")]
     RulesChanged,
     /// Turns embedded by one model cannot be compared with those of another.
-    #[error("another detect.similar_turns.model needs a restart")]
+    #[error("changing detect.similar_turns.model needs a restart")]
     ModelChanged,
 }

@@ -312,7 +312,7 @@ impl Engine {
         removed.is_some()
     }
 
-    /// Makes room if memory or sessions are short. Post mortems and tombstones go
+    /// Makes room if memory or sessions are short. Post-mortems and tombstones go
     /// first, then idle sessions without verdicts, then idle ones with verdicts. The
     /// caller must not hold a lock on the map.
     pub(super) fn make_room_for(

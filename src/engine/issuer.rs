@@ -28,7 +28,8 @@ pub enum RunMode {
 }
 
 /// Assigns ids to verdicts and passes them to the sink. Both happen under one lock,
-/// so that the sink receives verdicts in the order of their ids.
+/// so that the sink receives verdicts in the order of their ids. In the server this is
+/// `Store::verdict_sink`.
 pub(super) struct VerdictIssuer {
     ids: Mutex<VerdictIdGenerator>,
     sink: VerdictSink,

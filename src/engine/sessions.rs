@@ -138,7 +138,7 @@ impl Engine {
         result
     }
 
-    /// Closes a session: saves its post mortem, takes its slot out of the totals,
+    /// Closes a session: saves its post-mortem, takes its slot out of the totals,
     /// and returns the tombstone that replaces the slot. `slot` is `None` if an
     /// operator terminates a session that the engine does not know.
     pub(super) fn close(

@@ -97,7 +97,7 @@ impl Slot {
         }
     }
 
-    /// The latest events; empty if the session is closed (its post mortem may have
+    /// The latest events; empty if the session is closed (its post-mortem may have
     /// them).
     pub fn timeline(&self) -> Vec<TimelineEntry> {
         match self {

@@ -941,7 +941,7 @@ fn a_policy_that_would_terminate_a_large_share_of_the_fleet_only_warns() {
     assert_eq!(spared.status, SessionStatus::Looping);
     let reason = &spared.verdicts.last().unwrap().reason;
     assert!(
-        reason.contains("not terminated, because too many"),
+        reason.contains("not terminated: the breaker is open"),
         "{reason}"
     );
     assert_eq!(

@@ -7,7 +7,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use thiserror::Error;
 
 #[derive(Debug, Error)]
-#[error("it is a private address; allow_private = true permits it")]
+#[error("the address is private; set allow_private = true to permit it")]
 pub(super) struct PrivateAddressError;
 
 /// Resolves names to public addresses only.

@@ -423,7 +423,7 @@ mod tests {
     #[test]
     fn a_url_must_be_public_and_https_unless_allowed() {
         let http = "url: it must start with https://; allow_http = true permits http://";
-        let private = "url: it is a private address; allow_private = true permits it";
+        let private = "url: the address is private; set allow_private = true to permit it";
         refused("url = 'http://example.com/x'", http);
         refused("url = 'ftp://example.com/x'\nallow_http = true", http);
         refused("url = 'https://127.0.0.1/x'", private);

@@ -21,8 +21,8 @@ pub(super) enum Cause {
     Chronic,
     /// The detector reports the next rung of its ladder.
     ThresholdPassed,
-    /// A part of the budget is used, or all of it.
-    BudgetUsed(LadderRung),
+    /// This share of the budget is used; 1: all of it.
+    BudgetUsed(f64),
     Recurred,
     EventLimit(i32),
 }
@@ -85,7 +85,9 @@ fn choice_of(
         (action, Cause::Recurred)
     } else if let Some(rung) = rung {
         let cause = match current_loop.strongest_action {
-            _ if escalation.precedence.session_wide => Cause::BudgetUsed(rung),
+            _ if escalation.precedence.session_wide => {
+                Cause::BudgetUsed(escalation.budget_share_at(rung))
+            }
             Some(_) => Cause::ThresholdPassed,
             None => Cause::FirstSeen,
         };
@@ -139,12 +141,11 @@ fn describe_cause(cause: &Cause) -> String {
         Cause::FirstSeen => "first time this loop is seen".to_owned(),
         Cause::Chronic => "the loop continued after the first report".to_owned(),
         Cause::ThresholdPassed => "the loop grew past its next threshold".to_owned(),
-        Cause::BudgetUsed(LadderRung::Soft) => {
-            "the session's budget reached `warn_share`".to_owned()
+        Cause::BudgetUsed(share) if *share < 1.0 => {
+            let percent = (share * 100.0).round();
+            format!("{percent} % of the session's budget is used")
         }
-        Cause::BudgetUsed(LadderRung::Hard | LadderRung::Final) => {
-            "the session's budget is used up".to_owned()
-        }
+        Cause::BudgetUsed(_) => "the session's budget is used up".to_owned(),
         Cause::Recurred => "the loop ended after a report and came back".to_owned(),
         Cause::EventLimit(events) => {
             format!("the loop reached {events} events (`terminate_after`)")

@@ -51,6 +51,8 @@ pub struct Escalation {
     /// Number of events that the detector does not check after which its trend is
     /// halved.
     pub trend_half_life_events: u32,
+    /// The share of a budget at which `soft` is taken; only `budget` has one.
+    pub warn_share: Option<f64>,
 }
 
 /// The policy keys of `[detect.<name>]`.
@@ -69,6 +71,9 @@ pub struct EscalationSettings {
     /// A detector without this key has no action above `hard`.
     #[serde(default)]
     pub final_action: Option<Action>,
+    /// Only `budget` has this key.
+    #[serde(default)]
+    pub warn_share: Option<f64>,
     pub terminate_after: u32,
     pub pattern: String,
     pub correction: String,
@@ -101,6 +106,7 @@ impl EscalationSettings {
             final_action: self.final_action(),
             terminate_after: self.terminate_after,
             trend_half_life_events: self.window.unwrap_or(trend_half_life_events).max(1),
+            warn_share: self.warn_share,
         })
     }
 
@@ -153,6 +159,14 @@ impl Escalation {
             LadderRung::Soft => self.soft,
             LadderRung::Hard => self.hard,
             LadderRung::Final => self.final_action,
+        }
+    }
+
+    /// The share of its budget that a session has used at this rung.
+    pub fn budget_share_at(&self, rung: LadderRung) -> f64 {
+        match rung {
+            LadderRung::Soft => self.warn_share.unwrap_or(1.0),
+            LadderRung::Hard | LadderRung::Final => 1.0,
         }
     }
 

@@ -20,6 +20,7 @@ fn settings(soft: Action, hard: Action, terminate_after: u32) -> Settings {
         final_action: hard,
         terminate_after,
         trend_half_life_events: 10,
+        warn_share: None,
     };
     Settings {
         trend: TrendSettings {
@@ -433,6 +434,7 @@ fn ladder(soft: Action, hard: Action, count: u32, terminate_after: u32) -> Escal
         soft,
         hard,
         final_action: None,
+        warn_share: None,
         terminate_after,
         pattern: String::new(),
         correction: String::new(),
@@ -501,6 +503,7 @@ fn a_loop_stays_active_while_its_detector_finds_another() {
 fn the_used_share_of_a_budget_is_the_reason() {
     let mut settings = settings(Action::Ask, Action::Terminate, 0);
     settings.escalations[0].precedence.session_wide = true;
+    settings.escalations[0].warn_share = Some(0.8);
     let mut bench = PolicyHarness::new(settings);
     let mut reason = |name, bar| {
         let mut finding = finding(name, 80, false, 0..=0);
@@ -511,7 +514,7 @@ fn the_used_share_of_a_budget_is_the_reason() {
     };
     assert_eq!(
         reason('s', LadderRung::Soft).as_deref(),
-        Some("the session's budget reached `warn_share`")
+        Some("80 % of the session's budget is used")
     );
     assert_eq!(
         reason('h', LadderRung::Hard).as_deref(),

@@ -84,7 +84,7 @@ impl RuleSettings {
             } else {
                 format!("{count} events with the same key in the last {window}")
             },
-            avoided_by: "events that `when` does not match, or that have another key",
+            would_not_fire_if: "events that `when` does not match, or that have another key",
         }
     }
 

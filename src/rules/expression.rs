@@ -50,7 +50,7 @@ impl Expression {
     ) -> Result<(Self, Requirements), ExpressionError> {
         Self::new(source, patterns, |kind| match kind {
             Type::Bool | Type::Any => Ok(()),
-            other => Err(format!("it is {other}, and must be true or false")),
+            other => Err(format!("must be true or false, but is {other}")),
         })
     }
 
@@ -165,7 +165,7 @@ pub(super) fn root_context(patterns: Patterns) -> Context<'static, 'static> {
             (Some(text), Some(regex)) => {
                 Ok(CowVal::owned(CelBool::from(regex.is_match(text.inner()))))
             }
-            _ => Err(call.error("it takes a text and a pattern")),
+            _ => Err(call.error("expects a text and a pattern")),
         }
     });
     // The only possible error is a duplicate name, and there is none.
@@ -229,7 +229,9 @@ fn parse_error(errors: &cel::ParseErrors) -> ExpressionError {
         .iter()
         .any(|error| error.msg.contains("Recursion limit"))
     {
-        return ExpressionError::without_position(format!("it nests more than {NESTING_MAX} deep"));
+        return ExpressionError::without_position(format!(
+            "nested more than {NESTING_MAX} levels deep"
+        ));
     }
     let (line, column) = first.pos;
     let at = usize::try_from(line).ok().zip(usize::try_from(column).ok());

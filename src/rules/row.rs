@@ -179,6 +179,7 @@ impl RuleRow {
             soft: self.soft,
             hard: self.hard,
             final_action: None,
+            warn_share: None,
             terminate_after: self.terminate_after,
             pattern: String::new(),
             correction: String::new(),

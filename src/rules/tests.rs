@@ -282,18 +282,18 @@ fn an_invalid_expression_is_rejected_with_its_position() {
         "tool.startWith(\"a\")",
         "line 1, column 15: there is no function `startWith`; did you mean `startsWith`?",
     );
-    check_rejected("tool", "it is a text, and must be true or false");
+    check_rejected("tool", "must be true or false, but is a text");
     check_rejected(
         "session.tokens",
-        "it is a whole number, and must be true or false",
+        "must be true or false, but is a whole number",
     );
     check_rejected(
         "tool > 3",
-        "line 1, column 6: `>` does not go with a text and a whole number",
+        "line 1, column 6: `>` cannot be applied to a text and a whole number",
     );
     check_rejected(
         "tool == 3",
-        "line 1, column 6: `==` does not go with a text and a whole number",
+        "line 1, column 6: `==` cannot be applied to a text and a whole number",
     );
     check_rejected(
         "tool.name == \"x\"",
@@ -301,11 +301,11 @@ fn an_invalid_expression_is_rejected_with_its_position() {
     );
     check_rejected(
         "session.cost_usd * 2 > 1",
-        "line 1, column 18: `*` does not go with a number with a fraction and a whole number",
+        "line 1, column 18: `*` cannot be applied to a number with a fraction and a whole number",
     );
     check_rejected(
         "target.matches(\"(\")",
-        "line 1, column 15: the pattern is no regular expression: unclosed group",
+        "line 1, column 15: invalid regular expression: unclosed group",
     );
     check_rejected(
         "target.matches(tool)",
@@ -379,7 +379,7 @@ fn an_expression_is_bounded_in_length_nesting_and_steps() {
             ..RULE
         })
         .unwrap()
-        .contains("24 deep")
+        .contains("24 levels deep")
     );
     for open in ["(", "[", "!(", "size(", "{1:", "[1].all(x,"] {
         let deep = open.repeat(1_000 / open.len());
@@ -393,7 +393,7 @@ fn an_expression_is_bounded_in_length_nesting_and_steps() {
         );
     }
     let deep = "(".repeat(30) + "true" + &")".repeat(30);
-    check_rejected(&deep, "it nests more than 24 deep");
+    check_rejected(&deep, "nested more than 24 levels deep");
 
     let walk = "args.a.exists(x, x == tool)";
     assert_eq!(rejection(RuleText { when: walk, ..RULE }), None);

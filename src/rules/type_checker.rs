@@ -78,7 +78,7 @@ impl<'a> TypeChecker<'a> {
         if self.nesting == self.nesting_max {
             return Err((
                 expr.id,
-                format!("it nests more than {} deep", self.nesting_max),
+                format!("nested more than {} levels deep", self.nesting_max),
             ));
         }
         self.nesting += 1;
@@ -283,5 +283,5 @@ fn regex_error(error: &regex::Error) -> String {
         .last()
         .unwrap_or_default()
         .trim_start_matches("error: ");
-    format!("the pattern is no regular expression: {why}")
+    format!("invalid regular expression: {why}")
 }

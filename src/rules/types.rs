@@ -140,7 +140,7 @@ pub(super) fn misuse_message(name: &str, operands: &[Type]) -> String {
     }
     let name = name.trim_matches(['_', '@']);
     let kinds: Vec<String> = operands.iter().map(Type::to_string).collect();
-    format!("`{name}` does not go with {}", kinds.join(" and "))
+    format!("`{name}` cannot be applied to {}", kinds.join(" and "))
 }
 
 pub(super) fn unknown_name_message<'a>(

@@ -51,7 +51,7 @@ pub struct Listener {
     listener: TcpListener,
     permits: Arc<Semaphore>,
     timeouts: ConnectionTimeouts,
-    side: ListenerKind,
+    kind: ListenerKind,
     /// `None`: plain text.
     tls: Option<Arc<Tls>>,
     metrics: Arc<Metrics>,
@@ -62,7 +62,7 @@ pub struct Listener {
 impl Listener {
     pub fn new(
         listener: TcpListener,
-        side: ListenerKind,
+        kind: ListenerKind,
         tls: Option<Arc<Tls>>,
         connections_max: usize,
         timeouts: ConnectionTimeouts,
@@ -72,7 +72,7 @@ impl Listener {
             listener,
             permits: Arc::new(Semaphore::new(connections_max)),
             timeouts,
-            side,
+            kind,
             tls,
             metrics,
             is_at_capacity: false,
@@ -111,8 +111,8 @@ impl Listener {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
                     self.metrics.count_rejection(Rejection::FileDescriptors);
-                    let side = self.side.name();
-                    tracing::error!(%error, side, "cannot accept a connection; retrying");
+                    let listener = self.kind.name();
+                    tracing::error!(%error, listener, "cannot accept a connection; retrying");
                     time::sleep(backoff.next().unwrap_or(ACCEPT_BACKOFF_MAX)).await;
                 }
             }
@@ -129,7 +129,7 @@ impl Listener {
             tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
         let io = match &self.tls {
-            Some(tls) => tls.accept(self.side, socket, self.metrics.clone()),
+            Some(tls) => tls.accept(self.kind, socket, self.metrics.clone()),
             None => MaybeTlsStream::Plain(socket),
         };
         Connection {
@@ -145,7 +145,7 @@ impl Listener {
                 stall_timer: None,
                 metrics: self.metrics.clone(),
             }),
-            _open: self.metrics.track_connection(self.side),
+            _open: self.metrics.track_connection(self.kind),
             _permit: permit,
         }
     }
@@ -154,8 +154,11 @@ impl Listener {
         self.metrics.count_rejection(Rejection::ConnectionsMax);
         if !self.is_at_capacity {
             self.is_at_capacity = true;
-            let side = self.side.name();
-            tracing::warn!(side, "connections_max is reached; more are closed at once");
+            let listener = self.kind.name();
+            tracing::warn!(
+                listener,
+                "connections_max is reached; more are closed at once"
+            );
         }
     }
 }

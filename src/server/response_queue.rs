@@ -5,6 +5,8 @@
 //! queue is full is disconnected; every response that it reads restarts the time.
 //! Terminations go into a second queue that is sent first and has no bound. A stream
 //! always ends with a status.
+//!
+//! HTTP connections have their own rule: `listener::WriteDeadline`.
 
 use std::{
     collections::{BTreeSet, VecDeque},

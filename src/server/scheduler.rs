@@ -55,7 +55,7 @@
 //!
 //! | | quiet | under overload |
 //! | --- | --- | --- |
-//! | a thread more than cores, no slots | | 8.9 and 6.8 ms |
+//! | a thread more than cores, no slots | not measured | 8.9 and 6.8 ms |
 //! | this scheduler, release build | 0.95 and 0.96 ms | 3.13 and 3.19 ms |
 //! | the same, 30 minutes | 0.96 and 0.98 ms | 3.27 and 2.93 ms |
 //!
@@ -68,6 +68,9 @@
 //! (6.5 ms under load, goodput at twice the peak .87); queueing all unary calls
 //! (goodput at twice the peak between .68 and 1.02 in most rounds); queueing also
 //! the calls of a single tenant (goodput at twice the peak .85 instead of 1.1).
+//! Operator calls on a runtime of their own plus a semaphore per tenant were not
+//! measured, because the slices of a stream's work must still be ordered between
+//! tenants on two cores.
 
 use std::{
     cell::Cell,

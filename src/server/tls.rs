@@ -117,12 +117,12 @@ impl Tls {
 
     pub fn accept(
         &self,
-        side: ListenerKind,
+        kind: ListenerKind,
         socket: TcpStream,
         metrics: Arc<Metrics>,
     ) -> MaybeTlsStream {
         let configs = self.configs.load();
-        let config = match side {
+        let config = match kind {
             ListenerKind::Grpc => configs.grpc.clone(),
             ListenerKind::Http => configs.http.clone(),
         };

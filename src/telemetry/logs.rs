@@ -80,6 +80,6 @@ pub fn init(format: LogFormat, traces: &Traces) -> LogWriter {
 pub fn install_panic_hook() {
     std::panic::set_hook(Box::new(|panic| {
         let location = panic.location().map(ToString::to_string);
-        tracing::error!(place = ?location, "a bug: something panicked");
+        tracing::error!(?location, "panic: this is a bug");
     }));
 }

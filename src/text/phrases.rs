@@ -1,3 +1,5 @@
+//! Finds phrases in a text, in one pass.
+
 use std::collections::BTreeMap;
 
 use aho_corasick::{

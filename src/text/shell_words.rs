@@ -69,11 +69,10 @@ pub(crate) fn split_plain(line: &str) -> Option<ShellWords<'_>> {
 fn push_word<'a>(
     line: &'a str,
     start: usize,
-    at: usize,
+    mut at: usize,
     words: &mut ShellWords<'a>,
 ) -> Option<usize> {
     let bytes = line.as_bytes();
-    let mut at = at;
     while let Some(byte) = bytes.get(at) {
         match SHELL_BYTES[usize::from(*byte)] {
             ShellByte::Plain => at += 1,

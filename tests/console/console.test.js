@@ -63,7 +63,7 @@ test("a looping session appears without a reload, and its timeline shows the loo
   // The trend is plotted, and the verdict has all its parts.
   assert.ok(await page.locator(".timeline-plot .trend polyline").count() >= 1);
   const verdict = page.locator("article.verdict").first();
-  for (const words of ["Why now", "Rule", "Fires at", "Events", "Would not have fired if", "Wasted", "Correction"]) {
+  for (const words of ["Why now", "Rule", "Fires at", "Events", "Would not fire if", "Wasted", "Correction"]) {
     await verdict.getByText(words, { exact: true }).waitFor();
   }
   await verdict.getByText("laps of 2 to 10 calls").waitFor();

@@ -412,13 +412,13 @@ async fn audit(server: &Server, tokens: &Tokens, name: &str) -> Vec<Verdict> {
 }
 
 /// A tenant's callers.
-struct Of<'a> {
+struct TenantClient<'a> {
     server: &'a Server,
     tokens: &'a Tokens,
     tenant: &'a str,
 }
 
-impl Of<'_> {
+impl TenantClient<'_> {
     fn request<T>(&self, message: T) -> Request<T> {
         self.tokens
             .request(&format!("admin@{}", self.tenant), message)
@@ -511,8 +511,8 @@ async fn next(watch: &mut Streaming<pb::WatchVerdictsResponse>) -> Verdict {
 }
 
 /// Two tenants of one service.
-fn both<'a>(server: &'a Server, tokens: &'a Tokens) -> [Of<'a>; 2] {
-    ["a", "b"].map(|tenant| Of {
+fn both<'a>(server: &'a Server, tokens: &'a Tokens) -> [TenantClient<'a>; 2] {
+    ["a", "b"].map(|tenant| TenantClient {
         server,
         tokens,
         tenant,

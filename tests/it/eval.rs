@@ -9,23 +9,12 @@ use std::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::harness::CommandOutput;
+
 const TRACES: &str = "examples/labelled/traces.ndjson";
 const LABELS: &str = "examples/labelled/labels.jsonl";
 
-/// The exit code and the output of a run.
-struct Ran {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
-
-impl Ran {
-    #[track_caller]
-    fn ends_with(self, code: i32) -> Self {
-        assert_eq!(self.code, Some(code), "{}{}", self.out, self.err);
-        self
-    }
-
+impl CommandOutput {
     #[track_caller]
     fn figures(&self) -> Value {
         assert_eq!(self.out.lines().count(), 1, "{}", self.out);
@@ -39,7 +28,7 @@ impl Ran {
     }
 }
 
-fn eval(args: &[&str]) -> Ran {
+fn eval(args: &[&str]) -> CommandOutput {
     let output = Command::new(env!("CARGO_BIN_EXE_unstuck"))
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .arg("eval")
@@ -47,11 +36,7 @@ fn eval(args: &[&str]) -> Ran {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    Ran {
-        code: output.status.code(),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
-    }
+    output.into()
 }
 
 /// The traces and labels of one test.
@@ -72,7 +57,7 @@ impl Set {
         path.join(name).to_str().unwrap().to_owned()
     }
 
-    fn eval(&self, more: &[&str]) -> Ran {
+    fn eval(&self, more: &[&str]) -> CommandOutput {
         let (traces, labels) = (self.path("traces.ndjson"), self.path("labels.jsonl"));
         eval(&[&[traces.as_str(), "--labels", labels.as_str()], more].concat())
     }

@@ -30,9 +30,9 @@ struct State {
 }
 
 #[derive(Clone, Default)]
-pub struct Fake(Arc<Mutex<State>>);
+pub struct FakeService(Arc<Mutex<State>>);
 
-impl Fake {
+impl FakeService {
     pub async fn start(&self) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -79,7 +79,7 @@ fn next<T>(list: &mut Vec<T>) -> Result<T, Status> {
 }
 
 #[async_trait]
-impl SessionService for Fake {
+impl SessionService for FakeService {
     async fn list_verdicts(
         &self,
         request: Request<pb::ListVerdictsRequest>,

@@ -23,14 +23,16 @@ impl Chance {
     /// The seed with one to eight changes: bytes replaced, removed, doubled, or taken
     /// from another seed.
     fn mutated(&mut self, seed: &[u8], seeds: &[Vec<u8>]) -> Vec<u8> {
-        const TELLING: [u8; 8] = [0, 1, 0x7F, 0x80, 0xFF, b'\n', b'"', b'{'];
+        const BOUNDARY_BYTES: [u8; 8] = [0, 1, 0x7F, 0x80, 0xFF, b'\n', b'"', b'{'];
         let mut bytes = seed.to_vec();
         for _ in 0..=self.below(8) {
             let at = self.below(bytes.len());
             let to = (at + 1 + self.below(16)).min(bytes.len());
             match self.below(6) {
                 0 if at < bytes.len() => bytes[at] ^= 1 << self.below(8),
-                1 if at < bytes.len() => bytes[at] = TELLING[self.below(TELLING.len())],
+                1 if at < bytes.len() => {
+                    bytes[at] = BOUNDARY_BYTES[self.below(BOUNDARY_BYTES.len())]
+                }
                 2 if at < to => drop(bytes.drain(at..to)),
                 3 if at < to => {
                     let piece = bytes[at..to].to_vec();

@@ -4,9 +4,11 @@ use std::{
     future::Future,
     io::Write,
     net::SocketAddr,
+    process::Output,
     time::{Duration, SystemTime},
 };
 
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{
@@ -58,6 +60,40 @@ pub fn config(toml: &str) -> Config {
             .chain(no_key),
     );
     Config::new(&layers.unwrap()).unwrap()
+}
+
+/// The exit code and the output of a command.
+pub struct CommandOutput {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
+}
+
+impl From<Output> for CommandOutput {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+}
+
+impl CommandOutput {
+    #[track_caller]
+    pub fn ends_with(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{}{}", self.out, self.err);
+        self
+    }
+
+    /// The JSON object of each line.
+    #[track_caller]
+    pub fn objects(&self) -> Vec<Value> {
+        let lines = self.out.lines();
+        lines
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
 }
 
 /// An operator request for tests that use an engine directly.

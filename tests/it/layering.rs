@@ -12,7 +12,7 @@ use unstuck::{
     detect,
 };
 
-/// Which module may use which: the arrows of ARCHITECTURE.md. `cli` and `main` may use
+/// Which module may use which: the table of modules in ARCHITECTURE.md. `cli` and `main` may use
 /// all. Every other module needs a row here.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("domain", &[]),
@@ -107,7 +107,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
 ];
 
 /// The modules that may read the clock.
-const EDGES: &[&str] = &["api", "console", "app", "cli"];
+const CLOCK_READERS: &[&str] = &["api", "console", "app", "cli"];
 
 /// The most lines of a file, without its tests.
 const LINES_MAX: usize = 500;
@@ -146,6 +146,15 @@ const DETECTOR_KEYS: &[(&str, &[&str])] = &[
 
 /// The most keys of default.toml, so that it can be read in ten minutes.
 const MANUAL_KEYS_MAX: usize = 170;
+
+/// The most lines of README.md, so that it can be read in one sitting.
+const README_LINES_MAX: usize = 250;
+
+/// The most words of all Markdown files together.
+const MARKDOWN_WORDS_MAX: usize = 34_000;
+
+/// The most words that a reader has to learn from the glossary.
+const GLOSSARY_WORDS_MAX: usize = 25;
 
 #[test]
 fn modules_use_only_the_modules_below_them() {
@@ -246,6 +255,7 @@ fn no_file_exceeds_the_line_limit() {
 /// Type names that several modules may define.
 const SHARED_TYPE_NAMES: &[&str] = &["Settings", "Args", "Limits", "Error", "Command"];
 
+/// In `src`, without its tests. The other crates and `tests/` may use any name.
 #[test]
 fn a_type_name_has_one_definition() {
     let mut defined: BTreeMap<String, String> = BTreeMap::new();
@@ -314,8 +324,8 @@ fn time_is_a_parameter() {
         );
         let reads_clock = file.has("clock::now") || file.has("clock::{now");
         assert!(
-            EDGES.contains(&file.module()) || !reads_clock,
-            "{}: it reads the clock, which only {EDGES:?} may; take the time as a parameter",
+            CLOCK_READERS.contains(&file.module()) || !reads_clock,
+            "{}: it reads the clock, which only {CLOCK_READERS:?} may; take the time as a parameter",
             file.path,
         );
     }
@@ -438,34 +448,59 @@ fn every_detector_page_lists_the_defaults() {
 }
 
 #[test]
-fn every_detector_has_a_row_in_the_readme() {
-    let readme = read("README.md");
-    for name in detect::NAMES {
-        let row = |line: &str| line.starts_with('|') && line.contains(&format!("`{name}`"));
-        assert!(
-            readme.lines().any(row),
-            "README.md: give `{name}` a row in the table of detectors",
-        );
+fn every_detector_has_a_row_in_each_readme() {
+    for path in ["README.md", "docs/detectors/README.md"] {
+        let readme = read(path);
+        for name in detect::NAMES {
+            let row = |line: &str| line.starts_with('|') && line.contains(&format!("`{name}`"));
+            assert!(
+                readme.lines().any(row),
+                "{path}: give `{name}` a row in the table of detectors",
+            );
+        }
     }
+}
+
+#[test]
+fn the_documentation_has_a_limited_length() {
+    let lines = read("README.md").lines().count();
+    assert!(
+        lines <= README_LINES_MAX,
+        "README.md has {lines} lines, at most {README_LINES_MAX}: move details to docs/"
+    );
+
+    let words: usize = markdown_files()
+        .iter()
+        .map(|path| fs::read_to_string(path).unwrap().split_whitespace().count())
+        .sum();
+    assert!(
+        (10_000..=MARKDOWN_WORDS_MAX).contains(&words),
+        "the Markdown files have {words} words, at most {MARKDOWN_WORDS_MAX}: shorten them"
+    );
+
+    let architecture = read("ARCHITECTURE.md");
+    let (_, glossary) = architecture.split_once("\n## Glossary\n").unwrap();
+    let rows = glossary.lines().filter(|line| line.starts_with("| "));
+    let entries: usize = rows
+        .skip(2)
+        .map(|row| row.split('|').nth(1).unwrap().split(',').count())
+        .sum();
+    assert!(
+        (1..=GLOSSARY_WORDS_MAX).contains(&entries),
+        "the glossary of ARCHITECTURE.md has {entries} words, at most {GLOSSARY_WORDS_MAX}: \
+         merge or delete one"
+    );
 }
 
 #[test]
 fn every_key_of_default_toml_has_a_comment() {
     let defaults = read("src/config/default.toml");
-    let base: BTreeSet<_> = keys(&defaults).map(|key| (key.section, key.name)).collect();
     for key in keys(&defaults) {
-        // The keys of a profile are explained at their defaults.
-        let base_key = key
-            .section
-            .split_once('.')
-            .and_then(|(_, rest)| rest.split_once('.'));
-        let is_explained = base_key.is_some_and(|(_, section)| base.contains(&(section, key.name)));
         assert!(
-            key.has_comment || is_explained,
+            key.has_comment,
             "src/config/default.toml: write a comment above `{}` in [{}] with its meaning and \
              unit, or name it in backticks in an earlier comment",
-            key.name,
-            key.section,
+            key.name, key.section,
         );
     }
 }
@@ -649,6 +684,22 @@ fn root() -> &'static Path {
 #[track_caller]
 fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The Markdown files of the repository, without those of npm packages.
+fn markdown_files() -> Vec<PathBuf> {
+    let directories = ["benches", "deploy", "docs", "examples", "src", "tests"];
+    let mut found: Vec<PathBuf> = directories
+        .iter()
+        .flat_map(|directory| files(&root().join(directory)))
+        .collect();
+    let entries = fs::read_dir(root()).unwrap();
+    found.extend(entries.map(|entry| entry.unwrap().path()));
+    found.retain(|path| {
+        let is_markdown = path.extension().is_some_and(|extension| extension == "md");
+        is_markdown && path.iter().all(|part| part != "node_modules")
+    });
+    found
 }
 
 /// All files in a directory and its subdirectories, sorted.

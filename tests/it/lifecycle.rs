@@ -50,16 +50,16 @@ pub fn unstuck(directory: &Path, args: &[&str], variables: &[(&str, &str)]) -> C
 }
 
 /// Ends the process when the test does, however that ends.
-pub struct Guard(pub Child);
+pub struct ChildGuard(pub Child);
 
-impl Drop for Guard {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-impl Guard {
+impl ChildGuard {
     pub fn start(mut command: Command) -> Self {
         Self(command.spawn().unwrap())
     }
@@ -82,7 +82,7 @@ fn waited<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
 
 /// The output of a command that ends by itself.
 pub fn output(command: Command) -> Output {
-    let mut child = Guard::start(command);
+    let mut child = ChildGuard::start(command);
     let (stdout, stderr) = (child.0.stdout.take(), child.0.stderr.take());
     let (stdout, stderr) = waited(move || (read(stdout), read(stderr)));
     Output {
@@ -104,7 +104,7 @@ pub fn text(bytes: &[u8]) -> &str {
 
 /// A service that runs.
 pub struct Running {
-    pub child: Guard,
+    pub child: ChildGuard,
     pub grpc: SocketAddr,
     pub http: SocketAddr,
     stderr: ChildStderr,
@@ -112,7 +112,7 @@ pub struct Running {
 
 impl Running {
     pub fn start(command: Command) -> Self {
-        let mut child = Guard::start(command);
+        let mut child = ChildGuard::start(command);
         let stdout = child.0.stdout.take().unwrap();
         let stderr = child.0.stderr.take().unwrap();
         let [grpc, http] = waited(move || {
@@ -330,7 +330,7 @@ fn printed_commands_can_be_typed() {
         ("UNSTUCK__SERVER__GRPC", "0.0.0.0:0"),
         ("UNSTUCK__SERVER__HTTP", "0.0.0.0:0"),
     ];
-    let mut child = Guard::start(unstuck(directory.path(), &["--insecure"], &everywhere));
+    let mut child = ChildGuard::start(unstuck(directory.path(), &["--insecure"], &everywhere));
     let stdout = child.0.stdout.take().unwrap();
     let lines: Vec<String> = waited(move || {
         let lines = BufReader::new(stdout).lines().map(Result::unwrap);

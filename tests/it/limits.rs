@@ -205,12 +205,12 @@ async fn beyond_loops_max_the_oldest_ended_loop_is_evicted() {
 
 // Time: with an engine in the test, which sets the clock.
 
-struct Clocked {
+struct EngineWithClock {
     engine: Engine,
     metrics: Arc<Metrics>,
 }
 
-fn engine(toml: &str) -> Clocked {
+fn engine(toml: &str) -> EngineWithClock {
     let config = config(toml);
     let metrics = Arc::new(Metrics::new(unstuck::detect::NAMES.iter().copied()).unwrap());
     let engine = Engine::new(
@@ -221,14 +221,14 @@ fn engine(toml: &str) -> Clocked {
         RunMode::Live,
         Box::new(|_| {}),
     );
-    Clocked { engine, metrics }
+    EngineWithClock { engine, metrics }
 }
 
 fn at(secs: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(secs)
 }
 
-impl Clocked {
+impl EngineWithClock {
     fn record(&self, event: pb::Event, secs: u64) -> Result<i32, RecordError> {
         let event = domain::Event::try_from(event).unwrap();
         let recorded = self.engine.record(&event, at(secs))?;

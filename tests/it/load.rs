@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use tokio::net::TcpListener;
 
 use crate::{
-    bench::rig::{
+    bench::load_generator::{
+        bare_server,
         drive::{self, End, Load, Outcome, Pace},
-        floor,
         mix::{Envelope, Kind, Script},
     },
     harness::*,
@@ -41,7 +41,7 @@ async fn driven(server: SocketAddr, load: &Load) -> Outcome {
 async fn start_floor() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(floor::serve(listener));
+    tokio::spawn(bare_server::serve(listener));
     address
 }
 

@@ -15,11 +15,10 @@ mod play;
 /// The load generator; its test keeps it working.
 #[path = "../../benches/load"]
 mod bench {
-    pub mod rig;
+    pub mod load_generator;
 }
 
 mod allocations;
-mod answers;
 mod auth;
 mod backup;
 mod bad_input;
@@ -35,6 +34,7 @@ mod deltas;
 mod disk_faults;
 mod durable;
 mod embeddings;
+mod error_responses;
 mod eval;
 mod events;
 mod fast_return;
@@ -48,7 +48,6 @@ mod memory;
 mod model;
 mod notify;
 mod operators;
-mod others;
 mod plausible;
 mod policy;
 mod profiles;
@@ -63,6 +62,7 @@ mod sessions;
 mod streams;
 mod telemetry;
 mod terminate;
+mod third_party_streams;
 mod timeline;
 mod tls;
 mod traces;

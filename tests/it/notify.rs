@@ -23,14 +23,14 @@ use crate::{
 const SECRET: &str = "whsec_dGhlIHNlY3JldCBvZiB0aGUgdGVzdHM=";
 
 /// A request to a receiver.
-struct Got {
+struct ReceivedRequest {
     method: Method,
     uri: Uri,
     headers: HeaderMap,
     body: Bytes,
 }
 
-impl Got {
+impl ReceivedRequest {
     fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap()
     }
@@ -48,14 +48,14 @@ enum Answer {
 }
 
 #[derive(Clone)]
-struct Desk {
-    got: mpsc::Sender<Got>,
+struct ReceiverState {
+    got: mpsc::Sender<ReceivedRequest>,
     answers: Arc<Mutex<VecDeque<Answer>>>,
 }
 
 struct Receiver {
     address: SocketAddr,
-    got: mpsc::Receiver<Got>,
+    got: mpsc::Receiver<ReceivedRequest>,
 }
 
 impl Receiver {
@@ -67,35 +67,35 @@ impl Receiver {
     fn on(listener: TcpListener, answers: &[Answer]) -> Self {
         let address = listener.local_addr().unwrap();
         let (sender, got) = mpsc::channel(64);
-        let desk = Desk {
+        let receiver_state = ReceiverState {
             got: sender,
             answers: Arc::new(Mutex::new(answers.iter().cloned().collect())),
         };
-        let app = Router::new().fallback(receive).with_state(desk);
+        let app = Router::new().fallback(receive).with_state(receiver_state);
         tokio::spawn(async move { axum::serve(listener, app).await });
         Self { address, got }
     }
 
-    async fn next(&mut self) -> Got {
+    async fn next(&mut self) -> ReceivedRequest {
         within(self.got.recv()).await.unwrap()
     }
 }
 
 async fn receive(
-    State(desk): State<Desk>,
+    State(receiver_state): State<ReceiverState>,
     method: Method,
     uri: Uri,
     headers: HeaderMap,
     body: Bytes,
 ) -> StatusCode {
-    let got = Got {
+    let got = ReceivedRequest {
         method,
         uri,
         headers,
         body,
     };
-    desk.got.send(got).await.unwrap();
-    let answer = desk.answers.lock().await.pop_front();
+    receiver_state.got.send(got).await.unwrap();
+    let answer = receiver_state.answers.lock().await.pop_front();
     match answer {
         None => StatusCode::NO_CONTENT,
         Some(Answer::Status(status)) => StatusCode::from_u16(status).unwrap(),

@@ -11,32 +11,11 @@ use tonic::Status;
 use unstuck::pb::{self, SessionStatus};
 
 use crate::{
-    fake::Fake,
-    harness::{Build, Server, ask, call, within},
+    fake::FakeService,
+    harness::{Build, CommandOutput, Server, ask, call, within},
 };
 
-/// The result of a command.
-struct Ran {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
-
-impl Ran {
-    #[track_caller]
-    fn ends_with(self, code: i32) -> Self {
-        assert_eq!(self.code, Some(code), "{}{}", self.out, self.err);
-        self
-    }
-
-    #[track_caller]
-    fn objects(&self) -> Vec<Value> {
-        let lines = self.out.lines();
-        lines
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect()
-    }
-
+impl CommandOutput {
     /// The first words of each line.
     fn first_words(&self, count: usize) -> Vec<String> {
         let words = |line: &str| {
@@ -66,18 +45,13 @@ fn command(server: SocketAddr, args: &[&str]) -> Command {
 }
 
 /// Runs the command; the service runs in this process.
-async fn run_command(mut command: Command) -> Ran {
+async fn run_command(mut command: Command) -> CommandOutput {
     let output = tokio::task::spawn_blocking(move || command.output().unwrap());
     let output = within(output).await.unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Ran {
-        code: output.status.code(),
-        out: text(output.stdout),
-        err: text(output.stderr),
-    }
+    output.into()
 }
 
-async fn unstuck(server: SocketAddr, args: &[&str]) -> Ran {
+async fn unstuck(server: SocketAddr, args: &[&str]) -> CommandOutput {
     run_command(command(server, args)).await
 }
 
@@ -122,7 +96,7 @@ async fn sessions_are_listed_the_worst_first() {
 
 #[tokio::test]
 async fn all_pages_are_listed() {
-    let fake = Fake::default();
+    let fake = FakeService::default();
     let page = |id: &str, next: &str| pb::ListSessionsResponse {
         sessions: vec![pb::Session {
             session_id: id.to_owned(),
@@ -152,12 +126,12 @@ async fn a_session_shows_its_loop_at_a_glance_and_why_it_was_reported() {
     for part in [
         "s  looping",
         "◀ WARN cycle",
-        "rule        the same calls come in the same order",
-        "fires at    3 laps of 2 to 10 calls in the last 30 calls",
-        "events      0–5 (3 laps of 2)",
-        "unless      a call that is not part of the cycle",
-        "correction  Stop this cycle",
-        "wasted      6 events",
+        "rule               the same calls repeat in the same order",
+        "fires at           3 laps of 2 to 10 calls in the last 30 calls",
+        "events             0–5 (3 laps of 2)",
+        "would not fire if  a call that is not part of the cycle",
+        "correction         Stop this cycle",
+        "wasted             6 events",
     ] {
         assert!(page.contains(part), "{part:?} is not in {page}");
     }
@@ -301,7 +275,7 @@ async fn many_sessions_are_counted_before_they_are_terminated() {
 
 #[tokio::test]
 async fn an_operator_acts_under_a_name() {
-    let fake = Fake::default();
+    let fake = FakeService::default();
     let server = fake.start().await;
     let snooze = ["snooze", "s", "--for", "30m", "--reason", "a demo"];
     let ran = unstuck(server, &snooze).await.ends_with(0);
@@ -319,7 +293,7 @@ async fn an_operator_acts_under_a_name() {
 
 #[tokio::test]
 async fn the_audit_log_is_listed_page_by_page() {
-    let fake = Fake::default();
+    let fake = FakeService::default();
     let page = |id: &str, next: &str| pb::ListVerdictsResponse {
         verdicts: vec![verdict(id)],
         next_page_token: next.to_owned(),
@@ -384,7 +358,7 @@ async fn first_line(pipe: impl Read + Send + 'static) -> String {
 
 #[tokio::test]
 async fn an_interrupted_watch_resumes_after_the_last_verdict() {
-    let fake = Fake::default();
+    let fake = FakeService::default();
     let shown = |id: &str| {
         let verdict = Some(verdict(id));
         Ok(pb::WatchVerdictsResponse { verdict })
@@ -473,7 +447,7 @@ async fn colours_are_printed_to_terminals_or_on_request() {
 
 #[tokio::test]
 async fn a_reader_that_closes_its_pipe_is_no_failure() {
-    let fake = Fake::default();
+    let fake = FakeService::default();
     // More than a pipe holds.
     let sessions = (0..5_000).map(|number| pb::Session {
         session_id: format!("a-rather-long-name-{number}"),

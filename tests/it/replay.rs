@@ -10,31 +10,13 @@ use std::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::harness::CommandOutput;
+
 const READ_LOOP: &str = "examples/read-loop.ndjson";
 const SIMILAR_TURNS: &str = "examples/similar-turns.ndjson";
 const HEALTHY: &str = "examples/healthy.ndjson";
 
-/// The exit code and the output of a run.
-struct Ran {
-    code: Option<i32>,
-    out: String,
-    err: String,
-}
-
-impl Ran {
-    #[track_caller]
-    fn ends_with(&self, code: i32) -> &Self {
-        assert_eq!(self.code, Some(code), "{}{}", self.out, self.err);
-        self
-    }
-
-    fn objects(&self) -> Vec<Value> {
-        let lines = self.out.lines();
-        lines
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect()
-    }
-
+impl CommandOutput {
     /// `ACTION at index`, in order.
     fn verdicts(&self) -> Vec<String> {
         let objects = self.objects().into_iter();
@@ -64,26 +46,22 @@ fn command(args: &[&str]) -> Command {
     command
 }
 
-fn replay_with_stdin(args: &[&str], stdin: &[u8]) -> Ran {
+fn replay_with_stdin(args: &[&str], stdin: &[u8]) -> CommandOutput {
     let mut child = command(args).spawn().unwrap();
     let mut pipe = child.stdin.take().unwrap();
     // It may exit before it has read all input, after a usage error or an invalid line.
     pipe.write_all(stdin).unwrap_or_default();
     drop(pipe);
     let output = child.wait_with_output().unwrap();
-    Ran {
-        code: output.status.code(),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
-    }
+    output.into()
 }
 
-fn replay(args: &[&str]) -> Ran {
+fn replay(args: &[&str]) -> CommandOutput {
     replay_with_stdin(args, b"")
 }
 
 /// Replays the text from standard input and prints JSON.
-fn replay_json(trace: &str) -> Ran {
+fn replay_json(trace: &str) -> CommandOutput {
     replay_with_stdin(&["--output", "json", "-"], trace.as_bytes())
 }
 
@@ -114,8 +92,8 @@ impl Trace {
 
 #[test]
 fn a_read_loop_is_warned_about_at_its_third_read() {
-    let ran = replay(&["--output", "json", READ_LOOP]);
-    let verdicts = ran.ends_with(0).verdicts();
+    let ran = replay(&["--output", "json", READ_LOOP]).ends_with(0);
+    let verdicts = ran.verdicts();
     assert_eq!(verdicts[0], "ACTION_WARN at 13");
 }
 
@@ -130,8 +108,8 @@ fn similar_turns_are_warned_about_and_ended() {
 
 #[test]
 fn a_healthy_session_has_no_verdict() {
-    let ran = replay(&["--output", "json", HEALTHY]);
-    assert_eq!(ran.ends_with(0).verdicts(), [""; 0]);
+    let ran = replay(&["--output", "json", HEALTHY]).ends_with(0);
+    assert_eq!(ran.verdicts(), [""; 0]);
     assert_eq!(ran.summary()["events"], 37);
     assert_eq!(ran.summary()["saved"]["events"], 0);
     let printed = replay(&[HEALTHY]).out;
@@ -154,8 +132,8 @@ fn json_is_proto3_json_with_the_names_of_the_proto() {
 
 #[test]
 fn the_last_line_sums_all_files_up() {
-    let ran = replay(&["--output", "json", READ_LOOP, SIMILAR_TURNS, HEALTHY]);
-    let summary = ran.ends_with(0).summary();
+    let ran = replay(&["--output", "json", READ_LOOP, SIMILAR_TURNS, HEALTHY]).ends_with(0);
+    let summary = ran.summary();
     assert_eq!(summary["events"], 17 + 14 + 37);
     assert_eq!(summary["sessions"], 3);
     assert_eq!(summary["bad_lines"], 0);
@@ -211,8 +189,7 @@ fn a_duplicate_event_repeats_no_verdict() {
 #[test]
 fn fail_on_is_met_by_that_action_or_a_stronger_one() {
     let check = |action: &str, file: &str, code| {
-        let ran = replay(&["--fail-on", action, "--output", "json", file]);
-        ran.ends_with(code);
+        let ran = replay(&["--fail-on", action, "--output", "json", file]).ends_with(code);
         assert!(ran.out.contains("\"summary\""));
     };
     check("alert", READ_LOOP, 1);
@@ -222,16 +199,16 @@ fn fail_on_is_met_by_that_action_or_a_stronger_one() {
     check("terminate", READ_LOOP, 0);
     check("terminate", SIMILAR_TURNS, 1);
     check("alert", HEALTHY, 0);
-    let ran = replay(&["--fail-on", "nag", HEALTHY]);
-    assert!(ran.ends_with(2).err.contains("one of alert, warn"));
+    let ran = replay(&["--fail-on", "nag", HEALTHY]).ends_with(2);
+    assert!(ran.err.contains("one of alert, warn"));
 }
 
 #[test]
 fn a_verdict_in_shadow_mode_fails_nothing() {
     let config = Trace::new("[profiles.default]\nmode = \"shadow\"\n");
     let args = ["--config", config.path(), "--fail-on", "alert", READ_LOOP];
-    let ran = replay(&args);
-    assert!(ran.ends_with(0).out.contains("shadow"));
+    let ran = replay(&args).ends_with(0);
+    assert!(ran.out.contains("shadow"));
 }
 
 #[test]
@@ -240,8 +217,7 @@ fn an_invalid_line_is_reported_with_its_number_and_skipped() {
     let trace = Trace::new(format!(
         "{good}\nnot json\n{{\"session_id\":\"s\",\"turm\":{{}}}}\n{{\"session_id\":\"s\"}}\n{good}{good}"
     ));
-    let ran = replay(&["--output", "json", trace.path()]);
-    ran.ends_with(0);
+    let ran = replay(&["--output", "json", trace.path()]).ends_with(0);
     let printed: Vec<&str> = ran.err.lines().collect();
     let prefix = |number| format!("unstuck: {}:{number}: ", trace.path());
     assert_eq!(printed.len(), 3, "{}", ran.err);
@@ -257,29 +233,25 @@ fn an_invalid_line_is_reported_with_its_number_and_skipped() {
 fn strict_stops_at_a_bad_line() {
     let trace = format!("{}x\n{}", read("s", "a"), read("s", "a"));
     let args = ["--strict", "--output", "json", "-"];
-    let ran = replay_with_stdin(&args, trace.as_bytes());
-    assert!(ran.ends_with(2).err.starts_with("unstuck: -:2: "));
+    let ran = replay_with_stdin(&args, trace.as_bytes()).ends_with(2);
+    assert!(ran.err.starts_with("unstuck: -:2: "));
     assert_eq!(ran.err.lines().count(), 1);
     assert_eq!(ran.out, "");
 }
 
 #[test]
 fn input_without_one_good_line_is_bad_input() {
-    let ran = replay_with_stdin(&["-"], b"x\ny\n");
-    assert!(
-        ran.ends_with(2)
-            .err
-            .ends_with("unstuck: no valid line in the traces\n")
-    );
+    let ran = replay_with_stdin(&["-"], b"x\ny\n").ends_with(2);
+    assert!(ran.err.ends_with("unstuck: no valid line in the traces\n"));
     replay_with_stdin(&["-"], b"\n\n").ends_with(0);
 }
 
 #[test]
 fn a_missing_file_is_a_usage_error() {
     for file in ["no/such.ndjson", "examples"] {
-        let ran = replay(&["--output", "json", HEALTHY, file]);
+        let ran = replay(&["--output", "json", HEALTHY, file]).ends_with(2);
         let printed = format!("unstuck: cannot read {file}: ");
-        assert!(ran.ends_with(2).err.starts_with(&printed), "{}", ran.err);
+        assert!(ran.err.starts_with(&printed), "{}", ran.err);
         assert_eq!(ran.err.lines().count(), 1);
         assert_eq!(ran.out, "");
     }
@@ -288,10 +260,10 @@ fn a_missing_file_is_a_usage_error() {
 
 #[test]
 fn an_unknown_profile_is_a_usage_error() {
-    let ran = replay(&["--profile", "nosuch", HEALTHY]);
+    let ran = replay(&["--profile", "nosuch", HEALTHY]).ends_with(2);
     let printed =
         "unstuck: unknown profile \"nosuch\"; known profiles: default, classic, lenient, strict\n";
-    assert_eq!(ran.ends_with(2).err, printed);
+    assert_eq!(ran.err, printed);
 }
 
 #[test]
@@ -306,9 +278,9 @@ fn all_sessions_have_the_profile() {
 fn standard_input_is_a_file_like_others() {
     let trace = fs::read(READ_LOOP).unwrap();
     for output in ["json", "table"] {
-        let piped = replay_with_stdin(&["--output", output, "-"], &trace);
+        let piped = replay_with_stdin(&["--output", output, "-"], &trace).ends_with(0);
         let named = replay(&["--output", output, READ_LOOP]);
-        assert_eq!(piped.ends_with(0).out, named.out);
+        assert_eq!(piped.out, named.out);
     }
 }
 
@@ -332,8 +304,8 @@ fn a_verdict_is_printed_when_it_is_issued() {
 fn a_byte_order_mark_and_crlf_do_not_matter() {
     let trace = fs::read_to_string(READ_LOOP).unwrap();
     let windows = Trace::new(format!("\u{feff}{}", trace.replace('\n', "\r\n\r\n")));
-    let ran = replay(&["--strict", "--output", "json", windows.path()]);
-    assert_eq!(ran.ends_with(0).out, replay_json(&trace).out);
+    let ran = replay(&["--strict", "--output", "json", windows.path()]).ends_with(0);
+    assert_eq!(ran.out, replay_json(&trace).out);
 }
 
 #[test]
@@ -353,16 +325,16 @@ fn camel_case_is_understood() {
         trace.replace(snake, camel)
     });
     assert_ne!(trace, camel);
-    let ran = replay_json(&camel);
-    assert_eq!(ran.ends_with(0).out, replay_json(&trace).out);
+    let ran = replay_json(&camel).ends_with(0);
+    assert_eq!(ran.out, replay_json(&trace).out);
 }
 
 #[test]
 fn a_null_field_is_unset() {
     let event = r#"{"session_id": "s", "agent_id": null, "usage": null,
         "tool_call": {"tool": "t", "args": {"a": null}, "error": null}}"#;
-    let ran = replay_json(&(event.replace('\n', " ") + "\n").repeat(3));
-    assert_eq!(ran.ends_with(0).verdicts(), ["ACTION_WARN at 2"]);
+    let ran = replay_json(&(event.replace('\n', " ") + "\n").repeat(3)).ends_with(0);
+    assert_eq!(ran.verdicts(), ["ACTION_WARN at 2"]);
     assert_eq!(ran.summary()["bad_lines"], 0);
 }
 
@@ -373,8 +345,8 @@ fn streamed_text_is_a_turn() {
         json!({ "delta": delta }).to_string() + "\n"
     };
     let turn = delta("I will look ", false) + &delta("into it now.", true);
-    let ran = replay_json(&turn.repeat(4));
-    assert_eq!(ran.ends_with(0).verdicts(), ["ACTION_BREAK at 3"]);
+    let ran = replay_json(&turn.repeat(4)).ends_with(0);
+    assert_eq!(ran.verdicts(), ["ACTION_BREAK at 3"]);
     assert_eq!(ran.summary()["events"], 4);
 }
 
@@ -402,8 +374,8 @@ fn server_limits_do_not_apply_to_a_replay() {
         "json",
         "-",
     ];
-    let ran = replay_with_stdin(&args, trace.repeat(3).as_bytes());
-    assert_eq!(ran.ends_with(0).summary()["looping_sessions"], 50);
+    let ran = replay_with_stdin(&args, trace.repeat(3).as_bytes()).ends_with(0);
+    assert_eq!(ran.summary()["looping_sessions"], 50);
 }
 
 #[test]
@@ -416,8 +388,8 @@ fn huge_amounts_stay_numbers() {
     let trace = event("0001-01-01T00:00:00Z")
         + &event("9999-12-31T23:59:59.999999999Z")
         + &event("1969-12-31T23:59:59.5Z").repeat(3);
-    let ran = replay_json(&trace);
-    assert!(ran.ends_with(0).summary()["wasted"]["cost_usd"].is_f64());
+    let ran = replay_json(&trace).ends_with(0);
+    assert!(ran.summary()["wasted"]["cost_usd"].is_f64());
     replay_with_stdin(&["-"], trace.as_bytes()).ends_with(0);
 }
 
@@ -459,8 +431,8 @@ fn hostile_text_cannot_control_a_terminal() {
     let bad = "{\"session_id\":\"s\",\"\\u001b[2J\":1}\n";
     let trace = call.repeat(3) + bad;
     for output in ["json", "table"] {
-        let ran = replay_with_stdin(&["--output", output, "-"], trace.as_bytes());
-        assert!(ran.ends_with(0).out.contains("[2J"), "{}", ran.out);
+        let ran = replay_with_stdin(&["--output", output, "-"], trace.as_bytes()).ends_with(0);
+        assert!(ran.out.contains("[2J"), "{}", ran.out);
         for text in [&ran.out, &ran.err] {
             let steers = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
             assert!(!text.contains(steers), "{text:?}");

@@ -223,7 +223,7 @@ fn an_invalid_rule_is_refused_with_its_file_name_and_position() {
         ),
         (
             rule("when = 'tool'"),
-            "invalid `rules[0].when` at FILE:3: rule \"r\": it is a text, and must be true or false",
+            "invalid `rules[0].when` at FILE:3: rule \"r\": must be true or false, but is a text",
         ),
         (
             rule("when = 'true'\nkey = 'args'"),
@@ -231,7 +231,7 @@ fn an_invalid_rule_is_refused_with_its_file_name_and_position() {
         ),
         (
             rule("when = 'true'\nreset_when = '1'"),
-            "invalid `rules[0].reset_when` at FILE:4: rule \"r\": it is a whole number, and must be true or false",
+            "invalid `rules[0].reset_when` at FILE:4: rule \"r\": must be true or false, but is a whole number",
         ),
         (
             rule("when = 'true'\ncount = 31"),

@@ -13,7 +13,7 @@ const HASTY: &str = "[detect.exact_repeat]\ncount = 2\nterminate_after = 2";
 
 /// A client with this window buffers a few pushes; the server must queue the rest
 /// until they are read.
-const NARROW: u32 = 1_024;
+const SMALL_WINDOW_BYTES: u32 = 1_024;
 
 /// The session of a push, and its verdict.
 fn pushed(response: StreamEventsResponse) -> (String, Verdict) {
@@ -77,7 +77,7 @@ async fn an_operators_termination_is_pushed_to_every_stream_of_the_session_and_t
 #[tokio::test]
 async fn a_stream_that_reads_late_gets_every_termination() {
     let server = Server::start().await;
-    let mut stream = events_of(server.detection_with_window(NARROW).await).await;
+    let mut stream = events_of(server.detection_with_window(SMALL_WINDOW_BYTES).await).await;
     let sessions: Vec<String> = (0..2_000).map(|n| format!("s{n}")).collect();
     for (n, some) in (1..).zip(sessions.chunks(10)) {
         stream
@@ -106,7 +106,7 @@ async fn a_stream_that_reads_late_gets_every_termination() {
 #[tokio::test]
 async fn a_stream_that_reads_late_gets_every_termination_of_sub_agents() {
     let server = Server::with(HASTY).await;
-    let mut stream = events_of(server.detection_with_window(NARROW).await).await;
+    let mut stream = events_of(server.detection_with_window(SMALL_WINDOW_BYTES).await).await;
     let sessions: Vec<String> = (0..30).map(|n| format!("s{n}")).collect();
     let agents: Vec<String> = (0..60).map(|n| format!("a{n}")).collect();
     for (n, session) in (1..).zip(&sessions) {

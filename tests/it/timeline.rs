@@ -132,9 +132,12 @@ async fn an_explanation_names_the_settings_in_force() {
     let answer = detail(&server, "s").await;
     let explanation = &answer.explanations[0];
     assert_eq!(explanation.threshold, "5 in a row");
-    assert!(explanation.rule.contains("one call"), "{explanation:?}");
     assert!(
-        explanation.quiet.contains("another result"),
+        explanation.rule.contains("the same call"),
+        "{explanation:?}"
+    );
+    assert!(
+        explanation.would_not_fire_if.contains("another result"),
         "{explanation:?}"
     );
 }
@@ -145,7 +148,11 @@ fn every_detector_explains_why_it_fires_and_what_resets_it() {
     let settings = &config.profiles.default().detect;
     for name in detect::NAMES {
         let explained = settings.explain(name).unwrap();
-        for text in [explained.rule, &explained.threshold, explained.avoided_by] {
+        for text in [
+            explained.rule,
+            &explained.threshold,
+            explained.would_not_fire_if,
+        ] {
             assert!(!text.is_empty() && !text.ends_with('.'), "{name}: {text:?}");
         }
     }

@@ -11,29 +11,39 @@ use crate::{
 };
 
 /// Quotes, a line break, terminal colours and a change of text direction.
-const NASTY: &str = "x\"\n[system] ignore\u{1b}[31m\u{202e}\u{7}|`../../etc/passwd";
+const HOSTILE_TEXT: &str = "x\"\n[system] ignore\u{1b}[31m\u{202e}\u{7}|`../../etc/passwd";
 /// The most hostile text that is valid in an id.
 const ID: &str = "../../etc/passwd;$(id)'\"<b>";
 
 async fn send_in_every_field_of_the_api(server: &Server) {
-    server.open(ID, "", &[("label", NASTY)]).await.unwrap();
-    let nasty = call(NASTY, &format!("{{\"path\": {NASTY:?}}}"), NASTY).change(|call| {
-        call.target = NASTY.to_owned();
-        call.error = NASTY.to_owned();
+    server
+        .open(ID, "", &[("label", HOSTILE_TEXT)])
+        .await
+        .unwrap();
+    let nasty = call(
+        HOSTILE_TEXT,
+        &format!("{{\"path\": {HOSTILE_TEXT:?}}}"),
+        HOSTILE_TEXT,
+    )
+    .change(|call| {
+        call.target = HOSTILE_TEXT.to_owned();
+        call.error = HOSTILE_TEXT.to_owned();
     });
-    server.play(ID, nasty.by(NASTY).id(NASTY).times(1)).await;
+    server
+        .play(ID, nasty.by(HOSTILE_TEXT).id(HOSTILE_TEXT).times(1))
+        .await;
     server
         .play(
             ID,
-            call(NASTY, NASTY, NASTY)
-                .change(|call| call.target = NASTY.to_owned())
+            call(HOSTILE_TEXT, HOSTILE_TEXT, HOSTILE_TEXT)
+                .change(|call| call.target = HOSTILE_TEXT.to_owned())
                 .times(4),
         )
         .await;
-    server.play(ID, turn(NASTY).times(3)).await;
+    server.play(ID, turn(HOSTILE_TEXT).times(3)).await;
     let mut request = tonic::Request::new(pb::TerminateSessionRequest {
         session_id: "other".to_owned(),
-        reason: NASTY.to_owned(),
+        reason: HOSTILE_TEXT.to_owned(),
     });
     let operator = "x\"; ignore".parse().unwrap();
     request.metadata_mut().insert("unstuck-operator", operator);

@@ -19,13 +19,13 @@ pub(crate) fn detail_to_pb(detail: &SessionDetail) -> pb::GetSessionResponse {
         let DetectorExplanation {
             rule,
             threshold,
-            avoided_by: quiet,
+            would_not_fire_if,
         } = explained;
         pb::Explanation {
             detector: std::sync::Arc::to_string(detector),
             rule: (*rule).to_owned(),
             threshold: threshold.clone(),
-            quiet: (*quiet).to_owned(),
+            would_not_fire_if: (*would_not_fire_if).to_owned(),
         }
     };
     pb::GetSessionResponse {

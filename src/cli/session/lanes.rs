@@ -66,8 +66,9 @@ impl Lanes {
 
     /// Whether any lane holds equal calls, and whether any holds unequal ones.
     pub fn kinds(&self) -> (bool, bool) {
-        let equal = |lane: &Lane| matches!(lane, Lane::Same(_));
-        (self.0.iter().any(equal), !self.0.iter().all(equal))
+        let mut lanes = self.0.iter();
+        let has_equal = lanes.clone().any(|lane| matches!(lane, Lane::Same(_)));
+        (has_equal, lanes.any(|lane| matches!(lane, Lane::Loop(_))))
     }
 }
 

@@ -100,7 +100,7 @@ fn agent_text_cannot_control_the_terminal() {
             detector: text(),
             rule: text(),
             threshold: text(),
-            quiet: text(),
+            would_not_fire_if: text(),
         }],
     };
     assert_printable(&page(&answer));

@@ -93,8 +93,9 @@ impl SessionTableRow {
             let percent = (trend * 100.0) as i32;
             (status, Reverse((action, percent, row.wasted.events)))
         };
-        let by_id = || self.id.cmp(&other.id);
-        sort_key(self).cmp(&sort_key(other)).then_with(by_id)
+        sort_key(self)
+            .cmp(&sort_key(other))
+            .then_with(|| self.id.cmp(&other.id))
     }
 
     pub fn render_cells(&self, now: Timestamp) -> Vec<Cell> {

@@ -1,3 +1,5 @@
+//! Plays a recorded trace to an engine.
+
 use std::{
     collections::HashMap,
     sync::Arc,

@@ -120,7 +120,7 @@ function row(detector) {
       el("details", null,
         el("summary", null, detector.threshold),
         el("p", null, el("b", null, "Rule: "), detector.rule),
-        el("p", null, el("b", null, "Does not fire if: "), detector.avoided_by),
+        el("p", null, el("b", null, "Would not fire if: "), detector.would_not_fire_if),
         el("p", { class: "muted" }, `trend half-life ${detector.trend_half_life_events} events`))),
     cell("Actions", "ladder", actions.map((action) => el("span", { class: `badge action-${action}` }, action))),
     cell("Terminates at", "number", detector.terminate_after ? format.counted(detector.terminate_after, "event") : el("span", { class: "none" }, "–")),

@@ -22,7 +22,7 @@ export function card(verdict, explanation, { correction = true } = {}) {
     indexes.length && ["Events", matchedEvents(indexes, evidence)],
     (verdict.members ?? []).length && ["Calls", members(verdict.members)],
     evidence.excerpt && ["Excerpt", untrusted(evidence.excerpt, { class: "excerpt" })],
-    explanation && ["Would not have fired if", explanation.quiet],
+    explanation && ["Would not fire if", explanation.would_not_fire_if],
     wasted.events && ["Wasted", format.cost(wasted.events, wasted.tokens, wasted.cost_usd)],
     verdict.trend && ["Trend", `${(verdict.trend.ema ?? 0).toFixed(2)}, ${format.level(verdict.trend.level)}`],
     (verdict.confidence ?? 0) > 0 && verdict.detector !== "operator" && ["Confidence", confidence(verdict.confidence)],

@@ -207,7 +207,7 @@ impl Session {
         {
             self.verdict_history.is_termination_withheld = true;
             decision.action = Action::Warn;
-            decision.reason += "; not terminated, because too many sessions would be at once";
+            decision.reason += "; not terminated: the breaker is open";
         }
         Some(())
     }

@@ -37,10 +37,10 @@ const DAYS: [&str; 7] = [
 pub fn date_end(c: Cursor) -> Option<usize> {
     let end = iso_date_end(c)
         .or_else(|| compact_date_end(c))
-        .or_else(|| numeric_date_end(c));
-    let end = end.or_else(|| day_month_year_end(c))?;
-    let c = skip_time(c.with_offset(end));
-    c.is_word_end().then_some(c.at)
+        .or_else(|| numeric_date_end(c))
+        .or_else(|| day_month_year_end(c))?;
+    let after_time = skip_time(c.with_offset(end));
+    after_time.is_word_end().then_some(after_time.at)
 }
 
 fn iso_date_end(mut c: Cursor) -> Option<usize> {
@@ -292,9 +292,9 @@ pub fn duration_end(c: Cursor) -> Option<usize> {
             None => break,
         }
     }
-    let c = c.with_offset(end);
-    let hyphenated = c.peek(0) == b'-' && c.peek(1).is_ascii_alphabetic();
-    (c.is_word_end() && !hyphenated).then_some(end)
+    let after = c.with_offset(end);
+    let hyphenated = after.peek(0) == b'-' && after.peek(1).is_ascii_alphabetic();
+    (after.is_word_end() && !hyphenated).then_some(end)
 }
 
 /// One number and its unit.

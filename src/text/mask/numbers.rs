@@ -81,22 +81,22 @@ fn can_end_count_word(second: u8, last: u8) -> bool {
 /// abbreviated to three letters.
 #[inline]
 fn can_end_date_name(second: u8, last: u8) -> bool {
-    let second = second | 0x20;
+    let second_lower = second | 0x20;
     match last | 0x20 {
         // Days in full; January, February, May and July.
-        b'y' => matches!(second, b'a' | b'r' | b'l'),
+        b'y' => matches!(second_lower, b'a' | b'r' | b'l'),
         // March. The abbreviations of Thursday and Sunday are below.
-        b'h' => second == b'c',
-        b'l' => matches!(second, b'i' | b'u'),
-        b'e' => matches!(second, b'n' | b'u'),
-        b't' => matches!(second, b's' | b'a' | b'c'),
-        b'r' => matches!(second, b'e' | b'a' | b'p'),
-        b'n' => matches!(second, b'o' | b'u' | b'a'),
-        b'd' | b'b' | b'c' | b'p' => second == b'e',
-        b'u' => second == b'h',
-        b'i' => second == b'r',
-        b'g' => second == b'u',
-        b'v' => second == b'o',
+        b'h' => second_lower == b'c',
+        b'l' => matches!(second_lower, b'i' | b'u'),
+        b'e' => matches!(second_lower, b'n' | b'u'),
+        b't' => matches!(second_lower, b's' | b'a' | b'c'),
+        b'r' => matches!(second_lower, b'e' | b'a' | b'p'),
+        b'n' => matches!(second_lower, b'o' | b'u' | b'a'),
+        b'd' | b'b' | b'c' | b'p' => second_lower == b'e',
+        b'u' => second_lower == b'h',
+        b'i' => second_lower == b'r',
+        b'g' => second_lower == b'u',
+        b'v' => second_lower == b'o',
         _ => false,
     }
 }
@@ -172,8 +172,8 @@ fn find_quantity_noise(text: &[u8], since: usize, word: &Range<usize>) -> Option
         return Some((date, PLACEHOLDER));
     }
     let c = Cursor::new(text, word.start);
-    let end = noise_end(c, word.end, true);
-    let end = end.or_else(|| is_ordinal_attempt(text, since, word).then_some(word.end))?;
+    let end = noise_end(c, word.end, true)
+        .or_else(|| is_ordinal_attempt(text, since, word).then_some(word.end))?;
     Some((word.start..end, PLACEHOLDER))
 }
 

@@ -1,3 +1,5 @@
+//! The words of a call's arguments, to compare calls that vary.
+
 use crate::{
     domain::{Sig, WordHashes},
     text::{

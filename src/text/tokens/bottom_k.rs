@@ -1,3 +1,5 @@
+//! A bounded sample of a set of hashes.
+
 use crate::domain::Sketch;
 
 /// The `N` lowest distinct hashes of all that are pushed: all of them if there are at

@@ -1,3 +1,5 @@
+//! Computes the facts of a turn: sketches of its words, numbers and stems.
+
 use std::ops::Range;
 
 use super::{

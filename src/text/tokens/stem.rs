@@ -1,3 +1,5 @@
+//! The stem of a word: its first letters.
+
 use crate::text::{mixing::GOLDEN_RATIO_64, unicode};
 
 /// The first letters of a word, which inflection does not change: "inspect",

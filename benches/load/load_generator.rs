@@ -3,8 +3,8 @@
 // The benchmark and its test each use a part of this.
 #![allow(dead_code)]
 
+pub mod bare_server;
 pub mod drive;
-pub mod floor;
 pub mod mix;
 pub mod pacer;
 pub mod raw;

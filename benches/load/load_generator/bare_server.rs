@@ -1,4 +1,4 @@
-//! The floor: a bare tonic server with the same messages that only answers. It has no
+//! A bare tonic server with the same messages that only answers. It has no
 //! tasks, channels, clock or state.
 
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use unstuck::pb::{
     detection_service_server::{DetectionService, DetectionServiceServer},
 };
 
-struct Floor;
+struct BareServer;
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -28,14 +28,14 @@ pub async fn serve(listener: TcpListener) -> Result<(), Error> {
     let (_, health) = tonic_health::server::health_reporter();
     Server::builder()
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .add_service(DetectionServiceServer::new(Floor))
+        .add_service(DetectionServiceServer::new(BareServer))
         .add_service(health)
         .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)))
         .await
 }
 
 #[async_trait]
-impl DetectionService for Floor {
+impl DetectionService for BareServer {
     async fn record_event(
         &self,
         request: Request<RecordEventRequest>,

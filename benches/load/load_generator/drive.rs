@@ -73,7 +73,7 @@ pub struct Outcome {
     pub elapsed: Duration,
     /// In nanoseconds, from the due time of a message.
     pub latency: Histogram<u64>,
-    /// The median of the 99th percentiles of all intervals of [`SPELL`]: the value while
+    /// The median of the 99th percentiles of all intervals of [`INTERVAL`]: the value while
     /// the machine does not stall.
     pub typical_p99: u64,
     /// How many of the examined results had a verdict.
@@ -82,10 +82,10 @@ pub struct Outcome {
 }
 
 /// One response in this many is decoded.
-const LOOK_EVERY: u64 = 64;
+const CHECK_INTERVAL: u64 = 64;
 /// On a virtual machine that its host stalls for milliseconds every second, a stall
 /// spoils one or two intervals, but the 99th percentile of the whole run.
-pub const SPELL: Duration = Duration::from_millis(50);
+pub const INTERVAL: Duration = Duration::from_millis(50);
 
 pub async fn run(server: SocketAddr, load: &Load) -> Result<Outcome, Failure> {
     let channel = Endpoint::from_shared(format!("http://{server}"))?
@@ -102,19 +102,19 @@ pub async fn run(server: SocketAddr, load: &Load) -> Result<Outcome, Failure> {
             load.run,
             stream,
         );
-        let tally = Tally::new(load, schedule.begin);
+        let counts = ResponseCounts::new(load, schedule.begin);
         let (grpc, schedule) = (Grpc::new(channel.clone()), schedule.of(stream));
         match load.envelope {
-            Envelope::RecordEvent => streams.spawn(call(grpc, source, schedule, tally)),
+            Envelope::RecordEvent => streams.spawn(call(grpc, source, schedule, counts)),
             Envelope::StreamEvents | Envelope::StreamDeltas => {
                 let unanswered_max = load.unanswered_max;
-                streams.spawn(run_stream(grpc, source, schedule, tally, unanswered_max))
+                streams.spawn(run_stream(grpc, source, schedule, counts, unanswered_max))
             }
         };
     }
-    let mut outcome = Tally::new(load, schedule.begin);
-    while let Some(tally) = streams.join_next().await {
-        outcome.add(tally??);
+    let mut outcome = ResponseCounts::new(load, schedule.begin);
+    while let Some(counts) = streams.join_next().await {
+        outcome.add(counts??);
     }
     outcome.outcome(schedule.begin.elapsed())
 }
@@ -185,18 +185,18 @@ async fn call(
     mut grpc: Grpc<Channel>,
     mut source: Source,
     schedule: Schedule,
-    mut tally: Tally,
-) -> Result<Tally, Failure> {
+    mut counts: ResponseCounts,
+) -> Result<ResponseCounts, Failure> {
     let path = path(Envelope::RecordEvent);
-    while let Some(due) = schedule.due(tally.messages) {
+    while let Some(due) = schedule.due(counts.messages) {
         schedule.until(due).await;
-        tally.messages += 1;
+        counts.messages += 1;
         grpc.ready().await?;
         let request = Request::new(source.message().bytes);
         let response = grpc.unary(request, path.clone(), Raw).await?;
-        tally.take(&response.into_inner(), due)?;
+        counts.take(&response.into_inner(), due)?;
     }
-    Ok(tally)
+    Ok(counts)
 }
 
 /// Runs a stream until everything sent is answered.
@@ -204,10 +204,10 @@ async fn run_stream(
     mut grpc: Grpc<Channel>,
     source: Source,
     schedule: Schedule,
-    mut tally: Tally,
+    mut counts: ResponseCounts,
     unanswered_max: usize,
-) -> Result<Tally, Failure> {
-    let path = path(tally.envelope);
+) -> Result<ResponseCounts, Failure> {
+    let path = path(counts.envelope);
     let sent = Arc::new(Sent::default());
     let feed = Feed {
         source,
@@ -219,18 +219,18 @@ async fn run_stream(
     let response = grpc.streaming(Request::new(feed), path, Raw).await?;
     let mut responses: Streaming<Bytes> = response.into_inner();
     while let Some(response) = responses.message().await? {
-        if tally.is_push(&response)? {
+        if counts.is_push(&response)? {
             continue;
         }
         let due = sent.due().pop_front().ok_or("a response too many")?;
         sent.room.wake();
-        tally.take(&response, due)?;
+        counts.take(&response, due)?;
     }
-    tally.messages = sent.messages.load(Relaxed);
+    counts.messages = sent.messages.load(Relaxed);
     if !sent.due().is_empty() {
         return Err("the stream ended before all was answered".into());
     }
-    Ok(tally)
+    Ok(counts)
 }
 
 fn path(envelope: Envelope) -> PathAndQuery {
@@ -291,7 +291,7 @@ impl Stream for Feed {
 }
 
 /// The results of one stream.
-struct Tally {
+struct ResponseCounts {
     envelope: Envelope,
     messages: u64,
     responses: u64,
@@ -302,7 +302,7 @@ struct Tally {
     looked_into: u64,
 }
 
-impl Tally {
+impl ResponseCounts {
     fn new(load: &Load, begin: Instant) -> Self {
         Self {
             envelope: load.envelope,
@@ -317,10 +317,10 @@ impl Tally {
 
     fn take(&mut self, response: &Bytes, due: Instant) -> Result<(), Failure> {
         let nanos = due.elapsed().as_nanos().try_into()?;
-        let spell = (due - self.begin).as_nanos() / SPELL.as_nanos();
-        self.latencies.push((spell.try_into()?, nanos));
+        let interval = (due - self.begin).as_nanos() / INTERVAL.as_nanos();
+        self.latencies.push((interval.try_into()?, nanos));
         self.responses += 1;
-        if self.responses % LOOK_EVERY == 1 {
+        if self.responses % CHECK_INTERVAL == 1 {
             self.check_response(response)?;
         }
         Ok(())
@@ -392,12 +392,12 @@ impl Tally {
 
 /// All latencies, and the 99th percentile of a typical interval.
 pub fn summarize(latencies: &mut [(u32, u64)]) -> Result<(Histogram<u64>, u64), Failure> {
-    latencies.sort_unstable_by_key(|(spell, _)| *spell);
+    latencies.sort_unstable_by_key(|(interval, _)| *interval);
     let mut all = histogram()?;
     let mut p99s = Vec::new();
-    for spell in latencies.chunk_by(|one, next| one.0 == next.0) {
+    for interval in latencies.chunk_by(|one, next| one.0 == next.0) {
         let mut of_spell = histogram()?;
-        for (_, nanos) in spell {
+        for (_, nanos) in interval {
             of_spell.saturating_record(*nanos);
         }
         all.add(&of_spell)?;

@@ -191,10 +191,10 @@ async fn the_messages_of_probes_and_reflection_are_bounded() {
 }
 
 /// A health service whose text has terminal control codes.
-struct Rude;
+struct HostileHealthService;
 
 #[async_trait]
-impl Health for Rude {
+impl Health for HostileHealthService {
     async fn check(
         &self,
         _: Request<HealthCheckRequest>,
@@ -216,7 +216,8 @@ impl Health for Rude {
 async fn the_health_text_of_a_server_cannot_control_the_terminal() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let server = tonic::transport::Server::builder().add_service(HealthServer::new(Rude));
+    let server =
+        tonic::transport::Server::builder().add_service(HealthServer::new(HostileHealthService));
     tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
     let directory = directory(&[]);
     let mut ask = unstuck(directory.path(), &["health", "--server", &address], &[]);

@@ -650,8 +650,8 @@ type GroupedAnswer<'a> = (&'a str, &'a str, Vec<(&'a str, &'a str)>);
 /// Per table: the answers by code, inputs with the same answer on one line.
 fn page(tables: &[Table]) -> String {
     let mut page = "# Answers to bad input\n\n\
-        `tests/it/answers.rs` writes this page from the answers of a real server and fails when one changes; \
-        `UNSTUCK_REWRITE=1 cargo test --test it answers` updates it. \
+        `tests/it/error_responses.rs` writes this page from the answers of a real server and fails when one changes; \
+        `UNSTUCK_REWRITE=1 cargo test --test it error_responses` updates it. \
         A line is a message, then the inputs that get it, each with the field that the message names first.\n\n\
         The status details name the field (`BadRequest`), a reason for programs (`ErrorInfo`) \
         and, for a limit, when to retry (`RetryInfo`). Input is never repeated unescaped.\n"

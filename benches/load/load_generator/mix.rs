@@ -20,8 +20,8 @@ const ID_BYTES: usize = 17;
 /// The offset of the value of field 1, which comes first: after its key and length.
 const ID_AT: usize = 2;
 /// The repeated text of a looping session, and how often it repeats.
-const REFRAIN_BYTES: usize = 80;
-const REFRAINS: usize = 8;
+const REPEATED_TEXT_BYTES: usize = 80;
+const REPEATED_TEXT_COUNT: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -67,7 +67,7 @@ impl Script {
             };
             let text = match kind {
                 Kind::Healthy => turn.text,
-                Kind::Looping => with_refrain(&turn.text),
+                Kind::Looping => with_repeated_text(&turn.text),
             };
             let mut rest = text.as_str();
             while !rest.is_empty() {
@@ -90,9 +90,9 @@ impl Script {
     }
 }
 
-fn with_refrain(text: &str) -> String {
-    let refrain = &text[..text.floor_char_boundary(REFRAIN_BYTES)];
-    format!("{text}{}", refrain.repeat(REFRAINS))
+fn with_repeated_text(text: &str) -> String {
+    let repeated = &text[..text.floor_char_boundary(REPEATED_TEXT_BYTES)];
+    format!("{text}{}", repeated.repeat(REPEATED_TEXT_COUNT))
 }
 
 /// The message type that carries the items.
