@@ -34,14 +34,15 @@ fn main() {
     let dir = tempfile::tempdir().unwrap();
     let began = Instant::now();
     end_sessions(dir.path(), sessions);
+    let written_in = began.elapsed().as_secs_f64();
     let log = verify(&dir.path().join("unstuck-data")).unwrap();
     println!(
         "{} terminations, {} MB, written in {:.1} s",
         log.records,
         log.bytes / 1_000_000,
-        began.elapsed().as_secs_f64()
+        written_in
     );
-    let rate = f64::from(sessions) / began.elapsed().as_secs_f64();
+    let rate = f64::from(sessions) / written_in;
     println!("{rate:.0} verdicts a second in batches");
     println!(
         "a durable commit takes {:.0?} at the median",
@@ -49,7 +50,7 @@ fn main() {
     );
     let mut times: Vec<Duration> = (0..STARTS).map(|_| start(dir.path())).collect();
     times.sort();
-    println!("ready after {times:.0?}");
+    println!("ready after {times:.2?}");
 }
 
 /// The real time, because the service drops terminations older than a week.
