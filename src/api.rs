@@ -3,14 +3,15 @@
 //!
 //! `detection` records events and deltas, `sessions` has the calls about one
 //! or all sessions, `verdicts` lists and watches the audit log, and
-//! `terminations` pushes terminations to streams. `convert` parses messages,
-//! `present` builds them, `status` maps errors to gRPC codes, and
+//! `terminations` pushes terminations to streams. `encoded` decodes the entries of a
+//! batch, `convert` parses messages, `present` builds them, `status` maps errors to gRPC codes, and
 //! `stream_response` says how unread responses of a stream are coalesced.
 //!
 //! Uses: domain, auth, server, engine, store, feed, telemetry.
 
 mod convert;
 mod detection;
+mod encoded;
 mod paging;
 mod present;
 mod sessions;
@@ -221,9 +222,12 @@ impl Api {
     }
 
     fn count_rejected(&self, invalid: InvalidArgument) -> InvalidArgument {
-        self.server
-            .metrics
-            .count_rejection(Rejection::InvalidArgument);
+        let rejection = if invalid.reason == encoded::UNDECODABLE {
+            Rejection::Undecodable
+        } else {
+            Rejection::InvalidArgument
+        };
+        self.server.metrics.count_rejection(rejection);
         invalid
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! A call passes through these files in this order: [`listener`] accepts the
 //! connection ([`tls`] below it), [`admission`] checks the token and takes the
-//! permits of [`quota`] that the table in [`rpc`] asks for, [`scheduler`] decides
-//! when the call's work runs, and [`response_queue`] queues the responses of a
+//! permits of [`quota`] that the table in [`rpc`] asks for, [`frame_reader`] reads the
+//! messages, [`scheduler`] decides when the call's work runs, and [`response_queue`] queues the responses of a
 //! stream until the client has read them. [`status`] has the server's own errors.
 //!
 //! Uses: domain, auth, telemetry.
@@ -12,6 +12,7 @@
 pub mod admission;
 pub mod blocking;
 mod fd_limit;
+pub mod frame_reader;
 pub mod http;
 pub mod idle_timer;
 pub mod listener;

@@ -4,6 +4,7 @@
 
 use std::{
     convert::Infallible,
+    mem::take,
     panic::{self, AssertUnwindSafe},
     pin::Pin,
     sync::Arc,
@@ -25,6 +26,7 @@ use tower_layer::Layer;
 
 use super::{
     ServerContext,
+    frame_reader::{FrameReader, RequestFrames},
     quota::{Permit, TenantQuota},
     retain_body,
     rpc::{self, Load, ResponseKind, RpcFacts},
@@ -263,8 +265,22 @@ impl AdmissionState {
             response_permit: self.response_permit(facts, &caller)?,
             third_party: ThirdPartyStream::new(facts.response, &caller, context),
         };
+        self.take_body(facts, request);
         request.extensions_mut().insert(caller);
         Ok(admitted)
+    }
+
+    /// Has the handler of events or deltas read the body itself.
+    fn take_body(&self, facts: &RpcFacts, request: &mut HttpRequest<Body>) {
+        let reads_frames = matches!(
+            facts.response,
+            ResponseKind::Stream(StreamRpc::StreamEvents | StreamRpc::StreamDeltas)
+        );
+        if reads_frames {
+            let message_bytes_max = self.context.limits.message_bytes_max;
+            let reader = FrameReader::new(take(request.body_mut()), message_bytes_max);
+            request.extensions_mut().insert(RequestFrames::new(reader));
+        }
     }
 
     fn call_permit(&self, facts: &RpcFacts, caller: &Caller) -> Result<Option<CallPermit>, Status> {
@@ -340,6 +356,14 @@ pub fn authenticated_caller<T>(request: &Request<T>) -> Result<Caller, Status> {
     let caller = request.extensions().get::<Caller>().cloned();
     // Every request passes through admission; without it, refuse.
     Ok(caller.ok_or(AuthError::NoToken)?)
+}
+
+/// The reader of a stream's request body.
+pub fn request_frames<T>(request: &Request<T>) -> Result<FrameReader, Status> {
+    let frames = request.extensions().get::<RequestFrames>();
+    frames
+        .and_then(RequestFrames::take)
+        .ok_or_else(status::internal)
 }
 
 #[cfg(test)]
