@@ -66,6 +66,10 @@ pub const SERVICE_NAMES: [&str; 2] = ["unstuck.v1.DetectionService", "unstuck.v1
 /// are.
 pub const PROBE_BYTES_MAX: usize = 1_024;
 
+/// The largest message of reflection, which is the name of a service or a type. tonic
+/// keeps a buffer of this size for as long as the stream lives.
+const REFLECTION_BYTES_MAX: usize = 16 * 1_024;
+
 impl Api {
     pub fn new(engine: Arc<Engine>, store: Arc<Store>, server: Arc<ServerContext>) -> Self {
         Self {
@@ -95,8 +99,8 @@ impl Api {
         let v1 = reflection().build_v1()?;
         let v1alpha = reflection().build_v1alpha()?;
         Ok(Routes::new(sessions)
-            .add_service(v1.max_decoding_message_size(bytes_max))
-            .add_service(v1alpha.max_decoding_message_size(bytes_max)))
+            .add_service(v1.max_decoding_message_size(REFLECTION_BYTES_MAX))
+            .add_service(v1alpha.max_decoding_message_size(REFLECTION_BYTES_MAX)))
     }
 
     /// Records an event and counts its duration or its rejection. The duration is

@@ -3,8 +3,12 @@
 //! tonic reserves the announced length when five bytes of header have arrived, and
 //! keeps the buffer for as long as the stream lives. Here memory is reserved as bytes
 //! arrive, a frame that arrived in one piece is not copied, and nothing is kept
-//! between frames. A whole frame is handed on, so the handler decides what to do with
-//! a message that cannot be decoded.
+//! between frames. What has arrived of unfinished messages counts against
+//! `limits.unread_bytes_max`. A whole frame is handed on, so the handler decides what
+//! to do with a message that cannot be decoded.
+//!
+//! The handlers of events and deltas use the reader itself. For other calls it is the
+//! request body that tonic reads, a whole frame at a time.
 
 use std::{
     future::poll_fn,
@@ -14,20 +18,60 @@ use std::{
     task::{Context, Poll, ready},
 };
 
-use hyper::body::Body as _;
+use hyper::body::{Body as HttpBody, Frame};
 use parking_lot::Mutex;
 use prost::bytes::{Buf, Bytes, BytesMut};
 use tonic::{Status, body::Body};
 
-use super::status;
+use super::{
+    quota::{Permit, TenantQuota},
+    status,
+};
+use crate::{
+    domain::Tenant,
+    telemetry::{Metrics, Rejection},
+};
 
 /// The flag for compression, then the length of the message in four bytes.
 const HEADER_BYTES: usize = 5;
 
+/// The unit in which memory for unfinished messages is permitted. The first one of
+/// each message needs no permit: the number of calls bounds them.
+const BLOCK_BYTES: usize = 16 * 1024;
+
+/// The limits on messages.
+pub struct MessageLimits {
+    message_bytes_max: usize,
+    unread_bytes_max: usize,
+    /// A permit for each block of an unfinished message.
+    blocks: TenantQuota,
+    metrics: Arc<Metrics>,
+}
+
+impl MessageLimits {
+    /// `quota` makes a quota of so many permits.
+    pub fn new(
+        message_bytes_max: usize,
+        unread_bytes_max: usize,
+        quota: impl FnOnce(usize) -> TenantQuota,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            message_bytes_max,
+            unread_bytes_max,
+            blocks: quota(unread_bytes_max.div_ceil(BLOCK_BYTES)),
+            metrics,
+        }
+    }
+}
+
 /// The frames of one request body.
 pub struct FrameReader {
     body: Body,
-    message_bytes_max: usize,
+    limits: Arc<MessageLimits>,
+    tenant: Tenant,
+    /// Held until the message has been handled.
+    permits: Vec<Permit>,
     /// The rest of the last chunk. It is empty or begins with a whole frame whenever
     /// the reader waits for the client.
     chunk: Bytes,
@@ -36,10 +80,12 @@ pub struct FrameReader {
 }
 
 impl FrameReader {
-    pub fn new(body: Body, message_bytes_max: usize) -> Self {
+    pub fn new(body: Body, limits: Arc<MessageLimits>, tenant: Tenant) -> Self {
         Self {
             body,
-            message_bytes_max,
+            limits,
+            tenant,
+            permits: Vec::new(),
             chunk: Bytes::new(),
             partial: BytesMut::new(),
         }
@@ -48,15 +94,18 @@ impl FrameReader {
     /// The next message, without its header. `None`: the client has closed or reset
     /// the stream. Cancel-safe.
     pub async fn next_message(&mut self) -> Result<Option<Bytes>, Status> {
-        let frame = poll_fn(|cx| self.poll_frame(cx)).await.transpose()?;
+        let frame = poll_fn(|cx| self.poll_whole_frame(cx)).await.transpose()?;
         Ok(frame.map(|mut frame| {
             frame.advance(HEADER_BYTES);
             frame
         }))
     }
 
-    /// The next frame with its header.
-    pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+    /// The next frame with its header. The one before it has been handled.
+    fn poll_whole_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Status>>> {
+        if self.partial.is_empty() {
+            self.permits.clear();
+        }
         loop {
             if let Some(frame) = self.take_frame().transpose() {
                 return Poll::Ready(Some(frame));
@@ -96,6 +145,7 @@ impl FrameReader {
             let frame_bytes = self.frame_bytes(&self.partial)?;
             let missing = frame_bytes.unwrap_or(HEADER_BYTES) - self.partial.len();
             let piece = self.chunk.split_to(missing.min(self.chunk.len()));
+            self.acquire_blocks(self.partial.len() + piece.len())?;
             self.partial.extend_from_slice(&piece);
             if self.frame_bytes(&self.partial)? == Some(self.partial.len()) {
                 return Ok(Some(take(&mut self.partial).freeze()));
@@ -116,13 +166,42 @@ impl FrameReader {
             return Err(status::compressed_message(flag));
         }
         let message_bytes = u32::from_be_bytes([a, b, c, d]) as usize;
-        if message_bytes > self.message_bytes_max {
-            return Err(status::message_too_large(
-                message_bytes,
-                self.message_bytes_max,
-            ));
+        let message_bytes_max = self.limits.message_bytes_max;
+        if message_bytes > message_bytes_max {
+            return Err(status::message_too_large(message_bytes, message_bytes_max));
         }
         Ok(Some(HEADER_BYTES + message_bytes))
+    }
+
+    /// Takes the permits for a partial frame of this length.
+    fn acquire_blocks(&mut self, partial_bytes: usize) -> Result<(), Status> {
+        let limits = &self.limits;
+        while (self.permits.len() + 1) * BLOCK_BYTES < partial_bytes {
+            let permit = limits.blocks.try_acquire(&self.tenant).map_err(|share| {
+                limits.metrics.count_rejection(Rejection::UnreadBytesMax);
+                status::too_many_unread_bytes(limits.unread_bytes_max, share * BLOCK_BYTES)
+            })?;
+            self.permits.push(permit);
+        }
+        Ok(())
+    }
+}
+
+/// The body of a call whose messages tonic reads.
+impl HttpBody for FrameReader {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let frame = ready!(self.poll_whole_frame(cx));
+        Poll::Ready(frame.map(|frame| frame.map(Frame::data)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.chunk.is_empty() && self.partial.is_empty() && self.body.is_end_stream()
     }
 }
 
@@ -153,13 +232,26 @@ mod tests {
 
     const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
+    fn limits(unread_bytes_max: usize) -> Arc<MessageLimits> {
+        Arc::new(MessageLimits::new(
+            MESSAGE_BYTES_MAX,
+            unread_bytes_max,
+            TenantQuota::without_tenant_shares,
+            Arc::new(Metrics::new([]).unwrap()),
+        ))
+    }
+
     /// A reader of a body that arrives in these chunks.
     fn reader(chunks: Vec<Vec<u8>>) -> FrameReader {
+        reader_with(chunks, &limits(MESSAGE_BYTES_MAX))
+    }
+
+    fn reader_with(chunks: Vec<Vec<u8>>, limits: &Arc<MessageLimits>) -> FrameReader {
         let frames = chunks
             .into_iter()
             .map(|chunk| Ok::<_, Status>(Frame::data(Bytes::from(chunk))));
         let body = Body::new(StreamBody::new(stream::iter(frames)));
-        FrameReader::new(body, MESSAGE_BYTES_MAX)
+        FrameReader::new(body, limits.clone(), Tenant::default())
     }
 
     fn framed(messages: &[&[u8]]) -> Vec<u8> {
@@ -228,6 +320,30 @@ mod tests {
             let status = reader(vec![bytes]).next_message().await.unwrap_err();
             assert_eq!(status.code(), code, "{status:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn unfinished_messages_stay_within_unread_bytes_max() {
+        let limits = limits(64 * 1024);
+        let message = vec![1; 60 * 1024];
+        let chunks = || {
+            let bytes = framed(&[&message]);
+            bytes.chunks(8_192).map(<[u8]>::to_vec).collect()
+        };
+        let mut first = reader_with(chunks(), &limits);
+        let held = first.next_message().await.unwrap();
+        assert!(held.is_some());
+        let refused = reader_with(chunks(), &limits).next_message().await;
+        assert_eq!(refused.unwrap_err().code(), Code::ResourceExhausted);
+        // A small message needs no permit.
+        let small = framed(&[&[1; 12 * 1024]]);
+        let small = small.chunks(1_024).map(<[u8]>::to_vec).collect();
+        let answered = reader_with(small, &limits).next_message().await;
+        assert!(answered.unwrap().is_some());
+        // The permits are released when the next message is asked for.
+        assert!(first.next_message().await.unwrap().is_none());
+        let accepted = reader_with(chunks(), &limits).next_message().await;
+        assert!(accepted.unwrap().is_some());
     }
 
     impl std::fmt::Debug for FrameReader {

@@ -54,6 +54,14 @@ pub fn too_many_pages(pages_max: usize, share: usize) -> Status {
     exhausted("PAGES_MAX", limit_message(&limit, pages_max, share))
 }
 
+pub(super) fn too_many_unread_bytes(unread_bytes_max: usize, share: usize) -> Status {
+    let limit = format!("limits.unread_bytes_max of {unread_bytes_max} bytes");
+    exhausted(
+        "UNREAD_BYTES_MAX",
+        limit_message(&limit, unread_bytes_max, share),
+    )
+}
+
 /// The message for a limit, with the tenant's share if there are several tenants.
 fn limit_message(limit: &str, max: usize, share: usize) -> String {
     if share < max {
