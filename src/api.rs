@@ -3,15 +3,16 @@
 //!
 //! `detection` records events and deltas, `sessions` has the calls about one
 //! or all sessions, `verdicts` lists and watches the audit log, and
-//! `terminations` pushes terminations to streams. `convert` parses messages,
-//! `present` builds them, `status` maps errors to gRPC codes, and
-//! `stream_response` says how unread responses of a stream are coalesced, and
-//! `waiting_responses` keeps those that wait for the disk.
+//! `terminations` pushes terminations to streams. `encoded` decodes the entries of a
+//! batch, `convert` parses messages, `present` builds them, `status` maps errors to
+//! gRPC codes, `stream_response` says how unread responses of a stream are coalesced,
+//! and `waiting_responses` keeps those that wait for the disk.
 //!
 //! Uses: domain, auth, server, engine, store, feed, telemetry.
 
 mod convert;
 mod detection;
+mod encoded;
 mod paging;
 mod present;
 mod sessions;
@@ -67,6 +68,10 @@ pub const SERVICE_NAMES: [&str; 2] = ["unstuck.v1.DetectionService", "unstuck.v1
 /// are.
 pub const PROBE_BYTES_MAX: usize = 1_024;
 
+/// The largest message of reflection, which is the name of a service or a type. tonic
+/// keeps a buffer of this size for as long as the stream lives.
+const REFLECTION_BYTES_MAX: usize = 16 * 1_024;
+
 impl Api {
     pub fn new(engine: Arc<Engine>, store: Arc<Store>, server: Arc<ServerContext>) -> Self {
         Self {
@@ -96,8 +101,8 @@ impl Api {
         let v1 = reflection().build_v1()?;
         let v1alpha = reflection().build_v1alpha()?;
         Ok(Routes::new(sessions)
-            .add_service(v1.max_decoding_message_size(bytes_max))
-            .add_service(v1alpha.max_decoding_message_size(bytes_max)))
+            .add_service(v1.max_decoding_message_size(REFLECTION_BYTES_MAX))
+            .add_service(v1alpha.max_decoding_message_size(REFLECTION_BYTES_MAX)))
     }
 
     /// Records an event and counts its duration or its rejection. The duration is
@@ -223,9 +228,12 @@ impl Api {
     }
 
     fn count_rejected(&self, invalid: InvalidArgument) -> InvalidArgument {
-        self.server
-            .metrics
-            .count_rejection(Rejection::InvalidArgument);
+        let rejection = if invalid.reason == encoded::UNDECODABLE {
+            Rejection::Undecodable
+        } else {
+            Rejection::InvalidArgument
+        };
+        self.server.metrics.count_rejection(rejection);
         invalid
     }
 }

@@ -11,6 +11,7 @@
 mod diff;
 mod document;
 mod layers;
+mod memory_budget;
 mod profile_builder;
 mod schema;
 mod sections;
@@ -30,6 +31,7 @@ use thiserror::Error;
 pub use self::{
     diff::changed_keys,
     layers::{BuiltInFiles, Layers},
+    memory_budget::MemoryBudget,
     schema::{TableKeys, find_nearest},
     settings::{Config, DEFAULTS, TABLE_KEYS, load_layers},
 };

@@ -10,6 +10,7 @@
 mod address;
 mod endpoint;
 mod message;
+mod pending;
 mod settings;
 mod worker;
 
@@ -38,7 +39,10 @@ pub struct NotifierContext {
     pub start_after: VerdictId,
     /// Renders a verdict as the API does.
     pub render_verdict: fn(&Verdict) -> Value,
+    /// The service's clock, for the age of a notification.
     pub now: fn() -> SystemTime,
+    /// The wall clock, for signatures.
+    pub wall_now: fn() -> SystemTime,
     pub draining: CancellationToken,
 }
 

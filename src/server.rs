@@ -3,8 +3,8 @@
 //!
 //! A call passes through these files in this order: [`listener`] accepts the
 //! connection ([`tls`] below it), [`admission`] checks the token and takes the
-//! permits of [`quota`] that the table in [`rpc`] asks for, [`scheduler`] decides
-//! when the call's work runs, and [`response_queue`] queues the responses of a
+//! permits of [`quota`] that the table in [`rpc`] asks for, [`frame_reader`] reads the
+//! messages, [`scheduler`] decides when the call's work runs, and [`response_queue`] queues the responses of a
 //! stream until the client has read them. [`status`] has the server's own errors.
 //!
 //! Uses: domain, auth, telemetry.
@@ -12,6 +12,7 @@
 pub mod admission;
 pub mod blocking;
 mod fd_limit;
+pub mod frame_reader;
 pub mod http;
 pub mod idle_timer;
 pub mod listener;
@@ -61,6 +62,7 @@ pub struct Limits {
     pub streams_max: u32,
     pub drain_secs_max: u64,
     pub message_bytes_max: usize,
+    pub unread_bytes_max: usize,
     pub batch_max: usize,
     pub open_streams_max: usize,
     pub calls_max: usize,
@@ -132,7 +134,7 @@ impl ServerContext {
 /// must stay below half the connection window: with the smallest valid message,
 /// 64 × (2 × 3,277 × 256 − 32 KiB) is 100 of 128 MiB. At most 64 × 32 KiB of payload
 /// are ever unread; a larger connection window would only allow more unread frames.
-const STREAM_WINDOW_BYTES: u32 = 32 * 1024;
+pub const STREAM_WINDOW_BYTES: u32 = 32 * 1024;
 const CONNECTION_WINDOW_BYTES: u32 = 256 * 1024 * 1024;
 /// A delta without text whose session id has one letter: 5 bytes of gRPC framing, 2
 /// around the delta, 3 for the id.

@@ -1,10 +1,13 @@
 //! Set-up shared by unit tests: a configuration, a store, an engine.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::UNIX_EPOCH};
 
 use crate::{
     config::{Config, DEFAULTS, Layers},
-    domain::VerdictSink,
+    domain::{
+        Action, AgentId, Effect, Evidence, Labels, SessionId, Verdict, VerdictId, VerdictRecord,
+        VerdictSink, Waste,
+    },
     engine::{Engine, RunMode},
     store::{Store, StoreOptions},
     telemetry::Metrics,
@@ -40,4 +43,38 @@ pub fn engine(config: Config, run_mode: RunMode, sink: VerdictSink) -> Engine {
         run_mode,
         sink,
     )
+}
+
+/// A detector's verdict as it is stored.
+pub fn verdict_record(id: u128, session: &str, action: Action) -> VerdictRecord {
+    let verdict = Verdict {
+        id: VerdictId(id),
+        session: SessionId::parse(session).unwrap(),
+        agent: AgentId::default(),
+        time: UNIX_EPOCH,
+        event_index: None,
+        action: Some(action),
+        detector: "read_loop".into(),
+        other_detectors: Vec::new(),
+        pattern: String::new(),
+        reason: String::new(),
+        confidence: 1.0,
+        correction: String::new(),
+        loop_id: None,
+        members: Vec::new(),
+        trend: None,
+        evidence: Evidence::default(),
+        wasted: Waste::default(),
+        retry_after: None,
+        durable: false,
+        shadow: false,
+        operator: String::new(),
+    };
+    VerdictRecord {
+        verdict: Arc::new(verdict),
+        labels: Arc::new(Labels::default()),
+        profile: "default".into(),
+        effect: Effect::None,
+        position: None,
+    }
 }

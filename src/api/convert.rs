@@ -91,7 +91,7 @@ pub(super) fn parse_event(
         usage,
         body,
     } = event;
-    check_max_len("event_id", event_id, EVENT_ID_BYTES_MAX)?;
+    check_event_id(event_id)?;
     Ok(Event {
         session,
         time: time.map(|time| parse_time("time", time)).transpose()?,
@@ -135,8 +135,7 @@ pub(super) fn parse_delta(
         text,
         end_of_turn,
     } = delta;
-    check_max_len("agent_id", agent_id, AGENT_ID_BYTES_MAX)?;
-    check_max_len("turn_id", turn_id, EVENT_ID_BYTES_MAX)?;
+    check_delta_ids(agent_id, turn_id)?;
     Ok(Delta {
         session,
         channel: match parse_enum::<pb::Channel>("channel", *channel)? {
@@ -279,6 +278,23 @@ pub(super) fn parse_session_id(tenant: &Tenant, id: &str) -> Result<SessionId, I
 fn parse_agent_id(id: &mut String) -> Result<AgentId, InvalidArgument> {
     check_max_len("agent_id", id, AGENT_ID_BYTES_MAX)?;
     Ok(take(id).into())
+}
+
+pub(super) fn check_event_id(event_id: &str) -> Result<(), InvalidArgument> {
+    check_max_len("event_id", event_id, EVENT_ID_BYTES_MAX)
+}
+
+/// The ids of an agent and a turn; one that is too long is empty.
+pub(super) fn valid_delta_ids(agent_id: String, turn_id: String) -> [String; 2] {
+    [
+        with_max_len("agent_id", agent_id, AGENT_ID_BYTES_MAX).unwrap_or_default(),
+        with_max_len("turn_id", turn_id, EVENT_ID_BYTES_MAX).unwrap_or_default(),
+    ]
+}
+
+fn check_delta_ids(agent_id: &str, turn_id: &str) -> Result<(), InvalidArgument> {
+    check_max_len("agent_id", agent_id, AGENT_ID_BYTES_MAX)?;
+    check_max_len("turn_id", turn_id, EVENT_ID_BYTES_MAX)
 }
 
 /// An operator's reason.

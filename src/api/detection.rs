@@ -8,17 +8,20 @@
 
 use std::{
     future::{Future, poll_fn},
-    mem::take,
+    mem,
     pin::pin,
     task::Poll,
     time::{Instant, SystemTime},
 };
 
+use prost::{Message, bytes::Bytes};
 use tonic::{Request, Response, Status, Streaming, async_trait};
 use tracing::{Instrument, Span};
 
 use super::{
-    Api, InvalidArgument, convert, now, present,
+    Api, InvalidArgument, convert,
+    encoded::{DecodedEntry, EncodedDeltasRequest, EncodedEventsRequest, decode_entry},
+    now, present,
     terminations::TerminationPushes,
     waiting_responses::{Answer, WaitingResponses},
 };
@@ -28,7 +31,8 @@ use crate::{
     engine::RecordOutcome,
     pb::{self, detection_service_server::DetectionService},
     server::{
-        admission::authenticated_caller,
+        admission::{authenticated_caller, request_frames},
+        frame_reader::FrameReader,
         idle_timer::IdleTimer,
         response_queue::{self, ResponseSender, ResponseStream, StreamResponse},
         scheduler::{TIME_SLICE, yield_to_others},
@@ -65,7 +69,8 @@ impl DetectionService for Api {
         request: Request<Streaming<pb::StreamEventsRequest>>,
     ) -> Result<Response<Self::StreamEventsStream>, Status> {
         let caller = authenticated_caller(&request)?;
-        Ok(self.serve_stream::<EventStreamHandler>(caller, request.into_inner()))
+        let frames = request_frames(&request)?;
+        Ok(self.serve_stream::<EventStreamHandler>(caller, frames))
     }
 
     type StreamDeltasStream = ResponseStream<pb::StreamDeltasResponse>;
@@ -75,13 +80,14 @@ impl DetectionService for Api {
         request: Request<Streaming<pb::StreamDeltasRequest>>,
     ) -> Result<Response<Self::StreamDeltasStream>, Status> {
         let caller = authenticated_caller(&request)?;
-        Ok(self.serve_stream::<DeltaStreamHandler>(caller, request.into_inner()))
+        let frames = request_frames(&request)?;
+        Ok(self.serve_stream::<DeltaStreamHandler>(caller, frames))
     }
 }
 
 /// What differs between StreamEvents and StreamDeltas.
 trait StreamHandler: Send + 'static {
-    type Request: Send + 'static;
+    type Request: Message + Default + 'static;
     type Response: StreamResponse;
     const RPC: StreamRpc;
 
@@ -97,7 +103,7 @@ trait StreamHandler: Send + 'static {
 struct EventStreamHandler;
 
 impl StreamHandler for EventStreamHandler {
-    type Request = pb::StreamEventsRequest;
+    type Request = EncodedEventsRequest;
     type Response = pb::StreamEventsResponse;
     const RPC: StreamRpc = StreamRpc::StreamEvents;
 
@@ -107,10 +113,7 @@ impl StreamHandler for EventStreamHandler {
         received_at: Instant,
         pushes: &TerminationPushes,
     ) -> Result<Vec<Answer<Self::Response>>, InvalidArgument> {
-        let pb::StreamEventsRequest {
-            sequence,
-            mut events,
-        } = request;
+        let EncodedEventsRequest { sequence, events } = request;
         if sequence < 1 {
             return Err(InvalidArgument::new("sequence", "must be at least 1"));
         }
@@ -118,8 +121,10 @@ impl StreamHandler for EventStreamHandler {
         let (now, mut last_finished_at) = (now(), received_at);
         let mut results = Vec::with_capacity(events.len());
         let mut unsettled = None;
-        for event in &mut events {
-            let (result, verdict) = api.answer_event(event, now, &mut last_finished_at, pushes);
+        for (position, event) in events.into_iter().enumerate() {
+            let recorded =
+                api.record_stream_event(position, event, now, &mut last_finished_at, pushes);
+            let (result, verdict) = api.answer_event(recorded);
             results.push(result);
             unsettled = unsettled.max(verdict);
         }
@@ -133,7 +138,7 @@ impl StreamHandler for EventStreamHandler {
 struct DeltaStreamHandler;
 
 impl StreamHandler for DeltaStreamHandler {
-    type Request = pb::StreamDeltasRequest;
+    type Request = EncodedDeltasRequest;
     type Response = pb::StreamDeltasResponse;
     const RPC: StreamRpc = StreamRpc::StreamDeltas;
 
@@ -143,12 +148,14 @@ impl StreamHandler for DeltaStreamHandler {
         _received_at: Instant,
         pushes: &TerminationPushes,
     ) -> Result<Vec<Answer<Self::Response>>, InvalidArgument> {
-        let pb::StreamDeltasRequest { deltas } = request;
+        let EncodedDeltasRequest { deltas } = request;
         api.check_batch_len("deltas", deltas.len())?;
         let now = now();
         let answers = deltas
             .into_iter()
-            .filter_map(|delta| api.answer_delta(delta, now, pushes));
+            .enumerate()
+            .map(|(position, delta)| decode_entry("deltas", position, delta))
+            .filter_map(|decoded| api.answer_delta(decoded, now, pushes));
         Ok(answers.collect())
     }
 }
@@ -163,22 +170,33 @@ struct NextRequest<T> {
 
 /// Waits for the next request. The idle timer is polled only if it has not arrived
 /// yet; most have.
-async fn next_request<T>(inbound: &mut Streaming<T>, idle_timer: &mut IdleTimer) -> NextRequest<T> {
+async fn next_request<T: Message + Default>(
+    frames: &mut FrameReader,
+    idle_timer: &mut IdleTimer,
+) -> NextRequest<T> {
     let mut has_waited = false;
-    let mut message = pin!(inbound.message());
+    let mut message = pin!(frames.next_message());
     let mut expired = pin!(idle_timer.expired());
-    let request = poll_fn(|cx| match message.as_mut().poll(cx) {
-        Poll::Ready(request) => Poll::Ready(Some(request)),
+    let received = poll_fn(|cx| match message.as_mut().poll(cx) {
+        Poll::Ready(received) => Poll::Ready(Some(received)),
         Poll::Pending => {
             has_waited = true;
             expired.as_mut().poll(cx).map(|()| None)
         }
     })
     .await;
+    let decode = |bytes| T::decode(bytes).map_err(|error| status::undecodable_message(&error));
     NextRequest {
-        request,
+        request: received.map(|message| message?.map(decode).transpose()),
         has_waited,
     }
+}
+
+/// An event of a batch after it was recorded or rejected, with the ids to send back.
+struct RecordedEvent {
+    session_id: String,
+    event_id: String,
+    result: Result<RecordOutcome, pb::Error>,
 }
 
 impl Api {
@@ -217,15 +235,12 @@ impl Api {
 
     /// The result of one event of a batch, and the verdict in it that is not settled yet.
     /// An error affects only this event.
-    fn answer_event(
-        &self,
-        event: &mut pb::Event,
-        now: SystemTime,
-        last_finished_at: &mut Instant,
-        pushes: &TerminationPushes,
-    ) -> (pb::EventResult, Option<VerdictId>) {
-        let result = self.record_stream_event(event, now, last_finished_at, pushes);
-        let (session_id, event_id) = (take(&mut event.session_id), take(&mut event.event_id));
+    fn answer_event(&self, event: RecordedEvent) -> (pb::EventResult, Option<VerdictId>) {
+        let RecordedEvent {
+            session_id,
+            event_id,
+            result,
+        } = event;
         let recorded = match result {
             Ok(recorded) => recorded,
             Err(error) => {
@@ -238,33 +253,52 @@ impl Api {
         (result, unsettled)
     }
 
-    /// Records an event of a stream. The ids that may be sent back stay in the message.
+    /// Decodes and records the event at this position of its batch.
     fn record_stream_event(
         &self,
-        event: &mut pb::Event,
+        position: usize,
+        bytes: Bytes,
+        now: SystemTime,
+        last_finished_at: &mut Instant,
+        pushes: &TerminationPushes,
+    ) -> RecordedEvent {
+        let mut event = decode_entry("events", position, bytes);
+        let result = self.record_decoded_event(&mut event, now, last_finished_at, pushes);
+        RecordedEvent {
+            session_id: event.message.session_id,
+            event_id: event.message.event_id,
+            result,
+        }
+    }
+
+    /// The ids that may be sent back stay in the message.
+    fn record_decoded_event(
+        &self,
+        DecodedEntry { message, result }: &mut DecodedEntry<pb::Event>,
         now: SystemTime,
         last_finished_at: &mut Instant,
         pushes: &TerminationPushes,
     ) -> Result<RecordOutcome, pb::Error> {
-        let (parsed, is_tracked) = pushes
-            .resolve_session(&event.session_id)
+        let parsed = mem::replace(result, Ok(()))
+            .and_then(|()| pushes.resolve_session(&message.session_id))
             .and_then(|(session, is_tracked)| {
-                Ok((convert::parse_event(session, event)?, is_tracked))
-            })
-            .map_err(|invalid| {
-                // Only fields that passed the checks are sent back.
-                match invalid.field.as_str() {
-                    "session_id" => {
-                        event.session_id.clear();
-                        event.event_id.clear();
-                    }
-                    "event_id" => event.event_id.clear(),
-                    _ => {}
+                Ok((convert::parse_event(session, message)?, is_tracked))
+            });
+        let (parsed, is_tracked) = match parsed {
+            Ok(parsed) => parsed,
+            Err(invalid) => {
+                // Only ids that are valid are sent back.
+                if pushes.resolve_session(&message.session_id).is_err() {
+                    message.session_id.clear();
+                    message.event_id.clear();
+                } else if convert::check_event_id(&message.event_id).is_err() {
+                    message.event_id.clear();
                 }
-                self.count_rejected(invalid)
-            })?;
+                return Err(self.count_rejected(invalid).into());
+            }
+        };
         let result = self.record(&parsed, now, last_finished_at);
-        event.event_id = parsed.event_id;
+        message.event_id = parsed.event_id;
         let recorded = result?;
         pushes.track_response(&parsed.session, is_tracked, recorded.verdict.as_deref());
         Ok(recorded)
@@ -273,16 +307,21 @@ impl Api {
     /// The response to a delta, if it needs one.
     fn answer_delta(
         &self,
-        mut delta: pb::Delta,
+        DecodedEntry {
+            message: mut delta,
+            result,
+        }: DecodedEntry<pb::Delta>,
         now: SystemTime,
         pushes: &TerminationPushes,
     ) -> Option<Answer<pb::StreamDeltasResponse>> {
-        let resolved = pushes.resolve_session(&delta.session_id);
-        let (parsed, is_tracked) = match resolved.and_then(|(session, is_tracked)| {
-            Ok((convert::parse_delta(session, &mut delta)?, is_tracked))
-        }) {
+        let parsed = result
+            .and_then(|()| pushes.resolve_session(&delta.session_id))
+            .and_then(|(session, is_tracked)| {
+                Ok((convert::parse_delta(session, &mut delta)?, is_tracked))
+            });
+        let (parsed, is_tracked) = match parsed {
             Ok(parsed) => parsed,
-            Err(invalid) => return Some(self.reject_delta(delta, invalid).into()),
+            Err(invalid) => return Some(self.reject_delta(delta, invalid, pushes).into()),
         };
         match self.record_delta(&parsed, now) {
             Ok(recorded) => {
@@ -314,35 +353,40 @@ impl Api {
         }
     }
 
-    /// The response to an invalid delta. Only fields that passed the checks are sent
-    /// back.
-    fn reject_delta(&self, delta: pb::Delta, invalid: InvalidArgument) -> pb::StreamDeltasResponse {
-        let mut response = pb::StreamDeltasResponse {
-            session_id: delta.session_id,
-            agent_id: delta.agent_id,
-            turn_id: delta.turn_id,
-            end_of_turn: delta.end_of_turn,
-            ..pb::StreamDeltasResponse::default()
-        };
-        match invalid.field.as_str() {
-            "session_id" => response = pb::StreamDeltasResponse::default(),
-            "agent_id" => response.agent_id.clear(),
-            "turn_id" => response.turn_id.clear(),
-            _ => {}
+    /// The response to an invalid delta. Only ids that are valid are sent back.
+    fn reject_delta(
+        &self,
+        delta: pb::Delta,
+        invalid: InvalidArgument,
+        pushes: &TerminationPushes,
+    ) -> pb::StreamDeltasResponse {
+        let error = Some(self.count_rejected(invalid).into());
+        if pushes.resolve_session(&delta.session_id).is_err() {
+            return pb::StreamDeltasResponse {
+                error,
+                ..pb::StreamDeltasResponse::default()
+            };
         }
-        response.error = Some(self.count_rejected(invalid).into());
-        response
+        let [agent_id, turn_id] = convert::valid_delta_ids(delta.agent_id, delta.turn_id);
+        pb::StreamDeltasResponse {
+            session_id: delta.session_id,
+            agent_id,
+            turn_id,
+            end_of_turn: delta.end_of_turn,
+            error,
+            ..pb::StreamDeltasResponse::default()
+        }
     }
 
     fn serve_stream<K: StreamHandler>(
         &self,
         caller: Caller,
-        inbound: Streaming<K::Request>,
+        frames: FrameReader,
     ) -> Response<ResponseStream<K::Response>> {
         let api = self.clone();
         let call = Span::current();
         let served = response_queue::serve(self.stream_context(), |responses| async move {
-            let requests = api.serve_requests_and_pushes::<K>(&caller, inbound, responses);
+            let requests = api.serve_requests_and_pushes::<K>(&caller, frames, responses);
             let conversation = api.server.run_while_authorized(&caller, requests);
             conversation.instrument(call).await
         });
@@ -353,12 +397,12 @@ impl Api {
     async fn serve_requests_and_pushes<K: StreamHandler>(
         &self,
         caller: &Caller,
-        inbound: Streaming<K::Request>,
+        frames: FrameReader,
         responses: ResponseSender<K::Response>,
     ) -> Result<(), Status> {
         let tenant = caller.tenant.clone();
         let (pushes, terminations) = TerminationPushes::new(tenant.clone(), self);
-        let requests = self.serve_requests::<K>(inbound, &responses, &pushes);
+        let requests = self.serve_requests::<K>(frames, &responses, &pushes);
         tokio::select! {
             biased;
             never = pushes.push_terminations(terminations, |verdict| responses.send_urgent(verdict)) => match never {},
@@ -371,13 +415,13 @@ impl Api {
     /// the disk then is sent before the stream ends.
     async fn serve_requests<K: StreamHandler>(
         &self,
-        inbound: Streaming<K::Request>,
+        frames: FrameReader,
         responses: &ResponseSender<K::Response>,
         pushes: &TerminationPushes,
     ) -> Result<(), Status> {
         let mut waiting = WaitingResponses::new(self, responses);
         let ended = self
-            .serve_each_request::<K>(inbound, &mut waiting, pushes)
+            .serve_each_request::<K>(frames, &mut waiting, pushes)
             .await;
         waiting.send_all().await;
         ended
@@ -385,7 +429,7 @@ impl Api {
 
     async fn serve_each_request<K: StreamHandler>(
         &self,
-        mut inbound: Streaming<K::Request>,
+        mut frames: FrameReader,
         waiting: &mut WaitingResponses<'_, K::Response>,
         pushes: &TerminationPushes,
     ) -> Result<(), Status> {
@@ -397,7 +441,7 @@ impl Api {
             let received = tokio::select! {
                 biased;
                 () = waiting.send_settled() => continue,
-                received = next_request(&mut inbound, &mut idle_timer) => received,
+                received = next_request(&mut frames, &mut idle_timer) => received,
             };
             if received.has_waited {
                 busy_since = None;

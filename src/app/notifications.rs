@@ -36,6 +36,7 @@ pub(super) async fn run_notifier(
         start_after,
         render_verdict: api::verdict_to_json,
         now: clock::now,
+        wall_now: clock::wall_now,
         draining,
     };
     notifier.run(context, count_delivery).await;

@@ -21,8 +21,9 @@ use tracing_appender::non_blocking::ErrorCounter;
 use super::{CliError, ConfigArgs, InsecureArg, to_local_address};
 use crate::{
     app::{self, App, Reloader, StartError},
-    config::Config,
+    config::{Config, MemoryBudget},
     domain::clock,
+    engine, server,
     telemetry::{LogFormat, Metrics, Traces, logs},
 };
 
@@ -71,6 +72,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
             "no authentication or encryption: anyone who can connect has full access"
         );
     }
+    let memory_budget = layers.memory().cloned();
+    let limits = (config.engine.clone(), config.limits.clone());
     // Serve until shutdown.
     let scheme = if config.tls.is_on() { "https" } else { "http" };
     let result = runtime.block_on(async {
@@ -78,6 +81,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         // unhandled SIGHUP ends the process.
         let hangups = signal(SignalKind::hangup()).map_err(CliError::failed)?;
         let app = App::bind(config).await.map_err(start_error)?;
+        if let Some(memory) = &memory_budget {
+            log_memory_limits(memory, &limits.0, &limits.1);
+        }
         let grpc = app.grpc_address().map_err(CliError::failed)?;
         let http = app.http_address().map_err(CliError::failed)?;
         let shutdown = shutdown_signal().map_err(CliError::failed)?;
@@ -110,6 +116,19 @@ fn start_error(error: StartError) -> CliError {
         }
         error => CliError::usage(error),
     }
+}
+
+/// Logs the limits in effect, which depend on the memory that the process may use.
+fn log_memory_limits(memory: &MemoryBudget, engine: &engine::Limits, server: &server::Limits) {
+    tracing::info!(
+        memory_bytes = memory.memory_bytes,
+        state_bytes_max = engine.state_bytes_max,
+        tombstone_bytes_max = engine.tombstone_bytes_max,
+        unread_bytes_max = server.unread_bytes_max,
+        connections_max = server.connections_max,
+        open_streams_max = server.open_streams_max,
+        "memory limits"
+    );
 }
 
 fn print_addresses(scheme: &str, grpc: SocketAddr, http: SocketAddr, store: Option<&Path>) {

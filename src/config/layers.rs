@@ -18,6 +18,7 @@ use super::{
     ConfigError, SourceLocation,
     document::{Document, KeyLocations},
     join_key,
+    memory_budget::MemoryBudget,
     schema::{ConfigSchema, TableKeys, find_nearest},
     variables,
 };
@@ -39,6 +40,7 @@ pub struct Layers {
     locations: KeyLocations,
     profile: Option<String>,
     file: Option<PathBuf>,
+    memory: Option<MemoryBudget>,
 }
 
 impl Layers {
@@ -51,7 +53,22 @@ impl Layers {
         file: Option<&Path>,
         env: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, ConfigError> {
+        Self::load_with_memory(defaults, tables, None, file, env)
+    }
+
+    /// The same with limits that fit the machine's memory, above the built-in files.
+    pub fn load_with_memory(
+        defaults: BuiltInFiles,
+        tables: TableKeys,
+        memory: Option<MemoryBudget>,
+        file: Option<&Path>,
+        env: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, ConfigError> {
         let (schema, mut builder) = load_built_in(defaults, tables)?;
+        if let Some(memory) = &memory {
+            let document = Document::new("the memory budget", &memory.to_toml());
+            builder = builder.add_source(to_config_source(&document));
+        }
 
         let mut locations = KeyLocations::new();
         if let Some(path) = file {
@@ -72,6 +89,7 @@ impl Layers {
             locations,
             profile: None,
             file: file.map(Path::to_owned),
+            memory,
         })
     }
 
@@ -124,12 +142,18 @@ impl Layers {
             locations: self.locations.clone(),
             profile: Some(name.to_owned()),
             file: self.file.clone(),
+            memory: self.memory.clone(),
         })
     }
 
     /// The merged configuration, sorted by key.
     pub fn to_toml(&self) -> String {
         render_toml(&self.table)
+    }
+
+    /// The limits that follow from the machine's memory. `None`: it is not known.
+    pub fn memory(&self) -> Option<&MemoryBudget> {
+        self.memory.as_ref()
     }
 
     pub fn file(&self) -> Option<&Path> {

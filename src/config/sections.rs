@@ -21,7 +21,7 @@ const LIMIT_MAXIMA: &[(&str, i64, &str)] = &[
     (
         "message_bytes_max",
         64 * 1024 * 1024,
-        "a message header alone allocates this much, on every stream",
+        "a few such messages would use up limits.unread_bytes_max",
     ),
     (
         "batch_max",

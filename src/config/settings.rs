@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{
-    BuiltInFiles, ConfigError, Layers, TableKeys,
+    BuiltInFiles, ConfigError, Layers, MemoryBudget, TableKeys,
     profile_builder::build_profiles,
     sections::{
         load_limits, load_store_settings, load_telemetry_settings, load_tls_settings,
@@ -62,7 +62,8 @@ pub fn load_layers(file: Option<&Path>) -> Result<Layers, ConfigError> {
     // A variable that is not UTF-8 is none of ours.
     let variables = std::env::vars_os()
         .filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?)));
-    Layers::load(DEFAULTS, TABLE_KEYS, file.or(found), variables)
+    let memory = MemoryBudget::detect();
+    Layers::load_with_memory(DEFAULTS, TABLE_KEYS, memory, file.or(found), variables)
 }
 
 impl Config {
@@ -130,7 +131,7 @@ mod tests {
     #[test]
     fn a_limit_too_high_to_protect_is_rejected_with_the_reason() {
         let cases = [
-            ("MESSAGE_BYTES_MAX", 67_108_864, "on every stream"),
+            ("MESSAGE_BYTES_MAX", 67_108_864, "unread_bytes_max"),
             ("BATCH_MAX", 1_024, "4 MiB"),
             ("UNREAD_RESPONSES_MAX", 4_096, "256 MiB"),
             ("AGENTS_MAX", 4_096, "linear scan"),

@@ -1,17 +1,127 @@
-//! The only module that reads the wall clock, for api, console, app and cli.
-//! Everywhere else, time is an argument.
+//! The only module that reads the clocks, for api, console, app and cli. Everywhere
+//! else, time is an argument.
+//!
+//! [`now`] is the service's time: the wall clock at startup plus the time that has
+//! passed by the monotonic clock. A wall clock that jumps must not make sessions,
+//! tombstones or snoozes expire. The difference to the wall clock is corrected
+//! slowly, so that a clock that was set right is followed after a while.
 
-use std::time::SystemTime;
+use std::{
+    sync::OnceLock,
+    time::{Duration, Instant, SystemTime},
+};
 
+use parking_lot::Mutex;
+
+/// The service's time follows the wall clock by at most one part in this many: an hour
+/// is corrected in 16 hours, and an age is wrong by 6 per cent at most.
+const CORRECTION_DIVISOR: u32 = 16;
+
+/// The service's time.
+pub fn now() -> SystemTime {
+    static CLOCK: OnceLock<(Instant, Mutex<SteadyClock>)> = OnceLock::new();
+    let (started_at, clock) = CLOCK.get_or_init(|| {
+        let clock = SteadyClock::new(wall_now());
+        (Instant::now(), Mutex::new(clock))
+    });
+    let mut clock = clock.lock();
+    clock.read(wall_now(), started_at.elapsed())
+}
+
+/// The wall clock, for what others compare with theirs: the signature of a webhook.
 #[expect(
     clippy::disallowed_methods,
     reason = "the only place that reads the clock"
 )]
-pub fn now() -> SystemTime {
+pub fn wall_now() -> SystemTime {
     SystemTime::now()
+}
+
+/// A time that never jumps.
+#[derive(Debug)]
+pub struct SteadyClock {
+    time: SystemTime,
+    /// The monotonic clock at the last reading.
+    elapsed: Duration,
+}
+
+impl SteadyClock {
+    pub fn new(wall: SystemTime) -> Self {
+        Self {
+            time: wall,
+            elapsed: Duration::ZERO,
+        }
+    }
+
+    /// The time after `elapsed` on the monotonic clock since the start, while the wall
+    /// clock shows `wall`.
+    pub fn read(&mut self, wall: SystemTime, elapsed: Duration) -> SystemTime {
+        let step = elapsed.saturating_sub(self.elapsed);
+        self.elapsed = self.elapsed.max(elapsed);
+        let correction_max = step / CORRECTION_DIVISOR;
+        self.time += step;
+        match wall.duration_since(self.time) {
+            Ok(behind) => self.time += behind.min(correction_max),
+            Err(ahead) => self.time -= ahead.duration().min(correction_max),
+        }
+        self.time
+    }
 }
 
 /// The number of runtime threads, and of calls processed at once.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+
+    fn start() -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000)
+    }
+
+    /// Reads once a second for so long, while the wall clock is off by this.
+    fn run(clock: &mut SteadyClock, secs: std::ops::Range<u64>, offset: i64) -> SystemTime {
+        let mut last = clock.time;
+        for n in secs {
+            let elapsed = Duration::from_secs(n);
+            let wall = start() + elapsed;
+            let by = Duration::from_secs(offset.unsigned_abs());
+            let wall = if offset < 0 { wall - by } else { wall + by };
+            let time = clock.read(wall, elapsed);
+            assert!(time >= last, "it went back");
+            last = time;
+        }
+        last
+    }
+
+    #[test]
+    fn a_jump_of_ten_years_for_five_seconds_is_less_than_a_second() {
+        for years in [1, -1] {
+            let mut clock = SteadyClock::new(start());
+            run(&mut clock, 0..100, 0);
+            let jump = years * TEN_YEARS.as_secs() as i64;
+            let during = run(&mut clock, 100..105, jump);
+            let expected = start() + Duration::from_secs(104);
+            let off = during
+                .duration_since(expected)
+                .unwrap_or_else(|error| error.duration());
+            assert!(off < Duration::from_secs(1), "{off:?}");
+            let after = run(&mut clock, 105..200, 0);
+            assert_eq!(after, start() + Duration::from_secs(199));
+        }
+    }
+
+    #[test]
+    fn a_wall_clock_that_was_set_is_followed_slowly() {
+        let mut clock = SteadyClock::new(start());
+        let minute = run(&mut clock, 0..61, 3_600);
+        let gained = minute.duration_since(start()).unwrap() - Duration::from_secs(60);
+        assert_eq!(gained, Duration::from_millis(3_750));
+        let next_day = run(&mut clock, 61..60_000, 3_600);
+        assert_eq!(next_day, start() + Duration::from_secs(59_999 + 3_600));
+    }
 }

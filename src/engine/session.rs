@@ -150,9 +150,13 @@ impl Session {
         snoozed_until.is_some_and(|until| until <= now)
     }
 
-    /// A termination was withheld, and the breaker has closed since.
+    /// A termination was withheld, and the breaker has closed since, or the session
+    /// has gone on for as many events again.
     fn is_withholding_over(&self, ctx: &EngineContext) -> bool {
-        self.verdict_history.is_termination_withheld && !ctx.tenant.breaker.is_open()
+        let withheld = self.verdict_history.withheld_termination;
+        withheld.is_some_and(|withheld| {
+            self.events == withheld.enforced_from || !ctx.tenant.breaker.is_open()
+        })
     }
 
     /// Ends a snooze that has expired and the effect of a breaker that has closed,
@@ -165,8 +169,8 @@ impl Session {
         if snooze_expired {
             self.verdict_history.snoozed_until = None;
         }
-        if withholding_over {
-            self.verdict_history.is_termination_withheld = false;
+        if withholding_over && !ctx.tenant.breaker.is_open() {
+            self.verdict_history.withheld_termination = None;
         }
         if snooze_expired || withholding_over {
             for agent in &mut self.agents {

@@ -4,6 +4,7 @@ use super::*;
 use crate::{
     domain::{
         Action, AgentId, Args, Cost, Delta, EventBody, Role, SessionStatus, Tenant, ToolCall, Turn,
+        clock::SteadyClock,
     },
     testing,
 };
@@ -956,6 +957,55 @@ fn a_policy_that_would_terminate_a_large_share_of_the_fleet_only_warns() {
     assert!(!engine.is_any_breaker_open());
     assert_metric(&engine, "unstuck_breaker_open 0");
     assert_eq!(storm(&engine, 28..29, 302), [Action::Terminate]);
+}
+
+#[test]
+fn a_loop_that_goes_on_after_a_withheld_termination_is_terminated() {
+    let engine = engine_in_mode(RunMode::Live, &[]);
+    storm(&engine, 0..30, 0);
+    assert!(engine.is_any_breaker_open());
+    let mut looping = event("", "", say("let me look again"));
+    looping.session = named("real");
+    let actions: Vec<_> = (0..60)
+        .map_while(|_| {
+            let recorded = engine.record(&looping, after(0)).unwrap();
+            let is_over = engine.get(&looping.session).unwrap().status == SessionStatus::Terminated;
+            let action = recorded.verdict.and_then(|verdict| verdict.action);
+            (!is_over || action == Some(Action::Terminate)).then_some(action)
+        })
+        .take_while(|action| *action != Some(Action::Terminate))
+        .collect();
+    // It is withheld with the sixth turn, and given after as many again.
+    assert!((10..=14).contains(&actions.len()), "{actions:?}");
+    assert!(engine.is_any_breaker_open());
+    let status = engine.get(&looping.session).unwrap().status;
+    assert_eq!(status, SessionStatus::Terminated);
+
+    // One that does something else after the warning is not.
+    let recovered = named("s29");
+    for n in 0..60 {
+        let mut other = event("", "", say(&format!("step {n}: {}", "x".repeat(n + 1))));
+        other.session = recovered.clone();
+        engine.record(&other, after(0)).unwrap();
+    }
+    let status = engine.get(&recovered).unwrap().status;
+    assert_ne!(status, SessionStatus::Terminated);
+}
+
+#[test]
+fn a_wall_clock_that_jumps_evicts_no_session() {
+    let engine = engine_in_mode(RunMode::Live, &[]);
+    let mut clock = SteadyClock::new(after(0));
+    let id = named("s");
+    engine
+        .open_session(&id, "", Labels::new(), after(0))
+        .unwrap();
+    for secs in 1..=5 {
+        let ten_years = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+        let now = clock.read(after(secs) + ten_years, Duration::from_secs(secs));
+        engine.evict_expired(now, 10);
+    }
+    assert!(engine.get(&id).is_some());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use backon::{ExponentialBuilder, Retryable};
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use minijinja::Environment;
 use reqwest::{
     Client, Method, Request, StatusCode, Url,
@@ -71,10 +71,17 @@ pub enum DeliveryEvent {
     Finished(DeliveryOutcome),
 }
 
+/// The outcome of one attempt.
+pub(super) enum AttemptOutcome {
+    Finished(DeliveryOutcome),
+    /// Another attempt may succeed.
+    Failed(AttemptError),
+}
+
 /// Why an attempt failed. The texts of the endpoint and of network errors are not
 /// logged, because they may contain the URL and so a secret.
 #[derive(Debug, Error)]
-enum AttemptError {
+pub(super) enum AttemptError {
     #[error("the endpoint returned status {0}")]
     Status(StatusCode, Option<Duration>),
     #[error("the endpoint is not reachable")]
@@ -158,62 +165,43 @@ impl Endpoint {
         }
     }
 
-    /// Delivers with retries until the notification is too old. `on_retry` is
-    /// called after each failed attempt.
-    pub async fn deliver(
-        &self,
-        record: &VerdictRecord,
-        verdict_json: Value,
-        now: fn() -> SystemTime,
-        on_retry: impl Fn(),
-    ) -> DeliveryOutcome {
-        if record.verdict.shadow && !self.settings.shadow {
-            return DeliveryOutcome::Skipped;
-        }
-        // The time that is left before it expires.
-        let notification = Notification::new(record, verdict_json);
-        let issued_at = record.verdict.id.time();
-        let age = now().duration_since(issued_at).unwrap_or_default();
-        let expiry = Duration::from_secs(self.settings.expiry_secs_max);
-        let Some(remaining) = expiry.checked_sub(age) else {
-            return DeliveryOutcome::Expired;
-        };
-        // Attempts, with exponential backoff or the endpoint's `Retry-After`.
-        let backoff = ExponentialBuilder::new()
+    /// A shadow verdict is sent only to endpoints with `shadow = true`.
+    pub fn skips(&self, record: &VerdictRecord) -> bool {
+        record.verdict.shadow && !self.settings.shadow
+    }
+
+    /// How long a notification is retried.
+    pub fn expiry(&self) -> Duration {
+        Duration::from_secs(self.settings.expiry_secs_max)
+    }
+
+    /// The waits between the attempts of one notification.
+    pub fn backoff(&self) -> ExponentialBackoff {
+        ExponentialBuilder::new()
             .with_min_delay(Duration::from_millis(self.settings.retry_millis_min))
             .with_max_delay(Duration::from_millis(self.settings.retry_millis_max))
             .with_jitter()
-            .without_max_times();
-        let mut is_first_retry = true;
-        let attempts = (|| self.send(&notification, now()))
-            .retry(backoff)
-            .when(AttemptError::is_retryable)
-            .adjust(|failure: &AttemptError, wait| failure.retry_after().max(wait))
-            .notify(|failure, wait| {
-                on_retry();
-                // One warning per notification, and few are in flight: an endpoint
-                // that is down causes only a few lines.
-                if std::mem::replace(&mut is_first_retry, false) {
-                    tracing::warn!(endpoint = self.name, %failure, "notification will be retried");
-                } else {
-                    tracing::debug!(endpoint = self.name, %failure, ?wait, "notification will be retried");
-                }
-            });
-        // The outcome.
-        let failure = match tokio::time::timeout(remaining, attempts).await {
-            Ok(Ok(())) => return DeliveryOutcome::Delivered,
-            Ok(Err(failure)) => failure,
-            Err(_) => {
-                tracing::warn!(
-                    endpoint = self.name,
-                    verdict = notification.id,
-                    "notification expired"
-                );
-                return DeliveryOutcome::Expired;
+            .without_max_times()
+            .build()
+    }
+
+    /// One attempt. `wall_now` is for the signature, which the endpoint compares with
+    /// its own clock.
+    pub async fn attempt(
+        &self,
+        record: &VerdictRecord,
+        verdict_json: Value,
+        wall_now: fn() -> SystemTime,
+    ) -> AttemptOutcome {
+        let notification = Notification::new(record, verdict_json);
+        match self.send(&notification, wall_now()).await {
+            Ok(()) => AttemptOutcome::Finished(DeliveryOutcome::Delivered),
+            Err(failure) if failure.is_retryable() => AttemptOutcome::Failed(failure),
+            Err(failure) => {
+                tracing::warn!(endpoint = self.name, verdict = notification.id, %failure, "notification refused");
+                AttemptOutcome::Finished(DeliveryOutcome::Refused)
             }
-        };
-        tracing::warn!(endpoint = self.name, verdict = notification.id, %failure, "notification refused");
-        DeliveryOutcome::Refused
+        }
     }
 
     async fn send(&self, notification: &Notification, now: SystemTime) -> Result<(), AttemptError> {
@@ -332,10 +320,22 @@ impl AttemptError {
         }
     }
 
-    fn retry_after(&self) -> Option<Duration> {
+    pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Status(_, wait) => *wait,
             _ => None,
+        }
+    }
+
+    /// Whether every notification would fail: the endpoint is not reachable, or asks
+    /// for a pause.
+    pub fn concerns_endpoint(&self) -> bool {
+        match self {
+            Self::Unreachable | Self::PrivateAddress => true,
+            Self::Status(status, retry_after) => {
+                *status == StatusCode::TOO_MANY_REQUESTS || retry_after.is_some()
+            }
+            Self::InvalidRequest => false,
         }
     }
 }

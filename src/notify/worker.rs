@@ -4,17 +4,24 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
-use futures_util::{StreamExt, stream::FuturesOrdered};
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use tokio::time::{Instant, sleep_until};
 
-use super::{DeliveryEvent, DeliveryOutcome, NotifierContext, endpoint::Endpoint};
+use super::{
+    DeliveryEvent, DeliveryOutcome, NotifierContext,
+    endpoint::{AttemptOutcome, Endpoint},
+    pending::PendingNotifications,
+};
 use crate::{
     domain::{VerdictId, VerdictRecord},
     feed::{Feed, FeedError},
 };
 
-/// Concurrent deliveries, so that the latency of a slow endpoint does not add up.
+/// Concurrent attempts, so that the latency of a slow endpoint does not add up.
+/// Notifications that wait for a retry are not among them.
 const IN_FLIGHT_MAX: usize = 8;
 
 pub(super) struct DeliveryWorker {
@@ -23,51 +30,122 @@ pub(super) struct DeliveryWorker {
 }
 
 impl DeliveryWorker {
-    /// Delivers until the service drains. Deliveries in flight then are repeated
-    /// after the next start, together with all that follow.
+    /// Delivers until the service drains. Notifications that are not finished then are
+    /// sent after the next start, together with all that follow.
     pub async fn run(self, on_event: impl Fn(DeliveryEvent)) {
         let cursor_file = CursorFile::new(self.context.store.dir(), &self.endpoint.name);
         let saved_cursor = cursor_file.load().unwrap_or(self.context.start_after);
         cursor_file.save(saved_cursor).await;
-        let mut cursor = saved_cursor;
-        let mut in_flight = FuturesOrdered::new();
-        while let Some(mut feed) = self.open_feed(cursor) {
-            in_flight.clear();
+        let mut read_until = saved_cursor;
+        let mut pending = PendingNotifications::default();
+        let mut attempts = FuturesUnordered::new();
+        while let Some(mut feed) = self.open_feed(read_until) {
             loop {
+                // Start the attempts that are due.
+                while attempts.len() < IN_FLIGHT_MAX
+                    && let Some((record, expires_at)) = pending.start_next(Instant::now())
+                {
+                    attempts.push(self.attempt(record, expires_at));
+                }
+                let next_due_at = pending.next_due_at();
+                let may_start = attempts.len() < IN_FLIGHT_MAX;
                 tokio::select! {
-                    Some((id, delivery)) = in_flight.next() => {
-                        on_event(DeliveryEvent::Finished(delivery));
-                        cursor = id;
-                        cursor_file.save(id).await;
+                    Some((id, outcome)) = attempts.next() => {
+                        let cursor = self.handle_outcome(&mut pending, id, outcome, &on_event);
+                        if let Some(cursor) = cursor {
+                            cursor_file.save(cursor).await;
+                        }
                     }
-                    next = feed.next_record(), if in_flight.len() < IN_FLIGHT_MAX => match next {
-                        Ok(record) => in_flight.push_back(self.deliver(record, &on_event)),
+                    () = wait_until(next_due_at), if may_start => {}
+                    next = feed.next_record(), if !pending.is_full() => match next {
+                        Ok(record) => {
+                            read_until = record.verdict.id;
+                            let expires_at = self.expires_at(&record);
+                            pending.insert(record, expires_at, Instant::now());
+                        }
                         Err(FeedError::Draining) => return,
-                        // Deliveries in flight are read again from the cursor.
+                        // The feed is opened again after the last record that was read.
                         Err(FeedError::TooSlow(_)) => break,
                         Err(error) => {
                             let endpoint = &self.endpoint.name;
                             tracing::error!(endpoint, %error, "notifications are lost");
-                            cursor = self.context.store.last_verdict_id();
+                            read_until = self.context.store.last_verdict_id();
                             break;
                         }
                     },
+                    () = self.context.draining.cancelled() => return,
                 }
             }
         }
     }
 
-    async fn deliver(
+    /// Finishes a notification or schedules its next attempt. Returns the new cursor,
+    /// if it has moved.
+    fn handle_outcome(
+        &self,
+        pending: &mut PendingNotifications,
+        id: VerdictId,
+        outcome: AttemptOutcome,
+        on_event: &impl Fn(DeliveryEvent),
+    ) -> Option<VerdictId> {
+        match outcome {
+            AttemptOutcome::Finished(delivery) => {
+                on_event(DeliveryEvent::Finished(delivery));
+                pending.finish(id)
+            }
+            AttemptOutcome::Failed(failure) => {
+                on_event(DeliveryEvent::Retried);
+                let endpoint = &self.endpoint.name;
+                // One warning per notification.
+                if pending.is_first_failure(id) {
+                    tracing::warn!(endpoint, %failure, "notification will be retried");
+                } else {
+                    tracing::debug!(endpoint, %failure, "notification will be retried");
+                }
+                pending.retry_later(
+                    id,
+                    || self.endpoint.backoff(),
+                    failure.retry_after(),
+                    failure.concerns_endpoint(),
+                    Instant::now(),
+                );
+                None
+            }
+        }
+    }
+
+    async fn attempt(
         &self,
         record: VerdictRecord,
-        on_event: &impl Fn(DeliveryEvent),
-    ) -> (VerdictId, DeliveryOutcome) {
+        expires_at: Instant,
+    ) -> (VerdictId, AttemptOutcome) {
+        let id = record.verdict.id;
+        if self.endpoint.skips(&record) {
+            return (id, AttemptOutcome::Finished(DeliveryOutcome::Skipped));
+        }
         let verdict_json = (self.context.render_verdict)(&record.verdict);
-        let on_retry = || on_event(DeliveryEvent::Retried);
-        let delivery = self
+        let attempt = self
             .endpoint
-            .deliver(&record, verdict_json, self.context.now, on_retry);
-        (record.verdict.id, delivery.await)
+            .attempt(&record, verdict_json, self.context.wall_now);
+        let outcome = match tokio::time::timeout_at(expires_at, attempt).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                let (endpoint, verdict) = (&self.endpoint.name, id.to_string());
+                tracing::warn!(endpoint, verdict, "notification expired");
+                AttemptOutcome::Finished(DeliveryOutcome::Expired)
+            }
+        };
+        (id, outcome)
+    }
+
+    /// A notification that was issued long ago, before a restart, has less time left.
+    fn expires_at(&self, record: &VerdictRecord) -> Instant {
+        let age = (self.context.now)().duration_since(record.verdict.id.time());
+        let remaining = self
+            .endpoint
+            .expiry()
+            .saturating_sub(age.unwrap_or(Duration::ZERO));
+        Instant::now() + remaining
     }
 
     /// Opens the feed after the cursor; `None` if the store is closed. A cursor
@@ -80,6 +158,14 @@ impl DeliveryWorker {
             .min(store.last_verdict_id())
             .max(store.retained_after());
         Feed::new(store, filter, Some(after), self.context.draining.clone()).ok()
+    }
+}
+
+/// `None`: nothing is due, so this does not complete.
+async fn wait_until(due_at: Option<Instant>) {
+    match due_at {
+        Some(due_at) => sleep_until(due_at).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -4,6 +4,7 @@
 
 use std::{
     convert::Infallible,
+    mem::take,
     panic::{self, AssertUnwindSafe},
     pin::Pin,
     sync::Arc,
@@ -25,6 +26,7 @@ use tower_layer::Layer;
 
 use super::{
     ServerContext,
+    frame_reader::{FrameReader, MessageLimits, RequestFrames},
     quota::{Permit, TenantQuota},
     retain_body,
     rpc::{self, Load, ResponseKind, RpcFacts},
@@ -33,7 +35,7 @@ use super::{
     third_party::ThirdPartyStream,
 };
 use crate::{
-    auth::{AuthError, Caller},
+    auth::{Access, AuthError, Caller},
     telemetry::{GaugeGuard, PanicSite, Rejection, StreamRpc},
 };
 
@@ -52,6 +54,8 @@ pub struct AdmissionState {
     call_quota: TenantQuota,
     /// Permits for pages, released when the page has been sent.
     page_quota: TenantQuota,
+    pages_max: usize,
+    message_limits: Arc<MessageLimits>,
     /// Permits for streams of the health service, whose clients have no token.
     health_streams: TenantQuota,
 }
@@ -81,8 +85,9 @@ impl<D: Clone> Layer<Routes> for AdmissionLayer<D> {
 /// allocation and a wake-up, a tenth of the throughput.
 const UNQUEUED_CALLS_MAX: usize = 16;
 
-/// Pages that are not sent yet, over all tenants.
-const LARGE_RESPONSES_MAX: usize = 256;
+/// The largest page. The pages that are not sent yet stay within
+/// `limits.unread_bytes_max`.
+const PAGE_BYTES_MAX: usize = 1024 * 1024;
 
 /// The prefix of the detection service's paths.
 const DETECTION_PATH_PREFIX: &str = "/unstuck.v1.DetectionService/";
@@ -234,9 +239,18 @@ impl Future for AdmittedCall {
 impl<D> AdmissionLayer<D> {
     pub fn new(context: Arc<ServerContext>, detection: D) -> Self {
         let (limits, auth) = (&context.limits, &context.auth);
+        let pages_max = (limits.unread_bytes_max / PAGE_BYTES_MAX).max(1);
+        let message_limits = MessageLimits::new(
+            limits.message_bytes_max,
+            limits.unread_bytes_max,
+            |blocks| TenantQuota::new(blocks, auth.clone()),
+            context.metrics.clone(),
+        );
         let state = Arc::new(AdmissionState {
             call_quota: TenantQuota::new(limits.calls_max, auth.clone()),
-            page_quota: TenantQuota::new(LARGE_RESPONSES_MAX, auth.clone()),
+            page_quota: TenantQuota::new(pages_max, auth.clone()),
+            pages_max,
+            message_limits: Arc::new(message_limits),
             health_streams: TenantQuota::without_tenant_shares(limits.open_streams_max),
             context,
         });
@@ -263,8 +277,26 @@ impl AdmissionState {
             response_permit: self.response_permit(facts, &caller)?,
             third_party: ThirdPartyStream::new(facts.response, &caller, context),
         };
+        self.read_frames(facts, &caller, request);
         request.extensions_mut().insert(caller);
         Ok(admitted)
+    }
+
+    /// Puts a frame reader in front of the body, or in its place for the handlers of
+    /// events and deltas. A probe's message is at most 1 KiB and needs none.
+    fn read_frames(&self, facts: &RpcFacts, caller: &Caller, request: &mut HttpRequest<Body>) {
+        if facts.access == Access::Public {
+            return;
+        }
+        let body = take(request.body_mut());
+        let tenant = caller.tenant.clone();
+        let reader = FrameReader::new(body, self.message_limits.clone(), tenant);
+        match facts.response {
+            ResponseKind::Stream(StreamRpc::StreamEvents | StreamRpc::StreamDeltas) => {
+                request.extensions_mut().insert(RequestFrames::new(reader));
+            }
+            _ => *request.body_mut() = Body::new(reader),
+        }
     }
 
     fn call_permit(&self, facts: &RpcFacts, caller: &Caller) -> Result<Option<CallPermit>, Status> {
@@ -309,7 +341,7 @@ impl AdmissionState {
             .try_acquire(&caller.tenant)
             .map_err(|share| {
                 self.context.metrics.count_rejection(Rejection::CallsMax);
-                status::too_many_pages(LARGE_RESPONSES_MAX, share)
+                status::too_many_pages(self.pages_max, share)
             })?;
         Ok(ResponsePermit {
             _permit: permit,
@@ -340,6 +372,14 @@ pub fn authenticated_caller<T>(request: &Request<T>) -> Result<Caller, Status> {
     let caller = request.extensions().get::<Caller>().cloned();
     // Every request passes through admission; without it, refuse.
     Ok(caller.ok_or(AuthError::NoToken)?)
+}
+
+/// The reader of a stream's request body.
+pub fn request_frames<T>(request: &Request<T>) -> Result<FrameReader, Status> {
+    let frames = request.extensions().get::<RequestFrames>();
+    frames
+        .and_then(RequestFrames::take)
+        .ok_or_else(status::internal)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use axum::http::HeaderMap;
+use prost::DecodeError;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 use uuid::Uuid;
@@ -53,6 +54,14 @@ pub fn too_many_pages(pages_max: usize, share: usize) -> Status {
     exhausted("PAGES_MAX", limit_message(&limit, pages_max, share))
 }
 
+pub(super) fn too_many_unread_bytes(unread_bytes_max: usize, share: usize) -> Status {
+    let limit = format!("limits.unread_bytes_max of {unread_bytes_max} bytes");
+    exhausted(
+        "UNREAD_BYTES_MAX",
+        limit_message(&limit, unread_bytes_max, share),
+    )
+}
+
 /// The message for a limit, with the tenant's share if there are several tenants.
 fn limit_message(limit: &str, max: usize, share: usize) -> String {
     if share < max {
@@ -99,8 +108,39 @@ pub fn internal() -> Status {
     Status::with_error_details(Code::Internal, message, details)
 }
 
-/// The rejection behind a status that tonic makes before a handler runs: the message
-/// was too large or could not be decoded.
+/// A message beyond `limits.message_bytes_max`. The text is tonic's.
+pub(super) fn message_too_large(message_bytes: usize, message_bytes_max: usize) -> Status {
+    Status::out_of_range(format!(
+        "Error, decoded message length too large: found {message_bytes} bytes, the limit is: \
+         {message_bytes_max} bytes"
+    ))
+}
+
+/// The client set the flag for compression, which the service does not offer.
+pub(super) fn compressed_message(flag: u8) -> Status {
+    Status::internal(format!(
+        "protocol error: received message with compression flag {flag}; messages must not be \
+         compressed"
+    ))
+}
+
+/// The client closed the stream in the middle of a message.
+pub(super) fn truncated_message() -> Status {
+    Status::internal("Unexpected EOF decoding stream.")
+}
+
+/// The request as a whole is no protobuf message.
+pub fn undecodable_message(error: &DecodeError) -> Status {
+    Status::internal(error.to_string())
+}
+
+/// The client reset the stream.
+pub(super) fn is_cancelled(status: &Status) -> bool {
+    status.code() == Code::Cancelled
+}
+
+/// The rejection behind a status that is made before a handler runs: the message was
+/// too large or could not be decoded.
 pub fn transport_rejection(code: Code) -> Option<Rejection> {
     match code {
         Code::OutOfRange => Some(Rejection::MessageBytesMax),

@@ -355,6 +355,128 @@ async fn record_raw(server: &Server, event: Vec<u8>) -> Result<pb::EventResult, 
     Ok(answer.into_inner().result.unwrap())
 }
 
+/// As [`pb::StreamEventsRequest`], with the events as they stand on the wire.
+#[derive(Clone, PartialEq, Message)]
+pub struct RawEvents {
+    #[prost(int32, tag = "1")]
+    pub sequence: i32,
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    pub events: Vec<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct RawDeltas {
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    deltas: Vec<Vec<u8>>,
+}
+
+/// The responses to these requests on one stream.
+pub async fn stream_raw<Q, A>(server: &Server, rpc: &'static str, requests: Vec<Q>) -> Vec<A>
+where
+    Q: Message + 'static,
+    A: Message + Default + 'static,
+{
+    let channel = connect(server.grpc, |endpoint| endpoint).await;
+    let mut grpc = Grpc::new(channel);
+    within(grpc.ready()).await.unwrap();
+    let path = PathAndQuery::from_static(rpc);
+    let request = Request::new(tokio_stream::iter(requests));
+    let codec = ProstCodec::<Q, A>::default();
+    let mut answers = within(grpc.streaming(request, path, codec))
+        .await
+        .unwrap()
+        .into_inner();
+    let mut received = Vec::new();
+    while let Some(answer) = within(answers.message()).await.unwrap() {
+        received.push(answer);
+    }
+    received
+}
+
+/// Arguments that are nested more deeply than a decoder follows.
+fn deeply_nested(session: &str) -> Event {
+    use pbjson_types::{Struct, Value, value::Kind};
+    let nest = |inner: Struct| Struct {
+        fields: [("a".to_owned(), Value::from(Kind::StructValue(inner)))].into(),
+    };
+    let args = (0..40).fold(Struct::default(), |args, _| nest(args));
+    ask("x")
+        .of(session)
+        .id("deep")
+        .change(|call| call.arguments = Some(pb::tool_call::Arguments::Args(args)))
+}
+
+#[tokio::test]
+async fn an_undecodable_event_is_answered_in_its_place_and_the_stream_goes_on() {
+    let server = Server::start().await;
+    let good = |session: &str| ask("x").of(session).encode_to_vec();
+    let mut not_utf8 = good("b");
+    // The event's id, field 2.
+    not_utf8.extend([0x12, 2, 0xff, 0xfe]);
+    let events = vec![
+        good("a"),
+        deeply_nested("a").encode_to_vec(),
+        not_utf8,
+        vec![0x0a, 9, b'x'],
+        // A session id that would steer a terminal, then half a field.
+        vec![0x0a, 2, 0x1b, b'c', 0x12],
+        good("b"),
+    ];
+    let requests = vec![
+        RawEvents {
+            sequence: 1,
+            events,
+        },
+        RawEvents {
+            sequence: 2,
+            events: vec![good("a")],
+        },
+    ];
+    let path = "/unstuck.v1.DetectionService/StreamEvents";
+    let answers: Vec<pb::StreamEventsResponse> = stream_raw(&server, path, requests).await;
+    let [first, second] = &answers[..] else {
+        panic!("{answers:?}");
+    };
+    assert_eq!(indexes(&first.results), [0, -1, -1, -1, -1, 0]);
+    assert_eq!(indexes(&second.results), [1]);
+    let bad = &first.results[1..5];
+    for (position, result) in (1..).zip(bad) {
+        let error = result.error.as_ref().unwrap();
+        let field = format!("events[{position}]");
+        assert_eq!((error.code, &error.field), (3, &field));
+        assert_eq!(error.reason, "UNDECODABLE");
+        assert_plain(&error.message);
+    }
+    // Ids that were read before the undecodable field are sent back if they are valid.
+    let ids: Vec<_> = bad.iter().map(|r| (&*r.session_id, &*r.event_id)).collect();
+    assert_eq!(ids, [("a", "deep"), ("b", ""), ("", ""), ("", "")]);
+    let counted = "unstuck_rejected_total{reason=\"undecodable\"}";
+    assert_eq!(server.metric(counted).await, 4.0);
+}
+
+#[tokio::test]
+async fn an_undecodable_delta_is_answered_and_the_stream_goes_on() {
+    let server = Server::start().await;
+    let mut not_utf8 = piece("s", "t", "").encode_to_vec();
+    // The text, field 5.
+    not_utf8.extend([0x2a, 2, 0xff, 0xfe]);
+    let deltas = vec![
+        piece("s", "t", "so ").encode_to_vec(),
+        not_utf8,
+        last_delta("s", "t", "it is").encode_to_vec(),
+    ];
+    let path = "/unstuck.v1.DetectionService/StreamDeltas";
+    let answers: Vec<pb::StreamDeltasResponse> =
+        stream_raw(&server, path, vec![RawDeltas { deltas }]).await;
+    let [bad, end] = &answers[..] else {
+        panic!("{answers:?}");
+    };
+    let error = bad.error.as_ref().unwrap();
+    assert_eq!((error.code, &*error.field), (3, "deltas[1]"));
+    assert_eq!((&*bad.session_id, &*bad.turn_id), ("s", "t"));
+    assert_eq!((end.end_of_turn, &end.error), (true, &None));
+}
+
 #[tokio::test]
 async fn fields_of_a_later_version_are_ignored() {
     let server = Server::start().await;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use toml::Value;
-use unstuck::config::{DEFAULTS, Layers, TABLE_KEYS};
+use unstuck::config::{DEFAULTS, Layers, MemoryBudget, TABLE_KEYS};
 
 use crate::{harness::*, sabotage};
 
@@ -59,4 +59,60 @@ async fn every_bound_is_documented_counted_and_tested() {
         }
         assert!(source.contains(&format!("fn {test}(")), "{what}: {test}");
     }
+}
+
+/// A memory limit as Kubernetes, Compose or systemd write it.
+fn parse_memory(text: &str) -> u64 {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = match text[digits.len()..].trim_end_matches(['i', 'B', 'b']) {
+        "M" | "m" => 1024 * 1024,
+        "G" | "g" => 1024 * 1024 * 1024,
+        unit => panic!("{text}: {unit}"),
+    };
+    digits.parse::<u64>().unwrap() * unit
+}
+
+/// The memory limits in a file of `deploy/`.
+fn memory_limits(text: &str) -> Vec<u64> {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let limits = lines.iter().enumerate().filter_map(|(n, line)| {
+        let is_kubernetes_limit = n > 0 && lines[n - 1] == "limits:";
+        line.strip_prefix("MemoryMax=")
+            .or_else(|| line.strip_prefix("mem_limit: "))
+            .or_else(|| {
+                line.strip_prefix("memory: ")
+                    .filter(|_| is_kubernetes_limit)
+            })
+    });
+    limits.map(parse_memory).collect()
+}
+
+#[test]
+fn every_memory_limit_in_deploy_holds_the_limits_that_follow_from_it() {
+    fn files(folder: &Path, into: &mut Vec<(String, String)>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                files(&path, into);
+            } else if let Ok(text) = fs::read_to_string(&path) {
+                into.push((path.display().to_string(), text));
+            }
+        }
+    }
+    let mut deployed = Vec::new();
+    files(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy"),
+        &mut deployed,
+    );
+    let mut count = 0;
+    for (path, text) in deployed {
+        // A value that is set would not follow from the memory.
+        assert!(!text.contains("state_bytes_max ="), "{path}");
+        for memory_bytes in memory_limits(&text) {
+            let needed = MemoryBudget { memory_bytes }.total_bytes();
+            assert!(needed <= memory_bytes, "{path}: {needed} of {memory_bytes}");
+            count += 1;
+        }
+    }
+    assert!(count >= 3, "{count} memory limits");
 }

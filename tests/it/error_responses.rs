@@ -10,6 +10,7 @@ use tonic_prost::ProstCodec;
 use unstuck::pb::{self, Action, Event, event::Body, tool_call::Arguments};
 
 use crate::{
+    bad_input::{RawEvents, stream_raw},
     harness::*,
     lifecycle::{directory, output, text, unstuck},
 };
@@ -298,6 +299,16 @@ async fn streams(server: &Server) -> Table {
     table.row(
         "`StreamEvents`: the valid event beside it",
         result(Ok(second.unwrap())),
+    );
+    let raw = RawEvents {
+        sequence: 1,
+        events: vec![vec![0x0a, 2, 0xff, 0xfe]],
+    };
+    let path = "/unstuck.v1.DetectionService/StreamEvents";
+    let answers: Vec<pb::StreamEventsResponse> = stream_raw(server, path, vec![raw]).await;
+    table.row(
+        "`StreamEvents`: a session id that is not UTF-8, in its result",
+        result(Ok(answers[0].results[0].clone())),
     );
 
     let mut deltas = server.deltas().await;

@@ -2,6 +2,14 @@
 
 use std::fs;
 
+use futures_util::{StreamExt, stream};
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use tonic::{
+    body::Body,
+    codegen::{Bytes, Service, http::Request},
+    transport::Channel,
+};
 use unstuck::pb::{self, StreamEventsRequest};
 
 use crate::{
@@ -147,4 +155,51 @@ async fn texts_without_end_do_not_fill_the_memory() {
         .metric("unstuck_rejected_total{reason=\"state_bytes_max\"}")
         .await;
     assert!(refused > 1_000.0, "{refused}");
+}
+
+/// A request whose header announces 1 MiB that never comes.
+async fn announce(channel: Channel, path: &'static str) {
+    let header = Bytes::from_static(&[0, 0, 16, 0, 0]);
+    let first = stream::iter([Ok::<_, tonic::Status>(Frame::data(header))]);
+    let body = Body::new(StreamBody::new(first.chain(stream::pending())));
+    let request = Request::post(format!("http://unstuck{path}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(body)
+        .unwrap();
+    let mut channel = channel;
+    std::future::poll_fn(|cx| channel.poll_ready(cx))
+        .await
+        .unwrap();
+    let _answer = channel.call(request).await;
+    std::future::pending().await
+}
+
+#[tokio::test]
+async fn an_announced_message_reserves_no_memory() {
+    let directory = directory(&[]);
+    let settings = [("UNSTUCK__STORE__DIR", "")];
+    let running = Running::start(unstuck(directory.path(), &[], &settings));
+    let server = running.server().await;
+    server.record(ask("x").of("s")).await;
+    let before = resident_bytes(&running);
+    let mut requests = tokio::task::JoinSet::new();
+    for n in 0..16 {
+        let channel = connect(running.grpc, |endpoint| endpoint).await;
+        let path = if n % 2 == 0 {
+            "/unstuck.v1.DetectionService/StreamEvents"
+        } else {
+            "/unstuck.v1.DetectionService/RecordEvent"
+        };
+        for _ in 0..64 {
+            requests.spawn(announce(channel.clone(), path));
+        }
+    }
+    let streams = "unstuck_streams{rpc=\"StreamEvents\"}";
+    server.wait_for_metric(streams, 512.0).await;
+    // Each has sent its header by the time that a later request is answered.
+    server.record(ask("x").of("s")).await;
+    let grown = resident_bytes(&running).saturating_sub(before);
+    println!("grown by {} KiB", grown / 1024);
+    assert!(grown < 64 * 1024 * 1024, "grown by {grown} bytes");
 }

@@ -51,6 +51,8 @@ enum Answer {
 struct ReceiverState {
     got: mpsc::Sender<ReceivedRequest>,
     answers: Arc<Mutex<VecDeque<Answer>>>,
+    /// Notifications with this text are always answered with 500.
+    poison: &'static str,
 }
 
 struct Receiver {
@@ -64,12 +66,22 @@ impl Receiver {
         Self::on(listener, answers)
     }
 
+    async fn start_with_poison(poison: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::with_poison(listener, &[], poison)
+    }
+
     fn on(listener: TcpListener, answers: &[Answer]) -> Self {
+        Self::with_poison(listener, answers, "no notification has this text")
+    }
+
+    fn with_poison(listener: TcpListener, answers: &[Answer], poison: &'static str) -> Self {
         let address = listener.local_addr().unwrap();
         let (sender, got) = mpsc::channel(64);
         let receiver_state = ReceiverState {
             got: sender,
             answers: Arc::new(Mutex::new(answers.iter().cloned().collect())),
+            poison,
         };
         let app = Router::new().fallback(receive).with_state(receiver_state);
         tokio::spawn(async move { axum::serve(listener, app).await });
@@ -94,6 +106,9 @@ async fn receive(
         headers,
         body,
     };
+    if String::from_utf8_lossy(&got.body).contains(receiver_state.poison) {
+        return StatusCode::INTERNAL_SERVER_ERROR;
+    }
     receiver_state.got.send(got).await.unwrap();
     let answer = receiver_state.answers.lock().await.pop_front();
     match answer {
@@ -207,6 +222,19 @@ async fn a_receiver_that_hangs_does_not_delay_others() {
         assert_eq!(listens.next().await.id(), verdict.verdict_id);
     }
     hangs.next().await;
+}
+
+#[tokio::test]
+async fn notifications_that_a_receiver_cannot_process_hold_up_no_others() {
+    let mut receiver = Receiver::start_with_poison("poison").await;
+    let server = Server::with(&entry("a", receiver.address, "")).await;
+    for n in 0..20 {
+        server.terminate(&format!("poison-{n}")).await;
+    }
+    let retried = "unstuck_notification_retries_total{receiver=\"a\"}";
+    assert!(server.metric(retried).await >= 0.0, "the series exists");
+    let verdict = server.terminate("fine").await;
+    assert_eq!(receiver.next().await.id(), verdict.verdict_id);
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use thiserror::Error;
 use uuid::Uuid;
 
-use super::Session;
+use super::{Session, verdict_history::WithheldTermination};
 use crate::{
     domain::{
         AgentId, Cost, DetectorId, FrozenSession, SessionId, Sig, Totals, Verdict, Waste,
@@ -71,7 +71,7 @@ struct Head<I, L> {
     avoidable: Waste,
     #[serde(with = "serde_time::option")]
     snoozed_until: Option<SystemTime>,
-    is_termination_withheld: bool,
+    withheld_termination: Option<WithheldTermination>,
     quarantine: Option<u128>,
     agents: SmallVec<[AgentHead<L>; 1]>,
     event_ids: I,
@@ -120,7 +120,7 @@ impl Session {
             wasted: history.wasted,
             avoidable: history.avoidable,
             snoozed_until: history.snoozed_until,
-            is_termination_withheld: history.is_termination_withheld,
+            withheld_termination: history.withheld_termination,
             quarantine: history.quarantine.map(|reference| reference.as_u128()),
             agents: agents.collect(),
             event_ids: &self.event_ids,
@@ -177,8 +177,8 @@ impl Session {
         if head.snoozed_until.is_some() {
             session.verdict_history.snoozed_until = head.snoozed_until;
         }
-        if head.is_termination_withheld {
-            session.verdict_history.is_termination_withheld = true;
+        if head.withheld_termination.is_some() {
+            session.verdict_history.withheld_termination = head.withheld_termination;
         }
         if let Some(reference) = head.quarantine {
             session.verdict_history.quarantine = Some(Uuid::from_u128(reference));

@@ -2,9 +2,19 @@
 
 use std::{collections::VecDeque, sync::Arc, time::SystemTime};
 
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::domain::{Empty, Level, Verdict, Waste};
+use crate::domain::{Empty, Level, LoopId, Verdict, Waste};
+
+/// A termination that the breaker turned into a warning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct WithheldTermination {
+    pub loop_id: LoopId,
+    /// The session's number of events at which the loop may be terminated although the
+    /// breaker is open: it has then gone on for as many events again.
+    pub enforced_from: i32,
+}
 
 #[derive(Default)]
 pub(super) struct VerdictHistory {
@@ -21,7 +31,7 @@ pub(super) struct VerdictHistory {
     /// Verdicts are `shadow` until this time.
     pub snoozed_until: Option<SystemTime>,
     /// The breaker withheld a termination of this session.
-    pub is_termination_withheld: bool,
+    pub withheld_termination: Option<WithheldTermination>,
     /// The session panicked and is not watched. The reference is in the log.
     pub quarantine: Option<Uuid>,
     /// The session is in its tenant's queue of sessions with verdicts.
@@ -44,7 +54,7 @@ impl Empty for VerdictHistory {
         trend_levels: Vec::new(),
         termination: None,
         snoozed_until: None,
-        is_termination_withheld: false,
+        withheld_termination: None,
         quarantine: None,
         is_queued_with_verdicts: false,
     };

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::SystemTime};
 
-use super::{Session, VIEW_VERDICTS_MAX};
+use super::{Session, VIEW_VERDICTS_MAX, verdict_history::WithheldTermination};
 use crate::{
     detect::CallText,
     domain::{
@@ -191,7 +191,9 @@ impl Session {
         metrics.add_waste(policy_outcome.detector, policy_outcome.wasted);
     }
 
-    /// Turns a termination of the session into a warning if the breaker is open.
+    /// Turns a termination of the session into a warning if the breaker is open. A loop
+    /// that was warned in this way and went on for as many events again is terminated:
+    /// otherwise decoys that open the breaker would protect it for ever.
     fn apply_breaker(
         &mut self,
         decision: &mut Decision,
@@ -200,15 +202,24 @@ impl Session {
     ) -> Option<()> {
         let agent = self.agents.get(obs.agent_position)?;
         let is_session_wide = decision.is_session_wide || agent.id.is_main();
-        let breaker = &ctx.tenant.breaker;
-        if decision.action == Action::Terminate
-            && is_session_wide
-            && !breaker.allows_termination(obs.session, obs.now, ctx)
-        {
-            self.verdict_history.is_termination_withheld = true;
-            decision.action = Action::Warn;
-            decision.reason += "; not terminated: the breaker is open";
+        if decision.action != Action::Terminate || !is_session_wide {
+            return Some(());
         }
+        let withheld = self.verdict_history.withheld_termination;
+        let is_enforced = withheld.is_some_and(|withheld| {
+            withheld.loop_id == decision.loop_id && self.events >= withheld.enforced_from
+        });
+        let breaker = &ctx.tenant.breaker;
+        if is_enforced || breaker.allows_termination(obs.session, obs.now, ctx) {
+            return Some(());
+        }
+        let loop_events = i32::try_from(decision.evidence.event_indexes.len()).unwrap_or(i32::MAX);
+        self.verdict_history.withheld_termination = Some(WithheldTermination {
+            loop_id: decision.loop_id,
+            enforced_from: self.events.saturating_add(loop_events.max(1)),
+        });
+        decision.action = Action::Warn;
+        decision.reason += "; not terminated: the breaker is open";
         Some(())
     }
 

@@ -39,6 +39,8 @@ labels! {
         MessageBytesMax => "message_bytes_max",
         /// The bytes cannot be decoded as a message.
         Undecodable => "undecodable",
+        /// Too many bytes of messages that have arrived in part.
+        UnreadBytesMax => "unread_bytes_max",
         SessionsMax => "sessions_max",
         StateBytesMax => "state_bytes_max",
         AgentsMax => "agents_max",
