@@ -14,12 +14,13 @@ use crate::{
 };
 
 /// The built-in configuration with these environment variables. The store is in
-/// memory and the system picks the ports.
+/// memory, there is no key file, and the system picks the ports.
 pub fn config(variables: &[(&str, &str)]) -> Config {
     const BASE: &[(&str, &str)] = &[
         ("UNSTUCK__SERVER__GRPC", "127.0.0.1:0"),
         ("UNSTUCK__SERVER__HTTP", "127.0.0.1:0"),
         ("UNSTUCK__STORE__DIR", ""),
+        ("UNSTUCK__STORE__KEY_FILE", ""),
     ];
     let environment = BASE
         .iter()

@@ -73,6 +73,7 @@ impl Service {
             .arg("serve")
             .current_dir(dir.path())
             .env("UNSTUCK__STORE__DIR", dir.path().join("store"))
+            .env("UNSTUCK__STORE__KEY_FILE", dir.path().join("unstuck.key"))
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
