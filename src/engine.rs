@@ -43,7 +43,7 @@ use serde::Deserialize;
 pub use breaker::BreakerSettings;
 pub use error::{EngineReloadError, OpenError, RecordError};
 pub use issuer::RunMode;
-pub use operator_actions::{OperatorRequest, SnoozeError};
+pub use operator_actions::{OperatorRequest, SnoozeError, TerminationOutcome};
 pub use outcome::RecordOutcome;
 pub use profile::{Profile, Profiles};
 pub use query::{FleetFilter, ListFilter, RankedSessions};

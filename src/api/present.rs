@@ -237,7 +237,7 @@ pub(super) fn action_to_pb(action: Option<Action>) -> pb::Action {
     }
 }
 
-fn status_to_pb(status: SessionStatus) -> pb::SessionStatus {
+pub(super) fn status_to_pb(status: SessionStatus) -> pb::SessionStatus {
     match status {
         SessionStatus::Active => pb::SessionStatus::Active,
         SessionStatus::Looping => pb::SessionStatus::Looping,
