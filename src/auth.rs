@@ -90,10 +90,12 @@ pub struct Auth {
     /// `None`: no authentication.
     file: Option<PathBuf>,
     tokens: ArcSwap<Tokens>,
-    /// The file when it was last loaded.
+    /// The file when it was last loaded. `None`: it was missing.
     loaded_stamp: Mutex<Option<FileStamp>>,
-    /// The file when it was last checked for changes.
+    /// The file when it was last checked for changes. `None`: it was missing.
     checked_stamp: Mutex<Option<FileStamp>>,
+    /// Why the file as it is now is not in force.
+    file_problem: Mutex<Option<&'static str>>,
     changes: watch::Sender<()>,
 }
 
@@ -121,6 +123,7 @@ impl Auth {
             tokens: ArcSwap::default(),
             loaded_stamp: Mutex::default(),
             checked_stamp: Mutex::default(),
+            file_problem: Mutex::default(),
             changes: watch::Sender::new(()),
         };
         auth.reload()?;
@@ -173,6 +176,10 @@ impl Auth {
         // Taken before the file is read, so that a change during the read is noticed.
         let stamp = read_file_stamp(file).ok();
         let tokens = Arc::new(Tokens::read(file)?);
+        // Without tokens nobody could call the service any more, also not to repair it.
+        if tokens.is_empty() && !self.is_empty() {
+            return Err(TokensError::Empty { file: file.clone() });
+        }
         Ok(PendingTokens { tokens, stamp })
     }
 
@@ -180,6 +187,7 @@ impl Auth {
     /// and not applied is read again.
     pub fn apply_tokens(&self, PendingTokens { tokens, stamp }: PendingTokens) {
         *self.loaded_stamp.lock() = stamp;
+        *self.file_problem.lock() = None;
         self.tokens.store(tokens);
         self.changes.send_replace(());
     }
@@ -190,17 +198,28 @@ impl Auth {
     }
 
     /// Reloads the file if it has changed since it was loaded and not since the previous
-    /// check: a file that is still changing may be half written. `None`: it was not
-    /// reloaded. A missing file is ignored, because it may be missing only for a moment.
+    /// check: a file that is still changing may be half written, and one that is replaced
+    /// may be missing for a moment. `None`: it was not reloaded. If it cannot be loaded,
+    /// the former tokens stay in force.
     pub fn reload_if_changed(&self) -> Option<Result<(), TokensError>> {
-        let stamp = read_file_stamp(self.file.as_deref()?).ok()?;
-        let previous = self.checked_stamp.lock().replace(stamp);
-        if *self.loaded_stamp.lock() == Some(stamp) || previous != Some(stamp) {
+        let stamp = read_file_stamp(self.file.as_deref()?).ok();
+        let previous = std::mem::replace(&mut *self.checked_stamp.lock(), stamp);
+        if *self.loaded_stamp.lock() == stamp || previous != stamp {
             return None;
         }
-        // Set before the reload, so that an invalid file is reported once.
-        *self.loaded_stamp.lock() = Some(stamp);
-        Some(self.reload())
+        // Set before the reload, so that a missing or invalid file is reported once.
+        *self.loaded_stamp.lock() = stamp;
+        let reloaded = self.reload();
+        if let Err(error) = &reloaded {
+            *self.file_problem.lock() = Some(error.problem());
+        }
+        Some(reloaded)
+    }
+
+    /// What is wrong with the file since its last change, while tokens loaded before are
+    /// in force. It names no path and no token, because health probes are public.
+    pub fn file_problem(&self) -> Option<&'static str> {
+        *self.file_problem.lock()
     }
 
     /// The number of tenants with tokens; 1 without authentication.

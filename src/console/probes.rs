@@ -26,6 +26,9 @@ pub(super) async fn healthz(State(console): State<Console>) -> String {
     if console.deps.engine.is_any_breaker_open() {
         text += "ok; the breaker is open: detectors warn instead of terminating\n";
     }
+    if let Some(note) = token_file_note(&console) {
+        text += &format!("ok; {note}\n");
+    }
     text
 }
 
@@ -43,6 +46,13 @@ fn describe_store_health(console: &Console) -> String {
                 .to_owned()
         }
     }
+}
+
+fn token_file_note(console: &Console) -> Option<String> {
+    let problem = console.deps.auth.file_problem()?;
+    Some(format!(
+        "the token file {problem}: the tokens loaded before stay in force"
+    ))
 }
 
 /// Readiness: whether the service accepts calls.
