@@ -35,6 +35,7 @@ use crate::{
     server::{
         self, BindError, BoundSocket, ConnectionLimits, Limits, ServerContext, Tls, TlsError,
         admission::AdmissionLayer,
+        auth_delay::AuthDelays,
         listener::{ConnectionTimeouts, Listener},
     },
     store::{self, Store},
@@ -88,6 +89,7 @@ pub struct App {
     grpc: TcpListener,
     http: TcpListener,
     limits: Limits,
+    auth_delays: Arc<AuthDelays>,
     admission: AdmissionLayer<DetectionServiceServer<Api>>,
     is_traced: bool,
     routes: Routes,
@@ -140,6 +142,7 @@ impl App {
         let draining = CancellationToken::new();
         let limits = config.limits.clone();
         let context = ServerContext::new(auth.clone(), metrics.clone(), limits, draining.clone());
+        let auth_delays = context.auth_delays.clone();
         let api = Api::new(engine.clone(), store.clone(), Arc::new(context));
         let dependencies = console::ConsoleDependencies {
             auth: auth.clone(),
@@ -154,6 +157,7 @@ impl App {
             grpc,
             http,
             limits: config.limits,
+            auth_delays,
             admission: api.admission(),
             is_traced: config.telemetry.is_on(),
             console: console::routes(dependencies, config.console, hosts),
@@ -214,6 +218,7 @@ impl App {
             self.console,
             Duration::from_secs(self.limits.handshake_secs_max),
             self.metrics.clone(),
+            self.auth_delays,
             draining.clone(),
         );
 

@@ -6,6 +6,7 @@
 //!
 //! Uses: domain, telemetry.
 
+mod peer;
 mod role;
 mod tokens;
 
@@ -22,6 +23,7 @@ use serde::Deserialize;
 use thiserror::Error;
 use tokio::sync::watch;
 
+pub use peer::PeerAddress;
 pub use role::{Access, TokenRole};
 pub use tokens::{TokenLine, TokenSecret, TokensError};
 
@@ -50,6 +52,15 @@ pub struct Caller {
     pub tenant: Tenant,
     /// The hash of the token: a replaced token differs from the new one of the same name.
     token_hash: Option<blake3::Hash>,
+    /// The address of a caller without a token, if it is known.
+    peer: Option<PeerAddress>,
+}
+
+/// Tells callers apart: by their token, or by their address if they have none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CallerKey {
+    Token(blake3::Hash),
+    Peer(Option<PeerAddress>),
 }
 
 impl Caller {
@@ -60,8 +71,22 @@ impl Caller {
             role: TokenRole::Admin,
             tenant: Tenant::default(),
             token_hash: None,
+            peer: None,
         });
         ANONYMOUS.clone()
+    }
+
+    /// A caller without a token gets the address of its connection.
+    pub fn with_peer(mut self, peer: Option<PeerAddress>) -> Self {
+        if self.token_hash.is_none() {
+            self.peer = peer;
+        }
+        self
+    }
+
+    pub fn key(&self) -> CallerKey {
+        self.token_hash
+            .map_or(CallerKey::Peer(self.peer), CallerKey::Token)
     }
 }
 

@@ -308,7 +308,7 @@ impl Api {
         caller: Caller,
         inbound: Streaming<K::Request>,
     ) -> Response<ResponseStream<K::Response>> {
-        let api = self.clone();
+        let api = self.for_stream_of(&caller);
         let call = Span::current();
         let served = response_queue::serve(self.stream_context(), |responses| async move {
             let requests = api.serve_requests_and_pushes::<K>(&caller, inbound, responses);

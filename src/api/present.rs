@@ -88,7 +88,7 @@ fn evidence_to_pb(evidence: &Evidence) -> pb::Evidence {
     }
 }
 
-fn duration_to_pb(duration: Duration) -> pbjson_types::Duration {
+pub(super) fn duration_to_pb(duration: Duration) -> pbjson_types::Duration {
     pbjson_types::Duration {
         seconds: duration.as_secs().try_into().unwrap_or(i64::MAX),
         nanos: duration.subsec_nanos().cast_signed(),

@@ -167,6 +167,7 @@ impl TokenRow {
             role: self.role,
             tenant: self.tenant,
             token_hash: Some(hash),
+            peer: None,
         })
     }
 }
