@@ -30,7 +30,7 @@ use crate::{
     console,
     domain::clock,
     engine::{Engine, RunMode},
-    notify::{Notifier, NotifyError},
+    notify::{Notifier, NotifyError, WebhookKeys},
     pb::detection_service_server::DetectionServiceServer,
     server::{
         self, BindError, BoundSocket, ConnectionLimits, Limits, ServerContext, Tls, TlsError,
@@ -99,6 +99,7 @@ pub struct App {
     engine: Arc<Engine>,
     store: Arc<Store>,
     notifier: Notifier,
+    webhook_keys: Arc<WebhookKeys>,
     metrics: Arc<Metrics>,
     draining: CancellationToken,
 }
@@ -118,6 +119,7 @@ impl App {
             notifier,
         } = Resources::new(&config)?;
         let (auth, tls) = (Arc::new(auth), tls.map(Arc::new));
+        let webhook_keys = Arc::new(notifier.webhook_keys());
         let detectors = config.profiles.detector_names();
         let metrics = Arc::new(Metrics::with_receivers(detectors, notifier.names())?);
         metrics.set_limits(config.engine.sessions_max, config.engine.state_bytes_max);
@@ -167,6 +169,7 @@ impl App {
             engine,
             store,
             notifier,
+            webhook_keys,
             metrics,
             draining,
         })
