@@ -34,6 +34,7 @@ pub use present::{verdict_to_json, verdict_to_pb as present_verdict};
 pub use status::to_http_error;
 
 use crate::{
+    auth::Caller,
     domain::{Action, Delta, Event, SessionView, Tenant, Verdict, clock::now},
     engine::{Engine, RecordError, RecordOutcome},
     pb::{
@@ -43,6 +44,7 @@ use crate::{
     server::{
         self, ServerContext,
         admission::AdmissionLayer,
+        rate_limit::CallerRate,
         response_queue::{StreamClosed, StreamContext},
     },
     store::Store,
@@ -58,6 +60,9 @@ pub struct Api {
     server: Arc<ServerContext>,
     /// How many sessions the streams of each tenant track.
     session_counts: TenantSessionCounts,
+    /// The rate of the caller whose stream this clone serves. Admission counts unary
+    /// calls, so there is no limit in the others.
+    event_rate: CallerRate,
 }
 
 /// The service names that health checks may ask about.
@@ -79,7 +84,24 @@ impl Api {
             store,
             server,
             session_counts: TenantSessionCounts::default(),
+            event_rate: CallerRate::default(),
         }
+    }
+
+    /// A clone that counts each event against the rate of this caller.
+    fn for_stream_of(&self, caller: &Caller) -> Self {
+        Self {
+            event_rate: self.server.rate_limits.caller_rate(caller),
+            ..self.clone()
+        }
+    }
+
+    fn check_event_rate(&self) -> Result<(), RecordError> {
+        let checked = self.event_rate.check();
+        checked.map_err(|exceeded| RecordError::EventsPerSecondMax {
+            per_second_max: exceeded.per_second_max,
+            retry_after: exceeded.retry_after,
+        })
     }
 
     /// The layer in front of all services; it also routes DetectionService itself.
@@ -114,7 +136,8 @@ impl Api {
         now: SystemTime,
         last_finished_at: &mut Instant,
     ) -> Result<RecordOutcome, RecordError> {
-        let recorded = self.engine.record(event, now);
+        let checked = self.check_event_rate();
+        let recorded = checked.and_then(|()| self.engine.record(event, now));
         let finished_at = Instant::now();
         self.server
             .metrics
@@ -145,8 +168,8 @@ impl Api {
         delta: &Delta,
         now: SystemTime,
     ) -> Result<Option<RecordOutcome>, RecordError> {
-        self.engine
-            .record_delta(delta, now)
+        self.check_event_rate()
+            .and_then(|()| self.engine.record_delta(delta, now))
             .inspect(|recorded| recorded.iter().for_each(log_verdict))
             .inspect_err(|error| self.server.metrics.count_rejection(error.rejection()))
     }

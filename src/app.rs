@@ -31,11 +31,12 @@ use crate::{
     console,
     domain::clock,
     engine::Engine,
-    notify::{Notifier, NotifyError},
+    notify::{Notifier, NotifyError, WebhookKeys},
     pb::detection_service_server::DetectionServiceServer,
     server::{
         self, BindError, BoundSocket, ConnectionLimits, Limits, ServerContext, Tls, TlsError,
         admission::AdmissionLayer,
+        auth_delay::AuthDelays,
         listener::{ConnectionTimeouts, Listener},
     },
     store::{self, Store},
@@ -90,6 +91,7 @@ pub struct App {
     grpc: TcpListener,
     http: TcpListener,
     limits: Limits,
+    auth_delays: Arc<AuthDelays>,
     admission: AdmissionLayer<DetectionServiceServer<Api>>,
     is_traced: bool,
     routes: Routes,
@@ -100,6 +102,7 @@ pub struct App {
     store: Arc<Store>,
     saver: SessionSaver,
     notifier: Notifier,
+    webhook_keys: Arc<WebhookKeys>,
     metrics: Arc<Metrics>,
     draining: CancellationToken,
 }
@@ -119,6 +122,7 @@ impl App {
             notifier,
         } = Resources::new(&config)?;
         let (auth, tls) = (Arc::new(auth), tls.map(Arc::new));
+        let webhook_keys = Arc::new(notifier.webhook_keys());
         let detectors = config.profiles.detector_names();
         let metrics = Arc::new(Metrics::with_receivers(detectors, notifier.names())?);
         metrics.set_limits(config.engine.sessions_max, config.engine.state_bytes_max);
@@ -151,6 +155,7 @@ impl App {
         let draining = CancellationToken::new();
         let limits = config.limits.clone();
         let context = ServerContext::new(auth.clone(), metrics.clone(), limits, draining.clone());
+        let auth_delays = context.auth_delays.clone();
         let api = Api::new(engine.clone(), store.clone(), Arc::new(context));
         let dependencies = console::ConsoleDependencies {
             auth: auth.clone(),
@@ -165,6 +170,7 @@ impl App {
             grpc,
             http,
             limits: config.limits,
+            auth_delays,
             admission: api.admission(),
             is_traced: config.telemetry.is_on(),
             console: console::routes(dependencies, config.console, hosts),
@@ -175,6 +181,7 @@ impl App {
             store,
             saver,
             notifier,
+            webhook_keys,
             metrics,
             draining,
         })
@@ -226,6 +233,7 @@ impl App {
             self.console,
             Duration::from_secs(self.limits.handshake_secs_max),
             self.metrics.clone(),
+            self.auth_delays,
             draining.clone(),
         );
 

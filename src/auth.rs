@@ -6,6 +6,7 @@
 //!
 //! Uses: domain, telemetry.
 
+mod peer;
 mod role;
 mod tokens;
 
@@ -22,6 +23,7 @@ use serde::Deserialize;
 use thiserror::Error;
 use tokio::sync::watch;
 
+pub use peer::PeerAddress;
 pub use role::{Access, TokenRole};
 pub use tokens::{TokenLine, TokenSecret, TokensError};
 
@@ -50,6 +52,15 @@ pub struct Caller {
     pub tenant: Tenant,
     /// The hash of the token: a replaced token differs from the new one of the same name.
     token_hash: Option<blake3::Hash>,
+    /// The address of a caller without a token, if it is known.
+    peer: Option<PeerAddress>,
+}
+
+/// Tells callers apart: by their token, or by their address if they have none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CallerKey {
+    Token(blake3::Hash),
+    Peer(Option<PeerAddress>),
 }
 
 impl Caller {
@@ -60,8 +71,22 @@ impl Caller {
             role: TokenRole::Admin,
             tenant: Tenant::default(),
             token_hash: None,
+            peer: None,
         });
         ANONYMOUS.clone()
+    }
+
+    /// A caller without a token gets the address of its connection.
+    pub fn with_peer(mut self, peer: Option<PeerAddress>) -> Self {
+        if self.token_hash.is_none() {
+            self.peer = peer;
+        }
+        self
+    }
+
+    pub fn key(&self) -> CallerKey {
+        self.token_hash
+            .map_or(CallerKey::Peer(self.peer), CallerKey::Token)
     }
 }
 
@@ -90,10 +115,12 @@ pub struct Auth {
     /// `None`: no authentication.
     file: Option<PathBuf>,
     tokens: ArcSwap<Tokens>,
-    /// The file when it was last loaded.
+    /// The file when it was last loaded. `None`: it was missing.
     loaded_stamp: Mutex<Option<FileStamp>>,
-    /// The file when it was last checked for changes.
+    /// The file when it was last checked for changes. `None`: it was missing.
     checked_stamp: Mutex<Option<FileStamp>>,
+    /// Why the file as it is now is not in force.
+    file_problem: Mutex<Option<&'static str>>,
     changes: watch::Sender<()>,
 }
 
@@ -121,6 +148,7 @@ impl Auth {
             tokens: ArcSwap::default(),
             loaded_stamp: Mutex::default(),
             checked_stamp: Mutex::default(),
+            file_problem: Mutex::default(),
             changes: watch::Sender::new(()),
         };
         auth.reload()?;
@@ -173,6 +201,10 @@ impl Auth {
         // Taken before the file is read, so that a change during the read is noticed.
         let stamp = read_file_stamp(file).ok();
         let tokens = Arc::new(Tokens::read(file)?);
+        // Without tokens nobody could call the service any more, also not to repair it.
+        if tokens.is_empty() && !self.is_empty() {
+            return Err(TokensError::Empty { file: file.clone() });
+        }
         Ok(PendingTokens { tokens, stamp })
     }
 
@@ -180,6 +212,7 @@ impl Auth {
     /// and not applied is read again.
     pub fn apply_tokens(&self, PendingTokens { tokens, stamp }: PendingTokens) {
         *self.loaded_stamp.lock() = stamp;
+        *self.file_problem.lock() = None;
         self.tokens.store(tokens);
         self.changes.send_replace(());
     }
@@ -190,17 +223,28 @@ impl Auth {
     }
 
     /// Reloads the file if it has changed since it was loaded and not since the previous
-    /// check: a file that is still changing may be half written. `None`: it was not
-    /// reloaded. A missing file is ignored, because it may be missing only for a moment.
+    /// check: a file that is still changing may be half written, and one that is replaced
+    /// may be missing for a moment. `None`: it was not reloaded. If it cannot be loaded,
+    /// the former tokens stay in force.
     pub fn reload_if_changed(&self) -> Option<Result<(), TokensError>> {
-        let stamp = read_file_stamp(self.file.as_deref()?).ok()?;
-        let previous = self.checked_stamp.lock().replace(stamp);
-        if *self.loaded_stamp.lock() == Some(stamp) || previous != Some(stamp) {
+        let stamp = read_file_stamp(self.file.as_deref()?).ok();
+        let previous = std::mem::replace(&mut *self.checked_stamp.lock(), stamp);
+        if *self.loaded_stamp.lock() == stamp || previous != stamp {
             return None;
         }
-        // Set before the reload, so that an invalid file is reported once.
-        *self.loaded_stamp.lock() = Some(stamp);
-        Some(self.reload())
+        // Set before the reload, so that a missing or invalid file is reported once.
+        *self.loaded_stamp.lock() = stamp;
+        let reloaded = self.reload();
+        if let Err(error) = &reloaded {
+            *self.file_problem.lock() = Some(error.problem());
+        }
+        Some(reloaded)
+    }
+
+    /// What is wrong with the file since its last change, while tokens loaded before are
+    /// in force. It names no path and no token, because health probes are public.
+    pub fn file_problem(&self) -> Option<&'static str> {
+        *self.file_problem.lock()
     }
 
     /// The number of tenants with tokens; 1 without authentication.

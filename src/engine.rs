@@ -45,7 +45,7 @@ pub use breaker::BreakerSettings;
 pub use error::{EngineReloadError, OpenError, RecordError};
 pub use freeze::ThawOutcome;
 pub use issuer::RunMode;
-pub use operator_actions::{OperatorRequest, SnoozeError};
+pub use operator_actions::{OperatorRequest, SnoozeError, TerminationOutcome};
 pub use outcome::RecordOutcome;
 pub use profile::{Profile, Profiles};
 pub use query::{FleetFilter, ListFilter, RankedSessions};

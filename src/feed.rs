@@ -173,7 +173,10 @@ mod tests {
         };
         let [first, second] = ["a", "b"].map(|name| {
             let id = SessionId::parse(name).unwrap();
-            engine.terminate_session(&id, &request, clock::now()).id
+            engine
+                .terminate_session(&id, &request, clock::now())
+                .verdict
+                .id
         });
         // As after a page from the store that ends with the first verdict.
         feed.position = first;

@@ -12,6 +12,7 @@ mod endpoint;
 mod message;
 mod pending;
 mod settings;
+mod signing;
 mod worker;
 
 use std::{sync::Arc, time::SystemTime};
@@ -22,13 +23,14 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use endpoint::{DeliveryEvent, DeliveryOutcome, EndpointError};
-pub use settings::{Format, SecretError, SecretSource, Settings, TextOrSecret};
+pub use settings::{Format, SecretError, SecretSource, SecretSources, Settings, TextOrSecret};
 
 use crate::{
     domain::{Verdict, VerdictId},
     store::Store,
 };
 use endpoint::Endpoint;
+use signing::SigningKeys;
 use worker::DeliveryWorker;
 
 /// The dependencies of every delivery worker.
@@ -94,6 +96,12 @@ impl Notifier {
         self.endpoints.iter().map(|endpoint| endpoint.name.as_str())
     }
 
+    /// The signing keys of the endpoints, to be replaced while the notifier runs.
+    pub fn webhook_keys(&self) -> WebhookKeys {
+        let endpoints = self.endpoints.clone();
+        WebhookKeys { endpoints }
+    }
+
     /// Delivers until the service drains. `on_event` gets the index of the endpoint
     /// and each delivery event.
     pub async fn run(
@@ -113,6 +121,46 @@ impl Notifier {
         workers.join_all().await;
         // Without endpoints, wait for the drain: the task must not end early.
         context.draining.cancelled().await;
+    }
+}
+
+/// Replaces the signing keys of a running notifier. Its other settings need a restart.
+pub struct WebhookKeys {
+    endpoints: Vec<Arc<Endpoint>>,
+}
+
+/// Keys that have been read and are not in force yet.
+pub struct PendingKeys(Vec<(Arc<Endpoint>, SigningKeys)>);
+
+impl WebhookKeys {
+    /// Reads the secrets of the entries that have a running endpoint, by name.
+    pub fn read(&self, entries: &[Settings]) -> Result<PendingKeys, NotifyError> {
+        let mut pending = Vec::new();
+        for (index, entry) in entries.iter().enumerate() {
+            let running = self.endpoints.iter().find(|it| it.name == entry.name);
+            if let Some(endpoint) = running {
+                let keys = Endpoint::read_signing_keys(entry)
+                    .map_err(|error| NotifyError::Endpoint(index, error))?;
+                pending.push((endpoint.clone(), keys));
+            }
+        }
+        Ok(PendingKeys(pending))
+    }
+
+    pub fn apply(&self, PendingKeys(pending): PendingKeys) {
+        for (endpoint, keys) in pending {
+            endpoint.replace_signing_keys(keys);
+        }
+    }
+
+    /// Whether the running endpoints are these entries, apart from their secrets.
+    pub fn are_for(&self, entries: &[Settings]) -> bool {
+        self.endpoints.len() == entries.len()
+            && self
+                .endpoints
+                .iter()
+                .zip(entries)
+                .all(|(endpoint, entry)| endpoint.settings().differs_only_in_secret(entry))
     }
 }
 

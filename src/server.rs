@@ -3,13 +3,16 @@
 //!
 //! A call passes through these files in this order: [`listener`] accepts the
 //! connection ([`tls`] below it), [`admission`] checks the token and takes the
-//! permits of [`quota`] that the table in [`rpc`] asks for, [`frame_reader`] reads the
-//! messages, [`scheduler`] decides when the call's work runs, and [`response_queue`] queues the responses of a
+//! permits of [`quota`] that the table in [`rpc`] asks for ([`rate_limit`] and
+//! [`auth_delay`] slow down callers that send too much), [`frame_reader`] reads the
+//! messages, [`scheduler`] decides when the call's work runs, and [`response_queue`]
+//! queues the responses of a
 //! stream until the client has read them. [`status`] has the server's own errors.
 //!
 //! Uses: domain, auth, telemetry.
 
 pub mod admission;
+pub mod auth_delay;
 pub mod blocking;
 mod fd_limit;
 pub mod frame_reader;
@@ -17,6 +20,7 @@ pub mod http;
 pub mod idle_timer;
 pub mod listener;
 pub mod quota;
+pub mod rate_limit;
 pub mod response_queue;
 pub mod retain_body;
 pub mod rpc;
@@ -42,7 +46,9 @@ use crate::{
     domain::clock,
     telemetry::{Metrics, PanicSite},
 };
+use auth_delay::AuthDelays;
 use quota::TenantQuota;
+use rate_limit::RateLimits;
 use scheduler::FairScheduler;
 
 /// `[server]`
@@ -68,6 +74,8 @@ pub struct Limits {
     pub calls_max: usize,
     pub call_secs_max: u64,
     pub stream_idle_secs_max: u64,
+    pub health_watch_secs_max: u64,
+    pub events_per_second_max: u32,
     pub stream_sessions_max: usize,
     pub unread_responses_max: usize,
     pub response_bytes_max: usize,
@@ -82,6 +90,8 @@ pub struct ServerContext {
     pub scheduler: FairScheduler,
     /// Permits for `limits.open_streams_max` open streams.
     pub streams: TenantQuota,
+    pub rate_limits: RateLimits,
+    pub auth_delays: Arc<AuthDelays>,
     /// Cancelled when the service drains: open streams end.
     pub draining: CancellationToken,
 }
@@ -95,6 +105,8 @@ impl ServerContext {
     ) -> Self {
         Self {
             streams: TenantQuota::new(limits.open_streams_max, auth.clone()),
+            rate_limits: RateLimits::new(limits.events_per_second_max),
+            auth_delays: Arc::default(),
             scheduler: FairScheduler::new(clock::cores()),
             auth,
             metrics,

@@ -383,7 +383,7 @@ impl Api {
         caller: Caller,
         frames: FrameReader,
     ) -> Response<ResponseStream<K::Response>> {
-        let api = self.clone();
+        let api = self.for_stream_of(&caller);
         let call = Span::current();
         let served = response_queue::serve(self.stream_context(), |responses| async move {
             let requests = api.serve_requests_and_pushes::<K>(&caller, frames, responses);

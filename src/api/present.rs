@@ -88,7 +88,7 @@ fn evidence_to_pb(evidence: &Evidence) -> pb::Evidence {
     }
 }
 
-fn duration_to_pb(duration: Duration) -> pbjson_types::Duration {
+pub(super) fn duration_to_pb(duration: Duration) -> pbjson_types::Duration {
     pbjson_types::Duration {
         seconds: duration.as_secs().try_into().unwrap_or(i64::MAX),
         nanos: duration.subsec_nanos().cast_signed(),
@@ -237,7 +237,7 @@ pub(super) fn action_to_pb(action: Option<Action>) -> pb::Action {
     }
 }
 
-fn status_to_pb(status: SessionStatus) -> pb::SessionStatus {
+pub(super) fn status_to_pb(status: SessionStatus) -> pb::SessionStatus {
     match status {
         SessionStatus::Active => pb::SessionStatus::Active,
         SessionStatus::Looping => pb::SessionStatus::Looping,

@@ -10,7 +10,7 @@ use super::{
 use crate::{
     auth::Caller,
     domain::{SessionId, Tenant, Verdict, sanitize},
-    engine::{ListFilter, OpenError, OperatorRequest},
+    engine::{ListFilter, OpenError, OperatorRequest, TerminationOutcome},
     pb::{self, session_service_server::SessionService},
     server::{admission::authenticated_caller, blocking, response_queue::ResponseStream},
     store::StoreHealth,
@@ -88,7 +88,10 @@ impl SessionService for Api {
         let operator = Operator::identify(&request)?;
         let pb::TerminateSessionRequest { session_id, reason } = request.into_inner();
         let action = self.parse_operator_action(operator, &session_id, reason)?;
-        let verdict = self
+        let TerminationOutcome {
+            verdict,
+            previous_status,
+        } = self
             .engine
             .terminate_session(&action.session, &action.request(), now());
         let OperatorAction {
@@ -100,10 +103,15 @@ impl SessionService for Api {
             ?session,
             ?operator,
             ?reason,
+            previous_status = ?previous_status,
             "an operator terminated the session"
         );
-        let verdict = Some(self.present_settled_verdict(&verdict).await);
-        Ok(Response::new(pb::TerminateSessionResponse { verdict }))
+        let previous_status =
+            previous_status.map_or(pb::SessionStatus::Unspecified, present::status_to_pb);
+        Ok(Response::new(pb::TerminateSessionResponse {
+            verdict: Some(self.present_settled_verdict(&verdict).await),
+            previous_status: previous_status.into(),
+        }))
     }
 
     async fn snooze_session(

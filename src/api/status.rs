@@ -1,15 +1,17 @@
 //! Maps the handlers' errors to gRPC statuses. `server/status.rs` does so for the
 //! server's own.
 
+use std::time::Duration;
+
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
-use super::InvalidArgument;
+use super::{InvalidArgument, present};
 use crate::{
     engine::{OpenError, RecordError, SnoozeError},
     feed::FeedError,
     pb,
-    server::status::{DOMAIN, RETRY_AFTER, draining, exhausted},
+    server::status::{DOMAIN, RATE_EXCEEDED, RETRY_AFTER, draining, exhausted, rate_exceeded},
     store::ReadError,
 };
 
@@ -30,6 +32,7 @@ impl From<InvalidArgument> for pb::Error {
             message: invalid.to_string(),
             reason: invalid.reason.to_owned(),
             field: invalid.field,
+            retry_after: None,
         }
     }
 }
@@ -41,6 +44,9 @@ impl From<RecordError> for Status {
             | RecordError::StateBytesMax(_)
             | RecordError::AgentsMax(_) => {
                 return exhausted(refusal_reason(refused), refused.to_string());
+            }
+            RecordError::EventsPerSecondMax { retry_after, .. } => {
+                return rate_exceeded(refused.to_string(), retry_after);
             }
             RecordError::Quarantined(reference) => {
                 let info = [("reference".to_owned(), reference.to_string())];
@@ -58,7 +64,19 @@ impl From<RecordError> for pb::Error {
             message: refused.to_string(),
             reason: refusal_reason(refused).to_owned(),
             field: String::new(),
+            retry_after: retry_after(refused).map(present::duration_to_pb),
         }
+    }
+}
+
+/// `None`: to send it again does not help.
+fn retry_after(refused: RecordError) -> Option<Duration> {
+    match refused {
+        RecordError::SessionsMax(_) | RecordError::StateBytesMax(_) | RecordError::AgentsMax(_) => {
+            Some(RETRY_AFTER)
+        }
+        RecordError::EventsPerSecondMax { retry_after, .. } => Some(retry_after),
+        RecordError::Quarantined(_) => None,
     }
 }
 
@@ -67,15 +85,17 @@ fn refusal_reason(refused: RecordError) -> &'static str {
         RecordError::SessionsMax(_) => "SESSIONS_MAX",
         RecordError::StateBytesMax(_) => "STATE_BYTES_MAX",
         RecordError::AgentsMax(_) => "AGENTS_MAX",
+        RecordError::EventsPerSecondMax { .. } => RATE_EXCEEDED,
         RecordError::Quarantined(_) => "SESSION_QUARANTINED",
     }
 }
 
 fn refusal_code(refused: RecordError) -> Code {
     match refused {
-        RecordError::SessionsMax(_) | RecordError::StateBytesMax(_) | RecordError::AgentsMax(_) => {
-            Code::ResourceExhausted
-        }
+        RecordError::SessionsMax(_)
+        | RecordError::StateBytesMax(_)
+        | RecordError::AgentsMax(_)
+        | RecordError::EventsPerSecondMax { .. } => Code::ResourceExhausted,
         RecordError::Quarantined(_) => Code::Internal,
     }
 }
@@ -156,6 +176,10 @@ pub fn to_http_error(status: &Status) -> (u16, pb::Error) {
         message: status.message().to_owned(),
         reason: reason.unwrap_or_default(),
         field: violation.map(|it| it.field.clone()).unwrap_or_default(),
+        retry_after: details
+            .retry_info()
+            .and_then(|retry| retry.retry_delay)
+            .map(present::duration_to_pb),
     };
     let http = match status.code() {
         Code::InvalidArgument | Code::OutOfRange => 400,

@@ -12,6 +12,7 @@ use crate::{
     auth::{Auth, TokensError},
     config::{self, Config, ConfigError, Layers},
     engine::{self, Engine},
+    notify::WebhookKeys,
     server::{Tls, TlsError},
     store::Store,
     telemetry::{ConfigReloadOutcome, Metrics},
@@ -40,6 +41,9 @@ const RELOADABLE_KEYS: &[&str] = &[
     "limits.post_mortem_bytes_max",
 ];
 
+/// The endpoints of notifications, one value for all of them.
+const NOTIFY_KEY: &str = "notify";
+
 /// Why a configuration is not applied.
 #[derive(Debug, Error)]
 pub enum ConfigReloadError {
@@ -63,6 +67,7 @@ pub struct Reloader {
     engine: Arc<Engine>,
     auth: Arc<Auth>,
     tls: Option<Arc<Tls>>,
+    webhook_keys: Arc<WebhookKeys>,
     store: Arc<Store>,
     metrics: Arc<Metrics>,
     insecure: bool,
@@ -78,6 +83,7 @@ impl App {
             engine: self.engine.clone(),
             auth: self.auth.clone(),
             tls: self.tls.clone(),
+            webhook_keys: self.webhook_keys.clone(),
             store: self.store.clone(),
             metrics: self.metrics.clone(),
         }
@@ -122,6 +128,8 @@ impl Reloader {
         check_startup(&config, self.insecure)?;
         let tokens = self.auth.read_tokens()?;
         let certificates = self.tls.as_ref().map(|tls| tls.load_files()).transpose()?;
+        let keys = self.webhook_keys.read(&config.notify);
+        let keys = keys.map_err(StartError::from)?;
         let tombstones_max = config.engine.tombstones_max;
         self.engine
             .reload(config.profiles, config.tools, config.engine)?;
@@ -131,7 +139,12 @@ impl Reloader {
         if let Some((tls, certificates)) = self.tls.as_ref().zip(certificates) {
             tls.apply(certificates);
         }
-        let changed = config::changed_keys(&self.layers, &layers);
+        self.webhook_keys.apply(keys);
+        let mut changed = config::changed_keys(&self.layers, &layers);
+        // Of `[[notify]]` only the secrets are applied.
+        if self.webhook_keys.are_for(&config.notify) {
+            changed.retain(|key| key != NOTIFY_KEY);
+        }
         self.layers = layers;
         Ok(changed)
     }

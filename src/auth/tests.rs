@@ -124,12 +124,46 @@ fn tokens_that_were_read_and_not_applied_are_read_again() {
     let (path, _) = token_file(&[("a", TokenRole::Viewer, "x")]);
     let auth = auth(path.to_path_buf());
     assert!(auth.reload_if_changed().is_none());
-    fs::write(&path, "").unwrap();
+    let (two, _) = token_file(&[("b", TokenRole::Viewer, "x"), ("c", TokenRole::Viewer, "x")]);
+    fs::copy(&two, &path).unwrap();
     // A configuration reload that fails for another reason.
     auth.read_tokens().unwrap();
     assert!(auth.reload_if_changed().is_none());
     assert!(auth.reload_if_changed().unwrap().is_ok());
-    assert!(auth.is_empty());
+    assert_eq!(auth.len(), 2);
+}
+
+#[test]
+fn tokens_hold_while_their_file_is_missing_or_empty() {
+    let (path, headers) = token_file(&[("a", TokenRole::Viewer, "x")]);
+    let text = fs::read_to_string(&path).unwrap();
+    let auth = auth(path.to_path_buf());
+    // The file is checked twice before it counts as changed.
+    let reload = || {
+        auth.reload_if_changed()
+            .or_else(|| auth.reload_if_changed())
+    };
+    assert!(reload().is_none());
+    for (content, problem) in [
+        (None, "is missing or cannot be read"),
+        (Some(""), "has no tokens"),
+        (Some("# all tokens were removed\n"), "has no tokens"),
+        (Some("a = 7"), "is invalid"),
+    ] {
+        match content {
+            None => fs::remove_file(&path).unwrap(),
+            Some(content) => fs::write(&path, content).unwrap(),
+        }
+        assert!(reload().unwrap().is_err(), "{problem}");
+        assert!(reload().is_none(), "{problem}: reported once");
+        assert_eq!(auth.file_problem(), Some(problem));
+        assert!(auth.authorize(Some(headers[0].as_bytes()), LIST).is_ok());
+        // A configuration reload is refused too, unless the file is fine.
+        assert!(auth.read_tokens().is_err(), "{problem}");
+    }
+    fs::write(&path, text).unwrap();
+    assert!(reload().unwrap().is_ok());
+    assert_eq!(auth.file_problem(), None);
 }
 
 #[tokio::test]

@@ -43,6 +43,20 @@ pub enum TokensError {
         line: Option<usize>,
         reason: String,
     },
+    /// Only while the service runs: it may be started with a file to fill later.
+    #[error("{} has no tokens", file.display())]
+    Empty { file: PathBuf },
+}
+
+impl TokensError {
+    /// The error without the path and the content of the file.
+    pub(super) fn problem(&self) -> &'static str {
+        match self {
+            Self::Unreadable { .. } => "is missing or cannot be read",
+            Self::Invalid { .. } => "is invalid",
+            Self::Empty { .. } => "has no tokens",
+        }
+    }
 }
 
 /// The value of a line of the file; its key is the name.
@@ -128,6 +142,10 @@ impl Tokens {
     pub fn len(&self) -> usize {
         self.callers.len()
     }
+
+    pub fn is_empty(&self) -> bool {
+        self.callers.is_empty()
+    }
 }
 
 impl TokenRow {
@@ -149,6 +167,7 @@ impl TokenRow {
             role: self.role,
             tenant: self.tenant,
             token_hash: Some(hash),
+            peer: None,
         })
     }
 }

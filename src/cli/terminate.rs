@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     domain::OPERATOR,
-    pb::{self, Verdict},
+    pb::{self, SessionStatus, TerminateSessionResponse},
 };
 
 #[derive(Debug, clap::Args)]
@@ -89,7 +89,7 @@ async fn terminate_all(
             .collect();
         for (id, request) in chunk.iter().zip(requests) {
             match request.await.map_err(CliError::failed)? {
-                Ok(verdict) => map_write_error(print_result(id, &verdict, reason, output))?,
+                Ok(response) => map_write_error(print_result(id, &response, reason, output))?,
                 Err(failure) => {
                     anstream::eprintln!("unstuck: {}: {failure}", sanitize(id));
                     failures.push(failure);
@@ -115,7 +115,7 @@ fn spawn_termination(
     client: &Client,
     id: &str,
     reason: &str,
-) -> JoinHandle<Result<Verdict, CliError>> {
+) -> JoinHandle<Result<TerminateSessionResponse, CliError>> {
     let client = client.clone();
     let request = pb::TerminateSessionRequest {
         session_id: id.to_owned(),
@@ -125,17 +125,29 @@ fn spawn_termination(
         let response = client.call(request, async |mut service, request| {
             service.terminate_session(request).await
         });
-        Ok(response.await?.verdict.unwrap_or_default())
+        response.await
     })
 }
 
-fn print_result(id: &str, verdict: &Verdict, reason: &str, output: OutputFormat) -> io::Result<()> {
+fn print_result(
+    id: &str,
+    response: &TerminateSessionResponse,
+    reason: &str,
+    output: OutputFormat,
+) -> io::Result<()> {
+    let verdict = response.verdict.clone().unwrap_or_default();
+    let note = not_live_note(response.previous_status());
     if let OutputFormat::Json = output {
-        return print_proto_json_line(verdict);
+        // Standard output has only the entries of the audit log.
+        if let Some(note) = note {
+            anstream::eprintln!("unstuck: {}: {note}", sanitize(id));
+        }
+        return print_proto_json_line(&verdict);
     }
     let is_ours = verdict.detector == OPERATOR && verdict.reason == reason;
     if is_ours {
-        print_line("terminated", id, "")?;
+        let rest = note.map(|note| format!(": {note}")).unwrap_or_default();
+        print_line("terminated", id, &rest)?;
         if !verdict.durable {
             anstream::eprintln!(
                 "unstuck: {}: the termination is not on disk and does not survive a restart of \
@@ -152,4 +164,20 @@ fn print_result(id: &str, verdict: &Verdict, reason: &str, output: OutputFormat)
         "{BOLD}{}{BOLD:#} is already terminated, by {by}: {why}",
         sanitize(id)
     )
+}
+
+/// The note on a termination that stopped nothing: the id may be misspelled.
+fn not_live_note(previous_status: SessionStatus) -> Option<&'static str> {
+    match previous_status {
+        SessionStatus::Unspecified => Some(
+            "no such session was live; a tombstone was written, and events of this id are refused",
+        ),
+        SessionStatus::Ended => Some(
+            "the session had ended; a tombstone was written, and events of this id are refused",
+        ),
+        SessionStatus::Active
+        | SessionStatus::Looping
+        | SessionStatus::Quarantined
+        | SessionStatus::Terminated => None,
+    }
 }

@@ -64,7 +64,8 @@ pub(super) fn load_limits(layers: &Layers) -> Result<engine::Limits, ConfigError
 }
 
 fn check_limit(key: &str, limit: i64) -> Result<(), String> {
-    if limit < 1 {
+    let is_off = limit == 0 && key == "events_per_second_max";
+    if limit < 1 && !is_off {
         return Err(format!("must be at least 1, not {limit}"));
     }
     if key.ends_with("_secs_max") && limit > SECS_MAX {

@@ -41,10 +41,18 @@ pub(super) async fn healthz(State(console): State<Console>) -> String {
     if console.deps.engine.is_any_breaker_open() {
         degraded.push("the breaker is open: detectors warn instead of terminating".to_owned());
     }
+    degraded.extend(token_file_note(&console));
     match &*degraded {
         [] => format!("{status}\n"),
         notes => format!("degraded; {}\n", notes.join("; ")),
     }
+}
+
+fn token_file_note(console: &Console) -> Option<String> {
+    let problem = console.deps.auth.file_problem()?;
+    Some(format!(
+        "the token file {problem}: the tokens loaded before stay in force"
+    ))
 }
 
 /// Readiness: whether the service accepts calls.

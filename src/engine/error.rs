@@ -1,5 +1,7 @@
 //! Why the engine rejects an input or a configuration.
 
+use std::time::Duration;
+
 use thiserror::Error;
 use uuid::Uuid;
 
@@ -18,6 +20,13 @@ pub enum RecordError {
     StateBytesMax(usize),
     #[error("limits.agents_max of {0} agents in a session is reached")]
     AgentsMax(usize),
+    /// The engine has no rates: the API refuses the event before it.
+    #[error("limits.events_per_second_max of {per_second_max} events per second is exceeded")]
+    EventsPerSecondMax {
+        per_second_max: u32,
+        /// When the next event would be accepted.
+        retry_after: Duration,
+    },
     /// The session panicked before.
     #[error(
         "the session is quarantined after a fault of the service, until it is reset; reference {0}"
@@ -31,6 +40,7 @@ impl RecordError {
             Self::SessionsMax(_) => Rejection::SessionsMax,
             Self::StateBytesMax(_) => Rejection::StateBytesMax,
             Self::AgentsMax(_) => Rejection::AgentsMax,
+            Self::EventsPerSecondMax { .. } => Rejection::EventsPerSecondMax,
             Self::Quarantined(_) => Rejection::Quarantined,
         }
     }

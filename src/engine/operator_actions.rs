@@ -23,6 +23,15 @@ pub struct OperatorRequest<'a> {
     pub operator: &'a str,
 }
 
+/// The result of an operator's termination.
+#[derive(Clone, Debug)]
+pub struct TerminationOutcome {
+    /// The verdict that is in force.
+    pub verdict: Arc<Verdict>,
+    /// The status of the session before. `None`: there was no such session.
+    pub previous_status: Option<SessionStatus>,
+}
+
 /// Why a session cannot be snoozed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SnoozeError {
@@ -58,14 +67,21 @@ impl Engine {
         id: &SessionId,
         request: &OperatorRequest<'_>,
         now: SystemTime,
-    ) -> Arc<Verdict> {
+    ) -> TerminationOutcome {
         let entry = self.sessions.entry(id.clone());
-        let mut view = match &entry {
-            Entry::Occupied(occupied) => occupied.get().view(id),
-            Entry::Vacant(_) => SessionView::unknown(id, &self.default_profile(), now),
+        let (mut view, is_known) = match &entry {
+            Entry::Occupied(occupied) => (occupied.get().view(id), true),
+            Entry::Vacant(_) => {
+                let view = SessionView::unknown(id, &self.default_profile(), now);
+                (view, false)
+            }
         };
+        let previous_status = is_known.then_some(view.status);
         if let Some(verdict) = view.termination {
-            return verdict;
+            return TerminationOutcome {
+                verdict,
+                previous_status,
+            };
         }
         let verdict = termination_verdict(id, request, now);
         let (issuer, effect) = (&self.state.issuer, Effect::Terminated);
@@ -79,7 +95,10 @@ impl Engine {
         };
         let tombstone = self.close(&self.tenants.get_or_insert(id), slot, view, now);
         entry.insert(tombstone);
-        verdict
+        TerminationOutcome {
+            verdict,
+            previous_status,
+        }
     }
 
     fn default_profile(&self) -> Arc<str> {

@@ -569,7 +569,9 @@ fn a_reset_is_written_first_and_clears_only_earlier_events() {
     let announced = engine
         .issue_reset(&id(), &OPERATOR_REQUEST, after(4))
         .unwrap();
-    let over = engine.terminate_session(&id(), &OPERATOR_REQUEST, after(4));
+    let over = engine
+        .terminate_session(&id(), &OPERATOR_REQUEST, after(4))
+        .verdict;
     engine.apply_reset(&id(), &announced, after(5));
     assert_eq!(find_termination_id(&engine, "", 5), Some(over.id));
 }
@@ -658,7 +660,9 @@ fn terminations_are_restored_unless_they_have_expired() {
         engine.get(&id()).unwrap().snoozed_until,
         Some(after(700_100))
     );
-    let next = engine.terminate_session(&named("next"), &OPERATOR_REQUEST, now);
+    let next = engine
+        .terminate_session(&named("next"), &OPERATOR_REQUEST, now)
+        .verdict;
     assert!(next.id > crate::domain::VerdictId::lower_bound_at(after(800_000)));
 }
 
@@ -749,7 +753,9 @@ fn a_termination_survives_quarantine() {
     let over = Some(end_agent(&engine, "helper", 1).id);
     panic_in(&engine, "s");
     assert_eq!(find_termination_id(&engine, "helper", 2), over);
-    let verdict = engine.terminate_session(&id(), &OPERATOR_REQUEST, after(3));
+    let verdict = engine
+        .terminate_session(&id(), &OPERATOR_REQUEST, after(3))
+        .verdict;
     assert_eq!(
         answer(&engine, "s").unwrap().verdict.unwrap().id,
         verdict.id
@@ -948,6 +954,7 @@ fn a_policy_that_would_terminate_a_large_share_of_the_fleet_only_warns() {
     assert_eq!(
         engine
             .terminate_session(&named("s29"), &OPERATOR_REQUEST, after(1))
+            .verdict
             .action,
         Some(Action::Terminate),
         "operators always may"

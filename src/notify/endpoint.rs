@@ -14,15 +14,14 @@ use reqwest::{
     redirect,
 };
 use serde_json::Value;
-use standardwebhooks::{
-    HEADER_WEBHOOK_ID, HEADER_WEBHOOK_SIGNATURE, HEADER_WEBHOOK_TIMESTAMP, Webhook,
-};
+use standardwebhooks::{HEADER_WEBHOOK_ID, HEADER_WEBHOOK_SIGNATURE, HEADER_WEBHOOK_TIMESTAMP};
 use thiserror::Error;
 
 use super::{
     address::{PrivateAddressError, PublicResolver, is_public},
     message::{Notification, template_environment},
     settings::{Format, SecretError, Settings},
+    signing::{Signer, SigningKeys},
 };
 use crate::{domain::VerdictRecord, feed::VerdictFilter};
 
@@ -33,7 +32,7 @@ pub(super) struct Endpoint {
     method: Method,
     headers: HeaderMap,
     format: Format,
-    signer: Option<Webhook>,
+    signer: Signer,
     templates: Environment<'static>,
     /// Scheme, host and port. A template must not change it.
     origin: String,
@@ -114,17 +113,14 @@ impl Endpoint {
         // Method and signer.
         let method = Method::from_bytes(settings.method.as_bytes())
             .map_err(|error| invalid("method", &error))?;
-        let signer = settings.secret.as_ref().map(|secret| {
-            let secret = secret.read().map_err(|error| invalid("secret", &error))?;
-            Webhook::new(&secret).map_err(|_| invalid("secret", &"it is not base64"))
-        });
+        let keys = Self::read_signing_keys(&settings)?;
         let mut endpoint = Self {
             name: settings.name.clone(),
             client: build_client(&settings).map_err(|error| invalid(URL, &error.without_url()))?,
             method,
             headers: parse_headers(&settings)?,
             format: settings.format,
-            signer: signer.transpose()?,
+            signer: Signer::new(keys),
             templates,
             origin: parse_origin(&url, &settings).map_err(|why| invalid(URL, &why))?,
             path_segments: 0,
@@ -136,6 +132,19 @@ impl Endpoint {
             .render_url(&Notification::sample())
             .map_or(0, |url| count_path_segments(&url));
         Ok(endpoint)
+    }
+
+    pub fn read_signing_keys(settings: &Settings) -> Result<SigningKeys, EndpointError> {
+        SigningKeys::read(settings.secret.as_ref())
+            .map_err(|why| EndpointError { key: "secret", why })
+    }
+
+    pub fn replace_signing_keys(&self, keys: SigningKeys) {
+        self.signer.replace_keys(keys);
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// Renders the templates once, so that an invalid one fails at startup.
@@ -265,9 +274,8 @@ impl Endpoint {
         let now = now.duration_since(UNIX_EPOCH).ok()?.as_secs();
         headers.insert(HEADER_WEBHOOK_ID, id.parse().ok()?);
         headers.insert(HEADER_WEBHOOK_TIMESTAMP, now.into());
-        if let Some(signer) = &self.signer {
-            let now = i64::try_from(now).ok()?;
-            let signature = signer.sign(id, now, body.as_bytes()).ok()?;
+        let signature = self.signer.sign(id, i64::try_from(now).ok()?, body).ok()?;
+        if !signature.is_empty() {
             headers.insert(HEADER_WEBHOOK_SIGNATURE, signature.parse().ok()?);
         }
         Some(())

@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::domain::{Action, Labels, Tenant};
 
 /// An entry of `[[notify]]`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Settings {
     /// The metric label, and the name in logs.
     pub name: String,
@@ -22,8 +22,8 @@ pub struct Settings {
     /// A template for the body. Empty: the body of `format`.
     #[serde(default)]
     pub body: String,
-    /// The key that signs requests.
-    pub secret: Option<SecretSource>,
+    /// The key that signs requests, or several while it is replaced.
+    pub secret: Option<SecretSources>,
     /// Only verdicts with this action or a stronger one.
     #[serde(default = "warn")]
     pub least_action: Action,
@@ -70,6 +70,16 @@ impl Settings {
         "retry_millis_max",
         "expiry_secs_max",
     ];
+
+    /// Whether the entries differ at most in `secret`, which a reload applies.
+    pub fn differs_only_in_secret(&self, other: &Self) -> bool {
+        let secret = self.secret.clone();
+        *self
+            == Self {
+                secret,
+                ..other.clone()
+            }
+    }
 }
 
 /// The format of a body without a template.
@@ -83,15 +93,23 @@ pub enum Format {
 }
 
 /// A text, or the source of a secret one.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum TextOrSecret {
     Plain(String),
     Secret(SecretSource),
 }
 
+/// One source of a secret, or a list of them with the newest first.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum SecretSources {
+    Single(SecretSource),
+    Several(Vec<SecretSource>),
+}
+
 /// The source of a secret, which is never in the configuration itself.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 pub enum SecretSource {
     Environment { env: String },
@@ -107,6 +125,15 @@ pub enum SecretError {
     File { path: PathBuf, why: std::io::Error },
     #[error("it is empty")]
     Empty,
+}
+
+impl SecretSources {
+    pub fn as_slice(&self) -> &[SecretSource] {
+        match self {
+            Self::Single(source) => std::slice::from_ref(source),
+            Self::Several(sources) => sources,
+        }
+    }
 }
 
 impl SecretSource {
@@ -197,7 +224,9 @@ mod tests {
         );
         let settings: Settings = toml::from_str(&entry).unwrap();
         assert_eq!(
-            settings.secret.clone().unwrap().read().unwrap(),
+            settings.secret.clone().unwrap().as_slice()[0]
+                .read()
+                .unwrap(),
             "whsec_c2VjcmV0"
         );
         let shown = format!("{settings:?}");

@@ -8,7 +8,7 @@ use std::{
     panic::{self, AssertUnwindSafe},
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -21,13 +21,15 @@ use tonic::{
         http::{Request as HttpRequest, Response, header::AUTHORIZATION},
     },
     service::Routes,
+    transport::server::TcpConnectInfo,
 };
 use tower_layer::Layer;
 
 use super::{
-    ServerContext,
+    Limits, ServerContext,
+    auth_delay::AnswerDelay,
     frame_reader::{FrameReader, MessageLimits, RequestFrames},
-    quota::{Permit, TenantQuota},
+    quota::{AddressPermit, AddressQuota, Permit, TenantQuota},
     retain_body,
     rpc::{self, Load, ResponseKind, RpcFacts},
     scheduler::SchedulerHandle,
@@ -35,7 +37,7 @@ use super::{
     third_party::ThirdPartyStream,
 };
 use crate::{
-    auth::{Access, AuthError, Caller},
+    auth::{Access, AuthError, Caller, PeerAddress},
     telemetry::{GaugeGuard, PanicSite, Rejection, StreamRpc},
 };
 
@@ -57,7 +59,7 @@ pub struct AdmissionState {
     pages_max: usize,
     message_limits: Arc<MessageLimits>,
     /// Permits for streams of the health service, whose clients have no token.
-    health_streams: TenantQuota,
+    health_watches: AddressQuota,
 }
 
 /// The services behind admission.
@@ -112,7 +114,10 @@ where
     fn call(&mut self, mut request: HttpRequest<Body>) -> AdmittedCall {
         let admitted = match self.admission.state.admit(&mut request) {
             Ok(admitted) => admitted,
-            Err(rejected) => return AdmittedCall::Rejected(Some(rejected)),
+            Err(RejectedCall { status, delay }) => {
+                let status = Some(status);
+                return AdmittedCall::Rejected { status, delay };
+            }
         };
         let Admitted {
             call_permit,
@@ -141,7 +146,11 @@ where
 
 /// A call until its response begins. A stream's response begins at once.
 pub enum AdmittedCall {
-    Rejected(Option<Status>),
+    Rejected {
+        status: Option<Status>,
+        /// Before an unknown token is answered.
+        delay: Option<AnswerDelay>,
+    },
     Running {
         state: Arc<AdmissionState>,
         /// For a call that is limited. Released when the response begins.
@@ -162,9 +171,30 @@ pub struct CallPermit {
 
 /// One of the pages or streams that may be open at a time.
 pub struct ResponsePermit {
-    _permit: Permit,
+    _permit: StreamPermit,
     /// The gauge of open streams.
     _open: Option<GaugeGuard>,
+}
+
+/// The holder of a permit is a tenant, or an address without a token.
+enum StreamPermit {
+    Tenant { _permit: Permit },
+    Address { _permit: AddressPermit },
+}
+
+/// A call that is answered without a handler.
+struct RejectedCall {
+    status: Status,
+    delay: Option<AnswerDelay>,
+}
+
+impl From<Status> for RejectedCall {
+    fn from(status: Status) -> Self {
+        Self {
+            status,
+            delay: None,
+        }
+    }
 }
 
 struct Admitted {
@@ -178,8 +208,11 @@ impl Future for AdmittedCall {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let (state, call_permit, response_permit, response, deadline) = match &mut *self {
-            Self::Rejected(rejected) => {
-                let rejected = rejected.take().unwrap_or_else(status::internal);
+            Self::Rejected { status, delay } => {
+                if let Some(delay) = delay {
+                    ready!(delay.sleep.as_mut().poll(cx));
+                }
+                let rejected = status.take().unwrap_or_else(status::internal);
                 return Poll::Ready(Ok(rejected.into_http()));
             }
             Self::Running {
@@ -251,7 +284,7 @@ impl<D> AdmissionLayer<D> {
             page_quota: TenantQuota::new(pages_max, auth.clone()),
             pages_max,
             message_limits: Arc::new(message_limits),
-            health_streams: TenantQuota::without_tenant_shares(limits.open_streams_max),
+            health_watches: health_watch_quota(limits),
             context,
         });
         Self { state, detection }
@@ -261,20 +294,28 @@ impl<D> AdmissionLayer<D> {
 impl AdmissionState {
     /// Authenticates the caller, inserts it into the request's extensions, and takes
     /// the permits that the call needs.
-    fn admit(&self, request: &mut HttpRequest<Body>) -> Result<Admitted, Status> {
+    fn admit(&self, request: &mut HttpRequest<Body>) -> Result<Admitted, RejectedCall> {
         let facts = rpc::facts(request.uri().path());
         let header = request.headers().get(AUTHORIZATION);
-        let context = &self.context;
+        let (context, peer) = (&self.context, peer_address(request));
         let caller = context
             .auth
             .authorize(header.map(|value| value.as_bytes()), facts.access)
             .map_err(|denied| {
                 context.metrics.count_rejection(denied.rejection());
-                Status::from(denied)
-            })?;
+                let is_unknown = denied == AuthError::UnknownToken;
+                RejectedCall {
+                    status: denied.into(),
+                    delay: is_unknown
+                        .then(|| context.auth_delays.count_unknown_token(peer))
+                        .flatten(),
+                }
+            })?
+            .with_peer(peer);
+        self.check_rate(facts, &caller)?;
         let admitted = Admitted {
             call_permit: self.call_permit(facts, &caller)?,
-            response_permit: self.response_permit(facts, &caller)?,
+            response_permit: self.response_permit(facts, &caller, peer)?,
             third_party: ThirdPartyStream::new(facts.response, &caller, context),
         };
         self.read_frames(facts, &caller, request);
@@ -299,6 +340,20 @@ impl AdmissionState {
         }
     }
 
+    /// Counts a unary call against the caller's rate. The events of a stream are
+    /// counted one by one.
+    fn check_rate(&self, facts: &RpcFacts, caller: &Caller) -> Result<(), Status> {
+        if facts.load == Load::Exempt {
+            return Ok(());
+        }
+        let rate = self.context.rate_limits.caller_rate(caller);
+        rate.check().map_err(|exceeded| {
+            let metrics = &self.context.metrics;
+            metrics.count_rejection(Rejection::EventsPerSecondMax);
+            status::rate_exceeded(exceeded.to_string(), exceeded.retry_after)
+        })
+    }
+
     fn call_permit(&self, facts: &RpcFacts, caller: &Caller) -> Result<Option<CallPermit>, Status> {
         if facts.load == Load::Exempt {
             return Ok(None);
@@ -319,6 +374,7 @@ impl AdmissionState {
         &self,
         facts: &RpcFacts,
         caller: &Caller,
+        peer: Option<PeerAddress>,
     ) -> Result<Option<ResponsePermit>, Status> {
         let streams = &self.context.streams;
         let permit = match facts.response {
@@ -328,9 +384,7 @@ impl AdmissionState {
             ResponseKind::ReflectionStream => {
                 self.stream(streams, StreamRpc::ServerReflectionInfo, caller)?
             }
-            ResponseKind::HealthStream => {
-                self.stream(&self.health_streams, StreamRpc::HealthWatch, caller)?
-            }
+            ResponseKind::HealthStream => self.health_watch(peer)?,
         };
         Ok(Some(permit))
     }
@@ -344,8 +398,20 @@ impl AdmissionState {
                 status::too_many_pages(self.pages_max, share)
             })?;
         Ok(ResponsePermit {
-            _permit: permit,
+            _permit: StreamPermit::Tenant { _permit: permit },
             _open: None,
+        })
+    }
+
+    fn health_watch(&self, peer: Option<PeerAddress>) -> Result<ResponsePermit, Status> {
+        let metrics = &self.context.metrics;
+        let permit = self.health_watches.try_acquire(peer).map_err(|share| {
+            metrics.count_rejection(Rejection::HealthWatchesMax);
+            status::too_many_health_watches(self.health_watches.limit(), share)
+        })?;
+        Ok(ResponsePermit {
+            _permit: StreamPermit::Address { _permit: permit },
+            _open: Some(metrics.track_stream(StreamRpc::HealthWatch)),
         })
     }
 
@@ -361,10 +427,24 @@ impl AdmissionState {
             status::too_many_streams(context.limits.open_streams_max, share)
         })?;
         Ok(ResponsePermit {
-            _permit: permit,
+            _permit: StreamPermit::Tenant { _permit: permit },
             _open: Some(context.metrics.track_stream(rpc)),
         })
     }
+}
+
+/// Health watches need no token, and each may hold a connection. They may hold half of
+/// them, and one address half of these: the rest is left for brokers and for probes
+/// that call `Check`.
+fn health_watch_quota(limits: &Limits) -> AddressQuota {
+    let total = (limits.connections_max / 2).clamp(1, limits.open_streams_max);
+    AddressQuota::new(total, (total / 2).max(1))
+}
+
+/// The address of the connection that a request came from.
+fn peer_address<B>(request: &HttpRequest<B>) -> Option<PeerAddress> {
+    let connection = request.extensions().get::<TcpConnectInfo>()?;
+    Some(PeerAddress::new(connection.remote_addr()?.ip()))
 }
 
 /// The caller, as admission found it.

@@ -229,14 +229,16 @@ mod tests {
     use tonic::Code;
 
     use super::*;
+    use crate::auth::Auth;
 
     const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
     fn limits(unread_bytes_max: usize) -> Arc<MessageLimits> {
+        let auth = Arc::new(Auth::new(&crate::testing::config(&[]).auth).unwrap());
         Arc::new(MessageLimits::new(
             MESSAGE_BYTES_MAX,
             unread_bytes_max,
-            TenantQuota::without_tenant_shares,
+            |limit| TenantQuota::new(limit, auth),
             Arc::new(Metrics::new([]).unwrap()),
         ))
     }

@@ -4,14 +4,19 @@
 use std::{io, sync::Arc, time::Duration};
 
 use axum::{
-    Router,
+    Extension, Router,
     body::Body,
     extract::{Request, State},
+    http::{StatusCode, header::AUTHORIZATION},
     middleware::{self, Next},
     response::Response,
 };
 use futures_util::{StreamExt, stream};
-use hyper::server::conn::http1;
+use hyper::{
+    body::Incoming,
+    server::conn::http1,
+    service::{Service, service_fn},
+};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::GracefulShutdown,
@@ -19,9 +24,13 @@ use hyper_util::{
 };
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
+use tonic::transport::server::Connected;
 
-use super::listener::Listener;
-use crate::telemetry::{Metrics, Rejection};
+use super::{auth_delay::AuthDelays, listener::Listener};
+use crate::{
+    auth::PeerAddress,
+    telemetry::{Metrics, Rejection},
+};
 
 /// The console's requests have heads of a few hundred bytes; hyper's default would
 /// accept 400 KiB on every connection.
@@ -34,6 +43,7 @@ pub async fn serve(
     routes: Router,
     timeout: Duration,
     metrics: Arc<Metrics>,
+    auth_delays: Arc<AuthDelays>,
     draining: CancellationToken,
 ) {
     let mut http = http1::Builder::new();
@@ -44,9 +54,19 @@ pub async fn serve(
         (timeout, metrics),
         limit_body_time,
     ));
+    let routes = routes.layer(middleware::from_fn_with_state(
+        auth_delays,
+        delay_unknown_tokens,
+    ));
     let connections = GracefulShutdown::new();
     while let Some(connection) = draining.run_until_cancelled(listener.accept()).await {
-        let service = TowerToHyperService::new(routes.clone());
+        let peer = connection.connect_info().remote_addr();
+        let peer = peer.map(|address| PeerAddress::new(address.ip()));
+        let routes = TowerToHyperService::new(routes.clone());
+        let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+            request.extensions_mut().insert(peer);
+            routes.call(request)
+        });
         let connection = http.serve_connection(TokioIo::new(connection), service);
         let served = connections.watch(connection);
         tokio::spawn(async move {
@@ -57,6 +77,24 @@ pub async fn serve(
     }
     drop(listener);
     connections.shutdown().await;
+}
+
+/// Delays the answer to a token that was refused.
+async fn delay_unknown_tokens(
+    State(delays): State<Arc<AuthDelays>>,
+    Extension(peer): Extension<Option<PeerAddress>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let has_token = request.headers().contains_key(AUTHORIZATION);
+    let response = next.run(request).await;
+    if has_token
+        && response.status() == StatusCode::UNAUTHORIZED
+        && let Some(delay) = delays.count_unknown_token(peer)
+    {
+        delay.sleep.await;
+    }
+    response
 }
 
 /// Gives the body of a request a deadline. After it the handler's read fails and the

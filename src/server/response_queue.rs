@@ -533,7 +533,9 @@ mod tests {
             reason: "it loops",
             operator: "ann",
         };
-        engine.terminate_session(&SessionId::parse("s").unwrap(), &act, UNIX_EPOCH)
+        engine
+            .terminate_session(&SessionId::parse("s").unwrap(), &act, UNIX_EPOCH)
+            .verdict
     }
 
     #[tokio::test]

@@ -14,6 +14,9 @@ use crate::{auth::AuthError, telemetry::Rejection};
 /// The domain of `ErrorInfo`.
 pub const DOMAIN: &str = "unstuck.v1";
 
+/// The reason of an event or a call beyond `limits.events_per_second_max`.
+pub const RATE_EXCEEDED: &str = "EVENTS_PER_SECOND_MAX";
+
 /// When to retry after a limit was reached: idle sessions are evicted every second.
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -31,7 +34,11 @@ impl From<AuthError> for Status {
 
 /// A limit is reached. The caller may retry.
 pub fn exhausted(reason: &str, message: impl Into<String>) -> Status {
-    let mut details = ErrorDetails::with_retry_info(Some(RETRY_AFTER));
+    exhausted_for(reason, message, RETRY_AFTER)
+}
+
+fn exhausted_for(reason: &str, message: impl Into<String>, retry_after: Duration) -> Status {
+    let mut details = ErrorDetails::with_retry_info(Some(retry_after));
     details.set_error_info(reason, DOMAIN, []);
     Status::with_error_details(Code::ResourceExhausted, message, details)
 }
@@ -42,6 +49,27 @@ pub fn too_many_streams(open_streams_max: usize, share: usize) -> Status {
         "OPEN_STREAMS_MAX",
         limit_message(&limit, open_streams_max, share),
     )
+}
+
+pub fn too_many_health_watches(limit: usize, share: usize) -> Status {
+    let message = format!(
+        "{limit} health watches in total or {share} of one address are open; call Check instead"
+    );
+    exhausted("HEALTH_WATCHES_MAX", message)
+}
+
+/// UNAVAILABLE as for a drain: the client reconnects.
+pub fn health_watch_too_old(health_watch_secs_max: u64) -> Status {
+    let details = ErrorDetails::with_error_info("HEALTH_WATCH_SECS_MAX", DOMAIN, []);
+    let message = format!(
+        "the watch was open for limits.health_watch_secs_max, {health_watch_secs_max} s; watch \
+         again"
+    );
+    Status::with_error_details(Code::Unavailable, message, details)
+}
+
+pub fn rate_exceeded(message: String, retry_after: Duration) -> Status {
+    exhausted_for(RATE_EXCEEDED, message, retry_after)
 }
 
 pub fn too_many_calls(calls_max: usize, share: usize) -> Status {

@@ -44,15 +44,22 @@ impl ThirdPartyStream {
     pub fn new(kind: ResponseKind, caller: &Caller, context: &ServerContext) -> Option<Self> {
         let (draining, auth) = (context.draining.clone(), context.auth.clone());
         match kind {
-            ResponseKind::HealthStream => Some(Self {
-                end: Box::pin(async move {
-                    draining.cancelled().await;
-                    status::draining()
-                }),
-                // Health may stay the same for years.
-                idle: None,
-                closed: CancellationToken::new(),
-            }),
+            ResponseKind::HealthStream => {
+                let secs_max = context.limits.health_watch_secs_max;
+                Some(Self {
+                    end: Box::pin(async move {
+                        let lifetime = sleep(Duration::from_secs(secs_max));
+                        tokio::select! {
+                            () = draining.cancelled() => status::draining(),
+                            // No watch may hold its permit for ever.
+                            () = lifetime => status::health_watch_too_old(secs_max),
+                        }
+                    }),
+                    // Health may stay the same for years.
+                    idle: None,
+                    closed: CancellationToken::new(),
+                })
+            }
             ResponseKind::ReflectionStream => {
                 let caller = caller.clone();
                 Some(Self {

@@ -124,6 +124,17 @@ describe("operator actions", () => {
     await page.locator(".timeline-plot .event-mark.cited").first().waitFor();
   });
 
+  test("a termination that stopped nothing says so", async () => {
+    await service.record("s", search);
+    await service.ask("EndSession", { session_id: "s" });
+    const page = await visit(sessionAt("s"));
+    await page.getByRole("button", { name: "Terminate…" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByLabel("Reason (required)").fill("to be sure");
+    await dialog.getByRole("button", { name: "Terminate the session" }).click();
+    await page.getByText("The session had ended: a tombstone was written. Saved to disk.").waitFor();
+  });
+
   test("a refused action shows the reason", async () => {
     await service.record("s", search);
     const page = await visit(sessionAt("s"));

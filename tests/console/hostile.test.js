@@ -20,7 +20,24 @@ after(async () => {
 
 const IMAGE = "<img src=x onerror=window.harmed=1>";
 const SESSION = "<img/src=x/onerror=window.harmed=1>";
-const BIDI = "\u202eevil\u2066 text\u0000\u200b";
+const BIDI = "\u202eevil\u2066 text\u0000\u200b\u001b[31m\u{e0041}\u00ad";
+
+/** Every text and attribute of the page with a control or invisible character, but for
+ * values that a filter sends as they are. */
+function invisibleCharacters() {
+  const invisible = /[\p{Cc}\p{Cf}\u034f\u2028\u2029\u{e0100}-\u{e01ef}]/u;
+  const isHostile = (text) => invisible.test(text.replace(/[\n\t]/g, ""));
+  const found = isHostile(document.title) ? [`title ${JSON.stringify(document.title)}`] : [];
+  for (const node of document.querySelectorAll("*")) {
+    for (const { name, value } of node.attributes) {
+      if (name !== "value" && isHostile(value)) found.push(`${node.tagName} ${name}=${JSON.stringify(value).slice(0, 200)}`);
+    }
+    for (const child of node.childNodes) {
+      if (child.nodeType === 3 && isHostile(child.data)) found.push(`${node.tagName} ${JSON.stringify(child.data).slice(0, 200)}`);
+    }
+  }
+  return found;
+}
 
 async function hostile() {
   await service.ask("OpenSession", { session_id: SESSION, labels: { [IMAGE]: `"><script>window.harmed=1</script>` } });
@@ -36,7 +53,7 @@ async function hostile() {
 
 test("hostile text is shown as plain text in every view", async () => {
   await hostile();
-  const views = ["/", `/session?id=${encodeURIComponent(SESSION)}`, "/feed", "/audit", "/policy", `/?q=${encodeURIComponent(IMAGE)}`, `/session?id=${encodeURIComponent(IMAGE)}`, `/audit?detector=${encodeURIComponent(IMAGE)}&page_token=${encodeURIComponent(IMAGE)}`];
+  const views = ["/", `/session?id=${encodeURIComponent(SESSION)}`, "/feed", "/audit", "/policy", `/?q=${encodeURIComponent(IMAGE)}`, `/session?id=${encodeURIComponent(IMAGE)}`, `/audit?detector=${encodeURIComponent(IMAGE)}&page_token=${encodeURIComponent(IMAGE)}`, `/session?id=${encodeURIComponent(BIDI)}`, `/audit?detector=${encodeURIComponent(BIDI)}`, `/?q=${encodeURIComponent(BIDI)}`];
   for (const view of views) {
     const { page, context, requests, errors } = await open(browser, service, view);
     const dialogs = [];
@@ -52,6 +69,8 @@ test("hostile text is shown as plain text in every view", async () => {
       assert.ok(shown.includes("onerror=window.harmed=1>"), "markup is shown as text");
       assert.ok(!/[\u202a-\u202e\u2066-\u2069\u200b\u0000]/.test(shown), "no invisible characters are left");
       assert.ok(shown.includes("\\u{202e}evil"), "invisible characters are escaped");
+      const tooltips = await page.locator(".timeline-plot title").allTextContents();
+      assert.ok(tooltips.some((text) => text.includes("\\u{202e}evil\\u{2066} text")), "also in the tooltips of the plot");
       // The dialog shows the session id too.
       await page.getByRole("button", { name: "Terminate…" }).click();
       await page.getByRole("dialog").getByText(SESSION).waitFor();
@@ -63,6 +82,7 @@ test("hostile text is shown as plain text in every view", async () => {
     }));
     assert.deepEqual(result, { harmed: undefined, nodes: 0, wide: 0 }, view);
     assert.deepEqual([errors, dialogs], [[], []], view);
+    assert.deepEqual(await page.evaluate(invisibleCharacters), [], view);
     assert.ok(requests.every((url) => url.startsWith(`${service.url}/`) && !url.endsWith("/x")), view);
     await context.close();
   }

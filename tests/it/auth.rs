@@ -1,7 +1,12 @@
 //! Authentication over a real socket: what each role may do, tokens that change, and
 //! tenants that are isolated from each other.
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use prost::Message;
 use prost_types::FileDescriptorSet;
@@ -338,6 +343,71 @@ async fn a_revoked_token_ends_its_streams_and_a_new_one_works_at_once() {
         .unwrap();
     let seen = within(kept.into_inner().message()).await.unwrap();
     assert_eq!(seen.unwrap().verdict.unwrap().session_id, "s");
+}
+
+#[tokio::test]
+async fn an_unknown_token_is_answered_late_and_a_valid_one_at_once() {
+    let tokens = Tokens::new(&["viewer"]);
+    let server = Server::with(&tokens.config()).await;
+    let list = |token: &str| {
+        let request = with_token(token, pb::ListSessionsRequest::default());
+        let mut sessions = server.sessions.clone();
+        async move { within(sessions.list_sessions(request)).await }
+    };
+    let began = Instant::now();
+    for _ in 0..3 {
+        let refused = list("unstuck_guess").await.unwrap_err();
+        assert_eq!(refused.code(), Code::Unauthenticated);
+    }
+    // HTTP counts the same address.
+    let page = page_of(&server, "metrics", Some("unstuck_guess")).await;
+    assert_eq!(page.status().as_u16(), 401);
+    assert!(began.elapsed() >= Duration::from_millis(100 + 200 + 400 + 800));
+    // A missing token is an error of the client, and no guess.
+    let mut sessions = server.sessions.clone();
+    let missing = within(sessions.list_sessions(pb::ListSessionsRequest::default()));
+    tokio::select! {
+        biased;
+        late = list("unstuck_guess") => panic!("{late:?}"),
+        missing = missing => assert_eq!(missing.unwrap_err().code(), Code::Unauthenticated),
+    }
+    // A valid token from the same address is not delayed. The next guess takes 3.2 s.
+    tokio::select! {
+        biased;
+        late = list("unstuck_guess") => panic!("{late:?}"),
+        answer = list(tokens.of("viewer")) => drop(answer.unwrap()),
+    }
+}
+
+#[tokio::test]
+async fn tokens_hold_after_their_file_is_deleted_and_health_says_so() {
+    let mut tokens = Tokens::new(&["viewer"]);
+    let server = Server::with(&tokens.config()).await;
+    let lists = async |tokens: &Tokens| {
+        let request = tokens.request("viewer", pb::ListSessionsRequest::default());
+        within(server.sessions.clone().list_sessions(request)).await
+    };
+    let health_until = async |is_expected: fn(&str) -> bool| {
+        within(async {
+            loop {
+                let health = server.health().await;
+                if is_expected(&health) {
+                    return health;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        })
+        .await
+    };
+    fs::remove_file(tokens.path()).unwrap();
+    let health = health_until(|health| health.contains("the token file")).await;
+    let note =
+        "the token file is missing or cannot be read: the tokens loaded before stay in force";
+    assert!(health.contains(note), "{health}");
+    lists(&tokens).await.unwrap();
+    tokens.add("viewer@b");
+    health_until(|health| !health.contains("the token file")).await;
+    lists(&tokens).await.unwrap();
 }
 
 #[test]

@@ -49,6 +49,85 @@ async fn is_full(mut call: impl AsyncFnMut() -> Result<pb::EventResult, Status>)
 }
 
 #[tokio::test]
+async fn beyond_its_rate_a_callers_events_are_refused_and_its_stream_goes_on() {
+    let tokens = Tokens::new(&["broker", "admin"]);
+    let limit = "[limits]\nevents_per_second_max = 5\n";
+    let server = Server::with(&format!("{limit}{}", tokens.config())).await;
+    let (requests, outbound) = tokio::sync::mpsc::channel(4);
+    let outbound = tokio_stream::wrappers::ReceiverStream::new(outbound);
+    let stream = tokens.request("broker", outbound);
+    let answers = within(server.detection.clone().stream_events(stream)).await;
+    let mut answers = answers.unwrap().into_inner();
+    let many = (0..100).map(|n| ask(&n.to_string()).of("s"));
+    requests.send(batch(1, many)).await.unwrap();
+    let results = within(answers.message()).await.unwrap().unwrap().results;
+    // One second's worth is accepted at once. Each of the others is refused by itself.
+    assert!(results[..5].iter().all(|result| result.error.is_none()));
+    let refused: Vec<_> = results.iter().filter_map(|it| it.error.as_ref()).collect();
+    assert!(refused.len() > 50, "{}", refused.len());
+    for error in &refused {
+        assert_eq!(error.code, Code::ResourceExhausted as i32);
+        assert_eq!(error.reason, "EVENTS_PER_SECOND_MAX");
+        let wait = error.retry_after.as_ref().unwrap();
+        assert!(wait.seconds == 0 && wait.nanos > 0, "{wait:?}");
+    }
+    let counted = server_metric(&server, tokens.of("admin"), "events_per_second_max").await;
+    assert_eq!(counted, refused.len());
+
+    // Unary calls of the same token share its rate; other callers have their own.
+    let record = |name: &str| {
+        let event = Some(ask("x").of("t"));
+        let request = tokens.request(name, pb::RecordEventRequest { event });
+        let mut detection = server.detection.clone();
+        async move { within(detection.record_event(request)).await }
+    };
+    let refused = is_refused(async || record("broker").await.map(drop)).await;
+    assert_exhausted(&refused, "EVENTS_PER_SECOND_MAX");
+    let details = refused.get_error_details();
+    let wait = details.retry_info().unwrap().retry_delay.unwrap();
+    assert!(wait.as_millis() <= 200, "{wait:?}");
+    record("admin").await.unwrap();
+    // Operators are exempt.
+    for _ in 0..20 {
+        let message = pb::TerminateSessionRequest {
+            session_id: "s".to_owned(),
+            reason: "enough".to_owned(),
+        };
+        let request = tokens.request("admin", message);
+        within(server.sessions.clone().terminate_session(request))
+            .await
+            .unwrap();
+    }
+    // The stream goes on, and has the termination.
+    let push = within(answers.message()).await.unwrap().unwrap();
+    assert_eq!(push.results[0].session_id, "s");
+}
+
+/// Calls until one is refused.
+async fn is_refused(mut call: impl AsyncFnMut() -> Result<(), Status>) -> Status {
+    within(async {
+        loop {
+            if let Err(status) = call().await {
+                return status;
+            }
+        }
+    })
+    .await
+}
+
+/// How many were rejected for this reason, as the metrics page tells with a token.
+async fn server_metric(server: &Server, token: &str, reason: &str) -> usize {
+    let url = format!("http://{}/metrics", server.http);
+    unstuck::notify::install_crypto_provider();
+    let page = reqwest::Client::new().get(url).bearer_auth(token).send();
+    let page = within(page).await.unwrap().text().await.unwrap();
+    let line = page
+        .lines()
+        .find_map(|line| line.strip_prefix(&rejected(reason)));
+    line.unwrap().trim().parse().unwrap()
+}
+
+#[tokio::test]
 async fn beyond_calls_max_another_is_refused_and_operators_get_through() {
     let server = Server::with("[limits]\ncalls_max = 1").await;
     let held = unfinished(&server, None).await;

@@ -496,7 +496,8 @@ impl Both {
         let verdict = self
             .real
             .engine
-            .terminate_session(&id(name), &OPERATOR_REQUEST, now);
+            .terminate_session(&id(name), &OPERATOR_REQUEST, now)
+            .verdict;
         if let Some(State::Terminated { by, .. }) = self.model.state(name) {
             assert_eq!(verdict.id, by, "the first one stands");
             return;

@@ -18,6 +18,7 @@ use tokio::{
 use crate::{
     harness::{Build, Server, call, within},
     lifecycle::{Running, unstuck},
+    reload::Service,
 };
 
 const SECRET: &str = "whsec_dGhlIHNlY3JldCBvZiB0aGUgdGVzdHM=";
@@ -131,6 +132,43 @@ fn entry(name: &str, address: SocketAddr, more: &str) -> String {
         "[[notify]]\nname = '{name}'\nurl = 'http://{address}/hook'\nallow_http = true\n\
          allow_private = true\nretry_millis_min = 1\nretry_millis_max = 20\n{more}\n"
     )
+}
+
+#[tokio::test]
+async fn a_secret_is_replaced_without_a_restart_and_both_sign_during_the_overlap() {
+    const NEW: &str = "whsec_dGhlIG5ldyBzZWNyZXQgb2YgdGhlIHRlc3Rz";
+    let dir = tempfile::tempdir().unwrap();
+    let [old, new] = [("old", SECRET), ("new", NEW)].map(|(name, secret)| {
+        let file = dir.path().join(name);
+        std::fs::write(&file, secret).unwrap();
+        format!("{{ file = {file:?} }}")
+    });
+    let mut receiver = Receiver::start(&[]).await;
+    let address = receiver.address;
+    let secret = |secret: &str| entry("a", address, &format!("secret = {secret}"));
+    let steps = [
+        (secret(&old), vec![SECRET]),
+        (secret(&format!("[{new}, {old}]")), vec![NEW, SECRET]),
+        (secret(&new), vec![NEW]),
+    ];
+    let mut service = Service::start(&steps[0].0).await;
+    for (number, (toml, secrets)) in steps.iter().enumerate() {
+        if number > 0 {
+            service.reload(toml, "applied").await;
+        }
+        service.server.terminate(&format!("s{number}")).await;
+        let got = receiver.next().await;
+        let signatures = got.headers["webhook-signature"].to_str().unwrap();
+        assert_eq!(signatures.split(' ').count(), secrets.len(), "{signatures}");
+        for known in [SECRET, NEW] {
+            let verified = Webhook::new(known).unwrap().verify(&got.body, &got.headers);
+            assert_eq!(verified.is_ok(), secrets.contains(&known), "step {number}");
+        }
+    }
+    // A secret that cannot be read changes nothing.
+    service
+        .reload(&secret("{ file = 'nowhere' }"), "refused")
+        .await;
 }
 
 #[tokio::test]

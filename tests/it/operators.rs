@@ -215,6 +215,30 @@ async fn an_unreachable_service_is_named_with_a_hint() {
     assert!(ran.err.contains("UNSTUCK_SERVER"), "{}", ran.err);
 }
 
+/// What `terminate` says of an id that the service does not know.
+const UNKNOWN_NOTE: &str =
+    "no such session was live; a tombstone was written, and events of this id are refused";
+
+#[tokio::test]
+async fn a_termination_that_stopped_nothing_says_so() {
+    let server = Server::start().await;
+    server.play("over", ask("x")).await;
+    server.end("over").await.unwrap();
+    let args = ["terminate", "over", "--reason", "x"];
+    let ran = unstuck(server.grpc, &args).await.ends_with(0);
+    let note = "the session had ended; a tombstone was written, and events of this id are refused";
+    assert_eq!(ran.out, format!("terminated over: {note}\n"));
+    // JSON has the entry of the audit log; the note is on standard error.
+    let args = ["terminate", "typo", "--reason", "x", "--output", "json"];
+    let ran = unstuck(server.grpc, &args).await.ends_with(0);
+    assert!(
+        ran.err.contains(&format!("unstuck: typo: {UNKNOWN_NOTE}")),
+        "{}",
+        ran.err
+    );
+    assert_eq!(ran.objects()[0]["session_id"], "typo");
+}
+
 #[tokio::test]
 async fn sessions_are_terminated_by_id_and_continue_after_a_reset() {
     let server = Server::start().await;
@@ -222,7 +246,10 @@ async fn sessions_are_terminated_by_id_and_continue_after_a_reset() {
     let terminate = |reason| ["terminate", "a", "unheard-of", "--reason", reason];
     let ran = unstuck(server.grpc, &terminate("over budget")).await;
     let ran = ran.ends_with(0);
-    assert_eq!(ran.out, "terminated a\nterminated unheard-of\n");
+    assert_eq!(
+        ran.out,
+        format!("terminated a\nterminated unheard-of: {UNKNOWN_NOTE}\n")
+    );
     // This service has a store in memory only.
     let forgets =
         "unstuck: a: the termination is not on disk and does not survive a restart of the service";
@@ -242,7 +269,10 @@ async fn a_failure_for_one_session_does_not_stop_the_others() {
     let server = Server::start().await;
     let args = ["terminate", "a", "b c", "d", "--reason", "x"];
     let ran = unstuck(server.grpc, &args).await.ends_with(1);
-    assert_eq!(ran.out, "terminated a\nterminated d\n");
+    assert_eq!(
+        ran.out,
+        format!("terminated a: {UNKNOWN_NOTE}\nterminated d: {UNKNOWN_NOTE}\n")
+    );
     assert!(ran.err.contains("1 session could not be terminated"));
     let one = ["terminate", "b c", "--reason", "x"];
     unstuck(server.grpc, &one).await.ends_with(2);

@@ -11,17 +11,17 @@ use crate::{
 };
 
 /// A service and its configuration.
-struct Service {
+pub struct Service {
     here: TempDir,
     running: Running,
-    server: Server,
+    pub server: Server,
     reloads: [f64; 2],
 }
 
 const RESULTS: [&str; 2] = ["applied", "refused"];
 
 impl Service {
-    async fn start(toml: &str) -> Self {
+    pub async fn start(toml: &str) -> Self {
         let here = directory(&[("unstuck.toml", toml)]);
         let mut command = unstuck(here.path(), &["serve"], &[]);
         if toml.contains("[server]") {
@@ -39,7 +39,7 @@ impl Service {
     }
 
     /// Changes the configuration and waits until it was applied or refused.
-    async fn reload(&mut self, toml: &str, result: &str) {
+    pub async fn reload(&mut self, toml: &str, result: &str) {
         fs::write(self.file(), toml).unwrap();
         let which = RESULTS.iter().position(|known| *known == result).unwrap();
         self.reloads[which] += 1.0;

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use tonic::Code;
-use unstuck::pb::{Action, SessionStatus, StreamDeltasResponse, StreamEventsResponse, Verdict};
+use unstuck::pb::{
+    self, Action, SessionStatus, StreamDeltasResponse, StreamEventsResponse, Verdict,
+};
 
 use crate::harness::*;
 
@@ -193,6 +195,28 @@ async fn an_unknown_session_is_terminated_before_its_first_event() {
         (SessionStatus::Terminated, 0)
     );
     assert_eq!(session.termination, Some(verdict));
+}
+
+#[tokio::test]
+async fn a_termination_tells_the_status_that_the_session_had() {
+    let server = Server::start().await;
+    server.play("live", ask("x")).await;
+    server.play("over", ask("x")).await;
+    server.end("over").await.unwrap();
+    for (session, previous) in [
+        ("unknown", SessionStatus::Unspecified),
+        ("live", SessionStatus::Active),
+        ("over", SessionStatus::Ended),
+        ("live", SessionStatus::Terminated),
+    ] {
+        let request = pb::TerminateSessionRequest {
+            session_id: session.to_owned(),
+            reason: "it is going in circles".to_owned(),
+        };
+        let answer = within(server.sessions.clone().terminate_session(request)).await;
+        let answer = answer.unwrap().into_inner();
+        assert_eq!(answer.previous_status(), previous, "{session}");
+    }
 }
 
 #[tokio::test]

@@ -127,7 +127,7 @@ async fn reflection_takes_a_stream_permit_and_a_health_watch_takes_none() {
     let watching = watch(&channel).await.unwrap();
     assert_eq!(server.metric(&open("Watch")).await, 1.0);
     let refused = watch(&channel).await.map(drop).unwrap_err();
-    assert_exhausted(&refused, "OPEN_STREAMS_MAX");
+    assert_exhausted(&refused, "HEALTH_WATCHES_MAX");
     let mut probe = health(&channel);
     within(probe.check(HealthCheckRequest::default()))
         .await
@@ -140,6 +140,48 @@ async fn reflection_takes_a_stream_permit_and_a_health_watch_takes_none() {
         .await;
     watch(&channel).await.unwrap();
     server.events().await;
+}
+
+#[tokio::test]
+async fn one_address_holds_a_quarter_of_the_connections_by_health_watches_and_checks_pass() {
+    let server = Server::with("[limits]\nconnections_max = 8").await;
+    let here = connect(server.grpc, |endpoint| endpoint).await;
+    let held = [watch(&here).await.unwrap(), watch(&here).await.unwrap()];
+    let refused = watch(&here).await.map(drop).unwrap_err();
+    assert_exhausted(&refused, "HEALTH_WATCHES_MAX");
+    let rejected = "unstuck_rejected_total{reason=\"health_watches_max\"}";
+    assert_eq!(server.metric(rejected).await, 1.0);
+    let checked = within(health(&here).check(HealthCheckRequest::default())).await;
+    assert_eq!(
+        checked.unwrap().into_inner().status(),
+        ServingStatus::Serving
+    );
+    // Another address has its own share, and the total is half of the connections.
+    let other = Some([127, 0, 0, 2].into());
+    let there = connect(server.grpc, |endpoint| endpoint.local_address(other)).await;
+    let others = [watch(&there).await.unwrap(), watch(&there).await.unwrap()];
+    drop(held);
+    server
+        .wait_for_metric("unstuck_streams{rpc=\"Watch\"}", 2.0)
+        .await;
+    watch(&here).await.unwrap();
+    drop(others);
+}
+
+#[tokio::test]
+async fn a_health_watch_ends_at_its_age_and_its_client_may_watch_again() {
+    let server = Server::with("[limits]\nhealth_watch_secs_max = 1").await;
+    let channel = connect(server.grpc, |endpoint| endpoint).await;
+    for _ in 0..2 {
+        let mut watch = watch(&channel).await.unwrap();
+        let serving = within(watch.message()).await.unwrap().unwrap();
+        assert_eq!(serving.status(), ServingStatus::Serving);
+        let ended = within(watch.message()).await.unwrap_err();
+        assert_ended(&ended, Code::Unavailable, "HEALTH_WATCH_SECS_MAX");
+    }
+    server
+        .wait_for_metric("unstuck_streams{rpc=\"Watch\"}", 0.0)
+        .await;
 }
 
 #[tokio::test]

@@ -19,6 +19,7 @@ export const OPERATOR_ACTIONS = {
       "Further events are rejected, even after a restart of the service, until the session is reset.",
     ],
     pastTense: "terminated",
+    note: notLiveNote,
   },
   snooze: {
     label: "Snooze",
@@ -41,6 +42,13 @@ export const OPERATOR_ACTIONS = {
     pastTense: "reset",
   },
 };
+
+/** What to say of a termination that stopped nothing. */
+function notLiveNote(response) {
+  const previous = format.status(response.previous_status);
+  if (previous === "ended") return "The session had ended: a tombstone was written.";
+  return previous === "" || previous === "unspecified" ? "No such session was live: a tombstone was written." : "";
+}
 
 /** Buttons for the actions on a session. `current` returns its latest state. */
 export function buttons(current, page, onDone) {
@@ -85,8 +93,9 @@ function openDialog(action, session, me, onDone) {
       if (duration) request.duration = duration.value;
       const response = await call(action.method, request);
       dialog.close();
-      announce(`The session was ${action.pastTense}.`);
-      onDone(action, response.verdict);
+      const note = action.note?.(response) ?? "";
+      announce(note || `The session was ${action.pastTense}.`);
+      onDone(action, response.verdict, note);
     } catch (error) {
       setChildren(errorNode, `Refused: ${errorMessage(error)}.`);
     } finally {

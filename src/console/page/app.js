@@ -2,7 +2,7 @@
 
 import { authEvents, call, token } from "./api.js";
 import { audit } from "./audit.js";
-import { announce, el, setChildren, untrusted } from "./dom.js";
+import { announce, el, sanitize, setChildren, untrusted } from "./dom.js";
 import { feed } from "./feed.js";
 import { fleet } from "./fleet.js";
 import * as format from "./format.js";
@@ -58,7 +58,7 @@ function renderView() {
     currentView = { ...view(params, page), name };
     setChildren(main, currentView.node);
     scrollTo(0, 0);
-    document.title = `${currentView.title} · Unstuck`;
+    document.title = `${sanitize(currentView.title)} · Unstuck`;
   }
   for (const link of document.querySelectorAll("#top nav a")) {
     const isCurrent = new URL(link.href).pathname === location.pathname;

@@ -1,5 +1,6 @@
 // Creates nodes. A string only becomes text: nothing here parses markup, and the
-// page's security policy forbids it everywhere else.
+// page's security policy forbids it everywhere else. Invisible characters are
+// escaped in every text and attribute that is made here, tooltips included.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -19,22 +20,37 @@ function build(node, props, children) {
     if (key === "on") {
       for (const [event, listener] of Object.entries(value)) node.addEventListener(event, listener);
     } else {
-      node.setAttribute(key, value === true ? "" : value);
+      node.setAttribute(key, value === true ? "" : VERBATIM.has(key) ? value : escapeInvisible(String(value)));
     }
   }
-  node.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  node.append(...nodesOf(children));
   return node;
+}
+
+/** Attributes that are read back by the page: a URL is encoded, a filter is sent as it is. */
+const VERBATIM = new Set(["href", "value"]);
+
+/** Children as nodes and harmless strings, without the skipped ones. */
+function nodesOf(children) {
+  return children.flat(Infinity)
+    .filter((child) => child !== null && child !== undefined && child !== false)
+    .map((child) => (child instanceof Node ? child : escapeInvisible(String(child))));
 }
 
 /** Bounds the layout time of one text. */
 const TEXT_CHARS_MAX = 4000;
-// Control characters, bidirectional marks and invisible characters.
-const INVISIBLE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff]/g;
+// Control characters, bidirectional marks and invisible characters: those of
+// src/domain/sanitize.rs, and line breaks other than \n.
+const INVISIBLE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}\u{e0100}-\u{e01ef}]/gu;
+
+/** The text with invisible characters escaped. */
+function escapeInvisible(text) {
+  return text.replace(INVISIBLE, (char) => `\\u{${char.codePointAt(0).toString(16)}}`);
+}
 
 /** Untrusted text, bounded, with invisible characters escaped. */
 export function sanitize(text) {
-  const shown = text.length > TEXT_CHARS_MAX ? `${text.slice(0, TEXT_CHARS_MAX)}…` : text;
-  return shown.replace(INVISIBLE, (char) => `\\u{${char.codePointAt(0).toString(16)}}`);
+  return escapeInvisible(text.length > TEXT_CHARS_MAX ? `${text.slice(0, TEXT_CHARS_MAX)}…` : text);
 }
 
 /** An element with untrusted text, isolated from the surrounding text direction. */
@@ -44,7 +60,7 @@ export function untrusted(text, props) {
 
 /** Replaces the children. */
 export function setChildren(node, ...children) {
-  node.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  node.replaceChildren(...nodesOf(children));
   return node;
 }
 
@@ -73,7 +89,7 @@ export class NodeCache {
 
 /** Announces a text to screen readers. */
 export function announce(text) {
-  document.getElementById("announcer").textContent = text;
+  document.getElementById("announcer").textContent = sanitize(text);
 }
 
 /** Debounces `run` by `delay` milliseconds, but delays it by at most `maxDelay`. */

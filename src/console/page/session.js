@@ -62,8 +62,9 @@ export function session(params, page) {
     return box;
   }
 
-  function done(action, verdict) {
-    page.toast(`${action.label}: done.`, verdict?.durable ? "Saved to disk." : "Kept in memory only.");
+  function done(action, verdict, note) {
+    const saved = verdict?.durable ? "Saved to disk." : "Kept in memory only.";
+    page.toast(`${action.label}: done.`, note ? `${note} ${saved}` : saved);
     refresh();
   }
 

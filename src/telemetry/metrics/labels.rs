@@ -53,6 +53,9 @@ labels! {
         CallsMax => "calls_max",
         CallSecsMax => "call_secs_max",
         StreamIdleSecsMax => "stream_idle_secs_max",
+        /// A health watch beyond the share of its address, or of all.
+        HealthWatchesMax => "health_watches_max",
+        EventsPerSecondMax => "events_per_second_max",
         SlowReaderSecsMax => "slow_reader_secs_max",
         /// A watcher did not read, and more verdicts came than are buffered for it.
         WatcherTooSlow => "watcher_too_slow",
