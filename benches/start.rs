@@ -76,8 +76,8 @@ fn median_commit() -> Duration {
         .map(|n| {
             let began = Instant::now();
             let id = SessionId::parse(&format!("run-{n}")).unwrap();
-            let verdict = engine.terminate_session(&id, &ACT, now());
-            assert!(runtime.block_on(store.wait_until_settled(verdict.id)));
+            let outcome = engine.terminate_session(&id, &ACT, now());
+            assert!(runtime.block_on(store.wait_until_settled(outcome.verdict.id)));
             began.elapsed()
         })
         .collect();
