@@ -7,6 +7,7 @@
 //! - `shell_words`: splits a command line into words and operators.
 //! - `json_hash`: a hash of a JSON value that ignores key order and number format.
 //! - `key`: keyed signatures; `memo`: a lock-free cache of what was computed of a text.
+//! - `work_budget`: the bound on the work that a text may cause.
 //! - `simd`, `unicode`, `mixing`: what the others are built from.
 //!
 //! Uses: domain.
@@ -22,6 +23,7 @@ pub mod shell_words;
 mod simd;
 pub mod tokens;
 mod unicode;
+pub(crate) mod work_budget;
 
 pub use key::HashKey;
 pub use phrases::{PhraseMatcher, TooManyPhrases};

@@ -99,6 +99,11 @@ fn how_a_text_is_cut_decides_nothing() {
 }
 
 #[test]
+fn the_work_on_a_text_is_bounded_by_its_bytes() {
+    check("work", targets::work);
+}
+
+#[test]
 fn masked_text_is_bounded_and_hashed_as_it_is() {
     check("masking", targets::masking);
 }

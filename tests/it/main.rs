@@ -65,3 +65,4 @@ mod tls;
 mod traces;
 mod transport;
 mod untrusted;
+mod work;

@@ -6,6 +6,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use super::{
     ConfigReloadOutcome, DetectorMetrics, EntryKind, EventKind, EvictionReason, ListenerKind,
     Metrics, NotificationOutcome, PanicSite, ReceiverMetrics, Rejection, StoreMetrics, StreamRpc,
+    WorkPart,
     help::{self, EVENT_DURATION},
     wasted_cost::WastedCost,
 };
@@ -50,6 +51,8 @@ pub(super) fn register(
                 &[("reason", reason.name())],
             )
         }),
+        limited_work: WorkPart::ALL
+            .map(|part| counter("unstuck_work_limited_total", &[("part", part.name())])),
         event_duration: histogram(EVENT_DURATION),
         open_streams: StreamRpc::ALL.map(|rpc| gauge("unstuck_streams", &[("rpc", rpc.name())])),
         open_connections: ListenerKind::ALL
