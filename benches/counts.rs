@@ -151,7 +151,7 @@ fn counted_steps(part: &Part) -> Vec<u64> {
             folder.path().join("steps").display()
         ))
         .args(["--collect-atstart=no", "--toggle-collect=*counts*measured*"])
-        .arg("--dump-after=*counts*measured*")
+        .arg("--dump-after=counts::measured")
         .arg(env::current_exe().unwrap())
         .args(["--part", part.name])
         .output()

@@ -25,6 +25,12 @@ impl Random {
         (self.next() % limit.max(1) as u64) as usize
     }
 
+    /// Mostly a small number, less than 2 to the power of `bits`.
+    pub fn small(&mut self, bits: usize) -> usize {
+        let bits = self.below(bits);
+        self.below(1 << bits)
+    }
+
     pub fn pick<'a, T: ?Sized>(&mut self, items: &[&'a T]) -> &'a T {
         items[self.below(items.len())]
     }
@@ -122,6 +128,7 @@ pub fn prose(bytes: usize) -> String {
 }
 
 /// Texts of one kind each.
+#[allow(clippy::too_many_lines, reason = "a list is as long as it is")]
 fn named(bytes: usize) -> Vec<(&'static str, String)> {
     let mut random = Random(7);
     let random = &mut random;
@@ -640,14 +647,14 @@ impl Genes {
     pub fn random(random: &mut Random) -> Self {
         let unit = |random: &mut Random| Unit {
             alphabet: random.below(ALPHABETS.len()),
-            chars: 1 + random.below(1 << random.below(12)),
+            chars: 1 + random.small(12),
         };
         Self {
             seed: random.next(),
             units: (0..1 + random.below(4)).map(|_| unit(random)).collect(),
-            copies: 1 + random.below(1 << random.below(8)),
-            gap: random.below(1 << random.below(7)),
-            change_every: random.below(1 << random.below(9)),
+            copies: 1 + random.small(8),
+            gap: random.small(7),
+            change_every: random.small(9),
             is_shuffled: random.below(2) == 1,
         }
     }

@@ -39,7 +39,7 @@ impl WorkBudget {
     /// millisecond. A loop that is found and reported spends some hundreds.
     pub const BURST: u32 = 32_768;
     /// The units that each byte of the text adds.
-    pub const PER_BYTE: u32 = 4;
+    pub const PER_BYTE: u32 = 32;
 
     /// Spends units at a position of the text. Returns false, and spends nothing, if
     /// there are too few: the caller skips the step.

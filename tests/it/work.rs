@@ -8,7 +8,7 @@ use std::{
 
 use unstuck::{
     config::{Config, DEFAULTS, Layers, TABLE_KEYS},
-    domain::{Delta, Event, RepetitionSettings, TextRepetition, Verdict},
+    domain::{Action, Delta, Event, RepetitionSettings, TextRepetition, Verdict},
     engine::{Engine, RunMode},
     pb::{self, event::Body, tool_call::Arguments},
     telemetry::Metrics,
@@ -154,8 +154,11 @@ fn the_bound_does_not_depend_on_how_a_text_is_cut() {
     println!("{limited} texts reached the bound");
 }
 
+/// The verdicts that an engine has issued.
+type Verdicts = Arc<Mutex<Vec<Arc<Verdict>>>>;
+
 /// An engine with these settings, its metrics and its verdicts.
-fn engine(toml: &str) -> (Engine, Arc<Metrics>, Arc<Mutex<Vec<Arc<Verdict>>>>) {
+fn engine(toml: &str) -> (Engine, Arc<Metrics>, Verdicts) {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(&file, toml).unwrap();
     let layers = Layers::load(DEFAULTS, TABLE_KEYS, Some(file.path()), []).unwrap();
@@ -174,9 +177,9 @@ fn engine(toml: &str) -> (Engine, Arc<Metrics>, Arc<Mutex<Vec<Arc<Verdict>>>>) {
     (engine, metrics, verdicts)
 }
 
-fn delta(text: &str, end_of_turn: bool) -> Delta {
+fn delta(session: &str, text: &str, end_of_turn: bool) -> Delta {
     let delta = pb::Delta {
-        session_id: "s".to_owned(),
+        session_id: session.to_owned(),
         turn_id: "t".to_owned(),
         text: text.to_owned(),
         end_of_turn,
@@ -222,50 +225,69 @@ fn looping_texts() -> Vec<String> {
     ]
 }
 
-/// All verdicts about a text in pieces of so many characters, and for each piece the
-/// number of characters up to its end and the answered action.
-fn stream(
-    text: &str,
-    chars: usize,
-) -> (Vec<String>, Vec<(usize, Option<unstuck::domain::Action>)>) {
-    let (engine, _, verdicts) = engine("");
-    let text: Vec<char> = text.chars().collect();
-    let (mut at, mut answers) = (0, Vec::new());
-    for piece in text.chunks(chars) {
-        let piece: String = piece.iter().collect();
-        at += piece.chars().count();
-        let answer = engine.record_delta(&delta(&piece, false), now()).unwrap();
-        let verdict = answer
-            .filter(|answer| answer.is_new_verdict)
-            .and_then(|answer| answer.verdict);
-        answers.push((at, verdict.and_then(|verdict| verdict.action)));
+/// What an engine says about texts.
+struct Streams {
+    engine: Engine,
+    verdicts: Verdicts,
+    count: usize,
+}
+
+/// What is said about one text.
+struct Streamed {
+    /// All verdicts.
+    verdicts: Vec<String>,
+    /// For each piece the number of characters up to its end, and the action in the answer.
+    answers: Vec<(usize, Option<Action>)>,
+}
+
+impl Streams {
+    fn new() -> Self {
+        let (engine, _, verdicts) = engine("");
+        Self {
+            engine,
+            verdicts,
+            count: 0,
+        }
     }
-    let verdicts = verdicts.lock().unwrap();
-    (
-        verdicts.iter().map(|verdict| described(verdict)).collect(),
-        answers,
-    )
+
+    /// Sends a text in pieces of so many characters, in a session of its own.
+    fn send(&mut self, text: &str, chars: usize) -> Streamed {
+        self.count += 1;
+        let session = format!("s{}", self.count);
+        let text: Vec<char> = text.chars().collect();
+        let (mut at, mut answers) = (0, Vec::new());
+        for piece in text.chunks(chars) {
+            at += piece.len();
+            let delta = delta(&session, &piece.iter().collect::<String>(), false);
+            let answer = self.engine.record_delta(&delta, now()).unwrap();
+            let new = answer.filter(|answer| answer.is_new_verdict);
+            answers.push((at, new.and_then(|answer| answer.verdict?.action)));
+        }
+        let verdicts = std::mem::take(&mut *self.verdicts.lock().unwrap());
+        Streamed {
+            verdicts: verdicts.iter().map(|verdict| described(verdict)).collect(),
+            answers,
+        }
+    }
 }
 
 #[test]
 fn how_deltas_are_cut_changes_neither_verdicts_nor_their_strength() {
+    let mut streams = Streams::new();
     for text in looping_texts() {
-        let (verdicts, one_by_one) = stream(&text, 1);
-        assert!(!verdicts.is_empty(), "{text}");
+        let one_by_one = streams.send(&text, 1);
+        assert!(!one_by_one.verdicts.is_empty(), "{text}");
         for chars in (2..=60).chain([200, 1_000, 100_000]) {
-            let (cut_verdicts, cut) = stream(&text, chars);
-            assert_eq!(
-                cut_verdicts, verdicts,
-                "{chars} characters at a time: {text}"
-            );
+            let cut = streams.send(&text, chars);
+            let context = format!("{chars} characters at a time: {text}");
+            assert_eq!(cut.verdicts, one_by_one.verdicts, "{context}");
             // Each piece is answered with the strongest action of its characters.
             let mut from = 0;
-            for (to, action) in cut {
-                let within = one_by_one
-                    .iter()
-                    .filter(|(at, _)| (from + 1..=to).contains(at));
+            for (to, action) in cut.answers {
+                let answers = one_by_one.answers.iter();
+                let within = answers.filter(|(at, _)| (from + 1..=to).contains(at));
                 let strongest = within.filter_map(|(_, action)| *action).max();
-                assert_eq!(action, strongest, "{chars} characters, up to {to}: {text}");
+                assert_eq!(action, strongest, "up to {to}, {context}");
                 from = to;
             }
         }
@@ -274,11 +296,13 @@ fn how_deltas_are_cut_changes_neither_verdicts_nor_their_strength() {
 
 #[test]
 fn a_turn_in_one_delta_gets_the_strongest_action_of_its_characters() {
-    for text in looping_texts() {
-        let (_, one_by_one) = stream(&text, 1);
-        let strongest = one_by_one.iter().filter_map(|(_, action)| *action).max();
-        let (engine, _, _) = engine("");
-        let answer = engine.record_delta(&delta(&text, true), now()).unwrap();
+    let mut streams = Streams::new();
+    for (n, text) in looping_texts().iter().enumerate() {
+        let one_by_one = streams.send(text, 1);
+        let actions = one_by_one.answers.iter();
+        let strongest = actions.filter_map(|(_, action)| *action).max();
+        let delta = delta(&format!("whole{n}"), text, true);
+        let answer = streams.engine.record_delta(&delta, now()).unwrap();
         let answered = answer.and_then(|answer| answer.verdict?.action);
         assert!(answered >= strongest, "{answered:?} {strongest:?} {text}");
     }
@@ -346,9 +370,11 @@ fn a_text_beyond_the_bound_is_counted() {
     for chars in [1_000, 60_000] {
         for piece in text.chars().collect::<Vec<_>>().chunks(chars) {
             let piece: String = piece.iter().collect();
-            engine.record_delta(&delta(&piece, false), now()).unwrap();
+            engine
+                .record_delta(&delta("s", &piece, false), now())
+                .unwrap();
         }
-        engine.end_session(&delta("", true).session, now());
+        engine.end_session(&delta("s", "", true).session, now());
     }
     assert!(limited(&metrics, "repetition") >= 2);
 }

@@ -28,6 +28,7 @@
 //! window, would cost more memory and time per byte of text that does not repeat, which
 //! nearly all text is.
 
+mod comparison;
 mod thresholds;
 
 use super::{
@@ -52,7 +53,7 @@ const RUNS_MAX: usize = 8;
 const DIGITS_MAX: u8 = GRID_BYTES as u8 / 2;
 
 /// Units of work: starting a run, and comparing so many bytes for it.
-const START_UNITS: u32 = 8;
+const START_UNITS: u32 = 4;
 const COMPARED_BYTES_PER_UNIT: usize = 16;
 
 /// The periods of a text. Works on bytes, so UTF-8 may be split anywhere.
@@ -126,8 +127,11 @@ impl PeriodTracker {
             }
             equal_len = equal_len.saturating_sub(length);
             consumed += length;
-            if anchor.is_some_and(|anchor| self.check_anchor(anchor, 0, settings)) {
-                equal_len = 0;
+            if anchor.is_some_and(|anchor| self.check_anchor(anchor, 0, settings))
+                && let Some(new_run) = self.runs.last()
+            {
+                // What is known of the other runs still holds.
+                equal_len = self.run_prefix_len(new_run, &bytes[consumed..], equal_len);
             }
             if self.store_anchor(settings) {
                 equal_len = 0;
@@ -270,30 +274,6 @@ impl PeriodTracker {
         }
     }
 
-    /// How many of these bytes, at most up to the next anchor position, extend every run
-    /// exactly without making one due.
-    fn equal_prefix_len(&self, bytes: &[u8]) -> usize {
-        let at = self.total_bytes as usize;
-        let mut most = bytes.len().min(GRID_BYTES - at % GRID_BYTES);
-        for run in &self.runs {
-            let period = run.period as usize;
-            let before_due = run
-                .due_at
-                .saturating_sub(run.digit_blind_len)
-                .saturating_sub(1);
-            most = most.min(before_due as usize);
-            let is_equal = |n: &usize| {
-                let before = match n.checked_sub(period) {
-                    Some(n) => bytes[n],
-                    None => self.ring[(at + n - period) % RING_BYTES],
-                };
-                bytes[*n] == before
-            };
-            most = (0..most).find(|n| !is_equal(n)).unwrap_or(most);
-        }
-        most
-    }
-
     /// Extends the runs that the byte continues and drops the others.
     fn extend_runs(&mut self, byte: u8) {
         let (ring, at) = (&self.ring, self.total_bytes as usize);
@@ -332,15 +312,18 @@ impl PeriodTracker {
     /// Verifies a possible period. Returns whether it is followed from now on.
     #[cold]
     fn start_run(&mut self, period: usize, settings: &RepetitionSettings) -> bool {
+        let available = (self.total_bytes as usize).min(RING_BYTES) - period;
+        if available < GRID_BYTES {
+            return false;
+        }
         // A multiple of a run's period is new only if it is exact where the run differs in
         // its digits. The last bytes nearly always show that it is not.
         let mut runs = self.runs.iter();
         let is_multiple = runs.any(|run| period.is_multiple_of(run.period as usize));
-        if is_multiple && self.exact_len(period, GRID_BYTES.min(period)) < GRID_BYTES.min(period) {
+        if is_multiple && !self.ends_with_copy(period, GRID_BYTES.min(period)) {
             return false;
         }
         // Pay for the longest comparison, and take back what it did not need.
-        let available = (self.total_bytes as usize).min(RING_BYTES) - period;
         let reserved = START_UNITS + (available / COMPARED_BYTES_PER_UNIT) as u32;
         if !self.budget.spend(self.total_bytes, reserved) {
             return false;
@@ -361,60 +344,17 @@ impl PeriodTracker {
             reported: None,
         };
         if self.runs.len() == RUNS_MAX {
-            let shortest = (0..RUNS_MAX).min_by_key(|n| self.runs[*n].digit_blind_len);
-            self.runs.swap_remove(shortest.unwrap_or_default());
+            // The shortest, of those that are not measured if there are any: a run that is
+            // may be about to fire, and would be found and measured again.
+            let replaced = (0..RUNS_MAX).min_by_key(|n| {
+                let run = &self.runs[*n];
+                (run.unit.is_some(), run.digit_blind_len)
+            });
+            self.runs.swap_remove(replaced.unwrap_or_default());
         }
         self.runs.push(run);
         self.is_due |= blind >= due_at;
         true
-    }
-
-    /// How many of the last bytes equal those one period earlier: exactly, and with digits
-    /// treated as equal.
-    fn run_lengths(&self, period: usize) -> (u32, u32) {
-        let available = (self.total_bytes as usize).min(RING_BYTES) - period;
-        let exact = self.exact_len(period, available);
-        let blind = self.matching_len(period, exact, available, |now, before| {
-            let mut pairs = now.iter().zip(before);
-            pairs.all(|(now, before)| mask_digit(*now) == mask_digit(*before))
-        });
-        (exact as u32, blind as u32)
-    }
-
-    /// How many of the last bytes, at most `most`, equal those one period earlier.
-    fn exact_len(&self, period: usize, most: usize) -> usize {
-        self.matching_len(period, 0, most, |now, before| now == before)
-    }
-
-    /// How many of the last bytes, at most `most`, match those one period earlier, given
-    /// that the last `known` do. Compares slices of the ring, backwards.
-    fn matching_len(
-        &self,
-        period: usize,
-        known: usize,
-        most: usize,
-        matches: impl Fn(&[u8], &[u8]) -> bool,
-    ) -> usize {
-        let at = self.total_bytes as usize;
-        let mut len = known;
-        let mut step_max = GRID_BYTES;
-        while len < most {
-            // The ends of both slices, in 1..=RING_BYTES; neither wraps around.
-            let [now, before] = [at - len, at - len - period].map(|end| (end - 1) % RING_BYTES + 1);
-            let step = step_max.min(most - len).min(now).min(before);
-            if matches(
-                &self.ring[now - step..now],
-                &self.ring[before - step..before],
-            ) {
-                len += step;
-            } else if step == 1 {
-                break;
-            } else {
-                // The mismatch is in these bytes: continue with smaller steps.
-                step_max = step / 2;
-            }
-        }
-        len
     }
 
     #[inline]
