@@ -5,16 +5,19 @@
 //! cargo bench --bench counts                # prints the counts
 //! cargo bench --bench counts -- --check     # fails if a count has grown
 //! cargo bench --bench counts -- --record    # writes the baseline
+//! cargo bench --bench counts -- --texts "worst of 200 turns"    # each text by itself
 //! ```
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod parts;
 
-use std::{env, fmt::Write, fs, hint::black_box, process::Command};
+use std::{
+    collections::BTreeMap, env, fmt::Write, fs, hint::black_box, path::Path, process::Command,
+};
 
 use mimalloc::MiMalloc;
-use parts::{BASE_LINE, PARTS, Part, Step};
+use parts::{BASE_LINE, PARTS, Part, Step, WORST_PARTS, adversarial};
 use unstuck::detect;
 
 /// The allocator of the service.
@@ -30,6 +33,9 @@ fn main() {
     if let Some(at) = args.iter().position(|arg| arg == "--part") {
         return take_steps(named(&args[at + 1]));
     }
+    if let Some(at) = args.iter().position(|arg| arg == "--texts") {
+        return print_texts(named(&args[at + 1]));
+    }
     let known = parts::base_line();
     for detector in detect::NAMES {
         named(detector);
@@ -37,16 +43,26 @@ fn main() {
     let mut grown = Vec::new();
     let mut lines =
         String::from("# Instructions a step, by `cargo bench --bench counts -- --record`.\n");
-    println!("{:<24} {:>12} {:>12}", "part", "base line", "now");
-    for part in PARTS {
+    println!("{:<28} {:>12} {:>12}", "part", "base line", "now");
+    let mut counts = BTreeMap::new();
+    let worst = WORST_PARTS.iter().map(|(part, ..)| part);
+    for part in PARTS.iter().chain(worst) {
         let count = counted(part);
+        counts.insert(part.name, count);
         let before = known.get(part.name).copied();
         println!(
-            "{:<24} {:>12} {count:>12}",
+            "{:<28} {:>12} {count:>12}",
             part.name,
             before.map_or("-".to_owned(), |b| b.to_string())
         );
         if before.is_none_or(|before| count as f64 > before as f64 * GROWTH_MAX) {
+            grown.push(part.name);
+        }
+        if let Some((_, prose, times)) = WORST_PARTS
+            .iter()
+            .find(|(worst, ..)| worst.name == part.name)
+            && count > counts[prose] * times
+        {
             grown.push(part.name);
         }
         writeln!(lines, "\"{}\" = {count}", part.name).unwrap();
@@ -66,7 +82,8 @@ fn main() {
 }
 
 fn named(name: &str) -> &'static Part {
-    let part = PARTS.iter().find(|part| part.name == name);
+    let worst = WORST_PARTS.iter().map(|(part, ..)| part);
+    let part = PARTS.iter().chain(worst).find(|part| part.name == name);
     part.unwrap_or_else(|| panic!("there is no part {name:?}"))
 }
 
@@ -74,7 +91,31 @@ fn take_steps(part: &Part) {
     let mut step = (part.make)();
     // The first round creates what later rounds reuse.
     warm(&mut step, part.steps);
-    measured(&mut step, part.steps);
+    if !is_worst(part) {
+        return measured(&mut step, part.steps);
+    }
+    for _ in 0..part.steps {
+        measured(&mut step, 1);
+    }
+}
+
+/// Whether the step that costs most counts, not the mean.
+fn is_worst(part: &Part) -> bool {
+    WORST_PARTS
+        .iter()
+        .any(|(worst, ..)| worst.name == part.name)
+}
+
+/// Prints the instructions of each adversarial text, the costliest first.
+fn print_texts(part: &Part) {
+    let texts = adversarial::texts(64);
+    // The first step takes the second text: see `parts::each`.
+    let names = texts.iter().cycle().skip(1).map(|(name, _)| name);
+    let mut counts: Vec<(u64, &String)> = counted_steps(part).into_iter().zip(names).collect();
+    counts.sort_unstable();
+    for (count, name) in counts.iter().rev() {
+        println!("{count:>12} {name}");
+    }
 }
 
 /// Only calls from this function are counted.
@@ -91,8 +132,49 @@ fn warm(step: &mut Step, steps: usize) {
     }
 }
 
-/// Instructions per step.
+/// Instructions per step: the mean, or those of the costliest step.
 fn counted(part: &Part) -> u64 {
+    if is_worst(part) {
+        return counted_steps(part).into_iter().max().unwrap();
+    }
+    counted_mean(part)
+}
+
+/// Instructions of each step: callgrind writes a file whenever `measured` returns.
+fn counted_steps(part: &Part) -> Vec<u64> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |step: usize| folder.path().join(format!("steps.{step}"));
+    let output = Command::new("valgrind")
+        .arg("--tool=callgrind")
+        .arg(format!(
+            "--callgrind-out-file={}",
+            folder.path().join("steps").display()
+        ))
+        .args(["--collect-atstart=no", "--toggle-collect=*counts*measured*"])
+        .arg("--dump-after=counts::measured")
+        .arg(env::current_exe().unwrap())
+        .args(["--part", part.name])
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run valgrind (Debian package valgrind): {error}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {said}", part.name);
+    (1..=part.steps).map(|step| summary(&file(step))).collect()
+}
+
+/// The total of a file of callgrind.
+fn summary(file: &Path) -> u64 {
+    let text =
+        fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let total = text.lines().find_map(|line| {
+        let total = line
+            .strip_prefix("summary:")
+            .or(line.strip_prefix("totals:"));
+        total?.trim().parse().ok()
+    });
+    total.unwrap_or_else(|| panic!("{}: no total", file.display()))
+}
+
+fn counted_mean(part: &Part) -> u64 {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .args(["--collect-atstart=no", "--toggle-collect=*counts*measured*"])

@@ -58,7 +58,7 @@ use crate::{
     },
     facts::{EventFacts, FactExtractor, ToolRules},
     rules::{RuleOutcomes, Rules},
-    telemetry::Metrics,
+    telemetry::{Metrics, WorkPart},
     text::HashKey,
 };
 use eviction::MemoryUse;
@@ -238,6 +238,9 @@ impl Engine {
             *facts = ctx.facts.extract(event, repeats);
             *rule_results = ctx.rules.evaluate(event, facts, ctx.facts.key());
         })?;
+        if matches!(facts, EventFacts::Turn(turn, _) if turn.is_work_limited) {
+            ctx.metrics.count_work_limited(WorkPart::Repetition);
+        }
         self.with_slot(&event.session, &tenant, now, |slot| match slot {
             Slot::Closed(tombstone) => Ok(tombstone.reject_event(&event.session, event.cost)),
             Slot::Live(session) => {
@@ -309,8 +312,8 @@ impl Engine {
         Some(
             self.with_accounting(&delta.session, ctx.tenant, &mut slot, now, |slot| {
                 match (appended, slot) {
-                    (Ok(AppendOutcome::Repeats(agent, repeated)), Slot::Live(session)) => {
-                        Ok(session.record_repetition(delta, agent, repeated, now, ctx))
+                    (Ok(AppendOutcome::Repeats(agent, found)), Slot::Live(session)) => {
+                        Ok(session.record_repetitions(delta, agent, found, now, ctx))
                     }
                     (Ok(_), _) => Ok(None),
                     // `with_accounting` catches it and quarantines the session.

@@ -234,8 +234,11 @@ impl FactExtractor {
         sketcher.push(text, &self.analyzers.phrase_matcher);
         let mut facts = sketcher.finish(&self.analyzers.phrase_matcher);
         facts.sketch.vector = self.embed(text);
-        facts.repetition = repetition
-            .and_then(|settings| RepetitionTracker::default().push(text, settings, &self.key));
+        if let Some(settings) = repetition {
+            let mut tracker = RepetitionTracker::default();
+            facts.repetition = tracker.push(text, settings, &self.key);
+            facts.is_work_limited = tracker.take_work_limited();
+        }
         facts
     }
 

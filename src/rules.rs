@@ -26,7 +26,9 @@
 //! bytes and nests at most 24 deep. The expressions of a rule take at most 8,192 steps
 //! per event, or 200 if they read `session`, because then the session is locked; a
 //! walk over arguments counts as 256 steps per part, a regular expression on a text of
-//! the event as 32. A compiled pattern has at most 128 KiB, and matching is linear in
+//! the event as 32. All rules together take at most 8,192 steps per event, where a walk
+//! counts as many steps as the arguments have values; a rule for which too few are left
+//! abstains. A compiled pattern has at most 128 KiB, and matching is linear in
 //! the text. Texts are truncated to 4 KiB (turns: 1 KiB); arguments longer than 16 KiB
 //! or with more than 256 values are not parsed. A window has at most 256 events.
 //!
@@ -98,12 +100,28 @@ pub struct RuleOutcomes<'a> {
     /// Boxed, because it is large and usually there are no rules.
     scope: Option<Box<EventScope<'a>>>,
     pub outcomes: Vec<RuleOutcome>,
+    /// The steps that the evaluated rules may have taken.
+    steps: usize,
+    /// A rule abstained, because the others before it took too many steps.
+    is_work_limited: bool,
 }
+
+impl RuleOutcomes<'_> {
+    /// Whether a rule abstained because all rules together take too many steps.
+    pub fn is_work_limited(&self) -> bool {
+        self.is_work_limited
+    }
+}
+
+/// What a rule without steps left reports as the expression that failed.
+const STEPS_EXHAUSTED: &str = "steps";
 
 impl Rules {
     /// Bytes of a turn that an expression can read. As many are stored of a streamed
     /// turn.
     pub const TURN_BYTES_MAX: usize = 1_024;
+    /// Most steps of all rules on one event: as many as one rule may take.
+    pub const EVENT_STEPS_MAX: usize = 8_192;
 
     pub fn new<'a>(texts: impl IntoIterator<Item = RuleText<'a>>) -> Result<Self, RuleError> {
         let mut patterns = Patterns::default();
@@ -170,12 +188,12 @@ impl Rules {
         scope: Option<EventScope<'a>>,
         key: &HashKey,
     ) -> RuleOutcomes<'a> {
-        let mut outcomes = Vec::new();
-        if let Some(scope) = &scope {
-            self.evaluate_each(false, scope, key, &mut outcomes);
+        let mut rule_outcomes = RuleOutcomes::default();
+        if let Some(scope) = scope {
+            self.evaluate_each(false, &scope, key, &mut rule_outcomes);
+            rule_outcomes.scope = Some(Box::new(scope));
         }
-        let scope = scope.map(Box::new);
-        RuleOutcomes { scope, outcomes }
+        rule_outcomes
     }
 
     /// Evaluates the rules that read `session`, under the session's lock.
@@ -185,11 +203,12 @@ impl Rules {
         totals: Totals,
         key: &HashKey,
     ) {
-        if let Some(scope) = &mut rule_outcomes.scope
-            && self.rules.iter().any(|rule| rule.requirements.session)
-        {
+        if !self.rules.iter().any(|rule| rule.requirements.session) {
+            return;
+        }
+        if let Some(mut scope) = rule_outcomes.scope.take() {
             scope.session = totals;
-            self.evaluate_each(true, scope, key, &mut rule_outcomes.outcomes);
+            self.evaluate_each(true, &scope, key, rule_outcomes);
         }
     }
 
@@ -198,15 +217,24 @@ impl Rules {
         reads_session: bool,
         scope: &EventScope<'_>,
         key: &HashKey,
-        outcomes: &mut Vec<RuleOutcome>,
+        rule_outcomes: &mut RuleOutcomes<'_>,
     ) {
         let root: &Context<'_, '_> = &self.root;
         let mut context = root.new_inner_scope();
         context.set_variable_resolver(scope);
         for (position, rule) in (0..).zip(&self.rules) {
-            if rule.requirements.session == reads_session {
-                outcomes.extend(rule.evaluate(position, &context, key));
+            if rule.requirements.session != reads_session {
+                continue;
             }
+            let steps = rule.requirements.steps(scope.args_values);
+            if rule_outcomes.steps + steps > Self::EVENT_STEPS_MAX {
+                rule_outcomes.is_work_limited = true;
+                rule_outcomes.outcomes.push(rule.abstain(position));
+                continue;
+            }
+            rule_outcomes.steps += steps;
+            let outcome = rule.evaluate(position, &context, key);
+            rule_outcomes.outcomes.extend(outcome);
         }
     }
 }
@@ -242,6 +270,17 @@ impl Rule {
             reset_when,
             requirements,
         })
+    }
+
+    /// The outcome of a rule that is not evaluated: the event does not count.
+    fn abstain(&self, rule: u8) -> RuleOutcome {
+        RuleOutcome {
+            rule,
+            group_key: None,
+            resets: false,
+            failed_expression: Some(STEPS_EXHAUSTED),
+            uses_call_kind: self.requirements.call_kind,
+        }
     }
 
     /// `None`: the event neither counts nor resets, and nothing failed.

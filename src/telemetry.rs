@@ -9,6 +9,6 @@ pub mod traces;
 pub use logs::LogFormat;
 pub use metrics::{
     ConfigReloadOutcome, EntryKind, EventKind, EvictionReason, GaugeGuard, ListenerKind, Metrics,
-    NotificationOutcome, PanicSite, Rejection, StoreStats, StreamRpc,
+    NotificationOutcome, PanicSite, Rejection, StoreStats, StreamRpc, WorkPart,
 };
 pub use traces::{Traces, TracesError};

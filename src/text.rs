@@ -10,6 +10,7 @@
 //! - `similarity`: how similar two turns are, by their words or by a model.
 //! - `json_hash`: a hash of a JSON value that ignores key order and number format.
 //! - `key`: keyed signatures; `memo`: a lock-free cache of values computed from texts.
+//! - `work_budget`: the bound on the work that a text may cause.
 //! - `simd`, `unicode`, `mixing`: what the others are built from.
 //!
 //! Uses: domain.
@@ -29,6 +30,7 @@ pub mod sql;
 pub mod test_report;
 pub mod tokens;
 mod unicode;
+pub(crate) mod work_budget;
 
 pub use key::{HashKey, KeySeeds};
 pub use phrases::{PhraseMatcher, TooManyPhrases};

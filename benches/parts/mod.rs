@@ -7,6 +7,8 @@
     reason = "each benchmark uses some of it"
 )]
 
+#[path = "../adversarial/mod.rs"]
+pub mod adversarial;
 #[path = "../mix/mod.rs"]
 pub mod mix;
 
@@ -86,6 +88,9 @@ parts! {
     "turn of 1 MiB of spaces" 1 => || odd_turn(" ", 1 << 20),
     "turn of 300,000 marks" 1 => || odd_turn("\u{301}", 300_000),
     "turn of one word of 1 MiB" 1 => || odd_turn("x", 1 << 20),
+    "turn of prose" 1 => || turns_of(prose()),
+    "text of prose in deltas" 1 => || deltas_of(prose()),
+    "call with prose" 1 => || calls_of(prose()),
     "facts of a call" EVENTS => || facts_of(mix::healthy("s", EVENTS)),
     "signature" EVENTS => || facts_of(without_outcomes()),
     "masking" RESULTS => || masking(mask::MaskKind::Result),
@@ -113,6 +118,127 @@ parts! {
     "monologue" TURNS => || one_of_turns::<detect::monologue::Monologue>(|d| d.monologue.own.clone()),
     "similar_turns" TURNS => || one_of_turns::<detect::similar_turns::SimilarTurns>(|d| d.similar_turns.own.clone()),
     "repetition" TURNS => || one_of_turns::<detect::repetition::Repetition>(|d| d.repetition.own.clone()),
+}
+
+/// Parts of which each step has another text, and the step that costs most counts.
+/// Beside each the part with prose of the same length, and how many times that it may
+/// cost.
+pub const WORST_PARTS: &[(Part, &str, u64)] = &[
+    (
+        Part {
+            name: "worst of 200 turns",
+            steps: adversarial::COUNT,
+            make: || turns_of(adversarial_texts()),
+        },
+        "turn of prose",
+        20,
+    ),
+    (
+        Part {
+            name: "worst of 200 texts in deltas",
+            steps: adversarial::COUNT,
+            make: || deltas_of(adversarial_texts()),
+        },
+        "text of prose in deltas",
+        20,
+    ),
+    (
+        Part {
+            name: "worst of 200 calls",
+            steps: adversarial::COUNT,
+            make: || calls_of(adversarial_texts()),
+        },
+        "call with prose",
+        20,
+    ),
+];
+
+/// The length of an adversarial text, and of the prose that it is compared with.
+const ADVERSARIAL_BYTES: usize = 64 * 1024;
+
+fn adversarial_texts() -> Vec<String> {
+    let texts = adversarial::texts(ADVERSARIAL_BYTES);
+    assert_eq!(texts.len(), adversarial::COUNT);
+    texts.into_iter().map(|(_, text)| text).collect()
+}
+
+fn prose() -> Vec<String> {
+    vec![adversarial::prose(ADVERSARIAL_BYTES)]
+}
+
+/// Turns, each in a session of its own.
+fn turns_of(texts: Vec<String>) -> Step {
+    let engine = mix::engine();
+    let turns = texts.into_iter().map(agent_turn).collect();
+    each(turns, move |event: &Event| {
+        black_box(engine.record(event, mix::now()).unwrap());
+        engine.end_session(&event.session, mix::now());
+    })
+}
+
+/// The same texts in deltas of 64 characters.
+fn deltas_of(texts: Vec<String>) -> Step {
+    const DELTA_CHARS: usize = 64;
+    let engine = mix::engine();
+    let of_text = |text: String| -> Vec<Delta> {
+        let chars: Vec<char> = text.chars().collect();
+        let pieces = chars.chunks(DELTA_CHARS);
+        pieces
+            .map(|piece| {
+                let delta = pb::Delta {
+                    session_id: "s".to_owned(),
+                    text: piece.iter().collect(),
+                    ..pb::Delta::default()
+                };
+                Delta::try_from(delta).unwrap()
+            })
+            .collect()
+    };
+    let texts = texts.into_iter().map(of_text).collect();
+    each(texts, move |deltas: &Vec<Delta>| {
+        for delta in deltas {
+            black_box(engine.record_delta(delta, mix::now()).unwrap());
+        }
+        engine.end_session(&deltas[0].session, mix::now());
+    })
+}
+
+/// Calls with the text as a command line, as arguments, as a result and as an error.
+fn calls_of(texts: Vec<String>) -> Step {
+    let engine = mix::engine();
+    let of_text = |text: String| -> Vec<Event> {
+        let event = |args: String, result: &str, error: &str| {
+            let call = pb::ToolCall {
+                tool: "bash".to_owned(),
+                arguments: Some(pb::tool_call::Arguments::ArgsJson(args)),
+                result: Some(result.to_owned()),
+                error: error.to_owned(),
+                ..pb::ToolCall::default()
+            };
+            let event = pb::Event {
+                session_id: "s".to_owned(),
+                body: Some(pb::event::Body::ToolCall(call)),
+                ..pb::Event::default()
+            };
+            Event::try_from(event).unwrap()
+        };
+        let command = serde_json::json!({ "command": text }).to_string();
+        let list = serde_json::json!({ "command": text.split(' ').collect::<Vec<_>>() });
+        vec![
+            event(command, "", ""),
+            event(list.to_string(), "", ""),
+            event(text.clone(), "", ""),
+            event(format!("{{\"items\": [{text}]}}"), &text, ""),
+            event("{}".to_owned(), "", &text),
+        ]
+    };
+    let texts = texts.into_iter().map(of_text).collect();
+    each(texts, move |events: &Vec<Event>| {
+        for event in events {
+            black_box(engine.record(event, mix::now()).unwrap());
+        }
+        engine.end_session(&events[0].session, mix::now());
+    })
 }
 
 /// The recorded instruction counts.

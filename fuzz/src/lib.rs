@@ -15,12 +15,15 @@ use prost::Message;
 use unstuck::{
     cli::TraceLine,
     config::{Config, ConfigError, DEFAULTS, Layers, TABLE_KEYS},
-    domain::{Delta, Event, SessionId, Verdict, VerdictId},
+    domain::{Delta, Event, RepetitionSettings, SessionId, Verdict, VerdictId},
     engine::{Engine, OperatorRequest, RecordError, RecordOutcome, RunMode},
     pb,
     store::{AuditSettings, Settings, Store, StoreOptions, verify},
     telemetry::Metrics,
-    text::mask::{self, MaskKind},
+    text::{
+        HashKey, RepetitionTracker,
+        mask::{self, MaskKind},
+    },
 };
 
 /// The arrival time of all events.
@@ -198,6 +201,42 @@ fn without_id(verdict: &Verdict) -> Verdict {
         id: VerdictId(0),
         ..verdict.clone()
     }
+}
+
+// ---- Work
+
+/// The work on a text is bounded by its bytes, however it is cut. The first byte chooses
+/// the settings and the length of a piece, and how often the rest is repeated: a fuzzer
+/// mutates short inputs better than long ones.
+pub fn work(input: &[u8]) {
+    let Some((choice, text)) = input.split_first() else {
+        return;
+    };
+    let settings = RepetitionSettings {
+        count: 3,
+        chars: 150,
+        chunks: vec![50, 80],
+        chunk_count: 3,
+        chunk_window: if choice & 1 == 0 { 0 } else { 240 },
+        chunks_only: false,
+    };
+    let text = String::from_utf8_lossy(text).repeat(1 + usize::from(choice >> 5));
+    let text = &text[..text.floor_char_boundary(16 * 1_024)];
+    let piece_bytes = 1 << (choice >> 1 & 15);
+    let key = HashKey::fixed();
+    let mut tracker = RepetitionTracker::default();
+    let mut whole = RepetitionTracker::default();
+    let (mut rest, mut read) = (text, 0);
+    while !rest.is_empty() {
+        let (piece, after) = rest.split_at(rest.ceil_char_boundary(piece_bytes.min(rest.len())));
+        tracker.push(piece, &settings, &key);
+        read += piece.len();
+        let most = RepetitionTracker::work_units_max(read);
+        assert!(tracker.work_units() <= most, "{read} bytes");
+        rest = after;
+    }
+    whole.push(text, &settings, &key);
+    assert_eq!(tracker.work_units(), whole.work_units());
 }
 
 // ---- Masking

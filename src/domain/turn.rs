@@ -21,6 +21,8 @@ pub struct TurnFacts {
     pub phrase_matches: SmallVec<[PhraseMatch; 2]>,
     /// A repetition in the text that was not reported while it was streamed.
     pub repetition: Option<TextRepetition>,
+    /// The search for repetitions skipped a step, because the text causes too much work.
+    pub is_work_limited: bool,
 }
 
 impl TurnFacts {

@@ -22,6 +22,16 @@ pub(super) struct DraftChunk<'a> {
     pub prefix_bytes_max: usize,
 }
 
+/// How far a chunk was read.
+#[derive(Default)]
+pub(super) struct DraftProgress {
+    /// All of the chunk, or up to where it completes a repetition.
+    pub bytes_read: usize,
+    pub repetition: Option<TextRepetition>,
+    /// The search for repetitions skipped a step, because the text causes too much work.
+    pub is_work_limited: bool,
+}
+
 struct Draft {
     turn_key: Sig,
     /// The text of the turn; not allocated while there is only reasoning.
@@ -46,14 +56,14 @@ impl Drafts {
     /// Parallel generations of one agent; beyond this the oldest is dropped.
     const DRAFTS_MAX: usize = 4;
 
-    /// Appends a chunk. Returns a repetition that it completes; `repeats` is `None`
-    /// if the detector is disabled.
+    /// Appends a chunk, up to where it completes a repetition; `repeats` is `None` if the
+    /// detector is disabled.
     pub fn push(
         &mut self,
         chunk: &DraftChunk<'_>,
         repeats: Option<&RepetitionSettings>,
         facts: &FactExtractor,
-    ) -> Option<TextRepetition> {
+    ) -> DraftProgress {
         let position = self.position(chunk.turn_key).unwrap_or_else(|| {
             if self.drafts.len() == Self::DRAFTS_MAX {
                 self.bytes -= self.drafts.remove(0).bytes;
@@ -61,11 +71,13 @@ impl Drafts {
             self.drafts.push(Draft::new(chunk.turn_key));
             self.drafts.len() - 1
         });
-        let draft = self.drafts.get_mut(position)?;
-        let repeated = draft.push(chunk, repeats, facts);
+        let Some(draft) = self.drafts.get_mut(position) else {
+            return DraftProgress::default();
+        };
+        let progress = draft.push(chunk, repeats, facts);
         self.bytes -= draft.bytes;
         self.bytes += draft.update_bytes();
-        repeated
+        progress
     }
 
     /// Removes a complete text and returns its facts and its prefix. `None`: there
@@ -134,21 +146,32 @@ impl Draft {
         chunk: &DraftChunk<'_>,
         repeats: Option<&RepetitionSettings>,
         facts: &FactExtractor,
-    ) -> Option<TextRepetition> {
+    ) -> DraftProgress {
         let tracker = match chunk.channel {
-            Channel::Visible => {
-                let text = self.text.get_or_insert_default();
-                text.sketcher
-                    .push(chunk.text, &facts.analyzers().phrase_matcher);
-                text.extend_prefix(chunk.text, chunk.prefix_bytes_max);
-                &mut self.visible_tracker
-            }
+            Channel::Visible => &mut self.visible_tracker,
             Channel::Reasoning => &mut self.reasoning_tracker,
         };
-        let settings = repeats.filter(|_| !chunk.text.is_empty())?;
-        tracker
-            .get_or_insert_default()
-            .push(chunk.text, settings, facts.key())
+        let mut progress = DraftProgress {
+            bytes_read: chunk.text.len(),
+            ..DraftProgress::default()
+        };
+        if let Some(settings) = repeats.filter(|_| !chunk.text.is_empty()) {
+            let tracker = tracker.get_or_insert_default();
+            if chunk.text.len() > RepetitionTracker::PIECE_BYTES_MAX {
+                progress.repetition = tracker.push(chunk.text, settings, facts.key());
+            } else {
+                (progress.bytes_read, progress.repetition) =
+                    tracker.push_until_found(chunk.text, settings, facts.key());
+            }
+            progress.is_work_limited = tracker.take_work_limited();
+        }
+        if chunk.channel == Channel::Visible {
+            let read = &chunk.text[..progress.bytes_read];
+            let text = self.text.get_or_insert_default();
+            text.sketcher.push(read, &facts.analyzers().phrase_matcher);
+            text.extend_prefix(read, chunk.prefix_bytes_max);
+        }
+        progress
     }
 
     /// Measures the draft and returns its heap bytes.

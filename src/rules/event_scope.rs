@@ -36,6 +36,8 @@ pub(super) struct EventScope<'a> {
     args_json: &'a str,
     /// `None`: unknown, not an object, or too large.
     args: Option<CelMap<'a>>,
+    /// The values in `args`.
+    pub args_values: usize,
     outcome: &'static str,
     error: &'a str,
     result: &'a str,
@@ -97,23 +99,27 @@ impl<'a> EventScope<'a> {
             ..Self::default()
         };
         Some(match (&event.body, facts) {
-            (EventBody::Call(call), EventFacts::Call(extract)) => Self {
-                kind: "tool_call",
-                tool: &call.tool,
-                operation: operation_name(extract.facts.operation),
-                target: truncate_target(extract.target.clone()),
-                args_json: args_json(&call.args),
-                args: parse_args(&call.args, wants_args),
-                outcome: extract.facts.outcome.map_or("", outcome_name),
-                error: sanitize::prefix(&call.error, TEXT_BYTES_MAX),
-                result: sanitize::prefix(
-                    call.result.as_deref().unwrap_or_default(),
-                    TEXT_BYTES_MAX,
-                ),
-                content_hash: &call.content_hash,
-                call_kind: call_kind_name(extract.facts.kind),
-                ..scope
-            },
+            (EventBody::Call(call), EventFacts::Call(extract)) => {
+                let (args, args_values) = parse_args(&call.args, wants_args);
+                Self {
+                    kind: "tool_call",
+                    tool: &call.tool,
+                    operation: operation_name(extract.facts.operation),
+                    target: truncate_target(extract.target.clone()),
+                    args_json: args_json(&call.args),
+                    args,
+                    args_values,
+                    outcome: extract.facts.outcome.map_or("", outcome_name),
+                    error: sanitize::prefix(&call.error, TEXT_BYTES_MAX),
+                    result: sanitize::prefix(
+                        call.result.as_deref().unwrap_or_default(),
+                        TEXT_BYTES_MAX,
+                    ),
+                    content_hash: &call.content_hash,
+                    call_kind: call_kind_name(extract.facts.kind),
+                    ..scope
+                }
+            }
             (EventBody::Call(_), _) => return None,
             (EventBody::Turn(turn), _) => Self {
                 kind: "turn",
@@ -154,6 +160,7 @@ impl Default for EventScope<'_> {
             target: Cow::Borrowed(""),
             args_json: "",
             args: Some(CelMap::default()),
+            args_values: 0,
             outcome: "",
             error: "",
             result: "",
@@ -222,16 +229,19 @@ fn args_json(args: &Args) -> &str {
     }
 }
 
-/// The arguments, if they are an object and a rule reads them.
-fn parse_args<'a>(args: &Args, wanted: bool) -> Option<CelMap<'a>> {
+/// The arguments, if they are an object and a rule reads them, and the number of values
+/// in them.
+fn parse_args<'a>(args: &Args, wanted: bool) -> (Option<CelMap<'a>>, usize) {
     match args {
         Args::Text(json) if wanted && json.len() <= ARGS_BYTES_MAX => {
-            match serde_json::from_str(json) {
-                Ok(Json::Object(object)) => to_cel_map(object, &mut { ARGS_VALUES_MAX }),
+            let mut remaining = ARGS_VALUES_MAX;
+            let map = match serde_json::from_str(json) {
+                Ok(Json::Object(object)) => to_cel_map(object, &mut remaining),
                 _ => None,
-            }
+            };
+            (map, ARGS_VALUES_MAX - remaining)
         }
-        Args::Text(_) | Args::Hash(_) | Args::Unknown => None,
+        Args::Text(_) | Args::Hash(_) | Args::Unknown => (None, 0),
     }
 }
 

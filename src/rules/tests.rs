@@ -220,6 +220,34 @@ fn unknown_non_object_or_too_large_arguments_fail_to_evaluate() {
 }
 
 #[test]
+fn rules_without_steps_left_abstain() {
+    let when = "args.items.exists(i, i == 1)";
+    let texts = (0..32).map(|_| RuleText { when, ..RULE });
+    let rules = Rules::new(texts).unwrap();
+    let key = HashKey::fixed();
+    let facts = FactExtractor::new(
+        key.clone(),
+        ToolRules::new(Vec::new()).unwrap(),
+        Default::default(),
+    );
+    let evaluate = |values: usize| {
+        let event = call(
+            "t",
+            &format!("{{\"items\": [{}]}}", vec!["1"; values].join(",")),
+        );
+        let outcomes = rules.evaluate(&event, &facts.extract(&event, None), &key);
+        assert!(outcomes.steps <= Rules::EVENT_STEPS_MAX);
+        let failed = |outcome: &&RuleOutcome| outcome.failed_expression == Some(STEPS_EXHAUSTED);
+        assert_eq!(outcomes.outcomes.len(), 32);
+        let abstained = outcomes.outcomes.iter().filter(failed).count();
+        assert_eq!(outcomes.is_work_limited(), abstained > 0);
+        abstained
+    };
+    assert_eq!(evaluate(3), 0);
+    assert!((1..32).contains(&evaluate(250)));
+}
+
+#[test]
 fn an_expression_reads_only_the_beginning_of_a_long_text() {
     let mut event = turn(Role::Agent, &("é".repeat(600) + "end"));
     check_all_count(&event, &["size(text) == 512"]);

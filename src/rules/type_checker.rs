@@ -29,8 +29,10 @@ pub(super) struct Requirements {
     pub session: bool,
     pub args: bool,
     pub call_kind: bool,
-    /// The maximum number of nodes that are evaluated.
-    steps: usize,
+    /// The maximum number of nodes that are evaluated once, and of those that are
+    /// evaluated for each value of the arguments.
+    fixed_steps: usize,
+    steps_per_value: usize,
 }
 
 /// Walks an expression once: every name must be known, every operation must fit its
@@ -42,15 +44,17 @@ pub(super) struct TypeChecker<'a> {
     nesting: usize,
     /// The variables of `exists`, `all` and `exists_one` around the current node.
     locals: Vec<String>,
-    /// How often the current node is evaluated at most.
+    /// How often the current node is evaluated at most, or, within a walk over the
+    /// arguments, for each of their values.
     evaluations: usize,
+    is_in_walk: bool,
     pub requirements: Requirements,
 }
 
 /// An error is the id of the node, and the reason.
 type CheckResult<T> = Result<T, (u64, String)>;
 
-/// Most steps of the expressions of a rule. A step takes 20 to 200 ns.
+/// Most steps of the expressions of a rule. A step takes 20 to 500 ns.
 const STEPS_MAX: usize = 8_192;
 /// Most steps under the session's lock, for which others may wait: 20 µs are
 /// acceptable.
@@ -69,6 +73,7 @@ impl<'a> TypeChecker<'a> {
             nesting: 0,
             locals: Vec::new(),
             evaluations: 1,
+            is_in_walk: false,
             requirements: Requirements::default(),
         }
     }
@@ -82,10 +87,20 @@ impl<'a> TypeChecker<'a> {
             ));
         }
         self.nesting += 1;
-        self.requirements.steps = self.requirements.steps.saturating_add(self.evaluations);
+        self.add_steps(1);
         let kind = self.check_node(expr);
         self.nesting -= 1;
         kind
+    }
+
+    /// Adds steps for each evaluation of the current node.
+    fn add_steps(&mut self, steps: usize) {
+        let total = if self.is_in_walk {
+            &mut self.requirements.steps_per_value
+        } else {
+            &mut self.requirements.fixed_steps
+        };
+        *total = total.saturating_add(self.evaluations.saturating_mul(steps));
     }
 
     fn check_node(&mut self, expr: &IdedExpr) -> CheckResult<Type> {
@@ -152,8 +167,7 @@ impl<'a> TypeChecker<'a> {
         {
             self.compile_pattern(id, call)?;
             if self.is_event_text(target) {
-                let more = self.evaluations.saturating_mul(TEXT_SEARCH_STEPS);
-                self.requirements.steps = self.requirements.steps.saturating_add(more);
+                self.add_steps(TEXT_SEARCH_STEPS);
             }
         }
         let name = call.func_name.as_str();
@@ -209,8 +223,17 @@ impl<'a> TypeChecker<'a> {
         if !range.may_be(Type::List) && !range.may_be(Type::Map) {
             return Err((id, format!("{range} has no items")));
         }
-        let outer = self.evaluations;
-        self.evaluations = outer.saturating_mul(max_items(&comprehension.iter_range));
+        let outer = (self.evaluations, self.is_in_walk);
+        match &comprehension.iter_range.expr {
+            Expr::List(list) => {
+                self.evaluations = self.evaluations.saturating_mul(list.elements.len());
+            }
+            // A walk within a walk counts in full, which is more than is allowed.
+            _ if self.is_in_walk => {
+                self.evaluations = self.evaluations.saturating_mul(ARGS_VALUES_MAX);
+            }
+            _ => self.is_in_walk = true,
+        }
         let locals = self.locals.len();
         self.locals.extend([
             comprehension.iter_var.clone(),
@@ -225,7 +248,7 @@ impl<'a> TypeChecker<'a> {
             self.check_expression(part)?;
         }
         self.locals.truncate(locals);
-        self.evaluations = outer;
+        (self.evaluations, self.is_in_walk) = outer;
         Ok(Type::Bool)
     }
 }
@@ -238,15 +261,21 @@ impl Requirements {
         } else {
             (STEPS_MAX, "")
         };
-        if self.steps <= most {
+        let steps = self.steps(ARGS_VALUES_MAX);
+        if steps <= most {
             return Ok(());
         }
         let walks = "a walk over arguments counts as";
         Err(ExpressionError::without_position(format!(
-            "its expressions may take {} steps an event ({walks} {ARGS_VALUES_MAX}), at most \
-             {most}{why}",
-            self.steps
+            "its expressions may take {steps} steps an event ({walks} {ARGS_VALUES_MAX}), at \
+             most {most}{why}"
         )))
+    }
+
+    /// The most steps on an event whose arguments have so many values.
+    pub fn steps(&self, values: usize) -> usize {
+        let walks = self.steps_per_value.saturating_mul(values);
+        self.fixed_steps.saturating_add(walks)
     }
 }
 
@@ -255,15 +284,8 @@ impl AddAssign for Requirements {
         self.session |= other.session;
         self.args |= other.args;
         self.call_kind |= other.call_kind;
-        self.steps = self.steps.saturating_add(other.steps);
-    }
-}
-
-/// The maximum number of items of a comprehension.
-fn max_items(range: &IdedExpr) -> usize {
-    match &range.expr {
-        Expr::List(list) => list.elements.len(),
-        _ => ARGS_VALUES_MAX,
+        self.fixed_steps = self.fixed_steps.saturating_add(other.fixed_steps);
+        self.steps_per_value = self.steps_per_value.saturating_add(other.steps_per_value);
     }
 }
 

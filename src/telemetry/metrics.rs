@@ -18,7 +18,7 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 pub use gauge_guard::GaugeGuard;
 pub use labels::{
     ConfigReloadOutcome, EntryKind, EventKind, EvictionReason, ListenerKind, NotificationOutcome,
-    PanicSite, Rejection, StreamRpc,
+    PanicSite, Rejection, StreamRpc, WorkPart,
 };
 
 use crate::domain::{Action, Capacities, DetectorId, Level, SessionStatus, Waste};
@@ -40,6 +40,7 @@ pub struct Metrics {
     operator_terminations: Counter,
     session_evictions: [Counter; EvictionReason::ALL.len()],
     evicted_entries: [Counter; EntryKind::ALL.len()],
+    limited_work: [Counter; WorkPart::ALL.len()],
     event_duration: Histogram,
     open_streams: [Gauge; StreamRpc::ALL.len()],
     open_connections: [Gauge; ListenerKind::ALL.len()],
@@ -254,6 +255,11 @@ impl Metrics {
     /// Counts a panic that was contained.
     pub fn count_panic(&self, site: PanicSite) {
         self.panics[site as usize].increment(1);
+    }
+
+    /// Counts an event or a delta on which a step was skipped.
+    pub fn count_work_limited(&self, part: WorkPart) {
+        self.limited_work[part as usize].increment(1);
     }
 
     /// Counts an unread response that was merged into a later one.

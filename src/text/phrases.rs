@@ -68,13 +68,13 @@ impl PhraseMatcher {
 
     /// Processes a piece of a text. ASCII may be in either case; other characters must
     /// be in lower case. `words(n)` returns the number of words begun up to byte `n` of
-    /// the piece, and is called only at the end of a possible match.
+    /// the piece. It is called with increasing `n`, once for each phrase that is recorded.
     #[inline]
     pub(super) fn match_piece(
         &self,
         piece: &[u8],
         match_state: &mut PhraseMatchState,
-        words: impl Fn(usize) -> u32,
+        mut words: impl FnMut(usize) -> u32,
     ) {
         let Some((automaton, start)) = &self.automaton else {
             return;
@@ -85,7 +85,7 @@ impl PhraseMatcher {
             let consumed = advance_to_special(automaton, &mut state, &piece[at..]);
             at += consumed;
             if automaton.is_special(state) {
-                self.record_matches(automaton, state, words(at - 1), match_state);
+                self.record_matches(automaton, state, || words(at - 1), match_state);
             }
         }
         match_state.state = Some(state);
@@ -97,18 +97,23 @@ impl PhraseMatcher {
         &self,
         automaton: &DFA,
         state: StateID,
-        words: u32,
+        mut words: impl FnMut() -> u32,
         match_state: &mut PhraseMatchState,
     ) {
         if automaton.is_match(state) {
             let numbers = 0..automaton.match_len(state);
             for number in numbers.map(|n| automaton.match_pattern(state, n)) {
-                self.record_match(number.as_usize(), words, match_state);
+                self.record_match(number.as_usize(), &mut words, match_state);
             }
         }
     }
 
-    fn record_match(&self, number: usize, words: u32, match_state: &mut PhraseMatchState) {
+    fn record_match(
+        &self,
+        number: usize,
+        mut words: impl FnMut() -> u32,
+        match_state: &mut PhraseMatchState,
+    ) {
         let Some((phrase, phrase_words)) = self.phrases.get(number).copied() else {
             return;
         };
@@ -119,7 +124,7 @@ impl PhraseMatcher {
         if !is_recorded && match_state.matches.len() < Self::MATCHES_MAX {
             match_state.matches.push(PhraseMatch {
                 phrase,
-                words_before: words.saturating_sub(phrase_words),
+                words_before: words().saturating_sub(phrase_words),
             });
         }
     }
@@ -144,5 +149,26 @@ impl PhraseMatchState {
     /// it.
     pub fn reset(&mut self) {
         self.state = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_counted_once_for_each_phrase_however_often_it_occurs() {
+        let phrases =
+            ["different approach", "start over"].map(|text| Phrase::from(text.to_owned()));
+        let matcher = PhraseMatcher::new(&phrases).unwrap();
+        let text = "a different approach, or start over. ".repeat(500);
+        let (mut state, mut counted) = (PhraseMatchState::default(), Vec::new());
+        matcher.match_piece(text.as_bytes(), &mut state, |n| {
+            counted.push(n);
+            counted.len() as u32
+        });
+        assert_eq!(state.matches.len(), 2);
+        assert_eq!(counted.len(), 2);
+        assert!(counted.is_sorted());
     }
 }

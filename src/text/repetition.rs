@@ -33,38 +33,38 @@
 //! Ordinary prose costs a few instructions per byte: one step of the rolling hash with a
 //! filter look-up, and one hash step per letter. At most 64 KiB of a piece are read
 //! (`END_BYTES_MAX` of each end), and memory is below 11 KiB per text (15 KiB with
-//! chunks). The parts that can cost more than a constant per byte:
-//! - a hit of the rolling hash compares backwards up to 4 KiB (`period::run_lengths`);
+//! chunks). No text costs more than a constant per byte:
 //! - up to 8 periods are followed at once, each with a comparison per byte;
-//! - a run that first reaches a threshold searches its primitive period by trying every
-//!   divisor (`thresholds::measure_unit`), at most once per run;
-//! - a gram whose count falls below 8 is recounted over 1,024 entries, every 8th word is
-//!   checked against 96 words if few are distinct, and each sentence is compared with 128.
+//! - verifying a period, measuring its unit, searching the window of chunks and reporting
+//!   a finding are paid for from a [`WorkBudget`]; without units left they are skipped;
+//! - a gram's count is recounted over 1,024 entries at most once in seven words, every
+//!   8th word is checked against 96 words if few are distinct, and each sentence is
+//!   compared with 128.
+//!
+//! `tests/it/work.rs` searches for the texts that cost most.
 
 mod anchors;
 mod chunk;
 mod content;
 mod escalation;
 mod period;
+mod reports;
 mod sentences;
 mod unit;
 mod word_hash;
 mod words;
 
-use std::hash::Hasher;
-
 use super::{
     HashKey,
-    key::SignatureKind,
     simd::{BLOCK_BYTES, ByteClasses, bit_range},
     unicode,
+    work_budget::WorkBudget,
 };
 use crate::domain::{LadderRung, RepetitionSettings, Sig, TextRepetition, sanitize};
 use chunk::ChunkTracker;
 use content::{CHAR_CLASSES, CharClass, CodeDetector, FenceTracker};
 use period::PeriodTracker;
 use sentences::SentenceTracker;
-use unit::{format_unit, smallest_rotation};
 use words::WordTracker;
 
 /// The state of one text that is being written.
@@ -80,6 +80,11 @@ pub struct RepetitionTracker {
     words: WordTracker,
     sentences: SentenceTracker,
     chunks: ChunkTracker,
+    /// Pays for reports and for searching chunks.
+    budget: WorkBudget,
+    /// Bytes at the start of the next piece that `period` has read: the last piece ended
+    /// with a finding before them.
+    period_ahead: usize,
     /// The loop found last. Words or sentences that recur later belong to it.
     last_found: Option<Sig>,
     /// The loop under which recurring words or sentences were reported. A period found
@@ -100,23 +105,45 @@ struct Recurrence {
     start_char: u64,
 }
 
-/// The parameters of one push, and the strongest finding so far in it.
+/// The parameters of one push, and the finding that ends it.
 struct PushContext<'a> {
     settings: &'a RepetitionSettings,
     key: &'a HashKey,
     /// The loop found last in earlier pieces.
     previous: Option<Sig>,
-    strongest: Option<TextRepetition>,
+    /// The strongest finding on the character at which the push ends.
+    found: Option<TextRepetition>,
     /// Bytes that `period` has read and the words have not.
     bytes_ahead: usize,
 }
 
-/// How much of the text's end a verdict quotes for a loop without a period.
-const QUOTED_TAIL_BYTES: usize = 96;
-/// The similarity reported for copies that differ in their digits.
-const DIGIT_BLIND_SIMILARITY: f64 = 0.9;
+/// Of a piece that is longer than twice this, only both ends are read.
+const END_BYTES_MAX: usize = 32 * 1024;
+/// How far `period` may read ahead of the words; its ring holds more.
+const RUN_BYTES_MAX: usize = 512;
 
 impl RepetitionTracker {
+    /// A longer piece is not read as a whole.
+    pub const PIECE_BYTES_MAX: usize = 2 * END_BYTES_MAX;
+
+    /// The most work that a piece of so many bytes can cause, in the units of
+    /// [`Self::work_units`].
+    pub fn work_units_max(bytes: usize) -> u64 {
+        // The periods have a budget of their own.
+        2 * (u64::from(WorkBudget::BURST) + bytes as u64 * u64::from(WorkBudget::PER_BYTE))
+    }
+
+    /// The work so far beyond a constant per byte. One unit is about ten instructions.
+    pub fn work_units(&self) -> u64 {
+        self.budget.spent() + self.periods.budget.spent()
+    }
+
+    /// Whether any step was skipped since this was last asked, because the text had
+    /// caused too much work.
+    pub fn take_work_limited(&mut self) -> bool {
+        self.budget.take_limited() | self.periods.budget.take_limited()
+    }
+
     /// Reads the next piece of the text and returns the strongest new finding in it. Of a
     /// piece longer than any model writes at once, or of a whole text, only both ends
     /// are read, so that the cost is bounded.
@@ -126,60 +153,102 @@ impl RepetitionTracker {
         settings: &RepetitionSettings,
         key: &HashKey,
     ) -> Option<TextRepetition> {
-        const END_BYTES_MAX: usize = 32 * 1024;
-        let mut context = PushContext {
-            settings,
-            key,
-            previous: self.last_found,
-            strongest: None,
-            bytes_ahead: 0,
-        };
-        if piece.len() <= END_BYTES_MAX {
-            self.process(piece, &mut context);
-            return context.strongest;
-        }
-        let head = sanitize::prefix(piece, END_BYTES_MAX);
-        let rest = &piece[head.len()..];
-        let tail_start = rest.ceil_char_boundary(rest.len().saturating_sub(END_BYTES_MAX));
-        let (skipped, tail) = rest.split_at(tail_start);
-        self.process(head, &mut context);
+        let previous = self.last_found;
+        let [head, skipped, tail] = split_ends(piece);
+        let in_head = self.push_part(head, previous, settings, key);
         if !skipped.is_empty() {
             let chars = self.chars + skipped.chars().count() as u64;
             self.restart();
             self.chars = chars;
         }
-        self.process(tail, &mut context);
-        context.strongest
+        let in_tail = self.push_part(tail, previous, settings, key);
+        stronger(in_head, in_tail)
     }
 
-    fn process(&mut self, piece: &str, context: &mut PushContext<'_>) {
-        if context.settings.chunk_window == 0 {
-            return self.process_text(piece, context);
+    /// Reads a part of a piece to its end. Returns the strongest finding in it.
+    fn push_part(
+        &mut self,
+        part: &str,
+        previous: Option<Sig>,
+        settings: &RepetitionSettings,
+        key: &HashKey,
+    ) -> Option<TextRepetition> {
+        let (mut strongest, mut rest) = (None, part);
+        while !rest.is_empty() {
+            let (consumed, found) = self.push_from(rest, previous, settings, key);
+            strongest = stronger(strongest, found);
+            rest = &rest[consumed..];
         }
-        for (at, c) in piece
-            .char_indices()
-            .filter(|(_, c)| !sanitize::is_invisible(*c))
-        {
+        strongest
+    }
+
+    /// Reads a piece of the text, of at most 64 KiB, up to the first character with a
+    /// finding. Returns the bytes read, and the strongest finding on that character. The
+    /// next push must continue with the rest of the piece, unless the tracker is
+    /// restarted.
+    pub fn push_until_found(
+        &mut self,
+        piece: &str,
+        settings: &RepetitionSettings,
+        key: &HashKey,
+    ) -> (usize, Option<TextRepetition>) {
+        self.push_from(piece, self.last_found, settings, key)
+    }
+
+    fn push_from(
+        &mut self,
+        piece: &str,
+        previous: Option<Sig>,
+        settings: &RepetitionSettings,
+        key: &HashKey,
+    ) -> (usize, Option<TextRepetition>) {
+        let mut context = PushContext {
+            settings,
+            key,
+            previous,
+            found: None,
+            bytes_ahead: 0,
+        };
+        let consumed = if settings.chunk_window == 0 {
+            self.process_text(piece, &mut context)
+        } else {
+            self.process_chunks(piece, &mut context)
+        };
+        (consumed, context.found)
+    }
+
+    /// Reads a piece for all trackers. Returns the bytes read.
+    fn process_chunks(&mut self, piece: &str, context: &mut PushContext<'_>) -> usize {
+        for (at, c) in piece.char_indices() {
+            let end = at + c.len_utf8();
+            if sanitize::is_invisible(c) {
+                continue;
+            }
             self.push_chunk_char(c, context);
             if context.settings.chunks_only {
                 self.chars += 1;
             } else {
-                self.process_text(&piece[at..at + c.len_utf8()], context);
+                self.process_text(&piece[at..end], context);
+            }
+            if context.found.is_some() {
+                return end;
             }
         }
+        piece.len()
     }
 
-    fn process_text(&mut self, piece: &str, context: &mut PushContext<'_>) {
-        /// How far `period` may read ahead of the words; its ring holds more.
-        const RUN_BYTES_MAX: usize = 512;
+    /// Reads a piece for all trackers but that of chunks. Returns the bytes read.
+    fn process_text(&mut self, piece: &str, context: &mut PushContext<'_>) -> usize {
         let bytes = piece.as_bytes();
         let mut at = 0;
         while let Some(byte) = bytes.get(at) {
             let run = &bytes[at..bytes.len().min(at + RUN_BYTES_MAX)];
-            let length = self.periods.push(run);
+            let length = match std::mem::take(&mut self.period_ahead) {
+                0 => self.periods.push(run, context.settings),
+                ahead => ahead.min(run.len()),
+            };
             if length > 0 {
-                self.process_ascii_run(&run[..length], context);
-                at += length;
+                at += self.process_ascii_run(&run[..length], context);
             } else if *byte == b'\n' {
                 self.end_line(context);
                 at += 1;
@@ -189,33 +258,52 @@ impl RepetitionTracker {
             } else {
                 break;
             }
+            if context.found.is_some() {
+                break;
+            }
         }
+        at
     }
 
     /// Starts a new text. The loop found last is kept: if it is found again, it is
     /// reported as an extension.
     pub fn restart(&mut self) {
+        let (mut budget, mut period_budget) = (self.budget, self.periods.budget);
+        budget.restart();
+        period_budget.restart();
         *self = Self {
             last_found: self.last_found,
+            budget,
             ..Self::default()
         };
+        self.periods.budget = period_budget;
     }
 
-    /// Reads a run of ASCII on one line that `period` has already read. If a period is
-    /// due, it is due on the last byte, and is reported before a word or a sentence.
-    fn process_ascii_run(&mut self, bytes: &[u8], context: &mut PushContext<'_>) {
-        self.fence.push(bytes);
-        if !self.periods.is_due() {
-            return self.process_words(bytes, 0, context);
+    /// Reads a run of ASCII on one line that `period` has already read, up to the first
+    /// finding. If a period is due, it is due on the last byte, and is reported before a
+    /// word or a sentence. Returns the bytes read.
+    fn process_ascii_run(&mut self, bytes: &[u8], context: &mut PushContext<'_>) -> usize {
+        let before_due = bytes.len() - usize::from(self.periods.is_due());
+        let read = self.process_words(&bytes[..before_due], bytes.len() - before_due, context);
+        if read < before_due || before_due == bytes.len() || context.found.is_some() {
+            self.period_ahead = bytes.len() - read;
+            self.fence.push(&bytes[..read]);
+            return read;
         }
-        let (before, last) = bytes.split_at(bytes.len() - 1);
-        self.process_words(before, last.len(), context);
+        self.fence.push(bytes);
         self.report_period(self.chars + 1, context);
-        self.process_words(last, 0, context);
+        self.process_words(&bytes[before_due..], 0, context);
+        bytes.len()
     }
 
-    /// Reads the words and sentences of such a run. `ahead` bytes of it follow later.
-    fn process_words(&mut self, bytes: &[u8], ahead: usize, context: &mut PushContext<'_>) {
+    /// Reads the words and sentences of such a run, up to the first finding. `ahead` bytes
+    /// of it follow later. Returns the bytes read.
+    fn process_words(
+        &mut self,
+        bytes: &[u8],
+        ahead: usize,
+        context: &mut PushContext<'_>,
+    ) -> usize {
         let (mut block_start, mut left) = (self.chars, bytes.len() + ahead);
         for text in bytes.chunks(BLOCK_BYTES) {
             let block = ByteClasses::classify(text);
@@ -235,6 +323,9 @@ impl RepetitionTracker {
                     CharClass::Space if self.at_sentence_end => self.end_sentence(context),
                     _ => {}
                 }
+                if context.found.is_some() {
+                    return bytes.len() + ahead - context.bytes_ahead;
+                }
                 gaps &= gaps - 1;
             }
             if from < text.len() {
@@ -244,6 +335,7 @@ impl RepetitionTracker {
             left -= text.len();
         }
         self.chars = block_start;
+        bytes.len()
     }
 
     /// Reads ASCII letters and digits, perhaps none. The bits of `digits` say which bytes
@@ -265,7 +357,7 @@ impl RepetitionTracker {
 
     fn end_line(&mut self, context: &mut PushContext<'_>) {
         self.chars += 1;
-        self.periods.push_byte(b'\n');
+        self.periods.push_byte(b'\n', context.settings);
         if self.fence.end_line() {
             self.periods.recheck_runs();
         }
@@ -285,7 +377,7 @@ impl RepetitionTracker {
         self.chars += 1;
         self.code_detector.push(CharClass::Other);
         for byte in c.encode_utf8(&mut [0; 4]).bytes() {
-            self.periods.push_byte(byte);
+            self.periods.push_byte(byte, context.settings);
             self.fence.push(&[byte]);
             if self.periods.is_due() {
                 self.report_period(self.chars, context);
@@ -304,52 +396,6 @@ impl RepetitionTracker {
         if self.at_sentence_end {
             self.end_sentence(context);
         }
-    }
-
-    /// Gives the next character to the chunk tracker.
-    #[cold]
-    fn push_chunk_char(&mut self, c: char, context: &mut PushContext<'_>) {
-        let Some(chunk) = self.chunks.push(c, context.settings) else {
-            return;
-        };
-        let unit = chunk.unit.into_bytes();
-        let repetition = TextRepetition {
-            loop_key: sign_unit(context.key, &smallest_rotation(unit.clone())),
-            unit: format_unit(unit).into(),
-            count: chunk.count as i32,
-            period: chunk.chars as i32,
-            start_char: (self.chars + 1).saturating_sub(u64::from(chunk.span)),
-            similarity: 1.0,
-            rung: chunk.rung,
-            extends: false,
-        };
-        self.record_repetition(repetition, context);
-    }
-
-    /// Checks the due periods after `chars` characters of the text.
-    #[cold]
-    fn report_period(&mut self, chars: u64, context: &mut PushContext<'_>) {
-        let fenced = self.fence.is_open();
-        let Some(passed) = self.periods.check_due_runs(fenced, context.settings) else {
-            return;
-        };
-        let repetition = TextRepetition {
-            loop_key: self.recurring.unwrap_or_else(|| {
-                sign_unit(context.key, &smallest_rotation(passed.normalized_unit()))
-            }),
-            count: passed.count.try_into().unwrap_or(i32::MAX),
-            period: passed.chars as i32,
-            start_char: chars.saturating_sub(passed.span_chars),
-            similarity: if passed.is_exact {
-                1.0
-            } else {
-                DIGIT_BLIND_SIMILARITY
-            },
-            rung: passed.rung,
-            unit: format_unit(passed.unit).into(),
-            extends: false,
-        };
-        self.record_repetition(repetition, context);
     }
 
     /// Ends the current word, if there is one.
@@ -393,41 +439,6 @@ impl RepetitionTracker {
         }
     }
 
-    /// Reports recurring words or sentences. If a loop was found before in this text, they
-    /// are part of it.
-    #[cold]
-    fn report_recurrence(&mut self, recurrence: Recurrence, context: &mut PushContext<'_>) {
-        let loop_key = self
-            .last_found
-            .unwrap_or_else(|| sign_unit(context.key, &recurrence.loop_id.to_le_bytes()));
-        self.recurring = Some(loop_key);
-        let tail_bytes = self
-            .periods
-            .tail_before(context.bytes_ahead, QUOTED_TAIL_BYTES);
-        let tail = String::from_utf8_lossy(&tail_bytes);
-        let first_whole_word = tail.find(char::is_whitespace).unwrap_or(0);
-        let repetition = TextRepetition {
-            unit: tail[first_whole_word..].trim().into(),
-            loop_key,
-            count: recurrence.count as i32,
-            period: 0,
-            start_char: recurrence.start_char,
-            similarity: recurrence.share,
-            rung: recurrence.rung,
-            extends: false,
-        };
-        self.record_repetition(repetition, context);
-    }
-
-    fn record_repetition(&mut self, mut repetition: TextRepetition, context: &mut PushContext<'_>) {
-        repetition.extends = context.previous == Some(repetition.loop_key);
-        self.last_found = Some(repetition.loop_key);
-        let strongest = context.strongest.as_ref();
-        if strongest.is_none_or(|other| other.rung < repetition.rung) {
-            context.strongest = Some(repetition);
-        }
-    }
-
     pub fn heap_bytes(&self) -> usize {
         self.periods.heap_bytes()
             + self.words.heap_bytes()
@@ -436,10 +447,27 @@ impl RepetitionTracker {
     }
 }
 
-fn sign_unit(key: &HashKey, unit: &[u8]) -> Sig {
-    let mut hasher = key.hasher(SignatureKind::Text);
-    hasher.write(unit);
-    Sig::new(hasher.finish())
+/// The finding with the higher rung, the earlier of equals.
+fn stronger(
+    earlier: Option<TextRepetition>,
+    later: Option<TextRepetition>,
+) -> Option<TextRepetition> {
+    match (&earlier, &later) {
+        (Some(known), Some(new)) if new.rung > known.rung => later,
+        _ => earlier.or(later),
+    }
+}
+
+/// The parts of a piece: its start, what is skipped, and its end. A short piece is all
+/// start.
+fn split_ends(piece: &str) -> [&str; 3] {
+    if piece.len() <= END_BYTES_MAX {
+        return [piece, "", ""];
+    }
+    let (head, rest) = piece.split_at(sanitize::prefix(piece, END_BYTES_MAX).len());
+    let tail_start = rest.ceil_char_boundary(rest.len().saturating_sub(END_BYTES_MAX));
+    let (skipped, tail) = rest.split_at(tail_start);
+    [head, skipped, tail]
 }
 
 #[cfg(test)]

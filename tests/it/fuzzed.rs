@@ -101,6 +101,11 @@ fn the_chunking_of_a_text_changes_nothing() {
 }
 
 #[test]
+fn the_work_on_a_text_is_bounded_by_its_bytes() {
+    check("work", targets::work);
+}
+
+#[test]
 fn masked_text_is_bounded_and_its_hash_matches() {
     check("masking", targets::masking);
 }

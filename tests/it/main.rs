@@ -68,3 +68,4 @@ mod tls;
 mod traces;
 mod transport;
 mod untrusted;
+mod work;

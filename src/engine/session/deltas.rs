@@ -6,6 +6,7 @@ use crate::{
         EngineContext, Profile,
         draft::{DraftChunk, Drafts},
     },
+    telemetry::WorkPart,
     text::HashKey,
 };
 
@@ -36,24 +37,41 @@ pub(in crate::engine) enum AppendOutcome {
     SameSize,
     SizeChanged,
     /// The text of the agent at this position repeats itself.
-    Repeats(usize, TextRepetition),
+    Repeats(usize, FoundRepetition),
 }
 
-/// Appends a delta to an agent's drafts. Returns a repetition that it completes.
+/// A repetition that is complete at a byte of a delta. What follows it in the delta has not
+/// been read: the verdict may stop the text there.
+pub(in crate::engine) struct FoundRepetition {
+    pub repetition: TextRepetition,
+    pub end: usize,
+}
+
+/// Appends a delta, from the byte `start` on, to an agent's drafts: up to where a
+/// repetition is complete, which is returned, or else to its end.
 pub(super) fn push_delta(
     drafts: &mut Drafts,
     delta: &Delta,
+    start: usize,
     profile: &Profile,
     ctx: &EngineContext,
-) -> Option<TextRepetition> {
-    ctx.metrics.count_delta_bytes(delta.text.len());
+) -> Option<FoundRepetition> {
+    let text = delta.text.get(start..)?;
     #[cfg(test)]
-    crate::engine::tests::inject_text_panic(&delta.text);
+    crate::engine::tests::inject_text_panic(text);
     let chunk = DraftChunk {
         turn_key: draft_key(delta, ctx.facts.key()),
         channel: delta.channel,
-        text: &delta.text,
+        text,
         prefix_bytes_max: ctx.facts.turn_bytes_kept(ctx.rules.turn_bytes()),
     };
-    drafts.push(&chunk, profile.repeat_settings(), ctx.facts)
+    let progress = drafts.push(&chunk, profile.repeat_settings(), ctx.facts);
+    ctx.metrics.count_delta_bytes(progress.bytes_read);
+    if progress.is_work_limited {
+        ctx.metrics.count_work_limited(WorkPart::Repetition);
+    }
+    Some(FoundRepetition {
+        repetition: progress.repetition?,
+        end: start + progress.bytes_read,
+    })
 }

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::{
     Session,
-    deltas::{AppendOutcome, STREAMED, WHOLE, draft_key, push_delta, turn_key},
+    deltas::{AppendOutcome, FoundRepetition, STREAMED, WHOLE, draft_key, push_delta, turn_key},
     verdicts::{ObservationContext, stops_text},
 };
 use crate::{
@@ -329,9 +329,9 @@ impl Session {
         let agent = self.agents.get_mut(position)?;
         self.last_seen = now;
         let bytes_before = agent.drafts.heap_bytes();
-        let repeated = push_delta(&mut agent.drafts, delta, &self.profile, ctx);
-        Some(match repeated {
-            Some(repeated) => AppendOutcome::Repeats(position, repeated),
+        let found = push_delta(&mut agent.drafts, delta, 0, &self.profile, ctx);
+        Some(match found {
+            Some(found) => AppendOutcome::Repeats(position, found),
             None if agent.drafts.heap_bytes() == bytes_before => AppendOutcome::SameSize,
             None => AppendOutcome::SizeChanged,
         })
@@ -362,29 +362,39 @@ impl Session {
         let Some(agent) = self.agents.get_mut(position) else {
             return Ok(None);
         };
-        // Append the text.
-        let repeated = push_delta(&mut agent.drafts, delta, &self.profile, ctx);
+        // Append the text, and report what repeats in it.
+        let found = push_delta(&mut agent.drafts, delta, 0, &self.profile, ctx);
         if !delta.end_of_turn {
-            return Ok(repeated.and_then(|r| self.record_repetition(delta, position, r, now, ctx)));
+            return Ok(
+                found.and_then(|found| self.record_repetitions(delta, position, found, now, ctx))
+            );
+        }
+        let (verdict, at_end) = self.check_repetitions(delta, position, found, now, ctx);
+        if self.is_terminated(position) {
+            return Ok(Some(RecordOutcome::not_counted(verdict)));
         }
         // End the turn. It counts unless it was counted before or had no text.
         let key = ctx.facts.key();
-        let finished = agent.drafts.finish(draft_key(delta, key), ctx.facts);
+        let finished = self
+            .agents
+            .get_mut(position)
+            .and_then(|agent| agent.drafts.finish(draft_key(delta, key), ctx.facts));
         let [streamed, whole] =
             [STREAMED, WHOLE].map(|prefix| turn_key(prefix, &delta.agent, &delta.turn_id, ctx));
         let mut turn_keys = [streamed, whole].into_iter().flatten();
         let known_index = turn_keys.find_map(|key| self.event_ids.index_of(key));
         let Some((mut facts, prefix)) = finished.filter(|_| known_index.is_none()) else {
-            let verdict =
-                repeated.and_then(|r| self.check_repetition(delta, position, r, now, ctx));
+            let verdict_at_end =
+                at_end.and_then(|r| self.check_repetition(delta, position, r, now, ctx));
             let outcome = match known_index {
                 Some(index) => self.duplicate_outcome(index),
                 None => RecordOutcome::not_counted(None),
             };
-            return Ok(Some(outcome.with_new_verdict(verdict)));
+            let strongest = stronger_verdict(verdict, verdict_at_end);
+            return Ok(Some(outcome.with_new_verdict(strongest)));
         };
         // Count the turn and run the detectors.
-        facts.repetition = repeated;
+        facts.repetition = at_end;
         facts.sketch.vector = vector;
         ctx.metrics.count_event(EventKind::Turn);
         let index = self.register_event(Cost::default(), [streamed, None], ctx);
@@ -393,27 +403,63 @@ impl Session {
             rule_results: ctx.rules.evaluate_turn(&delta.agent, &prefix, key),
             ..ObservationContext::new(&delta.session, position, index, now)
         };
-        let verdict = self.record_agent_turn(facts, obs, ctx);
-        Ok(Some(RecordOutcome::new_event(index, verdict)))
+        let verdict_of_turn = self.record_agent_turn(facts, obs, ctx);
+        let strongest = stronger_verdict(verdict, verdict_of_turn);
+        Ok(Some(RecordOutcome::new_event(index, strongest)))
     }
 
-    /// Runs the detectors on a repetition in a text in progress. A verdict may stop
-    /// the text.
-    pub fn record_repetition(
+    /// Runs the detectors on the repetitions of a text in progress, from the first in
+    /// this delta on. The answer has the strongest verdict, the latest of equals.
+    pub fn record_repetitions(
         &mut self,
         delta: &Delta,
         agent: usize,
-        repeated: TextRepetition,
+        first: FoundRepetition,
         now: SystemTime,
         ctx: &EngineContext,
     ) -> Option<RecordOutcome> {
-        let verdict = self.check_repetition(delta, agent, repeated, now, ctx)?;
-        if stops_text(&verdict)
-            && let Some(agent) = self.agents.get_mut(agent)
-        {
-            agent.drafts.restart(draft_key(delta, ctx.facts.key()));
+        let (verdict, _) = self.check_repetitions(delta, agent, Some(first), now, ctx);
+        verdict.map(|verdict| RecordOutcome::not_counted(Some(verdict)))
+    }
+
+    /// Runs the detectors on each repetition of a delta at the character where it is
+    /// complete, as if the delta ended there, and then reads on. A verdict may stop the
+    /// text, which then starts again at that character. Returns the strongest verdict, and
+    /// a repetition on the last character of a turn, which belongs to the turn.
+    fn check_repetitions(
+        &mut self,
+        delta: &Delta,
+        position: usize,
+        first: Option<FoundRepetition>,
+        now: SystemTime,
+        ctx: &EngineContext,
+    ) -> (Option<Arc<Verdict>>, Option<TextRepetition>) {
+        let (mut strongest, mut next) = (None, first);
+        while let Some(FoundRepetition { repetition, end }) = next {
+            if delta.end_of_turn && end == delta.text.len() {
+                return (strongest, Some(repetition));
+            }
+            let verdict = self.check_repetition(delta, position, repetition, now, ctx);
+            let is_stopped = verdict.as_ref().is_some_and(stops_text);
+            strongest = stronger_verdict(strongest, verdict);
+            if self.is_terminated(position) {
+                break;
+            }
+            let Some(agent) = self.agents.get_mut(position) else {
+                break;
+            };
+            if is_stopped {
+                agent.drafts.restart(draft_key(delta, ctx.facts.key()));
+            }
+            next = push_delta(&mut agent.drafts, delta, end, &self.profile, ctx);
         }
-        Some(RecordOutcome::not_counted(Some(verdict)))
+        (strongest, None)
+    }
+
+    /// Whether the session or the agent at this position is terminated.
+    fn is_terminated(&self, position: usize) -> bool {
+        let agent = self.agents.get(position);
+        self.verdict_history.termination.is_some() || agent.is_some_and(Agent::is_terminated)
     }
 
     fn check_repetition(
@@ -434,5 +480,16 @@ impl Session {
             obs.with_repetition(&quoted),
             ctx,
         )
+    }
+}
+
+/// The verdict with the stronger action, the later of equals.
+fn stronger_verdict(
+    earlier: Option<Arc<Verdict>>,
+    later: Option<Arc<Verdict>>,
+) -> Option<Arc<Verdict>> {
+    match (&earlier, &later) {
+        (Some(before), Some(after)) if after.action < before.action => earlier,
+        _ => later.or(earlier),
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     engine::{EngineContext, agent::ObservationOutcome},
     policy::{Decision, PolicyOutcome},
     rules::RuleOutcomes,
-    telemetry::Metrics,
+    telemetry::{Metrics, WorkPart},
 };
 
 /// The characters of a turn that a verdict quotes.
@@ -81,6 +81,9 @@ impl Session {
         let used = self.update_usage(obs.now);
         let (rules, key) = (&ctx.rules, ctx.facts.key());
         rules.evaluate_with_session(&mut obs.rule_results, used.now, key);
+        if obs.rule_results.is_work_limited() {
+            ctx.metrics.count_work_limited(WorkPart::Rules);
+        }
         let mut observation = Observation {
             at: EventPosition {
                 index: obs.index,

@@ -2,7 +2,7 @@
 
 use metrics::Unit;
 
-const COUNTERS: [(&str, &str); 20] = [
+const COUNTERS: [(&str, &str); 21] = [
     ("unstuck_events_total", "Accepted events, by kind."),
     (
         "unstuck_delta_bytes_total",
@@ -27,6 +27,10 @@ const COUNTERS: [(&str, &str); 20] = [
     (
         "unstuck_evicted_entries_total",
         "Entries evicted from a bounded collection of a live session or stream, by kind.",
+    ),
+    (
+        "unstuck_work_limited_total",
+        "Events and deltas on which a step was skipped because they cause too much work, by part.",
     ),
     ("unstuck_wasted_events_total", "Events spent in loops."),
     ("unstuck_wasted_tokens_total", "Tokens spent in loops."),

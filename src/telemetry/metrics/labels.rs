@@ -78,6 +78,14 @@ labels! {
         Tombstone => "tombstone",
     }
 
+    /// What skips a step on an input that causes too much work.
+    pub enum WorkPart {
+        /// The search for repetitions in a text.
+        Repetition => "repetition",
+        /// The operator's rules, on an event.
+        Rules => "rules",
+    }
+
     /// What is evicted from a bounded collection of a live session or stream.
     pub enum EntryKind {
         Path => "path",

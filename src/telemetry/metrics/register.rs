@@ -6,6 +6,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use super::{
     ConfigReloadOutcome, DetectorMetrics, EntryKind, EventKind, EvictionReason, ListenerKind,
     Metrics, NotificationOutcome, PanicSite, ReceiverMetrics, Rejection, StoreMetrics, StreamRpc,
+    WorkPart,
     help::{self, EVENT_DURATION},
     wasted_cost::WastedCost,
 };
@@ -52,6 +53,8 @@ pub(super) fn register(
                 &[("reason", reason.name())],
             )
         }),
+        limited_work: WorkPart::ALL
+            .map(|part| counter("unstuck_work_limited_total", &[("part", part.name())])),
         // Calls, streams and connections.
         event_duration: histogram(EVENT_DURATION),
         open_streams: StreamRpc::ALL.map(|rpc| gauge("unstuck_streams", &[("rpc", rpc.name())])),

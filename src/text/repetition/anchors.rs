@@ -47,6 +47,9 @@ impl Anchors {
     /// The number (modulo [`ANCHORS_MAX`]) of the anchor with this hash.
     pub fn find(&self, hash: u32) -> Option<usize> {
         let table = self.table.get()?;
+        if !may_contain(&table.filter, hash.wrapping_mul(GOLDEN_RATIO_32)) {
+            return None;
+        }
         let mut slot = table.heads[bucket_of(hash)];
         while slot != NO_SLOT {
             if table.hashes[usize::from(slot)] == hash {

@@ -5,10 +5,13 @@
 //! polynomial hash is rolled over the text, and the hash of the chunk that ends at each
 //! character of the window is kept. A small table counts hashes, so that in ordinary
 //! text one look-up says that the last chunk is unique. Only otherwise is the window
-//! searched, and equal hashes are verified character by character: up to window times
-//! size comparisons for a character inside a loop.
+//! searched, and equal hashes are verified. Copies that were found are followed with one
+//! comparison each until one of them ends. A search is paid for from the text's budget;
+//! without units left it is skipped.
 
 use std::collections::VecDeque;
+
+use smallvec::SmallVec;
 
 use super::escalation::{EscalationSteps, LoopEscalation};
 use crate::{
@@ -19,8 +22,8 @@ use crate::{
 /// Looks for repeated chunks of every configured size.
 #[derive(Default)]
 pub(super) struct ChunkTracker {
-    /// The characters of the window.
-    text: VecDeque<char>,
+    /// The characters of the window, after some that have left it.
+    text: Vec<char>,
     trackers: Vec<ChunkSizeTracker>,
     /// Measured in characters.
     escalation: LoopEscalation,
@@ -37,10 +40,16 @@ struct ChunkSizeTracker {
     /// How many of `hashes` fall into each slot; a count of 255 is never reduced. Nearly
     /// always the last chunk's slot holds only itself, so one look-up rules it out.
     slot_counts: Box<[u8; SLOTS]>,
+    /// The distances of enough copies of the last chunk; empty if there are too few.
+    copies: SmallVec<[u16; 4]>,
 }
 
 /// Several times the number of chunks in a window.
 const SLOTS: usize = 1_024;
+/// Characters that have left the window and are removed together.
+const REMOVED_CHARS: usize = 64;
+/// Entries of the window that are searched or compared for one unit of work.
+const SEARCHED_PER_UNIT: usize = 4;
 
 fn slot_of(hash: u32) -> usize {
     (hash.wrapping_mul(GOLDEN_RATIO_32) >> (32 - SLOTS.ilog2())) as usize
@@ -66,38 +75,77 @@ struct ChunkCopies {
     period: usize,
 }
 
+/// The result of searching the window.
+enum ChunkSearch {
+    /// The search was not affordable.
+    Skipped,
+    TooFew,
+    Found(ChunkCopies),
+}
+
 /// A loop is hard after one more window of characters, and final after four.
 const HARD_WINDOWS: u32 = 1;
 const FINAL_WINDOWS: u32 = 4;
 
 impl ChunkTracker {
-    pub fn push(&mut self, c: char, settings: &RepetitionSettings) -> Option<RepeatedChunk> {
+    /// Adds a character. `spend` pays for units of work, if there are any left.
+    pub fn push(
+        &mut self,
+        c: char,
+        settings: &RepetitionSettings,
+        mut spend: impl FnMut(u32) -> bool,
+    ) -> Option<RepeatedChunk> {
         if self.trackers.is_empty() {
             self.trackers = settings.chunk_sizes().map(ChunkSizeTracker::new).collect();
+            self.text
+                .reserve_exact(settings.chunk_window as usize + REMOVED_CHARS);
         }
         let window = settings.chunk_window as usize;
-        if self.text.len() == window {
-            self.text.pop_front();
+        if self.text.len() == window + REMOVED_CHARS {
+            self.text.drain(..=REMOVED_CHARS);
         }
-        self.text.push_back(c);
-        let mut found = None;
+        self.text.push(c);
+        let text = &self.text[self.text.len().saturating_sub(window)..];
+        // Follow the copies of each size, or search for them.
+        let (mut found, mut is_skipped) = (false, false);
         for tracker in &mut self.trackers {
-            tracker.push(&self.text, window);
-            let copies = tracker.copies(&self.text, settings.chunk_count);
-            found = found.or(copies.map(|copies| (tracker.size, copies)));
+            tracker.push(text, window);
+            if tracker.follow_copies(text) {
+                found = true;
+                continue;
+            }
+            match tracker.search(text, settings.chunk_count, &mut spend) {
+                ChunkSearch::Skipped => is_skipped = true,
+                ChunkSearch::TooFew => {}
+                ChunkSearch::Found(_) => found = true,
+            }
         }
-        let Some((size, copies)) = found else {
-            self.escalation = LoopEscalation::default();
+        if !found {
+            // Whether the loop goes on is not known if a search was skipped.
+            if !is_skipped {
+                self.escalation = LoopEscalation::default();
+            }
             return None;
-        };
+        }
         let steps = EscalationSteps {
             hard: HARD_WINDOWS * settings.chunk_window,
             last: FINAL_WINDOWS * settings.chunk_window,
         };
         let rung = self.escalation.advance(1, steps);
-        self.escalation.report(rung).then(|| RepeatedChunk {
+        if !self.escalation.report(rung) {
+            return None;
+        }
+        // Describe the copies as they are now, at most once per rung.
+        let described = self.trackers.iter_mut().find_map(|tracker| {
+            match tracker.search(text, settings.chunk_count, &mut |_| true) {
+                ChunkSearch::Found(copies) => Some((tracker.size, copies)),
+                ChunkSearch::Skipped | ChunkSearch::TooFew => None,
+            }
+        });
+        let (size, copies) = described?;
+        Some(RepeatedChunk {
             rung,
-            unit: self.text.range(self.text.len() - copies.period..).collect(),
+            unit: text[text.len() - copies.period..].iter().collect(),
             chars: copies.period as u32,
             count: copies.count,
             span: (copies.distance + size) as u32,
@@ -122,6 +170,7 @@ impl ChunkSizeTracker {
             power: (0..size).fold(1, |power, _| GOLDEN_RATIO_32.wrapping_mul(power)),
             hashes: VecDeque::new(),
             slot_counts: Box::new([0; SLOTS]),
+            copies: SmallVec::new(),
         }
     }
 
@@ -131,7 +180,7 @@ impl ChunkSizeTracker {
     }
 
     /// Adds the last character of the window.
-    fn push(&mut self, text: &VecDeque<char>, window: usize) {
+    fn push(&mut self, text: &[char], window: usize) {
         let back = |n: usize| text.len().checked_sub(n).and_then(|at| text.get(at));
         let [enters, leaves] = [1, self.size + 1].map(|n| back(n).map_or(0, |c| *c as u32));
         self.hash = self
@@ -152,40 +201,72 @@ impl ChunkSizeTracker {
         *count = count.saturating_add(1);
     }
 
-    /// The copies of the last chunk that do not overlap; `None` if there are fewer than
-    /// `count_min`.
-    fn copies(&self, text: &VecDeque<char>, count_min: u32) -> Option<ChunkCopies> {
+    /// Whether the known copies go on with the last character.
+    fn follow_copies(&mut self, text: &[char]) -> bool {
+        let [.., last] = text else {
+            return false;
+        };
+        let goes_on = |back: &u16| {
+            let copy = text.len().checked_sub(1 + usize::from(*back));
+            copy.is_some_and(|at| at + 1 >= self.size && text[at] == *last)
+        };
+        if !self.copies.iter().all(goes_on) {
+            self.copies.clear();
+        }
+        !self.copies.is_empty()
+    }
+
+    /// Searches the window for copies of the last chunk that do not overlap.
+    fn search(
+        &mut self,
+        text: &[char],
+        count_min: u32,
+        spend: &mut impl FnMut(u32) -> bool,
+    ) -> ChunkSearch {
         let is_rare =
             u32::from(self.slot_counts[slot_of(self.hash)]) < count_min.min(u8::MAX.into());
         if is_rare || text.len() < self.size * count_min as usize {
-            return None;
+            return ChunkSearch::TooFew;
         }
+        // The hashes are searched once, and copies that do not overlap fill the window.
+        let units = (self.hashes.len() + text.len()).div_ceil(SEARCHED_PER_UNIT);
+        if !spend(units as u32) {
+            return ChunkSearch::Skipped;
+        }
+        self.copies.clear();
         let (mut count, mut distance, mut period) = (1, 0, None);
         for (back, hash) in self.hashes.iter().rev().enumerate().skip(1) {
-            if *hash != self.hash || !self.is_copy(text, back) {
+            // A copy that overlaps the one before only matters for the period.
+            let overlaps = back < distance + self.size;
+            if *hash != self.hash || (overlaps && period.is_some()) || !self.is_copy(text, back) {
                 continue;
             }
             period = period.or(Some(back));
-            if back >= distance + self.size {
+            if !overlaps {
                 count += 1;
                 distance = back;
+                self.copies.push(back as u16);
             }
         }
-        let period = period.filter(|_| count >= count_min)?;
-        Some(ChunkCopies {
-            count,
-            distance,
-            period,
-        })
+        match period {
+            Some(period) if count >= count_min => ChunkSearch::Found(ChunkCopies {
+                count,
+                distance,
+                period,
+            }),
+            _ => {
+                self.copies.clear();
+                ChunkSearch::TooFew
+            }
+        }
     }
 
     /// Whether the chunk that ends `back` characters earlier equals the last one.
-    fn is_copy(&self, text: &VecDeque<char>, back: usize) -> bool {
+    fn is_copy(&self, text: &[char], back: usize) -> bool {
         let end = text.len() - back;
         let Some(begin) = end.checked_sub(self.size) else {
             return false;
         };
-        let last = text.range(text.len() - self.size..);
-        text.range(begin..end).eq(last)
+        text[begin..end] == text[text.len() - self.size..]
     }
 }

@@ -12,20 +12,33 @@
 //! A run computes in advance at which length it can reach its next threshold (`due_at`).
 //! Until then nothing but the comparison is done; `thresholds` checks it when it is due.
 //!
+//! Digits count as equal so that a counter does not hide a loop. In text that is mostly
+//! digits every block would then equal every other, so the anchor of a block with more
+//! than [`DIGITS_MAX`] digits is an exact hash. Such windows are looked up at the end of
+//! each block instead of at each byte. No loop is lost by that: a unit that may repeat
+//! with other digits has at most one digit for four letters, so some of its blocks have
+//! few digits, and copies of any other unit are equal.
+//!
 //! Cost: for text without runs one rolling hash step and a filter test per byte, in blocks
 //! of at most [`GRID_BYTES`]; with runs one comparison per byte and run, at most
-//! [`RUNS_MAX`]; for each verified anchor a backward comparison of up to [`RING_BYTES`].
-//! Anchors at a period that a run already covers are not verified again. The alternative,
-//! a suffix structure over the window, would cost more memory and time per byte of text
-//! that does not repeat, which nearly all text is.
+//! [`RUNS_MAX`]. Anchors at a period that a run already covers are not verified. What
+//! depends on the text is paid for from a [`WorkBudget`]: a backward comparison of up to
+//! [`RING_BYTES`] for each anchor that is verified, and the measurement of a unit. An anchor
+//! that cannot be paid for is skipped. The alternative, a suffix structure over the
+//! window, would cost more memory and time per byte of text that does not repeat, which
+//! nearly all text is.
 
+mod comparison;
 mod thresholds;
 
 use super::{
     anchors::{ANCHORS_MAX, Anchors, may_contain},
-    content::UnitStats,
+    content::{self, UnitStats},
 };
-use crate::{domain::LadderRung, text::mixing::GOLDEN_RATIO_32};
+use crate::{
+    domain::{LadderRung, RepetitionSettings},
+    text::{mixing::GOLDEN_RATIO_32, work_budget::WorkBudget},
+};
 
 /// How much of the text is kept: as far back as there are anchors.
 const RING_BYTES: usize = ANCHORS_MAX * GRID_BYTES;
@@ -36,6 +49,12 @@ pub(super) const PERIOD_MAX: usize = RING_BYTES - 2 * GRID_BYTES;
 /// Periods that are followed at a time. A text with more has a shorter period among
 /// them.
 const RUNS_MAX: usize = 8;
+/// The digits of a block whose anchor treats digits as equal.
+const DIGITS_MAX: u8 = GRID_BYTES as u8 / 2;
+
+/// Units of work: starting a run, and comparing so many bytes for it.
+const START_UNITS: u32 = 4;
+const COMPARED_BYTES_PER_UNIT: usize = 16;
 
 /// The periods of a text. Works on bytes, so UTF-8 may be split anywhere.
 #[derive(Default)]
@@ -49,6 +68,10 @@ pub(super) struct PeriodTracker {
     runs: Vec<PeriodRun>,
     /// A run has reached its `due_at`.
     is_due: bool,
+    /// The digits of the last complete block.
+    last_block_digits: u8,
+    /// Pays for verifying and measuring periods.
+    pub budget: WorkBudget,
 }
 
 /// A period at which the text currently repeats.
@@ -77,7 +100,7 @@ impl PeriodTracker {
     /// Reads ASCII text of one line from the start of `bytes`, up to where a run is due.
     /// Returns the number of bytes read: 0 if they start with a line end or with a byte
     /// that needs [`Self::push_byte`].
-    pub fn push(&mut self, bytes: &[u8]) -> usize {
+    pub fn push(&mut self, bytes: &[u8], settings: &RepetitionSettings) -> usize {
         let (mut consumed, mut equal_len) = (0, 0);
         while let Some(first) = bytes.get(consumed).filter(|_| !self.is_due) {
             let mut rest = &bytes[consumed..];
@@ -88,7 +111,7 @@ impl PeriodTracker {
                     self.equal_prefix_len(rest)
                 };
                 if equal_len == 0 && BYTE_TERMS[usize::from(*first)].0 != NOT_LINE_TEXT {
-                    self.push_byte(*first);
+                    self.push_byte(*first, settings);
                     consumed += 1;
                     continue;
                 }
@@ -104,16 +127,21 @@ impl PeriodTracker {
             }
             equal_len = equal_len.saturating_sub(length);
             consumed += length;
-            if anchor.is_some_and(|anchor| self.check_anchor(anchor)) {
+            if anchor.is_some_and(|anchor| self.check_anchor(anchor, 0, settings))
+                && let Some(new_run) = self.runs.last()
+            {
+                // What is known of the other runs still holds.
+                equal_len = self.run_prefix_len(new_run, &bytes[consumed..], equal_len);
+            }
+            if self.store_anchor(settings) {
                 equal_len = 0;
             }
-            self.store_anchor();
         }
         consumed
     }
 
     /// Reads any byte.
-    pub fn push_byte(&mut self, byte: u8) {
+    pub fn push_byte(&mut self, byte: u8, settings: &RepetitionSettings) {
         if !self.runs.is_empty() {
             self.extend_runs(byte);
         }
@@ -128,8 +156,10 @@ impl PeriodTracker {
         self.hash = roll_hash(product, mask_digit(byte).into(), leaves);
         self.ring[at % RING_BYTES] = byte;
         self.total_bytes += 1;
-        self.find_anchor();
-        self.store_anchor();
+        if let Some(anchor) = self.anchors.find(self.hash) {
+            self.check_anchor(anchor, 0, settings);
+        }
+        self.store_anchor(settings);
     }
 
     /// Reads text of one line up to the next anchor position, or to where the rolling hash
@@ -179,19 +209,57 @@ impl PeriodTracker {
         (length, anchor)
     }
 
-    /// Looks for an anchor with the current hash. Returns whether it started a run.
-    fn find_anchor(&mut self) -> bool {
-        let anchor = self.anchors.find(self.hash);
-        anchor.is_some_and(|anchor| self.check_anchor(anchor))
+    /// Stores the hash at an anchor position. Returns whether a run was started.
+    #[inline]
+    fn store_anchor(&mut self, settings: &RepetitionSettings) -> bool {
+        let at = self.total_bytes as usize;
+        at.is_multiple_of(GRID_BYTES) && self.end_block(at / GRID_BYTES, settings)
     }
 
-    /// Stores the hash at an anchor position.
-    #[inline]
-    fn store_anchor(&mut self) {
-        let at = self.total_bytes as usize;
-        if at.is_multiple_of(GRID_BYTES) {
-            self.anchors.insert(at / GRID_BYTES, self.hash);
+    /// Stores the anchor of the block that ends here, which has this number. Returns
+    /// whether a run was started.
+    fn end_block(&mut self, number: usize, settings: &RepetitionSettings) -> bool {
+        let digits = count_digits(self.block(number));
+        let digits_before = std::mem::replace(&mut self.last_block_digits, digits);
+        if digits + digits_before <= DIGITS_MAX {
+            self.anchors.insert(number, self.hash);
+            return false;
         }
+        self.end_digit_block(number, settings)
+    }
+
+    /// The same for a block that, perhaps with the one before, has many digits.
+    #[cold]
+    fn end_digit_block(&mut self, number: usize, settings: &RepetitionSettings) -> bool {
+        // Roll an exact hash over the block and look each value up.
+        let before = if number > 1 {
+            *self.block(number - 1)
+        } else {
+            [0; GRID_BYTES]
+        };
+        let block = *self.block(number);
+        let mut hash = before
+            .iter()
+            .fold(0, |hash, byte| roll_exact_hash(hash, *byte, 0));
+        let mut starts_run = false;
+        for (n, (enters, leaves)) in block.iter().zip(before).enumerate() {
+            hash = roll_exact_hash(hash, *enters, leaves);
+            if let Some(anchor) = self.anchors.find(hash ^ EXACT_HASH) {
+                starts_run |= self.check_anchor(anchor, GRID_BYTES - 1 - n, settings);
+            }
+        }
+        if self.last_block_digits > DIGITS_MAX {
+            self.anchors.insert(number, hash ^ EXACT_HASH);
+        } else {
+            self.anchors.insert(number, self.hash);
+        }
+        starts_run
+    }
+
+    /// The block with this number, counted from 1. It is complete and in the ring.
+    fn block(&self, number: usize) -> &[u8; GRID_BYTES] {
+        let (blocks, _) = self.ring.as_chunks::<GRID_BYTES>();
+        &blocks[(number - 1) % ANCHORS_MAX]
     }
 
     /// Makes room for the bytes up to the next anchor.
@@ -204,30 +272,6 @@ impl PeriodTracker {
             self.ring.reserve_exact(STEP);
             self.ring.resize(len + STEP, 0);
         }
-    }
-
-    /// How many of these bytes, at most up to the next anchor position, extend every run
-    /// exactly without making one due.
-    fn equal_prefix_len(&self, bytes: &[u8]) -> usize {
-        let at = self.total_bytes as usize;
-        let mut most = bytes.len().min(GRID_BYTES - at % GRID_BYTES);
-        for run in &self.runs {
-            let period = run.period as usize;
-            let before_due = run
-                .due_at
-                .saturating_sub(run.digit_blind_len)
-                .saturating_sub(1);
-            most = most.min(before_due as usize);
-            let is_equal = |n: &usize| {
-                let before = match n.checked_sub(period) {
-                    Some(n) => bytes[n],
-                    None => self.ring[(at + n - period) % RING_BYTES],
-                };
-                bytes[*n] == before
-            };
-            most = (0..most).find(|n| !is_equal(n)).unwrap_or(most);
-        }
-        most
     }
 
     /// Extends the runs that the byte continues and drops the others.
@@ -249,67 +293,68 @@ impl PeriodTracker {
         });
     }
 
-    /// The current hash equals an anchor. Returns whether that starts a new run.
-    fn check_anchor(&mut self, anchor: usize) -> bool {
+    /// The hash of the window that ends `back` bytes before here equals an anchor. Returns
+    /// whether that starts a new run.
+    fn check_anchor(&mut self, anchor: usize, back: usize, settings: &RepetitionSettings) -> bool {
         // Anchors are numbered by their end position, modulo the ring.
         let now = self.total_bytes as usize;
         let end = anchor * GRID_BYTES;
-        let period = (now + RING_BYTES - end % RING_BYTES) % RING_BYTES;
+        let period = (now - back + RING_BYTES - end % RING_BYTES) % RING_BYTES;
         if period == 0 || period > PERIOD_MAX || period >= now {
             return false;
         }
         if self.runs.iter().any(|run| run.covers(period)) {
             return false;
         }
-        self.start_run(period)
+        self.start_run(period, settings)
     }
 
     /// Verifies a possible period. Returns whether it is followed from now on.
     #[cold]
-    fn start_run(&mut self, period: usize) -> bool {
-        let (exact, blind) = self.run_lengths(period);
-        // A multiple of a run's period is new only if it is exact where the run differs in
-        // its digits.
-        let is_multiple = |run: &PeriodRun| period.is_multiple_of(run.period as usize);
-        let is_new = exact as usize >= period || !self.runs.iter().any(is_multiple);
-        if (blind as usize) < GRID_BYTES || !is_new {
+    fn start_run(&mut self, period: usize, settings: &RepetitionSettings) -> bool {
+        let available = (self.total_bytes as usize).min(RING_BYTES) - period;
+        if available < GRID_BYTES {
             return false;
         }
+        // A multiple of a run's period is new only if it is exact where the run differs in
+        // its digits. The last bytes nearly always show that it is not.
+        let mut runs = self.runs.iter();
+        let is_multiple = runs.any(|run| period.is_multiple_of(run.period as usize));
+        if is_multiple && !self.ends_with_copy(period, GRID_BYTES.min(period)) {
+            return false;
+        }
+        // Pay for the longest comparison, and take back what it did not need.
+        let reserved = START_UNITS + (available / COMPARED_BYTES_PER_UNIT) as u32;
+        if !self.budget.spend(self.total_bytes, reserved) {
+            return false;
+        }
+        let (exact, blind) = self.run_lengths(period);
+        let used = START_UNITS + (blind as usize / COMPARED_BYTES_PER_UNIT) as u32;
+        self.budget.refund(reserved - used);
+        if (blind as usize) < GRID_BYTES || (is_multiple && (exact as usize) < period) {
+            return false;
+        }
+        let due_at = content::required_span_min(period as u32, settings) - period as u32;
         let run = PeriodRun {
             period: period as u32,
             exact_len: exact,
             digit_blind_len: blind,
-            due_at: 0,
+            due_at,
             unit: None,
             reported: None,
         };
         if self.runs.len() == RUNS_MAX {
-            let shortest = (0..RUNS_MAX).min_by_key(|n| self.runs[*n].digit_blind_len);
-            self.runs.swap_remove(shortest.unwrap_or_default());
+            // The shortest, of those that are not measured if there are any: a run that is
+            // may be about to fire, and would be found and measured again.
+            let replaced = (0..RUNS_MAX).min_by_key(|n| {
+                let run = &self.runs[*n];
+                (run.unit.is_some(), run.digit_blind_len)
+            });
+            self.runs.swap_remove(replaced.unwrap_or_default());
         }
         self.runs.push(run);
-        self.is_due = true;
+        self.is_due |= blind >= due_at;
         true
-    }
-
-    /// How many of the last bytes equal those one period earlier: exactly, and with digits
-    /// treated as equal.
-    fn run_lengths(&self, period: usize) -> (u32, u32) {
-        let at = self.total_bytes as usize;
-        let available = at.min(RING_BYTES) - period;
-        let (mut exact, mut run) = (None, 0);
-        while run < available {
-            let now = self.ring[(at - 1 - run) % RING_BYTES];
-            let before = self.ring[(at - 1 - run - period) % RING_BYTES];
-            if now != before {
-                exact = exact.or(Some(run as u32));
-                if mask_digit(now) != mask_digit(before) {
-                    break;
-                }
-            }
-            run += 1;
-        }
-        (exact.unwrap_or(run as u32), run as u32)
     }
 
     #[inline]
@@ -344,6 +389,11 @@ impl PeriodTracker {
             + self.anchors.heap_bytes()
             + self.runs.capacity() * size_of::<PeriodRun>()
     }
+}
+
+fn count_digits(block: &[u8; GRID_BYTES]) -> u8 {
+    let is_digit = |byte: &u8| u8::from(byte.wrapping_sub(b'0') < 10);
+    block.iter().map(is_digit).sum()
 }
 
 /// Treats all digits as equal.
@@ -387,4 +437,15 @@ fn roll_hash(product: u32, enters: u32, leaves: u8) -> u32 {
     product
         .wrapping_add(enters)
         .wrapping_sub(BYTE_TERMS[usize::from(leaves)].1)
+}
+
+/// Distinguishes the exact hashes among the anchors.
+const EXACT_HASH: u32 = 0x5bd1_e995;
+
+/// The same with digits distinguished. It is not mixed up with the others: see
+/// [`EXACT_HASH`].
+fn roll_exact_hash(hash: u32, enters: u8, leaves: u8) -> u32 {
+    hash.wrapping_mul(GOLDEN_RATIO_32)
+        .wrapping_add(enters.into())
+        .wrapping_sub(u32::from(leaves).wrapping_mul(LEAVING_WEIGHT))
 }

@@ -346,7 +346,7 @@ proptest! {
         let (mut expected, mut strongest) = (None, None);
         for (at, byte) in text.iter().enumerate() {
             expected = expected.max(naive.push(*byte, &settings));
-            periods.push_byte(*byte);
+            periods.push_byte(*byte, &settings);
             if periods.is_due() {
                 let passed = periods.check_due_runs(false, &settings);
                 strongest = strongest.max(passed.map(|passed| passed.rung));

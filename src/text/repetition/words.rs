@@ -13,7 +13,8 @@
 //!
 //! Words with digits are data: a gram that ends in one is never stale. Mixed ids are not
 //! part of a gram at all. Cost: a few operations per word; a recount of 1,024 grams when a
-//! saturated counter falls to 8; 96 words against at most 10 when the filter passes.
+//! counter that was saturated falls to 8, so at most once in seven words; 96 words against
+//! at most 10, every 8 words, when the filter passes.
 
 use super::{
     Recurrence,
@@ -74,6 +75,8 @@ pub(super) struct WordTracker {
 struct WordHistory {
     /// How many of `grams` fall into each slot, at most [`COUNT_MAX`]; two slots per byte.
     counts: [u8; SLOTS / 2],
+    /// One bit per slot: its count has been [`COUNT_MAX`] since it was last exact.
+    saturated: [u64; SLOTS / 64],
     /// The slots of the latest grams, in a ring.
     grams: Vec<u16>,
     next: usize,
@@ -89,10 +92,10 @@ struct WordHistory {
 
 /// The maximum of half a byte.
 const COUNT_MAX: u8 = 15;
-/// A count below this is exact; a higher one may have saturated and then been lowered,
-/// so it is recounted when it falls to this. In a loop a gram enters for each that
-/// leaves, so no recount is needed.
-const EXACT_BELOW: u8 = 8;
+/// A count that was saturated may be too low, so it is recounted when it falls to this. In
+/// a loop a gram enters for each that leaves, so no recount is needed. From here to
+/// [`COUNT_MAX`] it takes seven words, so no text needs a recount for each word.
+const RECOUNT_AT: u8 = 8;
 
 impl WordTracker {
     /// A shorter text cannot be reported and gets no history.
@@ -264,6 +267,7 @@ impl WordHistory {
     fn new() -> Box<Self> {
         Box::new(Self {
             counts: [0; SLOTS / 2],
+            saturated: [0; SLOTS / 64],
             grams: Vec::new(),
             next: 0,
             words: [WordHash::default(); VARIETY_WINDOW],
@@ -325,21 +329,33 @@ impl WordHistory {
         let both = &mut self.counts[usize::from(slot / 2)];
         let count = *both >> shift & COUNT_MAX;
         if count == COUNT_MAX {
+            self.saturated[usize::from(slot / 64)] |= 1 << (slot % 64);
             return count;
         }
         *both += 1 << shift;
         count + 1
     }
 
-    /// Decrements a count. From [`EXACT_BELOW`] up the true number may be higher, so there
-    /// the grams are recounted.
+    /// Decrements a count. That of a slot that was saturated is recounted at
+    /// [`RECOUNT_AT`], because the true number may be higher.
     #[inline]
     fn decrement(&mut self, slot: u16) {
         let mut count = self.count_of(slot).saturating_sub(1);
-        if count + 1 == EXACT_BELOW {
-            count = self.count_in_ring(slot).min(COUNT_MAX.into()) as u8;
+        if count + 1 == RECOUNT_AT && self.saturated[usize::from(slot / 64)] >> (slot % 64) & 1 != 0
+        {
+            count = self.recount(slot);
         }
         self.set_count(slot, count);
+    }
+
+    /// Counts the grams of a slot whose count is not exact.
+    #[cold]
+    fn recount(&mut self, slot: u16) -> u8 {
+        let count = self.count_in_ring(slot);
+        if count <= COUNT_MAX.into() {
+            self.saturated[usize::from(slot / 64)] &= !(1 << (slot % 64));
+        }
+        count.min(COUNT_MAX.into()) as u8
     }
 
     /// How often the latest gram occurs.

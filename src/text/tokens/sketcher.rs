@@ -134,6 +134,7 @@ impl Sketcher {
             chars,
             phrase_matches: self.phrase_state.matches,
             repetition: None,
+            is_work_limited: false,
         }
     }
 
@@ -165,8 +166,17 @@ impl Sketcher {
             at += self.process_ascii_block(&text[at..]);
         }
         let text = &text[..at];
+        // Each byte is counted once: a phrase that is found again and again must not make
+        // the text be counted from its start each time.
+        let (mut counted_to, mut tokens, mut in_token) = (0, tokens_before, in_token);
         matcher.match_piece(text, &mut self.phrase_state, |n| {
-            tokens_before.saturating_add(count_token_starts(&text[..=n], in_token))
+            let uncounted = text.get(counted_to..=n).unwrap_or_default();
+            tokens = tokens.saturating_add(count_token_starts(uncounted, in_token));
+            if let Some(last) = uncounted.last() {
+                in_token = TokenByte::from_byte(*last) != TokenByte::Space;
+            }
+            counted_to = n + 1;
+            tokens
         });
         self.chars += at;
         at

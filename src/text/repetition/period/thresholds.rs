@@ -12,6 +12,9 @@ use crate::{
     text::repetition::content::{self, RUNGS, UnitStats, is_continuation_byte},
 };
 
+/// Units of work for measuring a unit, per byte of it.
+const UNITS_PER_MEASURED_BYTE: u32 = 6;
+
 /// A period that has passed a threshold.
 pub(in crate::text::repetition) struct PassedThreshold {
     pub rung: LadderRung,
@@ -34,13 +37,21 @@ impl PeriodTracker {
     ) -> Option<PassedThreshold> {
         self.is_due = false;
         let mut runs = std::mem::take(&mut self.runs);
-        for run in &mut runs {
+        runs.retain_mut(|run| {
             let len_min = content::required_span_min(run.period, settings) - run.period;
-            if run.unit.is_none() && run.digit_blind_len >= len_min {
+            run.due_at = run.due_at.max(len_min);
+            if run.unit.is_some() || run.digit_blind_len < len_min {
+                return true;
+            }
+            // A run whose unit is too much work is dropped, and perhaps found again later.
+            let is_affordable = self
+                .budget
+                .spend(self.total_bytes, run.period * UNITS_PER_MEASURED_BYTE);
+            if is_affordable {
                 self.measure_unit(run);
             }
-            run.due_at = run.due_at.max(len_min);
-        }
+            is_affordable
+        });
         // Two runs may have been reduced to the same primitive period.
         runs.sort_unstable_by_key(|run| (run.period, std::cmp::Reverse(run.reported)));
         runs.dedup_by_key(|run| run.period);
@@ -98,12 +109,10 @@ impl PeriodTracker {
     fn measure_unit(&self, run: &mut PeriodRun) {
         let unit = self.tail(run.period as usize);
         let is_exact = run.exact_len == run.digit_blind_len;
-        let is_equal =
-            |(a, b): (&u8, &u8)| a == b || (!is_exact && mask_digit(*a) == mask_digit(*b));
-        let primitive = (1..=unit.len() / 2).find(|part| {
-            unit.len().is_multiple_of(*part) && unit[*part..].iter().zip(&unit).all(is_equal)
+        let part = primitive_period(&unit, |a, b| {
+            a == b || (!is_exact && mask_digit(a) == mask_digit(b))
         });
-        if let Some(part) = primitive {
+        if part < unit.len() {
             let more = run.period - part as u32;
             run.period = part as u32;
             run.digit_blind_len += more;
@@ -144,6 +153,31 @@ impl PeriodTracker {
             is_exact,
         }
     }
+}
+
+/// The length of the shortest part that the unit is a repetition of. It is the unit's
+/// length divided by prime factors, as long as the quotient is a period. Takes a pass over
+/// the unit for each prime factor, of which a period has at most eleven.
+fn primitive_period(unit: &[u8], is_equal: impl Fn(u8, u8) -> bool) -> usize {
+    let is_period = |part: usize| {
+        let mut pairs = unit[part..].iter().zip(unit);
+        pairs.all(|(a, b)| is_equal(*a, *b))
+    };
+    let (mut part, mut rest, mut factor) = (unit.len(), unit.len(), 2);
+    while rest > 1 {
+        if factor * factor > rest {
+            factor = rest;
+        }
+        if rest.is_multiple_of(factor) {
+            rest /= factor;
+            if is_period(part / factor) {
+                part /= factor;
+            }
+        } else {
+            factor += 1;
+        }
+    }
+    part
 }
 
 /// The highest rung whose length is reached.

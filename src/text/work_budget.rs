@@ -1,0 +1,119 @@
+//! The bound on the work that a text may cause.
+//!
+//! Nearly all of the work on a text is a constant number of instructions per byte and
+//! needs no counter. What is left (verifying a period, measuring a unit, searching a
+//! window, reporting a finding) depends on the text, and a text can be written so that
+//! it happens at every byte. That work is paid for in units from a [`WorkBudget`].
+//!
+//! The budget fills by the bytes of the text, so whether a step is affordable depends
+//! on the text up to it and on nothing else: not on the time, and not on how the text
+//! is cut into pieces.
+
+/// The work that a text may still cause. One unit is about ten instructions.
+///
+/// A piece of `n` bytes spends at most [`Self::BURST`] + `n` · [`Self::PER_BYTE`] units.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WorkBudget {
+    units: u32,
+    /// The position in the text up to which the budget has been filled.
+    filled_to: u64,
+    /// Units spent since the text began.
+    spent: u64,
+    /// A step was not affordable since this was last asked.
+    is_limited: bool,
+}
+
+impl Default for WorkBudget {
+    fn default() -> Self {
+        Self {
+            units: Self::BURST,
+            filled_to: 0,
+            spent: 0,
+            is_limited: false,
+        }
+    }
+}
+
+impl WorkBudget {
+    /// The most units that can be saved up: about 300,000 instructions, a tenth of a
+    /// millisecond. A loop that is found and reported spends some hundreds.
+    pub const BURST: u32 = 32_768;
+    /// The units that each byte of the text adds.
+    pub const PER_BYTE: u32 = 32;
+
+    /// Spends units at a position of the text. Returns false, and spends nothing, if
+    /// there are too few: the caller skips the step.
+    pub fn spend(&mut self, position: u64, units: u32) -> bool {
+        let bytes = position.saturating_sub(self.filled_to);
+        let earned = bytes
+            .saturating_mul(Self::PER_BYTE.into())
+            .min(Self::BURST.into());
+        self.units = (self.units + earned as u32).min(Self::BURST);
+        self.filled_to = self.filled_to.max(position);
+        let is_affordable = units <= self.units;
+        if is_affordable {
+            self.units -= units;
+            self.spent += u64::from(units);
+        } else {
+            self.is_limited = true;
+        }
+        is_affordable
+    }
+
+    /// Returns units that were spent in advance and not used.
+    pub fn refund(&mut self, units: u32) {
+        self.units += units;
+        self.spent -= u64::from(units);
+    }
+
+    /// The budget of the text that follows in the same turn, from its position 0.
+    pub fn restart(&mut self) {
+        self.filled_to = 0;
+    }
+
+    /// Units spent so far.
+    pub fn spent(&self) -> u64 {
+        self.spent
+    }
+
+    /// Whether a step was skipped since this was last asked.
+    pub fn take_limited(&mut self) -> bool {
+        std::mem::take(&mut self.is_limited)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_units_spent_are_bounded_by_the_bytes() {
+        let mut budget = WorkBudget::default();
+        for position in 1..=100_000 {
+            while budget.spend(position, 7) {}
+            assert!(
+                budget.spent()
+                    <= u64::from(WorkBudget::BURST) + position * u64::from(WorkBudget::PER_BYTE)
+            );
+        }
+        assert!(budget.take_limited());
+        assert!(!budget.take_limited());
+    }
+
+    #[test]
+    fn units_are_not_saved_up_beyond_a_burst() {
+        let mut budget = WorkBudget::default();
+        assert!(budget.spend(1_000_000_000, WorkBudget::BURST));
+        assert!(!budget.spend(1_000_000_000, 1));
+        assert!(budget.spend(1_000_000_001, WorkBudget::PER_BYTE));
+    }
+
+    #[test]
+    fn refunded_units_can_be_spent_again() {
+        let mut budget = WorkBudget::default();
+        assert!(budget.spend(0, WorkBudget::BURST));
+        budget.refund(100);
+        assert!(!budget.spend(0, 101));
+        assert!(budget.spend(0, 100));
+    }
+}
