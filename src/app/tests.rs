@@ -146,22 +146,21 @@ async fn connections_are_refused_until_the_store_has_been_read() {
         config
     };
     drop(App::bind(config()).await.unwrap());
-    // Opening the store blocks on this pipe until the test writes the file's content.
-    let anchor = dir.path().join("anchor");
-    let content = std::fs::read(&anchor).unwrap();
-    std::fs::remove_file(&anchor).unwrap();
-    let mkfifo = std::process::Command::new("mkfifo").arg(&anchor).status();
+    // Opening the store blocks on this pipe until the test closes it.
+    let withdrawn = dir.path().join("withdrawn");
+    let mkfifo = std::process::Command::new("mkfifo")
+        .arg(&withdrawn)
+        .status();
     assert!(mkfifo.unwrap().success());
     let starting = tokio::spawn(App::bind(config()));
     // A pipe can be opened for writing only once the store has it open for reading.
-    let open = move || std::fs::File::options().write(true).open(anchor);
-    let mut pipe = task::spawn_blocking(open).await.unwrap().unwrap();
+    let open = move || std::fs::File::options().write(true).open(withdrawn);
+    let pipe = task::spawn_blocking(open).await.unwrap().unwrap();
     let refused = TcpStream::connect(address).await.map(drop);
     assert_eq!(
         refused.unwrap_err().kind(),
         io::ErrorKind::ConnectionRefused
     );
-    std::io::Write::write_all(&mut pipe, &content).unwrap();
     drop(pipe);
     let _app = starting.await.unwrap().unwrap();
     assert!(TcpStream::connect(address).await.is_ok());
