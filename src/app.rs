@@ -209,6 +209,9 @@ impl App {
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), RunError> {
         // Read before serving starts: notifications begin after this verdict.
         let last_verdict = self.store.last_verdict_id();
+        self.notifier
+            .save_first_cursors(&self.store, last_verdict)
+            .await;
         let (health, health_service) = tonic_health::server::health_reporter();
         set_health(&health, ServingStatus::Serving).await;
         let draining = self.draining.clone();

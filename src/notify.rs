@@ -102,6 +102,13 @@ impl Notifier {
         WebhookKeys { endpoints }
     }
 
+    /// Saves where delivery begins, for endpoints that have not been notified before.
+    pub async fn save_first_cursors(&self, store: &Store, start_after: VerdictId) {
+        for name in self.names() {
+            worker::save_first_cursor(store.dir(), name, start_after).await;
+        }
+    }
+
     /// Delivers until the service drains. `on_event` gets the index of the endpoint
     /// and each delivery event.
     pub async fn run(

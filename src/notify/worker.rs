@@ -35,7 +35,6 @@ impl DeliveryWorker {
     pub async fn run(self, on_event: impl Fn(DeliveryEvent)) {
         let cursor_file = CursorFile::new(self.context.store.dir(), &self.endpoint.name);
         let saved_cursor = cursor_file.load().unwrap_or(self.context.start_after);
-        cursor_file.save(saved_cursor).await;
         let mut read_until = saved_cursor;
         let mut pending = PendingNotifications::default();
         let mut attempts = FuturesUnordered::new();
@@ -158,6 +157,15 @@ impl DeliveryWorker {
             .min(store.last_verdict_id())
             .max(store.retained_after());
         Feed::new(store, filter, Some(after), self.context.draining.clone()).ok()
+    }
+}
+
+/// Saves the cursor of an endpoint that has none yet. Done before the service accepts
+/// calls: after a kill, delivery continues at the cursor.
+pub(super) async fn save_first_cursor(dir: Option<&Path>, endpoint: &str, cursor: VerdictId) {
+    let cursor_file = CursorFile::new(dir, endpoint);
+    if cursor_file.load().is_none() {
+        cursor_file.save(cursor).await;
     }
 }
 
