@@ -130,6 +130,18 @@ fn a_counter_is_one_loop_however_many_digits_it_has() {
 }
 
 #[test]
+fn a_long_period_of_digits_is_found() {
+    let unit = "31415926535897932384626433832795028841971693993751";
+    let finding = first(&unit.repeat(40));
+    assert_eq!((finding.count, finding.period), (30, 50));
+    // Digits that do not repeat are no loop, whatever their number.
+    let digits: String = (0..4_000_u64)
+        .map(|n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40).to_string())
+        .collect();
+    assert!(findings(&digits, 400, &settings()).is_empty());
+}
+
+#[test]
 fn invisible_characters_make_no_difference() {
     let text = "I am sure that this is the right file, let me open it. ".repeat(20);
     let hidden: String = text
