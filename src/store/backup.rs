@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    os::unix::fs::{MetadataExt, PermissionsExt, chown},
     path::{Path, PathBuf},
 };
 
@@ -53,6 +54,8 @@ fn copy(source: &Connection, file: &Path) -> Result<(), StoreError> {
         .pragma_update(None, "journal_mode", "DELETE")
         .map_err(database_error(file))?;
     drop(target);
+    // As private as the directory of the store.
+    fs::set_permissions(file, fs::Permissions::from_mode(0o600)).map_err(StoreError::io(file))?;
     let written = fs::File::open(file).and_then(|file| file.sync_all());
     written.map_err(StoreError::io(file))
 }
@@ -136,6 +139,11 @@ impl RestorePlan {
         }
         fs::rename(&new, &path).map_err(io)?;
         let head = HeadFile::open(&dir).map_err(io)?;
+        // The service may run as another user than this command.
+        let owner = fs::metadata(&dir.0).map_err(io)?;
+        for file in [&path, &dir.head()] {
+            chown(file, Some(owner.uid()), Some(owner.gid())).map_err(io)?;
+        }
         head.write(&copy.head)
             .and_then(|()| head.sync())
             .map_err(io)?;

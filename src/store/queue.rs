@@ -162,6 +162,15 @@ impl WriteQueue {
         std::mem::take(&mut state.withdrawn)
     }
 
+    /// The writer writes something other than verdicts. Verdicts wait meanwhile.
+    pub fn begin_maintenance(&self) {
+        self.lock().in_flight = Some((Vec::new(), Instant::now()));
+    }
+
+    pub fn end_maintenance(&self) {
+        self.lock().in_flight = None;
+    }
+
     /// Withdraws an operator action that is not on disk yet.
     pub fn withdraw(&self, id: VerdictId) -> Withdrawal {
         let mut state = self.lock();
@@ -196,7 +205,7 @@ impl WriteQueue {
         oldest.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// How long the writer has been writing its batch.
+    /// How long the writer has been writing its batch, or something else.
     pub fn write_age(&self) -> Duration {
         let state = self.lock();
         let since = state.in_flight.as_ref().map(|(_, since)| *since);
@@ -364,6 +373,18 @@ mod tests {
         let queue = WriteQueue::new(4, VerdictId(0));
         let batch = queue.next_batch(Some(Duration::ZERO)).unwrap();
         assert!(batch.issued.is_empty());
+    }
+
+    #[test]
+    fn a_write_of_something_else_has_an_age_too() {
+        let queue = WriteQueue::new(4, VerdictId(0));
+        queue.begin_maintenance();
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(queue.write_age() >= Duration::from_millis(2));
+        queue.enqueue(reset(1, "a"));
+        assert_eq!(queue.withdraw(VerdictId(1)), Withdrawal::Removed);
+        queue.end_maintenance();
+        assert_eq!(queue.write_age(), Duration::ZERO);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::{
     database::{CommitError, Database},
     record,
     recovery::read_removed,
-    schema::{WAL_BYTES, begin},
+    schema::{BUSY_TIMEOUT, WAL_BYTES, begin},
     sessions,
     tenant_share::tenant_share,
     transaction::{ChainState, IdBlob, tombstone_row},
@@ -36,9 +36,10 @@ pub(super) struct Retention {
 }
 
 impl Database {
-    /// Removes a slice of what exceeds the limits: old records; saved sessions, then the
-    /// oldest records while the files are too large; expired and surplus tombstones. Returns the greatest
-    /// id of all removed verdicts, and whether more is to be removed.
+    /// Removes a slice of what exceeds the limits: old records, expired and surplus
+    /// tombstones; while the files are too large the oldest records, then saved sessions,
+    /// then tombstones. Returns the greatest id of all removed verdicts, and whether more
+    /// is to be removed.
     pub fn enforce_retention(
         &mut self,
         retention: &Retention,
@@ -54,15 +55,13 @@ impl Database {
             tombstone_sum: self.tombstone_sum,
         };
         let transaction = begin(&mut self.connection)?;
-        // Saved sessions go first: most of what they have heals by itself.
-        let mut removed = if bytes_over {
-            sessions::remove_oldest(&transaction)?
-        } else {
-            0
-        };
         let expired = oldest(retention.verdicts_age_max);
-        removed += remove_records(&transaction, expired, bytes_over && removed == 0)?;
+        let mut removed = remove_records(&transaction, expired, bytes_over)?;
         removed += state.remove_tombstones(&transaction, retention, oldest, now)?;
+        if removed == 0 && bytes_over {
+            // The log is empty: profiles, labels and counts of live sessions go next.
+            removed += sessions::remove_oldest(&transaction)?;
+        }
         if removed == 0 && bytes_over {
             // Only tombstones are left: the oldest have to go.
             removed += state.remove_oldest_tombstones(&transaction, RETENTION_SLICE)?;
@@ -112,11 +111,14 @@ impl Database {
         Ok(())
     }
 
-    /// Copies the write-ahead log into the database and empties it.
+    /// Copies the write-ahead log into the database and empties it. If a reader is in the
+    /// way, that is left for the next time, because verdicts wait meanwhile.
     fn checkpoint(&self) -> Result<(), CommitError> {
         let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
-        self.connection.query_row(sql, [], |_| Ok(()))?;
-        Ok(())
+        self.connection.busy_timeout(Duration::ZERO)?;
+        let ended = self.connection.query_row(sql, [], |_| Ok(()));
+        self.connection.busy_timeout(BUSY_TIMEOUT)?;
+        Ok(ended?)
     }
 }
 

@@ -1,7 +1,13 @@
 //! Requests to remove what exceeds the retention. The writer thread serves them a slice
 //! at a time, so that commits do not wait for long.
 
-use std::{sync::mpsc, time::SystemTime};
+use std::{
+    sync::{
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc,
+    },
+    time::SystemTime,
+};
 
 use parking_lot::Mutex;
 
@@ -10,6 +16,7 @@ use super::{StoreError, removal::Retention};
 #[derive(Default)]
 pub(super) struct RetentionRequests {
     pending: Mutex<Option<RetentionRequest>>,
+    is_closed: AtomicBool,
 }
 
 struct RetentionRequest {
@@ -23,11 +30,16 @@ impl RetentionRequests {
     /// is then reported as done.
     pub fn request(&self, retention: Retention, now: SystemTime) -> Result<(), StoreError> {
         let (done, result) = mpsc::sync_channel(1);
-        *self.pending.lock() = Some(RetentionRequest {
+        let mut pending = self.pending.lock();
+        if self.is_closed.load(Relaxed) {
+            return Ok(());
+        }
+        *pending = Some(RetentionRequest {
             retention,
             now,
             done,
         });
+        drop(pending);
         // Without a sender the request was replaced, or the writer has ended.
         result.recv().unwrap_or(Ok(()))
     }
@@ -53,6 +65,8 @@ impl RetentionRequests {
 
     /// The writer ends: nothing is removed any more.
     pub fn close(&self) {
-        *self.pending.lock() = None;
+        let mut pending = self.pending.lock();
+        self.is_closed.store(true, Relaxed);
+        *pending = None;
     }
 }

@@ -1,6 +1,6 @@
 //! The schema of the database, and how connections are opened.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use rusqlite::{
     Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior, config::DbConfig,
@@ -28,6 +28,10 @@ pub(super) fn begin(connection: &mut Connection) -> rusqlite::Result<Transaction
     connection.transaction_with_behavior(TransactionBehavior::Immediate)
 }
 
+/// How long a commit waits for another program that writes to the database, such as
+/// `sqlite3`. Below `store.sync_secs_max`.
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
+
 pub(super) fn configure(connection: &Connection, is_new: bool) -> rusqlite::Result<()> {
     if is_new {
         connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
@@ -38,6 +42,7 @@ pub(super) fn configure(connection: &Connection, is_new: bool) -> rusqlite::Resu
     connection.pragma_update(None, "journal_size_limit", WAL_BYTES)?;
     connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
     connection.pragma_update(None, "cell_size_check", true)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(64);
     Ok(())
 }

@@ -24,6 +24,10 @@ const REMOVALS_MAX: usize = 65_536;
 /// The most rows that one transaction removes.
 pub(super) const REMOVAL_SLICE: usize = 1_000;
 
+/// The most rows that one transaction removes while the files are too large. A session
+/// may have 10 KiB, and no more than necessary should go.
+const OVERSIZE_SLICE: usize = 100;
+
 /// A change of the frozen sessions.
 pub(super) enum SessionWrite {
     Save(Vec<FrozenSession>),
@@ -129,7 +133,9 @@ impl Store {
         let Some(disk) = &self.disk else {
             return Ok(());
         };
-        let connection = schema::open_read_only(&disk.dir, false)?;
+        // On a full or read-only disk there is no writer yet, and nothing can be created.
+        let is_exclusive = self.publisher.watermarks().write_failing;
+        let connection = schema::open_read_only(&disk.dir, is_exclusive)?;
         load(&connection, each).map_err(schema::database_error(&disk.dir.database()))
     }
 }
@@ -204,7 +210,7 @@ pub(super) fn remove_oldest(transaction: &Transaction<'_>) -> rusqlite::Result<u
                    (SELECT rowid FROM sessions ORDER BY last_seen_ms LIMIT ?1)";
     transaction
         .prepare_cached(sql)?
-        .execute([REMOVAL_SLICE as i64])
+        .execute([OVERSIZE_SLICE as i64])
 }
 
 /// Reads all frozen sessions, the most recently active first.

@@ -72,8 +72,11 @@ impl Writer {
             if !batch.issued.is_empty() || is_failing {
                 self.commit(batch)?;
             }
+            // A disk that hangs here must be noticed as in a commit.
+            self.queue.begin_maintenance();
             self.enforce_retention()?;
             self.write_sessions()?;
+            self.queue.end_maintenance();
         }
         if !self.backlog.is_empty() {
             self.commit(Batch::default())?;
