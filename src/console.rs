@@ -117,7 +117,7 @@ impl Console {
         let authorization = headers
             .get(header::AUTHORIZATION)
             .map(|value| value.as_bytes());
-        let access = rpc::facts(path).access;
+        let access = rpc::find(path).access;
         self.deps
             .auth
             .authorize(authorization, access)

@@ -30,7 +30,7 @@ pub use event::{
     ToolCall, Turn,
 };
 pub use finding::{
-    DetectorId, DetectorOutcome, Finding, LadderRung, Precedence, missing_field_name,
+    DetectorId, DetectorOutcome, EscalationLevel, Finding, Precedence, missing_field_name,
 };
 pub use frozen::FrozenSession;
 pub use id::{AgentId, IdError, LoopId, SessionId, VerdictId};

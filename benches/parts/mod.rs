@@ -552,7 +552,7 @@ fn near_repeat() -> (DetectorId, Finding) {
         period: 1,
         similarity: 1.0,
         confidence: 1.0,
-        rung: None,
+        level: None,
         extends: true,
         events: [7].into_iter().collect(),
         loop_key: [call].into_iter().collect(),

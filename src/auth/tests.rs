@@ -71,7 +71,7 @@ fn without_a_token_file_every_caller_has_full_access() {
 fn an_rpc_that_is_not_in_the_table_is_denied_to_every_role() {
     let (path, headers) = token_file(&[("root", TokenRole::Admin, "default")]);
     let auth = auth(path.to_path_buf());
-    let access = rpc::facts("/unstuck.v1.SessionService/DeleteEverything").access;
+    let access = rpc::find("/unstuck.v1.SessionService/DeleteEverything").access;
     let admitted = auth.authorize(Some(headers[0].as_bytes()), access);
     assert_eq!(admitted, Err(AuthError::InsufficientRole(TokenRole::Admin)));
 }
@@ -81,7 +81,7 @@ fn an_admin_has_full_access_and_no_other_role_both_records_and_lists() {
     for row in rpc::TABLE {
         assert!(row.access.allows(TokenRole::Admin), "{}", row.path);
     }
-    let access = |path| rpc::facts(path).access;
+    let access = |path| rpc::find(path).access;
     assert_eq!(access("/unstuck.v1.DetectionService/RecordEvent"), RECORD);
     assert_eq!(access("/unstuck.v1.SessionService/ListSessions"), LIST);
     assert!(RECORD.allows(TokenRole::Broker) && !RECORD.allows(TokenRole::Operator));

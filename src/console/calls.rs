@@ -113,7 +113,7 @@ pub(super) async fn get_caller(
     let caller = console.admit(&headers, &path("ListSessions"))?;
     let allowed = OPERATOR_ACTIONS
         .iter()
-        .filter(|(_, rpc)| rpc::facts(&path(rpc)).access.allows(caller.role));
+        .filter(|(_, rpc)| rpc::find(&path(rpc)).access.allows(caller.role));
     Ok(Json(CallerInfo {
         name: caller.name.to_string(),
         role: caller.role.name(),

@@ -7,7 +7,8 @@ use smallvec::smallvec;
 
 use super::{Detector, History, NeverFires, check_share};
 use crate::domain::{
-    DetectorExplanation, DetectorOutcome, Finding, LadderRung, Observation, Sig, Totals, UsageDelta,
+    DetectorExplanation, DetectorOutcome, EscalationLevel, Finding, Observation, Sig, Totals,
+    UsageDelta,
 };
 
 /// Fires when: the session has used `warn_share` of a cap, and again when it has
@@ -45,7 +46,7 @@ pub struct ReachedCap {
     pub unit: &'static str,
     pub used: f64,
     pub cap: f64,
-    rung: LadderRung,
+    level: EscalationLevel,
 }
 
 impl Settings {
@@ -64,10 +65,10 @@ impl Settings {
             let (_, _, used_before) = before;
             let is_past = |used: f64, share: f64| used >= cap * share * (1.0 - ROUNDING);
             let crosses = |share| cap > 0.0 && !is_past(used_before, share) && is_past(used, share);
-            let rung = if crosses(1.0) {
-                LadderRung::Hard
+            let level = if crosses(1.0) {
+                EscalationLevel::Hard
             } else if crosses(self.warn_share) {
-                LadderRung::Soft
+                EscalationLevel::Soft
             } else {
                 return None;
             };
@@ -75,12 +76,12 @@ impl Settings {
                 unit,
                 used,
                 cap,
-                rung,
+                level,
             })
         });
         crossed.max_by(|a, b| {
-            a.rung
-                .cmp(&b.rung)
+            a.level
+                .cmp(&b.level)
                 .then_with(|| (a.used / a.cap).total_cmp(&(b.used / b.cap)))
         })
     }
@@ -144,7 +145,7 @@ impl Detector for Budget {
         // The count is in whole units: templates print `used` and `cap` instead.
         let count = reached.used as i32;
         DetectorOutcome::from_finding(Finding {
-            rung: Some(reached.rung),
+            level: Some(reached.level),
             ..Finding::new(
                 count,
                 smallvec![now.at.index],
@@ -163,7 +164,7 @@ impl Detector for Budget {
 /// Every threshold of every cap is a loop of its own, so each is reported.
 fn loop_key(reached: &ReachedCap) -> Sig {
     let mut hasher = DefaultHasher::new();
-    ("budget", reached.unit, reached.rung as u8).hash(&mut hasher);
+    ("budget", reached.unit, reached.level as u8).hash(&mut hasher);
     Sig::new(hasher.finish())
 }
 
@@ -188,9 +189,9 @@ mod tests {
         secs: 0,
     };
 
-    fn reached(before: Totals, now: Totals) -> Option<(&'static str, LadderRung)> {
+    fn reached(before: Totals, now: Totals) -> Option<(&'static str, EscalationLevel)> {
         let cap = SETTINGS.reached_cap(&UsageDelta { before, now })?;
-        Some((cap.unit, cap.rung))
+        Some((cap.unit, cap.level))
     }
 
     fn tokens(tokens: i64) -> Totals {
@@ -202,12 +203,12 @@ mod tests {
         assert_eq!(reached(tokens(0), tokens(799)), None);
         assert_eq!(
             reached(tokens(799), tokens(800)),
-            Some(("tokens", LadderRung::Soft))
+            Some(("tokens", EscalationLevel::Soft))
         );
         assert_eq!(reached(tokens(800), tokens(999)), None);
         assert_eq!(
             reached(tokens(999), tokens(1_000)),
-            Some(("tokens", LadderRung::Hard))
+            Some(("tokens", EscalationLevel::Hard))
         );
         assert_eq!(reached(tokens(1_000), tokens(9_999)), None);
     }
@@ -216,7 +217,7 @@ mod tests {
     fn crossing_both_thresholds_at_once_reports_the_second() {
         assert_eq!(
             reached(tokens(0), tokens(5_000)),
-            Some(("tokens", LadderRung::Hard))
+            Some(("tokens", EscalationLevel::Hard))
         );
     }
 
@@ -236,7 +237,7 @@ mod tests {
             (Totals { secs: 48, ..START }, "seconds"),
         ];
         for (now, unit) in cases {
-            assert_eq!(reached(START, now), Some((unit, LadderRung::Soft)));
+            assert_eq!(reached(START, now), Some((unit, EscalationLevel::Soft)));
         }
     }
 
@@ -248,7 +249,7 @@ mod tests {
             tokens: 2_000,
             ..START
         };
-        assert_eq!(reached(START, now), Some(("tokens", LadderRung::Hard)));
+        assert_eq!(reached(START, now), Some(("tokens", EscalationLevel::Hard)));
     }
 
     #[test]

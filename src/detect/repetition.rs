@@ -15,12 +15,12 @@ use crate::domain::{
 /// thresholds), and so does text that differs only in its digits. It also fires
 /// when nearly all of the latest words or sentences were written before, in any
 /// order, or when the last 96 words contain only 10 different ones. The finding
-/// sets the ladder rung itself: WARN first, BREAK if it continues, ESCALATE if
+/// sets the ladder level itself: WARN first, BREAK if it continues, ESCALATE if
 /// that does not help.
 ///
 /// Resets when: the text ends, another text begins, a tool is called, or a BREAK
 /// was issued. The loop is remembered: the same loop in a later text starts one
-/// rung higher.
+/// level higher.
 ///
 /// Cost: about 10 ns per character and at most 11 KB per text while the text is
 /// streamed; nothing on other events.
@@ -142,7 +142,7 @@ fn build_finding(repeated: &TextRepetition, event: Option<i32>) -> Finding {
         period: repeated.period,
         similarity: repeated.similarity,
         confidence: repeated.similarity,
-        rung: Some(repeated.rung),
+        level: Some(repeated.level),
         extends: repeated.extends,
         ..Finding::new(repeated.count, events, smallvec![repeated.loop_key])
     }

@@ -79,9 +79,9 @@ pub struct Finding {
     /// 1 if the occurrences are equal, .9 if they are equal after masking, else the
     /// similarity.
     pub confidence: f64,
-    /// `Some`: the detector sets the rung of its ladder itself. `None`: the trend of
+    /// `Some`: the detector sets the level of its ladder itself. `None`: the trend of
     /// the loop does.
-    pub rung: Option<LadderRung>,
+    pub level: Option<EscalationLevel>,
     /// The event extends the unbroken run that this detector found last.
     pub extends: bool,
     /// The events that are new in the pattern, oldest first: all of them when it is
@@ -95,9 +95,9 @@ pub struct Finding {
 }
 
 /// The severity of a loop, for a detector that measures it itself, such as an amount
-/// of text or a share of a budget. Each value is a rung of the escalation ladder.
+/// of text or a share of a budget. Each value is a level of the escalation ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum LadderRung {
+pub enum EscalationLevel {
     Soft,
     Hard,
     Final,
@@ -116,7 +116,7 @@ impl Finding {
             period: 0,
             similarity: 1.0,
             confidence: 1.0,
-            rung: None,
+            level: None,
             extends: false,
             events,
             loop_key,

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{LadderRung, Sig};
+use super::{EscalationLevel, Sig};
 
 /// A repetition within one text.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,7 +22,7 @@ pub struct TextRepetition {
     /// 1 if the copies are equal, .9 if they differ in their digits only, else the
     /// share of words or sentences that are not new.
     pub similarity: f64,
-    pub rung: LadderRung,
+    pub level: EscalationLevel,
     /// It was found before in the same text and has crossed another threshold.
     pub extends: bool,
 }

@@ -6,7 +6,7 @@ use super::{
     agent_policy::DetectorResults, decision::Decision, loop_history::Loop, settings::Settings,
     trend::Trends,
 };
-use crate::domain::{Action, DetectorId, Evidence, Finding, LadderRung, Trend};
+use crate::domain::{Action, DetectorId, EscalationLevel, Evidence, Finding, Trend};
 
 /// The action that a detector asks for.
 pub(super) struct ActionChoice {
@@ -19,7 +19,7 @@ pub(super) struct ActionChoice {
 pub(super) enum Cause {
     FirstSeen,
     Chronic,
-    /// The detector reports the next rung of its ladder.
+    /// The detector reports the next level of its ladder.
     ThresholdPassed,
     /// This share of the budget is used; 1: all of it.
     BudgetUsed(f64),
@@ -40,7 +40,7 @@ pub(super) fn choose_action(
         choice_of(
             trends,
             *detector,
-            finding.rung,
+            finding.level,
             current_loop,
             recurred,
             settings,
@@ -59,7 +59,7 @@ pub(super) fn choose_action(
 fn choice_of(
     trends: &Trends,
     detector: DetectorId,
-    rung: Option<LadderRung>,
+    level: Option<EscalationLevel>,
     current_loop: &Loop,
     recurred: bool,
     settings: &Settings,
@@ -77,21 +77,21 @@ fn choice_of(
     } else if recurred && current_loop.may_throttle_again(escalation.soft) {
         (escalation.soft, Cause::Recurred)
     } else if recurred {
-        let action = rung.map_or(escalation.hard, |rung| {
+        let action = level.map_or(escalation.hard, |level| {
             escalation
-                .action_at(rung)
+                .action_at(level)
                 .max(escalation.action_after(current_loop.strongest_action))
         });
         (action, Cause::Recurred)
-    } else if let Some(rung) = rung {
+    } else if let Some(level) = level {
         let cause = match current_loop.strongest_action {
             _ if escalation.precedence.session_wide => {
-                Cause::BudgetUsed(escalation.budget_share_at(rung))
+                Cause::BudgetUsed(escalation.budget_share_at(level))
             }
             Some(_) => Cause::ThresholdPassed,
             None => Cause::FirstSeen,
         };
-        (escalation.action_at(rung), cause)
+        (escalation.action_at(level), cause)
     } else if current_loop.strongest_action.is_some() && trends.is_chronic(detector) {
         (escalation.hard, Cause::Chronic)
     } else {

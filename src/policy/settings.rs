@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::domain::{Action, LadderRung, Precedence};
+use crate::domain::{Action, EscalationLevel, Precedence};
 
 /// The policy settings of one profile.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub struct Escalation {
     pub enabled: bool,
     pub soft: Action,
     pub hard: Action,
-    /// The action at the final rung, for a detector that reports rungs itself.
+    /// The action at the final level, for a detector that reports levels itself.
     pub final_action: Action,
     /// A loop with this many events terminates the session; 0: never.
     pub terminate_after: u32,
@@ -153,20 +153,20 @@ impl EscalationSettings {
 }
 
 impl Escalation {
-    /// The action for a rung that a detector reports.
-    pub fn action_at(&self, rung: LadderRung) -> Action {
-        match rung {
-            LadderRung::Soft => self.soft,
-            LadderRung::Hard => self.hard,
-            LadderRung::Final => self.final_action,
+    /// The action for a level that a detector reports.
+    pub fn action_at(&self, level: EscalationLevel) -> Action {
+        match level {
+            EscalationLevel::Soft => self.soft,
+            EscalationLevel::Hard => self.hard,
+            EscalationLevel::Final => self.final_action,
         }
     }
 
-    /// The share of its budget that a session has used at this rung.
-    pub fn budget_share_at(&self, rung: LadderRung) -> f64 {
-        match rung {
-            LadderRung::Soft => self.warn_share.unwrap_or(1.0),
-            LadderRung::Hard | LadderRung::Final => 1.0,
+    /// The share of its budget that a session has used at this level.
+    pub fn budget_share_at(&self, level: EscalationLevel) -> f64 {
+        match level {
+            EscalationLevel::Soft => self.warn_share.unwrap_or(1.0),
+            EscalationLevel::Hard | EscalationLevel::Final => 1.0,
         }
     }
 

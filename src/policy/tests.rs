@@ -4,7 +4,8 @@ use smallvec::smallvec;
 
 use super::*;
 use crate::domain::{
-    Action, AgentId, DetectorId, EventPosition, Finding, LadderRung, Level, Precedence, Sig, Waste,
+    Action, AgentId, DetectorId, EscalationLevel, EventPosition, Finding, Level, Precedence, Sig,
+    Waste,
 };
 
 const A: DetectorId = DetectorId(0);
@@ -123,7 +124,7 @@ fn finding(
         period: 1,
         similarity: 1.0,
         confidence: 1.0,
-        rung: None,
+        level: None,
         extends,
         events: events.collect(),
         loop_key: smallvec![Sig::new(name.to_ascii_lowercase().into())],
@@ -378,9 +379,9 @@ fn check_bars(script: &str, expected: &[Action]) {
     let mut decisions = Vec::new();
     for step in script.chars() {
         let bar = match step {
-            's' => LadderRung::Soft,
-            'h' => LadderRung::Hard,
-            'l' => LadderRung::Final,
+            's' => EscalationLevel::Soft,
+            'h' => EscalationLevel::Hard,
+            'l' => EscalationLevel::Final,
             _ => {
                 bench.decide(1, &[]);
                 extends = false;
@@ -388,7 +389,7 @@ fn check_bars(script: &str, expected: &[Action]) {
             }
         };
         let mut found = finding('x', 3, extends, 0..=2);
-        found.rung = Some(bar);
+        found.level = Some(bar);
         decisions.extend(bench.decide(1, &[(A, found)]));
         extends = true;
     }
@@ -421,7 +422,12 @@ fn without_a_last_rung_the_hard_one_is_the_last() {
         .to_escalation("x", Precedence::default(), 20)
         .unwrap();
     assert_eq!(
-        [LadderRung::Soft, LadderRung::Hard, LadderRung::Final].map(|bar| ladder.action_at(bar)),
+        [
+            EscalationLevel::Soft,
+            EscalationLevel::Hard,
+            EscalationLevel::Final
+        ]
+        .map(|bar| ladder.action_at(bar)),
         [Action::Warn, Action::Block, Action::Block]
     );
 }
@@ -507,17 +513,17 @@ fn the_used_share_of_a_budget_is_the_reason() {
     let mut bench = PolicyHarness::new(settings);
     let mut reason = |name, bar| {
         let mut finding = finding(name, 80, false, 0..=0);
-        finding.rung = Some(bar);
+        finding.level = Some(bar);
         bench
             .decide(1, &[(A, finding)])
             .map(|decision| decision.reason)
     };
     assert_eq!(
-        reason('s', LadderRung::Soft).as_deref(),
+        reason('s', EscalationLevel::Soft).as_deref(),
         Some("80 % of the session's budget is used")
     );
     assert_eq!(
-        reason('h', LadderRung::Hard).as_deref(),
+        reason('h', EscalationLevel::Hard).as_deref(),
         Some("the session's budget is used up")
     );
 }

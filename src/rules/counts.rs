@@ -324,7 +324,7 @@ mod tests {
     use super::*;
     use crate::detect::testing::{observed_call, outcome_letter};
     use crate::domain::{
-        EventPosition, LadderRung, MarkerKind, Operation, TextRepetition, UsageDelta,
+        EscalationLevel, EventPosition, MarkerKind, Operation, TextRepetition, UsageDelta,
     };
 
     const SETTINGS: RuleSettings = RuleSettings {
@@ -439,7 +439,7 @@ mod tests {
             period: 5,
             start_char: 0,
             similarity: 1.0,
-            rung: LadderRung::Soft,
+            level: EscalationLevel::Soft,
             extends: false,
         };
         let mut letters = String::new();

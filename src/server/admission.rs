@@ -31,7 +31,7 @@ use super::{
     frame_reader::{FrameReader, MessageLimits, RequestFrames},
     quota::{AddressPermit, AddressQuota, Permit, TenantQuota},
     retain_body,
-    rpc::{self, Load, ResponseKind, RpcFacts},
+    rpc::{self, LoadClass, ResponseKind, RpcSpec},
     scheduler::SchedulerHandle,
     status,
     third_party::ThirdPartyStream,
@@ -295,12 +295,12 @@ impl AdmissionState {
     /// Authenticates the caller, inserts it into the request's extensions, and takes
     /// the permits that the call needs.
     fn admit(&self, request: &mut HttpRequest<Body>) -> Result<Admitted, RejectedCall> {
-        let facts = rpc::facts(request.uri().path());
+        let spec = rpc::find(request.uri().path());
         let header = request.headers().get(AUTHORIZATION);
         let (context, peer) = (&self.context, peer_address(request));
         let caller = context
             .auth
-            .authorize(header.map(|value| value.as_bytes()), facts.access)
+            .authorize(header.map(|value| value.as_bytes()), spec.access)
             .map_err(|denied| {
                 context.metrics.count_rejection(denied.rejection());
                 let is_unknown = denied == AuthError::UnknownToken;
@@ -312,27 +312,27 @@ impl AdmissionState {
                 }
             })?
             .with_peer(peer);
-        self.check_rate(facts, &caller)?;
+        self.check_rate(spec, &caller)?;
         let admitted = Admitted {
-            call_permit: self.call_permit(facts, &caller)?,
-            response_permit: self.response_permit(facts, &caller, peer)?,
-            third_party: ThirdPartyStream::new(facts.response, &caller, context),
+            call_permit: self.call_permit(spec, &caller)?,
+            response_permit: self.response_permit(spec, &caller, peer)?,
+            third_party: ThirdPartyStream::new(spec.response, &caller, context),
         };
-        self.read_frames(facts, &caller, request);
+        self.read_frames(spec, &caller, request);
         request.extensions_mut().insert(caller);
         Ok(admitted)
     }
 
     /// Puts a frame reader in front of the body, or in its place for the handlers of
     /// events and deltas. A probe's message is at most 1 KiB and needs none.
-    fn read_frames(&self, facts: &RpcFacts, caller: &Caller, request: &mut HttpRequest<Body>) {
-        if facts.access == Access::Public {
+    fn read_frames(&self, spec: &RpcSpec, caller: &Caller, request: &mut HttpRequest<Body>) {
+        if spec.access == Access::Public {
             return;
         }
         let body = take(request.body_mut());
         let tenant = caller.tenant.clone();
         let reader = FrameReader::new(body, self.message_limits.clone(), tenant);
-        match facts.response {
+        match spec.response {
             ResponseKind::Stream(StreamRpc::StreamEvents | StreamRpc::StreamDeltas) => {
                 request.extensions_mut().insert(RequestFrames::new(reader));
             }
@@ -342,8 +342,8 @@ impl AdmissionState {
 
     /// Counts a unary call against the caller's rate. The events of a stream are
     /// counted one by one.
-    fn check_rate(&self, facts: &RpcFacts, caller: &Caller) -> Result<(), Status> {
-        if facts.load == Load::Exempt {
+    fn check_rate(&self, spec: &RpcSpec, caller: &Caller) -> Result<(), Status> {
+        if spec.load == LoadClass::Exempt {
             return Ok(());
         }
         let rate = self.context.rate_limits.caller_rate(caller);
@@ -354,8 +354,8 @@ impl AdmissionState {
         })
     }
 
-    fn call_permit(&self, facts: &RpcFacts, caller: &Caller) -> Result<Option<CallPermit>, Status> {
-        if facts.load == Load::Exempt {
+    fn call_permit(&self, spec: &RpcSpec, caller: &Caller) -> Result<Option<CallPermit>, Status> {
+        if spec.load == LoadClass::Exempt {
             return Ok(None);
         }
         let context = &self.context;
@@ -372,12 +372,12 @@ impl AdmissionState {
 
     fn response_permit(
         &self,
-        facts: &RpcFacts,
+        spec: &RpcSpec,
         caller: &Caller,
         peer: Option<PeerAddress>,
     ) -> Result<Option<ResponsePermit>, Status> {
         let streams = &self.context.streams;
-        let permit = match facts.response {
+        let permit = match spec.response {
             ResponseKind::Small => return Ok(None),
             ResponseKind::Page => self.page(caller)?,
             ResponseKind::Stream(rpc) => self.stream(streams, rpc, caller)?,

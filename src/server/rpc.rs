@@ -8,16 +8,16 @@ use crate::{
 
 /// What admission must know of a path before the handler runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RpcFacts {
+pub struct RpcSpec {
     pub path: &'static str,
     pub access: Access,
-    pub load: Load,
+    pub load: LoadClass,
     pub response: ResponseKind,
 }
 
 /// How a call is treated while the service is busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Load {
+pub enum LoadClass {
     /// Runs at once and is never rejected: operator actions and probes must get
     /// through. Streams are limited by the permit of their response instead.
     Exempt,
@@ -49,35 +49,40 @@ const ANY_TOKEN: Access = Access::Roles(&TokenRole::ALL);
 
 /// Every rpc by its path, and every HTTP route that is no rpc.
 #[rustfmt::skip]
-pub const TABLE: &[RpcFacts] = &[
-    row("/unstuck.v1.DetectionService/RecordEvent", SEND, Load::Limited, ResponseKind::Small),
-    row("/unstuck.v1.DetectionService/StreamEvents", SEND, Load::Exempt, ResponseKind::Stream(StreamRpc::StreamEvents)),
-    row("/unstuck.v1.DetectionService/StreamDeltas", SEND, Load::Exempt, ResponseKind::Stream(StreamRpc::StreamDeltas)),
-    row("/unstuck.v1.SessionService/OpenSession", SEND, Load::Limited, ResponseKind::Small),
-    row("/unstuck.v1.SessionService/EndSession", SEND, Load::Limited, ResponseKind::Small),
-    row("/unstuck.v1.SessionService/ResetSession", OPERATE, Load::Exempt, ResponseKind::Small),
-    row("/unstuck.v1.SessionService/TerminateSession", OPERATE, Load::Exempt, ResponseKind::Small),
-    row("/unstuck.v1.SessionService/SnoozeSession", OPERATE, Load::Exempt, ResponseKind::Small),
-    row("/unstuck.v1.SessionService/GetSession", READ, Load::Limited, ResponseKind::Page),
-    row("/unstuck.v1.SessionService/ListSessions", READ, Load::Limited, ResponseKind::Page),
+pub const TABLE: &[RpcSpec] = &[
+    row("/unstuck.v1.DetectionService/RecordEvent", SEND, LoadClass::Limited, ResponseKind::Small),
+    row("/unstuck.v1.DetectionService/StreamEvents", SEND, LoadClass::Exempt, ResponseKind::Stream(StreamRpc::StreamEvents)),
+    row("/unstuck.v1.DetectionService/StreamDeltas", SEND, LoadClass::Exempt, ResponseKind::Stream(StreamRpc::StreamDeltas)),
+    row("/unstuck.v1.SessionService/OpenSession", SEND, LoadClass::Limited, ResponseKind::Small),
+    row("/unstuck.v1.SessionService/EndSession", SEND, LoadClass::Limited, ResponseKind::Small),
+    row("/unstuck.v1.SessionService/ResetSession", OPERATE, LoadClass::Exempt, ResponseKind::Small),
+    row("/unstuck.v1.SessionService/TerminateSession", OPERATE, LoadClass::Exempt, ResponseKind::Small),
+    row("/unstuck.v1.SessionService/SnoozeSession", OPERATE, LoadClass::Exempt, ResponseKind::Small),
+    row("/unstuck.v1.SessionService/GetSession", READ, LoadClass::Limited, ResponseKind::Page),
+    row("/unstuck.v1.SessionService/ListSessions", READ, LoadClass::Limited, ResponseKind::Page),
     // Until its one request has arrived a watch is a unary call.
-    row("/unstuck.v1.SessionService/WatchVerdicts", READ, Load::Limited, ResponseKind::Stream(StreamRpc::WatchVerdicts)),
-    row("/unstuck.v1.SessionService/ListVerdicts", READ, Load::Limited, ResponseKind::Page),
+    row("/unstuck.v1.SessionService/WatchVerdicts", READ, LoadClass::Limited, ResponseKind::Stream(StreamRpc::WatchVerdicts)),
+    row("/unstuck.v1.SessionService/ListVerdicts", READ, LoadClass::Limited, ResponseKind::Page),
     // Probes have no token, and the answer is one bit.
-    row("/grpc.health.v1.Health/Check", Access::Public, Load::Exempt, ResponseKind::Small),
-    row("/grpc.health.v1.Health/Watch", Access::Public, Load::Exempt, ResponseKind::HealthStream),
-    row("/grpc.health.v1.Health/List", Access::Public, Load::Exempt, ResponseKind::Small),
-    row("/healthz", Access::Public, Load::Exempt, ResponseKind::Small),
-    row("/readyz", Access::Public, Load::Exempt, ResponseKind::Small),
+    row("/grpc.health.v1.Health/Check", Access::Public, LoadClass::Exempt, ResponseKind::Small),
+    row("/grpc.health.v1.Health/Watch", Access::Public, LoadClass::Exempt, ResponseKind::HealthStream),
+    row("/grpc.health.v1.Health/List", Access::Public, LoadClass::Exempt, ResponseKind::Small),
+    row("/healthz", Access::Public, LoadClass::Exempt, ResponseKind::Small),
+    row("/readyz", Access::Public, LoadClass::Exempt, ResponseKind::Small),
     // Reflection requires any valid token.
-    row("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", ANY_TOKEN, Load::Exempt, ResponseKind::ReflectionStream),
-    row("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", ANY_TOKEN, Load::Exempt, ResponseKind::ReflectionStream),
+    row("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", ANY_TOKEN, LoadClass::Exempt, ResponseKind::ReflectionStream),
+    row("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", ANY_TOKEN, LoadClass::Exempt, ResponseKind::ReflectionStream),
     // Sums over all tenants; no label names a session, a tenant or a text.
-    row("/metrics", READ, Load::Exempt, ResponseKind::Small),
+    row("/metrics", READ, LoadClass::Exempt, ResponseKind::Small),
 ];
 
-const fn row(path: &'static str, access: Access, load: Load, response: ResponseKind) -> RpcFacts {
-    RpcFacts {
+const fn row(
+    path: &'static str,
+    access: Access,
+    load: LoadClass,
+    response: ResponseKind,
+) -> RpcSpec {
+    RpcSpec {
         path,
         access,
         load,
@@ -86,10 +91,15 @@ const fn row(path: &'static str, access: Access, load: Load, response: ResponseK
 }
 
 /// A path that is not in the table: no role may call it.
-const UNKNOWN: RpcFacts = row("", Access::Roles(&[]), Load::Limited, ResponseKind::Small);
+const UNKNOWN: RpcSpec = row(
+    "",
+    Access::Roles(&[]),
+    LoadClass::Limited,
+    ResponseKind::Small,
+);
 
-/// The facts of a path.
-pub fn facts(path: &str) -> &'static RpcFacts {
+/// The row of a path.
+pub fn find(path: &str) -> &'static RpcSpec {
     TABLE
         .iter()
         .find(|row| row.path == path)

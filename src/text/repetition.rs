@@ -60,7 +60,7 @@ use super::{
     unicode,
     work_budget::WorkBudget,
 };
-use crate::domain::{LadderRung, RepetitionSettings, Sig, TextRepetition, sanitize};
+use crate::domain::{EscalationLevel, RepetitionSettings, Sig, TextRepetition, sanitize};
 use chunk::ChunkTracker;
 use content::{CHAR_CLASSES, CharClass, CodeDetector, FenceTracker};
 use period::PeriodTracker;
@@ -94,7 +94,7 @@ pub struct RepetitionTracker {
 
 /// Words or sentences that recur.
 struct Recurrence {
-    rung: LadderRung,
+    level: EscalationLevel,
     /// Identifies the loop; independent of the order in which they recur.
     loop_id: u64,
     /// How often the latest word or sentence occurs.
@@ -447,13 +447,13 @@ impl RepetitionTracker {
     }
 }
 
-/// The finding with the higher rung, the earlier of equals.
+/// The finding with the higher level, the earlier of equals.
 fn stronger(
     earlier: Option<TextRepetition>,
     later: Option<TextRepetition>,
 ) -> Option<TextRepetition> {
     match (&earlier, &later) {
-        (Some(known), Some(new)) if new.rung > known.rung => later,
+        (Some(known), Some(new)) if new.level > known.level => later,
         _ => earlier.or(later),
     }
 }

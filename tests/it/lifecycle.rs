@@ -603,8 +603,8 @@ async fn a_termination_is_logged_once_despite_later_events() {
 
 #[tokio::test]
 async fn a_termination_during_a_streamed_text_is_logged_once() {
-    let rungs = ["soft", "hard", "final_action"].map(|rung| format!("{rung} = \"terminate\"\n"));
-    let config = format!("[detect.repetition]\n{}", rungs.concat());
+    let levels = ["soft", "hard", "final_action"].map(|level| format!("{level} = \"terminate\"\n"));
+    let config = format!("[detect.repetition]\n{}", levels.concat());
     let directory = directory(&[("unstuck.toml", &config)]);
     let running = Running::start(unstuck(directory.path(), &["serve"], &[]));
     let deltas = running.server().await.deltas().await;

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use super::escalation::{EscalationSteps, LoopEscalation};
 use crate::{
-    domain::{LadderRung, RepetitionSettings},
+    domain::{EscalationLevel, RepetitionSettings},
     text::mixing::GOLDEN_RATIO_32,
 };
 
@@ -57,7 +57,7 @@ fn slot_of(hash: u32) -> usize {
 
 /// A chunk that occurs often enough.
 pub(super) struct RepeatedChunk {
-    pub rung: LadderRung,
+    pub level: EscalationLevel,
     /// The text from one copy to the next.
     pub unit: String,
     pub chars: u32,
@@ -131,11 +131,11 @@ impl ChunkTracker {
             hard: HARD_WINDOWS * settings.chunk_window,
             last: FINAL_WINDOWS * settings.chunk_window,
         };
-        let rung = self.escalation.advance(1, steps);
-        if !self.escalation.report(rung) {
+        let level = self.escalation.advance(1, steps);
+        if !self.escalation.report(level) {
             return None;
         }
-        // Describe the copies as they are now, at most once per rung.
+        // Describe the copies as they are now, at most once per level.
         let described = self.trackers.iter_mut().find_map(|tracker| {
             match tracker.search(text, settings.chunk_count, &mut |_| true) {
                 ChunkSearch::Found(copies) => Some((tracker.size, copies)),
@@ -144,7 +144,7 @@ impl ChunkTracker {
         });
         let (size, copies) = described?;
         Some(RepeatedChunk {
-            rung,
+            level,
             unit: text[text.len() - copies.period..].iter().collect(),
             chars: copies.period as u32,
             count: copies.count,

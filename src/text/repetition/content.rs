@@ -5,7 +5,7 @@
 //! [`FenceTracker`] follows Markdown fences, and [`UnitStats`] measures one repeated
 //! unit and gives its thresholds. Cost: constant per character, linear per unit.
 
-use crate::domain::{LadderRung, RepetitionSettings};
+use crate::domain::{EscalationLevel, RepetitionSettings};
 
 /// The class of an ASCII byte.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -316,7 +316,7 @@ impl UnitStats {
         self.digits >= self.letters || self.letters * 3 < self.chars - self.spaces
     }
 
-    /// For each rung: how often the unit must occur, and over how many characters.
+    /// For each level: how often the unit must occur, and over how many characters.
     pub fn thresholds(self, fenced: bool) -> [(u32, u32); 3] {
         let is_code = self.is_code();
         let thresholds = match self.letters {
@@ -332,10 +332,10 @@ impl UnitStats {
             return thresholds;
         }
         let fence = [(20, 2_000), (40, 4_000), (80, 8_000)];
-        std::array::from_fn(|rung| {
+        std::array::from_fn(|level| {
             (
-                thresholds[rung].0.max(fence[rung].0),
-                thresholds[rung].1.max(fence[rung].1),
+                thresholds[level].0.max(fence[level].0),
+                thresholds[level].1.max(fence[level].1),
             )
         })
     }
@@ -359,7 +359,11 @@ const WORDS_MIN: u32 = 6;
 /// Measured on 98 MB of real text. No kind of content has lower thresholds.
 const PROSE_THRESHOLDS: [(u32, u32); 3] = [(3, 150), (4, 300), (8, 800)];
 
-pub(super) const RUNGS: [LadderRung; 3] = [LadderRung::Soft, LadderRung::Hard, LadderRung::Final];
+pub(super) const LEVELS: [EscalationLevel; 3] = [
+    EscalationLevel::Soft,
+    EscalationLevel::Hard,
+    EscalationLevel::Final,
+];
 
 /// The bytes that a unit of `period` bytes and `chars` characters must span to reach a
 /// threshold, scaled by what the settings ask of prose.

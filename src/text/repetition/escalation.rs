@@ -1,7 +1,7 @@
 //! How a repetition that goes on climbs the ladder: soft when it is found, hard and
 //! final after it has gone on for some further amount of text.
 
-use crate::domain::LadderRung;
+use crate::domain::EscalationLevel;
 
 /// One repetition that is going on. The default is none.
 #[derive(Default)]
@@ -9,7 +9,7 @@ pub(super) struct LoopEscalation {
     /// For how much text it has gone on since it was found, in the tracker's own unit
     /// (characters, words or sentences). `None`: nothing is going on.
     elapsed: Option<u32>,
-    reported: Option<LadderRung>,
+    reported: Option<EscalationLevel>,
 }
 
 /// The amounts after which a repetition is hard and final.
@@ -25,25 +25,25 @@ impl LoopEscalation {
     }
 
     /// The repetition goes on by `amount`; the first call starts it at 0. Returns the
-    /// rung it is on.
-    pub fn advance(&mut self, amount: u32, steps: EscalationSteps) -> LadderRung {
+    /// level it is on.
+    pub fn advance(&mut self, amount: u32, steps: EscalationSteps) -> EscalationLevel {
         let elapsed = self
             .elapsed
             .map_or(0, |so_far| so_far.saturating_add(amount));
         self.elapsed = Some(elapsed);
         if elapsed >= steps.last {
-            LadderRung::Final
+            EscalationLevel::Final
         } else if elapsed >= steps.hard {
-            LadderRung::Hard
+            EscalationLevel::Hard
         } else {
-            LadderRung::Soft
+            EscalationLevel::Soft
         }
     }
 
-    /// Marks a rung as reported. Returns false if it or a stronger one already was.
-    pub fn report(&mut self, rung: LadderRung) -> bool {
-        let is_new = Some(rung) > self.reported;
-        self.reported = self.reported.max(Some(rung));
+    /// Marks a level as reported. Returns false if it or a stronger one already was.
+    pub fn report(&mut self, level: EscalationLevel) -> bool {
+        let is_new = Some(level) > self.reported;
+        self.reported = self.reported.max(Some(level));
         is_new
     }
 }

@@ -36,7 +36,7 @@ use super::{
     content::{self, UnitStats},
 };
 use crate::{
-    domain::{LadderRung, RepetitionSettings},
+    domain::{EscalationLevel, RepetitionSettings},
     text::{mixing::GOLDEN_RATIO_32, work_budget::WorkBudget},
 };
 
@@ -84,7 +84,7 @@ struct PeriodRun {
     /// The `digit_blind_len` at which to check the thresholds again.
     due_at: u32,
     unit: Option<UnitStats>,
-    reported: Option<LadderRung>,
+    reported: Option<EscalationLevel>,
 }
 
 impl PeriodRun {

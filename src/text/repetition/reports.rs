@@ -38,7 +38,7 @@ impl RepetitionTracker {
             period: chunk.chars as i32,
             start_char: (self.chars + 1).saturating_sub(u64::from(chunk.span)),
             similarity: 1.0,
-            rung: chunk.rung,
+            level: chunk.level,
             extends: false,
         };
         self.record_repetition(repetition, context);
@@ -63,7 +63,7 @@ impl RepetitionTracker {
             } else {
                 DIGIT_BLIND_SIMILARITY
             },
-            rung: passed.rung,
+            level: passed.level,
             unit: format_unit(passed.unit).into(),
             extends: false,
         };
@@ -94,7 +94,7 @@ impl RepetitionTracker {
             period: 0,
             start_char: recurrence.start_char,
             similarity: recurrence.share,
-            rung: recurrence.rung,
+            level: recurrence.level,
             extends: false,
         };
         self.record_repetition(repetition, context);
@@ -107,7 +107,7 @@ impl RepetitionTracker {
         repetition.extends = context.previous == Some(repetition.loop_key);
         self.last_found = Some(repetition.loop_key);
         let known = context.found.as_ref();
-        if known.is_none_or(|other| other.rung < repetition.rung) {
+        if known.is_none_or(|other| other.level < repetition.level) {
             context.found = Some(repetition);
         }
     }

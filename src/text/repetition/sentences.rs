@@ -107,10 +107,10 @@ impl SentenceTracker {
             self.escalation = LoopEscalation::default();
             return None;
         }
-        let rung = self.escalation.advance(1, STEPS);
+        let level = self.escalation.advance(1, STEPS);
         // A new sentence in between does not recur: the next stale one reports.
         let is_stale = self.stale_bits & 1 != 0;
-        if !is_stale || !self.escalation.report(rung) {
+        if !is_stale || !self.escalation.report(level) {
             return None;
         }
         // Describe the window: the smallest hash of a recurring sentence names the loop.
@@ -122,7 +122,7 @@ impl SentenceTracker {
             }
         }
         Some(Recurrence {
-            rung,
+            level,
             loop_id: loop_id.unwrap_or(hash).into(),
             count,
             share: f64::from(stale) / f64::from(window),

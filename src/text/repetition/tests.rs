@@ -1,6 +1,6 @@
 //! Tests of the tracker as a whole, and of its parts against exhaustive searches.
 
-use super::{content::RUNGS, period::PERIOD_MAX, *};
+use super::{content::LEVELS, period::PERIOD_MAX, *};
 use proptest::prelude::*;
 
 fn settings() -> RepetitionSettings {
@@ -41,15 +41,18 @@ fn findings(
     findings
 }
 
-/// The character at which each rung is first reached.
-fn rungs(text: &str) -> Vec<(LadderRung, usize)> {
-    let mut rungs: Vec<(LadderRung, usize)> = Vec::new();
+/// The character at which each level is first reached.
+fn levels(text: &str) -> Vec<(EscalationLevel, usize)> {
+    let mut levels: Vec<(EscalationLevel, usize)> = Vec::new();
     for (at, repetition) in findings(text, 1, &settings()) {
-        if rungs.last().is_none_or(|(rung, _)| *rung < repetition.rung) {
-            rungs.push((repetition.rung, at));
+        if levels
+            .last()
+            .is_none_or(|(level, _)| *level < repetition.level)
+        {
+            levels.push((repetition.level, at));
         }
     }
-    rungs
+    levels
 }
 
 #[track_caller]
@@ -62,20 +65,20 @@ fn first(text: &str) -> TextRepetition {
 fn prose_is_soft_at_3_copies_over_150_characters_then_hard_at_4_and_final_at_8() {
     let text = "Wait, but the test still fails, so the mock must be wrong. ".repeat(20);
     assert_eq!(
-        rungs(&text),
+        levels(&text),
         [
-            (LadderRung::Soft, 177),
-            (LadderRung::Hard, 300),
-            (LadderRung::Final, 800)
+            (EscalationLevel::Soft, 177),
+            (EscalationLevel::Hard, 300),
+            (EscalationLevel::Final, 800)
         ]
     );
     let word = "exactly ".repeat(150);
     assert_eq!(
-        rungs(&word),
+        levels(&word),
         [
-            (LadderRung::Soft, 150),
-            (LadderRung::Hard, 300),
-            (LadderRung::Final, 800)
+            (EscalationLevel::Soft, 150),
+            (EscalationLevel::Hard, 300),
+            (EscalationLevel::Final, 800)
         ]
     );
 }
@@ -97,7 +100,7 @@ fn a_finding_has_the_unit_its_count_and_its_start() {
 #[test]
 fn characters_are_counted_not_bytes() {
     let text = "設定ファイルをもう一度確認してから、次の手順に進みます。".repeat(20);
-    assert_eq!(rungs(&text)[0], (LadderRung::Soft, 150));
+    assert_eq!(levels(&text)[0], (EscalationLevel::Soft, 150));
     let repeated = first(&text);
     assert_eq!(
         (repeated.count, repeated.period, repeated.start_char),
@@ -267,8 +270,8 @@ struct NaivePeriods {
 }
 
 impl NaivePeriods {
-    /// The highest rung that any primitive period reaches at this byte.
-    fn push(&mut self, byte: u8, settings: &RepetitionSettings) -> Option<LadderRung> {
+    /// The highest level that any primitive period reaches at this byte.
+    fn push(&mut self, byte: u8, settings: &RepetitionSettings) -> Option<EscalationLevel> {
         let fold = |byte: u8| if byte.is_ascii_digit() { b'0' } else { byte };
         let at = self.text.len();
         self.text.push(byte);
@@ -297,7 +300,7 @@ impl NaivePeriods {
                     run + span >= content::required_span(threshold, span, measured.chars, settings)
                 };
                 let highest = thresholds.into_iter().rposition(is_passed);
-                highest.map(|rung| RUNGS[rung])
+                highest.map(|level| LEVELS[level])
             };
             if is_primitive(unit) {
                 strongest = strongest.max(top(self.exact[period], measured.thresholds(false)));
@@ -361,7 +364,7 @@ proptest! {
             periods.push_byte(*byte, &settings);
             if periods.is_due() {
                 let passed = periods.check_due_runs(false, &settings);
-                strongest = strongest.max(passed.map(|passed| passed.rung));
+                strongest = strongest.max(passed.map(|passed| passed.level));
             }
             prop_assert_eq!(strongest, expected, "at byte {}", at);
         }
@@ -382,7 +385,7 @@ proptest! {
             let together = tracker.push(&piece, &settings(), &HashKey::fixed());
             let apart = one_by_one.iter().filter(|(found_at, _)| (at + 1..=end).contains(found_at));
             let first_of_strongest = apart.map(|(_, repetition)| repetition).reduce(|best, other| {
-                if other.rung > best.rung { other } else { best }
+                if other.level > best.level { other } else { best }
             });
             // `extends` depends on what was reported in the same push.
             let comparable = |repetition: &TextRepetition| TextRepetition { extends: false, ..repetition.clone() };
@@ -447,16 +450,16 @@ fn the_chunk_rule_has_the_limits_of_its_source() {
 #[test]
 fn a_chunk_that_goes_on_escalates_window_by_window() {
     let text = "this is a sentence of exactly fifty characters ok ".repeat(40);
-    let rungs: Vec<_> = findings(&text, 1, &classic())
+    let levels: Vec<_> = findings(&text, 1, &classic())
         .into_iter()
-        .map(|(at, repetition)| (repetition.rung, at))
+        .map(|(at, repetition)| (repetition.level, at))
         .collect();
     assert_eq!(
-        rungs,
+        levels,
         [
-            (LadderRung::Soft, 150),
-            (LadderRung::Hard, 350),
-            (LadderRung::Final, 950)
+            (EscalationLevel::Soft, 150),
+            (EscalationLevel::Hard, 350),
+            (EscalationLevel::Final, 950)
         ]
     );
 }

@@ -22,7 +22,7 @@ use super::{
     word_hash::{WordHash, extend_hash},
 };
 use crate::{
-    domain::{LadderRung, LazyBox},
+    domain::{EscalationLevel, LazyBox},
     text::mixing::GOLDEN_RATIO_32,
 };
 
@@ -191,13 +191,13 @@ impl WordTracker {
 
     #[cold]
     fn check_stale_grams(&mut self) -> Option<Recurrence> {
-        let rung = self.stale_grams.advance(1, STEPS);
-        if !self.stale_grams.report(rung) {
+        let level = self.stale_grams.advance(1, STEPS);
+        if !self.stale_grams.report(level) {
             return None;
         }
         let count = self.history.get()?.latest_count();
         let share = f64::from(self.stale_count) / f64::from(RECENT_GRAMS);
-        self.recurrence(rung, count, share)
+        self.recurrence(level, count, share)
     }
 
     #[inline(never)]
@@ -206,11 +206,11 @@ impl WordTracker {
             self.low_variety = LoopEscalation::default();
             return None;
         };
-        let rung = self.low_variety.advance(VARIETY_STEP, STEPS);
-        if !self.low_variety.report(rung) {
+        let level = self.low_variety.advance(VARIETY_STEP, STEPS);
+        if !self.low_variety.report(level) {
             return None;
         }
-        self.recurrence(rung, count, 1.0)
+        self.recurrence(level, count, 1.0)
     }
 
     /// How often the latest word occurs in the window, if the window has few distinct
@@ -241,14 +241,14 @@ impl WordTracker {
     }
 
     /// Describes the loop; the smallest hash of the latest words names it.
-    fn recurrence(&self, rung: LadderRung, count: u32, share: f64) -> Option<Recurrence> {
+    fn recurrence(&self, level: EscalationLevel, count: u32, share: f64) -> Option<Recurrence> {
         let history = self.history.get()?;
         let words = history
             .words
             .iter()
             .filter(|word| **word != WordHash::default());
         Some(Recurrence {
-            rung,
+            level,
             loop_id: u64::from(words.map(|word| word.hash()).min()?),
             count,
             share,

@@ -8,8 +8,8 @@
 
 use super::{PeriodRun, PeriodTracker, mask_digit};
 use crate::{
-    domain::{LadderRung, RepetitionSettings},
-    text::repetition::content::{self, RUNGS, UnitStats, is_continuation_byte},
+    domain::{EscalationLevel, RepetitionSettings},
+    text::repetition::content::{self, LEVELS, UnitStats, is_continuation_byte},
 };
 
 /// Units of work for measuring a unit, per byte of it.
@@ -17,7 +17,7 @@ const UNITS_PER_MEASURED_BYTE: u32 = 6;
 
 /// A period that has passed a threshold.
 pub(in crate::text::repetition) struct PassedThreshold {
-    pub rung: LadderRung,
+    pub level: EscalationLevel,
     /// The unit, rotated to where the run began.
     pub unit: Vec<u8>,
     pub chars: u32,
@@ -57,35 +57,35 @@ impl PeriodTracker {
         runs.dedup_by_key(|run| run.period);
         let mut strongest: Option<PassedThreshold> = None;
         for run in &mut runs {
-            let Some((rung, is_exact)) = self.check_run(run, fenced, settings) else {
+            let Some((level, is_exact)) = self.check_run(run, fenced, settings) else {
                 continue;
             };
-            if strongest.as_ref().is_none_or(|other| other.rung < rung) {
-                strongest = Some(self.describe(run, rung, is_exact));
+            if strongest.as_ref().is_none_or(|other| other.level < level) {
+                strongest = Some(self.describe(run, level, is_exact));
             }
         }
         self.runs = runs;
         strongest
     }
 
-    /// The rung that a run has newly reached, and whether by exact copies. Sets when the
+    /// The level that a run has newly reached, and whether by exact copies. Sets when the
     /// run is due again.
     fn check_run(
         &self,
         run: &mut PeriodRun,
         fenced: bool,
         settings: &RepetitionSettings,
-    ) -> Option<(LadderRung, bool)> {
+    ) -> Option<(EscalationLevel, bool)> {
         let unit = run.unit.filter(|_| run.digit_blind_len >= run.due_at)?;
         let period = run.period;
-        // The length that each rung needs, for exact and for digit-blind copies.
+        // The length that each level needs, for exact and for digit-blind copies.
         let length_for =
             |threshold| content::required_span(threshold, period, unit.chars, settings) - period;
         let exact = unit.thresholds(fenced).map(length_for);
         let blind = unit
             .digit_blind_thresholds(fenced)
             .map(|thresholds| thresholds.map(length_for));
-        // The highest rung that each has reached.
+        // The highest level that each has reached.
         let by_exact = highest_reached(run.exact_len, &exact);
         let by_blind = blind
             .as_ref()
@@ -96,12 +96,12 @@ impl PeriodTracker {
         });
         let wait = bytes_until_next(run.exact_len, &exact).min(until_blind);
         run.due_at = run.digit_blind_len.saturating_add(wait);
-        let rung = RUNGS[by_exact.max(by_blind)?];
-        if Some(rung) <= run.reported {
+        let level = LEVELS[by_exact.max(by_blind)?];
+        if Some(level) <= run.reported {
             return None;
         }
-        run.reported = Some(rung);
-        Some((rung, by_exact >= by_blind))
+        run.reported = Some(level);
+        Some((level, by_exact >= by_blind))
     }
 
     /// Reduces the run to its primitive period, since a multiple may have been found
@@ -127,7 +127,7 @@ impl PeriodTracker {
         ));
     }
 
-    fn describe(&self, run: &PeriodRun, rung: LadderRung, is_exact: bool) -> PassedThreshold {
+    fn describe(&self, run: &PeriodRun, level: EscalationLevel, is_exact: bool) -> PassedThreshold {
         let period = run.period as usize;
         let length = if is_exact {
             run.exact_len
@@ -145,7 +145,7 @@ impl PeriodTracker {
         let copies = span / period;
         unit.rotate_left(period - span % period);
         PassedThreshold {
-            rung,
+            level,
             unit,
             chars,
             count: copies as u32,
@@ -180,12 +180,12 @@ fn primitive_period(unit: &[u8], is_equal: impl Fn(u8, u8) -> bool) -> usize {
     part
 }
 
-/// The highest rung whose length is reached.
+/// The highest level whose length is reached.
 fn highest_reached(length: u32, needed: &[u32; 3]) -> Option<usize> {
     needed.iter().rposition(|needed| length >= *needed)
 }
 
-/// How many bytes are missing to the next rung.
+/// How many bytes are missing to the next level.
 fn bytes_until_next(length: u32, needed: &[u32; 3]) -> u32 {
     let next = needed.iter().find(|needed| **needed > length);
     next.map_or(u32::MAX, |needed| needed - length)
