@@ -24,7 +24,7 @@ mod lru_map;
 mod registry;
 mod streak;
 
-pub use history::{CallEntry, CallText, History, TurnEntry};
+pub use history::{CallEntry, CallText, History, RefusedCall, TurnEntry};
 
 use serde::de::DeserializeOwned;
 use thiserror::Error;

@@ -6,6 +6,7 @@
 //! (sixteen bytes at a time).
 
 mod action;
+mod call_key;
 mod capacity;
 pub mod clock;
 mod event;
@@ -17,6 +18,7 @@ mod observation;
 pub mod sanitize;
 pub mod serde_time;
 mod session;
+mod standing;
 mod tenant;
 mod text_repetition;
 mod timeline;
@@ -24,6 +26,7 @@ mod turn;
 mod verdict;
 
 pub use action::{Action, UnknownAction};
+pub use call_key::CallKey;
 pub use capacity::{Capacities, Capacity};
 pub use event::{
     Args, Channel, Cost, Delta, Event, EventBody, Marker, MarkerKind, Operation, Outcome, Role,
@@ -40,6 +43,7 @@ pub use observation::{
     WordHashes,
 };
 pub use session::{Abstention, SessionStatus, SessionView, Totals};
+pub use standing::{CallCheck, Standing};
 pub use tenant::{Tenant, TenantKey};
 pub use text_repetition::{RepetitionSettings, TextRepetition};
 pub use timeline::{

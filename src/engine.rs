@@ -17,6 +17,7 @@ mod event_ids;
 mod eviction;
 mod freeze;
 mod issuer;
+mod members;
 mod operator_actions;
 mod outcome;
 mod profile;
@@ -25,6 +26,7 @@ mod restore;
 mod session;
 mod sessions;
 mod slot;
+mod standing;
 mod tenant;
 
 use std::{
@@ -53,8 +55,8 @@ pub use session::ThawError;
 
 use crate::{
     domain::{
-        Delta, DetectorExplanation, Event, EventBody, Labels, RecoveredState, Role, SessionDetail,
-        SessionId, SessionView, Verdict, VerdictSink,
+        AgentId, CallCheck, Delta, DetectorExplanation, Event, EventBody, Labels, RecoveredState,
+        Role, SessionDetail, SessionId, SessionView, ToolCall, Verdict, VerdictSink,
     },
     facts::{EventFacts, FactExtractor, ToolRules},
     rules::{RuleOutcomes, Rules},
@@ -244,7 +246,13 @@ impl Engine {
         self.with_slot(&event.session, &tenant, now, |slot| match slot {
             Slot::Closed(tombstone) => Ok(tombstone.reject_event(&event.session, event.cost)),
             Slot::Live(session) => {
-                session.record(event, facts, std::mem::take(rule_results), now, &ctx)
+                let state_lost = session.take_state_lost();
+                let results = std::mem::take(rule_results);
+                let outcome = session.record(event, facts, results, now, &ctx)?;
+                Ok(RecordOutcome {
+                    state_lost,
+                    ..outcome
+                })
             }
         })
     }
@@ -281,7 +289,15 @@ impl Engine {
             self.prepare_catching_panic(&delta.session, now, || self.embed_turn(delta, ctx.facts))?;
         self.with_slot(&delta.session, &tenant, now, |slot| match slot {
             Slot::Closed(tombstone) => Ok(Some(tombstone.terminated_outcome(&delta.session))),
-            Slot::Live(session) => session.record_delta(delta, vector, now, &ctx),
+            Slot::Live(session) => {
+                let outcome = session.record_delta(delta, vector, now, &ctx)?;
+                Ok(match outcome {
+                    Some(outcome) if delta.end_of_turn => {
+                        Some(session.add_standing(outcome, &delta.agent))
+                    }
+                    other => other,
+                })
+            }
         })
     }
 
@@ -384,6 +400,16 @@ impl Engine {
     /// The current profiles.
     pub fn profiles(&self) -> Arc<Profiles> {
         self.config.load().profiles.clone()
+    }
+
+    /// Whether a call would be refused. Changes nothing.
+    pub fn check_call(&self, id: &SessionId, agent: &AgentId, call: &ToolCall) -> CallCheck {
+        let signature = self.config.load().facts.call_signature(call);
+        let checked = self.sessions.view(id, |id, slot| match slot {
+            Slot::Closed(tombstone) => tombstone.check_call(id),
+            Slot::Live(session) => session.check_call(agent, signature),
+        });
+        checked.unwrap_or_default()
     }
 
     pub fn get(&self, id: &SessionId) -> Option<SessionView> {

@@ -35,8 +35,8 @@ pub use tools::{ToolClass, ToolRule, ToolRuleError, ToolRules};
 
 use crate::{
     domain::{
-        CallFacts, Event, EventBody, Outcome, RepetitionSettings, Role, Sig, ToolCall, TurnFacts,
-        sanitize,
+        CallFacts, Event, EventBody, Operation, Outcome, RepetitionSettings, Role, Sig, ToolCall,
+        TurnFacts, sanitize,
     },
     text::{
         HashKey, Model, PhraseMatcher, RepetitionTracker, Sketcher, key::SignatureKind,
@@ -44,7 +44,9 @@ use crate::{
     },
 };
 use args::ParsedArguments;
+use classify::CallAction;
 use tool_traits::ToolTraits;
+use tools::ResolvedToolRule;
 
 /// Turns events into facts.
 #[derive(Debug)]
@@ -78,9 +80,30 @@ pub enum EventFacts<'a> {
     Call(CallExtract<'a>),
     /// An agent's turn.
     Turn(TurnFacts, Option<Sig>),
-    /// An event that no detector observes: a blocked or exempt call, a marker, a turn of
-    /// a user. Only the state of the world counts.
+    /// A call that a guard refused. No detector observes it.
+    Refused(RefusedCallFacts<'a>),
+    /// An event that no detector observes: an exempt call, a marker, a turn of a user. Only
+    /// the state of the world counts.
     Other(Option<Sig>),
+}
+
+/// What is known of a call that was not made.
+pub struct RefusedCallFacts<'a> {
+    /// `None`: the arguments are unknown.
+    pub call: Option<Sig>,
+    pub operation: Operation,
+    pub target: Cow<'a, str>,
+}
+
+/// Which call it is, whatever came back.
+struct CallIdentity<'s, 'a> {
+    tool: Sig,
+    traits: ToolTraits,
+    rule: ResolvedToolRule<'s>,
+    args: ParsedArguments<'a>,
+    signature: Option<Sig>,
+    action: CallAction,
+    target: Cow<'a, str>,
 }
 
 impl EventFacts<'_> {
@@ -95,6 +118,7 @@ impl EventFacts<'_> {
         match self {
             Self::Call(extract) => extract.facts.state,
             Self::Turn(_, state) | Self::Other(state) => *state,
+            Self::Refused(_) => None,
         }
     }
 }
@@ -130,9 +154,17 @@ impl FactExtractor {
             .key
             .signature_if_present(SignatureKind::State, &event.state_hash);
         match &event.body {
-            // A blocked call is treated as if it had not been sent.
             EventBody::Call(call) if call.outcome == Some(Outcome::Blocked) => {
-                EventFacts::Other(None)
+                match self.identify_call(call) {
+                    Some(identity) => EventFacts::Refused(RefusedCallFacts {
+                        call: identity.signature,
+                        operation: call
+                            .operation
+                            .unwrap_or_else(|| identity.action.class.operation()),
+                        target: identity.target,
+                    }),
+                    None => EventFacts::Other(None),
+                }
             }
             EventBody::Call(call) => match self.extract_call(event, call) {
                 Some(extract) => EventFacts::Call(extract),
@@ -145,8 +177,14 @@ impl FactExtractor {
         }
     }
 
-    /// The facts of a call; `None` if its tool is exempt from detection.
-    fn extract_call<'a>(&self, event: &'a Event, call: &'a ToolCall) -> Option<CallExtract<'a>> {
+    /// The signature of a call that is not made yet; `None` if its arguments are unknown or
+    /// its tool is exempt from detection.
+    pub fn call_signature(&self, call: &ToolCall) -> Option<Sig> {
+        self.identify_call(call)?.signature
+    }
+
+    /// Which call it is; `None` if its tool is exempt from detection.
+    fn identify_call<'a>(&self, call: &'a ToolCall) -> Option<CallIdentity<'_, 'a>> {
         let key = &self.key;
 
         // The tool: what its name and the configured rules say.
@@ -170,6 +208,29 @@ impl FactExtractor {
         } else {
             call.target.as_str().into()
         };
+        Some(CallIdentity {
+            tool,
+            traits,
+            rule,
+            args,
+            signature,
+            action,
+            target,
+        })
+    }
+
+    /// The facts of a call; `None` if its tool is exempt from detection.
+    fn extract_call<'a>(&self, event: &'a Event, call: &'a ToolCall) -> Option<CallExtract<'a>> {
+        let key = &self.key;
+        let CallIdentity {
+            tool,
+            traits,
+            rule,
+            args,
+            signature,
+            action,
+            target,
+        } = self.identify_call(call)?;
 
         // What came back.
         let result_text = call.result.as_deref();

@@ -17,11 +17,11 @@ mod templates;
 mod trend;
 mod trend_history;
 
-pub use agent_policy::{AgentPolicy, DetectorResults, PolicyOutcome};
+pub use agent_policy::{AgentPolicy, DetectorResults, PolicyOutcome, Refusal};
 pub use decision::Decision;
 pub use loop_history::LoopHistory;
 pub use settings::{Escalation, EscalationSettings, PolicySettingsError, Settings, TrendSettings};
-pub use templates::{TemplateContext, TemplateError, Templates};
+pub use templates::{TemplateContext, TemplateError, Templates, render_refusals};
 pub use trend_history::PackedSample;
 
 #[cfg(test)]

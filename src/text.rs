@@ -9,12 +9,14 @@
 //!   another system, and a report of failed tests.
 //! - `similarity`: how similar two turns are, by their words or by a model.
 //! - `json_hash`: a hash of a JSON value that ignores key order and number format.
+//! - `call_key`: the key of a call that clients compute too.
 //! - `key`: keyed signatures; `memo`: a lock-free cache of values computed from texts.
 //! - `work_budget`: the bound on the work that a text may cause.
 //! - `simd`, `unicode`, `mixing`: what the others are built from.
 //!
 //! Uses: domain.
 
+pub(crate) mod call_key;
 pub mod json_hash;
 pub mod key;
 pub mod mask;

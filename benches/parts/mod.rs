@@ -454,6 +454,7 @@ fn observations() -> (Vec<Observation>, History) {
             tool: "bash",
             target: &made.target,
             event_id: "",
+            args: "",
         };
         history.push(&mut observation.clone(), Cost::default(), &words);
         observations.push(observation);
@@ -516,6 +517,7 @@ fn history() -> Step {
         tool: "bash",
         target: "/home/dev/project/src/domain/text.rs",
         event_id: "",
+        args: r#"{"command": "cat src/domain/text.rs"}"#,
     };
     each(observations, move |now| {
         history.push(&mut now.clone(), Cost::default(), &words);

@@ -191,14 +191,46 @@ fn parse_tool_call(call: pb::ToolCall) -> Result<ToolCall, InvalidArgument> {
     })
 }
 
+/// The session, the agent and the call to check.
+pub(super) fn parse_check_call(
+    tenant: &Tenant,
+    request: pb::CheckCallRequest,
+) -> Result<(SessionId, AgentId, ToolCall), InvalidArgument> {
+    let pb::CheckCallRequest {
+        session_id,
+        mut agent_id,
+        tool,
+        arguments,
+    } = request;
+    if tool.is_empty() {
+        return Err(InvalidArgument::missing("tool"));
+    }
+    let args = match arguments {
+        None => Args::Unknown,
+        Some(pb::check_call_request::Arguments::ArgsJson(text)) => Args::Text(text),
+        Some(pb::check_call_request::Arguments::Args(tree)) => Args::Text(args_to_text(&tree)?),
+        Some(pb::check_call_request::Arguments::ArgsHash(hash)) => {
+            Args::Hash(with_max_len("args_hash", hash, HASH_BYTES_MAX)?)
+        }
+    };
+    let call = ToolCall {
+        tool: with_max_len("tool", tool, TOOL_BYTES_MAX)?,
+        args,
+        ..ToolCall::default()
+    };
+    let session = parse_session_id(tenant, &session_id)?;
+    Ok((session, parse_agent_id(&mut agent_id)?, call))
+}
+
+/// A tree becomes text, the form that is compared faster.
+fn args_to_text(tree: &pbjson_types::Struct) -> Result<String, InvalidArgument> {
+    serde_json::to_string(tree).map_err(|error| InvalidArgument::new("args", error))
+}
+
 fn parse_args(args: pb::tool_call::Arguments) -> Result<Args, InvalidArgument> {
     Ok(match args {
         pb::tool_call::Arguments::ArgsJson(text) => Args::Text(text),
-        // A tree becomes text, the form that is compared faster.
-        pb::tool_call::Arguments::Args(tree) => Args::Text(
-            serde_json::to_string(&tree)
-                .map_err(|error| InvalidArgument::new("tool_call.args", error))?,
-        ),
+        pb::tool_call::Arguments::Args(tree) => Args::Text(args_to_text(&tree)?),
         pb::tool_call::Arguments::ArgsHash(hash) => {
             Args::Hash(with_max_len("tool_call.args_hash", hash, HASH_BYTES_MAX)?)
         }

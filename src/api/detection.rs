@@ -62,6 +62,21 @@ impl DetectionService for Api {
         Ok(Response::new(pb::RecordEventResponse { result }))
     }
 
+    async fn check_call(
+        &self,
+        request: Request<pb::CheckCallRequest>,
+    ) -> Result<Response<pb::CheckCallResponse>, Status> {
+        let caller = authenticated_caller(&request)?;
+        let (session, agent, call) =
+            convert::parse_check_call(&caller.tenant, request.into_inner())
+                .map_err(|invalid| self.count_rejected(invalid))?;
+        let check = self.engine.check_call(&session, &agent, &call);
+        let verdict = check.verdict.as_deref().map(|v| self.present_verdict(v));
+        Ok(Response::new(present::build_check_response(
+            &check, verdict,
+        )))
+    }
+
     type StreamEventsStream = ResponseStream<pb::StreamEventsResponse>;
 
     async fn stream_events(
@@ -334,6 +349,7 @@ impl Api {
                     .and_then(Verdict::effective_action);
                 let (verdict, unsettled) = self.present_unsettled_verdict(&recorded);
                 let response = pb::StreamDeltasResponse {
+                    standing: recorded.standing.as_ref().map(present::standing_to_pb),
                     action: present::action_to_pb(action).into(),
                     verdict,
                     ..present::build_delta_response(delta.session_id, parsed)

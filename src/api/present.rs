@@ -8,8 +8,8 @@ pub(super) use detail::detail_to_pb;
 
 use crate::{
     domain::{
-        Abstention, Action, Cost, Delta, Evidence, Level, LoopMember, SessionStatus, SessionView,
-        Trend, Verdict, Waste,
+        Abstention, Action, CallCheck, Cost, Delta, Evidence, Level, LoopMember, SessionStatus,
+        SessionView, Standing, Trend, Verdict, Waste,
     },
     engine::RecordOutcome,
     pb,
@@ -75,6 +75,11 @@ fn member_to_pb(member: &LoopMember) -> pb::Member {
         tool: member.tool.clone(),
         target: member.target.clone(),
         event_id: member.event_id.clone(),
+        call_key: member
+            .call_key
+            .map(|key| key.to_string())
+            .unwrap_or_default(),
+        args: member.args.clone(),
     }
 }
 
@@ -116,6 +121,34 @@ pub(super) fn build_event_result(
         .into(),
         verdict,
         error: None,
+        standing: recorded.standing.as_ref().map(standing_to_pb),
+        state_lost: recorded.state_lost,
+    }
+}
+
+pub(super) fn build_check_response(
+    check: &CallCheck,
+    verdict: Option<pb::Verdict>,
+) -> pb::CheckCallResponse {
+    pb::CheckCallResponse {
+        action: action_to_pb(check.action).into(),
+        verdict,
+        standing: check.standing.as_ref().map(standing_to_pb),
+    }
+}
+
+pub(super) fn standing_to_pb(standing: &Standing) -> pb::Standing {
+    let Standing {
+        action,
+        verdict,
+        since,
+        blocked,
+    } = standing;
+    pb::Standing {
+        action: action_to_pb(Some(*action)).into(),
+        verdict_id: verdict.to_string(),
+        since: Some(time_to_pb(*since)),
+        blocked: blocked.iter().map(ToString::to_string).collect(),
     }
 }
 
@@ -151,6 +184,12 @@ pub(super) fn build_push_result(verdict: pb::Verdict) -> pb::EventResult {
         session_id: verdict.session_id.clone(),
         event_index: -1,
         action: verdict.action,
+        standing: Some(pb::Standing {
+            action: verdict.action,
+            verdict_id: verdict.verdict_id.clone(),
+            since: verdict.time,
+            blocked: Vec::new(),
+        }),
         verdict: Some(verdict),
         ..pb::EventResult::default()
     }
@@ -177,6 +216,7 @@ pub(super) fn session_to_pb(view: &SessionView) -> pb::Session {
         abstentions,
         termination,
         snoozed_until,
+        standing,
     } = view;
     pb::Session {
         session_id: id.to_string(),
@@ -203,6 +243,7 @@ pub(super) fn session_to_pb(view: &SessionView) -> pb::Session {
         termination: termination.as_deref().map(verdict_to_pb),
         snoozed_until: snoozed_until.map(time_to_pb),
         trend_samples: trend_samples.clone(),
+        standing: standing.as_ref().map(standing_to_pb),
     }
 }
 

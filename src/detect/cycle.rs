@@ -408,6 +408,7 @@ fn build_finding(
         events.truncate(1);
     }
     events.reverse();
+    calls.reverse();
     Finding {
         period: size,
         confidence: if exact { 1.0 } else { 0.9 },

@@ -1,5 +1,6 @@
 //! The recent events of one agent, shared by all detectors.
 
+mod args_ring;
 mod call_ring;
 mod call_row;
 mod text_ring;
@@ -18,8 +19,8 @@ pub use text_ring::CallText;
 use super::{NeverFires, heap};
 use crate::domain::{
     CallFacts, CallKind, Cost, EventPosition, LazyBox, LoopMember, MarkerKind, Observation,
-    ObservationBody, Operation, Sig, Sketch, TimelineStep, TimelineStepKind, TurnFacts, Waste,
-    serde_time,
+    ObservationBody, Operation, Outcome, Sig, Sketch, TimelineStep, TimelineStepKind, TurnFacts,
+    Waste, serde_time,
 };
 use call_ring::CallRing;
 
@@ -43,6 +44,22 @@ struct TurnHistory {
     turn_count: u32,
     /// Usually one event: a message of the user.
     other_events: SmallVec<[OtherEvent; 1]>,
+    /// The latest calls that were refused, oldest first.
+    refused_calls: VecDeque<RefusedCall>,
+}
+
+/// A call that a guard refused.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RefusedCall {
+    pub index: i32,
+    #[serde(with = "serde_time")]
+    pub time: SystemTime,
+    /// `None`: its arguments are unknown.
+    pub call: Option<Sig>,
+    pub tool: String,
+    pub target: String,
+    pub operation: Operation,
+    pub cost: Cost,
 }
 
 /// An event that is neither a call nor a turn of the agent.
@@ -84,6 +101,8 @@ impl History {
     pub const SKETCHES_MAX: usize = 5;
     /// Other events stored; a person learns nothing from more compactions.
     pub const OTHER_EVENTS_MAX: usize = 8;
+    /// Refused calls stored, for the timeline.
+    pub const REFUSED_CALLS_MAX: usize = 16;
     /// Bytes of a target that a verdict quotes.
     pub const TARGET_BYTES_MAX: usize = 200;
 
@@ -206,6 +225,27 @@ impl History {
         self.push_other_event(index, time, OtherEventKind::User);
     }
 
+    /// Adds a refused call. No detector sees it.
+    pub fn push_refused(&mut self, mut refused: RefusedCall) {
+        let text = CallText {
+            tool: &refused.tool,
+            target: &refused.target,
+            ..CallText::default()
+        };
+        let [tool, target, _] = text.truncated().map(str::to_owned);
+        (refused.tool, refused.target) = (tool, target);
+        let calls = &mut self.turn_history.get_or_insert_default().refused_calls;
+        if calls.len() == Self::REFUSED_CALLS_MAX {
+            calls.pop_front();
+        }
+        calls.push_back(refused);
+    }
+
+    fn refused_calls(&self) -> impl Iterator<Item = &RefusedCall> {
+        let history = self.turn_history.get().into_iter();
+        history.flat_map(|history| &history.refused_calls)
+    }
+
     fn push_other_event(&mut self, index: i32, time: SystemTime, kind: OtherEventKind) {
         let events = &mut self.turn_history.get_or_insert_default().other_events;
         if events.len() == Self::OTHER_EVENTS_MAX {
@@ -256,8 +296,9 @@ impl History {
         self.calls.consume(|index, _| events.contains(&index));
     }
 
-    /// The names and the operation of the latest call with this signature.
-    pub fn find_member(&self, call: Sig) -> Option<(LoopMember, Operation)> {
+    /// The names, the operation and the arguments of the latest call with this
+    /// signature.
+    pub fn find_member(&self, call: Sig) -> Option<(LoopMember, Operation, String)> {
         self.calls.find_member(call)
     }
 
@@ -267,7 +308,10 @@ impl History {
             .turns()
             .map(|turn| (turn.at.index, Waste::new(1, turn.cost)));
         let mut waste = Waste::default();
-        for (event, cost) in self.calls.costs().chain(turns) {
+        let refused = self
+            .refused_calls()
+            .map(|call| (call.index, Waste::new(1, call.cost)));
+        for (event, cost) in self.calls.costs().chain(turns).chain(refused) {
             if event >= index {
                 waste += cost;
             }
@@ -282,6 +326,7 @@ impl History {
             history.turns.clear();
             history.sketches.clear();
             history.other_events.clear();
+            history.refused_calls.clear();
         }
     }
 
@@ -310,7 +355,17 @@ impl History {
                 };
                 (None, timeline_step(event.index, event.time, kind))
             });
-        self.calls.timeline_steps().chain(turns).chain(other_events)
+        let refused = self.refused_calls().map(|call| {
+            let kind = TimelineStepKind::Call {
+                tool: call.tool.clone(),
+                target: call.target.clone(),
+                operation: call.operation,
+                outcome: Some(Outcome::Blocked),
+            };
+            (call.call, timeline_step(call.index, call.time, kind))
+        });
+        let calls = self.calls.timeline_steps().chain(refused);
+        calls.chain(turns).chain(other_events)
     }
 
     pub fn heap_bytes(&self) -> usize {
@@ -322,6 +377,12 @@ impl TurnHistory {
     fn heap_bytes(&self) -> usize {
         self.turns.capacity() * size_of::<TurnEntry>()
             + heap::small_vec_bytes(&self.other_events)
+            + self.refused_calls.capacity() * size_of::<RefusedCall>()
+            + self
+                .refused_calls
+                .iter()
+                .map(|call| call.tool.capacity() + call.target.capacity())
+                .sum::<usize>()
             + self.sketches.capacity() * size_of::<Sketch>()
             + self.sketches.iter().map(Sketch::heap_bytes).sum::<usize>()
     }

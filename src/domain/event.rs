@@ -63,6 +63,16 @@ pub enum Args {
     Hash(String),
 }
 
+impl Args {
+    /// The arguments as they were sent; empty if they were not, or only as a hash.
+    pub fn as_text(&self) -> &str {
+        match self {
+            Self::Text(text) => text,
+            Self::Hash(_) | Self::Unknown => "",
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Operation {
     Read,

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use super::{AgentId, Cost, Labels, SessionId, Trend, Verdict, Waste};
+use super::{AgentId, Cost, Labels, SessionId, Standing, Trend, Verdict, Waste};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionStatus {
@@ -78,6 +78,8 @@ pub struct SessionView {
     pub termination: Option<Arc<Verdict>>,
     /// Its verdicts are `shadow` until then.
     pub snoozed_until: Option<SystemTime>,
+    /// The strongest of what holds for its agents.
+    pub standing: Option<Standing>,
 }
 
 impl SessionView {
@@ -102,6 +104,7 @@ impl SessionView {
             abstentions: Vec::new(),
             termination: None,
             snoozed_until: None,
+            standing: None,
         }
     }
 }

@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{Action, AgentId, Cost, Labels, LoopId, SessionId, VerdictId, serde_time};
+use super::{Action, AgentId, CallKey, Cost, Labels, LoopId, SessionId, VerdictId, serde_time};
 
 /// The detector's name in verdicts that record what an operator did.
 pub const OPERATOR: &str = "operator";
@@ -175,11 +175,29 @@ pub struct LoopMember {
     pub tool: String,
     pub target: String,
     pub event_id: String,
+    /// `None`: the arguments are not JSON, only hashed, too long or no longer stored.
+    pub call_key: Option<CallKey>,
+    /// The arguments in which it differs from the loop's other calls, for a person.
+    pub args: String,
 }
 
 impl LoopMember {
+    /// The call, for a person: `read_file src/main.rs`, `get_order(order_id=5)`.
+    pub fn label(&self) -> String {
+        match (self.target.is_empty(), self.args.is_empty()) {
+            (true, true) => self.tool.clone(),
+            (false, true) => format!("{} {}", self.tool, self.target),
+            (true, false) => format!("{}({})", self.tool, self.args),
+            (false, false) => format!("{} {} ({})", self.tool, self.target, self.args),
+        }
+    }
+
     fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + self.tool.len() + self.target.len() + self.event_id.len()
+        size_of::<Self>()
+            + self.tool.len()
+            + self.target.len()
+            + self.event_id.len()
+            + self.args.len()
     }
 }
 

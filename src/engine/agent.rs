@@ -5,14 +5,17 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use super::{Profile, draft::Drafts};
+use super::{Profile, draft::Drafts, members::build_members, standing::StandingLoops};
 use crate::{
     detect::{CallText, Detectors, History},
     domain::{
-        AgentId, CallKind, Cost, DetectorId, DetectorOutcome, Finding, LoopMember, Observation,
-        ObservationBody, Operation, RuleOutcome, UsageDelta, Verdict, Waste,
+        AgentId, CallKind, Cost, DetectorId, DetectorOutcome, Finding, LazyBox, LoopMember,
+        Observation, ObservationBody, Operation, RuleOutcome, Sig, UsageDelta, Verdict, Waste,
     },
-    policy::{AgentPolicy, Decision, DetectorResults, LoopHistory, PolicyOutcome, TemplateContext},
+    policy::{
+        AgentPolicy, Decision, DetectorResults, LoopHistory, PolicyOutcome, TemplateContext,
+        render_refusals,
+    },
     rules::RuleStates,
 };
 
@@ -36,6 +39,9 @@ pub(super) struct Agent {
     detectors_bytes: usize,
     /// The verdict that terminated this sub-agent.
     pub termination: Option<Arc<Verdict>>,
+    /// What holds for it, if anything does.
+    #[serde(skip)]
+    pub standing: LazyBox<StandingLoops>,
 }
 
 /// Detectors are measured on each of the first events of an agent and then once in
@@ -70,6 +76,7 @@ impl Agent {
             totals: Waste::default(),
             detectors_bytes: 0,
             termination: None,
+            standing: LazyBox::default(),
         }
     }
 
@@ -174,8 +181,17 @@ impl Agent {
     }
 
     /// Restores what is not in the window of a frozen session.
-    pub fn restore(&mut self, id: AgentId, totals: Waste, loops: Option<LoopHistory>) {
+    pub fn restore(
+        &mut self,
+        id: AgentId,
+        totals: Waste,
+        loops: Option<LoopHistory>,
+        standing: Option<StandingLoops>,
+    ) {
         (self.id, self.totals) = (id, totals);
+        if let Some(standing) = standing {
+            *self.standing.get_or_insert_default() = standing;
+        }
         if let Some(loops) = loops {
             self.policy.restore_loops(loops);
         }
@@ -187,19 +203,26 @@ impl Agent {
     }
 
     /// Renders the texts of a verdict while the history still has the cited calls.
+    /// `call` and `words` are those of the present event, if it is a call, and
     /// `repetition_start` is the character at which a text begins to repeat itself.
     pub fn render_verdict(
         &self,
         decision: &Decision,
+        (call, words): (Option<Sig>, &CallText<'_>),
         used: UsageDelta,
         repetition_start: u64,
         profile: &Profile,
     ) -> RenderedVerdict {
-        let calls = decision.calls.iter();
-        let (members, operations): (Vec<LoopMember>, Vec<Operation>) = calls
-            .filter_map(|sig| self.history.find_member(*sig))
-            .unzip();
-        let first_operation = operations.first().copied();
+        let current = call.map(|call| (call, words.args));
+        let (members, first_operation) = build_members(&decision.calls, &self.history, current);
+        if decision.refusals > 0 {
+            let (pattern, correction) = render_refusals(decision.refusals, &members);
+            return RenderedVerdict {
+                members,
+                pattern,
+                correction,
+            };
+        }
         let evidence = &decision.evidence;
         let facts = TemplateContext::new(
             (evidence.count, evidence.period, evidence.similarity),
@@ -226,6 +249,7 @@ impl Agent {
         self.rules.reset();
         self.policy.reset();
         self.drafts.clear();
+        self.standing.clear();
     }
 
     pub fn heap_bytes(&self) -> usize {
@@ -239,5 +263,6 @@ impl Agent {
             + self.rules.heap_bytes()
             + self.policy.heap_bytes()
             + self.drafts.heap_bytes()
+            + self.standing.heap_bytes(StandingLoops::heap_bytes)
     }
 }

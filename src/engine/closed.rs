@@ -24,8 +24,8 @@ use super::{
     tenant::TenantState,
 };
 use crate::domain::{
-    Abstention, AgentId, Cost, EncodedRecord, SessionDetail, SessionId, SessionStatus, SessionView,
-    TimelineEntry, Trend, Verdict, VerdictId, Waste, labels_bytes,
+    Abstention, AgentId, CallCheck, Cost, EncodedRecord, SessionDetail, SessionId, SessionStatus,
+    SessionView, TimelineEntry, Trend, Verdict, VerdictId, Waste, labels_bytes,
 };
 
 /// The entry of a session that was terminated or has ended.
@@ -121,6 +121,12 @@ impl Tombstone {
     /// The answer to everything that is sent to a terminated session.
     pub fn terminated_outcome(&self, id: &SessionId) -> RecordOutcome {
         RecordOutcome::terminated(self.termination(id))
+    }
+
+    /// No call of a terminated session may be made; an ended one has nothing against it.
+    pub fn check_call(&self, id: &SessionId) -> CallCheck {
+        self.termination(id)
+            .map_or_else(CallCheck::default, CallCheck::terminated)
     }
 
     /// Answers an event, and counts its cost as avoidable: the broker sent it

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::domain::Verdict;
+use crate::domain::{Standing, Verdict};
 
 /// The answer to an event.
 #[derive(Clone, Debug)]
@@ -14,6 +14,10 @@ pub struct RecordOutcome {
     pub verdict: Option<Arc<Verdict>>,
     /// This event caused the verdict.
     pub is_new_verdict: bool,
+    /// What holds for the agent after the event.
+    pub standing: Option<Standing>,
+    /// The session is known, but its state was lost at a restart. Said once.
+    pub state_lost: bool,
 }
 
 impl RecordOutcome {
@@ -32,6 +36,8 @@ impl RecordOutcome {
             duplicate: false,
             is_new_verdict: new_verdict.is_some(),
             verdict: new_verdict,
+            standing: None,
+            state_lost: false,
         }
     }
 
@@ -40,18 +46,26 @@ impl RecordOutcome {
         Self {
             index: Some(index),
             duplicate: true,
-            verdict,
             is_new_verdict: false,
+            ..Self::not_counted(verdict)
         }
     }
 
     /// The session or the agent was terminated before, by this verdict.
     pub(super) fn terminated(verdict: Option<Arc<Verdict>>) -> Self {
         Self {
-            index: None,
-            duplicate: false,
-            verdict,
             is_new_verdict: false,
+            standing: verdict.as_deref().and_then(Standing::of_termination),
+            ..Self::not_counted(verdict)
+        }
+    }
+
+    /// Adds what holds for the agent; after a termination that is the termination.
+    pub(super) fn with_standing(self, standing: Option<Standing>) -> Self {
+        let verdict = self.verdict.as_deref();
+        Self {
+            standing: verdict.and_then(Standing::of_termination).or(standing),
+            ..self
         }
     }
 

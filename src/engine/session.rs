@@ -57,6 +57,9 @@ pub(super) struct Session {
     accounted_bytes: usize,
     /// Its head has changed since it was last saved.
     is_changed: bool,
+    /// It was known before a restart, but its state could not be restored, and no answer
+    /// has said so yet.
+    state_lost: bool,
 }
 
 /// The number of verdicts in a view.
@@ -88,6 +91,7 @@ impl Session {
             verdict_history: LazyBox::default(),
             accounted_bytes: 0,
             is_changed: true,
+            state_lost: false,
         }
     }
 
@@ -196,6 +200,11 @@ impl Session {
 
     pub fn set_changed(&mut self, is_changed: bool) {
         self.is_changed = is_changed;
+    }
+
+    /// Whether the state was lost at a restart; true once.
+    pub fn take_state_lost(&mut self) -> bool {
+        std::mem::take(&mut self.state_lost)
     }
 
     /// Applies the carry-over of an earlier session of the same id.
@@ -376,6 +385,7 @@ impl Session {
                 .collect(),
             termination: history.termination.clone(),
             snoozed_until: history.snoozed_until,
+            standing: self.strongest_standing(),
         }
     }
 

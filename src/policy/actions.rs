@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::{
-    agent_policy::DetectorResults, decision::Decision, loop_history::Loop, settings::Settings,
+    agent_policy::DetectorResults,
+    decision::Decision,
+    loop_history::Loop,
+    settings::{Settings, TrendSettings},
     trend::Trends,
 };
 use crate::domain::{Action, DetectorId, EscalationLevel, Evidence, Finding, Trend};
@@ -133,6 +136,61 @@ pub(super) fn build_decision(
         wasted: current_loop.counted_waste,
         retry_after: (choice.action == Action::Throttle)
             .then(|| throttle_delay(current_loop.verdict_count, settings)),
+        refusals: 0,
+    }
+}
+
+/// The action that the refused calls of a loop ask for, if it was not reported yet.
+pub(super) fn choose_refusal_action(current_loop: &Loop, settings: &Settings) -> Option<Action> {
+    let TrendSettings {
+        refusals_escalate,
+        refusals_terminate,
+        ..
+    } = settings.trend;
+    let refusals = &current_loop.refusals;
+    let is_reached = |threshold: u32| threshold != 0 && refusals.count >= threshold;
+    let action = if is_reached(refusals_terminate) {
+        Action::Terminate
+    } else if is_reached(refusals_escalate) {
+        Action::Escalate
+    } else {
+        return None;
+    };
+    (Some(action) > refusals.reported).then_some(action)
+}
+
+pub(super) fn build_refusal_decision(
+    current_loop: &Loop,
+    detector: DetectorId,
+    action: Action,
+    trend: Option<Trend>,
+) -> Decision {
+    let refusals = current_loop.refusals.count;
+    let key = match action {
+        Action::Terminate => "refusals_terminate",
+        _ => "refusals_escalate",
+    };
+    let count = i32::try_from(refusals).unwrap_or(i32::MAX);
+    Decision {
+        detector,
+        other_detectors: Vec::new(),
+        action,
+        is_session_wide: false,
+        reason: format!("{refusals} calls of the loop were refused and asked for again (`{key}`)"),
+        confidence: 1.0,
+        loop_id: current_loop.id,
+        calls: current_loop.signatures().into(),
+        trend,
+        evidence: Evidence {
+            count,
+            period: 1,
+            similarity: 1.0,
+            event_indexes: current_loop.events.iter().copied().collect(),
+            excerpt: String::new(),
+        },
+        wasted: current_loop.counted_waste,
+        retry_after: None,
+        refusals,
     }
 }
 

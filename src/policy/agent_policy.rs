@@ -6,7 +6,9 @@ use std::{cmp::Reverse, time::SystemTime};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    actions::{Cause, build_decision, choose_action},
+    actions::{
+        Cause, build_decision, build_refusal_decision, choose_action, choose_refusal_action,
+    },
     decision::Decision,
     loop_history::{LoopHistory, compute_loop_id},
     settings::Settings,
@@ -60,6 +62,17 @@ impl DetectorResults<'_> {
     }
 }
 
+/// A call that was refused.
+pub struct Refusal {
+    pub call: Sig,
+    pub index: i32,
+    /// The session's progress count.
+    pub progress: u32,
+    pub cost: Waste,
+    /// The cost of the agent so far, this event included.
+    pub totals: Waste,
+}
+
 pub struct PolicyOutcome {
     /// At most one per event.
     pub decision: Option<Decision>,
@@ -99,6 +112,41 @@ impl AgentPolicy {
         let state = self.state.get_or_insert_default();
         let outcome = state.decide(results, previous_time, settings, totals_before);
         outcome.map(Box::new)
+    }
+
+    /// Counts a refused call. `None`: it belongs to no loop that was reported.
+    pub fn record_refusal(
+        &mut self,
+        refusal: &Refusal,
+        settings: &Settings,
+    ) -> Option<PolicyOutcome> {
+        let state = self.state.get_mut()?;
+        let current_loop = state.loops.find_reported_mut(refusal.call)?;
+        let detector = current_loop.detector?;
+        let wasted = current_loop.add_refusal(
+            refusal.index,
+            refusal.progress,
+            refusal.cost,
+            refusal.totals,
+        );
+        let decision = choose_refusal_action(current_loop, settings).map(|action| {
+            current_loop.refusals.reported = Some(action);
+            current_loop.record_verdict(action, detector);
+            let trend = state.trends.get(detector);
+            build_refusal_decision(current_loop, detector, action, trend)
+        });
+        Some(PolicyOutcome {
+            decision,
+            wasted,
+            avoidable: wasted,
+            detector,
+        })
+    }
+
+    /// Whether the loop is active.
+    pub fn is_loop_active(&self, id: LoopId) -> bool {
+        let state = self.state.get();
+        state.is_some_and(|state| state.loops.is_active(id))
     }
 
     /// Ends the loop with this signature, because another text begins: if the loop
@@ -251,7 +299,7 @@ impl PolicyState {
                 self.deferred_alert = Some(Box::new(decision));
                 return None;
             }
-            current_loop.record_verdict(choice.action);
+            current_loop.record_verdict(choice.action, detector);
             Some(decision)
         });
         match &decision {
@@ -297,7 +345,7 @@ impl PolicyState {
         if self.alerts_muted_until.get(detector.index()) > Some(&index) {
             return None;
         }
-        current_loop.record_verdict(action);
+        current_loop.record_verdict(action, detector);
         self.start_cooldown(detector, index, settings);
         self.deferred_alert.take().map(|decision| *decision)
     }

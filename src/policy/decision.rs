@@ -24,6 +24,8 @@ pub struct Decision {
     pub evidence: Evidence,
     pub wasted: Waste,
     pub retry_after: Option<Duration>,
+    /// The refused calls of the loop, if they are why it is reported; else 0.
+    pub refusals: u32,
 }
 
 impl Decision {

@@ -8,7 +8,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
-use crate::domain::{Action, AgentId, Capacity, Finding, LoopId, Sig, Waste};
+use crate::domain::{Action, AgentId, Capacity, DetectorId, Finding, LoopId, Sig, Waste};
 
 /// The loops of one agent, latest last. They are remembered for the whole session,
 /// so that a reported loop that recurs is recognized.
@@ -45,6 +45,31 @@ pub(super) struct Loop {
     run_start_totals: Waste,
     /// The part of its cost that is already counted.
     pub counted_waste: Waste,
+    /// The detector that described it in the latest verdict.
+    pub detector: Option<DetectorId>,
+    pub refusals: Refusals,
+}
+
+/// The refused calls of a loop.
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct Refusals {
+    /// Since the session last made progress.
+    pub count: u32,
+    /// The session's progress count at the latest of them.
+    progress: u32,
+    /// The strongest action that was reported because of them.
+    pub reported: Option<Action>,
+}
+
+impl Refusals {
+    /// Counts a refused call.
+    pub fn add(&mut self, progress: u32) {
+        if self.progress != progress {
+            *self = Self::default();
+        }
+        self.progress = progress;
+        self.count = self.count.saturating_add(1);
+    }
 }
 
 impl LoopHistory {
@@ -90,6 +115,8 @@ impl LoopHistory {
             past_run_waste: Waste::default(),
             run_start_totals: Waste::default(),
             counted_waste: Waste::default(),
+            detector: None,
+            refusals: Refusals::default(),
         });
         self.loops.len() - 1
     }
@@ -113,6 +140,18 @@ impl LoopHistory {
     pub(super) fn find_active_mut(&mut self, id: LoopId) -> Option<&mut Loop> {
         let mut loops = self.loops.iter_mut();
         loops.find(|known| known.is_active && known.id == id)
+    }
+
+    /// The latest reported loop that this call belongs to.
+    pub(super) fn find_reported_mut(&mut self, call: Sig) -> Option<&mut Loop> {
+        let mut latest_first = self.loops.iter_mut().rev();
+        latest_first
+            .find(|known| known.strongest_action.is_some() && known.signatures.contains(&call))
+    }
+
+    pub fn is_active(&self, id: LoopId) -> bool {
+        let mut loops = self.loops.iter();
+        loops.any(|known| known.is_active && known.id == id)
     }
 
     /// Ends the active loops that one of their detectors checked for on this event
@@ -147,6 +186,7 @@ impl LoopHistory {
             known.is_active = false;
             known.past_run_events = 0;
             known.current_run_events = 0;
+            known.refusals = Refusals::default();
         }
     }
 
@@ -160,7 +200,9 @@ impl LoopHistory {
     /// Lets terminations that were reported but not enforced be issued again.
     pub fn clear_unenforced_terminations(&mut self) {
         for known in &mut self.loops {
-            known.strongest_action = known.strongest_action.min(Some(Action::Escalate));
+            let enforced = Some(Action::Escalate);
+            known.strongest_action = known.strongest_action.min(enforced);
+            known.refusals.reported = known.refusals.reported.min(enforced);
         }
     }
 
@@ -189,7 +231,8 @@ impl Loop {
         self.run_start_totals = start_totals;
     }
 
-    pub fn record_verdict(&mut self, action: Action) {
+    pub fn record_verdict(&mut self, action: Action, detector: DetectorId) {
+        self.detector = Some(detector);
         self.strongest_action = self.strongest_action.max(Some(action));
         self.verdict_count += 1;
     }
@@ -207,13 +250,35 @@ impl Loop {
         let run_events = finding.count.saturating_mul(lap);
         self.current_run_events = self.current_run_events.max(run_events);
         for event in &finding.events {
-            if self.events.back().is_none_or(|last| last < event) {
-                if self.events.len() == LoopHistory::EVENTS_MAX {
-                    self.events.pop_front();
-                }
-                self.events.push_back(*event);
-            }
+            self.add_event(*event);
         }
+    }
+
+    fn add_event(&mut self, event: i32) {
+        if self.events.back().is_none_or(|last| *last < event) {
+            if self.events.len() == LoopHistory::EVENTS_MAX {
+                self.events.pop_front();
+            }
+            self.events.push_back(event);
+        }
+    }
+
+    /// Adds a refused call and returns the cost that is counted now. `totals` are the
+    /// agent's, the call included.
+    pub fn add_refusal(&mut self, index: i32, progress: u32, cost: Waste, totals: Waste) -> Waste {
+        self.add_event(index);
+        self.refusals.add(progress);
+        if self.is_active {
+            return self.count_new_waste(totals);
+        }
+        // Between the end of the loop and this call the agent did something else.
+        self.counted_waste += cost;
+        cost
+    }
+
+    /// The signatures by which it is recognized, those of its calls among them.
+    pub fn signatures(&self) -> &[Sig] {
+        &self.signatures
     }
 
     /// How often the pattern occurs in the current run.

@@ -34,6 +34,11 @@ pub struct TrendSettings {
     /// loop.
     pub throttle_secs: u32,
     pub throttle_secs_max: u32,
+    /// The number of refused calls of a reported loop that are reported with ESCALATE;
+    /// 0: never.
+    pub refusals_escalate: u32,
+    /// The number of refused calls of a reported loop that terminate; 0: never.
+    pub refusals_terminate: u32,
 }
 
 /// The actions of a detector, from soft to hard.
@@ -219,6 +224,16 @@ impl TrendSettings {
                 key: "throttle_secs",
                 other: Some("throttle_secs_max"),
                 why,
+            });
+        }
+        let (escalate, terminate) = (self.refusals_escalate, self.refusals_terminate);
+        if terminate != 0 && escalate >= terminate {
+            return Err(PolicySettingsError {
+                key: "refusals_escalate",
+                other: Some("refusals_terminate"),
+                why: format!(
+                    "{escalate} refused calls are never reached: the session ends after {terminate}"
+                ),
             });
         }
         Ok(())

@@ -31,6 +31,8 @@ fn settings(soft: Action, hard: Action, terminate_after: u32) -> Settings {
             trend_half_life_events: 20,
             throttle_secs: 5,
             throttle_secs_max: 300,
+            refusals_escalate: 3,
+            refusals_terminate: 6,
         },
         escalations: vec![ladder("a"), ladder("b")],
         shadow: false,

@@ -51,6 +51,7 @@ const ANY_TOKEN: Access = Access::Roles(&TokenRole::ALL);
 #[rustfmt::skip]
 pub const TABLE: &[RpcSpec] = &[
     row("/unstuck.v1.DetectionService/RecordEvent", SEND, LoadClass::Limited, ResponseKind::Small),
+    row("/unstuck.v1.DetectionService/CheckCall", SEND, LoadClass::Limited, ResponseKind::Small),
     row("/unstuck.v1.DetectionService/StreamEvents", SEND, LoadClass::Exempt, ResponseKind::Stream(StreamRpc::StreamEvents)),
     row("/unstuck.v1.DetectionService/StreamDeltas", SEND, LoadClass::Exempt, ResponseKind::Stream(StreamRpc::StreamDeltas)),
     row("/unstuck.v1.SessionService/OpenSession", SEND, LoadClass::Limited, ResponseKind::Small),

@@ -10,8 +10,8 @@ use std::{
 use prost::Message;
 
 use crate::domain::{
-    Action, AgentId, Effect, Evidence, Level, LoopId, LoopMember, OPERATOR, SessionId, Tenant,
-    Trend, Verdict, VerdictId, VerdictRecord, Waste, format_ranges,
+    Action, AgentId, CallKey, Effect, Evidence, Level, LoopId, LoopMember, OPERATOR, SessionId,
+    Tenant, Trend, Verdict, VerdictId, VerdictRecord, Waste, format_ranges,
 };
 
 /// The kinds of records, by their effect on the recovered state.
@@ -157,6 +157,12 @@ struct MemberRecord {
     target: String,
     #[prost(string, tag = "3")]
     event_id: String,
+    /// As `pattern`: empty, or the bytes of the key.
+    #[prost(bytes = "vec", tag = "4")]
+    call_key: Vec<u8>,
+    /// As `pattern`.
+    #[prost(string, tag = "5")]
+    args: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -210,6 +216,11 @@ pub(super) fn encode(issued: &VerdictRecord, text: bool) -> Encoded {
                 tool: member.tool.clone(),
                 target: quoted(&member.target),
                 event_id: member.event_id.clone(),
+                call_key: match member.call_key {
+                    Some(key) if text => key.0.to_vec(),
+                    _ => Vec::new(),
+                },
+                args: quoted(&member.args),
             })
             .collect(),
         ema: verdict.trend.map(|trend| trend.ema),
@@ -334,6 +345,8 @@ fn verdict(id: VerdictId, record: Record) -> Option<Verdict> {
         tool: call.tool,
         target: call.target,
         event_id: call.event_id,
+        call_key: call.call_key.try_into().ok().map(CallKey),
+        args: call.args,
     });
     Some(Verdict {
         id,

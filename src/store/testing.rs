@@ -30,6 +30,8 @@ pub(super) fn looping(id: u128, session: &str, action: Action) -> VerdictRecord 
             tool: "read_file".to_owned(),
             target: "src/main.rs".to_owned(),
             event_id: "e8".to_owned(),
+            call_key: None,
+            args: String::new(),
         }],
         trend: Some(Trend {
             ema: 0.3,

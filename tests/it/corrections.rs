@@ -17,6 +17,8 @@ fn hostile() -> TemplateContext {
         tool: HOSTILE.to_owned(),
         target: HOSTILE.to_owned() + &"y".repeat(10_000),
         event_id: HOSTILE.to_owned(),
+        call_key: None,
+        args: HOSTILE.to_owned(),
     };
     let members = [member(), member()];
     TemplateContext::new((3, 2, 0.9), "read", &members, (HOSTILE, 7))

@@ -192,15 +192,7 @@ async fn after_a_kill_profile_labels_and_loops_are_there_and_windows_fill_again(
         .play("s", vec![ask("colour").id("e1"), ask("colour").id("e2")])
         .await;
     let first = warned[1].verdict.clone().unwrap();
-    let last_event = server.get("s").await.unwrap().last_event_time.unwrap();
-    let last_event_ms = last_event.seconds * 1_000 + i64::from(last_event.nanos) / 1_000_000;
-    let is_saved = || {
-        let saved = saved_sessions(dir.path());
-        saved
-            .get("s")
-            .is_some_and(|saved| saved.last_seen_ms == last_event_ms)
-    };
-    wait_until(is_saved).await;
+    wait_until_saved(dir.path(), &server, "s").await;
     assert!(!saved_sessions(dir.path())["s"].has_window);
     running.child.0.kill().unwrap();
     running.child.0.wait().unwrap();
@@ -220,6 +212,19 @@ async fn after_a_kill_profile_labels_and_loops_are_there_and_windows_fill_again(
     let second = results[2].verdict.clone().unwrap();
     assert_eq!(second.loop_id, first.loop_id);
     assert!(second.action > first.action, "{second:?}");
+}
+
+/// Waits until the store has the session as it is after its last event.
+pub async fn wait_until_saved(dir: &Path, server: &Server, session: &str) {
+    let last_event = server.get(session).await.unwrap().last_event_time.unwrap();
+    let last_event_ms = last_event.seconds * 1_000 + i64::from(last_event.nanos) / 1_000_000;
+    wait_until(|| {
+        let saved = saved_sessions(dir);
+        saved
+            .get(session)
+            .is_some_and(|saved| saved.last_seen_ms == last_event_ms)
+    })
+    .await;
 }
 
 async fn wait_until(is_true: impl Fn() -> bool) {

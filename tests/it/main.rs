@@ -59,6 +59,7 @@ mod rules;
 mod sabotage;
 mod scenarios;
 mod sessions;
+mod standing;
 mod streams;
 mod telemetry;
 mod terminate;

@@ -116,10 +116,14 @@ impl Player {
 
 /// A verdict without its ids: two engines with different hash keys agree on this.
 pub fn essence(verdict: &Verdict) -> String {
-    let nameless = Verdict {
+    let mut nameless = Verdict {
         id: VerdictId(0),
         loop_id: None,
         ..verdict.clone()
     };
+    // It is of the arguments exactly as they were sent.
+    for member in &mut nameless.members {
+        member.call_key = None;
+    }
     format!("{nameless:?}")
 }

@@ -70,6 +70,13 @@ where
 
 #[async_trait]
 impl DetectionService for Slow {
+    async fn check_call(
+        &self,
+        _request: Request<pb::CheckCallRequest>,
+    ) -> Result<Response<pb::CheckCallResponse>, Status> {
+        Err(Status::unimplemented("only streams"))
+    }
+
     async fn record_event(
         &self,
         _: Request<pb::RecordEventRequest>,

@@ -10,8 +10,9 @@ use tonic::{
     transport::{Error, Server, server::TcpIncoming},
 };
 use unstuck::pb::{
-    Delta, Event, EventResult, RecordEventRequest, RecordEventResponse, StreamDeltasRequest,
-    StreamDeltasResponse, StreamEventsRequest, StreamEventsResponse,
+    CheckCallRequest, CheckCallResponse, Delta, Event, EventResult, RecordEventRequest,
+    RecordEventResponse, StreamDeltasRequest, StreamDeltasResponse, StreamEventsRequest,
+    StreamEventsResponse,
     detection_service_server::{DetectionService, DetectionServiceServer},
 };
 
@@ -36,6 +37,13 @@ pub async fn serve(listener: TcpListener) -> Result<(), Error> {
 
 #[async_trait]
 impl DetectionService for BareServer {
+    async fn check_call(
+        &self,
+        _request: Request<CheckCallRequest>,
+    ) -> Result<Response<CheckCallResponse>, Status> {
+        Err(Status::unimplemented("not part of the load"))
+    }
+
     async fn record_event(
         &self,
         request: Request<RecordEventRequest>,

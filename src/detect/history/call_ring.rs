@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     super::heap,
     History,
+    args_ring::ArgsRing,
     call_row::{CallExtra, CallRow, Fingerprints, RareFields, from_nanos, to_nanos},
     text_ring::{CallText, TextRing},
 };
@@ -27,6 +28,7 @@ pub(super) struct CallRing {
     target_fingerprints: Fingerprints,
     /// Tool, target and event id of each call, oldest first.
     texts: TextRing,
+    args: ArgsRing,
     rare_fields: LazyBox<RareFields>,
     ordinary: SlotSet,
     /// A verdict cites them, or a compaction dropped them.
@@ -200,6 +202,7 @@ impl CallRing {
         }
         let texts = text.truncated();
         self.texts.push(texts);
+        self.args.push(text.args);
         let row = CallRow::new(at, facts, texts.map(|text| text.len() as u8));
         match self.rows.get_mut(slot) {
             Some(oldest) => *oldest = row,
@@ -294,8 +297,9 @@ impl CallRing {
         })
     }
 
-    /// The names and the operation of the latest call with this signature.
-    pub fn find_member(&self, call: Sig) -> Option<(LoopMember, Operation)> {
+    /// The names, the operation and the arguments of the latest call with this
+    /// signature.
+    pub fn find_member(&self, call: Sig) -> Option<(LoopMember, Operation, String)> {
         let ago = self.calls_ago(self.slots_of_call(call)).next()?;
         let operation = self.row(ago)?.operation;
         let [tool, target, event_id] = self.texts_of(ago)?;
@@ -303,8 +307,10 @@ impl CallRing {
             tool,
             target,
             event_id,
+            call_key: None,
+            args: String::new(),
         };
-        Some((member, operation))
+        Some((member, operation, self.args.get(ago)))
     }
 
     /// The stored calls for a person, oldest first.
@@ -361,6 +367,7 @@ impl CallRing {
             *slots = 0;
         }
         self.texts.clear();
+        self.args.clear();
         if let Some(rare) = self.rare_fields.get_mut() {
             rare.lines.clear();
             rare.extras.clear();
@@ -371,7 +378,7 @@ impl CallRing {
         let rare_fields = self
             .rare_fields
             .heap_bytes(|rare| heap::vec_bytes(&rare.lines) + heap::vec_bytes(&rare.extras));
-        heap::vec_bytes(&self.rows) + self.texts.heap_bytes() + rare_fields
+        heap::vec_bytes(&self.rows) + self.texts.heap_bytes() + self.args.heap_bytes() + rare_fields
     }
 }
 

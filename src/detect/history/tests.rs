@@ -139,6 +139,7 @@ impl ModelCall {
             tool,
             target,
             event_id,
+            args: target,
         };
         past.push(&mut now, self.cost, &text);
     }
@@ -169,6 +170,8 @@ impl ModelCall {
             tool,
             target,
             event_id,
+            call_key: None,
+            args: String::new(),
         };
         (member, self.facts.operation)
     }
@@ -268,9 +271,15 @@ proptest! {
                     past.latest_call(*call).map(entry_fields),
                     ordinary().find(equal).map(entry)
                 );
+                let found = past.find_member(*call);
+                let stored = latest_first().find(equal);
+                // The oldest arguments give way to later ones.
+                if let (Some((.., args)), Some(call)) = (&found, stored) {
+                    prop_assert!(args.is_empty() || *args == call.names[1]);
+                }
                 prop_assert_eq!(
-                    past.find_member(*call),
-                    latest_first().find(equal).map(ModelCall::member)
+                    found.map(|(member, operation, _)| (member, operation)),
+                    stored.map(ModelCall::member)
                 );
             }
             for target in &targets {

@@ -108,6 +108,10 @@ impl TextRing {
         (first.unwrap_or_default(), rest.unwrap_or_default())
     }
 
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
     pub fn clear(&mut self) {
         (self.begin, self.len) = (0, 0);
     }
@@ -123,6 +127,8 @@ pub struct CallText<'a> {
     pub tool: &'a str,
     pub target: &'a str,
     pub event_id: &'a str,
+    /// The arguments as they were sent; empty if they were not, or only as a hash.
+    pub args: &'a str,
 }
 
 impl<'a> CallText<'a> {

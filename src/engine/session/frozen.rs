@@ -24,7 +24,10 @@ use crate::{
         AgentId, Cost, DetectorId, FrozenSession, SessionId, Sig, Totals, Verdict, Waste,
         missing_field_name, serde_time,
     },
-    engine::{EngineContext, agent::Agent, event_ids::RecentEventIds, eviction::DeadlineKey},
+    engine::{
+        EngineContext, agent::Agent, event_ids::RecentEventIds, eviction::DeadlineKey,
+        standing::StandingLoops,
+    },
     facts::ProgressCounter,
     policy::LoopHistory,
     telemetry::Metrics,
@@ -56,10 +59,11 @@ pub(in crate::engine) struct Dependencies {
     pub detectors: Sig,
 }
 
-/// The head of a session. `I` and `L` are the event ids and the loops, borrowed in order
-/// to freeze and owned when they are thawed; so are the parameters of [`Window`].
+/// The head of a session. `I`, `L` and `S` are the event ids, the loops and what holds,
+/// borrowed in order to freeze and owned when they are thawed; so are the parameters of
+/// [`Window`].
 #[derive(Serialize, Deserialize)]
-struct Head<I, L> {
+struct Head<I, L, S> {
     dependencies: Dependencies,
     #[serde(with = "serde_time")]
     created: SystemTime,
@@ -73,16 +77,18 @@ struct Head<I, L> {
     snoozed_until: Option<SystemTime>,
     withheld_termination: Option<WithheldTermination>,
     quarantine: Option<u128>,
-    agents: SmallVec<[AgentHead<L>; 1]>,
+    agents: SmallVec<[AgentHead<L, S>; 1]>,
     event_ids: I,
 }
 
 #[derive(Serialize, Deserialize)]
-struct AgentHead<L> {
+struct AgentHead<L, S> {
     id: AgentId,
     totals: Waste,
     /// `None`: no detector has found anything.
     loops: Option<L>,
+    /// `None`: nothing holds for the agent.
+    standing: Option<S>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -98,7 +104,8 @@ struct Window<P, A, F, V> {
     verdicts: V,
 }
 
-type OwnedHead = Head<RecentEventIds, LoopHistory>;
+type OwnedAgentHead = AgentHead<LoopHistory, StandingLoops>;
+type OwnedHead = Head<RecentEventIds, LoopHistory, StandingLoops>;
 type OwnedWindow = Window<ProgressCounter, SmallVec<[Agent; 1]>, String, Vec<Verdict>>;
 
 impl Session {
@@ -109,6 +116,7 @@ impl Session {
             id: agent.id.clone(),
             totals: agent.totals,
             loops: agent.policy.loops(),
+            standing: agent.standing.get(),
         });
         let head = Head {
             dependencies,
@@ -161,14 +169,16 @@ impl Session {
             },
         };
         let mut session = Self::without_state(frozen, deadline_key, ctx);
+        session.state_lost = false;
         session.created = head.created;
         (session.events, session.turns, session.cost) = (head.events, head.turns, head.cost);
         session.last_checked_totals = head.last_checked_totals;
         session.event_ids = head.event_ids;
+        let has_window = window.is_some();
         if let Some(window) = window {
             session.restore_window(window, &frozen.id);
         }
-        session.restore_agents(head.agents);
+        session.restore_agents(head.agents, has_window);
         // Most sessions have none of these, and then allocate nothing.
         if head.wasted != Waste::default() || head.avoidable != Waste::default() {
             session.verdict_history.wasted = head.wasted;
@@ -197,6 +207,7 @@ impl Session {
         Self {
             config_version: ctx.config_version,
             is_changed: false,
+            state_lost: true,
             ..Self::new(profile, labels, deadline_key, frozen.last_seen)
         }
     }
@@ -239,13 +250,20 @@ impl Session {
     }
 
     /// Restores what the head has of each agent; without a window the agents are new.
-    fn restore_agents(&mut self, heads: SmallVec<[AgentHead<LoopHistory>; 1]>) {
+    fn restore_agents(&mut self, heads: SmallVec<[OwnedAgentHead; 1]>, has_window: bool) {
         for (position, head) in heads.into_iter().enumerate() {
             if self.agents.len() == position {
                 self.agents.push(Agent::new(AgentId::default()));
             }
             if let Some(agent) = self.agents.get_mut(position) {
-                agent.restore(head.id, head.totals, head.loops);
+                let standing = head.standing.map(|mut standing| {
+                    if !has_window {
+                        standing.set_progress(self.progress.count());
+                    }
+                    standing.link_verdicts(self.verdict_history.verdicts.iter());
+                    standing
+                });
+                agent.restore(head.id, head.totals, head.loops, standing);
             }
         }
     }
@@ -260,6 +278,7 @@ impl OwnedHead {
         if self.dependencies != dependencies {
             for agent in &mut self.agents {
                 agent.loops = None;
+                agent.standing = None;
             }
         }
     }

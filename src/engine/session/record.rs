@@ -8,7 +8,7 @@ use uuid::Uuid;
 use super::{
     Session,
     deltas::{AppendOutcome, FoundRepetition, STREAMED, WHOLE, draft_key, push_delta, turn_key},
-    verdicts::{ObservationContext, stops_text},
+    verdicts::{ObservationContext, stops_text, stronger_verdict},
 };
 use crate::{
     detect::CallText,
@@ -80,7 +80,8 @@ impl Session {
         let event_key = (!event.event_id.is_empty())
             .then(|| ctx.facts.key().id_signature("event", "", &event.event_id));
         if let Some(index) = event_key.and_then(|key| self.event_ids.index_of(key)) {
-            return Ok(self.duplicate_outcome(index));
+            let outcome = self.duplicate_outcome(index);
+            return Ok(outcome.with_standing(known_agent.and_then(|agent| self.standing(agent))));
         }
         // Check the limits and find the agent.
         self.check_memory(MemoryUse::Event, previous_last_seen, ctx)?;
@@ -97,7 +98,8 @@ impl Session {
         let streamed = turn_key(STREAMED, &event.agent, turn_id, ctx);
         if let Some(index) = streamed.and_then(|key| self.event_ids.index_of(key)) {
             self.merge_streamed_turn(agent, index, event.cost, keys, ctx);
-            return Ok(self.duplicate_outcome(index));
+            let standing = self.standing(agent);
+            return Ok(self.duplicate_outcome(index).with_standing(standing));
         }
         // Count the event and run the detectors.
         let index = self.register_event(event.cost, keys, ctx);
@@ -114,7 +116,8 @@ impl Session {
         {
             agent.drafts.clear();
         }
-        Ok(RecordOutcome::new_event(index, verdict))
+        let standing = self.update_standing(agent);
+        Ok(RecordOutcome::new_event(index, verdict).with_standing(standing))
     }
 
     fn record_body(
@@ -125,10 +128,7 @@ impl Session {
         ctx: &EngineContext,
     ) -> Option<Arc<Verdict>> {
         match &event.body {
-            EventBody::Call(call) => {
-                ctx.metrics.count_event(EventKind::ToolCall);
-                self.record_call(event, call, facts, obs, ctx)
-            }
+            EventBody::Call(call) => self.record_call(event, call, facts, obs, ctx),
             EventBody::Turn(turn) => {
                 ctx.metrics.count_event(EventKind::Turn);
                 self.record_turn(turn, facts, obs, ctx)
@@ -223,22 +223,38 @@ impl Session {
         ctx: &EngineContext,
     ) -> Option<Arc<Verdict>> {
         self.agents.get_mut(obs.agent_position)?.drafts.clear();
-        if call.outcome != Some(Outcome::Blocked) {
+        if call.outcome == Some(Outcome::Blocked) {
+            ctx.metrics.count_event(EventKind::RefusedCall);
+        } else {
+            ctx.metrics.count_event(EventKind::ToolCall);
             self.progress.record_call();
         }
+        let words = CallText {
+            tool: &call.tool,
+            event_id: &event.event_id,
+            args: call.args.as_text(),
+            ..CallText::default()
+        };
         // The facts are large and are moved only once.
-        let EventFacts::Call(CallExtract { facts, target }) = facts.take() else {
-            return self.run_budget_and_rules(obs, ctx);
+        let (facts, target) = match facts.take() {
+            EventFacts::Call(CallExtract { facts, target }) => (facts, target),
+            EventFacts::Refused(refused) => {
+                let obs = ObservationContext { words, ..obs };
+                return self.record_refusal(refused, obs, ctx);
+            }
+            EventFacts::Turn(..) | EventFacts::Other(_) => {
+                return self.run_budget_and_rules(obs, ctx);
+            }
         };
         let capacities = Capacities::default();
         self.progress.record_write(&facts, &capacities.paths);
         ctx.metrics.count_capacity_evictions(&capacities);
         let words = CallText {
-            tool: &call.tool,
             target: &target,
-            event_id: &event.event_id,
+            ..words
         };
-        let call_obs = ObservationContext { words, ..obs };
+        let call = facts.call;
+        let call_obs = ObservationContext { words, call, ..obs };
         self.run_detectors(ObservationBody::Call(facts), call_obs, ctx)
     }
 
@@ -480,16 +496,5 @@ impl Session {
             obs.with_repetition(&quoted),
             ctx,
         )
-    }
-}
-
-/// The verdict with the stronger action, the later of equals.
-fn stronger_verdict(
-    earlier: Option<Arc<Verdict>>,
-    later: Option<Arc<Verdict>>,
-) -> Option<Arc<Verdict>> {
-    match (&earlier, &later) {
-        (Some(before), Some(after)) if after.action < before.action => earlier,
-        _ => later.or(earlier),
     }
 }

@@ -4,13 +4,15 @@ use std::{sync::Arc, time::SystemTime};
 
 use super::{Session, VIEW_VERDICTS_MAX, verdict_history::WithheldTermination};
 use crate::{
-    detect::CallText,
+    detect::{CallText, RefusedCall},
     domain::{
-        Action, AgentId, Cost, DetectorId, Effect, EventPosition, Observation, ObservationBody,
-        SessionId, Sig, TextRepetition, Totals, UsageDelta, Verdict, VerdictId, sanitize,
+        Action, AgentId, CallCheck, Cost, DetectorId, Effect, EventPosition, Observation,
+        ObservationBody, SessionId, Sig, Standing, TextRepetition, Totals, UsageDelta, Verdict,
+        VerdictId, Waste, sanitize,
     },
-    engine::{EngineContext, agent::ObservationOutcome},
-    policy::{Decision, PolicyOutcome},
+    engine::{EngineContext, RecordOutcome, agent::ObservationOutcome},
+    facts::RefusedCallFacts,
+    policy::{Decision, PolicyOutcome, Refusal},
     rules::RuleOutcomes,
     telemetry::{Metrics, WorkPart},
 };
@@ -36,6 +38,8 @@ pub(super) struct ObservationContext<'a> {
     pub repetition_start: u64,
     /// The text is in progress; there is no event yet.
     pub is_partial: bool,
+    /// The signature of the call, if the event is one and its arguments are known.
+    pub call: Option<Sig>,
 }
 
 impl<'a> ObservationContext<'a> {
@@ -53,6 +57,7 @@ impl<'a> ObservationContext<'a> {
             rule_results: RuleOutcomes::default(),
             repetition_start: 0,
             is_partial: false,
+            call: None,
         }
     }
 
@@ -68,6 +73,17 @@ impl<'a> ObservationContext<'a> {
 /// Whether the verdict stops a text in progress: a BREAK or a stronger action.
 pub(super) fn stops_text(verdict: &Arc<Verdict>) -> bool {
     verdict.effective_action() >= Some(Action::Break)
+}
+
+/// The verdict with the stronger action, the later of equals.
+pub(super) fn stronger_verdict(
+    earlier: Option<Arc<Verdict>>,
+    later: Option<Arc<Verdict>>,
+) -> Option<Arc<Verdict>> {
+    match (&earlier, &later) {
+        (Some(before), Some(after)) if after.action < before.action => earlier,
+        _ => later.or(earlier),
+    }
 }
 
 impl Session {
@@ -124,6 +140,117 @@ impl Session {
             return None;
         }
         self.run_detectors(ObservationBody::Other, obs, ctx)
+    }
+
+    /// Records a call that a guard refused. No detector sees it, but refused calls of a
+    /// loop that was reported raise it.
+    pub(super) fn record_refusal(
+        &mut self,
+        refused: RefusedCallFacts<'_>,
+        obs: ObservationContext<'_>,
+        ctx: &EngineContext,
+    ) -> Option<Arc<Verdict>> {
+        let agent = self.agents.get_mut(obs.agent_position)?;
+        let cost = Waste::new(1, obs.cost);
+        let mut totals = agent.totals;
+        totals += cost;
+        agent.history.push_refused(RefusedCall {
+            index: obs.index,
+            time: obs.time,
+            call: refused.call,
+            tool: obs.words.tool.to_owned(),
+            target: refused.target.into_owned(),
+            operation: refused.operation,
+            cost: obs.cost,
+        });
+        let outcome = refused.call.and_then(|call| {
+            let refusal = Refusal {
+                call,
+                index: obs.index,
+                progress: self.progress.count(),
+                cost,
+                totals,
+            };
+            let policy = &self.profile.policy;
+            agent.policy.record_refusal(&refusal, policy)
+        });
+        let has_decision = outcome
+            .as_ref()
+            .is_some_and(|outcome| outcome.decision.is_some());
+        if has_decision || !self.profile.has_budget_or_rules() {
+            agent.totals = totals;
+        }
+        if let Some(outcome) = outcome {
+            self.add_waste(&outcome, ctx.metrics);
+            // The budget and the rules look at the next event.
+            if let Some(decision) = outcome.decision {
+                let used = self.update_usage(obs.now);
+                return self.issue_verdict(decision, &obs, used, ctx);
+            }
+        }
+        self.run_budget_and_rules(obs, ctx)
+    }
+
+    /// What holds for an agent after an event; drops what no longer does.
+    pub(super) fn update_standing(&mut self, position: usize) -> Option<Standing> {
+        let progress = self.progress.count();
+        let agent = self.agents.get_mut(position)?;
+        let standing = agent.standing.get_mut()?;
+        standing.update(progress, &agent.policy);
+        if standing.is_empty() {
+            agent.standing.clear();
+        }
+        self.standing(position)
+    }
+
+    /// What holds for an agent. Nothing does while the session is snoozed.
+    pub(super) fn standing(&self, position: usize) -> Option<Standing> {
+        if self.verdict_history.snoozed_until.is_some() {
+            return None;
+        }
+        let agent = self.agents.get(position)?;
+        let standing = agent.standing.get()?;
+        standing.current(self.progress.count(), &agent.policy)
+    }
+
+    /// The answer to the end of a turn, with what holds for its agent.
+    pub fn add_standing(&mut self, outcome: RecordOutcome, id: &AgentId) -> RecordOutcome {
+        let position = self.agents.iter().position(|agent| agent.id == *id);
+        let standing = position.and_then(|position| self.update_standing(position));
+        outcome.with_standing(standing)
+    }
+
+    /// The strongest of what holds for the agents.
+    pub(super) fn strongest_standing(&self) -> Option<Standing> {
+        let history = &*self.verdict_history;
+        if let Some(verdict) = &history.termination {
+            return Standing::of_termination(verdict);
+        }
+        let standings = (0..self.agents.len()).filter_map(|position| self.standing(position));
+        standings.max_by_key(|standing| standing.action)
+    }
+
+    /// Whether a call of an agent would be refused.
+    pub fn check_call(&self, id: &AgentId, call: Option<Sig>) -> CallCheck {
+        let position = self.agents.iter().position(|agent| agent.id == *id);
+        let agent = position.and_then(|position| self.agents.get(position));
+        let agent_termination = agent.and_then(|agent| agent.termination.as_ref());
+        let termination = self.verdict_history.termination.as_ref();
+        if let Some(verdict) = termination.or(agent_termination) {
+            return CallCheck::terminated(verdict.clone());
+        }
+        let Some(standing) = position.and_then(|position| self.standing(position)) else {
+            return CallCheck::default();
+        };
+        let checked = agent.zip(call).and_then(|(agent, call)| {
+            let progress = self.progress.count();
+            agent.standing.get()?.check(call, progress, &agent.policy)
+        });
+        CallCheck {
+            action: checked.as_ref().map(|checked| checked.action),
+            verdict: checked.and_then(|checked| checked.verdict),
+            standing: Some(standing),
+        }
     }
 
     /// The totals now, and when the detectors last ran.
@@ -242,7 +369,13 @@ impl Session {
         let agent = self.agents.get_mut(obs.agent_position)?;
         let profile = &self.profile;
         decision.evidence.excerpt = sanitize::quote(obs.quote, EXCERPT_CHARS_MAX);
-        let rendered = agent.render_verdict(&decision, used, obs.repetition_start, profile);
+        let rendered = agent.render_verdict(
+            &decision,
+            (obs.call, &obs.words),
+            used,
+            obs.repetition_start,
+            profile,
+        );
         let ends_session = decision.is_session_wide && decision.action == Action::Terminate;
         let verdict = Verdict {
             id: VerdictId(0),
@@ -294,6 +427,10 @@ impl Session {
                 agent.termination = Some(verdict.clone());
                 self.update_levels(ctx.metrics);
             }
+        } else if !verdict.shadow {
+            let progress = self.progress.count();
+            let standing = agent.standing.get_or_insert_default();
+            standing.add(&verdict, &decision.calls, progress);
         }
         self.store_verdict(verdict.clone());
         Some(verdict)

@@ -28,6 +28,8 @@ labels! {
     /// The kind of an accepted event.
     pub enum EventKind {
         ToolCall => "tool_call",
+        /// A call that a guard refused.
+        RefusedCall => "refused_call",
         Turn => "turn",
         Marker => "marker",
     }

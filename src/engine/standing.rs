@@ -1,0 +1,215 @@
+//! What holds for one agent: the verdicts whose actions are in force.
+//!
+//! A BLOCK or ESCALATE holds until the session makes progress, the user says something, a
+//! new run begins, or the session is reset or ends. Any other action holds while its loop
+//! is active: a BREAK stops one generation, and a warning is outdated when the agent has
+//! moved on.
+
+use std::{sync::Arc, time::SystemTime};
+
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+
+use crate::{
+    domain::{Action, CallKey, LoopId, Sig, Standing, Verdict, VerdictId, serde_time},
+    policy::AgentPolicy,
+};
+
+/// The loops of an agent with an action in force.
+#[derive(Default, Serialize, Deserialize)]
+pub(super) struct StandingLoops {
+    loops: Vec<StandingLoop>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct StandingLoop {
+    id: LoopId,
+    /// The strongest action of its verdicts, and the verdict that it comes from.
+    action: Action,
+    verdict_id: VerdictId,
+    #[serde(with = "serde_time")]
+    since: SystemTime,
+    /// The session's progress count at the latest verdict.
+    progress: u32,
+    /// Its distinct calls.
+    calls: SmallVec<[Sig; 4]>,
+    /// Its calls are refused.
+    is_blocked: bool,
+    /// Not saved apart from the session's verdicts, because agents wrote it.
+    #[serde(skip)]
+    verdict: Option<Arc<Verdict>>,
+    /// Not saved, for the same reason.
+    #[serde(skip)]
+    call_keys: Vec<CallKey>,
+}
+
+/// What a check of a call finds.
+pub(super) struct StandingCall {
+    pub action: Action,
+    pub verdict: Option<Arc<Verdict>>,
+}
+
+impl StandingLoops {
+    /// Loops with an action in force. If there are more, the weakest is dropped.
+    const LOOPS_MAX: usize = 16;
+    /// Calls of a loop, and keys in an answer.
+    const CALLS_MAX: usize = 64;
+
+    /// Adds a verdict that is not a shadow verdict. `calls` are the signatures of its
+    /// members.
+    pub fn add(&mut self, verdict: &Arc<Verdict>, calls: &[Sig], progress: u32) {
+        let (Some(action), Some(id)) = (verdict.effective_action(), verdict.loop_id) else {
+            return;
+        };
+        let position = self.loops.iter().position(|known| known.id == id);
+        let position = position.unwrap_or_else(|| {
+            self.make_room();
+            self.loops.push(StandingLoop {
+                id,
+                action,
+                verdict_id: verdict.id,
+                since: verdict.time,
+                progress,
+                calls: SmallVec::new(),
+                is_blocked: false,
+                verdict: None,
+                call_keys: Vec::new(),
+            });
+            self.loops.len() - 1
+        });
+        let Some(known) = self.loops.get_mut(position) else {
+            return;
+        };
+        known.progress = progress;
+        known.is_blocked |= action == Action::Block;
+        if action >= known.action {
+            known.action = action;
+            known.verdict_id = verdict.id;
+            known.since = verdict.time;
+            known.verdict = Some(verdict.clone());
+        }
+        for sig in calls {
+            if known.calls.len() < Self::CALLS_MAX && !known.calls.contains(sig) {
+                known.calls.push(*sig);
+            }
+        }
+        known.add_call_keys(verdict);
+    }
+
+    fn make_room(&mut self) {
+        if self.loops.len() < Self::LOOPS_MAX {
+            return;
+        }
+        let weakest = (0..).zip(&self.loops).min_by_key(|(_, known)| known.action);
+        if let Some((position, _)) = weakest {
+            self.loops.remove(position);
+        }
+    }
+
+    /// Drops what no longer holds at this progress count of the session.
+    pub fn update(&mut self, progress: u32, policy: &AgentPolicy) {
+        self.loops.retain(|known| known.holds(progress, policy));
+    }
+
+    /// What holds at this progress count of the session.
+    pub fn current(&self, progress: u32, policy: &AgentPolicy) -> Option<Standing> {
+        let loops = || {
+            let loops = self.loops.iter();
+            loops.filter(|known| known.holds(progress, policy))
+        };
+        // The latest of equals.
+        let strongest = loops().max_by_key(|known| known.action)?;
+        let blocked = loops().filter(|known| known.is_blocked);
+        let mut keys: Vec<CallKey> = Vec::new();
+        for key in blocked.flat_map(|known| &known.call_keys) {
+            if keys.len() < Self::CALLS_MAX && !keys.contains(key) {
+                keys.push(*key);
+            }
+        }
+        Some(Standing {
+            action: strongest.action,
+            verdict: strongest.verdict_id,
+            since: strongest.since,
+            blocked: keys,
+        })
+    }
+
+    /// Whether this call is refused, or needs a person's consent.
+    pub fn check(&self, call: Sig, progress: u32, policy: &AgentPolicy) -> Option<StandingCall> {
+        let loops = self.loops.iter();
+        let of_call =
+            loops.filter(|known| known.holds(progress, policy) && known.calls.contains(&call));
+        let checked = of_call.filter_map(|known| {
+            let action = match known.action {
+                _ if known.is_blocked => Action::Block,
+                Action::Ask => Action::Ask,
+                _ => return None,
+            };
+            let verdict = known.verdict.clone();
+            Some(StandingCall { action, verdict })
+        });
+        checked.max_by_key(|checked| checked.action)
+    }
+
+    /// Adds what is not saved with it, from the verdicts of a thawed session.
+    pub fn link_verdicts<'a>(&mut self, verdicts: impl Iterator<Item = &'a Arc<Verdict>>) {
+        for verdict in verdicts {
+            for known in &mut self.loops {
+                if verdict.loop_id == Some(known.id) {
+                    known.add_call_keys(verdict);
+                }
+                if verdict.id == known.verdict_id {
+                    known.verdict = Some(verdict.clone());
+                }
+            }
+        }
+    }
+
+    /// Sets the session's progress count, which is not saved with a head.
+    pub fn set_progress(&mut self, progress: u32) {
+        for known in &mut self.loops {
+            known.progress = progress;
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.loops.is_empty()
+    }
+
+    pub fn heap_bytes(&self) -> usize {
+        let owned = self.loops.iter().map(|known| {
+            let spilled = if known.calls.spilled() {
+                known.calls.capacity() * size_of::<Sig>()
+            } else {
+                0
+            };
+            spilled
+                + known.call_keys.capacity() * size_of::<CallKey>()
+                + known.verdict.as_ref().map_or(0, |v| v.memory_bytes())
+        });
+        self.loops.capacity() * size_of::<StandingLoop>() + owned.sum::<usize>()
+    }
+}
+
+impl StandingLoop {
+    fn holds(&self, progress: u32, policy: &AgentPolicy) -> bool {
+        if self.is_latched() {
+            self.progress == progress
+        } else {
+            policy.is_loop_active(self.id)
+        }
+    }
+
+    /// It holds although the loop has ended.
+    fn is_latched(&self) -> bool {
+        self.is_blocked || matches!(self.action, Action::Block | Action::Escalate)
+    }
+
+    fn add_call_keys(&mut self, verdict: &Verdict) {
+        for key in verdict.members.iter().filter_map(|member| member.call_key) {
+            if self.call_keys.len() < StandingLoops::CALLS_MAX && !self.call_keys.contains(&key) {
+                self.call_keys.push(key);
+            }
+        }
+    }
+}
