@@ -35,7 +35,7 @@ pub use status::to_http_error;
 
 use crate::{
     auth::Caller,
-    domain::{Action, Delta, Event, SessionView, Tenant, Verdict, clock::now},
+    domain::{Action, BUDGET, Delta, Event, SessionView, Tenant, Verdict, clock::now},
     engine::{Engine, RecordError, RecordOutcome},
     pb::{
         self, FILE_DESCRIPTOR_SET, detection_service_server::DetectionServiceServer,
@@ -273,6 +273,13 @@ fn log_verdict(recorded: &RecordOutcome) {
     else {
         return;
     };
+    let message = match verdict.action {
+        Some(Action::Terminate) if verdict.shadow => "session would be terminated, but is shadowed",
+        Some(Action::Terminate) if verdict.agent.is_main() => "session is terminated",
+        Some(Action::Terminate) => "sub-agent is terminated",
+        _ if &*verdict.detector == BUDGET => "session has reached a share of its budget",
+        _ => "session is looping",
+    };
     macro_rules! log {
         ($level:ident, $action:expr) => {
             tracing::$level!(
@@ -282,7 +289,7 @@ fn log_verdict(recorded: &RecordOutcome) {
                 event_index = verdict.event_index,
                 shadow = verdict.shadow,
                 tenant = ?verdict.session.tenant(),
-                "session is looping"
+                "{message}"
             )
         };
     }

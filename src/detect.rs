@@ -30,8 +30,8 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::domain::{
-    CallKind, DetectorExplanation, DetectorId, DetectorOutcome, Observation, ObservationBody,
-    Phrase, Precedence,
+    BUDGET, CallKind, DetectorExplanation, DetectorId, DetectorOutcome, Evidence, Observation,
+    ObservationBody, Phrase, Precedence,
 };
 use lazy_detector::LazyDetector;
 use registry::{registry, state_type};
@@ -58,6 +58,12 @@ pub trait Detector: Default {
 
     /// Explains to a person when the detector fires with these settings.
     fn explain(settings: &Self::Settings) -> DetectorExplanation;
+
+    /// Explains verdicts with this evidence. A detector with several rules names only
+    /// those that matched.
+    fn explain_matches(settings: &Self::Settings, _evidence: &[&Evidence]) -> DetectorExplanation {
+        Self::explain(settings)
+    }
 
     /// For a detector that has no state yet: the outcome if this observation
     /// cannot start any; `None` if `observe` must run and the state be allocated.
@@ -194,7 +200,7 @@ pub fn precedence(id: DetectorId) -> Precedence {
     };
     Precedence {
         rank: rank.try_into().unwrap_or(u8::MAX),
-        session_wide: NAMES.get(id.index()) == Some(&"budget"),
+        session_wide: NAMES.get(id.index()) == Some(&BUDGET),
     }
 }
 

@@ -52,7 +52,7 @@ pub use timeline::{
 };
 pub use turn::{Phrase, PhraseId, PhraseMatch, Phrases, SimilarityMeasure, Sketch, TurnFacts};
 pub use verdict::{
-    ChainHash, ChainHead, Effect, EncodedRecord, Evidence, Level, LoopMember, OPERATOR,
+    BUDGET, ChainHash, ChainHead, Effect, EncodedRecord, Evidence, Level, LoopMember, OPERATOR,
     RecoveredState, Trend, Verdict, VerdictRecord, VerdictSink, Waste,
 };
 

@@ -55,8 +55,9 @@ pub use session::ThawError;
 
 use crate::{
     domain::{
-        AgentId, CallCheck, Delta, DetectorExplanation, Event, EventBody, Labels, RecoveredState,
-        Role, SessionDetail, SessionId, SessionView, ToolCall, Verdict, VerdictSink,
+        AgentId, CallCheck, Delta, DetectorExplanation, Event, EventBody, Evidence, Labels,
+        RecoveredState, Role, SessionDetail, SessionId, SessionView, ToolCall, Verdict,
+        VerdictSink,
     },
     facts::{EventFacts, FactExtractor, ToolRules},
     rules::{RuleOutcomes, Rules},
@@ -438,12 +439,17 @@ impl Engine {
     fn explanations(&self, view: &SessionView) -> Vec<(Arc<str>, DetectorExplanation)> {
         let profile = self.config.load().profiles.get_or_default(&view.profile);
         let verdicts = view.verdicts.iter().chain(&view.termination);
+        let evidence_of = |name: &Arc<str>| -> Vec<&Evidence> {
+            let own = verdicts.clone().filter(|verdict| verdict.detector == *name);
+            own.map(|verdict| &verdict.evidence).collect()
+        };
         let detectors: BTreeSet<&Arc<str>> = verdicts
+            .clone()
             .flat_map(|verdict| verdict.other_detectors.iter().chain([&verdict.detector]))
             .collect();
         detectors
             .into_iter()
-            .filter_map(|name| Some((name.clone(), profile.explain(name)?)))
+            .filter_map(|name| Some((name.clone(), profile.explain(name, &evidence_of(name))?)))
             .collect()
     }
 

@@ -38,7 +38,8 @@ pub(super) struct Args {
     /// Terminate all live sessions with this label; can be repeated.
     #[arg(long = "label", id = "labels", value_name = "KEY=VALUE", value_parser = parse_label)]
     labels: Vec<(String, String)>,
-    /// Terminate all looping sessions whose last verdict is from this detector.
+    /// Terminate all looping sessions whose last verdict is from this detector; a
+    /// verdict that only lists it in `also` does not count.
     #[arg(long, value_name = "NAME")]
     detector: Option<String>,
     /// Of the matching sessions, only those with this status: active or looping.

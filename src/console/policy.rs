@@ -99,7 +99,7 @@ fn report_profile(profile: &Profile, kinds: &BTreeMap<&VerdictKind, u32>) -> Pro
         .filter(|(kind, _)| kind.profile == profile.name)
         .collect();
     let detectors = policy.escalations.iter().map(|ladder| {
-        let explanation = profile.explain(&ladder.name);
+        let explanation = profile.explain(&ladder.name, &[]);
         let explained = explanation.as_ref();
         let counts_by_action = |shadow: bool| {
             own_kinds

@@ -40,10 +40,16 @@ macro_rules! registry {
                     $(.chain(<$name::$detector as Detector>::phrases(&self.$name.own)))+
             }
 
-            /// Explains the detector of this name; `None` if there is none.
-            pub fn explain(&self, detector: &str) -> Option<crate::domain::DetectorExplanation> {
+            /// Explains the detector of this name, in verdicts with this evidence;
+            /// `None` if there is no such detector.
+            pub fn explain(
+                &self,
+                detector: &str,
+                evidence: &[&crate::domain::Evidence],
+            ) -> Option<crate::domain::DetectorExplanation> {
                 $(if detector == stringify!($name) {
-                    return Some(<$name::$detector as Detector>::explain(&self.$name.own));
+                    let settings = &self.$name.own;
+                    return Some(<$name::$detector as Detector>::explain_matches(settings, evidence));
                 })+
                 None
             }

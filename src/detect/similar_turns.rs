@@ -7,8 +7,8 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{Detector, History, NeverFires, check_share, heap, skip_unless_turn};
 use crate::domain::{
-    DetectorExplanation, DetectorOutcome, EventPosition, Finding, Observation, ObservationBody,
-    Phrase, Phrases, Sig, SimilarityMeasure, Sketch, TurnFacts,
+    DetectorExplanation, DetectorOutcome, EventPosition, Evidence, Finding, Observation,
+    ObservationBody, Phrase, Phrases, Sig, SimilarityMeasure, Sketch, TurnFacts,
 };
 
 /// Fires when: each of `count` turns in a row matches an earlier one, that is, its
@@ -104,6 +104,8 @@ const OPENING_WORDS_MAX: u32 = 50;
 /// The confidence in turns that are not equal word for word; the same as for calls
 /// that are equal only after masking.
 const INEXACT_CONFIDENCE: f64 = 0.9;
+/// The similarity in a finding of new starts, which no similar turn has.
+const NEW_START_SIMILARITY: f64 = 0.0;
 /// A warning, and a stronger action if it continues.
 const REPORTS_MAX: u32 = 2;
 
@@ -135,17 +137,27 @@ impl Detector for SimilarTurns {
     }
 
     fn explain(settings: &Settings) -> DetectorExplanation {
+        let overlap = settings.explain_overlap();
+        if settings.restarts == 0 {
+            return overlap;
+        }
         DetectorExplanation {
-            rule: "several turns in a row repeat earlier turns",
+            rule: "turns repeat earlier turns, or keep announcing a new start",
             threshold: format!(
-                "{} in a row, each sharing {} or more of its words with one of the {} before",
-                settings.count, settings.similarity, settings.window
+                "{}; or {}",
+                overlap.threshold,
+                settings.explain_new_starts().threshold
             ),
-            would_not_fire_if: if settings.numbers_are_progress {
-                "a different turn, or one that differs in a number"
-            } else {
-                "a different turn"
-            },
+            would_not_fire_if: "a different turn, or progress between",
+        }
+    }
+
+    fn explain_matches(settings: &Settings, evidence: &[&Evidence]) -> DetectorExplanation {
+        let new_starts = evidence.iter().filter(|it| is_new_start(it)).count();
+        match new_starts {
+            0 if !evidence.is_empty() => settings.explain_overlap(),
+            all if all > 0 && all == evidence.len() => settings.explain_new_starts(),
+            _ => Self::explain(settings),
         }
     }
 
@@ -184,7 +196,54 @@ impl Detector for SimilarTurns {
     }
 }
 
+/// Whether a verdict is about new starts: they are not compared with other turns.
+fn is_new_start(evidence: &Evidence) -> bool {
+    evidence.similarity == NEW_START_SIMILARITY
+}
+
 impl Settings {
+    fn explain_overlap(&self) -> DetectorExplanation {
+        let Self {
+            count,
+            similarity,
+            window,
+            ..
+        } = self;
+        let is_like = match self.measure {
+            Some(_) => format!("with a similarity of {similarity} or more to"),
+            None => format!("sharing {similarity} or more of its words with"),
+        };
+        let mut threshold = format!("{count} in a row, each {is_like} one of the {window} before");
+        if self.loose_match_without_calls {
+            threshold += &format!(
+                " (with no call between, also equal to one of the last {}, contained in one, or \
+                 sharing {} of its word stems)",
+                self.history, self.stem_overlap
+            );
+        }
+        DetectorExplanation {
+            rule: "several turns in a row repeat earlier turns",
+            threshold,
+            would_not_fire_if: if self.numbers_are_progress {
+                "a different turn, or one that differs in a number"
+            } else {
+                "a different turn"
+            },
+        }
+    }
+
+    fn explain_new_starts(&self) -> DetectorExplanation {
+        DetectorExplanation {
+            rule: "turns keep announcing a new start, without progress",
+            threshold: format!(
+                "{} of the last {} turns have one of `restart_phrases` in their first \
+                 {OPENING_WORDS_MAX} words",
+                self.restarts, self.restarts_window
+            ),
+            would_not_fire_if: "progress, or a call that succeeded with more than a line or two",
+        }
+    }
+
     fn check_idle(&self) -> Result<(), NeverFires> {
         let history_max = History::TURNS_MAX as u32;
         if self.history > history_max {
@@ -308,7 +367,7 @@ impl NewStarts {
         self.reports += 1;
         let events = self.announced.drain(..).map(|(_, event)| event).collect();
         Some(Finding {
-            similarity: 0.0,
+            similarity: NEW_START_SIMILARITY,
             confidence: INEXACT_CONFIDENCE,
             ..Finding::new(settings.restarts, events, smallvec![first])
         })

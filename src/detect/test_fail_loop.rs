@@ -69,24 +69,26 @@ impl Detector for TestFailLoop {
 
     fn explain(settings: &Settings) -> DetectorExplanation {
         DetectorExplanation {
-            rule: "one command keeps failing with the same error, whatever was edited between",
+            rule: "one command or call keeps failing with the same error, whatever was edited between",
             threshold: {
                 let Settings {
                     count,
                     within,
                     mixed_errors,
                 } = *settings;
-                let mut threshold = format!("{count} failed runs in a row with one error");
+                let mut threshold = format!("{count} failed runs of one command with one error");
                 if within > 0 {
                     threshold += &format!(", in the last {within} calls");
                 }
                 if mixed_errors {
                     let more = count.saturating_add(1);
-                    threshold += &format!(", or {more} with nothing between and one error twice");
+                    threshold += &format!(
+                        ", or {more} failures of one call with nothing between and one error twice"
+                    );
                 }
                 threshold
             },
-            would_not_fire_if: "a run that passes, or fails with another error",
+            would_not_fire_if: "a run or call that succeeds, or fails with another error",
         }
     }
 

@@ -13,6 +13,10 @@ use super::{Action, AgentId, CallKey, Cost, Labels, LoopId, SessionId, VerdictId
 /// The detector's name in verdicts that record what an operator did.
 pub const OPERATOR: &str = "operator";
 
+/// The detector of a session's budget, whose verdicts are about the session and not about
+/// a loop.
+pub const BUDGET: &str = "budget";
+
 /// What Unstuck decides about an event. Shared, because it never changes after it is
 /// issued. Serialized only as part of a frozen session, which has its id.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     detect,
-    domain::{DetectorExplanation, DetectorId, RepetitionSettings},
+    domain::{DetectorExplanation, DetectorId, Evidence, RepetitionSettings},
     facts::TurnAnalyzers,
     policy::{self, Templates},
     rules::{RuleSettings, Rules},
@@ -31,9 +31,10 @@ impl Profile {
         escalation.map_or_else(Arc::default, |escalation| escalation.name.clone())
     }
 
-    /// Explains when the detector or rule of this name fires.
-    pub fn explain(&self, name: &str) -> Option<DetectorExplanation> {
-        self.detect.explain(name).or_else(|| {
+    /// Explains when the detector or rule of this name fires; with the evidence of its
+    /// verdicts, why it fired.
+    pub fn explain(&self, name: &str, evidence: &[&Evidence]) -> Option<DetectorExplanation> {
+        self.detect.explain(name, evidence).or_else(|| {
             let mut escalations = self.policy.escalations.iter();
             let id = escalations.position(|escalation| *escalation.name == *name)?;
             let rule = id.checked_sub(detect::NAMES.len())?;

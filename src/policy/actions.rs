@@ -13,14 +13,21 @@ use crate::domain::{Action, DetectorId, EscalationLevel, Evidence, Finding, Tren
 
 /// The action that a detector asks for.
 pub(super) struct ActionChoice {
+    /// The position of its finding.
+    pub finding: usize,
     pub action: Action,
     pub cause: Cause,
+    /// A threshold of the budget was passed too, with a weaker action.
+    pub budget_cause: Option<Cause>,
     pub is_session_wide: bool,
 }
 
 /// Why a detector asks for an action.
+#[derive(Clone, Copy)]
 pub(super) enum Cause {
     FirstSeen,
+    /// Another detector, with a weaker action, has reported the loop before.
+    FoundByAnother,
     Chronic,
     /// The detector reports the next level of its ladder.
     ThresholdPassed,
@@ -39,29 +46,35 @@ pub(super) fn choose_action(
     recurred: bool,
     settings: &Settings,
 ) -> Option<ActionChoice> {
-    let choices = findings.iter().filter_map(|(detector, finding)| {
-        choice_of(
-            trends,
-            *detector,
-            finding.level,
-            current_loop,
-            recurred,
-            settings,
-        )
-    });
-    let always_reports = choices.clone().any(|choice| choice.is_session_wide);
+    let choices = findings
+        .iter()
+        .enumerate()
+        .filter_map(|(position, (detector, finding))| {
+            choice_of(
+                trends,
+                (position, *detector),
+                finding.level,
+                current_loop,
+                recurred,
+                settings,
+            )
+        });
+    let session_wide = choices.clone().find(|choice| choice.is_session_wide);
     // Among equal actions, one for the whole session wins.
-    let choice = choices.max_by_key(|choice| (choice.action, choice.is_session_wide))?;
+    let mut choice = choices.max_by_key(|choice| (choice.action, choice.is_session_wide))?;
     let should_report = Some(choice.action) > current_loop.strongest_action
         || matches!(choice.cause, Cause::Recurred)
-        || always_reports;
+        || session_wide.is_some();
+    if !choice.is_session_wide {
+        choice.budget_cause = session_wide.map(|budget| budget.cause);
+    }
     should_report.then_some(choice)
 }
 
 /// The action that one detector asks for.
 fn choice_of(
     trends: &Trends,
-    detector: DetectorId,
+    (finding, detector): (usize, DetectorId),
     level: Option<EscalationLevel>,
     current_loop: &Loop,
     recurred: bool,
@@ -75,7 +88,12 @@ fn choice_of(
     } else {
         current_loop.repetitions()
     };
-    let (action, cause) = if limit > 0 && event_count >= limit {
+    let (action, cause) = if let Some(level) = level.filter(|_| escalation.precedence.session_wide)
+    {
+        // Each threshold of a budget is passed once, whatever loop it is merged with.
+        let share = escalation.budget_share_at(level);
+        (escalation.action_at(level), Cause::BudgetUsed(share))
+    } else if limit > 0 && event_count >= limit {
         (Action::Terminate, Cause::EventLimit(event_count))
     } else if recurred && current_loop.may_throttle_again(escalation.soft) {
         (escalation.soft, Cause::Recurred)
@@ -88,21 +106,22 @@ fn choice_of(
         (action, Cause::Recurred)
     } else if let Some(level) = level {
         let cause = match current_loop.strongest_action {
-            _ if escalation.precedence.session_wide => {
-                Cause::BudgetUsed(escalation.budget_share_at(level))
-            }
             Some(_) => Cause::ThresholdPassed,
             None => Cause::FirstSeen,
         };
         (escalation.action_at(level), cause)
     } else if current_loop.strongest_action.is_some() && trends.is_chronic(detector) {
         (escalation.hard, Cause::Chronic)
+    } else if current_loop.strongest_action.is_some() {
+        (escalation.soft, Cause::FoundByAnother)
     } else {
         (escalation.soft, Cause::FirstSeen)
     };
     Some(ActionChoice {
+        finding,
         action,
         cause,
+        budget_cause: None,
         is_session_wide: escalation.precedence.session_wide,
     })
 }
@@ -121,7 +140,7 @@ pub(super) fn build_decision(
         other_detectors: others.filter(|other| *other != detector).collect(),
         action: choice.action,
         is_session_wide: choice.is_session_wide,
-        reason: describe_cause(&choice.cause),
+        reason: describe_choice(choice),
         confidence: finding.confidence,
         loop_id: current_loop.id,
         calls: finding.calls.clone(),
@@ -194,12 +213,22 @@ pub(super) fn build_refusal_decision(
     }
 }
 
-fn describe_cause(cause: &Cause) -> String {
+/// Why this action, and what else is new on the event.
+fn describe_choice(choice: &ActionChoice) -> String {
+    let mut reason = describe_cause(choice.cause);
+    if let Some(budget_cause) = choice.budget_cause {
+        reason += &format!("; {}", describe_cause(budget_cause));
+    }
+    reason
+}
+
+fn describe_cause(cause: Cause) -> String {
     match cause {
         Cause::FirstSeen => "first time this loop is seen".to_owned(),
+        Cause::FoundByAnother => "another detector has found the loop too".to_owned(),
         Cause::Chronic => "the loop continued after the first report".to_owned(),
         Cause::ThresholdPassed => "the loop grew past its next threshold".to_owned(),
-        Cause::BudgetUsed(share) if *share < 1.0 => {
+        Cause::BudgetUsed(share) if share < 1.0 => {
             let percent = (share * 100.0).round();
             format!("{percent} % of the session's budget is used")
         }

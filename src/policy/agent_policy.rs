@@ -287,15 +287,21 @@ impl PolicyState {
                 matches!(choice.cause, Cause::FirstSeen) && choice.action == Action::Alert;
             let is_muted = is_first_alert
                 && self.alerts_muted_until.get(detector.index()) > Some(&results.at.index);
-            let decision = build_decision(
+            // A budget's action is described by the budget, whatever loop it meets.
+            let (label, labelled_finding) = match results.findings.get(choice.finding) {
+                Some((id, caused)) if choice.is_session_wide => (*id, caused),
+                _ => (detector, finding),
+            };
+            let mut decision = build_decision(
                 current_loop,
                 results,
-                (detector, finding),
+                (label, labelled_finding),
                 &choice,
-                self.trends.get(detector),
+                self.trends.get(label),
                 settings,
             );
             if is_muted {
+                decision.reason += "; reported after the detector's cooldown";
                 self.deferred_alert = Some(Box::new(decision));
                 return None;
             }

@@ -10,8 +10,8 @@ use std::{
 use prost::Message;
 
 use crate::domain::{
-    Action, AgentId, CallKey, Effect, Evidence, Level, LoopId, LoopMember, OPERATOR, SessionId,
-    Tenant, Trend, Verdict, VerdictId, VerdictRecord, Waste, format_ranges,
+    Action, AgentId, BUDGET, CallKey, Effect, Evidence, Level, LoopId, LoopMember, OPERATOR,
+    SessionId, Tenant, Trend, Verdict, VerdictId, VerdictRecord, Waste, format_ranges,
 };
 
 /// The kinds of records, by their effect on the recovered state.
@@ -338,7 +338,10 @@ fn verdict(id: VerdictId, record: Record) -> Option<Verdict> {
         usd,
     } = record.wasted.unwrap_or_default();
     let (pattern, correction) = match record.pattern.is_empty() {
-        true => (describe(&record), generic_correction(action)),
+        true => (
+            describe(&record),
+            generic_correction(action, &record.detector),
+        ),
         false => (record.pattern, record.correction),
     };
     let members = record.members.into_iter().map(|call| LoopMember {
@@ -387,12 +390,17 @@ fn verdict(id: VerdictId, record: Record) -> Option<Verdict> {
 }
 
 /// The correction used if the original was not stored.
-fn generic_correction(action: Option<usize>) -> String {
+fn generic_correction(action: Option<usize>, detector: &str) -> String {
     let terminates = action.and_then(|index| Action::ALL.get(index)) == Some(&Action::Terminate);
-    match terminates {
-        true => "This has been ended because it was stuck in a loop. Stop here.".to_owned(),
-        false => String::new(),
+    if !terminates {
+        return String::new();
     }
+    let why = match detector {
+        BUDGET => "its budget is used up",
+        rule if rule.starts_with("rule:") => "it matched a rule of the operator",
+        _ => "it was stuck in a loop",
+    };
+    format!("This has been ended because {why}. Stop here.")
 }
 
 /// A pattern without agent text: "read_loop: count 3, tools read_file, events 4, 6,

@@ -191,8 +191,8 @@ fn a_clock_that_goes_back_crosses_no_threshold_twice() {
 fn a_budget_is_reported_beside_a_loop() {
     let mut player = Player::with("[detect.budget]\nevents_max = 10", RunMode::Replay).unwrap();
     let line = r#"{"session_id": "s", "tool_call": {"tool": "t", "args_json": "{}", "outcome": "OUTCOME_OK", "result": "x"}}"#;
-    let given = player.verdicts(&Line::read(&format!("{line}\n").repeat(10)));
-    let given: Vec<_> = given
+    let issued = player.verdicts(&Line::read(&format!("{line}\n").repeat(10)));
+    let given: Vec<_> = issued
         .iter()
         .map(|v| {
             let also: Vec<&str> = v.other_detectors.iter().map(|name| &**name).collect();
@@ -204,14 +204,51 @@ fn a_budget_is_reported_beside_a_loop() {
             )
         })
         .collect();
-    let by = || "exact_repeat".to_owned();
     assert_eq!(
         given,
         [
-            (2, Action::Warn, by(), false),
-            (3, Action::Block, by(), false),
-            (7, Action::Block, by(), true),
-            (9, Action::Terminate, by(), true),
+            (2, Action::Warn, "exact_repeat".to_owned(), false),
+            (3, Action::Block, "exact_repeat".to_owned(), false),
+            (7, Action::Block, "exact_repeat".to_owned(), true),
+            (9, Action::Terminate, "budget".to_owned(), false),
         ]
     );
+    let [_, _, reached, ended] = &issued[..] else {
+        panic!("four verdicts")
+    };
+    assert_eq!(
+        reached.reason,
+        "the loop continued after the first report; 80 % of the session's budget is used"
+    );
+    let texts = [&*ended.pattern, &*ended.reason, &*ended.other_detectors[0]];
+    assert_eq!(
+        texts,
+        [
+            "the session has used 10 of 10 events",
+            "the session's budget is used up",
+            "exact_repeat",
+        ]
+    );
+    assert!(ended.correction.starts_with("Start nothing new"));
+}
+
+/// A loop that comes back does not raise the action of a budget's share.
+#[test]
+fn a_share_of_the_budget_terminates_nothing_beside_a_loop_that_comes_back() {
+    let config = "[detect.budget]\nevents_max = 10\n[detect.exact_repeat]\nhard = 'warn'";
+    let mut player = Player::with(config, RunMode::Replay).unwrap();
+    let call = |tool: &str| {
+        format!(
+            r#"{{"session_id": "s", "tool_call": {{"tool": "{tool}", "args_json": "{{}}", "outcome": "OUTCOME_OK", "result": "x"}}}}"#
+        ) + "\n"
+    };
+    let lines = call("t").repeat(3) + &call("b") + &call("c") + &call("t").repeat(3);
+    let given = player.verdicts(&Line::read(&lines));
+    let last = given.last().unwrap();
+    assert_eq!(
+        (last.event_index, last.action),
+        (Some(7), Some(Action::Ask))
+    );
+    assert_eq!(last.reason, "80 % of the session's budget is used");
+    assert_eq!(&*last.detector, "budget");
 }

@@ -565,7 +565,7 @@ async fn no_log_line_carries_agent_text() {
     for line in [
         "an operator terminated the session",
         "session is looping session=\"s\" detector=\"exact_repeat\" action=\"block\"",
-        "session is looping session=\"s\" detector=\"monologue\" action=\"terminate\"",
+        "session is terminated session=\"s\" detector=\"monologue\" action=\"terminate\"",
     ] {
         assert!(log.contains(line), "{line} is not in\n{log}");
     }
@@ -619,7 +619,7 @@ async fn a_termination_during_a_streamed_text_is_logged_once() {
     let (_, log) = running.stop().await;
     let lines = log
         .lines()
-        .filter(|line| line.contains("session is looping"));
+        .filter(|line| line.contains("session is terminated"));
     let lines: Vec<_> = lines.collect();
     let [line] = lines[..] else { panic!("{log}") };
     assert!(line.contains("WARN") && line.contains("action=\"terminate\""));

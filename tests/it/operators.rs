@@ -304,6 +304,24 @@ async fn many_sessions_are_counted_before_they_are_terminated() {
 }
 
 #[tokio::test]
+async fn a_detector_that_only_stands_in_also_selects_no_session() {
+    let server = Server::start().await;
+    let read = call("read_file", r#"{"path": "a.rs"}"#, "fn main() {}");
+    let results = server.play("s", read.times(3)).await;
+    let verdict = results[2].verdict.as_ref().unwrap();
+    assert_eq!(verdict.detector, "read_loop");
+    assert_eq!(verdict.also, ["exact_repeat"]);
+    let filter = |detector| ["terminate", "--dry-run", "--detector", detector];
+    for (detector, count) in [
+        ("exact_repeat", "no live sessions match\n"),
+        ("read_loop", "1 live session matches\n"),
+    ] {
+        let dry = unstuck(server.grpc, &filter(detector)).await.ends_with(0);
+        assert!(dry.out.ends_with(count), "{detector}: {}", dry.out);
+    }
+}
+
+#[tokio::test]
 async fn an_operator_acts_under_a_name() {
     let fake = FakeService::default();
     let server = fake.start().await;

@@ -5,7 +5,7 @@ use unstuck::{
     pb::{self, GetSessionResponse, Outcome, Role, TimelineKind},
 };
 
-use crate::harness::{Build, Server, ask, config, turn, turn_by, within};
+use crate::harness::{Build, Server, WORDS, ask, config, like, turn, turn_by, within};
 
 async fn detail(server: &Server, session: &str) -> GetSessionResponse {
     let session_id = session.to_owned();
@@ -142,12 +142,48 @@ async fn an_explanation_names_the_settings_in_force() {
     );
 }
 
+/// The rule that the verdict matched, not the other rule of its detector.
+#[tokio::test]
+async fn a_new_start_is_explained_by_its_own_rule() {
+    let server = Server::start().await;
+    let start = |topic: &str| turn(&format!("Let me try a different approach: {topic}."));
+    let topics = ["read the logs", "query the database", "ask the vendor"];
+    let results = server.play("s", topics.map(start).to_vec()).await;
+    let verdict = results[2].verdict.as_ref().unwrap();
+    let starts = "announced a new start 3 times without progress";
+    assert!(verdict.pattern.starts_with(starts), "{}", verdict.pattern);
+    let answer = detail(&server, "s").await;
+    let explained = answer.explanations.iter();
+    let explained: Vec<&str> = explained.map(|it| &*it.rule).collect();
+    assert_eq!(
+        explained,
+        ["turns keep announcing a new start, without progress"]
+    );
+    assert!(
+        answer.explanations[0]
+            .threshold
+            .starts_with("3 of the last 8 turns")
+    );
+
+    let similar = WORDS.map(|word| turn(&like(word)));
+    server.play("t", similar[..4].to_vec()).await;
+    let answer = detail(&server, "t").await;
+    let of_overlap = answer.explanations.iter();
+    let of_overlap: Vec<_> = of_overlap
+        .filter(|it| it.detector == "similar_turns")
+        .collect();
+    assert_eq!(
+        of_overlap[0].rule,
+        "several turns in a row repeat earlier turns"
+    );
+}
+
 #[test]
 fn every_detector_explains_why_it_fires_and_what_resets_it() {
     let config = config("");
     let settings = &config.profiles.default().detect;
     for name in detect::NAMES {
-        let explained = settings.explain(name).unwrap();
+        let explained = settings.explain(name, &[]).unwrap();
         for text in [
             explained.rule,
             &explained.threshold,
@@ -156,5 +192,5 @@ fn every_detector_explains_why_it_fires_and_what_resets_it() {
             assert!(!text.is_empty() && !text.ends_with('.'), "{name}: {text:?}");
         }
     }
-    assert_eq!(settings.explain("nonsense"), None);
+    assert_eq!(settings.explain("nonsense", &[]), None);
 }

@@ -79,16 +79,14 @@ async fn find_sessions(client: &Client, args: &Args) -> Result<Vec<Session>, Cli
     Ok(selected)
 }
 
-/// Whether the session's last verdict is from this detector, alone or among
-/// others. Always true without a detector.
+/// Whether this detector describes the session's last verdict; detectors in `also`
+/// do not count. Always true without a detector.
 fn last_verdict_is_from(session: &Session, detector: Option<&str>) -> bool {
     let Some(detector) = detector else {
         return true;
     };
     let last = session.last_verdicts.last();
-    last.is_some_and(|last| {
-        last.detector == detector || last.also.iter().any(|also| also == detector)
-    })
+    last.is_some_and(|last| last.detector == detector)
 }
 
 fn write_preview(out: &mut impl Write, selected: &[Session], count: &str) -> io::Result<()> {
