@@ -44,6 +44,7 @@ pub struct Metrics {
     event_duration: Histogram,
     open_streams: [Gauge; StreamRpc::ALL.len()],
     open_connections: [Gauge; ListenerKind::ALL.len()],
+    connections_max: [Gauge; ListenerKind::ALL.len()],
     coalesced_responses: Counter,
     dropped_log_lines: Counter,
     rejections: [Counter; Rejection::ALL.len()],
@@ -218,6 +219,10 @@ impl Metrics {
     pub fn set_limits(&self, sessions_max: usize, state_bytes_max: usize) {
         self.sessions_max.set(sessions_max as f64);
         self.state_bytes_max.set(state_bytes_max as f64);
+    }
+
+    pub fn set_connections_max(&self, listener: ListenerKind, connections_max: usize) {
+        self.connections_max[listener as usize].set(connections_max as f64);
     }
 
     pub fn set_state_bytes(&self, sessions: usize, tombstones: usize) {
