@@ -4,6 +4,7 @@
 //! A handle is created once and labels are closed sets. Every series therefore exists
 //! from the start, and none can be created by what an agent sends.
 
+mod exposition;
 mod gauge_guard;
 mod help;
 mod labels;
@@ -124,11 +125,11 @@ impl Metrics {
         }))
     }
 
-    /// Renders all series in the Prometheus text format.
+    /// Renders all series in the Prometheus text format, in an order that never changes.
     pub fn render(&self) -> String {
         let mut text = self.exporter.render();
         self.wasted_usd.render(&mut text);
-        text
+        exposition::sort_families(&text)
     }
 
     /// Moves recorded durations into their buckets. Must be called regularly: until
