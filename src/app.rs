@@ -14,6 +14,7 @@ mod systemd;
 use std::{future::Future, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use axum::Router;
+use futures_util::{FutureExt, TryFutureExt};
 use thiserror::Error;
 use tokio::{
     net::TcpListener,
@@ -23,7 +24,7 @@ use tokio::{
 };
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 use tokio_util::sync::CancellationToken;
-use tonic::service::Routes;
+use tonic::{service::Routes, transport::Server};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
@@ -223,27 +224,19 @@ impl App {
         // Build the servers: gRPC, gRPC above the limit of connections, HTTP.
         let listeners =
             limit_connections(self.grpc, self.http, self.tls, &self.limits, &self.metrics);
-        let mut server = server::grpc_server(&self.limits);
-        let mut reserve_server = server::reserve_server(&self.limits);
-        if self.is_traced {
-            server = server.trace_fn(traces::call_span);
-            reserve_server = reserve_server.trace_fn(traces::call_span);
-        }
+        let grpc_server = trace_calls(server::grpc_server(&self.limits), self.is_traced);
+        let reserve_server = trace_calls(server::reserve_server(&self.limits), self.is_traced);
         let health_service = health_service.max_decoding_message_size(api::PROBE_BYTES_MAX);
         let routes = self.routes.add_service(health_service);
-        let grpc = server
+        let grpc = grpc_server
             .layer(self.admission.clone())
             .add_routes(routes.clone())
             .serve_with_incoming_shutdown(
                 listeners.grpc.into_stream(),
                 draining.clone().cancelled_owned(),
             );
-        let reserve_layer = ReserveLayer {
-            connections_max: listeners.grpc_connections_max,
-            metrics: self.metrics.clone(),
-        };
         let reserve = reserve_server
-            .layer(reserve_layer)
+            .layer(listeners.reserve_layer)
             .layer(self.admission)
             .add_routes(routes)
             .serve_with_incoming_shutdown(
@@ -261,12 +254,9 @@ impl App {
 
         // Start the servers and the background tasks.
         let mut tasks = ServiceTasks::new();
-        tasks.spawn(async move { Ok(grpc.await?) });
-        tasks.spawn(async move { Ok(reserve.await?) });
-        tasks.spawn(async move {
-            http.await;
-            Ok(())
-        });
+        tasks.spawn(grpc.err_into());
+        tasks.spawn(reserve.err_into());
+        tasks.spawn(http.map(Ok));
         tasks.spawn(notifications::run_notifier(
             self.notifier,
             self.store.clone(),
@@ -302,12 +292,20 @@ impl App {
     }
 }
 
+fn trace_calls(server: Server, is_traced: bool) -> Server {
+    if is_traced {
+        server.trace_fn(traces::call_span)
+    } else {
+        server
+    }
+}
+
 /// The listeners, with the limits that fit the limit on open files.
 struct Listeners {
     grpc: Listener,
     reserve: mpsc::Receiver<Connection<MaybeTlsStream>>,
     http: Listener,
-    grpc_connections_max: usize,
+    reserve_layer: ReserveLayer,
 }
 
 /// Wraps both sockets in listeners that limit the number and the timeouts of connections.
@@ -362,7 +360,10 @@ fn limit_connections(
             http_timeouts,
             metrics.clone(),
         ),
-        grpc_connections_max: grpc_max,
+        reserve_layer: ReserveLayer {
+            connections_max: grpc_max,
+            metrics: metrics.clone(),
+        },
     }
 }
 
