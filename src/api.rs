@@ -69,8 +69,7 @@ pub struct Api {
 pub const SERVICE_NAMES: [&str; 2] = ["unstuck.v1.DetectionService", "unstuck.v1.SessionService"];
 
 /// The largest message of a health check, which is the name of a service. It needs
-/// no token and no permit, so only the number of connections bounds how many there
-/// are.
+/// no token.
 pub const PROBE_BYTES_MAX: usize = 1_024;
 
 /// The largest message of reflection, which is the name of a service or a type. tonic

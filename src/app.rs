@@ -14,14 +14,17 @@ mod systemd;
 use std::{future::Future, io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use axum::Router;
+use futures_util::{FutureExt, TryFutureExt};
 use thiserror::Error;
 use tokio::{
     net::TcpListener,
+    sync::mpsc,
     task::{self, JoinError, JoinSet},
     time::{self, Instant},
 };
+use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 use tokio_util::sync::CancellationToken;
-use tonic::service::Routes;
+use tonic::{service::Routes, transport::Server};
 use tonic_health::{ServingStatus, server::HealthReporter};
 
 use crate::{
@@ -37,7 +40,9 @@ use crate::{
         self, BindError, BoundSocket, ConnectionLimits, Limits, ServerContext, Tls, TlsError,
         admission::AdmissionLayer,
         auth_delay::AuthDelays,
-        listener::{ConnectionTimeouts, Listener},
+        listener::{Connection, ConnectionTimeouts, Listener},
+        reserve::{RESERVE_CONNECTIONS_MAX, Reserve, ReserveLayer},
+        tls::MaybeTlsStream,
     },
     store::{self, Store},
     telemetry::{ListenerKind, Metrics, traces},
@@ -216,23 +221,30 @@ impl App {
         set_health(&health, ServingStatus::Serving).await;
         let draining = self.draining.clone();
 
-        // Build the two servers.
-        let (grpc_listener, http_listener) =
+        // Build the servers: gRPC, gRPC above the limit of connections, HTTP.
+        let listeners =
             limit_connections(self.grpc, self.http, self.tls, &self.limits, &self.metrics);
-        let mut server = server::grpc_server(&self.limits);
-        if self.is_traced {
-            server = server.trace_fn(traces::call_span);
-        }
+        let grpc_server = trace_calls(server::grpc_server(&self.limits), self.is_traced);
+        let reserve_server = trace_calls(server::reserve_server(&self.limits), self.is_traced);
         let health_service = health_service.max_decoding_message_size(api::PROBE_BYTES_MAX);
-        let grpc = server
-            .layer(self.admission)
-            .add_routes(self.routes.add_service(health_service))
+        let routes = self.routes.add_service(health_service);
+        let grpc = grpc_server
+            .layer(self.admission.clone())
+            .add_routes(routes.clone())
             .serve_with_incoming_shutdown(
-                grpc_listener.into_stream(),
+                listeners.grpc.into_stream(),
+                draining.clone().cancelled_owned(),
+            );
+        let reserve = reserve_server
+            .layer(listeners.reserve_layer)
+            .layer(self.admission)
+            .add_routes(routes)
+            .serve_with_incoming_shutdown(
+                ReceiverStream::new(listeners.reserve).map(io::Result::Ok),
                 draining.clone().cancelled_owned(),
             );
         let http = server::http::serve(
-            http_listener,
+            listeners.http,
             self.console,
             Duration::from_secs(self.limits.handshake_secs_max),
             self.metrics.clone(),
@@ -242,11 +254,9 @@ impl App {
 
         // Start the servers and the background tasks.
         let mut tasks = ServiceTasks::new();
-        tasks.spawn(async move { Ok(grpc.await?) });
-        tasks.spawn(async move {
-            http.await;
-            Ok(())
-        });
+        tasks.spawn(grpc.err_into());
+        tasks.spawn(reserve.err_into());
+        tasks.spawn(http.map(Ok));
         tasks.spawn(notifications::run_notifier(
             self.notifier,
             self.store.clone(),
@@ -282,6 +292,22 @@ impl App {
     }
 }
 
+fn trace_calls(server: Server, is_traced: bool) -> Server {
+    if is_traced {
+        server.trace_fn(traces::call_span)
+    } else {
+        server
+    }
+}
+
+/// The listeners, with the limits that fit the limit on open files.
+struct Listeners {
+    grpc: Listener,
+    reserve: mpsc::Receiver<Connection<MaybeTlsStream>>,
+    http: Listener,
+    reserve_layer: ReserveLayer,
+}
+
 /// Wraps both sockets in listeners that limit the number and the timeouts of connections.
 fn limit_connections(
     grpc: TcpListener,
@@ -289,12 +315,21 @@ fn limit_connections(
     tls: Option<Arc<Tls>>,
     limits: &Limits,
     metrics: &Arc<Metrics>,
-) -> (Listener, Listener) {
+) -> Listeners {
     let connections_max = ConnectionLimits {
         grpc: limits.connections_max,
+        reserve: RESERVE_CONNECTIONS_MAX,
         http: limits.http_connections_max,
     }
     .fit_to_file_limit();
+    let ConnectionLimits {
+        grpc: grpc_max,
+        reserve: reserve_max,
+        http: http_max,
+    } = connections_max;
+    metrics.set_connections_max(ListenerKind::Grpc, grpc_max);
+    metrics.set_connections_max(ListenerKind::GrpcReserve, reserve_max);
+    metrics.set_connections_max(ListenerKind::Http, http_max);
     let handshake = Duration::from_secs(limits.handshake_secs_max);
     // HTTP/2 detects a dead client with pings.
     let grpc_timeouts = ConnectionTimeouts {
@@ -305,24 +340,31 @@ fn limit_connections(
         handshake,
         write: Some(Duration::from_secs(limits.slow_reader_secs_max)),
     };
-    (
-        Listener::new(
+    let (reserve, reserve_connections) = Reserve::new(reserve_max, metrics.clone());
+    Listeners {
+        grpc: Listener::new(
             grpc,
             ListenerKind::Grpc,
             tls.clone(),
-            connections_max.grpc,
+            grpc_max,
             grpc_timeouts,
             metrics.clone(),
-        ),
-        Listener::new(
+        )
+        .with_reserve(reserve),
+        reserve: reserve_connections,
+        http: Listener::new(
             http,
             ListenerKind::Http,
             tls,
-            connections_max.http,
+            http_max,
             http_timeouts,
             metrics.clone(),
         ),
-    )
+        reserve_layer: ReserveLayer {
+            connections_max: grpc_max,
+            metrics: metrics.clone(),
+        },
+    }
 }
 
 async fn set_health(health: &HealthReporter, status: ServingStatus) {

@@ -2,7 +2,7 @@
 //! fair scheduling, quotas, response queues, timers and blocking work.
 //!
 //! A call passes through these files in this order: [`listener`] accepts the
-//! connection ([`tls`] below it), [`admission`] checks the token and takes the
+//! connection ([`tls`] below it, [`reserve`] above its limit), [`admission`] checks the token and takes the
 //! permits of [`quota`] that the table in [`rpc`] asks for ([`rate_limit`] and
 //! [`auth_delay`] slow down callers that send too much), [`frame_reader`] reads the
 //! messages, [`scheduler`] decides when the call's work runs, and [`response_queue`]
@@ -21,6 +21,7 @@ pub mod idle_timer;
 pub mod listener;
 pub mod quota;
 pub mod rate_limit;
+pub mod reserve;
 pub mod response_queue;
 pub mod retain_body;
 pub mod rpc;
@@ -49,6 +50,7 @@ use crate::{
 use auth_delay::AuthDelays;
 use quota::TenantQuota;
 use rate_limit::RateLimits;
+use reserve::{RESERVE_AGE_MAX, RESERVE_STREAMS_MAX};
 use scheduler::FairScheduler;
 
 /// `[server]`
@@ -176,6 +178,13 @@ const KEEPALIVE: Keepalive = Keepalive {
 /// A gRPC server with the transport settings that hold under load.
 pub fn grpc_server(limits: &Limits) -> Server {
     grpc_server_with(limits, KEEPALIVE)
+}
+
+/// The same for connections above `limits.connections_max`.
+pub fn reserve_server(limits: &Limits) -> Server {
+    grpc_server(limits)
+        .max_concurrent_streams(RESERVE_STREAMS_MAX.min(limits.streams_max))
+        .max_connection_age(RESERVE_AGE_MAX)
 }
 
 pub fn grpc_server_with(limits: &Limits, Keepalive { interval, timeout }: Keepalive) -> Server {

@@ -62,8 +62,12 @@ pub enum ConfigReloadError {
 
 /// Reloads the configuration of a running service.
 pub struct Reloader {
-    /// The configuration in force. Keys that need a restart may not be in force yet.
+    /// The configuration that was reloaded last. Its keys that need a restart are not in
+    /// force.
     layers: Layers,
+    /// The configuration that the service was started with: its keys that need a restart
+    /// are in force.
+    started: Layers,
     engine: Arc<Engine>,
     auth: Arc<Auth>,
     tls: Option<Arc<Tls>>,
@@ -78,6 +82,7 @@ impl App {
     /// listen on a public address without TLS and tokens.
     pub fn reloader(&self, layers: Layers, insecure: bool) -> Reloader {
         Reloader {
+            started: layers.clone(),
             layers,
             insecure,
             engine: self.engine.clone(),
@@ -95,15 +100,17 @@ impl Reloader {
     /// as a whole.
     pub fn reload(&mut self, layers: Result<Layers, ConfigError>) {
         match self.apply(layers) {
-            Ok(changed) => {
-                self.metrics
-                    .count_config_reload(ConfigReloadOutcome::Applied);
-                let (reloaded, restart_required): (Vec<_>, Vec<_>) =
-                    changed.into_iter().partition(|key| is_reloadable(key));
+            Ok(ChangedKeys {
+                reloaded,
+                restart_required,
+            }) => {
                 tracing::info!(changed = ?reloaded, "the configuration was reloaded");
                 if !restart_required.is_empty() {
                     tracing::warn!(keys = ?restart_required, "a restart is needed for these keys");
                 }
+                // Counted last: a reader of the metric finds the lines in the log.
+                self.metrics
+                    .count_config_reload(ConfigReloadOutcome::Applied);
             }
             Err(error) => {
                 self.metrics
@@ -117,12 +124,12 @@ impl Reloader {
         }
     }
 
-    /// Returns the changed keys. Everything that can fail is done before anything is
-    /// changed. Keys that need a restart are checked too, so that the restart succeeds.
+    /// Everything that can fail is done before anything is changed. Keys that need a
+    /// restart are checked too, so that the restart succeeds.
     fn apply(
         &mut self,
         layers: Result<Layers, ConfigError>,
-    ) -> Result<Vec<String>, ConfigReloadError> {
+    ) -> Result<ChangedKeys, ConfigReloadError> {
         let layers = layers?;
         let config = Config::new(&layers)?;
         check_startup(&config, self.insecure)?;
@@ -140,13 +147,36 @@ impl Reloader {
             tls.apply(certificates);
         }
         self.webhook_keys.apply(keys);
-        let mut changed = config::changed_keys(&self.layers, &layers);
+        let mut changed = ChangedKeys::new(&self.started, &self.layers, &layers);
         // Of `[[notify]]` only the secrets are applied.
         if self.webhook_keys.are_for(&config.notify) {
-            changed.retain(|key| key != NOTIFY_KEY);
+            changed.restart_required.retain(|key| key != NOTIFY_KEY);
         }
         self.layers = layers;
         Ok(changed)
+    }
+}
+
+/// What a reload changes.
+#[derive(Debug, PartialEq, Eq)]
+struct ChangedKeys {
+    /// In force now, compared with the previous reload.
+    reloaded: Vec<String>,
+    /// Not in force until a restart, compared with the start: a change stays listed until
+    /// the restart, and one that is taken back is not.
+    restart_required: Vec<String>,
+}
+
+impl ChangedKeys {
+    fn new(started: &Layers, previous: &Layers, layers: &Layers) -> Self {
+        let mut reloaded = config::changed_keys(previous, layers);
+        reloaded.retain(|key| is_reloadable(key));
+        let mut restart_required = config::changed_keys(started, layers);
+        restart_required.retain(|key| !is_reloadable(key));
+        Self {
+            reloaded,
+            restart_required,
+        }
     }
 }
 
@@ -187,6 +217,29 @@ pub(super) async fn watch_tokens(
 mod tests {
     use super::*;
     use crate::config::DEFAULTS;
+
+    #[test]
+    fn a_change_that_needs_a_restart_is_listed_until_it_is_taken_back() {
+        let layers = |batch_max: u32, count: u32| {
+            let variables = [
+                ("UNSTUCK__LIMITS__BATCH_MAX", batch_max),
+                ("UNSTUCK__DETECT__EXACT_REPEAT__COUNT", count),
+            ];
+            let variables = variables.map(|(key, value)| (key.to_owned(), value.to_string()));
+            Layers::load(DEFAULTS, &[], None, variables).unwrap()
+        };
+        let start = layers(256, 3);
+        let changed = layers(7, 4);
+        let listed = |previous: &Layers, layers: &Layers| {
+            let keys = ChangedKeys::new(&start, previous, layers);
+            (keys.reloaded.join(" "), keys.restart_required.join(" "))
+        };
+        let pair = |reloaded: &str, restart: &str| (reloaded.to_owned(), restart.to_owned());
+        let (count, batch_max) = ("detect.exact_repeat.count", "limits.batch_max");
+        assert_eq!(listed(&start, &changed), pair(count, batch_max));
+        assert_eq!(listed(&changed, &changed), pair("", batch_max));
+        assert_eq!(listed(&changed, &start), pair(count, ""));
+    }
 
     /// The engine's limits with this variable set.
     fn engine_limits(variable: Option<(String, String)>) -> String {

@@ -12,15 +12,22 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::server::STREAM_WINDOW_BYTES;
+use crate::server::{
+    STREAM_WINDOW_BYTES,
+    reserve::{RESERVE_CONNECTIONS_MAX, RESERVE_STREAMS_MAX},
+};
 
 /// The least memory that shares are computed from. With less the service starts with
 /// these budgets, and the kernel may end it.
 const MEMORY_BYTES_MIN: u64 = 64 * 1024 * 1024;
 
-/// What all connections may take: a share of memory, in units of one connection's
-/// windows.
-const CONNECTION_BYTES: u64 = 64 * STREAM_WINDOW_BYTES as u64;
+/// A connection with its part of the calls' windows. An idle one takes 21 KiB, with TLS
+/// 29 KiB. Windows are few: a call that is not one of `limits.calls_max`, and a stream
+/// that is not one of `limits.open_streams_max`, is refused before its message is read.
+const CONNECTION_BYTES: u64 = 64 * 1024;
+/// The reserve above `limits.connections_max`: connections and all their windows.
+const RESERVE_BYTES: u64 = RESERVE_CONNECTIONS_MAX as u64
+    * (CONNECTION_BYTES + RESERVE_STREAMS_MAX as u64 * STREAM_WINDOW_BYTES as u64);
 /// `limits.response_bytes_max` of each open stream.
 const STREAM_RESPONSE_BYTES: u64 = 256 * 1024;
 
@@ -44,13 +51,13 @@ const MEMORY_SHARES: &[MemoryShare] = &[
         key: "connections_max",
         divisor: 8,
         unit_bytes: CONNECTION_BYTES,
-        max: 128,
+        max: 4_096,
     },
     MemoryShare {
         key: "open_streams_max",
         divisor: 16,
         unit_bytes: STREAM_RESPONSE_BYTES,
-        max: 1_024,
+        max: 4_096,
     },
 ];
 
@@ -103,7 +110,7 @@ impl MemoryBudget {
             };
             uses * share.value(self.memory_bytes) * share.unit_bytes
         });
-        bytes.sum::<u64>() + UNBUDGETED_BYTES
+        bytes.sum::<u64>() + RESERVE_BYTES + UNBUDGETED_BYTES
     }
 
     /// The layer above `default.toml`.
@@ -216,7 +223,7 @@ mod tests {
 
     #[test]
     fn limits_fit_into_a_small_container_and_grow_to_the_defaults() {
-        for mib in [512, 768, 1_024, 2_048, 4_096, 8_192] {
+        for mib in [512, 768, 1_024, 2_048, 4_096, 8_192, 16_384] {
             let memory_bytes = mib * MIB;
             let budget = MemoryBudget { memory_bytes };
             assert!(
@@ -225,7 +232,7 @@ mod tests {
             );
         }
         let large = MemoryBudget {
-            memory_bytes: 8_192 * MIB,
+            memory_bytes: 16_384 * MIB,
         };
         let layers = crate::config::Layers::load(crate::config::DEFAULTS, &[], None, []).unwrap();
         let defaults: toml::Table = layers.section("limits").unwrap();

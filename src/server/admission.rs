@@ -21,7 +21,6 @@ use tonic::{
         http::{Request as HttpRequest, Response, header::AUTHORIZATION},
     },
     service::Routes,
-    transport::server::TcpConnectInfo,
 };
 use tower_layer::Layer;
 
@@ -30,6 +29,7 @@ use super::{
     auth_delay::AnswerDelay,
     frame_reader::{FrameReader, MessageLimits, RequestFrames},
     quota::{AddressPermit, AddressQuota, Permit, TenantQuota},
+    reserve::ConnectionInfo,
     retain_body,
     rpc::{self, LoadClass, ResponseKind, RpcSpec},
     scheduler::SchedulerHandle,
@@ -60,6 +60,8 @@ pub struct AdmissionState {
     message_limits: Arc<MessageLimits>,
     /// Permits for streams of the health service, whose clients have no token.
     health_watches: AddressQuota,
+    /// Permits for its unary calls, which may never send their message.
+    probes: AddressQuota,
 }
 
 /// The services behind admission.
@@ -285,6 +287,7 @@ impl<D> AdmissionLayer<D> {
             pages_max,
             message_limits: Arc::new(message_limits),
             health_watches: health_watch_quota(limits),
+            probes: AddressQuota::new(limits.calls_max, (limits.calls_max / 2).max(1)),
             context,
         });
         Self { state, detection }
@@ -378,6 +381,7 @@ impl AdmissionState {
     ) -> Result<Option<ResponsePermit>, Status> {
         let streams = &self.context.streams;
         let permit = match spec.response {
+            ResponseKind::Small if spec.access == Access::Public => self.probe(peer)?,
             ResponseKind::Small => return Ok(None),
             ResponseKind::Page => self.page(caller)?,
             ResponseKind::Stream(rpc) => self.stream(streams, rpc, caller)?,
@@ -399,6 +403,17 @@ impl AdmissionState {
             })?;
         Ok(ResponsePermit {
             _permit: StreamPermit::Tenant { _permit: permit },
+            _open: None,
+        })
+    }
+
+    fn probe(&self, peer: Option<PeerAddress>) -> Result<ResponsePermit, Status> {
+        let permit = self.probes.try_acquire(peer).map_err(|share| {
+            self.context.metrics.count_rejection(Rejection::CallsMax);
+            status::too_many_probes(self.probes.limit(), share)
+        })?;
+        Ok(ResponsePermit {
+            _permit: StreamPermit::Address { _permit: permit },
             _open: None,
         })
     }
@@ -443,8 +458,8 @@ fn health_watch_quota(limits: &Limits) -> AddressQuota {
 
 /// The address of the connection that a request came from.
 fn peer_address<B>(request: &HttpRequest<B>) -> Option<PeerAddress> {
-    let connection = request.extensions().get::<TcpConnectInfo>()?;
-    Some(PeerAddress::new(connection.remote_addr()?.ip()))
+    let connection = request.extensions().get::<ConnectionInfo>()?;
+    Some(PeerAddress::new(connection.tcp.remote_addr()?.ip()))
 }
 
 /// The caller, as admission found it.

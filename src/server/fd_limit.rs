@@ -11,6 +11,8 @@ const RESERVED_FILES: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
     pub grpc: usize,
+    /// Above `grpc`, for operators and probes.
+    pub reserve: usize,
     pub http: usize,
 }
 
@@ -18,16 +20,14 @@ impl ConnectionLimits {
     /// Raises the limit on open files if necessary. Returns the same limits, or those
     /// that fit if it cannot be raised far enough.
     pub fn fit_to_file_limit(self) -> Self {
-        let wanted = self
-            .grpc
-            .saturating_add(self.http)
-            .saturating_add(RESERVED_FILES);
+        let wanted = self.total().saturating_add(RESERVED_FILES);
         let files_max = raise_file_limit(wanted);
         let clamped = self.clamp_to(files_max);
         if clamped != self {
             tracing::warn!(
                 files_max,
                 grpc = clamped.grpc,
+                reserve = clamped.reserve,
                 http = clamped.http,
                 "the limit on open files allows fewer connections than [limits] does"
             );
@@ -35,15 +35,26 @@ impl ConnectionLimits {
         clamped
     }
 
+    fn total(self) -> usize {
+        self.grpc
+            .saturating_add(self.reserve)
+            .saturating_add(self.http)
+    }
+
     fn clamp_to(self, files_max: usize) -> Self {
         let available = files_max.saturating_sub(RESERVED_FILES);
-        if self.grpc.saturating_add(self.http) <= available {
+        if self.total() <= available {
             return self;
         }
-        // Probes and scrapes need few connections; brokers get the rest.
+        // Operators, probes and scrapes need few connections; brokers get the rest.
         let http = self.http.min(available / 4).max(1);
-        let grpc = self.grpc.min(available.saturating_sub(http)).max(1);
-        Self { grpc, http }
+        let reserve = self.reserve.min(available / 4).max(1);
+        let rest = available.saturating_sub(http).saturating_sub(reserve);
+        Self {
+            grpc: self.grpc.min(rest).max(1),
+            reserve,
+            http,
+        }
     }
 }
 
@@ -80,22 +91,23 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(files_max: usize, expected: (usize, usize)) {
+    fn check(files_max: usize, expected: (usize, usize, usize)) {
         let wanted = ConnectionLimits {
             grpc: 128,
+            reserve: 32,
             http: 64,
         };
-        let ConnectionLimits { grpc, http } = wanted.clamp_to(files_max);
-        assert_eq!((grpc, http), expected);
+        let clamped = wanted.clamp_to(files_max);
+        assert_eq!((clamped.grpc, clamped.reserve, clamped.http), expected);
     }
 
     #[test]
     fn connections_stay_below_the_limit_on_open_files() {
-        check(1_024, (128, 64));
-        check(256, (128, 64));
-        check(255, (128, 47));
-        check(104, (30, 10));
-        check(64, (1, 1));
-        check(0, (1, 1));
+        check(1_024, (128, 32, 64));
+        check(288, (128, 32, 64));
+        check(287, (128, 32, 55));
+        check(104, (20, 10, 10));
+        check(64, (1, 1, 1));
+        check(0, (1, 1, 1));
     }
 }

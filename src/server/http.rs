@@ -60,7 +60,7 @@ pub async fn serve(
     ));
     let connections = GracefulShutdown::new();
     while let Some(connection) = draining.run_until_cancelled(listener.accept()).await {
-        let peer = connection.connect_info().remote_addr();
+        let peer = connection.connect_info().tcp.remote_addr();
         let peer = peer.map(|address| PeerAddress::new(address.ip()));
         let routes = TowerToHyperService::new(routes.clone());
         let service = service_fn(move |mut request: hyper::Request<Incoming>| {

@@ -22,9 +22,12 @@ use tokio::{
     time::{self, Sleep},
 };
 use tokio_stream::Stream;
-use tonic::transport::server::Connected;
+use tonic::transport::server::{Connected, TcpConnectInfo};
 
-use super::tls::{MaybeTlsStream, Tls};
+use super::{
+    reserve::{ConnectionInfo, Reserve, ReservePermit},
+    tls::{MaybeTlsStream, Tls},
+};
 use crate::telemetry::{GaugeGuard, ListenerKind, Metrics, Rejection};
 
 /// The length of the HTTP/2 client preface (RFC 9113, 3.4). The shortest HTTP/1.1
@@ -54,6 +57,8 @@ pub struct Listener {
     kind: ListenerKind,
     /// `None`: plain text.
     tls: Option<Arc<Tls>>,
+    /// For connections above the limit. `None`: they are closed at once.
+    reserve: Option<Reserve>,
     metrics: Arc<Metrics>,
     /// The last connection was rejected. The warning is logged once.
     is_at_capacity: bool,
@@ -74,23 +79,52 @@ impl Listener {
             timeouts,
             kind,
             tls,
+            reserve: None,
             metrics,
             is_at_capacity: false,
         }
     }
 
-    /// The next connection below the limit. One above it is closed at once: left in the
-    /// accept queue, its client would wait without an error.
+    /// Connections above the limit go to this reserve.
+    pub fn with_reserve(self, reserve: Reserve) -> Self {
+        Self {
+            reserve: Some(reserve),
+            ..self
+        }
+    }
+
+    /// The next connection below the limit. One above it goes to the reserve or is
+    /// closed at once: left in the accept queue, its client would wait without an error.
     pub async fn accept(&mut self) -> Connection<MaybeTlsStream> {
         loop {
             let socket = self.accept_socket().await;
             match self.permits.clone().try_acquire_owned() {
                 Ok(permit) => {
                     self.is_at_capacity = false;
-                    return self.wrap_socket(socket, permit);
+                    return self.wrap_socket(socket, self.kind, ConnectionPermit::new(permit));
                 }
-                Err(_) => self.count_rejected(),
+                Err(_) => self.reject(socket),
             }
+        }
+    }
+
+    fn reject(&mut self, socket: TcpStream) {
+        if !self.is_at_capacity {
+            self.is_at_capacity = true;
+            let listener = self.kind.name();
+            tracing::warn!(listener, "connections_max is reached; more are refused");
+        }
+        let slot = self
+            .reserve
+            .as_ref()
+            .and_then(|reserve| Some((reserve, reserve.take_slot()?)));
+        match slot {
+            Some((reserve, permit)) => {
+                let permit = ConnectionPermit::Reserve(permit);
+                let kind = ListenerKind::GrpcReserve;
+                reserve.serve(self.wrap_socket(socket, kind, permit));
+            }
+            None => self.metrics.count_rejection(Rejection::ConnectionsMax),
         }
     }
 
@@ -122,14 +156,15 @@ impl Listener {
     fn wrap_socket(
         &self,
         socket: TcpStream,
-        permit: OwnedSemaphorePermit,
+        kind: ListenerKind,
+        permit: ConnectionPermit,
     ) -> Connection<MaybeTlsStream> {
         // Responses are small and must not wait for more data.
         if let Err(error) = socket.set_nodelay(true) {
             tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
         let io = match &self.tls {
-            Some(tls) => tls.accept(self.kind, socket, self.metrics.clone()),
+            Some(tls) => tls.accept(kind, socket, self.metrics.clone()),
             None => MaybeTlsStream::Plain(socket),
         };
         Connection {
@@ -145,20 +180,8 @@ impl Listener {
                 stall_timer: None,
                 metrics: self.metrics.clone(),
             }),
-            _open: self.metrics.track_connection(self.kind),
-            _permit: permit,
-        }
-    }
-
-    fn count_rejected(&mut self) {
-        self.metrics.count_rejection(Rejection::ConnectionsMax);
-        if !self.is_at_capacity {
-            self.is_at_capacity = true;
-            let listener = self.kind.name();
-            tracing::warn!(
-                listener,
-                "connections_max is reached; more are closed at once"
-            );
+            _open: self.metrics.track_connection(kind),
+            permit,
         }
     }
 }
@@ -177,7 +200,29 @@ pub struct Connection<S> {
     handshake: Option<HandshakeDeadline>,
     write_deadline: Option<WriteDeadline>,
     _open: GaugeGuard,
-    _permit: OwnedSemaphorePermit,
+    permit: ConnectionPermit,
+}
+
+/// Counts against the limit of a listener, or of the reserve.
+enum ConnectionPermit {
+    Listener { _permit: OwnedSemaphorePermit },
+    Reserve(ReservePermit),
+}
+
+impl ConnectionPermit {
+    fn new(permit: OwnedSemaphorePermit) -> Self {
+        Self::Listener { _permit: permit }
+    }
+
+    /// Fails when the connection must close for another one.
+    fn poll_evicted(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if let Self::Reserve(permit) = self
+            && permit.poll_evicted(cx).is_ready()
+        {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        Ok(())
+    }
 }
 
 struct HandshakeDeadline {
@@ -253,6 +298,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Connection<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
+        this.permit.poll_evicted(cx)?;
         let before = buffer.filled().len();
         let read = Pin::new(&mut this.io).poll_read(cx, buffer)?;
         // Bytes already in the socket buffer count as on time even if we poll late.
@@ -305,11 +351,17 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
     }
 }
 
-impl<S: Connected> Connected for Connection<S> {
-    type ConnectInfo = S::ConnectInfo;
+impl<S: Connected<ConnectInfo = TcpConnectInfo>> Connected for Connection<S> {
+    type ConnectInfo = ConnectionInfo;
 
-    fn connect_info(&self) -> Self::ConnectInfo {
-        self.io.connect_info()
+    fn connect_info(&self) -> ConnectionInfo {
+        ConnectionInfo {
+            tcp: self.io.connect_info(),
+            reserve_slot: match &self.permit {
+                ConnectionPermit::Listener { .. } => None,
+                ConnectionPermit::Reserve(permit) => Some(permit.slot()),
+            },
+        }
     }
 }
 

@@ -42,6 +42,13 @@ pub enum ResponseKind {
     ReflectionStream,
 }
 
+impl RpcSpec {
+    /// Brokers may call it. Operators and probes call the others.
+    pub fn is_for_brokers(&self) -> bool {
+        matches!(self.access, Access::Roles(roles) if roles.contains(&TokenRole::Broker))
+    }
+}
+
 const SEND: Access = Access::Roles(&[TokenRole::Broker, TokenRole::Admin]);
 const READ: Access = Access::Roles(&[TokenRole::Viewer, TokenRole::Operator, TokenRole::Admin]);
 const OPERATE: Access = Access::Roles(&[TokenRole::Operator, TokenRole::Admin]);

@@ -51,6 +51,17 @@ pub fn too_many_streams(open_streams_max: usize, share: usize) -> Status {
     )
 }
 
+/// UNAVAILABLE as for a drain: the connection is closed, and the client reconnects.
+pub fn too_many_connections(connections_max: usize, retry_after: Duration) -> Status {
+    let mut details = ErrorDetails::with_retry_info(Some(retry_after));
+    details.set_error_info("CONNECTIONS_MAX", DOMAIN, []);
+    let message = format!(
+        "limits.connections_max of {connections_max} connections is reached; use one connection \
+         for many sessions, or reconnect later"
+    );
+    Status::with_error_details(Code::Unavailable, message, details)
+}
+
 pub fn too_many_health_watches(limit: usize, share: usize) -> Status {
     let message = format!(
         "{limit} health watches in total or {share} of one address are open; call Check instead"
@@ -75,6 +86,12 @@ pub fn rate_exceeded(message: String, retry_after: Duration) -> Status {
 pub fn too_many_calls(calls_max: usize, share: usize) -> Status {
     let limit = format!("limits.calls_max of {calls_max} calls at a time");
     exhausted("CALLS_MAX", limit_message(&limit, calls_max, share))
+}
+
+pub fn too_many_probes(limit: usize, share: usize) -> Status {
+    let message =
+        format!("{limit} health checks in total or {share} of one address are not finished");
+    exhausted("CALLS_MAX", message)
 }
 
 pub fn too_many_pages(pages_max: usize, share: usize) -> Status {

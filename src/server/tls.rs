@@ -123,7 +123,7 @@ impl Tls {
     ) -> MaybeTlsStream {
         let configs = self.configs.load();
         let config = match kind {
-            ListenerKind::Grpc => configs.grpc.clone(),
+            ListenerKind::Grpc | ListenerKind::GrpcReserve => configs.grpc.clone(),
             ListenerKind::Http => configs.http.clone(),
         };
         let handshake = TlsAcceptor::from(config).accept(socket);

@@ -4,6 +4,7 @@
 //! A handle is created once and labels are closed sets. Every series therefore exists
 //! from the start, and none can be created by what an agent sends.
 
+mod exposition;
 mod gauge_guard;
 mod help;
 mod labels;
@@ -44,6 +45,7 @@ pub struct Metrics {
     event_duration: Histogram,
     open_streams: [Gauge; StreamRpc::ALL.len()],
     open_connections: [Gauge; ListenerKind::ALL.len()],
+    connections_max: [Gauge; ListenerKind::ALL.len()],
     coalesced_responses: Counter,
     dropped_log_lines: Counter,
     rejections: [Counter; Rejection::ALL.len()],
@@ -123,11 +125,11 @@ impl Metrics {
         }))
     }
 
-    /// Renders all series in the Prometheus text format.
+    /// Renders all series in the Prometheus text format, in an order that never changes.
     pub fn render(&self) -> String {
         let mut text = self.exporter.render();
         self.wasted_usd.render(&mut text);
-        text
+        exposition::sort_families(&text)
     }
 
     /// Moves recorded durations into their buckets. Must be called regularly: until
@@ -218,6 +220,10 @@ impl Metrics {
     pub fn set_limits(&self, sessions_max: usize, state_bytes_max: usize) {
         self.sessions_max.set(sessions_max as f64);
         self.state_bytes_max.set(state_bytes_max as f64);
+    }
+
+    pub fn set_connections_max(&self, listener: ListenerKind, connections_max: usize) {
+        self.connections_max[listener as usize].set(connections_max as f64);
     }
 
     pub fn set_state_bytes(&self, sessions: usize, tombstones: usize) {

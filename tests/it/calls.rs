@@ -8,6 +8,7 @@ use tonic::{
     codegen::http::uri::PathAndQuery,
     transport::{Channel, Endpoint},
 };
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse, health_client::HealthClient};
 use tonic_prost::ProstCodec;
 use tonic_types::StatusExt;
 use unstuck::pb;
@@ -150,6 +151,31 @@ async fn beyond_calls_max_another_is_refused_and_operators_get_through() {
 
     held.abort();
     within(async { while server.get("s").await.is_err() {} }).await;
+}
+
+/// They need no token and hold memory.
+#[tokio::test]
+async fn unfinished_health_checks_of_an_address_are_bounded() {
+    let server = Server::with("[limits]\ncalls_max = 2").await;
+    let mut client = Grpc::new(connect(server.grpc, |endpoint| endpoint).await);
+    let held = tokio::spawn(async move {
+        client.ready().await.unwrap();
+        let path = PathAndQuery::from_static("/grpc.health.v1.Health/Check");
+        let codec = ProstCodec::<HealthCheckRequest, HealthCheckResponse>::default();
+        let silent = Request::new(tokio_stream::pending());
+        client.client_streaming(silent, path, codec).await.map(drop)
+    });
+    let channel = connect(server.grpc, |endpoint| endpoint).await;
+    let check = async || {
+        let mut probe = HealthClient::new(channel.clone());
+        within(probe.check(HealthCheckRequest::default()))
+            .await
+            .map(drop)
+    };
+    assert_exhausted(&is_refused(check).await, "CALLS_MAX");
+    assert_eq!(server.record(ask("x").of("s")).await.event_index, 0);
+    held.abort();
+    within(async { while check().await.is_err() {} }).await;
 }
 
 /// A list that is requested and not read.

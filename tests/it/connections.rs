@@ -5,13 +5,21 @@ use std::{
     collections::BTreeSet,
     fs,
     net::SocketAddr,
+    path::Path,
     process::{Command, Stdio},
+    time::Duration,
 };
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
+};
+use tonic::{Code, Status, transport::Channel};
+use tonic_types::StatusExt;
+use unstuck::pb::{
+    self, EventResult, RecordEventRequest, detection_service_client::DetectionServiceClient,
+    session_service_client::SessionServiceClient,
 };
 
 use crate::{
@@ -53,26 +61,139 @@ fn rejected(reason: &str) -> String {
     format!("unstuck_rejected_total{{reason=\"{reason}\"}}")
 }
 
+const OPEN: &str = "unstuck_connections{listener=\"grpc\"}";
+const RESERVE: &str = "unstuck_connections{listener=\"grpc_reserve\"}";
+
+/// A broker with its own connection.
+async fn broker(server: &Server) -> DetectionServiceClient<Channel> {
+    DetectionServiceClient::new(connect(server.grpc, |endpoint| endpoint).await)
+}
+
+async fn record(broker: &mut DetectionServiceClient<Channel>) -> Result<EventResult, Status> {
+    let request = RecordEventRequest {
+        event: Some(ask("x").of("s")),
+    };
+    let answer = within(broker.record_event(request)).await?;
+    Ok(answer.into_inner().result.unwrap())
+}
+
+#[track_caller]
+fn assert_no_connection(refused: Status, connections_max: usize) {
+    assert_eq!(refused.code(), Code::Unavailable, "{refused}");
+    let limit = format!("limits.connections_max of {connections_max} connections is reached");
+    assert!(refused.message().starts_with(&limit), "{refused}");
+    let details = refused.get_error_details();
+    assert_eq!(details.error_info().unwrap().reason, "CONNECTIONS_MAX");
+    let retry = details.retry_info().unwrap().retry_delay;
+    assert_eq!(retry, Some(Duration::from_secs(5)));
+}
+
 #[tokio::test]
-async fn beyond_connections_max_another_is_closed_at_once_until_one_ends() {
+async fn beyond_connections_max_brokers_are_told_why_until_a_connection_ends() {
     let server = Server::with("[limits]\nconnections_max = 2").await;
     let second = served(server.grpc).await;
-    let mut third = connection(server.grpc, HELLO).await;
-    assert!(!is_answered(&mut third).await);
+    let mut third = broker(&server).await;
+    for _ in 0..2 {
+        assert_no_connection(record(&mut third).await.unwrap_err(), 2);
+    }
+    let stream = third.stream_events(tokio_stream::empty());
+    assert_no_connection(within(stream).await.map(drop).unwrap_err(), 2);
     assert_eq!(server.metric(&rejected("connections_max")).await, 1.0);
-    assert_eq!(
-        server
-            .metric("unstuck_connections{listener=\"grpc\"}")
-            .await,
-        2.0
-    );
+    assert_eq!(server.metric(OPEN).await, 2.0);
+    assert_eq!(server.metric(RESERVE).await, 1.0);
     assert_eq!(server.record(ask("x").of("s")).await.event_index, 0);
 
     drop(second);
-    server
-        .wait_for_metric("unstuck_connections{listener=\"grpc\"}", 1.0)
-        .await;
-    served(server.grpc).await;
+    server.wait_for_metric(OPEN, 1.0).await;
+    let mut fourth = broker(&server).await;
+    assert_eq!(record(&mut fourth).await.unwrap().event_index, 1);
+}
+
+#[tokio::test]
+async fn operators_and_probes_get_through_while_brokers_hold_all_connections() {
+    let server = Server::with("[limits]\nconnections_max = 8").await;
+    server.record(ask("x").of("s")).await;
+    // More than the limit and the reserve together.
+    let (mut brokers, mut refused) = (Vec::new(), 0);
+    for _ in 0..100 {
+        let mut broker = broker(&server).await;
+        if let Err(status) = record(&mut broker).await {
+            assert_no_connection(status, 8);
+            refused += 1;
+        }
+        brokers.push(broker);
+    }
+    assert_eq!(
+        refused,
+        100 - 7,
+        "one connection is the server's own client"
+    );
+    assert_eq!(
+        server.metric(&rejected("connections_max")).await,
+        f64::from(refused)
+    );
+
+    let command = |args: &[&str]| {
+        let mut command = unstuck(Path::new("."), args, &[]);
+        command.env("UNSTUCK_SERVER", server.grpc.to_string());
+        tokio::task::spawn_blocking(move || CommandOutput::from(command.output().unwrap()))
+    };
+    for (args, expected) in [
+        (&["health"][..], "serving"),
+        (&["sessions"], "1 session:"),
+        (&["terminate", "s", "--reason", "x", "--yes"], "terminated"),
+    ] {
+        let ran = within(command(args)).await.unwrap().ends_with(0);
+        assert!(ran.out.contains(expected), "{}{}", ran.out, ran.err);
+    }
+    for page in ["metrics", "healthz", "readyz"] {
+        let answer = within(get(format!("http://{}/{page}", server.http))).await;
+        assert!(answer.unwrap().status().is_success(), "{page}");
+    }
+    drop(brokers);
+}
+
+#[tokio::test]
+async fn brokers_that_reconnect_do_not_close_an_operators_connection() {
+    let server = Server::with("[limits]\nconnections_max = 1").await;
+    let operator = connect(server.grpc, |endpoint| endpoint).await;
+    let mut operator = SessionServiceClient::new(operator);
+    let watch = operator.watch_verdicts(pb::WatchVerdictsRequest::default());
+    let mut watch = within(watch).await.unwrap().into_inner();
+    let mut brokers = Vec::new();
+    for _ in 0..70 {
+        let mut broker = broker(&server).await;
+        assert_no_connection(record(&mut broker).await.unwrap_err(), 1);
+        brokers.push(broker);
+    }
+    server.play("s", ask("x").times(3)).await;
+    let verdict = within(watch.message()).await.unwrap().unwrap();
+    assert_eq!(verdict.verdict.unwrap().session_id, "s");
+}
+
+#[tokio::test]
+async fn a_connection_above_the_limit_ends_with_goaway_and_its_open_watch_continues() {
+    const GOAWAY: u8 = 7;
+    let server = Server::with("[limits]\nconnections_max = 1").await;
+    let operator = connect(server.grpc, |endpoint| endpoint).await;
+    let mut operator = SessionServiceClient::new(operator);
+    let watch = operator.watch_verdicts(pb::WatchVerdictsRequest::default());
+    let mut watch = within(watch).await.unwrap().into_inner();
+
+    let mut socket = served(server.grpc).await;
+    let mut frames = Vec::new();
+    within(socket.read_to_end(&mut frames)).await.unwrap();
+    // The rest of the settings, then frames: 3 bytes of length, the kind. The error code
+    // of GOAWAY follows the last stream's number.
+    let goaway = frames
+        .windows(17)
+        .find(|frame| frame[..4] == [0, 0, 8, GOAWAY])
+        .unwrap_or_else(|| panic!("{frames:?}"));
+    assert_eq!(goaway[13..], [0; 4], "NO_ERROR");
+
+    server.play("s", ask("x").times(3)).await;
+    let verdict = within(watch.message()).await.unwrap().unwrap();
+    assert_eq!(verdict.verdict.unwrap().session_id, "s");
 }
 
 /// By the rules of HTTP/2 further streams wait in the client.
@@ -246,7 +367,7 @@ async fn without_file_descriptors_the_listener_waits_and_recovers() {
 async fn a_low_limit_on_open_files_lowers_the_connection_limit() {
     let directory = directory(&[]);
     let program = unstuck(directory.path(), &[], &[]);
-    // 80 files are 64 of its own, 4 for HTTP and 12 for gRPC.
+    // 80 files are 64 of its own, 4 for HTTP, 4 for operators and 8 for brokers.
     let mut command = Command::new("sh");
     command
         .arg("-c")
@@ -263,12 +384,14 @@ async fn a_low_limit_on_open_files_lowers_the_connection_limit() {
         .stderr(Stdio::piped());
     let running = Running::start(command);
     let mut held = Vec::new();
-    for _ in 0..12 {
+    for _ in 0..8 {
         held.push(served(running.grpc).await);
     }
-    let mut another = connection(running.grpc, HELLO).await;
-    assert!(!is_answered(&mut another).await);
-    drop(held);
+    let server = running.server().await;
+    assert_no_connection(server.try_record(ask("x").of("s")).await.unwrap_err(), 8);
+    let limit = "unstuck_connections_max{listener=\"grpc\"}";
+    assert_eq!(server.metric(limit).await, 8.0);
+    drop((held, server));
     let (status, log) = running.stop().await;
     assert!(status.success(), "{log}");
     assert!(log.contains("fewer connections than [limits]"), "{log}");

@@ -148,6 +148,22 @@ async fn a_configuration_that_could_not_start_is_refused_even_if_it_needs_a_rest
 }
 
 #[tokio::test]
+async fn a_change_that_is_taken_back_needs_no_restart() {
+    let mut service = Service::start(&exact_repeat(3)).await;
+    let changed = exact_repeat(9) + "[limits]\nbatch_max = 7\n";
+    service.reload(&changed, "applied").await;
+    service.reload("nonsense", "refused").await;
+    service.reload(&changed, "applied").await;
+    service.reload(&exact_repeat(3), "applied").await;
+    let results = service.server.play("s", ask("colour").times(3)).await;
+    assert_eq!(results[2].action(), Action::Warn);
+    let (_, log) = service.running.stop().await;
+    // Twice while it was changed, not when it was taken back.
+    let waiting = "keys=[\"limits.batch_max\"]";
+    assert_eq!(log.matches(waiting).count(), 2, "{log}");
+}
+
+#[tokio::test]
 async fn limits_tools_rules_and_profiles_are_reloaded_and_keys_that_need_a_restart_are_named() {
     let rule = |count: u32| {
         format!("[[rules]]\nname = 'looks'\nwhen = 'tool == \"lookup_setting\"'\ncount = {count}\n")

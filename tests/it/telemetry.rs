@@ -25,6 +25,24 @@ use crate::{
 
 // Metrics
 
+/// So that two scrapes can be compared line by line.
+#[tokio::test]
+async fn the_series_are_in_the_same_order_in_every_scrape_and_process() {
+    let series = async |server: &Server| -> Vec<String> {
+        let page = within(get(format!("http://{}/metrics", server.http))).await;
+        let page = within(page.unwrap().text()).await.unwrap();
+        let values = page.lines().map(|line| line.rsplit_once(' '));
+        values
+            .map(|line| line.map_or(String::new(), |(series, _)| series.to_owned()))
+            .collect()
+    };
+    let server = Server::start().await;
+    let first = series(&server).await;
+    server.play("s", ask("x").times(5)).await;
+    assert_eq!(series(&server).await, first);
+    assert_eq!(series(&Server::start().await).await, first);
+}
+
 /// A metric's type and the names of its labels.
 type Shapes = BTreeMap<String, (String, BTreeSet<String>)>;
 

@@ -74,7 +74,7 @@ const COUNTERS: [(&str, &str); 21] = [
     ),
 ];
 
-const GAUGES: [(&str, &str); 15] = [
+const GAUGES: [(&str, &str); 16] = [
     ("unstuck_sessions", "Sessions, by status."),
     (
         "unstuck_sessions_max",
@@ -98,6 +98,10 @@ const GAUGES: [(&str, &str); 15] = [
     ),
     ("unstuck_streams", "Open streams, by rpc."),
     ("unstuck_connections", "Open connections, by listener."),
+    (
+        "unstuck_connections_max",
+        "Connections that may be open, by listener.",
+    ),
     (
         "unstuck_breaker_open",
         "1 while detectors warn instead of terminating, because they would terminate too many sessions.",

@@ -110,6 +110,8 @@ labels! {
     /// The listener that accepted a connection.
     pub enum ListenerKind {
         Grpc => "grpc",
+        /// Of the gRPC listener, above its limit.
+        GrpcReserve => "grpc_reserve",
         Http => "http",
     }
 

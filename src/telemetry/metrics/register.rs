@@ -60,6 +60,8 @@ pub(super) fn register(
         open_streams: StreamRpc::ALL.map(|rpc| gauge("unstuck_streams", &[("rpc", rpc.name())])),
         open_connections: ListenerKind::ALL
             .map(|listener| gauge("unstuck_connections", &[("listener", listener.name())])),
+        connections_max: ListenerKind::ALL
+            .map(|listener| gauge("unstuck_connections_max", &[("listener", listener.name())])),
         coalesced_responses: counter("unstuck_responses_coalesced_total", &[]),
         dropped_log_lines: counter("unstuck_log_lines_dropped_total", &[]),
         // Refusals, failures and the circuit breaker.
