@@ -62,24 +62,7 @@ impl ChainState {
         kind: u8,
         encoded: &record::Encoded,
     ) -> rusqlite::Result<()> {
-        let RecordColumns {
-            tenant,
-            session,
-            agent,
-            time_ms,
-            detector,
-            action,
-            shadow,
-            operator,
-            reason,
-            profile,
-            wasted_events,
-            wasted_tokens,
-            wasted_usd,
-            labels,
-            labels_json,
-            snoozed_until_ms: _,
-        } = &encoded.columns;
+        let columns = &encoded.columns;
         self.head = next_head(&self.head, id, kind, &encoded.body);
         let sql = "INSERT INTO records (record, verdict_id, kind, tenant, session, agent, time_ms,
                        detector, action, shadow, operator, reason, profile, wasted_events,
@@ -90,28 +73,28 @@ impl ChainState {
             self.head.record as i64,
             IdBlob(id),
             kind,
-            tenant,
-            session,
-            agent,
-            time_ms,
-            detector,
-            action,
-            shadow,
-            operator,
-            reason,
-            profile,
-            wasted_events,
-            wasted_tokens,
-            wasted_usd,
-            labels_json,
+            columns.tenant,
+            columns.session,
+            columns.agent,
+            columns.time_ms,
+            columns.detector,
+            columns.action,
+            columns.shadow,
+            columns.operator,
+            columns.reason,
+            columns.profile,
+            columns.wasted_events,
+            columns.wasted_tokens,
+            columns.wasted_usd,
+            columns.labels_json,
             encoded.body,
             self.head.hash.0,
         ])?;
         let sql = "INSERT INTO record_labels (tenant, name, value, verdict_id)
                    VALUES (?1, ?2, ?3, ?4)";
-        for (name, value) in labels {
+        for (name, value) in &columns.labels {
             let mut statement = transaction.prepare_cached(sql)?;
-            statement.execute(params![tenant, name, value, IdBlob(id)])?;
+            statement.execute(params![columns.tenant, name, value, IdBlob(id)])?;
         }
         Ok(())
     }
