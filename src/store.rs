@@ -428,6 +428,7 @@ impl Store {
         if let Some(disk) = &self.disk {
             disk.requests.close();
             disk.sessions.close();
+            disk.sessions.clear();
         }
     }
 

@@ -81,6 +81,7 @@ impl Writer {
         if !self.backlog.is_empty() {
             self.commit(Batch::default())?;
         }
+        self.finish_sessions()?;
         if let Some(database) = self.database() {
             database.sync_head();
         }
@@ -264,27 +265,43 @@ impl Writer {
         self.publisher.publish(batch, watermarks);
     }
 
-    /// Applies one change of the frozen sessions. While writes fail it is refused: the
-    /// sessions are saved again later.
-    fn write_sessions(&mut self) -> io::Result<()> {
+    /// Applies one change of the frozen sessions. While writes fail, removals wait and
+    /// other changes are refused: the sessions are saved again later. Returns whether a
+    /// change was written.
+    fn write_sessions(&mut self) -> io::Result<bool> {
         let is_failing = self.publisher.watermarks().write_failing;
         let Some(disk) = &mut self.disk else {
-            return Ok(());
+            return Ok(false);
+        };
+        let write_error = |why: &str| sessions::write_error(&disk.dir, why.to_owned());
+        let database = match &mut disk.database {
+            Some(database) if !is_failing => database,
+            _ => {
+                disk.sessions.refuse(None, || write_error("writes fail"));
+                return Ok(false);
+            }
         };
         let Some(pending) = disk.sessions.next() else {
-            return Ok(());
+            return Ok(false);
         };
-        let written = match &mut disk.database {
-            Some(database) if !is_failing => database.write_sessions(&pending.write),
-            _ => Err(CommitError::Refused("writes fail".to_owned())),
-        };
-        match written {
+        match database.write_sessions(&pending.write) {
             Ok(()) => pending.end(Ok(())),
             Err(CommitError::Refused(error) | CommitError::Detached(error)) => {
-                pending.end(Err(sessions::write_error(&disk.dir, error)));
+                let refused = Some(pending);
+                disk.sessions.refuse(refused, || write_error(&error));
+                return Ok(false);
             }
             Err(CommitError::Unsynced(error)) => return Err(io::Error::other(error)),
         }
+        Ok(true)
+    }
+
+    /// Applies the changes of frozen sessions that wait when the store is closed.
+    fn finish_sessions(&mut self) -> io::Result<()> {
+        if let Some(disk) = &self.disk {
+            disk.sessions.close();
+        }
+        while self.write_sessions()? {}
         Ok(())
     }
 
