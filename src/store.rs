@@ -15,6 +15,7 @@
 //!
 //! Uses: domain, telemetry.
 
+mod backlog;
 mod backup;
 mod chain;
 mod database;
@@ -65,6 +66,7 @@ use crate::{
     domain::{ChainHead, RecoveredState, Verdict, VerdictId, VerdictRecord, VerdictSink},
     telemetry::StoreStats,
 };
+use backlog::Backlog;
 use database::Database;
 use dir::StoreDir;
 use opening::{OpenedDatabase, open_database};
@@ -269,9 +271,7 @@ impl Store {
             publisher: publisher.clone(),
             disk: writer_disk,
             text: options.audit.text,
-            backlog: Vec::new(),
-            backlog_max: options.tombstones_max.max(queue_max),
-            is_backlog_uncertain: false,
+            backlog: Backlog::new(options.tombstones_max.max(queue_max)),
             withdrawn: Vec::new(),
             on_fatal: options.on_fatal,
         };

@@ -13,7 +13,7 @@ use super::{
     testing::{looping, reset, terminated},
     *,
 };
-use crate::domain::{Action, Effect, Labels, SessionId, Tenant};
+use crate::domain::{Action, Effect, EncodedRecord, Labels, SessionId, Tenant};
 
 fn settings(dir: &Path) -> Settings {
     Settings {
@@ -452,6 +452,7 @@ async fn terminations_beyond_the_queue_are_written_when_the_disk_is_back() {
     put(&store, [terminated(501, "last")]);
     assert!(store.wait_until_settled(VerdictId(501)).await);
     drop(store);
+    assert_eq!(verify(dir.path()).unwrap().records, 501);
     assert_eq!(open(&dir).1.sessions.len(), 501);
 }
 
@@ -768,9 +769,14 @@ fn a_committed_batch_whose_files_were_moved_away_is_not_written_twice() {
     let store_dir = StoreDir(dir.path().to_owned());
     let mut database = Database::open(&store_dir, UNIX_EPOCH).unwrap();
     let batch = [terminated(1, "a"), terminated(2, "b")];
-    let first = database.append(&batch, false, false).unwrap();
-    assert!(database.append(&batch, false, false).is_err());
-    let retried = database.append(&batch, false, true).unwrap();
+    let first = database.append(&batch, false).unwrap();
+    assert!(database.append(&batch, false).is_err());
+    let refused = batch.map(|issued| EncodedRecord {
+        id: issued.verdict.id,
+        bytes: record::encode(&issued, false).body.into(),
+        decode: record::decode,
+    });
+    let retried = database.append_refused(&refused.each_ref(), true).unwrap();
     assert_eq!(retried, first);
     drop(database);
     assert_eq!(verify(dir.path()).unwrap().records, 2);

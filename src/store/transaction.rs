@@ -11,7 +11,7 @@ use super::{
     recovery::read_head_row,
     sessions,
 };
-use crate::domain::{ChainHead, Effect, VerdictId, VerdictRecord};
+use crate::domain::{ChainHead, Effect, VerdictId};
 
 /// The state that a transaction changes, adopted when it is committed.
 #[derive(Clone, Copy)]
@@ -25,14 +25,13 @@ impl ChainState {
     pub fn append(
         &mut self,
         transaction: &Transaction<'_>,
-        issued: &VerdictRecord,
+        id: VerdictId,
+        effect: Effect,
         encoded: &record::Encoded,
     ) -> rusqlite::Result<()> {
-        let id = issued.verdict.id;
-        let kind = record::kind(issued.effect);
-        self.insert_record(transaction, id, kind, encoded)?;
+        self.insert_record(transaction, id, record::kind(effect), encoded)?;
         let (tenant, session) = (&encoded.columns.tenant, &encoded.columns.session);
-        match issued.effect {
+        match effect {
             Effect::None => Ok(()),
             Effect::Terminated => {
                 if encoded.columns.agent.is_empty() {

@@ -9,6 +9,7 @@ use std::{
 
 use super::{
     CommitHook, StoreError,
+    backlog::Backlog,
     database::{CommitError, Database},
     dir::StoreDir,
     publisher::{CommitPublisher, Watermarks},
@@ -23,12 +24,8 @@ pub(super) struct Writer {
     pub publisher: Arc<CommitPublisher>,
     pub disk: Option<WriterDisk>,
     pub text: bool,
-    /// Terminations that are in force and whose write failed. Bounded like the tombstones
-    /// of the engine, which have the same verdicts.
-    pub backlog: Vec<VerdictRecord>,
-    pub backlog_max: usize,
-    /// The backlog may have been committed already.
-    pub is_backlog_uncertain: bool,
+    /// Terminations that are in force and whose write failed.
+    pub backlog: Backlog,
     /// Operator actions that were refused, and whose commit is to be undone.
     pub withdrawn: Vec<VerdictId>,
     /// Called when a sync fails or this thread panics. It must end the process.
@@ -46,6 +43,22 @@ pub(super) struct WriterDisk {
     pub sessions: Arc<SessionWrites>,
     /// Called before each commit. Tests stop the writer there.
     pub before_commit: Option<CommitHook>,
+}
+
+impl WriterDisk {
+    /// The database for a commit. It is opened if that was not possible before.
+    fn open_database(&mut self) -> Result<&mut Database, CommitError> {
+        if let Some(before_commit) = &self.before_commit {
+            before_commit();
+        }
+        match &mut self.database {
+            Some(database) => Ok(database),
+            none => {
+                let opened = Database::open(&self.dir, self.started_at);
+                Ok(none.insert(opened.map_err(|error| CommitError::Refused(error.to_string()))?))
+            }
+        }
+    }
 }
 
 /// While writes fail, they are retried at this interval and with every batch.
@@ -104,9 +117,7 @@ impl Writer {
     }
 
     fn commit(&mut self, mut batch: Batch) -> io::Result<()> {
-        let written = self
-            .catch_up()
-            .and_then(|()| self.write(&mut batch.issued, false));
+        let written = self.catch_up().and_then(|()| self.write(&mut batch.issued));
         // From here on an action can no longer be withdrawn.
         self.withdrawn.extend(self.queue.end_batch());
         let undone = match &written {
@@ -121,7 +132,7 @@ impl Writer {
             Ok(()) => self.written(batch),
             Err(CommitError::Refused(error)) => self.refused(batch, &error),
             Err(CommitError::Detached(error)) => {
-                self.is_backlog_uncertain = true;
+                self.backlog.is_uncertain = true;
                 let actions = batch
                     .issued
                     .iter()
@@ -143,37 +154,32 @@ impl Writer {
     /// the same while writes fail.
     fn catch_up(&mut self) -> Result<(), CommitError> {
         while !self.backlog.is_empty() {
-            let mut some: Vec<VerdictRecord> =
-                self.backlog.iter().take(BATCH_MAX).cloned().collect();
-            self.write(&mut some, self.is_backlog_uncertain)?;
-            self.backlog.drain(..some.len());
+            let Some(disk) = &mut self.disk else {
+                break;
+            };
+            let some = self.backlog.first(BATCH_MAX);
+            let database = disk.open_database()?;
+            database.append_refused(&some, self.backlog.is_uncertain)?;
+            self.publisher.set_head(database.head());
+            CommitPublisher::count(&self.publisher.commits);
+            let last = self.backlog.remove_first(&self.queue, BATCH_MAX);
             let before = self.publisher.watermarks();
-            let durable = last(&some).max(before.durable);
+            let durable = last.max(before.durable);
             self.publisher
                 .publish(Vec::new(), Watermarks { durable, ..before });
         }
-        self.queue.set_backlogged(false);
-        self.is_backlog_uncertain = false;
+        self.backlog.is_uncertain = false;
         Ok(())
     }
 
     /// Writes a batch in one transaction. An empty batch tests whether writes succeed
     /// again.
-    fn write(&mut self, batch: &mut [VerdictRecord], is_retry: bool) -> Result<(), CommitError> {
+    fn write(&mut self, batch: &mut [VerdictRecord]) -> Result<(), CommitError> {
         let Some(disk) = &mut self.disk else {
             return Ok(());
         };
-        if let Some(before_commit) = &disk.before_commit {
-            before_commit();
-        }
-        let database = match &mut disk.database {
-            Some(database) => database,
-            none => {
-                let opened = Database::open(&disk.dir, disk.started_at);
-                none.insert(opened.map_err(|error| CommitError::Refused(error.to_string()))?)
-            }
-        };
-        let positions = database.append(batch, self.text, is_retry)?;
+        let database = disk.open_database()?;
+        let positions = database.append(batch, self.text)?;
         for (issued, position) in batch.iter_mut().zip(positions) {
             issued.position = Some(position);
         }
@@ -211,7 +217,12 @@ impl Writer {
         }
     }
 
-    fn written(&mut self, Batch { issued, through }: Batch) {
+    fn written(
+        &mut self,
+        Batch {
+            issued, through, ..
+        }: Batch,
+    ) {
         let before = self.publisher.watermarks();
         if before.write_failing {
             tracing::info!("the store can be written to again");
@@ -243,16 +254,12 @@ impl Writer {
         }
         self.publisher.set_failure(error);
         let settled = batch.through.max(before.settled);
-        let mut batch = batch.issued;
-        for issued in &mut batch {
+        let (mut batch, queued_at) = (batch.issued, batch.queued_at);
+        for (issued, queued_at) in batch.iter_mut().zip(queued_at) {
             issued.position = None;
-            if issued.effect != Effect::Terminated {
-                self.queue.mark_dropped(issued.verdict.id);
-            } else if self.backlog.len() < self.backlog_max {
-                self.backlog.push(issued.clone());
-                self.queue.set_backlogged(true);
+            if issued.effect == Effect::Terminated {
+                self.backlog.push(&self.queue, issued, self.text, queued_at);
             } else {
-                // The engine evicts a tombstone for each one above the bound.
                 self.queue.mark_dropped(issued.verdict.id);
             }
         }
@@ -342,9 +349,4 @@ impl Writer {
 /// Whether the record is refused if it cannot be written.
 fn is_operator_action(issued: &VerdictRecord) -> bool {
     matches!(issued.effect, Effect::Reset | Effect::Snoozed(_))
-}
-
-fn last(batch: &[VerdictRecord]) -> VerdictId {
-    let last = batch.last();
-    last.map(|issued| issued.verdict.id).unwrap_or_default()
 }
