@@ -204,7 +204,7 @@ impl Store {
         } = recovery;
         let days = settings.verdicts_days_max;
         let disk = Disk {
-            readers: Readers::new(dir.clone()),
+            readers: Readers::new(dir.clone(), database.is_some()),
             retention: Retention {
                 verdicts_age_max: Duration::from_secs(u64::from(days) * 24 * 60 * 60),
                 bytes_max: settings.bytes_max,
@@ -258,7 +258,13 @@ impl Store {
                     dir: disk.dir.clone(),
                     started_at: options.now,
                     database,
+                    is_open: disk.readers.is_open.clone(),
                     retention: disk.requests.clone(),
+                    // The number may be changed while the service runs.
+                    limits: Retention {
+                        tombstones_max: usize::MAX,
+                        ..disk.retention
+                    },
                     sessions: disk.sessions.clone(),
                     before_commit,
                 };

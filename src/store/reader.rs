@@ -1,9 +1,9 @@
 //! Reads the audit log in pages.
 
-use std::time::SystemTime;
+use std::{sync::Arc, time::SystemTime};
 
-use parking_lot::Mutex;
-use rusqlite::{Connection, ToSql, params_from_iter};
+use parking_lot::{Mutex, RwLock};
+use rusqlite::{Connection, ToSql, params, params_from_iter};
 use thiserror::Error;
 
 use super::{
@@ -88,6 +88,16 @@ pub struct VerdictPage {
     pub at_end: bool,
 }
 
+impl VerdictPage {
+    fn empty(cursor: VerdictId) -> Self {
+        Self {
+            verdicts: Vec::new(),
+            cursor,
+            at_end: true,
+        }
+    }
+}
+
 /// The position of a reader.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadPosition {
@@ -108,16 +118,23 @@ enum Order {
 pub(super) struct Readers {
     dir: StoreDir,
     idle: Mutex<Vec<Connection>>,
+    /// Whether the writer has the database open. On a full or read-only disk it has not,
+    /// and reads take no locks there; the writer waits for them before it opens it.
+    pub is_open: Arc<RwLock<bool>>,
 }
 
 /// How many idle connections are kept.
 const IDLE_MAX: usize = 2;
+/// How many rows of a range of times are sorted. A wider range is read in the order of
+/// ids, at most this many rows per page.
+const TIME_ROWS_MAX: usize = if cfg!(test) { 16 } else { 10_000 };
 
 impl Readers {
-    pub fn new(dir: StoreDir) -> Self {
+    pub fn new(dir: StoreDir, is_open: bool) -> Self {
         Self {
             dir,
             idle: Mutex::new(Vec::new()),
+            is_open: Arc::new(RwLock::new(is_open)),
         }
     }
 
@@ -153,24 +170,26 @@ impl Readers {
         order: Order,
         most: usize,
     ) -> Result<VerdictPage, ReadError> {
-        self.with_connection(|connection| {
-            let query = PageQuery::new(filter, from, order, most);
+        let read = |connection: &Connection| {
+            let times = TimeRange::new(filter);
+            let is_wide = times.is_wide(connection, filter)?;
+            let rows_max = if is_wide { TIME_ROWS_MAX } else { most };
+            let query = PageQuery::new(filter, from, order, rows_max, is_wide);
             let mut statement = connection.prepare_cached(&query.sql)?;
             let mut rows = statement.query(params_from_iter(query.parameters.iter()))?;
-            let mut page = VerdictPage {
-                verdicts: Vec::new(),
-                cursor: from,
-                at_end: true,
-            };
+            let mut page = VerdictPage::empty(from);
             let mut examined = 0;
             while let Some(row) = rows.next()? {
-                if examined == most {
+                if examined == rows_max || page.verdicts.len() == most {
                     page.at_end = false;
                     break;
                 }
                 examined += 1;
                 let IdBlob(id) = row.get(0)?;
                 page.cursor = id;
+                if is_wide && !times.contains(row.get(4)?) {
+                    continue;
+                }
                 let number: i64 = row.get(2)?;
                 let position = ChainHead {
                     record: u64::try_from(number).unwrap_or(0),
@@ -184,7 +203,61 @@ impl Readers {
                 }
             }
             Ok(page)
-        })
+        };
+        let is_open = self.is_open.read();
+        if *is_open {
+            drop(is_open);
+            return self.with_connection(read);
+        }
+        match schema::open_read_only(&self.dir, true) {
+            Ok(connection) => read(&connection),
+            // The disk has been full since the start, and nothing was ever written.
+            Err(StoreError::Empty { .. }) => Ok(VerdictPage::empty(from)),
+            Err(_) if !self.dir.database().exists() => Ok(VerdictPage::empty(from)),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// The times of a filter in milliseconds, both inclusive: a column has no more.
+struct TimeRange {
+    start_ms: Option<i64>,
+    end_ms: Option<i64>,
+}
+
+impl TimeRange {
+    fn new(filter: &VerdictFilter) -> Self {
+        Self {
+            start_ms: filter.start.map(|start| record::millis(start).0),
+            end_ms: filter.end.map(|end| record::millis(end).0),
+        }
+    }
+
+    fn contains(&self, time_ms: i64) -> bool {
+        self.start_ms.is_none_or(|start| time_ms >= start)
+            && self.end_ms.is_none_or(|end| time_ms <= end)
+    }
+
+    /// Whether too many rows are in the range to sort them for each page. Only a filter
+    /// by nothing but time sorts.
+    fn is_wide(&self, connection: &Connection, filter: &VerdictFilter) -> Result<bool, ReadError> {
+        let Some(tenant) = &filter.tenant else {
+            return Ok(false);
+        };
+        if index_of(filter, false) != BY_TIME || !filter.labels.is_empty() {
+            return Ok(false);
+        }
+        let sql = "SELECT count(*) FROM (SELECT 1 FROM records INDEXED BY records_by_time
+                       WHERE tenant = ?1 AND time_ms BETWEEN ?2 AND ?3 LIMIT ?4)";
+        let (start, end) = (
+            self.start_ms.unwrap_or(i64::MIN),
+            self.end_ms.unwrap_or(i64::MAX),
+        );
+        let limit = TIME_ROWS_MAX as i64 + 1;
+        let rows: i64 = connection
+            .prepare_cached(sql)?
+            .query_row(params![tenant.name(), start, end, limit], |row| row.get(0))?;
+        Ok(rows == limit)
     }
 }
 
@@ -196,7 +269,14 @@ struct PageQuery {
 }
 
 impl PageQuery {
-    fn new(filter: &VerdictFilter, from: VerdictId, order: Order, most: usize) -> Self {
+    /// If `is_wide`, rows of all times are selected, in the order of their ids.
+    fn new(
+        filter: &VerdictFilter,
+        from: VerdictId,
+        order: Order,
+        most: usize,
+        is_wide: bool,
+    ) -> Self {
         let mut query = Self {
             sql: String::new(),
             parameters: Vec::new(),
@@ -205,15 +285,19 @@ impl PageQuery {
             Order::OldestFirst => (">", "ASC"),
             Order::NewestFirst => ("<", "DESC"),
         };
-        let (source, ordered_by) = query.source(filter);
+        let (source, ordered_by) = query.source(filter, is_wide);
         let id = query.bind(IdBlob(from));
         query.sql = format!(
-            "SELECT records.verdict_id, records.body, records.record, records.hash
+            "SELECT records.verdict_id, records.body, records.record, records.hash,
+                 records.time_ms
              FROM {source} {ordered_by} {comparison} {id} AND records.kind <> {}
                  AND NOT records.withdrawn",
             record::WITHDRAWAL
         );
         query.add_conditions(filter);
+        if !is_wide {
+            query.add_times(&TimeRange::new(filter));
+        }
         // One more than asked for tells whether there is another page.
         let limit = i64::try_from(most).map_or(i64::MAX, |most| most.saturating_add(1));
         let limit = query.bind(limit);
@@ -223,7 +307,7 @@ impl PageQuery {
 
     /// The tables up to the first condition on the id, and the column of the id. The rows
     /// of a label are in the order of their ids too.
-    fn source(&mut self, filter: &VerdictFilter) -> (String, &'static str) {
+    fn source(&mut self, filter: &VerdictFilter, is_wide: bool) -> (String, &'static str) {
         let label = filter.labels.iter().next();
         match (label, &filter.tenant, &filter.session) {
             (Some((name, value)), Some(tenant), None) => {
@@ -238,7 +322,7 @@ impl PageQuery {
                 (tables, "label.verdict_id")
             }
             _ => {
-                let tables = format!("records INDEXED BY {} WHERE", index_of(filter));
+                let tables = format!("records INDEXED BY {} WHERE", index_of(filter, is_wide));
                 (tables, "records.verdict_id")
             }
         }
@@ -257,13 +341,6 @@ impl PageQuery {
         if let Some(action) = filter.min_action {
             self.require("records.action >=", action as u32 + 1);
         }
-        // A column has milliseconds, so its bounds are inclusive.
-        if let Some(start) = filter.start {
-            self.require("records.time_ms >=", record::millis(start).0);
-        }
-        if let Some(end) = filter.end {
-            self.require("records.time_ms <=", record::millis(end).0);
-        }
         for (name, value) in &filter.labels {
             let (name, value) = (self.bind(name.clone()), self.bind(value.clone()));
             self.sql += &format!(
@@ -271,6 +348,15 @@ impl PageQuery {
                       WHERE other.tenant = records.tenant AND other.name = {name}
                           AND other.value = {value} AND other.verdict_id = records.verdict_id)"
             );
+        }
+    }
+
+    fn add_times(&mut self, times: &TimeRange) {
+        if let Some(start) = times.start_ms {
+            self.require("records.time_ms >=", start);
+        }
+        if let Some(end) = times.end_ms {
+            self.require("records.time_ms <=", end);
         }
     }
 
@@ -285,8 +371,10 @@ impl PageQuery {
     }
 }
 
+const BY_TIME: &str = "records_by_time";
+
 /// The index with the fewest rows for this filter.
-fn index_of(filter: &VerdictFilter) -> &'static str {
+fn index_of(filter: &VerdictFilter, is_wide: bool) -> &'static str {
     let has_time = filter.start.is_some() || filter.end.is_some();
     match filter {
         VerdictFilter { tenant: None, .. } => "records_by_id",
@@ -294,7 +382,7 @@ fn index_of(filter: &VerdictFilter) -> &'static str {
             session: Some(_), ..
         } => "records_by_session",
         VerdictFilter { detector, .. } if !detector.is_empty() => "records_by_detector",
-        _ if has_time => "records_by_time",
+        _ if has_time && !is_wide => BY_TIME,
         _ => "records_by_tenant",
     }
 }
@@ -464,9 +552,15 @@ mod tests {
                 },
             ),
         ];
-        for (expected, filter) in filters {
+        let narrow = filters.map(|(expected, filter)| (expected, filter, false));
+        let of_time = VerdictFilter {
+            end: Some(UNIX_EPOCH),
+            ..of_tenant()
+        };
+        let wide = ("records_by_tenant (tenant=? AND verdict_id", of_time, true);
+        for (expected, filter, is_wide) in narrow.into_iter().chain([wide]) {
             for order in [Order::OldestFirst, Order::NewestFirst] {
-                let query = PageQuery::new(&filter, VerdictId(1), order, 10);
+                let query = PageQuery::new(&filter, VerdictId(1), order, 10, is_wide);
                 let sql = format!("EXPLAIN QUERY PLAN {}", query.sql);
                 let mut statement = connection.prepare(&sql).unwrap();
                 let parameters = params_from_iter(query.parameters.iter());
@@ -475,6 +569,9 @@ mod tests {
                 let plan = plan.join("; ");
                 assert!(plan.contains(expected), "{expected}: {plan}");
                 assert!(!plan.contains("SCAN"), "{expected}: {plan}");
+                // Only the rows of a narrow range of times are sorted.
+                let is_sorted = plan.contains("TEMP B-TREE");
+                assert_eq!(is_sorted, expected.contains("by_time"), "{plan}");
             }
         }
     }

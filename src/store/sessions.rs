@@ -192,8 +192,8 @@ impl Store {
             return Ok(());
         };
         // On a full or read-only disk there is no writer yet, and nothing can be created.
-        let is_exclusive = self.publisher.watermarks().write_failing;
-        let connection = schema::open_read_only(&disk.dir, is_exclusive)?;
+        let is_open = disk.readers.is_open.read();
+        let connection = schema::open_read_only(&disk.dir, !*is_open)?;
         load(&connection, each).map_err(schema::database_error(&disk.dir.database()))
     }
 }

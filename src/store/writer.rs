@@ -7,6 +7,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use parking_lot::RwLock;
+
 use super::{
     CommitHook, StoreError,
     backlog::Backlog,
@@ -14,6 +16,7 @@ use super::{
     dir::StoreDir,
     publisher::{CommitPublisher, Watermarks},
     queue::{BATCH_MAX, Batch, WriteQueue},
+    removal::Retention,
     retention::RetentionRequests,
     sessions::{self, SessionWrites},
 };
@@ -39,7 +42,10 @@ pub(super) struct WriterDisk {
     pub started_at: SystemTime,
     /// `None`: it could not be opened yet.
     pub database: Option<Database>,
+    pub is_open: Arc<RwLock<bool>>,
     pub retention: Arc<RetentionRequests>,
+    /// The limits that the writer enforces by itself when the files are too large.
+    pub limits: Retention,
     pub sessions: Arc<SessionWrites>,
     /// Called before each commit. Tests stop the writer there.
     pub before_commit: Option<CommitHook>,
@@ -54,8 +60,12 @@ impl WriterDisk {
         match &mut self.database {
             Some(database) => Ok(database),
             none => {
-                let opened = Database::open(&self.dir, self.started_at);
-                Ok(none.insert(opened.map_err(|error| CommitError::Refused(error.to_string()))?))
+                // Readers that take no locks must have ended.
+                let mut is_open = self.is_open.write();
+                let opened = Database::open(&self.dir, self.started_at)
+                    .map_err(|error| CommitError::Refused(error.to_string()))?;
+                *is_open = true;
+                Ok(none.insert(opened))
             }
         }
     }
@@ -87,6 +97,7 @@ impl Writer {
             }
             // A disk that hangs here must be noticed as in a commit.
             self.queue.begin_maintenance();
+            self.request_retention();
             self.enforce_retention()?;
             self.write_sessions()?;
             self.queue.end_maintenance();
@@ -310,6 +321,19 @@ impl Writer {
         }
         while self.write_sessions()? {}
         Ok(())
+    }
+
+    /// Requests the retention as soon as the files are too large. The periodic request
+    /// comes once a minute, and a minute of verdicts may have gigabytes.
+    fn request_retention(&self) {
+        let is_failing = self.publisher.watermarks().write_failing;
+        if let Some(disk) = &self.disk
+            && let Some(database) = &disk.database
+            && !is_failing
+            && matches!(database.exceeds(disk.limits.bytes_max), Ok(true))
+        {
+            disk.retention.request_soon(disk.limits, disk.started_at);
+        }
     }
 
     /// Removes a slice of what exceeds the retention, if that was requested.
