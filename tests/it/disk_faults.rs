@@ -513,3 +513,20 @@ async fn files_removed_under_a_running_service_are_not_called_durable() {
         drop(running);
     }
 }
+
+#[tokio::test]
+async fn a_wall_clock_that_was_set_by_an_hour_is_logged_and_in_the_health() {
+    let disk = Disk::new();
+    let (running, server) = disk.serve().await;
+    assert_eq!(server.health().await, "ok\n");
+    disk.set("clock");
+    let health = server.health_until(|health| health != "ok\n").await;
+    let note = "degraded; the wall clock differs from the service's time by 3";
+    assert!(health.starts_with(note), "{health}");
+    let logged = "the wall clock differs from the service's time";
+    let running = running.wait_for_log(logged).await;
+    disk.set("ok");
+    wait_until_healthy(&server).await;
+    let running = running.wait_for_log("agree again").await;
+    running.stop().await;
+}
