@@ -21,6 +21,7 @@ mod chain;
 mod database;
 mod dir;
 mod opening;
+mod page_query;
 mod publisher;
 mod queue;
 mod reader;
