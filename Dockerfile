@@ -28,13 +28,15 @@ COPY src src
 RUN touch src/main.rs src/lib.rs \
     && cargo build --release --locked \
     && install -D target/release/unstuck /out/unstuck \
-    && install -d -o 65532 -g 65532 /out/data
+    && install -d -o 65532 -g 65532 /out/data /out/key
 
 # Only the C library and an unprivileged user: no shell, no package manager.
 FROM gcr.io/distroless/cc-debian12:nonroot
 COPY --from=build /out/unstuck /usr/local/bin/unstuck
 # The store. Mount a volume here.
 COPY --from=build --chown=65532:65532 /out/data /var/lib/unstuck
+# The key of saved sessions, if [store] key_file names it. Mount another volume here.
+COPY --from=build --chown=65532:65532 /out/key /var/lib/unstuck-key
 
 # A number, so that Kubernetes can verify that it is not root.
 USER 65532:65532

@@ -6,7 +6,7 @@
 use std::{
     fs::{self, File},
     io::{self, Read, Write},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
 };
 
@@ -70,8 +70,9 @@ impl Secret {
             Ok(metadata) => metadata,
             Err(source) => return Err(KeyFileError::Io { path, source }),
         };
-        // Owner and group may read it: a mounted secret has the group of the process.
-        if metadata.permissions().mode() & 0o007 != 0 {
+        let mode = metadata.permissions().mode();
+        let process_user = rustix::process::geteuid().as_raw();
+        if is_exposed(mode, metadata.uid() == process_user) {
             return Err(KeyFileError::Exposed { path });
         }
         parse_hex(text.trim_end())
@@ -108,6 +109,14 @@ impl Secret {
         let key = blake3::derive_key("unstuck 2026-11 frozen sessions", &self.0);
         Sealer(key)
     }
+}
+
+/// Whether others than the service can read the file. Its own file must have mode 0600. A
+/// file of another user may be readable by its group: Kubernetes and systemd mount a secret
+/// as root's, with read permission for the service by its group or an ACL.
+fn is_exposed(mode: u32, is_own: bool) -> bool {
+    let forbidden = if is_own { 0o077 } else { 0o037 };
+    mode & forbidden != 0
 }
 
 fn parse_hex(text: &str) -> Option<[u8; SECRET_BYTES]> {
@@ -180,13 +189,22 @@ mod tests {
         assert_eq!(secret.0, again.0);
         assert_eq!(secret.signature_seeds().0, again.signature_seeds().0);
 
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o604)).unwrap();
-        let exposed = Secret::load_or_create(&path);
-        assert!(matches!(exposed, Err(KeyFileError::Exposed { .. })));
+        for mode in [0o604, 0o640] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let exposed = Secret::load_or_create(&path);
+            assert!(matches!(exposed, Err(KeyFileError::Exposed { .. })));
+        }
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         fs::write(&path, "short").unwrap();
         let malformed = Secret::load_or_create(&path);
         assert!(matches!(malformed, Err(KeyFileError::Format { .. })));
+    }
+
+    #[test]
+    fn a_mounted_secret_of_another_user_may_be_readable_by_its_group() {
+        assert!(!is_exposed(0o100_440, false) && !is_exposed(0o100_400, true));
+        assert!(is_exposed(0o100_440, true));
+        assert!(is_exposed(0o100_444, false) && is_exposed(0o100_460, false));
     }
 
     #[test]

@@ -15,11 +15,13 @@
 //!
 //! Uses: domain, telemetry.
 
+mod backlog;
 mod backup;
 mod chain;
 mod database;
 mod dir;
 mod opening;
+mod page_query;
 mod publisher;
 mod queue;
 mod reader;
@@ -65,6 +67,7 @@ use crate::{
     domain::{ChainHead, RecoveredState, Verdict, VerdictId, VerdictRecord, VerdictSink},
     telemetry::StoreStats,
 };
+use backlog::Backlog;
 use database::Database;
 use dir::StoreDir;
 use opening::{OpenedDatabase, open_database};
@@ -202,7 +205,7 @@ impl Store {
         } = recovery;
         let days = settings.verdicts_days_max;
         let disk = Disk {
-            readers: Readers::new(dir.clone()),
+            readers: Readers::new(dir.clone(), database.is_some()),
             retention: Retention {
                 verdicts_age_max: Duration::from_secs(u64::from(days) * 24 * 60 * 60),
                 bytes_max: settings.bytes_max,
@@ -256,7 +259,13 @@ impl Store {
                     dir: disk.dir.clone(),
                     started_at: options.now,
                     database,
+                    is_open: disk.readers.is_open.clone(),
                     retention: disk.requests.clone(),
+                    // The number may be changed while the service runs.
+                    limits: Retention {
+                        tombstones_max: usize::MAX,
+                        ..disk.retention
+                    },
                     sessions: disk.sessions.clone(),
                     before_commit,
                 };
@@ -269,9 +278,7 @@ impl Store {
             publisher: publisher.clone(),
             disk: writer_disk,
             text: options.audit.text,
-            backlog: Vec::new(),
-            backlog_max: options.tombstones_max.max(queue_max),
-            is_backlog_uncertain: false,
+            backlog: Backlog::new(options.tombstones_max.max(queue_max)),
             withdrawn: Vec::new(),
             on_fatal: options.on_fatal,
         };
@@ -428,6 +435,7 @@ impl Store {
         if let Some(disk) = &self.disk {
             disk.requests.close();
             disk.sessions.close();
+            disk.sessions.clear();
         }
     }
 

@@ -30,6 +30,7 @@ pub(super) async fn sweep_sessions(
 ) -> Result<(), RunError> {
     let mut ticks = time::interval(SWEEP_INTERVAL);
     ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
+    let mut is_clock_wrong = false;
     while draining.run_until_cancelled(ticks.tick()).await.is_some() {
         let now = clock::now();
         for _ in 0..SWEEP_SLICES_MAX {
@@ -41,8 +42,25 @@ pub(super) async fn sweep_sessions(
         metrics.set_state_bytes(engine.state_bytes(), engine.tombstone_bytes());
         metrics.drain_histograms();
         systemd::notify_watchdog();
+        is_clock_wrong = log_clock_difference(is_clock_wrong);
     }
     Ok(())
+}
+
+/// Logs when the wall clock begins or ends to differ from the service's time. Returns
+/// whether it does.
+fn log_clock_difference(was_large: bool) -> bool {
+    let difference = clock::large_difference();
+    match difference {
+        Some(difference) if !was_large => tracing::warn!(
+            secs = difference.as_secs(),
+            "the wall clock differs from the service's time, which follows it slowly; a restart \
+             adopts it"
+        ),
+        None if was_large => tracing::info!("the wall clock and the service's time agree again"),
+        _ => {}
+    }
+    difference.is_some()
 }
 
 /// Logs the end of the audit log every hour, so that it is noted outside of the database:

@@ -26,14 +26,14 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let dir = args.store.resolve()?;
     let plan = store::plan_restore(&dir, &args.file).map_err(store_error)?;
-    if !plan.lifted.is_empty() {
-        let named = plan.lifted.iter().take(NAMED_MAX).map(String::as_str);
-        let mut named = named.collect::<Vec<_>>().join(", ");
-        if plan.lifted.len() > NAMED_MAX {
-            named += ", …";
-        }
-        let count = plan.lifted.len();
-        anstream::eprintln!("unstuck: terminations that the copy does not have ({count}): {named}");
+    match plan.lifted.as_deref() {
+        None => anstream::eprintln!(
+            "unstuck: the database in {} cannot be read: it is unknown which terminations the \
+             copy does not have",
+            dir.display()
+        ),
+        Some([]) => {}
+        Some(lifted) => print_lifted(lifted),
     }
     if plan.replaces && !args.force {
         return Err(CliError::failed(format!(
@@ -45,4 +45,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     plan.run().map_err(store_error)?;
     anstream::println!("{}: {copy}", dir.display());
     Ok(ExitCode::SUCCESS)
+}
+
+fn print_lifted(lifted: &[String]) {
+    let named = lifted.iter().take(NAMED_MAX).map(String::as_str);
+    let mut named = named.collect::<Vec<_>>().join(", ");
+    if lifted.len() > NAMED_MAX {
+        named += ", …";
+    }
+    let count = lifted.len();
+    anstream::eprintln!("unstuck: terminations that the copy does not have ({count}): {named}");
 }

@@ -7,7 +7,7 @@ use axum::{
 };
 
 use super::{Console, http_error::HttpError};
-use crate::store::StoreHealth;
+use crate::{domain::clock, store::StoreHealth};
 
 pub(super) async fn render_metrics(
     State(console): State<Console>,
@@ -42,6 +42,13 @@ pub(super) async fn healthz(State(console): State<Console>) -> String {
         degraded.push("the breaker is open: detectors warn instead of terminating".to_owned());
     }
     degraded.extend(token_file_note(&console));
+    if let Some(difference) = clock::large_difference() {
+        degraded.push(format!(
+            "the wall clock differs from the service's time by {} s: times of verdicts and \
+             expiry follow it slowly, a restart adopts it",
+            difference.as_secs()
+        ));
+    }
     match &*degraded {
         [] => format!("{status}\n"),
         notes => format!("degraded; {}\n", notes.join("; ")),

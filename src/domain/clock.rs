@@ -17,6 +17,9 @@ use parking_lot::Mutex;
 /// is corrected in 16 hours, and an age is wrong by 6 per cent at most.
 const CORRECTION_DIVISOR: u32 = 16;
 
+/// Beyond this difference the wall clock was wrong at the start, or is now.
+const DIFFERENCE_MAX: Duration = Duration::from_secs(60);
+
 /// The service's time.
 pub fn now() -> SystemTime {
     static CLOCK: OnceLock<(Instant, Mutex<SteadyClock>)> = OnceLock::new();
@@ -26,6 +29,18 @@ pub fn now() -> SystemTime {
     });
     let mut clock = clock.lock();
     clock.read(wall_now(), started_at.elapsed())
+}
+
+/// How much the service's time and the wall clock differ, if that is more than a minute.
+pub fn large_difference() -> Option<Duration> {
+    large_difference_between(now(), wall_now())
+}
+
+fn large_difference_between(time: SystemTime, wall: SystemTime) -> Option<Duration> {
+    let difference = wall
+        .duration_since(time)
+        .unwrap_or_else(|ahead| ahead.duration());
+    (difference > DIFFERENCE_MAX).then_some(difference)
 }
 
 /// The wall clock, for what others compare with theirs: the signature of a webhook.
@@ -112,6 +127,16 @@ mod tests {
             assert!(off < Duration::from_secs(1), "{off:?}");
             let after = run(&mut clock, 105..200, 0);
             assert_eq!(after, start() + Duration::from_secs(199));
+        }
+    }
+
+    #[test]
+    fn only_a_difference_of_more_than_a_minute_is_large() {
+        for secs in [0, 60, 61] {
+            let later = start() + Duration::from_secs(secs);
+            let expected = (secs > 60).then_some(Duration::from_secs(secs));
+            assert_eq!(large_difference_between(start(), later), expected);
+            assert_eq!(large_difference_between(later, start()), expected);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Copies a database while a service uses it, and puts a copy back.
 
 use std::{
+    collections::BTreeSet,
     fs,
     os::unix::fs::{MetadataExt, PermissionsExt, chown},
     path::{Path, PathBuf},
@@ -11,6 +12,7 @@ use rusqlite::{Connection, OpenFlags, backup};
 use super::{
     dir::{HeadFile, StoreDir, StoreError},
     record,
+    recovery::{check_head, recover},
     schema::{self, database_error},
     verify::{LogVerification, verify_connection},
 };
@@ -85,8 +87,8 @@ pub struct RestorePlan {
     /// Whether the directory has a database, which the copy replaces.
     pub replaces: bool,
     /// Terminations in force now that are not in the copy, by session, and agent if it is
-    /// only a sub-agent.
-    pub lifted: Vec<String>,
+    /// only a sub-agent. `None`: the database cannot be read, so that is unknown.
+    pub lifted: Option<Vec<String>>,
     /// Holds the directory while it is replaced.
     _lock: fs::File,
 }
@@ -101,7 +103,7 @@ pub fn plan_restore(dir: &Path, file: &Path) -> Result<RestorePlan, StoreError> 
     let lifted = if replaces {
         lifted_by_restore(&dir, file)?
     } else {
-        Vec::new()
+        Some(Vec::new())
     };
     Ok(RestorePlan {
         dir,
@@ -152,32 +154,35 @@ impl RestorePlan {
     }
 }
 
-/// The terminations in the directory's database that the copy does not have.
-fn lifted_by_restore(dir: &StoreDir, file: &Path) -> Result<Vec<String>, StoreError> {
-    let path = dir.database();
-    // A database that cannot be read is what a restore is for.
-    let Ok(current) = schema::open_read_only(dir, true) else {
-        return Ok(Vec::new());
+/// The terminations in the directory's database that the copy does not have. `None`: it
+/// cannot be read, which is what a restore is for.
+fn lifted_by_restore(dir: &StoreDir, file: &Path) -> Result<Option<Vec<String>>, StoreError> {
+    let Some(current) = current_terminations(dir) else {
+        return Ok(None);
     };
-    let Ok(current) = terminations(&current) else {
-        return Ok(Vec::new());
-    };
-    let copied = terminations(&open_copy(file)?).map_err(database_error(&path))?;
+    let copied = terminations(&open_copy(file)?).map_err(database_error(&dir.database()))?;
     let gone = current
         .into_iter()
         .filter(|termination| !copied.contains(termination));
-    Ok(gone
-        .map(|(session, agent)| describe(&session, &agent))
-        .collect())
+    Ok(Some(
+        gone.map(|(session, agent)| describe(&session, &agent))
+            .collect(),
+    ))
 }
 
-fn terminations(
-    connection: &Connection,
-) -> rusqlite::Result<std::collections::BTreeSet<(SessionId, String)>> {
+/// The terminations in the directory's database. `None`: it is damaged.
+fn current_terminations(dir: &StoreDir) -> Option<BTreeSet<(SessionId, String)>> {
+    let connection = schema::open_read_only(dir, true).ok()?;
+    let recovery = recover(&connection, &dir.database(), usize::MAX).ok()?;
+    check_head(&connection, dir, &recovery.head).ok()?;
+    terminations(&connection).ok()
+}
+
+fn terminations(connection: &Connection) -> rusqlite::Result<BTreeSet<(SessionId, String)>> {
     let mut statement =
         connection.prepare("SELECT body FROM tombstones WHERE lifted_by IS NULL")?;
     let mut rows = statement.query([])?;
-    let mut found = std::collections::BTreeSet::new();
+    let mut found = BTreeSet::new();
     while let Some(row) = rows.next()? {
         let body = row.get_ref(0)?.as_blob()?;
         if let Some((session, agent)) = record::subject(body) {

@@ -15,7 +15,7 @@ use super::{
     schema::{begin, configure, database_error, migrate, set_checkpoint_on_close},
     transaction::{ChainState, find_record},
 };
-use crate::domain::{ChainHead, VerdictId, VerdictRecord};
+use crate::domain::{ChainHead, Effect, EncodedRecord, VerdictId, VerdictRecord};
 
 /// Why a write is not durable.
 #[derive(Debug)]
@@ -145,23 +145,46 @@ impl Database {
         &mut self,
         batch: &[VerdictRecord],
         text: bool,
-        is_retry: bool,
+    ) -> Result<Vec<ChainHead>, CommitError> {
+        let records = batch.iter().map(|issued| {
+            let encoded = record::encode(issued, text);
+            (issued.verdict.id, issued.effect, encoded)
+        });
+        self.append_records(records, false)
+    }
+
+    /// Writes terminations that were refused before. If `may_exist`, some may have been
+    /// committed; see `Detached`.
+    pub fn append_refused(
+        &mut self,
+        batch: &[&EncodedRecord],
+        may_exist: bool,
+    ) -> Result<Vec<ChainHead>, CommitError> {
+        let records = batch.iter().filter_map(|refused| {
+            let encoded = record::encoded(&refused.bytes)?;
+            Some((refused.id, Effect::Terminated, encoded))
+        });
+        self.append_records(records, may_exist)
+    }
+
+    fn append_records(
+        &mut self,
+        records: impl Iterator<Item = (VerdictId, Effect, record::Encoded)>,
+        may_exist: bool,
     ) -> Result<Vec<ChainHead>, CommitError> {
         self.files.check().map_err(CommitError::Refused)?;
         let mut state = ChainState {
             head: self.head,
             tombstone_sum: self.tombstone_sum,
         };
-        let mut positions = Vec::with_capacity(batch.len());
+        let mut positions = Vec::new();
         let transaction = begin(&mut self.connection)?;
-        for issued in batch {
-            // A write that was refused may have been committed; see `Detached`.
-            if is_retry && let Some(position) = find_record(&transaction, issued.verdict.id)? {
+        for (id, effect, encoded) in records {
+            if may_exist && let Some(position) = find_record(&transaction, id)? {
                 positions.push(position);
                 continue;
             }
-            let encoded = record::encode(issued, text);
-            state.append(&transaction, issued, &encoded)?;
+            state.append(&transaction, id, effect, &encoded)?;
             positions.push(state.head);
         }
         state.save_sum(&transaction)?;

@@ -21,8 +21,8 @@ pub(super) struct WriteQueue {
 
 #[derive(Default)]
 struct QueueState {
-    queue: VecDeque<VerdictRecord>,
-    /// The bytes of the queued verdicts.
+    queue: VecDeque<QueuedVerdict>,
+    /// The bytes of the verdicts that are queued or in flight.
     bytes: usize,
     /// How many queued verdicts have a caller that waits for the commit.
     urgent: usize,
@@ -34,14 +34,27 @@ struct QueueState {
     dropped: BTreeSet<VerdictId>,
     /// Up to this id it is no longer known which verdicts were dropped.
     untracked_through: VerdictId,
-    /// Since when the oldest queued verdict has waited.
-    queued_since: Option<Instant>,
-    /// The ids that the writer is writing now, and since when the oldest has waited.
-    in_flight: Option<(Vec<VerdictId>, Instant)>,
+    in_flight: Option<InFlight>,
     /// Operator actions in flight that were refused meanwhile.
     withdrawn: Vec<VerdictId>,
-    /// Since when terminations wait for a disk that refuses them.
+    /// The bytes of the terminations that wait for a disk that refuses them.
+    backlog_bytes: usize,
+    /// Since when the oldest of these has waited.
     backlog_since: Option<Instant>,
+}
+
+struct QueuedVerdict {
+    issued: VerdictRecord,
+    queued_at: Instant,
+}
+
+/// What the writer is writing now.
+struct InFlight {
+    ids: Vec<VerdictId>,
+    bytes: usize,
+    started_at: Instant,
+    /// Since when the oldest verdict has waited.
+    queued_at: Instant,
 }
 
 /// Verdicts that no caller waits for are delayed by this time, so that later ones are
@@ -49,8 +62,8 @@ struct QueueState {
 const LINGER: Duration = Duration::from_millis(2);
 /// How many ids of dropped verdicts are kept. An id has 16 bytes.
 const DROPPED_IDS_MAX: usize = 65_536;
-/// The limit of the queue in bytes. Verdicts of 1 KiB, the usual size, reach this limit
-/// and `queue_max` together. A verdict with much text has about 12 KiB.
+/// The limit of all that waits for the disk, in bytes: queued, in flight and in the
+/// backlog. A verdict usually has 1 KiB, one with much text 12 KiB.
 const BYTES_MAX: usize = 64 * 1024 * 1024;
 /// The most verdicts per write.
 pub(super) const BATCH_MAX: usize = 1_024;
@@ -70,13 +83,22 @@ impl WriteQueue {
         }
     }
 
+    #[cfg(test)]
+    pub fn with_bytes_max(bytes_max: usize) -> Self {
+        Self {
+            bytes_max,
+            ..Self::new(1_000, VerdictId(0))
+        }
+    }
+
     /// Adds a verdict, or drops it if the queue is too full for its kind: alerts are
     /// dropped first, then warnings, then stronger verdicts, then operator actions,
     /// which are then refused. Operator actions need a bound because callers retry while
     /// the disk hangs, and each retry adds an action.
     ///
-    /// The queue always accepts a termination. A retry adds none, because a session or
-    /// sub-agent is terminated once and its tombstone has the verdict.
+    /// A termination is dropped last, and only by bytes. It is in force all the same. A
+    /// retry adds none, because a session or sub-agent is terminated once and its
+    /// tombstone has the verdict.
     pub fn enqueue(&self, issued: VerdictRecord) {
         let mut state = self.lock();
         state.last = issued.verdict.id;
@@ -85,11 +107,13 @@ impl WriteQueue {
             return;
         }
         state.bytes += bytes(&issued);
-        state.queued_since.get_or_insert_with(Instant::now);
         let urgent = is_urgent(&issued);
         state.urgent += usize::from(urgent);
         let wake = urgent || state.queue.is_empty();
-        state.queue.push_back(issued);
+        state.queue.push_back(QueuedVerdict {
+            issued,
+            queued_at: Instant::now(),
+        });
         drop(state);
         if wake {
             self.filled.notify_one();
@@ -97,15 +121,17 @@ impl WriteQueue {
     }
 
     fn has_room(&self, state: &QueueState, issued: &VerdictRecord) -> bool {
-        let quarters = match (issued.effect, issued.verdict.action) {
-            (Effect::Terminated, _) => return true,
-            (Effect::Reset | Effect::Snoozed(_), _) => 8,
-            (Effect::None, Some(Action::Alert) | None) => 2,
-            (Effect::None, Some(Action::Warn | Action::Throttle)) => 3,
-            (Effect::None, Some(_)) => 4,
+        // The quarters of `queue_max`, and the eighths of `bytes_max`.
+        let (quarters, eighths) = match (issued.effect, issued.verdict.action) {
+            (Effect::Terminated, _) => (usize::MAX, 8),
+            (Effect::Reset | Effect::Snoozed(_), _) => (8, 6),
+            (Effect::None, Some(Action::Alert) | None) => (2, 2),
+            (Effect::None, Some(Action::Warn | Action::Throttle)) => (3, 3),
+            (Effect::None, Some(_)) => (4, 4),
         };
-        let share = |of: usize| of.saturating_mul(quarters).div_ceil(4);
-        state.queue.len() < share(self.queue_max) && state.bytes < share(self.bytes_max)
+        let len_max = self.queue_max.saturating_mul(quarters).div_ceil(4);
+        let bytes_max = self.bytes_max.saturating_mul(eighths).div_ceil(8);
+        state.queue.len() < len_max && state.bytes + state.backlog_bytes < bytes_max
     }
 
     /// Waits for the next verdicts to write, oldest first. The batch is empty if
@@ -133,19 +159,27 @@ impl WriteQueue {
             self.filled.wait_for(&mut state, left);
         }
         let most = state.queue.len().min(BATCH_MAX);
-        let issued: Vec<VerdictRecord> = state.queue.drain(..most).collect();
+        let taken = state.queue.drain(..most);
+        let (issued, queued_at): (Vec<VerdictRecord>, Vec<Instant>) = taken
+            .map(|queued| (queued.issued, queued.queued_at))
+            .unzip();
         state.urgent -= issued.iter().filter(|issued| is_urgent(issued)).count();
-        state.bytes -= issued.iter().map(bytes).sum::<usize>();
         let through = match (state.queue.is_empty(), issued.last()) {
             (false, Some(last)) => last.verdict.id,
             _ => state.last,
         };
-        let now = Instant::now();
-        let since = state.queued_since.take().unwrap_or(now);
-        state.queued_since = (!state.queue.is_empty()).then_some(now);
-        let ids = issued.iter().map(|issued| issued.verdict.id).collect();
-        state.in_flight = Some((ids, since));
-        Some(Batch { issued, through })
+        let started_at = Instant::now();
+        state.in_flight = Some(InFlight {
+            ids: issued.iter().map(|issued| issued.verdict.id).collect(),
+            bytes: issued.iter().map(bytes).sum(),
+            started_at,
+            queued_at: queued_at.first().copied().unwrap_or(started_at),
+        });
+        Some(Batch {
+            issued,
+            queued_at,
+            through,
+        })
     }
 
     /// Ends the wait of the writer, which then gets an empty batch.
@@ -158,13 +192,21 @@ impl WriteQueue {
     /// that were refused meanwhile.
     pub fn end_batch(&self) -> Vec<VerdictId> {
         let mut state = self.lock();
-        state.in_flight = None;
+        if let Some(ended) = state.in_flight.take() {
+            state.bytes -= ended.bytes;
+        }
         std::mem::take(&mut state.withdrawn)
     }
 
     /// The writer writes something other than verdicts. Verdicts wait meanwhile.
     pub fn begin_maintenance(&self) {
-        self.lock().in_flight = Some((Vec::new(), Instant::now()));
+        let started_at = Instant::now();
+        self.lock().in_flight = Some(InFlight {
+            ids: Vec::new(),
+            bytes: 0,
+            started_at,
+            queued_at: started_at,
+        });
     }
 
     pub fn end_maintenance(&self) {
@@ -177,16 +219,16 @@ impl WriteQueue {
         if let Some(index) = state
             .queue
             .iter()
-            .position(|issued| issued.verdict.id == id)
-            && let Some(issued) = state.queue.remove(index)
+            .position(|queued| queued.issued.verdict.id == id)
+            && let Some(removed) = state.queue.remove(index)
         {
-            state.bytes -= bytes(&issued);
-            state.urgent -= usize::from(is_urgent(&issued));
+            state.bytes -= bytes(&removed.issued);
+            state.urgent -= usize::from(is_urgent(&removed.issued));
             self.record_dropped(&mut state, id);
             return Withdrawal::Removed;
         }
-        let is_in_flight = matches!(&state.in_flight, Some((ids, _)) if ids.contains(&id));
-        if is_in_flight {
+        let in_flight = state.in_flight.as_ref();
+        if in_flight.is_some_and(|in_flight| in_flight.ids.contains(&id)) {
             state.withdrawn.push(id);
             self.record_dropped(&mut state, id);
             return Withdrawal::InFlight;
@@ -197,8 +239,9 @@ impl WriteQueue {
     /// How long the oldest verdict has waited to be on disk.
     pub fn oldest_unsynced_age(&self) -> Duration {
         let state = self.lock();
-        let in_flight = state.in_flight.as_ref().map(|(_, since)| *since);
-        let oldest = [state.queued_since, in_flight, state.backlog_since]
+        let queued = state.queue.front().map(|queued| queued.queued_at);
+        let in_flight = state.in_flight.as_ref().map(|writing| writing.queued_at);
+        let oldest = [queued, in_flight, state.backlog_since]
             .into_iter()
             .flatten()
             .min();
@@ -208,17 +251,27 @@ impl WriteQueue {
     /// How long the writer has been writing its batch, or something else.
     pub fn write_age(&self) -> Duration {
         let state = self.lock();
-        let since = state.in_flight.as_ref().map(|(_, since)| *since);
-        since.map_or(Duration::ZERO, |since| since.elapsed())
+        let writing = state.in_flight.as_ref();
+        writing.map_or(Duration::ZERO, |writing| writing.started_at.elapsed())
     }
 
-    /// Whether terminations wait for a disk that refuses them.
-    pub fn set_backlogged(&self, is_backlogged: bool) {
+    /// Reserves bytes for a termination that the disk refused. `false`: there is no room.
+    pub fn reserve_backlog(&self, bytes: usize) -> bool {
         let mut state = self.lock();
-        state.backlog_since = match (is_backlogged, state.backlog_since) {
-            (false, _) => None,
-            (true, since) => since.or_else(|| Some(Instant::now())),
-        };
+        let has_room = state.bytes + state.backlog_bytes + bytes <= self.bytes_max;
+        state.backlog_bytes += if has_room { bytes } else { 0 };
+        has_room
+    }
+
+    /// Releases bytes of terminations that were written.
+    pub fn release_backlog(&self, bytes: usize) {
+        let mut state = self.lock();
+        state.backlog_bytes = state.backlog_bytes.saturating_sub(bytes);
+    }
+
+    /// Since when the oldest termination waits for a disk that refuses it.
+    pub fn set_backlog_since(&self, since: Option<Instant>) {
+        self.lock().backlog_since = since;
     }
 
     /// Records that a verdict will not be written.
@@ -287,6 +340,8 @@ pub(super) enum Withdrawal {
 #[derive(Default)]
 pub(super) struct Batch {
     pub issued: Vec<VerdictRecord>,
+    /// Since when each has waited.
+    pub queued_at: Vec<Instant>,
     /// All verdicts up to this one are in this batch, in an earlier one, or dropped.
     /// Calls that wait for one of them can be answered after the write.
     pub through: VerdictId,
@@ -310,11 +365,12 @@ mod tests {
 
     fn taken(queue: &WriteQueue) -> Vec<u128> {
         let batch = queue.next_batch(None).unwrap().issued;
+        queue.end_batch();
         batch.iter().map(|issued| issued.verdict.id.0).collect()
     }
 
     #[test]
-    fn the_weakest_are_dropped_first_operator_actions_at_twice_the_limit_terminations_never() {
+    fn the_weakest_are_dropped_first_operator_actions_at_twice_the_limit_terminations_last() {
         let queue = WriteQueue::new(4, VerdictId(0));
         for id in 1..=3 {
             queue.enqueue(looping(id, "s", Action::Alert));
@@ -336,19 +392,60 @@ mod tests {
     #[test]
     fn large_verdicts_fill_the_queue_before_their_number_does() {
         let each = bytes(&looping(1, "s", Action::Escalate));
-        let queue = WriteQueue {
-            bytes_max: 4 * each,
-            ..WriteQueue::new(1_000, VerdictId(0))
-        };
+        let queue = WriteQueue::with_bytes_max(8 * each);
         for id in 1..=9 {
             queue.enqueue(looping(id, "s", Action::Escalate));
         }
         queue.enqueue(terminated(10, "s"));
         (11..=20).for_each(|id| queue.enqueue(reset(id, "s")));
-        assert_eq!(taken(&queue), [1, 2, 3, 4, 10, 11, 12, 13]);
-        // A verdict taken from the queue frees its bytes.
-        queue.enqueue(looping(21, "s", Action::Alert));
-        assert_eq!((taken(&queue), queue.dropped_total()), (vec![21], 12));
+        (21..=30).for_each(|id| queue.enqueue(terminated(id, "s")));
+        let batch = queue.next_batch(None).unwrap();
+        let ids: Vec<u128> = batch
+            .issued
+            .iter()
+            .map(|issued| issued.verdict.id.0)
+            .collect();
+        assert_eq!(ids, [1, 2, 3, 4, 10, 11, 21, 22]);
+        assert!(queue.may_be_dropped(VerdictId(23)));
+        // Verdicts in flight have their bytes until they are written.
+        queue.enqueue(terminated(31, "s"));
+        assert!(queue.may_be_dropped(VerdictId(31)));
+        queue.end_batch();
+        queue.enqueue(looping(32, "s", Action::Alert));
+        assert_eq!((taken(&queue), queue.dropped_total()), (vec![32], 23));
+    }
+
+    #[test]
+    fn refused_terminations_have_the_bytes_that_the_queue_leaves() {
+        let each = bytes(&terminated(1, "s"));
+        let queue = WriteQueue::with_bytes_max(8 * each);
+        queue.enqueue(terminated(1, "s"));
+        assert!(queue.reserve_backlog(7 * each));
+        assert!(!queue.reserve_backlog(1));
+        queue.enqueue(terminated(2, "s"));
+        assert!(queue.may_be_dropped(VerdictId(2)));
+        queue.release_backlog(each);
+        queue.enqueue(terminated(3, "s"));
+        assert_eq!(taken(&queue), [1, 3]);
+    }
+
+    #[test]
+    fn the_age_of_a_verdict_counts_from_when_it_was_added() {
+        let queue = WriteQueue::new(10_000, VerdictId(0));
+        let begin = Instant::now();
+        (1..=2 * BATCH_MAX as u128).for_each(|id| queue.enqueue(terminated(id, "s")));
+        // While the first batch is written, the others wait.
+        queue.next_batch(None).unwrap();
+        let (added, written) = (Instant::now(), Duration::from_millis(5));
+        while added.elapsed() < written {
+            std::thread::yield_now();
+        }
+        queue.end_batch();
+        queue.next_batch(None).unwrap();
+        let age = queue.oldest_unsynced_age();
+        assert!((written..=begin.elapsed()).contains(&age), "{age:?}");
+        // The second write itself has just begun.
+        assert!(queue.write_age() < age);
     }
 
     #[test]
@@ -393,7 +490,7 @@ mod tests {
         queue.enqueue(reset(1, "a"));
         queue.enqueue(reset(2, "b"));
         assert_eq!(queue.withdraw(VerdictId(1)), Withdrawal::Removed);
-        assert_eq!(taken(&queue), [2]);
+        assert_eq!(queue.next_batch(None).unwrap().issued.len(), 1);
         assert_eq!(queue.withdraw(VerdictId(2)), Withdrawal::InFlight);
         assert!(queue.may_be_dropped(VerdictId(2)));
         assert_eq!(queue.end_batch(), [VerdictId(2)]);

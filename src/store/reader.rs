@@ -1,14 +1,15 @@
 //! Reads the audit log in pages.
 
-use std::time::SystemTime;
+use std::{sync::Arc, time::SystemTime};
 
-use parking_lot::Mutex;
-use rusqlite::{Connection, ToSql, params_from_iter};
+use parking_lot::{Mutex, RwLock};
+use rusqlite::{Connection, params_from_iter};
 use thiserror::Error;
 
 use super::{
     Store,
     dir::{StoreDir, StoreError},
+    page_query::{Order, PageQuery, TIME_ROWS_MAX, TimeRange},
     publisher::CommitPublisher,
     record, schema,
     transaction::IdBlob,
@@ -88,6 +89,16 @@ pub struct VerdictPage {
     pub at_end: bool,
 }
 
+impl VerdictPage {
+    fn empty(cursor: VerdictId) -> Self {
+        Self {
+            verdicts: Vec::new(),
+            cursor,
+            at_end: true,
+        }
+    }
+}
+
 /// The position of a reader.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadPosition {
@@ -97,27 +108,24 @@ pub(super) struct ReadPosition {
     pub at_end: bool,
 }
 
-/// The order of a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Order {
-    OldestFirst,
-    NewestFirst,
-}
-
 /// Connections that only read. As many are kept as reads run at a time.
 pub(super) struct Readers {
     dir: StoreDir,
     idle: Mutex<Vec<Connection>>,
+    /// Whether the writer has the database open. On a full or read-only disk it has not,
+    /// and reads take no locks there; the writer waits for them before it opens it.
+    pub is_open: Arc<RwLock<bool>>,
 }
 
 /// How many idle connections are kept.
 const IDLE_MAX: usize = 2;
 
 impl Readers {
-    pub fn new(dir: StoreDir) -> Self {
+    pub fn new(dir: StoreDir, is_open: bool) -> Self {
         Self {
             dir,
             idle: Mutex::new(Vec::new()),
+            is_open: Arc::new(RwLock::new(is_open)),
         }
     }
 
@@ -153,24 +161,26 @@ impl Readers {
         order: Order,
         most: usize,
     ) -> Result<VerdictPage, ReadError> {
-        self.with_connection(|connection| {
-            let query = PageQuery::new(filter, from, order, most);
+        let read = |connection: &Connection| {
+            let times = TimeRange::new(filter);
+            let is_wide = times.is_wide(connection, filter)?;
+            let rows_max = if is_wide { TIME_ROWS_MAX } else { most };
+            let query = PageQuery::new(filter, from, order, rows_max, is_wide);
             let mut statement = connection.prepare_cached(&query.sql)?;
             let mut rows = statement.query(params_from_iter(query.parameters.iter()))?;
-            let mut page = VerdictPage {
-                verdicts: Vec::new(),
-                cursor: from,
-                at_end: true,
-            };
+            let mut page = VerdictPage::empty(from);
             let mut examined = 0;
             while let Some(row) = rows.next()? {
-                if examined == most {
+                if examined == rows_max || page.verdicts.len() == most {
                     page.at_end = false;
                     break;
                 }
                 examined += 1;
                 let IdBlob(id) = row.get(0)?;
                 page.cursor = id;
+                if is_wide && !times.contains(row.get(4)?) {
+                    continue;
+                }
                 let number: i64 = row.get(2)?;
                 let position = ChainHead {
                     record: u64::try_from(number).unwrap_or(0),
@@ -184,118 +194,19 @@ impl Readers {
                 }
             }
             Ok(page)
-        })
-    }
-}
-
-/// The SQL of a page. Each kind of filter has its index, so a page reads only rows that
-/// match the most selective one.
-struct PageQuery {
-    sql: String,
-    parameters: Vec<Box<dyn ToSql>>,
-}
-
-impl PageQuery {
-    fn new(filter: &VerdictFilter, from: VerdictId, order: Order, most: usize) -> Self {
-        let mut query = Self {
-            sql: String::new(),
-            parameters: Vec::new(),
         };
-        let (comparison, direction) = match order {
-            Order::OldestFirst => (">", "ASC"),
-            Order::NewestFirst => ("<", "DESC"),
-        };
-        let (source, ordered_by) = query.source(filter);
-        let id = query.bind(IdBlob(from));
-        query.sql = format!(
-            "SELECT records.verdict_id, records.body, records.record, records.hash
-             FROM {source} {ordered_by} {comparison} {id} AND records.kind <> {}
-                 AND NOT records.withdrawn",
-            record::WITHDRAWAL
-        );
-        query.add_conditions(filter);
-        // One more than asked for tells whether there is another page.
-        let limit = i64::try_from(most).map_or(i64::MAX, |most| most.saturating_add(1));
-        let limit = query.bind(limit);
-        query.sql += &format!(" ORDER BY {ordered_by} {direction} LIMIT {limit}");
-        query
-    }
-
-    /// The tables up to the first condition on the id, and the column of the id. The rows
-    /// of a label are in the order of their ids too.
-    fn source(&mut self, filter: &VerdictFilter) -> (String, &'static str) {
-        let label = filter.labels.iter().next();
-        match (label, &filter.tenant, &filter.session) {
-            (Some((name, value)), Some(tenant), None) => {
-                let tenant = self.bind(tenant.name().to_owned());
-                let (name, value) = (self.bind(name.clone()), self.bind(value.clone()));
-                let tables = format!(
-                    "record_labels AS label CROSS JOIN records
-                         ON records.verdict_id = label.verdict_id
-                     WHERE label.tenant = {tenant} AND label.name = {name}
-                         AND label.value = {value} AND"
-                );
-                (tables, "label.verdict_id")
-            }
-            _ => {
-                let tables = format!("records INDEXED BY {} WHERE", index_of(filter));
-                (tables, "records.verdict_id")
-            }
+        let is_open = self.is_open.read();
+        if *is_open {
+            drop(is_open);
+            return self.with_connection(read);
         }
-    }
-
-    fn add_conditions(&mut self, filter: &VerdictFilter) {
-        if let Some(tenant) = &filter.tenant {
-            self.require("records.tenant =", tenant.name().to_owned());
+        match schema::open_read_only(&self.dir, true) {
+            Ok(connection) => read(&connection),
+            // The disk has been full since the start, and nothing was ever written.
+            Err(StoreError::Empty { .. }) => Ok(VerdictPage::empty(from)),
+            Err(_) if !self.dir.database().exists() => Ok(VerdictPage::empty(from)),
+            Err(error) => Err(error.into()),
         }
-        if let Some(session) = &filter.session {
-            self.require("records.session =", session.as_str().to_owned());
-        }
-        if !filter.detector.is_empty() {
-            self.require("records.detector =", filter.detector.clone());
-        }
-        if let Some(action) = filter.min_action {
-            self.require("records.action >=", action as u32 + 1);
-        }
-        // A column has milliseconds, so its bounds are inclusive.
-        if let Some(start) = filter.start {
-            self.require("records.time_ms >=", record::millis(start).0);
-        }
-        if let Some(end) = filter.end {
-            self.require("records.time_ms <=", record::millis(end).0);
-        }
-        for (name, value) in &filter.labels {
-            let (name, value) = (self.bind(name.clone()), self.bind(value.clone()));
-            self.sql += &format!(
-                " AND EXISTS (SELECT 1 FROM record_labels AS other
-                      WHERE other.tenant = records.tenant AND other.name = {name}
-                          AND other.value = {value} AND other.verdict_id = records.verdict_id)"
-            );
-        }
-    }
-
-    fn require(&mut self, comparison: &str, value: impl ToSql + 'static) {
-        let parameter = self.bind(value);
-        self.sql += &format!(" AND {comparison} {parameter}");
-    }
-
-    fn bind(&mut self, value: impl ToSql + 'static) -> String {
-        self.parameters.push(Box::new(value));
-        format!("?{}", self.parameters.len())
-    }
-}
-
-/// The index with the fewest rows for this filter.
-fn index_of(filter: &VerdictFilter) -> &'static str {
-    let has_time = filter.start.is_some() || filter.end.is_some();
-    match filter {
-        VerdictFilter { tenant: None, .. } => "records_by_id",
-        VerdictFilter {
-            session: Some(_), ..
-        } => "records_by_session",
-        VerdictFilter { detector, .. } if !detector.is_empty() => "records_by_detector",
-        _ if has_time => "records_by_time",
-        _ => "records_by_tenant",
     }
 }
 
@@ -409,73 +320,4 @@ fn page(
         cursor: reached.cursor,
         at_end: reached.at_end,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::UNIX_EPOCH;
-
-    use super::*;
-    use crate::store::database::Database;
-
-    /// No filter needs a scan of the table, and a page in the order of ids none of the
-    /// index: each plan searches one with all that the filter fixes.
-    #[test]
-    fn each_filter_has_its_index() {
-        let dir = tempfile::tempdir().unwrap();
-        let dir = StoreDir(dir.path().to_owned());
-        let _database = Database::open(&dir, UNIX_EPOCH).unwrap();
-        let connection = schema::open_read_only(&dir, false).unwrap();
-        let of_tenant = || VerdictFilter {
-            tenant: Some(Tenant::default()),
-            ..VerdictFilter::default()
-        };
-        let session = SessionId::parse("s").unwrap();
-        let label = Labels::from([("team".to_owned(), "blue".to_owned())]);
-        let filters = [
-            ("records_by_id", VerdictFilter::default()),
-            ("records_by_tenant (tenant=?", of_tenant()),
-            (
-                "records_by_session (tenant=? AND session=?",
-                VerdictFilter {
-                    session: Some(session),
-                    ..of_tenant()
-                },
-            ),
-            (
-                "records_by_detector (tenant=? AND detector=?",
-                VerdictFilter {
-                    detector: "cycle".to_owned(),
-                    ..of_tenant()
-                },
-            ),
-            (
-                "records_by_time (tenant=? AND time_ms>?",
-                VerdictFilter {
-                    start: Some(UNIX_EPOCH),
-                    ..of_tenant()
-                },
-            ),
-            (
-                "PRIMARY KEY (tenant=? AND name=? AND value=?",
-                VerdictFilter {
-                    labels: label,
-                    ..of_tenant()
-                },
-            ),
-        ];
-        for (expected, filter) in filters {
-            for order in [Order::OldestFirst, Order::NewestFirst] {
-                let query = PageQuery::new(&filter, VerdictId(1), order, 10);
-                let sql = format!("EXPLAIN QUERY PLAN {}", query.sql);
-                let mut statement = connection.prepare(&sql).unwrap();
-                let parameters = params_from_iter(query.parameters.iter());
-                let steps = statement.query_map(parameters, |row| row.get::<_, String>(3));
-                let plan: Vec<String> = steps.unwrap().map(Result::unwrap).collect();
-                let plan = plan.join("; ");
-                assert!(plan.contains(expected), "{expected}: {plan}");
-                assert!(!plan.contains("SCAN"), "{expected}: {plan}");
-            }
-        }
-    }
 }

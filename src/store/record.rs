@@ -267,7 +267,12 @@ pub(super) fn withdrawal(body: &[u8]) -> Option<Encoded> {
 
 /// The columns of a record with this body.
 pub(super) fn columns(body: &[u8]) -> Option<RecordColumns> {
-    Some(Record::decode(body).ok()?.into_encoded().columns)
+    Some(encoded(body)?.columns)
+}
+
+/// A record with this body.
+pub(super) fn encoded(body: &[u8]) -> Option<Encoded> {
+    Some(Record::decode(body).ok()?.into_encoded())
 }
 
 impl Record {

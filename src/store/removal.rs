@@ -45,7 +45,7 @@ impl Database {
         retention: &Retention,
         now: SystemTime,
     ) -> Result<(VerdictId, bool), CommitError> {
-        let bytes_over = self.used_bytes()? > retention.bytes_max.saturating_sub(WAL_SHARE);
+        let bytes_over = self.exceeds(retention.bytes_max)?;
         let oldest = |age: Duration| {
             let since = now.checked_sub(age);
             since.map_or(VerdictId(0), VerdictId::lower_bound_at)
@@ -77,6 +77,11 @@ impl Database {
         self.tombstone_sum = state.tombstone_sum;
         self.return_pages()?;
         Ok((removed_id, true))
+    }
+
+    /// Whether the database is too large, with the share of its write-ahead log.
+    pub fn exceeds(&self, bytes_max: u64) -> Result<bool, CommitError> {
+        Ok(self.used_bytes()? > bytes_max.saturating_sub(WAL_SHARE))
     }
 
     /// The bytes of the pages in use. The files are larger while they have free pages,

@@ -22,7 +22,8 @@ pub(super) struct RetentionRequests {
 struct RetentionRequest {
     retention: Retention,
     now: SystemTime,
-    done: mpsc::SyncSender<Result<(), StoreError>>,
+    /// `None`: no caller waits.
+    done: Option<mpsc::SyncSender<Result<(), StoreError>>>,
 }
 
 impl RetentionRequests {
@@ -37,11 +38,20 @@ impl RetentionRequests {
         *pending = Some(RetentionRequest {
             retention,
             now,
-            done,
+            done: Some(done),
         });
         drop(pending);
         // Without a sender the request was replaced, or the writer has ended.
         result.recv().unwrap_or(Ok(()))
+    }
+
+    /// Requests it without waiting, unless it is requested already.
+    pub fn request_soon(&self, retention: Retention, now: SystemTime) {
+        self.pending.lock().get_or_insert(RetentionRequest {
+            retention,
+            now,
+            done: None,
+        });
     }
 
     pub fn is_requested(&self) -> bool {
@@ -57,9 +67,10 @@ impl RetentionRequests {
     }
 
     pub fn end(&self, result: Result<(), StoreError>) {
-        if let Some(request) = self.pending.lock().take() {
+        let ended = self.pending.lock().take();
+        if let Some(done) = ended.and_then(|request| request.done) {
             // The requester may have given up.
-            let _ = request.done.send(result);
+            let _ = done.send(result);
         }
     }
 

@@ -39,7 +39,15 @@ pub(super) enum SessionWrite {
 /// The changes that wait for the writer, in their order.
 #[derive(Default)]
 pub(super) struct SessionWrites {
-    pending: Mutex<VecDeque<PendingWrite>>,
+    state: Mutex<WaitingWrites>,
+}
+
+#[derive(Default)]
+struct WaitingWrites {
+    pending: VecDeque<PendingWrite>,
+    /// The disk refused the removals that are left.
+    is_refused: bool,
+    is_closed: bool,
 }
 
 pub(super) struct PendingWrite {
@@ -49,6 +57,13 @@ pub(super) struct PendingWrite {
 }
 
 impl PendingWrite {
+    fn removal(ids: Vec<SessionId>) -> Self {
+        Self {
+            write: SessionWrite::Remove(ids),
+            done: None,
+        }
+    }
+
     pub fn end(self, result: Result<(), StoreError>) {
         if let Some(done) = self.done {
             // The caller may have given up.
@@ -61,15 +76,22 @@ impl SessionWrites {
     /// Adds a change. The receiver gets its result, or nothing if the writer has ended.
     pub fn add(&self, write: SessionWrite) -> mpsc::Receiver<Result<(), StoreError>> {
         let (done, result) = mpsc::sync_channel(1);
-        let done = Some(done);
-        self.pending.lock().push_back(PendingWrite { write, done });
+        let mut state = self.state.lock();
+        if !state.is_closed {
+            let done = Some(done);
+            state.pending.push_back(PendingWrite { write, done });
+            state.is_refused = false;
+        }
         result
     }
 
     /// Adds the removal of a session, which no caller waits for.
     pub fn add_removal(&self, id: SessionId) {
-        let mut pending = self.pending.lock();
-        if let Some(last) = pending.back_mut()
+        let mut state = self.state.lock();
+        if state.is_closed {
+            return;
+        }
+        if let Some(last) = state.pending.back_mut()
             && let SessionWrite::Remove(ids) = &mut last.write
         {
             if ids.len() < REMOVALS_MAX {
@@ -77,23 +99,59 @@ impl SessionWrites {
             }
             return;
         }
-        pending.push_back(PendingWrite {
-            write: SessionWrite::Remove(vec![id]),
-            done: None,
-        });
+        state.pending.push_back(PendingWrite::removal(vec![id]));
     }
 
+    /// Whether the writer has something to do at once. Removals that were refused are
+    /// retried later.
     pub fn is_pending(&self) -> bool {
-        !self.pending.lock().is_empty()
+        let state = self.state.lock();
+        !state.is_refused && !state.pending.is_empty()
     }
 
+    /// The next change. Of many removals it is a part.
     pub fn next(&self) -> Option<PendingWrite> {
-        self.pending.lock().pop_front()
+        let mut state = self.state.lock();
+        let mut next = state.pending.pop_front()?;
+        if let SessionWrite::Remove(ids) = &mut next.write
+            && ids.len() > REMOVAL_SLICE
+        {
+            let rest = ids.split_off(REMOVAL_SLICE);
+            state.pending.push_front(PendingWrite::removal(rest));
+        }
+        Some(next)
     }
 
-    /// The writer ends: callers that wait get no result.
+    /// The disk refuses writes. Removals wait until it accepts them, because a removed
+    /// session would be restored by the next start. All other changes are answered: the
+    /// caller repeats them.
+    pub fn refuse(&self, refused: Option<PendingWrite>, error: impl Fn() -> StoreError) {
+        let mut state = self.state.lock();
+        let waiting = std::mem::take(&mut state.pending);
+        let mut removals = Vec::new();
+        for change in refused.into_iter().chain(waiting) {
+            match change.write {
+                SessionWrite::Remove(ids) => removals.extend(ids),
+                SessionWrite::Save(_) | SessionWrite::RemoveIdleSince(_) => {
+                    change.end(Err(error()));
+                }
+            }
+        }
+        removals.truncate(REMOVALS_MAX);
+        state.is_refused = true;
+        if !removals.is_empty() {
+            state.pending.push_back(PendingWrite::removal(removals));
+        }
+    }
+
+    /// Accepts no more changes. Those that wait can still be taken.
     pub fn close(&self) {
-        self.pending.lock().clear();
+        self.state.lock().is_closed = true;
+    }
+
+    /// The writer has ended: callers that wait get no result.
+    pub fn clear(&self) {
+        self.state.lock().pending.clear();
     }
 }
 
@@ -134,8 +192,8 @@ impl Store {
             return Ok(());
         };
         // On a full or read-only disk there is no writer yet, and nothing can be created.
-        let is_exclusive = self.publisher.watermarks().write_failing;
-        let connection = schema::open_read_only(&disk.dir, is_exclusive)?;
+        let is_open = disk.readers.is_open.read();
+        let connection = schema::open_read_only(&disk.dir, !*is_open)?;
         load(&connection, each).map_err(schema::database_error(&disk.dir.database()))
     }
 }

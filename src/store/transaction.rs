@@ -11,7 +11,7 @@ use super::{
     recovery::read_head_row,
     sessions,
 };
-use crate::domain::{ChainHead, Effect, VerdictId, VerdictRecord};
+use crate::domain::{ChainHead, Effect, VerdictId};
 
 /// The state that a transaction changes, adopted when it is committed.
 #[derive(Clone, Copy)]
@@ -25,14 +25,13 @@ impl ChainState {
     pub fn append(
         &mut self,
         transaction: &Transaction<'_>,
-        issued: &VerdictRecord,
+        id: VerdictId,
+        effect: Effect,
         encoded: &record::Encoded,
     ) -> rusqlite::Result<()> {
-        let id = issued.verdict.id;
-        let kind = record::kind(issued.effect);
-        self.insert_record(transaction, id, kind, encoded)?;
+        self.insert_record(transaction, id, record::kind(effect), encoded)?;
         let (tenant, session) = (&encoded.columns.tenant, &encoded.columns.session);
-        match issued.effect {
+        match effect {
             Effect::None => Ok(()),
             Effect::Terminated => {
                 if encoded.columns.agent.is_empty() {
@@ -62,24 +61,7 @@ impl ChainState {
         kind: u8,
         encoded: &record::Encoded,
     ) -> rusqlite::Result<()> {
-        let RecordColumns {
-            tenant,
-            session,
-            agent,
-            time_ms,
-            detector,
-            action,
-            shadow,
-            operator,
-            reason,
-            profile,
-            wasted_events,
-            wasted_tokens,
-            wasted_usd,
-            labels,
-            labels_json,
-            snoozed_until_ms: _,
-        } = &encoded.columns;
+        let columns = &encoded.columns;
         self.head = next_head(&self.head, id, kind, &encoded.body);
         let sql = "INSERT INTO records (record, verdict_id, kind, tenant, session, agent, time_ms,
                        detector, action, shadow, operator, reason, profile, wasted_events,
@@ -90,28 +72,28 @@ impl ChainState {
             self.head.record as i64,
             IdBlob(id),
             kind,
-            tenant,
-            session,
-            agent,
-            time_ms,
-            detector,
-            action,
-            shadow,
-            operator,
-            reason,
-            profile,
-            wasted_events,
-            wasted_tokens,
-            wasted_usd,
-            labels_json,
+            columns.tenant,
+            columns.session,
+            columns.agent,
+            columns.time_ms,
+            columns.detector,
+            columns.action,
+            columns.shadow,
+            columns.operator,
+            columns.reason,
+            columns.profile,
+            columns.wasted_events,
+            columns.wasted_tokens,
+            columns.wasted_usd,
+            columns.labels_json,
             encoded.body,
             self.head.hash.0,
         ])?;
         let sql = "INSERT INTO record_labels (tenant, name, value, verdict_id)
                    VALUES (?1, ?2, ?3, ?4)";
-        for (name, value) in labels {
+        for (name, value) in &columns.labels {
             let mut statement = transaction.prepare_cached(sql)?;
-            statement.execute(params![tenant, name, value, IdBlob(id)])?;
+            statement.execute(params![columns.tenant, name, value, IdBlob(id)])?;
         }
         Ok(())
     }

@@ -7,12 +7,16 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+use parking_lot::RwLock;
+
 use super::{
     CommitHook, StoreError,
+    backlog::Backlog,
     database::{CommitError, Database},
     dir::StoreDir,
     publisher::{CommitPublisher, Watermarks},
     queue::{BATCH_MAX, Batch, WriteQueue},
+    removal::Retention,
     retention::RetentionRequests,
     sessions::{self, SessionWrites},
 };
@@ -23,12 +27,8 @@ pub(super) struct Writer {
     pub publisher: Arc<CommitPublisher>,
     pub disk: Option<WriterDisk>,
     pub text: bool,
-    /// Terminations that are in force and whose write failed. Bounded like the tombstones
-    /// of the engine, which have the same verdicts.
-    pub backlog: Vec<VerdictRecord>,
-    pub backlog_max: usize,
-    /// The backlog may have been committed already.
-    pub is_backlog_uncertain: bool,
+    /// Terminations that are in force and whose write failed.
+    pub backlog: Backlog,
     /// Operator actions that were refused, and whose commit is to be undone.
     pub withdrawn: Vec<VerdictId>,
     /// Called when a sync fails or this thread panics. It must end the process.
@@ -42,10 +42,33 @@ pub(super) struct WriterDisk {
     pub started_at: SystemTime,
     /// `None`: it could not be opened yet.
     pub database: Option<Database>,
+    pub is_open: Arc<RwLock<bool>>,
     pub retention: Arc<RetentionRequests>,
+    /// The limits that the writer enforces by itself when the files are too large.
+    pub limits: Retention,
     pub sessions: Arc<SessionWrites>,
     /// Called before each commit. Tests stop the writer there.
     pub before_commit: Option<CommitHook>,
+}
+
+impl WriterDisk {
+    /// The database for a commit. It is opened if that was not possible before.
+    fn open_database(&mut self) -> Result<&mut Database, CommitError> {
+        if let Some(before_commit) = &self.before_commit {
+            before_commit();
+        }
+        match &mut self.database {
+            Some(database) => Ok(database),
+            none => {
+                // Readers that take no locks must have ended.
+                let mut is_open = self.is_open.write();
+                let opened = Database::open(&self.dir, self.started_at)
+                    .map_err(|error| CommitError::Refused(error.to_string()))?;
+                *is_open = true;
+                Ok(none.insert(opened))
+            }
+        }
+    }
 }
 
 /// While writes fail, they are retried at this interval and with every batch.
@@ -74,6 +97,7 @@ impl Writer {
             }
             // A disk that hangs here must be noticed as in a commit.
             self.queue.begin_maintenance();
+            self.request_retention();
             self.enforce_retention()?;
             self.write_sessions()?;
             self.queue.end_maintenance();
@@ -81,6 +105,7 @@ impl Writer {
         if !self.backlog.is_empty() {
             self.commit(Batch::default())?;
         }
+        self.finish_sessions()?;
         if let Some(database) = self.database() {
             database.sync_head();
         }
@@ -103,9 +128,7 @@ impl Writer {
     }
 
     fn commit(&mut self, mut batch: Batch) -> io::Result<()> {
-        let written = self
-            .catch_up()
-            .and_then(|()| self.write(&mut batch.issued, false));
+        let written = self.catch_up().and_then(|()| self.write(&mut batch.issued));
         // From here on an action can no longer be withdrawn.
         self.withdrawn.extend(self.queue.end_batch());
         let undone = match &written {
@@ -120,7 +143,7 @@ impl Writer {
             Ok(()) => self.written(batch),
             Err(CommitError::Refused(error)) => self.refused(batch, &error),
             Err(CommitError::Detached(error)) => {
-                self.is_backlog_uncertain = true;
+                self.backlog.is_uncertain = true;
                 let actions = batch
                     .issued
                     .iter()
@@ -142,37 +165,32 @@ impl Writer {
     /// the same while writes fail.
     fn catch_up(&mut self) -> Result<(), CommitError> {
         while !self.backlog.is_empty() {
-            let mut some: Vec<VerdictRecord> =
-                self.backlog.iter().take(BATCH_MAX).cloned().collect();
-            self.write(&mut some, self.is_backlog_uncertain)?;
-            self.backlog.drain(..some.len());
+            let Some(disk) = &mut self.disk else {
+                break;
+            };
+            let some = self.backlog.first(BATCH_MAX);
+            let database = disk.open_database()?;
+            database.append_refused(&some, self.backlog.is_uncertain)?;
+            self.publisher.set_head(database.head());
+            CommitPublisher::count(&self.publisher.commits);
+            let last = self.backlog.remove_first(&self.queue, BATCH_MAX);
             let before = self.publisher.watermarks();
-            let durable = last(&some).max(before.durable);
+            let durable = last.max(before.durable);
             self.publisher
                 .publish(Vec::new(), Watermarks { durable, ..before });
         }
-        self.queue.set_backlogged(false);
-        self.is_backlog_uncertain = false;
+        self.backlog.is_uncertain = false;
         Ok(())
     }
 
     /// Writes a batch in one transaction. An empty batch tests whether writes succeed
     /// again.
-    fn write(&mut self, batch: &mut [VerdictRecord], is_retry: bool) -> Result<(), CommitError> {
+    fn write(&mut self, batch: &mut [VerdictRecord]) -> Result<(), CommitError> {
         let Some(disk) = &mut self.disk else {
             return Ok(());
         };
-        if let Some(before_commit) = &disk.before_commit {
-            before_commit();
-        }
-        let database = match &mut disk.database {
-            Some(database) => database,
-            none => {
-                let opened = Database::open(&disk.dir, disk.started_at);
-                none.insert(opened.map_err(|error| CommitError::Refused(error.to_string()))?)
-            }
-        };
-        let positions = database.append(batch, self.text, is_retry)?;
+        let database = disk.open_database()?;
+        let positions = database.append(batch, self.text)?;
         for (issued, position) in batch.iter_mut().zip(positions) {
             issued.position = Some(position);
         }
@@ -210,7 +228,12 @@ impl Writer {
         }
     }
 
-    fn written(&mut self, Batch { issued, through }: Batch) {
+    fn written(
+        &mut self,
+        Batch {
+            issued, through, ..
+        }: Batch,
+    ) {
         let before = self.publisher.watermarks();
         if before.write_failing {
             tracing::info!("the store can be written to again");
@@ -242,16 +265,12 @@ impl Writer {
         }
         self.publisher.set_failure(error);
         let settled = batch.through.max(before.settled);
-        let mut batch = batch.issued;
-        for issued in &mut batch {
+        let (mut batch, queued_at) = (batch.issued, batch.queued_at);
+        for (issued, queued_at) in batch.iter_mut().zip(queued_at) {
             issued.position = None;
-            if issued.effect != Effect::Terminated {
-                self.queue.mark_dropped(issued.verdict.id);
-            } else if self.backlog.len() < self.backlog_max {
-                self.backlog.push(issued.clone());
-                self.queue.set_backlogged(true);
+            if issued.effect == Effect::Terminated {
+                self.backlog.push(&self.queue, issued, self.text, queued_at);
             } else {
-                // The engine evicts a tombstone for each one above the bound.
                 self.queue.mark_dropped(issued.verdict.id);
             }
         }
@@ -264,28 +283,57 @@ impl Writer {
         self.publisher.publish(batch, watermarks);
     }
 
-    /// Applies one change of the frozen sessions. While writes fail it is refused: the
-    /// sessions are saved again later.
-    fn write_sessions(&mut self) -> io::Result<()> {
+    /// Applies one change of the frozen sessions. While writes fail, removals wait and
+    /// other changes are refused: the sessions are saved again later. Returns whether a
+    /// change was written.
+    fn write_sessions(&mut self) -> io::Result<bool> {
         let is_failing = self.publisher.watermarks().write_failing;
         let Some(disk) = &mut self.disk else {
-            return Ok(());
+            return Ok(false);
+        };
+        let write_error = |why: &str| sessions::write_error(&disk.dir, why.to_owned());
+        let database = match &mut disk.database {
+            Some(database) if !is_failing => database,
+            _ => {
+                disk.sessions.refuse(None, || write_error("writes fail"));
+                return Ok(false);
+            }
         };
         let Some(pending) = disk.sessions.next() else {
-            return Ok(());
+            return Ok(false);
         };
-        let written = match &mut disk.database {
-            Some(database) if !is_failing => database.write_sessions(&pending.write),
-            _ => Err(CommitError::Refused("writes fail".to_owned())),
-        };
-        match written {
+        match database.write_sessions(&pending.write) {
             Ok(()) => pending.end(Ok(())),
             Err(CommitError::Refused(error) | CommitError::Detached(error)) => {
-                pending.end(Err(sessions::write_error(&disk.dir, error)));
+                let refused = Some(pending);
+                disk.sessions.refuse(refused, || write_error(&error));
+                return Ok(false);
             }
             Err(CommitError::Unsynced(error)) => return Err(io::Error::other(error)),
         }
+        Ok(true)
+    }
+
+    /// Applies the changes of frozen sessions that wait when the store is closed.
+    fn finish_sessions(&mut self) -> io::Result<()> {
+        if let Some(disk) = &self.disk {
+            disk.sessions.close();
+        }
+        while self.write_sessions()? {}
         Ok(())
+    }
+
+    /// Requests the retention as soon as the files are too large. The periodic request
+    /// comes once a minute, and a minute of verdicts may have gigabytes.
+    fn request_retention(&self) {
+        let is_failing = self.publisher.watermarks().write_failing;
+        if let Some(disk) = &self.disk
+            && let Some(database) = &disk.database
+            && !is_failing
+            && matches!(database.exceeds(disk.limits.bytes_max), Ok(true))
+        {
+            disk.retention.request_soon(disk.limits, disk.started_at);
+        }
     }
 
     /// Removes a slice of what exceeds the retention, if that was requested.
@@ -325,9 +373,4 @@ impl Writer {
 /// Whether the record is refused if it cannot be written.
 fn is_operator_action(issued: &VerdictRecord) -> bool {
     matches!(issued.effect, Effect::Reset | Effect::Snoozed(_))
-}
-
-fn last(batch: &[VerdictRecord]) -> VerdictId {
-    let last = batch.last();
-    last.map(|issued| issued.verdict.id).unwrap_or_default()
 }

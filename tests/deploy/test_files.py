@@ -215,6 +215,21 @@ def test_a_container_writes_only_to_the_volume_of_its_store():
     assert f":{directory} " in started
 
 
+def test_the_key_of_saved_sessions_is_kept_apart_from_the_store(tmp_path):
+    compose = load("compose.yaml")
+    service = compose["services"]["unstuck"]
+    mounts = dict(reversed(volume.split(":")[:2]) for volume in service["volumes"])
+    folder = os.path.dirname(service["environment"]["UNSTUCK__STORE__KEY_FILE"])
+    assert mounts[folder] in compose["volumes"] and mounts[folder] != mounts["/var/lib/unstuck"]
+    # A volume has the owner that its directory has in the image.
+    assert re.search(rf"^COPY --from=build --chown=65532:65532 \S+ {folder}$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    text = (DEPLOY / "systemd/unstuck.service").read_text()
+    folders = re.search(r"^StateDirectory=(.*)$", text, re.MULTILINE)[1].split()
+    key = re.search(r"^Environment=UNSTUCK__STORE__KEY_FILE=(.*)$", text, re.MULTILINE)[1]
+    assert os.path.dirname(key) in {f"/var/lib/{name}" for name in folders[1:]}
+    assert re.search(r"^After=.*\btime-sync.target\b", text, re.MULTILINE)
+
+
 def test_the_health_check_of_the_image_works(tmp_path):
     text = (ROOT / "Dockerfile").read_text()
     command = json.loads(re.search(r"^HEALTHCHECK .* CMD (\[.*\])$", text, re.MULTILINE)[1])

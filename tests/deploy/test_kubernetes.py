@@ -72,7 +72,14 @@ def test_the_pods_have_probes_selectors_and_files(objects):
     assert volumes | claims == {mount["name"] for mount in container["volumeMounts"]}
     (data,) = [mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == "data"]
     settings = tomllib.loads(found["ConfigMap"]["data"]["unstuck.toml"])
-    assert settings["store"]["dir"].startswith(f"{data}/")
+    directory = settings["store"]["dir"]
+    assert directory.startswith(f"{data}/")
+    variables = {variable["name"]: variable["value"] for variable in container.get("env", [])}
+    key = variables.get("UNSTUCK__STORE__KEY_FILE", settings["store"]["key_file"])
+    (holder,) = [mount["name"] for mount in container["volumeMounts"] if key.startswith(f"{mount['mountPath']}/")]
+    assert not key.startswith(f"{directory}/") and holder == ("data" if name == "development" else "key")
+    secrets = {volume["name"]: volume["secret"] for volume in pod["volumes"] if "secret" in volume}
+    assert name == "development" or secrets["key"]["defaultMode"] == 0o400
     (config,) = [volume for volume in pod["volumes"] if volume["name"] == "config"]
     assert config["configMap"]["name"] == found["ConfigMap"]["metadata"]["name"]
 

@@ -387,26 +387,18 @@ async fn tokens_hold_after_their_file_is_deleted_and_health_says_so() {
         let request = tokens.request("viewer", pb::ListSessionsRequest::default());
         within(server.sessions.clone().list_sessions(request)).await
     };
-    let health_until = async |is_expected: fn(&str) -> bool| {
-        within(async {
-            loop {
-                let health = server.health().await;
-                if is_expected(&health) {
-                    return health;
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        })
-        .await
-    };
     fs::remove_file(tokens.path()).unwrap();
-    let health = health_until(|health| health.contains("the token file")).await;
+    let health = server
+        .health_until(|health| health.contains("the token file"))
+        .await;
     let note =
         "the token file is missing or cannot be read: the tokens loaded before stay in force";
     assert!(health.contains(note), "{health}");
     lists(&tokens).await.unwrap();
     tokens.add("viewer@b");
-    health_until(|health| !health.contains("the token file")).await;
+    server
+        .health_until(|health| !health.contains("the token file"))
+        .await;
     lists(&tokens).await.unwrap();
 }
 

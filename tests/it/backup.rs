@@ -94,3 +94,29 @@ async fn a_copy_goes_into_an_empty_directory_and_a_damaged_one_nowhere() {
         assert!(code != Some(0) && !error.is_empty(), "{command}");
     }
 }
+
+#[tokio::test]
+async fn a_restore_over_a_damaged_database_says_that_lifted_terminations_are_unknown() {
+    let unknown = "it is unknown which terminations the copy does not have";
+    for is_readable in [true, false] {
+        let dir = directory(&[]);
+        let running = Running::start(unstuck(dir.path(), &["serve"], &[]));
+        let server = running.server().await;
+        server.terminate("a").await;
+        let (code, _, error) = run(dir.path(), &["backup", "copy.db"]).await;
+        assert_eq!(code, Some(0), "{error}");
+        server.terminate("later").await;
+        running.stop().await;
+        let database = dir.path().join("unstuck-data/unstuck.db");
+        if is_readable {
+            let connection = rusqlite::Connection::open(database).unwrap();
+            connection.execute_batch("DELETE FROM tombstones").unwrap();
+        } else {
+            std::fs::write(database, "not a database, however long it is").unwrap();
+        }
+        let (code, _, error) = run(dir.path(), &["restore", "copy.db"]).await;
+        assert!(code == Some(1) && error.contains(unknown), "{error}");
+        let (code, _, error) = run(dir.path(), &["restore", "copy.db", "--force"]).await;
+        assert!(code == Some(0) && error.contains(unknown), "{error}");
+    }
+}

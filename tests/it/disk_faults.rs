@@ -5,11 +5,12 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
-    sync::LazyLock,
+    sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
 
 use tempfile::TempDir;
+use tokio::sync::Semaphore;
 use tonic::Code;
 use unstuck::pb::{Action, SessionStatus, Verdict};
 
@@ -114,12 +115,7 @@ fn check_intact(disk: &Disk) {
 }
 
 async fn wait_until_healthy(server: &Server) {
-    let waited = async {
-        while server.health().await != "ok\n" {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    within(waited).await;
+    server.health_until(|health| health == "ok\n").await;
 }
 
 #[tokio::test]
@@ -202,6 +198,10 @@ async fn on_a_full_or_read_only_disk_it_starts_from_memory_with_its_terminations
         let health = server.health().await;
         assert!(health.contains("cannot be written to"), "{start}: {health}");
         check_in_force(&server, &ended).await;
+        // The audit log is read although nothing can be created beside it.
+        let log = server.audit(Default::default()).await.unwrap();
+        let listed = |ended: &Verdict| log.iter().any(|other| other.verdict_id == ended.verdict_id);
+        assert!(ended.iter().all(listed), "{start}: {log:?}");
         let verdict = server.terminate(&format!("s{start}")).await;
         assert!(!verdict.durable, "{start}");
         let refused = server.reset("first").await.unwrap_err();
@@ -227,6 +227,7 @@ async fn a_full_disk_and_a_new_directory_start_from_memory() {
     disk.set("enospc");
     let (running, server) = disk.serve().await;
     assert!(server.health().await.contains("cannot be written to"));
+    assert_eq!(server.audit(Default::default()).await.unwrap(), []);
     let verdict = server.terminate("s").await;
     assert!(!verdict.durable);
     disk.set("ok");
@@ -273,17 +274,51 @@ async fn while_a_sync_hangs_answers_come_in_time_and_other_sessions_do_not_wait(
     let age = || server.metric("unstuck_store_oldest_unsynced_seconds");
     let first = age().await;
     assert!(first >= 1.0, "{first}");
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(age().await > first);
+    within(async { while age().await <= first {} }).await;
 
     disk.set("ok");
     wait_until_healthy(&server).await;
-    assert_eq!(age().await, 0.0);
+    within(async { while age().await > 0.0 {} }).await;
     let answer = server.record(ask("x").of("looping")).await;
     assert!(verdict(&answer).durable);
     let ended = [before, late.clone(), again];
     let (running, server) = disk.restart(running).await;
     check_in_force(&server, &ended).await;
+    running.stop().await;
+    check_intact(&disk);
+}
+
+#[tokio::test]
+async fn while_the_save_of_a_session_hangs_streams_and_terminations_go_on() {
+    let disk = Disk::new();
+    let (running, server) = disk.serve().await;
+    let before = server.terminate("before").await;
+    let mut stream = server.events().await;
+    disk.set("hang");
+    // A session without a verdict: only its save reaches the disk.
+    stream.ask(batch(1, [turn("").of("saved")])).await;
+    let health = server
+        .health_until(|health| health.contains("has not finished a write"))
+        .await;
+    assert!(health.starts_with("degraded"), "{health}");
+    let began = Instant::now();
+    for sequence in 2..20 {
+        let answer = stream.ask(batch(sequence, [turn("").of("saved")])).await;
+        assert_eq!(answer.sequence, sequence);
+    }
+    let operators = server.terminate("operators").await;
+    let results = server.play("looping", ask("x").times(2)).await;
+    let detected = verdict(&results[1]).clone();
+    assert!(!operators.durable && !detected.durable);
+    let refused = server.reset("before").await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
+    let waited = began.elapsed();
+    assert!(waited < Duration::from_secs(1), "{waited:?}");
+
+    disk.set("ok");
+    wait_until_healthy(&server).await;
+    let (running, server) = disk.restart(running).await;
+    check_in_force(&server, &[before, operators, detected]).await;
     running.stop().await;
     check_intact(&disk);
 }
@@ -418,8 +453,9 @@ async fn a_power_failure_loses_no_answered_termination() {
     for round in 0..12 {
         let (running, server) = disk.serve().await;
         check_in_force(&server, &ended).await;
+        let count = Arc::new(Semaphore::new(0));
         let clients = (0..3).map(|client| {
-            let server = server.clone();
+            let (server, count) = (server.clone(), count.clone());
             tokio::spawn(async move {
                 let mut answered = Vec::new();
                 for n in 0.. {
@@ -430,12 +466,14 @@ async fn a_power_failure_loses_no_answered_termination() {
                     let answer = server.sessions.clone().terminate_session(request).await;
                     let Ok(answer) = answer else { break };
                     answered.extend(answer.into_inner().verdict);
+                    count.add_permits(1);
                 }
                 answered
             })
         });
         let clients: Vec<_> = clients.collect();
-        tokio::time::sleep(Duration::from_millis(20 + chance.below(150))).await;
+        let answers = 5 + chance.below(100) as u32;
+        within(count.acquire_many(answers)).await.unwrap().forget();
         kill(running);
         for client in clients {
             let answered = client.await.unwrap();
@@ -474,4 +512,21 @@ async fn files_removed_under_a_running_service_are_not_called_durable() {
         );
         drop(running);
     }
+}
+
+#[tokio::test]
+async fn a_wall_clock_that_was_set_by_an_hour_is_logged_and_in_the_health() {
+    let disk = Disk::new();
+    let (running, server) = disk.serve().await;
+    assert_eq!(server.health().await, "ok\n");
+    disk.set("clock");
+    let health = server.health_until(|health| health != "ok\n").await;
+    let note = "degraded; the wall clock differs from the service's time by 3";
+    assert!(health.starts_with(note), "{health}");
+    let logged = "the wall clock differs from the service's time";
+    let running = running.wait_for_log(logged).await;
+    disk.set("ok");
+    wait_until_healthy(&server).await;
+    let running = running.wait_for_log("agree again").await;
+    running.stop().await;
 }

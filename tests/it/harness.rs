@@ -277,6 +277,19 @@ impl Server {
         within(page.unwrap().text()).await.unwrap()
     }
 
+    /// Asks for the health until it is as expected.
+    pub async fn health_until(&self, is_expected: impl Fn(&str) -> bool) -> String {
+        let asked = async {
+            loop {
+                let health = self.health().await;
+                if is_expected(&health) {
+                    return health;
+                }
+            }
+        };
+        within(asked).await
+    }
+
     /// The watch is open when this returns.
     pub async fn watch(
         &self,

@@ -146,6 +146,19 @@ impl Running {
         self.ended().await
     }
 
+    /// Reads the log until this text is in it.
+    pub async fn wait_for_log(mut self, expected: &'static str) -> Self {
+        let reading = tokio::task::spawn_blocking(move || {
+            let (mut log, mut byte) = (Vec::new(), [0]);
+            while !log.ends_with(expected.as_bytes()) {
+                self.stderr.read_exact(&mut byte).unwrap();
+                log.extend(byte);
+            }
+            self
+        });
+        within(reading).await.unwrap()
+    }
+
     /// Stops the service; returns its exit status and its log. The test's connections are
     /// still polled, because they have to acknowledge the shutdown.
     pub async fn ended(self) -> (ExitStatus, String) {

@@ -114,6 +114,55 @@ fn sessions_that_ended_or_were_idle_for_long_are_removed() {
     assert_eq!(names(&store), ["live"]);
 }
 
+#[tokio::test]
+async fn a_removal_waits_while_the_disk_refuses_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir);
+    let saved = [frozen("ended", 9), frozen("live", 9)];
+    store.save_sessions(saved.to_vec()).unwrap();
+    let (database, away) = (dir.path().join("unstuck.db"), dir.path().join("away"));
+    std::fs::rename(&database, &away).unwrap();
+    // First the writer learns of it from the removal, then from a verdict.
+    store.remove_session(SessionId::parse("ended").unwrap());
+    store.save_sessions(vec![frozen("live", 10)]).unwrap_err();
+    [terminated(1, "a")]
+        .into_iter()
+        .for_each(store.verdict_sink());
+    assert!(!store.wait_until_settled(VerdictId(1)).await);
+    store.save_sessions(vec![frozen("live", 11)]).unwrap_err();
+    std::fs::rename(away, database).unwrap();
+    [terminated(2, "b")]
+        .into_iter()
+        .for_each(store.verdict_sink());
+    assert!(store.wait_until_settled(VerdictId(2)).await);
+    store.save_sessions(vec![frozen("new", 1)]).unwrap();
+    assert_eq!(names(&store), ["live", "new"]);
+}
+
+#[test]
+fn a_removal_that_waits_when_the_store_is_closed_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(&dir);
+    let saved = (0..2_500).map(|n| frozen(&format!("s{n}"), 9));
+    store.save_sessions(saved.collect()).unwrap();
+    for n in 0..2_499 {
+        store.remove_session(SessionId::parse(&format!("s{n}")).unwrap());
+    }
+    drop(store);
+    assert_eq!(names(&open(&dir)), ["s2499"]);
+}
+
+#[test]
+fn a_closed_store_answers_at_once() {
+    let writes = SessionWrites::default();
+    writes.close();
+    let result = writes.add(SessionWrite::Save(vec![frozen("a", 1)]));
+    assert_eq!(
+        result.try_recv().err(),
+        Some(mpsc::TryRecvError::Disconnected)
+    );
+}
+
 #[test]
 fn saved_sessions_are_removed_after_the_log_and_before_terminations() {
     let dir = tempfile::tempdir().unwrap();

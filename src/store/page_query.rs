@@ -1,0 +1,276 @@
+//! The SQL of a page of the audit log.
+
+use rusqlite::{Connection, ToSql, params};
+
+use super::{
+    reader::{ReadError, VerdictFilter},
+    record,
+    transaction::IdBlob,
+};
+use crate::domain::VerdictId;
+
+/// How many rows of a range of times are sorted. A wider range is read in the order of
+/// ids, at most this many rows per page.
+pub(super) const TIME_ROWS_MAX: usize = if cfg!(test) { 16 } else { 10_000 };
+
+/// The order of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    OldestFirst,
+    NewestFirst,
+}
+
+/// The times of a filter in milliseconds, both inclusive: a column has no more.
+pub(super) struct TimeRange {
+    start_ms: Option<i64>,
+    end_ms: Option<i64>,
+}
+
+impl TimeRange {
+    pub fn new(filter: &VerdictFilter) -> Self {
+        Self {
+            start_ms: filter.start.map(|start| record::millis(start).0),
+            end_ms: filter.end.map(|end| record::millis(end).0),
+        }
+    }
+
+    pub fn contains(&self, time_ms: i64) -> bool {
+        self.start_ms.is_none_or(|start| time_ms >= start)
+            && self.end_ms.is_none_or(|end| time_ms <= end)
+    }
+
+    /// Whether too many rows are in the range to sort them for each page. Only a filter
+    /// by nothing but time sorts.
+    pub fn is_wide(
+        &self,
+        connection: &Connection,
+        filter: &VerdictFilter,
+    ) -> Result<bool, ReadError> {
+        let Some(tenant) = &filter.tenant else {
+            return Ok(false);
+        };
+        if index_of(filter, false) != BY_TIME || !filter.labels.is_empty() {
+            return Ok(false);
+        }
+        let sql = "SELECT count(*) FROM (SELECT 1 FROM records INDEXED BY records_by_time
+                       WHERE tenant = ?1 AND time_ms BETWEEN ?2 AND ?3 LIMIT ?4)";
+        let (start, end) = (
+            self.start_ms.unwrap_or(i64::MIN),
+            self.end_ms.unwrap_or(i64::MAX),
+        );
+        let limit = TIME_ROWS_MAX as i64 + 1;
+        let rows: i64 = connection
+            .prepare_cached(sql)?
+            .query_row(params![tenant.name(), start, end, limit], |row| row.get(0))?;
+        Ok(rows == limit)
+    }
+}
+
+/// The SQL of a page. Each kind of filter has its index, so a page reads only rows that
+/// match the most selective one.
+pub(super) struct PageQuery {
+    pub sql: String,
+    pub parameters: Vec<Box<dyn ToSql>>,
+}
+
+impl PageQuery {
+    /// If `is_wide`, rows of all times are selected, in the order of their ids.
+    pub fn new(
+        filter: &VerdictFilter,
+        from: VerdictId,
+        order: Order,
+        most: usize,
+        is_wide: bool,
+    ) -> Self {
+        let mut query = Self {
+            sql: String::new(),
+            parameters: Vec::new(),
+        };
+        let (comparison, direction) = match order {
+            Order::OldestFirst => (">", "ASC"),
+            Order::NewestFirst => ("<", "DESC"),
+        };
+        let (source, ordered_by) = query.source(filter, is_wide);
+        let id = query.bind(IdBlob(from));
+        query.sql = format!(
+            "SELECT records.verdict_id, records.body, records.record, records.hash,
+                 records.time_ms
+             FROM {source} {ordered_by} {comparison} {id} AND records.kind <> {}
+                 AND NOT records.withdrawn",
+            record::WITHDRAWAL
+        );
+        query.add_conditions(filter);
+        if !is_wide {
+            query.add_times(&TimeRange::new(filter));
+        }
+        // One more than asked for tells whether there is another page.
+        let limit = i64::try_from(most).map_or(i64::MAX, |most| most.saturating_add(1));
+        let limit = query.bind(limit);
+        query.sql += &format!(" ORDER BY {ordered_by} {direction} LIMIT {limit}");
+        query
+    }
+
+    /// The tables up to the first condition on the id, and the column of the id. The rows
+    /// of a label are in the order of their ids too.
+    fn source(&mut self, filter: &VerdictFilter, is_wide: bool) -> (String, &'static str) {
+        let label = filter.labels.iter().next();
+        match (label, &filter.tenant, &filter.session) {
+            (Some((name, value)), Some(tenant), None) => {
+                let tenant = self.bind(tenant.name().to_owned());
+                let (name, value) = (self.bind(name.clone()), self.bind(value.clone()));
+                let tables = format!(
+                    "record_labels AS label CROSS JOIN records
+                         ON records.verdict_id = label.verdict_id
+                     WHERE label.tenant = {tenant} AND label.name = {name}
+                         AND label.value = {value} AND"
+                );
+                (tables, "label.verdict_id")
+            }
+            _ => {
+                let tables = format!("records INDEXED BY {} WHERE", index_of(filter, is_wide));
+                (tables, "records.verdict_id")
+            }
+        }
+    }
+
+    fn add_conditions(&mut self, filter: &VerdictFilter) {
+        if let Some(tenant) = &filter.tenant {
+            self.require("records.tenant =", tenant.name().to_owned());
+        }
+        if let Some(session) = &filter.session {
+            self.require("records.session =", session.as_str().to_owned());
+        }
+        if !filter.detector.is_empty() {
+            self.require("records.detector =", filter.detector.clone());
+        }
+        if let Some(action) = filter.min_action {
+            self.require("records.action >=", action as u32 + 1);
+        }
+        for (name, value) in &filter.labels {
+            let (name, value) = (self.bind(name.clone()), self.bind(value.clone()));
+            self.sql += &format!(
+                " AND EXISTS (SELECT 1 FROM record_labels AS other
+                      WHERE other.tenant = records.tenant AND other.name = {name}
+                          AND other.value = {value} AND other.verdict_id = records.verdict_id)"
+            );
+        }
+    }
+
+    fn add_times(&mut self, times: &TimeRange) {
+        if let Some(start) = times.start_ms {
+            self.require("records.time_ms >=", start);
+        }
+        if let Some(end) = times.end_ms {
+            self.require("records.time_ms <=", end);
+        }
+    }
+
+    fn require(&mut self, comparison: &str, value: impl ToSql + 'static) {
+        let parameter = self.bind(value);
+        self.sql += &format!(" AND {comparison} {parameter}");
+    }
+
+    fn bind(&mut self, value: impl ToSql + 'static) -> String {
+        self.parameters.push(Box::new(value));
+        format!("?{}", self.parameters.len())
+    }
+}
+
+const BY_TIME: &str = "records_by_time";
+
+/// The index with the fewest rows for this filter.
+fn index_of(filter: &VerdictFilter, is_wide: bool) -> &'static str {
+    let has_time = filter.start.is_some() || filter.end.is_some();
+    match filter {
+        VerdictFilter { tenant: None, .. } => "records_by_id",
+        VerdictFilter {
+            session: Some(_), ..
+        } => "records_by_session",
+        VerdictFilter { detector, .. } if !detector.is_empty() => "records_by_detector",
+        _ if has_time && !is_wide => BY_TIME,
+        _ => "records_by_tenant",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use rusqlite::params_from_iter;
+
+    use super::*;
+    use crate::{
+        domain::{Labels, SessionId, Tenant},
+        store::{database::Database, dir::StoreDir, schema},
+    };
+
+    /// No filter needs a scan of the table, and a page in the order of ids none of the
+    /// index: each plan searches one with all that the filter fixes.
+    #[test]
+    fn each_filter_has_its_index() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = StoreDir(dir.path().to_owned());
+        let _database = Database::open(&dir, UNIX_EPOCH).unwrap();
+        let connection = schema::open_read_only(&dir, false).unwrap();
+        let of_tenant = || VerdictFilter {
+            tenant: Some(Tenant::default()),
+            ..VerdictFilter::default()
+        };
+        let session = SessionId::parse("s").unwrap();
+        let label = Labels::from([("team".to_owned(), "blue".to_owned())]);
+        let filters = [
+            ("records_by_id", VerdictFilter::default()),
+            ("records_by_tenant (tenant=?", of_tenant()),
+            (
+                "records_by_session (tenant=? AND session=?",
+                VerdictFilter {
+                    session: Some(session),
+                    ..of_tenant()
+                },
+            ),
+            (
+                "records_by_detector (tenant=? AND detector=?",
+                VerdictFilter {
+                    detector: "cycle".to_owned(),
+                    ..of_tenant()
+                },
+            ),
+            (
+                "records_by_time (tenant=? AND time_ms>?",
+                VerdictFilter {
+                    start: Some(UNIX_EPOCH),
+                    ..of_tenant()
+                },
+            ),
+            (
+                "PRIMARY KEY (tenant=? AND name=? AND value=?",
+                VerdictFilter {
+                    labels: label,
+                    ..of_tenant()
+                },
+            ),
+        ];
+        let narrow = filters.map(|(expected, filter)| (expected, filter, false));
+        let of_time = VerdictFilter {
+            end: Some(UNIX_EPOCH),
+            ..of_tenant()
+        };
+        let wide = ("records_by_tenant (tenant=? AND verdict_id", of_time, true);
+        for (expected, filter, is_wide) in narrow.into_iter().chain([wide]) {
+            for order in [Order::OldestFirst, Order::NewestFirst] {
+                let query = PageQuery::new(&filter, VerdictId(1), order, 10, is_wide);
+                let sql = format!("EXPLAIN QUERY PLAN {}", query.sql);
+                let mut statement = connection.prepare(&sql).unwrap();
+                let parameters = params_from_iter(query.parameters.iter());
+                let steps = statement.query_map(parameters, |row| row.get::<_, String>(3));
+                let plan: Vec<String> = steps.unwrap().map(Result::unwrap).collect();
+                let plan = plan.join("; ");
+                assert!(plan.contains(expected), "{expected}: {plan}");
+                assert!(!plan.contains("SCAN"), "{expected}: {plan}");
+                // Only the rows of a narrow range of times are sorted.
+                let is_sorted = plan.contains("TEMP B-TREE");
+                assert_eq!(is_sorted, expected.contains("by_time"), "{plan}");
+            }
+        }
+    }
+}
