@@ -16,6 +16,7 @@ mod id;
 mod lazy_box;
 mod observation;
 pub mod sanitize;
+pub mod serde_array;
 pub mod serde_time;
 mod session;
 mod standing;

@@ -17,6 +17,7 @@ mod event_ids;
 mod eviction;
 mod freeze;
 mod issuer;
+mod limits;
 mod members;
 mod operator_actions;
 mod outcome;
@@ -41,12 +42,12 @@ use std::{
 
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
-use serde::Deserialize;
 
 pub use breaker::BreakerSettings;
 pub use error::{EngineReloadError, OpenError, RecordError};
 pub use freeze::ThawOutcome;
 pub use issuer::RunMode;
+pub use limits::Limits;
 pub use operator_actions::{OperatorRequest, SnoozeError, TerminationOutcome};
 pub use outcome::RecordOutcome;
 pub use profile::{Profile, Profiles};
@@ -70,24 +71,6 @@ use session::{AppendOutcome, Dependencies};
 use sessions::{SHARDS, SessionMap};
 use slot::Slot;
 use tenant::{TenantState, Tenants};
-
-/// `[limits]`: the bounds of the engine.
-#[derive(Clone, Debug, Deserialize)]
-pub struct Limits {
-    pub sessions_max: usize,
-    pub state_bytes_max: usize,
-    pub idle_secs_max: u64,
-    pub pressure_idle_secs_min: u64,
-    pub agents_max: usize,
-    pub event_ids_max: usize,
-    pub tombstones_max: usize,
-    pub tombstone_secs_max: u64,
-    pub tombstone_bytes_max: usize,
-    pub post_mortem_bytes_max: usize,
-    /// `[breaker]`; `None`: the breaker never opens.
-    #[serde(skip)]
-    pub breaker: Option<BreakerSettings>,
-}
 
 /// Detects loops in all sessions.
 pub struct Engine {

@@ -125,6 +125,11 @@ fn check_chunks(settings: &RepetitionSettings) -> Result<(), NeverFires> {
         let why = format!("{chunk_window} characters, at most {CHUNK_WINDOW_MAX}");
         return Err(NeverFires::new("chunk_window", why));
     }
+    let sizes_max = RepetitionSettings::CHUNK_SIZES_MAX;
+    if settings.chunks.len() > sizes_max {
+        let why = format!("{} sizes, at most {sizes_max}", settings.chunks.len());
+        return Err(NeverFires::new("chunks", why));
+    }
     check_count("chunk_count", chunk_count, "copy")?;
     if settings.chunk_sizes().next().is_none() {
         let least = settings.chunks.iter().min().copied().unwrap_or_default();

@@ -28,7 +28,7 @@ pub struct TextRepetition {
 }
 
 /// The keys of `[detect.repetition]`, which say when a repetition is a loop.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Hash, Deserialize)]
 pub struct RepetitionSettings {
     /// Prose is a loop if it repeats this many times …
     pub count: u32,
@@ -45,6 +45,9 @@ pub struct RepetitionSettings {
 }
 
 impl RepetitionSettings {
+    /// The most chunk sizes: each takes up to 18 KiB per text.
+    pub const CHUNK_SIZES_MAX: usize = 16;
+
     /// The chunk sizes of which `chunk_count` copies fit in the window.
     pub fn chunk_sizes(&self) -> impl Iterator<Item = usize> + '_ {
         self.chunks

@@ -244,7 +244,7 @@ pub struct Phrase {
 }
 
 /// A phrase's id: equal for equal phrases.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PhraseId(u64);
 
 impl From<String> for Phrase {
@@ -287,7 +287,7 @@ impl From<Vec<Phrase>> for Phrases {
 }
 
 /// A phrase that occurs in a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PhraseMatch {
     pub phrase: PhraseId,
     /// The number of words before it.

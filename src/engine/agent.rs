@@ -29,7 +29,6 @@ pub(super) struct Agent {
     detectors: Detectors,
     rules: RuleStates,
     pub policy: AgentPolicy,
-    #[serde(skip)]
     pub drafts: Drafts,
     /// The cost of its own events; events of other agents are not part of its loops.
     #[serde(skip)]

@@ -1,5 +1,7 @@
 //! Texts that arrive in deltas, until their turn is complete.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     domain::{Channel, LazyBox, RepetitionSettings, Sig, TextRepetition, TurnFacts, sanitize},
     facts::FactExtractor,
@@ -7,10 +9,11 @@ use crate::{
 };
 
 /// The texts in progress of an agent, latest last.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct Drafts {
     drafts: Vec<Draft>,
     /// Heap bytes of all drafts together.
+    #[serde(skip)]
     bytes: usize,
 }
 
@@ -32,6 +35,7 @@ pub(super) struct DraftProgress {
     pub is_work_limited: bool,
 }
 
+#[derive(Serialize, Deserialize)]
 struct Draft {
     turn_key: Sig,
     /// The text of the turn; not allocated while there is only reasoning.
@@ -40,10 +44,11 @@ struct Draft {
     visible_tracker: LazyBox<RepetitionTracker>,
     reasoning_tracker: LazyBox<RepetitionTracker>,
     /// Heap bytes by the last measurement.
+    #[serde(skip)]
     bytes: usize,
 }
 
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 struct DraftText {
     sketcher: Sketcher,
     /// The beginning of the text, for a verdict's excerpt and for the model.
@@ -113,6 +118,18 @@ impl Drafts {
         }
     }
 
+    /// Computes what is not frozen. The settings are those with which the texts were read.
+    /// Returns false if the frozen part is inconsistent.
+    pub fn restore(&mut self, repeats: Option<&RepetitionSettings>, facts: &FactExtractor) -> bool {
+        let is_consistent = self.drafts.len() <= Self::DRAFTS_MAX
+            && self
+                .drafts
+                .iter_mut()
+                .all(|draft| draft.restore(repeats, facts));
+        self.bytes = self.drafts.iter_mut().map(Draft::update_bytes).sum();
+        is_consistent
+    }
+
     /// Drops all texts.
     pub fn clear(&mut self) {
         self.bytes = 0;
@@ -174,6 +191,18 @@ impl Draft {
         progress
     }
 
+    fn restore(&mut self, repeats: Option<&RepetitionSettings>, facts: &FactExtractor) -> bool {
+        let matcher = &facts.analyzers().phrase_matcher;
+        let text = self.text.get();
+        let trackers = [&mut self.visible_tracker, &mut self.reasoning_tracker];
+        text.is_none_or(|text| text.sketcher.is_consistent(matcher))
+            && trackers.into_iter().all(|tracker| {
+                let tracker = tracker.get_mut();
+                tracker
+                    .is_none_or(|tracker| repeats.is_some_and(|settings| tracker.restore(settings)))
+            })
+    }
+
     /// Measures the draft and returns its heap bytes.
     fn update_bytes(&mut self) -> usize {
         self.bytes = self.heap_bytes();
@@ -212,27 +241,4 @@ impl DraftText {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{facts::ToolRules, text::HashKey};
-
-    #[test]
-    fn the_prefix_does_not_depend_on_the_chunking_of_the_text() {
-        let tools = ToolRules::new(Vec::new()).unwrap();
-        let facts = FactExtractor::new(HashKey::fixed(), tools, Default::default());
-        let turn = facts.key().id_signature("draft", "", "");
-        let prefix_bytes_max = 600;
-        let filled = "x".repeat(prefix_bytes_max - 1);
-        let mut drafts = Drafts::default();
-        for text in [&filled, "é", "y"] {
-            let chunk = DraftChunk {
-                turn_key: turn,
-                channel: Channel::Visible,
-                text,
-                prefix_bytes_max,
-            };
-            drafts.push(&chunk, None, &facts);
-        }
-        assert_eq!(drafts.finish(turn, &facts).unwrap().1, filled);
-    }
-}
+mod tests;

@@ -47,13 +47,15 @@ pub(super) fn dependencies(profiles: &Profiles, key: &HashKey) -> Dependencies {
 impl Engine {
     /// Freezes a live session whole. `None`: there is none of this id.
     pub fn freeze_session(&self, id: &SessionId) -> Option<FrozenSession> {
-        let dependencies = self.config.load().dependencies;
+        let config = self.config.load();
+        let dependencies = config.dependencies;
+        let matcher = &config.facts.analyzers().phrase_matcher;
         let slot = self.sessions.get(id)?;
         let Slot::Live(session) = &*slot else {
             return None;
         };
         Some(FrozenSession {
-            window: Some(session.freeze_window(dependencies)),
+            window: Some(session.freeze_window(dependencies, matcher)),
             ..frozen_head(id, session, dependencies)
         })
     }

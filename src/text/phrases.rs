@@ -1,12 +1,16 @@
 //! Finds phrases in a text, in one pass.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash, Hasher},
+};
 
 use aho_corasick::{
     Anchored,
     automaton::{Automaton, StateID},
     dfa::DFA,
 };
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use thiserror::Error;
 
@@ -21,6 +25,9 @@ pub struct PhraseMatcher {
     /// The id and the word count of each phrase, indexed by the automaton's pattern
     /// number.
     phrases: Vec<(PhraseId, u32)>,
+    /// The highest number of a state.
+    state_max: u32,
+    fingerprint: u64,
 }
 
 /// The phrases are too many or too long for an automaton.
@@ -29,9 +36,10 @@ pub struct PhraseMatcher {
 pub struct TooManyPhrases(String);
 
 /// The position of the automaton in a text, and the matches so far.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub(super) struct PhraseMatchState {
     /// `None` at the start of a text.
+    #[serde(with = "frozen_state")]
     state: Option<StateID>,
     pub matches: SmallVec<[PhraseMatch; 2]>,
 }
@@ -56,8 +64,21 @@ impl PhraseMatcher {
         let start = automaton
             .start_state(Anchored::No)
             .map_err(|error| too_many(&error))?;
+        // Every state is reached by the beginning of a phrase.
+        let (mut state_max, mut hasher) = (start.as_u32(), DefaultHasher::new());
+        for text in phrases.values() {
+            text.hash(&mut hasher);
+            let mut state = start;
+            for byte in text.bytes() {
+                state = automaton.next_state(Anchored::No, state, byte);
+                state_max = state_max.max(state.as_u32());
+                hasher.write_u32(state.as_u32());
+            }
+        }
         let words = |text: &str| text.split_whitespace().count() as u32;
         Ok(Self {
+            state_max,
+            fingerprint: hasher.finish(),
             automaton: Some((automaton, start)),
             phrases: phrases
                 .into_iter()
@@ -89,6 +110,18 @@ impl PhraseMatcher {
             }
         }
         match_state.state = Some(state);
+    }
+
+    /// Changes with the phrases and with the numbers of the automaton's states.
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// Whether the automaton can go on from a thawed state, which may be damaged. A number
+    /// that is no state but below one leads to a state with the next byte.
+    pub(super) fn contains_state(&self, match_state: &PhraseMatchState) -> bool {
+        let state = match_state.state.map_or(0, |state| state.as_u32());
+        state <= self.state_max && match_state.matches.len() <= Self::MATCHES_MAX
     }
 
     /// Records the phrases that end in this state, if any.
@@ -142,6 +175,29 @@ fn advance_to_special(automaton: &DFA, state: &mut StateID, piece: &[u8]) -> usi
     });
     *state = current;
     special.map_or(piece.len(), |n| n + 1)
+}
+
+/// A state as its number.
+mod frozen_state {
+    use aho_corasick::automaton::StateID;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(
+        state: &Option<StateID>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        state.map(|state| state.as_u32()).serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Option<StateID>, D::Error> {
+        let number = Option::<usize>::deserialize(deserializer)?;
+        number
+            .map(StateID::new)
+            .transpose()
+            .map_err(D::Error::custom)
+    }
 }
 
 impl PhraseMatchState {

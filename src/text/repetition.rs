@@ -49,10 +49,13 @@ mod content;
 mod escalation;
 mod period;
 mod reports;
+mod restore;
 mod sentences;
 mod unit;
 mod word_hash;
 mod words;
+
+use serde::{Deserialize, Serialize};
 
 use super::{
     HashKey,
@@ -64,11 +67,12 @@ use crate::domain::{EscalationLevel, RepetitionSettings, Sig, TextRepetition, sa
 use chunk::ChunkTracker;
 use content::{CHAR_CLASSES, CharClass, CodeDetector, FenceTracker};
 use period::PeriodTracker;
+use restore::{POSITION_MAX, is_ring};
 use sentences::SentenceTracker;
 use words::WordTracker;
 
 /// The state of one text that is being written.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct RepetitionTracker {
     /// Visible characters so far.
     chars: u64,
@@ -135,7 +139,7 @@ impl RepetitionTracker {
 
     /// The work so far beyond a constant per byte. One unit is about ten instructions.
     pub fn work_units(&self) -> u64 {
-        self.budget.spent() + self.periods.budget.spent()
+        self.budget.consumed() + self.periods.budget.consumed()
     }
 
     /// Whether any step was skipped since this was last asked, because the text had
@@ -245,7 +249,7 @@ impl RepetitionTracker {
             let run = &bytes[at..bytes.len().min(at + RUN_BYTES_MAX)];
             let length = match std::mem::take(&mut self.period_ahead) {
                 0 => self.periods.push(run, context.settings),
-                ahead => ahead.min(run.len()),
+                ahead => ascii_prefix_len(run, ahead),
             };
             if length > 0 {
                 at += self.process_ascii_run(&run[..length], context);
@@ -445,6 +449,14 @@ impl RepetitionTracker {
             + self.sentences.heap_bytes()
             + self.chunks.heap_bytes()
     }
+}
+
+/// The number of leading bytes, at most `most`, that are ASCII. All are, unless the state
+/// was thawed and another text follows than before.
+#[cold]
+fn ascii_prefix_len(bytes: &[u8], most: usize) -> usize {
+    let prefix = &bytes[..most.min(bytes.len())];
+    prefix.iter().take_while(|byte| byte.is_ascii()).count()
 }
 
 /// The finding with the higher level, the earlier of equals.

@@ -9,17 +9,21 @@
 //! on the text up to it and on nothing else: not on the time, and not on how the text
 //! is cut into pieces.
 
+use serde::{Deserialize, Serialize};
+
 /// The work that a text may still cause. One unit is about ten instructions.
 ///
-/// A piece of `n` bytes spends at most [`Self::BURST`] + `n` · [`Self::PER_BYTE`] units.
-#[derive(Clone, Copy, Debug)]
+/// A piece of `n` bytes consumes at most [`Self::BURST`] + `n` · [`Self::PER_BYTE`] units.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct WorkBudget {
     units: u32,
     /// The position in the text up to which the budget has been filled.
     filled_to: u64,
-    /// Units spent since the text began.
-    spent: u64,
-    /// A step was not affordable since this was last asked.
+    /// Units consumed since the text began, or since it was thawed.
+    #[serde(skip)]
+    consumed: u64,
+    /// A step was not affordable since this was last asked, which is after each piece.
+    #[serde(skip)]
     is_limited: bool,
 }
 
@@ -28,7 +32,7 @@ impl Default for WorkBudget {
         Self {
             units: Self::BURST,
             filled_to: 0,
-            spent: 0,
+            consumed: 0,
             is_limited: false,
         }
     }
@@ -36,14 +40,14 @@ impl Default for WorkBudget {
 
 impl WorkBudget {
     /// The most units that can be saved up: about 300,000 instructions, a tenth of a
-    /// millisecond. A loop that is found and reported spends some hundreds.
+    /// millisecond. A loop that is found and reported consumes some hundreds.
     pub const BURST: u32 = 32_768;
     /// The units that each byte of the text adds.
     pub const PER_BYTE: u32 = 32;
 
-    /// Spends units at a position of the text. Returns false, and spends nothing, if
-    /// there are too few: the caller skips the step.
-    pub fn spend(&mut self, position: u64, units: u32) -> bool {
+    /// Consumes units at a position of the text. Returns false, and consumes nothing,
+    /// if there are too few: the caller skips the step.
+    pub fn consume(&mut self, position: u64, units: u32) -> bool {
         let bytes = position.saturating_sub(self.filled_to);
         let earned = bytes
             .saturating_mul(Self::PER_BYTE.into())
@@ -53,17 +57,17 @@ impl WorkBudget {
         let is_affordable = units <= self.units;
         if is_affordable {
             self.units -= units;
-            self.spent += u64::from(units);
+            self.consumed += u64::from(units);
         } else {
             self.is_limited = true;
         }
         is_affordable
     }
 
-    /// Returns units that were spent in advance and not used.
+    /// Returns units that were consumed in advance and not used.
     pub fn refund(&mut self, units: u32) {
         self.units += units;
-        self.spent -= u64::from(units);
+        self.consumed -= u64::from(units);
     }
 
     /// The budget of the text that follows in the same turn, from its position 0.
@@ -71,9 +75,14 @@ impl WorkBudget {
         self.filled_to = 0;
     }
 
-    /// Units spent so far.
-    pub fn spent(&self) -> u64 {
-        self.spent
+    /// Units consumed so far.
+    pub fn consumed(&self) -> u64 {
+        self.consumed
+    }
+
+    /// Whether a thawed budget can be one of a text that has been read up to `position`.
+    pub fn is_consistent(&self, position: u64) -> bool {
+        self.units <= Self::BURST && self.filled_to <= position
     }
 
     /// Whether a step was skipped since this was last asked.
@@ -87,12 +96,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_units_spent_are_bounded_by_the_bytes() {
+    fn the_units_consumed_are_bounded_by_the_bytes() {
         let mut budget = WorkBudget::default();
         for position in 1..=100_000 {
-            while budget.spend(position, 7) {}
+            while budget.consume(position, 7) {}
             assert!(
-                budget.spent()
+                budget.consumed()
                     <= u64::from(WorkBudget::BURST) + position * u64::from(WorkBudget::PER_BYTE)
             );
         }
@@ -103,17 +112,17 @@ mod tests {
     #[test]
     fn units_are_not_saved_up_beyond_a_burst() {
         let mut budget = WorkBudget::default();
-        assert!(budget.spend(1_000_000_000, WorkBudget::BURST));
-        assert!(!budget.spend(1_000_000_000, 1));
-        assert!(budget.spend(1_000_000_001, WorkBudget::PER_BYTE));
+        assert!(budget.consume(1_000_000_000, WorkBudget::BURST));
+        assert!(!budget.consume(1_000_000_000, 1));
+        assert!(budget.consume(1_000_000_001, WorkBudget::PER_BYTE));
     }
 
     #[test]
-    fn refunded_units_can_be_spent_again() {
+    fn refunded_units_can_be_consumed_again() {
         let mut budget = WorkBudget::default();
-        assert!(budget.spend(0, WorkBudget::BURST));
+        assert!(budget.consume(0, WorkBudget::BURST));
         budget.refund(100);
-        assert!(!budget.spend(0, 101));
-        assert!(budget.spend(0, 100));
+        assert!(!budget.consume(0, 101));
+        assert!(budget.consume(0, 100));
     }
 }

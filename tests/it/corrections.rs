@@ -81,6 +81,8 @@ fn a_failing_read_is_a_call_and_a_failing_command_a_run() {
         tool: "read_file".to_owned(),
         target: "a.txt".to_owned(),
         event_id: String::new(),
+        call_key: None,
+        args: String::new(),
     };
     for (verb, expected) in [
         (

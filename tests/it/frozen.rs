@@ -46,9 +46,7 @@ fn a_session_frozen_before_every_event_gets_the_same_answers() {
         let lines = Line::read(&fs::read_to_string(&path).unwrap());
         let (mut uninterrupted, mut interrupted) = (traces::player(&path), traces::player(&path));
         for (number, line) in lines.iter().enumerate() {
-            if !matches!(line, Line::Delta(_)) {
-                freeze_and_thaw(&interrupted, line);
-            }
+            freeze_and_thaw(&interrupted, line);
             assert_eq!(
                 format!("{:?}", interrupted.play(line)),
                 format!("{:?}", uninterrupted.play(line)),
@@ -136,9 +134,6 @@ const NO_BREAKER: &str = "[breaker]\nshare_max = 1.0\n";
 #[tokio::test]
 async fn a_restart_in_the_middle_of_each_loop_changes_no_verdict() {
     for (detector, path) in traces::files() {
-        if detector == "repetition" {
-            continue;
-        }
         let settings = fs::read_to_string(path.with_extension("toml")).unwrap_or_default();
         let settings = format!("{NO_BREAKER}{settings}");
         let lines = Line::read(&fs::read_to_string(&path).unwrap());

@@ -11,7 +11,12 @@
 #[cfg(test)]
 mod tests;
 
-use std::{collections::VecDeque, sync::Arc, time::SystemTime};
+use std::{
+    collections::VecDeque,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+    time::SystemTime,
+};
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
@@ -25,16 +30,17 @@ use crate::{
         missing_field_name, serde_time,
     },
     engine::{
-        EngineContext, agent::Agent, event_ids::RecentEventIds, eviction::DeadlineKey,
+        EngineContext, Profile, agent::Agent, event_ids::RecentEventIds, eviction::DeadlineKey,
         standing::StandingLoops,
     },
-    facts::ProgressCounter,
+    facts::{FactExtractor, ProgressCounter},
     policy::LoopHistory,
     telemetry::Metrics,
+    text::PhraseMatcher,
 };
 
 const HEAD_VERSION: u8 = 1;
-const WINDOW_VERSION: u8 = 1;
+const WINDOW_VERSION: u8 = 2;
 
 /// Why bytes are not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -99,6 +105,8 @@ struct Window<P, A, F, V> {
     progress: P,
     /// In the order of the agents in the head.
     agents: A,
+    /// Identifies the settings with which the agents' texts in progress were read.
+    text_settings: u64,
     abstentions: Vec<(DetectorId, F, u32)>,
     retained_after_prune: usize,
     verdicts: V,
@@ -137,13 +145,14 @@ impl Session {
     }
 
     /// The window as bytes.
-    pub fn freeze_window(&self, dependencies: Dependencies) -> Vec<u8> {
+    pub fn freeze_window(&self, dependencies: Dependencies, matcher: &PhraseMatcher) -> Vec<u8> {
         let history = &*self.verdict_history;
         let window = Window {
             dependencies,
             events: self.events,
             progress: &self.progress,
             agents: &self.agents,
+            text_settings: text_settings(&self.profile, matcher),
             abstentions: self.abstentions.clone(),
             retained_after_prune: history.retained_after_prune,
             verdicts: &history.verdicts,
@@ -161,14 +170,17 @@ impl Session {
     ) -> Result<(Self, Option<ThawError>), ThawError> {
         let mut head: OwnedHead = decode(HEAD_VERSION, &frozen.head)?;
         head.drop_unusable(dependencies);
+        let mut session = Self::without_state(frozen, deadline_key, ctx);
         let (window, window_error) = match &frozen.window {
             None => (None, None),
-            Some(bytes) => match decode_window(bytes, &head, dependencies) {
-                Ok(window) => (Some(window), None),
-                Err(error) => (None, Some(error)),
-            },
+            Some(bytes) => {
+                let decoded = decode_window(bytes, &head, dependencies);
+                match decoded.and_then(|window| window.with_texts(&session.profile, ctx.facts)) {
+                    Ok(window) => (Some(window), None),
+                    Err(error) => (None, Some(error)),
+                }
+            }
         };
-        let mut session = Self::without_state(frozen, deadline_key, ctx);
         session.state_lost = false;
         session.created = head.created;
         (session.events, session.turns, session.cost) = (head.events, head.turns, head.cost);
@@ -282,6 +294,31 @@ impl OwnedHead {
             }
         }
     }
+}
+
+impl OwnedWindow {
+    /// Restores the texts in progress. They are discarded if they were read with other
+    /// settings, as after a reload.
+    fn with_texts(mut self, profile: &Profile, facts: &FactExtractor) -> Result<Self, ThawError> {
+        let settings = text_settings(profile, &facts.analyzers().phrase_matcher);
+        let are_of_these_settings = self.text_settings == settings;
+        for agent in &mut self.agents {
+            if !are_of_these_settings {
+                agent.drafts.clear();
+            } else if !agent.drafts.restore(profile.repeat_settings(), facts) {
+                return Err(ThawError::Damaged);
+            }
+        }
+        Ok(self)
+    }
+}
+
+/// Changes with everything that the state of a text in progress depends on.
+fn text_settings(profile: &Profile, matcher: &PhraseMatcher) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    profile.repeat_settings().hash(&mut hasher);
+    matcher.fingerprint().hash(&mut hasher);
+    hasher.finish()
 }
 
 fn verdicts_bytes(verdicts: &VecDeque<Arc<Verdict>>) -> usize {

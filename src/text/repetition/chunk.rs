@@ -9,8 +9,11 @@
 //! comparison each until one of them ends. A search is paid for from the text's budget;
 //! without units left it is skipped.
 
+mod restore;
+
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::escalation::{EscalationSteps, LoopEscalation};
@@ -20,10 +23,12 @@ use crate::{
 };
 
 /// Looks for repeated chunks of every configured size.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct ChunkTracker {
     /// The characters of the window, after some that have left it.
+    #[serde(with = "restore::frozen_text")]
     text: Vec<char>,
+    #[serde(with = "restore::frozen_trackers")]
     trackers: Vec<ChunkSizeTracker>,
     /// Measured in characters.
     escalation: LoopEscalation,
@@ -88,12 +93,12 @@ const HARD_WINDOWS: u32 = 1;
 const FINAL_WINDOWS: u32 = 4;
 
 impl ChunkTracker {
-    /// Adds a character. `spend` pays for units of work, if there are any left.
+    /// Adds a character. `consume` pays for units of work, if any are left.
     pub fn push(
         &mut self,
         c: char,
         settings: &RepetitionSettings,
-        mut spend: impl FnMut(u32) -> bool,
+        mut consume: impl FnMut(u32) -> bool,
     ) -> Option<RepeatedChunk> {
         if self.trackers.is_empty() {
             self.trackers = settings.chunk_sizes().map(ChunkSizeTracker::new).collect();
@@ -114,7 +119,7 @@ impl ChunkTracker {
                 found = true;
                 continue;
             }
-            match tracker.search(text, settings.chunk_count, &mut spend) {
+            match tracker.search(text, settings.chunk_count, &mut consume) {
                 ChunkSearch::Skipped => is_skipped = true,
                 ChunkSearch::TooFew => {}
                 ChunkSearch::Found(_) => found = true,
@@ -221,7 +226,7 @@ impl ChunkSizeTracker {
         &mut self,
         text: &[char],
         count_min: u32,
-        spend: &mut impl FnMut(u32) -> bool,
+        consume: &mut impl FnMut(u32) -> bool,
     ) -> ChunkSearch {
         let is_rare =
             u32::from(self.slot_counts[slot_of(self.hash)]) < count_min.min(u8::MAX.into());
@@ -230,7 +235,7 @@ impl ChunkSizeTracker {
         }
         // The hashes are searched once, and copies that do not overlap fill the window.
         let units = (self.hashes.len() + text.len()).div_ceil(SEARCHED_PER_UNIT);
-        if !spend(units as u32) {
+        if !consume(units as u32) {
             return ChunkSearch::Skipped;
         }
         self.copies.clear();

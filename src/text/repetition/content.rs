@@ -5,6 +5,8 @@
 //! [`FenceTracker`] follows Markdown fences, and [`UnitStats`] measures one repeated
 //! unit and gives its thresholds. Cost: constant per character, linear per unit.
 
+use serde::{Deserialize, Serialize};
+
 use crate::domain::{EscalationLevel, RepetitionSettings};
 
 /// The class of an ASCII byte.
@@ -50,7 +52,7 @@ const CODE_PERCENT: u32 = 8;
 
 /// Decides whether about the latest 256 bytes look like code: a moving average of the
 /// share of code marks, in parts of 65,536. White space is ignored.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct CodeDetector {
     code_share: u32,
     /// Later characters that are not code marks and are not yet applied to the share. In
@@ -92,6 +94,11 @@ impl CodeDetector {
         self.code_share * 100 > CODE_PERCENT << 16
     }
 
+    /// Whether a thawed share is at most the whole.
+    pub fn is_consistent(self) -> bool {
+        self.code_share <= 1 << 16
+    }
+
     /// Applies the pending characters. Each lowers the share by a 256th of it, rounded
     /// down; as many as lower it by the same amount are applied in one step.
     fn apply_pending(&mut self) {
@@ -111,14 +118,14 @@ impl CodeDetector {
 }
 
 /// Follows Markdown fences (``` or ~~~) line by line.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct FenceTracker {
     /// The mark and its least count that close the open fence.
     open: Option<(u8, u8)>,
     line: FenceLine,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
 enum FenceLine {
     #[default]
     Blank,
@@ -210,7 +217,7 @@ impl FenceTracker {
 }
 
 /// What a repeated unit consists of.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct UnitStats {
     pub chars: u32,
     letters: u32,
@@ -303,6 +310,15 @@ impl UnitStats {
         unit.letters -= identifiers.identifier_letters;
         unit.digits += identifiers.identifier_letters;
         unit
+    }
+
+    /// Whether these can be the numbers of a unit of at most so many bytes.
+    pub fn is_consistent(self, bytes_max: usize) -> bool {
+        // A character counts for at most three code marks.
+        let counts = [self.chars, self.letters, self.digits, self.words];
+        counts.iter().all(|count| *count as usize <= bytes_max)
+            && self.code_marks as usize <= 3 * bytes_max
+            && self.spaces <= self.chars
     }
 
     /// A unit that is mostly white space is indented code.

@@ -1,10 +1,12 @@
 //! How a repetition that goes on climbs the ladder: soft when it is found, hard and
 //! final after it has gone on for some further amount of text.
 
+use serde::{Deserialize, Serialize};
+
 use crate::domain::EscalationLevel;
 
 /// One repetition that is going on. The default is none.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct LoopEscalation {
     /// For how much text it has gone on since it was found, in the tracker's own unit
     /// (characters, words or sentences). `None`: nothing is going on.

@@ -29,7 +29,10 @@
 //! nearly all text is.
 
 mod comparison;
+mod restore;
 mod thresholds;
+
+use serde::{Deserialize, Serialize};
 
 use super::{
     anchors::{ANCHORS_MAX, Anchors, may_contain},
@@ -42,6 +45,9 @@ use crate::{
 
 /// How much of the text is kept: as far back as there are anchors.
 const RING_BYTES: usize = ANCHORS_MAX * GRID_BYTES;
+/// The bytes by which the ring grows: most texts are a paragraph or two, and doubling would
+/// reserve twice that.
+const RING_STEP: usize = 512;
 /// Bytes from one anchor to the next, and bytes that an anchor is the hash of.
 const GRID_BYTES: usize = 32;
 /// The longest period: an anchor must still be in the ring.
@@ -57,24 +63,29 @@ const START_UNITS: u32 = 4;
 const COMPARED_BYTES_PER_UNIT: usize = 16;
 
 /// The periods of a text. Works on bytes, so UTF-8 may be split anywhere.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct PeriodTracker {
     /// The latest bytes. Grows with the text up to [`RING_BYTES`].
+    #[serde(with = "restore::frozen_ring")]
     ring: Vec<u8>,
     /// Bytes read so far.
     total_bytes: u64,
+    #[serde(skip)]
     hash: u32,
+    #[serde(skip)]
     anchors: Anchors,
     runs: Vec<PeriodRun>,
     /// A run has reached its `due_at`.
     is_due: bool,
     /// The digits of the last complete block.
+    #[serde(skip)]
     last_block_digits: u8,
     /// Pays for verifying and measuring periods.
     pub budget: WorkBudget,
 }
 
 /// A period at which the text currently repeats.
+#[derive(Serialize, Deserialize)]
 struct PeriodRun {
     period: u32,
     /// How many of the last bytes equal those one period earlier.
@@ -265,12 +276,10 @@ impl PeriodTracker {
     /// Makes room for the bytes up to the next anchor.
     #[inline]
     fn grow(&mut self) {
-        /// Most texts are a paragraph or two; doubling would reserve twice that.
-        const STEP: usize = 512;
         let len = self.ring.len();
         if self.total_bytes as usize == len && len < RING_BYTES {
-            self.ring.reserve_exact(STEP);
-            self.ring.resize(len + STEP, 0);
+            self.ring.reserve_exact(RING_STEP);
+            self.ring.resize(len + RING_STEP, 0);
         }
     }
 
@@ -325,7 +334,7 @@ impl PeriodTracker {
         }
         // Pay for the longest comparison, and take back what it did not need.
         let reserved = START_UNITS + (available / COMPARED_BYTES_PER_UNIT) as u32;
-        if !self.budget.spend(self.total_bytes, reserved) {
+        if !self.budget.consume(self.total_bytes, reserved) {
             return false;
         }
         let (exact, blind) = self.run_lengths(period);
@@ -360,6 +369,11 @@ impl PeriodTracker {
     #[inline]
     pub fn is_due(&self) -> bool {
         self.is_due
+    }
+
+    /// Bytes read so far.
+    pub fn total_bytes(&self) -> u64 {
+        self.total_bytes
     }
 
     /// Makes all runs due, because the kind of text has changed.

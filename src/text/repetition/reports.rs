@@ -25,7 +25,7 @@ impl RepetitionTracker {
     pub(super) fn push_chunk_char(&mut self, c: char, context: &mut PushContext<'_>) {
         let position = self.chars;
         let chunk = self.chunks.push(c, context.settings, |units| {
-            self.budget.spend(position, units)
+            self.budget.consume(position, units)
         });
         let Some(chunk) = chunk else {
             return;
@@ -101,7 +101,7 @@ impl RepetitionTracker {
     }
 
     fn record_repetition(&mut self, mut repetition: TextRepetition, context: &mut PushContext<'_>) {
-        if !self.budget.spend(self.chars, FINDING_UNITS) {
+        if !self.budget.consume(self.chars, FINDING_UNITS) {
             return;
         }
         repetition.extends = context.previous == Some(repetition.loop_key);

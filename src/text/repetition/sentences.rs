@@ -5,9 +5,12 @@
 //! sentences are stale; one bit per sentence keeps that history. Cost: a comparison with
 //! 128 hashes at the end of each sentence.
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     Recurrence,
     escalation::{EscalationSteps, LoopEscalation},
+    is_ring,
 };
 use crate::text::mixing::GOLDEN_RATIO_64;
 
@@ -25,7 +28,7 @@ const LINES_STALE_MIN: (u32, u32) = (40, 40);
 const STEPS: EscalationSteps = EscalationSteps { hard: 20, last: 60 };
 
 /// The sentences of a text.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct SentenceTracker {
     /// The hash of the current sentence's words; case, white space and punctuation do not
     /// count.
@@ -135,6 +138,11 @@ impl SentenceTracker {
             .iter()
             .filter(|(other, _)| *other == sentence)
             .count()
+    }
+
+    /// Whether the thawed ring is one that sentences were added to.
+    pub fn is_consistent(&self) -> bool {
+        is_ring(self.recent.len(), self.next, RECENT_MAX)
     }
 
     pub fn heap_bytes(&self) -> usize {

@@ -1,9 +1,11 @@
 //! The 32-bit hash of one word, built one character at a time.
 
+use serde::{Deserialize, Serialize};
+
 use crate::text::mixing::GOLDEN_RATIO_32;
 
 /// The hash of a word; its three lowest bits are flags. 0 means no word.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct WordHash(u32);
 
 impl WordHash {

@@ -16,13 +16,16 @@
 //! counter that was saturated falls to 8, so at most once in seven words; 96 words against
 //! at most 10, every 8 words, when the filter passes.
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     Recurrence,
     escalation::{EscalationSteps, LoopEscalation},
+    is_ring,
     word_hash::{WordHash, extend_hash},
 };
 use crate::{
-    domain::{EscalationLevel, LazyBox},
+    domain::{EscalationLevel, LazyBox, serde_array},
     text::mixing::GOLDEN_RATIO_32,
 };
 
@@ -55,7 +58,7 @@ const STEPS: EscalationSteps = EscalationSteps {
 };
 
 /// The words of a text.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub(super) struct WordTracker {
     /// The hash, letters and digits of the current word.
     word: u32,
@@ -66,23 +69,29 @@ pub(super) struct WordTracker {
     word_count: u32,
     /// Which of the latest [`RECENT_GRAMS`] grams are stale, and how many.
     stale_bits: u128,
+    #[serde(skip)]
     stale_count: u32,
     history: LazyBox<WordHistory>,
     stale_grams: LoopEscalation,
     low_variety: LoopEscalation,
 }
 
+#[derive(Serialize, Deserialize)]
 struct WordHistory {
     /// How many of `grams` fall into each slot, at most [`COUNT_MAX`]; two slots per byte.
+    #[serde(skip, default = "no_counts")]
     counts: [u8; SLOTS / 2],
     /// One bit per slot: its count has been [`COUNT_MAX`] since it was last exact.
+    #[serde(skip)]
     saturated: [u64; SLOTS / 64],
     /// The slots of the latest grams, in a ring.
     grams: Vec<u16>,
     next: usize,
     /// The latest words, and for each the characters from the end of the previous word to
     /// its own end.
+    #[serde(with = "serde_array")]
     words: [WordHash; VARIETY_WINDOW],
+    #[serde(with = "serde_array")]
     gaps: [u16; VARIETY_WINDOW],
     /// A filter bit for each of the latest words, in groups of [`VARIETY_STEP`] words.
     bloom_bits: [u64; 3],
@@ -256,17 +265,27 @@ impl WordTracker {
         })
     }
 
+    /// Computes what is not frozen. Returns false if the frozen part is inconsistent.
+    pub fn restore(&mut self) -> bool {
+        self.stale_count = self.stale_bits.count_ones();
+        self.history.get_mut().is_none_or(WordHistory::restore)
+    }
+
     pub fn heap_bytes(&self) -> usize {
         self.history
             .heap_bytes(|history| history.grams.capacity() * size_of::<u16>())
     }
 }
 
+fn no_counts() -> [u8; SLOTS / 2] {
+    [0; SLOTS / 2]
+}
+
 impl WordHistory {
     #[cold]
     fn new() -> Box<Self> {
         Box::new(Self {
-            counts: [0; SLOTS / 2],
+            counts: no_counts(),
             saturated: [0; SLOTS / 64],
             grams: Vec::new(),
             next: 0,
@@ -275,6 +294,19 @@ impl WordHistory {
             bloom_bits: [0; 3],
             last_word_end: 0,
         })
+    }
+
+    /// Counts the grams. A count that had been saturated is now exact; both are at least
+    /// [`RECOUNT_AT`], which is stale in any case.
+    fn restore(&mut self) -> bool {
+        let slots_are_known = self.grams.iter().all(|gram| usize::from(*gram) < SLOTS);
+        if !slots_are_known || !is_ring(self.grams.len(), self.next, GRAMS_MAX) {
+            return false;
+        }
+        for n in 0..self.grams.len() {
+            self.increment(self.grams[n]);
+        }
+        true
     }
 
     /// Stores a word that ends at character `at`.

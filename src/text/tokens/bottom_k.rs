@@ -1,5 +1,7 @@
 //! A bounded sample of a set of hashes.
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use crate::domain::Sketch;
 
 /// The `N` lowest distinct hashes of all that are pushed: all of them if there are at
@@ -98,9 +100,35 @@ impl<const N: usize> BottomKSketch<N> {
         self.hashes
     }
 
+    /// Whether a thawed sketch is one that hashes were pushed to.
+    pub fn is_consistent(&self) -> bool {
+        if self.max_kept == u32::MAX {
+            return self.hashes.len() <= Self::CAPACITY;
+        }
+        self.hashes.len() == N
+            && self.hashes.last() == Some(&self.max_kept)
+            && self.hashes.is_sorted_by(|a, b| a < b)
+    }
+
     pub fn finish(mut self) -> Box<[u32]> {
         self.compact();
         self.hashes.into_boxed_slice()
+    }
+}
+
+/// With the capacity, which decides when duplicates are removed.
+impl<const N: usize> Serialize for BottomKSketch<N> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (&self.hashes, self.max_kept, self.hashes.capacity()).serialize(serializer)
+    }
+}
+
+impl<'de, const N: usize> Deserialize<'de> for BottomKSketch<N> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (mut hashes, max_kept, capacity) = <(Vec<u32>, u32, usize)>::deserialize(deserializer)?;
+        let additional = capacity.min(Self::CAPACITY).saturating_sub(hashes.len());
+        hashes.reserve_exact(additional);
+        Ok(Self { hashes, max_kept })
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     bottom_k::BottomKSketch,
     token::{Token, TokenByte},
@@ -21,7 +23,7 @@ use crate::{
 ///
 /// Each token is hashed once and added to a bottom-k sketch of words, of numbers or of
 /// stems. Phrases are matched in the same pass.
-#[derive(Default)]
+#[derive(Default, Serialize, Deserialize)]
 pub struct Sketcher {
     words: BottomKSketch<{ Sketch::WORDS_MAX }>,
     numbers: BottomKSketch<{ Sketch::NUMBERS_MAX }>,
@@ -50,6 +52,9 @@ impl Sketcher {
     /// Bytes that are processed at the end of a text: one or two paragraphs. The limit
     /// is small because this text is held in memory while the turn is written.
     const TAIL_BYTES_MAX: usize = 1_024;
+
+    /// Twice the required capacity, so that bytes are rarely moved.
+    const TAIL_CAPACITY: usize = 2 * Self::TAIL_BYTES_MAX;
 
     /// Pending bytes that are processed in one pass.
     const PENDING_BYTES_MAX: usize = 128;
@@ -92,8 +97,6 @@ impl Sketcher {
 
     /// Keeps the end of the text that follows the head.
     fn append_tail(&mut self, rest: &str) {
-        // Twice the required capacity, so that bytes are rarely moved.
-        const TAIL_CAPACITY: usize = 2 * Sketcher::TAIL_BYTES_MAX;
         self.chars += rest.chars().count();
         let last = suffix(rest, Self::TAIL_BYTES_MAX);
         if last.len() < rest.len() {
@@ -101,10 +104,11 @@ impl Sketcher {
             self.has_gap = true;
             self.tail.clear();
         }
-        if self.tail.len() + last.len() > TAIL_CAPACITY {
+        if self.tail.len() + last.len() > Self::TAIL_CAPACITY {
             self.trim_tail();
         }
-        self.tail.reserve_exact(TAIL_CAPACITY - self.tail.len());
+        self.tail
+            .reserve_exact(Self::TAIL_CAPACITY - self.tail.len());
         self.tail.push_str(last);
     }
 
@@ -269,6 +273,20 @@ impl Sketcher {
         if let Some(stem) = token.stem() {
             self.stems.push(stem);
         }
+    }
+
+    /// Whether a thawed sketcher is one that this matcher was used with.
+    pub fn is_consistent(&self, matcher: &PhraseMatcher) -> bool {
+        /// No text has more characters.
+        const CHARS_MAX: usize = 1 << 48;
+        self.words.is_consistent()
+            && self.numbers.is_consistent()
+            && self.stems.is_consistent()
+            && matcher.contains_state(&self.phrase_state)
+            && self.chars <= CHARS_MAX
+            && self.head_bytes <= Self::HEAD_BYTES_MAX
+            && self.pending.len() <= Self::PENDING_BYTES_MAX
+            && self.tail.len() <= Self::TAIL_CAPACITY
     }
 
     #[inline]

@@ -1,12 +1,14 @@
 //! The stem of a word: its first letters.
 
+use serde::{Deserialize, Serialize};
+
 use crate::text::{mixing::GOLDEN_RATIO_64, unicode};
 
 /// The first letters of a word, which inflection does not change: "inspect",
 /// "inspected" and "inspection" have the same. This is cheaper than a stemmer for a
 /// specific language, and equally good for deciding whether two turns are about the
 /// same subject.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct Stem {
     /// The first letters, eight bits apart. Letters outside ASCII need more bits and
     /// overlap.

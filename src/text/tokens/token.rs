@@ -1,6 +1,8 @@
 //! Hashes a token of a turn: the text between white space, in lower case. Cost: one
 //! multiplication per eight bytes, because a turn has thousands of tokens.
 
+use serde::{Deserialize, Serialize};
+
 use super::stem::Stem;
 use crate::text::{
     mixing::{PI_DIGITS, folded_multiply},
@@ -15,7 +17,7 @@ use crate::text::{
 /// that differs between a server and a replay could give two verdicts on one trace. A
 /// client that crafts colliding words only makes its own turns look alike, which
 /// repeating them does as well.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct Token {
     hash: u64,
     /// The latest bytes that are not hashed yet, the first one lowest.

@@ -46,7 +46,7 @@ impl PeriodTracker {
             // A run whose unit is too much work is dropped, and perhaps found again later.
             let is_affordable = self
                 .budget
-                .spend(self.total_bytes, run.period * UNITS_PER_MEASURED_BYTE);
+                .consume(self.total_bytes, run.period * UNITS_PER_MEASURED_BYTE);
             if is_affordable {
                 self.measure_unit(run);
             }
