@@ -40,7 +40,7 @@ pub use frozen::FrozenSession;
 pub use id::{AgentId, IdError, LoopId, SessionId, VerdictId};
 pub use lazy_box::{Empty, LazyBox};
 pub use observation::{
-    CallFacts, CallKind, EventPosition, Observation, ObservationBody, RuleOutcome, Sig, UsageDelta,
+    Answer, CallFacts, CallKind, EventPosition, Observation, ObservationBody, RuleOutcome, Sig, UsageDelta,
     WordHashes,
 };
 pub use session::{Abstention, SessionStatus, SessionView, Totals};

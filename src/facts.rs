@@ -6,10 +6,12 @@
 //!   through `extract_turn`.
 //! - `tools`: tool classes and the `[[tools]]` rules of the configuration.
 //! - `tool_traits`: what a tool's name says about it.
+//! - `same_call`: what makes two calls the same.
 //! - `args`: canonical arguments, their hash, and the target, command and lines in them.
 //! - `classify`: the class, kind and outcome of a call, from all of the above.
-//! - `shell`: what a command line does.
+//! - `shell`: what a command line does; `shell_changes`: what it changes.
 //! - `outcome`: the hashes of a result and an error.
+//! - `answer`: whether an answer says nothing, no, or something.
 //! - `ack`: results without information.
 //! - `progress`: the session's progress counter.
 //!
@@ -20,11 +22,14 @@
 //! Uses: domain, text.
 
 mod ack;
+mod answer;
 mod args;
 mod classify;
 mod outcome;
 mod progress;
+mod same_call;
 mod shell;
+mod shell_changes;
 mod tool_traits;
 mod tools;
 
@@ -35,16 +40,19 @@ pub use tools::{ToolClass, ToolRule, ToolRuleError, ToolRules};
 
 use crate::{
     domain::{
-        CallFacts, Event, EventBody, Operation, Outcome, RepetitionSettings, Role, Sig, ToolCall,
+        Answer, CallFacts, Event, EventBody, Operation, Outcome, RepetitionSettings, Role, Sig, ToolCall,
         TurnFacts, sanitize,
     },
     text::{
         HashKey, Model, PhraseMatcher, RepetitionTracker, Sketcher, key::SignatureKind,
         mask::MaskKind, memo::Memo,
+        sql,
     },
 };
 use args::ParsedArguments;
 use classify::CallAction;
+use outcome::CallTexts;
+use same_call::{ArgumentFilter, CommandHash};
 use tool_traits::ToolTraits;
 use tools::ResolvedToolRule;
 
@@ -104,6 +112,7 @@ struct CallIdentity<'s, 'a> {
     signature: Option<Sig>,
     action: CallAction,
     target: Cow<'a, str>,
+    command: Option<CommandHash>,
 }
 
 impl EventFacts<'_> {
@@ -193,10 +202,25 @@ impl FactExtractor {
         let rule = self.tools.resolve(&call.tool, traits.class);
 
         // The arguments: their hash, and the target, command and lines in them.
-        let mut args = ParsedArguments::parse(&call.args, rule.ignore_args, key);
-        let signature = args
-            .hash
-            .map(|args| key.signature(SignatureKind::Call, &call.tool, args));
+        let is_shell = rule.class.is_none();
+        let filter = ArgumentFilter {
+            ignore: rule.ignore_args,
+            keeps_explanations: traits.is_action,
+            is_shell,
+        };
+        let mut args = ParsedArguments::parse(&call.args, filter, key);
+        let command = args
+            .notable
+            .command
+            .as_deref()
+            .filter(|_| is_shell)
+            .map(|line| same_call::hash_command(line, key));
+        let signature = args.hash.map(|args| {
+            let args = command.map_or(args, |line| {
+                key.hash_pair(SignatureKind::Json, args, line.meaning)
+            });
+            key.signature(SignatureKind::Call, &call.tool, args)
+        });
 
         // What the call does, and to what.
         let action = classify::classify_call(rule.class, call, &traits, &mut args.notable);
@@ -214,6 +238,7 @@ impl FactExtractor {
             rule,
             args,
             signature,
+            command,
             action,
             target,
         })
@@ -230,15 +255,33 @@ impl FactExtractor {
             signature,
             action,
             target,
+            command,
         } = self.identify_call(call)?;
 
         // What came back.
-        let result_text = call.result.as_deref();
+        let texts = CallTexts::new(call);
+        let result_text = texts.result.as_deref();
         let result = self.hash_text(result_text.unwrap_or_default(), MaskKind::Result);
-        let error = self.hash_text(&call.error, MaskKind::Error);
-        let outcomes = self.outcome_signatures(event, call, rule.ignore_result, [&result, &error]);
-        let outcome = classify::effective_outcome(action.class, call);
+        let error = self.hash_text(&texts.error, MaskKind::Error);
+        let runs = action.class == ToolClass::Execute || traits.is_run;
+        let outcome = classify::effective_outcome(runs, call, &texts);
         let failed = outcome == Some(Outcome::Error);
+        let answer = answer::classify(failed, result_text);
+        let directory = match answer {
+            Answer::Empty | Answer::Brief => command.map_or(0, |line| line.directory),
+            Answer::Unknown | Answer::Negative | Answer::Substantial => 0,
+        };
+        let outcomes = self.outcome_signatures(
+            event,
+            call,
+            rule.ignore_result,
+            directory,
+            [&result, &error],
+        );
+        // A tool in no table changes what its name says, unless its answer is no.
+        let acted = action.class == ToolClass::Other
+            && answer != Answer::Negative
+            && !(traits.runs_sql && sql::is_query(&target));
         // The answer of a write is a receipt and carries no information.
         let answers_with_receipt = action.class.is_write()
             || (action.class == ToolClass::Other
@@ -250,25 +293,36 @@ impl FactExtractor {
             call: signature,
             tool,
             operation: call.operation.unwrap_or_else(|| action.class.operation()),
-            also_writes: action.also_writes,
-            target: key
-                .signature_if_present(SignatureKind::Target, &sanitize::strip_invisible(&target)),
+            also_writes: action.also_writes || (acted && traits.is_change),
+            moves_world: action.moves_world || (acted && traits.moves_world),
+            target: match command {
+                // A command line is compared by its meaning.
+                Some(line) if call.target.is_empty() && action.is_on_line => Some(Sig::new(
+                    key.hash_pair(SignatureKind::Target, line.meaning, 0),
+                )),
+                _ => key.signature_if_present(
+                    SignatureKind::Target,
+                    &sanitize::strip_invisible(&target),
+                ),
+            },
             lines: args.notable.line_range().or(action.lines_shown),
             loose_args: args.words.unordered_signature(key),
+            unordered_args: args.words.unordered_signature_with_numbers(key),
             arg_words: args.words.into_hashes(),
             outcome,
             masked_outcome: outcomes.masked,
             raw_outcome: outcomes.raw,
-            response: if rule.ignore_result || (answers_with_receipt && !failed) {
+            response: if rule.ignore_result || (answers_with_receipt && answer != Answer::Negative) {
                 None
             } else {
-                self.response_signature(call, failed, &result)
+                self.response_signature(call, &texts, answer, failed, &result)
             },
             error: if failed {
-                self.error_signature(call, signature, &error)
+                self.error_signature(call, &texts, signature, &error)
             } else {
                 None
             },
+            answer,
             unproductive: failed || result_text.is_some_and(ack::is_small_result),
             is_read_only: traits.is_read_only,
             content: key.signature_if_present(SignatureKind::Content, &call.content_hash),

@@ -59,7 +59,9 @@ impl ProgressCounter {
     /// a finding.
     pub fn record_write(&mut self, call: &CallFacts, paths: &Capacity) -> u32 {
         let writes = call.wrote() || (call.also_writes && !call.failed());
-        if writes && self.update_content(call, paths) {
+        if call.moves_world && !call.failed() {
+            self.advance();
+        } else if writes && self.update_content(call, paths) {
             self.advance();
         }
         self.count
@@ -81,8 +83,13 @@ impl ProgressCounter {
         let Some(content) = call.content.or(call.call) else {
             return true;
         };
-        // A tool without a target, such as a plan, is its own path.
-        let path = call.target.unwrap_or(call.tool);
+        // A tool without a target is its own path. An action that is no write of a file is
+        // a change the first time: alternating between two of them is none.
+        let path = if call.is_change() {
+            call.target.unwrap_or(call.tool)
+        } else {
+            content
+        };
         if let Some(known) = self
             .contents
             .iter_mut()

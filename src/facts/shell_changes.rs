@@ -1,0 +1,202 @@
+//! Which commands change something besides what they print: formatters and fixers,
+//! installers, generators, clusters and services; and which move to another state of the
+//! world, such as another commit. A change is progress, whatever made it.
+
+/// What a simple command changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct CommandEffect {
+    /// It changes files, data or a service.
+    pub changes: bool,
+    /// It moves to another commit, branch, cluster or environment.
+    pub moves_world: bool,
+}
+
+const CHANGES: CommandEffect = CommandEffect {
+    changes: true,
+    moves_world: false,
+};
+const MOVES: CommandEffect = CommandEffect {
+    changes: true,
+    moves_world: true,
+};
+
+/// Options that make any command write.
+const WRITING_OPTIONS: &[&str] = &["--fix", "--write", "--in-place", "--inplace", "--apply"];
+/// Words that make any command a generator or a migration.
+#[rustfmt::skip]
+const GENERATING_WORDS: &[&str] = &[
+    "generate", "codegen", "migrate", "makemigrations", "gen", "scaffold", "seed",
+];
+
+/// The effect of a command by its name and arguments. Git is apart.
+pub(super) fn command_effect(name: &[u8], rest: &[&str]) -> CommandEffect {
+    let verb = rest
+        .iter()
+        .find(|word| !word.starts_with('-'))
+        .copied()
+        .unwrap_or_default();
+    let has_option = |options: &[&str]| rest.iter().any(|word| options.contains(word));
+    let installs = matches!(
+        verb,
+        "install" | "i" | "add" | "ci" | "remove" | "uninstall" | "update" | "upgrade" | "get"
+            | "sync" | "restore"
+    );
+    let changes = match name {
+        b"npm" | b"pnpm" | b"yarn" | b"bun" | b"pip" | b"pip3" | b"poetry" | b"apt" | b"apt-get"
+        | b"apk" | b"brew" | b"gem" | b"bundle" | b"composer" | b"conda" | b"dotnet" | b"uv" => {
+            installs || is_any(rest, GENERATING_WORDS)
+        }
+        b"cargo" => matches!(verb, "add" | "remove" | "fmt" | "fix" | "install" | "update"),
+        b"go" => matches!(verb, "get" | "mod" | "install" | "generate" | "fmt"),
+        b"python" | b"python3" => {
+            rest.windows(2).any(|pair| matches!(pair, ["-m", "pip"])) && is_any(rest, &["install"])
+                || is_any(rest, GENERATING_WORDS)
+        }
+        b"black" | b"isort" | b"rustfmt" | b"protoc" | b"ed" | b"ex" | b"dos2unix" | b"unzip"
+        | b"wget" | b"truncate" | b"install" => !has_option(&["--check", "--diff"]),
+        b"autopep8" | b"clang-format" | b"yq" => rest.iter().any(|word| word.starts_with("-i")),
+        b"gofmt" | b"goimports" | b"shfmt" => has_option(&["-w"]),
+        b"perl" | b"ruby" => rest.iter().any(|word| word.starts_with('-') && word.contains('i')),
+        b"tar" => rest.first().is_some_and(|mode| mode.contains('x')),
+        b"systemctl" | b"service" => rest.iter().any(|word| {
+            matches!(*word, "start" | "stop" | "restart" | "reload" | "enable" | "disable")
+        }),
+        b"kubectl" | b"oc" => matches!(
+            verb,
+            "apply" | "create" | "delete" | "patch" | "scale" | "set" | "label" | "annotate"
+                | "rollout" | "drain" | "cordon" | "replace"
+        ),
+        b"helm" => matches!(verb, "install" | "upgrade" | "uninstall" | "rollback"),
+        b"docker" | b"podman" => is_any(
+            rest,
+            &["up", "down", "restart", "start", "stop", "rm", "build", "pull", "kill"],
+        ),
+        b"terraform" | b"tofu" | b"pulumi" => {
+            matches!(verb, "apply" | "destroy" | "import" | "init" | "up")
+        }
+        b"psql" | b"mysql" | b"sqlite3" => rest
+            .iter()
+            .any(|word| crate::text::sql::is_mutation(word.trim_start())),
+        _ => is_any(rest, GENERATING_WORDS),
+    };
+    if moves_world(name, rest) {
+        MOVES
+    } else if changes || has_option(WRITING_OPTIONS) {
+        CHANGES
+    } else {
+        CommandEffect::default()
+    }
+}
+
+/// The effect of `git` with these arguments.
+pub(super) fn git_effect(rest: &[&str]) -> CommandEffect {
+    let mut words = rest.iter().filter(|word| !word.starts_with('-'));
+    let verb = words.next().copied().unwrap_or_default();
+    // `git checkout -- file` and `git checkout file.rs` restore files.
+    let names_files = rest.iter().any(|word| *word == "--" || *word == ".")
+        || words.clone().any(|word| {
+            let name = word.rsplit('/').next().unwrap_or(word);
+            name.contains('.')
+        });
+    match verb {
+        "checkout" | "switch" if !names_files => MOVES,
+        "bisect" | "worktree" => MOVES,
+        "reset" if rest.contains(&"--hard") => MOVES,
+        "stash" if !matches!(words.next().copied(), Some("list" | "show")) => MOVES,
+        "add" | "commit" | "checkout" | "switch" | "merge" | "rebase" | "reset" | "restore"
+        | "apply" | "am" | "mv" | "rm" | "push" | "pull" | "cherry-pick" | "revert" | "tag"
+        | "branch" | "clone" | "init" | "fetch" | "clean" | "submodule" => CHANGES,
+        _ => CommandEffect::default(),
+    }
+}
+
+/// Whether `git` with these arguments only shows the state of the repository.
+pub(super) fn git_only_looks(rest: &[&str]) -> bool {
+    let verb = rest.iter().find(|word| !word.starts_with('-'));
+    matches!(
+        verb,
+        Some(&("status" | "diff" | "log" | "show" | "blame" | "grep" | "ls-files" | "rev-parse"))
+    )
+}
+
+fn moves_world(name: &[u8], rest: &[&str]) -> bool {
+    match name {
+        b"kubectl" | b"oc" | b"docker" => is_any(rest, &["use-context", "use"]),
+        b"terraform" | b"tofu" => rest.first() == Some(&"workspace") && is_any(rest, &["select", "new"]),
+        b"nvm" | b"fnm" | b"rbenv" | b"pyenv" | b"asdf" => is_any(rest, &["use", "local", "global", "shell"]),
+        b"conda" => is_any(rest, &["activate"]),
+        b"gcloud" | b"az" => is_any(rest, &["set"]),
+        _ => false,
+    }
+}
+
+fn is_any(rest: &[&str], words: &[&str]) -> bool {
+    rest.iter().any(|word| words.contains(word))
+}
+
+/// Whether a program in a command line writes files: the text of `python - <<EOF` or
+/// `node -e`.
+pub(super) fn script_writes(script: &str) -> bool {
+    #[rustfmt::skip]
+    const WRITES: &[&str] = &[
+        ".write(", "write_text(", "write_bytes(", "writelines(", "writeFile", ", 'w'", ", \"w\"",
+        ",'w'", ",\"w\"", ", 'a'", ", \"a\"", ".dump(", "File.write", "to_csv(", ".save(",
+        "shutil.", "os.rename", "os.remove", "unlink(",
+    ];
+    WRITES.iter().any(|call| script.contains(call))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn effect(line: &str) -> CommandEffect {
+        let words: Vec<_> = line.split(' ').collect();
+        match words.split_first() {
+            Some((&"git", rest)) => git_effect(rest),
+            Some((name, rest)) => command_effect(name.as_bytes(), rest),
+            None => CommandEffect::default(),
+        }
+    }
+
+    #[test]
+    fn commands_that_change_something_are_known() {
+        for line in [
+            "prettier --write src", "eslint --fix .", "yq -i .a=1 f.yml", "npm install left-pad",
+            "pip install -e .", "python -m pip install x", "cargo add serde", "go generate ./...",
+            "buf generate", "perl -pi -e s/a/b/ f", "black src", "kubectl apply -f x.yml",
+            "git commit -m x", "git checkout -- src/a.rs", "npx prisma migrate dev", "isort .",
+        ] {
+            assert_eq!(effect(line), CHANGES, "{line}");
+        }
+    }
+
+    #[test]
+    fn commands_that_move_the_world_are_known() {
+        for line in [
+            "git bisect bad", "git checkout main", "git switch -c x", "git stash",
+            "git stash pop", "kubectl config use-context prod", "terraform workspace select dev",
+            "git reset --hard HEAD~1",
+        ] {
+            assert_eq!(effect(line), MOVES, "{line}");
+        }
+    }
+
+    #[test]
+    fn other_commands_change_nothing() {
+        for line in [
+            "git status", "git log -3", "git diff", "pytest -q", "npm test", "cargo test",
+            "black --check src", "kubectl get pods", "docker ps", "git stash list", "perl a.pl",
+            "gofmt -l .", "terraform plan",
+        ] {
+            assert_eq!(effect(line), CommandEffect::default(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_opens_a_file_for_writing_writes() {
+        assert!(script_writes("open('a', 'w').write(x)"));
+        assert!(script_writes("Path('a').write_text(s)"));
+        assert!(!script_writes("print(open('a').read())"));
+    }
+}
