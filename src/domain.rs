@@ -40,8 +40,8 @@ pub use frozen::FrozenSession;
 pub use id::{AgentId, IdError, LoopId, SessionId, VerdictId};
 pub use lazy_box::{Empty, LazyBox};
 pub use observation::{
-    Answer, CallFacts, CallKind, EventPosition, Observation, ObservationBody, RuleOutcome, Sig, UsageDelta,
-    WordHashes,
+    Answer, CallFacts, CallKind, EventPosition, Observation, ObservationBody, RuleOutcome, Sig,
+    UsageDelta, WordHashes,
 };
 pub use session::{Abstention, SessionStatus, SessionView, Totals};
 pub use standing::{CallCheck, Standing};

@@ -40,13 +40,12 @@ pub use tools::{ToolClass, ToolRule, ToolRuleError, ToolRules};
 
 use crate::{
     domain::{
-        Answer, CallFacts, Event, EventBody, Operation, Outcome, RepetitionSettings, Role, Sig, ToolCall,
-        TurnFacts, sanitize,
+        Answer, CallFacts, Event, EventBody, Operation, Outcome, RepetitionSettings, Role, Sig,
+        ToolCall, TurnFacts, sanitize,
     },
     text::{
         HashKey, Model, PhraseMatcher, RepetitionTracker, Sketcher, key::SignatureKind,
-        mask::MaskKind, memo::Memo,
-        sql,
+        mask::MaskKind, memo::Memo, sql,
     },
 };
 use args::ParsedArguments;
@@ -312,7 +311,8 @@ impl FactExtractor {
             outcome,
             masked_outcome: outcomes.masked,
             raw_outcome: outcomes.raw,
-            response: if rule.ignore_result || (answers_with_receipt && answer != Answer::Negative) {
+            response: if rule.ignore_result || (answers_with_receipt && answer != Answer::Negative)
+            {
                 None
             } else {
                 self.response_signature(call, &texts, answer, failed, &result)

@@ -359,6 +359,7 @@ impl Script {
                 time: SystemTime::UNIX_EPOCH + Duration::from_secs(secs),
                 progress: progress.count(),
                 state_changes: progress.state_changes(),
+                world_moves: progress.world_moves(),
                 calls: progress.calls(),
                 round,
             };

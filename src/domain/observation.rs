@@ -70,6 +70,9 @@ pub struct EventPosition {
     pub progress: u32,
     /// How often `state_hash` had changed, on any event.
     pub state_changes: u32,
+    /// How often a call had moved to another state of the world: another commit, branch
+    /// or cluster. What failed before may fail there for another reason.
+    pub world_moves: u32,
     /// How many calls all agents had made since the last message of the user or the
     /// start of the run. No call was made between two turns with the same value.
     pub calls: u32,

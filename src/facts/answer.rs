@@ -88,8 +88,9 @@ fn is_nothing_found(answer: &str) -> bool {
         .split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty());
     while words.by_ref().any(|word| word.eq_ignore_ascii_case("no")) {
-        let mut after = words.clone().skip(1).take(3);
-        if after.any(|word| word.eq_ignore_ascii_case("found") || word.eq_ignore_ascii_case("left")) {
+        let mut after = words.clone().skip(1).take(5);
+        if after.any(|word| word.eq_ignore_ascii_case("found") || word.eq_ignore_ascii_case("left"))
+        {
             return true;
         }
     }
@@ -107,7 +108,16 @@ mod tests {
 
     #[test]
     fn an_answer_without_content_is_empty() {
-        for empty in ["", " \n", "[]", "{}", "null", "(empty)", "(no output)", "\"\""] {
+        for empty in [
+            "",
+            " \n",
+            "[]",
+            "{}",
+            "null",
+            "(empty)",
+            "(no output)",
+            "\"\"",
+        ] {
             check(empty, Answer::Empty);
         }
     }
@@ -129,7 +139,13 @@ mod tests {
 
     #[test]
     fn other_answers_are_not() {
-        for yes in ["active", "No problems found.", "valid", "UTC", "{\"errors\": []}"] {
+        for yes in [
+            "active",
+            "No problems found.",
+            "valid",
+            "UTC",
+            "{\"errors\": []}",
+        ] {
             check(yes, Answer::Brief);
         }
         check(&"row ".repeat(200), Answer::Substantial);

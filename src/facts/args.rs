@@ -56,7 +56,8 @@ impl<'a> ParsedArguments<'a> {
     /// Parses text without invisible characters: between the tokens of JSON they would
     /// make it invalid.
     fn parse_visible(text: &'a str, filter: ArgumentFilter<'_>, key: &HashKey) -> Self {
-        Self::parse_json(text, filter, key).unwrap_or_else(|| Self::parse_plain_text(text, filter, key))
+        Self::parse_json(text, filter, key)
+            .unwrap_or_else(|| Self::parse_plain_text(text, filter, key))
     }
 
     fn into_owned<'b>(self) -> ParsedArguments<'b> {

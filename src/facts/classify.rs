@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 use super::{
     args::NotableArguments,
-    shell::{self, ShellCommand},
-    tool_traits::{self, ToolTraits},
     outcome::CallTexts,
+    shell::{self, ShellCommand},
+    shell_changes,
+    tool_traits::{self, ToolTraits},
     tools::ToolClass,
 };
 use crate::{
@@ -54,7 +55,15 @@ pub(super) fn classify_call<'a>(
         known
     };
     let action = match class {
-        Some(ToolClass::Other) => classify_unknown_tool(traits, args).into(),
+        Some(ToolClass::Other) => {
+            let arguments = command.as_deref().unwrap_or_default();
+            let effect = shell_changes::program_effect(&call.tool, arguments);
+            CallAction {
+                also_writes: effect.changes,
+                moves_world: effect.moves_world,
+                ..classify_unknown_tool(traits, args).into()
+            }
+        }
         Some(class) => class.into(),
         None => classify_shell_call(call, command, args),
     };

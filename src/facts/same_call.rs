@@ -54,7 +54,9 @@ fn is_limit(name: &str) -> bool {
     ];
     // Most names have another first letter.
     match name.as_bytes().first() {
-        Some(b't' | b'T') => name.get(..7).is_some_and(|begin| begin.eq_ignore_ascii_case("timeout")),
+        Some(b't' | b'T') => name
+            .get(..7)
+            .is_some_and(|begin| begin.eq_ignore_ascii_case("timeout")),
         Some(b'm') => name.starts_with("max_output"),
         Some(b'y' | b'i' | b'w' | b'b' | b'd') => LIMITS.contains(&name),
         _ => false,
@@ -103,7 +105,7 @@ fn hash_words<'w>(words: impl IntoIterator<Item = &'w str>, key: &HashKey) -> u6
 }
 
 fn hash_meaning(words: &[&str], key: &HashKey) -> CommandHash {
-    let mut directory = 0;
+    let (mut directory, mut is_absolute) = (0, false);
     let mut kept = ShellWords::new();
     let mut separator = ";";
     let mut rest = words;
@@ -112,6 +114,8 @@ fn hash_meaning(words: &[&str], key: &HashKey) -> CommandHash {
         let (part, after) = rest.split_at(end.unwrap_or(rest.len()));
         if let ["cd", path] = part {
             directory = key.hash_text(SignatureKind::Target, path);
+        } else {
+            is_absolute |= part.iter().any(|word| word.starts_with('/'));
         }
         push_meaning(part, separator, &mut kept);
         separator = after.first().copied().unwrap_or_default();
@@ -122,7 +126,11 @@ fn hash_meaning(words: &[&str], key: &HashKey) -> CommandHash {
     } else {
         hash_words(kept, key)
     };
-    CommandHash { meaning, directory }
+    CommandHash {
+        meaning,
+        // A command that names its files absolutely does not depend on the directory.
+        directory: if is_absolute { 0 } else { directory },
+    }
 }
 
 /// Adds the words of a simple command that matter, after its separator.
@@ -148,7 +156,11 @@ fn push_meaning<'a>(part: &[&'a str], separator: &'a str, kept: &mut ShellWords<
     }
     if !kept.is_empty() {
         // `&&`, `;` and a new line are one way to say "then".
-        kept.push(if matches!(separator, "|" | "||" | "&") { separator } else { ";" });
+        kept.push(if matches!(separator, "|" | "||" | "&") {
+            separator
+        } else {
+            ";"
+        });
     }
     if *name == "sleep" {
         kept.push("sleep");
@@ -247,13 +259,23 @@ mod tests {
     #[test]
     fn explanations_and_limits_do_not_distinguish_calls() {
         let filter = ArgumentFilter::default();
-        for name in ["description", "explanation", "reason", "timeout", "timeoutMs", "yield_time_ms"] {
+        for name in [
+            "description",
+            "explanation",
+            "reason",
+            "timeout",
+            "timeoutMs",
+            "yield_time_ms",
+        ] {
             assert!(filter.is_ignored(name), "{name}");
         }
         for name in ["path", "command", "timezone", "limit", "offset", "mode"] {
             assert!(!filter.is_ignored(name), "{name}");
         }
-        let making = ArgumentFilter { keeps_explanations: true, ..filter };
+        let making = ArgumentFilter {
+            keeps_explanations: true,
+            ..filter
+        };
         assert!(!making.is_ignored("description") && making.is_ignored("timeout"));
     }
 }

@@ -38,15 +38,26 @@ pub(super) fn command_effect(name: &[u8], rest: &[&str]) -> CommandEffect {
     let has_option = |options: &[&str]| rest.iter().any(|word| options.contains(word));
     let installs = matches!(
         verb,
-        "install" | "i" | "add" | "ci" | "remove" | "uninstall" | "update" | "upgrade" | "get"
-            | "sync" | "restore"
+        "install"
+            | "i"
+            | "add"
+            | "ci"
+            | "remove"
+            | "uninstall"
+            | "update"
+            | "upgrade"
+            | "get"
+            | "sync"
+            | "restore"
     );
     let changes = match name {
-        b"npm" | b"pnpm" | b"yarn" | b"bun" | b"pip" | b"pip3" | b"poetry" | b"apt" | b"apt-get"
-        | b"apk" | b"brew" | b"gem" | b"bundle" | b"composer" | b"conda" | b"dotnet" | b"uv" => {
-            installs || is_any(rest, GENERATING_WORDS)
-        }
-        b"cargo" => matches!(verb, "add" | "remove" | "fmt" | "fix" | "install" | "update"),
+        b"npm" | b"pnpm" | b"yarn" | b"bun" | b"pip" | b"pip3" | b"poetry" | b"apt"
+        | b"apt-get" | b"apk" | b"brew" | b"gem" | b"bundle" | b"composer" | b"conda"
+        | b"dotnet" | b"uv" => installs || is_any(rest, GENERATING_WORDS),
+        b"cargo" => matches!(
+            verb,
+            "add" | "remove" | "fmt" | "fix" | "install" | "update"
+        ),
         b"go" => matches!(verb, "get" | "mod" | "install" | "generate" | "fmt"),
         b"python" | b"python3" => {
             rest.windows(2).any(|pair| matches!(pair, ["-m", "pip"])) && is_any(rest, &["install"])
@@ -56,20 +67,38 @@ pub(super) fn command_effect(name: &[u8], rest: &[&str]) -> CommandEffect {
         | b"wget" | b"truncate" | b"install" => !has_option(&["--check", "--diff"]),
         b"autopep8" | b"clang-format" | b"yq" => rest.iter().any(|word| word.starts_with("-i")),
         b"gofmt" | b"goimports" | b"shfmt" => has_option(&["-w"]),
-        b"perl" | b"ruby" => rest.iter().any(|word| word.starts_with('-') && word.contains('i')),
+        b"perl" | b"ruby" => rest
+            .iter()
+            .any(|word| word.starts_with('-') && word.contains('i')),
+        b"curl" => has_option(&["-o", "-O", "--output", "--remote-name"]),
         b"tar" => rest.first().is_some_and(|mode| mode.contains('x')),
         b"systemctl" | b"service" => rest.iter().any(|word| {
-            matches!(*word, "start" | "stop" | "restart" | "reload" | "enable" | "disable")
+            matches!(
+                *word,
+                "start" | "stop" | "restart" | "reload" | "enable" | "disable"
+            )
         }),
         b"kubectl" | b"oc" => matches!(
             verb,
-            "apply" | "create" | "delete" | "patch" | "scale" | "set" | "label" | "annotate"
-                | "rollout" | "drain" | "cordon" | "replace"
+            "apply"
+                | "create"
+                | "delete"
+                | "patch"
+                | "scale"
+                | "set"
+                | "label"
+                | "annotate"
+                | "rollout"
+                | "drain"
+                | "cordon"
+                | "replace"
         ),
         b"helm" => matches!(verb, "install" | "upgrade" | "uninstall" | "rollback"),
         b"docker" | b"podman" => is_any(
             rest,
-            &["up", "down", "restart", "start", "stop", "rm", "build", "pull", "kill"],
+            &[
+                "up", "down", "restart", "start", "stop", "rm", "build", "pull", "kill",
+            ],
         ),
         b"terraform" | b"tofu" | b"pulumi" => {
             matches!(verb, "apply" | "destroy" | "import" | "init" | "up")
@@ -90,40 +119,78 @@ pub(super) fn command_effect(name: &[u8], rest: &[&str]) -> CommandEffect {
 
 /// The effect of `git` with these arguments.
 pub(super) fn git_effect(rest: &[&str]) -> CommandEffect {
-    let mut words = rest.iter().filter(|word| !word.starts_with('-'));
-    let verb = words.next().copied().unwrap_or_default();
+    let (verb, operands) = git_verb(rest);
+    let mut words = operands.iter().filter(|word| !word.starts_with('-'));
     // `git checkout -- file` and `git checkout file.rs` restore files.
     let names_files = rest.iter().any(|word| *word == "--" || *word == ".")
         || words.clone().any(|word| {
-            let name = word.rsplit('/').next().unwrap_or(word);
-            name.contains('.')
+            let extension = word.rsplit_once('.').map(|(_, extension)| extension);
+            // `v1.2.3` is a tag.
+            extension.is_some_and(|it| it.bytes().all(|byte| byte.is_ascii_alphabetic()))
         });
     match verb {
         "checkout" | "switch" if !names_files => MOVES,
-        "bisect" | "worktree" => MOVES,
+        "bisect" | "worktree" | "merge" | "rebase" | "pull" | "cherry-pick" | "revert" => MOVES,
         "reset" if rest.contains(&"--hard") => MOVES,
         "stash" if !matches!(words.next().copied(), Some("list" | "show")) => MOVES,
-        "add" | "commit" | "checkout" | "switch" | "merge" | "rebase" | "reset" | "restore"
-        | "apply" | "am" | "mv" | "rm" | "push" | "pull" | "cherry-pick" | "revert" | "tag"
-        | "branch" | "clone" | "init" | "fetch" | "clean" | "submodule" => CHANGES,
+        "add" | "commit" | "checkout" | "switch" | "reset" | "restore" | "apply" | "am" | "mv"
+        | "rm" | "push" | "tag" | "branch" | "clone" | "init" | "fetch" | "clean" | "submodule" => {
+            CHANGES
+        }
         _ => CommandEffect::default(),
     }
 }
 
 /// Whether `git` with these arguments only shows the state of the repository.
 pub(super) fn git_only_looks(rest: &[&str]) -> bool {
-    let verb = rest.iter().find(|word| !word.starts_with('-'));
-    matches!(
-        verb,
-        Some(&("status" | "diff" | "log" | "show" | "blame" | "grep" | "ls-files" | "rev-parse"))
-    )
+    // Another repository is another object.
+    let elsewhere = rest
+        .windows(2)
+        .any(|pair| matches!(pair, ["-C", path] if *path != "."));
+    !elsewhere
+        && matches!(
+            git_verb(rest).0,
+            "status" | "diff" | "log" | "show" | "blame" | "grep" | "ls-files" | "rev-parse"
+        )
+}
+
+/// The subcommand of `git`, behind its options, and the words after it.
+fn git_verb<'w, 'a>(mut rest: &'w [&'a str]) -> (&'a str, &'w [&'a str]) {
+    while let Some((first, after)) = rest.split_first() {
+        rest = match *first {
+            "-C" | "-c" => after.get(1..).unwrap_or_default(),
+            option if option.starts_with('-') => after,
+            verb => return (verb, after),
+        };
+    }
+    ("", &[])
+}
+
+/// The effect of a tool that is named after a program and given its arguments.
+pub(super) fn program_effect(tool: &str, arguments: &str) -> CommandEffect {
+    let words: smallvec::SmallVec<[&str; 16]> = arguments.split_whitespace().take(16).collect();
+    let rest = match words.as_slice() {
+        [first, rest @ ..] if *first == tool => rest,
+        words => words,
+    };
+    match tool {
+        "git" => git_effect(rest),
+        "kubectl" | "docker" | "terraform" | "helm" | "npm" | "pip" => {
+            command_effect(tool.as_bytes(), rest)
+        }
+        _ => CommandEffect::default(),
+    }
 }
 
 fn moves_world(name: &[u8], rest: &[&str]) -> bool {
     match name {
         b"kubectl" | b"oc" | b"docker" => is_any(rest, &["use-context", "use"]),
-        b"terraform" | b"tofu" => rest.first() == Some(&"workspace") && is_any(rest, &["select", "new"]),
-        b"nvm" | b"fnm" | b"rbenv" | b"pyenv" | b"asdf" => is_any(rest, &["use", "local", "global", "shell"]),
+        b"terraform" | b"tofu" => {
+            rest.first() == Some(&"workspace") && is_any(rest, &["select", "new"])
+        }
+        b"nvm" | b"fnm" | b"rbenv" | b"pyenv" | b"asdf" => {
+            is_any(rest, &["use", "local", "global", "shell"])
+        }
         b"conda" => is_any(rest, &["activate"]),
         b"gcloud" | b"az" => is_any(rest, &["set"]),
         _ => false,
@@ -162,10 +229,22 @@ mod tests {
     #[test]
     fn commands_that_change_something_are_known() {
         for line in [
-            "prettier --write src", "eslint --fix .", "yq -i .a=1 f.yml", "npm install left-pad",
-            "pip install -e .", "python -m pip install x", "cargo add serde", "go generate ./...",
-            "buf generate", "perl -pi -e s/a/b/ f", "black src", "kubectl apply -f x.yml",
-            "git commit -m x", "git checkout -- src/a.rs", "npx prisma migrate dev", "isort .",
+            "prettier --write src",
+            "eslint --fix .",
+            "yq -i .a=1 f.yml",
+            "npm install left-pad",
+            "pip install -e .",
+            "python -m pip install x",
+            "cargo add serde",
+            "go generate ./...",
+            "buf generate",
+            "perl -pi -e s/a/b/ f",
+            "black src",
+            "kubectl apply -f x.yml",
+            "git commit -m x",
+            "git checkout -- src/a.rs",
+            "npx prisma migrate dev",
+            "isort .",
         ] {
             assert_eq!(effect(line), CHANGES, "{line}");
         }
@@ -174,8 +253,13 @@ mod tests {
     #[test]
     fn commands_that_move_the_world_are_known() {
         for line in [
-            "git bisect bad", "git checkout main", "git switch -c x", "git stash",
-            "git stash pop", "kubectl config use-context prod", "terraform workspace select dev",
+            "git bisect bad",
+            "git checkout main",
+            "git switch -c x",
+            "git stash",
+            "git stash pop",
+            "kubectl config use-context prod",
+            "terraform workspace select dev",
             "git reset --hard HEAD~1",
         ] {
             assert_eq!(effect(line), MOVES, "{line}");
@@ -185,9 +269,19 @@ mod tests {
     #[test]
     fn other_commands_change_nothing() {
         for line in [
-            "git status", "git log -3", "git diff", "pytest -q", "npm test", "cargo test",
-            "black --check src", "kubectl get pods", "docker ps", "git stash list", "perl a.pl",
-            "gofmt -l .", "terraform plan",
+            "git status",
+            "git log -3",
+            "git diff",
+            "pytest -q",
+            "npm test",
+            "cargo test",
+            "black --check src",
+            "kubectl get pods",
+            "docker ps",
+            "git stash list",
+            "perl a.pl",
+            "gofmt -l .",
+            "terraform plan",
         ] {
             assert_eq!(effect(line), CommandEffect::default(), "{line}");
         }

@@ -215,7 +215,9 @@ const ACTION_VERBS: &[&str] = &[
 ];
 
 /// Words in the names of tools that run something and answer with its output.
-const RUN_VERBS: &[&str] = &["run", "execute", "exec", "test", "tests", "build", "compile", "eval"];
+const RUN_VERBS: &[&str] = &[
+    "run", "execute", "exec", "test", "tests", "build", "compile", "eval",
+];
 
 /// Words in the names of tools that change something.
 #[rustfmt::skip]
@@ -225,6 +227,7 @@ const CHANGE_VERBS: &[&str] = &[
     "assign", "label", "tag", "mark", "submit", "approve", "upload", "merge", "enable", "disable",
     "book", "cancel", "refund", "transfer", "generate", "format", "fix", "install", "send", "post",
     "reply", "publish", "schedule", "register", "execute", "restart", "deploy", "import", "commit",
+    "close", "reset", "claim", "resolve",
 ];
 
 /// Words in the names of tools that move to another state of the world.

@@ -169,11 +169,17 @@ mod tests {
     fn answers_that_echo_their_arguments_are_one_answer() {
         for (args, answers) in [
             (["parse_row", "readRow"], "No symbol named '{}' found"),
-            (["src/a.rs", "lib/b/c.rs"], "ENOENT: no such file or directory, open '/w/{}'"),
+            (
+                ["src/a.rs", "lib/b/c.rs"],
+                "ENOENT: no such file or directory, open '/w/{}'",
+            ),
             (["Jon Smyth", "Smyth"], "No customers found for '{}'"),
             (["user_name", "username"], "column \"{}\" does not exist"),
             (["web-7f9", "web-0"], "pods \"{}\" not found"),
-            (["#submit", "form >> button.primary"], "waiting for locator('{}')"),
+            (
+                ["#submit", "form >> button.primary"],
+                "waiting for locator('{}')",
+            ),
             (["Title 1", "Heading"], "shape '{}' is not there"),
         ] {
             let [first, second] = args.map(|name| {

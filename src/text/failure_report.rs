@@ -46,8 +46,25 @@ const LINE_STARTS: &[&str] = &[
     "make: *** ", "npm ERR!", "npm error ", "BUILD FAILED", "panic: ", "FAILURE: ", "Traceback (",
     "Unhandled exception", "Uncaught ",
 ];
+/// Members of a JSON report that say the same.
+const FAILED_MEMBERS: &[&str] = &[
+    "\"success\": false",
+    "\"success\":false",
+    "\"passed\": false",
+    "\"passed\":false",
+];
 /// Each line start and each name of an exception contains one of these.
-const LINE_HINTS: &[&str] = &["error", "fail", "fatal", "panic", "traceback", "exception", "uncaught", "make: *"];
+const LINE_HINTS: &[&str] = &[
+    "error",
+    "fail",
+    "fatal",
+    "panic",
+    "traceback",
+    "exception",
+    "uncaught",
+    "make: *",
+    "false",
+];
 
 static HINT_SEARCHER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     AhoCorasick::builder()
@@ -62,7 +79,11 @@ pub fn reports_failed_run(output: &str) -> bool {
     let has_hint = HINT_SEARCHER
         .as_ref()
         .is_some_and(|searcher| searcher.is_match(tail));
-    has_hint && (reports_failures(tail) || tail.lines().any(is_failure_line) || ends_with_exception(tail))
+    has_hint
+        && (reports_failures(tail)
+            || tail.lines().any(is_failure_line)
+            || ends_with_exception(tail)
+            || FAILED_MEMBERS.iter().any(|member| tail.contains(member)))
 }
 
 fn is_failure_line(line: &str) -> bool {
@@ -87,7 +108,9 @@ fn ends_with_exception(output: &str) -> bool {
     let name = last.split_once(':').map_or(last, |(name, _)| name);
     name.starts_with(|c: char| c.is_ascii_alphabetic())
         && (name.ends_with("Error") || name.ends_with("Exception"))
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_'))
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_'))
 }
 
 /// Whether the output reports failed tests.

@@ -114,7 +114,9 @@ impl<'a> Removals<'a> {
         let element = marker - LINE_MARKERS.len();
         let len = match ELEMENTS.get(element) {
             Some((_, close)) => rest.find(close).map_or(rest.len(), |end| end + close.len()),
-            None => TAGS.get(element - ELEMENTS.len()).map_or(0, |tag| tag.len()),
+            None => TAGS
+                .get(element - ELEMENTS.len())
+                .map_or(0, |tag| tag.len()),
         };
         self.ranges.push(at..at + len);
     }
@@ -174,11 +176,7 @@ mod tests {
             "(empty)",
             Some(0),
         );
-        check(
-            "a\n<shellId: 7 completed with exit code 2>",
-            "a",
-            Some(2),
-        );
+        check("a\n<shellId: 7 completed with exit code 2>", "a", Some(2));
         check(
             "text\n\n<system-reminder>\n14998265 tokens left\n</system-reminder>",
             "text",

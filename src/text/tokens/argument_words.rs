@@ -89,8 +89,9 @@ impl ArgumentWords {
 
     /// The same with the numbers: equal if only the order differs.
     pub fn unordered_signature_with_numbers(&self, key: &HashKey) -> Option<Sig> {
-        self.unordered_signature(key)
-            .map(|words| Sig::new(key.hash_pair(SignatureKind::Words, words.get(), self.number_sum)))
+        self.unordered_signature(key).map(|words| {
+            Sig::new(key.hash_pair(SignatureKind::Words, words.get(), self.number_sum))
+        })
     }
 
     /// The hashes of all words, or none if there are too few words for an overlap of .9
