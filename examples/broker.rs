@@ -1,96 +1,166 @@
 //! A broker: the program between an agent and its tools, with Unstuck.
 //!
-//!     UNSTUCK_SERVER=127.0.0.1:50551 cargo run --example broker
+//!     UNSTUCK_SERVER=127.0.0.1:50551 cargo run --example broker [-- --stubborn]
 
-use std::{collections::HashSet, env, error::Error, time::Duration};
+use std::{collections::HashMap, env, error::Error, fmt::Write, future::Future, time::Duration};
 
-use tonic::{Request, transport::Channel, transport::Endpoint};
-use unstuck::pb::{self, Action, Outcome, event::Body, tool_call::Arguments};
+use ring::digest::{SHA256, digest};
+use serde_json::{Value, json};
+use tonic::{Request, Response, Status, transport::Channel, transport::Endpoint};
+use unstuck::pb::{
+    self, Action, Outcome, check_call_request, detection_service_client::DetectionServiceClient,
+    event::Body, session_service_client::SessionServiceClient, tool_call,
+};
 
-type Client = pb::detection_service_client::DetectionServiceClient<Channel>;
-
-const STEPS_MAX: usize = 12;
-/// The longest time that an agent waits for Unstuck.
+const STEPS_MAX: usize = 20;
+/// The longest time that an agent waits for an answer of Unstuck.
 const DEADLINE: Duration = Duration::from_millis(250);
+/// Arguments that only explain a call, as member.call_key in verdict.proto lists them.
+const EXPLAINING: &str = "description explanation justification max_output_chars max_output_length \
+    max_output_tokens reason reasoning thought thoughts timeout timeout_ms timeout_seconds \
+    yield_time_ms";
 
-/// The example agent: it reads one file again and again until it is corrected.
-fn next_call(messages: &[String]) -> Option<(String, String)> {
-    let corrected = messages.iter().any(|text| text.starts_with("system: "));
-    (!corrected).then(|| ("read_file".into(), "src/main.rs".into()))
+/// The example agents: one reads a file again and again until it is corrected, one never
+/// listens.
+fn next_call(messages: &[String], is_stubborn: bool) -> Option<(&'static str, Value)> {
+    if is_stubborn {
+        return Some(("get_order", json!({"order_id": 5})));
+    }
+    let is_corrected = messages.iter().any(|text| text.starts_with("system: "));
+    (!is_corrected).then(|| ("read_file", json!({"path": "src/main.rs"})))
 }
 
-/// Fails open: without an answer, for any reason, the agent continues.
-async fn record(client: &mut Client, event: pb::Event) -> pb::EventResult {
-    let mut request = Request::new(pb::RecordEventRequest { event: Some(event) });
-    // The deadline is sent to the server; the timer here also covers the time
-    // without a connection.
+/// The key by which `standing.blocked` names a call.
+fn call_key(tool: &str, mut args: Value) -> Option<String> {
+    for name in EXPLAINING.split(' ') {
+        args.as_object_mut()?.remove(name);
+    }
+    // RFC 8785.
+    let canonical = serde_json_canonicalizer::to_string(&args).ok()?;
+    let hash = digest(&SHA256, format!("{tool}\0{canonical}").as_bytes());
+    let mut key = String::new();
+    for byte in &hash.as_ref()[..16] {
+        write!(key, "{byte:02x}").ok()?;
+    }
+    Some(key)
+}
+
+/// A request with the deadline for the server.
+fn request<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
     request.set_timeout(DEADLINE);
-    match tokio::time::timeout(DEADLINE, client.record_event(request)).await {
-        Ok(Ok(answer)) => return answer.into_inner().result.unwrap_or_default(),
+    request
+}
+
+/// Fails open: without an answer, for any reason, the agent continues. The timer also covers
+/// the time without a connection.
+async fn ask<T>(rpc: impl Future<Output = Result<Response<T>, Status>>) -> Option<T> {
+    match tokio::time::timeout(DEADLINE, rpc).await {
+        Ok(Ok(answer)) => return Some(answer.into_inner()),
         Ok(Err(status)) => eprintln!("unstuck: {}; continuing without it", status.message()),
         Err(_) => eprintln!("unstuck: no answer in time; continuing without it"),
     }
-    pb::EventResult::default()
+    None
 }
 
-async fn run(client: &mut Client) -> String {
+async fn run(channel: Channel, is_stubborn: bool) -> String {
+    let mut detection = DetectionServiceClient::new(channel.clone());
+    let mut sessions = SessionServiceClient::new(channel);
     let session_id = format!("toy-{}", uuid::Uuid::now_v7());
-    let mut messages = vec!["user: Why does src/main.rs not compile?".to_owned()];
-    let mut blocked = HashSet::new();
+    let opening = pb::OpenSessionRequest {
+        session_id: session_id.clone(),
+        profile: "default".into(),
+        labels: HashMap::from([("team".into(), "examples".into())]),
+    };
+    ask(sessions.open_session(request(opening.clone()))).await;
+    let mut messages = vec!["user: Please do the task.".to_owned()];
+    let mut blocked = Vec::new();
+    let mut is_answer_missed = false;
     for step in 1..=STEPS_MAX {
-        let Some(call) = next_call(&messages) else {
+        let Some((tool, args)) = next_call(&messages, is_stubborn) else {
             return format!("corrected before step {step}: the agent answered");
         };
-        // A refused call is still sent, as BLOCKED: detectors skip it, and the
-        // record is complete.
-        let (state, result, outcome) = match blocked.contains(&call) {
-            false => ("ok", "fn main() {}", Outcome::Ok),
+
+        // May the call be made? Without an answer the keys of the last one decide.
+        let check = pb::CheckCallRequest {
+            session_id: session_id.clone(),
+            tool: tool.into(),
+            arguments: Some(check_call_request::Arguments::ArgsJson(args.to_string())),
+            ..Default::default()
+        };
+        // A broker replaces an action that it cannot perform by the next weaker one. This one
+        // has no second model and no generation to stop: those become BLOCK.
+        let is_refused = match ask(detection.check_call(request(check))).await {
+            Some(check) if check.action() == Action::Terminate => {
+                let reason = check.verdict.unwrap_or_default().reason;
+                return format!("terminated before step {step}: {reason}");
+            }
+            Some(check) => check.action() >= Action::Block,
+            None => call_key(tool, args.clone()).is_some_and(|key| blocked.contains(&key)),
+        };
+        let (state, result, outcome) = match is_refused {
+            false => ("ok", "pending review", Outcome::Ok),
             true => ("refused", "this call is part of a loop", Outcome::Blocked),
         };
         messages.push(format!("tool: {result}"));
-        let mut event = pb::Event::default();
-        event.session_id.clone_from(&session_id);
-        // The id makes it safe to send the event again if the answer was lost.
-        event.event_id = format!("call-{step}");
-        event.body = Some(Body::ToolCall(pb::ToolCall {
-            tool: call.0.clone(),
-            // Optional: by default it is taken from the arguments. If sent, a
-            // verdict's members have it unchanged.
-            target: call.1.clone(),
-            arguments: Some(Arguments::ArgsJson(r#"{"path": "src/main.rs"}"#.into())),
-            outcome: outcome.into(),
-            result: Some(result.into()),
-            ..Default::default()
-        }));
-        let answer = record(client, event).await;
 
-        // The result's action, not the verdict's: a shadow verdict has an
-        // action that is not to be performed. An unknown action is treated as
-        // a warning.
-        let action = Action::try_from(answer.action).unwrap_or(Action::Warn);
+        // A refused call is sent too, as BLOCKED: an agent that goes on asking is escalated
+        // and then terminated.
+        let event = pb::Event {
+            session_id: session_id.clone(),
+            // The id makes it safe to send the event again if the answer was lost.
+            event_id: format!("call-{step}"),
+            body: Some(Body::ToolCall(pb::ToolCall {
+                tool: tool.into(),
+                arguments: Some(tool_call::Arguments::ArgsJson(args.to_string())),
+                outcome: outcome.into(),
+                result: Some(result.into()),
+                ..Default::default()
+            })),
+            ..Default::default()
+        };
+        let event = pb::RecordEventRequest { event: Some(event) };
+        let Some(answer) = ask(detection.record_event(request(event))).await else {
+            is_answer_missed = true;
+            continue;
+        };
+        let answer = answer.result.unwrap_or_default();
+        let standing = answer.standing.unwrap_or_default();
+        blocked = standing.blocked;
+        // The service restarted and has lost the profile and the labels.
+        if answer.state_lost {
+            ask(sessions.open_session(request(opening.clone()))).await;
+        }
+
+        // The result's action, not the verdict's: a shadow verdict has an action that is not
+        // to be performed. What a missed answer asked for still holds. An unknown action is
+        // treated as a warning.
+        let wanted = match answer.action {
+            0 if is_answer_missed => standing.action,
+            wanted => wanted,
+        };
+        is_answer_missed = false;
+        let action = Action::try_from(wanted).unwrap_or(Action::Warn);
+        let name = match action {
+            Action::Unspecified => state.to_owned(),
+            _ => format!("{action:?}").to_lowercase(),
+        };
         let verdict = answer.verdict.unwrap_or_default();
-        let (name, what) = match action {
-            Action::Unspecified => (state.to_owned(), format!("{} {}", call.0, call.1)),
-            _ => (format!("{action:?}").to_lowercase(), verdict.pattern),
+        let what = match verdict.pattern.as_str() {
+            "" => format!("{tool} {args}"),
+            pattern => pattern.to_owned(),
         };
         println!("step {step}: {name:<9} {what}");
 
-        // A broker replaces an action that it cannot perform by the next
-        // weaker one. This one has no second model and no generation to stop:
-        // those become BLOCK.
-        // It has no checkpoints and no person to ask: those become THROTTLE,
-        // without a wait.
         if action == Action::Terminate {
             return format!("terminated at step {step}: {}", verdict.reason);
-        } else if action >= Action::Block {
-            let members = verdict.members.into_iter();
-            blocked.extend(members.map(|member| (member.tool, member.target)));
-        } else if action >= Action::Throttle {
+        }
+        // It has no checkpoints and no person to ask: those become THROTTLE, without a wait.
+        if action >= Action::Throttle && action < Action::Block {
             let wait = verdict.retry_after.and_then(|wait| wait.try_into().ok());
             tokio::time::sleep(wait.unwrap_or_default()).await;
         }
-        // An ALERT is for the user only; from WARN on the agent gets the
-        // correction.
+        // An ALERT is for the user only; from WARN on the agent gets the correction.
         if action >= Action::Warn && !verdict.correction.is_empty() {
             messages.push(format!("system: {}", verdict.correction));
         }
@@ -102,9 +172,10 @@ async fn run(client: &mut Client) -> String {
 async fn main() -> Result<(), Box<dyn Error>> {
     let server = env::var("UNSTUCK_SERVER").unwrap_or_else(|_| "127.0.0.1:50551".into());
     let address = format!("http://{}", server.trim_start_matches("http://"));
-    // Connects lazily: the service may start later than this program. One channel
-    // per process: it carries all sessions.
-    let mut client = Client::new(Endpoint::from_shared(address)?.connect_lazy());
-    println!("{}", run(&mut client).await);
+    // Connects lazily: the service may start later than this program. One channel per
+    // process: it carries all sessions.
+    let channel = Endpoint::from_shared(address)?.connect_lazy();
+    let is_stubborn = env::args().any(|argument| argument == "--stubborn");
+    println!("{}", run(channel, is_stubborn).await);
     Ok(())
 }
