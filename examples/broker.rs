@@ -63,109 +63,134 @@ async fn ask<T>(rpc: impl Future<Output = Result<Response<T>, Status>>) -> Optio
     None
 }
 
-async fn run(channel: Channel, is_stubborn: bool) -> String {
-    let mut detection = DetectionServiceClient::new(channel.clone());
-    let mut sessions = SessionServiceClient::new(channel);
-    let session_id = format!("toy-{}", uuid::Uuid::now_v7());
-    let opening = pb::OpenSessionRequest {
-        session_id: session_id.clone(),
-        profile: "default".into(),
-        labels: HashMap::from([("team".into(), "examples".into())]),
-    };
-    ask(sessions.open_session(request(opening.clone()))).await;
-    let mut messages = vec!["user: Please do the task.".to_owned()];
-    let mut blocked = Vec::new();
-    let mut is_answer_missed = false;
-    for step in 1..=STEPS_MAX {
-        let Some((tool, args)) = next_call(&messages, is_stubborn) else {
-            return format!("corrected before step {step}: the agent answered");
-        };
+struct Broker {
+    detection: DetectionServiceClient<Channel>,
+    sessions: SessionServiceClient<Channel>,
+    session_id: String,
+    /// The keys of the calls that the last answer says to refuse.
+    blocked: Vec<String>,
+    is_answer_missed: bool,
+}
 
-        // May the call be made? Without an answer the keys of the last one decide.
+impl Broker {
+    fn new(channel: Channel) -> Self {
+        Self {
+            detection: DetectionServiceClient::new(channel.clone()),
+            sessions: SessionServiceClient::new(channel),
+            session_id: format!("toy-{}", uuid::Uuid::now_v7()),
+            blocked: Vec::new(),
+            is_answer_missed: false,
+        }
+    }
+
+    async fn open_session(&mut self) {
+        let opening = pb::OpenSessionRequest {
+            session_id: self.session_id.clone(),
+            profile: "default".into(),
+            labels: HashMap::from([("team".into(), "examples".into())]),
+        };
+        ask(self.sessions.open_session(request(opening))).await;
+    }
+
+    /// Whether a call is refused. `Err`: the session is terminated, with the reason.
+    async fn is_refused(&mut self, tool: &str, args: &Value) -> Result<bool, String> {
         let check = pb::CheckCallRequest {
-            session_id: session_id.clone(),
+            session_id: self.session_id.clone(),
             tool: tool.into(),
             arguments: Some(check_call_request::Arguments::ArgsJson(args.to_string())),
             ..Default::default()
         };
-        // A broker replaces an action that it cannot perform by the next weaker one. This one
-        // has no second model and no generation to stop: those become BLOCK.
-        let is_refused = match ask(detection.check_call(request(check))).await {
+        match ask(self.detection.check_call(request(check))).await {
             Some(check) if check.action() == Action::Terminate => {
-                let reason = check.verdict.unwrap_or_default().reason;
-                return format!("terminated before step {step}: {reason}");
+                Err(check.verdict.unwrap_or_default().reason)
             }
-            Some(check) => check.action() >= Action::Block,
-            None => call_key(tool, args.clone()).is_some_and(|key| blocked.contains(&key)),
-        };
-        let (state, result, outcome) = match is_refused {
-            false => ("ok", "pending review", Outcome::Ok),
-            true => ("refused", "this call is part of a loop", Outcome::Blocked),
-        };
-        messages.push(format!("tool: {result}"));
+            // A broker replaces an action that it cannot perform by the next weaker one. This
+            // one has no second model and no generation to stop: those become BLOCK.
+            Some(check) => Ok(check.action() >= Action::Block),
+            // Without an answer the keys of the last one decide.
+            None => Ok(call_key(tool, args.clone()).is_some_and(|key| self.blocked.contains(&key))),
+        }
+    }
 
-        // A refused call is sent too, as BLOCKED: an agent that goes on asking is escalated
-        // and then terminated.
-        let event = pb::Event {
-            session_id: session_id.clone(),
-            // The id makes it safe to send the event again if the answer was lost.
-            event_id: format!("call-{step}"),
-            body: Some(Body::ToolCall(pb::ToolCall {
-                tool: tool.into(),
-                arguments: Some(tool_call::Arguments::ArgsJson(args.to_string())),
-                outcome: outcome.into(),
-                result: Some(result.into()),
-                ..Default::default()
-            })),
-            ..Default::default()
-        };
+    /// Sends an event. Returns what to do, and the verdict with the reason.
+    async fn record(&mut self, event: pb::Event) -> Option<(Action, pb::Verdict)> {
         let event = pb::RecordEventRequest { event: Some(event) };
-        let Some(answer) = ask(detection.record_event(request(event))).await else {
-            is_answer_missed = true;
-            continue;
+        let Some(response) = ask(self.detection.record_event(request(event))).await else {
+            self.is_answer_missed = true;
+            return None;
         };
-        let answer = answer.result.unwrap_or_default();
-        let standing = answer.standing.unwrap_or_default();
-        blocked = standing.blocked;
+        let answer = response.result.unwrap_or_default();
         // The service restarted and has lost the profile and the labels.
         if answer.state_lost {
-            ask(sessions.open_session(request(opening.clone()))).await;
+            self.open_session().await;
         }
-
+        let standing = answer.standing.unwrap_or_default();
+        self.blocked = standing.blocked;
         // The result's action, not the verdict's: a shadow verdict has an action that is not
         // to be performed. What a missed answer asked for still holds. An unknown action is
         // treated as a warning.
         let wanted = match answer.action {
-            0 if is_answer_missed => standing.action,
+            0 if self.is_answer_missed => standing.action,
             wanted => wanted,
         };
-        is_answer_missed = false;
+        self.is_answer_missed = false;
         let action = Action::try_from(wanted).unwrap_or(Action::Warn);
-        let name = match action {
-            Action::Unspecified => state.to_owned(),
-            _ => format!("{action:?}").to_lowercase(),
-        };
-        let verdict = answer.verdict.unwrap_or_default();
-        let what = match verdict.pattern.as_str() {
-            "" => format!("{tool} {args}"),
-            pattern => pattern.to_owned(),
-        };
-        println!("step {step}: {name:<9} {what}");
-
-        if action == Action::Terminate {
-            return format!("terminated at step {step}: {}", verdict.reason);
-        }
-        // It has no checkpoints and no person to ask: those become THROTTLE, without a wait.
-        if action >= Action::Throttle && action < Action::Block {
-            let wait = verdict.retry_after.and_then(|wait| wait.try_into().ok());
-            tokio::time::sleep(wait.unwrap_or_default()).await;
-        }
-        // An ALERT is for the user only; from WARN on the agent gets the correction.
-        if action >= Action::Warn && !verdict.correction.is_empty() {
-            messages.push(format!("system: {}", verdict.correction));
-        }
+        Some((action, answer.verdict.unwrap_or_default()))
     }
-    format!("out of budget after {STEPS_MAX} steps")
+
+    async fn run(&mut self, is_stubborn: bool) -> String {
+        self.open_session().await;
+        let mut messages = vec!["user: Please do the task.".to_owned()];
+        for step in 1..=STEPS_MAX {
+            let Some((tool, args)) = next_call(&messages, is_stubborn) else {
+                return format!("corrected before step {step}: the agent answered");
+            };
+            let (state, result, outcome) = match self.is_refused(tool, &args).await {
+                Err(reason) => return format!("terminated before step {step}: {reason}"),
+                Ok(false) => ("ok", "pending review", Outcome::Ok),
+                // It is sent too: an agent that goes on asking is escalated and then
+                // terminated.
+                Ok(true) => ("refused", "this call is part of a loop", Outcome::Blocked),
+            };
+            messages.push(format!("tool: {result}"));
+            let event = pb::Event {
+                session_id: self.session_id.clone(),
+                // The id makes it safe to send the event again if the answer was lost.
+                event_id: format!("call-{step}"),
+                body: Some(Body::ToolCall(pb::ToolCall {
+                    tool: tool.into(),
+                    arguments: Some(tool_call::Arguments::ArgsJson(args.to_string())),
+                    outcome: outcome.into(),
+                    result: Some(result.into()),
+                    ..Default::default()
+                })),
+                ..Default::default()
+            };
+            let Some((action, verdict)) = self.record(event).await else {
+                continue;
+            };
+            let name = match action {
+                Action::Unspecified => state.to_owned(),
+                _ => format!("{action:?}").to_lowercase(),
+            };
+            println!("step {step}: {name:<9} {tool} {args} {}", verdict.pattern);
+
+            if action == Action::Terminate {
+                return format!("terminated at step {step}: {}", verdict.reason);
+            }
+            // It has no checkpoints and no person to ask: those become THROTTLE, without a
+            // wait.
+            if action >= Action::Throttle && action < Action::Block {
+                let wait = verdict.retry_after.and_then(|wait| wait.try_into().ok());
+                tokio::time::sleep(wait.unwrap_or_default()).await;
+            }
+            // An ALERT is for the user only; from WARN on the agent gets the correction.
+            if action >= Action::Warn && !verdict.correction.is_empty() {
+                messages.push(format!("system: {}", verdict.correction));
+            }
+        }
+        format!("out of budget after {STEPS_MAX} steps")
+    }
 }
 
 #[tokio::main]
@@ -176,6 +201,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     // process: it carries all sessions.
     let channel = Endpoint::from_shared(address)?.connect_lazy();
     let is_stubborn = env::args().any(|argument| argument == "--stubborn");
-    println!("{}", run(channel, is_stubborn).await);
+    println!("{}", Broker::new(channel).run(is_stubborn).await);
     Ok(())
 }
