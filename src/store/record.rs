@@ -11,7 +11,7 @@ use prost::Message;
 
 use crate::domain::{
     Action, AgentId, BUDGET, CallKey, Effect, Evidence, Level, LoopId, LoopMember, OPERATOR,
-    SessionId, Tenant, Trend, Verdict, VerdictId, VerdictRecord, Waste, format_ranges,
+    Rating, SessionId, Tenant, Trend, Verdict, VerdictId, VerdictRecord, Waste, format_ranges,
 };
 
 /// The kinds of records, by their effect on the recovered state.
@@ -21,6 +21,8 @@ pub(super) const RESET: u8 = 2;
 pub(super) const SNOOZE: u8 = 3;
 /// An operator action was refused although its commit succeeded later.
 pub(super) const WITHDRAWAL: u8 = 4;
+pub(super) const DISOBEDIENCE: u8 = 5;
+pub(super) const RATING: u8 = 6;
 
 pub(super) fn kind(effect: Effect) -> u8 {
     match effect {
@@ -28,6 +30,8 @@ pub(super) fn kind(effect: Effect) -> u8 {
         Effect::Terminated => TERMINATION,
         Effect::Reset => RESET,
         Effect::Snoozed(_) => SNOOZE,
+        Effect::Disobeyed => DISOBEDIENCE,
+        Effect::Rated { .. } => RATING,
     }
 }
 
@@ -56,6 +60,16 @@ pub(super) struct RecordColumns {
     pub labels: BTreeMap<String, String>,
     pub labels_json: String,
     pub snoozed_until_ms: i64,
+    /// The verdict that an operator rated.
+    pub rated: Option<RatedVerdict>,
+}
+
+/// A rating, and what it is about.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct RatedVerdict {
+    pub id: VerdictId,
+    pub detector: String,
+    pub rating: Rating,
 }
 
 /// The subject of a record: all that recovery needs of a termination.
@@ -146,6 +160,12 @@ struct Record {
     /// As in `Subject`.
     #[prost(string, tag = "30")]
     tenant: String,
+    /// Empty, or the 16 bytes of the id of the verdict that was rated.
+    #[prost(bytes = "vec", tag = "31")]
+    rated_verdict: Vec<u8>,
+    /// 0: none; else the index in `Rating::ALL` plus 1.
+    #[prost(uint32, tag = "32")]
+    rating: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -184,7 +204,11 @@ pub(super) fn encode(issued: &VerdictRecord, text: bool) -> Encoded {
     let (time_millis, time_nanos) = millis(verdict.time);
     let snoozed_until = match issued.effect {
         Effect::Snoozed(until) => millis(until).0,
-        Effect::None | Effect::Terminated | Effect::Reset => 0,
+        _ => 0,
+    };
+    let (rated_verdict, rating) = match issued.effect {
+        Effect::Rated { verdict, rating } => (verdict.0.to_be_bytes().to_vec(), rating as u32 + 1),
+        _ => (Vec::new(), 0),
     };
     let tenant = verdict.session.tenant();
     let record = Record {
@@ -244,6 +268,8 @@ pub(super) fn encode(issued: &VerdictRecord, text: bool) -> Encoded {
         labels: (*issued.labels).clone(),
         profile: issued.profile.to_string(),
         kind: kind(issued.effect).into(),
+        rated_verdict,
+        rating,
     };
     record.into_encoded()
 }
@@ -276,8 +302,19 @@ pub(super) fn encoded(body: &[u8]) -> Option<Encoded> {
 }
 
 impl Record {
+    fn rated(&self) -> Option<RatedVerdict> {
+        let id = self.rated_verdict.as_slice().try_into().ok()?;
+        let rating = (self.rating as usize).checked_sub(1)?;
+        Some(RatedVerdict {
+            id: VerdictId(u128::from_be_bytes(id)),
+            detector: self.also.first().cloned().unwrap_or_default(),
+            rating: *Rating::ALL.get(rating)?,
+        })
+    }
+
     fn into_encoded(self) -> Encoded {
         let body = self.encode_to_vec();
+        let rated = self.rated();
         let wasted = self.wasted.unwrap_or_default();
         let tenant = match &*self.tenant {
             "" => Tenant::default().name().to_owned(),
@@ -300,6 +337,7 @@ impl Record {
             labels_json: serde_json::json!(self.labels).to_string(),
             labels: self.labels,
             snoozed_until_ms: self.snoozed_until_millis,
+            rated,
         };
         Encoded { body, columns }
     }
@@ -313,6 +351,14 @@ pub(super) fn decode(id: VerdictId, body: &[u8]) -> Option<VerdictRecord> {
         TERMINATION => Effect::Terminated,
         RESET => Effect::Reset,
         SNOOZE => Effect::Snoozed(time(record.snoozed_until_millis, 0)),
+        DISOBEDIENCE => Effect::Disobeyed,
+        RATING => {
+            let rated = record.rated()?;
+            Effect::Rated {
+                verdict: rated.id,
+                rating: rated.rating,
+            }
+        }
         _ => return None,
     };
     let labels = Arc::new(std::mem::take(&mut record.labels));
