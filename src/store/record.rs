@@ -1,6 +1,8 @@
 //! The encoding of a verdict on disk: protobuf, so that later versions can add fields
 //! and still read old records, and columns that repeat what people filter by.
 
+mod description;
+
 use std::{
     collections::BTreeMap,
     sync::Arc,
@@ -9,9 +11,11 @@ use std::{
 
 use prost::Message;
 
+use description::{describe, generic_correction};
+
 use crate::domain::{
-    Action, AgentId, BUDGET, CallKey, Effect, Evidence, Level, LoopId, LoopMember, OPERATOR,
-    Rating, SessionId, Tenant, Trend, Verdict, VerdictId, VerdictRecord, Waste, format_ranges,
+    Action, AgentId, CallKey, Effect, Evidence, Level, LoopId, LoopMember, OPERATOR, Rating,
+    SessionId, Tenant, Trend, Verdict, VerdictId, VerdictRecord, Waste,
 };
 
 /// The kinds of records, by their effect on the recovered state.
@@ -200,7 +204,7 @@ struct WasteRecord {
 pub(super) fn encode(issued: &VerdictRecord, text: bool) -> Encoded {
     let verdict = &*issued.verdict;
     let text = text || &*verdict.detector == OPERATOR;
-    let quoted = |words: &String| if text { words.clone() } else { String::new() };
+    let quoted = |words: &String| agent_text(words, text);
     let (time_millis, time_nanos) = millis(verdict.time);
     let snoozed_until = match issued.effect {
         Effect::Snoozed(until) => millis(until).0,
@@ -236,16 +240,7 @@ pub(super) fn encode(issued: &VerdictRecord, text: bool) -> Encoded {
         members: verdict
             .members
             .iter()
-            .map(|member| MemberRecord {
-                tool: member.tool.clone(),
-                target: quoted(&member.target),
-                event_id: member.event_id.clone(),
-                call_key: match member.call_key {
-                    Some(key) if text => key.0.to_vec(),
-                    _ => Vec::new(),
-                },
-                args: quoted(&member.args),
-            })
+            .map(|member| encode_member(member, text))
             .collect(),
         ema: verdict.trend.map(|trend| trend.ema),
         level: verdict.trend.map_or(0, |trend| trend.level as u32),
@@ -272,6 +267,28 @@ pub(super) fn encode(issued: &VerdictRecord, text: bool) -> Encoded {
         rating,
     };
     record.into_encoded()
+}
+
+fn agent_text(words: &str, text: bool) -> String {
+    if text {
+        words.to_owned()
+    } else {
+        String::new()
+    }
+}
+
+fn encode_member(member: &LoopMember, text: bool) -> MemberRecord {
+    let quoted = |words: &String| agent_text(words, text);
+    MemberRecord {
+        tool: member.tool.clone(),
+        target: quoted(&member.target),
+        event_id: member.event_id.clone(),
+        call_key: match member.call_key {
+            Some(key) if text => key.0.to_vec(),
+            _ => Vec::new(),
+        },
+        args: quoted(&member.args),
+    }
 }
 
 /// The id of the record that withdraws an operator action, and the reverse. No verdict
@@ -438,39 +455,6 @@ fn verdict(id: VerdictId, record: Record) -> Option<Verdict> {
         shadow: record.shadow,
         operator: record.operator,
     })
-}
-
-/// The correction used if the original was not stored.
-fn generic_correction(action: Option<usize>, detector: &str) -> String {
-    let terminates = action.and_then(|index| Action::ALL.get(index)) == Some(&Action::Terminate);
-    if !terminates {
-        return String::new();
-    }
-    let why = match detector {
-        BUDGET => "its budget is used up",
-        rule if rule.starts_with("rule:") => "it matched a rule of the operator",
-        _ => "it was stuck in a loop",
-    };
-    format!("This has been ended because {why}. Stop here.")
-}
-
-/// A pattern without agent text: "read_loop: count 3, tools read_file, events 4, 6,
-/// 8".
-fn describe(record: &Record) -> String {
-    let mut text = format!("{}: count {}", record.detector, record.count);
-    if record.period > 1 {
-        text += &format!(", period {}", record.period);
-    }
-    let mut tools: Vec<&str> = record.members.iter().map(|call| &*call.tool).collect();
-    tools.retain(|tool| !tool.is_empty());
-    tools.dedup();
-    if !tools.is_empty() {
-        text += &format!(", tools {}", tools.join(", "));
-    }
-    if !record.event_indexes.is_empty() {
-        text += &format!(", events {}", format_ranges(&record.event_indexes));
-    }
-    text
 }
 
 /// Milliseconds since 1970, negative before it, and the remaining nanoseconds.
