@@ -131,6 +131,7 @@ async fn list_verdicts(client: &Client, args: &Args) -> Result<(), CliError> {
         start_time: args.since.map(time_format::time_to_wire),
         end_time: args.until.map(time_format::time_to_wire),
         newest_first: args.newest,
+        rated_only: false,
     };
     client
         .for_each_verdict_page(request, |verdicts| {
