@@ -45,7 +45,7 @@ use dashmap::DashMap;
 
 pub use breaker::BreakerSettings;
 pub use error::{EngineReloadError, OpenError, RecordError};
-pub use freeze::ThawOutcome;
+pub use freeze::{SessionFreezer, ThawOutcome};
 pub use issuer::RunMode;
 pub use limits::Limits;
 pub use operator_actions::{OperatorRequest, SnoozeError, TerminationOutcome};
@@ -194,6 +194,11 @@ impl Engine {
             ..EngineConfig::new(key, profiles, tools, limits)
         }));
         Ok(())
+    }
+
+    /// Freezes and thaws sessions.
+    pub fn freezer(&self) -> SessionFreezer<'_> {
+        SessionFreezer::new(self)
     }
 
     /// Restores the terminations and snoozes that were in force when the previous

@@ -279,6 +279,28 @@ fn a_type_name_has_one_definition() {
     );
 }
 
+/// The most files with an `impl` block of these types, so that a reader finds a method of them.
+const IMPL_FILES_MAX: &[(&str, usize)] = &[("Engine", 4), ("Session", 3)];
+
+#[test]
+fn the_methods_of_large_types_are_in_few_files() {
+    for (name, files_max) in IMPL_FILES_MAX {
+        let blocks = [format!("impl {name} {{"), format!("impl {name}<")];
+        let has_methods = |file: &&Source| blocks.iter().any(|block| file.has(block));
+        let sources = sources();
+        let files: Vec<&str> = sources
+            .iter()
+            .filter(has_methods)
+            .map(|file| file.path.as_str())
+            .collect();
+        assert!(
+            (1..=*files_max).contains(&files.len()),
+            "`impl {name}` is in {files:?}, at most {files_max} files; write a function or a type \
+             over `&{name}` instead",
+        );
+    }
+}
+
 #[test]
 fn there_is_no_mod_rs() {
     for path in files(&root().join("src")) {
