@@ -153,6 +153,9 @@ const README_LINES_MAX: usize = 250;
 /// The most words of all Markdown files together.
 const MARKDOWN_WORDS_MAX: usize = 34_500;
 
+/// The most files that a reader follows an event through.
+const EVENT_PATH_FILES_MAX: usize = 25;
+
 /// The most words that a reader has to learn from the glossary.
 const GLOSSARY_WORDS_MAX: usize = 25;
 
@@ -512,6 +515,29 @@ fn the_documentation_has_a_limited_length() {
         "the glossary of ARCHITECTURE.md has {entries} words, at most {GLOSSARY_WORDS_MAX}: \
          merge or delete one"
     );
+}
+
+#[test]
+fn the_path_of_an_event_names_a_limited_number_of_files() {
+    let architecture = read("ARCHITECTURE.md");
+    let section = architecture.split("\n## ").nth(1).unwrap();
+    let files = section.lines().filter_map(|line| {
+        let (number, rest) = line.split_once(". `src/")?;
+        let (name, _) = rest.split_once('`')?;
+        number.parse::<usize>().is_ok().then_some(name)
+    });
+    let files: Vec<&str> = files.collect();
+    assert!(
+        (20..=EVENT_PATH_FILES_MAX).contains(&files.len()),
+        "ARCHITECTURE.md leads an event through {} files, at most {EVENT_PATH_FILES_MAX}",
+        files.len(),
+    );
+    for file in files {
+        assert!(
+            root().join("src").join(file).is_file(),
+            "ARCHITECTURE.md: there is no src/{file} on the path of an event"
+        );
+    }
 }
 
 #[test]
