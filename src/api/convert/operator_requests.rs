@@ -108,6 +108,7 @@ pub(in crate::api) fn parse_watch(
         min_action: parse_action("min_action", min_action)?,
         start: None,
         end: None,
+        rated_only: false,
     };
     Ok((filter, after))
 }
