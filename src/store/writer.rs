@@ -372,5 +372,8 @@ impl Writer {
 
 /// Whether the record is refused if it cannot be written.
 fn is_operator_action(issued: &VerdictRecord) -> bool {
-    matches!(issued.effect, Effect::Reset | Effect::Snoozed(_))
+    matches!(
+        issued.effect,
+        Effect::Reset | Effect::Snoozed(_) | Effect::Rated { .. }
+    )
 }
