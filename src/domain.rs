@@ -41,7 +41,7 @@ pub use frozen::FrozenSession;
 pub use id::{AgentId, IdError, LoopId, SessionId, VerdictId};
 pub use lazy_box::{Empty, LazyBox};
 pub use observation::{
-    Answer, CallFacts, CallKind, EventPosition, Observation, ObservationBody, RuleOutcome, Sig,
+    AnswerKind, CallFacts, CallKind, EventPosition, Observation, ObservationBody, RuleOutcome, Sig,
     UsageDelta, WordHashes,
 };
 pub use rating::{Feedback, Rating};

@@ -40,7 +40,7 @@ pub use tools::{ToolClass, ToolRule, ToolRuleError, ToolRules};
 
 use crate::{
     domain::{
-        Answer, CallFacts, Event, EventBody, Operation, Outcome, RepetitionSettings, Role, Sig,
+        AnswerKind, CallFacts, Event, EventBody, Operation, Outcome, RepetitionSettings, Role, Sig,
         ToolCall, TurnFacts, sanitize,
     },
     text::{
@@ -267,8 +267,8 @@ impl FactExtractor {
         let failed = outcome == Some(Outcome::Error);
         let answer = answer::classify(failed, result_text);
         let directory = match answer {
-            Answer::Empty | Answer::Brief => command.map_or(0, |line| line.directory),
-            Answer::Unknown | Answer::Negative | Answer::Substantial => 0,
+            AnswerKind::Empty | AnswerKind::Brief => command.map_or(0, |line| line.directory),
+            AnswerKind::Unknown | AnswerKind::Negative | AnswerKind::Substantial => 0,
         };
         let outcomes = self.outcome_signatures(
             event,
@@ -279,7 +279,7 @@ impl FactExtractor {
         );
         // A tool in no table changes what its name says, unless its answer is no.
         let acted = action.class == ToolClass::Other
-            && answer != Answer::Negative
+            && answer != AnswerKind::Negative
             && !(traits.runs_sql && sql::is_query(&target));
         // The answer of a write is a receipt and carries no information.
         let answers_with_receipt = action.class.is_write()
@@ -311,7 +311,8 @@ impl FactExtractor {
             outcome,
             masked_outcome: outcomes.masked,
             raw_outcome: outcomes.raw,
-            response: if rule.ignore_result || (answers_with_receipt && answer != Answer::Negative)
+            response: if rule.ignore_result
+                || (answers_with_receipt && answer != AnswerKind::Negative)
             {
                 None
             } else {

@@ -111,7 +111,7 @@ impl Stagnation {
             self.last_response = None;
             self.same_result.clear();
             let missing = facts.call.map_or("tool_call.args", |_| "tool_call.result");
-            return if facts.failed() || facts.response.is_some() {
+            return if facts.failed() || (facts.call.is_some() && facts.response.is_some()) {
                 DetectorOutcome::NoMatch
             } else {
                 DetectorOutcome::MissingField(missing)

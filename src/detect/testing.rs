@@ -17,8 +17,8 @@ use std::{
 use super::{CallText, Detector, History};
 use crate::{
     domain::{
-        CallFacts, CallKind, Capacities, Cost, DetectorOutcome, EventPosition, Finding, MarkerKind,
-        Observation, ObservationBody, Operation, Outcome, Sig, UsageDelta,
+        AnswerKind, CallFacts, CallKind, Capacities, Cost, DetectorOutcome, EventPosition, Finding,
+        MarkerKind, Observation, ObservationBody, Operation, Outcome, Sig, UsageDelta,
     },
     facts::ProgressCounter,
     text::{PhraseMatcher, Sketcher},
@@ -62,7 +62,7 @@ pub fn call(name: &str) -> Script {
         lines: None,
         loose_args: None,
         unordered_args: None,
-        answer: Answer::Unknown,
+        answer: AnswerKind::Unknown,
         moves_world: false,
         arg_words: Default::default(),
         response: None,

@@ -195,7 +195,7 @@ pub struct CallFacts {
     pub response: Option<Sig>,
     /// The masked error of a failed call.
     pub error: Option<Sig>,
-    pub answer: Answer,
+    pub answer: AnswerKind,
     /// The call failed or returned no more than a line or two. False if the result
     /// was not sent, or only as a hash, because it may be long.
     pub unproductive: bool,
@@ -214,7 +214,7 @@ pub type WordHashes = SmallVec<[u32; 32]>;
 
 /// What an answer says, apart from its words.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Answer {
+pub enum AnswerKind {
     /// It was not sent, or only as a hash.
     #[default]
     Unknown,
@@ -244,15 +244,15 @@ impl CallFacts {
     /// different objects: the answer is no, or more text than different objects share.
     pub fn answer_shows_no_effect(&self) -> bool {
         match self.answer {
-            Answer::Negative => true,
+            AnswerKind::Negative => true,
             // A silent run has succeeded; a silent search has found nothing.
-            Answer::Empty => self.operation != Operation::Execute,
+            AnswerKind::Empty => self.operation != Operation::Execute,
             // Different files may have the same content.
-            Answer::Substantial => self.operation != Operation::Read,
+            AnswerKind::Substantial => self.operation != Operation::Read,
             // Looking in different ways at the same thing.
-            Answer::Brief => self.operation == Operation::Search,
+            AnswerKind::Brief => self.operation == Operation::Search,
             // Only a hash was sent.
-            Answer::Unknown => true,
+            AnswerKind::Unknown => true,
         }
     }
 

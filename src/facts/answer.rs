@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use aho_corasick::AhoCorasick;
 
 use super::ack;
-use crate::domain::Answer;
+use crate::domain::AnswerKind;
 
 /// Longer answers carry information, whatever words are in them.
 const PHRASE_BYTES_MAX: usize = 400;
@@ -29,7 +29,8 @@ const NO_PHRASES: &[&str] = &[
     "\"success\":false", "\"count\": 0", "\"count\":0", "\"total\": 0", "\"total\":0", "[]",
     "error: ", "error\":", "captcha", "access denied", "permission denied", "forbidden",
     "unauthorized", "not authorized", "not allowed", "not permitted", "login required",
-    "authentication required", "invalid ",
+    "authentication required", "invalid ", "verify you are", "verify that you are", "just a moment",
+    "unavailable", "end of results", "no more ",
 ];
 /// What a check finds none of when all is well: "no problems found".
 #[rustfmt::skip]
@@ -48,22 +49,22 @@ static PHRASE_SEARCHER: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
 });
 
 /// What the answer of a call says. `result`: without what the harness added.
-pub(super) fn classify(failed: bool, result: Option<&str>) -> Answer {
+pub(super) fn classify(failed: bool, result: Option<&str>) -> AnswerKind {
     if failed {
-        return Answer::Negative;
+        return AnswerKind::Negative;
     }
     let Some(result) = result else {
-        return Answer::Unknown;
+        return AnswerKind::Unknown;
     };
     let trimmed = result.trim();
     if ack::is_empty_result(trimmed) {
-        Answer::Empty
+        AnswerKind::Empty
     } else if trimmed.len() <= PHRASE_BYTES_MAX && says_no(trimmed) {
-        Answer::Negative
+        AnswerKind::Negative
     } else if trimmed.len() <= BRIEF_BYTES_MAX {
-        Answer::Brief
+        AnswerKind::Brief
     } else {
-        Answer::Substantial
+        AnswerKind::Substantial
     }
 }
 
@@ -82,15 +83,19 @@ fn says_no(answer: &str) -> bool {
     found || is_nothing_found(answer)
 }
 
-/// Matches "No customers found": a kind of thing between the two words.
+/// Matches "No customers found", "no users match": a kind of thing between two words.
 fn is_nothing_found(answer: &str) -> bool {
+    const ENDINGS: &[&str] = &["found", "left", "match", "matched", "available"];
     let mut words = answer
         .split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty());
     while words.by_ref().any(|word| word.eq_ignore_ascii_case("no")) {
         let mut after = words.clone().skip(1).take(5);
-        if after.any(|word| word.eq_ignore_ascii_case("found") || word.eq_ignore_ascii_case("left"))
-        {
+        if after.any(|word| {
+            ENDINGS
+                .iter()
+                .any(|ending| word.eq_ignore_ascii_case(ending))
+        }) {
             return true;
         }
     }
@@ -102,7 +107,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(result: &str, answer: Answer) {
+    fn check(result: &str, answer: AnswerKind) {
         assert_eq!(classify(false, Some(result)), answer, "{result}");
     }
 
@@ -118,7 +123,7 @@ mod tests {
             "(no output)",
             "\"\"",
         ] {
-            check(empty, Answer::Empty);
+            check(empty, AnswerKind::Empty);
         }
     }
 
@@ -132,9 +137,9 @@ mod tests {
             "{\"results\": [], \"total\": 0}",
             "Keine Treffer",
         ] {
-            check(no, Answer::Negative);
+            check(no, AnswerKind::Negative);
         }
-        assert_eq!(classify(true, None), Answer::Negative);
+        assert_eq!(classify(true, None), AnswerKind::Negative);
     }
 
     #[test]
@@ -146,9 +151,9 @@ mod tests {
             "UTC",
             "{\"errors\": []}",
         ] {
-            check(yes, Answer::Brief);
+            check(yes, AnswerKind::Brief);
         }
-        check(&"row ".repeat(200), Answer::Substantial);
-        assert_eq!(classify(false, None), Answer::Unknown);
+        check(&"row ".repeat(200), AnswerKind::Substantial);
+        assert_eq!(classify(false, None), AnswerKind::Unknown);
     }
 }

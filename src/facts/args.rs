@@ -8,7 +8,7 @@ use std::{borrow::Cow, fmt};
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-use super::same_call::ArgumentFilter;
+use super::same_call::{ArgumentFilter, is_view_argument};
 use crate::{
     domain::{Args, sanitize},
     text::{
@@ -270,10 +270,14 @@ impl<'de> Visitor<'de> for TopLevelVisitor<'_, '_, 'de> {
             // would be copied.
             let is_wanted = role.is_relevant() || is_action_argument(&name.0);
             let mut captured = CapturedValue::default();
+            let numbers = self.hasher.words.numbers();
             let value = map.next_value_seed(JsonValueVisitor {
                 hasher: self.hasher,
                 capture: is_wanted.then_some(&mut captured),
             })?;
+            if self.hasher.words.numbers() != numbers && is_view_argument(&name.0) {
+                self.hasher.words.restore_numbers(numbers);
+            }
             // A shell's command is compared by its meaning, not by its spelling.
             let is_shell_command =
                 self.filter.is_shell && role.is_command && self.notable.command.is_none();

@@ -8,7 +8,7 @@ use std::{borrow::Cow, hash::Hasher};
 
 use super::{FactExtractor, ack};
 use crate::{
-    domain::{Answer, Args, Event, Outcome, Sig, ToolCall},
+    domain::{AnswerKind, Args, Event, Outcome, Sig, ToolCall},
     text::{
         echo::EchoTokens,
         harness,
@@ -123,7 +123,7 @@ impl FactExtractor {
         &self,
         call: &ToolCall,
         texts: &CallTexts<'_>,
-        answer: Answer,
+        answer: AnswerKind,
         failed: bool,
         result: &TextHashes,
     ) -> Option<Sig> {
@@ -133,10 +133,10 @@ impl FactExtractor {
                 .signature_if_present(SignatureKind::Result, &call.result_hash);
         }
         match answer {
-            Answer::Unknown if !failed => None,
-            Answer::Brief | Answer::Substantial => result.informative,
-            Answer::Empty => Some(self.key.signature(SignatureKind::Response, "", 0)),
-            Answer::Unknown | Answer::Negative => {
+            AnswerKind::Unknown if !failed => None,
+            AnswerKind::Brief | AnswerKind::Substantial => result.informative,
+            AnswerKind::Empty => Some(self.key.signature(SignatureKind::Response, "", 0)),
+            AnswerKind::Unknown | AnswerKind::Negative => {
                 if texts.error.is_empty() && texts.result().is_empty() {
                     return None;
                 }

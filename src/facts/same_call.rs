@@ -31,8 +31,29 @@ impl ArgumentFilter<'_> {
     pub fn is_ignored(&self, name: &str) -> bool {
         self.ignore.iter().any(|ignored| *ignored == name)
             || is_limit(name)
+            || is_request_id(name)
             || (!self.keeps_explanations && is_explanation(name))
     }
+}
+
+/// Whether an argument only tells one request from another.
+fn is_request_id(name: &str) -> bool {
+    matches!(
+        name,
+        "request_id" | "requestId" | "nonce" | "trace_id" | "correlation_id" | "idempotency_key"
+    )
+}
+
+/// Whether a number under this name says how much of an object is shown, or when. Any
+/// other number may name the object.
+pub(super) fn is_view_argument(name: &str) -> bool {
+    #[rustfmt::skip]
+    const VIEW_ARGUMENTS: &[&str] = &[
+        "page", "limit", "offset", "count", "size", "per_page", "page_size", "start", "end", "top",
+        "skip", "max_results", "num_results", "n", "k", "ts", "timestamp", "attempt", "retry",
+        "depth", "first", "last", "cursor", "width", "height", "temperature", "seed",
+    ];
+    VIEW_ARGUMENTS.contains(&name)
 }
 
 /// Whether an argument says why a call is made.

@@ -57,9 +57,7 @@ impl<'a> EchoTokens<'a> {
         let mut without_values = None::<String>;
         for value in &self.values {
             let text = without_values.as_deref().unwrap_or(answer);
-            if text.contains(value) {
-                without_values = Some(text.replace(value, PLACEHOLDER.encode_utf8(&mut [0; 4])));
-            }
+            without_values = replace_whole(text, value).or(without_values);
         }
         match without_values {
             Some(text) => Some(self.cut_tokens(&text).unwrap_or(text)),
@@ -108,13 +106,31 @@ fn quoted_texts(args: &str) -> impl Iterator<Item = &str> {
         .filter(|text| VALUE_BYTES.contains(&text.len()) && !text.contains('\\') && is_name(text))
 }
 
-struct Token<'a> {
+/// Replaces a text where it is not part of a longer word; `None`: it does not occur.
+fn replace_whole(text: &str, value: &str) -> Option<String> {
+    let mut kept = String::new();
+    let mut from = 0;
+    for (at, _) in text.match_indices(value) {
+        let (before, behind) = (text.get(..at)?, text.get(at + value.len()..)?);
+        let is_part = before.ends_with(char::is_alphanumeric)
+            && value.starts_with(char::is_alphanumeric)
+            || behind.starts_with(char::is_alphanumeric) && value.ends_with(char::is_alphanumeric);
+        if !is_part {
+            kept.push_str(text.get(from..at)?);
+            kept.push(PLACEHOLDER);
+            from = at + value.len();
+        }
+    }
+    (from > 0).then(|| kept + text.get(from..).unwrap_or_default())
+}
+
+struct EchoToken<'a> {
     start: usize,
     text: &'a str,
 }
 
 /// The tokens of a text. Punctuation at their ends belongs to the sentence.
-fn tokens(text: &str) -> impl Iterator<Item = Token<'_>> {
+fn tokens(text: &str) -> impl Iterator<Item = EchoToken<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || {
         loop {
@@ -128,7 +144,7 @@ fn tokens(text: &str) -> impl Iterator<Item = Token<'_>> {
             let start = start + (token.len() - trimmed.len());
             let text = trimmed.trim_end_matches(['.', '-', '/']);
             if !text.is_empty() {
-                return Some(Token { start, text });
+                return Some(EchoToken { start, text });
             }
         }
     })

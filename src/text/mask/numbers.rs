@@ -218,12 +218,21 @@ fn find_generated_id(text: &[u8], word: &Range<usize>) -> Option<Replacement> {
 
 /// The word after `ID:`, `id=` and the like.
 fn find_labelled_id(text: &[u8], word: &Range<usize>) -> Option<Replacement> {
-    is_after_id_label(text, word.start).then(|| (word.clone(), PLACEHOLDER))
+    is_after_label(text, word.start, &ID_LABELS).then(|| (word.clone(), PLACEHOLDER))
 }
 
-/// Whether a label of an id or a clock stands before `at`: "Request ID: ", "ts=".
-fn is_after_id_label(text: &[u8], at: usize) -> bool {
-    const LABELS: [&str; 5] = ["id", "ids", "ts", "pgid", "epoch"];
+/// Labels of ids, and of clocks.
+const ID_LABELS: [&str; 5] = ["id", "ids", "ts", "pgid", "epoch"];
+const CLOCK_LABELS: [&str; 6] = ["ts", "time", "timestamp", "epoch", "at", "date"];
+
+/// Whether seconds since 1970 are a clock's. A number that stands alone is the result.
+fn is_clock(text: &[u8], at: usize) -> bool {
+    let before = text.get(..at).unwrap_or_default();
+    matches!(before.last(), Some(b'[' | b'(')) || is_after_label(text, at, &CLOCK_LABELS)
+}
+
+/// Whether one of the labels stands before `at`: "Request ID: ", "ts=".
+fn is_after_label(text: &[u8], at: usize, labels: &[&str]) -> bool {
     let before = text.get(..at).unwrap_or_default();
     let gap = before
         .iter()
@@ -236,7 +245,7 @@ fn is_after_id_label(text: &[u8], at: usize) -> bool {
     }
     let letters = label.iter().rev().take_while(|b| b.is_ascii_alphabetic());
     let word = label.get(label.len() - letters.count()..);
-    word.is_some_and(|word| is_one_of(word, &LABELS))
+    word.is_some_and(|word| is_one_of(word, labels))
 }
 
 /// The end of a rate that begins with a number which ends here: " MB/s".
@@ -278,8 +287,10 @@ fn find_digits_noise(text: &[u8], since: usize, word: &Range<usize>) -> Option<R
     let end = measurement_end(c, word.end)
         .or_else(|| rate_end(c.with_offset(datetime::decimal_end(c))))
         .or_else(|| is_attempt_count(text, since, word).then_some(word.end))
-        .or_else(|| is_epoch(digits).then_some(word.end))
-        .or_else(|| is_after_id_label(text, word.start).then_some(word.end))?;
+        .or_else(|| {
+            (is_epoch(digits) && is_clock(text, word.start)).then(|| datetime::decimal_end(c))
+        })
+        .or_else(|| is_after_label(text, word.start, &ID_LABELS).then_some(word.end))?;
     Some((word.start..end, PLACEHOLDER))
 }
 

@@ -61,6 +61,15 @@ impl ArgumentWords {
         self.finish_word(&mut word);
     }
 
+    /// The numbers so far, to leave later ones out with `restore_numbers`.
+    pub fn numbers(&self) -> u64 {
+        self.number_sum
+    }
+
+    pub fn restore_numbers(&mut self, numbers: u64) {
+        self.number_sum = numbers;
+    }
+
     /// Adds a number to those that distinguish calls; 0: none.
     #[inline]
     pub fn push_number(&mut self, number: u64) {
