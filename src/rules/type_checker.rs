@@ -275,7 +275,7 @@ impl Requirements {
         )))
     }
 
-    /// The most steps on an event whose arguments have so many values.
+    /// The most steps on an event whose arguments have this many values.
     pub fn steps(&self, values: usize) -> usize {
         let walks = self.steps_per_value.saturating_mul(values);
         self.fixed_steps.saturating_add(walks)

@@ -58,7 +58,7 @@ const RUNS_MAX: usize = 8;
 /// The digits of a block whose anchor treats digits as equal.
 const DIGITS_MAX: u8 = GRID_BYTES as u8 / 2;
 
-/// Units of work: starting a run, and comparing so many bytes for it.
+/// Units of work: starting a run, and comparing this many bytes for it.
 const START_UNITS: u32 = 4;
 const COMPARED_BYTES_PER_UNIT: usize = 16;
 
