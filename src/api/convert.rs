@@ -402,7 +402,7 @@ pub(super) fn parse_watch(
         session_id,
         labels,
         detector,
-        least_action,
+        min_action,
         after_verdict_id,
     } = request;
     let after = match after_verdict_id.as_str() {
@@ -418,7 +418,7 @@ pub(super) fn parse_watch(
             .transpose()?,
         labels: parse_labels(labels)?,
         detector: with_max_len("detector", detector, TOOL_BYTES_MAX)?,
-        min_action: parse_action("least_action", least_action)?,
+        min_action: parse_action("min_action", min_action)?,
         start: None,
         end: None,
     };

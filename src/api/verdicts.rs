@@ -135,7 +135,7 @@ impl VerdictListQuery {
             session_id,
             labels,
             detector,
-            least_action,
+            min_action,
             start_time,
             end_time,
             newest_first,
@@ -144,7 +144,7 @@ impl VerdictListQuery {
             session_id,
             labels,
             detector,
-            least_action,
+            min_action,
             after_verdict_id: String::new(),
         };
         let (filter, _) = convert::parse_watch(tenant, watch)?;

@@ -67,7 +67,7 @@ impl FilterArgs {
             session_id: self.session.clone(),
             labels: self.label_map(),
             detector: self.detector.clone(),
-            least_action: self.min_action_to_wire(),
+            min_action: self.min_action_to_wire(),
             after_verdict_id,
         }
     }
@@ -115,7 +115,7 @@ async fn list_verdicts(client: &Client, args: &Args) -> Result<(), CliError> {
         session_id: args.filter.session.clone(),
         labels: args.filter.label_map(),
         detector: args.filter.detector.clone(),
-        least_action: args.filter.min_action_to_wire(),
+        min_action: args.filter.min_action_to_wire(),
         start_time: args.since.map(time_format::time_to_wire),
         end_time: args.until.map(time_format::time_to_wire),
         newest_first: false,

@@ -305,7 +305,7 @@ async fn a_receiver_gets_only_its_configured_actions() {
     let mut strong = Receiver::start(&[]).await;
     let mut labelled = Receiver::start(&[]).await;
     let server = Server::with(
-        &(entry("strong", strong.address, "least_action = 'terminate'")
+        &(entry("strong", strong.address, "min_action = 'terminate'")
             + &entry("labelled", labelled.address, "labels = { team = 'a' }")),
     )
     .await;

@@ -372,7 +372,7 @@ async fn the_audit_log_is_listed_page_by_page() {
         assert_eq!(request["page_token"].as_str().unwrap_or_default(), token);
         assert_eq!(request["labels"]["team"], "web");
         assert_eq!(request["detector"], "cycle");
-        assert_eq!(request["least_action"], "ACTION_BLOCK");
+        assert_eq!(request["min_action"], "ACTION_BLOCK");
         assert_eq!(request["start_time"], "2026-03-11T09:00:00+00:00");
     }
 }
