@@ -24,6 +24,7 @@ mod opening;
 mod page_query;
 mod publisher;
 mod queue;
+mod ratings;
 mod reader;
 mod record;
 mod recovery;

@@ -421,6 +421,7 @@ pub(super) fn parse_watch(
         min_action: parse_action("min_action", min_action)?,
         start: None,
         end: None,
+        rated_only: false,
     };
     Ok((filter, after))
 }

@@ -119,6 +119,7 @@ async fn list_verdicts(client: &Client, args: &Args) -> Result<(), CliError> {
         start_time: args.since.map(time_format::time_to_wire),
         end_time: args.until.map(time_format::time_to_wire),
         newest_first: false,
+        rated_only: false,
     };
     client
         .for_each_verdict_page(request, |verdicts| {

@@ -386,6 +386,7 @@ impl Session {
             termination: history.termination.clone(),
             snoozed_until: history.snoozed_until,
             standing: self.strongest_standing(),
+            disobeyed: crate::domain::Waste::default(),
         }
     }
 

@@ -124,10 +124,10 @@ impl WriteQueue {
         // The quarters of `queue_max`, and the eighths of `bytes_max`.
         let (quarters, eighths) = match (issued.effect, issued.verdict.action) {
             (Effect::Terminated, _) => (usize::MAX, 8),
-            (Effect::Reset | Effect::Snoozed(_), _) => (8, 6),
+            (Effect::Reset | Effect::Snoozed(_) | Effect::Rated { .. }, _) => (8, 6),
             (Effect::None, Some(Action::Alert) | None) => (2, 2),
             (Effect::None, Some(Action::Warn | Action::Throttle)) => (3, 3),
-            (Effect::None, Some(_)) => (4, 4),
+            (Effect::None | Effect::Disobeyed, _) => (4, 4),
         };
         let len_max = self.queue_max.saturating_mul(quarters).div_ceil(4);
         let bytes_max = self.bytes_max.saturating_mul(eighths).div_ceil(8);
@@ -380,12 +380,15 @@ fn bytes(issued: &VerdictRecord) -> usize {
 
 /// Whether the record is refused if it cannot be written.
 pub(super) fn is_operator_action(issued: &VerdictRecord) -> bool {
-    matches!(issued.effect, Effect::Reset | Effect::Snoozed(_))
+    matches!(
+        issued.effect,
+        Effect::Reset | Effect::Snoozed(_) | Effect::Rated { .. }
+    )
 }
 
 /// Whether a caller waits for the commit.
 fn is_urgent(issued: &VerdictRecord) -> bool {
-    issued.effect != Effect::None
+    !matches!(issued.effect, Effect::None | Effect::Disobeyed)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use super::{
     testing::{looping, reset, terminated},
     *,
 };
-use crate::domain::{Action, Effect, EncodedRecord, Labels, SessionId, Tenant};
+use crate::domain::{Action, Effect, EncodedRecord, Labels, Rating, SessionId, Tenant, Waste};
 
 fn settings(dir: &Path) -> Settings {
     Settings {
@@ -781,6 +781,7 @@ fn varied_filter(
         min_action: (label == 2).then_some(Action::Throttle),
         start: (start < 40).then(|| time(start)),
         end: (end < 50).then(|| time(end)),
+        rated_only: false,
         tenant,
     }
 }
@@ -863,4 +864,68 @@ fn a_committed_batch_whose_files_were_moved_away_is_not_written_twice() {
     assert_eq!(retried, first);
     drop(database);
     assert_eq!(verify(dir.path()).unwrap().records, 2);
+}
+
+#[test]
+fn a_refused_rating_leaves_the_earlier_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let store_dir = StoreDir(dir.path().to_owned());
+    let mut database = Database::open(&store_dir, UNIX_EPOCH).unwrap();
+    let rated = |id, rating| VerdictRecord {
+        effect: Effect::Rated {
+            verdict: VerdictId(1),
+            rating,
+        },
+        ..reset(id, "s")
+    };
+    let batch = [
+        looping(1, "s", Action::Warn),
+        rated(2, Rating::Right),
+        rated(3, Rating::FalseAlarm),
+    ];
+    database.append(&batch, false).unwrap();
+    database.withdraw(&[VerdictId(3)]).unwrap();
+    drop(database);
+    let connection = Connection::open(database_path(&dir)).unwrap();
+    let sql = "SELECT rating FROM rated_verdicts";
+    let found: String = connection.query_row(sql, [], |row| row.get(0)).unwrap();
+    assert_eq!(found, "right");
+    let sql = "SELECT group_concat(action) FROM operator_actions";
+    let found: String = connection.query_row(sql, [], |row| row.get(0)).unwrap();
+    assert_eq!(found, "rate,rate,withdrawn");
+    assert_eq!(verify(dir.path()).unwrap().records, 4);
+}
+
+#[test]
+fn what_was_sent_after_a_termination_is_read_with_it() {
+    let disobeyed = |id, session: &str, events| {
+        let issued = terminated(id, session);
+        let mut verdict = (*issued.verdict).clone();
+        verdict.wasted = Waste {
+            events,
+            tokens: 10 * events,
+            usd: 0.5,
+        };
+        VerdictRecord {
+            verdict: Arc::new(verdict),
+            effect: Effect::Disobeyed,
+            ..issued
+        }
+    };
+    let dir = written(vec![
+        terminated(1, "a"),
+        terminated(2, "b"),
+        disobeyed(3, "a", 1),
+        disobeyed(4, "b", 1),
+        disobeyed(5, "a", 10),
+        reset(6, "b"),
+    ]);
+    let (_, state) = open(&dir);
+    assert_eq!(names(&state), ["a"]);
+    let [(session, agent, waste)] = &*state.disobeyed else {
+        panic!("{:?}", state.disobeyed);
+    };
+    assert_eq!((session.as_str(), agent.is_main()), ("a", true));
+    assert_eq!((waste.events, waste.tokens, waste.usd), (10, 100, 0.5));
+    assert!(state.data_since.is_some());
 }
