@@ -269,12 +269,9 @@ pub(super) fn encode(issued: &VerdictRecord, text: bool) -> Encoded {
     record.into_encoded()
 }
 
-fn agent_text(words: &str, text: bool) -> String {
-    if text {
-        words.to_owned()
-    } else {
-        String::new()
-    }
+fn agent_text(words: &str, is_stored: bool) -> String {
+    let stored = if is_stored { words } else { "" };
+    stored.to_owned()
 }
 
 fn encode_member(member: &LoopMember, text: bool) -> MemberRecord {
