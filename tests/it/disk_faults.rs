@@ -308,7 +308,7 @@ async fn while_a_sync_hangs_a_termination_is_answered_as_not_durable() {
 async fn while_a_sync_hangs_a_termination_reaches_streams_watchers_and_receivers_once() {
     let mut receiver = Receiver::start(&[]).await;
     let disk = Disk::new();
-    let toml = format!("{HASTY}{}", notify::entry("a", receiver.address, ""));
+    let toml = format!("{SHORT_SYNC}{}", notify::entry("a", receiver.address, ""));
     fs::write(disk.dir.path().join("unstuck.toml"), toml).unwrap();
     let (running, server) = disk.serve().await;
     let mut stream = server.events().await;
