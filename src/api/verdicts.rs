@@ -135,16 +135,17 @@ impl VerdictListQuery {
             session_id,
             labels,
             detector,
-            least_action,
+            min_action,
             start_time,
             end_time,
             newest_first,
+            rated_only,
         } = request;
         let watch = pb::WatchVerdictsRequest {
             session_id,
             labels,
             detector,
-            least_action,
+            min_action,
             after_verdict_id: String::new(),
         };
         let (filter, _) = convert::parse_watch(tenant, watch)?;
@@ -155,6 +156,7 @@ impl VerdictListQuery {
             end: end_time
                 .map(|time| convert::parse_time("end_time", time))
                 .transpose()?,
+            rated_only,
             ..filter
         };
         Ok(Self {

@@ -169,7 +169,7 @@ impl Endpoint {
         VerdictFilter {
             tenant: self.settings.tenant.clone(),
             labels: self.settings.labels.clone(),
-            min_action: Some(self.settings.least_action),
+            min_action: Some(self.settings.min_action),
             ..VerdictFilter::default()
         }
     }

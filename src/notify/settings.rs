@@ -26,7 +26,7 @@ pub struct Settings {
     pub secret: Option<SecretSources>,
     /// Only verdicts with this action or a stronger one.
     #[serde(default = "warn")]
-    pub least_action: Action,
+    pub min_action: Action,
     /// Only this tenant's sessions. `None`: all tenants.
     pub tenant: Option<Tenant>,
     /// Only sessions with all of these labels.
@@ -59,7 +59,7 @@ impl Settings {
         "headers",
         "body",
         "secret",
-        "least_action",
+        "min_action",
         "tenant",
         "labels",
         "shadow",

@@ -474,7 +474,7 @@ async fn the_audit_log_is_filtered_by_the_query() {
         ),
         (
             ListVerdictsRequest {
-                least_action: Action::Block.into(),
+                min_action: Action::Block.into(),
                 ..all()
             },
             "b block, a terminate",
@@ -545,10 +545,10 @@ async fn an_invalid_audit_log_filter_is_refused() {
         ),
         (
             ListVerdictsRequest {
-                least_action: 99,
+                min_action: 99,
                 ..all()
             },
-            "least_action",
+            "min_action",
         ),
         (
             ListVerdictsRequest {

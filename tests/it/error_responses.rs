@@ -482,7 +482,7 @@ async fn lists(server: &Server) -> Table {
     );
     table.row(
         "`ListVerdicts`: an unknown action",
-        audit(|request| request.least_action = 99).await,
+        audit(|request| request.min_action = 99).await,
     );
     table.row(
         "`ListVerdicts`: an invalid time",

@@ -353,7 +353,7 @@ async fn a_watch_receives_only_verdicts_that_match_its_filter() {
         ),
         (
             WatchVerdictsRequest {
-                least_action: Action::Block.into(),
+                min_action: Action::Block.into(),
                 ..any()
             },
             "b:ESCALATE c:TERMINATE a:BLOCK",
@@ -417,10 +417,10 @@ async fn an_invalid_watch_filter_is_refused() {
         ),
         (
             WatchVerdictsRequest {
-                least_action: 99,
+                min_action: 99,
                 ..any()
             },
-            "least_action",
+            "min_action",
         ),
         (
             WatchVerdictsRequest {

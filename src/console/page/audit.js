@@ -83,7 +83,7 @@ async function readPage(params, isCurrent) {
     session_id: params.session ?? "",
     labels: key ? { [key]: value ?? "" } : {},
     detector: params.detector ?? "",
-    least_action: params.min_action ? `ACTION_${params.min_action.toUpperCase()}` : "ACTION_UNSPECIFIED",
+    min_action: params.min_action ? `ACTION_${params.min_action.toUpperCase()}` : "ACTION_UNSPECIFIED",
     newest_first: true,
   };
   if (params.from) request.start_time = new Date(params.from).toISOString();
