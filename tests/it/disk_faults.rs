@@ -17,6 +17,7 @@ use unstuck::pb::{Action, SessionStatus, Verdict};
 use crate::{
     harness::*,
     lifecycle::{Running, check_refused, directory, output, text, unstuck},
+    notify::{self, Receiver},
 };
 
 /// Terminates a session after two equal calls, and waits a second for the disk.
@@ -299,6 +300,46 @@ async fn while_a_sync_hangs_a_termination_is_answered_as_not_durable() {
     let ended = [before, late.clone(), again];
     let (running, server) = disk.restart(running).await;
     check_in_force(&server, &ended).await;
+    running.stop().await;
+    check_intact(&disk);
+}
+
+#[tokio::test]
+async fn while_a_sync_hangs_a_termination_reaches_streams_watchers_and_receivers_once() {
+    let mut receiver = Receiver::start(&[]).await;
+    let disk = Disk::new();
+    let toml = format!("{SHORT_SYNC}{}", notify::entry("a", receiver.address, ""));
+    fs::write(disk.dir.path().join("unstuck.toml"), toml).unwrap();
+    let (running, server) = disk.serve().await;
+    let mut stream = server.events().await;
+    stream
+        .ask(batch(1, [turn("").of("s"), turn("").of("t")]))
+        .await;
+    let mut watch = server.watch(Default::default()).await.unwrap();
+    disk.set("hang");
+    let answered = server.terminate("s").await;
+    assert!(!answered.durable);
+    for session in ["s", "t"] {
+        // The second time the disk works again, and nothing is repeated.
+        let push = stream.receive().await;
+        let pushed = verdict(&push.results[0]);
+        assert_eq!(
+            (&*pushed.session_id, pushed.durable),
+            (session, session == "t")
+        );
+        let watched = within(watch.message()).await.unwrap().unwrap().verdict;
+        assert_eq!(watched.as_ref(), Some(pushed));
+        let notified = receiver.next().await;
+        assert_eq!(notified.id(), pushed.verdict_id);
+        if session == "s" {
+            assert_eq!(pushed.verdict_id, answered.verdict_id);
+            disk.set("ok");
+            wait_until_healthy(&server).await;
+            server.terminate("t").await;
+        }
+    }
+    let (running, server) = disk.restart(running).await;
+    check_in_force(&server, &[answered]).await;
     running.stop().await;
     check_intact(&disk);
 }
