@@ -267,17 +267,12 @@ impl FactExtractor {
         let outcome = classify::effective_outcome(runs, call, &texts);
         let failed = outcome == Some(Outcome::Error);
         let answer = answer::classify(failed, result_text);
-        let directory = match answer {
-            AnswerKind::Empty | AnswerKind::Brief => command.map_or(0, |line| line.directory),
-            AnswerKind::Unknown | AnswerKind::Negative | AnswerKind::Substantial => 0,
-        };
-        let outcomes = self.outcome_signatures(
-            event,
-            call,
-            rule.ignore_result,
-            directory,
-            [&result, &error],
-        );
+        // Silence in another directory is news, the same failure there is not.
+        let is_silent = matches!(answer, AnswerKind::Empty | AnswerKind::Brief);
+        let directory = command.filter(|_| is_silent).map_or(0, |it| it.directory);
+        let texts_sent = [&result, &error];
+        let outcomes =
+            self.outcome_signatures(event, call, rule.ignore_result, directory, texts_sent);
         // A tool in no table changes what its name says, unless its answer is no.
         let acted = action.class == ToolClass::Other
             && answer != AnswerKind::Negative
@@ -296,16 +291,10 @@ impl FactExtractor {
             operation: call.operation.unwrap_or_else(|| action.class.operation()),
             also_writes: action.also_writes || (acted && traits.is_change),
             moves_world: action.moves_world || (acted && traits.moves_world),
-            target: match command {
-                // A command line is compared by its meaning.
-                Some(line) if call.target.is_empty() && action.is_on_line => Some(Sig::new(
-                    key.hash_pair(SignatureKind::Target, line.meaning, 0),
-                )),
-                _ => key.signature_if_present(
-                    SignatureKind::Target,
-                    &sanitize::strip_invisible(&target),
-                ),
-            },
+            target: self.target_signature(
+                command.filter(|_| call.target.is_empty() && action.is_on_line),
+                &target,
+            ),
             lines: args.notable.line_range().or(action.lines_shown),
             loose_args: args.words.unordered_signature(key),
             unordered_args: args.words.unordered_signature_with_numbers(key),
@@ -333,6 +322,17 @@ impl FactExtractor {
             state: key.signature_if_present(SignatureKind::State, &event.state_hash),
         };
         Some(CallExtract { facts, target })
+    }
+
+    /// The signature of a target; of a command line by its meaning.
+    fn target_signature(&self, line: Option<CommandHash>, target: &str) -> Option<Sig> {
+        let kind = SignatureKind::Target;
+        match line {
+            Some(line) => Some(Sig::new(self.key.hash_pair(kind, line.meaning, 0))),
+            None => self
+                .key
+                .signature_if_present(kind, &sanitize::strip_invisible(target)),
+        }
     }
 
     /// What a tool's name says, computed once per name.

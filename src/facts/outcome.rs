@@ -1,4 +1,5 @@
-//! The hashes of what a call returned: raw, masked, and without media.
+//! What makes two results the same: the hashes of what a call returned, raw, masked, and
+//! without media, harness and echo. docs/same-result.md describes the notion for users.
 //!
 //! The masked hash (see `text::mask`) makes two outcomes equal that differ only in times,
 //! ids and the like. Results and errors repeat in a loop, so masked hashes are cached by

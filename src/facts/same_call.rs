@@ -1,6 +1,6 @@
 //! What makes two calls the same: the tool, and the arguments without those that only
 //! explain the call or limit its output; of a command line its meaning, not its spelling.
-//! docs/sameness.md describes the notion for users.
+//! docs/same-call.md describes the notion for users.
 //!
 //! Two spellings of a command line are one call if they differ in quotes, a `cd` before
 //! it, redirections of streams, a `tail` or `head` behind it, a `timeout` or `sleep` of
@@ -169,7 +169,7 @@ fn push_meaning<'a>(part: &[&'a str], separator: &'a str, kept: &mut ShellWords<
             let is_option = |word: &&str| {
                 word.starts_with('-') || word.bytes().all(|byte| byte.is_ascii_digit())
             };
-            if arguments.iter().all(|word| is_option(word)) {
+            if arguments.iter().all(is_option) {
                 return;
             }
         }

@@ -30,75 +30,75 @@ const GENERATING_WORDS: &[&str] = &[
 
 /// The effect of a command by its name and arguments. Git is apart.
 pub(super) fn command_effect(name: &[u8], rest: &[&str]) -> CommandEffect {
-    let verb = rest
-        .iter()
-        .find(|word| !word.starts_with('-'))
-        .copied()
-        .unwrap_or_default();
-    let has_option = |options: &[&str]| rest.iter().any(|word| options.contains(word));
-    let installs = matches!(
-        verb,
-        "install"
-            | "i"
-            | "add"
-            | "ci"
-            | "remove"
-            | "uninstall"
-            | "update"
-            | "upgrade"
-            | "get"
-            | "sync"
-            | "restore"
-    );
-    let changes = match name {
-        b"npm" | b"pnpm" | b"yarn" | b"bun" | b"pip" | b"pip3" | b"poetry" | b"apt"
-        | b"apt-get" | b"apk" | b"brew" | b"gem" | b"bundle" | b"composer" | b"conda"
-        | b"dotnet" | b"uv" => installs || is_any(rest, GENERATING_WORDS),
-        b"cargo" => matches!(
-            verb,
-            "add" | "remove" | "fmt" | "fix" | "install" | "update"
-        ),
+    let verb = rest.iter().find(|word| !word.starts_with('-'));
+    let verb = verb.copied().unwrap_or_default();
+    if moves_world(name, rest) {
+        return MOVES;
+    }
+    let changes = changes_packages(name, verb, rest)
+        || changes_files(name, rest)
+        || changes_service(name, verb, rest)
+        || is_any(rest, WRITING_OPTIONS);
+    CommandEffect {
+        changes,
+        moves_world: false,
+    }
+}
+
+/// Installers, and the generators that they run.
+#[rustfmt::skip]
+fn changes_packages(name: &[u8], verb: &str, rest: &[&str]) -> bool {
+    const INSTALLING_VERBS: &[&str] = &[
+        "install", "i", "add", "ci", "remove", "uninstall", "update", "upgrade", "get", "sync",
+        "restore",
+    ];
+    match name {
+        b"npm" | b"pnpm" | b"yarn" | b"bun" | b"pip" | b"pip3" | b"poetry" | b"apt" | b"apt-get"
+        | b"apk" | b"brew" | b"gem" | b"bundle" | b"composer" | b"conda" | b"dotnet" | b"uv" => {
+            INSTALLING_VERBS.contains(&verb) || is_any(rest, GENERATING_WORDS)
+        }
+        b"cargo" => matches!(verb, "add" | "remove" | "fmt" | "fix" | "install" | "update"),
         b"go" => matches!(verb, "get" | "mod" | "install" | "generate" | "fmt"),
         b"python" | b"python3" => {
-            rest.windows(2).any(|pair| matches!(pair, ["-m", "pip"])) && is_any(rest, &["install"])
-                || is_any(rest, GENERATING_WORDS)
+            let is_pip = rest.windows(2).any(|pair| matches!(pair, ["-m", "pip"]));
+            is_pip && is_any(rest, &["install"]) || is_any(rest, GENERATING_WORDS)
         }
+        _ => is_any(rest, GENERATING_WORDS),
+    }
+}
+
+/// Formatters and other programs that write files.
+fn changes_files(name: &[u8], rest: &[&str]) -> bool {
+    match name {
         b"black" | b"isort" | b"rustfmt" | b"protoc" | b"ed" | b"ex" | b"dos2unix" | b"unzip"
-        | b"wget" | b"truncate" | b"install" => !has_option(&["--check", "--diff"]),
+        | b"wget" | b"truncate" | b"install" => !is_any(rest, &["--check", "--diff"]),
         b"autopep8" | b"clang-format" | b"yq" => rest.iter().any(|word| word.starts_with("-i")),
-        b"gofmt" | b"goimports" | b"shfmt" => has_option(&["-w"]),
+        b"gofmt" | b"goimports" | b"shfmt" => is_any(rest, &["-w"]),
         b"perl" | b"ruby" => rest
             .iter()
             .any(|word| word.starts_with('-') && word.contains('i')),
-        b"curl" => has_option(&["-o", "-O", "--output", "--remote-name"]),
+        b"curl" => is_any(rest, &["-o", "-O", "--output", "--remote-name"]),
         b"tar" => rest.first().is_some_and(|mode| mode.contains('x')),
-        b"systemctl" | b"service" => rest.iter().any(|word| {
-            matches!(
-                *word,
-                "start" | "stop" | "restart" | "reload" | "enable" | "disable"
-            )
-        }),
-        b"kubectl" | b"oc" => matches!(
-            verb,
-            "apply"
-                | "create"
-                | "delete"
-                | "patch"
-                | "scale"
-                | "set"
-                | "label"
-                | "annotate"
-                | "rollout"
-                | "drain"
-                | "cordon"
-                | "replace"
-        ),
+        _ => false,
+    }
+}
+
+/// Services, clusters and databases.
+#[rustfmt::skip]
+fn changes_service(name: &[u8], verb: &str, rest: &[&str]) -> bool {
+    match name {
+        b"systemctl" | b"service" => {
+            is_any(rest, &["start", "stop", "restart", "reload", "enable", "disable"])
+        }
+        b"kubectl" | b"oc" => [
+            "apply", "create", "delete", "patch", "scale", "set", "label", "annotate", "rollout",
+            "drain", "cordon", "replace",
+        ]
+        .contains(&verb),
         b"helm" => matches!(verb, "install" | "upgrade" | "uninstall" | "rollback"),
         b"docker" | b"podman" => is_any(
             rest,
-            &[
-                "up", "down", "restart", "start", "stop", "rm", "build", "pull", "kill",
-            ],
+            &["up", "down", "restart", "start", "stop", "rm", "build", "pull", "kill"],
         ),
         b"terraform" | b"tofu" | b"pulumi" => {
             matches!(verb, "apply" | "destroy" | "import" | "init" | "up")
@@ -106,14 +106,7 @@ pub(super) fn command_effect(name: &[u8], rest: &[&str]) -> CommandEffect {
         b"psql" | b"mysql" | b"sqlite3" => rest
             .iter()
             .any(|word| crate::text::sql::is_mutation(word.trim_start())),
-        _ => is_any(rest, GENERATING_WORDS),
-    };
-    if moves_world(name, rest) {
-        MOVES
-    } else if changes || has_option(WRITING_OPTIONS) {
-        CHANGES
-    } else {
-        CommandEffect::default()
+        _ => false,
     }
 }
 

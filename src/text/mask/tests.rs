@@ -88,8 +88,7 @@ fn labelled_ids_clocks_and_rates_in_results_are_masked() {
 #[test]
 fn a_digest_in_an_error_is_masked_whatever_it_begins_with() {
     let got = |digest: &str| format!("digest mismatch: got \"sha256:{digest}\"");
-    let [letter, digit] =
-        ["b26e02a44df1986e97dbf04a", "8c6d5eb823592330a714b7fd"].map(|it| got(it));
+    let [letter, digit] = ["b26e02a44df1986e97dbf04a", "8c6d5eb823592330a714b7fd"].map(got);
     same(Error, &letter, &digit);
 }
 
