@@ -2,8 +2,8 @@
 //! engine, and awaits with no lock held.
 //!
 //! `detection` records events and deltas, `sessions` has the calls about one
-//! or all sessions, `verdicts` lists and watches the audit log, and
-//! `terminations` pushes terminations to streams. `encoded` decodes the entries of a
+//! or all sessions, `verdicts` lists and watches the audit log, `ratings` records what
+//! operators say of verdicts, and `terminations` pushes terminations to streams. `encoded` decodes the entries of a
 //! batch, `convert` parses messages, `present` builds them, `status` maps errors to
 //! gRPC codes, `stream_response` says how unread responses of a stream are coalesced,
 //! and `waiting_responses` keeps those that wait for the disk.
@@ -15,6 +15,7 @@ mod detection;
 mod encoded;
 mod paging;
 mod present;
+mod ratings;
 mod sessions;
 mod status;
 mod stream_response;

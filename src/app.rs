@@ -47,7 +47,6 @@ use crate::{
     store::{self, Store},
     telemetry::{ListenerKind, Metrics, traces},
 };
-use maintenance::{enforce_retention, log_chain_head, sweep_sessions};
 use resources::Resources;
 use session_saver::SessionSaver;
 
@@ -269,10 +268,9 @@ impl App {
             self.engine.clone(),
             draining.clone(),
         ));
-        tasks.spawn(sweep_sessions(self.engine, self.metrics, draining.clone()));
-        tasks.spawn(enforce_retention(self.store.clone(), draining.clone()));
+        let (store, metrics) = (&self.store, &self.metrics);
+        maintenance::spawn_periodic(&mut tasks, self.engine, store, metrics, &draining);
         tasks.spawn(self.saver.clone().save_while_running(draining.clone()));
-        tasks.spawn(log_chain_head(self.store.clone(), draining.clone()));
 
         // Serve until shutdown, or until a task ends.
         systemd::notify_ready();

@@ -334,6 +334,10 @@ pub(super) fn parse_reason(reason: String) -> Result<String, InvalidArgument> {
     if reason.trim().is_empty() {
         return Err(InvalidArgument::missing("reason"));
     }
+    parse_optional_reason(reason)
+}
+
+pub(super) fn parse_optional_reason(reason: String) -> Result<String, InvalidArgument> {
     with_max_len("reason", reason, REASON_BYTES_MAX)
 }
 
@@ -443,7 +447,7 @@ pub(super) fn parse_snooze_duration(
         .ok_or_else(|| InvalidArgument::new("duration", "must be more than 0 and at most 7 days"))
 }
 
-fn parse_enum<E: TryFrom<i32>>(field: &str, value: i32) -> Result<E, InvalidArgument> {
+pub(super) fn parse_enum<E: TryFrom<i32>>(field: &str, value: i32) -> Result<E, InvalidArgument> {
     E::try_from(value)
         .map_err(|_| InvalidArgument::new(field, format!("{value} is not a known value")))
 }

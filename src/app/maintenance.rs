@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::{task, time};
 use tokio_util::sync::CancellationToken;
 
-use super::{RunError, systemd};
+use super::{RunError, ServiceTasks, systemd};
 use crate::{domain::clock, engine::Engine, store::Store, telemetry::Metrics};
 
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -20,6 +20,20 @@ const RETENTION_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How often the end of the audit log is logged.
 const HEAD_INTERVAL: Duration = Duration::from_secs(60 * 60);
+
+/// Starts the periodic tasks.
+pub(super) fn spawn_periodic(
+    tasks: &mut ServiceTasks,
+    engine: Arc<Engine>,
+    store: &Arc<Store>,
+    metrics: &Arc<Metrics>,
+    draining: &CancellationToken,
+) {
+    tasks.spawn(sweep_sessions(engine, metrics.clone(), draining.clone()));
+    let retention = enforce_retention(store.clone(), metrics.clone(), draining.clone());
+    tasks.spawn(retention);
+    tasks.spawn(log_chain_head(store.clone(), draining.clone()));
+}
 
 /// Removes sessions that have been idle for too long and expired tombstones, updates the
 /// memory metrics and notifies the watchdog.
@@ -65,10 +79,7 @@ fn log_clock_difference(was_large: bool) -> bool {
 
 /// Logs the end of the audit log every hour, so that it is noted outside of the database:
 /// a log that was cut off or rewritten no longer has that record.
-pub(super) async fn log_chain_head(
-    store: Arc<Store>,
-    draining: CancellationToken,
-) -> Result<(), RunError> {
+async fn log_chain_head(store: Arc<Store>, draining: CancellationToken) -> Result<(), RunError> {
     let mut ticks = time::interval(HEAD_INTERVAL);
     // The first is due at once, and the start has logged it.
     ticks.tick().await;
@@ -84,17 +95,26 @@ pub(super) fn log_head(store: &Store) {
     }
 }
 
-/// Deletes what exceeds the retention of the store.
-pub(super) async fn enforce_retention(
+/// Deletes what exceeds the retention of the store, and counts the ratings that are left.
+async fn enforce_retention(
     store: Arc<Store>,
+    metrics: Arc<Metrics>,
     draining: CancellationToken,
 ) -> Result<(), RunError> {
     let mut ticks = time::interval(RETENTION_INTERVAL);
     while draining.run_until_cancelled(ticks.tick()).await.is_some() {
         let store = store.clone();
-        let enforced = task::spawn_blocking(move || store.enforce_retention(clock::now())).await?;
+        let (enforced, counts) = task::spawn_blocking(move || {
+            let enforced = store.enforce_retention(clock::now());
+            (enforced, store.rating_counts())
+        })
+        .await?;
         if let Err(error) = enforced {
             tracing::error!(%error, "cannot delete old verdicts");
+        }
+        match counts {
+            Ok(counts) => metrics.set_rating_counts(&counts),
+            Err(error) => tracing::error!(%error, "cannot count the ratings"),
         }
     }
     Ok(())
