@@ -47,6 +47,7 @@ use crate::{
     store::{self, Store},
     telemetry::{ListenerKind, Metrics, traces},
 };
+use maintenance::{maintain_store, sweep_sessions};
 use resources::Resources;
 use session_saver::SessionSaver;
 
@@ -268,8 +269,8 @@ impl App {
             self.engine.clone(),
             draining.clone(),
         ));
-        let (store, metrics) = (&self.store, &self.metrics);
-        maintenance::spawn_periodic(&mut tasks, self.engine, store, metrics, &draining);
+        maintain_store(&mut tasks, &self.store, &self.metrics, &draining);
+        tasks.spawn(sweep_sessions(self.engine, self.metrics, draining.clone()));
         tasks.spawn(self.saver.clone().save_while_running(draining.clone()));
 
         // Serve until shutdown, or until a task ends.

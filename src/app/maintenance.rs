@@ -18,22 +18,11 @@ const SWEEP_SLICES_MAX: usize = 625;
 /// A minute is precise enough, because retention is measured in days and megabytes.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(60);
 
+/// How often verdicts are looked for that wait for a disk that hangs.
+const STALL_INTERVAL: Duration = Duration::from_millis(100);
+
 /// How often the end of the audit log is logged.
 const HEAD_INTERVAL: Duration = Duration::from_secs(60 * 60);
-
-/// Starts the periodic tasks.
-pub(super) fn spawn_periodic(
-    tasks: &mut ServiceTasks,
-    engine: Arc<Engine>,
-    store: &Arc<Store>,
-    metrics: &Arc<Metrics>,
-    draining: &CancellationToken,
-) {
-    tasks.spawn(sweep_sessions(engine, metrics.clone(), draining.clone()));
-    let retention = enforce_retention(store.clone(), metrics.clone(), draining.clone());
-    tasks.spawn(retention);
-    tasks.spawn(log_chain_head(store.clone(), draining.clone()));
-}
 
 /// Removes sessions that have been idle for too long and expired tombstones, updates the
 /// memory metrics and notifies the watchdog.
@@ -75,6 +64,29 @@ fn log_clock_difference(was_large: bool) -> bool {
         _ => {}
     }
     difference.is_some()
+}
+
+/// Spawns the periodic tasks of the store.
+pub(super) fn maintain_store(
+    tasks: &mut ServiceTasks,
+    store: &Arc<Store>,
+    metrics: &Arc<Metrics>,
+    draining: &CancellationToken,
+) {
+    let retention = enforce_retention(store.clone(), metrics.clone(), draining.clone());
+    tasks.spawn(retention);
+    tasks.spawn(publish_stalled(store.clone(), draining.clone()));
+    tasks.spawn(log_chain_head(store.clone(), draining.clone()));
+}
+
+/// Delivers what waits for a disk that hangs.
+async fn publish_stalled(store: Arc<Store>, draining: CancellationToken) -> Result<(), RunError> {
+    let mut ticks = time::interval(STALL_INTERVAL);
+    ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
+    while draining.run_until_cancelled(ticks.tick()).await.is_some() {
+        store.publish_stalled();
+    }
+    Ok(())
 }
 
 /// Logs the end of the audit log every hour, so that it is noted outside of the database:

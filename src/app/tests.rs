@@ -82,7 +82,7 @@ async fn the_sweeper_stops_when_the_service_drains() {
     let draining = app.draining.clone();
     draining.cancel();
     assert!(
-        maintenance::sweep_sessions(app.engine, app.metrics, draining)
+        sweep_sessions(app.engine, app.metrics, draining)
             .await
             .is_ok()
     );
@@ -121,11 +121,7 @@ async fn the_sweep_yields_to_other_tasks_and_removes_all_expired_sessions() {
         assert!(opened.is_ok());
     }
     let (engine, draining) = (app.engine.clone(), app.draining.clone());
-    let sweeping = tokio::spawn(maintenance::sweep_sessions(
-        app.engine,
-        app.metrics,
-        draining.clone(),
-    ));
+    let sweeping = tokio::spawn(sweep_sessions(app.engine, app.metrics, draining.clone()));
     // The runtime has one thread, so this loop runs only when the sweep yields.
     let mut counts = std::collections::BTreeSet::new();
     while engine.live_sessions() > 0 {

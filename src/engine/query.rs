@@ -7,10 +7,10 @@ use std::{
     sync::Arc,
 };
 
-use super::{Engine, sessions::SessionMap, slot::Slot};
+use super::{Engine, Profile, sessions::SessionMap, slot::Slot};
 use crate::domain::{
-    Action, Labels, SessionId, SessionStatus, SessionView, Tenant, Verdict, VerdictId, Waste,
-    has_labels,
+    Action, DetectorExplanation, Evidence, Labels, SessionId, SessionStatus, SessionView, Tenant,
+    Verdict, VerdictId, Waste, has_labels,
 };
 
 impl Engine {
@@ -219,4 +219,24 @@ pub(super) fn rank_ids(
     let ranked = worst.into_sorted_vec().into_iter().skip(skip);
     let ids = ranked.map(|Reverse((_, Reverse(id)))| id);
     (ids.collect(), counts)
+}
+
+/// One explanation for each detector in the verdicts of a session.
+pub(super) fn explanations(
+    profile: &Profile,
+    view: &SessionView,
+) -> Vec<(Arc<str>, DetectorExplanation)> {
+    let verdicts = view.verdicts.iter().chain(&view.termination);
+    let evidence_of = |name: &Arc<str>| -> Vec<&Evidence> {
+        let own = verdicts.clone().filter(|verdict| verdict.detector == *name);
+        own.map(|verdict| &verdict.evidence).collect()
+    };
+    let detectors: BTreeSet<&Arc<str>> = verdicts
+        .clone()
+        .flat_map(|verdict| verdict.other_detectors.iter().chain([&verdict.detector]))
+        .collect();
+    detectors
+        .into_iter()
+        .filter_map(|name| Some((name.clone(), profile.explain(name, &evidence_of(name))?)))
+        .collect()
 }

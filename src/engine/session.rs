@@ -2,7 +2,7 @@
 //! events and deltas, `verdicts` runs the detectors and issues verdicts.
 
 mod deltas;
-mod frozen;
+pub(super) mod frozen;
 mod record;
 mod timeline;
 mod verdict_history;
