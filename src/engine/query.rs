@@ -7,29 +7,11 @@ use std::{
     sync::Arc,
 };
 
-use super::{Engine, Profile, sessions::SessionMap, slot::Slot};
+use super::{Profile, sessions::SessionMap, slot::Slot};
 use crate::domain::{
     Action, DetectorExplanation, Evidence, Labels, SessionId, SessionStatus, SessionView, Tenant,
     Verdict, VerdictId, Waste, has_labels,
 };
-
-impl Engine {
-    /// A verdict with its text, if its session still has it.
-    pub fn known_verdict(&self, session: &SessionId, id: VerdictId) -> Option<Arc<Verdict>> {
-        let slot = self.sessions.get(session)?;
-        let known = match &*slot {
-            Slot::Live(session) => session.verdict(id),
-            Slot::Closed(_) => {
-                let generation = slot.generation();
-                drop(slot);
-                let tenant = self.tenants.get_or_insert(session);
-                tenant.post_mortems.get(generation)?.verdict(id)
-            }
-        };
-        // A session that was restored from its head has its verdicts without text.
-        known.filter(|verdict| !verdict.pattern.is_empty())
-    }
-}
 
 /// Selects sessions of a list.
 #[derive(Clone, Debug, Default)]
