@@ -45,12 +45,14 @@ pub fn verdict_to_pb(verdict: &Verdict) -> pb::Verdict {
         shadow,
         operator,
     } = verdict;
+    // Where and when.
     pb::Verdict {
         verdict_id: id.to_string(),
         session_id: session.to_string(),
         agent_id: agent.as_str().to_owned(),
         time: Some(time_to_pb(*time)),
         event_index: event_index.unwrap_or(-1),
+        // What was found, and what to do.
         action: action_to_pb(*action).into(),
         detector: detector.to_string(),
         also: also.iter().map(ToString::to_string).collect(),
@@ -62,6 +64,7 @@ pub fn verdict_to_pb(verdict: &Verdict) -> pb::Verdict {
         members: members.iter().map(member_to_pb).collect(),
         trend: trend.map(trend_to_pb),
         evidence: Some(evidence_to_pb(evidence)),
+        // Cost, and how it is to be treated.
         wasted: Some(waste_to_pb(*wasted)),
         retry_after: retry_after.map(duration_to_pb),
         durable: *durable,
@@ -249,6 +252,7 @@ pub(super) fn session_to_pb(view: &SessionView) -> pb::Session {
         events: *events,
         turns: *turns,
         usage: Some(usage_to_pb(*cost)),
+        // What detectors and policy know.
         agents: i32::try_from(*agents).unwrap_or(i32::MAX),
         trends: trends
             .iter()

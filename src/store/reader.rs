@@ -164,12 +164,14 @@ impl Readers {
         most: usize,
     ) -> Result<VerdictPage, ReadError> {
         let read = |connection: &Connection| {
+            // Choose the query: by time if few rows are in the range, else by id.
             let times = TimeRange::new(filter);
             let is_wide = times.is_wide(connection, filter)?;
             let rows_max = if is_wide { TIME_ROWS_MAX } else { most };
             let query = PageQuery::new(filter, from, order, rows_max, is_wide);
             let mut statement = connection.prepare_cached(&query.sql)?;
             let mut rows = statement.query(params_from_iter(query.parameters.iter()))?;
+            // Read rows until the page is full or enough were examined.
             let mut page = VerdictPage::empty(from);
             let mut examined = 0;
             while let Some(row) = rows.next()? {
@@ -206,6 +208,7 @@ impl Readers {
         empty: T,
         read: impl FnOnce(&Connection) -> Result<T, ReadError>,
     ) -> Result<T, ReadError> {
+        // Without a writer, each read opens the files by itself.
         let is_open = self.is_open.read();
         if *is_open {
             drop(is_open);

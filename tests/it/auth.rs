@@ -172,8 +172,8 @@ fn the_access_table_lists_exactly_the_rpcs() {
     for row in TABLE {
         let path = row.path;
         let name = path.rsplit('/').next().unwrap();
-        let is_told = rows.contains(name) || rows.contains(path);
-        assert!(is_told, "docs/security.md: {path} has no row");
+        let is_listed = rows.contains(name) || rows.contains(path);
+        assert!(is_listed, "docs/security.md: {path} has no row");
     }
 }
 
