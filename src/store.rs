@@ -61,6 +61,7 @@ use tokio::sync::{broadcast, oneshot};
 
 pub use backup::{RestorePlan, back_up, plan_restore};
 pub use dir::StoreError;
+pub use ratings::RatingCounts;
 pub use reader::{ReadError, VerdictFilter, VerdictPage};
 pub use verify::{LogVerification, read_chain_head, verify};
 
@@ -74,6 +75,7 @@ use dir::StoreDir;
 use opening::{OpenedDatabase, open_database};
 use publisher::CommitPublisher;
 use queue::{Withdrawal, WriteQueue};
+use ratings::MemoryRatings;
 use reader::Readers;
 use recovery::Recovery;
 use removal::Retention;
@@ -145,6 +147,8 @@ pub struct Store {
     queue: Arc<WriteQueue>,
     publisher: Arc<CommitPublisher>,
     disk: Option<Disk>,
+    /// Only used without a disk.
+    memory_ratings: MemoryRatings,
     /// How long a call waits for the disk.
     sync_max: Duration,
     writer: Mutex<Option<JoinHandle<()>>>,
@@ -294,6 +298,7 @@ impl Store {
             queue,
             publisher,
             disk,
+            memory_ratings: MemoryRatings::default(),
             sync_max: Duration::from_secs(options.settings.sync_secs_max),
             writer: Mutex::new(Some(std::thread::spawn(|| writer.run()))),
             waiters: AtomicUsize::new(0),

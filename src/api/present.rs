@@ -8,8 +8,8 @@ pub(super) use detail::detail_to_pb;
 
 use crate::{
     domain::{
-        Abstention, Action, CallCheck, Cost, Delta, Evidence, Level, LoopMember, SessionStatus,
-        SessionView, Standing, Trend, Verdict, Waste,
+        Abstention, Action, CallCheck, Cost, Delta, Evidence, Feedback, Level, LoopMember, Rating,
+        SessionStatus, SessionView, Standing, Trend, Verdict, Waste,
     },
     engine::RecordOutcome,
     pb,
@@ -71,6 +71,25 @@ pub fn verdict_to_pb(verdict: &Verdict) -> pb::Verdict {
         shadow: *shadow,
         operator: operator.clone(),
         feedback: None,
+    }
+}
+
+pub(super) fn feedback_to_pb(feedback: &Feedback) -> pb::Feedback {
+    let Feedback {
+        rating,
+        operator,
+        reason,
+        time,
+    } = feedback;
+    let rating = match rating {
+        Rating::Right => pb::Rating::Right,
+        Rating::FalseAlarm => pb::Rating::FalseAlarm,
+    };
+    pb::Feedback {
+        rating: rating.into(),
+        operator: operator.clone(),
+        reason: reason.clone(),
+        time: Some(time_to_pb(*time)),
     }
 }
 
