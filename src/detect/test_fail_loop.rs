@@ -164,6 +164,7 @@ impl TestFailLoop {
             return DetectorOutcome::MissingField("tool_call.error");
         };
         let failures = self.commands.get_or_insert(call, &now.capacities.commands);
+        // Another commit or cluster may fail for another reason.
         let moved = failures.world_moves != now.at.world_moves;
         failures.world_moves = now.at.world_moves;
         if failures.last_error.replace(error) == Some(error) && !moved {

@@ -194,10 +194,7 @@ fn check_listed(faults: &[(&Case, Option<String>)], listed: &BTreeSet<&str>) {
                     case.id, case.description
                 )
             }
-            (false, None) => panic!(
-                "{} holds: list it as such ({})",
-                case.id, case.description
-            ),
+            (false, None) => panic!("{} holds: list it as such ({})", case.id, case.description),
         }
     }
 }
