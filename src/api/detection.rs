@@ -351,6 +351,7 @@ impl Api {
                 let (verdict, unsettled) = self.present_unsettled_verdict(&recorded);
                 let response = pb::StreamDeltasResponse {
                     standing: recorded.standing.as_ref().map(present::standing_to_pb),
+                    state_lost: recorded.state_lost,
                     action: present::action_to_pb(action).into(),
                     verdict,
                     ..present::build_delta_response(delta.session_id, parsed)
