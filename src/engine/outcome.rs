@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::domain::{Standing, Verdict};
+use crate::domain::{Action, Standing, Verdict};
 
 /// The answer to an event.
 #[derive(Clone, Debug)]
@@ -23,6 +23,11 @@ pub struct RecordOutcome {
 }
 
 impl RecordOutcome {
+    /// What the broker must do.
+    pub fn action(&self) -> Option<Action> {
+        self.verdict.as_deref().and_then(Verdict::effective_action)
+    }
+
     /// The event was counted.
     pub(super) fn new_event(index: i32, new_verdict: Option<Arc<Verdict>>) -> Self {
         Self {
