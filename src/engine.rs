@@ -422,7 +422,8 @@ impl Engine {
         if let Some(post_mortem) = tenant.post_mortems.get(generation) {
             post_mortem.attach_to(&mut detail);
         }
-        detail.view.disobeyed = self.state.disobedience.total(id);
+        let termination = detail.view.termination.as_deref();
+        detail.view.disobeyed = self.state.disobedience.total(id, termination);
         let profile = self
             .config
             .load()

@@ -120,11 +120,15 @@ impl DisobedienceLog {
         Some(known.waste)
     }
 
-    /// The counts of a session and its sub-agents together.
-    pub fn total(&self, id: &SessionId) -> Waste {
+    /// The counts of a session and its sub-agents together. Those of another termination
+    /// of the session are left out: its tombstone has expired since.
+    pub fn total(&self, id: &SessionId, termination: Option<&Verdict>) -> Waste {
+        let in_force = termination.map(|verdict| verdict.id);
         let mut total = Waste::default();
-        for (_, counts) in self.0.lock().get(id).into_iter().flatten() {
-            total += counts.waste;
+        for (agent, counts) in self.0.lock().get(id).into_iter().flatten() {
+            if !agent.is_main() || Some(counts.termination) == in_force {
+                total += counts.waste;
+            }
         }
         total
     }
@@ -240,7 +244,7 @@ mod tests {
             counted.map(|waste| waste.events)
         });
         assert_eq!(counted, [None, None, Some(1), Some(2)]);
-        assert_eq!(log.total(&termination.session).usd, 0.5);
+        assert_eq!(log.total(&termination.session, Some(&termination)).usd, 0.5);
     }
 
     #[test]
@@ -257,15 +261,17 @@ mod tests {
     fn a_later_termination_counts_from_the_beginning() {
         let (log, termination) = log_and_termination();
         log.count(&late(&termination, 5_000, true)).unwrap();
+        // Its tombstone has expired, and a session of the same id has begun.
+        assert_eq!(log.total(&termination.session, None).events, 0);
         let again = Verdict {
             id: VerdictId(termination.id.0 + 1),
             ..(*termination).clone()
         };
         assert_eq!(log.count(&late(&again, 5_000, true)).unwrap().events, 1);
         log.remove_up_to(&again.session, termination.id);
-        assert_eq!(log.total(&again.session).events, 1);
+        assert_eq!(log.total(&again.session, Some(&again)).events, 1);
         log.remove_up_to(&again.session, again.id);
-        assert_eq!(log.total(&again.session).events, 0);
+        assert_eq!(log.total(&again.session, Some(&again)).events, 0);
     }
 
     #[test]
@@ -282,8 +288,9 @@ mod tests {
         let halves = log.0.lock();
         assert!(halves.recent.len() <= HALF_MAX && halves.older.len() <= HALF_MAX);
         drop(halves);
-        assert_eq!(log.total(&of(0).session).events, 10 * HALF_MAX as i64 + 1);
-        assert_eq!(log.total(&of(1).session).events, 0);
+        let total = |n: usize| log.total(&of(n).session, Some(&of(n))).events;
+        assert_eq!(total(0), 10 * HALF_MAX as i64 + 1);
+        assert_eq!(total(1), 0);
     }
 
     #[test]

@@ -57,7 +57,8 @@ impl Engine {
             let tenant = self.tenants.get_or_insert(id);
             *slot = self.close(&tenant, Some(&slot), view.clone(), now);
         }
-        view.disobeyed = self.state.disobedience.total(id);
+        let termination = view.termination.as_deref();
+        view.disobeyed = self.state.disobedience.total(id, termination);
         Some(view)
     }
 

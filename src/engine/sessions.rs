@@ -112,7 +112,10 @@ impl Engine {
     pub fn get(&self, id: &SessionId) -> Option<SessionView> {
         let view = self.sessions.view(id, |id, slot| slot.view(id))?;
         Some(SessionView {
-            disobeyed: self.state.disobedience.total(id),
+            disobeyed: self
+                .state
+                .disobedience
+                .total(id, view.termination.as_deref()),
             ..view
         })
     }
