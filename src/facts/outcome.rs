@@ -205,6 +205,7 @@ impl FactExtractor {
             Some(Outcome::Error) => 2,
             Some(Outcome::Blocked) => 3,
         };
+        // A hash that was sent stands for the result.
         let (result_kind, result_hashes) = match &call.result {
             _ if ignore_result => (0, [0; 2]),
             _ if !call.result_hash.is_empty() => (1, [hash_or_zero(&call.result_hash); 2]),
@@ -218,6 +219,7 @@ impl FactExtractor {
             [0, 0] => 0,
             [content, state] => key.hash_pair(SignatureKind::Outcome, content, state),
         };
+        // What is compared as it is, then the texts, masked and raw.
         let rest = key.hash_pair(
             SignatureKind::Outcome,
             states,
