@@ -29,6 +29,7 @@ mod calls;
 mod classic;
 mod connections;
 mod console;
+mod contexts;
 mod corrections;
 mod deltas;
 mod disk_faults;
