@@ -18,7 +18,7 @@ use crate::domain::{ChainHead, Effect, Verdict, VerdictId, VerdictRecord};
 /// How many verdicts are kept in memory. A watcher that is further behind is
 /// disconnected. A watcher that resumes within this range needs no disk access. A slot
 /// is small, because the verdict in it is shared.
-const RECENT_MAX: usize = 4_096;
+pub(super) const RECENT_MAX: usize = 4_096;
 /// How many terminations are kept for streams. A stream that is further behind looks up
 /// each of its sessions instead.
 const TERMINATIONS_MAX: usize = 1_024;
@@ -59,6 +59,13 @@ struct RecentVerdicts {
     verdicts: VecDeque<VerdictRecord>,
     /// The last verdict that has been removed from here.
     floor: VerdictId,
+}
+
+impl RecentVerdicts {
+    fn last(&self) -> VerdictId {
+        let last = self.verdicts.back();
+        last.map_or(self.floor, |issued| issued.verdict.id)
+    }
 }
 
 impl CommitPublisher {
@@ -111,8 +118,23 @@ impl CommitPublisher {
     /// Publishes verdicts to subscribers first and to waiting calls last, so that a
     /// client that has its answer finds the verdict everywhere.
     pub fn publish(&self, batch: Vec<VerdictRecord>, watermarks: Watermarks) {
+        // Subscribers show whether a verdict is on disk.
+        self.watermarks.send_if_modified(|current| {
+            current.durable = watermarks.durable;
+            false
+        });
+        self.publish_unsettled(batch);
+        self.watermarks.send_replace(watermarks);
+    }
+
+    /// Publishes verdicts to subscribers while their write goes on. Those that were
+    /// published before are skipped.
+    pub fn publish_unsettled(&self, batch: Vec<VerdictRecord>) {
         let mut recent = self.recent();
         for issued in batch {
+            if issued.verdict.id <= recent.last() {
+                continue;
+            }
             if recent.verdicts.len() == RECENT_MAX
                 && let Some(oldest) = recent.verdicts.pop_front()
             {
@@ -125,8 +147,11 @@ impl CommitPublisher {
             }
             let _ = self.verdicts.send(issued);
         }
-        drop(recent);
-        self.watermarks.send_replace(watermarks);
+    }
+
+    /// The last published verdict.
+    pub fn last(&self) -> VerdictId {
+        self.recent().last()
     }
 
     /// Passes the recent verdicts after the given one to `show`, oldest first, until it
@@ -178,6 +203,15 @@ impl CommitPublisher {
         }
         reached.at_end = true;
         reached
+    }
+
+    /// A recent verdict.
+    pub fn find(&self, id: VerdictId) -> Option<VerdictRecord> {
+        let recent = self.recent();
+        let found = recent
+            .verdicts
+            .binary_search_by_key(&id, |issued| issued.verdict.id);
+        found.ok().and_then(|at| recent.verdicts.get(at).cloned())
     }
 
     /// The verdict before the last `most` recent ones, or the floor if there are fewer.

@@ -423,6 +423,52 @@ async fn a_disk_that_hangs_delays_no_answer_for_long_and_refused_actions_are_und
     assert_eq!(verify(dir.path()).unwrap().records, 4);
 }
 
+#[tokio::test]
+async fn while_the_disk_hangs_verdicts_are_published_once_and_in_order() {
+    let dir = written([terminated(1, "a")]);
+    let (store, pass) = gated(&dir, 0);
+    let (mut verdicts, mut pushes) = (store.subscribe_verdicts(), store.subscribe_terminations());
+    // The writer takes the first batch, and the second waits.
+    put(&store, [looping(2, "b", Action::Warn)]);
+    while store.queue.len() > 0 {
+        tokio::task::yield_now().await;
+    }
+    put(&store, [reset(3, "a"), terminated(4, "b")]);
+    store.publish_stalled();
+    put(&store, [terminated(5, "c")]);
+    store.publish_stalled();
+    store.publish_stalled();
+    drop(pass);
+    put(&store, [terminated(6, "d")]);
+    store.publisher.wait_until_settled(VerdictId(6)).await;
+    // The reset can no longer happen: it would be published too late.
+    assert!(!store.settle_or_withdraw(VerdictId(3)).await);
+    let seen: Vec<u128> = std::iter::from_fn(|| verdicts.try_recv().ok())
+        .map(|issued| issued.verdict.id.0)
+        .collect();
+    assert_eq!(seen, [2, 4, 5, 6]);
+    let pushed = std::iter::from_fn(|| pushes.try_recv().ok());
+    assert_eq!(
+        pushed.map(|verdict| verdict.id.0).collect::<Vec<_>>(),
+        [4, 5, 6]
+    );
+    drop(store);
+    assert_eq!(names(&open(&dir).1), ["a", "b", "c", "d"]);
+}
+
+/// A watcher shows `durable` when it gets the verdict.
+#[test]
+fn a_published_verdict_is_durable_before_its_subscribers_get_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = open(&dir);
+    let mut verdicts = store.subscribe_verdicts();
+    for id in 1..=200 {
+        put(&store, [terminated(id, &format!("s{id}"))]);
+        let issued = verdicts.blocking_recv().unwrap();
+        assert!(store.is_durable(issued.verdict.id), "{id}");
+    }
+}
+
 #[test]
 fn a_refused_action_is_undone_at_the_next_start() {
     let dir = written([terminated(1, "a"), reset(2, "a")]);
@@ -791,8 +837,15 @@ fn the_queries_of_the_documentation_run() {
         .skip(1)
         .map(|rest| rest.split("```").next().unwrap())
         .collect();
-    assert_eq!(queries.len(), 5);
-    let dir = written(fixture_records());
+    assert_eq!(queries.len(), 6);
+    let rated = VerdictRecord {
+        effect: Effect::Rated {
+            verdict: VerdictId(1),
+            rating: Rating::Right,
+        },
+        ..reset(7, "s")
+    };
+    let dir = written(fixture_records().into_iter().chain([rated]));
     let connection = Connection::open(database_path(&dir)).unwrap();
     for query in queries {
         let mut statement = connection.prepare(query).unwrap();
@@ -844,10 +897,32 @@ fn a_refused_rating_leaves_the_earlier_one() {
     let sql = "SELECT rating FROM rated_verdicts";
     let found: String = connection.query_row(sql, [], |row| row.get(0)).unwrap();
     assert_eq!(found, "right");
+    let sql = "SELECT count(*) FROM ratings";
+    let found: i64 = connection.query_row(sql, [], |row| row.get(0)).unwrap();
+    assert_eq!(found, 1);
     let sql = "SELECT group_concat(action) FROM operator_actions";
     let found: String = connection.query_row(sql, [], |row| row.get(0)).unwrap();
     assert_eq!(found, "rate,rate,withdrawn");
     assert_eq!(verify(dir.path()).unwrap().records, 4);
+}
+
+#[test]
+fn the_newest_ratings_of_a_tenant_are_kept() {
+    let rated = (1..=60).map(|id| VerdictRecord {
+        effect: Effect::Rated {
+            // Each of 50 verdicts, and the last of them 10 times more.
+            verdict: VerdictId(u128::min(id, 50)),
+            rating: Rating::Right,
+        },
+        ..reset(100 + id, "s")
+    });
+    let dir = written(rated);
+    let connection = Connection::open(database_path(&dir)).unwrap();
+    let count = |sql: &str| -> i64 { connection.query_row(sql, [], |row| row.get(0)).unwrap() };
+    assert_eq!(count("SELECT count(*) FROM ratings"), 32);
+    assert_eq!(count("SELECT count(*) FROM rated_verdicts"), 25);
+    let of_last = "SELECT count(*) FROM ratings GROUP BY verdict_id ORDER BY 1 DESC LIMIT 1";
+    assert_eq!(count(of_last), 8);
 }
 
 #[test]

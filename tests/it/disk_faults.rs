@@ -12,11 +12,12 @@ use std::{
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
 use tonic::Code;
-use unstuck::pb::{Action, SessionStatus, Verdict};
+use unstuck::pb::{Action, Rating, SessionStatus, Verdict};
 
 use crate::{
     harness::*,
     lifecycle::{Running, check_refused, directory, output, text, unstuck},
+    notify::{self, Receiver},
 };
 
 /// Terminates a session after two equal calls, and waits a second for the disk.
@@ -304,6 +305,46 @@ async fn while_a_sync_hangs_a_termination_is_answered_as_not_durable() {
 }
 
 #[tokio::test]
+async fn while_a_sync_hangs_a_termination_reaches_streams_watchers_and_receivers_once() {
+    let mut receiver = Receiver::start(&[]).await;
+    let disk = Disk::new();
+    let toml = format!("{SHORT_SYNC}{}", notify::entry("a", receiver.address, ""));
+    fs::write(disk.dir.path().join("unstuck.toml"), toml).unwrap();
+    let (running, server) = disk.serve().await;
+    let mut stream = server.events().await;
+    stream
+        .ask(batch(1, [turn("").of("s"), turn("").of("t")]))
+        .await;
+    let mut watch = server.watch(Default::default()).await.unwrap();
+    disk.set("hang");
+    let answered = server.terminate("s").await;
+    assert!(!answered.durable);
+    for session in ["s", "t"] {
+        // The second time the disk works again, and nothing is repeated.
+        let push = stream.receive().await;
+        let pushed = verdict(&push.results[0]);
+        assert_eq!(
+            (&*pushed.session_id, pushed.durable),
+            (session, session == "t")
+        );
+        let watched = within(watch.message()).await.unwrap().unwrap().verdict;
+        assert_eq!(watched.as_ref(), Some(pushed));
+        let notified = receiver.next().await;
+        assert_eq!(notified.id(), pushed.verdict_id);
+        if session == "s" {
+            assert_eq!(pushed.verdict_id, answered.verdict_id);
+            disk.set("ok");
+            wait_until_healthy(&server).await;
+            server.terminate("t").await;
+        }
+    }
+    let (running, server) = disk.restart(running).await;
+    check_in_force(&server, &[answered]).await;
+    running.stop().await;
+    check_intact(&disk);
+}
+
+#[tokio::test]
 async fn while_the_save_of_a_session_hangs_streams_and_terminations_go_on() {
     let disk = Disk::new();
     let (running, server) = disk.serve().await;
@@ -386,6 +427,38 @@ async fn a_reset_refused_by_a_hanging_disk_has_not_happened_after_a_kill_either(
         running.stop().await;
         check_intact(&disk);
     }
+}
+
+#[tokio::test]
+async fn a_rating_refused_by_a_hanging_disk_leaves_the_earlier_one() {
+    let disk = Disk::new();
+    let (running, server) = disk.serve().await;
+    let results = server.play("s", ask("colour").times(2)).await;
+    let verdict_id = &verdict(&results[1]).verdict_id;
+    let rate = |server: Server, rating: Rating| {
+        let request = unstuck::pb::RateVerdictRequest {
+            verdict_id: verdict_id.clone(),
+            rating: rating.into(),
+            reason: String::new(),
+        };
+        async move { within(server.sessions.clone().rate_verdict(request)).await }
+    };
+    let server_again = running.server().await;
+    rate(server, Rating::Right).await.unwrap();
+    disk.set("hang");
+    let refused = rate(server_again, Rating::FalseAlarm).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
+    let (running, server) = disk.restart(running).await;
+    let request = unstuck::pb::ListVerdictsRequest {
+        rated_only: true,
+        ..Default::default()
+    };
+    let rated = server.audit(request).await.unwrap();
+    assert_eq!(rated.len(), 1);
+    let feedback = rated[0].feedback.as_ref().unwrap();
+    assert_eq!(feedback.rating(), Rating::Right);
+    running.stop().await;
+    check_intact(&disk);
 }
 
 #[tokio::test]
