@@ -12,9 +12,9 @@ use tonic::{
 pub(super) use super::server_args::{OperatorArgs, ServerArgs};
 use super::{
     CliError, block_on,
-    server_args::build_endpoint,
+    server_args::{TlsArgs, build_endpoint},
     text_format::sanitize,
-    tls_errors::{find_tls_error, find_tls_port},
+    tls_errors::{find_tls_error, probe_port},
 };
 use crate::pb::{self, session_service_client::SessionServiceClient};
 
@@ -33,6 +33,7 @@ pub(super) struct Client {
     service: SessionServiceClient<Channel>,
     server: String,
     uri: Uri,
+    tls: TlsArgs,
     token: Option<AsciiMetadataValue>,
     default_operator: Option<String>,
     operator: Option<AsciiMetadataValue>,
@@ -60,6 +61,7 @@ impl Client {
                 .max_decoding_message_size(MESSAGE_BYTES_MAX),
             server,
             uri,
+            tls: target.tls,
             token: target.token,
             default_operator: target.operator.or_else(|| env::var("USER").ok()),
             operator: None,
@@ -163,7 +165,7 @@ impl Client {
 
     /// The error for a status, which the transport may have made.
     pub async fn explain_status(&self, status: &Status) -> CliError {
-        match find_transport_error(&self.server, &self.uri, status).await {
+        match find_transport_error(&self.server, &self.uri, &self.tls, status).await {
             Some(error) => error,
             None => self.error_for_status(status),
         }
@@ -229,11 +231,12 @@ pub(super) fn connect_error(server: &str, error: &transport::Error) -> CliError 
 pub(super) async fn find_transport_error(
     server: &str,
     uri: &Uri,
+    tls: &TlsArgs,
     status: &Status,
 ) -> Option<CliError> {
     let source = status.source()?;
     match find_tls_error(server, source) {
         Some(error) => Some(error),
-        None => find_tls_port(server, uri).await,
+        None => probe_port(server, uri, tls).await,
     }
 }

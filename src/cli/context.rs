@@ -174,28 +174,28 @@ fn print_list(file: &ContextsFile, output: OutputFormat) -> io::Result<()> {
             "No contexts. Name a service: unstuck context add NAME --server ADDRESS"
         );
     }
+    write_list(&mut out, listed)
+}
+
+fn write_list<'a>(
+    out: &mut impl Write,
+    listed: impl Iterator<Item = ListedContext<'a>>,
+) -> io::Result<()> {
     let show = |path: &Option<PathBuf>| {
         let path = path.as_deref().map(Path::to_string_lossy);
         Cell::new(path.unwrap_or_default(), DIM)
     };
-    let rows: Vec<Vec<Cell>> = listed
-        .map(
-            |ListedContext {
-                 name,
-                 current,
-                 context,
-             }| {
-                vec![
-                    Cell::new(if current { "*" } else { "" }, BOLD),
-                    Cell::new(name, if current { BOLD } else { PLAIN }),
-                    Cell::plain(&context.server),
-                    Cell::plain(context.operator.as_deref().unwrap_or_default()),
-                    show(&context.token_file),
-                    show(&context.ca),
-                ]
-            },
-        )
-        .collect();
+    let render = |it: ListedContext<'_>| {
+        let name_style = if it.current { BOLD } else { PLAIN };
+        vec![
+            Cell::new(if it.current { "*" } else { "" }, BOLD),
+            Cell::new(it.name, name_style),
+            Cell::plain(&it.context.server),
+            Cell::plain(it.context.operator.as_deref().unwrap_or_default()),
+            show(&it.context.token_file),
+            show(&it.context.ca),
+        ]
+    };
     let columns = [
         Column::left(""),
         Column::left("NAME"),
@@ -204,10 +204,7 @@ fn print_list(file: &ContextsFile, output: OutputFormat) -> io::Result<()> {
         Column::left("TOKEN FILE").shrink_to(16),
         Column::left("CA").shrink_to(16).drop_priority(1),
     ];
-    grid::write(
-        &mut out,
-        &columns,
-        &rows,
-        terminal_dimensions().map(|(columns, _)| columns),
-    )
+    let rows: Vec<Vec<Cell>> = listed.map(render).collect();
+    let width_max = terminal_dimensions().map(|(columns, _)| columns);
+    grid::write(out, &columns, &rows, width_max)
 }

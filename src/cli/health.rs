@@ -38,7 +38,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
         let checked = health.check(HealthCheckRequest::default()).await;
         match checked {
             Ok(response) => Ok(response.into_inner().status()),
-            Err(status) => Err(find_transport_error(&server, &uri, &status)
+            Err(status) => Err(find_transport_error(&server, &uri, &tls, &status)
                 .await
                 .unwrap_or_else(|| CliError::failed(sanitize(status.message())))),
         }

@@ -2,6 +2,7 @@
 
 use std::{env, fmt, fs, path::PathBuf, time::Duration};
 
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use tonic::{
     metadata::AsciiMetadataValue,
     transport::{Certificate, ClientTlsConfig, Endpoint, Identity},
@@ -223,6 +224,16 @@ impl TlsArgs {
             (Some(cert), Some(key)) => config.identity(Identity::from_pem(read(cert)?, read(key)?)),
             _ => config,
         })
+    }
+}
+
+impl TlsArgs {
+    /// The client certificate with its chain, and its key. `None`: there is none, or it
+    /// cannot be read.
+    pub fn read_identity(&self) -> Option<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
+        let certificates = CertificateDer::pem_file_iter(self.cert.as_ref()?).ok()?;
+        let key = PrivateKeyDer::from_pem_file(self.key.as_ref()?).ok()?;
+        Some((certificates.collect::<Result<_, _>>().ok()?, key))
     }
 }
 

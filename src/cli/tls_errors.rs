@@ -4,14 +4,17 @@
 use std::{error::Error, io, iter, sync::Arc, time::Duration};
 
 use rustls::{
-    AlertDescription, CertificateError, ClientConfig, InvalidMessage, RootCertStore,
-    crypto::ring::default_provider, pki_types::ServerName,
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, InvalidMessage,
+    SignatureScheme,
+    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    crypto::ring::default_provider,
+    pki_types::{CertificateDer, ServerName, UnixTime},
 };
-use tokio::net::TcpStream;
+use tokio::{io::AsyncReadExt, net::TcpStream};
 use tokio_rustls::TlsConnector;
 use tonic::transport::Uri;
 
-use super::{CliError, text_format::sanitize};
+use super::{CliError, server_args::TlsArgs, text_format::sanitize};
 
 /// The probe is made after a failure, while a person waits.
 const PROBE_DEADLINE: Duration = Duration::from_secs(3);
@@ -54,38 +57,99 @@ fn to_tls_error<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a rustls::Erro
     direct.or_else(wrapped)
 }
 
-/// The message for a call that failed on its way over `http://`, if the port speaks TLS.
-pub(super) async fn find_tls_port(server: &str, uri: &Uri) -> Option<CliError> {
+/// The message for a call that failed on its way, if a connection without one tells why.
+pub(super) async fn probe_port(server: &str, uri: &Uri, tls: &TlsArgs) -> Option<CliError> {
     let is_plain = uri.scheme_str() == Some("http");
-    if !is_plain
-        || !tokio::time::timeout(PROBE_DEADLINE, speaks_tls(uri))
-            .await
-            .ok()??
-    {
-        return None;
+    let probe = tokio::time::timeout(PROBE_DEADLINE, probe_tls(uri, tls));
+    let error = match probe.await.ok()?? {
+        Ok(()) if is_plain => {
+            let server = sanitize(server);
+            return Some(CliError::failed(format!(
+                "{server}: plain text spoken to a TLS port: use https:// (--ca sets the CA to \
+                 trust)"
+            )));
+        }
+        Ok(()) => return None,
+        Err(error) => error,
+    };
+    // A plain text service does not speak TLS: there is nothing to say.
+    if is_plain {
+        None
+    } else {
+        find_tls_error(server, &error)
     }
-    let server = sanitize(server);
-    Some(CliError::failed(format!(
-        "{server}: plain text spoken to a TLS port: use https:// (--ca sets the CA to trust)"
-    )))
 }
 
-/// Whether a TLS server answers. No certificate is trusted and nothing is sent: that the
-/// server presents one is enough.
-async fn speaks_tls(uri: &Uri) -> Option<bool> {
-    let (host, port) = (uri.host()?, uri.port_u16().unwrap_or(80));
+/// Makes a TLS connection and sends nothing. A service that rejects the client certificate
+/// says so after the handshake; a client that has sent more may not get to read it.
+/// `None`: there is no connection to try it on.
+async fn probe_tls(uri: &Uri, tls: &TlsArgs) -> Option<io::Result<()>> {
+    let is_plain = uri.scheme_str() == Some("http");
+    let (host, port) = (uri.host()?, uri.port_u16()?);
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .ok()?
-        .with_root_certificates(RootCertStore::empty())
-        .with_no_client_auth();
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyCertificate));
+    let config = match tls.read_identity() {
+        Some((certificates, key)) => config.with_client_auth_cert(certificates, key).ok()?,
+        None => config.with_no_client_auth(),
+    };
     let name = ServerName::try_from(host.to_owned()).ok()?;
     let socket = TcpStream::connect((host, port)).await.ok()?;
-    let connector = TlsConnector::from(Arc::new(config));
-    let Err(error) = connector.connect(name, socket).await else {
-        return Some(true);
+    let mut stream = match TlsConnector::from(Arc::new(config))
+        .connect(name, socket)
+        .await
+    {
+        Ok(stream) => stream,
+        Err(error) => return Some(Err(error)),
     };
-    let is_tls = |error: &rustls::Error| !matches!(error, rustls::Error::InvalidMessage(_));
-    Some(to_tls_error(&error).is_some_and(is_tls))
+    // That a server answers is all that a plain text client needs to know.
+    if is_plain {
+        return Some(Ok(()));
+    }
+    Some(stream.read_u8().await.map(|_| ()))
+}
+
+/// Accepts every certificate, for a probe that sends nothing.
+#[derive(Debug)]
+struct AnyCertificate;
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        let provider = default_provider();
+        provider
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
 }

@@ -191,7 +191,11 @@ pub(super) fn describe_verdict(verdict: &Verdict) -> String {
             None => verdict.pattern.clone(),
             Some(operator) => format!("{}, {operator}", verdict.pattern),
         };
-        return format!("{summary}: {}", verdict.reason);
+        return match verdict.reason.as_str() {
+            // A rating needs no reason.
+            "" => summary,
+            reason => format!("{summary}: {reason}"),
+        };
     }
     if !verdict.pattern.is_empty() {
         return verdict.pattern.clone();

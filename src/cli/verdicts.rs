@@ -53,8 +53,12 @@ pub(super) struct Args {
     rated: bool,
     /// Write the ratings as labels of sessions to this file, for `unstuck eval`; `-` for
     /// standard output.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["limit", "newest", "ids", "output"])]
-    labels: Option<PathBuf>,
+    #[arg(
+        long = "labels",
+        value_name = "FILE",
+        conflicts_with_all = ["limit", "newest", "ids", "output"]
+    )]
+    labels_file: Option<PathBuf>,
     /// Output format: one line, or one JSON object, per verdict.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
@@ -130,7 +134,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
 
 async fn list_verdicts(client: &Client, args: &Args) -> Result<(), CliError> {
     let mut printer = VerdictPrinter::new(args.output).with_ids(args.ids);
-    let mut rated = args.labels.is_some().then(RatedSessions::default);
+    let mut rated = args.labels_file.is_some().then(RatedSessions::default);
     let words = SearchWords::new(&args.search);
     let mut remaining = args.limit.unwrap_or(u32::MAX);
     let request = pb::ListVerdictsRequest {
@@ -144,7 +148,7 @@ async fn list_verdicts(client: &Client, args: &Args) -> Result<(), CliError> {
         start_time: args.since.map(time_format::time_to_wire),
         end_time: args.until.map(time_format::time_to_wire),
         newest_first: args.newest,
-        rated_only: args.rated || args.labels.is_some(),
+        rated_only: args.rated || args.labels_file.is_some(),
     };
     client
         .for_each_verdict_page(request, |verdicts| {
@@ -162,7 +166,7 @@ async fn list_verdicts(client: &Client, args: &Args) -> Result<(), CliError> {
             Ok(ControlFlow::Continue(()))
         })
         .await?;
-    match (rated, &args.labels) {
+    match (rated, &args.labels_file) {
         (Some(rated), Some(file)) => rated.write(file),
         _ => Ok(()),
     }

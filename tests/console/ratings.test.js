@@ -67,7 +67,7 @@ test("a verdict has a page of its own, and to open it changes nothing", async ()
   assert.ok(!requests.some((url) => url.endsWith("/api/rate_verdict")));
   assert.equal((await verdicts()).length, 1, "no entry was added to the log");
   await page.getByRole("button", { name: "Right" }).click();
-  await page.getByText("Rated right").waitFor();
+  await page.locator(".rating").getByText("Rated right").waitFor();
   await page.getByRole("link", { name: "s", exact: true }).click();
   await page.locator(".timeline-plot").waitFor();
 });

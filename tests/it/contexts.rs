@@ -3,6 +3,7 @@
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Output};
 
 use crate::{
+    fake::FakeService,
     harness::{Server, ask},
     lifecycle::{directory, output, text, unstuck},
 };
@@ -67,6 +68,27 @@ async fn commands_use_the_context_that_is_named_or_current() {
     run_in(home, &["context", "remove", "two"], &[]);
     let configured = [("UNSTUCK__SERVER__GRPC", one.as_str())];
     assert_eq!(listed(home, &[], &configured).await, "of-one");
+}
+
+#[tokio::test]
+async fn what_a_context_holds_is_sent_to_its_own_server_only() {
+    let home = directory(&[("token", "a-secret")]);
+    let (own, other) = (FakeService::default(), FakeService::default());
+    let [own_address, other_address] = [own.start().await, other.start().await];
+    let [own_address, other_address] = [own_address, other_address].map(|it| it.to_string());
+    let named = ["context", "add", "prod", "--server", &own_address];
+    let more = ["--operator", "kim-of-prod", "--token-file", "token"];
+    run_in(home.path(), &[&named[..], &more].concat(), &[]);
+    let reset = ["reset", "s", "--reason", "x"];
+    let elsewhere = [&reset[..], &["--server", &other_address]].concat();
+    for args in [&reset[..], &elsewhere] {
+        let mut command = unstuck(home.path(), args, &[("USER", "kim")]);
+        let ran = tokio::task::spawn_blocking(move || command.output().unwrap());
+        let ran = ran.await.unwrap();
+        assert_eq!(ran.status.code(), Some(0), "{ran:?}");
+    }
+    assert!(own.requests()[0].starts_with("reset by kim-of-prod with Bearer a-secret: "));
+    assert!(other.requests()[0].starts_with("reset by kim: "));
 }
 
 #[test]

@@ -53,6 +53,7 @@ mod plausible;
 mod policy;
 mod profiles;
 mod properties;
+mod rate_commands;
 mod ratings;
 mod reload;
 mod repetition;
