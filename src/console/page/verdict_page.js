@@ -27,6 +27,7 @@ function details(verdict, page) {
       el("p", { class: "crumb" }, el("a", { href: "/" }, "Fleet"), " › ", el("a", { href: `/session?id=${session}`, class: "mono" }, untrusted(verdict.session_id))),
       el("h1", null, "Verdict"),
       el("p", { class: "labels" }, el("span", { class: "label mono" }, verdict.verdict_id)))),
+    el("h2", { class: "visually-hidden" }, "Details"),
     card(verdict, null, { rating: { isAllowed: page.isAllowed("rate") } }),
     el("p", { class: "muted" }, el("a", { href: `/session?id=${session}` }, "Timeline and other verdicts of the session"), " · ", el("a", { href: `/audit?session=${session}` }, "Its audit log")),
   ];
