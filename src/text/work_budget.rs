@@ -12,7 +12,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The budget for periods. Rows of JSON, the costliest ordinary text, cause 20 to 30 units a
+/// The budget for periods. Rows of JSON, the costliest ordinary text, cause 20 units a
 /// byte.
 pub(crate) type PeriodBudget = WorkBudget<24>;
 /// The budget for words, sentences, chunks and reports.

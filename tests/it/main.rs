@@ -33,6 +33,7 @@ mod contexts;
 mod corrections;
 mod deltas;
 mod disk_faults;
+mod disobedience;
 mod durable;
 mod embeddings;
 mod error_responses;
