@@ -37,6 +37,7 @@ Definitions:
   FN, TN     labelled a loop and not found; labelled no loop and not found
   precision  TP / (TP + FP): the share of alarms that are right
   recall     TP / (TP + FN): the share of loops that are found
+             In parentheses: the 95 % confidence interval (Wilson)
   F1         2 TP / (2 TP + FP + FN): precision and recall in one number
   delay      events from `first_loop_event` to the first verdict; negative if the
              verdict came first. Median and 90th percentile (nearest rank)
@@ -70,6 +71,9 @@ pub(super) struct Args {
     /// List all false alarms and missed loops, instead of the first 20 of each.
     #[arg(long)]
     list: bool,
+    /// Also print a table by source: the part of a session id before its first `/`.
+    #[arg(long)]
+    split: bool,
     /// Exit with 1 if the precision is below this: 0 to 1.
     #[arg(long, value_name = "P", value_parser = parse_ratio)]
     min_precision: Option<f64>,
@@ -105,7 +109,7 @@ fn evaluate(
     let sessions = runner.player.sessions().map(|(view, _)| view);
     let metrics = EvalMetrics::new(sessions, &alarms, labels, runner.bad_lines);
     map_write_error(match args.output {
-        OutputFormat::Table => report::print(&metrics, args.list),
+        OutputFormat::Table => report::print(&metrics, args.list, args.split),
         OutputFormat::Json => print_json(&metrics),
     })?;
     Ok(metrics)

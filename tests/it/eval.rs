@@ -200,6 +200,22 @@ fn a_detector_that_agrees_with_another_counts_too() {
 }
 
 #[test]
+fn sources_are_told_apart_by_the_beginning_of_the_session_id() {
+    let traces = session("a/1", 0, 4) + &session("b/1", 3, 1);
+    let labels = label("a/1", Some(0)) + &label("b/1", None);
+    let set = Set::new(&traces, &labels);
+    let sources = &set.figures()["sources"];
+    assert_eq!(sources["a"]["true_positives"], 1);
+    assert_eq!(
+        (&sources["b"]["sessions"], &sources["b"]["healthy"]),
+        (&json!(1), &json!(1))
+    );
+    set.eval(&["--split"]).ends_with(0).assert_prints("source");
+    let whole = set.eval(&[]).ends_with(0);
+    assert!(!whole.out.contains("source"), "{}", whole.out);
+}
+
+#[test]
 fn an_undefined_metric_is_null_in_json_and_a_dash_in_text() {
     let set = Set::new(&session("h", 3, 1), &label("h", None));
     let figures = set.figures();

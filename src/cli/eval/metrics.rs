@@ -25,6 +25,8 @@ pub(super) struct EvalMetrics {
     pub unlabelled: UnlabelledMetrics,
     /// Every detector, including those that found nothing.
     pub detectors: BTreeMap<Arc<str>, DetectorScore>,
+    /// By the part of the session id before its first `/`.
+    pub sources: BTreeMap<String, SourceMetrics>,
     /// Sessions labelled no loop and found, in the order of the traces.
     pub false_alarms: Vec<FalseAlarm>,
     /// Sessions labelled a loop and not found.
@@ -49,9 +51,30 @@ pub(super) struct Score {
     pub false_negatives: u64,
     pub true_negatives: u64,
     pub precision: Option<f64>,
+    pub precision_interval: Option<Interval>,
     pub recall: Option<f64>,
+    pub recall_interval: Option<Interval>,
     pub f1: Option<f64>,
     pub delay: DetectionDelay,
+}
+
+/// The 95 % confidence interval of a share, by Wilson's score: it stays within 0 and 1,
+/// also for a few sessions.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Interval {
+    pub low: f64,
+    pub high: f64,
+}
+
+/// The metrics of the sessions of one source.
+#[derive(Debug, Serialize)]
+pub(super) struct SourceMetrics {
+    pub sessions: u64,
+    pub found_sessions: u64,
+    pub loops: u64,
+    pub healthy: u64,
+    #[serde(flatten)]
+    pub score: Score,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -100,6 +123,16 @@ struct DetectionCounts {
     unlabelled_verdicts: u64,
 }
 
+/// The sessions of one source.
+#[derive(Default)]
+struct SourceCounts {
+    sessions: u64,
+    found_sessions: u64,
+    loops: u64,
+    healthy: u64,
+    detections: DetectionCounts,
+}
+
 #[derive(Default)]
 struct EvalMetricsBuilder {
     events: u64,
@@ -108,6 +141,7 @@ struct EvalMetricsBuilder {
     healthy: u64,
     detections: DetectionCounts,
     by_detector: BTreeMap<Arc<str>, DetectionCounts>,
+    by_source: BTreeMap<String, SourceCounts>,
     unlabelled: UnlabelledMetrics,
     false_alarms: Vec<FalseAlarm>,
     misses: Vec<MissedLoop>,
@@ -127,6 +161,8 @@ impl EvalMetrics {
             builder.sessions += 1;
             builder.events += events;
             let session_alarms = alarms.get(&view.id);
+            let label = missing.get(&view.id).copied();
+            builder.add_to_source(&view.id, label, session_alarms);
             match missing.remove(&view.id) {
                 Some(label) => builder.add_labelled(&view.id, label, session_alarms),
                 None => builder.add_unlabelled(events, session_alarms),
@@ -148,6 +184,32 @@ impl EvalMetricsBuilder {
                 .map(|name| ((*name).into(), DetectionCounts::default()))
                 .collect(),
             ..Self::default()
+        }
+    }
+
+    fn add_to_source(
+        &mut self,
+        id: &SessionId,
+        label: Option<&Label>,
+        alarmed: Option<&SessionAlarms>,
+    ) {
+        let id = id.to_string();
+        let source = id.split_once('/').map_or(id.as_str(), |(source, _)| source);
+        let counts = self.by_source.entry(source.to_owned()).or_default();
+        counts.sessions += 1;
+        counts.found_sessions += u64::from(alarmed.is_some());
+        let Some(label) = label else {
+            return;
+        };
+        if label.looping {
+            counts.loops += 1;
+        } else {
+            counts.healthy += 1;
+        }
+        if let Some(alarmed) = alarmed {
+            counts
+                .detections
+                .add_session(label, alarmed.first.event_index);
         }
     }
 
@@ -198,6 +260,7 @@ impl EvalMetricsBuilder {
             healthy,
             detections,
             by_detector,
+            by_source,
             mut unlabelled,
             false_alarms,
             misses,
@@ -228,10 +291,49 @@ impl EvalMetricsBuilder {
             },
             unlabelled,
             detectors,
+            sources: by_source
+                .into_iter()
+                .map(|(name, counts)| (name, counts.build()))
+                .collect(),
             false_alarms,
             misses,
             missing_sessions: Vec::new(),
         }
+    }
+}
+
+impl SourceCounts {
+    fn build(self) -> SourceMetrics {
+        let Self {
+            sessions,
+            found_sessions,
+            loops,
+            healthy,
+            detections,
+        } = self;
+        SourceMetrics {
+            sessions,
+            found_sessions,
+            loops,
+            healthy,
+            score: Score::new(detections, loops, healthy),
+        }
+    }
+}
+
+impl Interval {
+    fn new(part: u64, whole: u64) -> Option<Self> {
+        /// The number of standard deviations that 95 % of a normal distribution lie within.
+        const Z: f64 = 1.96;
+        let share = ratio(part, whole)?;
+        let n = whole as f64;
+        let center = share + Z * Z / (2.0 * n);
+        let spread = Z * (share * (1.0 - share) / n + Z * Z / (4.0 * n * n)).sqrt();
+        let scale = 1.0 + Z * Z / n;
+        Some(Self {
+            low: ((center - spread) / scale).max(0.0),
+            high: ((center + spread) / scale).min(1.0),
+        })
     }
 }
 
@@ -259,7 +361,9 @@ impl Score {
             false_negatives,
             true_negatives: healthy - false_positives,
             precision: ratio(true_positives, true_positives + false_positives),
+            precision_interval: Interval::new(true_positives, true_positives + false_positives),
             recall: ratio(true_positives, loops),
+            recall_interval: Interval::new(true_positives, loops),
             f1: ratio(
                 2 * true_positives,
                 2 * true_positives + false_positives + false_negatives,
@@ -296,5 +400,20 @@ impl MissedLoop {
             kind: label.kind.clone(),
             why: label.why.clone(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_interval_of_a_share_is_wilsons() {
+        // statsmodels.stats.proportion.proportion_confint(12, 14, method="wilson")
+        let interval = Interval::new(12, 14).unwrap();
+        assert!((interval.low - 0.6006).abs() < 1e-3 && (interval.high - 0.9599).abs() < 1e-3);
+        let all = Interval::new(3, 3).unwrap();
+        assert!(all.low > 0.4 && all.high == 1.0);
+        assert!(Interval::new(0, 0).is_none());
     }
 }

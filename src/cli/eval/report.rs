@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 
 use anstream::AutoStream;
 
-use super::metrics::{EvalMetrics, FalseAlarm, MissedLoop, Score};
+use super::metrics::{EvalMetrics, FalseAlarm, Interval, MissedLoop, Score};
 use crate::cli::{
     output,
     style::{BOLD, DIM},
@@ -20,7 +20,7 @@ const INDENT: &str = "    ";
 /// Columns between two numbers.
 const GAP: u16 = 1;
 
-pub(super) fn print(metrics: &EvalMetrics, list_all: bool) -> io::Result<()> {
+pub(super) fn print(metrics: &EvalMetrics, list_all: bool, split: bool) -> io::Result<()> {
     let stdout = io::stdout().lock();
     let columns = output::output_width(&stdout);
     // `AutoStream` strips colours if standard output does not support them.
@@ -30,6 +30,9 @@ pub(super) fn print(metrics: &EvalMetrics, list_all: bool) -> io::Result<()> {
     }
     writeln!(out, "\n{}", render_table(metrics))?;
     write_paragraph(&mut out, &render_silent_detectors(metrics), columns)?;
+    if split {
+        writeln!(out, "\n{}", render_sources(metrics))?;
+    }
     let alarms: Vec<_> = metrics
         .false_alarms
         .iter()
@@ -96,9 +99,11 @@ fn render_summary(metrics: &EvalMetrics) -> Vec<String> {
 
 fn render_score(score: &Score) -> String {
     let mut text = format!(
-        "Precision {}, recall {}, F1 {}",
+        "Precision {}{}, recall {}{}, F1 {}",
         format_ratio(score.precision),
+        format_interval(score.precision_interval),
         format_ratio(score.recall),
+        format_interval(score.recall_interval),
         format_ratio(score.f1),
     );
     let delay = &score.delay;
@@ -137,6 +142,37 @@ fn render_table(metrics: &EvalMetrics) -> String {
     output::render_table(header.map(str::to_owned), rows, GAP)
 }
 
+/// A row for each source of sessions.
+fn render_sources(metrics: &EvalMetrics) -> String {
+    let header = [
+        "source",
+        "sessions",
+        "found",
+        "loops",
+        "healthy",
+        "TP",
+        "FP",
+        "precision",
+        "recall",
+        "F1",
+    ];
+    let rows = metrics.sources.iter().map(|(name, of)| {
+        [
+            sanitize(name),
+            group_digits(of.sessions),
+            group_digits(of.found_sessions),
+            group_digits(of.loops),
+            group_digits(of.healthy),
+            group_digits(of.score.true_positives),
+            group_digits(of.score.false_positives),
+            format_ratio(of.score.precision),
+            format_ratio(of.score.recall),
+            format_ratio(of.score.f1),
+        ]
+    });
+    output::render_table(header.map(str::to_owned), rows.collect::<Vec<_>>(), GAP)
+}
+
 fn has_detections(score: &Score, unlabelled_verdicts: u64) -> bool {
     score.true_positives + score.false_positives + unlabelled_verdicts > 0
 }
@@ -158,6 +194,12 @@ fn render_row(name: &str, score: &Score, rate: Option<f64>) -> [String; 9] {
 
 fn format_ratio(share: Option<f64>) -> String {
     share.map_or_else(|| "–".to_owned(), |share| format!("{share:.2}"))
+}
+
+fn format_interval(interval: Option<Interval>) -> String {
+    interval.map_or_else(String::new, |Interval { low, high }| {
+        format!(" ({low:.2} to {high:.2})")
+    })
 }
 
 /// Lists the detectors without a verdict.
