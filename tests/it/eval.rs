@@ -121,14 +121,20 @@ fn tiny() -> Set {
 #[test]
 fn the_metrics_match_their_definitions() {
     let figures = tiny().figures();
-    let labelled = &figures["labelled"];
+    let mut labelled = figures["labelled"].clone();
+    let fields = labelled.as_object_mut().unwrap();
+    for interval in ["precision_interval", "recall_interval"] {
+        let interval = fields.remove(interval).unwrap();
+        let bounds = ["low", "high"].map(|end| interval[end].as_f64().unwrap());
+        assert!(bounds[0] < 0.75 && 0.75 < bounds[1], "{bounds:?}");
+    }
     let expected = json!({
         "sessions": 7, "loops": 4, "healthy": 3,
         "true_positives": 3, "false_positives": 1, "false_negatives": 1, "true_negatives": 2,
         "precision": 0.75, "recall": 0.75, "f1": 0.75,
         "delay": {"sessions": 3, "early": 1, "median": 2.0, "p90": 4},
     });
-    assert_eq!(*labelled, expected);
+    assert_eq!(labelled, expected);
     assert_eq!(figures["sessions"], 9);
     assert_eq!(figures["events"], 7 * 4 + 6 + 5 + 4 + 10);
     assert_eq!(figures["bad_lines"], 0);
@@ -400,6 +406,7 @@ fn json_has_these_keys_and_all_detectors() {
         "labelled",
         "unlabelled",
         "detectors",
+        "sources",
         "false_alarms",
         "misses",
         "missing_sessions",

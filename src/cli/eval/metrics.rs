@@ -265,6 +265,7 @@ impl EvalMetricsBuilder {
             false_alarms,
             misses,
         } = self;
+        // Each detector is credited with all it found.
         let per_1000 = |verdicts| ratio(verdicts * 1_000, unlabelled.events);
         let detectors = by_detector
             .into_iter()
@@ -278,6 +279,7 @@ impl EvalMetricsBuilder {
             })
             .collect();
         unlabelled.verdicts_per_1000_events = per_1000(unlabelled.verdicts);
+        // The caller knows the rest.
         EvalMetrics {
             events,
             sessions,
