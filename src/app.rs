@@ -273,8 +273,8 @@ impl App {
             self.engine.clone(),
             draining.clone(),
         ));
+        maintain_store(&mut tasks, &self.store, &self.metrics, &draining);
         tasks.spawn(sweep_sessions(self.engine, self.metrics, draining.clone()));
-        maintain_store(&mut tasks, &self.store, &draining);
         tasks.spawn(self.saver.clone().save_while_running(draining.clone()));
 
         // Serve until shutdown, or until a task ends.

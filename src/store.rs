@@ -30,11 +30,13 @@ mod record;
 mod recovery;
 mod removal;
 mod retention;
+mod save_requests;
 mod schema;
 mod sessions;
 mod tenant_share;
 mod transaction;
 mod verify;
+mod waiter_guard;
 mod writer;
 
 #[cfg(test)]
@@ -61,7 +63,9 @@ use tokio::sync::{broadcast, oneshot};
 
 pub use backup::{RestorePlan, back_up, plan_restore};
 pub use dir::StoreError;
+pub use ratings::RatingCounts;
 pub use reader::{ReadError, VerdictFilter, VerdictPage};
+pub use save_requests::SaveRequest;
 pub use verify::{LogVerification, read_chain_head, verify};
 
 use crate::{
@@ -74,11 +78,14 @@ use dir::StoreDir;
 use opening::{OpenedDatabase, open_database};
 use publisher::CommitPublisher;
 use queue::{Withdrawal, WriteQueue};
+use ratings::MemoryRatings;
 use reader::Readers;
 use recovery::Recovery;
 use removal::Retention;
 use retention::RetentionRequests;
+use save_requests::SaveRequests;
 use sessions::SessionWrites;
+use waiter_guard::WaiterGuard;
 use writer::{Writer, WriterDisk};
 
 /// `[store]`
@@ -145,6 +152,8 @@ pub struct Store {
     queue: Arc<WriteQueue>,
     publisher: Arc<CommitPublisher>,
     disk: Option<Disk>,
+    /// Only used without a disk.
+    memory_ratings: MemoryRatings,
     /// How long a call waits for the disk.
     sync_max: Duration,
     writer: Mutex<Option<JoinHandle<()>>>,
@@ -158,6 +167,7 @@ struct Disk {
     retention: Retention,
     requests: Arc<RetentionRequests>,
     sessions: Arc<SessionWrites>,
+    save_requests: SaveRequests,
     tombstones_max: AtomicUsize,
     /// Keeps other processes from using the directory.
     _lock: File,
@@ -218,6 +228,7 @@ impl Store {
             },
             requests: Arc::default(),
             sessions: Arc::default(),
+            save_requests: SaveRequests::default(),
             tombstones_max: AtomicUsize::new(options.tombstones_max),
             dir,
             _lock: lock,
@@ -294,6 +305,7 @@ impl Store {
             queue,
             publisher,
             disk,
+            memory_ratings: MemoryRatings::default(),
             sync_max: Duration::from_secs(options.settings.sync_secs_max),
             writer: Mutex::new(Some(std::thread::spawn(|| writer.run()))),
             waiters: AtomicUsize::new(0),
@@ -370,6 +382,12 @@ impl Store {
     /// Whether the write of a verdict has succeeded or failed.
     pub fn is_settled(&self, id: VerdictId) -> bool {
         self.publisher.watermarks().settled >= id
+    }
+
+    /// Whether a response with this verdict may have been sent: its write has ended, or
+    /// takes too long to wait for.
+    pub fn may_be_sent(&self, id: VerdictId, now: SystemTime) -> bool {
+        self.is_settled(id) || id.time() + self.sync_max <= now
     }
 
     /// Whether at least one call waits for a commit.
@@ -485,22 +503,6 @@ impl Store {
             oldest_unsynced: self.queue.oldest_unsynced_age(),
             write_failing: !matches!(self.health(), StoreHealth::InMemory | StoreHealth::Healthy),
         }
-    }
-}
-
-/// Counts a waiting call until dropped.
-struct WaiterGuard<'a>(&'a AtomicUsize);
-
-impl<'a> WaiterGuard<'a> {
-    fn new(waiters: &'a AtomicUsize) -> Self {
-        waiters.fetch_add(1, Relaxed);
-        Self(waiters)
-    }
-}
-
-impl Drop for WaiterGuard<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
     }
 }
 

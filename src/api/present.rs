@@ -8,8 +8,8 @@ pub(super) use detail::detail_to_pb;
 
 use crate::{
     domain::{
-        Abstention, Action, CallCheck, Cost, Delta, Evidence, Level, LoopMember, SessionStatus,
-        SessionView, Standing, Trend, Verdict, Waste,
+        Abstention, Action, CallCheck, Cost, Delta, Evidence, Feedback, Level, LoopMember, Rating,
+        SessionStatus, SessionView, Standing, Trend, Verdict, Waste,
     },
     engine::RecordOutcome,
     pb,
@@ -74,6 +74,25 @@ pub fn verdict_to_pb(verdict: &Verdict) -> pb::Verdict {
     }
 }
 
+pub(super) fn feedback_to_pb(feedback: &Feedback) -> pb::Feedback {
+    let Feedback {
+        rating,
+        operator,
+        reason,
+        time,
+    } = feedback;
+    let rating = match rating {
+        Rating::Right => pb::Rating::Right,
+        Rating::FalseAlarm => pb::Rating::FalseAlarm,
+    };
+    pb::Feedback {
+        rating: rating.into(),
+        operator: operator.clone(),
+        reason: reason.clone(),
+        time: Some(time_to_pb(*time)),
+    }
+}
+
 fn member_to_pb(member: &LoopMember) -> pb::Member {
     pb::Member {
         tool: member.tool.clone(),
@@ -116,13 +135,7 @@ pub(super) fn build_event_result(
         event_id,
         event_index: recorded.index.unwrap_or(-1),
         duplicate: recorded.duplicate,
-        action: action_to_pb(
-            recorded
-                .verdict
-                .as_deref()
-                .and_then(Verdict::effective_action),
-        )
-        .into(),
+        action: action_to_pb(recorded.action()).into(),
         verdict,
         error: None,
         standing: recorded.standing.as_ref().map(standing_to_pb),

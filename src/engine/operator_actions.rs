@@ -12,8 +12,8 @@ use thiserror::Error;
 
 use super::{Engine, closed::CarryOver, slot::Slot};
 use crate::domain::{
-    Action, AgentId, Effect, Evidence, Labels, OPERATOR, SessionId, SessionStatus, SessionView,
-    Verdict, VerdictId, Waste, sanitize,
+    Action, AgentId, Effect, Evidence, Labels, OPERATOR, Rating, SessionId, SessionStatus,
+    SessionView, Verdict, VerdictId, VerdictRecord, Waste, sanitize,
 };
 
 /// The operator of an action, and the reason.
@@ -57,6 +57,8 @@ impl Engine {
             let tenant = self.tenants.get_or_insert(id);
             *slot = self.close(&tenant, Some(&slot), view.clone(), now);
         }
+        let termination = view.termination.as_deref();
+        view.disobeyed = self.state.disobedience.total(id, termination);
         Some(view)
     }
 
@@ -131,6 +133,7 @@ impl Engine {
     /// included; its profile and labels stay. A closed session becomes live again
     /// if there is room; if not, it begins with its next event like any other.
     pub fn apply_reset(&self, id: &SessionId, reset_verdict: &Verdict, now: SystemTime) {
+        self.state.disobedience.remove_up_to(id, reset_verdict.id);
         let tenant = self.tenants.get_or_insert(id);
         let stored = tenant.carry_overs.take(id).after_reset(reset_verdict.id);
         let was_closed = self.sessions.get(id).is_some_and(|slot| slot.is_closed());
@@ -192,6 +195,23 @@ impl Engine {
         Ok(issuer.issue(verdict, &view.labels, &view.profile, effect, now))
     }
 
+    /// Issues the record of a rating.
+    pub fn issue_rating(
+        &self,
+        rated: &VerdictRecord,
+        rating: Rating,
+        request: &OperatorRequest<'_>,
+        now: SystemTime,
+    ) -> Arc<Verdict> {
+        let verdict = rating_verdict(&rated.verdict, rating, request, now);
+        let effect = Effect::Rated {
+            verdict: rated.verdict.id,
+            rating,
+        };
+        let issuer = &self.state.issuer;
+        issuer.issue(verdict, &rated.labels, &rated.profile, effect, now)
+    }
+
     /// Makes the session's verdicts `shadow` until this time.
     pub fn apply_snooze(&self, id: &SessionId, until: SystemTime) {
         if let Some(mut slot) = self.sessions.get_mut(id)
@@ -244,6 +264,25 @@ fn snooze_verdict(
     Verdict {
         pattern: format!("snoozed by an operator for {}", format_duration(secs)),
         ..operator_verdict(id, request, now)
+    }
+}
+
+/// The verdict of an operator who rates a verdict.
+fn rating_verdict(
+    rated: &Verdict,
+    rating: Rating,
+    request: &OperatorRequest<'_>,
+    now: SystemTime,
+) -> Verdict {
+    let what = match rating {
+        Rating::Right => "right",
+        Rating::FalseAlarm => "a false alarm",
+    };
+    Verdict {
+        agent: rated.agent.clone(),
+        pattern: format!("an operator called the verdict {} {what}", rated.id),
+        other_detectors: vec![rated.detector.clone()],
+        ..operator_verdict(&rated.session, request, now)
     }
 }
 

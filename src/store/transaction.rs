@@ -181,11 +181,10 @@ impl ChainState {
         for sql in [
             "UPDATE snoozes SET lifted_by = NULL WHERE lifted_by = ?1",
             "DELETE FROM snoozes WHERE verdict_id = ?1",
-            "DELETE FROM ratings WHERE rating_id = ?1",
         ] {
             transaction.prepare_cached(sql)?.execute([IdBlob(id)])?;
         }
-        Ok(())
+        ratings::remove(transaction, &withdrawal.columns.tenant, id)
     }
 
     pub fn save_sum(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
@@ -201,8 +200,9 @@ fn update_disobedience(
     transaction: &Transaction<'_>,
     columns: &RecordColumns,
 ) -> rusqlite::Result<()> {
-    let sql = "UPDATE tombstones SET disobeyed_events = ?4, disobeyed_tokens = ?5,
-                   disobeyed_usd = ?6
+    let sql = "UPDATE tombstones SET disobeyed_events = max(disobeyed_events, ?4),
+                   disobeyed_tokens = max(disobeyed_tokens, ?5),
+                   disobeyed_usd = max(disobeyed_usd, ?6)
                WHERE tenant = ?1 AND session = ?2 AND agent = ?3 AND lifted_by IS NULL";
     transaction.prepare_cached(sql)?.execute(params![
         columns.tenant,

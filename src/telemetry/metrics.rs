@@ -4,14 +4,14 @@
 //! A handle is created once and labels are closed sets. Every series therefore exists
 //! from the start, and none can be created by what an agent sends.
 
+mod cost_counter;
 mod exposition;
 mod gauge_guard;
 mod help;
 mod labels;
 mod register;
-mod wasted_cost;
 
-use std::{fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use metrics::{Counter, Gauge, Histogram, with_local_recorder};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
@@ -22,8 +22,8 @@ pub use labels::{
     PanicSite, Rejection, StreamRpc, WorkPart,
 };
 
-use crate::domain::{Action, Capacities, DetectorId, Level, SessionStatus, Waste};
-use wasted_cost::WastedCost;
+use crate::domain::{Action, Capacities, DetectorId, Level, Rating, SessionStatus, Waste};
+use cost_counter::CostCounter;
 
 /// The handles of all series.
 pub struct Metrics {
@@ -32,7 +32,10 @@ pub struct Metrics {
     delta_bytes: Counter,
     /// Indexed by `DetectorId`.
     detectors: Vec<DetectorMetrics>,
-    wasted_usd: WastedCost,
+    wasted_usd: CostCounter,
+    disobeyed_events: Counter,
+    disobeying_sessions: Counter,
+    disobeyed_usd: CostCounter,
     sessions_by_status: [Gauge; SessionStatus::ALL.len()],
     sessions_max: Gauge,
     state_bytes: Gauge,
@@ -59,12 +62,14 @@ pub struct Metrics {
 }
 
 struct DetectorMetrics {
+    name: String,
     detections: Counter,
     verdicts: [Counter; Action::ALL.len()],
     terminations: Counter,
     sessions_in_trend: [Gauge; Level::ALL.len()],
     wasted_events: Counter,
     wasted_tokens: Counter,
+    rated_verdicts: [Gauge; Rating::ALL.len()],
 }
 
 struct StoreMetrics {
@@ -129,6 +134,7 @@ impl Metrics {
     pub fn render(&self) -> String {
         let mut text = self.exporter.render();
         self.wasted_usd.render(&mut text);
+        self.disobeyed_usd.render(&mut text);
         exposition::sort_families(&text)
     }
 
@@ -174,7 +180,26 @@ impl Metrics {
             metrics.wasted_events.increment(waste.events.unsigned_abs());
             metrics.wasted_tokens.increment(waste.tokens.unsigned_abs());
         }
-        self.wasted_usd.add(detector, waste.usd);
+        self.wasted_usd.add_for(detector, waste.usd);
+    }
+
+    /// Counts an event after a termination; `is_first`: of its session or sub-agent.
+    pub fn count_disobedience(&self, is_first: bool, usd: f64) {
+        self.disobeyed_events.increment(1);
+        self.disobeying_sessions.increment(u64::from(is_first));
+        self.disobeyed_usd.add(usd);
+    }
+
+    /// Sets how many verdicts are rated. A detector that is no longer configured has no
+    /// series.
+    pub fn set_rating_counts(&self, counts: &BTreeMap<(String, Rating), u64>) {
+        for detector in &self.detectors {
+            for rating in Rating::ALL {
+                let count = counts.get(&(detector.name.clone(), rating));
+                let count = count.copied().unwrap_or_default();
+                detector.rated_verdicts[rating as usize].set(count as f64);
+            }
+        }
     }
 
     /// Moves a session from one trend level to another; `None`: no trend.
@@ -367,6 +392,10 @@ mod tests {
             "unstuck_sessions_terminated_total{cause=\"operator\"} 0",
             "unstuck_sessions_evicted_total{reason=\"idle\"} 0",
             "unstuck_sessions_in_trend{detector=\"exact_repeat\",level=\"chronic\"} 0",
+            "unstuck_disobeyed_events_total 0",
+            "unstuck_disobeying_sessions_total 0",
+            "unstuck_disobeyed_cost_usd_total 0",
+            "unstuck_rated_verdicts{detector=\"exact_repeat\",rating=\"false_alarm\"} 0",
             "unstuck_wasted_events_total{detector=\"exact_repeat\"} 0",
             "unstuck_wasted_tokens_total{detector=\"exact_repeat\"} 0",
             "# TYPE unstuck_wasted_cost_usd_total counter",

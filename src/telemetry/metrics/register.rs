@@ -7,10 +7,10 @@ use super::{
     ConfigReloadOutcome, DetectorMetrics, EntryKind, EventKind, EvictionReason, ListenerKind,
     Metrics, NotificationOutcome, PanicSite, ReceiverMetrics, Rejection, StoreMetrics, StreamRpc,
     WorkPart,
+    cost_counter::CostCounter,
     help::{self, EVENT_DURATION},
-    wasted_cost::WastedCost,
 };
-use crate::domain::{Action, Level, OPERATOR, SessionStatus};
+use crate::domain::{Action, Level, OPERATOR, Rating, SessionStatus};
 
 type LabelPair<'a> = (&'static str, &'a str);
 
@@ -36,7 +36,10 @@ pub(super) fn register(
             .iter()
             .map(|name| register_detector(name))
             .collect(),
-        wasted_usd: WastedCost::new(detectors),
+        wasted_usd: CostCounter::by_detector(help::WASTED_COST, help::WASTED_COST_HELP, detectors),
+        disobeyed_events: counter("unstuck_disobeyed_events_total", &[]),
+        disobeying_sessions: counter("unstuck_disobeying_sessions_total", &[]),
+        disobeyed_usd: CostCounter::new(help::DISOBEYED_COST, help::DISOBEYED_COST_HELP),
         // Sessions and the memory of their state.
         sessions_by_status: SessionStatus::ALL
             .map(|status| gauge("unstuck_sessions", &[("status", status.name())])),
@@ -85,6 +88,7 @@ pub(super) fn register(
 fn register_detector(name: &str) -> DetectorMetrics {
     let detector = ("detector", name);
     DetectorMetrics {
+        name: name.to_owned(),
         detections: counter("unstuck_detections_total", &[detector]),
         verdicts: Action::ALL.map(|action| {
             counter(
@@ -101,6 +105,12 @@ fn register_detector(name: &str) -> DetectorMetrics {
         }),
         wasted_events: counter("unstuck_wasted_events_total", &[detector]),
         wasted_tokens: counter("unstuck_wasted_tokens_total", &[detector]),
+        rated_verdicts: Rating::ALL.map(|rating| {
+            gauge(
+                "unstuck_rated_verdicts",
+                &[detector, ("rating", rating.name())],
+            )
+        }),
     }
 }
 
