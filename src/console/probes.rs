@@ -49,6 +49,20 @@ pub(super) async fn healthz(State(console): State<Console>) -> String {
             difference.as_secs()
         ));
     }
+    let store = &console.deps.store;
+    if let Some(ahead) = store.expiry_clock().held_back() {
+        degraded.push(format!(
+            "the wall clock was {} days ahead of the last run at the start: nothing expires \
+             until it was steady for an hour",
+            ahead.as_secs() / (24 * 60 * 60)
+        ));
+    }
+    if store.removed_terminations() > 0 {
+        degraded.push(format!(
+            "store.bytes_max is too small: a restart lifts {} terminations that are in force",
+            store.removed_terminations()
+        ));
+    }
     match &*degraded {
         [] => format!("{status}\n"),
         notes => format!("degraded; {}\n", notes.join("; ")),

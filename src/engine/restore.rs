@@ -18,6 +18,7 @@ pub(super) fn restore(engine: &Engine, recovered: RecoveredState, now: SystemTim
         last_verdict,
         disobeyed: _,
         data_since: _,
+        last_run: _,
     } = recovered;
     engine.state.issuer.continue_after(last_verdict);
     enqueue_tombstones(engine, restore_tombstones(engine, sessions, now));

@@ -2,7 +2,7 @@
 
 use metrics::Unit;
 
-const COUNTERS: [(&str, &str); 21] = [
+const COUNTERS: [(&str, &str); 22] = [
     ("unstuck_events_total", "Accepted events, by kind."),
     (
         "unstuck_delta_bytes_total",
@@ -65,6 +65,10 @@ const COUNTERS: [(&str, &str); 21] = [
         "Verdicts and operator actions that were dropped before they were written.",
     ),
     (
+        "unstuck_store_terminations_removed_total",
+        "Terminations in force that were removed from the disk for lack of room.",
+    ),
+    (
         "unstuck_notifications_total",
         "Notifications, by receiver and outcome.",
     ),
@@ -74,7 +78,7 @@ const COUNTERS: [(&str, &str); 21] = [
     ),
 ];
 
-const GAUGES: [(&str, &str); 16] = [
+const GAUGES: [(&str, &str); 17] = [
     ("unstuck_sessions", "Sessions, by status."),
     (
         "unstuck_sessions_max",
@@ -113,6 +117,10 @@ const GAUGES: [(&str, &str); 16] = [
     (
         "unstuck_store_bytes",
         "Bytes of the database and its write-ahead log.",
+    ),
+    (
+        "unstuck_store_bytes_max",
+        "Bytes that the store may have on disk; 0 without a disk.",
     ),
     (
         "unstuck_audit_records",
