@@ -221,6 +221,7 @@ impl FactExtractor {
 
     /// The facts of a call; `None` if its tool is exempt from detection.
     fn extract_call<'a>(&self, event: &'a Event, call: &'a ToolCall) -> Option<CallExtract<'a>> {
+        // Which call it is.
         let key = &self.key;
         let CallIdentity {
             tool,
@@ -245,6 +246,7 @@ impl FactExtractor {
                 && traits.is_action
                 && ack::is_receipt_sized(result_text));
 
+        // What the detectors compare.
         let facts = CallFacts {
             kind: classify::classify_kind(action.class, call, failed),
             call: signature,
@@ -259,6 +261,7 @@ impl FactExtractor {
             outcome,
             masked_outcome: outcomes.masked,
             raw_outcome: outcomes.raw,
+            // Without what is no news: an ignored result, a receipt, an error's details.
             response: if rule.ignore_result || (answers_with_receipt && !failed) {
                 None
             } else {

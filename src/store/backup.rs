@@ -50,7 +50,7 @@ fn copy_and_check(dir: &StoreDir, file: &Path) -> Result<LogVerification, StoreE
 fn copy(source: &Connection, file: &Path) -> Result<(), StoreError> {
     let mut target = Connection::open(file).map_err(database_error(file))?;
     let copying = backup::Backup::new(source, &mut target).map_err(database_error(file))?;
-    // All pages in one step, because a commit between two steps would start it anew. A
+    // All pages in one step, because a commit between two steps would restart it. A
     // running service can commit meanwhile; its write-ahead log grows until this is done.
     let ended = copying.step(-1).map_err(database_error(file))?;
     if !matches!(ended, backup::StepResult::Done) {

@@ -6,7 +6,7 @@ use rusqlite::{Transaction, params, types::ToSql};
 
 use super::{
     database::{CommitError, Database},
-    record,
+    ratings, record,
     recovery::read_removed,
     schema::{BUSY_TIMEOUT, LAST_RUN, WAL_BYTES, begin},
     sessions,
@@ -49,7 +49,7 @@ pub(super) struct RemovedSlice {
 impl Database {
     /// Removes a slice of what exceeds the limits: old records, expired and surplus
     /// tombstones; while the files are too large the oldest records, then saved sessions,
-    /// then tombstones.
+    /// then ratings, then tombstones.
     pub fn enforce_retention(
         &mut self,
         retention: &Retention,
@@ -73,6 +73,9 @@ impl Database {
             removed += sessions::remove_oldest(&transaction)?;
         }
         let mut slice = RemovedSlice::default();
+        if removed == 0 && bytes_over {
+            removed += ratings::remove_oldest(&transaction, RETENTION_SLICE)?;
+        }
         if removed == 0 && bytes_over {
             // Only tombstones are left: the oldest have to go.
             slice.terminations = state.remove_oldest_tombstones(&transaction)?;

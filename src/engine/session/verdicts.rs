@@ -150,6 +150,7 @@ impl Session {
         obs: ObservationContext<'_>,
         ctx: &EngineContext,
     ) -> Option<Arc<Verdict>> {
+        // Add the call to the history.
         let agent = self.agents.get_mut(obs.agent_position)?;
         let cost = Waste::new(1, obs.cost);
         let mut totals = agent.totals;
@@ -163,6 +164,7 @@ impl Session {
             operation: refused.operation,
             cost: obs.cost,
         });
+        // Count it for the loop that it belongs to.
         let outcome = refused.call.and_then(|call| {
             let refusal = Refusal {
                 call,
@@ -174,6 +176,7 @@ impl Session {
             let policy = &self.profile.policy;
             agent.policy.record_refusal(&refusal, policy)
         });
+        // The budget and the rules add the cost themselves.
         let has_decision = outcome
             .as_ref()
             .is_some_and(|outcome| outcome.decision.is_some());
@@ -191,7 +194,7 @@ impl Session {
         self.run_budget_and_rules(obs, ctx)
     }
 
-    /// What holds for an agent after an event; drops what no longer does.
+    /// The action in force for an agent after an event; drops those that no longer are.
     pub(super) fn update_standing(&mut self, position: usize) -> Option<Standing> {
         let progress = self.progress.count();
         let agent = self.agents.get_mut(position)?;
@@ -203,7 +206,7 @@ impl Session {
         self.standing(position)
     }
 
-    /// What holds for an agent. Nothing does while the session is snoozed.
+    /// The action in force for an agent. There is none while the session is snoozed.
     pub(super) fn standing(&self, position: usize) -> Option<Standing> {
         if self.verdict_history.snoozed_until.is_some() {
             return None;
@@ -213,14 +216,14 @@ impl Session {
         standing.current(self.progress.count(), &agent.policy)
     }
 
-    /// The answer to the end of a turn, with what holds for its agent.
+    /// The answer to the end of a turn, with the action in force for its agent.
     pub fn add_standing(&mut self, outcome: RecordOutcome, id: &AgentId) -> RecordOutcome {
         let position = self.agents.iter().position(|agent| agent.id == *id);
         let standing = position.and_then(|position| self.update_standing(position));
         outcome.with_standing(standing)
     }
 
-    /// The strongest of what holds for the agents.
+    /// The strongest action in force for the agents.
     pub(super) fn strongest_standing(&self) -> Option<Standing> {
         let history = &*self.verdict_history;
         if let Some(verdict) = &history.termination {
@@ -332,9 +335,11 @@ impl Session {
         metrics.add_waste(policy_outcome.detector, policy_outcome.wasted);
     }
 
-    /// Turns a termination of the session into a warning if the breaker is open. A loop
-    /// that was warned in this way and went on for as many events again is terminated:
-    /// otherwise decoys that open the breaker would protect it for ever.
+    /// Turns a termination of the session into a warning if the breaker is open. A session
+    /// that was warned in this way and went on for as many events again is terminated,
+    /// whichever of its loops goes on: otherwise decoys that open the breaker would protect
+    /// it for ever. A budget is the operator's own limit, of whose use the session was
+    /// warned before; it is reported once, so withholding it would lift it.
     fn apply_breaker(
         &mut self,
         decision: &mut Decision,
@@ -347,18 +352,21 @@ impl Session {
             return Some(());
         }
         let withheld = self.verdict_history.withheld_termination;
-        let is_enforced = withheld.is_some_and(|withheld| {
-            withheld.loop_id == decision.loop_id && self.events >= withheld.enforced_from
-        });
+        let is_enforced = decision.is_session_wide
+            || withheld.is_some_and(|withheld| self.events >= withheld.enforced_from);
         let breaker = &ctx.tenant.breaker;
         if is_enforced || breaker.allows_termination(obs.session, obs.now, ctx) {
             return Some(());
         }
         let loop_events = i32::try_from(decision.evidence.event_indexes.len()).unwrap_or(i32::MAX);
-        self.verdict_history.withheld_termination = Some(WithheldTermination {
-            loop_id: decision.loop_id,
-            enforced_from: self.events.saturating_add(loop_events.max(1)),
-        });
+        // Another loop does not postpone what a first one began.
+        let enforced_from = self.events.saturating_add(loop_events.max(1));
+        self.verdict_history
+            .withheld_termination
+            .get_or_insert(WithheldTermination {
+                loop_id: decision.loop_id,
+                enforced_from,
+            });
         decision.action = Action::Warn;
         decision.reason += "; not terminated: the breaker is open";
         Some(())
@@ -372,11 +380,12 @@ impl Session {
         used: UsageDelta,
         ctx: &EngineContext,
     ) -> Option<Arc<Verdict>> {
+        // A verdict that is not acted on counts for no breaker.
         let shadow = self.profile.policy.shadow || self.verdict_history.snoozed_until.is_some();
         if !shadow {
             self.apply_breaker(&mut decision, obs, ctx)?;
         }
-        // Build the verdict.
+        // Render the texts.
         let agent = self.agents.get_mut(obs.agent_position)?;
         let profile = &self.profile;
         decision.evidence.excerpt = sanitize::quote(obs.quote, EXCERPT_CHARS_MAX);
@@ -387,6 +396,7 @@ impl Session {
             obs.repetition_start,
             profile,
         );
+        // Build the verdict. It is durable once the store has written it.
         let ends_session = decision.is_session_wide && decision.action == Action::Terminate;
         let verdict = Verdict {
             id: VerdictId(0),

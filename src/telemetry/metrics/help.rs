@@ -100,6 +100,10 @@ const GAUGES: [(&str, &str); 17] = [
         "unstuck_sessions_in_trend",
         "Live sessions, by detector and trend level.",
     ),
+    (
+        "unstuck_rated_verdicts",
+        "Retained ratings of verdicts, by the verdict's detector and the rating.",
+    ),
     ("unstuck_streams", "Open streams, by rpc."),
     ("unstuck_connections", "Open connections, by listener."),
     (
