@@ -78,7 +78,7 @@ const COUNTERS: [(&str, &str); 22] = [
     ),
 ];
 
-const GAUGES: [(&str, &str); 17] = [
+const GAUGES: [(&str, &str); 18] = [
     ("unstuck_sessions", "Sessions, by status."),
     (
         "unstuck_sessions_max",
