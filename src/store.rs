@@ -30,11 +30,13 @@ mod record;
 mod recovery;
 mod removal;
 mod retention;
+mod save_requests;
 mod schema;
 mod sessions;
 mod tenant_share;
 mod transaction;
 mod verify;
+mod waiter_guard;
 mod waiting;
 mod writer;
 
@@ -64,6 +66,7 @@ pub use backup::{RestoreChanges, RestorePlan, back_up, plan_restore};
 pub use dir::StoreError;
 pub use ratings::RatingCounts;
 pub use reader::{ReadError, VerdictFilter, VerdictPage};
+pub use save_requests::SaveRequest;
 pub use verify::{LogVerification, read_chain_head, verify};
 
 use crate::{
@@ -84,6 +87,7 @@ use reader::Readers;
 use recovery::Recovery;
 use removal::Retention;
 use retention::RetentionRequests;
+use save_requests::SaveRequests;
 use sessions::SessionWrites;
 use writer::{Writer, WriterDisk};
 
@@ -164,6 +168,7 @@ struct Disk {
     retention: Retention,
     requests: Arc<RetentionRequests>,
     sessions: Arc<SessionWrites>,
+    save_requests: SaveRequests,
     tombstones_max: AtomicUsize,
     /// Keeps other processes from using the directory.
     _lock: File,
@@ -224,6 +229,7 @@ impl Store {
             },
             requests: Arc::default(),
             sessions: Arc::default(),
+            save_requests: SaveRequests::default(),
             tombstones_max: AtomicUsize::new(options.tombstones_max),
             dir,
             _lock: lock,
@@ -323,6 +329,12 @@ impl Store {
     /// Whether the write of a verdict has succeeded or failed.
     pub fn is_settled(&self, id: VerdictId) -> bool {
         self.publisher.watermarks().settled >= id
+    }
+
+    /// Whether a response with this verdict may have been sent: its write has ended, or
+    /// takes too long to wait for.
+    pub fn may_be_sent(&self, id: VerdictId, now: SystemTime) -> bool {
+        self.is_settled(id) || id.time() + self.sync_max <= now
     }
 
     /// Whether at least one call waits for a commit.

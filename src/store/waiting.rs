@@ -1,13 +1,10 @@
 //! Calls that wait until a verdict is on disk.
 
-use std::{
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
-    time::Duration,
-};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::{Store, queue::Withdrawal};
+use super::{Store, queue::Withdrawal, waiter_guard::WaiterGuard};
 use crate::domain::VerdictId;
 
 /// How long the answer to a withdrawn action waits until that is noted.
@@ -73,21 +70,5 @@ impl Store {
             let _ = done.send(());
         });
         let _ = tokio::time::timeout(NOTE_TIMEOUT, noted).await;
-    }
-}
-
-/// Counts a waiting call until dropped.
-struct WaiterGuard<'a>(&'a AtomicUsize);
-
-impl<'a> WaiterGuard<'a> {
-    fn new(waiters: &'a AtomicUsize) -> Self {
-        waiters.fetch_add(1, Relaxed);
-        Self(waiters)
-    }
-}
-
-impl Drop for WaiterGuard<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
     }
 }
