@@ -1,6 +1,9 @@
 //! The sessions, worst first, one page at a time.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::BTreeMap,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use axum::{
     body::Bytes,
@@ -15,7 +18,7 @@ use super::{
     http_error::{HttpError, Json, JsonResult},
 };
 use crate::{
-    domain::{Action, SessionStatus, Tenant},
+    domain::{Action, RestoredSummary, SessionStatus, Tenant},
     engine::{FleetFilter, RankedSessions},
     pb,
     server::{blocking, status},
@@ -54,6 +57,49 @@ pub(super) struct FleetPage {
     sessions: Vec<pb::Session>,
     /// The number of matching sessions by status.
     counts: BTreeMap<&'static str, usize>,
+    /// Since when the fleet is known. Absent: nothing was restored at the start.
+    data: Option<DataSince>,
+}
+
+/// What the page says of a restart. Times are milliseconds since 1970.
+#[derive(Debug, Serialize)]
+struct DataSince {
+    data_since_ms: u128,
+    started_ms: u128,
+    /// Restored sessions. Absent with tokens, because they are of all tenants.
+    restored: Option<KeptSessions>,
+}
+
+#[derive(Debug, Serialize)]
+struct KeptSessions {
+    whole: usize,
+    partial: usize,
+    lost: usize,
+}
+
+impl DataSince {
+    fn new(summary: &RestoredSummary, with_counts: bool) -> Self {
+        let millis = |time: SystemTime| {
+            let since_epoch = time.duration_since(UNIX_EPOCH);
+            since_epoch.unwrap_or_default().as_millis()
+        };
+        let RestoredSummary {
+            started_at,
+            data_since,
+            whole,
+            partial,
+            lost,
+        } = *summary;
+        Self {
+            data_since_ms: millis(data_since),
+            started_ms: millis(started_at),
+            restored: with_counts.then_some(KeptSessions {
+                whole,
+                partial,
+                lost,
+            }),
+        }
+    }
 }
 
 /// Bounds what a browser has to draw.
@@ -69,6 +115,9 @@ pub(super) async fn list_fleet(
 ) -> JsonResult<FleetPage> {
     let caller = console.admit(&headers, &path("ListSessions"))?;
     let query: FleetQuery = parse_body(&headers, &body)?;
+    let with_counts = !console.deps.auth.is_on();
+    let restored = console.deps.engine.restored_summary();
+    let data = restored.map(|summary| DataSince::new(&summary, with_counts));
     let (skip, limit) = (query.skip, query.limit.min(PAGE_ROWS_MAX));
     let filter = build_filter(caller.tenant, query)?;
     // A scan takes many locks, for microseconds each.
@@ -85,6 +134,7 @@ pub(super) async fn list_fleet(
     Ok(Json(FleetPage {
         sessions: rows,
         counts,
+        data,
     }))
 }
 

@@ -17,8 +17,8 @@ use std::{
 use super::{CallText, Detector, History};
 use crate::{
     domain::{
-        CallFacts, CallKind, Capacities, Cost, DetectorOutcome, EventPosition, Finding, MarkerKind,
-        Observation, ObservationBody, Operation, Outcome, Sig, UsageDelta,
+        AnswerKind, CallFacts, CallKind, Capacities, Cost, DetectorOutcome, EventPosition, Finding,
+        MarkerKind, Observation, ObservationBody, Operation, Outcome, Sig, UsageDelta,
     },
     facts::ProgressCounter,
     text::{PhraseMatcher, Sketcher},
@@ -61,6 +61,9 @@ pub fn call(name: &str) -> Script {
         tool: sig("tool"),
         lines: None,
         loose_args: None,
+        unordered_args: None,
+        answer: AnswerKind::Unknown,
+        moves_world: false,
         arg_words: Default::default(),
         response: None,
         error: None,
@@ -356,6 +359,7 @@ impl Script {
                 time: SystemTime::UNIX_EPOCH + Duration::from_secs(secs),
                 progress: progress.count(),
                 state_changes: progress.state_changes(),
+                world_moves: progress.world_moves(),
                 calls: progress.calls(),
                 round,
             };

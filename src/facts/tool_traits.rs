@@ -19,6 +19,12 @@ pub(super) struct ToolTraits {
     /// The tool acts on something and answers with a receipt.
     pub is_action: bool,
     pub runs_sql: bool,
+    /// The tool runs something and answers with its output.
+    pub is_run: bool,
+    /// The tool changes something when it succeeds.
+    pub is_change: bool,
+    /// The tool moves to another branch, cluster or database.
+    pub moves_world: bool,
 }
 
 /// The bits of a packed class. A shell has all of them set.
@@ -34,6 +40,9 @@ impl ToolTraits {
             is_read_only: has_word_of(tool, READ_ONLY_VERBS),
             is_action: has_word_of(tool, ACTION_VERBS),
             runs_sql: has_word_of(tool, SQL_WORDS),
+            is_run: has_word_of(tool, RUN_VERBS),
+            is_change: has_word_of(tool, CHANGE_VERBS) && !has_word_of(tool, READ_ONLY_VERBS),
+            moves_world: has_word_of(tool, MOVE_VERBS),
         }
     }
 
@@ -48,6 +57,9 @@ impl ToolTraits {
             self.is_read_only,
             self.is_action,
             self.runs_sql,
+            self.is_run,
+            self.is_change,
+            self.moves_world,
         ];
         let flag_bits = flags
             .iter()
@@ -67,10 +79,13 @@ impl ToolTraits {
         Self {
             class: class(2),
             guessed_class: [class_or_other(1), class_or_other(0)],
-            is_editor: flag(3),
-            is_read_only: flag(2),
-            is_action: flag(1),
-            runs_sql: flag(0),
+            is_editor: flag(6),
+            is_read_only: flag(5),
+            is_action: flag(4),
+            runs_sql: flag(3),
+            is_run: flag(2),
+            is_change: flag(1),
+            moves_world: flag(0),
         }
     }
 }
@@ -115,7 +130,8 @@ const BUILT_IN_CLASSES: &[(ToolClass, &[&str])] = &[
 const SHELL_TOOLS: &[&str] = &[
     "bash", "shell", "exec", "exec_command", "execute_command", "run_command",
     "run_shell_command", "local_shell", "terminal", "execute_bash", "run", "sh", "cmd",
-    "developer__shell", "run_terminal_cmd", "unified_exec", "powershell",
+    "developer__shell", "run_terminal_cmd", "unified_exec", "powershell", "execute",
+    "shell_command", "execute_shell_command", "run_in_terminal",
 ];
 
 /// The class of a tool by the built-in table; `None`: it is a shell. Editors that read and
@@ -198,6 +214,25 @@ const ACTION_VERBS: &[&str] = &[
     "refund", "transfer",
 ];
 
+/// Words in the names of tools that run something and answer with its output.
+const RUN_VERBS: &[&str] = &[
+    "run", "execute", "exec", "test", "tests", "build", "compile", "eval",
+];
+
+/// Words in the names of tools that change something.
+#[rustfmt::skip]
+const CHANGE_VERBS: &[&str] = &[
+    "create", "add", "update", "set", "delete", "remove", "save", "insert", "replace", "rename",
+    "edit", "write", "modify", "patch", "append", "upsert", "put", "apply", "move", "archive",
+    "assign", "label", "tag", "mark", "submit", "approve", "upload", "merge", "enable", "disable",
+    "book", "cancel", "refund", "transfer", "generate", "format", "fix", "install", "send", "post",
+    "reply", "publish", "schedule", "register", "execute", "restart", "deploy", "import", "commit",
+    "close", "reset", "claim", "resolve",
+];
+
+/// Words in the names of tools that move to another state of the world.
+const MOVE_VERBS: &[&str] = &["checkout", "switch", "bisect", "activate", "use", "connect"];
+
 /// Words in the names of tools that run SQL.
 const SQL_WORDS: &[&str] = &[
     "sql", "query", "db", "database", "postgres", "mysql", "sqlite", "execute",
@@ -239,6 +274,9 @@ mod tests {
             "send_email",
             "getWeather",
             "wait_for_job",
+            "switch_branch",
+            "replace_symbol_body",
+            "run_tests",
             "",
         ] {
             let traits = ToolTraits::from_name(tool);

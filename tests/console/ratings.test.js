@@ -87,3 +87,27 @@ test("what holds is shown, and times have their zone", async () => {
   await page.goto(`${service.url}/audit`);
   await page.locator(".filters").getByText("Asia/Tokyo").waitFor();
 });
+
+test("after a restart the fleet says since when it has data", async () => {
+  await service.record("s", ...times(3, order));
+  await service.stop();
+  await service.restart();
+  const { page } = await visit("/");
+  await page.getByRole("link", { name: "s", exact: true }).waitFor();
+  await page.getByText(/^Data since .* \(started .*; 1 session restored/).waitFor();
+});
+
+test("what a session sends after its termination is shown in red", async () => {
+  await service.record("s", order);
+  await service.ask("TerminateSession", { session_id: "s", reason: "enough" });
+  // What was under way for 2 seconds is not counted.
+  const disobeyed = async () => (await service.ask("GetSession", { session_id: "s" })).session.disobeyed;
+  while (!(await disobeyed())?.events) await service.record("s", order);
+  const { page } = await visit("/session?id=s");
+  const fact = page.locator(".fact.disobeyed");
+  await fact.getByText("After termination").waitFor();
+  const [colour, text] = await fact.evaluate((node) => [getComputedStyle(node.querySelector("dt")).color, getComputedStyle(document.body).color]);
+  assert.notEqual(colour, text);
+  await page.goto(`${service.url}/`);
+  await page.locator(".sessions .disobeyed").getByText(/^went on: /).waitFor();
+});

@@ -23,12 +23,13 @@ export function fleet(params, page) {
   const body = el("tbody");
   const pager = el("nav", { class: "pager", "aria-label": "Pages" });
   const note = el("p", { class: "note", role: "status" });
+  const known = el("p", { class: "muted data-since" });
   const node = el("section", { class: "fleet" },
     el("h1", { class: "visually-hidden" }, "Fleet"),
     el("div", { class: "strip" }, counts, plot),
     el("form", { class: "filters", role: "search", on: { submit: (event) => event.preventDefault() } }, controls),
     el("div", { class: "scroll" }, table(body)),
-    note, pager);
+    note, pager, known);
 
   const rows = new Map();
   let current = params;
@@ -48,7 +49,8 @@ export function fleet(params, page) {
     }
   }
 
-  function render({ sessions, counts: found }) {
+  function render({ sessions, counts: found, data }) {
+    setChildren(known, dataSince(data));
     setChildren(counts, tiles(found, current, page));
     const newRows = new Map();
     const nodes = sessions.map((session) => {
@@ -108,6 +110,16 @@ export function fleet(params, page) {
 
 const skip = (params) => Math.max(0, Number.parseInt(params.page ?? "1", 10) - 1 || 0) * PAGE;
 const isFiltered = (params) => ["status", "q", "detector", "min_action"].some((name) => params[name]);
+
+/** Since when the fleet is known, and what the last restart has kept. */
+function dataSince(data) {
+  if (!data) return "";
+  const time = (millis) => format.moment(new Date(millis).toISOString());
+  const { whole, partial, lost } = data.restored ?? {};
+  const kept = data.restored && (whole || partial || lost)
+    ? `; ${format.counted(whole, "session")} restored${partial ? `, ${partial} in part` : ""}${lost ? `, ${lost} lost` : ""}` : "";
+  return `Data since ${time(data.data_since_ms)} (started ${time(data.started_ms)}${kept}).`;
+}
 
 function tiles(found, params, page) {
   const all = Object.values(found).reduce((sum, number) => sum + number, 0);
