@@ -40,11 +40,11 @@ pub use tools::{ToolClass, ToolRule, ToolRuleError, ToolRules};
 
 use crate::{
     domain::{
-        AnswerKind, CallFacts, Event, EventBody, Operation, Outcome, RepetitionSettings, Role, Sig,
-        ToolCall, TurnFacts, sanitize,
+        AnswerKind, CallFacts, CallKey, Event, EventBody, Operation, Outcome, RepetitionSettings,
+        Role, Sig, ToolCall, TurnFacts, sanitize,
     },
     text::{
-        HashKey, Model, PhraseMatcher, RepetitionTracker, Sketcher, key::SignatureKind,
+        HashKey, Model, PhraseMatcher, RepetitionTracker, Sketcher, call_key, key::SignatureKind,
         mask::MaskKind, memo::Memo, sql,
     },
 };
@@ -65,6 +65,8 @@ pub struct FactExtractor {
     text_memo: Memo,
     /// The traits of recent tool names.
     traits_memo: Memo,
+    /// The call keys of recent loops.
+    call_key_memo: Memo,
 }
 
 /// What turns are analyzed with. Shared by all sessions.
@@ -144,6 +146,7 @@ impl FactExtractor {
             analyzers,
             text_memo: Memo::default(),
             traits_memo: Memo::default(),
+            call_key_memo: Memo::default(),
         }
     }
 
@@ -163,14 +166,8 @@ impl FactExtractor {
             .signature_if_present(SignatureKind::State, &event.state_hash);
         match &event.body {
             EventBody::Call(call) if call.outcome == Some(Outcome::Blocked) => {
-                match self.identify_call(call) {
-                    Some(identity) => EventFacts::Refused(RefusedCallFacts {
-                        call: identity.signature,
-                        operation: call
-                            .operation
-                            .unwrap_or_else(|| identity.action.class.operation()),
-                        target: identity.target,
-                    }),
+                match self.extract_refused(call) {
+                    Some(refused) => EventFacts::Refused(refused),
                     None => EventFacts::Other(None),
                 }
             }
@@ -188,10 +185,44 @@ impl FactExtractor {
     /// The signature of a call that is not made yet; `None` if its arguments are unknown or
     /// its tool is exempt from detection.
     pub fn call_signature(&self, call: &ToolCall) -> Option<Sig> {
-        self.identify_call(call)?.signature
+        self.extract_refused(call)?.call
     }
 
-    /// Which call it is; `None` if its tool is exempt from detection.
+    /// The facts of a call that is not made; `None` if its tool is exempt from detection.
+    fn extract_refused<'a>(&self, call: &'a ToolCall) -> Option<RefusedCallFacts<'a>> {
+        let identity = self.identify_call(call)?;
+        let class = identity.action.class;
+        Some(RefusedCallFacts {
+            call: identity.signature,
+            operation: call.operation.unwrap_or_else(|| class.operation()),
+            target: identity.target,
+        })
+    }
+
+    /// The key of a call, as clients compute it; `None`: the arguments are not JSON, or too
+    /// long. Cached, because a loop is reported more than once and each verdict has the keys
+    /// of its calls.
+    pub fn call_key(&self, tool: &str, args_json: &str) -> Option<CallKey> {
+        if args_json.len() > call_key::ARGS_BYTES_MAX {
+            return None;
+        }
+        let hash = |text| self.key.hash_text(SignatureKind::Call, text);
+        let text = self
+            .key
+            .hash_pair(SignatureKind::Call, hash(tool), hash(args_json));
+        // Zeros for a call without a key: no SHA-256 begins with 16 of them.
+        let [high, low] = self.call_key_memo.get_or_compute(text, || {
+            let key = call_key::call_key(tool, args_json);
+            let number = key.map_or(0, |CallKey(bytes)| u128::from_be_bytes(bytes));
+            [(number >> 64) as u64, number as u64]
+        });
+        let number = u128::from(high) << 64 | u128::from(low);
+        (number != 0).then(|| CallKey(number.to_be_bytes()))
+    }
+
+    /// Which call it is; `None` if its tool is exempt from detection. Inlined, because the
+    /// identity is large and would be copied twice for each call.
+    #[inline(always)]
     fn identify_call<'a>(&self, call: &'a ToolCall) -> Option<CallIdentity<'_, 'a>> {
         let key = &self.key;
 

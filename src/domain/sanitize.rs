@@ -62,11 +62,13 @@ fn is_plain_ascii(text: &str) -> bool {
     for lane in lanes {
         plain &= plain_byte_mask(lane);
     }
-    plain.to_bitmask() == (1 << LANES) - 1
+    plain.to_bitmask() == ALL_LANES
 }
 
 /// Bytes that are compared at once.
 const LANES: usize = 16;
+/// The bit mask in which every lane is set.
+const ALL_LANES: u32 = (1 << LANES) - 1;
 
 /// The last 16 bytes, which may overlap the previous lane. A shorter text is padded
 /// with spaces.
@@ -84,11 +86,14 @@ fn last_lane(bytes: &[u8]) -> [u8; LANES] {
 #[inline]
 fn plain_byte_mask(lane: &[u8; LANES]) -> u8x16 {
     let bytes = u8x16::new(*lane);
-    let between = |first: u8, last: u8| {
-        let above = bytes - u8x16::splat(first);
-        above.min(u8x16::splat(last - first)).simd_eq(above)
-    };
-    between(b' ', b'~') | between(b'\t', b'\r')
+    bytes_between(bytes, b' ', b'~') | bytes_between(bytes, b'\t', b'\r')
+}
+
+/// All ones for each byte from `first` to `last`.
+#[inline]
+fn bytes_between(bytes: u8x16, first: u8, last: u8) -> u8x16 {
+    let above = bytes - u8x16::splat(first);
+    above.min(u8x16::splat(last - first)).simd_eq(above)
 }
 
 /// Makes agent text safe to quote to a person or in a prompt: one line, no invisible
@@ -96,37 +101,57 @@ fn plain_byte_mask(lane: &[u8; LANES]) -> u8x16 {
 /// text cannot leave the quotes that a template puts around it.
 pub fn quote(text: &str, chars_max: usize) -> String {
     let (head, rest) = text.split_at_checked(chars_max).unwrap_or((text, ""));
-    if !is_quotable(head.as_bytes()) {
+    let Some(has_quotes) = check_quotable(head.as_bytes()) else {
         return quote_char_by_char(text, chars_max);
-    }
+    };
     let is_truncated = rest.chars().any(|c| !c.is_whitespace() && !is_invisible(c));
-    let mut out = head.trim_end_matches(' ').replace('"', "'");
+    let trimmed = head.trim_end_matches(' ');
+    let mut out = if has_quotes {
+        trimmed.replace('"', "'")
+    } else {
+        trimmed.to_owned()
+    };
     if is_truncated {
         out.push('…');
     }
     out
 }
 
-/// Whether the text is ASCII words separated by single spaces. Most texts are, and
-/// need only this check.
-fn is_quotable(text: &[u8]) -> bool {
-    let is_plain = text
-        .iter()
-        .fold(true, |all, byte| all & matches!(byte, b' '..=b'~'));
-    let has_double_space = text
-        .windows(2)
-        .fold(false, |any, two| any | (two[0] == b' ') & (two[1] == b' '));
-    is_plain && !has_double_space && !text.starts_with(b" ")
+/// Whether a text that is ASCII words separated by single spaces has quotation marks;
+/// `None` for any other text. Most texts are such words, and need only this check.
+fn check_quotable(text: &[u8]) -> Option<bool> {
+    let (lanes, rest) = text.as_chunks::<LANES>();
+    let mut padded = [b'x'; LANES];
+    padded.get_mut(..rest.len())?.copy_from_slice(rest);
+    let (mut plain, mut quotes) = (u8x16::MAX, u8x16::ZERO);
+    // A space at the beginning is one too many, like one after a space.
+    let (mut extra_spaces, mut after_space) = (0, 1);
+    for lane in lanes.iter().chain([&padded]) {
+        let bytes = u8x16::new(*lane);
+        plain &= bytes_between(bytes, b' ', b'~');
+        quotes |= bytes.simd_eq(u8x16::splat(b'"'));
+        let spaces = bytes.simd_eq(u8x16::splat(b' ')).to_bitmask();
+        extra_spaces |= spaces & (spaces << 1 | after_space);
+        after_space = spaces >> (LANES - 1);
+    }
+    let is_quotable = plain.to_bitmask() == ALL_LANES && extra_spaces == 0;
+    is_quotable.then(|| quotes.to_bitmask() != 0)
 }
 
 fn quote_char_by_char(text: &str, chars_max: usize) -> String {
     let mut out = String::with_capacity(text.len().min(chars_max * 4));
     let mut chars = 0;
     let mut gap = false;
-    for c in text.chars().filter(|c| !is_invisible(*c)) {
-        if c.is_whitespace() {
-            gap = !out.is_empty();
-            continue;
+    for c in text.chars() {
+        // Most characters are plain, also in a text that has others.
+        if !matches!(c, '!'..='~') {
+            if is_invisible(c) {
+                continue;
+            }
+            if c.is_whitespace() {
+                gap = !out.is_empty();
+                continue;
+            }
         }
         if chars + 1 + usize::from(gap) > chars_max {
             out.push('…');

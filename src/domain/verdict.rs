@@ -205,11 +205,14 @@ pub struct LoopMember {
 impl LoopMember {
     /// The call, for a person: `read_file src/main.rs`, `get_order(order_id=5)`.
     pub fn label(&self) -> String {
-        match (self.target.is_empty(), self.args.is_empty()) {
-            (true, true) => self.tool.clone(),
-            (false, true) => format!("{} {}", self.tool, self.target),
-            (true, false) => format!("{}({})", self.tool, self.args),
-            (false, false) => format!("{} {} ({})", self.tool, self.target, self.args),
+        let Self {
+            tool, target, args, ..
+        } = self;
+        match (target.is_empty(), args.is_empty()) {
+            (true, true) => tool.clone(),
+            (false, true) => [tool, " ", target].concat(),
+            (true, false) => [tool, "(", args, ")"].concat(),
+            (false, false) => [tool, " ", target, " (", args, ")"].concat(),
         }
     }
 

@@ -12,6 +12,7 @@ use crate::{
         AgentId, CallKind, Cost, DetectorId, DetectorOutcome, Finding, LazyBox, LoopMember,
         Observation, ObservationBody, Operation, RuleOutcome, Sig, UsageDelta, Verdict, Waste,
     },
+    facts::FactExtractor,
     policy::{
         AgentPolicy, Decision, DetectorResults, LoopHistory, PolicyOutcome, TemplateContext,
         render_refusals,
@@ -210,10 +211,11 @@ impl Agent {
         (call, words): (Option<Sig>, &CallText<'_>),
         used: UsageDelta,
         repetition_start: u64,
-        profile: &Profile,
+        (profile, facts): (&Profile, &FactExtractor),
     ) -> RenderedVerdict {
         let current = call.map(|call| (call, words.args));
-        let (members, first_operation) = build_members(&decision.calls, &self.history, current);
+        let (members, first_operation) =
+            build_members(&decision.calls, &self.history, current, facts);
         if decision.refusals > 0 {
             let (pattern, correction) = render_refusals(decision.refusals, &members);
             return RenderedVerdict {
@@ -223,21 +225,21 @@ impl Agent {
             };
         }
         let evidence = &decision.evidence;
-        let facts = TemplateContext::new(
+        let context = TemplateContext::new(
             (evidence.count, evidence.period, evidence.similarity),
             first_operation.unwrap_or(Operation::Other).verb(),
             &members,
             (&evidence.excerpt, repetition_start),
         );
-        let facts = match profile.detect.budget.own.reached_cap(&used) {
-            Some(reached) => facts.with_budget(reached.unit, reached.used, reached.cap),
-            None => facts,
+        let context = match profile.detect.budget.own.reached_cap(&used) {
+            Some(reached) => context.with_budget(reached.unit, reached.used, reached.cap),
+            None => context,
         };
         let detector = profile.detector_name(decision.detector);
         RenderedVerdict {
             members,
-            pattern: profile.templates.render_pattern(&detector, &facts),
-            correction: profile.templates.render_correction(&detector, &facts),
+            pattern: profile.templates.render_pattern(&detector, &context),
+            correction: profile.templates.render_correction(&detector, &context),
         }
     }
 

@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 use crate::{
     detect::History,
     domain::{LoopMember, Operation, Sig, sanitize},
-    text::call_key::{call_key, is_explaining, parse_args},
+    facts::FactExtractor,
+    text::call_key::{is_explaining, parse_args},
 };
 
 /// Arguments of a member for a person.
@@ -21,6 +22,7 @@ pub(super) fn build_members(
     calls: &[Sig],
     history: &History,
     current: Option<(Sig, &str)>,
+    facts: &FactExtractor,
 ) -> (Vec<LoopMember>, Option<Operation>) {
     let mut first_operation = None;
     let (mut members, mut arguments) = (Vec::new(), Vec::new());
@@ -33,7 +35,7 @@ pub(super) fn build_members(
             _ => &stored,
         };
         first_operation = first_operation.or(Some(operation));
-        member.call_key = call_key(&member.tool, args);
+        member.call_key = facts.call_key(&member.tool, args);
         members.push(member);
         arguments.push(match parse_args(&sanitize::strip_invisible(args)) {
             Some(Value::Object(entries)) => entries,

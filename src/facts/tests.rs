@@ -135,6 +135,28 @@ fn ignored_arguments_do_not_distinguish_calls() {
 }
 
 #[test]
+fn a_cached_call_key_is_that_of_its_call() {
+    let extractor = FactExtractor::new(HashKey::fixed(), ToolRules::default(), Arc::default());
+    let too_long = format!("\"{}\"", "a".repeat(call_key::ARGS_BYTES_MAX));
+    let args = [r#"{"a": 1}"#, r#"{"a": 2}"#, "ls -l", "", &too_long];
+    // The second round is answered from the cache.
+    for _ in 0..2 {
+        for tool in ["read", "write"] {
+            for args in args {
+                let expected = call_key::call_key(tool, args);
+                assert_eq!(
+                    extractor.call_key(tool, args),
+                    expected,
+                    "{tool} {args:.20}"
+                );
+            }
+        }
+    }
+    assert_ne!(extractor.call_key("read", args[0]), None);
+    assert_eq!(extractor.call_key("read", args[2]), None);
+}
+
+#[test]
 fn the_target_is_the_argument_with_the_best_rank() {
     let of = |args| facts_with("tools = []", call("t", args)).1;
     assert_eq!(of(r#"{"query":"x","path":"src/a.rs"}"#), "src/a.rs");

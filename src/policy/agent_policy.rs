@@ -202,6 +202,11 @@ impl AgentPolicy {
         self.state.get()?.trends.get(detector)
     }
 
+    /// The detectors that have a trend, as bits.
+    pub fn trend_bits(&self) -> u64 {
+        self.state.get().map_or(0, |state| state.trends.bits())
+    }
+
     /// The trends after an event, while they are remembered.
     pub fn samples(&self, index: i32) -> impl Iterator<Item = &PackedSample> {
         let states = self.state.get().into_iter();
@@ -328,14 +333,22 @@ impl PolicyState {
         finding: &Finding,
         results: &DetectorResults<'_>,
     ) -> (usize, bool) {
-        let id = compute_loop_id(results.agent, &finding.loop_key);
-        let extending = extending_bits(results.findings);
         let is_cited = |sig: &Sig| results.cited_signatures().any(|cited| cited == *sig);
-        let known = self.loops.find(id, extending, is_cited);
-        let position = known.unwrap_or_else(|| self.loops.insert(id, results.loop_capacity));
+        let (position, is_new) = match self.loops.find_active(is_cited) {
+            Some(position) => (position, false),
+            // The id is a hash, and a loop that goes on does not need it.
+            None => {
+                let id = compute_loop_id(results.agent, &finding.loop_key);
+                let extending = extending_bits(results.findings);
+                match self.loops.find(id, extending, is_cited) {
+                    Some(position) => (position, false),
+                    None => (self.loops.insert(id, results.loop_capacity), true),
+                }
+            }
+        };
         self.loops
             .add_signatures(position, results.cited_signatures());
-        (position, known.is_none())
+        (position, is_new)
     }
 
     /// The deferred alert, when its detector is no longer muted and if its loop is

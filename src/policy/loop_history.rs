@@ -78,21 +78,28 @@ impl LoopHistory {
     /// Events that a verdict lists.
     const EVENTS_MAX: usize = 64;
 
-    /// The active loop with any of the cited signatures, else the loop of this id,
-    /// else the latest loop with any of them that one of the `extending` detectors
-    /// has found: for that detector the run has not ended, even if another detector
-    /// has ended the loop.
+    /// The active loop with any of the cited signatures.
+    pub fn find_active(&self, is_cited: impl Fn(&Sig) -> bool) -> Option<usize> {
+        self.loops
+            .iter()
+            .rposition(|known| known.is_active && known.signatures.iter().any(&is_cited))
+    }
+
+    /// The loop of this id, else the latest loop with any of the cited signatures that one
+    /// of the `extending` detectors has found: for that detector the run has not ended, even
+    /// if another detector has ended the loop.
     pub fn find(
-        &mut self,
+        &self,
         id: LoopId,
         extending: u64,
         is_cited: impl Fn(&Sig) -> bool,
     ) -> Option<usize> {
-        let latest = |matches: &dyn Fn(&Loop) -> bool| self.loops.iter().rposition(matches);
-        let is_shared = |known: &Loop| known.signatures.iter().any(&is_cited);
-        latest(&|known| known.is_active && is_shared(known))
-            .or_else(|| latest(&|known| known.id == id))
-            .or_else(|| latest(&|known| known.detectors & extending != 0 && is_shared(known)))
+        let of_id = self.loops.iter().rposition(|known| known.id == id);
+        of_id.or_else(|| {
+            self.loops.iter().rposition(|known| {
+                known.detectors & extending != 0 && known.signatures.iter().any(&is_cited)
+            })
+        })
     }
 
     /// Adds a loop. If there are too many, the one that ended longest ago is evicted.

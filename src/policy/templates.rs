@@ -58,7 +58,7 @@ impl TemplateContext {
             target => first.map(|member| quote(&member.target)).unwrap_or_default(),
             call => calls.first().cloned().unwrap_or_default(),
             calls,
-            similarity => format!("{similarity:.2}"),
+            similarity => format_similarity(similarity),
             excerpt => quote(excerpt),
             began,
             unit => "",
@@ -155,6 +155,15 @@ fn quote(text: &str) -> String {
     sanitize::quote(text, QUOTE_CHARS_MAX)
 }
 
+/// With two decimals. Most loops repeat themselves exactly, and formatting a float is slow.
+fn format_similarity(similarity: f64) -> String {
+    if (1.0 - similarity) == 0.0 {
+        "1.00".to_owned()
+    } else {
+        format!("{similarity:.2}")
+    }
+}
+
 /// As an integer, or with two decimals.
 fn format_number(number: f64) -> String {
     if number.fract() == 0.0 {
@@ -165,7 +174,7 @@ fn format_number(number: f64) -> String {
 }
 
 fn template_name(detector: &str, key: &str) -> String {
-    format!("{detector}.{key}")
+    [detector, ".", key].concat()
 }
 
 impl fmt::Debug for Templates {

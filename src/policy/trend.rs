@@ -60,13 +60,17 @@ impl Trends {
         let decay = idle_decay(previous_time, at.time);
         let alpha = settings.trend.alpha as f32;
         let saturation = settings.trend.saturation as f32;
-        for (rank, (state, escalation)) in self
-            .states
-            .iter_mut()
-            .zip(&settings.escalations)
-            .enumerate()
-        {
+        // Only the detectors that have a trend or found something, which are few.
+        let mut remaining = self.active_bits | found;
+        while remaining != 0 {
+            let rank = remaining.trailing_zeros() as usize;
             let bit = 1u64 << rank;
+            remaining &= !bit;
+            let (Some(state), Some(escalation)) =
+                (self.states.get_mut(rank), settings.escalations.get(rank))
+            else {
+                continue;
+            };
             if state.ema == 0.0 && found & bit == 0 {
                 continue;
             }
@@ -96,6 +100,11 @@ impl Trends {
             self.history
                 .push(at.index, detector, state.ema, found & bit != 0);
         }
+    }
+
+    /// The detectors that have a trend.
+    pub fn bits(&self) -> u64 {
+        self.active_bits
     }
 
     /// The trends after an event.

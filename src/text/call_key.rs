@@ -1,8 +1,9 @@
 //! The key of a call, as clients compute it: SHA-256 over the tool's name, a zero byte,
 //! and the arguments in the form of RFC 8785.
 //!
-//! Cost: linear in the arguments, with a copy of their tree. It is computed for the
-//! members of a verdict, not for every call.
+//! Cost: linear in the arguments, with a copy of their tree, and a SHA-256. It is computed
+//! for the members of a verdict, not for every call, and cached by
+//! `FactExtractor::call_key`.
 
 use ring::digest;
 use serde_json::{Map, Value};
@@ -29,7 +30,7 @@ pub(crate) const EXPLAINING_ARGUMENTS: &[&str] = &[
 ];
 
 /// Longer arguments have no key, because it is computed while a session is locked.
-const ARGS_BYTES_MAX: usize = 16 * 1024;
+pub(crate) const ARGS_BYTES_MAX: usize = 16 * 1024;
 
 /// Whether an argument only explains its call.
 pub(crate) fn is_explaining(name: &str) -> bool {

@@ -32,7 +32,7 @@ impl ArgsRing {
             };
             self.texts.pop(usize::from(oldest).min(self.texts.len()));
         }
-        self.texts.push([args, "", ""]);
+        self.texts.push([args]);
         self.lengths.push_back(args.len() as u16);
     }
 

@@ -344,9 +344,10 @@ impl CallRing {
 
     /// Tool, target and event id of a call.
     fn texts_of(&self, ago: usize) -> Option<[String; 3]> {
+        // From the end of the ring on, because a verdict is about the latest calls.
         let lengths = |ago: usize| Some(self.row(ago)?.text_bytes.map(usize::from));
-        let earlier = (ago + 1..usize::from(self.len)).filter_map(lengths);
-        let mut begin: usize = earlier.flatten().sum();
+        let from_call_on = (0..=ago).filter_map(lengths).flatten().sum();
+        let mut begin = self.texts.len().checked_sub(from_call_on)?;
         Some(lengths(ago)?.map(|len| {
             begin += len;
             self.texts.get(begin - len..begin)

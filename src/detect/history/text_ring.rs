@@ -41,9 +41,9 @@ impl TextRing {
     /// The ring grows by this many bytes, about two calls.
     const BYTES_GROWTH: usize = 128;
 
-    /// Appends three texts.
-    pub fn push(&mut self, [first, second, third]: [&str; 3]) {
-        let len = self.len + first.len() + second.len() + third.len();
+    /// Appends texts.
+    pub fn push<const N: usize>(&mut self, texts: [&str; N]) {
+        let len = self.len + texts.map(str::len).iter().sum::<usize>();
         if len > self.bytes.len() {
             self.grow(len);
         }
@@ -51,10 +51,10 @@ impl TextRing {
         if end >= self.bytes.len() {
             end -= self.bytes.len();
         }
-        end = self.copy_at(end, first.as_bytes());
-        end = self.copy_at(end, second.as_bytes());
-        if !third.is_empty() {
-            self.copy_at(end, third.as_bytes());
+        for text in texts {
+            if !text.is_empty() {
+                end = self.copy_at(end, text.as_bytes());
+            }
         }
         self.len = len;
     }
@@ -97,7 +97,10 @@ impl TextRing {
     /// The text at this range.
     pub fn get(&self, range: std::ops::Range<usize>) -> String {
         let (first, rest) = self.slices(range);
-        String::from_utf8([first, rest].concat()).unwrap_or_default()
+        let mut bytes = Vec::with_capacity(first.len() + rest.len());
+        bytes.extend_from_slice(first);
+        bytes.extend_from_slice(rest);
+        String::from_utf8(bytes).unwrap_or_default()
     }
 
     fn slices(&self, range: std::ops::Range<usize>) -> (&[u8], &[u8]) {
@@ -165,7 +168,7 @@ mod tests {
         let mut kept = std::collections::VecDeque::new();
         for n in 0..500usize {
             let text = format!("{n} {}", "é".repeat(n * 7 % 40));
-            texts.push([&text, "", ""]);
+            texts.push([&text]);
             kept.push_back(text);
             if kept.len() > 5 {
                 texts.pop(kept.pop_front().unwrap().len());

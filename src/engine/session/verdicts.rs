@@ -299,11 +299,8 @@ impl Session {
 
     /// Adds a thawed session to the trend metrics.
     pub fn add_trend_metrics(&mut self, metrics: &Metrics) {
-        if self
-            .agents
-            .iter()
-            .any(|agent| agent.policy.loops().is_some())
-        {
+        let mut agents = self.agents.iter();
+        if agents.any(|agent| agent.policy.loops().is_some()) {
             self.update_levels(metrics);
         }
     }
@@ -313,7 +310,14 @@ impl Session {
     pub(super) fn update_levels(&mut self, metrics: &Metrics) {
         let mut levels = std::mem::take(&mut self.verdict_history.trend_levels);
         levels.resize(self.profile.policy.escalations.len(), None);
+        let trend_bits = self
+            .active_agents()
+            .fold(0, |bits, agent| bits | agent.policy.trend_bits());
         for (detector, level) in (0..).map(DetectorId).zip(&mut levels) {
+            // Most detectors have no trend and had none.
+            if level.is_none() && trend_bits & 1 << detector.0 == 0 {
+                continue;
+            }
             let trends = self
                 .active_agents()
                 .filter_map(|agent| agent.policy.trend(detector));
@@ -395,7 +399,7 @@ impl Session {
             (obs.call, &obs.words),
             used,
             obs.repetition_start,
-            profile,
+            (profile, ctx.facts),
         );
         // Build the verdict. It is durable once the store has written it.
         let ends_session = decision.is_session_wide && decision.action == Action::Terminate;
