@@ -153,6 +153,7 @@ impl WriteQueue {
         if state.queue.is_empty() {
             return (!state.closed).then(Batch::default);
         }
+        // Wait a little for more, unless something is urgent.
         let until = Instant::now() + LINGER;
         while state.urgent == 0 && !state.closed && state.queue.len() < BATCH_MAX {
             let left = until.saturating_duration_since(Instant::now());
@@ -161,6 +162,7 @@ impl WriteQueue {
             }
             self.filled.wait_for(&mut state, left);
         }
+        // Take as many as a write may have.
         let (mut taken, mut taken_bytes) = (0, 0);
         while taken < BATCH_MAX
             && taken_bytes < BATCH_BYTES_MAX
@@ -179,6 +181,7 @@ impl WriteQueue {
             (false, Some(last)) => last.verdict.id,
             _ => state.last,
         };
+        // They stay known while they are written.
         let started_at = Instant::now();
         state.in_flight = Some(InFlight {
             bytes: taken_bytes,
