@@ -27,6 +27,10 @@ use unstuck::{
 };
 
 const STARTS: usize = 5;
+/// Nothing is removed.
+const BYTES_MAX: u64 = 4 << 30;
+/// The write queue must not drop any.
+const UNWRITTEN_MAX: u32 = 10_000;
 
 fn main() {
     let argument = env::args().skip(1).find_map(|arg| arg.parse().ok());
@@ -36,6 +40,7 @@ fn main() {
     end_sessions(dir.path(), sessions);
     let written_in = began.elapsed().as_secs_f64();
     let log = verify(&dir.path().join("unstuck-data")).unwrap();
+    assert_eq!(log.tombstones, u64::from(sessions));
     println!(
         "{} terminations, {} MB, written in {:.1} s",
         log.records,
@@ -48,7 +53,7 @@ fn main() {
         "a durable commit takes {:.0?} at the median",
         median_commit()
     );
-    let mut times: Vec<Duration> = (0..STARTS).map(|_| start(dir.path())).collect();
+    let mut times: Vec<Duration> = (0..STARTS).map(|_| start(dir.path(), sessions)).collect();
     times.sort();
     println!("ready after {times:.2?}");
 }
@@ -94,6 +99,7 @@ fn open(dir: &Path) -> (Engine, Store) {
     let layers = Layers::load(DEFAULTS, &[], None, []).unwrap();
     let mut config = Config::new(&layers).unwrap();
     config.store.dir = dir.join("unstuck-data");
+    config.store.bytes_max = BYTES_MAX;
     let metrics = Arc::new(Metrics::new(config.profiles.detector_names()).unwrap());
     let (store, _) = Store::open(StoreOptions {
         settings: &config.store,
@@ -122,7 +128,10 @@ fn end_sessions(dir: &Path, sessions: u32) {
     let (engine, store) = open(dir);
     for n in 0..sessions {
         let id = SessionId::parse(&format!("team-{}/run-{n}", n % 100)).unwrap();
-        engine.terminate_session(&id, &ACT, now());
+        let id = engine.terminate_session(&id, &ACT, now()).verdict.id;
+        while n.is_multiple_of(UNWRITTEN_MAX) && !store.is_settled(id) {
+            std::thread::yield_now();
+        }
     }
     store.close();
 }
@@ -136,13 +145,14 @@ impl Drop for Running {
     }
 }
 
-fn start(dir: &Path) -> Duration {
+fn start(dir: &Path, sessions: u32) -> Duration {
     let began = Instant::now();
     let mut service = Command::new(env!("CARGO_BIN_EXE_unstuck"));
     service
         .current_dir(dir)
         .env("UNSTUCK__SERVER__GRPC", "127.0.0.1:0")
         .env("UNSTUCK__SERVER__HTTP", "127.0.0.1:0")
+        .env("UNSTUCK__STORE__BYTES_MAX", BYTES_MAX.to_string())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
     let mut running = Running(service.spawn().unwrap());
@@ -151,10 +161,21 @@ fn start(dir: &Path) -> Duration {
     let http = lines
         .filter_map(|line| line.strip_prefix("unstuck: HTTP on ").map(str::to_owned))
         .next();
-    let mut stream = TcpStream::connect(http.unwrap()).unwrap();
-    stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").unwrap();
+    let http = http.unwrap();
+    let answer = get(&http, "/readyz");
+    let ready_after = began.elapsed();
+    assert!(answer.ends_with("ready\n"), "{answer}");
+    let expected = format!("unstuck_sessions{{status=\"terminated\"}} {sessions}\n");
+    let metrics = get(&http, "/metrics");
+    assert!(metrics.contains(&expected), "{expected}{metrics}");
+    ready_after
+}
+
+fn get(http: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(http).unwrap();
+    let request = format!("GET {path} HTTP/1.0\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.ends_with("ready\n"), "{answer}");
-    began.elapsed()
+    answer
 }

@@ -32,7 +32,6 @@ use crate::{
     auth::{Auth, TokensError},
     config::Config,
     console,
-    domain::clock,
     engine::Engine,
     notify::{Notifier, NotifyError, WebhookKeys},
     pb::detection_service_server::DetectionServiceServer,
@@ -47,7 +46,7 @@ use crate::{
     store::{self, Store},
     telemetry::{ListenerKind, Metrics, traces},
 };
-use maintenance::{maintain_store, sweep_sessions};
+use maintenance::maintain;
 use resources::Resources;
 use session_saver::SessionSaver;
 
@@ -144,7 +143,7 @@ impl App {
             store.verdict_sink(),
         ));
         engine.set_tenant_count(auth.tenant_count());
-        engine.restore(recovered, clock::now());
+        engine.restore(recovered, store.expiry_clock().now());
         let saver = SessionSaver::new(
             engine.clone(),
             store.clone(),
@@ -268,13 +267,10 @@ impl App {
             self.metrics.clone(),
             draining.clone(),
         ));
-        tasks.spawn(reload::watch_tokens(
-            self.auth,
-            self.engine.clone(),
-            draining.clone(),
-        ));
-        maintain_store(&mut tasks, &self.store, &self.metrics, &draining);
-        tasks.spawn(sweep_sessions(self.engine, self.metrics, draining.clone()));
+        let (engine, store) = (self.engine, &self.store);
+        let watching = reload::watch_tokens(self.auth, engine.clone(), draining.clone());
+        tasks.spawn(watching);
+        maintain(&mut tasks, engine, self.metrics, store, &draining);
         tasks.spawn(self.saver.clone().save_while_running(draining.clone()));
 
         // Serve until shutdown, or until a task ends.

@@ -37,6 +37,7 @@ mod tenant_share;
 mod transaction;
 mod verify;
 mod waiter_guard;
+mod waiting;
 mod writer;
 
 #[cfg(test)]
@@ -59,9 +60,9 @@ use std::{
 use parking_lot::Mutex;
 
 use serde::Deserialize;
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::broadcast;
 
-pub use backup::{RestorePlan, back_up, plan_restore};
+pub use backup::{RestoreChanges, RestorePlan, back_up, plan_restore};
 pub use dir::StoreError;
 pub use ratings::RatingCounts;
 pub use reader::{ReadError, VerdictFilter, VerdictPage};
@@ -69,7 +70,10 @@ pub use save_requests::SaveRequest;
 pub use verify::{LogVerification, read_chain_head, verify};
 
 use crate::{
-    domain::{ChainHead, RecoveredState, Verdict, VerdictId, VerdictRecord, VerdictSink},
+    domain::{
+        ChainHead, RecoveredState, Verdict, VerdictId, VerdictRecord, VerdictSink,
+        clock::ExpiryClock,
+    },
     telemetry::StoreStats,
 };
 use backlog::Backlog;
@@ -77,7 +81,7 @@ use database::Database;
 use dir::StoreDir;
 use opening::{OpenedDatabase, open_database};
 use publisher::CommitPublisher;
-use queue::{Withdrawal, WriteQueue};
+use queue::WriteQueue;
 use ratings::MemoryRatings;
 use reader::Readers;
 use recovery::Recovery;
@@ -85,7 +89,6 @@ use removal::Retention;
 use retention::RetentionRequests;
 use save_requests::SaveRequests;
 use sessions::SessionWrites;
-use waiter_guard::WaiterGuard;
 use writer::{Writer, WriterDisk};
 
 /// `[store]`
@@ -111,9 +114,6 @@ impl Settings {
 pub struct AuditSettings {
     pub text: bool,
 }
-
-/// How long the answer to a withdrawn action waits until that is noted.
-const NOTE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Called by the writer before each commit.
 pub type CommitHook = Box<dyn Fn() + Send>;
@@ -156,6 +156,7 @@ pub struct Store {
     memory_ratings: MemoryRatings,
     /// How long a call waits for the disk.
     sync_max: Duration,
+    expiry_clock: ExpiryClock,
     writer: Mutex<Option<JoinHandle<()>>>,
     /// Calls that wait for a commit.
     waiters: AtomicUsize,
@@ -246,7 +247,13 @@ impl Store {
         };
         // Start the writer; a disk that failed is tried again by it.
         let disk = (disk, database, before_commit);
-        let store = Self::start(options, Some(disk), last, head, retained_after);
+        let expiry_clock = ExpiryClock::new(options.now, state.last_run);
+        let options = StoreOptions {
+            now: options.now - expiry_clock.held_back().unwrap_or_default(),
+            ..options
+        };
+        let mut store = Self::start(options, Some(disk), last, head, retained_after);
+        store.expiry_clock = expiry_clock;
         if let Some(failure) = failure {
             tracing::error!(error = %failure, "the store cannot be written to; serving from memory");
             store.publisher.start_failing(&failure);
@@ -307,6 +314,7 @@ impl Store {
             disk,
             memory_ratings: MemoryRatings::default(),
             sync_max: Duration::from_secs(options.settings.sync_secs_max),
+            expiry_clock: ExpiryClock::new(options.now, None),
             writer: Mutex::new(Some(std::thread::spawn(|| writer.run()))),
             waiters: AtomicUsize::new(0),
         }
@@ -316,67 +324,6 @@ impl Store {
     pub fn verdict_sink(&self) -> VerdictSink {
         let queue = self.queue.clone();
         Box::new(move |issued| queue.enqueue(issued))
-    }
-
-    /// Waits until the write of a verdict has succeeded or failed, but not longer than
-    /// `store.sync_secs_max`, and not at all while the disk hangs. Returns whether it is
-    /// durable.
-    pub async fn wait_until_settled(&self, id: VerdictId) -> bool {
-        self.wait(id).await;
-        self.is_durable(id)
-    }
-
-    /// Waits in the same way for an operator action, which has not happened unless it is
-    /// durable: if it is not written in time, it is withdrawn. Returns whether it has
-    /// happened.
-    pub async fn settle_or_withdraw(&self, id: VerdictId) -> bool {
-        if !self.wait(id).await {
-            match self.queue.withdraw(id) {
-                Withdrawal::Removed => return false,
-                // It was published meanwhile, or is about to be.
-                Withdrawal::Settled if !self.queue.may_be_dropped(id) => {
-                    self.publisher.wait_until_settled(id).await;
-                }
-                // `publish_stalled` may have withdrawn it before.
-                Withdrawal::InFlight | Withdrawal::Settled => {
-                    self.note_withdrawn(id).await;
-                    return false;
-                }
-            }
-        }
-        self.disk.is_none() || self.is_durable(id)
-    }
-
-    /// Returns false if the write has not ended in time.
-    async fn wait(&self, id: VerdictId) -> bool {
-        if self.is_settled(id) {
-            return true;
-        }
-        let Some(left) = self.sync_max.checked_sub(self.queue.write_age()) else {
-            return false;
-        };
-        let _waiting = WaiterGuard::new(&self.waiters);
-        let settled = self.publisher.wait_until_settled(id);
-        tokio::time::timeout(left, settled).await.is_ok()
-    }
-
-    /// Remembers a withdrawn action in a file, in case the process ends before the writer
-    /// has undone it. The disk may hang for this write too, so it waits only for a while.
-    /// There are no more such threads than actions in a batch.
-    async fn note_withdrawn(&self, id: VerdictId) {
-        let Some(disk) = &self.disk else {
-            return;
-        };
-        let dir = disk.dir.clone();
-        let (done, noted) = oneshot::channel();
-        std::thread::spawn(move || {
-            if let Err(error) = dir.note_withdrawn(id) {
-                tracing::error!(%error, "cannot note a refused operator action");
-            }
-            // The caller may have given up.
-            let _ = done.send(());
-        });
-        let _ = tokio::time::timeout(NOTE_TIMEOUT, noted).await;
     }
 
     /// Whether the write of a verdict has succeeded or failed.
@@ -474,6 +421,11 @@ impl Store {
         }
     }
 
+    /// The time by which everything in the store expires.
+    pub fn expiry_clock(&self) -> ExpiryClock {
+        self.expiry_clock
+    }
+
     /// The directory of the database. `None`: in memory only.
     pub fn dir(&self) -> Option<&Path> {
         self.disk.as_ref().map(|disk| &*disk.dir.0)
@@ -492,13 +444,22 @@ impl Store {
         }
     }
 
+    /// The terminations in force that are no longer on disk, because `store.bytes_max` is
+    /// too small.
+    pub fn removed_terminations(&self) -> u64 {
+        self.publisher.removed_terminations.load(Relaxed)
+    }
+
     pub fn stats(&self) -> StoreStats {
+        let disk = self.disk.as_ref();
         StoreStats {
             commits: self.publisher.commits.load(Relaxed),
             write_failures: self.publisher.failures.load(Relaxed),
             dropped: self.queue.dropped_total(),
+            removed_terminations: self.removed_terminations(),
             queue_len: self.queue.len(),
-            bytes: self.disk.as_ref().map_or(0, |disk| disk.dir.bytes()),
+            bytes: disk.map_or(0, |disk| disk.dir.bytes()),
+            bytes_max: disk.map_or(0, |disk| disk.retention.bytes_max),
             records: self.publisher.head().record,
             oldest_unsynced: self.queue.oldest_unsynced_age(),
             write_failing: !matches!(self.health(), StoreHealth::InMemory | StoreHealth::Healthy),

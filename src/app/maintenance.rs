@@ -7,7 +7,12 @@ use tokio::{task, time};
 use tokio_util::sync::CancellationToken;
 
 use super::{RunError, ServiceTasks, systemd};
-use crate::{domain::clock, engine::Engine, store::Store, telemetry::Metrics};
+use crate::{
+    domain::clock::{self, ExpiryClock},
+    engine::Engine,
+    store::Store,
+    telemetry::Metrics,
+};
 
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// The most entries of each kind and tenant that are removed at a time, about 200 µs of
@@ -28,6 +33,7 @@ const HEAD_INTERVAL: Duration = Duration::from_secs(60 * 60);
 /// memory metrics and notifies the watchdog.
 pub(super) async fn sweep_sessions(
     engine: Arc<Engine>,
+    expiry_clock: ExpiryClock,
     metrics: Arc<Metrics>,
     draining: CancellationToken,
 ) -> Result<(), RunError> {
@@ -35,7 +41,7 @@ pub(super) async fn sweep_sessions(
     ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
     let mut is_clock_wrong = false;
     while draining.run_until_cancelled(ticks.tick()).await.is_some() {
-        let now = clock::now();
+        let now = expiry_clock.now();
         for _ in 0..SWEEP_SLICES_MAX {
             if draining.is_cancelled() || !engine.evict_expired(now, SWEEP_SLICE) {
                 break;
@@ -66,15 +72,18 @@ fn log_clock_difference(was_large: bool) -> bool {
     difference.is_some()
 }
 
-/// Spawns the periodic tasks of the store.
-pub(super) fn maintain_store(
+/// Spawns the periodic tasks.
+pub(super) fn maintain(
     tasks: &mut ServiceTasks,
+    engine: Arc<Engine>,
+    metrics: Arc<Metrics>,
     store: &Arc<Store>,
-    metrics: &Arc<Metrics>,
     draining: &CancellationToken,
 ) {
+    let clock = store.expiry_clock();
     let retention = enforce_retention(store.clone(), metrics.clone(), draining.clone());
     tasks.spawn(retention);
+    tasks.spawn(sweep_sessions(engine, clock, metrics, draining.clone()));
     tasks.spawn(publish_stalled(store.clone(), draining.clone()));
     tasks.spawn(log_chain_head(store.clone(), draining.clone()));
 }
@@ -117,7 +126,7 @@ async fn enforce_retention(
     while draining.run_until_cancelled(ticks.tick()).await.is_some() {
         let store = store.clone();
         let (enforced, counts) = task::spawn_blocking(move || {
-            let enforced = store.enforce_retention(clock::now());
+            let enforced = store.enforce_retention(store.expiry_clock().now());
             (enforced, store.rating_counts())
         })
         .await?;

@@ -41,6 +41,14 @@ pub(super) async fn open_and_log(
         }
         None => tracing::warn!("state is kept in memory only: a restart loses terminations"),
     }
+    if let Some(ahead) = store.expiry_clock().held_back() {
+        let days = ahead.as_secs() / (24 * 60 * 60);
+        tracing::warn!(
+            days,
+            "the wall clock is far ahead of the last run; nothing expires until it was steady for \
+             an hour"
+        );
+    }
     Ok((Arc::new(store), recovered))
 }
 

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::RunError;
 use crate::{
-    domain::{FrozenSession, SessionId, clock},
+    domain::{FrozenSession, SessionId},
     engine::{Engine, RunMode, ThawError, ThawOutcome},
     secret::{Sealer, Secret},
     store::{self, SaveRequest, Store},
@@ -89,7 +89,7 @@ impl SessionSaver {
     }
 
     fn restore_sessions(&self) {
-        let now = clock::now();
+        let now = self.store.expiry_clock().now();
         let mut restored = RestoredCounts::default();
         let loaded = self.store.load_sessions(|mut frozen| {
             let sealed = frozen.window.take();
@@ -182,7 +182,8 @@ impl SessionSaver {
             let pause = Duration::from_secs_f64(bytes as f64 / HEAD_BYTES_PER_SEC as f64);
             thread::sleep(pause.saturating_sub(batch_start.elapsed()));
         }
-        let idle_since = clock::now().checked_sub(self.engine.idle_max());
+        let now = self.store.expiry_clock().now();
+        let idle_since = now.checked_sub(self.engine.idle_max());
         match idle_since {
             Some(time) if !stop.is_cancelled() => self.store.remove_sessions_idle_since(time),
             _ => Ok(()),

@@ -6,9 +6,9 @@ use tokio::{
 };
 use tonic::transport::{Channel, server::TcpIncoming};
 
-use super::*;
+use super::{maintenance::sweep_sessions, *};
 use crate::{
-    domain::{Labels, SessionId},
+    domain::{Labels, SessionId, clock},
     pb::{
         self, detection_service_client::DetectionServiceClient,
         session_service_client::SessionServiceClient,
@@ -82,7 +82,7 @@ async fn the_sweeper_stops_when_the_service_drains() {
     let draining = app.draining.clone();
     draining.cancel();
     assert!(
-        sweep_sessions(app.engine, app.metrics, draining)
+        sweep_sessions(app.engine, app.store.expiry_clock(), app.metrics, draining)
             .await
             .is_ok()
     );
@@ -121,7 +121,12 @@ async fn the_sweep_yields_to_other_tasks_and_removes_all_expired_sessions() {
         assert!(opened.is_ok());
     }
     let (engine, draining) = (app.engine.clone(), app.draining.clone());
-    let sweeping = tokio::spawn(sweep_sessions(app.engine, app.metrics, draining.clone()));
+    let sweeping = tokio::spawn(sweep_sessions(
+        app.engine,
+        app.store.expiry_clock(),
+        app.metrics,
+        draining.clone(),
+    ));
     // The runtime has one thread, so this loop runs only when the sweep yields.
     let mut counts = std::collections::BTreeSet::new();
     while engine.live_sessions() > 0 {

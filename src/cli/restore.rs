@@ -8,9 +8,6 @@ use super::{
 };
 use crate::store;
 
-/// How many lifted terminations are named.
-const NAMED_MAX: usize = 20;
-
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// The copy, from `unstuck backup`.
@@ -26,18 +23,21 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let dir = args.store.resolve()?;
     let plan = store::plan_restore(&dir, &args.file).map_err(store_error)?;
-    match plan.lifted.as_deref() {
+    match &plan.changes {
         None => anstream::eprintln!(
             "unstuck: the database in {} cannot be read: it is unknown which terminations the \
              copy does not have",
             dir.display()
         ),
-        Some([]) => {}
-        Some(lifted) => print_lifted(lifted),
+        Some(changes) => {
+            print_named("terminations that the copy does not have", &changes.lifted);
+            let again = "terminations of the copy that are not in force now";
+            print_named(again, &changes.terminated);
+        }
     }
     if plan.replaces && !args.force {
         return Err(CliError::failed(format!(
-            "{} has a database: pass --force to replace it by the copy",
+            "{} is not empty: pass --force to replace its database by the copy",
             dir.display()
         )));
     }
@@ -47,12 +47,9 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_lifted(lifted: &[String]) {
-    let named = lifted.iter().take(NAMED_MAX).map(String::as_str);
-    let mut named = named.collect::<Vec<_>>().join(", ");
-    if lifted.len() > NAMED_MAX {
-        named += ", …";
+/// All of them: each may be a session that runs on, or one that is ended.
+fn print_named(what: &str, named: &[String]) {
+    if !named.is_empty() {
+        anstream::eprintln!("unstuck: {what} ({}): {}", named.len(), named.join(", "));
     }
-    let count = lifted.len();
-    anstream::eprintln!("unstuck: terminations that the copy does not have ({count}): {named}");
 }

@@ -25,7 +25,9 @@ pub(super) async fn render_metrics(
 pub(super) async fn healthz(State(console): State<Console>) -> String {
     let mut degraded = Vec::new();
     let mut status = "ok";
-    match console.deps.store.health() {
+    // The disk.
+    let store = &console.deps.store;
+    match store.health() {
         StoreHealth::Healthy => {}
         StoreHealth::InMemory => status = "ok; state is kept in memory only",
         StoreHealth::WriteFailing(why) => degraded.push(format!(
@@ -38,15 +40,30 @@ pub(super) async fn healthz(State(console): State<Console>) -> String {
             age.as_secs()
         )),
     }
+    if store.removed_terminations() > 0 {
+        degraded.push(format!(
+            "store.bytes_max is too small: a restart lifts {} terminations that are in force",
+            store.removed_terminations()
+        ));
+    }
+    // Detection and access.
     if console.deps.engine.is_any_breaker_open() {
         degraded.push("the breaker is open: detectors warn instead of terminating".to_owned());
     }
     degraded.extend(token_file_note(&console));
+    // The clock.
     if let Some(difference) = clock::large_difference() {
         degraded.push(format!(
             "the wall clock differs from the service's time by {} s: times of verdicts and \
              expiry follow it slowly, a restart adopts it",
             difference.as_secs()
+        ));
+    }
+    if let Some(ahead) = store.expiry_clock().held_back() {
+        degraded.push(format!(
+            "the wall clock was {} days ahead of the last run at the start: nothing expires \
+             until it was steady for an hour",
+            ahead.as_secs() / (24 * 60 * 60)
         ));
     }
     match &*degraded {

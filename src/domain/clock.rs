@@ -20,6 +20,47 @@ const CORRECTION_DIVISOR: u32 = 16;
 /// Beyond this difference the wall clock was wrong at the start, or is now.
 const DIFFERENCE_MAX: Duration = Duration::from_secs(60);
 
+/// A wall clock that is further ahead of the last run at a start may be wrong. A weekend
+/// without the service is not.
+const AHEAD_MAX: Duration = Duration::from_secs(3 * 24 * 60 * 60);
+
+/// A wall clock that was steady for this long is right.
+const STEADY_MIN: Duration = Duration::from_secs(60 * 60);
+
+/// The time by which sessions, terminations and verdicts expire. A start with a wrong
+/// wall clock must not delete them, so if it is far ahead of the last run, this time goes
+/// on from there until the wall clock was steady for an hour.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpiryClock {
+    ahead: Duration,
+    started_at: Instant,
+}
+
+impl ExpiryClock {
+    /// `last_run` is `None` without a previous run.
+    pub fn new(now: SystemTime, last_run: Option<SystemTime>) -> Self {
+        let ahead = last_run.and_then(|last_run| now.duration_since(last_run).ok());
+        Self {
+            ahead: ahead.filter(|ahead| *ahead > AHEAD_MAX).unwrap_or_default(),
+            started_at: Instant::now(),
+        }
+    }
+
+    pub fn now(&self) -> SystemTime {
+        now() - self.held_back().unwrap_or_default()
+    }
+
+    /// How far this time is behind the service's. `None`: they agree.
+    pub fn held_back(&self) -> Option<Duration> {
+        self.held_back_after(self.started_at.elapsed(), large_difference())
+    }
+
+    fn held_back_after(&self, elapsed: Duration, difference: Option<Duration>) -> Option<Duration> {
+        let is_steady = elapsed >= STEADY_MIN && difference.is_none();
+        (!self.ahead.is_zero() && !is_steady).then_some(self.ahead)
+    }
+}
+
 /// The service's time.
 pub fn now() -> SystemTime {
     static CLOCK: OnceLock<(Instant, Mutex<SteadyClock>)> = OnceLock::new();
@@ -138,6 +179,23 @@ mod tests {
             assert_eq!(large_difference_between(start(), later), expected);
             assert_eq!(large_difference_between(later, start()), expected);
         }
+    }
+
+    #[test]
+    fn expiry_waits_for_a_clock_that_is_far_ahead_of_the_last_run_and_steady() {
+        let held_back = |ahead: Duration, elapsed: Duration, difference: Option<Duration>| {
+            let clock = ExpiryClock::new(start() + ahead, Some(start()));
+            clock.held_back_after(elapsed, difference)
+        };
+        let (wrong, minute) = (Some(TEN_YEARS), Duration::from_secs(60));
+        assert_eq!(held_back(AHEAD_MAX, minute, None), None);
+        assert_eq!(held_back(TEN_YEARS, minute, None), wrong);
+        assert_eq!(held_back(TEN_YEARS, STEADY_MIN, None), None);
+        // The wall clock was set right meanwhile.
+        assert_eq!(held_back(TEN_YEARS, STEADY_MIN, wrong), wrong);
+        let behind = ExpiryClock::new(start(), Some(start() + TEN_YEARS));
+        assert_eq!(behind.held_back(), None);
+        assert_eq!(ExpiryClock::new(start(), None).held_back(), None);
     }
 
     #[test]

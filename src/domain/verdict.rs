@@ -184,6 +184,8 @@ pub struct RecoveredState {
     pub disobeyed: Vec<(SessionId, AgentId, VerdictId, Waste)>,
     /// There are no data from before this time. `None`: nothing was restored.
     pub data_since: Option<SystemTime>,
+    /// When the previous process last ran. `None`: there was none.
+    pub last_run: Option<SystemTime>,
     /// The last issued verdict.
     pub last_verdict: VerdictId,
 }

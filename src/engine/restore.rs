@@ -18,6 +18,7 @@ pub(super) fn restore(engine: &Engine, recovered: RecoveredState, now: SystemTim
         last_verdict,
         disobeyed,
         data_since,
+        last_run: _,
     } = recovered;
     engine.state.issuer.continue_after(last_verdict);
     *engine.state.restored.lock() = Some(RestoredSummary {

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     fs,
-    os::unix::fs::{MetadataExt, PermissionsExt, chown},
+    os::unix::fs::{MetadataExt, OpenOptionsExt, chown},
     path::{Path, PathBuf},
 };
 
@@ -25,18 +25,26 @@ pub fn back_up(dir: &Path, file: &Path) -> Result<LogVerification, StoreError> {
     if !dir.database().exists() {
         return Err(StoreError::Empty { path: dir.0 });
     }
-    if file.exists() {
-        let exists = std::io::ErrorKind::AlreadyExists;
-        return Err(StoreError::io(file)(exists.into()));
-    }
-    let lock = dir.lock_for_reading()?;
-    let source = schema::open_read_only(&dir, lock.is_some())?;
-    let copied = copy(&source, file).and_then(|()| check(file));
+    // As private as the directory of the store, before anything is in it.
+    fs::File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(file)
+        .map_err(StoreError::io(file))?;
+    let copied = copy_and_check(&dir, file);
     if copied.is_err() {
         // A part of a copy must not pass for one.
         let _ = fs::remove_file(file);
     }
     copied
+}
+
+fn copy_and_check(dir: &StoreDir, file: &Path) -> Result<LogVerification, StoreError> {
+    let lock = dir.lock_for_reading()?;
+    let source = schema::open_read_only(dir, lock.is_some())?;
+    copy(&source, file)?;
+    check(file)
 }
 
 fn copy(source: &Connection, file: &Path) -> Result<(), StoreError> {
@@ -56,8 +64,6 @@ fn copy(source: &Connection, file: &Path) -> Result<(), StoreError> {
         .pragma_update(None, "journal_mode", "DELETE")
         .map_err(database_error(file))?;
     drop(target);
-    // As private as the directory of the store.
-    fs::set_permissions(file, fs::Permissions::from_mode(0o600)).map_err(StoreError::io(file))?;
     let written = fs::File::open(file).and_then(|file| file.sync_all());
     written.map_err(StoreError::io(file))
 }
@@ -84,13 +90,22 @@ pub struct RestorePlan {
     file: PathBuf,
     /// The copy that is put back.
     pub copy: LogVerification,
-    /// Whether the directory has a database, which the copy replaces.
+    /// Whether the directory is not empty: the copy replaces what is there.
     pub replaces: bool,
-    /// Terminations in force now that are not in the copy, by session, and agent if it is
-    /// only a sub-agent. `None`: the database cannot be read, so that is unknown.
-    pub lifted: Option<Vec<String>>,
+    /// `None`: the database cannot be read, so that is unknown.
+    pub changes: Option<RestoreChanges>,
     /// Holds the directory while it is replaced.
     _lock: fs::File,
+}
+
+/// The terminations that a restore changes, by session, and agent if it is only a
+/// sub-agent.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct RestoreChanges {
+    /// In force now, and not in the copy.
+    pub lifted: Vec<String>,
+    /// In force in the copy, and not now.
+    pub terminated: Vec<String>,
 }
 
 /// Checks whether the copy can be put into the directory. The service must be stopped.
@@ -99,24 +114,27 @@ pub fn plan_restore(dir: &Path, file: &Path) -> Result<RestorePlan, StoreError> 
     dir.create().map_err(StoreError::io(&dir.0))?;
     let lock = dir.lock()?;
     let copy = check(file)?;
-    let replaces = dir.database().exists();
-    let lifted = if replaces {
-        lifted_by_restore(&dir, file)?
+    let mut entries = fs::read_dir(&dir.0).map_err(StoreError::io(&dir.0))?;
+    let replaces = entries.next().is_some();
+    let has_database = dir.database().exists() || dir.has_wal() || dir.read_head().is_some();
+    let changes = if has_database {
+        changes_by_restore(&dir, file)?
     } else {
-        Some(Vec::new())
+        Some(RestoreChanges::default())
     };
     Ok(RestorePlan {
         dir,
         file: file.to_owned(),
         copy,
         replaces,
-        lifted,
+        changes,
         _lock: lock,
     })
 }
 
 impl RestorePlan {
-    /// Replaces the database by the copy.
+    /// Replaces the database by the copy. The former one is kept as `replaced.db`: its
+    /// write-ahead log must not be applied to the copy, and has its last records.
     pub fn run(self) -> Result<(), StoreError> {
         let Self {
             dir, file, copy, ..
@@ -128,17 +146,15 @@ impl RestorePlan {
         fs::File::open(&new)
             .and_then(|new| new.sync_all())
             .map_err(io)?;
-        // The old write-ahead log must not be applied to the new database.
-        for suffix in ["-wal", "-shm"] {
-            let mut name = path.clone().into_os_string();
-            name.push(suffix);
-            match fs::remove_file(name) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(io(error));
-                }
-                _ => {}
+        // Until the copy is in place, a start is refused for lack of records.
+        let (former, former_wal) = (dir.0.join("replaced.db"), dir.0.join("replaced.db-wal"));
+        for (from, to) in [(path.clone(), &former), (dir.wal(), &former_wal)] {
+            for renamed in [fs::remove_file(to), fs::rename(from, to)] {
+                renamed.or_else(ignore_missing).map_err(io)?;
             }
         }
+        let index = path.with_extension("db-shm");
+        fs::remove_file(index).or_else(ignore_missing).map_err(io)?;
         fs::rename(&new, &path).map_err(io)?;
         let head = HeadFile::open(&dir).map_err(io)?;
         // The service may run as another user than this command.
@@ -154,20 +170,29 @@ impl RestorePlan {
     }
 }
 
-/// The terminations in the directory's database that the copy does not have. `None`: it
+fn ignore_missing(error: std::io::Error) -> std::io::Result<()> {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    }
+}
+
+/// Compares the terminations of the directory's database with those of the copy. `None`: it
 /// cannot be read, which is what a restore is for.
-fn lifted_by_restore(dir: &StoreDir, file: &Path) -> Result<Option<Vec<String>>, StoreError> {
+fn changes_by_restore(dir: &StoreDir, file: &Path) -> Result<Option<RestoreChanges>, StoreError> {
     let Some(current) = current_terminations(dir) else {
         return Ok(None);
     };
     let copied = terminations(&open_copy(file)?).map_err(database_error(&dir.database()))?;
-    let gone = current
-        .into_iter()
-        .filter(|termination| !copied.contains(termination));
-    Ok(Some(
-        gone.map(|(session, agent)| describe(&session, &agent))
-            .collect(),
-    ))
+    let names = |found: &BTreeSet<(SessionId, String)>, other: &BTreeSet<(SessionId, String)>| {
+        let only = found.difference(other);
+        only.map(|(session, agent)| describe(session, agent))
+            .collect()
+    };
+    Ok(Some(RestoreChanges {
+        lifted: names(&current, &copied),
+        terminated: names(&copied, &current),
+    }))
 }
 
 /// The terminations in the directory's database. `None`: it is damaged.

@@ -31,6 +31,8 @@ pub(super) struct CommitPublisher {
     disk: Mutex<DiskStatus>,
     pub commits: AtomicU64,
     pub failures: AtomicU64,
+    /// Terminations in force that were removed from the disk for lack of room.
+    pub removed_terminations: AtomicU64,
 }
 
 /// The progress of the writer. Verdicts are written in the order of their ids, so two
@@ -90,6 +92,7 @@ impl CommitPublisher {
             }),
             commits: AtomicU64::new(0),
             failures: AtomicU64::new(0),
+            removed_terminations: AtomicU64::new(0),
         }
     }
 

@@ -67,6 +67,9 @@ const DROPPED_IDS_MAX: usize = 65_536;
 const BYTES_MAX: usize = 64 * 1024 * 1024;
 /// The most verdicts per write.
 pub(super) const BATCH_MAX: usize = 1_024;
+/// A write has as many bytes, or one verdict more: with its indexes it fits into the
+/// write-ahead log.
+const BATCH_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 impl WriteQueue {
     pub fn new(queue_max: usize, last: VerdictId) -> Self {
@@ -150,6 +153,7 @@ impl WriteQueue {
         if state.queue.is_empty() {
             return (!state.closed).then(Batch::default);
         }
+        // Wait a little for more, unless something is urgent.
         let until = Instant::now() + LINGER;
         while state.urgent == 0 && !state.closed && state.queue.len() < BATCH_MAX {
             let left = until.saturating_duration_since(Instant::now());
@@ -158,9 +162,18 @@ impl WriteQueue {
             }
             self.filled.wait_for(&mut state, left);
         }
-        let most = state.queue.len().min(BATCH_MAX);
-        let taken = state.queue.drain(..most);
-        let (issued, queued_at): (Vec<VerdictRecord>, Vec<Instant>) = taken
+        // Take as many as a write may have.
+        let (mut taken, mut taken_bytes) = (0, 0);
+        while taken < BATCH_MAX
+            && taken_bytes < BATCH_BYTES_MAX
+            && let Some(queued) = state.queue.get(taken)
+        {
+            taken += 1;
+            taken_bytes += bytes(&queued.issued);
+        }
+        let (issued, queued_at): (Vec<VerdictRecord>, Vec<Instant>) = state
+            .queue
+            .drain(..taken)
             .map(|queued| (queued.issued, queued.queued_at))
             .unzip();
         state.urgent -= issued.iter().filter(|issued| is_urgent(issued)).count();
@@ -168,9 +181,10 @@ impl WriteQueue {
             (false, Some(last)) => last.verdict.id,
             _ => state.last,
         };
+        // They stay known while they are written.
         let started_at = Instant::now();
         state.in_flight = Some(InFlight {
-            bytes: issued.iter().map(bytes).sum(),
+            bytes: taken_bytes,
             issued: issued.clone(),
             started_at,
             queued_at: queued_at.first().copied().unwrap_or(started_at),
@@ -420,6 +434,19 @@ mod tests {
         (10..=20).for_each(|id| queue.enqueue(reset(id, "s")));
         queue.enqueue(terminated(21, "t"));
         assert_eq!(taken(&queue), [1, 2, 4, 6, 8, 9, 10, 11, 21]);
+    }
+
+    #[test]
+    fn a_batch_is_bounded_in_bytes() {
+        let queue = WriteQueue::new(1_000, VerdictId(0));
+        let mut issued = terminated(1, "s");
+        let verdict = crate::domain::Verdict {
+            pattern: "x".repeat(BATCH_BYTES_MAX / 2),
+            ..(*issued.verdict).clone()
+        };
+        issued.verdict = verdict.into();
+        (0..5).for_each(|_| queue.enqueue(issued.clone()));
+        assert_eq!([(); 3].map(|()| taken(&queue).len()), [2, 2, 1]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::{
     chain::{START, TombstoneSum},
     dir::{StoreDir, StoreError},
     record,
-    schema::{DATA_SINCE, check_version_of, database_error},
+    schema::{DATA_SINCE, LAST_RUN, check_version_of, database_error},
     tenant_share::tenant_share,
     transaction::{IdBlob, tombstone_row},
 };
@@ -59,6 +59,7 @@ pub(super) fn recover(
         .optional()
         .map_err(database_error(path))?;
     state.last_verdict = last.map_or(retained_after, |IdBlob(id)| id.max(retained_after));
+    state.last_run = Some(state.last_verdict.time());
     Ok(Recovery {
         state,
         head,
@@ -137,13 +138,8 @@ pub(super) fn read_additions(
     connection: &Connection,
     state: &mut RecoveredState,
 ) -> rusqlite::Result<()> {
-    let sql = "SELECT value FROM meta WHERE key = ?1";
-    let since: Option<String> = connection
-        .query_row(sql, [DATA_SINCE], |row| row.get(0))
-        .optional()?;
-    state.data_since = since
-        .and_then(|since| since.parse().ok())
-        .map(|since| record::time(since, 0));
+    state.data_since = read_time(connection, DATA_SINCE)?;
+    state.last_run = read_time(connection, LAST_RUN)?.or(state.last_run);
     let sql = "SELECT verdict_id, body, disobeyed_events, disobeyed_tokens, disobeyed_usd
                FROM tombstones
                WHERE lifted_by IS NULL AND disobeyed_events > 0";
@@ -162,6 +158,16 @@ pub(super) fn read_additions(
         state.disobeyed.push((session, agent, id, waste));
     }
     Ok(())
+}
+
+/// A time in `meta`.
+fn read_time(connection: &Connection, key: &str) -> rusqlite::Result<Option<SystemTime>> {
+    let sql = "SELECT value FROM meta WHERE key = ?1";
+    let millis: Option<String> = connection
+        .query_row(sql, [key], |row| row.get(0))
+        .optional()?;
+    let millis = millis.and_then(|millis| millis.parse().ok());
+    Ok(millis.map(|millis| record::time(millis, 0)))
 }
 
 /// The number, the hash and the greatest id of the removed records.

@@ -8,7 +8,7 @@ use super::{
     database::{CommitError, Database},
     ratings, record,
     recovery::read_removed,
-    schema::{BUSY_TIMEOUT, WAL_BYTES, begin},
+    schema::{BUSY_TIMEOUT, LAST_RUN, WAL_BYTES, begin},
     sessions,
     tenant_share::tenant_share,
     transaction::{ChainState, IdBlob, tombstone_row},
@@ -35,16 +35,26 @@ pub(super) struct Retention {
     pub tombstones_max: usize,
 }
 
+/// What a slice of the retention has removed.
+#[derive(Default)]
+pub(super) struct RemovedSlice {
+    /// The greatest id of all removed verdicts.
+    pub retained_after: VerdictId,
+    /// Terminations in force that had to go.
+    pub terminations: usize,
+    /// More is to be removed.
+    pub has_more: bool,
+}
+
 impl Database {
     /// Removes a slice of what exceeds the limits: old records, expired and surplus
     /// tombstones; while the files are too large the oldest records, then saved sessions,
-    /// then ratings, then tombstones. Returns the greatest id of all removed verdicts, and whether more
-    /// is to be removed.
+    /// then ratings, then tombstones.
     pub fn enforce_retention(
         &mut self,
         retention: &Retention,
         now: SystemTime,
-    ) -> Result<(VerdictId, bool), CommitError> {
+    ) -> Result<RemovedSlice, CommitError> {
         let bytes_over = self.exceeds(retention.bytes_max)?;
         let oldest = |age: Duration| {
             let since = now.checked_sub(age);
@@ -62,24 +72,28 @@ impl Database {
             // The log is empty: profiles, labels and counts of live sessions go next.
             removed += sessions::remove_oldest(&transaction)?;
         }
+        let mut slice = RemovedSlice::default();
         if removed == 0 && bytes_over {
             removed += ratings::remove_oldest(&transaction, RETENTION_SLICE)?;
         }
         if removed == 0 && bytes_over {
             // Only tombstones are left: the oldest have to go.
-            removed += state.remove_oldest_tombstones(&transaction, RETENTION_SLICE)?;
+            slice.terminations = state.remove_oldest_tombstones(&transaction)?;
+            removed += slice.terminations;
         }
-        let removed_id = read_removed(&transaction)?.2;
+        slice.retained_after = read_removed(&transaction)?.2;
+        slice.has_more = removed > 0;
         if removed == 0 {
-            drop(transaction);
+            save_last_run(&transaction, now)?;
+            transaction.commit()?;
             self.shrink_files(retention)?;
-            return Ok((removed_id, false));
+            return Ok(slice);
         }
         state.save_sum(&transaction)?;
         transaction.commit()?;
         self.tombstone_sum = state.tombstone_sum;
         self.return_pages()?;
-        Ok((removed_id, true))
+        Ok(slice)
     }
 
     /// Whether the database is too large, with the share of its write-ahead log.
@@ -192,16 +206,17 @@ impl ChainState {
         Ok(removed)
     }
 
+    /// Removes a slice of the tombstones although they are in force. Returns how many.
     fn remove_oldest_tombstones(
         &mut self,
         transaction: &Transaction<'_>,
-        most: usize,
     ) -> rusqlite::Result<usize> {
-        let sql = "SELECT verdict_id FROM tombstones ORDER BY verdict_id LIMIT ?1";
-        let ids = select_ids(transaction, sql, params![most as i64])?;
-        let removed = self.remove(transaction, &ids)?;
+        let sql = "SELECT count(*) FROM tombstones";
+        let count: u32 = transaction.query_row(sql, [], |row| row.get(0))?;
+        let left = (count as usize).saturating_sub(RETENTION_SLICE);
+        let removed = self.remove_surplus(transaction, left)?;
         if removed > 0 {
-            tracing::warn!(
+            tracing::error!(
                 removed,
                 "store.bytes_max is reached: the oldest terminations are no longer on disk"
             );
@@ -229,6 +244,18 @@ impl ChainState {
         }
         Ok(ids.len())
     }
+}
+
+/// Notes that the service runs, so that a start can tell whether its clock is far ahead.
+fn save_last_run(transaction: &Transaction<'_>, now: SystemTime) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE
+               SET value = excluded.value
+               WHERE CAST(value AS INTEGER) < CAST(excluded.value AS INTEGER)";
+    let now_ms = record::millis(now).0.to_string();
+    transaction
+        .prepare_cached(sql)?
+        .execute(params![LAST_RUN, now_ms])?;
+    Ok(())
 }
 
 /// Removes records from the beginning of the log: those that were issued before

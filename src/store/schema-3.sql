@@ -23,7 +23,8 @@ CREATE TABLE ratings (
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX ratings_by_time ON ratings (tenant, rating_id);
 
--- Facts about the database. `data_since_ms`: there are no data from before this time.
+-- Facts about the database. `data_since_ms`: there are no data from before this time;
+-- `last_run_ms`: the service ran at this time.
 CREATE TABLE meta (
     key   TEXT PRIMARY KEY,
     value TEXT NOT NULL

@@ -104,6 +104,9 @@ pub(super) fn migrate(
 /// The key in `meta` of the time before which there are no data.
 pub(super) const DATA_SINCE: &str = "data_since_ms";
 
+/// The key in `meta` of the time when a process last used the database.
+pub(super) const LAST_RUN: &str = "last_run_ms";
+
 /// The time in milliseconds before which a database has no data: when it was created, or
 /// when the last removed record was issued.
 fn data_since(connection: &Connection) -> rusqlite::Result<i64> {

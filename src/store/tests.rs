@@ -557,27 +557,75 @@ fn the_files_stay_within_bytes_max_and_the_oldest_go_first() {
     };
     let (store, _) = Store::open(options(&small)).unwrap();
     put(&store, [at(1, terminated(1, "kept"))]);
-    put(
-        &store,
-        (2..=30_000).map(|n| at(n, looping(n, "s", Action::Escalate))),
-    );
-    while store.publisher.watermarks().settled < nth(30_000) {
-        std::thread::yield_now();
-    }
+    // Some have as much text as a verdict may have.
+    let large = |n: u128| {
+        let mut issued = at(n, looping(n, "s", Action::Escalate));
+        let reason = "x".repeat(if n.is_multiple_of(20) { 12 * 1024 } else { 20 });
+        let verdict = (*issued.verdict).clone();
+        issued.verdict = Arc::new(Verdict { reason, ..verdict });
+        issued
+    };
+    put(&store, (2..=20_000).map(large));
     // The writer enforces it by itself.
     let dir_bytes = || StoreDir(dir.path().to_owned()).bytes();
+    let mut most = 0;
+    while store.publisher.watermarks().settled < nth(20_000) {
+        most = most.max(dir_bytes());
+        std::thread::yield_now();
+    }
+    assert!(most <= limit, "{most} bytes while it was written");
     let begin = std::time::Instant::now();
     while dir_bytes() > limit {
         assert!(begin.elapsed() < Duration::from_secs(60), "{}", dir_bytes());
         std::thread::yield_now();
     }
-    store.enforce_retention(nth(30_001).time()).unwrap();
+    store.enforce_retention(nth(20_001).time()).unwrap();
     assert!(dir_bytes() <= limit, "{}", dir_bytes());
     let page = store.read_audit_log_reverse(None, 1, &all()).unwrap();
-    assert_eq!(ids(&page), [nth(30_000).0]);
+    assert_eq!(ids(&page), [nth(20_000).0]);
     drop(store);
     assert!(verify(dir.path()).unwrap().removed > 1_000);
     assert_eq!(names(&open(&dir).1), ["kept"]);
+}
+
+#[test]
+fn terminations_that_do_not_fit_are_counted_and_no_tenant_displaces_anothers() {
+    let dir = tempfile::tempdir().unwrap();
+    let small = Settings {
+        bytes_max: Settings::BYTES_MIN,
+        ..settings(dir.path())
+    };
+    let of_tenant = |tenant: &str, id: u128| {
+        let tenant = Tenant::parse(tenant).unwrap();
+        let mut issued = terminated(id, "s");
+        let name = format!("{id:0>256}");
+        let verdict = Verdict {
+            session: SessionId::parse_for_tenant(&tenant, &name).unwrap(),
+            ..(*issued.verdict).clone()
+        };
+        issued.verdict = Arc::new(verdict);
+        issued
+    };
+    {
+        let (store, _) = Store::open(options(&small)).unwrap();
+        put(&store, (1..=10).map(|id| of_tenant("quiet", id)));
+        put(&store, (11..=15_000).map(|id| of_tenant("loud", id)));
+        while store.publisher.watermarks().settled < VerdictId(15_000) {
+            std::thread::yield_now();
+        }
+        store.enforce_retention(UNIX_EPOCH).unwrap();
+        assert!(store.removed_terminations() >= 1_000);
+        assert_eq!(
+            store.stats().removed_terminations,
+            store.removed_terminations()
+        );
+    }
+    let state = open(&dir).1;
+    let quiet = Tenant::parse("quiet").unwrap();
+    let left = state.sessions.iter();
+    assert_eq!(left.filter(|(id, _)| id.belongs_to(&quiet)).count(), 10);
+    let newest = state.sessions.iter().any(|(_, body)| body.id.0 == 15_000);
+    assert!(newest && state.sessions.len() > 5_000);
 }
 
 #[test]
@@ -609,21 +657,34 @@ fn a_backup_of_a_running_store_can_be_restored() {
     }
     let file = target.path().join("copy.db");
     assert_eq!(back_up(dir.path(), &file).unwrap().records, 2);
+    let mode = fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
     // A copy is not overwritten.
     assert!(back_up(dir.path(), &file).is_err());
     let in_use = plan_restore(dir.path(), &file).unwrap_err();
     assert!(matches!(in_use, StoreError::InUse { .. }), "{in_use}");
-    put(&store, [terminated(3, "later")]);
+    put(&store, [terminated(3, "later"), reset(4, "a")]);
     drop(store);
     let plan = plan_restore(dir.path(), &file).unwrap();
     assert!(plan.replaces);
-    assert_eq!(plan.lifted.as_deref(), Some(&["later".to_owned()][..]));
+    let changes = RestoreChanges {
+        lifted: vec!["later".to_owned()],
+        terminated: vec!["a".to_owned()],
+    };
+    assert_eq!(plan.changes, Some(changes));
     plan.run().unwrap();
     assert_eq!(names(&open(&dir).1), ["a"]);
+    let former = dir.path().join("replaced.db");
+    assert!(former.exists());
+    // Without its database a directory is not an empty one.
+    fs::remove_file(database_path(&dir)).unwrap();
+    let plan = plan_restore(dir.path(), &file).unwrap();
+    assert!(plan.replaces && plan.changes.is_none());
+    plan.run().unwrap();
     assert_eq!(verify(dir.path()).unwrap().records, 2);
     let empty = target.path().join("new");
     let plan = plan_restore(&empty, &file).unwrap();
-    assert!(!plan.replaces && plan.lifted == Some(Vec::new()));
+    assert!(!plan.replaces && plan.changes == Some(RestoreChanges::default()));
     plan.run().unwrap();
     assert_eq!(verify(&empty).unwrap().records, 2);
     // A damaged copy is refused.

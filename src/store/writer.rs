@@ -3,7 +3,7 @@
 use std::{
     io,
     panic::{self, AssertUnwindSafe},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::{Duration, SystemTime},
 };
 
@@ -352,9 +352,11 @@ impl Writer {
             return Ok(());
         };
         match database.enforce_retention(&retention, now) {
-            Ok((retained_after, more)) => {
-                self.publisher.set_retained_after(retained_after);
-                if !more {
+            Ok(slice) => {
+                self.publisher.set_retained_after(slice.retained_after);
+                let removed = &self.publisher.removed_terminations;
+                removed.fetch_add(slice.terminations as u64, Relaxed);
+                if !slice.has_more {
                     database.sync_head();
                     disk.retention.end(Ok(()));
                 }

@@ -76,8 +76,10 @@ struct StoreMetrics {
     commits: Counter,
     write_failures: Counter,
     dropped: Counter,
+    removed_terminations: Counter,
     queue_len: Gauge,
     bytes: Gauge,
+    bytes_max: Gauge,
     records: Gauge,
     oldest_unsynced: Gauge,
     write_failing: Gauge,
@@ -94,8 +96,11 @@ pub struct StoreStats {
     pub commits: u64,
     pub write_failures: u64,
     pub dropped: u64,
+    pub removed_terminations: u64,
     pub queue_len: usize,
     pub bytes: u64,
+    /// 0: in memory only.
+    pub bytes_max: u64,
     pub records: u64,
     pub oldest_unsynced: Duration,
     pub write_failing: bool,
@@ -325,8 +330,10 @@ impl Metrics {
             commits,
             write_failures,
             dropped,
+            removed_terminations,
             queue_len,
             bytes,
+            bytes_max,
             records,
             oldest_unsynced,
             write_failing,
@@ -334,8 +341,12 @@ impl Metrics {
         self.store.commits.absolute(commits);
         self.store.write_failures.absolute(write_failures);
         self.store.dropped.absolute(dropped);
+        self.store
+            .removed_terminations
+            .absolute(removed_terminations);
         self.store.queue_len.set(queue_len as f64);
         self.store.bytes.set(bytes as f64);
+        self.store.bytes_max.set(bytes_max as f64);
         self.store.records.set(records as f64);
         self.store
             .oldest_unsynced

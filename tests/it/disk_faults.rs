@@ -616,3 +616,32 @@ async fn a_wall_clock_that_was_set_by_an_hour_is_logged_and_in_the_health() {
     let running = running.wait_for_log("agree again").await;
     running.stop().await;
 }
+
+#[tokio::test]
+async fn a_start_with_a_clock_ten_years_ahead_expires_nothing() {
+    let disk = Disk::new();
+    let (running, server) = disk.serve().await;
+    let ended = [server.terminate("ended").await];
+    server.play("live", turn("").times(3)).await;
+    running.stop().await;
+    // The second start finds the verdicts of the first, ten years ahead.
+    for name in ["first", "second"] {
+        disk.set("clock-ten");
+        let (running, server) = disk.serve().await;
+        let note = "the wall clock was 3650 days ahead of the last run";
+        let health = server.health().await;
+        assert!(health.contains(note), "{health}");
+        check_in_force(&server, &ended).await;
+        assert_eq!(server.get("live").await.unwrap().events, 3);
+        server.terminate(name).await;
+        let (_, log) = running.stop().await;
+        assert!(log.contains("far ahead of the last run"), "{log}");
+    }
+    disk.set("ok");
+    let (running, server) = disk.serve().await;
+    assert_eq!(server.health().await, "ok\n");
+    check_in_force(&server, &ended).await;
+    assert_eq!(server.get("live").await.unwrap().events, 3);
+    running.stop().await;
+    check_intact(&disk);
+}

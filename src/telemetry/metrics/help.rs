@@ -2,7 +2,7 @@
 
 use metrics::Unit;
 
-const COUNTERS: [(&str, &str); 23] = [
+const COUNTERS: [(&str, &str); 24] = [
     ("unstuck_events_total", "Accepted events, by kind."),
     (
         "unstuck_delta_bytes_total",
@@ -73,6 +73,10 @@ const COUNTERS: [(&str, &str); 23] = [
         "Verdicts and operator actions that were dropped before they were written.",
     ),
     (
+        "unstuck_store_terminations_removed_total",
+        "Terminations in force that were removed from the disk for lack of room.",
+    ),
+    (
         "unstuck_notifications_total",
         "Notifications, by receiver and outcome.",
     ),
@@ -82,7 +86,7 @@ const COUNTERS: [(&str, &str); 23] = [
     ),
 ];
 
-const GAUGES: [(&str, &str); 17] = [
+const GAUGES: [(&str, &str); 18] = [
     ("unstuck_sessions", "Sessions, by status."),
     (
         "unstuck_sessions_max",
@@ -125,6 +129,10 @@ const GAUGES: [(&str, &str); 17] = [
     (
         "unstuck_store_bytes",
         "Bytes of the database and its write-ahead log.",
+    ),
+    (
+        "unstuck_store_bytes_max",
+        "Bytes that the store may have on disk; 0 without a disk.",
     ),
     (
         "unstuck_audit_records",
