@@ -270,6 +270,7 @@ impl FactExtractor {
                 None
             },
             unproductive: failed || result_text.is_some_and(ack::is_small_result),
+            is_empty_answer: result_text.is_some_and(ack::is_empty_answer),
             is_read_only: traits.is_read_only,
             content: key.signature_if_present(SignatureKind::Content, &call.content_hash),
             state: key.signature_if_present(SignatureKind::State, &event.state_hash),

@@ -65,6 +65,7 @@ pub fn call(name: &str) -> Script {
         response: None,
         error: None,
         unproductive: true,
+        is_empty_answer: false,
         is_read_only: false,
         call: Some(sig(name)),
         operation: Operation::Other,
@@ -235,6 +236,11 @@ impl Script {
     /// The call returned much, or an unknown amount.
     pub fn productive(self) -> Self {
         self.with(|call| call.facts.unproductive = false)
+    }
+
+    /// Nothing came back.
+    pub fn empty(self) -> Self {
+        self.with(|call| call.facts.is_empty_answer = true)
     }
 
     /// A read-only call of a tool of unknown operation.

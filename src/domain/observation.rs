@@ -191,6 +191,8 @@ pub struct CallFacts {
     /// The call failed or returned no more than a line or two. False if the result
     /// was not sent, or only as a hash, because it may be long.
     pub unproductive: bool,
+    /// Nothing came back, or what was asked for was not found.
+    pub is_empty_answer: bool,
     /// By the tool's name it reads and changes nothing: `get_text`,
     /// `browser_snapshot`.
     pub is_read_only: bool,
@@ -224,6 +226,18 @@ impl CallFacts {
     #[inline]
     pub fn is_change(&self) -> bool {
         matches!(self.operation, Operation::Write | Operation::Edit)
+    }
+
+    /// The call failed or brought nothing.
+    #[inline]
+    pub fn is_fruitless(&self) -> bool {
+        self.failed() || self.is_empty_answer
+    }
+
+    /// The call acted, and nothing is known of what that changed.
+    #[inline]
+    pub fn acts_silently(&self) -> bool {
+        !self.is_read_only && !self.failed() && self.response.is_none() && self.state.is_none()
     }
 
     /// A write or edit that is not known to have failed.

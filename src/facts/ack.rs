@@ -28,6 +28,36 @@ const NO_OUTPUT_PHRASES: &[&str] = &[
     "empty output",
 ];
 
+/// Whether a result says that nothing came back, or that what was asked for was not found:
+/// no text, an empty list, "No files found", "(0 rows)", "Found 0 matches".
+pub(super) fn is_empty_answer(result: &str) -> bool {
+    const NOTHING_STARTS: &[&str] = &["no ", "nothing ", "none", "0 ", "null"];
+    const NOT_FOUND_PHRASES: &[&str] = &[
+        "found 0 ",
+        "not found",
+        "not find",
+        "n't find",
+        "no results",
+        "no match",
+        "output: (empty)",
+    ];
+    let trimmed = result.trim();
+    if trimmed.is_empty() {
+        return true;
+    }
+    if !is_small_result(trimmed) {
+        return false;
+    }
+    if trimmed.starts_with(['{', '[']) {
+        return serde_json::from_str(trimmed).is_ok_and(|EmptyCheck(is_empty)| is_empty);
+    }
+    let lowered = trimmed.to_ascii_lowercase();
+    let bare = lowered.trim_start_matches(['(', '<']);
+    NOTHING_STARTS.iter().any(|start| bare.starts_with(start))
+        || NOT_FOUND_PHRASES.iter().any(|phrase| bare.contains(phrase))
+        || reports_no_output(bare)
+}
+
 pub(super) fn is_acknowledgement(result: &str) -> bool {
     let trimmed = result.trim();
     if trimmed.is_empty() {
@@ -153,6 +183,65 @@ impl<'de> Visitor<'de> for AcknowledgementVisitor {
             all &= only;
         }
         Ok(AcknowledgementCheck(all))
+    }
+}
+
+/// Whether a JSON value holds nothing: `[]`, `{"symbols": []}`, `{"count": 0}`.
+struct EmptyCheck(bool);
+
+impl<'de> Deserialize<'de> for EmptyCheck {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(EmptyVisitor)
+    }
+}
+
+struct EmptyVisitor;
+
+impl<'de> Visitor<'de> for EmptyVisitor {
+    type Value = EmptyCheck;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<EmptyCheck, E> {
+        Ok(EmptyCheck(true))
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<EmptyCheck, E> {
+        Ok(EmptyCheck(!value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<EmptyCheck, E> {
+        Ok(EmptyCheck(value == 0))
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<EmptyCheck, E> {
+        Ok(EmptyCheck(false))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<EmptyCheck, E> {
+        Ok(EmptyCheck(value == 0.0))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<EmptyCheck, E> {
+        Ok(EmptyCheck(text.trim().is_empty()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<EmptyCheck, A::Error> {
+        let mut all = true;
+        while let Some(EmptyCheck(is_empty)) = items.next_element()? {
+            all &= is_empty;
+        }
+        Ok(EmptyCheck(all))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<EmptyCheck, A::Error> {
+        let mut all = true;
+        while let Some((serde::de::IgnoredAny, EmptyCheck(is_empty))) = entries.next_entry()? {
+            all &= is_empty;
+        }
+        Ok(EmptyCheck(all))
     }
 }
 
