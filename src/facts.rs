@@ -40,7 +40,7 @@ use crate::{
     },
     text::{
         HashKey, Model, PhraseMatcher, RepetitionTracker, Sketcher, key::SignatureKind,
-        mask::MaskKind, memo::Memo,
+        mask::MaskKind, memo::Memo, no_change,
     },
 };
 use args::ParsedArguments;
@@ -244,6 +244,10 @@ impl FactExtractor {
             || (action.class == ToolClass::Other
                 && traits.is_action
                 && ack::is_receipt_sized(result_text));
+        // The content shows better than the answer whether it changed.
+        let changed_nothing = (answers_with_receipt || action.also_writes)
+            && call.content_hash.is_empty()
+            && result_text.is_some_and(no_change::says_nothing_changed);
 
         let facts = CallFacts {
             kind: classify::classify_kind(action.class, call, failed),
@@ -259,7 +263,8 @@ impl FactExtractor {
             outcome,
             masked_outcome: outcomes.masked,
             raw_outcome: outcomes.raw,
-            response: if rule.ignore_result || (answers_with_receipt && !failed) {
+            response: if rule.ignore_result || (answers_with_receipt && !failed && !changed_nothing)
+            {
                 None
             } else {
                 self.response_signature(call, failed, &result)
@@ -271,6 +276,11 @@ impl FactExtractor {
             },
             unproductive: failed || result_text.is_some_and(ack::is_small_result),
             is_empty_answer: result_text.is_some_and(ack::is_empty_answer),
+            is_acknowledged: action.class == ToolClass::Other
+                && call.result_hash.is_empty()
+                && result_text.is_none_or(ack::is_acknowledgement),
+            changed_nothing,
+            is_plan: traits.is_plan,
             is_read_only: traits.is_read_only,
             content: key.signature_if_present(SignatureKind::Content, &call.content_hash),
             state: key.signature_if_present(SignatureKind::State, &event.state_hash),

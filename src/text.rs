@@ -7,6 +7,7 @@
 //! - `shell_words`: splits a command line into words and operators.
 //! - `sql`, `outage`, `test_report`: recognise a statement that changes data, an outage of
 //!   another system, and a report of failed tests.
+//! - `no_change`: recognises the answer of a write that changed nothing.
 //! - `similarity`: how similar two turns are, by their words or by a model.
 //! - `json_hash`: a hash of a JSON value that ignores key order and number format.
 //! - `call_key`: the key of a call that clients compute too.
@@ -22,6 +23,7 @@ pub mod key;
 pub mod mask;
 pub mod memo;
 mod mixing;
+pub mod no_change;
 pub mod outage;
 mod phrases;
 mod repetition;

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use super::{Detector, History, NeverFires, check_count, heap};
 use crate::domain::{
     CallFacts, DetectorExplanation, DetectorOutcome, EventPosition, Finding, LazyBox, Observation,
-    Operation, Sig,
+    Sig,
 };
 
 /// Fires when: the latest rounds are `count` laps of a sequence of 2 to
@@ -174,7 +174,7 @@ impl Detector for Cycle {
             self.reset();
         }
         let may_have_progressed = self.progress.is_some_and(|before| before != now.at.progress)
-            || (facts.operation == Operation::Other && facts.acts_silently());
+            || facts.acts_silently();
         self.progress = Some(now.at.progress);
         // Both are keyed hashes, so an agent cannot make two pairs equal.
         let state = if settings.ignore_outcome {

@@ -66,6 +66,9 @@ pub fn call(name: &str) -> Script {
         error: None,
         unproductive: true,
         is_empty_answer: false,
+        is_acknowledged: true,
+        changed_nothing: false,
+        is_plan: false,
         is_read_only: false,
         call: Some(sig(name)),
         operation: Operation::Other,
@@ -183,8 +186,10 @@ impl Script {
 
     /// A result that says something.
     pub fn responds(self, text: &str) -> Self {
-        self.result(text)
-            .with(|call| call.facts.response = Some(sig(text)))
+        self.result(text).with(|call| {
+            call.facts.response = Some(sig(text));
+            call.facts.is_acknowledged = false;
+        })
     }
 
     /// Another raw outcome that is the same after masking.
@@ -236,6 +241,16 @@ impl Script {
     /// The call returned much, or an unknown amount.
     pub fn productive(self) -> Self {
         self.with(|call| call.facts.unproductive = false)
+    }
+
+    /// The answer says that the write changed nothing.
+    pub fn changes_nothing(self) -> Self {
+        self.with(|call| call.facts.changed_nothing = true)
+    }
+
+    /// The call rewrites the agent's plan.
+    pub fn plan(self) -> Self {
+        self.with(|call| call.facts.is_plan = true)
     }
 
     /// Nothing came back.

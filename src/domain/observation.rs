@@ -193,6 +193,12 @@ pub struct CallFacts {
     pub unproductive: bool,
     /// Nothing came back, or what was asked for was not found.
     pub is_empty_answer: bool,
+    /// The answer only acknowledges the call, or none was sent.
+    pub is_acknowledged: bool,
+    /// The answer of a write says that it changed nothing.
+    pub changed_nothing: bool,
+    /// The call rewrites the agent's own plan or todo list, which is no progress.
+    pub is_plan: bool,
     /// By the tool's name it reads and changes nothing: `get_text`,
     /// `browser_snapshot`.
     pub is_read_only: bool,
@@ -237,7 +243,11 @@ impl CallFacts {
     /// The call acted, and nothing is known of what that changed.
     #[inline]
     pub fn acts_silently(&self) -> bool {
-        !self.is_read_only && !self.failed() && self.response.is_none() && self.state.is_none()
+        self.operation == Operation::Other
+            && self.is_acknowledged
+            && !self.is_read_only
+            && !self.failed()
+            && self.state.is_none()
     }
 
     /// A write or edit that is not known to have failed.

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::domain::{CallFacts, Capacity, Sig};
 
 /// Counts a session's progress: a successful write that changed something, a
-/// changed state of the world, a user's message. Two calls with the same count
+/// changed state of the world, a user's message. A write whose answer says that it
+/// changed nothing is none, nor is a new plan. Two calls with the same count
 /// have no progress between them.
 ///
 /// One per session, not per agent: a write by one agent is progress for all.
@@ -58,7 +59,9 @@ impl ProgressCounter {
     /// oldest path is evicted: its next write counts as a change, which can only suppress
     /// a finding.
     pub fn record_write(&mut self, call: &CallFacts, paths: &Capacity) -> u32 {
-        let writes = call.wrote() || (call.also_writes && !call.failed());
+        let writes = (call.wrote() || (call.also_writes && !call.failed()))
+            && !call.changed_nothing
+            && !call.is_plan;
         if writes && self.update_content(call, paths) {
             self.advance();
         }
