@@ -46,7 +46,7 @@ fn measure(calls: usize) {
     for n in 0..calls {
         engine.record(&call(n), now).unwrap();
     }
-    let frozen = engine.freeze_session(&id).unwrap();
+    let frozen = engine.freezer().freeze(&id).unwrap();
     let window = frozen.window.clone().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let secret = Secret::load_or_create(&dir.path().join("key")).unwrap();
@@ -54,15 +54,15 @@ fn measure(calls: usize) {
     let sealed = sealer.seal(&id, &window).unwrap();
     let micros = [
         best(|| {
-            engine.mark_changed(&id);
-            black_box(engine.freeze_changed_head(&id));
+            engine.freezer().mark_changed(&id);
+            black_box(engine.freezer().freeze_changed_head(&id));
         }),
-        best(|| drop(black_box(engine.freeze_session(&id)))),
+        best(|| drop(black_box(engine.freezer().freeze(&id)))),
         best(|| drop(black_box(sealer.seal(&id, &window)))),
         best(|| drop(black_box(sealer.open(&id, sealed.clone())))),
         best(|| {
-            engine.release_session(&id);
-            black_box(engine.thaw_session(&frozen, now));
+            engine.freezer().release(&id);
+            black_box(engine.freezer().thaw(&frozen, now));
         }),
     ]
     .map(|micros| format!("{micros:.1}"));

@@ -3,16 +3,15 @@
 //!
 //! `detection` records events and deltas, `sessions` has the calls about one
 //! or all sessions, `verdicts` lists and watches the audit log, and
-//! `terminations` pushes terminations to streams. `encoded` decodes the entries of a
-//! batch, `convert` parses messages, `present` builds them, `status` maps errors to
-//! gRPC codes, `stream_response` says how unread responses of a stream are coalesced,
-//! and `waiting_responses` keeps those that wait for the disk.
+//! `terminations` pushes terminations to streams. `convert` decodes and parses messages,
+//! `present` builds them, `status` maps errors to gRPC codes, `stream_response` says how
+//! unread responses of a stream are coalesced, and `waiting_responses` keeps those that
+//! wait for the disk.
 //!
 //! Uses: domain, auth, server, engine, store, feed, telemetry.
 
 mod convert;
 mod detection;
-mod encoded;
 mod paging;
 mod present;
 mod sessions;
@@ -250,7 +249,7 @@ impl Api {
     }
 
     fn count_rejected(&self, invalid: InvalidArgument) -> InvalidArgument {
-        let rejection = if invalid.reason == encoded::UNDECODABLE {
+        let rejection = if invalid.reason == convert::UNDECODABLE {
             Rejection::Undecodable
         } else {
             Rejection::InvalidArgument

@@ -47,7 +47,7 @@ use crate::{
     store::{self, Store},
     telemetry::{ListenerKind, Metrics, traces},
 };
-use maintenance::{enforce_retention, log_chain_head, sweep_sessions};
+use maintenance::{maintain_store, sweep_sessions};
 use resources::Resources;
 use session_saver::SessionSaver;
 
@@ -270,9 +270,8 @@ impl App {
             draining.clone(),
         ));
         tasks.spawn(sweep_sessions(self.engine, self.metrics, draining.clone()));
-        tasks.spawn(enforce_retention(self.store.clone(), draining.clone()));
+        maintain_store(&mut tasks, &self.store, &draining);
         tasks.spawn(self.saver.clone().save_while_running(draining.clone()));
-        tasks.spawn(log_chain_head(self.store.clone(), draining.clone()));
 
         // Serve until shutdown, or until a task ends.
         systemd::notify_ready();

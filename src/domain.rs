@@ -15,6 +15,7 @@ mod frozen;
 mod id;
 mod lazy_box;
 mod observation;
+mod rating;
 pub mod sanitize;
 pub mod serde_array;
 pub mod serde_time;
@@ -43,6 +44,7 @@ pub use observation::{
     CallFacts, CallKind, EventPosition, Observation, ObservationBody, RuleOutcome, Sig, UsageDelta,
     WordHashes,
 };
+pub use rating::{Feedback, Rating};
 pub use session::{Abstention, SessionStatus, SessionView, Totals};
 pub use standing::{CallCheck, Standing};
 pub use tenant::{Tenant, TenantKey};

@@ -31,7 +31,6 @@ mod standing;
 mod tenant;
 
 use std::{
-    collections::BTreeSet,
     panic::{self, AssertUnwindSafe},
     sync::{
         Arc,
@@ -45,7 +44,7 @@ use dashmap::DashMap;
 
 pub use breaker::BreakerSettings;
 pub use error::{EngineReloadError, OpenError, RecordError};
-pub use freeze::ThawOutcome;
+pub use freeze::{SessionFreezer, ThawOutcome};
 pub use issuer::RunMode;
 pub use limits::Limits;
 pub use operator_actions::{OperatorRequest, SnoozeError, TerminationOutcome};
@@ -56,9 +55,8 @@ pub use session::ThawError;
 
 use crate::{
     domain::{
-        AgentId, CallCheck, Delta, DetectorExplanation, Event, EventBody, Evidence, Labels,
-        RecoveredState, Role, SessionDetail, SessionId, SessionView, ToolCall, Verdict,
-        VerdictSink,
+        AgentId, CallCheck, Delta, Event, EventBody, Labels, RecoveredState, Role, SessionDetail,
+        SessionId, SessionView, ToolCall, Verdict, VerdictSink,
     },
     facts::{EventFacts, FactExtractor, ToolRules},
     rules::{RuleOutcomes, Rules},
@@ -194,6 +192,11 @@ impl Engine {
             ..EngineConfig::new(key, profiles, tools, limits)
         }));
         Ok(())
+    }
+
+    /// Freezes and thaws sessions.
+    pub fn freezer(&self) -> SessionFreezer<'_> {
+        SessionFreezer::new(self)
     }
 
     /// Restores the terminations and snoozes that were in force when the previous
@@ -414,26 +417,13 @@ impl Engine {
         if let Some(post_mortem) = tenant.post_mortems.get(generation) {
             post_mortem.attach_to(&mut detail);
         }
-        detail.explanations = self.explanations(&detail.view);
+        let profile = self
+            .config
+            .load()
+            .profiles
+            .get_or_default(&detail.view.profile);
+        detail.explanations = query::explanations(&profile, &detail.view);
         Some(detail)
-    }
-
-    /// One explanation for each detector in the verdicts of a session.
-    fn explanations(&self, view: &SessionView) -> Vec<(Arc<str>, DetectorExplanation)> {
-        let profile = self.config.load().profiles.get_or_default(&view.profile);
-        let verdicts = view.verdicts.iter().chain(&view.termination);
-        let evidence_of = |name: &Arc<str>| -> Vec<&Evidence> {
-            let own = verdicts.clone().filter(|verdict| verdict.detector == *name);
-            own.map(|verdict| &verdict.evidence).collect()
-        };
-        let detectors: BTreeSet<&Arc<str>> = verdicts
-            .clone()
-            .flat_map(|verdict| verdict.other_detectors.iter().chain([&verdict.detector]))
-            .collect();
-        detectors
-            .into_iter()
-            .filter_map(|name| Some((name.clone(), profile.explain(name, &evidence_of(name))?)))
-            .collect()
     }
 
     /// The verdicts that terminated the session or agents of it.

@@ -24,6 +24,7 @@ mod opening;
 mod page_query;
 mod publisher;
 mod queue;
+mod ratings;
 mod reader;
 mod record;
 mod recovery;
@@ -313,13 +314,14 @@ impl Store {
         if !self.wait(id).await {
             match self.queue.withdraw(id) {
                 Withdrawal::Removed => return false,
-                Withdrawal::InFlight => {
+                // It was published meanwhile, or is about to be.
+                Withdrawal::Settled if !self.queue.may_be_dropped(id) => {
+                    self.publisher.wait_until_settled(id).await;
+                }
+                // `publish_stalled` may have withdrawn it before.
+                Withdrawal::InFlight | Withdrawal::Settled => {
                     self.note_withdrawn(id).await;
                     return false;
-                }
-                // It was published meanwhile, or is about to be.
-                Withdrawal::Settled => {
-                    self.publisher.wait_until_settled(id).await;
                 }
             }
         }
@@ -373,7 +375,7 @@ impl Store {
     }
 
     /// Subscribes to verdicts from now on. They arrive in the order of their ids, each
-    /// after its write has succeeded or failed.
+    /// after its write has succeeded or failed, or has taken too long.
     pub fn subscribe_verdicts(&self) -> broadcast::Receiver<VerdictRecord> {
         self.publisher.verdicts()
     }
@@ -381,6 +383,14 @@ impl Store {
     /// Subscribes to terminations from now on. They arrive as in `subscribe_verdicts`.
     pub fn subscribe_terminations(&self) -> broadcast::Receiver<Arc<Verdict>> {
         self.publisher.terminations()
+    }
+
+    /// Publishes the verdicts that wait for a disk that hangs: subscribers do not wait
+    /// longer than `store.sync_secs_max`. To be called often.
+    pub fn publish_stalled(&self) {
+        let after = self.publisher.last();
+        let stalled = self.queue.stalled_after(after, self.sync_max);
+        self.publisher.publish_unsettled(stalled);
     }
 
     /// The last issued verdict.

@@ -139,7 +139,7 @@ impl Bench<'_> {
             p50_micros: quantile(0.5),
             p99_micros: micros(outcome.typical_p99),
             whole_p99_micros: quantile(0.99),
-            verdicts: 1e3 * outcome.verdicts as f64 / outcome.looked_into.max(1) as f64,
+            verdicts: 1e3 * outcome.verdicts as f64 / outcome.checked_results.max(1) as f64,
         })
     }
 }

@@ -1,5 +1,7 @@
 //! The loads and their targets.
 
+use std::time::Duration;
+
 use super::load_generator::{
     drive::{End, Load, Pace},
     mix::{Envelope, Kind, Script},
@@ -104,6 +106,7 @@ impl Scenario {
             streams: self.streams,
             unanswered_max: self.unanswered_max,
             pace,
+            overdue: Duration::ZERO,
             end,
             run,
         }

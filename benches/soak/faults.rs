@@ -27,16 +27,18 @@ pub struct FaultCounts {
     pub refused: u64,
 }
 
-/// Injects faults until `stop` is set.
+/// Injects each fault at least once, and until `stop` is set.
 pub async fn run(service: SocketAddr, stop: Stop) -> FaultCounts {
     let mut counts = FaultCounts::default();
-    while !stop.load(Relaxed) {
+    loop {
         kill_a_connection(service, &mut counts).await;
         read_slowly(service, &mut counts).await;
         send_invalid(service, &mut counts).await;
+        if stop.load(Relaxed) {
+            return counts;
+        }
         sleep(Duration::from_millis(100)).await;
     }
-    counts
 }
 
 impl FaultCounts {

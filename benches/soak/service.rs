@@ -29,12 +29,15 @@ idle_secs_max = 3
 tombstone_secs_max = 3
 ";
 /// On a busy machine a client of the test may be delayed for seconds. The service
-/// must not disconnect it for that, and its sessions must not expire meanwhile.
+/// must not disconnect it for that, its sessions must not expire meanwhile, and a slow
+/// disk must not be taken for one that hangs.
 const FUNCTIONAL: &str = "\
 idle_secs_max = 10
 tombstone_secs_max = 10
 handshake_secs_max = 60
 slow_reader_secs_max = 60
+[store]
+sync_secs_max = 60
 ";
 
 pub struct Service {

@@ -1,5 +1,7 @@
-//! Parses messages into domain types. Every field is destructured by name, without
+//! Decodes the entries of a batch and parses messages into domain types. Every field is destructured by name, without
 //! `..`, so that a new proto field does not compile until it is handled.
+
+mod operator_requests;
 
 use std::{
     fmt::Display,
@@ -7,15 +9,18 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
+use prost::{Message, bytes::Bytes};
 use thiserror::Error;
+
+pub(super) use operator_requests::{
+    parse_labels, parse_reason, parse_snooze_duration, parse_status, parse_watch,
+};
 
 use crate::{
     domain::{
-        Action, AgentId, Args, Channel, Cost, Delta, Event, EventBody, IdError, Labels, Marker,
-        MarkerKind, Operation, Outcome, Role, SessionId, SessionStatus, Tenant, ToolCall, Turn,
-        VerdictId,
+        AgentId, Args, Channel, Cost, Delta, Event, EventBody, IdError, Marker, MarkerKind,
+        Operation, Outcome, Role, SessionId, Tenant, ToolCall, Turn,
     },
-    feed::VerdictFilter,
     pb,
 };
 
@@ -23,12 +28,8 @@ const EVENT_ID_BYTES_MAX: usize = 128;
 const AGENT_ID_BYTES_MAX: usize = 256;
 const HASH_BYTES_MAX: usize = 256;
 const TOOL_BYTES_MAX: usize = 128;
-const REASON_BYTES_MAX: usize = 1_024;
-/// For a longer time, use the profile `lenient` or mode `shadow`.
-const SNOOZE_MAX: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-const LABELS_MAX: usize = 16;
-const LABEL_KEY_BYTES_MAX: usize = 64;
-const LABEL_VALUE_BYTES_MAX: usize = 256;
+/// The `ErrorInfo` reason of an entry that cannot be decoded.
+pub(super) const UNDECODABLE: &str = "UNDECODABLE";
 /// The range of a protobuf `Timestamp`: the years 1 to 9999.
 const TIME_SECS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
@@ -63,6 +64,44 @@ impl InvalidArgument {
             reason,
         }
     }
+}
+
+/// `StreamEventsRequest` with its events still encoded. They are decoded one by one, so
+/// that one that cannot be decoded is answered in its own result and the stream's other
+/// sessions continue.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct EncodedEventsRequest {
+    #[prost(int32, tag = "1")]
+    pub sequence: i32,
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    pub events: Vec<Bytes>,
+}
+
+/// `StreamDeltasRequest` with its deltas still encoded.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct EncodedDeltasRequest {
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    pub deltas: Vec<Bytes>,
+}
+
+/// An entry of a batch. If it cannot be decoded, the message has the fields before
+/// the one at fault.
+pub(super) struct DecodedEntry<M> {
+    pub message: M,
+    pub result: Result<(), InvalidArgument>,
+}
+
+/// Decodes the entry at this position of the list.
+pub(super) fn decode_entry<M: Message + Default>(
+    list: &str,
+    position: usize,
+    bytes: Bytes,
+) -> DecodedEntry<M> {
+    let mut message = M::default();
+    let result = message.merge(bytes).map_err(|error| {
+        InvalidArgument::with_reason(UNDECODABLE, &format!("{list}[{position}]"), error)
+    });
+    DecodedEntry { message, result }
 }
 
 /// For the default tenant, as in a replay.
@@ -327,119 +366,6 @@ pub(super) fn valid_delta_ids(agent_id: String, turn_id: String) -> [String; 2] 
 fn check_delta_ids(agent_id: &str, turn_id: &str) -> Result<(), InvalidArgument> {
     check_max_len("agent_id", agent_id, AGENT_ID_BYTES_MAX)?;
     check_max_len("turn_id", turn_id, EVENT_ID_BYTES_MAX)
-}
-
-/// An operator's reason.
-pub(super) fn parse_reason(reason: String) -> Result<String, InvalidArgument> {
-    if reason.trim().is_empty() {
-        return Err(InvalidArgument::missing("reason"));
-    }
-    with_max_len("reason", reason, REASON_BYTES_MAX)
-}
-
-pub(super) fn parse_labels(
-    labels: impl IntoIterator<Item = (String, String)>,
-) -> Result<Labels, InvalidArgument> {
-    let labels: Labels = labels.into_iter().collect();
-    if labels.len() > LABELS_MAX {
-        let why = format!(
-            "has {} entries, at most {LABELS_MAX} are allowed",
-            labels.len()
-        );
-        return Err(InvalidArgument::new("labels", why));
-    }
-    for (key, value) in &labels {
-        if key.is_empty() || key.len() > LABEL_KEY_BYTES_MAX {
-            let why = format!(
-                "a key has {} bytes, not 1 to {LABEL_KEY_BYTES_MAX}",
-                key.len()
-            );
-            return Err(InvalidArgument::new("labels", why));
-        }
-        if value.len() > LABEL_VALUE_BYTES_MAX {
-            let why = format!(
-                "a value has {} bytes, at most {LABEL_VALUE_BYTES_MAX} are allowed",
-                value.len()
-            );
-            return Err(InvalidArgument::new("labels", why));
-        }
-    }
-    Ok(labels)
-}
-
-pub(super) fn parse_status(status: i32) -> Result<Option<SessionStatus>, InvalidArgument> {
-    Ok(match parse_enum::<pb::SessionStatus>("status", status)? {
-        pb::SessionStatus::Unspecified => None,
-        pb::SessionStatus::Active => Some(SessionStatus::Active),
-        pb::SessionStatus::Looping => Some(SessionStatus::Looping),
-        pb::SessionStatus::Terminated => Some(SessionStatus::Terminated),
-        pb::SessionStatus::Ended => Some(SessionStatus::Ended),
-        pb::SessionStatus::Quarantined => Some(SessionStatus::Quarantined),
-    })
-}
-
-fn parse_action(field: &str, action: i32) -> Result<Option<Action>, InvalidArgument> {
-    Ok(match parse_enum::<pb::Action>(field, action)? {
-        pb::Action::Unspecified => None,
-        pb::Action::Alert => Some(Action::Alert),
-        pb::Action::Warn => Some(Action::Warn),
-        pb::Action::Throttle => Some(Action::Throttle),
-        pb::Action::Checkpoint => Some(Action::Checkpoint),
-        pb::Action::Ask => Some(Action::Ask),
-        pb::Action::Block => Some(Action::Block),
-        pb::Action::Break => Some(Action::Break),
-        pb::Action::Escalate => Some(Action::Escalate),
-        pb::Action::Terminate => Some(Action::Terminate),
-    })
-}
-
-/// The filter of a watch, and the verdict that it resumes after.
-pub(super) fn parse_watch(
-    tenant: &Tenant,
-    request: pb::WatchVerdictsRequest,
-) -> Result<(VerdictFilter, Option<VerdictId>), InvalidArgument> {
-    let pb::WatchVerdictsRequest {
-        session_id,
-        labels,
-        detector,
-        min_action,
-        after_verdict_id,
-    } = request;
-    let after = match after_verdict_id.as_str() {
-        "" => None,
-        id => Some(VerdictId::parse(id).ok_or_else(|| {
-            InvalidArgument::new("after_verdict_id", "is not the id of a verdict")
-        })?),
-    };
-    let filter = VerdictFilter {
-        tenant: Some(tenant.clone()),
-        session: (!session_id.is_empty())
-            .then(|| parse_session_id(tenant, &session_id))
-            .transpose()?,
-        labels: parse_labels(labels)?,
-        detector: with_max_len("detector", detector, TOOL_BYTES_MAX)?,
-        min_action: parse_action("min_action", min_action)?,
-        start: None,
-        end: None,
-    };
-    Ok((filter, after))
-}
-
-pub(super) fn parse_snooze_duration(
-    duration: Option<pbjson_types::Duration>,
-) -> Result<Duration, InvalidArgument> {
-    let pbjson_types::Duration { seconds, nanos } =
-        duration.ok_or_else(|| InvalidArgument::missing("duration"))?;
-    let seconds = u64::try_from(seconds).ok();
-    let nanos = u32::try_from(nanos)
-        .ok()
-        .filter(|nanos| *nanos < 1_000_000_000);
-    let duration = seconds
-        .zip(nanos)
-        .map(|(secs, nanos)| Duration::new(secs, nanos));
-    duration
-        .filter(|duration| (Duration::from_millis(1)..=SNOOZE_MAX).contains(duration))
-        .ok_or_else(|| InvalidArgument::new("duration", "must be more than 0 and at most 7 days"))
 }
 
 fn parse_enum<E: TryFrom<i32>>(field: &str, value: i32) -> Result<E, InvalidArgument> {

@@ -19,8 +19,8 @@ use tonic::{Request, Response, Status, Streaming, async_trait};
 use tracing::{Instrument, Span};
 
 use super::{
-    Api, InvalidArgument, convert,
-    encoded::{DecodedEntry, EncodedDeltasRequest, EncodedEventsRequest, decode_entry},
+    Api, InvalidArgument,
+    convert::{self, DecodedEntry, EncodedDeltasRequest, EncodedEventsRequest, decode_entry},
     now, present,
     terminations::TerminationPushes,
     waiting_responses::{Answer, WaitingResponses},

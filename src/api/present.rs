@@ -67,6 +67,7 @@ pub fn verdict_to_pb(verdict: &Verdict) -> pb::Verdict {
         durable: *durable,
         shadow: *shadow,
         operator: operator.clone(),
+        feedback: None,
     }
 }
 
@@ -217,6 +218,7 @@ pub(super) fn session_to_pb(view: &SessionView) -> pb::Session {
         termination,
         snoozed_until,
         standing,
+        disobeyed,
     } = view;
     pb::Session {
         session_id: id.to_string(),
@@ -244,6 +246,7 @@ pub(super) fn session_to_pb(view: &SessionView) -> pb::Session {
         snoozed_until: snoozed_until.map(time_to_pb),
         trend_samples: trend_samples.clone(),
         standing: standing.as_ref().map(standing_to_pb),
+        disobeyed: (disobeyed.events > 0).then(|| waste_to_pb(*disobeyed)),
     }
 }
 

@@ -139,6 +139,14 @@ impl SessionService for Api {
         Ok(Response::new(pb::SnoozeSessionResponse { verdict }))
     }
 
+    async fn rate_verdict(
+        &self,
+        request: Request<pb::RateVerdictRequest>,
+    ) -> RpcResult<pb::RateVerdictResponse> {
+        Operator::identify(&request)?;
+        Err(status::not_implemented())
+    }
+
     async fn get_session(
         &self,
         request: Request<pb::GetSessionRequest>,

@@ -118,6 +118,13 @@ pub(super) fn session_not_found() -> Status {
     Status::with_error_details(Code::NotFound, "there is no such session", details)
 }
 
+/// Ratings are not accepted.
+pub(super) fn not_implemented() -> Status {
+    let details = ErrorDetails::with_error_info("NOT_IMPLEMENTED", DOMAIN, []);
+    let message = "verdicts cannot be rated yet";
+    Status::with_error_details(Code::Unimplemented, message, details)
+}
+
 impl From<FeedError> for Status {
     fn from(ended: FeedError) -> Self {
         let message = ended.to_string();

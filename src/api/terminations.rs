@@ -1,9 +1,9 @@
 //! Pushes terminations to the streams of a session.
 //!
 //! Each stream tracks the sessions that it has carried. A termination of one of them
-//! is pushed to the stream once its write has succeeded or failed, unless a response
-//! of the stream has already reported it. While writes fail, the pushed verdict says
-//! `durable = false`.
+//! is pushed to the stream once its write has succeeded or failed, or has taken
+//! `store.sync_secs_max`, unless a response of the stream has already reported it. While
+//! writes fail or hang, the pushed verdict says `durable = false`.
 
 use std::{
     borrow::Borrow,
@@ -296,7 +296,7 @@ impl Drop for TrackedSessions {
 }
 
 impl TerminationReceiver {
-    /// The next termination. It is on disk, or its write has failed.
+    /// The next termination. It is on disk, or its write has failed or takes too long.
     async fn next(&mut self, pushes: &TerminationPushes) -> Arc<Verdict> {
         loop {
             if let Some(verdict) = self.pending.pop_front() {

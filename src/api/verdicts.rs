@@ -139,6 +139,7 @@ impl VerdictListQuery {
             start_time,
             end_time,
             newest_first,
+            rated_only,
         } = request;
         let watch = pb::WatchVerdictsRequest {
             session_id,
@@ -155,6 +156,7 @@ impl VerdictListQuery {
             end: end_time
                 .map(|time| convert::parse_time("end_time", time))
                 .transpose()?,
+            rated_only,
             ..filter
         };
         Ok(Self {

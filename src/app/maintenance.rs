@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::{task, time};
 use tokio_util::sync::CancellationToken;
 
-use super::{RunError, systemd};
+use super::{RunError, ServiceTasks, systemd};
 use crate::{domain::clock, engine::Engine, store::Store, telemetry::Metrics};
 
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -17,6 +17,9 @@ const SWEEP_SLICE: usize = 32;
 const SWEEP_SLICES_MAX: usize = 625;
 /// A minute is precise enough, because retention is measured in days and megabytes.
 const RETENTION_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How often verdicts are looked for that wait for a disk that hangs.
+const STALL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// How often the end of the audit log is logged.
 const HEAD_INTERVAL: Duration = Duration::from_secs(60 * 60);
@@ -63,12 +66,30 @@ fn log_clock_difference(was_large: bool) -> bool {
     difference.is_some()
 }
 
+/// Spawns the periodic tasks of the store.
+pub(super) fn maintain_store(
+    tasks: &mut ServiceTasks,
+    store: &Arc<Store>,
+    draining: &CancellationToken,
+) {
+    tasks.spawn(enforce_retention(store.clone(), draining.clone()));
+    tasks.spawn(publish_stalled(store.clone(), draining.clone()));
+    tasks.spawn(log_chain_head(store.clone(), draining.clone()));
+}
+
+/// Delivers what waits for a disk that hangs.
+async fn publish_stalled(store: Arc<Store>, draining: CancellationToken) -> Result<(), RunError> {
+    let mut ticks = time::interval(STALL_INTERVAL);
+    ticks.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
+    while draining.run_until_cancelled(ticks.tick()).await.is_some() {
+        store.publish_stalled();
+    }
+    Ok(())
+}
+
 /// Logs the end of the audit log every hour, so that it is noted outside of the database:
 /// a log that was cut off or rewritten no longer has that record.
-pub(super) async fn log_chain_head(
-    store: Arc<Store>,
-    draining: CancellationToken,
-) -> Result<(), RunError> {
+async fn log_chain_head(store: Arc<Store>, draining: CancellationToken) -> Result<(), RunError> {
     let mut ticks = time::interval(HEAD_INTERVAL);
     // The first is due at once, and the start has logged it.
     ticks.tick().await;
@@ -85,10 +106,7 @@ pub(super) fn log_head(store: &Store) {
 }
 
 /// Deletes what exceeds the retention of the store.
-pub(super) async fn enforce_retention(
-    store: Arc<Store>,
-    draining: CancellationToken,
-) -> Result<(), RunError> {
+async fn enforce_retention(store: Arc<Store>, draining: CancellationToken) -> Result<(), RunError> {
     let mut ticks = time::interval(RETENTION_INTERVAL);
     while draining.run_until_cancelled(ticks.tick()).await.is_some() {
         let store = store.clone();

@@ -97,7 +97,7 @@ impl SessionSaver {
             frozen.window =
                 sealed.and_then(|sealed| self.sealer.as_ref()?.open(&frozen.id, sealed));
             restored.not_opened += usize::from(is_sealed && frozen.window.is_none());
-            let outcome = self.engine.thaw_session(&frozen, now);
+            let outcome = self.engine.freezer().thaw(&frozen, now);
             restored.count(outcome);
             if matches!(outcome, ThawOutcome::Occupied | ThawOutcome::Expired) {
                 self.store.remove_session(frozen.id);
@@ -133,10 +133,11 @@ impl SessionSaver {
     /// Saves the heads of all changed sessions, in small transactions and at a bounded
     /// rate.
     fn save_changed(&self, stop: &CancellationToken) -> Result<(), store::StoreError> {
-        let mut changed = self.engine.changed_sessions().into_iter();
+        let mut changed = self.engine.freezer().changed_sessions().into_iter();
         loop {
             let batch_start = Instant::now();
-            let heads = (&mut changed).filter_map(|id| self.engine.freeze_changed_head(&id));
+            let heads =
+                (&mut changed).filter_map(|id| self.engine.freezer().freeze_changed_head(&id));
             let batch = take_bytes(heads, BATCH_BYTES);
             if batch.is_empty() || stop.is_cancelled() {
                 // What was frozen last is saved whole when the service has drained.
@@ -159,8 +160,8 @@ impl SessionSaver {
         let saved = self.store.save_sessions(batch);
         for id in ids {
             if saved.is_err() {
-                self.engine.mark_changed(&id);
-            } else if !self.engine.is_live(&id) {
+                self.engine.freezer().mark_changed(&id);
+            } else if !self.engine.freezer().is_live(&id) {
                 // It was closed while it was saved.
                 self.store.remove_session(id);
             }
@@ -184,7 +185,7 @@ impl SessionSaver {
     }
 
     fn save_all(&self, deadline: Instant) {
-        let ids = self.engine.sessions_by_importance();
+        let ids = self.engine.freezer().sessions_by_importance();
         let live = ids.len();
         let mut whole_sessions = ids.iter().filter_map(|id| self.freeze_sealed(id));
         let bytes_max = self.stop_bytes_max();
@@ -217,7 +218,7 @@ impl SessionSaver {
 
     /// Freezes a session; its window is sealed, or left out if there is no key.
     fn freeze_sealed(&self, id: &SessionId) -> Option<FrozenSession> {
-        let mut frozen = self.engine.freeze_session(id)?;
+        let mut frozen = self.engine.freezer().freeze(id)?;
         let window = frozen.window.take();
         frozen.window = window.and_then(|window| self.sealer.as_ref()?.seal(id, &window));
         Some(frozen)

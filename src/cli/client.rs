@@ -1,7 +1,7 @@
 //! The client of a running service. Only this file creates a channel and turns a
 //! gRPC status into a message and an exit code.
 
-use std::{env, error::Error, fmt, fs, io, iter, path::PathBuf, time::Duration};
+use std::{env, error::Error, fmt, fs, io, iter, ops::ControlFlow, path::PathBuf, time::Duration};
 
 use tonic::{
     Code, Request, Response, Status, Streaming,
@@ -228,11 +228,11 @@ impl Client {
         Ok(response.into_inner())
     }
 
-    /// Passes every page of the sessions to `handle_page`, ordered by id.
+    /// Passes the pages of the sessions to `handle_page` until it breaks, ordered by id.
     pub async fn for_each_session_page(
         &self,
         request: pb::ListSessionsRequest,
-        handle_page: impl FnMut(Vec<pb::Session>) -> Result<(), CliError>,
+        handle_page: impl FnMut(Vec<pb::Session>) -> Result<ControlFlow<()>, CliError>,
     ) -> Result<(), CliError> {
         let fetch_page = async |page_token| {
             let request = pb::ListSessionsRequest {
@@ -249,11 +249,11 @@ impl Client {
         for_each_page(fetch_page, handle_page).await
     }
 
-    /// Passes every page of the verdicts to `handle_page`, oldest first.
+    /// Passes the pages of the verdicts to `handle_page` until it breaks.
     pub async fn for_each_verdict_page(
         &self,
         request: pb::ListVerdictsRequest,
-        handle_page: impl FnMut(Vec<pb::Verdict>) -> Result<(), CliError>,
+        handle_page: impl FnMut(Vec<pb::Verdict>) -> Result<ControlFlow<()>, CliError>,
     ) -> Result<(), CliError> {
         let fetch_page = async |page_token| {
             let request = pb::ListVerdictsRequest {
@@ -314,16 +314,16 @@ impl Client {
     }
 }
 
-/// Fetches pages until the page token is empty, which is the last page's.
+/// Fetches pages until `handle_page` breaks, or the page token is empty, which is the last
+/// page's.
 async fn for_each_page<P>(
     fetch_page: impl AsyncFn(String) -> Result<(P, String), CliError>,
-    mut handle_page: impl FnMut(P) -> Result<(), CliError>,
+    mut handle_page: impl FnMut(P) -> Result<ControlFlow<()>, CliError>,
 ) -> Result<(), CliError> {
     let mut page_token = String::new();
     loop {
         let (page, next_page_token) = fetch_page(page_token).await?;
-        handle_page(page)?;
-        if next_page_token.is_empty() {
+        if handle_page(page)?.is_break() || next_page_token.is_empty() {
             return Ok(());
         }
         page_token = next_page_token;

@@ -138,7 +138,7 @@ fn write_header(out: &mut impl Write, session: &Session, columns: usize) -> io::
             session
                 .snoozed_until
                 .as_ref()
-                .map(|until| format!("until {} UTC", time_format::format_date_time(until)))
+                .map(|until| format!("until {}", time_format::format_date_time(until)))
                 .unwrap_or_default(),
         ),
     ];
@@ -150,13 +150,13 @@ fn write_header(out: &mut impl Write, session: &Session, columns: usize) -> io::
     writeln!(out)
 }
 
-/// `2026-03-11 09:15:10 UTC, 4s ago`
+/// `2026-03-11 09:15:10Z, 4s ago`
 fn format_since(time: Option<&pbjson_types::Timestamp>, now: Timestamp) -> String {
     let Some(at) = time else {
         return String::new();
     };
     let age = time_format::format_age(Some(at), now);
-    format!("{} UTC, {age} ago", time_format::format_date_time(at))
+    format!("{}, {age} ago", time_format::format_date_time(at))
 }
 
 /// Writes the verdicts, oldest first, with the rule of each detector.

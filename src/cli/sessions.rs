@@ -2,10 +2,11 @@
 
 mod row;
 mod screen;
+mod selection;
 
 use std::{
-    collections::HashMap,
     io::{self, BufWriter, Write},
+    ops::ControlFlow,
     process::ExitCode,
 };
 
@@ -21,6 +22,8 @@ use super::{
 };
 use crate::pb::{self, SessionStatus};
 pub(super) use row::{SessionTableRow, status_name};
+pub(super) use selection::{SearchWords, SessionSelector};
+use selection::{SelectionArgs, SortOrder};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -32,11 +35,13 @@ pub(super) struct Args {
     /// Only sessions with this label; can be repeated.
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
     labels: Vec<(String, String)>,
+    #[command(flatten)]
+    selection: SelectionArgs,
     /// Refresh the table every two seconds, until Ctrl-C.
     #[arg(long)]
     watch: bool,
-    /// Output format: a table, worst first, or one JSON object per line, ordered
-    /// by id.
+    /// Output format: a table, or one JSON object per line, ordered by id unless
+    /// --sort is given.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
 }
@@ -70,30 +75,11 @@ pub(super) fn parse_label(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Which sessions to list.
-#[derive(Clone, Default)]
-pub(super) struct SessionSelector {
-    pub status: Option<SessionStatus>,
-    pub labels: HashMap<String, String>,
-}
-
-impl SessionSelector {
-    pub fn to_request(&self) -> pb::ListSessionsRequest {
-        /// The service's maximum.
-        const PAGE_SIZE: i32 = 1_000;
-        pb::ListSessionsRequest {
-            page_size: PAGE_SIZE,
-            page_token: String::new(),
-            status: self.status.unwrap_or_default().into(),
-            labels: self.labels.clone(),
-        }
-    }
-}
-
 pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     let selector = SessionSelector {
         status: args.status.map(SessionStatus::from),
         labels: args.labels.iter().cloned().collect(),
+        ..args.selection.to_selector()
     };
     match (args.watch, args.output) {
         (true, OutputFormat::Table) if terminal_dimensions().is_some() => {
@@ -106,36 +92,80 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
             return Err(CliError::usage(why));
         }
         (false, OutputFormat::Table) => {
-            let rows = client::connect_and_run(&args.server, async |client| {
+            let sessions = client::connect_and_run(&args.server, async |client| {
                 fetch_rows(&client, &selector).await
             })?;
-            map_write_error(print_table(rows))?;
+            map_write_error(print_table(&sessions))?;
         }
         (false, OutputFormat::Json) => client::connect_and_run(&args.server, async |client| {
-            client
-                .for_each_session_page(selector.to_request(), |sessions| {
-                    map_write_error(print_json(&sessions))
-                })
-                .await
+            print_json_lines(&client, &selector).await
         })?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The rows of the table, worst first.
-async fn fetch_rows(
-    client: &Client,
-    selector: &SessionSelector,
-) -> Result<Vec<SessionTableRow>, CliError> {
+/// The rows of a table and its summary.
+struct SessionTable {
+    rows: Vec<SessionTableRow>,
+    summary: String,
+}
+
+/// The rows of the table, in the wanted order. Sorted by anything but the id, all sessions
+/// are fetched, and the summary counts them all.
+async fn fetch_rows(client: &Client, selector: &SessionSelector) -> Result<SessionTable, CliError> {
     let mut rows = Vec::new();
+    let order = selector.sort.unwrap_or_default();
+    let limit = selector.limit();
     client
         .for_each_session_page(selector.to_request(), |sessions| {
-            rows.extend(sessions.iter().map(SessionTableRow::new));
-            Ok(())
+            let matching = sessions.iter().filter(|it| selector.matches(it));
+            rows.extend(matching.map(SessionTableRow::new));
+            Ok(match order {
+                SortOrder::Id if rows.len() > limit => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            })
         })
         .await?;
-    rows.sort_by(SessionTableRow::cmp_worst_first);
-    Ok(rows)
+    rows.sort_by(|a, b| order.compare(a, b));
+    let is_cut = rows.len() > limit;
+    // What was not fetched cannot be counted.
+    if is_cut && order == SortOrder::Id {
+        rows.truncate(limit);
+    }
+    let mut summary = render_summary(&rows);
+    rows.truncate(limit);
+    if is_cut {
+        summary += &format!(" Only the first {limit} are shown.");
+    }
+    Ok(SessionTable { rows, summary })
+}
+
+/// Prints the sessions as they arrive, or sorted if an order is wanted.
+async fn print_json_lines(client: &Client, selector: &SessionSelector) -> Result<(), CliError> {
+    let mut sorted: Vec<(SessionTableRow, pb::Session)> = Vec::new();
+    let mut remaining = selector.limit();
+    client
+        .for_each_session_page(selector.to_request(), |mut sessions| {
+            sessions.retain(|session| selector.matches(session));
+            if selector.sort.is_some() {
+                let with_rows = sessions.into_iter();
+                sorted.extend(with_rows.map(|it| (SessionTableRow::new(&it), it)));
+                return Ok(ControlFlow::Continue(()));
+            }
+            sessions.truncate(remaining);
+            remaining -= sessions.len();
+            map_write_error(print_json(&sessions))?;
+            Ok(match remaining {
+                0 => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            })
+        })
+        .await?;
+    let order = selector.sort.unwrap_or_default();
+    sorted.sort_by(|(a, _), (b, _)| order.compare(a, b));
+    sorted.truncate(selector.limit());
+    let sessions: Vec<pb::Session> = sorted.into_iter().map(|(_, session)| session).collect();
+    map_write_error(print_json(&sessions))
 }
 
 fn print_json(sessions: &[pb::Session]) -> io::Result<()> {
@@ -146,14 +176,14 @@ fn print_json(sessions: &[pb::Session]) -> io::Result<()> {
     out.flush()
 }
 
-fn print_table(rows: Vec<SessionTableRow>) -> io::Result<()> {
+fn print_table(SessionTable { rows, summary }: &SessionTable) -> io::Result<()> {
     let width_max = terminal_dimensions().map(|(columns, _)| columns);
     let mut out = BufWriter::new(AutoStream::auto(io::stdout().lock()));
-    write_table(&mut out, &rows, width_max)?;
+    write_table(&mut out, rows, width_max)?;
     if !rows.is_empty() {
         writeln!(out)?;
     }
-    for line in wrap(&render_summary(&rows), width_max.unwrap_or(usize::MAX)) {
+    for line in wrap(summary, width_max.unwrap_or(usize::MAX)) {
         writeln!(out, "{line}")?;
     }
     out.flush()

@@ -33,6 +33,6 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
     args.action.print(
         response.verdict,
         "snoozed",
-        &format!(" until {date} UTC: its verdicts are shadow"),
+        &format!(" until {date}: its verdicts are shadow"),
     )
 }

@@ -17,6 +17,7 @@ use super::{
     sessions::{StatusName, parse_label},
     style::BOLD,
     text_format::{pluralize, sanitize},
+    verdict::operator_name,
 };
 use crate::{
     domain::OPERATOR,
@@ -159,7 +160,12 @@ fn print_result(
         return Ok(());
     }
     // An earlier termination stays in force, so its author is named.
-    let (by, why) = (sanitize(&verdict.detector), sanitize(&verdict.reason));
+    let by = match operator_name(&verdict) {
+        Some(operator) => sanitize(operator),
+        None if verdict.detector == OPERATOR => "an operator".to_owned(),
+        None => sanitize(&verdict.detector),
+    };
+    let why = sanitize(&verdict.reason);
     writeln!(
         anstream::stdout().lock(),
         "{BOLD}{}{BOLD:#} is already terminated, by {by}: {why}",

@@ -3,14 +3,14 @@
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 use pbjson_types as wire;
 
-/// `09:15:10`, in UTC.
+/// `09:15:10`, for a column that says UTC.
 pub(super) fn format_time(stamp: &wire::Timestamp) -> String {
     format_timestamp(stamp, "%H:%M:%S")
 }
 
-/// `2026-03-11 09:15:10`, in UTC.
+/// `2026-03-11 09:15:10Z`: a reader elsewhere must not take it for their own time.
 pub(super) fn format_date_time(stamp: &wire::Timestamp) -> String {
-    format_timestamp(stamp, "%Y-%m-%d %H:%M:%S")
+    format_timestamp(stamp, "%Y-%m-%d %H:%M:%SZ")
 }
 
 /// Empty for a time out of range.
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn a_time_is_absolute_or_a_span_before_now() {
         let at = parse_time("2026-03-11T10:15:00+01:00").unwrap();
-        assert_eq!(format_date_time(&time_to_wire(at)), "2026-03-11 09:15:00");
+        assert_eq!(format_date_time(&time_to_wire(at)), "2026-03-11 09:15:00Z");
         let then = parse_time("2h").unwrap();
         assert_eq!(Timestamp::now().duration_since(then).as_hours(), 2);
         assert!(parse_time("yesterday").is_err());

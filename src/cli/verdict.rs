@@ -68,6 +68,7 @@ impl<'a> VerdictBlock<'a> {
         }
         let mut write_row = |label, text: &str| self.write_row(out, label, text, columns);
         write_row("why", &verdict.reason)?;
+        write_row("by", operator_name(verdict).unwrap_or_default())?;
         if let Some(explanation) = self.explanation {
             write_row("rule", &explanation.rule)?;
             write_row("fires at", &explanation.threshold)?;
@@ -104,7 +105,7 @@ impl<'a> VerdictBlock<'a> {
         Ok(())
     }
 
-    /// `● WARN at event 13 · exact_repeat · 2026-03-11 09:14:40`
+    /// `● WARN at event 13 · exact_repeat · 2026-03-11 09:14:40Z`
     fn write_heading(&self, out: &mut impl Write) -> io::Result<()> {
         let verdict = self.verdict;
         let style = style::action_style(verdict.action());
@@ -164,12 +165,18 @@ impl<'a> VerdictBlock<'a> {
     }
 }
 
+/// The operator who acted, if it is an operator's action and they gave a name.
+pub(super) fn operator_name(verdict: &Verdict) -> Option<&str> {
+    let name = verdict.operator.as_str();
+    (!matches!(name, "" | "unknown")).then_some(name)
+}
+
 /// The pattern, or `3 times read_file` if the pattern's text is not retained.
 pub(super) fn describe_verdict(verdict: &Verdict) -> String {
     if verdict.detector == crate::domain::OPERATOR {
-        let summary = match (&*verdict.pattern, &*verdict.operator) {
-            (pattern, "" | "unknown") => pattern.to_owned(),
-            (pattern, operator) => format!("{pattern}, {operator}"),
+        let summary = match operator_name(verdict) {
+            None => verdict.pattern.clone(),
+            Some(operator) => format!("{}, {operator}", verdict.pattern),
         };
         return format!("{summary}: {}", verdict.reason);
     }

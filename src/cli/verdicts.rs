@@ -1,8 +1,8 @@
-//! `unstuck verdicts`: the audit log, oldest first.
+//! `unstuck verdicts`: the audit log.
 
 mod printer;
 
-use std::{collections::HashMap, process::ExitCode};
+use std::{collections::HashMap, ops::ControlFlow, process::ExitCode};
 
 use jiff::Timestamp;
 
@@ -10,7 +10,7 @@ use super::{
     CliError,
     client::{self, Client, ServerArgs},
     output::{OutputFormat, map_write_error},
-    sessions::parse_label,
+    sessions::{SearchWords, parse_label},
     time_format,
 };
 use crate::{
@@ -33,6 +33,16 @@ pub(super) struct Args {
     /// Only verdicts before this time.
     #[arg(long, value_name = "WHEN", value_parser = time_format::parse_time)]
     until: Option<Timestamp>,
+    /// Only this many verdicts.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: Option<u32>,
+    /// Newest first.
+    #[arg(long)]
+    newest: bool,
+    /// Only verdicts with all of these words in their session, agent, detectors, pattern,
+    /// reason or operator.
+    #[arg(long, value_name = "WORDS", default_value = "")]
+    search: String,
     /// Output format: one line, or one JSON object, per verdict.
     #[arg(long, value_enum, default_value_t)]
     output: OutputFormat,
@@ -108,9 +118,11 @@ pub(super) fn run(args: &Args) -> Result<ExitCode, CliError> {
 
 async fn list_verdicts(client: &Client, args: &Args) -> Result<(), CliError> {
     let mut printer = VerdictPrinter::new(args.output);
+    let words = SearchWords::new(&args.search);
+    let mut remaining = args.limit.unwrap_or(u32::MAX);
     let request = pb::ListVerdictsRequest {
         // Small, because a page is printed when it arrives.
-        page_size: 200,
+        page_size: args.limit.unwrap_or(200).min(200).try_into().unwrap_or(200),
         page_token: String::new(),
         session_id: args.filter.session.clone(),
         labels: args.filter.label_map(),
@@ -118,12 +130,31 @@ async fn list_verdicts(client: &Client, args: &Args) -> Result<(), CliError> {
         min_action: args.filter.min_action_to_wire(),
         start_time: args.since.map(time_format::time_to_wire),
         end_time: args.until.map(time_format::time_to_wire),
-        newest_first: false,
+        newest_first: args.newest,
+        rated_only: false,
     };
     client
         .for_each_verdict_page(request, |verdicts| {
-            let printed = verdicts.iter().try_for_each(|it| printer.print(it));
-            map_write_error(printed)
+            for verdict in verdicts.iter().filter(|it| matches(&words, it)) {
+                map_write_error(printer.print(verdict))?;
+                remaining -= 1;
+                if remaining == 0 {
+                    return Ok(ControlFlow::Break(()));
+                }
+            }
+            Ok(ControlFlow::Continue(()))
         })
         .await
+}
+
+fn matches(words: &SearchWords, verdict: &pb::Verdict) -> bool {
+    let texts = [
+        &verdict.session_id,
+        &verdict.agent_id,
+        &verdict.detector,
+        &verdict.pattern,
+        &verdict.reason,
+        &verdict.operator,
+    ];
+    words.match_any(texts.into_iter().chain(&verdict.also).map(String::as_str))
 }

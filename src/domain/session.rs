@@ -80,6 +80,8 @@ pub struct SessionView {
     pub snoozed_until: Option<SystemTime>,
     /// The strongest of what holds for its agents.
     pub standing: Option<Standing>,
+    /// What was sent after a termination of the session or of its sub-agents.
+    pub disobeyed: Waste,
 }
 
 impl SessionView {
@@ -105,6 +107,7 @@ impl SessionView {
             termination: None,
             snoozed_until: None,
             standing: None,
+            disobeyed: Waste::default(),
         }
     }
 }

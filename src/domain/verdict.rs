@@ -8,7 +8,9 @@ use std::{
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{Action, AgentId, CallKey, Cost, Labels, LoopId, SessionId, VerdictId, serde_time};
+use super::{
+    Action, AgentId, CallKey, Cost, Labels, LoopId, Rating, SessionId, VerdictId, serde_time,
+};
 
 /// The detector's name in verdicts that record what an operator did.
 pub const OPERATOR: &str = "operator";
@@ -139,6 +141,15 @@ pub enum Effect {
     Reset,
     /// The session's verdicts are `shadow` until then.
     Snoozed(SystemTime),
+    /// The session or sub-agent went on after its termination; the record's `wasted` has
+    /// what was sent since.
+    Disobeyed,
+    /// An operator said whether this verdict was right. The record's `other_detectors` has
+    /// its detector.
+    Rated {
+        verdict: VerdictId,
+        rating: Rating,
+    },
 }
 
 /// Receives issued verdicts in the order of their ids. Called with locks held, so it
@@ -169,6 +180,10 @@ pub struct RecoveredState {
     pub agents: Vec<(SessionId, AgentId, EncodedRecord)>,
     /// Snoozed sessions, and until when.
     pub snoozes: Vec<(SessionId, SystemTime)>,
+    /// What was sent after terminations that are in force.
+    pub disobeyed: Vec<(SessionId, AgentId, Waste)>,
+    /// There are no data from before this time. `None`: nothing was restored.
+    pub data_since: Option<SystemTime>,
     /// The last issued verdict.
     pub last_verdict: VerdictId,
 }

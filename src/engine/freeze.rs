@@ -9,7 +9,7 @@ use dashmap::Entry;
 
 use super::{
     Engine, Profiles, ThawError,
-    session::{Dependencies, Session},
+    session::{Dependencies, Session, frozen},
     slot::Slot,
 };
 use crate::{
@@ -44,26 +44,36 @@ pub(super) fn dependencies(profiles: &Profiles, key: &HashKey) -> Dependencies {
     }
 }
 
-impl Engine {
+/// Freezes and thaws the sessions of an engine.
+#[derive(Clone, Copy)]
+pub struct SessionFreezer<'a> {
+    engine: &'a Engine,
+}
+
+impl<'a> SessionFreezer<'a> {
+    pub(super) fn new(engine: &'a Engine) -> Self {
+        Self { engine }
+    }
+
     /// Freezes a live session whole. `None`: there is none of this id.
-    pub fn freeze_session(&self, id: &SessionId) -> Option<FrozenSession> {
-        let config = self.config.load();
+    pub fn freeze(&self, id: &SessionId) -> Option<FrozenSession> {
+        let config = self.engine.config.load();
         let dependencies = config.dependencies;
         let matcher = &config.facts.analyzers().phrase_matcher;
-        let slot = self.sessions.get(id)?;
+        let slot = self.engine.sessions.get(id)?;
         let Slot::Live(session) = &*slot else {
             return None;
         };
         Some(FrozenSession {
-            window: Some(session.freeze_window(dependencies, matcher)),
+            window: Some(frozen::freeze_window(session, dependencies, matcher)),
             ..frozen_head(id, session, dependencies)
         })
     }
 
     /// Freezes the head of a live session if it has changed since the last call.
     pub fn freeze_changed_head(&self, id: &SessionId) -> Option<FrozenSession> {
-        let dependencies = self.config.load().dependencies;
-        let mut slot = self.sessions.get_mut(id)?;
+        let dependencies = self.engine.config.load().dependencies;
+        let mut slot = self.engine.sessions.get_mut(id)?;
         match &mut *slot {
             Slot::Live(session) if session.is_changed() => {
                 session.set_changed(false);
@@ -75,7 +85,7 @@ impl Engine {
 
     /// Marks the head of a session as changed, because it could not be saved.
     pub fn mark_changed(&self, id: &SessionId) {
-        if let Some(mut slot) = self.sessions.get_mut(id)
+        if let Some(mut slot) = self.engine.sessions.get_mut(id)
             && let Slot::Live(session) = &mut *slot
         {
             session.set_changed(true);
@@ -84,7 +94,8 @@ impl Engine {
 
     /// The live sessions whose heads have changed since they were last saved.
     pub fn changed_sessions(&self) -> Vec<SessionId> {
-        let changed = self.sessions.iter().filter(|entry| match entry.value() {
+        let sessions = self.engine.sessions.iter();
+        let changed = sessions.filter(|entry| match entry.value() {
             Slot::Live(session) => session.is_changed(),
             Slot::Closed(_) => false,
         });
@@ -93,54 +104,52 @@ impl Engine {
 
     /// The live sessions: those with verdicts first, then the most recently active.
     pub fn sessions_by_importance(&self) -> Vec<SessionId> {
-        let live = self
-            .sessions
-            .iter()
-            .filter_map(|entry| match entry.value() {
-                Slot::Live(session) => Some((
-                    Reverse(session.has_verdicts()),
-                    Reverse(session.last_seen()),
-                    entry.key().clone(),
-                )),
-                Slot::Closed(_) => None,
-            });
+        let sessions = self.engine.sessions.iter();
+        let live = sessions.filter_map(|entry| match entry.value() {
+            Slot::Live(session) => Some((
+                Reverse(session.has_verdicts()),
+                Reverse(session.last_seen()),
+                entry.key().clone(),
+            )),
+            Slot::Closed(_) => None,
+        });
         let mut sessions: Vec<_> = live.collect();
         sessions.sort_unstable();
         sessions.into_iter().map(|(.., id)| id).collect()
     }
 
     pub fn is_live(&self, id: &SessionId) -> bool {
-        let slot = self.sessions.get(id);
+        let slot = self.engine.sessions.get(id);
         slot.is_some_and(|slot| !slot.is_closed())
     }
 
     /// Restores a frozen session, within the limits, unless its id is in use.
-    pub fn thaw_session(&self, frozen: &FrozenSession, now: SystemTime) -> ThawOutcome {
+    pub fn thaw(&self, frozen: &FrozenSession, now: SystemTime) -> ThawOutcome {
         let id = &frozen.id;
-        let deadline = frozen.last_seen + self.idle_max();
+        let deadline = frozen.last_seen + self.engine.idle_max();
         if deadline <= now {
             return ThawOutcome::Expired;
         }
-        if self.sessions.contains_key(id) {
+        if self.engine.sessions.contains_key(id) {
             return ThawOutcome::Occupied;
         }
-        let tenant = self.tenants.get_or_insert(id);
-        let config = self.config.load();
-        let key = self.new_deadline_key(deadline);
-        let ctx = self.context(&config, &tenant);
-        let (mut session, outcome) = match Session::thaw(frozen, key, config.dependencies, &ctx) {
+        let tenant = self.engine.tenants.get_or_insert(id);
+        let config = self.engine.config.load();
+        let key = self.engine.new_deadline_key(deadline);
+        let ctx = self.engine.context(&config, &tenant);
+        let (mut session, outcome) = match frozen::thaw(frozen, key, config.dependencies, &ctx) {
             Ok((session, None)) if frozen.window.is_some() => (session, ThawOutcome::Whole),
             Ok((session, window_error)) => (session, ThawOutcome::HeadOnly(window_error)),
             Err(error) => {
-                let session = Session::without_state(frozen, key, &ctx);
+                let session = frozen::without_state(frozen, key, &ctx);
                 (session, ThawOutcome::ProfileOnly(error))
             }
         };
-        if self.reserve_session(&tenant, now).is_err() {
+        if self.engine.reserve_session(&tenant, now).is_err() {
             return ThawOutcome::NoRoom;
         }
-        let Entry::Vacant(vacant) = self.sessions.entry(id.clone()) else {
-            self.state.remove_live_session(&tenant);
+        let Entry::Vacant(vacant) = self.engine.sessions.entry(id.clone()) else {
+            self.engine.state.remove_live_session(&tenant);
             return ThawOutcome::Occupied;
         };
         // Register it, as a new session is.
@@ -152,16 +161,22 @@ impl Engine {
         ctx.metrics
             .adjust_session_counts(None, Some(session.status()));
         tenant.idle_queue(&session).insert(key, id);
-        self.state.update_session_bytes(&tenant, &mut session, id);
+        self.engine
+            .state
+            .update_session_bytes(&tenant, &mut session, id);
         vacant.insert(Slot::Live(Box::new(session)));
         outcome
     }
 
     /// Removes a live session without a trace, because another process has it now.
-    pub fn release_session(&self, id: &SessionId) {
-        let released = self.sessions.remove_if(id, |_, slot| !slot.is_closed());
+    pub fn release(&self, id: &SessionId) {
+        let released = self
+            .engine
+            .sessions
+            .remove_if(id, |_, slot| !slot.is_closed());
         if let Some((_, slot)) = &released {
-            self.unregister_slot(&self.tenants.get_or_insert(id), slot);
+            self.engine
+                .unregister_slot(&self.engine.tenants.get_or_insert(id), slot);
         }
     }
 }
@@ -172,7 +187,7 @@ fn frozen_head(id: &SessionId, session: &Session, dependencies: Dependencies) ->
         profile: session.profile().name.clone(),
         labels: session.labels().clone(),
         last_seen: session.last_seen(),
-        head: session.freeze_head(dependencies),
+        head: frozen::freeze_head(session, dependencies),
         window: None,
     }
 }

@@ -4,12 +4,13 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, BinaryHeap},
+    sync::Arc,
 };
 
-use super::{sessions::SessionMap, slot::Slot};
+use super::{Profile, sessions::SessionMap, slot::Slot};
 use crate::domain::{
-    Action, Labels, SessionId, SessionStatus, SessionView, Tenant, Verdict, VerdictId, Waste,
-    has_labels,
+    Action, DetectorExplanation, Evidence, Labels, SessionId, SessionStatus, SessionView, Tenant,
+    Verdict, VerdictId, Waste, has_labels,
 };
 
 /// Selects sessions of a list.
@@ -200,4 +201,24 @@ pub(super) fn rank_ids(
     let ranked = worst.into_sorted_vec().into_iter().skip(skip);
     let ids = ranked.map(|Reverse((_, Reverse(id)))| id);
     (ids.collect(), counts)
+}
+
+/// One explanation for each detector in the verdicts of a session.
+pub(super) fn explanations(
+    profile: &Profile,
+    view: &SessionView,
+) -> Vec<(Arc<str>, DetectorExplanation)> {
+    let verdicts = view.verdicts.iter().chain(&view.termination);
+    let evidence_of = |name: &Arc<str>| -> Vec<&Evidence> {
+        let own = verdicts.clone().filter(|verdict| verdict.detector == *name);
+        own.map(|verdict| &verdict.evidence).collect()
+    };
+    let detectors: BTreeSet<&Arc<str>> = verdicts
+        .clone()
+        .flat_map(|verdict| verdict.other_detectors.iter().chain([&verdict.detector]))
+        .collect();
+    detectors
+        .into_iter()
+        .filter_map(|name| Some((name.clone(), profile.explain(name, &evidence_of(name))?)))
+        .collect()
 }

@@ -16,6 +16,8 @@ pub(super) fn restore(engine: &Engine, recovered: RecoveredState, now: SystemTim
         agents,
         snoozes,
         last_verdict,
+        disobeyed: _,
+        data_since: _,
     } = recovered;
     engine.state.issuer.continue_after(last_verdict);
     enqueue_tombstones(engine, restore_tombstones(engine, sessions, now));

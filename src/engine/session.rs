@@ -2,7 +2,7 @@
 //! events and deltas, `verdicts` runs the detectors and issues verdicts.
 
 mod deltas;
-mod frozen;
+pub(super) mod frozen;
 mod record;
 mod timeline;
 mod verdict_history;
@@ -386,6 +386,7 @@ impl Session {
             termination: history.termination.clone(),
             snoozed_until: history.snoozed_until,
             standing: self.strongest_standing(),
+            disobeyed: crate::domain::Waste::default(),
         }
     }
 

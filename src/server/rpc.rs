@@ -66,6 +66,7 @@ pub const TABLE: &[RpcSpec] = &[
     row("/unstuck.v1.SessionService/ResetSession", OPERATE, LoadClass::Exempt, ResponseKind::Small),
     row("/unstuck.v1.SessionService/TerminateSession", OPERATE, LoadClass::Exempt, ResponseKind::Small),
     row("/unstuck.v1.SessionService/SnoozeSession", OPERATE, LoadClass::Exempt, ResponseKind::Small),
+    row("/unstuck.v1.SessionService/RateVerdict", OPERATE, LoadClass::Exempt, ResponseKind::Small),
     row("/unstuck.v1.SessionService/GetSession", READ, LoadClass::Limited, ResponseKind::Page),
     row("/unstuck.v1.SessionService/ListSessions", READ, LoadClass::Limited, ResponseKind::Page),
     // Until its one request has arrived a watch is a unary call.

@@ -130,7 +130,9 @@ impl Database {
 
     pub fn recover(&self, tombstones_max: usize) -> Result<Recovery, StoreError> {
         let path = self.dir.database();
-        let recovery = recovery::recover(&self.connection, &path, tombstones_max)?;
+        let mut recovery = recovery::recover(&self.connection, &path, tombstones_max)?;
+        recovery::read_additions(&self.connection, &mut recovery.state)
+            .map_err(database_error(&path))?;
         set_checkpoint_on_close(&self.connection, true).map_err(database_error(&path))?;
         Ok(recovery)
     }

@@ -49,7 +49,8 @@ impl TimeRange {
         let Some(tenant) = &filter.tenant else {
             return Ok(false);
         };
-        if index_of(filter, false) != BY_TIME || !filter.labels.is_empty() {
+        let has_other_index = !filter.labels.is_empty() || filter.rated_only;
+        if index_of(filter, false) != BY_TIME || has_other_index {
             return Ok(false);
         }
         let sql = "SELECT count(*) FROM (SELECT 1 FROM records INDEXED BY records_by_time
@@ -114,6 +115,17 @@ impl PageQuery {
     /// of a label are in the order of their ids too.
     fn source(&mut self, filter: &VerdictFilter, is_wide: bool) -> (String, &'static str) {
         let label = filter.labels.iter().next();
+        if let (true, Some(tenant)) = (filter.rated_only, &filter.tenant) {
+            let tenant = self.bind(tenant.name().to_owned());
+            let tables = format!(
+                "ratings AS rated CROSS JOIN records ON records.verdict_id = rated.verdict_id
+                 WHERE rated.tenant = {tenant} AND rated.rating_id =
+                     (SELECT max(rating_id) FROM ratings AS other
+                      WHERE other.tenant = rated.tenant
+                          AND other.verdict_id = rated.verdict_id) AND"
+            );
+            return (tables, "rated.verdict_id");
+        }
         match (label, &filter.tenant, &filter.session) {
             (Some((name, value)), Some(tenant), None) => {
                 let tenant = self.bind(tenant.name().to_owned());
@@ -246,6 +258,13 @@ mod tests {
                 "PRIMARY KEY (tenant=? AND name=? AND value=?",
                 VerdictFilter {
                     labels: label,
+                    ..of_tenant()
+                },
+            ),
+            (
+                "rated USING PRIMARY KEY (tenant=? AND verdict_id",
+                VerdictFilter {
+                    rated_only: true,
                     ..of_tenant()
                 },
             ),

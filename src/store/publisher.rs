@@ -61,6 +61,13 @@ struct RecentVerdicts {
     floor: VerdictId,
 }
 
+impl RecentVerdicts {
+    fn last(&self) -> VerdictId {
+        let last = self.verdicts.back();
+        last.map_or(self.floor, |issued| issued.verdict.id)
+    }
+}
+
 impl CommitPublisher {
     pub fn new(last: VerdictId, on_disk: bool, head: ChainHead, retained_after: VerdictId) -> Self {
         Self {
@@ -111,8 +118,23 @@ impl CommitPublisher {
     /// Publishes verdicts to subscribers first and to waiting calls last, so that a
     /// client that has its answer finds the verdict everywhere.
     pub fn publish(&self, batch: Vec<VerdictRecord>, watermarks: Watermarks) {
+        // Subscribers show whether a verdict is on disk.
+        self.watermarks.send_if_modified(|current| {
+            current.durable = watermarks.durable;
+            false
+        });
+        self.publish_unsettled(batch);
+        self.watermarks.send_replace(watermarks);
+    }
+
+    /// Publishes verdicts to subscribers while their write goes on. Those that were
+    /// published before are skipped.
+    pub fn publish_unsettled(&self, batch: Vec<VerdictRecord>) {
         let mut recent = self.recent();
         for issued in batch {
+            if issued.verdict.id <= recent.last() {
+                continue;
+            }
             if recent.verdicts.len() == RECENT_MAX
                 && let Some(oldest) = recent.verdicts.pop_front()
             {
@@ -125,8 +147,11 @@ impl CommitPublisher {
             }
             let _ = self.verdicts.send(issued);
         }
-        drop(recent);
-        self.watermarks.send_replace(watermarks);
+    }
+
+    /// The last published verdict.
+    pub fn last(&self) -> VerdictId {
+        self.recent().last()
     }
 
     /// Passes the recent verdicts after the given one to `show`, oldest first, until it

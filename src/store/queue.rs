@@ -50,7 +50,7 @@ struct QueuedVerdict {
 
 /// What the writer is writing now.
 struct InFlight {
-    ids: Vec<VerdictId>,
+    issued: Vec<VerdictRecord>,
     bytes: usize,
     started_at: Instant,
     /// Since when the oldest verdict has waited.
@@ -124,10 +124,10 @@ impl WriteQueue {
         // The quarters of `queue_max`, and the eighths of `bytes_max`.
         let (quarters, eighths) = match (issued.effect, issued.verdict.action) {
             (Effect::Terminated, _) => (usize::MAX, 8),
-            (Effect::Reset | Effect::Snoozed(_), _) => (8, 6),
+            (Effect::Reset | Effect::Snoozed(_) | Effect::Rated { .. }, _) => (8, 6),
             (Effect::None, Some(Action::Alert) | None) => (2, 2),
             (Effect::None, Some(Action::Warn | Action::Throttle)) => (3, 3),
-            (Effect::None, Some(_)) => (4, 4),
+            (Effect::None | Effect::Disobeyed, _) => (4, 4),
         };
         let len_max = self.queue_max.saturating_mul(quarters).div_ceil(4);
         let bytes_max = self.bytes_max.saturating_mul(eighths).div_ceil(8);
@@ -170,8 +170,8 @@ impl WriteQueue {
         };
         let started_at = Instant::now();
         state.in_flight = Some(InFlight {
-            ids: issued.iter().map(|issued| issued.verdict.id).collect(),
             bytes: issued.iter().map(bytes).sum(),
+            issued: issued.clone(),
             started_at,
             queued_at: queued_at.first().copied().unwrap_or(started_at),
         });
@@ -202,7 +202,7 @@ impl WriteQueue {
     pub fn begin_maintenance(&self) {
         let started_at = Instant::now();
         self.lock().in_flight = Some(InFlight {
-            ids: Vec::new(),
+            issued: Vec::new(),
             bytes: 0,
             started_at,
             queued_at: started_at,
@@ -215,25 +215,50 @@ impl WriteQueue {
 
     /// Withdraws an operator action that is not on disk yet.
     pub fn withdraw(&self, id: VerdictId) -> Withdrawal {
-        let mut state = self.lock();
-        if let Some(index) = state
-            .queue
-            .iter()
-            .position(|queued| queued.issued.verdict.id == id)
-            && let Some(removed) = state.queue.remove(index)
-        {
-            state.bytes -= bytes(&removed.issued);
-            state.urgent -= usize::from(is_urgent(&removed.issued));
-            self.record_dropped(&mut state, id);
-            return Withdrawal::Removed;
-        }
+        self.withdraw_locked(&mut self.lock(), id)
+    }
+
+    fn withdraw_locked(&self, state: &mut QueueState, id: VerdictId) -> Withdrawal {
+        let is_it = |issued: &VerdictRecord| issued.verdict.id == id;
         let in_flight = state.in_flight.as_ref();
-        if in_flight.is_some_and(|in_flight| in_flight.ids.contains(&id)) {
-            state.withdrawn.push(id);
-            self.record_dropped(&mut state, id);
+        if in_flight.is_some_and(|in_flight| in_flight.issued.iter().any(is_it)) {
+            if !state.withdrawn.contains(&id) {
+                state.withdrawn.push(id);
+                self.record_dropped(state, id);
+            }
             return Withdrawal::InFlight;
         }
-        Withdrawal::Settled
+        let index = state.queue.iter().position(|queued| is_it(&queued.issued));
+        let Some(removed) = index.and_then(|index| state.queue.remove(index)) else {
+            return Withdrawal::Settled;
+        };
+        state.bytes -= bytes(&removed.issued);
+        state.urgent -= usize::from(is_urgent(&removed.issued));
+        self.record_dropped(state, id);
+        Withdrawal::Removed
+    }
+
+    /// The verdicts after the given one that wait for a disk that hangs: the writer has
+    /// been writing for `sync_max`. They are delivered without waiting any longer, so the
+    /// operator actions before the last of them are withdrawn: published later, they would
+    /// be out of order.
+    pub fn stalled_after(&self, after: VerdictId, sync_max: Duration) -> Vec<VerdictRecord> {
+        let mut state = self.lock();
+        let Some(in_flight) = &state.in_flight else {
+            return Vec::new();
+        };
+        if in_flight.started_at.elapsed() < sync_max {
+            return Vec::new();
+        }
+        let queued = state.queue.iter().map(|queued| &queued.issued);
+        let waiting = in_flight.issued.iter().chain(queued).rev();
+        let new = waiting.take_while(|issued| issued.verdict.id > after);
+        let (actions, mut verdicts): (Vec<_>, Vec<_>) = new.cloned().partition(is_operator_action);
+        for action in actions {
+            self.withdraw_locked(&mut state, action.verdict.id);
+        }
+        verdicts.reverse();
+        verdicts
     }
 
     /// How long the oldest verdict has waited to be on disk.
@@ -332,7 +357,7 @@ pub(super) enum Withdrawal {
     Removed,
     /// It is being written. The writer undoes it.
     InFlight,
-    /// It has been written, or was dropped.
+    /// It has been written, or was dropped or withdrawn before.
     Settled,
 }
 
@@ -353,9 +378,17 @@ fn bytes(issued: &VerdictRecord) -> usize {
         + domain::labels_bytes(&issued.labels)
 }
 
+/// Whether the record is refused if it cannot be written.
+pub(super) fn is_operator_action(issued: &VerdictRecord) -> bool {
+    matches!(
+        issued.effect,
+        Effect::Reset | Effect::Snoozed(_) | Effect::Rated { .. }
+    )
+}
+
 /// Whether a caller waits for the commit.
 fn is_urgent(issued: &VerdictRecord) -> bool {
-    issued.effect != Effect::None
+    !matches!(issued.effect, Effect::None | Effect::Disobeyed)
 }
 
 #[cfg(test)]
@@ -442,10 +475,11 @@ mod tests {
         }
         queue.end_batch();
         queue.next_batch(None).unwrap();
+        // The second write began after the oldest verdict was added.
+        let write_age = queue.write_age();
         let age = queue.oldest_unsynced_age();
+        assert!(write_age < age, "{write_age:?}, {age:?}");
         assert!((written..=begin.elapsed()).contains(&age), "{age:?}");
-        // The second write itself has just begun.
-        assert!(queue.write_age() < age);
     }
 
     #[test]

@@ -57,6 +57,8 @@ pub struct VerdictFilter {
     pub start: Option<SystemTime>,
     /// Before this time.
     pub end: Option<SystemTime>,
+    /// Only verdicts that an operator has rated. Only the audit log knows it.
+    pub rated_only: bool,
 }
 
 impl VerdictFilter {

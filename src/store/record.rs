@@ -1,6 +1,8 @@
 //! The encoding of a verdict on disk: protobuf, so that later versions can add fields
 //! and still read old records, and columns that repeat what people filter by.
 
+mod description;
+
 use std::{
     collections::BTreeMap,
     sync::Arc,
@@ -9,9 +11,11 @@ use std::{
 
 use prost::Message;
 
+use description::{describe, generic_correction};
+
 use crate::domain::{
-    Action, AgentId, BUDGET, CallKey, Effect, Evidence, Level, LoopId, LoopMember, OPERATOR,
-    SessionId, Tenant, Trend, Verdict, VerdictId, VerdictRecord, Waste, format_ranges,
+    Action, AgentId, CallKey, Effect, Evidence, Level, LoopId, LoopMember, OPERATOR, Rating,
+    SessionId, Tenant, Trend, Verdict, VerdictId, VerdictRecord, Waste,
 };
 
 /// The kinds of records, by their effect on the recovered state.
@@ -21,6 +25,8 @@ pub(super) const RESET: u8 = 2;
 pub(super) const SNOOZE: u8 = 3;
 /// An operator action was refused although its commit succeeded later.
 pub(super) const WITHDRAWAL: u8 = 4;
+pub(super) const DISOBEDIENCE: u8 = 5;
+pub(super) const RATING: u8 = 6;
 
 pub(super) fn kind(effect: Effect) -> u8 {
     match effect {
@@ -28,6 +34,8 @@ pub(super) fn kind(effect: Effect) -> u8 {
         Effect::Terminated => TERMINATION,
         Effect::Reset => RESET,
         Effect::Snoozed(_) => SNOOZE,
+        Effect::Disobeyed => DISOBEDIENCE,
+        Effect::Rated { .. } => RATING,
     }
 }
 
@@ -56,6 +64,16 @@ pub(super) struct RecordColumns {
     pub labels: BTreeMap<String, String>,
     pub labels_json: String,
     pub snoozed_until_ms: i64,
+    /// The verdict that an operator rated.
+    pub rated: Option<RatedVerdict>,
+}
+
+/// A rating, and what it is about.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct RatedVerdict {
+    pub id: VerdictId,
+    pub detector: String,
+    pub rating: Rating,
 }
 
 /// The subject of a record: all that recovery needs of a termination.
@@ -146,6 +164,12 @@ struct Record {
     /// As in `Subject`.
     #[prost(string, tag = "30")]
     tenant: String,
+    /// Empty, or the 16 bytes of the id of the verdict that was rated.
+    #[prost(bytes = "vec", tag = "31")]
+    rated_verdict: Vec<u8>,
+    /// 0: none; else the index in `Rating::ALL` plus 1.
+    #[prost(uint32, tag = "32")]
+    rating: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -180,11 +204,15 @@ struct WasteRecord {
 pub(super) fn encode(issued: &VerdictRecord, text: bool) -> Encoded {
     let verdict = &*issued.verdict;
     let text = text || &*verdict.detector == OPERATOR;
-    let quoted = |words: &String| if text { words.clone() } else { String::new() };
+    let quoted = |words: &String| agent_text(words, text);
     let (time_millis, time_nanos) = millis(verdict.time);
     let snoozed_until = match issued.effect {
         Effect::Snoozed(until) => millis(until).0,
-        Effect::None | Effect::Terminated | Effect::Reset => 0,
+        _ => 0,
+    };
+    let (rated_verdict, rating) = match issued.effect {
+        Effect::Rated { verdict, rating } => (verdict.0.to_be_bytes().to_vec(), rating as u32 + 1),
+        _ => (Vec::new(), 0),
     };
     let tenant = verdict.session.tenant();
     let record = Record {
@@ -212,16 +240,7 @@ pub(super) fn encode(issued: &VerdictRecord, text: bool) -> Encoded {
         members: verdict
             .members
             .iter()
-            .map(|member| MemberRecord {
-                tool: member.tool.clone(),
-                target: quoted(&member.target),
-                event_id: member.event_id.clone(),
-                call_key: match member.call_key {
-                    Some(key) if text => key.0.to_vec(),
-                    _ => Vec::new(),
-                },
-                args: quoted(&member.args),
-            })
+            .map(|member| encode_member(member, text))
             .collect(),
         ema: verdict.trend.map(|trend| trend.ema),
         level: verdict.trend.map_or(0, |trend| trend.level as u32),
@@ -244,8 +263,29 @@ pub(super) fn encode(issued: &VerdictRecord, text: bool) -> Encoded {
         labels: (*issued.labels).clone(),
         profile: issued.profile.to_string(),
         kind: kind(issued.effect).into(),
+        rated_verdict,
+        rating,
     };
     record.into_encoded()
+}
+
+fn agent_text(words: &str, is_stored: bool) -> String {
+    let stored = if is_stored { words } else { "" };
+    stored.to_owned()
+}
+
+fn encode_member(member: &LoopMember, text: bool) -> MemberRecord {
+    let quoted = |words: &String| agent_text(words, text);
+    MemberRecord {
+        tool: member.tool.clone(),
+        target: quoted(&member.target),
+        event_id: member.event_id.clone(),
+        call_key: match member.call_key {
+            Some(key) if text => key.0.to_vec(),
+            _ => Vec::new(),
+        },
+        args: quoted(&member.args),
+    }
 }
 
 /// The id of the record that withdraws an operator action, and the reverse. No verdict
@@ -276,8 +316,19 @@ pub(super) fn encoded(body: &[u8]) -> Option<Encoded> {
 }
 
 impl Record {
+    fn rated(&self) -> Option<RatedVerdict> {
+        let id = self.rated_verdict.as_slice().try_into().ok()?;
+        let rating = (self.rating as usize).checked_sub(1)?;
+        Some(RatedVerdict {
+            id: VerdictId(u128::from_be_bytes(id)),
+            detector: self.also.first().cloned().unwrap_or_default(),
+            rating: *Rating::ALL.get(rating)?,
+        })
+    }
+
     fn into_encoded(self) -> Encoded {
         let body = self.encode_to_vec();
+        let rated = self.rated();
         let wasted = self.wasted.unwrap_or_default();
         let tenant = match &*self.tenant {
             "" => Tenant::default().name().to_owned(),
@@ -300,6 +351,7 @@ impl Record {
             labels_json: serde_json::json!(self.labels).to_string(),
             labels: self.labels,
             snoozed_until_ms: self.snoozed_until_millis,
+            rated,
         };
         Encoded { body, columns }
     }
@@ -313,6 +365,14 @@ pub(super) fn decode(id: VerdictId, body: &[u8]) -> Option<VerdictRecord> {
         TERMINATION => Effect::Terminated,
         RESET => Effect::Reset,
         SNOOZE => Effect::Snoozed(time(record.snoozed_until_millis, 0)),
+        DISOBEDIENCE => Effect::Disobeyed,
+        RATING => {
+            let rated = record.rated()?;
+            Effect::Rated {
+                verdict: rated.id,
+                rating: rated.rating,
+            }
+        }
         _ => return None,
     };
     let labels = Arc::new(std::mem::take(&mut record.labels));
@@ -392,39 +452,6 @@ fn verdict(id: VerdictId, record: Record) -> Option<Verdict> {
         shadow: record.shadow,
         operator: record.operator,
     })
-}
-
-/// The correction used if the original was not stored.
-fn generic_correction(action: Option<usize>, detector: &str) -> String {
-    let terminates = action.and_then(|index| Action::ALL.get(index)) == Some(&Action::Terminate);
-    if !terminates {
-        return String::new();
-    }
-    let why = match detector {
-        BUDGET => "its budget is used up",
-        rule if rule.starts_with("rule:") => "it matched a rule of the operator",
-        _ => "it was stuck in a loop",
-    };
-    format!("This has been ended because {why}. Stop here.")
-}
-
-/// A pattern without agent text: "read_loop: count 3, tools read_file, events 4, 6,
-/// 8".
-fn describe(record: &Record) -> String {
-    let mut text = format!("{}: count {}", record.detector, record.count);
-    if record.period > 1 {
-        text += &format!(", period {}", record.period);
-    }
-    let mut tools: Vec<&str> = record.members.iter().map(|call| &*call.tool).collect();
-    tools.retain(|tool| !tool.is_empty());
-    tools.dedup();
-    if !tools.is_empty() {
-        text += &format!(", tools {}", tools.join(", "));
-    }
-    if !record.event_indexes.is_empty() {
-        text += &format!(", events {}", format_ranges(&record.event_indexes));
-    }
-    text
 }
 
 /// Milliseconds since 1970, negative before it, and the remaining nanoseconds.

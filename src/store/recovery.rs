@@ -8,12 +8,12 @@ use super::{
     chain::{START, TombstoneSum},
     dir::{StoreDir, StoreError},
     record,
-    schema::{check_version_of, database_error},
+    schema::{DATA_SINCE, check_version_of, database_error},
     tenant_share::tenant_share,
     transaction::{IdBlob, tombstone_row},
 };
 use crate::domain::{
-    ChainHash, ChainHead, EncodedRecord, RecoveredState, SessionId, Tenant, VerdictId,
+    ChainHash, ChainHead, EncodedRecord, RecoveredState, SessionId, Tenant, VerdictId, Waste,
 };
 
 /// What a database contained when it was opened.
@@ -130,6 +130,36 @@ fn read_state(connection: &Connection) -> rusqlite::Result<(RecoveredState, Tomb
     }
     state.snoozes = snoozes.into_iter().collect();
     Ok((state, sum))
+}
+
+/// Reads what a database has since schema version 3.
+pub(super) fn read_additions(
+    connection: &Connection,
+    state: &mut RecoveredState,
+) -> rusqlite::Result<()> {
+    let sql = "SELECT value FROM meta WHERE key = ?1";
+    let since: Option<String> = connection
+        .query_row(sql, [DATA_SINCE], |row| row.get(0))
+        .optional()?;
+    state.data_since = since
+        .and_then(|since| since.parse().ok())
+        .map(|since| record::time(since, 0));
+    let sql = "SELECT body, disobeyed_events, disobeyed_tokens, disobeyed_usd FROM tombstones
+               WHERE lifted_by IS NULL AND disobeyed_events > 0";
+    let mut statement = connection.prepare(sql)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let Some((session, agent)) = record::subject(row.get_ref(0)?.as_blob()?) else {
+            continue;
+        };
+        let waste = Waste {
+            events: row.get(1)?,
+            tokens: row.get(2)?,
+            usd: row.get(3)?,
+        };
+        state.disobeyed.push((session, agent, waste));
+    }
+    Ok(())
 }
 
 /// The number, the hash and the greatest id of the removed records.

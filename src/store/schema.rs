@@ -6,12 +6,20 @@ use rusqlite::{
     Connection, ErrorCode, OpenFlags, Transaction, TransactionBehavior, config::DbConfig,
 };
 
-use super::dir::{StoreDir, StoreError};
+use super::{
+    dir::{StoreDir, StoreError},
+    record,
+    recovery::read_removed,
+};
 use crate::domain::VerdictId;
 
 /// Schema versions, oldest first. A database of an older version is brought up to date
 /// when it is opened; one of a newer version is refused.
-const SCHEMAS: &[&str] = &[include_str!("schema-1.sql"), include_str!("schema-2.sql")];
+const SCHEMAS: &[&str] = &[
+    include_str!("schema-1.sql"),
+    include_str!("schema-2.sql"),
+    include_str!("schema-3.sql"),
+];
 pub(super) const SCHEMA_VERSION: i64 = SCHEMAS.len() as i64;
 /// "Unsk", so that `file unstuck.db` and other programs can tell what it is.
 const APPLICATION_ID: i64 = 0x556e_736b;
@@ -72,14 +80,17 @@ pub(super) fn migrate(
     let applied = usize::try_from(found).unwrap_or(0);
     for (index, schema) in SCHEMAS.iter().enumerate().skip(applied) {
         let version = index + 1;
-        let first = if version == 1 {
-            format!(
+        let first = match version {
+            1 => format!(
                 "PRAGMA application_id = {APPLICATION_ID};
                  INSERT INTO chain VALUES (1, 0, x'{:064}', x'{:032x}', x'{:032}');",
                 0, begins_after.0, 0
-            )
-        } else {
-            String::new()
+            ),
+            3 => {
+                let since = data_since(connection).map_err(database_error(path))?;
+                format!("INSERT INTO meta VALUES ('{DATA_SINCE}', '{since}');")
+            }
+            _ => String::new(),
         };
         let sql =
             format!("BEGIN IMMEDIATE; {schema} {first} PRAGMA user_version = {version}; COMMIT;");
@@ -88,6 +99,16 @@ pub(super) fn migrate(
             .map_err(database_error(path))?;
     }
     Ok(())
+}
+
+/// The key in `meta` of the time before which there are no data.
+pub(super) const DATA_SINCE: &str = "data_since_ms";
+
+/// The time in milliseconds before which a database has no data: when it was created, or
+/// when the last removed record was issued.
+fn data_since(connection: &Connection) -> rusqlite::Result<i64> {
+    let (.., removed) = read_removed(connection)?;
+    Ok(record::millis(removed.time()).0)
 }
 
 fn check_schema_version(found: i64, path: &Path) -> Result<(), StoreError> {

@@ -7,6 +7,7 @@ use rusqlite::{
 
 use super::{
     chain::{TombstoneSum, next_head},
+    ratings,
     record::{self, RecordColumns},
     recovery::read_head_row,
     sessions,
@@ -51,6 +52,8 @@ impl ChainState {
                 statement.execute(params![IdBlob(id), tenant, session, until])?;
                 Ok(())
             }
+            Effect::Disobeyed => update_disobedience(transaction, &encoded.columns),
+            Effect::Rated { .. } => ratings::insert(transaction, id, &encoded.columns),
         }
     }
 
@@ -150,10 +153,12 @@ impl ChainState {
         id: VerdictId,
     ) -> rusqlite::Result<()> {
         let sql = "UPDATE records SET withdrawn = 1
-                   WHERE verdict_id = ?1 AND kind IN (?2, ?3) AND withdrawn = 0 RETURNING body";
+                   WHERE verdict_id = ?1 AND kind IN (?2, ?3, ?4) AND withdrawn = 0
+                   RETURNING body";
+        let kinds = [record::RESET, record::SNOOZE, record::RATING];
         let body: Option<Vec<u8>> = transaction
             .prepare_cached(sql)?
-            .query_row(params![IdBlob(id), record::RESET, record::SNOOZE], |row| {
+            .query_row(params![IdBlob(id), kinds[0], kinds[1], kinds[2]], |row| {
                 row.get(0)
             })
             .optional()?;
@@ -176,6 +181,7 @@ impl ChainState {
         for sql in [
             "UPDATE snoozes SET lifted_by = NULL WHERE lifted_by = ?1",
             "DELETE FROM snoozes WHERE verdict_id = ?1",
+            "DELETE FROM ratings WHERE rating_id = ?1",
         ] {
             transaction.prepare_cached(sql)?.execute([IdBlob(id)])?;
         }
@@ -188,6 +194,25 @@ impl ChainState {
         transaction.prepare_cached(sql)?.execute([sum])?;
         Ok(())
     }
+}
+
+/// Notes with a termination what was sent after it.
+fn update_disobedience(
+    transaction: &Transaction<'_>,
+    columns: &RecordColumns,
+) -> rusqlite::Result<()> {
+    let sql = "UPDATE tombstones SET disobeyed_events = ?4, disobeyed_tokens = ?5,
+                   disobeyed_usd = ?6
+               WHERE tenant = ?1 AND session = ?2 AND agent = ?3 AND lifted_by IS NULL";
+    transaction.prepare_cached(sql)?.execute(params![
+        columns.tenant,
+        columns.session,
+        columns.agent,
+        columns.wasted_events,
+        columns.wasted_tokens,
+        columns.wasted_usd,
+    ])?;
+    Ok(())
 }
 
 /// A verdict id as 16 bytes, which sort like the id.

@@ -219,6 +219,7 @@ fn check_columns(row: &Row<'_>, head: &ChainHead, path: &Path) -> Result<i64, St
             // These are not columns of this table.
             labels: expected.labels.clone(),
             snoozed_until_ms: expected.snoozed_until_ms,
+            rated: expected.rated.clone(),
         })
     };
     if stored().map_err(|_| differs())? != expected {

@@ -15,7 +15,7 @@ use super::{
     database::{CommitError, Database},
     dir::StoreDir,
     publisher::{CommitPublisher, Watermarks},
-    queue::{BATCH_MAX, Batch, WriteQueue},
+    queue::{BATCH_MAX, Batch, WriteQueue, is_operator_action},
     removal::Retention,
     retention::RetentionRequests,
     sessions::{self, SessionWrites},
@@ -368,9 +368,4 @@ impl Writer {
         }
         Ok(())
     }
-}
-
-/// Whether the record is refused if it cannot be written.
-fn is_operator_action(issued: &VerdictRecord) -> bool {
-    matches!(issued.effect, Effect::Reset | Effect::Snoozed(_))
 }

@@ -116,6 +116,14 @@ impl SessionService for FakeService {
         Ok(Response::new(pb::SnoozeSessionResponse::default()))
     }
 
+    async fn rate_verdict(
+        &self,
+        request: Request<pb::RateVerdictRequest>,
+    ) -> Answer<pb::RateVerdictResponse> {
+        self.log_request("rate", &request);
+        Ok(Response::new(pb::RateVerdictResponse::default()))
+    }
+
     async fn reset_session(
         &self,
         request: Request<pb::ResetSessionRequest>,

@@ -24,19 +24,19 @@ fn freeze_and_thaw(player: &Player, line: &Line) {
         Line::Delta(delta) => &delta.session_id,
     };
     let id = SessionId::parse(id).unwrap();
-    let Some(frozen) = player.engine.freeze_session(&id) else {
+    let Some(frozen) = player.engine.freezer().freeze(&id) else {
         return;
     };
     let before = player.engine.detail(&id);
-    player.engine.release_session(&id);
+    player.engine.freezer().release(&id);
     assert!(!player.engine.contains(&id));
-    let thawed = player.engine.thaw_session(&frozen, player.now);
+    let thawed = player.engine.freezer().thaw(&frozen, player.now);
     assert_eq!(thawed, ThawOutcome::Whole);
     assert_eq!(
         format!("{:?}", player.engine.detail(&id)),
         format!("{before:?}")
     );
-    let again = player.engine.freeze_session(&id);
+    let again = player.engine.freezer().freeze(&id);
     assert_eq!(again, Some(frozen), "the same bytes");
 }
 

@@ -153,6 +153,9 @@ const README_LINES_MAX: usize = 250;
 /// The most words of all Markdown files together.
 const MARKDOWN_WORDS_MAX: usize = 34_500;
 
+/// The most files that a reader follows an event through.
+const EVENT_PATH_FILES_MAX: usize = 25;
+
 /// The most words that a reader has to learn from the glossary.
 const GLOSSARY_WORDS_MAX: usize = 25;
 
@@ -277,6 +280,28 @@ fn a_type_name_has_one_definition() {
         defined.len() > 300,
         "the search for types finds too few: {defined:?}"
     );
+}
+
+/// The most files with an `impl` block of these types, so that a reader finds a method of them.
+const IMPL_FILES_MAX: &[(&str, usize)] = &[("Engine", 4), ("Session", 3)];
+
+#[test]
+fn the_methods_of_large_types_are_in_few_files() {
+    for (name, files_max) in IMPL_FILES_MAX {
+        let blocks = [format!("impl {name} {{"), format!("impl {name}<")];
+        let has_methods = |file: &&Source| blocks.iter().any(|block| file.has(block));
+        let sources = sources();
+        let files: Vec<&str> = sources
+            .iter()
+            .filter(has_methods)
+            .map(|file| file.path.as_str())
+            .collect();
+        assert!(
+            (1..=*files_max).contains(&files.len()),
+            "`impl {name}` is in {files:?}, at most {files_max} files; write a function or a type \
+             over `&{name}` instead",
+        );
+    }
 }
 
 #[test]
@@ -490,6 +515,29 @@ fn the_documentation_has_a_limited_length() {
         "the glossary of ARCHITECTURE.md has {entries} words, at most {GLOSSARY_WORDS_MAX}: \
          merge or delete one"
     );
+}
+
+#[test]
+fn the_path_of_an_event_names_a_limited_number_of_files() {
+    let architecture = read("ARCHITECTURE.md");
+    let section = architecture.split("\n## ").nth(1).unwrap();
+    let files = section.lines().filter_map(|line| {
+        let (number, rest) = line.split_once(". `src/")?;
+        let (name, _) = rest.split_once('`')?;
+        number.parse::<usize>().is_ok().then_some(name)
+    });
+    let files: Vec<&str> = files.collect();
+    assert!(
+        (20..=EVENT_PATH_FILES_MAX).contains(&files.len()),
+        "ARCHITECTURE.md leads an event through {} files, at most {EVENT_PATH_FILES_MAX}",
+        files.len(),
+    );
+    for file in files {
+        assert!(
+            root().join("src").join(file).is_file(),
+            "ARCHITECTURE.md: there is no src/{file} on the path of an event"
+        );
+    }
 }
 
 #[test]

@@ -113,6 +113,118 @@ async fn all_pages_are_listed() {
 }
 
 #[tokio::test]
+async fn sessions_are_sorted_searched_and_limited() {
+    let server = Server::start().await;
+    // A loop that cost more is the later one, so that no two orders are equal.
+    for (session, team, calls, cost) in [
+        ("c", "web", 3, 0.1),
+        ("a", "ops", 4, 0.2),
+        ("b", "Web", 1, 0.0),
+    ] {
+        server.open(session, "", &[("team", team)]).await.unwrap();
+        let calls = ask("x").costing(100, 10, cost).times(calls);
+        server.play(session, calls).await;
+    }
+    let list = async |args: &[&str]| {
+        let args = [&["sessions"], args].concat();
+        let ran = unstuck(server.grpc, &args).await.ends_with(0);
+        let rows = ran.first_words(2).into_iter().skip(1);
+        let ids = rows.map_while(|row| row.split_once(' ').map(|(_, id)| id.to_owned()));
+        (ids.collect::<Vec<_>>().join(" "), ran.out)
+    };
+    for (args, ids) in [
+        (&[] as &[&str], "a c b"),
+        (&["--sort", "id"], "a b c"),
+        (&["--sort", "cost"], "a c b"),
+        (&["--sort", "age"], "c a b"),
+        (&["--sort", "last-seen"], "b a c"),
+        (&["--search", "WEB"], "c b"),
+        (&["--search", "web exact_repeat"], "c"),
+        (&["--sort", "age", "--limit", "2"], "c a"),
+    ] {
+        assert_eq!(list(args).await.0, ids, "{args:?}");
+    }
+    let (_, out) = list(&["--limit", "1"]).await;
+    let summary = "3 sessions: 2 looping, 1 active. Wasted in loops: 7 events";
+    assert!(
+        out.contains(summary) && out.contains("Only the first 1 are shown."),
+        "{out}"
+    );
+    let args = [
+        "sessions", "--output", "json", "--sort", "age", "--limit", "2",
+    ];
+    let objects = unstuck(server.grpc, &args).await.ends_with(0).objects();
+    let ids: Vec<_> = objects.iter().map(|it| it["session_id"].clone()).collect();
+    assert_eq!(ids, ["c", "a"]);
+}
+
+#[tokio::test]
+async fn no_page_is_requested_beyond_the_limit() {
+    let fake = FakeService::default();
+    let session = |id: &str| pb::Session {
+        session_id: id.to_owned(),
+        ..Default::default()
+    };
+    let page = pb::ListSessionsResponse {
+        sessions: vec![session("a"), session("b")],
+        next_page_token: "more".to_owned(),
+    };
+    fake.set_session_pages(vec![page.clone(), page]);
+    fake.set_verdict_pages(vec![pb::ListVerdictsResponse {
+        verdicts: vec![verdict("v2"), verdict("v1")],
+        next_page_token: "more".to_owned(),
+    }]);
+    let server = fake.start().await;
+    // A second page would fail: the service has no further answer.
+    let json = ["sessions", "--limit", "2", "--output", "json"];
+    let objects = unstuck(server, &json).await.ends_with(0).objects();
+    assert_eq!(objects.len(), 2);
+    let table = ["sessions", "--limit", "1", "--sort", "id"];
+    let ran = unstuck(server, &table).await.ends_with(0);
+    assert!(
+        ran.out.contains("Only the first 1 are shown."),
+        "{}",
+        ran.out
+    );
+    let newest = ["verdicts", "--newest", "--limit", "1", "--output", "json"];
+    let objects = unstuck(server, &newest).await.ends_with(0).objects();
+    assert_eq!(objects[0]["verdict_id"], "v2");
+    assert_eq!(objects.len(), 1);
+    assert_eq!(fake.requests().len(), 3);
+    assert!(fake.requests()[2].contains(r#""newest_first":true"#));
+}
+
+#[tokio::test]
+async fn the_audit_log_is_searched_and_shows_zones_and_operators() {
+    let server = Server::start().await;
+    server.play("support/1", ask("x").times(3)).await;
+    server.play("coding/2", ask("x").times(3)).await;
+    let reset = ["reset", "coding/2", "--reason", "a new budget"];
+    unstuck(server.grpc, &reset).await.ends_with(0);
+    let search = ["verdicts", "--search", "BUDGET kim"];
+    let ran = unstuck(server.grpc, &search).await.ends_with(0);
+    assert_eq!(ran.out.lines().count(), 1, "{}", ran.out);
+    assert!(ran.out.contains("coding/2") && ran.out.contains("kim: a new budget"));
+    // `2026-03-11 09:15:10Z`
+    assert_eq!(ran.out.find('Z'), Some(19), "{}", ran.out);
+    let terminate = [
+        "terminate",
+        "support/1",
+        "--reason",
+        "x",
+        "--operator",
+        "alex",
+    ];
+    unstuck(server.grpc, &terminate).await.ends_with(0);
+    let page = unstuck(server.grpc, &["session", "support/1"]).await;
+    let page = page.ends_with(0).out;
+    let rows: Vec<&str> = page.lines().map(str::trim).collect();
+    assert!(rows.contains(&"by          alex"), "{page}");
+    let heading = rows.iter().find(|row| row.starts_with("● TERMINATE"));
+    assert!(heading.unwrap().ends_with('Z'), "{page}");
+}
+
+#[tokio::test]
 async fn a_session_shows_its_loop_at_a_glance_and_why_it_was_reported() {
     let server = Server::start().await;
     let lap = || vec![ask("a"), ask("b")];
@@ -256,7 +368,7 @@ async fn sessions_are_terminated_by_id_and_continue_after_a_reset() {
     assert_eq!(ran.err.lines().next(), Some(forgets));
     assert_eq!(status(&server, "a").await, SessionStatus::Terminated);
     let again = unstuck(server.grpc, &terminate("again")).await.ends_with(0);
-    let before = "a is already terminated, by operator: over budget";
+    let before = "a is already terminated, by kim: over budget";
     assert_eq!(again.out.lines().next(), Some(before));
     let args = ["reset", "a", "--reason", "more budget", "--output", "json"];
     let objects = unstuck(server.grpc, &args).await.ends_with(0).objects();

@@ -445,7 +445,7 @@ fn text_output_has_a_timeline_and_a_summary() {
     let printed = replay(&[READ_LOOP, SIMILAR_TURNS, HEALTHY]).out;
     let expected = [
         "coding/invoice-rounding\n17 events, 47,631 tokens, $0.15, looping\n",
-        "  ● WARN at event 13 · read_loop, exact_repeat · 2026-03-11 09:15:10\n",
+        "  ● WARN at event 13 · read_loop, exact_repeat · 2026-03-11 09:15:10Z\n",
         "    read src/money.rs 3 times, nothing changed\n",
         "    events      11–13\n",
         "    correction  Stop reading \"src/money.rs\"",

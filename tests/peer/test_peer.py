@@ -1,17 +1,13 @@
 """The service used by a program in another language."""
 
 import json
-import os
 import re
-import socket
-import subprocess
-import sys
 import urllib.request
 import uuid
 
 import grpc
 import pytest
-from conftest import BINARY, DEADLINE_SECS, ROOT, Stream, detection_pb, running_server, session_pb
+from conftest import DEADLINE_SECS, ROOT, Stream, detection_pb, running_server, session_pb
 from google.protobuf import json_format, struct_pb2
 from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -327,37 +323,6 @@ def verdicts_total(server, **labels):
 
 
 # The examples
-
-BROKERS = {
-    "python": [sys.executable, ROOT / "examples/broker.py"],
-    "typescript": [ROOT / "examples/node_modules/.bin/tsx", ROOT / "examples/broker.ts"],
-    "rust": [BINARY.parent / "examples/broker"],
-}
-
-
-def run_broker(name, server, cwd):
-    command = BROKERS[name]
-    assert os.access(command[0], os.X_OK), f"{command[0]} is missing: scripts/test installs and builds it"
-    env = os.environ | {"UNSTUCK_SERVER": server}
-    return subprocess.run(command, cwd=cwd, env=env, timeout=60, check=True, capture_output=True, text=True)
-
-
-@pytest.mark.parametrize("name", BROKERS)
-def test_a_broker_corrects_its_agent(server, tmp_path, name):
-    output = run_broker(name, f"http://{server.grpc}", tmp_path).stdout.splitlines()
-    # Not always the third: on a busy machine the first call may miss its
-    # deadline, and the broker continues without an answer.
-    assert re.match(r"step \d+: warn +\S", output[-2])
-    assert output[-1].startswith("corrected before step ")
-
-
-@pytest.mark.parametrize("name", BROKERS)
-def test_a_broker_continues_without_the_service(tmp_path, name):
-    with socket.socket() as nobody_listens:
-        nobody_listens.bind(("127.0.0.1", 0))
-        run = run_broker(name, f"127.0.0.1:{nobody_listens.getsockname()[1]}", tmp_path)
-    assert run.stdout.splitlines()[-1] == "out of budget after 12 steps"
-    assert "continuing without it" in run.stderr
 
 
 @pytest.mark.parametrize(

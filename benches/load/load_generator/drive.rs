@@ -46,6 +46,8 @@ pub struct Load {
     /// Unanswered messages per stream. Does not apply to deltas.
     pub unanswered_max: usize,
     pub pace: Pace,
+    /// How long the first message is overdue when the load begins.
+    pub overdue: Duration,
     pub end: End,
     /// Part of the session ids, so that each run has its own.
     pub run: usize,
@@ -76,9 +78,9 @@ pub struct Outcome {
     /// The median of the 99th percentiles of all intervals of [`INTERVAL`]: the value while
     /// the machine does not stall.
     pub typical_p99: u64,
-    /// How many of the examined results had a verdict.
+    /// How many of the checked results had a verdict.
     pub verdicts: u64,
-    pub looked_into: u64,
+    pub checked_results: u64,
 }
 
 /// One response in this many is decoded.
@@ -138,7 +140,7 @@ impl Schedule {
         };
         Self {
             pacer: matches!(load.pace, Pace::Steady(_)).then(Pacer::start),
-            begin: Instant::now(),
+            begin: Instant::now() - load.overdue,
             first: Duration::ZERO,
             interval,
             end: load.end,
@@ -299,7 +301,7 @@ struct ResponseCounts {
     /// The interval in which each response was due, and its latency in nanoseconds.
     latencies: Vec<(u32, u64)>,
     verdicts: u64,
-    looked_into: u64,
+    checked_results: u64,
 }
 
 impl ResponseCounts {
@@ -311,7 +313,7 @@ impl ResponseCounts {
             begin,
             latencies: Vec::new(),
             verdicts: 0,
-            looked_into: 0,
+            checked_results: 0,
         }
     }
 
@@ -334,7 +336,7 @@ impl ResponseCounts {
         let response = StreamDeltasResponse::decode(response.clone())?;
         let is_push = !response.end_of_turn;
         self.verdicts += u64::from(response.verdict.is_some());
-        self.looked_into += 1;
+        self.checked_results += 1;
         Ok(is_push)
     }
 
@@ -361,7 +363,7 @@ impl ResponseCounts {
 
     fn look(&mut self, result: &EventResult) -> Result<(), Failure> {
         self.verdicts += u64::from(result.verdict.is_some());
-        self.looked_into += 1;
+        self.checked_results += 1;
         if result.duplicate {
             return Err("an event was treated as a duplicate".into());
         }
@@ -373,7 +375,7 @@ impl ResponseCounts {
         self.responses += other.responses;
         self.latencies.extend(other.latencies);
         self.verdicts += other.verdicts;
-        self.looked_into += other.looked_into;
+        self.checked_results += other.checked_results;
     }
 
     fn outcome(mut self, elapsed: Duration) -> Result<Outcome, Failure> {
@@ -385,7 +387,7 @@ impl ResponseCounts {
             latency,
             typical_p99,
             verdicts: self.verdicts,
-            looked_into: self.looked_into,
+            checked_results: self.checked_results,
         })
     }
 }
@@ -396,12 +398,12 @@ pub fn summarize(latencies: &mut [(u32, u64)]) -> Result<(Histogram<u64>, u64), 
     let mut all = histogram()?;
     let mut p99s = Vec::new();
     for interval in latencies.chunk_by(|one, next| one.0 == next.0) {
-        let mut of_spell = histogram()?;
+        let mut of_interval = histogram()?;
         for (_, nanos) in interval {
-            of_spell.saturating_record(*nanos);
+            of_interval.saturating_record(*nanos);
         }
-        all.add(&of_spell)?;
-        p99s.push(of_spell.value_at_quantile(0.99));
+        all.add(&of_interval)?;
+        p99s.push(of_interval.value_at_quantile(0.99));
     }
     p99s.sort_unstable();
     let typical = p99s.get(p99s.len() / 2).copied();

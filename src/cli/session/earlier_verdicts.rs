@@ -1,6 +1,9 @@
 //! The verdicts of a closed session in the audit log.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    ops::ControlFlow,
+};
 
 use crate::{
     cli::{
@@ -34,7 +37,7 @@ pub(super) async fn fetch(client: &Client, session_id: &str) -> EarlierVerdicts 
     let fetched = client
         .for_each_verdict_page(request, |verdicts| {
             earlier.push_page(verdicts);
-            Ok(())
+            Ok(ControlFlow::Continue(()))
         })
         .await;
     if let Err(error) = fetched {

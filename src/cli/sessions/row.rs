@@ -1,6 +1,6 @@
 //! A row of the session table.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 
 use jiff::Timestamp;
 
@@ -66,6 +66,10 @@ impl SessionTableRow {
         }
     }
 
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
     pub fn status(&self) -> SessionStatus {
         self.status
     }
@@ -76,7 +80,7 @@ impl SessionTableRow {
 
     /// Orders looping sessions first, by action, trend and waste; then active
     /// ones; then closed ones.
-    pub fn cmp_worst_first(&self, other: &Self) -> std::cmp::Ordering {
+    pub fn cmp_worst_first(&self, other: &Self) -> Ordering {
         let sort_key = |row: &Self| {
             let status = match row.status {
                 SessionStatus::Looping | SessionStatus::Quarantined => 0,
@@ -93,9 +97,20 @@ impl SessionTableRow {
             let percent = (trend * 100.0) as i32;
             (status, Reverse((action, percent, row.wasted.events)))
         };
-        sort_key(self)
-            .cmp(&sort_key(other))
-            .then_with(|| self.id.cmp(&other.id))
+        sort_key(self).cmp(&sort_key(other))
+    }
+
+    pub fn cmp_cost_first(&self, other: &Self) -> Ordering {
+        let by_cost = other.wasted.cost_usd.total_cmp(&self.wasted.cost_usd);
+        by_cost.then_with(|| other.wasted.tokens.cmp(&self.wasted.tokens))
+    }
+
+    pub fn cmp_oldest_first(&self, other: &Self) -> Ordering {
+        time_key(self.created.as_ref()).cmp(&time_key(other.created.as_ref()))
+    }
+
+    pub fn cmp_last_seen_first(&self, other: &Self) -> Ordering {
+        time_key(other.last_event.as_ref()).cmp(&time_key(self.last_event.as_ref()))
     }
 
     pub fn render_cells(&self, now: Timestamp) -> Vec<Cell> {
@@ -154,6 +169,11 @@ impl SessionTableRow {
             _ => String::new(),
         }
     }
+}
+
+/// Orders times; a session without events is the oldest.
+fn time_key(time: Option<&pbjson_types::Timestamp>) -> (i64, i32) {
+    time.map_or((0, 0), |time| (time.seconds, time.nanos))
 }
 
 /// Empty for zero, so that other numbers stand out.

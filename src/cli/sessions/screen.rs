@@ -8,7 +8,7 @@ use std::{
 use anstream::{AutoStream, ColorChoice, adapter::strip_bytes};
 use jiff::Timestamp;
 
-use super::{SessionSelector, SessionTableRow, fetch_rows, render_summary, write_table};
+use super::{SessionSelector, SessionTable, fetch_rows, write_table};
 use crate::cli::{
     CliError,
     client::Client,
@@ -68,14 +68,13 @@ pub(super) async fn watch_sessions(
 ) -> Result<(), CliError> {
     // Fetched before the screen is switched, so that a wrong filter is reported
     // as an ordinary error.
-    let mut latest = fetch_rows(client, selector).await.map(Some)?;
+    let mut latest = fetch_rows(client, selector).await?;
     let mut last_error = None;
     let _screen = map_write_error(Screen::enter())?;
     loop {
         let (columns, lines) = terminal_dimensions().unwrap_or((80, 24));
-        let known_rows = latest.as_deref().unwrap_or_default();
         map_write_error(
-            render_frame(known_rows, last_error.as_ref(), columns, lines)
+            render_frame(&latest, last_error.as_ref(), columns, lines)
                 .and_then(|it| Screen::draw(&it)),
         )?;
         tokio::select! {
@@ -84,7 +83,7 @@ pub(super) async fn watch_sessions(
         }
         // On an error the last known rows stay on the screen.
         match fetch_rows(client, selector).await {
-            Ok(rows) => (latest, last_error) = (Some(rows), None),
+            Ok(table) => (latest, last_error) = (table, None),
             Err(failure) => last_error = Some(failure),
         }
     }
@@ -92,7 +91,7 @@ pub(super) async fn watch_sessions(
 
 /// Renders the worst rows, as many as fit the screen.
 fn render_frame(
-    rows: &[SessionTableRow],
+    SessionTable { rows, summary }: &SessionTable,
     last_error: Option<&CliError>,
     columns: usize,
     lines: usize,
@@ -105,15 +104,15 @@ fn render_frame(
         0 => writeln!(out)?,
         more => writeln!(out, "{DIM}… {more} more{DIM:#}")?,
     }
-    writeln!(out, "{}", truncate(&render_summary(rows), columns))?;
+    writeln!(out, "{}", truncate(summary, columns))?;
     match last_error {
         Some(failure) => {
             let why = truncate(&failure.to_string(), columns);
             write!(out, "{RED}{why}{RED:#}")?;
         }
         None => {
-            let now = Timestamp::now().strftime("%H:%M:%S").to_string();
-            write!(out, "{DIM}{now} UTC, press Ctrl-C to stop{DIM:#}")?;
+            let now = Timestamp::now().strftime("%H:%M:%SZ").to_string();
+            write!(out, "{DIM}{now}, press Ctrl-C to stop{DIM:#}")?;
         }
     }
     // Colours are stripped here, not by the stream, which would also strip the

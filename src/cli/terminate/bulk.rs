@@ -1,7 +1,10 @@
 //! Termination by filter: the matching sessions are counted, shown and confirmed
 //! before any is terminated.
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::{
+    io::{self, BufRead, IsTerminal, Write},
+    ops::ControlFlow,
+};
 
 use super::Args;
 use crate::{
@@ -67,12 +70,13 @@ async fn find_sessions(client: &Client, args: &Args) -> Result<Vec<Session>, Cli
         let selector = SessionSelector {
             status: Some(status),
             labels: args.labels.iter().cloned().collect(),
+            ..Default::default()
         };
         client
             .for_each_session_page(selector.to_request(), |mut sessions| {
                 sessions.retain(|it| last_verdict_is_from(it, args.detector.as_deref()));
                 selected.append(&mut sessions);
-                Ok(())
+                Ok(ControlFlow::Continue(()))
             })
             .await?;
     }
@@ -91,6 +95,7 @@ fn last_verdict_is_from(session: &Session, detector: Option<&str>) -> bool {
 
 fn write_preview(out: &mut impl Write, selected: &[Session], count: &str) -> io::Result<()> {
     let mut rows: Vec<SessionTableRow> = selected.iter().map(SessionTableRow::new).collect();
+    // Stable, and the sessions are ordered by id.
     rows.sort_by(SessionTableRow::cmp_worst_first);
     let sample = rows.get(..PREVIEW_ROWS_MAX).unwrap_or(&rows);
     write_table(

@@ -68,7 +68,7 @@ impl VerdictPrinter {
     }
 }
 
-/// `2026-03-11 09:15:10  WARN  read_loop  demo  read src/main.rs 3 times`
+/// `2026-03-11 09:15:10Z  WARN  read_loop  demo  read src/main.rs 3 times`
 fn write_line(out: &mut impl Write, verdict: &Verdict, width_max: Option<usize>) -> io::Result<()> {
     // The texts of the columns.
     let mut time = verdict
@@ -96,8 +96,8 @@ fn write_line(out: &mut impl Write, verdict: &Verdict, width_max: Option<usize>)
     };
     let mut detector = sanitize(&verdict.detector);
     if widths.short_time {
-        // `2026-03-11 09:15:10`
-        time = time.chars().skip(5).take(11).collect();
+        // `03-11 09:15Z`
+        time = time.chars().skip(5).take(11).chain(['Z']).collect();
         detector = truncate(&detector, widths.detector);
     }
     // The description is truncated to the remaining width, and the id if it would
@@ -157,14 +157,14 @@ mod tests {
         check(
             &verdict(),
             None,
-            "2026-03-11 09:15:10  WARN        read_loop           demo                      \
+            "2026-03-11 09:15:10Z  WARN        read_loop           demo                      \
              read src/main.rs 3 times, nothing changed\n",
         );
         check(
             &verdict(),
             Some(100),
-            "2026-03-11 09:15:10  WARN        read_loop           demo                      \
-             read src/main.rs 3 t…\n",
+            "2026-03-11 09:15:10Z  WARN        read_loop           demo                      \
+             read src/main.rs 3 …\n",
         );
     }
 
@@ -173,7 +173,7 @@ mod tests {
         check(
             &verdict(),
             Some(80),
-            "03-11 09:15  WARN        read_loop       demo                  read src/main.rs…\n",
+            "03-11 09:15Z  WARN        read_loop       demo                  read src/main.r…\n",
         );
         let long = Verdict {
             session_id: "research/a-very-long-name-of-a-session".to_owned(),
@@ -183,7 +183,7 @@ mod tests {
         check(
             &long,
             Some(80),
-            "03-11 09:15  WARN        interleaved_r…  research/a-very-lon…  read src/main.rs…\n",
+            "03-11 09:15Z  WARN        interleaved_r…  research/a-very-lon…  read src/main.r…\n",
         );
         for width_max in 40..130 {
             let mut out = Vec::new();
@@ -191,7 +191,7 @@ mod tests {
             let line = strip_colours(&out);
             let columns = display_width(line.trim_end());
             assert!(
-                columns <= width_max.max(61),
+                columns <= width_max.max(62),
                 "{columns} of {width_max}: {line}"
             );
         }
@@ -227,7 +227,7 @@ mod tests {
         check(
             &hostile,
             None,
-            "2026-03-11 09:15:10  WARN        read_loop           a[2Jb (31m)               x y\n",
+            "2026-03-11 09:15:10Z  WARN        read_loop           a[2Jb (31m)               x y\n",
         );
     }
 }

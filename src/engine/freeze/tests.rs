@@ -52,14 +52,14 @@ fn nearly_looping(run_mode: RunMode) -> FrozenSession {
         .unwrap();
     call(&engine, "s", "e1", 1);
     call(&engine, "s", "e2", 2);
-    engine.freeze_session(&session("s")).unwrap()
+    engine.freezer().freeze(&session("s")).unwrap()
 }
 
 #[test]
 fn another_process_with_the_same_key_goes_on() {
     let frozen = nearly_looping(RunMode::Resumed(SEEDS));
     let engine = engine(RunMode::Resumed(SEEDS), &[]);
-    assert_eq!(engine.thaw_session(&frozen, after(3)), ThawOutcome::Whole);
+    assert_eq!(engine.freezer().thaw(&frozen, after(3)), ThawOutcome::Whole);
     let view = engine.get(&session("s")).unwrap();
     assert_eq!((view.events, view.labels.len()), (2, 1));
     assert!(call(&engine, "s", "e2", 4).duplicate);
@@ -71,7 +71,7 @@ fn another_process_with_the_same_key_goes_on() {
 fn with_another_key_only_the_counts_are_restored() {
     let frozen = nearly_looping(RunMode::Resumed(SEEDS));
     let engine = engine(RunMode::Live, &[]);
-    let outcome = engine.thaw_session(&frozen, after(3));
+    let outcome = engine.freezer().thaw(&frozen, after(3));
     assert_eq!(outcome, ThawOutcome::HeadOnly(Some(ThawError::Key)));
     assert_eq!(engine.get(&session("s")).unwrap().events, 2);
     assert!(!call(&engine, "s", "e2", 4).duplicate);
@@ -84,7 +84,7 @@ fn with_other_detectors_the_window_is_not_used() {
     // After the version and the key.
     frozen.window.as_mut().unwrap()[1 + 8] ^= 1;
     let engine = engine(RunMode::Replay, &[]);
-    let outcome = engine.thaw_session(&frozen, after(3));
+    let outcome = engine.freezer().thaw(&frozen, after(3));
     assert_eq!(outcome, ThawOutcome::HeadOnly(Some(ThawError::Detectors)));
 }
 
@@ -95,11 +95,11 @@ fn bytes_of_another_version_and_damaged_ones_are_ignored() {
     let thaw = |change: &dyn Fn(&mut FrozenSession)| {
         let mut changed = frozen.clone();
         change(&mut changed);
-        let outcome = engine.thaw_session(&changed, after(3));
+        let outcome = engine.freezer().thaw(&changed, after(3));
         let view = engine.get(&session("s")).unwrap();
         assert_eq!(view.labels, frozen.labels);
         call(&engine, "s", "e4", 4);
-        engine.release_session(&session("s"));
+        engine.freezer().release(&session("s"));
         outcome
     };
     assert_eq!(
@@ -138,7 +138,7 @@ fn a_terminated_or_expired_session_is_not_thawed() {
     };
     engine.terminate_session(&session("s"), &request, after(3));
     assert_eq!(
-        engine.thaw_session(&frozen, after(3)),
+        engine.freezer().thaw(&frozen, after(3)),
         ThawOutcome::Occupied
     );
     let idle = Duration::from_secs(86_400);
@@ -146,7 +146,7 @@ fn a_terminated_or_expired_session_is_not_thawed() {
         id: session("other"),
         ..frozen
     };
-    let expired = engine.thaw_session(&other, other.last_seen + idle);
+    let expired = engine.freezer().thaw(&other, other.last_seen + idle);
     assert_eq!(expired, ThawOutcome::Expired);
     assert_eq!(engine.live_sessions(), 0);
 }
@@ -157,7 +157,7 @@ fn no_more_sessions_are_thawed_than_the_limits_allow() {
     let engine = engine(RunMode::Replay, &[("UNSTUCK__LIMITS__SESSIONS_MAX", "2")]);
     let outcomes = ["a", "b", "c"].map(|id| {
         let id = session(id);
-        engine.thaw_session(
+        engine.freezer().thaw(
             &FrozenSession {
                 id,
                 ..frozen.clone()
@@ -177,7 +177,7 @@ fn sessions_with_verdicts_come_first_then_the_most_recently_active() {
     }
     call(&engine, "old", "", 10);
     call(&engine, "new", "", 20);
-    let order = engine.sessions_by_importance();
+    let order = engine.freezer().sessions_by_importance();
     let order: Vec<_> = order.iter().map(SessionId::as_str).collect();
     assert_eq!(order, ["looping", "new", "old"]);
 }
@@ -186,15 +186,20 @@ fn sessions_with_verdicts_come_first_then_the_most_recently_active() {
 fn a_head_is_frozen_once_for_each_change() {
     let engine = engine(RunMode::Replay, &[]);
     call(&engine, "s", "", 0);
-    assert_eq!(engine.changed_sessions(), [session("s")]);
-    assert!(engine.freeze_changed_head(&session("s")).is_some());
-    assert_eq!(engine.changed_sessions(), []);
-    assert_eq!(engine.freeze_changed_head(&session("s")), None);
+    assert_eq!(engine.freezer().changed_sessions(), [session("s")]);
+    assert!(
+        engine
+            .freezer()
+            .freeze_changed_head(&session("s"))
+            .is_some()
+    );
+    assert_eq!(engine.freezer().changed_sessions(), []);
+    assert_eq!(engine.freezer().freeze_changed_head(&session("s")), None);
     engine.apply_snooze(&session("s"), after(9));
-    let frozen = engine.freeze_changed_head(&session("s")).unwrap();
+    let frozen = engine.freezer().freeze_changed_head(&session("s")).unwrap();
     assert_eq!(frozen.window, None);
-    engine.mark_changed(&session("s"));
-    assert_eq!(engine.changed_sessions(), [session("s")]);
+    engine.freezer().mark_changed(&session("s"));
+    assert_eq!(engine.freezer().changed_sessions(), [session("s")]);
 }
 
 #[test]
@@ -202,7 +207,12 @@ fn every_event_marks_its_session_as_changed() {
     let engine = engine(RunMode::Replay, &[]);
     for n in 0..3 {
         call(&engine, "s", "", n);
-        assert!(engine.freeze_changed_head(&session("s")).is_some());
+        assert!(
+            engine
+                .freezer()
+                .freeze_changed_head(&session("s"))
+                .is_some()
+        );
     }
 }
 
@@ -212,7 +222,7 @@ fn a_head_has_nothing_that_an_agent_wrote() {
     for n in 0..5 {
         call(&engine, "s", "", n);
     }
-    let frozen = engine.freeze_session(&session("s")).unwrap();
+    let frozen = engine.freezer().freeze(&session("s")).unwrap();
     let contains = |bytes: &[u8], text: &[u8]| bytes.windows(text.len()).any(|part| part == text);
     assert!(contains(frozen.window.as_ref().unwrap(), b"lookup"));
     assert!(!contains(&frozen.head, b"lookup"));

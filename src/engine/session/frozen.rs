@@ -35,7 +35,6 @@ use crate::{
     },
     facts::{FactExtractor, ProgressCounter},
     policy::LoopHistory,
-    telemetry::Metrics,
     text::PhraseMatcher,
 };
 
@@ -116,167 +115,160 @@ type OwnedAgentHead = AgentHead<LoopHistory, StandingLoops>;
 type OwnedHead = Head<RecentEventIds, LoopHistory, StandingLoops>;
 type OwnedWindow = Window<ProgressCounter, SmallVec<[Agent; 1]>, String, Vec<Verdict>>;
 
-impl Session {
-    /// The head as bytes.
-    pub fn freeze_head(&self, dependencies: Dependencies) -> Vec<u8> {
-        let history = &*self.verdict_history;
-        let agents = self.agents.iter().map(|agent| AgentHead {
-            id: agent.id.clone(),
-            totals: agent.totals,
-            loops: agent.policy.loops(),
-            standing: agent.standing.get(),
-        });
-        let head = Head {
-            dependencies,
-            created: self.created,
-            events: self.events,
-            turns: self.turns,
-            cost: self.cost,
-            last_checked_totals: self.last_checked_totals,
-            wasted: history.wasted,
-            avoidable: history.avoidable,
-            snoozed_until: history.snoozed_until,
-            withheld_termination: history.withheld_termination,
-            quarantine: history.quarantine.map(|reference| reference.as_u128()),
-            agents: agents.collect(),
-            event_ids: &self.event_ids,
-        };
-        encode(HEAD_VERSION, &head)
-    }
+/// The head of a session as bytes.
+pub fn freeze_head(session: &Session, dependencies: Dependencies) -> Vec<u8> {
+    let history = &*session.verdict_history;
+    let agents = session.agents.iter().map(|agent| AgentHead {
+        id: agent.id.clone(),
+        totals: agent.totals,
+        loops: agent.policy.loops(),
+        standing: agent.standing.get(),
+    });
+    let head = Head {
+        dependencies,
+        created: session.created,
+        events: session.events,
+        turns: session.turns,
+        cost: session.cost,
+        last_checked_totals: session.last_checked_totals,
+        wasted: history.wasted,
+        avoidable: history.avoidable,
+        snoozed_until: history.snoozed_until,
+        withheld_termination: history.withheld_termination,
+        quarantine: history.quarantine.map(|reference| reference.as_u128()),
+        agents: agents.collect(),
+        event_ids: &session.event_ids,
+    };
+    encode(HEAD_VERSION, &head)
+}
 
-    /// The window as bytes.
-    pub fn freeze_window(&self, dependencies: Dependencies, matcher: &PhraseMatcher) -> Vec<u8> {
-        let history = &*self.verdict_history;
-        let window = Window {
-            dependencies,
-            events: self.events,
-            progress: &self.progress,
-            agents: &self.agents,
-            text_settings: text_settings(&self.profile, matcher),
-            abstentions: self.abstentions.clone(),
-            retained_after_prune: history.retained_after_prune,
-            verdicts: &history.verdicts,
-        };
-        encode(WINDOW_VERSION, &window)
-    }
+/// The window of a session as bytes.
+pub fn freeze_window(
+    session: &Session,
+    dependencies: Dependencies,
+    matcher: &PhraseMatcher,
+) -> Vec<u8> {
+    let history = &*session.verdict_history;
+    let window = Window {
+        dependencies,
+        events: session.events,
+        progress: &session.progress,
+        agents: &session.agents,
+        text_settings: text_settings(&session.profile, matcher),
+        abstentions: session.abstentions.clone(),
+        retained_after_prune: history.retained_after_prune,
+        verdicts: &history.verdicts,
+    };
+    encode(WINDOW_VERSION, &window)
+}
 
-    /// Restores a frozen session. The second value says why its window is not used, if
-    /// there is one; the detectors then begin again.
-    pub fn thaw(
-        frozen: &FrozenSession,
-        deadline_key: DeadlineKey,
-        dependencies: Dependencies,
-        ctx: &EngineContext,
-    ) -> Result<(Self, Option<ThawError>), ThawError> {
-        let mut head: OwnedHead = decode(HEAD_VERSION, &frozen.head)?;
-        head.drop_unusable(dependencies);
-        let mut session = Self::without_state(frozen, deadline_key, ctx);
-        let (window, window_error) = match &frozen.window {
-            None => (None, None),
-            Some(bytes) => {
-                let decoded = decode_window(bytes, &head, dependencies);
-                match decoded.and_then(|window| window.with_texts(&session.profile, ctx.facts)) {
-                    Ok(window) => (Some(window), None),
-                    Err(error) => (None, Some(error)),
-                }
+/// Restores a frozen session. The second value says why its window is not used, if
+/// there is one; the detectors then begin again.
+pub fn thaw(
+    frozen: &FrozenSession,
+    deadline_key: DeadlineKey,
+    dependencies: Dependencies,
+    ctx: &EngineContext,
+) -> Result<(Session, Option<ThawError>), ThawError> {
+    let mut head: OwnedHead = decode(HEAD_VERSION, &frozen.head)?;
+    head.drop_unusable(dependencies);
+    let mut session = without_state(frozen, deadline_key, ctx);
+    let (window, window_error) = match &frozen.window {
+        None => (None, None),
+        Some(bytes) => {
+            let decoded = decode_window(bytes, &head, dependencies);
+            match decoded.and_then(|window| window.with_texts(&session.profile, ctx.facts)) {
+                Ok(window) => (Some(window), None),
+                Err(error) => (None, Some(error)),
             }
-        };
-        session.state_lost = false;
-        session.created = head.created;
-        (session.events, session.turns, session.cost) = (head.events, head.turns, head.cost);
-        session.last_checked_totals = head.last_checked_totals;
-        session.event_ids = head.event_ids;
-        let has_window = window.is_some();
-        if let Some(window) = window {
-            session.restore_window(window, &frozen.id);
         }
-        session.restore_agents(head.agents, has_window);
-        // Most sessions have none of these, and then allocate nothing.
-        if head.wasted != Waste::default() || head.avoidable != Waste::default() {
-            session.verdict_history.wasted = head.wasted;
-            session.verdict_history.avoidable = head.avoidable;
-        }
-        if head.snoozed_until.is_some() {
-            session.verdict_history.snoozed_until = head.snoozed_until;
-        }
-        if head.withheld_termination.is_some() {
-            session.verdict_history.withheld_termination = head.withheld_termination;
-        }
-        if let Some(reference) = head.quarantine {
-            session.verdict_history.quarantine = Some(Uuid::from_u128(reference));
-        }
-        Ok((session, window_error))
+    };
+    session.state_lost = false;
+    session.created = head.created;
+    (session.events, session.turns, session.cost) = (head.events, head.turns, head.cost);
+    session.last_checked_totals = head.last_checked_totals;
+    session.event_ids = head.event_ids;
+    let has_window = window.is_some();
+    if let Some(window) = window {
+        restore_window(&mut session, window, &frozen.id);
     }
-
-    /// A session of which only profile and labels are known.
-    pub fn without_state(
-        frozen: &FrozenSession,
-        deadline_key: DeadlineKey,
-        ctx: &EngineContext,
-    ) -> Self {
-        let profile = ctx.profiles.get_or_default(&frozen.profile);
-        let labels = frozen.labels.clone();
-        Self {
-            config_version: ctx.config_version,
-            is_changed: false,
-            state_lost: true,
-            ..Self::new(profile, labels, deadline_key, frozen.last_seen)
-        }
+    restore_agents(&mut session, head.agents, has_window);
+    // Most sessions have none of these, and then allocate nothing.
+    if head.wasted != Waste::default() || head.avoidable != Waste::default() {
+        session.verdict_history.wasted = head.wasted;
+        session.verdict_history.avoidable = head.avoidable;
     }
-
-    /// Adds a thawed session to the trend metrics.
-    pub fn add_trend_metrics(&mut self, metrics: &Metrics) {
-        if self
-            .agents
-            .iter()
-            .any(|agent| agent.policy.loops().is_some())
-        {
-            self.update_levels(metrics);
-        }
+    if head.snoozed_until.is_some() {
+        session.verdict_history.snoozed_until = head.snoozed_until;
     }
+    if head.withheld_termination.is_some() {
+        session.verdict_history.withheld_termination = head.withheld_termination;
+    }
+    if let Some(reference) = head.quarantine {
+        session.verdict_history.quarantine = Some(Uuid::from_u128(reference));
+    }
+    Ok((session, window_error))
+}
 
-    fn restore_window(&mut self, window: OwnedWindow, id: &SessionId) {
-        self.progress = window.progress;
-        self.agents = window.agents;
-        let known = |(detector, field, events): (DetectorId, String, u32)| {
-            Some((detector, missing_field_name(&field)?, events))
-        };
-        self.abstentions = window.abstentions.into_iter().filter_map(known).collect();
-        if !window.verdicts.is_empty() {
-            let history = &mut *self.verdict_history;
-            let verdicts = window.verdicts.into_iter().map(|verdict| Verdict {
+/// A session of which only profile and labels are known.
+pub fn without_state(
+    frozen: &FrozenSession,
+    deadline_key: DeadlineKey,
+    ctx: &EngineContext,
+) -> Session {
+    let profile = ctx.profiles.get_or_default(&frozen.profile);
+    let labels = frozen.labels.clone();
+    Session {
+        config_version: ctx.config_version,
+        is_changed: false,
+        state_lost: true,
+        ..Session::new(profile, labels, deadline_key, frozen.last_seen)
+    }
+}
+
+fn restore_window(session: &mut Session, window: OwnedWindow, id: &SessionId) {
+    session.progress = window.progress;
+    session.agents = window.agents;
+    let known = |(detector, field, events): (DetectorId, String, u32)| {
+        Some((detector, missing_field_name(&field)?, events))
+    };
+    session.abstentions = window.abstentions.into_iter().filter_map(known).collect();
+    if !window.verdicts.is_empty() {
+        let history = &mut *session.verdict_history;
+        let verdicts = window.verdicts.into_iter().map(|verdict| Verdict {
+            session: id.clone(),
+            ..verdict
+        });
+        history.verdicts = verdicts.map(Arc::new).collect();
+        history.verdicts_bytes = verdicts_bytes(&history.verdicts);
+        history.retained_after_prune = window.retained_after_prune;
+    }
+    for agent in &mut session.agents {
+        agent.termination = agent.termination.take().map(|verdict| {
+            let verdict = Arc::unwrap_or_clone(verdict);
+            Arc::new(Verdict {
                 session: id.clone(),
                 ..verdict
-            });
-            history.verdicts = verdicts.map(Arc::new).collect();
-            history.verdicts_bytes = verdicts_bytes(&history.verdicts);
-            history.retained_after_prune = window.retained_after_prune;
-        }
-        for agent in &mut self.agents {
-            agent.termination = agent.termination.take().map(|verdict| {
-                let verdict = Arc::unwrap_or_clone(verdict);
-                let session = id.clone();
-                Arc::new(Verdict { session, ..verdict })
-            });
-        }
+            })
+        });
     }
+}
 
-    /// Restores what the head has of each agent; without a window the agents are new.
-    fn restore_agents(&mut self, heads: SmallVec<[OwnedAgentHead; 1]>, has_window: bool) {
-        for (position, head) in heads.into_iter().enumerate() {
-            if self.agents.len() == position {
-                self.agents.push(Agent::new(AgentId::default()));
-            }
-            if let Some(agent) = self.agents.get_mut(position) {
-                let standing = head.standing.map(|mut standing| {
-                    if !has_window {
-                        standing.set_progress(self.progress.count());
-                    }
-                    standing.link_verdicts(self.verdict_history.verdicts.iter());
-                    standing
-                });
-                agent.restore(head.id, head.totals, head.loops, standing);
-            }
+/// Restores what the head has of each agent; without a window the agents are new.
+fn restore_agents(session: &mut Session, heads: SmallVec<[OwnedAgentHead; 1]>, has_window: bool) {
+    for (position, head) in heads.into_iter().enumerate() {
+        if session.agents.len() == position {
+            session.agents.push(Agent::new(AgentId::default()));
+        }
+        if let Some(agent) = session.agents.get_mut(position) {
+            let standing = head.standing.map(|mut standing| {
+                if !has_window {
+                    standing.set_progress(session.progress.count());
+                }
+                standing.link_verdicts(session.verdict_history.verdicts.iter());
+                standing
+            });
+            agent.restore(head.id, head.totals, head.loops, standing);
         }
     }
 }

@@ -293,6 +293,17 @@ impl Session {
         }
     }
 
+    /// Adds a thawed session to the trend metrics.
+    pub fn add_trend_metrics(&mut self, metrics: &Metrics) {
+        if self
+            .agents
+            .iter()
+            .any(|agent| agent.policy.loops().is_some())
+        {
+            self.update_levels(metrics);
+        }
+    }
+
     /// Updates the trend metrics: the level of a session is the highest of its
     /// agents.
     pub(super) fn update_levels(&mut self, metrics: &Metrics) {
