@@ -11,6 +11,7 @@
 //! - `shell`: what a command line does.
 //! - `outcome`: the hashes of a result and an error.
 //! - `ack`: results without information.
+//! - `plan`: the steps of a plan that are done.
 //! - `progress`: the session's progress counter.
 //!
 //! Calls and outcomes are compared by keyed hashes: the input is untrusted, and an agent
@@ -23,6 +24,7 @@ mod ack;
 mod args;
 mod classify;
 mod outcome;
+mod plan;
 mod progress;
 mod shell;
 mod tool_traits;
@@ -280,7 +282,9 @@ impl FactExtractor {
                 && call.result_hash.is_empty()
                 && result_text.is_none_or(ack::is_acknowledgement),
             changed_nothing,
-            is_plan: traits.is_plan,
+            plan_steps_done: traits
+                .is_plan
+                .then(|| plan::count_steps_done(call.args.as_text())),
             is_read_only: traits.is_read_only,
             content: key.signature_if_present(SignatureKind::Content, &call.content_hash),
             state: key.signature_if_present(SignatureKind::State, &event.state_hash),

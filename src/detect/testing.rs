@@ -68,7 +68,7 @@ pub fn call(name: &str) -> Script {
         is_empty_answer: false,
         is_acknowledged: true,
         changed_nothing: false,
-        is_plan: false,
+        plan_steps_done: None,
         is_read_only: false,
         call: Some(sig(name)),
         operation: Operation::Other,
@@ -248,9 +248,9 @@ impl Script {
         self.with(|call| call.facts.changed_nothing = true)
     }
 
-    /// The call rewrites the agent's plan.
-    pub fn plan(self) -> Self {
-        self.with(|call| call.facts.is_plan = true)
+    /// The call rewrites the agent's plan, with this many steps marked as done.
+    pub fn plan(self, done: u16) -> Self {
+        self.with(|call| call.facts.plan_steps_done = Some(done))
     }
 
     /// Nothing came back.

@@ -12,7 +12,7 @@ use crate::domain::{
 /// their answer, or the file is rewritten as a whole `rewrites` times with no read of
 /// it and no run in between. Edits of a part are work, however many there are. Also
 /// fires when the agent rewrites its plan or todo list `plan_rewrites` times with no
-/// other call between: planning is no work.
+/// other call between and without one more step done: planning is no work.
 ///
 /// Resets when: another file is written, this file is read, or a command or a
 /// call of unknown operation runs. Any other call ends a row of plans.
@@ -29,6 +29,8 @@ pub struct WriteChurn {
     unchanged: Streak,
     rewrites: Streak,
     plans: Streak,
+    /// In the latest plan.
+    plan_steps_done: u16,
 }
 
 /// `[detect.write_churn]`
@@ -73,8 +75,8 @@ impl Detector for WriteChurn {
         let Some(facts) = now.ordinary_call() else {
             return DetectorOutcome::NotApplicable;
         };
-        if facts.is_plan {
-            return self.observe_plan(now, facts, settings);
+        if let Some(done) = facts.plan_steps_done {
+            return self.observe_plan(now, facts, done, settings);
         }
         self.plans.clear();
         if !facts.wrote() {
@@ -107,6 +109,7 @@ impl Detector for WriteChurn {
     fn reset(&mut self) {
         self.forget_file();
         self.plans.clear();
+        self.plan_steps_done = 0;
     }
 
     fn heap_bytes(&self) -> usize {
@@ -128,8 +131,13 @@ impl WriteChurn {
         &mut self,
         now: &Observation,
         facts: &CallFacts,
+        done: u16,
         settings: &Settings,
     ) -> DetectorOutcome {
+        // Ticking off one step after the other is what plans are for.
+        if std::mem::replace(&mut self.plan_steps_done, done) < done {
+            self.plans.clear();
+        }
         if settings.plan_rewrites == 0 || facts.failed() || !self.plans.push(now.at, facts.call) {
             return DetectorOutcome::NotApplicable;
         }
@@ -236,12 +244,14 @@ mod tests {
 
     #[test]
     fn the_fifth_plan_with_no_other_call_between_is_found() {
-        let plan = |n: usize| call(&n.to_string()).plan();
+        let plan = |n: usize| call(&n.to_string()).plan(1);
         let plans = |n: usize| (0..n).map(plan).sum::<Script>();
         check(plans(6), &[0, 0, 0, 0, 5, 6]);
         check((plans(4) + read("f")).times(2), &[0; 10]);
         check(plans(4) + user() + plans(4), &[0; 9]);
         check(plans(6).round("1"), &[0; 6]);
+        let ticked = |n: usize| plan(n).plan(n as u16);
+        check((0..8).map(ticked).sum(), &[0; 8]);
     }
 
     #[test]

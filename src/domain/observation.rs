@@ -197,8 +197,9 @@ pub struct CallFacts {
     pub is_acknowledged: bool,
     /// The answer of a write says that it changed nothing.
     pub changed_nothing: bool,
-    /// The call rewrites the agent's own plan or todo list, which is no progress.
-    pub is_plan: bool,
+    /// The call rewrites the agent's own plan or todo list, which is no progress, and
+    /// this many steps of it are marked as done.
+    pub plan_steps_done: Option<u16>,
     /// By the tool's name it reads and changes nothing: `get_text`,
     /// `browser_snapshot`.
     pub is_read_only: bool,

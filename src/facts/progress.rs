@@ -61,7 +61,7 @@ impl ProgressCounter {
     pub fn record_write(&mut self, call: &CallFacts, paths: &Capacity) -> u32 {
         let writes = (call.wrote() || (call.also_writes && !call.failed()))
             && !call.changed_nothing
-            && !call.is_plan;
+            && call.plan_steps_done.is_none();
         if writes && self.update_content(call, paths) {
             self.advance();
         }

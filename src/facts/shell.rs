@@ -91,10 +91,12 @@ fn parse_line(line: &str) -> ShellCommand<'_> {
 fn parse_words<'a>(words: &[&'a str]) -> ShellCommand<'a> {
     let mut writes_files = false;
     let mut strongest: Option<SimpleCommand> = None;
-    for part in words
-        .split(|word| is_separator(word))
-        .filter_map(SimpleCommand::parse)
-    {
+    let mut is_computed = false;
+    for part_words in words.split(|word| is_separator(word)) {
+        let Some(part) = SimpleCommand::parse(part_words) else {
+            is_computed |= strongest.is_some() && computes(part_words);
+            continue;
+        };
         writes_files |= part.class.is_write();
         if strongest
             .as_ref()
@@ -106,12 +108,28 @@ fn parse_words<'a>(words: &[&'a str]) -> ShellCommand<'a> {
     strongest.map_or_else(
         || ShellCommand::with_class(ToolClass::Execute),
         |part| ShellCommand {
-            class: part.class,
-            target: part.target.map(Cow::Borrowed),
+            // What is computed from a file differs with every computation.
+            class: match part.class {
+                ToolClass::Read if is_computed => ToolClass::Search,
+                class => class,
+            },
+            target: part
+                .target
+                .filter(|_| !(is_computed && part.class == ToolClass::Read))
+                .map(Cow::Borrowed),
             lines: part.lines,
             writes_files,
             has_patch: false,
         },
+    )
+}
+
+/// Whether a filter shows something else than lines of its input: `jq .a`, `sort | uniq -c`.
+fn computes(words: &[&str]) -> bool {
+    let name = words.first().map_or(&b""[..], |name| name.as_bytes());
+    matches!(
+        name,
+        b"jq" | b"awk" | b"cut" | b"tr" | b"sort" | b"uniq" | b"wc"
     )
 }
 
@@ -383,6 +401,14 @@ mod tests {
         check("grep -rn foo src", ToolClass::Search, None);
         check("cat a | grep b", ToolClass::Search, None);
         check("sed -n '10,20p' a.rs", ToolClass::Read, Some("a.rs"));
+    }
+
+    #[test]
+    fn what_is_computed_from_a_file_is_no_read_of_it() {
+        check("cat f.json | jq .a", ToolClass::Search, None);
+        check("cat f | sort | uniq -c", ToolClass::Search, None);
+        check("cat f | head -3", ToolClass::Read, Some("f"));
+        check("nl -ba f | sed -n '3,9p'", ToolClass::Read, Some("f"));
     }
 
     #[test]

@@ -592,7 +592,7 @@ fn the_histories_distinguish_every_setting() {
         "empty = 'skip'",
         "numbers_are_progress = true",
         "loose_match_without_calls = true",
-        "words_min = 4",
+        "words_min = 6",
     ];
     check_distinguished("similar_turns", turns(), &similar);
     let greeted = [
