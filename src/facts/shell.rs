@@ -127,10 +127,7 @@ fn parse_words<'a>(words: &[&'a str]) -> ShellCommand<'a> {
 /// Whether a filter shows something else than lines of its input: `jq .a`, `sort | uniq -c`.
 fn computes(words: &[&str]) -> bool {
     let name = words.first().map_or(&b""[..], |name| name.as_bytes());
-    matches!(
-        name,
-        b"jq" | b"awk" | b"cut" | b"tr" | b"sort" | b"uniq" | b"wc"
-    )
+    matches!(name, b"jq" | b"awk" | b"cut" | b"tr" | b"sort" | b"uniq")
 }
 
 /// Whether a word separates two simple commands. The match is on bytes, which compiles to
