@@ -1,7 +1,8 @@
 # syntax=docker/dockerfile:1
 
 # Versions are those of rust-version in Cargo.toml and of the Debian release on
-# which distroless/cc-debian12 is built: the C library must be the same.
+# which distroless/cc-debian12 is built: the C library must be the same. The images are
+# named by tag: pin them by the digest that your registry shows before you build a release.
 FROM rust:1.95-slim-bookworm AS build
 WORKDIR /src
 

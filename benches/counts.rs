@@ -6,6 +6,7 @@
 //! cargo bench --bench counts -- --check     # fails if a count has grown
 //! cargo bench --bench counts -- --record    # writes the baseline
 //! cargo bench --bench counts -- --texts "worst of 200 turns"    # each text by itself
+//! cargo bench --bench counts -- --search "worst of 200 calls"   # looks for costlier ones
 //! ```
 
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -13,11 +14,15 @@
 mod parts;
 
 use std::{
-    collections::BTreeMap, env, fmt::Write, fs, hint::black_box, path::Path, process::Command,
+    collections::BTreeMap, env, ffi::OsStr, fmt::Write, fs, hint::black_box, path::Path,
+    process::Command,
 };
 
 use mimalloc::MiMalloc;
-use parts::{BASE_LINE, PARTS, Part, Step, WORST_PARTS, adversarial};
+use parts::{
+    BASE_LINE, PARTS, Part, SEARCHED_BYTES, SEARCHED_TEXTS, Step, WORST_PARTS,
+    adversarial::{self, Genes, Random},
+};
 use unstuck::detect;
 
 /// The allocator of the service.
@@ -31,10 +36,16 @@ const GROWTH_MAX: f64 = 1.05;
 fn main() {
     let args: Vec<String> = env::args().collect();
     if let Some(at) = args.iter().position(|arg| arg == "--part") {
-        return take_steps(named(&args[at + 1]));
+        let steps = args.iter().position(|arg| arg == "--steps");
+        let steps = steps.and_then(|at| args[at + 1].parse().ok());
+        return take_steps(named(&args[at + 1]), steps);
     }
     if let Some(at) = args.iter().position(|arg| arg == "--texts") {
         return print_texts(named(&args[at + 1]));
+    }
+    if let Some(at) = args.iter().position(|arg| arg == "--search") {
+        let generations = args.get(at + 2).and_then(|text| text.parse().ok());
+        return search(named(&args[at + 1]), generations.unwrap_or(20));
     }
     let known = parts::base_line();
     for detector in detect::NAMES {
@@ -87,14 +98,15 @@ fn named(name: &str) -> &'static Part {
     part.unwrap_or_else(|| panic!("there is no part {name:?}"))
 }
 
-fn take_steps(part: &Part) {
+fn take_steps(part: &Part, steps: Option<usize>) {
     let mut step = (part.make)();
+    let steps = steps.unwrap_or(part.steps);
     // The first round creates what later rounds reuse.
-    warm(&mut step, part.steps);
+    warm(&mut step, steps);
     if !is_worst(part) {
-        return measured(&mut step, part.steps);
+        return measured(&mut step, steps);
     }
-    for _ in 0..part.steps {
+    for _ in 0..steps {
         measured(&mut step, 1);
     }
 }
@@ -115,6 +127,43 @@ fn print_texts(part: &Part) {
     counts.sort_unstable();
     for (count, name) in counts.iter().rev() {
         println!("{count:>12} {name}");
+    }
+}
+
+/// Looks for texts that cost more instructions than any known one: the costliest of each
+/// generation are changed to get the next. Prints the costliest, with the seeds for
+/// `Genes::of_lineage`, whenever there is a new one.
+fn search(part: &Part, generations: usize) {
+    const KEPT: usize = 8;
+    const CHANGED: usize = 48;
+    let mut random = Random(u64::from(std::process::id()));
+    let mut kept: Vec<(u64, String)> = Vec::new();
+    for generation in 0..generations {
+        // The texts of this generation: changes of the costliest, and some new ones.
+        let mut lineages: Vec<String> = (0..CHANGED).map(|_| random.next().to_string()).collect();
+        if !kept.is_empty() {
+            for lineage in lineages.iter_mut().skip(KEPT) {
+                let (_, parent) = &kept[random.below(kept.len())];
+                *lineage = format!("{parent} {lineage}");
+            }
+        }
+        // Count each, and keep the costliest of all so far.
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("texts");
+        fs::write(&file, lineages.join("\n")).unwrap();
+        let counts = counted_steps_of(part, CHANGED, &[(SEARCHED_TEXTS, file.as_os_str())]);
+        // The first step takes the second text: see `parts::each`.
+        lineages.rotate_left(1);
+        let most = kept.first().map_or(0, |(count, _)| *count);
+        kept.extend(counts.into_iter().zip(lineages));
+        kept.sort_unstable_by(|a, b| b.cmp(a));
+        kept.truncate(KEPT);
+        let (count, lineage) = &kept[0];
+        if *count > most {
+            let per_byte = count / SEARCHED_BYTES as u64;
+            println!("{generation}: {count}, {per_byte} per byte: {lineage}");
+            println!("    {:?}", Genes::of_lineage(lineage));
+        }
     }
 }
 
@@ -142,6 +191,11 @@ fn counted(part: &Part) -> u64 {
 
 /// Instructions of each step: callgrind writes a file whenever `measured` returns.
 fn counted_steps(part: &Part) -> Vec<u64> {
+    counted_steps_of(part, part.steps, &[])
+}
+
+/// The same of so many steps, with these variables in the environment.
+fn counted_steps_of(part: &Part, steps: usize, variables: &[(&str, &OsStr)]) -> Vec<u64> {
     let folder = tempfile::tempdir().unwrap();
     let file = |step: usize| folder.path().join(format!("steps.{step}"));
     let output = Command::new("valgrind")
@@ -153,12 +207,13 @@ fn counted_steps(part: &Part) -> Vec<u64> {
         .args(["--collect-atstart=no", "--toggle-collect=*counts*measured*"])
         .arg("--dump-after=counts::measured")
         .arg(env::current_exe().unwrap())
-        .args(["--part", part.name])
+        .args(["--part", part.name, "--steps", &steps.to_string()])
+        .envs(variables.iter().copied())
         .output()
         .unwrap_or_else(|error| panic!("cannot run valgrind (Debian package valgrind): {error}"));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {said}", part.name);
-    (1..=part.steps).map(|step| summary(&file(step))).collect()
+    (1..=steps).map(|step| summary(&file(step))).collect()
 }
 
 /// The total of a file of callgrind.

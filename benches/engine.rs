@@ -3,6 +3,7 @@
 //! ```text
 //! cargo bench --bench engine                      # with quantiles, cold and warm
 //! cargo bench --bench engine -- --write PAGE      # the best round of each, to a page
+//! cargo bench --bench engine -- --worst           # the slowest adversarial texts
 //! ```
 
 #![allow(clippy::unwrap_used)]
@@ -18,7 +19,7 @@ use std::{
 
 use divan::Bencher;
 use mimalloc::MiMalloc;
-use parts::{PARTS, Part};
+use parts::{PARTS, Part, WORST_PARTS};
 
 /// The allocator of the service.
 #[global_allocator]
@@ -26,6 +27,12 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn main() {
     let args: Vec<String> = env::args().collect();
+    if args.iter().any(|arg| arg == "--worst") {
+        for (part, ..) in WORST_PARTS {
+            println!("{}: {} ns", part.name, worst_nanos(part));
+        }
+        return;
+    }
     match args.iter().position(|arg| arg == "--write") {
         None => divan::main(),
         Some(at) => page::write(Path::new(&args[at + 1]), "engine", &table()).unwrap(),
@@ -43,14 +50,32 @@ const TIME: Duration = Duration::from_millis(500);
 
 fn table() -> String {
     let counts = parts::base_line();
-    let row = |part: &Part| {
+    let row = |part: &Part, nanos: u128| {
         let count = counts.get(part.name).copied().unwrap_or_default();
-        let line = format!("| {} | {count} | {} |\n", part.name, nanos(part));
+        let line = format!("| {} | {count} | {nanos} |\n", part.name);
         print!("{line}");
         line
     };
-    let rows: String = PARTS.iter().map(row).collect();
+    let mut rows: String = PARTS.iter().map(|part| row(part, nanos(part))).collect();
+    for (part, ..) in WORST_PARTS {
+        rows += &row(part, worst_nanos(part));
+    }
     format!("| part | instructions | ns |\n| --- | --: | --: |\n{rows}")
+}
+
+/// The time of the slowest step, each in its best of three rounds.
+fn worst_nanos(part: &Part) -> u128 {
+    const ROUNDS: usize = 3;
+    let mut step = (part.make)();
+    let mut best = vec![Duration::MAX; part.steps];
+    for _ in 0..ROUNDS {
+        for best in &mut best {
+            let begun = Instant::now();
+            step();
+            *best = begun.elapsed().min(*best);
+        }
+    }
+    best.into_iter().max().unwrap_or_default().as_nanos()
 }
 
 /// The time of a step in the best of many rounds over the whole part.

@@ -466,6 +466,30 @@ fn named(bytes: usize) -> Vec<(&'static str, String)> {
             fill(bytes, |n| format!("{}\n", "ab".repeat(n % 60))),
         ),
         ("grams at the recount", recounts(bytes)),
+        ("anchors in one bucket", one_bucket(bytes)),
+        (
+            "lines of one letter",
+            fill(bytes, |n| {
+                format!("{}\n", char::from(b'a' + (n % 26) as u8))
+            }),
+        ),
+        (
+            "fences around periods",
+            fill(bytes, |_| "```\nabcdefgh\n".to_owned()),
+        ),
+        (
+            "few words in any order",
+            fill(bytes, |_| {
+                format!(
+                    "{} ",
+                    random.pick(&["a", "b", "c", "d", "e", "f", "g", "h", "i"])
+                )
+            }),
+        ),
+        (
+            "periods of digits that all differ",
+            digits_at_periods(random, bytes),
+        ),
     ]
 }
 
@@ -583,6 +607,45 @@ fn nested(bytes: usize) -> String {
     text
 }
 
+/// Text whose rolling hash over 32 bytes falls into one bucket of the table of anchors as
+/// often as a choice of letters allows.
+fn one_bucket(bytes: usize) -> String {
+    const GOLDEN_RATIO: u32 = 0x9e37_79b1;
+    let weight = (0..32).fold(1u32, |power, _| power.wrapping_mul(GOLDEN_RATIO));
+    let (mut text, mut hash): (Vec<u8>, u32) = (Vec::new(), 0);
+    while text.len() < bytes {
+        let leaves = text
+            .len()
+            .checked_sub(32)
+            .map_or(0, |at| u32::from(text[at]));
+        let rolled = |byte: u8| {
+            hash.wrapping_mul(GOLDEN_RATIO)
+                .wrapping_add(byte.into())
+                .wrapping_sub(leaves.wrapping_mul(weight))
+        };
+        let first = 33 + (text.len() % 15) as u8;
+        let mut letters = (first..48).chain(58..127).chain(33..first);
+        let byte = letters
+            .find(|byte| rolled(*byte).wrapping_mul(GOLDEN_RATIO) >> 26 == 0)
+            .unwrap_or(first);
+        hash = rolled(byte);
+        text.push(byte);
+    }
+    String::from_utf8(text).unwrap_or_default()
+}
+
+/// Letters with a period, and digits between them that differ in each copy.
+fn digits_at_periods(random: &mut Random, bytes: usize) -> String {
+    fill(bytes, |_| {
+        let digits = random.chars("0123456789", 8);
+        let mut copy = String::new();
+        for (letter, digit) in "abcdefgh".chars().zip(digits.chars()) {
+            copy.extend([letter, 'x', digit]);
+        }
+        copy
+    })
+}
+
 /// Words whose groups of three occur eight times in 1,024.
 fn recounts(bytes: usize) -> String {
     let mut random = Random(3);
@@ -657,6 +720,14 @@ impl Genes {
             change_every: random.small(9),
             is_shuffled: random.below(2) == 1,
         }
+    }
+
+    /// The genes that begin with one seed and are changed with each of the others, in
+    /// this order. Seeds are separated by spaces.
+    pub fn of_lineage(seeds: &str) -> Self {
+        let mut seeds = seeds.split(' ').filter_map(|seed| seed.parse().ok());
+        let first = Self::random(&mut Random(seeds.next().unwrap_or_default()));
+        seeds.fold(first, |genes, seed| genes.mutated(&mut Random(seed)))
     }
 
     /// A copy with a change.

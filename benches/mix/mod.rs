@@ -112,7 +112,18 @@ pub fn config() -> Config {
 
 /// The default profile, without a limit of sessions.
 pub fn engine() -> Engine {
-    let config = config();
+    engine_of(config())
+}
+
+/// An engine with these settings besides the built-in ones, without a limit of sessions.
+pub fn engine_with(toml: &str) -> Engine {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, toml).unwrap();
+    let layers = Layers::load(DEFAULTS, TABLE_KEYS, Some(file.path()), []).unwrap();
+    engine_of(Config::new(&layers).unwrap())
+}
+
+fn engine_of(config: Config) -> Engine {
     let metrics = Metrics::new(config.profiles.detector_names()).unwrap();
     let limits = Limits {
         sessions_max: usize::MAX,

@@ -20,6 +20,8 @@ use std::{
     sync::Arc,
 };
 
+use adversarial::Genes;
+use prost::Message;
 use unstuck::{
     detect::{self, CallText, Detector, History},
     domain::{
@@ -90,7 +92,10 @@ parts! {
     "turn of one word of 1 MiB" 1 => || odd_turn("x", 1 << 20),
     "turn of prose" 1 => || turns_of(prose()),
     "text of prose in deltas" 1 => || deltas_of(prose()),
+    "text of prose, classic" 1 => || classic_deltas_of(prose()),
     "call with prose" 1 => || calls_of(prose()),
+    "Struct of prose" 1 => || struct_call(&adversarial::prose(STRUCT_VALUES * STRUCT_VALUE_BYTES), 1),
+    "call without rules" 1 => || rules_call(""),
     "facts of a call" EVENTS => || facts_of(mix::healthy("s", EVENTS)),
     "signature" EVENTS => || facts_of(without_outcomes()),
     "masking" RESULTS => || masking(mask::MaskKind::Result),
@@ -151,12 +156,114 @@ pub const WORST_PARTS: &[(Part, &str, u64)] = &[
         "call with prose",
         20,
     ),
+    (
+        Part {
+            name: "worst of 200 texts, classic",
+            steps: adversarial::COUNT,
+            make: || classic_deltas_of(adversarial_texts()),
+        },
+        "text of prose, classic",
+        20,
+    ),
+    (
+        Part {
+            name: "Struct of 30,000 values",
+            steps: 1,
+            make: || struct_call("", STRUCT_VALUES),
+        },
+        "Struct of prose",
+        20,
+    ),
+    (
+        Part {
+            name: "32 rules over 250 values",
+            steps: 1,
+            make: || rules_call(&rules()),
+        },
+        "turn of prose",
+        20,
+    ),
 ];
+
+/// The values of the largest Struct, and the bytes of one on the wire.
+const STRUCT_VALUES: usize = 30_000;
+const STRUCT_VALUE_BYTES: usize = 11;
+
+/// A call whose arguments are a Struct with a text and a list of numbers, from the bytes
+/// on the wire to its answer.
+fn struct_call(text: &str, numbers: usize) -> Step {
+    let numbers: Vec<f64> = (0..numbers).map(|n| n as f64 * 1.5).collect();
+    let tree = serde_json::json!({ "command": text, "items": numbers });
+    let call = pb::ToolCall {
+        tool: "fetch".to_owned(),
+        arguments: Some(pb::tool_call::Arguments::Args(
+            serde_json::from_value(tree).unwrap(),
+        )),
+        ..pb::ToolCall::default()
+    };
+    let event = pb::Event {
+        session_id: "s".to_owned(),
+        body: Some(pb::event::Body::ToolCall(call)),
+        ..pb::Event::default()
+    };
+    let engine = mix::engine();
+    each(vec![event.encode_to_vec()], move |wire: &Vec<u8>| {
+        let event = pb::Event::decode(wire.as_slice()).unwrap();
+        let event = Event::try_from(event).unwrap();
+        black_box(engine.record(&event, mix::now()).unwrap());
+        engine.end_session(&event.session, mix::now());
+    })
+}
+
+/// As many rules as are allowed, each with as many steps as are allowed.
+fn rules() -> String {
+    let walk = "args.items.exists(i, i == 1) || args.items.exists(i, i == 2)";
+    let rule = |n: usize| {
+        format!("[[rules]]\nname = \"r{n}\"\nwhen = '''{walk}'''\ncount = 2\nwindow = 4\n")
+    };
+    (0..32).map(rule).collect()
+}
+
+/// A call with a list that the rules walk over.
+fn rules_call(rules: &str) -> Step {
+    let engine = mix::engine_with(rules);
+    let items = vec!["3"; 250].join(",");
+    let call = pb::ToolCall {
+        tool: "fetch".to_owned(),
+        arguments: Some(pb::tool_call::Arguments::ArgsJson(format!(
+            "{{\"items\": [{items}]}}"
+        ))),
+        ..pb::ToolCall::default()
+    };
+    let event = pb::Event {
+        session_id: "s".to_owned(),
+        body: Some(pb::event::Body::ToolCall(call)),
+        ..pb::Event::default()
+    };
+    each(
+        vec![Event::try_from(event).unwrap()],
+        move |event: &Event| {
+            black_box(engine.record(event, mix::now()).unwrap());
+            engine.end_session(&event.session, mix::now());
+        },
+    )
+}
 
 /// The length of an adversarial text, and of the prose that it is compared with.
 const ADVERSARIAL_BYTES: usize = 64 * 1024;
+/// The rule of the profile `classic` for text, besides those of the default.
+const CLASSIC: &str = "[detect.repetition]\nchunk_window = 200\n";
+/// The file with the texts of a search: `benches/counts.rs` writes it for its children.
+pub const SEARCHED_TEXTS: &str = "UNSTUCK_SEARCHED_TEXTS";
+/// The length of these texts: shorter, so that a generation takes seconds.
+pub const SEARCHED_BYTES: usize = 16 * 1024;
 
 fn adversarial_texts() -> Vec<String> {
+    if let Some(file) = std::env::var_os(SEARCHED_TEXTS) {
+        let lines = fs::read_to_string(file).unwrap();
+        let genes = lines.lines().map(Genes::of_lineage);
+        return genes.map(|genes| genes.text(SEARCHED_BYTES)).collect();
+    }
     let texts = adversarial::texts(ADVERSARIAL_BYTES);
     assert_eq!(texts.len(), adversarial::COUNT);
     texts.into_iter().map(|(_, text)| text).collect()
@@ -178,8 +285,16 @@ fn turns_of(texts: Vec<String>) -> Step {
 
 /// The same texts in deltas of 64 characters.
 fn deltas_of(texts: Vec<String>) -> Step {
+    deltas_with(mix::engine(), texts)
+}
+
+/// The same with the text rules of the profile `classic` besides those of the default.
+fn classic_deltas_of(texts: Vec<String>) -> Step {
+    deltas_with(mix::engine_with(CLASSIC), texts)
+}
+
+fn deltas_with(engine: Engine, texts: Vec<String>) -> Step {
     const DELTA_CHARS: usize = 64;
-    let engine = mix::engine();
     let of_text = |text: String| -> Vec<Delta> {
         let chars: Vec<char> = text.chars().collect();
         let pieces = chars.chunks(DELTA_CHARS);

@@ -205,7 +205,8 @@ fn without_id(verdict: &Verdict) -> Verdict {
 
 // ---- Work
 
-/// The work on a text is bounded by its bytes, however it is cut. The first byte chooses
+/// The work on a text is bounded by its bytes, however it is cut. A fuzzer looks for the
+/// text with the most work, see [`climb`]. The first byte chooses
 /// the settings and the length of a piece, and how often the rest is repeated: a fuzzer
 /// mutates short inputs better than long ones.
 pub fn work(input: &[u8]) {
@@ -237,6 +238,27 @@ pub fn work(input: &[u8]) {
     }
     whole.push(text, &settings, &key);
     assert_eq!(tracker.work_units(), whole.work_units());
+    climb(whole.work_units(), text.len());
+}
+
+/// Makes a fuzzer maximise the work per byte: each level of it is a branch of its own, so
+/// an input that reaches a new level is new coverage, is kept and is changed further.
+fn climb(units: u64, bytes: usize) {
+    /// Shorter texts are dominated by the units that are saved up at the start.
+    const BYTES_MIN: usize = 4_096;
+    if bytes < BYTES_MIN {
+        return;
+    }
+    let per_byte = units / bytes as u64;
+    macro_rules! levels {
+        ($($level:literal)+) => { $(if per_byte >= $level { reached::<$level>(); })+ };
+    }
+    levels!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 18 20 22 24 26 28 30 32 34 36 38 40 44 48 52 56 60);
+}
+
+#[inline(never)]
+fn reached<const LEVEL: u64>() {
+    std::hint::black_box(LEVEL);
 }
 
 // ---- Masking

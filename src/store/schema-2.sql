@@ -2,8 +2,8 @@
 -- docs/store.md describes it for people who query it.
 
 -- A head is saved while the service runs, what the detectors saw (`recent`) only when it
--- stops. They are not part of the audit log, and are the first to go if the files are too
--- large.
+-- stops. They are not part of the audit log; if the files are too large, they go after the
+-- records of the log and before tombstones.
 CREATE TABLE sessions (
     tenant       TEXT    NOT NULL,     -- 'default' without tenants
     session      TEXT    NOT NULL,

@@ -35,11 +35,11 @@
 //! (`END_BYTES_MAX` of each end), and memory is below 11 KiB per text (15 KiB with
 //! chunks). No text costs more than a constant per byte:
 //! - up to 8 periods are followed at once, each with a comparison per byte;
-//! - verifying a period, measuring its unit, searching the window of chunks and reporting
-//!   a finding are paid for from a [`WorkBudget`]; without units left they are skipped;
-//! - a gram's count is recounted over 1,024 entries at most once in seven words, every
-//!   8th word is checked against 96 words if few are distinct, and each sentence is
-//!   compared with 128.
+//! - a gram's count is recounted over 1,024 entries at most once in seven words;
+//! - all else that depends on the text is paid for from a `WorkBudget` before it is
+//!   done: following, verifying, measuring and reporting periods, comparing 96 words if
+//!   few are distinct, comparing a sentence with 128, searching the window of chunks.
+//!   Without units left it is skipped.
 //!
 //! `tests/it/work.rs` searches for the texts that cost most.
 
@@ -61,7 +61,7 @@ use super::{
     HashKey,
     simd::{BLOCK_BYTES, ByteClasses, bit_range},
     unicode,
-    work_budget::WorkBudget,
+    work_budget::{PeriodBudget, TextBudget},
 };
 use crate::domain::{EscalationLevel, RepetitionSettings, Sig, TextRepetition, sanitize};
 use chunk::ChunkTracker;
@@ -84,8 +84,8 @@ pub struct RepetitionTracker {
     words: WordTracker,
     sentences: SentenceTracker,
     chunks: ChunkTracker,
-    /// Pays for reports and for searching chunks.
-    budget: WorkBudget,
+    /// Pays for words, sentences, reports and for searching chunks.
+    budget: TextBudget,
     /// Bytes at the start of the next piece that `period` has read: the last piece ended
     /// with a finding before them.
     period_ahead: usize,
@@ -133,8 +133,9 @@ impl RepetitionTracker {
     /// The most work that a piece of so many bytes can cause, in the units of
     /// [`Self::work_units`].
     pub fn work_units_max(bytes: usize) -> u64 {
-        // The periods have a budget of their own.
-        2 * (u64::from(WorkBudget::BURST) + bytes as u64 * u64::from(WorkBudget::PER_BYTE))
+        let bytes = bytes as u64;
+        u64::from(TextBudget::BURST + PeriodBudget::BURST)
+            + bytes * u64::from(TextBudget::PER_BYTE + PeriodBudget::PER_BYTE)
     }
 
     /// The work so far beyond a constant per byte. One unit is about ten instructions.
@@ -427,7 +428,8 @@ impl RepetitionTracker {
         if self.code_detector.is_code() {
             return;
         }
-        if let Some(recurrence) = self.words.push_word(word, self.chars) {
+        let found = self.words.push_word(word, self.chars, &mut self.budget);
+        if let Some(recurrence) = found {
             self.report_recurrence(recurrence, context);
         }
     }
@@ -438,7 +440,10 @@ impl RepetitionTracker {
             return;
         }
         let is_code = self.code_detector.is_code();
-        if let Some(recurrence) = self.sentences.end_sentence(has_full_stop, is_code) {
+        let found =
+            self.sentences
+                .end_sentence(has_full_stop, is_code, self.chars, &mut self.budget);
+        if let Some(recurrence) = found {
             self.report_recurrence(recurrence, context);
         }
     }
@@ -484,3 +489,5 @@ fn split_ends(piece: &str) -> [&str; 3] {
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod work_tests;

@@ -33,6 +33,7 @@ impl Breakage {
             }
             "it" => vec![format!("tests/it/{module}.rs")],
             "simulation" => vec!["tests/simulation/src/lib.rs".to_owned()],
+            "console" => vec![format!("tests/console/{module}.test.js")],
             target => panic!("{}: unknown target {target:?}", self.name),
         };
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -42,6 +43,7 @@ impl Breakage {
                 text.contains("mod tests")
             } else {
                 text.contains(&format!("fn {function}("))
+                    || text.contains(&format!("test(\"{function}\""))
             }
         })
     }

@@ -332,9 +332,11 @@ impl Session {
         metrics.add_waste(policy_outcome.detector, policy_outcome.wasted);
     }
 
-    /// Turns a termination of the session into a warning if the breaker is open. A loop
-    /// that was warned in this way and went on for as many events again is terminated:
-    /// otherwise decoys that open the breaker would protect it for ever.
+    /// Turns a termination of the session into a warning if the breaker is open. A session
+    /// that was warned in this way and went on for as many events again is terminated,
+    /// whichever of its loops goes on: otherwise decoys that open the breaker would protect
+    /// it for ever. A budget is the operator's own limit, of whose use the session was
+    /// warned before; it is reported once, so withholding it would lift it.
     fn apply_breaker(
         &mut self,
         decision: &mut Decision,
@@ -347,18 +349,21 @@ impl Session {
             return Some(());
         }
         let withheld = self.verdict_history.withheld_termination;
-        let is_enforced = withheld.is_some_and(|withheld| {
-            withheld.loop_id == decision.loop_id && self.events >= withheld.enforced_from
-        });
+        let is_enforced = decision.is_session_wide
+            || withheld.is_some_and(|withheld| self.events >= withheld.enforced_from);
         let breaker = &ctx.tenant.breaker;
         if is_enforced || breaker.allows_termination(obs.session, obs.now, ctx) {
             return Some(());
         }
         let loop_events = i32::try_from(decision.evidence.event_indexes.len()).unwrap_or(i32::MAX);
-        self.verdict_history.withheld_termination = Some(WithheldTermination {
-            loop_id: decision.loop_id,
-            enforced_from: self.events.saturating_add(loop_events.max(1)),
-        });
+        // Another loop does not postpone what a first one began.
+        let enforced_from = self.events.saturating_add(loop_events.max(1));
+        self.verdict_history
+            .withheld_termination
+            .get_or_insert(WithheldTermination {
+                loop_id: decision.loop_id,
+                enforced_from,
+            });
         decision.action = Action::Warn;
         decision.reason += "; not terminated: the breaker is open";
         Some(())

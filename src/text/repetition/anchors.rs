@@ -3,11 +3,15 @@
 //!
 //! Each byte of a text asks whether there is an anchor with the current hash, and nearly
 //! always there is none. A bit filter answers that with one load; only a set bit leads to
-//! the chained table. Chains are exact: no anchor is ever lost to another with the same
-//! bucket, so no period is missed. Cost: a filter test per byte, and an insertion with
-//! short chains per 32 bytes.
+//! the chained table. A chain has at most [`CHAIN_MAX`] anchors, six times the mean: the
+//! hash has no key, and a text can be written whose anchors all fall into one bucket. Then
+//! the oldest of them is dropped; in other text no anchor is lost, so no period is missed.
+//! Cost: a filter test per byte, and an insertion with short chains per 32 bytes.
 
-use crate::{domain::LazyBox, text::mixing::GOLDEN_RATIO_32};
+use crate::{
+    domain::LazyBox,
+    text::{mixing::GOLDEN_RATIO_32, work_budget::steps},
+};
 
 /// The anchors kept: with a grid of 32 bytes, those of 4 KiB.
 pub(super) const ANCHORS_MAX: usize = 128;
@@ -28,6 +32,8 @@ struct AnchorTable {
 }
 
 const BUCKETS: usize = 64;
+/// The longest chain. With random hashes one in five million is longer.
+const CHAIN_MAX: usize = 12;
 /// One 32-bit word per bucket. With all anchors stored one bit in 16 is set.
 const FILTER_BITS: u32 = 2_048;
 /// Bits indexed by the top bits of a hash times [`GOLDEN_RATIO_32`].
@@ -52,6 +58,7 @@ impl Anchors {
         }
         let mut slot = table.heads[bucket_of(hash)];
         while slot != NO_SLOT {
+            steps::count(1);
             if table.hashes[usize::from(slot)] == hash {
                 return Some(usize::from(slot));
             }
@@ -73,6 +80,10 @@ impl Anchors {
         let slot = number % ANCHORS_MAX;
         table.unlink(table.hashes[slot], |other, _| usize::from(other) == slot);
         table.unlink(hash, |_, known| known == hash);
+        if let Some(oldest) = table.last_of_full_chain(hash) {
+            let dropped = table.hashes[usize::from(oldest)];
+            table.unlink(dropped, |other, _| other == oldest);
+        }
         table.hashes[slot] = hash;
         table.next[slot] = table.heads[bucket_of(hash)];
         table.heads[bucket_of(hash)] = slot as u8;
@@ -102,11 +113,23 @@ impl AnchorTable {
         }
     }
 
+    /// The last anchor in the chain of a hash, which is the oldest, if no other has room.
+    fn last_of_full_chain(&self, hash: u32) -> Option<u8> {
+        let (mut last, mut length) = (None, 0);
+        let mut slot = self.heads[bucket_of(hash)];
+        while slot != NO_SLOT {
+            (last, length) = (Some(slot), length + 1);
+            slot = self.next[usize::from(slot)];
+        }
+        last.filter(|_| length >= CHAIN_MAX)
+    }
+
     /// Removes the first matching anchor from the chain of a hash.
     fn unlink(&mut self, hash: u32, matches: impl Fn(u8, u32) -> bool) {
         let mut last = None;
         let mut slot = self.heads[bucket_of(hash)];
         while slot != NO_SLOT {
+            steps::count(1);
             let after = self.next[usize::from(slot)];
             if matches(slot, self.hashes[usize::from(slot)]) {
                 match last {

@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 use super::escalation::{EscalationSteps, LoopEscalation};
 use crate::{
     domain::{EscalationLevel, RepetitionSettings},
-    text::mixing::GOLDEN_RATIO_32,
+    text::{mixing::GOLDEN_RATIO_32, work_budget::steps},
 };
 
 /// Looks for repeated chunks of every configured size.
@@ -54,7 +54,7 @@ const SLOTS: usize = 1_024;
 /// Characters that have left the window and are removed together.
 const REMOVED_CHARS: usize = 64;
 /// Entries of the window that are searched or compared for one unit of work.
-const SEARCHED_PER_UNIT: usize = 4;
+const SEARCHED_PER_UNIT: usize = 2;
 
 fn slot_of(hash: u32) -> usize {
     (hash.wrapping_mul(GOLDEN_RATIO_32) >> (32 - SLOTS.ilog2())) as usize
@@ -241,6 +241,7 @@ impl ChunkSizeTracker {
         self.copies.clear();
         let (mut count, mut distance, mut period) = (1, 0, None);
         for (back, hash) in self.hashes.iter().rev().enumerate().skip(1) {
+            steps::count(1);
             // A copy that overlaps the one before only matters for the period.
             let overlaps = back < distance + self.size;
             if *hash != self.hash || (overlaps && period.is_some()) || !self.is_copy(text, back) {

@@ -22,9 +22,10 @@
 //! Cost: for text without runs one rolling hash step and a filter test per byte, in blocks
 //! of at most [`GRID_BYTES`]; with runs one comparison per byte and run, at most
 //! [`RUNS_MAX`]. Anchors at a period that a run already covers are not verified. What
-//! depends on the text is paid for from a [`WorkBudget`]: a backward comparison of up to
-//! [`RING_BYTES`] for each anchor that is verified, and the measurement of a unit. An anchor
-//! that cannot be paid for is skipped. The alternative, a suffix structure over the
+//! depends on the text is paid for from a [`PeriodBudget`]: each byte at which a run may
+//! end, each anchor that is found and its backward comparison of up to [`RING_BYTES`], each
+//! check of the thresholds, the measurement and the report of a unit. An anchor that cannot
+//! be paid for is skipped, and so are runs. The alternative, a suffix structure over the
 //! window, would cost more memory and time per byte of text that does not repeat, which
 //! nearly all text is.
 
@@ -40,7 +41,10 @@ use super::{
 };
 use crate::{
     domain::{EscalationLevel, RepetitionSettings},
-    text::{mixing::GOLDEN_RATIO_32, work_budget::WorkBudget},
+    text::{
+        mixing::GOLDEN_RATIO_32,
+        work_budget::{PeriodBudget, steps},
+    },
 };
 
 /// How much of the text is kept: as far back as there are anchors.
@@ -58,9 +62,15 @@ const RUNS_MAX: usize = 8;
 /// The digits of a block whose anchor treats digits as equal.
 const DIGITS_MAX: u8 = GRID_BYTES as u8 / 2;
 
-/// Units of work: starting a run, and comparing so many bytes for it.
-const START_UNITS: u32 = 4;
-const COMPARED_BYTES_PER_UNIT: usize = 16;
+/// Units of work for a byte that may end a run: once, and for each run.
+const BYTE_UNITS: u32 = 6;
+const BYTE_UNITS_PER_RUN: u32 = 4;
+/// The same for an anchor that is found.
+const ANCHOR_UNITS: u32 = 2;
+const ANCHOR_UNITS_PER_RUN: u32 = 1;
+/// Units of work for starting a run, and the bytes that are compared for one unit.
+const START_UNITS: u32 = 16;
+const COMPARED_BYTES_PER_UNIT: usize = 8;
 
 /// The periods of a text. Works on bytes, so UTF-8 may be split anywhere.
 #[derive(Default, Serialize, Deserialize)]
@@ -81,7 +91,7 @@ pub(super) struct PeriodTracker {
     #[serde(skip)]
     last_block_digits: u8,
     /// Pays for verifying and measuring periods.
-    pub budget: WorkBudget,
+    pub budget: PeriodBudget,
 }
 
 /// A period at which the text currently repeats.
@@ -114,6 +124,9 @@ impl PeriodTracker {
     pub fn push(&mut self, bytes: &[u8], settings: &RepetitionSettings) -> usize {
         let (mut consumed, mut equal_len) = (0, 0);
         while let Some(first) = bytes.get(consumed).filter(|_| !self.is_due) {
+            if BYTE_TERMS[usize::from(*first)].0 == NOT_LINE_TEXT {
+                break;
+            }
             let mut rest = &bytes[consumed..];
             if !self.runs.is_empty() {
                 equal_len = if equal_len > 0 {
@@ -121,7 +134,7 @@ impl PeriodTracker {
                 } else {
                     self.equal_prefix_len(rest)
                 };
-                if equal_len == 0 && BYTE_TERMS[usize::from(*first)].0 != NOT_LINE_TEXT {
+                if equal_len == 0 {
                     self.push_byte(*first, settings);
                     consumed += 1;
                     continue;
@@ -154,7 +167,7 @@ impl PeriodTracker {
     /// Reads any byte.
     pub fn push_byte(&mut self, byte: u8, settings: &RepetitionSettings) {
         if !self.runs.is_empty() {
-            self.extend_runs(byte);
+            self.extend_affordable_runs(byte);
         }
         self.grow();
         let at = self.total_bytes as usize;
@@ -283,10 +296,21 @@ impl PeriodTracker {
         }
     }
 
+    /// Extends the runs if there are units left for it, and otherwise drops them.
+    fn extend_affordable_runs(&mut self, byte: u8) {
+        let units = BYTE_UNITS + BYTE_UNITS_PER_RUN * self.runs.len() as u32;
+        if self.budget.consume(self.total_bytes, units) {
+            self.extend_runs(byte);
+        } else {
+            self.runs.clear();
+        }
+    }
+
     /// Extends the runs that the byte continues and drops the others.
     fn extend_runs(&mut self, byte: u8) {
         let (ring, at) = (&self.ring, self.total_bytes as usize);
         let is_due = &mut self.is_due;
+        steps::count(self.runs.len());
         self.runs.retain_mut(|run| {
             let before = ring[(at - run.period as usize) % RING_BYTES];
             if before == byte {
@@ -312,7 +336,11 @@ impl PeriodTracker {
         if period == 0 || period > PERIOD_MAX || period >= now {
             return false;
         }
-        if self.runs.iter().any(|run| run.covers(period)) {
+        steps::count(self.runs.len());
+        let units = ANCHOR_UNITS + ANCHOR_UNITS_PER_RUN * self.runs.len() as u32;
+        if !self.budget.consume(self.total_bytes, units)
+            || self.runs.iter().any(|run| run.covers(period))
+        {
             return false;
         }
         self.start_run(period, settings)
@@ -393,9 +421,15 @@ impl PeriodTracker {
     pub fn tail_before(&self, ahead: usize, bytes: usize) -> Vec<u8> {
         let at = self.total_bytes as usize - ahead;
         let bytes = bytes.min(at).min(RING_BYTES);
-        (at - bytes..at)
-            .map(|n| self.ring[n % RING_BYTES])
-            .collect()
+        // The end of what is before the ring's start, and what is after it.
+        let end = at % RING_BYTES;
+        let [older, newer] = [bytes.saturating_sub(end), bytes.min(end)];
+        let [older_end, newer_start] = [self.ring.len(), end - newer];
+        [
+            &self.ring[older_end - older..older_end],
+            &self.ring[newer_start..end],
+        ]
+        .concat()
     }
 
     pub fn heap_bytes(&self) -> usize {

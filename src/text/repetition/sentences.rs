@@ -3,7 +3,8 @@
 //! Each sentence is reduced to a hash of its words. A sentence is stale if it occurs at
 //! least twice among the latest 128. The tracker reports when most of the latest
 //! sentences are stale; one bit per sentence keeps that history. Cost: a comparison with
-//! 128 hashes at the end of each sentence.
+//! 128 hashes at the end of each sentence, paid for from the text's budget. A sentence that
+//! cannot be paid for is ignored.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,10 +13,15 @@ use super::{
     escalation::{EscalationSteps, LoopEscalation},
     is_ring,
 };
-use crate::text::mixing::GOLDEN_RATIO_64;
+use crate::text::{
+    mixing::GOLDEN_RATIO_64,
+    work_budget::{TextBudget, steps},
+};
 
 /// How many of the latest sentences are kept.
 const RECENT_MAX: usize = 128;
+/// Units of work for comparing a sentence with them.
+const SENTENCE_UNITS: u32 = 24;
 /// Shorter sentences ("Done.", a heading) recur in any text.
 const LETTERS_MIN: u16 = 12;
 /// A sentence is stale if it was seen this often before.
@@ -56,13 +62,19 @@ impl SentenceTracker {
         self.letters = self.letters.saturating_add(letters);
     }
 
-    /// Ends the sentence, with a full stop or at the end of its line.
-    pub fn end_sentence(&mut self, has_full_stop: bool, is_code: bool) -> Option<Recurrence> {
+    /// Ends the sentence at character `at`, with a full stop or at the end of its line.
+    pub fn end_sentence(
+        &mut self,
+        has_full_stop: bool,
+        is_code: bool,
+        at: u64,
+        budget: &mut TextBudget,
+    ) -> Option<Recurrence> {
         let (full_hash, letters) = (
             std::mem::take(&mut self.hash),
             std::mem::take(&mut self.letters),
         );
-        if full_hash == 0 {
+        if full_hash == 0 || !budget.consume(at, SENTENCE_UNITS) {
             return None;
         }
         let hash = (full_hash >> 32) as u32;
@@ -134,6 +146,7 @@ impl SentenceTracker {
     }
 
     fn occurrences(&self, sentence: u32) -> usize {
+        steps::count(self.recent.len() / 6);
         self.recent
             .iter()
             .filter(|(other, _)| *other == sentence)

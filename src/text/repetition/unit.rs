@@ -2,6 +2,7 @@
 //! form for its signature.
 
 use super::content::is_continuation_byte;
+use crate::text::work_budget::steps;
 
 /// A verdict quotes at most this much of a unit.
 const UNIT_BYTES_MAX: usize = 400;
@@ -36,8 +37,11 @@ fn second_of_pair(unit: &[u8], matches: fn(&[u8]) -> bool) -> Option<usize> {
 pub(super) fn smallest_rotation(mut unit: Vec<u8>) -> Vec<u8> {
     let n = unit.len();
     let (mut a, mut b, mut same) = (0, 1, 0);
+    // Positions are below 2n: a subtraction is cheaper than a division for each byte.
+    let wrap = |at: usize| if at < n { at } else { at - n };
     while a < n && b < n && same < n {
-        let [x, y] = [unit[(a + same) % n], unit[(b + same) % n]];
+        steps::count(1);
+        let [x, y] = [unit[wrap(a + same)], unit[wrap(b + same)]];
         if x == y {
             same += 1;
             continue;

@@ -14,7 +14,8 @@
 //! Words with digits are data: a gram that ends in one is never stale. Mixed ids are not
 //! part of a gram at all. Cost: a few operations per word; a recount of 1,024 grams when a
 //! counter that was saturated falls to 8, so at most once in seven words; 96 words against
-//! at most 10, every 8 words, when the filter passes.
+//! at most 10, every 8 words, when the filter passes. The last is paid for from the text's
+//! budget.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +27,10 @@ use super::{
 };
 use crate::{
     domain::{EscalationLevel, LazyBox, serde_array},
-    text::mixing::GOLDEN_RATIO_32,
+    text::{
+        mixing::GOLDEN_RATIO_32,
+        work_budget::{TextBudget, steps},
+    },
 };
 
 /// How many of the latest grams are counted.
@@ -50,6 +54,8 @@ const VARIETY_WINDOW: usize = 96;
 const NUMBERS_MAX: u32 = VARIETY_WINDOW as u32 / 4;
 /// Low variety is checked every this many words.
 const VARIETY_STEP: u32 = 8;
+/// Units of work for checking it.
+const VARIETY_UNITS: u32 = 160;
 
 /// In words after the first report.
 const STEPS: EscalationSteps = EscalationSteps {
@@ -156,7 +162,12 @@ impl WordTracker {
     }
 
     /// Adds a completed word that ends at character `at`.
-    pub fn push_word(&mut self, word: WordHash, at: u64) -> Option<Recurrence> {
+    pub fn push_word(
+        &mut self,
+        word: WordHash,
+        at: u64,
+        budget: &mut TextBudget,
+    ) -> Option<Recurrence> {
         let index = self.word_count as usize;
         self.word_count = self.word_count.wrapping_add(1);
         if self.history.get().is_none() && self.word_count < Self::ALLOCATE_AT_WORDS {
@@ -179,10 +190,10 @@ impl WordTracker {
         self.stale_count += u32::from(is_stale);
         self.stale_count -= (self.stale_bits >> (RECENT_GRAMS - 1)) as u32;
         self.stale_bits = self.stale_bits << 1 | u128::from(is_stale);
-        self.check()
+        self.check(at, budget)
     }
 
-    fn check(&mut self) -> Option<Recurrence> {
+    fn check(&mut self, at: u64, budget: &mut TextBudget) -> Option<Recurrence> {
         if self.stale_count < STALE_END {
             self.stale_grams = LoopEscalation::default();
         }
@@ -193,6 +204,14 @@ impl WordTracker {
             }
         }
         if !self.word_count.is_multiple_of(VARIETY_STEP) {
+            return None;
+        }
+        let may_be_low = self
+            .history
+            .get()
+            .is_some_and(|history| !history.has_many_distinct());
+        if may_be_low && !budget.consume(at, VARIETY_UNITS) {
+            // Whether a loop goes on is not known.
             return None;
         }
         self.check_low_variety()
@@ -237,6 +256,7 @@ impl WordTracker {
             if word == WordHash::default() || numbers > NUMBERS_MAX {
                 return None;
             }
+            steps::count(1 + distinct_count / 4);
             if !distinct[..distinct_count].contains(&word) {
                 *distinct.get_mut(distinct_count)? = word;
                 distinct_count += 1;
@@ -400,6 +420,7 @@ impl WordHistory {
 
     #[cold]
     fn count_in_ring(&self, slot: u16) -> u32 {
+        steps::count(self.grams.len() / 16);
         self.grams.iter().map(|gram| u32::from(*gram == slot)).sum()
     }
 
@@ -464,7 +485,7 @@ mod tests {
         for n in 1..=300u64 {
             words.push_char(u32::from(b'a') + n as u32, false);
             if let Some(word) = words.end_word() {
-                words.push_word(word, 10 * n);
+                words.push_word(word, 10 * n, &mut TextBudget::default());
             }
             let next = words.word_count as usize % VARIETY_WINDOW;
             let oldest = if n < 16 + VARIETY_WINDOW as u64 {

@@ -2,6 +2,7 @@
 //! bytes that come next, and backwards, in the ring.
 
 use super::{GRID_BYTES, PeriodRun, PeriodTracker, RING_BYTES, mask_digit};
+use crate::text::work_budget::steps;
 
 impl PeriodTracker {
     /// How many of these bytes, at most up to the next anchor position, extend every run
@@ -16,6 +17,7 @@ impl PeriodTracker {
 
     /// The same for one run and at most `most` bytes.
     pub(super) fn run_prefix_len(&self, run: &PeriodRun, bytes: &[u8], most: usize) -> usize {
+        steps::count(2);
         let (at, period) = (self.total_bytes as usize, run.period as usize);
         let before_due = run
             .due_at
@@ -51,13 +53,8 @@ impl PeriodTracker {
         if exact == available || !is_digit(at - 1 - exact) || !is_digit(at - 1 - exact - period) {
             return (exact as u32, exact as u32);
         }
-        // Without an early end the compiler compares many bytes at once.
         let is_equal = |now: &u8, before: &u8| mask_digit(*now) == mask_digit(*before);
-        let are_equal = |now: &[u8], before: &[u8]| {
-            let pairs = now.iter().zip(before);
-            pairs.fold(true, |equal, (now, before)| equal & is_equal(now, before))
-        };
-        let blind = self.matching_len(period, exact, available, are_equal, is_equal);
+        let blind = self.matching_len(period, exact, available, equal_but_digits, is_equal);
         (exact as u32, blind as u32)
     }
 
@@ -89,6 +86,7 @@ impl PeriodTracker {
         let at = self.total_bytes as usize;
         let mut len = known;
         while len < most {
+            steps::count(4);
             // The ends of both slices, in 1..=RING_BYTES; neither wraps around.
             let [now, before] = [at - len, at - len - period].map(|end| (end - 1) % RING_BYTES + 1);
             let step = GRID_BYTES.min(most - len).min(now).min(before);
@@ -104,4 +102,23 @@ impl PeriodTracker {
         }
         len
     }
+}
+
+/// Whether two slices are equal with digits treated as equal. Blocks have a constant length
+/// and no early end, so the compiler compares 16 bytes at once.
+fn equal_but_digits(now: &[u8], before: &[u8]) -> bool {
+    let differ = |now: u8, before: u8| {
+        let are_digits = (now.wrapping_sub(b'0') < 10) & (before.wrapping_sub(b'0') < 10);
+        u8::from((now != before) & !are_digits)
+    };
+    let ((now_blocks, now_rest), (before_blocks, before_rest)) = (
+        now.as_chunks::<GRID_BYTES>(),
+        before.as_chunks::<GRID_BYTES>(),
+    );
+    let mut blocks = now_blocks.iter().zip(before_blocks);
+    let mut rest = now_rest.iter().zip(before_rest);
+    blocks.all(|(now, before)| {
+        let pairs = now.iter().zip(before);
+        pairs.fold(0, |any, (now, before)| any | differ(*now, *before)) == 0
+    }) && rest.all(|(now, before)| differ(*now, *before) == 0)
 }

@@ -2,18 +2,25 @@
 //!
 //! When a run first becomes long enough for any threshold, its unit is reduced to the
 //! primitive period and measured: what it consists of decides how often it must repeat
-//! (see `content`). Reducing tries every length up to half the period, each until its
-//! first mismatch; it happens once per run. After each check the run is given the length
-//! at which its next threshold is due.
+//! (see `content`). Reducing compares the unit with itself once per prime factor of its
+//! length; it happens once per run. After each check the run is given the length at which
+//! its next threshold is due. Checks, measurements and reports are paid for in advance.
 
 use super::{PeriodRun, PeriodTracker, mask_digit};
 use crate::{
     domain::{EscalationLevel, RepetitionSettings},
-    text::repetition::content::{self, LEVELS, UnitStats, is_continuation_byte},
+    text::{
+        repetition::content::{self, LEVELS, UnitStats, is_continuation_byte},
+        work_budget::steps,
+    },
 };
 
-/// Units of work for measuring a unit, per byte of it.
+/// Units of work for a check: once, and for each run.
+const CHECK_UNITS: u32 = 16;
+const CHECK_UNITS_PER_RUN: u32 = 12;
+/// Units of work for measuring a unit, and for reporting it, per byte of it.
 const UNITS_PER_MEASURED_BYTE: u32 = 6;
+const UNITS_PER_REPORTED_BYTE: u32 = 6;
 
 /// A period that has passed a threshold.
 pub(in crate::text::repetition) struct PassedThreshold {
@@ -36,6 +43,12 @@ impl PeriodTracker {
         settings: &RepetitionSettings,
     ) -> Option<PassedThreshold> {
         self.is_due = false;
+        let units = CHECK_UNITS + CHECK_UNITS_PER_RUN * self.runs.len() as u32;
+        if !self.budget.consume(self.total_bytes, units) {
+            self.runs.clear();
+            return None;
+        }
+        steps::count(8 * self.runs.len());
         let mut runs = std::mem::take(&mut self.runs);
         runs.retain_mut(|run| {
             let len_min = content::required_span_min(run.period, settings) - run.period;
@@ -60,7 +73,9 @@ impl PeriodTracker {
             let Some((level, is_exact)) = self.check_run(run, fenced, settings) else {
                 continue;
             };
-            if strongest.as_ref().is_none_or(|other| other.level < level) {
+            let is_stronger = strongest.as_ref().is_none_or(|other| other.level < level);
+            let units = run.period * UNITS_PER_REPORTED_BYTE;
+            if is_stronger && self.budget.consume(self.total_bytes, units) {
                 strongest = Some(self.describe(run, level, is_exact));
             }
         }
@@ -107,11 +122,14 @@ impl PeriodTracker {
     /// Reduces the run to its primitive period, since a multiple may have been found
     /// first, and measures the unit.
     fn measure_unit(&self, run: &mut PeriodRun) {
+        steps::count(6 * run.period as usize);
         let unit = self.tail(run.period as usize);
         let is_exact = run.exact_len == run.digit_blind_len;
-        let part = primitive_period(&unit, |a, b| {
-            a == b || (!is_exact && mask_digit(a) == mask_digit(b))
-        });
+        let part = if is_exact {
+            primitive_period(&unit)
+        } else {
+            primitive_period(&unit.iter().copied().map(mask_digit).collect::<Vec<u8>>())
+        };
         if part < unit.len() {
             let more = run.period - part as u32;
             run.period = part as u32;
@@ -129,6 +147,7 @@ impl PeriodTracker {
 
     fn describe(&self, run: &PeriodRun, level: EscalationLevel, is_exact: bool) -> PassedThreshold {
         let period = run.period as usize;
+        steps::count(2 * period);
         let length = if is_exact {
             run.exact_len
         } else {
@@ -158,11 +177,8 @@ impl PeriodTracker {
 /// The length of the shortest part that the unit is a repetition of. It is the unit's
 /// length divided by prime factors, as long as the quotient is a period. Takes a pass over
 /// the unit for each prime factor, of which a period has at most eleven.
-fn primitive_period(unit: &[u8], is_equal: impl Fn(u8, u8) -> bool) -> usize {
-    let is_period = |part: usize| {
-        let mut pairs = unit[part..].iter().zip(unit);
-        pairs.all(|(a, b)| is_equal(*a, *b))
-    };
+fn primitive_period(unit: &[u8]) -> usize {
+    let is_period = |part: usize| unit[part..] == unit[..unit.len() - part];
     let (mut part, mut rest, mut factor) = (unit.len(), unit.len(), 2);
     while rest > 1 {
         if factor * factor > rest {
