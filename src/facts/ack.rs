@@ -11,6 +11,9 @@ use crate::text::sql;
 /// Longer texts carry information.
 const SHORT_TEXT_BYTES_MAX: usize = 160;
 
+/// A line or two.
+const SMALL_RESULT_BYTES_MAX: usize = 256;
+
 /// Results that only say success, yes or no.
 #[rustfmt::skip]
 const ACKNOWLEDGEMENTS: &[&str] = &[
@@ -32,15 +35,8 @@ const NO_OUTPUT_PHRASES: &[&str] = &[
 /// no text, an empty list, "No files found", "(0 rows)", "Found 0 matches".
 pub(super) fn is_empty_answer(result: &str) -> bool {
     const NOTHING_STARTS: &[&str] = &["no ", "nothing ", "none", "0 ", "null"];
-    const NOT_FOUND_PHRASES: &[&str] = &[
-        "found 0 ",
-        "not found",
-        "not find",
-        "n't find",
-        "no results",
-        "no match",
-        "output: (empty)",
-    ];
+    /// Each of them contains "nd", which few short results do.
+    const NOT_FOUND_PHRASES: &[&str] = &["found 0 ", "not found", "not find", "n't find"];
     let trimmed = result.trim();
     if trimmed.is_empty() {
         return true;
@@ -49,13 +45,20 @@ pub(super) fn is_empty_answer(result: &str) -> bool {
         return false;
     }
     if trimmed.starts_with(['{', '[']) {
-        return serde_json::from_str(trimmed).is_ok_and(|EmptyCheck(is_empty)| is_empty);
+        let has_empty_value = ["[]", "{}", "null"].iter().any(|it| trimmed.contains(it));
+        return has_empty_value
+            && serde_json::from_str(trimmed).is_ok_and(|EmptyCheck(is_empty)| is_empty);
     }
-    let lowered = trimmed.to_ascii_lowercase();
-    let bare = lowered.trim_start_matches(['(', '<']);
-    NOTHING_STARTS.iter().any(|start| bare.starts_with(start))
-        || NOT_FOUND_PHRASES.iter().any(|phrase| bare.contains(phrase))
-        || reports_no_output(bare)
+    let mut buffer = [0; SMALL_RESULT_BYTES_MAX];
+    let lowered = lowercase_into(trimmed, &mut buffer).trim_start_matches(['(', '<']);
+    NOTHING_STARTS
+        .iter()
+        .any(|start| lowered.starts_with(start))
+        || (memmem::find(lowered.as_bytes(), b"nd").is_some()
+            && NOT_FOUND_PHRASES
+                .iter()
+                .any(|phrase| lowered.contains(phrase)))
+        || reports_no_output(lowered)
 }
 
 pub(super) fn is_acknowledgement(result: &str) -> bool {
@@ -90,7 +93,6 @@ fn is_acknowledgement_word(text: &str) -> bool {
 
 /// Whether a result is only a line or two, so that a search has hardly found anything.
 pub(super) fn is_small_result(result: &str) -> bool {
-    const SMALL_RESULT_BYTES_MAX: usize = 256;
     result.trim().len() <= SMALL_RESULT_BYTES_MAX
 }
 
@@ -101,7 +103,7 @@ fn is_scalar(result: &str) -> bool {
 }
 
 /// The text in ASCII lower case, written to a buffer; empty if it does not fit.
-fn lowercase_into<'b>(text: &str, buffer: &'b mut [u8; SHORT_TEXT_BYTES_MAX]) -> &'b str {
+fn lowercase_into<'b, const N: usize>(text: &str, buffer: &'b mut [u8; N]) -> &'b str {
     let Some(lowered) = buffer.get_mut(..text.len()) else {
         return "";
     };
