@@ -104,14 +104,14 @@ fn open(dir: &Path) -> (Engine, Store) {
         on_fatal: Box::new(|error| panic!("{error}")),
     })
     .unwrap();
-    let clockwork = RunMode::Live;
+    let run_mode = RunMode::Live;
     let (profiles, tools, limits) = (config.profiles, config.tools, config.engine);
     let engine = Engine::new(
         profiles,
         tools,
         limits,
         metrics,
-        clockwork,
+        run_mode,
         store.verdict_sink(),
     );
     (engine, store)

@@ -2,11 +2,11 @@
 //! engine, and awaits with no lock held.
 //!
 //! `detection` records events and deltas, `sessions` has the calls about one
-//! or all sessions, `verdicts` lists and watches the audit log, and
-//! `terminations` pushes terminations to streams. `convert` decodes and parses messages,
-//! `present` builds them, `status` maps errors to gRPC codes, `stream_response` says how
-//! unread responses of a stream are coalesced, and `waiting_responses` keeps those that
-//! wait for the disk.
+//! or all sessions, `verdicts` lists and watches the audit log, `ratings` records what
+//! operators say of verdicts, and `terminations` pushes terminations to streams. `convert`
+//! decodes and parses messages, `present` builds them, `status` maps errors to gRPC codes,
+//! `stream_response` says how unread responses of a stream are coalesced, and
+//! `waiting_responses` keeps those that wait for the disk.
 //!
 //! Uses: domain, auth, server, engine, store, feed, telemetry.
 
@@ -14,6 +14,7 @@ mod convert;
 mod detection;
 mod paging;
 mod present;
+mod ratings;
 mod sessions;
 mod status;
 mod stream_response;

@@ -170,6 +170,8 @@ impl App {
             metrics: metrics.clone(),
             draining: draining.clone(),
         };
+
+        // All parts; `run` starts them.
         let hosts = console::AllowedHosts(config.server.console_hosts);
         Ok(Self {
             grpc,
@@ -228,6 +230,7 @@ impl App {
         let reserve_server = trace_calls(server::reserve_server(&self.limits), self.is_traced);
         let health_service = health_service.max_decoding_message_size(api::PROBE_BYTES_MAX);
         let routes = self.routes.add_service(health_service);
+        // Each stops accepting when the service drains.
         let grpc = grpc_server
             .layer(self.admission.clone())
             .add_routes(routes.clone())
@@ -257,6 +260,7 @@ impl App {
         tasks.spawn(grpc.err_into());
         tasks.spawn(reserve.err_into());
         tasks.spawn(http.map(Ok));
+        // Beside them: webhooks, token files, expiry, retention, saved sessions.
         tasks.spawn(notifications::run_notifier(
             self.notifier,
             self.store.clone(),
@@ -269,8 +273,8 @@ impl App {
             self.engine.clone(),
             draining.clone(),
         ));
+        maintain_store(&mut tasks, &self.store, &self.metrics, &draining);
         tasks.spawn(sweep_sessions(self.engine, self.metrics, draining.clone()));
-        maintain_store(&mut tasks, &self.store, &draining);
         tasks.spawn(self.saver.clone().save_while_running(draining.clone()));
 
         // Serve until shutdown, or until a task ends.
@@ -315,6 +319,7 @@ fn limit_connections(
     limits: &Limits,
     metrics: &Arc<Metrics>,
 ) -> Listeners {
+    // Divide the open files that the process may have.
     let connections_max = ConnectionLimits {
         grpc: limits.connections_max,
         reserve: RESERVE_CONNECTIONS_MAX,
@@ -329,6 +334,7 @@ fn limit_connections(
     metrics.set_connections_max(ListenerKind::Grpc, grpc_max);
     metrics.set_connections_max(ListenerKind::GrpcReserve, reserve_max);
     metrics.set_connections_max(ListenerKind::Http, http_max);
+    // Set the timeouts.
     let handshake = Duration::from_secs(limits.handshake_secs_max);
     // HTTP/2 detects a dead client with pings.
     let grpc_timeouts = ConnectionTimeouts {
@@ -339,6 +345,7 @@ fn limit_connections(
         handshake,
         write: Some(Duration::from_secs(limits.slow_reader_secs_max)),
     };
+    // Connections above the limit go to the reserve.
     let (reserve, reserve_connections) = Reserve::new(reserve_max, metrics.clone());
     Listeners {
         grpc: Listener::new(

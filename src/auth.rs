@@ -201,7 +201,7 @@ impl Auth {
         // Taken before the file is read, so that a change during the read is noticed.
         let stamp = read_file_stamp(file).ok();
         let tokens = Arc::new(Tokens::read(file)?);
-        // Without tokens nobody could call the service any more, also not to repair it.
+        // Without tokens no call would be accepted, not even one that repairs it.
         if tokens.is_empty() && !self.is_empty() {
             return Err(TokensError::Empty { file: file.clone() });
         }

@@ -50,33 +50,36 @@ pub enum ConfigError {
     #[error("cannot read {}: {why}", EscapedText(file))]
     Unreadable { file: String, why: String },
 
-    #[error("syntax error {place}: {}", EscapedText(why))]
-    Syntax { place: SourceLocation, why: String },
+    #[error("syntax error {location}: {}", EscapedText(why))]
+    Syntax {
+        location: SourceLocation,
+        why: String,
+    },
 
-    #[error("unknown key `{}` {place}{}", EscapedText(key), did_you_mean(nearest.as_deref()))]
+    #[error("unknown key `{}` {location}{}", EscapedText(key), did_you_mean(nearest.as_deref()))]
     UnknownKey {
         key: String,
-        place: SourceLocation,
+        location: SourceLocation,
         nearest: Option<String>,
     },
 
     #[error(
-        "wrong type for `{}` {place}: expected {expected}, found {}",
+        "wrong type for `{}` {location}: expected {expected}, found {}",
         EscapedText(key),
         EscapedText(found)
     )]
     Type {
         key: String,
-        place: SourceLocation,
+        location: SourceLocation,
         expected: &'static str,
         found: String,
     },
 
-    #[error("invalid `{}`{}: {}", EscapedText(key), with_leading_space(place.as_ref()), EscapedText(why))]
+    #[error("invalid `{}`{}: {}", EscapedText(key), with_leading_space(location.as_ref()), EscapedText(why))]
     Invalid {
         key: String,
         /// `None` for a default, and where it is unknown.
-        place: Option<SourceLocation>,
+        location: Option<SourceLocation>,
         why: String,
     },
 
@@ -97,7 +100,7 @@ impl ConfigError {
     pub fn invalid(key: &str, why: impl Display) -> Self {
         Self::Invalid {
             key: key.to_owned(),
-            place: None,
+            location: None,
             why: why.to_string(),
         }
     }
@@ -121,7 +124,7 @@ impl Display for SourceLocation {
 
 fn with_leading_space(location: Option<&SourceLocation>) -> String {
     location
-        .map(|place| format!(" {place}"))
+        .map(|location| format!(" {location}"))
         .unwrap_or_default()
 }
 

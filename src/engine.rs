@@ -177,7 +177,7 @@ impl Engine {
         if !current_names.eq(profiles.detector_names()) {
             return Err(EngineReloadError::RulesChanged);
         }
-        if current.profiles.model_folders() != profiles.model_folders() {
+        if current.profiles.model_dirs() != profiles.model_dirs() {
             return Err(EngineReloadError::ModelChanged);
         }
         let limits = Limits {

@@ -223,6 +223,7 @@ impl FactExtractor {
 
     /// The facts of a call; `None` if its tool is exempt from detection.
     fn extract_call<'a>(&self, event: &'a Event, call: &'a ToolCall) -> Option<CallExtract<'a>> {
+        // Which call it is.
         let key = &self.key;
         let CallIdentity {
             tool,
@@ -251,6 +252,7 @@ impl FactExtractor {
             && call.content_hash.is_empty()
             && result_text.is_some_and(no_change::says_nothing_changed);
 
+        // What the detectors compare.
         let facts = CallFacts {
             kind: classify::classify_kind(action.class, call, failed),
             call: signature,
@@ -265,6 +267,7 @@ impl FactExtractor {
             outcome,
             masked_outcome: outcomes.masked,
             raw_outcome: outcomes.raw,
+            // Without what is no news: an ignored result, a receipt, an error's details.
             response: if rule.ignore_result || (answers_with_receipt && !failed && !changed_nothing)
             {
                 None

@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use crate::{domain::SessionId, text::KeySeeds};
 
-/// 256 random bits. Whoever has them can read what was sealed.
+/// 256 random bits. They decrypt what was sealed.
 pub struct Secret([u8; SECRET_BYTES]);
 
 const SECRET_BYTES: usize = 32;

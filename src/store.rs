@@ -61,6 +61,7 @@ use tokio::sync::{broadcast, oneshot};
 
 pub use backup::{RestorePlan, back_up, plan_restore};
 pub use dir::StoreError;
+pub use ratings::RatingCounts;
 pub use reader::{ReadError, VerdictFilter, VerdictPage};
 pub use verify::{LogVerification, read_chain_head, verify};
 
@@ -74,6 +75,7 @@ use dir::StoreDir;
 use opening::{OpenedDatabase, open_database};
 use publisher::CommitPublisher;
 use queue::{Withdrawal, WriteQueue};
+use ratings::MemoryRatings;
 use reader::Readers;
 use recovery::Recovery;
 use removal::Retention;
@@ -145,6 +147,8 @@ pub struct Store {
     queue: Arc<WriteQueue>,
     publisher: Arc<CommitPublisher>,
     disk: Option<Disk>,
+    /// Only used without a disk.
+    memory_ratings: MemoryRatings,
     /// How long a call waits for the disk.
     sync_max: Duration,
     writer: Mutex<Option<JoinHandle<()>>>,
@@ -186,12 +190,14 @@ impl Store {
         options: StoreOptions<'_>,
         before_commit: Option<CommitHook>,
     ) -> Result<(Self, RecoveredState), StoreError> {
+        // Without a directory there are no files.
         let settings = options.settings;
         if settings.dir.as_os_str().is_empty() {
             let since = VerdictId::lower_bound_at(options.now);
             let store = Self::start(options, None, since, chain::START, since);
             return Ok((store, RecoveredState::default()));
         }
+        // Open the database and recover its state.
         let dir = StoreDir(settings.dir.clone());
         let (lock, opened) = open_database(&dir, options.tombstones_max, options.now)?;
         let OpenedDatabase {
@@ -204,6 +210,7 @@ impl Store {
             head,
             retained_after,
         } = recovery;
+        // What the readers and the writer share of the files.
         let days = settings.verdicts_days_max;
         let disk = Disk {
             readers: Readers::new(dir.clone(), database.is_some()),
@@ -230,6 +237,7 @@ impl Store {
             last_verdict: last,
             ..state
         };
+        // Start the writer; a disk that failed is tried again by it.
         let disk = (disk, database, before_commit);
         let store = Self::start(options, Some(disk), last, head, retained_after);
         if let Some(failure) = failure {
@@ -246,6 +254,7 @@ impl Store {
         head: ChainHead,
         retained_after: VerdictId,
     ) -> Self {
+        // The queue before the writer, the watermarks after it.
         let queue_max = options.settings.queue_max;
         let queue = Arc::new(WriteQueue::new(queue_max, last));
         let publisher = Arc::new(CommitPublisher::new(
@@ -254,6 +263,7 @@ impl Store {
             head,
             retained_after,
         ));
+        // The writer's part of the disk.
         let (disk, writer_disk) = match disk {
             Some((disk, database, before_commit)) => {
                 let writer_disk = WriterDisk {
@@ -274,6 +284,7 @@ impl Store {
             }
             None => (None, None),
         };
+        // The writer owns the database, on its own thread.
         let writer = Writer {
             queue: queue.clone(),
             publisher: publisher.clone(),
@@ -287,6 +298,7 @@ impl Store {
             queue,
             publisher,
             disk,
+            memory_ratings: MemoryRatings::default(),
             sync_max: Duration::from_secs(options.settings.sync_secs_max),
             writer: Mutex::new(Some(std::thread::spawn(|| writer.run()))),
             waiters: AtomicUsize::new(0),

@@ -43,7 +43,7 @@ impl Random {
     }
 }
 
-/// All texts, by name, each of about so many bytes.
+/// All texts, by name, each of about this many bytes.
 pub fn texts(bytes: usize) -> Vec<(String, String)> {
     let mut texts: Vec<(String, String)> = named(bytes)
         .into_iter()
@@ -530,7 +530,7 @@ fn substitution(first: &str, bytes: usize, image: impl Fn(char) -> &'static str)
     text
 }
 
-/// A word in which all words of so many letters occur once (greedy, by last use).
+/// A word in which all words of this many letters occur once (greedy, by last use).
 fn de_bruijn(letters: usize, order: u32, bytes: usize) -> String {
     let contexts = letters.pow(order - 1);
     let mut next = vec![0_u8; contexts];
@@ -672,7 +672,7 @@ pub struct Genes {
     pub copies: usize,
     /// Random characters after each copy, at most.
     pub gap: usize,
-    /// One character in so many is changed; 0: none.
+    /// One character in this many is changed; 0: none.
     pub change_every: usize,
     /// The order of the units is random.
     pub is_shuffled: bool,

@@ -647,7 +647,7 @@ fn policy(findings: Vec<(DetectorId, Finding)>) -> Step {
     let mut index = 0;
     Box::new(move || {
         index += 1;
-        let sight = DetectorResults {
+        let results = DetectorResults {
             agent: &agent,
             at: moment(index),
             checked: 0xffff,
@@ -655,7 +655,7 @@ fn policy(findings: Vec<(DetectorId, Finding)>) -> Step {
             totals: Waste::default(),
             loop_capacity: &room,
         };
-        black_box(policy.decide(&sight, &profile.policy, |_| Waste::default()));
+        black_box(policy.decide(&results, &profile.policy, |_| Waste::default()));
     })
 }
 

@@ -68,7 +68,7 @@ fn with_engine<T>(with: impl FnOnce(&Engine) -> T) -> T {
                 engine.state_bytes() + engine.tombstone_bytes()
             ),
             (0, 0),
-            "all is let go of"
+            "no session or tombstone is left"
         );
         answer
     })

@@ -13,7 +13,8 @@ use prost::{Message, bytes::Bytes};
 use thiserror::Error;
 
 pub(super) use operator_requests::{
-    parse_labels, parse_reason, parse_snooze_duration, parse_status, parse_watch,
+    parse_labels, parse_optional_reason, parse_reason, parse_snooze_duration, parse_status,
+    parse_watch,
 };
 
 use crate::{
@@ -368,7 +369,7 @@ fn check_delta_ids(agent_id: &str, turn_id: &str) -> Result<(), InvalidArgument>
     check_max_len("turn_id", turn_id, EVENT_ID_BYTES_MAX)
 }
 
-fn parse_enum<E: TryFrom<i32>>(field: &str, value: i32) -> Result<E, InvalidArgument> {
+pub(super) fn parse_enum<E: TryFrom<i32>>(field: &str, value: i32) -> Result<E, InvalidArgument> {
     E::try_from(value)
         .map_err(|_| InvalidArgument::new(field, format!("{value} is not a known value")))
 }

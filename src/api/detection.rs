@@ -338,6 +338,7 @@ impl Api {
             Ok(parsed) => parsed,
             Err(invalid) => return Some(self.reject_delta(delta, invalid, pushes).into()),
         };
+        // Record it. Most deltas need no response.
         match self.record_delta(&parsed, now) {
             Ok(recorded) => {
                 let verdict = recorded.as_ref().and_then(|r| r.verdict.as_deref());

@@ -8,8 +8,8 @@ pub(super) use detail::detail_to_pb;
 
 use crate::{
     domain::{
-        Abstention, Action, CallCheck, Cost, Delta, Evidence, Level, LoopMember, SessionStatus,
-        SessionView, Standing, Trend, Verdict, Waste,
+        Abstention, Action, CallCheck, Cost, Delta, Evidence, Feedback, Level, LoopMember, Rating,
+        SessionStatus, SessionView, Standing, Trend, Verdict, Waste,
     },
     engine::RecordOutcome,
     pb,
@@ -45,12 +45,14 @@ pub fn verdict_to_pb(verdict: &Verdict) -> pb::Verdict {
         shadow,
         operator,
     } = verdict;
+    // Where and when.
     pb::Verdict {
         verdict_id: id.to_string(),
         session_id: session.to_string(),
         agent_id: agent.as_str().to_owned(),
         time: Some(time_to_pb(*time)),
         event_index: event_index.unwrap_or(-1),
+        // What was found, and what to do.
         action: action_to_pb(*action).into(),
         detector: detector.to_string(),
         also: also.iter().map(ToString::to_string).collect(),
@@ -62,12 +64,32 @@ pub fn verdict_to_pb(verdict: &Verdict) -> pb::Verdict {
         members: members.iter().map(member_to_pb).collect(),
         trend: trend.map(trend_to_pb),
         evidence: Some(evidence_to_pb(evidence)),
+        // Cost, and how it is to be treated.
         wasted: Some(waste_to_pb(*wasted)),
         retry_after: retry_after.map(duration_to_pb),
         durable: *durable,
         shadow: *shadow,
         operator: operator.clone(),
         feedback: None,
+    }
+}
+
+pub(super) fn feedback_to_pb(feedback: &Feedback) -> pb::Feedback {
+    let Feedback {
+        rating,
+        operator,
+        reason,
+        time,
+    } = feedback;
+    let rating = match rating {
+        Rating::Right => pb::Rating::Right,
+        Rating::FalseAlarm => pb::Rating::FalseAlarm,
+    };
+    pb::Feedback {
+        rating: rating.into(),
+        operator: operator.clone(),
+        reason: reason.clone(),
+        time: Some(time_to_pb(*time)),
     }
 }
 
@@ -230,6 +252,7 @@ pub(super) fn session_to_pb(view: &SessionView) -> pb::Session {
         events: *events,
         turns: *turns,
         usage: Some(usage_to_pb(*cost)),
+        // What detectors and policy know.
         agents: i32::try_from(*agents).unwrap_or(i32::MAX),
         trends: trends
             .iter()

@@ -143,8 +143,8 @@ impl SessionService for Api {
         &self,
         request: Request<pb::RateVerdictRequest>,
     ) -> RpcResult<pb::RateVerdictResponse> {
-        Operator::identify(&request)?;
-        Err(status::not_implemented())
+        let operator = Operator::identify(&request)?;
+        self.record_rating(operator, request.into_inner()).await
     }
 
     async fn get_session(
@@ -231,7 +231,7 @@ impl Api {
 
     /// Rejects an action that must survive a restart while the store cannot be
     /// written.
-    fn check_store_writable(&self) -> Result<(), Status> {
+    pub(super) fn check_store_writable(&self) -> Result<(), Status> {
         match self.store.health() {
             StoreHealth::WriteFailing(_) | StoreHealth::Stalled(_) => {
                 Err(status::store_not_writable())
@@ -240,9 +240,9 @@ impl Api {
         }
     }
 
-    /// Waits until a reset or snooze is on disk, if there is a disk. An error means that
+    /// Waits until a reset, snooze or rating is on disk, if there is a disk. An error means that
     /// it has not happened.
-    async fn await_durable(&self, verdict: &Verdict) -> Result<pb::Verdict, Status> {
+    pub(super) async fn await_durable(&self, verdict: &Verdict) -> Result<pb::Verdict, Status> {
         if !self.store.settle_or_withdraw(verdict.id).await {
             return Err(status::store_not_writable());
         }
@@ -267,9 +267,9 @@ impl Api {
 }
 
 /// The caller of an operator action, and the name that the audit log records.
-struct Operator {
-    caller: Caller,
-    name: String,
+pub(super) struct Operator {
+    pub caller: Caller,
+    pub name: String,
 }
 
 impl Operator {

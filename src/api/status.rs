@@ -118,11 +118,16 @@ pub(super) fn session_not_found() -> Status {
     Status::with_error_details(Code::NotFound, "there is no such session", details)
 }
 
-/// Ratings are not accepted.
-pub(super) fn not_implemented() -> Status {
-    let details = ErrorDetails::with_error_info("NOT_IMPLEMENTED", DOMAIN, []);
-    let message = "verdicts cannot be rated yet";
-    Status::with_error_details(Code::Unimplemented, message, details)
+pub(super) fn verdict_not_found() -> Status {
+    let details = ErrorDetails::with_error_info("VERDICT_NOT_FOUND", DOMAIN, []);
+    let message = "there is no such verdict, or it is no longer kept";
+    Status::with_error_details(Code::NotFound, message, details)
+}
+
+pub(super) fn not_rateable() -> Status {
+    let details = ErrorDetails::with_error_info("NOT_A_DETECTORS_VERDICT", DOMAIN, []);
+    let message = "only a detector's verdict can be rated";
+    Status::with_error_details(Code::FailedPrecondition, message, details)
 }
 
 impl From<FeedError> for Status {

@@ -1,21 +1,25 @@
 //! WatchVerdicts and ListVerdicts: live verdicts, and the audit log.
 
+use std::sync::Arc;
+
 use tonic::{Response, Status};
 
 use super::{
     Api, InvalidArgument, convert,
     paging::{collect_page, decode_page_token, encode_page_token, parse_page_size},
+    present,
     sessions::RpcResult,
 };
 use crate::{
     auth::Caller,
-    domain::{Tenant, VerdictId},
+    domain::{Tenant, Verdict, VerdictId},
     feed::{Feed, FeedError, VerdictFilter},
     pb,
     server::{
         blocking,
         response_queue::{self, ResponseSender, ResponseStream},
     },
+    store::ReadError,
     telemetry::Rejection,
 };
 
@@ -89,22 +93,27 @@ impl Api {
         self.store
             .wait_until_settled(self.store.last_verdict_id())
             .await;
-        let store = self.store.clone();
-        let page = blocking::read_log(move || {
-            if query.newest_first {
-                store.read_audit_log_reverse(query.after, query.size, &query.filter)
+        let (store, tenant) = (self.store.clone(), caller.tenant.clone());
+        let (page, feedback) = blocking::read_log(move || {
+            let page = if query.newest_first {
+                store.read_audit_log_reverse(query.after, query.size, &query.filter)?
             } else {
-                store.read_audit_log(query.after, query.size, &query.filter)
-            }
+                store.read_audit_log(query.after, query.size, &query.filter)?
+            };
+            let ids: Vec<VerdictId> = page.verdicts.iter().map(|it| it.verdict.id).collect();
+            let feedback = store.feedback(&tenant, &ids)?;
+            Ok::<_, ReadError>((page, feedback))
         })
         .await
         .map_err(|error| self.server.blocking_failed(&error))??;
         let found = page.verdicts.len();
-        let verdicts = collect_page(
-            page.verdicts
-                .iter()
-                .map(|record| self.present_verdict(&record.verdict)),
-        );
+        let verdicts = collect_page(page.verdicts.iter().map(|record| {
+            let feedback = feedback.get(&record.verdict.id);
+            pb::Verdict {
+                feedback: feedback.map(present::feedback_to_pb),
+                ..self.present_verdict(&self.with_text(&record.verdict))
+            }
+        }));
         let truncated_after = verdicts.last().filter(|_| verdicts.len() < found);
         let next_page_token = match truncated_after {
             Some(last) => encode_page_token(&last.verdict_id),
@@ -115,6 +124,15 @@ impl Api {
             verdicts,
             next_page_token,
         }))
+    }
+
+    /// The verdict with the text that is not on disk, while it is in memory.
+    fn with_text(&self, verdict: &Arc<Verdict>) -> Arc<Verdict> {
+        let recent = self.store.recent_verdict(verdict.id);
+        recent
+            .map(|record| record.verdict)
+            .or_else(|| self.engine.known_verdict(&verdict.session, verdict.id))
+            .unwrap_or_else(|| verdict.clone())
     }
 }
 

@@ -70,9 +70,11 @@ fn log_clock_difference(was_large: bool) -> bool {
 pub(super) fn maintain_store(
     tasks: &mut ServiceTasks,
     store: &Arc<Store>,
+    metrics: &Arc<Metrics>,
     draining: &CancellationToken,
 ) {
-    tasks.spawn(enforce_retention(store.clone(), draining.clone()));
+    let retention = enforce_retention(store.clone(), metrics.clone(), draining.clone());
+    tasks.spawn(retention);
     tasks.spawn(publish_stalled(store.clone(), draining.clone()));
     tasks.spawn(log_chain_head(store.clone(), draining.clone()));
 }
@@ -105,14 +107,26 @@ pub(super) fn log_head(store: &Store) {
     }
 }
 
-/// Deletes what exceeds the retention of the store.
-async fn enforce_retention(store: Arc<Store>, draining: CancellationToken) -> Result<(), RunError> {
+/// Deletes what exceeds the retention of the store, and counts the ratings that are left.
+async fn enforce_retention(
+    store: Arc<Store>,
+    metrics: Arc<Metrics>,
+    draining: CancellationToken,
+) -> Result<(), RunError> {
     let mut ticks = time::interval(RETENTION_INTERVAL);
     while draining.run_until_cancelled(ticks.tick()).await.is_some() {
         let store = store.clone();
-        let enforced = task::spawn_blocking(move || store.enforce_retention(clock::now())).await?;
+        let (enforced, counts) = task::spawn_blocking(move || {
+            let enforced = store.enforce_retention(clock::now());
+            (enforced, store.rating_counts())
+        })
+        .await?;
         if let Err(error) = enforced {
             tracing::error!(%error, "cannot delete old verdicts");
+        }
+        match counts {
+            Ok(counts) => metrics.set_rating_counts(&counts),
+            Err(error) => tracing::error!(%error, "cannot count the ratings"),
         }
     }
     Ok(())

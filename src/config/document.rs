@@ -88,7 +88,7 @@ impl Document {
 
     fn syntax_error(&self, at: usize, why: &str) -> ConfigError {
         ConfigError::Syntax {
-            place: self.location(&(at..at)),
+            location: self.location(&(at..at)),
             why: why.to_owned(),
         }
     }
@@ -130,14 +130,14 @@ impl DocumentChecker<'_> {
             let Some(inner) = schema.child(key.get_ref()) else {
                 return Err(ConfigError::UnknownKey {
                     key: at,
-                    place: location,
+                    location,
                     nearest: schema.nearest_key(key.get_ref()),
                 });
             };
             if path == "profiles" && !is_bare_key(key.get_ref()) {
                 return Err(ConfigError::Invalid {
                     key: at,
-                    place: Some(location),
+                    location: Some(location),
                     why: "a profile's name is letters, digits, `_` and `-`".to_owned(),
                 });
             }
@@ -156,7 +156,7 @@ impl DocumentChecker<'_> {
         if let Some(expected) = find_type_mismatch(schema, value) {
             return Err(ConfigError::Type {
                 key: at,
-                place: location,
+                location,
                 expected,
                 found: describe_value(value),
             });

@@ -164,7 +164,7 @@ impl Layers {
     pub fn invalid(&self, key: &str, why: impl Display) -> ConfigError {
         let source_key = self.source_key(key);
         ConfigError::Invalid {
-            place: self.location_of(&source_key).cloned(),
+            location: self.location_of(&source_key).cloned(),
             key: source_key,
             why: why.to_string(),
         }

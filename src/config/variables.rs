@@ -51,7 +51,7 @@ fn parse_variable(
             None => {
                 return Err(ConfigError::UnknownKey {
                     key,
-                    place: location,
+                    location,
                     nearest: schema.nearest_key(word),
                 });
             }
@@ -65,7 +65,7 @@ fn parse_variable(
         }),
         Err(expected) => Err(ConfigError::Type {
             key,
-            place: location,
+            location,
             expected,
             found: describe_found(schema, text),
         }),

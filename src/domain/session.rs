@@ -78,7 +78,7 @@ pub struct SessionView {
     pub termination: Option<Arc<Verdict>>,
     /// Its verdicts are `shadow` until then.
     pub snoozed_until: Option<SystemTime>,
-    /// The strongest of what holds for its agents.
+    /// The strongest action in force for its agents.
     pub standing: Option<Standing>,
     /// What was sent after a termination of the session or of its sub-agents.
     pub disobeyed: Waste,

@@ -1,4 +1,4 @@
-//! What holds for an agent, whether or not anything is new.
+//! The action in force for an agent, whether or not anything is new.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -16,7 +16,7 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// What holds after a termination; `None` if the verdict does not terminate anything.
+    /// The standing after a termination; `None` if the verdict does not terminate anything.
     pub fn of_termination(verdict: &Verdict) -> Option<Self> {
         let action = verdict.effective_action()?;
         (action == Action::Terminate).then(|| Self {

@@ -38,7 +38,7 @@ pub(super) struct Agent {
     detectors_bytes: usize,
     /// The verdict that terminated this sub-agent.
     pub termination: Option<Arc<Verdict>>,
-    /// What holds for it, if anything does.
+    /// The actions in force for it, if there are any.
     #[serde(skip)]
     pub standing: LazyBox<StandingLoops>,
 }

@@ -216,6 +216,11 @@ impl PostMortem {
             + size_of_val(&*self.abstentions)
     }
 
+    pub fn verdict(&self, id: VerdictId) -> Option<Arc<Verdict>> {
+        let verdicts = self.verdicts.iter();
+        verdicts.rev().find(|verdict| verdict.id == id).cloned()
+    }
+
     /// Adds the post-mortem to the detail of a closed session.
     pub fn attach_to(&self, detail: &mut SessionDetail) {
         let view = &mut detail.view;

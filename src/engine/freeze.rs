@@ -37,7 +37,7 @@ pub enum ThawOutcome {
 /// Changes with the key of signatures, the detectors, the rules and the models.
 pub(super) fn dependencies(profiles: &Profiles, key: &HashKey) -> Dependencies {
     let names: Vec<&str> = profiles.detector_names().collect();
-    let models: Vec<&str> = profiles.model_folders().into_iter().collect();
+    let models: Vec<&str> = profiles.model_dirs().into_iter().collect();
     Dependencies {
         key: key.id_signature("frozen", "", ""),
         detectors: key.id_signature("frozen", &names.join("\n"), &models.join("\n")),

@@ -12,8 +12,8 @@ use thiserror::Error;
 
 use super::{Engine, closed::CarryOver, slot::Slot};
 use crate::domain::{
-    Action, AgentId, Effect, Evidence, Labels, OPERATOR, SessionId, SessionStatus, SessionView,
-    Verdict, VerdictId, Waste, sanitize,
+    Action, AgentId, Effect, Evidence, Labels, OPERATOR, Rating, SessionId, SessionStatus,
+    SessionView, Verdict, VerdictId, VerdictRecord, Waste, sanitize,
 };
 
 /// The operator of an action, and the reason.
@@ -192,6 +192,23 @@ impl Engine {
         Ok(issuer.issue(verdict, &view.labels, &view.profile, effect, now))
     }
 
+    /// Issues the record of a rating.
+    pub fn issue_rating(
+        &self,
+        rated: &VerdictRecord,
+        rating: Rating,
+        request: &OperatorRequest<'_>,
+        now: SystemTime,
+    ) -> Arc<Verdict> {
+        let verdict = rating_verdict(&rated.verdict, rating, request, now);
+        let effect = Effect::Rated {
+            verdict: rated.verdict.id,
+            rating,
+        };
+        let issuer = &self.state.issuer;
+        issuer.issue(verdict, &rated.labels, &rated.profile, effect, now)
+    }
+
     /// Makes the session's verdicts `shadow` until this time.
     pub fn apply_snooze(&self, id: &SessionId, until: SystemTime) {
         if let Some(mut slot) = self.sessions.get_mut(id)
@@ -244,6 +261,25 @@ fn snooze_verdict(
     Verdict {
         pattern: format!("snoozed by an operator for {}", format_duration(secs)),
         ..operator_verdict(id, request, now)
+    }
+}
+
+/// The verdict of an operator who rates a verdict.
+fn rating_verdict(
+    rated: &Verdict,
+    rating: Rating,
+    request: &OperatorRequest<'_>,
+    now: SystemTime,
+) -> Verdict {
+    let what = match rating {
+        Rating::Right => "right",
+        Rating::FalseAlarm => "a false alarm",
+    };
+    Verdict {
+        agent: rated.agent.clone(),
+        pattern: format!("an operator called the verdict {} {what}", rated.id),
+        other_detectors: vec![rated.detector.clone()],
+        ..operator_verdict(&rated.session, request, now)
     }
 }
 

@@ -14,9 +14,9 @@ pub struct RecordOutcome {
     pub verdict: Option<Arc<Verdict>>,
     /// This event caused the verdict.
     pub is_new_verdict: bool,
-    /// What holds for the agent after the event.
+    /// The action in force for the agent after the event.
     pub standing: Option<Standing>,
-    /// The session is known, but its state was lost at a restart. Said once.
+    /// The session is known, but its state was lost at a restart. Set once.
     pub state_lost: bool,
 }
 
@@ -60,7 +60,7 @@ impl RecordOutcome {
         }
     }
 
-    /// Adds what holds for the agent; after a termination that is the termination.
+    /// Adds the action in force for the agent; after a termination that is the termination.
     pub(super) fn with_standing(self, standing: Option<Standing>) -> Self {
         let verdict = self.verdict.as_deref();
         Self {

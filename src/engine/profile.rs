@@ -125,8 +125,8 @@ impl Profiles {
         self.get(name).unwrap_or_else(|| self.default.clone())
     }
 
-    /// The folders of the embedding models.
-    pub fn model_folders(&self) -> BTreeSet<&str> {
+    /// The directories of the embedding models.
+    pub fn model_dirs(&self) -> BTreeSet<&str> {
         self.all()
             .map(|profile| profile.detect.similar_turns.own.model.as_str())
             .collect()

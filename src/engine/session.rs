@@ -26,7 +26,7 @@ use super::{
 use crate::{
     domain::{
         Abstention, Cost, DetectorId, Labels, LazyBox, SessionId, SessionStatus, SessionView,
-        TimelineEntry, Totals, Verdict, labels_bytes,
+        TimelineEntry, Totals, Verdict, VerdictId, labels_bytes,
     },
     facts::ProgressCounter,
 };
@@ -388,6 +388,11 @@ impl Session {
             standing: self.strongest_standing(),
             disobeyed: crate::domain::Waste::default(),
         }
+    }
+
+    pub fn verdict(&self, id: VerdictId) -> Option<Arc<Verdict>> {
+        let verdicts = self.verdict_history.verdicts.iter();
+        verdicts.rev().find(|verdict| verdict.id == id).cloned()
     }
 
     #[cfg(test)]

@@ -27,7 +27,7 @@ use super::{
     tenant::TenantState,
 };
 use crate::{
-    domain::{Labels, SessionId, SessionStatus, SessionView},
+    domain::{Labels, SessionId, SessionStatus, SessionView, Verdict, VerdictId},
     telemetry::PanicSite,
 };
 
@@ -106,6 +106,22 @@ impl Engine {
         let metrics = &self.state.metrics;
         metrics.adjust_session_counts(None, Some(SessionStatus::Active));
         Slot::Live(Box::new(session))
+    }
+
+    /// A verdict with its text, if its session still has it.
+    pub fn known_verdict(&self, session: &SessionId, id: VerdictId) -> Option<Arc<Verdict>> {
+        let slot = self.sessions.get(session)?;
+        let known = match &*slot {
+            Slot::Live(session) => session.verdict(id),
+            Slot::Closed(_) => {
+                let generation = slot.generation();
+                drop(slot);
+                let tenant = self.tenants.get_or_insert(session);
+                tenant.post_mortems.get(generation)?.verdict(id)
+            }
+        };
+        // A session that was restored from its head has its verdicts without text.
+        known.filter(|verdict| !verdict.pattern.is_empty())
     }
 
     /// Runs `change` on a slot, updates the totals afterwards, and closes the

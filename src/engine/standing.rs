@@ -1,4 +1,4 @@
-//! What holds for one agent: the verdicts whose actions are in force.
+//! The standing of one agent: the verdicts whose actions are in force.
 //!
 //! A BLOCK or ESCALATE holds until the session makes progress, the user says something, a
 //! new run begins, or the session is reset or ends. Any other action holds while its loop
@@ -111,7 +111,7 @@ impl StandingLoops {
         self.loops.retain(|known| known.holds(progress, policy));
     }
 
-    /// What holds at this progress count of the session.
+    /// The action in force at this progress count of the session.
     pub fn current(&self, progress: u32, policy: &AgentPolicy) -> Option<Standing> {
         let loops = || {
             let loops = self.loops.iter();

@@ -103,6 +103,7 @@ fn choice_of(
     } else if limit > 0 && event_count >= limit {
         (Action::Terminate, Cause::EventLimit(event_count))
     } else if recurred && current_loop.may_throttle_again(escalation.soft) {
+        // A loop that comes back is throttled first, then gets a stronger action.
         (escalation.soft, Cause::Recurred)
     } else if recurred {
         let action = level.map_or(escalation.hard, |level| {
@@ -112,12 +113,14 @@ fn choice_of(
         });
         (action, Cause::Recurred)
     } else if let Some(level) = level {
+        // The detector has passed one of its own thresholds.
         let cause = match current_loop.strongest_action {
             Some(_) => Cause::ThresholdPassed,
             None => Cause::FirstSeen,
         };
         (escalation.action_at(level), cause)
     } else if current_loop.strongest_action.is_some() && trends.is_chronic(detector) {
+        // No threshold was passed: the trend or another detector decides.
         (escalation.hard, Cause::Chronic)
     } else if current_loop.strongest_action.is_some() {
         (escalation.soft, Cause::FoundByAnother)

@@ -308,6 +308,8 @@ impl PolicyState {
             current_loop.record_verdict(choice.action, detector);
             Some(decision)
         });
+
+        // A decision starts the cooldown; without one a deferred alert may be due.
         match &decision {
             Some(_) => self.start_cooldown(detector, results.at.index, settings),
             None => decision = self.take_deferred_alert(results.at.index, settings),

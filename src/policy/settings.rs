@@ -198,6 +198,7 @@ impl TrendSettings {
                 why,
             })
         };
+        // The trend.
         check_fraction("alpha", self.alpha)?;
         check_fraction("saturation", self.saturation)?;
         if self.saturation >= 1.0 {
@@ -215,6 +216,7 @@ impl TrendSettings {
                 why: "0 events cannot halve a trend: at least 1".to_owned(),
             });
         }
+        // Waiting times.
         if self.throttle_secs == 0 || self.throttle_secs > self.throttle_secs_max {
             let why = format!(
                 "{} is not between 1 and throttle_secs_max, {}",
@@ -226,6 +228,7 @@ impl TrendSettings {
                 why,
             });
         }
+        // Refused calls.
         let (escalate, terminate) = (self.refusals_escalate, self.refusals_terminate);
         if terminate != 0 && escalate >= terminate {
             return Err(PolicySettingsError {

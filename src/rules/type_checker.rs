@@ -219,10 +219,12 @@ impl<'a> TypeChecker<'a> {
                 "lists cannot be made of others here: ask with `exists`, `all` or `exists_one`";
             return Err((id, why.to_owned()));
         }
+        // The items.
         let range = self.check_expression(&comprehension.iter_range)?;
         if !range.may_be(Type::List) && !range.may_be(Type::Map) {
             return Err((id, format!("{range} has no items")));
         }
+        // The body runs once per item, so its steps are multiplied.
         let outer = (self.evaluations, self.is_in_walk);
         match &comprehension.iter_range.expr {
             Expr::List(list) => {
@@ -234,6 +236,7 @@ impl<'a> TypeChecker<'a> {
             }
             _ => self.is_in_walk = true,
         }
+        // Check the body, with the variables of the macro.
         let locals = self.locals.len();
         self.locals.extend([
             comprehension.iter_var.clone(),
@@ -272,7 +275,7 @@ impl Requirements {
         )))
     }
 
-    /// The most steps on an event whose arguments have so many values.
+    /// The most steps on an event whose arguments have this many values.
     pub fn steps(&self, values: usize) -> usize {
         let walks = self.steps_per_value.saturating_mul(values);
         self.fixed_steps.saturating_add(walks)

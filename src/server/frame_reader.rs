@@ -49,7 +49,7 @@ pub struct MessageLimits {
 }
 
 impl MessageLimits {
-    /// `quota` makes a quota of so many permits.
+    /// `quota` makes a quota of this many permits.
     pub fn new(
         message_bytes_max: usize,
         unread_bytes_max: usize,

@@ -1,5 +1,5 @@
 //! Connections beyond `limits.connections_max`: a reserve in which operators and probes
-//! are served and brokers are told why they are not.
+//! are served and brokers get the reason why they are not.
 //!
 //! Who has connected is only known with the first request, so a connection above the
 //! limit is accepted into the reserve and its calls are told apart by the rpc table:

@@ -42,7 +42,7 @@ pub fn back_up(dir: &Path, file: &Path) -> Result<LogVerification, StoreError> {
 fn copy(source: &Connection, file: &Path) -> Result<(), StoreError> {
     let mut target = Connection::open(file).map_err(database_error(file))?;
     let copying = backup::Backup::new(source, &mut target).map_err(database_error(file))?;
-    // All pages in one step, because a commit between two steps would start it anew. A
+    // All pages in one step, because a commit between two steps would restart it. A
     // running service can commit meanwhile; its write-ahead log grows until this is done.
     let ended = copying.step(-1).map_err(database_error(file))?;
     if !matches!(ended, backup::StepResult::Done) {

@@ -18,7 +18,7 @@ use crate::domain::{ChainHead, Effect, Verdict, VerdictId, VerdictRecord};
 /// How many verdicts are kept in memory. A watcher that is further behind is
 /// disconnected. A watcher that resumes within this range needs no disk access. A slot
 /// is small, because the verdict in it is shared.
-const RECENT_MAX: usize = 4_096;
+pub(super) const RECENT_MAX: usize = 4_096;
 /// How many terminations are kept for streams. A stream that is further behind looks up
 /// each of its sessions instead.
 const TERMINATIONS_MAX: usize = 1_024;
@@ -203,6 +203,15 @@ impl CommitPublisher {
         }
         reached.at_end = true;
         reached
+    }
+
+    /// A recent verdict.
+    pub fn find(&self, id: VerdictId) -> Option<VerdictRecord> {
+        let recent = self.recent();
+        let found = recent
+            .verdicts
+            .binary_search_by_key(&id, |issued| issued.verdict.id);
+        found.ok().and_then(|at| recent.verdicts.get(at).cloned())
     }
 
     /// The verdict before the last `most` recent ones, or the floor if there are fewer.

@@ -164,12 +164,14 @@ impl Readers {
         most: usize,
     ) -> Result<VerdictPage, ReadError> {
         let read = |connection: &Connection| {
+            // Choose the query: by time if few rows are in the range, else by id.
             let times = TimeRange::new(filter);
             let is_wide = times.is_wide(connection, filter)?;
             let rows_max = if is_wide { TIME_ROWS_MAX } else { most };
             let query = PageQuery::new(filter, from, order, rows_max, is_wide);
             let mut statement = connection.prepare_cached(&query.sql)?;
             let mut rows = statement.query(params_from_iter(query.parameters.iter()))?;
+            // Read rows until the page is full or enough were examined.
             let mut page = VerdictPage::empty(from);
             let mut examined = 0;
             while let Some(row) = rows.next()? {
@@ -197,6 +199,16 @@ impl Readers {
             }
             Ok(page)
         };
+        self.read(VerdictPage::empty(from), read)
+    }
+
+    /// Reads the database; `empty` is the result if nothing was ever written.
+    pub fn read<T>(
+        &self,
+        empty: T,
+        read: impl FnOnce(&Connection) -> Result<T, ReadError>,
+    ) -> Result<T, ReadError> {
+        // Without a writer, each read opens the files by itself.
         let is_open = self.is_open.read();
         if *is_open {
             drop(is_open);
@@ -205,8 +217,8 @@ impl Readers {
         match schema::open_read_only(&self.dir, true) {
             Ok(connection) => read(&connection),
             // The disk has been full since the start, and nothing was ever written.
-            Err(StoreError::Empty { .. }) => Ok(VerdictPage::empty(from)),
-            Err(_) if !self.dir.database().exists() => Ok(VerdictPage::empty(from)),
+            Err(StoreError::Empty { .. }) => Ok(empty),
+            Err(_) if !self.dir.database().exists() => Ok(empty),
             Err(error) => Err(error.into()),
         }
     }
@@ -241,7 +253,9 @@ impl Store {
             Some(disk) => self.read_disk(disk, filter, after, Order::OldestFirst, most),
             None => {
                 let after = after.unwrap_or_else(|| self.retained_after());
-                self.publisher.page(after, most, filter)
+                page(most, self.audit_filter(filter), |show| {
+                    self.publisher.read(after, show)
+                })
             }
         }
     }
@@ -256,11 +270,20 @@ impl Store {
     ) -> Result<VerdictPage, ReadError> {
         match &self.disk {
             Some(disk) => self.read_disk(disk, filter, before, Order::NewestFirst, most),
-            None => page(most, filter, |show| {
+            None => page(most, self.audit_filter(filter), |show| {
                 let before = before.unwrap_or(VerdictId(u128::MAX));
                 Ok(self.publisher.read_back(before, show))
             }),
         }
+    }
+
+    /// The filter of a log that is in memory.
+    fn audit_filter<'a>(
+        &'a self,
+        filter: &'a VerdictFilter,
+    ) -> impl Fn(&VerdictRecord) -> bool + 'a {
+        let is_rated = |record: &VerdictRecord| self.memory_ratings.contains(record.verdict.id);
+        move |record| filter.matches(record) && (!filter.rated_only || is_rated(record))
     }
 
     fn read_disk(
@@ -301,18 +324,19 @@ impl CommitPublisher {
         most: usize,
         filter: &VerdictFilter,
     ) -> Result<VerdictPage, ReadError> {
-        page(most, filter, |show| self.read(after, show))
+        let matches = |record: &VerdictRecord| filter.matches(record);
+        page(most, matches, |show| self.read(after, show))
     }
 }
 
 fn page(
     most: usize,
-    filter: &VerdictFilter,
+    matches: impl Fn(&VerdictRecord) -> bool,
     read: impl FnOnce(&mut dyn FnMut(VerdictRecord) -> bool) -> Result<ReadPosition, ReadError>,
 ) -> Result<VerdictPage, ReadError> {
     let mut verdicts = Vec::new();
     let reached = read(&mut |issued| {
-        if filter.matches(&issued) {
+        if matches(&issued) {
             verdicts.push(issued);
         }
         verdicts.len() < most

@@ -216,9 +216,10 @@ pub(super) fn encode(issued: &VerdictRecord, text: bool) -> Encoded {
     };
     let tenant = verdict.session.tenant();
     let record = Record {
-        tenant: match tenant.is_default() {
-            true => String::new(),
-            false => tenant.name().to_owned(),
+        tenant: if tenant.is_default() {
+            String::new()
+        } else {
+            tenant.name().to_owned()
         },
         session: verdict.session.to_string(),
         agent: verdict.agent.as_str().to_owned(),
@@ -226,6 +227,7 @@ pub(super) fn encode(issued: &VerdictRecord, text: bool) -> Encoded {
         time_nanos,
         event_index: verdict.event_index,
         action: verdict.action.map_or(0, |action| action as u32 + 1),
+        // What was found, and the texts.
         detector: verdict.detector.to_string(),
         also: verdict
             .other_detectors
@@ -242,6 +244,7 @@ pub(super) fn encode(issued: &VerdictRecord, text: bool) -> Encoded {
             .iter()
             .map(|member| encode_member(member, text))
             .collect(),
+        // Trend, evidence and cost.
         ema: verdict.trend.map(|trend| trend.ema),
         level: verdict.trend.map_or(0, |trend| trend.level as u32),
         count: verdict.evidence.count,
@@ -402,12 +405,12 @@ fn verdict(id: VerdictId, record: Record) -> Option<Verdict> {
         tokens,
         usd,
     } = record.wasted.unwrap_or_default();
-    let (pattern, correction) = match record.pattern.is_empty() {
-        true => (
-            describe(&record),
-            generic_correction(action, &record.detector),
-        ),
-        false => (record.pattern, record.correction),
+    // Replace texts that were not stored.
+    let (pattern, correction) = if record.pattern.is_empty() {
+        let correction = generic_correction(action, &record.detector);
+        (describe(&record), correction)
+    } else {
+        (record.pattern, record.correction)
     };
     let members = record.members.into_iter().map(|call| LoopMember {
         tool: call.tool,
@@ -426,6 +429,7 @@ fn verdict(id: VerdictId, record: Record) -> Option<Verdict> {
             Some(index) => Some(*Action::ALL.get(index)?),
             None => None,
         },
+        // What was found, and the texts.
         detector: record.detector.into(),
         other_detectors: record.also.into_iter().map(Into::into).collect(),
         pattern,
@@ -434,6 +438,7 @@ fn verdict(id: VerdictId, record: Record) -> Option<Verdict> {
         correction,
         loop_id: record.loop_id.map(LoopId),
         members: members.collect(),
+        // Trend, evidence and cost.
         trend: record.ema.map(|ema| Trend { ema, level }),
         evidence: Evidence {
             count: record.count,

@@ -6,7 +6,7 @@ use rusqlite::{Transaction, params, types::ToSql};
 
 use super::{
     database::{CommitError, Database},
-    record,
+    ratings, record,
     recovery::read_removed,
     schema::{BUSY_TIMEOUT, WAL_BYTES, begin},
     sessions,
@@ -38,7 +38,7 @@ pub(super) struct Retention {
 impl Database {
     /// Removes a slice of what exceeds the limits: old records, expired and surplus
     /// tombstones; while the files are too large the oldest records, then saved sessions,
-    /// then tombstones. Returns the greatest id of all removed verdicts, and whether more
+    /// then ratings, then tombstones. Returns the greatest id of all removed verdicts, and whether more
     /// is to be removed.
     pub fn enforce_retention(
         &mut self,
@@ -61,6 +61,9 @@ impl Database {
         if removed == 0 && bytes_over {
             // The log is empty: profiles, labels and counts of live sessions go next.
             removed += sessions::remove_oldest(&transaction)?;
+        }
+        if removed == 0 && bytes_over {
+            removed += ratings::remove_oldest(&transaction, RETENTION_SLICE)?;
         }
         if removed == 0 && bytes_over {
             // Only tombstones are left: the oldest have to go.

@@ -21,7 +21,7 @@ CREATE TABLE ratings (
     time_ms    INTEGER NOT NULL,       -- milliseconds since 1970
     PRIMARY KEY (tenant, verdict_id, rating_id)
 ) STRICT, WITHOUT ROWID;
-CREATE UNIQUE INDEX ratings_by_id ON ratings (rating_id);
+CREATE UNIQUE INDEX ratings_by_time ON ratings (tenant, rating_id);
 
 -- Facts about the database. `data_since_ms`: there are no data from before this time.
 CREATE TABLE meta (

@@ -19,6 +19,7 @@ pub(super) fn looping(id: u128, session: &str, action: Action) -> VerdictRecord 
         time: UNIX_EPOCH + Duration::from_nanos(1_234_567_890),
         event_index: Some(8),
         action: Some(action),
+        // What was found, and the texts.
         detector: "read_loop".into(),
         other_detectors: vec!["exact_repeat".into()],
         pattern: "read src/main.rs 3 times, nothing changed".to_owned(),
@@ -33,6 +34,7 @@ pub(super) fn looping(id: u128, session: &str, action: Action) -> VerdictRecord 
             call_key: None,
             args: String::new(),
         }],
+        // How strong the loop is, by what it was found, and its cost.
         trend: Some(Trend {
             ema: 0.3,
             level: Level::Blip,
@@ -54,6 +56,7 @@ pub(super) fn looping(id: u128, session: &str, action: Action) -> VerdictRecord 
         shadow: false,
         operator: String::new(),
     };
+    // As the engine issues it.
     let effect = if verdict.terminates() {
         Effect::Terminated
     } else {

@@ -837,8 +837,15 @@ fn the_queries_of_the_documentation_run() {
         .skip(1)
         .map(|rest| rest.split("```").next().unwrap())
         .collect();
-    assert_eq!(queries.len(), 5);
-    let dir = written(fixture_records());
+    assert_eq!(queries.len(), 6);
+    let rated = VerdictRecord {
+        effect: Effect::Rated {
+            verdict: VerdictId(1),
+            rating: Rating::Right,
+        },
+        ..reset(7, "s")
+    };
+    let dir = written(fixture_records().into_iter().chain([rated]));
     let connection = Connection::open(database_path(&dir)).unwrap();
     for query in queries {
         let mut statement = connection.prepare(query).unwrap();
@@ -890,10 +897,32 @@ fn a_refused_rating_leaves_the_earlier_one() {
     let sql = "SELECT rating FROM rated_verdicts";
     let found: String = connection.query_row(sql, [], |row| row.get(0)).unwrap();
     assert_eq!(found, "right");
+    let sql = "SELECT count(*) FROM ratings";
+    let found: i64 = connection.query_row(sql, [], |row| row.get(0)).unwrap();
+    assert_eq!(found, 1);
     let sql = "SELECT group_concat(action) FROM operator_actions";
     let found: String = connection.query_row(sql, [], |row| row.get(0)).unwrap();
     assert_eq!(found, "rate,rate,withdrawn");
     assert_eq!(verify(dir.path()).unwrap().records, 4);
+}
+
+#[test]
+fn the_newest_ratings_of_a_tenant_are_kept() {
+    let rated = (1..=60).map(|id| VerdictRecord {
+        effect: Effect::Rated {
+            // Each of 50 verdicts, and the last of them 10 times more.
+            verdict: VerdictId(u128::min(id, 50)),
+            rating: Rating::Right,
+        },
+        ..reset(100 + id, "s")
+    });
+    let dir = written(rated);
+    let connection = Connection::open(database_path(&dir)).unwrap();
+    let count = |sql: &str| -> i64 { connection.query_row(sql, [], |row| row.get(0)).unwrap() };
+    assert_eq!(count("SELECT count(*) FROM ratings"), 32);
+    assert_eq!(count("SELECT count(*) FROM rated_verdicts"), 25);
+    let of_last = "SELECT count(*) FROM ratings GROUP BY verdict_id ORDER BY 1 DESC LIMIT 1";
+    assert_eq!(count(of_last), 8);
 }
 
 #[test]

@@ -181,11 +181,10 @@ impl ChainState {
         for sql in [
             "UPDATE snoozes SET lifted_by = NULL WHERE lifted_by = ?1",
             "DELETE FROM snoozes WHERE verdict_id = ?1",
-            "DELETE FROM ratings WHERE rating_id = ?1",
         ] {
             transaction.prepare_cached(sql)?.execute([IdBlob(id)])?;
         }
-        Ok(())
+        ratings::remove(transaction, &withdrawal.columns.tenant, id)
     }
 
     pub fn save_sum(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {

@@ -11,7 +11,7 @@ mod labels;
 mod register;
 mod wasted_cost;
 
-use std::{fmt, time::Duration};
+use std::{collections::BTreeMap, fmt, time::Duration};
 
 use metrics::{Counter, Gauge, Histogram, with_local_recorder};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
@@ -22,7 +22,7 @@ pub use labels::{
     PanicSite, Rejection, StreamRpc, WorkPart,
 };
 
-use crate::domain::{Action, Capacities, DetectorId, Level, SessionStatus, Waste};
+use crate::domain::{Action, Capacities, DetectorId, Level, Rating, SessionStatus, Waste};
 use wasted_cost::WastedCost;
 
 /// The handles of all series.
@@ -59,12 +59,14 @@ pub struct Metrics {
 }
 
 struct DetectorMetrics {
+    name: String,
     detections: Counter,
     verdicts: [Counter; Action::ALL.len()],
     terminations: Counter,
     sessions_in_trend: [Gauge; Level::ALL.len()],
     wasted_events: Counter,
     wasted_tokens: Counter,
+    rated_verdicts: [Gauge; Rating::ALL.len()],
 }
 
 struct StoreMetrics {
@@ -175,6 +177,18 @@ impl Metrics {
             metrics.wasted_tokens.increment(waste.tokens.unsigned_abs());
         }
         self.wasted_usd.add(detector, waste.usd);
+    }
+
+    /// Sets how many verdicts are rated. A detector that is no longer configured has no
+    /// series.
+    pub fn set_rating_counts(&self, counts: &BTreeMap<(String, Rating), u64>) {
+        for detector in &self.detectors {
+            for rating in Rating::ALL {
+                let count = counts.get(&(detector.name.clone(), rating));
+                let count = count.copied().unwrap_or_default();
+                detector.rated_verdicts[rating as usize].set(count as f64);
+            }
+        }
     }
 
     /// Moves a session from one trend level to another; `None`: no trend.
@@ -367,6 +381,7 @@ mod tests {
             "unstuck_sessions_terminated_total{cause=\"operator\"} 0",
             "unstuck_sessions_evicted_total{reason=\"idle\"} 0",
             "unstuck_sessions_in_trend{detector=\"exact_repeat\",level=\"chronic\"} 0",
+            "unstuck_rated_verdicts{detector=\"exact_repeat\",rating=\"false_alarm\"} 0",
             "unstuck_wasted_events_total{detector=\"exact_repeat\"} 0",
             "unstuck_wasted_tokens_total{detector=\"exact_repeat\"} 0",
             "# TYPE unstuck_wasted_cost_usd_total counter",

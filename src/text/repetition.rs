@@ -130,7 +130,7 @@ impl RepetitionTracker {
     /// A longer piece is not read as a whole.
     pub const PIECE_BYTES_MAX: usize = 2 * END_BYTES_MAX;
 
-    /// The most work that a piece of so many bytes can cause, in the units of
+    /// The most work that a piece of this many bytes can cause, in the units of
     /// [`Self::work_units`].
     pub fn work_units_max(bytes: usize) -> u64 {
         let bytes = bytes as u64;

@@ -50,15 +50,15 @@ pub enum ModelError {
     Invalid { file: PathBuf, why: String },
 }
 
-/// Loads the model of a folder: static embeddings, a table of vectors by token
+/// Loads the model of a directory: static embeddings, a table of vectors by token
 /// (`model.safetensors`) with its tokenizer (`tokenizer.json`).
 #[cfg(feature = "embeddings")]
-pub fn load_model(folder: &std::path::Path) -> Result<Model, ModelError> {
-    Ok(Arc::new(static_embeddings::StaticEmbeddings::load(folder)?))
+pub fn load_model(dir: &std::path::Path) -> Result<Model, ModelError> {
+    Ok(Arc::new(static_embeddings::StaticEmbeddings::load(dir)?))
 }
 
 /// The default build has no models.
 #[cfg(not(feature = "embeddings"))]
-pub fn load_model(_folder: &std::path::Path) -> Result<Model, ModelError> {
+pub fn load_model(_dir: &std::path::Path) -> Result<Model, ModelError> {
     Err(ModelError::NotBuilt)
 }

@@ -172,8 +172,8 @@ fn the_access_table_lists_exactly_the_rpcs() {
     for row in TABLE {
         let path = row.path;
         let name = path.rsplit('/').next().unwrap();
-        let is_told = rows.contains(name) || rows.contains(path);
-        assert!(is_told, "docs/security.md: {path} has no row");
+        let is_listed = rows.contains(name) || rows.contains(path);
+        assert!(is_listed, "docs/security.md: {path} has no row");
     }
 }
 
@@ -546,6 +546,16 @@ impl TenantClient<'_> {
         Ok(answer.into_inner().verdict.unwrap())
     }
 
+    async fn rate(&self, verdict_id: &str) -> Result<Verdict, Status> {
+        let request = self.request(pb::RateVerdictRequest {
+            verdict_id: verdict_id.to_owned(),
+            rating: pb::Rating::Right.into(),
+            reason: String::new(),
+        });
+        let answer = within(self.sessions().rate_verdict(request)).await?;
+        Ok(answer.into_inner().verdict.unwrap())
+    }
+
     async fn end(&self, session: &str) -> Result<pb::Session, Status> {
         let session_id = session.to_owned();
         let request = self.request(pb::EndSessionRequest { session_id });
@@ -621,6 +631,13 @@ async fn no_tenant_can_read_or_change_the_sessions_of_another() {
     assert_eq!(code(b.get("theirs").await), Code::NotFound);
     assert_eq!(code(b.reset("theirs").await), Code::NotFound);
     assert_eq!(code(b.snooze("theirs").await), Code::NotFound);
+    let mut looping = a.record(ask("font").of("zoo")).await;
+    for _ in 0..2 {
+        looping = a.record(ask("font").of("zoo")).await;
+    }
+    let verdict_id = looping.verdict.unwrap().verdict_id;
+    assert_eq!(code(b.rate(&verdict_id).await), Code::NotFound);
+    a.rate(&verdict_id).await.unwrap();
     assert_eq!(code(b.end("theirs").await), Code::NotFound);
     assert_eq!(b.list("").await, ["mine"]);
     // A page token of another tenant only has a position.

@@ -12,7 +12,7 @@ use std::{
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
 use tonic::Code;
-use unstuck::pb::{Action, SessionStatus, Verdict};
+use unstuck::pb::{Action, Rating, SessionStatus, Verdict};
 
 use crate::{
     harness::*,
@@ -427,6 +427,38 @@ async fn a_reset_refused_by_a_hanging_disk_has_not_happened_after_a_kill_either(
         running.stop().await;
         check_intact(&disk);
     }
+}
+
+#[tokio::test]
+async fn a_rating_refused_by_a_hanging_disk_leaves_the_earlier_one() {
+    let disk = Disk::new();
+    let (running, server) = disk.serve().await;
+    let results = server.play("s", ask("colour").times(2)).await;
+    let verdict_id = &verdict(&results[1]).verdict_id;
+    let rate = |server: Server, rating: Rating| {
+        let request = unstuck::pb::RateVerdictRequest {
+            verdict_id: verdict_id.clone(),
+            rating: rating.into(),
+            reason: String::new(),
+        };
+        async move { within(server.sessions.clone().rate_verdict(request)).await }
+    };
+    let server_again = running.server().await;
+    rate(server, Rating::Right).await.unwrap();
+    disk.set("hang");
+    let refused = rate(server_again, Rating::FalseAlarm).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Unavailable, "{refused:?}");
+    let (running, server) = disk.restart(running).await;
+    let request = unstuck::pb::ListVerdictsRequest {
+        rated_only: true,
+        ..Default::default()
+    };
+    let rated = server.audit(request).await.unwrap();
+    assert_eq!(rated.len(), 1);
+    let feedback = rated[0].feedback.as_ref().unwrap();
+    assert_eq!(feedback.rating(), Rating::Right);
+    running.stop().await;
+    check_intact(&disk);
 }
 
 #[tokio::test]

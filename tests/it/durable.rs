@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Ends a session after two equal calls.
-const HASTY: &str = "[detect.exact_repeat]\ncount = 2\nterminate_after = 2\n";
+const LOW_LIMITS: &str = "[detect.exact_repeat]\ncount = 2\nterminate_after = 2\n";
 
 fn serve(dir: &Path) -> Running {
     Running::start(unstuck(dir, &["serve"], &[]))
@@ -68,7 +68,7 @@ fn after(verdict_id: &str) -> WatchVerdictsRequest {
 }
 
 /// A random number below `end`.
-fn chance(end: u64) -> u64 {
+fn random_below(end: u64) -> u64 {
     std::hash::RandomState::new().hash_one(0) % end
 }
 
@@ -113,7 +113,7 @@ async fn kill_again_and_again(dir: &Path, rounds: usize) -> BTreeMap<String, Ver
         }
         drop(tell);
         // The number of answers decides when, not a clock.
-        for _ in 0..chance(20) {
+        for _ in 0..random_below(20) {
             let (session, verdict) = within(answered.recv()).await.unwrap();
             all.insert(session, verdict);
         }
@@ -192,7 +192,7 @@ async fn of_200_kills_none_loses_or_invents_a_termination() {
     let mut all = JoinSet::new();
     for _ in 0..DIRECTORIES {
         all.spawn(async {
-            let dir = directory(&[("unstuck.toml", HASTY)]);
+            let dir = directory(&[("unstuck.toml", LOW_LIMITS)]);
             let answered = kill_again_and_again(dir.path(), ROUNDS).await;
             let unanswered = check_nothing_lost_or_invented(dir.path(), &answered).await;
             (answered.len(), unanswered)
@@ -214,7 +214,7 @@ fn say(line: &str) {
 
 #[tokio::test]
 async fn a_termination_a_sub_agents_and_a_reset_hold_after_a_kill() {
-    let toml = format!("{HASTY}[profiles.mine]\nmode = \"enforce\"\n");
+    let toml = format!("{LOW_LIMITS}[profiles.mine]\nmode = \"enforce\"\n");
     let dir = directory(&[("unstuck.toml", &toml)]);
     let running = serve(dir.path());
     let server = running.server().await;
@@ -264,7 +264,7 @@ async fn a_new_verdict_sorts_after_those_from_before_a_restart() {
 #[tokio::test]
 async fn a_watcher_cut_off_and_resumed_100_times_under_load_sees_each_verdict_once() {
     let dir = tempfile::tempdir().unwrap();
-    let server = server_in(dir.path(), HASTY).await;
+    let server = server_in(dir.path(), LOW_LIMITS).await;
     let first = server.watch(WatchVerdictsRequest::default()).await.unwrap();
     let (stop, mut stopped) = mpsc::channel::<()>(1);
     let load = tokio::spawn({
@@ -284,7 +284,7 @@ async fn a_watcher_cut_off_and_resumed_100_times_under_load_sees_each_verdict_on
     let mut seen: Vec<String> = Vec::new();
     let mut watch = first;
     for _ in 0..100 {
-        for _ in 0..1 + chance(20) {
+        for _ in 0..1 + random_below(20) {
             let next = within(watch.message()).await.unwrap().unwrap();
             seen.push(next.verdict.unwrap().verdict_id);
         }
@@ -316,7 +316,7 @@ async fn server_in_same(server: &Server) -> Server {
 
 #[tokio::test]
 async fn a_watcher_resumes_across_restarts() {
-    let dir = directory(&[("unstuck.toml", HASTY)]);
+    let dir = directory(&[("unstuck.toml", LOW_LIMITS)]);
     let mut running = serve(dir.path());
     let mut server = running.server().await;
     let first = server.terminate("first").await;
@@ -604,7 +604,7 @@ async fn an_operator_action_names_its_actor() {
 async fn no_agent_text_is_on_disk_unless_it_is_switched_on() {
     const CANARY: &str = "kanarienvogel";
     for (toml, expected) in [("", false), ("[audit]\ntext = true\n", true)] {
-        let dir = directory(&[("unstuck.toml", &format!("{HASTY}{toml}"))]);
+        let dir = directory(&[("unstuck.toml", &format!("{LOW_LIMITS}{toml}"))]);
         let running = serve(dir.path());
         let server = running.server().await;
         let events = ask(CANARY).times(2);
@@ -724,7 +724,7 @@ async fn a_memory_only_store_is_reported_and_empty_after_a_restart() {
 
 #[tokio::test]
 async fn a_snoozed_session_is_recorded_and_not_acted_on_until_it_is_reset() {
-    let dir = directory(&[("unstuck.toml", HASTY)]);
+    let dir = directory(&[("unstuck.toml", LOW_LIMITS)]);
     let running = serve(dir.path());
     let server = running.server().await;
     server.record(turn("").of("s")).await;
@@ -745,7 +745,7 @@ async fn a_snoozed_session_is_recorded_and_not_acted_on_until_it_is_reset() {
 
 #[tokio::test]
 async fn a_snooze_expires_and_a_session_that_still_loops_is_then_terminated() {
-    let server = Server::with(HASTY).await;
+    let server = Server::with(LOW_LIMITS).await;
     server.record(turn("").of("s")).await;
     server.snooze("s", 300).await.unwrap();
     let mut shadows = 0;

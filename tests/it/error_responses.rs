@@ -410,6 +410,33 @@ async fn sessions(server: &Server) -> Table {
         "`SnoozeSession`: for more than 7 days",
         row_of(server.snooze("odd", week + 1).await),
     );
+    let rate = async |verdict_id: &str, rating: pb::Rating| {
+        let request = pb::RateVerdictRequest {
+            verdict_id: verdict_id.to_owned(),
+            rating: rating.into(),
+            reason: String::new(),
+        };
+        row_of(within(server.sessions.clone().rate_verdict(request)).await)
+    };
+    let unknown = "00000000-0000-7000-8000-000000000001";
+    table.row("`RateVerdict`: no id", rate("", pb::Rating::Right).await);
+    table.row(
+        "`RateVerdict`: not an id",
+        rate("7", pb::Rating::Right).await,
+    );
+    table.row(
+        "`RateVerdict`: no rating",
+        rate(unknown, pb::Rating::Unspecified).await,
+    );
+    table.row(
+        "`RateVerdict`: an unknown verdict",
+        rate(unknown, pb::Rating::Right).await,
+    );
+    let of_operator = server.terminate("over").await.verdict_id;
+    table.row(
+        "`RateVerdict`: what an operator did",
+        rate(&of_operator, pb::Rating::Right).await,
+    );
     for (input, reason) in [
         ("no reason", ""),
         ("a blank reason", " \n"),

@@ -40,9 +40,9 @@ fn end_sessions(dir: &Path, sessions: u32) -> u64 {
         on_fatal: Box::new(|error| panic!("{error}")),
     };
     let (store, _) = Store::open(opening).unwrap();
-    let outlet = store.verdict_sink();
+    let sink = store.verdict_sink();
     let (profiles, tools, limits) = (config.profiles, config.tools, config.engine);
-    let engine = Engine::new(profiles, tools, limits, metrics, RunMode::Live, outlet);
+    let engine = Engine::new(profiles, tools, limits, metrics, RunMode::Live, sink);
     for n in 0..sessions {
         let session = SessionId::parse(&format!("s{n}")).unwrap();
         engine.terminate_session(&session, &OPERATOR_REQUEST, now());

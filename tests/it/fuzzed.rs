@@ -10,9 +10,9 @@ mod targets;
 const MUTATIONS: usize = 10;
 
 /// Deterministic pseudo-random numbers: xorshift64.
-struct Chance(u64);
+struct Rng(u64);
 
-impl Chance {
+impl Rng {
     fn below(&mut self, most: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -69,14 +69,14 @@ fn check(name: &str, target: fn(&[u8])) {
     let seeds: Vec<Vec<u8>> = inputs.iter().map(|path| fs::read(path).unwrap()).collect();
     let mutations =
         std::env::var("UNSTUCK_MUTATIONS").map_or(MUTATIONS, |text| text.parse().unwrap());
-    let mut chance = Chance(0x9E37_79B9_7F4A_7C15);
+    let mut rng = Rng(0x9E37_79B9_7F4A_7C15);
     for (path, seed) in inputs.iter().zip(&seeds) {
         // Printed if the target panics.
         println!("{}", path.display());
         target(seed);
         for n in 0..mutations {
             println!("mutation {n}");
-            let mutated = chance.mutated(seed, &seeds);
+            let mutated = rng.mutated(seed, &seeds);
             if std::env::var_os("UNSTUCK_MUTATIONS").is_some() {
                 // Stored if the target fails on it.
                 fs::write(

@@ -255,6 +255,50 @@ fn no_file_exceeds_the_line_limit() {
     }
 }
 
+/// A function above this length has a comment at each of its steps.
+const UNCOMMENTED_FN_LINES_MAX: usize = 45;
+
+/// The most lines of such a function without a comment.
+const COMMENT_GAP_MAX: usize = 35;
+
+#[test]
+fn long_functions_have_a_comment_at_each_step() {
+    let mut long_functions = 0;
+    for file in sources() {
+        let lines: Vec<&str> = file.own.lines().collect();
+        for (start, line) in lines.iter().enumerate() {
+            let indent = &line[..line.len() - line.trim_start().len()];
+            let is_function = line.contains("fn ") && !line.trim_start().starts_with("//");
+            if !is_function || line.ends_with(['}', ';']) {
+                continue;
+            }
+            // To the closing brace with the same indentation, as rustfmt writes it.
+            let end = lines[start..]
+                .iter()
+                .position(|line| line.strip_prefix(indent) == Some("}"));
+            let function = &lines[start..=start + end.unwrap_or_default()];
+            if function.len() <= UNCOMMENTED_FN_LINES_MAX {
+                continue;
+            }
+            long_functions += 1;
+            let gaps = function.split(|line| without_comments(line).trim_end() != *line);
+            let gap = gaps.map(<[&str]>::len).max().unwrap_or_default();
+            assert!(
+                gap <= COMMENT_GAP_MAX,
+                "{}:{}: {gap} lines without a comment in a function of {}, at most \
+                 {COMMENT_GAP_MAX}; write a comment at each step, or split it",
+                file.path,
+                start + 1,
+                function.len(),
+            );
+        }
+    }
+    assert!(
+        long_functions > 10,
+        "the search for long functions finds too few: {long_functions}"
+    );
+}
+
 /// Type names that several modules may define.
 const SHARED_TYPE_NAMES: &[&str] = &["Settings", "Args", "Limits", "Error", "Command"];
 

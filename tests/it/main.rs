@@ -52,6 +52,7 @@ mod plausible;
 mod policy;
 mod profiles;
 mod properties;
+mod ratings;
 mod reload;
 mod repetition;
 mod replay;

@@ -27,7 +27,7 @@ const SESSIONS_MAX: usize = 3;
 const IDS_MAX: usize = 4;
 const IDLE_SECS: u64 = 100;
 /// After this idle time a session may be evicted for a new one.
-const PRESSED_SECS: u64 = 30;
+const PRESSURE_IDLE_SECS: u64 = 30;
 const TOMBSTONE_SECS: u64 = 1_000;
 
 fn settings(dir: &std::path::Path) -> unstuck::config::Config {
@@ -35,7 +35,7 @@ fn settings(dir: &std::path::Path) -> unstuck::config::Config {
         "[detect.budget]\nevents_max = {EVENTS_MAX}\n\
          [limits]\nsessions_max = {SESSIONS_MAX}\nevent_ids_max = {IDS_MAX}\n\
          idle_secs_max = {IDLE_SECS}\n\
-         pressure_idle_secs_min = {PRESSED_SECS}\ntombstone_secs_max = {TOMBSTONE_SECS}\n\
+         pressure_idle_secs_min = {PRESSURE_IDLE_SECS}\ntombstone_secs_max = {TOMBSTONE_SECS}\n\
          [store]\ndir = {:?}\n",
         dir.display().to_string(),
     ))
@@ -69,7 +69,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => session.clone().prop_map(Op::End),
         2 => session.clone().prop_map(Op::Terminate),
         2 => session.prop_map(Op::Reset),
-        2 => select(&[1, PRESSED_SECS - 1, PRESSED_SECS, IDLE_SECS - 1, IDLE_SECS, TOMBSTONE_SECS - 1, TOMBSTONE_SECS]).prop_map(Op::Wait),
+        2 => select(&[1, PRESSURE_IDLE_SECS - 1, PRESSURE_IDLE_SECS, IDLE_SECS - 1, IDLE_SECS, TOMBSTONE_SECS - 1, TOMBSTONE_SECS]).prop_map(Op::Wait),
         1 => Just(Op::Restart),
     ]
 }
@@ -152,7 +152,10 @@ impl Model {
             let idle = sessions.filter(|(_, session)| match session.state {
                 State::Live {
                     last_event, events, ..
-                } => last_event + PRESSED_SECS <= self.secs && has_verdicts == (events >= ASKED_AT),
+                } => {
+                    last_event + PRESSURE_IDLE_SECS <= self.secs
+                        && has_verdicts == (events >= ASKED_AT)
+                }
                 State::Ended { .. } | State::Terminated { .. } => false,
             });
             idle.map(|(name, _)| *name).collect::<Vec<_>>()
@@ -634,7 +637,7 @@ fn a_full_session_lifecycle_agrees_with_the_model() {
         Op::Event(0),
         Op::Event(2),
         Op::Event(3),
-        Op::Wait(PRESSED_SECS),
+        Op::Wait(PRESSURE_IDLE_SECS),
         Op::Event(3),
         Op::Event(4),
         Op::Wait(TOMBSTONE_SECS),

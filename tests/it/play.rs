@@ -59,7 +59,7 @@ impl Player {
 
     /// With a user's settings over the defaults. The environment variables of the
     /// test process are ignored.
-    pub fn with(config_toml: &str, clockwork: RunMode) -> Result<Self, ConfigError> {
+    pub fn with(config_toml: &str, run_mode: RunMode) -> Result<Self, ConfigError> {
         let file = tempfile::NamedTempFile::new().unwrap();
         write(&file, config_toml).unwrap();
         let layers = Layers::load(DEFAULTS, TABLE_KEYS, Some(file.path()), [])?;
@@ -76,7 +76,7 @@ impl Player {
                 config.tools,
                 config.engine,
                 Arc::new(metrics),
-                clockwork,
+                run_mode,
                 Box::new(|_| {}),
             ),
             now: UNIX_EPOCH + Duration::from_secs(1_700_000_000),
@@ -115,7 +115,7 @@ impl Player {
 }
 
 /// A verdict without its ids: two engines with different hash keys agree on this.
-pub fn essence(verdict: &Verdict) -> String {
+pub fn summary(verdict: &Verdict) -> String {
     let mut nameless = Verdict {
         id: VerdictId(0),
         loop_id: None,

@@ -19,7 +19,7 @@ use unstuck::{
     pb::{self, event::Body, tool_call::Arguments},
 };
 
-use crate::play::{Line, Player, essence};
+use crate::play::{Line, Player, summary};
 
 fn config(cases: u32) -> ProptestConfig {
     ProptestConfig {
@@ -159,15 +159,15 @@ fn read() -> Act {
     (read, "")
 }
 
-/// The event's index, whether it is a duplicate, and the essence of the verdict.
+/// The event's index, whether it is a duplicate, and the summary of the verdict.
 type Answer = (Option<i32>, bool, Option<String>);
 
 fn answer(recorded: &RecordOutcome) -> Answer {
-    let verdict = recorded.verdict.as_deref().map(essence);
+    let verdict = recorded.verdict.as_deref().map(summary);
     (recorded.index, recorded.duplicate, verdict)
 }
 
-/// Part of the essence of a terminating verdict.
+/// Part of the summary of a terminating verdict.
 const TERMINATE: &str = "action: Some(Terminate)";
 
 fn answers(player: &mut Player, events: &[pb::Event]) -> Vec<Answer> {
@@ -636,7 +636,7 @@ proptest! {
     }
 }
 
-/// The essence without parts that quote the arguments as sent.
+/// The summary without parts that quote the arguments as sent.
 fn seen(answers: Vec<Answer>) -> Vec<Answer> {
     let unseen = ['\u{200b}', '\u{feff}', '\u{200d}', '\u{2060}', '\u{ad}'];
     let strip = |text: String| {

@@ -1,4 +1,4 @@
-//! What holds for a session, and what happens to refused calls, as brokers see it.
+//! The action in force for a session, and what happens to refused calls, as brokers see it.
 
 use unstuck::pb::{
     self, Action, CheckCallResponse, EventResult, Outcome, Role, check_call_request::Arguments,

@@ -11,7 +11,7 @@ use crate::harness::*;
 
 /// Ends a session after two equal calls: the shortest way to a detector's
 /// TERMINATE.
-const HASTY: &str = "[detect.exact_repeat]\ncount = 2\nterminate_after = 2";
+const LOW_LIMITS: &str = "[detect.exact_repeat]\ncount = 2\nterminate_after = 2";
 
 /// A client with this window buffers a few pushes; the server must queue the rest
 /// until they are read.
@@ -107,7 +107,7 @@ async fn a_stream_that_reads_late_gets_every_termination() {
 
 #[tokio::test]
 async fn a_stream_that_reads_late_gets_every_termination_of_sub_agents() {
-    let server = Server::with(HASTY).await;
+    let server = Server::with(LOW_LIMITS).await;
     let mut stream = events_of(server.detection_with_window(SMALL_WINDOW_BYTES).await).await;
     let sessions: Vec<String> = (0..30).map(|n| format!("s{n}")).collect();
     let agents: Vec<String> = (0..60).map(|n| format!("a{n}")).collect();
@@ -127,7 +127,7 @@ async fn a_stream_that_reads_late_gets_every_termination_of_sub_agents() {
 
 #[tokio::test]
 async fn a_detectors_termination_is_pushed_to_the_other_streams_and_not_repeated_on_its_own() {
-    let server = Server::with(HASTY).await;
+    let server = Server::with(LOW_LIMITS).await;
     let mut own = stream_with(&server, &["s", "fence"]).await;
     let mut other = stream_with(&server, &["fence"]).await;
     let mut deltas = delta_stream_with(&server, &["s", "fence"]).await;
@@ -249,7 +249,7 @@ async fn a_reset_session_continues_and_a_later_termination_is_pushed_again() {
 
 #[tokio::test]
 async fn a_reset_clears_the_termination_of_a_sub_agent() {
-    let server = Server::with(HASTY).await;
+    let server = Server::with(LOW_LIMITS).await;
     server.play("s", ask("x").by("a").times(2)).await;
     server.reset("s").await.unwrap();
     assert_eq!(server.record(ask("x").by("a").of("s")).await.event_index, 0);
@@ -276,7 +276,7 @@ async fn a_terminated_session_cannot_be_opened() {
 
 #[tokio::test]
 async fn terminations_are_counted_by_cause() {
-    let server = Server::with(HASTY).await;
+    let server = Server::with(LOW_LIMITS).await;
     server.terminate("s").await;
     server.terminate("s").await;
     server.play("t", ask("x").times(3)).await;
@@ -298,8 +298,8 @@ async fn beyond_stream_sessions_max_a_termination_comes_with_the_next_answer_and
     // Now another session is the least recently active.
     stream.ask(batch(3, [ask("x").of("a")])).await;
     stream.ask(batch(4, [ask("x").of("c")])).await;
-    let forgotten = "unstuck_evicted_entries_total{kind=\"stream_session\"}";
-    assert_eq!(server.metric(forgotten).await, 1.0);
+    let evicted = "unstuck_evicted_entries_total{kind=\"stream_session\"}";
+    assert_eq!(server.metric(evicted).await, 1.0);
     for session in ["b", "a", "c"] {
         server.terminate(session).await;
     }

@@ -250,7 +250,7 @@ impl Streams {
         }
     }
 
-    /// Sends a text in pieces of so many characters, in a session of its own.
+    /// Sends a text in pieces of this many characters, in a session of its own.
     fn send(&mut self, text: &str, chars: usize) -> Streamed {
         self.count += 1;
         let session = format!("s{}", self.count);

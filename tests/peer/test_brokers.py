@@ -19,7 +19,7 @@ BROKERS = {
     "typescript": [ROOT / "examples/node_modules/.bin/tsx", ROOT / "examples/broker.ts"],
     "rust": [BINARY.parent / "examples/broker"],
 }
-# An agent that ignores everything is stopped within so many calls.
+# An agent that ignores everything is stopped within this many calls.
 CALLS_MAX = 12
 
 every_broker = pytest.mark.parametrize("name", BROKERS)

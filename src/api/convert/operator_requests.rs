@@ -21,6 +21,10 @@ pub(in crate::api) fn parse_reason(reason: String) -> Result<String, InvalidArgu
     if reason.trim().is_empty() {
         return Err(InvalidArgument::missing("reason"));
     }
+    parse_optional_reason(reason)
+}
+
+pub(in crate::api) fn parse_optional_reason(reason: String) -> Result<String, InvalidArgument> {
     with_max_len("reason", reason, REASON_BYTES_MAX)
 }
 

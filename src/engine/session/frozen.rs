@@ -64,7 +64,7 @@ pub(in crate::engine) struct Dependencies {
     pub detectors: Sig,
 }
 
-/// The head of a session. `I`, `L` and `S` are the event ids, the loops and what holds,
+/// The head of a session. `I`, `L` and `S` are the event ids, the loops and the standing,
 /// borrowed in order to freeze and owned when they are thawed; so are the parameters of
 /// [`Window`].
 #[derive(Serialize, Deserialize)]
@@ -92,7 +92,7 @@ struct AgentHead<L, S> {
     totals: Waste,
     /// `None`: no detector has found anything.
     loops: Option<L>,
-    /// `None`: nothing holds for the agent.
+    /// `None`: no action is in force for the agent.
     standing: Option<S>,
 }
 

@@ -150,6 +150,7 @@ impl Session {
         obs: ObservationContext<'_>,
         ctx: &EngineContext,
     ) -> Option<Arc<Verdict>> {
+        // Add the call to the history.
         let agent = self.agents.get_mut(obs.agent_position)?;
         let cost = Waste::new(1, obs.cost);
         let mut totals = agent.totals;
@@ -163,6 +164,7 @@ impl Session {
             operation: refused.operation,
             cost: obs.cost,
         });
+        // Count it for the loop that it belongs to.
         let outcome = refused.call.and_then(|call| {
             let refusal = Refusal {
                 call,
@@ -174,6 +176,7 @@ impl Session {
             let policy = &self.profile.policy;
             agent.policy.record_refusal(&refusal, policy)
         });
+        // The budget and the rules add the cost themselves.
         let has_decision = outcome
             .as_ref()
             .is_some_and(|outcome| outcome.decision.is_some());
@@ -191,7 +194,7 @@ impl Session {
         self.run_budget_and_rules(obs, ctx)
     }
 
-    /// What holds for an agent after an event; drops what no longer does.
+    /// The action in force for an agent after an event; drops those that no longer are.
     pub(super) fn update_standing(&mut self, position: usize) -> Option<Standing> {
         let progress = self.progress.count();
         let agent = self.agents.get_mut(position)?;
@@ -203,7 +206,7 @@ impl Session {
         self.standing(position)
     }
 
-    /// What holds for an agent. Nothing does while the session is snoozed.
+    /// The action in force for an agent. There is none while the session is snoozed.
     pub(super) fn standing(&self, position: usize) -> Option<Standing> {
         if self.verdict_history.snoozed_until.is_some() {
             return None;
@@ -213,14 +216,14 @@ impl Session {
         standing.current(self.progress.count(), &agent.policy)
     }
 
-    /// The answer to the end of a turn, with what holds for its agent.
+    /// The answer to the end of a turn, with the action in force for its agent.
     pub fn add_standing(&mut self, outcome: RecordOutcome, id: &AgentId) -> RecordOutcome {
         let position = self.agents.iter().position(|agent| agent.id == *id);
         let standing = position.and_then(|position| self.update_standing(position));
         outcome.with_standing(standing)
     }
 
-    /// The strongest of what holds for the agents.
+    /// The strongest action in force for the agents.
     pub(super) fn strongest_standing(&self) -> Option<Standing> {
         let history = &*self.verdict_history;
         if let Some(verdict) = &history.termination {
@@ -377,11 +380,12 @@ impl Session {
         used: UsageDelta,
         ctx: &EngineContext,
     ) -> Option<Arc<Verdict>> {
+        // A verdict that is not acted on counts for no breaker.
         let shadow = self.profile.policy.shadow || self.verdict_history.snoozed_until.is_some();
         if !shadow {
             self.apply_breaker(&mut decision, obs, ctx)?;
         }
-        // Build the verdict.
+        // Render the texts.
         let agent = self.agents.get_mut(obs.agent_position)?;
         let profile = &self.profile;
         decision.evidence.excerpt = sanitize::quote(obs.quote, EXCERPT_CHARS_MAX);
@@ -392,6 +396,7 @@ impl Session {
             obs.repetition_start,
             profile,
         );
+        // Build the verdict. It is durable once the store has written it.
         let ends_session = decision.is_session_wide && decision.action == Action::Terminate;
         let verdict = Verdict {
             id: VerdictId(0),

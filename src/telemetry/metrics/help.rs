@@ -74,7 +74,7 @@ const COUNTERS: [(&str, &str); 21] = [
     ),
 ];
 
-const GAUGES: [(&str, &str); 16] = [
+const GAUGES: [(&str, &str); 17] = [
     ("unstuck_sessions", "Sessions, by status."),
     (
         "unstuck_sessions_max",
@@ -95,6 +95,10 @@ const GAUGES: [(&str, &str); 16] = [
     (
         "unstuck_sessions_in_trend",
         "Live sessions, by detector and trend level.",
+    ),
+    (
+        "unstuck_rated_verdicts",
+        "Retained ratings of verdicts, by the verdict's detector and the rating.",
     ),
     ("unstuck_streams", "Open streams, by rpc."),
     ("unstuck_connections", "Open connections, by listener."),

@@ -10,7 +10,7 @@ use super::{
     help::{self, EVENT_DURATION},
     wasted_cost::WastedCost,
 };
-use crate::domain::{Action, Level, OPERATOR, SessionStatus};
+use crate::domain::{Action, Level, OPERATOR, Rating, SessionStatus};
 
 type LabelPair<'a> = (&'static str, &'a str);
 
@@ -85,6 +85,7 @@ pub(super) fn register(
 fn register_detector(name: &str) -> DetectorMetrics {
     let detector = ("detector", name);
     DetectorMetrics {
+        name: name.to_owned(),
         detections: counter("unstuck_detections_total", &[detector]),
         verdicts: Action::ALL.map(|action| {
             counter(
@@ -101,6 +102,12 @@ fn register_detector(name: &str) -> DetectorMetrics {
         }),
         wasted_events: counter("unstuck_wasted_events_total", &[detector]),
         wasted_tokens: counter("unstuck_wasted_tokens_total", &[detector]),
+        rated_verdicts: Rating::ALL.map(|rating| {
+            gauge(
+                "unstuck_rated_verdicts",
+                &[detector, ("rating", rating.name())],
+            )
+        }),
     }
 }
 

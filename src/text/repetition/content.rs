@@ -312,7 +312,7 @@ impl UnitStats {
         unit
     }
 
-    /// Whether these can be the numbers of a unit of at most so many bytes.
+    /// Whether these can be the numbers of a unit of at most this many bytes.
     pub fn is_consistent(self, bytes_max: usize) -> bool {
         // A character counts for at most three code marks.
         let counts = [self.chars, self.letters, self.digits, self.words];

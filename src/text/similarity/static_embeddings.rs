@@ -31,11 +31,11 @@ impl StaticEmbeddings {
     /// another kind of model.
     const FILE_BYTES_MAX: u64 = 512 * 1024 * 1024;
 
-    pub fn load(folder: &Path) -> Result<Self, ModelError> {
-        let (file, bytes) = read_file(folder, Self::TOKENIZER_FILE)?;
+    pub fn load(dir: &Path) -> Result<Self, ModelError> {
+        let (file, bytes) = read_file(dir, Self::TOKENIZER_FILE)?;
         let tokenizer =
             Tokenizer::from_bytes(bytes).map_err(|error| invalid_model(&file, error))?;
-        let (file, bytes) = read_file(folder, Self::TABLE_FILE)?;
+        let (file, bytes) = read_file(dir, Self::TABLE_FILE)?;
         let tensors =
             SafeTensors::deserialize(&bytes).map_err(|error| invalid_model(&file, error))?;
         let (table, dimensions) = find_table(&tensors).map_err(|why| invalid_model(&file, why))?;
@@ -101,8 +101,8 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-fn read_file(folder: &Path, name: &str) -> Result<(PathBuf, Vec<u8>), ModelError> {
-    let file = folder.join(name);
+fn read_file(dir: &Path, name: &str) -> Result<(PathBuf, Vec<u8>), ModelError> {
+    let file = dir.join(name);
     let unreadable = |error: std::io::Error| ModelError::Unreadable {
         file: file.clone(),
         why: error.to_string(),

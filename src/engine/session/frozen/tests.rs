@@ -173,7 +173,7 @@ impl<'de> Deserializer<'de> for &mut Recorder {
     }
 }
 
-/// So many elements are left.
+/// This many elements are left.
 struct Elements<'a>(&'a mut Recorder, usize);
 
 impl<'de> SeqAccess<'de> for Elements<'_> {
@@ -206,7 +206,7 @@ impl<'de> MapAccess<'de> for Elements<'_> {
     }
 }
 
-/// An enum with so many variants.
+/// An enum with this many variants.
 struct Variant<'a>(&'a mut Recorder, usize);
 
 impl<'de> EnumAccess<'de> for Variant<'_> {

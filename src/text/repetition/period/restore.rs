@@ -64,7 +64,7 @@ fn masked_hash(window: &[u8]) -> u32 {
 }
 
 impl PeriodRun {
-    /// Whether this can be a run of a text of so many bytes.
+    /// Whether this can be a run of a text of this many bytes.
     fn is_consistent(&self, total_bytes: u64) -> bool {
         let has_period = (1..=PERIOD_MAX as u32).contains(&self.period);
         let span = u64::from(self.digit_blind_len) + u64::from(self.period);
